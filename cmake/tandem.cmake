@@ -1,0 +1,47 @@
+# How a folder of src/ declares its library and its tests, and the flags that all of Tandem is compiled with.
+
+option(TANDEM_TESTS "Build the tests (needs GoogleTest)" ON)
+set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsanitize= (empty: none)")
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(tandem_flags INTERFACE)
+target_compile_options(tandem_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
+                                              -fno-math-errno -ffp-contract=off)
+target_include_directories(tandem_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+if(TANDEM_SANITIZE)
+  target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -g1
+                                                -fno-sanitize-recover=all)
+  target_link_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE})
+  if(TANDEM_SANITIZE MATCHES "thread")
+    target_compile_options(tandem_flags INTERFACE -Wno-tsan)  # std::atomic_thread_fence inside Asio
+  endif()
+endif()
+
+function(tandem_add_if_present folder)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt)
+    add_subdirectory(${folder})
+  endif()
+endfunction()
+
+# tandem_library(name SOURCES a.cc b.cc [DEPS target...]): the static library tandem_<name> of the folder src/<name>.
+function(tandem_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(tandem_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_DEPS})
+endfunction()
+
+# tandem_test(name SOURCES a_test.cc [DEPS target...]): the program <name>_test, run by ctest as <name>.
+function(tandem_test name)
+  if(NOT TANDEM_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name}_test ${ARG_SOURCES})
+  target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name}_test)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endfunction()

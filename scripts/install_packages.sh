@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs every Debian package that Tandem's build, tests and tools need. The one place where dependencies are named.
+# Usage: scripts/install_packages.sh [build|test|cross]...   (default: build test)
+# Needs root or sudo. Does nothing (and needs no network) when everything is already installed.
+set -euo pipefail
+
+# To compile and run the server.
+build_packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libboost1.81-dev       # Asio and Beast: sockets, HTTP
+  nlohmann-json3-dev     # JSON
+  libfmt-dev libspdlog-dev
+  libcli11-dev           # command line
+  libyaml-cpp-dev        # --config files
+  libpcre2-dev           # pre-tokenizer regular expressions
+  libsentencepiece-dev   # tokenizer.model
+  libhwy-dev             # portable SIMD (AVX2, AVX-512, NEON)
+)
+# To run ./test.sh and .ci/run.
+test_packages=(
+  libgtest-dev libbenchmark-dev libdnnl-dev
+  python3 python3-venv clang lld clang-format clang-tidy
+)
+# To cross-compile the kernels for 64-bit Arm and run their tests under emulation.
+cross_packages=(g++-aarch64-linux-gnu qemu-user)
+
+wanted=()
+for group in "${@:-build test}"; do
+  for name in $group; do
+    case "$name" in
+      build) wanted+=("${build_packages[@]}") ;;
+      test) wanted+=("${test_packages[@]}") ;;
+      cross) wanted+=("${cross_packages[@]}") ;;
+      *) echo "install_packages.sh: unknown group '$name' (build, test or cross)" >&2; exit 2 ;;
+    esac
+  done
+done
+
+missing=()
+for package in "${wanted[@]}"; do
+  if ! dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed'; then
+    missing+=("$package")
+  fi
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "packages: all ${#wanted[@]} present"
+  exit 0
+fi
+
+if ! command -v apt-get >/dev/null; then
+  echo "install_packages.sh: this script needs Debian's apt-get; missing packages: ${missing[*]}" >&2
+  exit 1
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "install_packages.sh: run as root, or install sudo; missing: ${missing[*]}" >&2; exit 1; }
+  as_root=(sudo)
+fi
+echo "packages: installing ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+echo "packages: installed ${#missing[@]}"

@@ -1,0 +1,36 @@
+// Where time comes from. Nothing else in src/ reads a clock.
+#pragma once
+
+#include <chrono>
+
+namespace tandem {
+
+using Nanos = std::chrono::nanoseconds;  // a duration, or a point on a Clock (since that clock's zero)
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  [[nodiscard]] virtual Nanos now() const = 0;  // never goes back; any thread
+};
+
+// The machine's monotonic clock.
+class SteadyClock final : public Clock {
+ public:
+  [[nodiscard]] Nanos now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
+};
+
+// Virtual time, moved by hand. One thread.
+class ManualClock final : public Clock {
+ public:
+  [[nodiscard]] Nanos now() const override { return now_; }
+  void advance(Nanos by) { now_ += by; }
+  void set(Nanos to) { now_ = to; }
+
+ private:
+  Nanos now_{0};
+};
+
+inline double to_seconds(Nanos t) { return std::chrono::duration<double>(t).count(); }
+inline double to_millis(Nanos t) { return std::chrono::duration<double, std::milli>(t).count(); }
+
+}  // namespace tandem

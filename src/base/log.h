@@ -1,0 +1,22 @@
+// The process's log: lines on standard error, levels set once at start. Any thread. Never log prompts, keys or paths of
+// uploaded files.
+#pragma once
+
+#include <spdlog/spdlog.h>
+
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tandem::log {
+
+// Level is one of trace, debug, info, warning, error, off. Call once, before threads start.
+Status start(std::string_view level);
+
+using spdlog::debug;
+using spdlog::error;
+using spdlog::info;
+using spdlog::trace;
+using spdlog::warn;
+
+}  // namespace tandem::log
