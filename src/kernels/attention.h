@@ -1,0 +1,76 @@
+// Paged causal attention over the KV layout of kv_layout.h, for decode rows and prefill chunks
+// alike. Arguments and the division into tasks; the kernels are in kernels.h.
+//
+// One rule makes results independent of company, chunking, threads and tiers: a (row, head) is
+// summed per split of 256 tokens of its own context, each split giving (max, sum, weighted V) in
+// fp32, and splits are merged in order of position. So a prefill row equals, bit for bit, the
+// decode row of the same position.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/element_type.h"
+#include "kernels/kv_layout.h"
+
+namespace tandem::kernels {
+
+// Consecutive rows of one sequence. Row r attends to positions 0 .. first_position + (r -
+// row_begin), its own included.
+struct AttentionSlice {
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  int32_t first_position = 0;
+  const int32_t* block_table = nullptr;  // [ceil(context / block_tokens)] block ids
+};
+
+struct AttentionArgs {
+  const float* q = nullptr;       // [rows, heads, padded_head_dim], after RoPE, not scaled
+  const std::byte* kv = nullptr;  // the pool's start
+  KvLayout layout;
+  int32_t layer = 0;
+  int32_t heads = 0;   // a multiple of layout.kv_heads
+  float scale = 0.0F;  // 1/sqrt(head_dim)
+  const AttentionSlice* slices = nullptr;
+  int32_t slice_count = 0;
+  void* out = nullptr;  // [rows, heads * padded_head_dim], type out_type: the out-projection's
+                        // input; padding dims are zero
+  ElementType out_type = ElementType::kBF16;
+  float* partials = nullptr;  // workspace for split tasks, see AttentionPlan::partial_floats
+};
+
+// One unit of work for one thread: rows x one kv head (all its query heads) x a run of splits.
+struct AttentionTask {
+  int32_t slice = 0;
+  int32_t kv_head = 0;
+  int32_t row_begin = 0;  // absolute rows of the step
+  int32_t row_count = 0;
+  int32_t split_begin = 0;
+  int32_t split_count = 0;
+  int64_t partial_offset =
+      -1;  // floats into `partials`; -1: the task covers its rows' whole context and writes `out`
+};
+
+// Rows of tasks whose context was divided; merging reads the partials of splits 0, 1, 2, ... in
+// order and writes `out`.
+struct AttentionMerge {
+  int32_t slice = 0;
+  int32_t kv_head = 0;
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  int32_t split_count = 0;
+  int64_t partial_offset = 0;
+};
+
+struct AttentionPlan {
+  std::vector<AttentionTask> tasks;    // any order, any thread
+  std::vector<AttentionMerge> merges;  // after all tasks
+  int64_t partial_floats = 0;
+};
+
+// Divides the work so that `threads` finish together, by bytes of KV read. Reuses the plan's
+// memory. The result of the attention does not depend on the division.
+void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan);
+
+}  // namespace tandem::kernels

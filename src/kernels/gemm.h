@@ -1,0 +1,76 @@
+// Y = X * W^T (+ bias) (+ Y) with W packed once at load, and the packing itself. Arguments only;
+// the functions that take them are in kernels.h. All dims that a kernel sees are padded: n and k to
+// multiples of 32, the padding holds zeros.
+//
+// A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
+// panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
+// fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "base/element_type.h"
+
+namespace tandem::kernels {
+
+inline constexpr int64_t kPanelColumns =
+    32;  // W is packed in panels of 32 output columns; work is divided by panels
+inline constexpr int64_t kDepthMultiple = 32;
+
+constexpr int64_t round_up(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+
+// A weight in the packed layout of one kernel family. The layout inside is the family's own
+// business; its size is not.
+struct PackedMatrix {
+  const void* data = nullptr;  // 64-byte aligned, bytes()
+  ElementType type = ElementType::kBF16;
+  int64_t n = 0;  // output columns, padded to 32
+  int64_t k = 0;  // depth, padded to 32
+  [[nodiscard]] int64_t bytes() const { return n * k * element_bytes(type); }
+  [[nodiscard]] int64_t panels() const { return n / kPanelColumns; }
+};
+
+// How a checkpoint's dimension maps to the padded one: index i goes to (i / group) * padded_group +
+// i % group. One group = the whole dimension padded at its end; groups of head_dim = every head
+// padded.
+struct PaddedDim {
+  int64_t logical = 0;
+  int64_t group = 0;
+  int64_t padded_group = 0;
+  [[nodiscard]] int64_t padded() const { return logical / group * padded_group; }
+};
+
+// Packs source [n.logical, k.logical] (row-major, dense) into columns n_offset .. n_offset +
+// n.padded() of `target`, which a caller may divide over threads by panels of the *source's padded
+// n*. n_offset and n.padded() are multiples of 32. Padding elements are written as zeros. Values
+// convert to target.type (round to nearest even).
+struct PackArgs {
+  const void* source = nullptr;
+  ElementType source_type = ElementType::kBF16;
+  PaddedDim n;
+  PaddedDim k;
+  PackedMatrix target;
+  void* target_data = nullptr;  // == target.data, writable
+  int64_t n_offset = 0;
+};
+
+enum class GemmStore : uint8_t {
+  kWrite,  // y = x w^T + bias
+  kAdd,    // y += x w^T + bias: the residual
+};
+
+struct GemmArgs {
+  const void* x = nullptr;  // [rows, x_stride >= w.k], element type w.type; columns past the
+                            // logical k hold zeros
+  int64_t x_stride = 0;     // in elements
+  int64_t rows = 0;
+  PackedMatrix w;
+  const float* bias = nullptr;  // [w.n] or null
+  float* y = nullptr;           // [rows, y_stride >= w.n]
+  int64_t y_stride = 0;
+  GemmStore store = GemmStore::kWrite;
+};
+
+}  // namespace tandem::kernels

@@ -1,0 +1,53 @@
+// The table of compute kernels of one instruction-set family, and the choice of a family. Maths on
+// raw pointers: kernels never allocate, log, lock or throw, and know no model, sequence or thread
+// pool. Every function computes a part (panels, rows or a task) that its caller may give to any
+// thread; results do not depend on the division.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/attention.h"
+#include "kernels/gemm.h"
+#include "kernels/rowwise.h"
+#include "kernels/sample.h"
+
+namespace tandem::kernels {
+
+// What may be forced by TANDEM_ISA. Names: ref, neon, avx2, avx512, amx.
+enum class Isa : uint8_t { kRef, kNeon, kAvx2, kAvx512, kAmx };
+
+struct Kernels {
+  Isa isa = Isa::kRef;
+  const char* name = "";
+
+  // Per-thread workspace that gemm and attend need, bytes; 64-byte aligned.
+  int64_t (*gemm_scratch_bytes)(const GemmArgs&) = nullptr;
+  int64_t (*attend_scratch_bytes)(const AttentionArgs&) = nullptr;
+
+  void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end) = nullptr;
+  void (*unpack_row)(const PackedMatrix&, int64_t row, float* out) = nullptr;  // out [k]
+  void (*gemm)(const GemmArgs&, int64_t panel_begin, int64_t panel_end, void* scratch) = nullptr;
+  void (*embed)(const EmbedArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*rope_table)(const RopeTableArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*rope_write)(const RopeWriteArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*attend)(const AttentionArgs&, const AttentionTask&, void* scratch) = nullptr;
+  void (*merge)(const AttentionArgs&, const AttentionMerge&) = nullptr;
+  void (*silu_mul)(const SiluMulArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*row_gather)(const RowGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*sample)(const SampleArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+};
+
+// Families that this machine can run, best last; kRef is always there. Asks the operating system
+// for AMX when the CPU has it.
+std::vector<Isa> available_isas();
+std::string_view isa_name(Isa isa);
+Result<Isa> parse_isa(std::string_view name);  // an unknown name: error with the known ones
+
+// The table of a family; an error when this machine cannot run it.
+Result<const Kernels*> kernels_for(Isa isa);
+
+}  // namespace tandem::kernels

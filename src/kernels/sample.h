@@ -1,0 +1,62 @@
+// Choosing the next token of a row from its logits. Plain data; the kernel is in kernels.h.
+//
+// Order: logit bias and bans -> penalties -> (log-probabilities reported are of these logits before
+// temperature) -> temperature -> top-k -> top-p -> min-p -> draw. temperature 0 = greedy, the
+// lowest id on ties. The draw uses one uniform number from (seed, position), so the same seed gives
+// the same text at any traffic.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::kernels {
+
+inline constexpr int32_t kMaxTopLogprobs = 20;
+
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0.0F;  // added to the logit; -infinity bans
+};
+
+struct SampleRow {
+  float temperature = 1.0F;
+  float top_p = 1.0F;
+  float min_p = 0.0F;
+  int32_t top_k = 0;  // 0: off
+  float repetition_penalty =
+      1.0F;  // over prompt and output: divides positive, multiplies negative logits
+  float presence_penalty = 0.0F;   // over output
+  float frequency_penalty = 0.0F;  // over output
+  uint64_t seed = 0;
+  int64_t position = 0;  // of the token to be drawn, in the sequence
+  int32_t logprobs =
+      -1;  // -1: none; 0: of the chosen token; k: also of the k most likely (<= kMaxTopLogprobs)
+  const int32_t* prompt = nullptr;
+  int64_t prompt_tokens = 0;
+  const int32_t* output = nullptr;  // so far
+  int64_t output_tokens = 0;
+  const TokenBias* biases = nullptr;
+  int64_t bias_count = 0;
+  const int32_t* banned = nullptr;  // e.g. end tokens before min_tokens
+  int64_t banned_count = 0;
+};
+
+struct SampleResult {
+  int32_t token =
+      0;  // -1: no finite logit in the row (a broken model); the caller fails the request
+  float logprob = 0.0F;  // of `token`; set when asked
+  int32_t rank = 0;      // 1 = most likely; set when logprobs are asked
+  int32_t top_count = 0;
+  int32_t top_tokens[kMaxTopLogprobs] = {};
+  float top_logprobs[kMaxTopLogprobs] = {};
+};
+
+struct SampleArgs {
+  float* logits = nullptr;  // [rows, stride]; used as workspace: holds garbage afterwards
+  int64_t stride = 0;
+  int64_t vocabulary = 0;  // logical
+  const SampleRow* rows = nullptr;
+  SampleResult* results = nullptr;  // [rows]
+  int64_t row_count = 0;
+};
+
+}  // namespace tandem::kernels
