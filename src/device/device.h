@@ -1,0 +1,87 @@
+// The accelerator interface: memory, streams, events and ops. Everything above it (exec, engine) is
+// written once; back ends stand in cpu/ (and later cuda/, sim/). A stream runs its ops in order;
+// streams run beside each other; events order them.
+//
+// Threads: launch, record, wait and copy-in arguments from one issuing thread per stream; query
+// from any thread. Nothing here blocks except allocate and synchronize. Pointers inside an op must
+// stay valid, and what they point to unchanged, until an event recorded after the op has completed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "kernels/kernels.h"
+
+namespace tandem::device {
+
+enum class StreamId : int32_t {};
+enum class EventId : int64_t {};
+enum class MemoryKind : uint8_t {
+  kDevice,      // where weights, KV and activations live
+  kHostPinned,  // staging for copies to and from the device
+};
+
+// An owned piece of memory, 2 MiB-aligned, zero-filled; freed on destruction. Must not outlive its
+// device.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  [[nodiscard]] virtual std::byte* data() const = 0;
+  [[nodiscard]] virtual int64_t bytes() const = 0;
+};
+
+struct DeviceCaps {
+  std::string name;  // "cpu (amx, 2 threads)"
+  kernels::Isa isa = kernels::Isa::kRef;
+  int32_t threads = 1;       // compute workers, the stream's own thread included
+  int64_t memory_bytes = 0;  // what this process may use in all (cgroup limits respected)
+  int64_t free_memory_bytes = 0;
+};
+
+// Copies `bytes` between any two places of either kind.
+struct CopyOp {
+  void* target = nullptr;
+  const void* source = nullptr;
+  int64_t bytes = 0;
+};
+
+// Attention of decode rows and prefill chunks; the back end divides the work
+// (kernels::plan_attention) with its own workspace.
+struct AttentionOp {
+  kernels::AttentionArgs args;  // args.partials is ignored
+};
+
+using Op =
+    std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,
+                 kernels::GemmArgs, kernels::RopeTableArgs, kernels::RopeWriteArgs, AttentionOp,
+                 kernels::SiluMulArgs, kernels::RowGatherArgs, kernels::SampleArgs>;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual const DeviceCaps& caps() const = 0;
+  // kResourceExhausted, naming the bytes asked and left, when they are not there.
+  [[nodiscard]] virtual Result<std::unique_ptr<Memory>> allocate(MemoryKind kind,
+                                                                 int64_t bytes) = 0;
+  virtual StreamId create_stream() = 0;
+  virtual void launch(StreamId stream, const Op& op) = 0;
+  virtual EventId record(
+      StreamId stream) = 0;  // completes when all ops launched so far on `stream` have
+  virtual void wait(StreamId stream,
+                    EventId event) = 0;  // later ops of `stream` start after `event`
+  [[nodiscard]] virtual bool query(
+      EventId event) const = 0;  // has it completed? Its effects are then visible here
+  virtual void synchronize(
+      EventId event) = 0;  // blocks; for loading and tests, never on the engine thread
+  // Called after each completed event, on a device thread; must be quick and must not call the
+  // device. Set before launching.
+  virtual void set_listener(std::function<void()> on_event) = 0;
+};
+
+}  // namespace tandem::device

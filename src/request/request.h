@@ -1,0 +1,75 @@
+// What a client asked for, in tokens; and what it gets back, as events. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "request/sampling_params.h"
+#include "request/slo.h"
+
+namespace tandem {
+
+class TokenSink;
+
+struct Request {
+  std::vector<TokenId> prompt;  // at least one token
+  SamplingParams sampling;
+  int32_t n = 1;  // choices (sequences), 1 .. Frontend limits
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  int32_t level = 0;  // inside the class, lower goes first
+  Slo slo;
+  std::string tenant;       // salts the prefix cache: tenants never share blocks
+  std::string external_id;  // the client's X-Request-Id, for logs
+  std::shared_ptr<TokenSink> sink;
+  uint64_t sink_tag = 0;  // handed back in every event: the sink's own name for the request
+};
+
+enum class FinishReason : uint8_t {
+  kStop,       // stop id or stop string
+  kLength,     // max_tokens or the context is full
+  kCancelled,  // the client went away or asked
+  kError,      // this request failed (see TokenEvent::error)
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0.0F;
+};
+
+struct LogprobInfo {
+  float logprob = 0.0F;           // of the chosen token
+  int32_t rank = 0;               // 1 = most likely
+  std::vector<TokenLogprob> top;  // most likely first
+};
+
+// One thing that happened to one choice of a request.
+struct TokenEvent {
+  enum class Kind : uint8_t { kToken, kFinish };
+  Kind kind = Kind::kToken;
+  RequestId request{};
+  uint64_t tag = 0;  // Request::sink_tag
+  int32_t choice = 0;
+  TokenId token = 0;                          // kToken
+  std::unique_ptr<LogprobInfo> logprobs;      // kToken, when asked
+  FinishReason reason = FinishReason::kStop;  // kFinish; exactly one per choice
+  int32_t stop_token = -1;                    // kFinish by a stop id: which
+  int32_t prompt_tokens = 0;                  // kFinish
+  int32_t output_tokens = 0;                  // kFinish: kToken events sent for this choice
+  int32_t cached_tokens = 0;                  // kFinish: prompt tokens taken from the prefix cache
+  std::string error;                          // kFinish with kError: what went wrong
+};
+
+// Receives the events of a step in one call, on the engine thread: take them, wake your own thread,
+// return.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void deliver(std::vector<TokenEvent> events) = 0;
+};
+
+}  // namespace tandem
