@@ -1,0 +1,72 @@
+// Runs steps of one model on one device: lays the step's rows out, launches the stages of forward/
+// and the sampling, and brings the sampled tokens back. Owns the KV pool, the activations and the
+// workspaces of its memory plan.
+//
+// Threads: engine thread; the completion listener is called on a device thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "kernels/kv_layout.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+struct ExecutorOptions {
+  int32_t max_batched_tokens = 2048;  // rows of a step
+  int32_t max_logit_rows = 256;       // samples of a step
+  ElementType kv_type = ElementType::kBF16;
+  int32_t block_tokens =
+      0;  // 0: 32, or more where a block and layer would be under 32 KiB (decisions.md 5)
+  int64_t kv_bytes = 0;  // of the pool; whole blocks of it are used
+};
+
+// A row of the memory plan (decisions.md 5).
+struct MemoryPlanRow {
+  std::string what;
+  int64_t bytes = 0;
+};
+
+kernels::KvLayout kv_layout_for(const model::ModelConfig& config, const ExecutorOptions& options);
+
+// Everything the executor will allocate besides weights and KV, for the memory plan.
+std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
+                                           const model::Weights& weights,
+                                           const ExecutorOptions& options);
+
+class ForwardExecutor final : public StepExecutor {
+ public:
+  // `device` and `weights` must outlive the executor. `on_complete` is called on a device thread
+  // after each step.
+  static Result<std::unique_ptr<ForwardExecutor>> create(const model::ModelConfig& config,
+                                                         const model::Weights& weights,
+                                                         device::Device& device,
+                                                         const ExecutorOptions& options,
+                                                         std::function<void()> on_complete);
+  ~ForwardExecutor() override;
+
+  [[nodiscard]] const ExecutorLimits& limits() const override;
+  void launch(const StepInput& input) override;
+  [[nodiscard]] std::optional<StepResult> poll() override;
+
+  // Logits of the last row of each sampled slice of the last finished step, before sampling touched
+  // them: [samples, vocabulary]. Only when `keep_logits` was set before the step; for golden tests
+  // and comparisons.
+  void set_keep_logits(bool keep);
+  [[nodiscard]] const std::vector<float>& kept_logits() const;
+
+ private:
+  class Impl;
+  explicit ForwardExecutor(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem
