@@ -1,0 +1,15 @@
+// The portable vector kernels: one source per family of kernels, compiled for each vector target
+// (see target.h). Each fill_ function sets its family's entries of a table to the functions
+// compiled for `isa`: kAvx2 or kAvx512 on x86, kNeon on aarch64. kAmx takes those of kAvx512.
+//
+// A new family: its source in CMakeLists.txt, its fill_ function here, its line in select.cc.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace tandem::kernels::portable {
+
+// gemm_scratch_bytes, gemm, and the layout's functions: pack, unpack_row, embed (panel_layout.h).
+void fill_gemm(Isa isa, Kernels& table);
+
+}  // namespace tandem::kernels::portable

@@ -1,0 +1,14 @@
+// The reference kernels: plain loops that define what every other family must compute. Each fill_
+// function sets its family's entries of a table.
+//
+// A new family: its source in CMakeLists.txt, its fill_ function here, its line in select.cc.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace tandem::kernels::ref {
+
+// gemm_scratch_bytes, gemm, pack, unpack_row, embed. Packed layout: row-major [n, k].
+void fill_gemm(Kernels& table);
+
+}  // namespace tandem::kernels::ref
