@@ -23,7 +23,7 @@
 // and clang disagree on whether they inherit the target.
 
 #if !defined(HWY_DISABLED_TARGETS)
-#define HWY_DISABLED_TARGETS                                                      \
+#define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #endif
 
@@ -38,13 +38,13 @@
 // Defines name(Isa, Kernels&), declared in portable.h, over the targets' name(Kernels&).
 #undef TANDEM_PORTABLE_EXPORT
 #if HWY_ARCH_X86
-#define TANDEM_PORTABLE_EXPORT(name)          \
-  void name(Isa isa, Kernels& table) {        \
-    if (isa == Isa::kAvx2) {                  \
-      N_AVX2::name(table);                    \
-    } else {                                  \
-      N_AVX3::name(table);                    \
-    }                                         \
+#define TANDEM_PORTABLE_EXPORT(name)   \
+  void name(Isa isa, Kernels& table) { \
+    if (isa == Isa::kAvx2) {           \
+      N_AVX2::name(table);             \
+    } else {                           \
+      N_AVX3::name(table);             \
+    }                                  \
   }
 #else
 #define TANDEM_PORTABLE_EXPORT(name) \

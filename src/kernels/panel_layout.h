@@ -1,0 +1,29 @@
+// The packed layout that all vector kernels read, and the kernels that only move its data. Each
+// panel of 32 columns is one sequential stream:
+//   bf16:  [n/32][k/32][2 halves of 16 columns][16 depth pairs][16 columns][2 depths]
+//   fp32:  [n/32][k][32 columns]
+// A bf16 half is a tile as the matrix unit takes it; a vector unit splits a pair with one shift and
+// one mask. Plain loops, any thread.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace tandem::kernels::panel_layout {
+
+inline constexpr int64_t kTileElements = 16 * 16 * 2;  // one bf16 half block
+
+// Element index of W[row n, depth k] inside the packed data.
+constexpr int64_t bf16_index(int64_t n, int64_t k, int64_t depth) {
+  const int64_t block = (n / 32) * (depth / 32) + k / 32;
+  return block * 2 * kTileElements + (n % 32 / 16) * kTileElements + (k % 32 / 2) * 32 +
+         n % 16 * 2 + k % 2;
+}
+constexpr int64_t f32_index(int64_t n, int64_t k, int64_t depth) {
+  return ((n / 32) * depth + k) * 32 + n % 32;
+}
+
+void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end);
+void unpack_row(const PackedMatrix& matrix, int64_t row, float* out);
+void embed(const EmbedArgs& args, int64_t row_begin, int64_t row_end);
+
+}  // namespace tandem::kernels::panel_layout

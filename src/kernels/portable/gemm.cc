@@ -1,0 +1,259 @@
+// Y = X W^T with vector fused multiply-adds in fp32, for bf16 and fp32 weights in the panel layout.
+//
+// Every output is one accumulator that takes its products in the order of depth, whatever the
+// number of rows or the vector width: so a row's result never depends on its company. Registers
+// hold a block of R rows x 32 (or 16) columns; the rows of a block are copied to scratch as fp32,
+// depth-major, so that the inner loop reads x and w as two sequential streams. Blocks of rows that
+// fit the L2 cache together share one pass over the weights.
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/cache_control.h"
+#include "kernels/panel_layout.h"
+#include "kernels/portable/portable.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/portable/gemm.cc"
+#include "kernels/portable/target.h"
+
+#if TANDEM_PORTABLE_TARGET
+HWY_BEFORE_NAMESPACE();
+namespace tandem::kernels::portable::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+namespace {
+
+using F32 = hn::ScalableTag<float>;
+using U32 = hn::ScalableTag<uint32_t>;
+using Vec = hn::Vec<F32>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
+constexpr int kHalfVectors = 16 / kLanes;  // vectors in 16 columns of one depth
+
+// Row blocks: wide ones keep all 32 columns of a panel in registers. With 16 registers (or narrow
+// vectors) blocks of more than 3 rows take a panel in two halves of 16 columns.
+constexpr bool kManyRegisters = kLanes == 16;
+constexpr int kMaxRows = kManyRegisters ? 12 : 6;
+constexpr int kRowBlocks[] = {12, 8, 6, 4, 3, 2, 1};
+constexpr int kWideRows = kManyRegisters ? 12 : 3;
+
+constexpr int64_t kPrefetchBytes = 1024;       // ahead in the stream of weights
+constexpr int64_t kRowSetBytes = 1024 * 1024;  // x rows in scratch that share a pass over W
+
+int next_row_block(int64_t rows) {
+  for (const int block : kRowBlocks) {
+    if (block <= kMaxRows && block <= rows) {
+      return block;
+    }
+  }
+  return 1;
+}
+
+// Rows that share one pass over the weights.
+int64_t row_set_size(const GemmArgs& args) {
+  const int64_t fit = kRowSetBytes / (args.w.k * int64_t{sizeof(float)}) / kMaxRows * kMaxRows;
+  return std::min(args.rows, std::max<int64_t>(fit, kMaxRows));
+}
+
+int64_t gemm_scratch_bytes(const GemmArgs& args) {
+  return round_up(row_set_size(args) * args.w.k * int64_t{sizeof(float)}, 64);
+}
+
+// Copies rows [row, row + count) to `to` as fp32 [k][count].
+void copy_rows(const GemmArgs& args, int64_t row, int count, float* HWY_RESTRICT to) {
+  const int64_t depth = args.w.k;
+  for (int r = 0; r < count; ++r) {
+    const int64_t begin = (row + r) * args.x_stride;
+    if (args.w.type == ElementType::kF32) {
+      const float* HWY_RESTRICT x = static_cast<const float*>(args.x) + begin;
+      for (int64_t k = 0; k < depth; ++k) {
+        to[k * count + r] = x[k];
+      }
+    } else {
+      const BFloat16* HWY_RESTRICT x = static_cast<const BFloat16*>(args.x) + begin;
+      for (int64_t k = 0; k < depth; ++k) {
+        to[k * count + r] = bf16_to_f32(x[k]);
+      }
+    }
+  }
+}
+
+// acc[r][v] += x[r] * w[v] for one depth.
+template <int kRows, int kVectors>
+HWY_INLINE void multiply_add(const float* HWY_RESTRICT x, const Vec (&w)[kVectors],
+                             Vec (&acc)[kRows][kVectors]) {
+  const F32 d;
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const Vec value = hn::Set(d, x[r]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      acc[r][v] = hn::MulAdd(value, w[v], acc[r][v]);
+    }
+  }
+}
+
+// The products of a row block with `kHalves` halves of a bf16 panel, from half `half` on.
+template <int kRows, int kHalves>
+HWY_INLINE void multiply_bf16(const float* HWY_RESTRICT x, const BFloat16* HWY_RESTRICT panel,
+                              int64_t depth, int half, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+  constexpr int kVectors = kHalves * kHalfVectors;
+  const F32 d;
+  const U32 du;
+  const auto upper = hn::Set(du, 0xffff0000U);
+  const BFloat16* HWY_RESTRICT block = panel + half * panel_layout::kTileElements;
+  for (int64_t k = 0; k < depth; k += 32, block += 2 * panel_layout::kTileElements) {
+    for (int pair = 0; pair < 16; ++pair) {
+      hn::Vec<U32> raw[kVectors];
+      Vec w[kVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const BFloat16* at = block + v / kHalfVectors * panel_layout::kTileElements + pair * 32 +
+                             v % kHalfVectors * kLanes * 2;
+        if (v % kHalfVectors == 0) {
+          hwy::Prefetch(at + kPrefetchBytes / 2);
+        }
+        raw[v] = hn::Load(du, reinterpret_cast<const uint32_t*>(at));
+        w[v] = hn::BitCast(d, hn::ShiftLeft<16>(raw[v]));
+      }
+      multiply_add<kRows, kVectors>(x, w, acc);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        w[v] = hn::BitCast(d, hn::And(raw[v], upper));
+      }
+      multiply_add<kRows, kVectors>(x + kRows, w, acc);
+      x += 2 * kRows;
+    }
+  }
+}
+
+// The same of an fp32 panel.
+template <int kRows, int kHalves>
+HWY_INLINE void multiply_f32(const float* HWY_RESTRICT x, const float* HWY_RESTRICT panel,
+                             int64_t depth, int half, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+  constexpr int kVectors = kHalves * kHalfVectors;
+  const F32 d;
+  const float* HWY_RESTRICT w_row = panel + half * 16;
+  for (int64_t k = 0; k < depth; ++k, w_row += kPanelColumns, x += kRows) {
+    Vec w[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      if (v % kHalfVectors == 0) {
+        hwy::Prefetch(w_row + v * kLanes + kPrefetchBytes / 4);
+      }
+      w[v] = hn::Load(d, w_row + v * kLanes);
+    }
+    multiply_add<kRows, kVectors>(x, w, acc);
+  }
+}
+
+template <int kRows, int kHalves>
+HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, int64_t row, int64_t panel,
+                            int half) {
+  constexpr int kVectors = kHalves * kHalfVectors;
+  const F32 d;
+  Vec acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      acc[r][v] = hn::Zero(d);
+    }
+  }
+  const int64_t depth = args.w.k;
+  const int64_t panel_elements = panel * kPanelColumns * depth;
+  if (args.w.type == ElementType::kF32) {
+    multiply_f32<kRows, kHalves>(x, static_cast<const float*>(args.w.data) + panel_elements, depth,
+                                 half, acc);
+  } else {
+    multiply_bf16<kRows, kHalves>(x, static_cast<const BFloat16*>(args.w.data) + panel_elements,
+                                  depth, half, acc);
+  }
+  const int64_t column = panel * kPanelColumns + half * 16;
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    float* y = args.y + (row + r) * args.y_stride + column;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      Vec sum = acc[r][v];
+      if (args.bias != nullptr) {
+        sum = hn::Add(sum, hn::LoadU(d, args.bias + column + v * kLanes));
+      }
+      if (args.store == GemmStore::kAdd) {
+        sum = hn::Add(hn::LoadU(d, y + v * kLanes), sum);
+      }
+      hn::StoreU(sum, d, y + v * kLanes);
+    }
+  }
+}
+
+template <int kRows>
+void row_block_panel(const GemmArgs& args, const float* x, int64_t row, int64_t panel) {
+  if constexpr (kRows > kMaxRows) {
+    return;  // never called: next_row_block gives at most kMaxRows
+  } else if constexpr (kRows <= kWideRows) {
+    row_block<kRows, 2>(args, x, row, panel, 0);
+  } else {
+    row_block<kRows, 1>(args, x, row, panel, 0);
+    row_block<kRows, 1>(args, x, row, panel, 1);
+  }
+}
+
+void row_block_of(int rows, const GemmArgs& args, const float* x, int64_t row, int64_t panel) {
+  switch (rows) {
+    case 12:
+      return row_block_panel<12>(args, x, row, panel);
+    case 8:
+      return row_block_panel<8>(args, x, row, panel);
+    case 6:
+      return row_block_panel<6>(args, x, row, panel);
+    case 4:
+      return row_block_panel<4>(args, x, row, panel);
+    case 3:
+      return row_block_panel<3>(args, x, row, panel);
+    case 2:
+      return row_block_panel<2>(args, x, row, panel);
+    default:
+      return row_block_panel<1>(args, x, row, panel);
+  }
+}
+
+void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
+  float* x = static_cast<float*>(scratch);
+  const int64_t depth = args.w.k;
+  const int64_t set_size = args.rows > 0 ? row_set_size(args) : 1;
+  for (int64_t set_begin = 0; set_begin < args.rows; set_begin += set_size) {
+    const int64_t set_end = std::min(args.rows, set_begin + set_size);
+    for (int64_t row = set_begin; row < set_end;) {
+      const int rows = next_row_block(set_end - row);
+      copy_rows(args, row, rows, x + (row - set_begin) * depth);
+      row += rows;
+    }
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      for (int64_t row = set_begin; row < set_end;) {
+        const int rows = next_row_block(set_end - row);
+        row_block_of(rows, args, x + (row - set_begin) * depth, row, panel);
+        row += rows;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void fill_gemm(Kernels& table) {
+  table.gemm_scratch_bytes = gemm_scratch_bytes;
+  table.gemm = gemm;
+  table.pack = panel_layout::pack;
+  table.unpack_row = panel_layout::unpack_row;
+  table.embed = panel_layout::embed;
+}
+
+}  // namespace tandem::kernels::portable::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace tandem::kernels::portable {
+TANDEM_PORTABLE_EXPORT(fill_gemm)
+}
+#endif
