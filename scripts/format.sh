@@ -29,7 +29,7 @@ if [ ${#files[@]} -gt 0 ] && [ "$check" -eq 0 ]; then
 elif [ ${#files[@]} -gt 0 ]; then
   unformatted=$(clang-format --dry-run "${files[@]}" 2>&1 | sed -n 's/^\([^: ]*\):.*clang-format-violations.*/\1/p' | sort -u)
   if [ -n "$unformatted" ]; then
-    sed 's/$/: not formatted/' <<<"$unformatted" >&2
+    while read -r file; do echo "$file: not formatted" >&2; done <<<"$unformatted"
     echo "format: run scripts/format.sh" >&2
     exit 1
   fi
