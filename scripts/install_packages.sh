@@ -15,6 +15,7 @@ build_packages=(
   libpcre2-dev           # pre-tokenizer regular expressions
   libsentencepiece-dev   # tokenizer.model
   libhwy-dev             # portable SIMD (AVX2, AVX-512, NEON)
+  libssl-dev             # SHA-256 for the prefix cache
 )
 # To run ./test.sh and .ci/run.
 test_packages=(

@@ -1,0 +1,45 @@
+// What a policy sees: a snapshot, made anew for each decision. Plain data; spans live as long as
+// the call.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "plan/budget.h"
+#include "request/sequence_state.h"
+#include "request/slo.h"
+
+namespace tandem {
+
+struct SequenceView {
+  SequenceId id{};
+  SequenceState state = SequenceState::kQueued;
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  int32_t level = 0;
+  Nanos arrived{0};
+  int32_t known_tokens = 0;  // prompt + output so far
+  int32_t computed_tokens =
+      0;  // of these, with KV; for a waiting one: what the prefix cache holds of it now
+  int32_t held_blocks = 0;         // in its table
+  int32_t own_blocks = 0;          // of these, free again if it were preempted
+  int32_t copy_blocks = 0;         // blocks its next token needs for copy-on-write (0 or 1)
+  int32_t cached_free_blocks = 0;  // waiting: cached blocks it would take that count as free now
+  int32_t choices = 1;             // sequences it becomes when its prompt is done
+  [[nodiscard]] int32_t pending_tokens() const { return known_tokens - computed_tokens; }
+  [[nodiscard]] bool decodes() const {
+    return pending_tokens() == 1 && state == SequenceState::kDecoding;
+  }
+};
+
+struct SystemView {
+  Nanos now{0};
+  int64_t step = 0;
+  std::span<const SequenceView> running;  // oldest admission first
+  std::span<const SequenceView>
+      waiting;  // the head of the queue, in the order in which they should go
+  StepBudget budget;
+};
+
+}  // namespace tandem

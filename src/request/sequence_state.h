@@ -1,0 +1,45 @@
+// The states of a sequence and the one table of legal changes between them (decisions.md 1). Any
+// thread.
+//
+//   queued -> admitted -> prefilling -> decoding -> finishing -> done
+// and, when room is needed: dropped (to be recomputed); on two tiers also offloading, parked,
+// onloading and swapped. Cancel is legal in every state: it leads through finishing, where blocks
+// wait until nothing in flight touches them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tandem {
+
+enum class SequenceState : uint8_t {
+  kQueued,          // accepted, no blocks
+  kAdmitted,        // chosen to run: blocks may be reserved, nothing computed yet
+  kPrefilling,      // part of its known tokens computed
+  kDecoding,        // resident: all known tokens but the last computed, KV on the accelerator
+  kOffloading,      // KV being copied to the host
+  kParkedWaiting,   // offloaded, waits at a stage for its turn
+  kParkedInFlight,  // a hop is out
+  kParkedReady,     // the hop's result is back at its stage
+  kOnloading,       // KV being copied to the accelerator
+  kSwapped,         // KV on the host, no compute
+  kDropped,         // KV thrown away, waits to be recomputed
+  kFinishing,       // ended for the client; blocks in quarantine while a step, hop or copy is out
+  kDone,            // holds nothing
+};
+inline constexpr int kSequenceStates = 13;
+
+std::string_view state_name(SequenceState state);
+bool may_change(SequenceState from, SequenceState to);
+
+// The state of one sequence; an illegal change is a bug and stops the process.
+class StateMachine {
+ public:
+  [[nodiscard]] SequenceState state() const { return state_; }
+  void change_to(SequenceState next);
+
+ private:
+  SequenceState state_ = SequenceState::kQueued;
+};
+
+}  // namespace tandem
