@@ -1,0 +1,81 @@
+#include "scheduler/plan_builder.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tandem {
+
+PlanBuilder::PlanBuilder(const SystemView& view) : budget_(view.budget) {
+  for (const SequenceView& sequence : view.running) {
+    promised_blocks_ += promised(sequence);
+  }
+}
+
+int64_t PlanBuilder::promised(const SequenceView& sequence) const {
+  return std::max<int64_t>(blocks_for(sequence.known_tokens) - sequence.held_blocks, 0);
+}
+
+Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
+  CHECK(tokens >= 1 && tokens <= sequence.pending_tokens(),
+        "{} tokens of a sequence with {} pending", tokens, sequence.pending_tokens());
+  const bool samples = tokens == sequence.pending_tokens();
+  const int32_t logit_rows = samples ? sequence.choices : 0;
+  const int64_t grown =
+      std::max<int64_t>(blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks, 0);
+  const int64_t blocks = grown + sequence.copy_blocks;
+  if (tokens > budget_.tokens) {
+    return Fit::kNoTokens;
+  }
+  if (logit_rows > budget_.logit_rows) {
+    return Fit::kNoLogitRows;
+  }
+  if (blocks > budget_.free_blocks) {
+    return Fit::kNoBlocks;
+  }
+  budget_.tokens -= tokens;
+  budget_.logit_rows -= logit_rows;
+  budget_.free_blocks -= blocks;
+  promised_blocks_ -= std::min(grown, promised(sequence));
+  plan_.slices.push_back({sequence.id, tokens});
+  return Fit::kFits;
+}
+
+Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
+  CHECK(tokens >= 1 && tokens <= sequence.pending_tokens(),
+        "{} tokens of a sequence with {} pending", tokens, sequence.pending_tokens());
+  const int32_t logit_rows = tokens == sequence.pending_tokens() ? sequence.choices : 0;
+  const int64_t cached_blocks = sequence.computed_tokens / budget_.block_tokens;
+  const int64_t all_new = blocks_for(sequence.known_tokens + 1) - cached_blocks;
+  const int64_t now_new = blocks_for(sequence.computed_tokens + tokens) - cached_blocks;
+  if (sequence.choices > budget_.sequences) {
+    return Fit::kNoSequences;
+  }
+  if (tokens > budget_.tokens) {
+    return Fit::kNoTokens;
+  }
+  if (logit_rows > budget_.logit_rows) {
+    return Fit::kNoLogitRows;
+  }
+  const bool alone = promised_blocks_ == 0 && plan_.slices.empty();
+  const int64_t wanted = alone ? now_new : all_new + promised_blocks_;
+  if (wanted + sequence.cached_free_blocks > budget_.free_blocks) {
+    return Fit::kNoBlocks;
+  }
+  budget_.sequences -= sequence.choices;
+  budget_.tokens -= tokens;
+  budget_.logit_rows -= logit_rows;
+  budget_.free_blocks -= now_new + sequence.cached_free_blocks;
+  promised_blocks_ += all_new - now_new;
+  plan_.admit.push_back(sequence.id);
+  plan_.slices.push_back({sequence.id, tokens});
+  return Fit::kFits;
+}
+
+void PlanBuilder::preempt(const SequenceView& sequence) {
+  budget_.free_blocks += sequence.own_blocks;
+  promised_blocks_ -= promised(sequence);
+  plan_.preempt.push_back(sequence.id);
+}
+
+}  // namespace tandem

@@ -1,0 +1,51 @@
+// Collects a step plan and keeps its budgets: whatever does not fit is refused and changes nothing.
+// Shared by all policies. Lives for one planning; borrows the view.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/decisions.h"
+#include "plan/views.h"
+
+namespace tandem {
+
+enum class Fit : uint8_t {
+  kFits,
+  kNoTokens,  // activation rows of the step are used up
+  kNoLogitRows,
+  kNoSequences,  // as many sequences run as may
+  kNoBlocks,
+};
+
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(const SystemView& view);
+
+  // The next `tokens` (>= 1, at most what is pending) of a running sequence.
+  Fit add(const SequenceView& sequence, int32_t tokens);
+
+  // Makes a waiting sequence run, beginning with `tokens` of it. Refused unless all its known
+  // tokens and one more would find blocks beside what running prompts still need, so that prompts
+  // half computed do not evict each other.
+  Fit admit(const SequenceView& sequence, int32_t tokens);
+
+  // Drops the KV of a running sequence that has no slice in this plan.
+  void preempt(const SequenceView& sequence);
+
+  [[nodiscard]] int32_t tokens_left() const { return budget_.tokens; }
+  [[nodiscard]] bool preempts() const { return !plan_.preempt.empty(); }
+  [[nodiscard]] StepPlan finish() { return std::move(plan_); }
+
+ private:
+  [[nodiscard]] int64_t blocks_for(int64_t tokens) const {
+    return (tokens + budget_.block_tokens - 1) / budget_.block_tokens;
+  }
+  [[nodiscard]] int64_t promised(const SequenceView& sequence) const;
+
+  StepBudget budget_;
+  int64_t promised_blocks_ = 0;  // that prompts being computed will still need
+  StepPlan plan_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,63 @@
+#include "scheduler/plan_builder.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem {
+namespace {
+
+SequenceView prompt(int64_t id, int32_t tokens) {
+  return {.id = SequenceId{id}, .state = SequenceState::kQueued, .known_tokens = tokens};
+}
+
+SystemView view_with(StepBudget budget) {
+  SystemView view;
+  view.budget = budget;
+  return view;
+}
+
+TEST(PlanBuilder, RefusesWhatDoesNotFitAndChangesNothing) {
+  const SystemView view = view_with(
+      {.tokens = 64, .logit_rows = 1, .sequences = 2, .free_blocks = 4, .block_tokens = 16});
+  PlanBuilder builder(view);
+  EXPECT_EQ(builder.admit(prompt(1, 100), 65), Fit::kNoTokens);
+  EXPECT_EQ(builder.admit(prompt(2, 40), 40), Fit::kFits);
+  EXPECT_EQ(builder.admit(prompt(3, 10), 10), Fit::kNoLogitRows);
+  EXPECT_EQ(builder.admit(prompt(4, 30), 20), Fit::kNoBlocks);  // it would need 2 blocks, 1 is left
+  EXPECT_EQ(builder.tokens_left(), 24);
+  const StepPlan plan = builder.finish();
+  ASSERT_EQ(plan.slices.size(), 1U);
+  EXPECT_EQ(plan.slices[0].sequence, SequenceId{2});
+}
+
+TEST(PlanBuilder, ALonePromptMayBeginWhereItsWholeWouldNotFitYet) {
+  const SystemView view = view_with(
+      {.tokens = 32, .logit_rows = 1, .sequences = 1, .free_blocks = 4, .block_tokens = 16});
+  PlanBuilder builder(view);
+  EXPECT_EQ(builder.admit(prompt(1, 64), 32), Fit::kFits);
+}
+
+TEST(PlanBuilder, CachedBlocksAreNotPaidTwice) {
+  const SystemView view = view_with(
+      {.tokens = 64, .logit_rows = 4, .sequences = 4, .free_blocks = 3, .block_tokens = 16});
+  PlanBuilder builder(view);
+  SequenceView cached = prompt(1, 60);
+  cached.computed_tokens = 48;  // three blocks are in the cache, in use by others
+  EXPECT_EQ(builder.admit(cached, 12), Fit::kFits);
+  SequenceView evictable = prompt(2, 33);
+  evictable.computed_tokens = 32;
+  evictable.cached_free_blocks = 2;  // two cached blocks that count as free until it takes them
+  EXPECT_EQ(builder.admit(evictable, 1), Fit::kNoBlocks);
+}
+
+TEST(PlanBuilder, SeveralChoicesNeedTheirLogitRowsAndTheirPlaces) {
+  const SystemView view = view_with(
+      {.tokens = 64, .logit_rows = 3, .sequences = 8, .free_blocks = 9, .block_tokens = 16});
+  PlanBuilder builder(view);
+  SequenceView four = prompt(1, 10);
+  four.choices = 4;
+  EXPECT_EQ(builder.admit(four, 10), Fit::kNoLogitRows);
+  EXPECT_EQ(builder.admit(four, 9), Fit::kFits);
+}
+
+}  // namespace
+}  // namespace tandem

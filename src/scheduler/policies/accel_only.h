@@ -1,0 +1,19 @@
+// Continuous batching as vLLM does it: first come, first served over one token budget, prompts and
+// decodes alike, prompts in chunks; when blocks run out the newest running sequence is dropped and
+// recomputed. Knows no classes and no latencies.
+//
+// Guarantee: a running sequence is only ever dropped in favour of an older one, so the oldest
+// always finishes.
+#pragma once
+
+#include "plan/decisions.h"
+
+namespace tandem {
+
+class AccelOnlyPolicy final : public StepPolicy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "accel_only"; }
+  StepPlan plan(const SystemView& view) override;
+};
+
+}  // namespace tandem

@@ -1,0 +1,110 @@
+#include <gtest/gtest.h>
+
+#include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/registry.h"
+#include "scheduler/policies/sarathi.h"
+
+namespace tandem {
+namespace {
+
+SequenceView decode(int64_t id, int32_t known, int32_t held) {
+  return {.id = SequenceId{id},
+          .state = SequenceState::kDecoding,
+          .known_tokens = known,
+          .computed_tokens = known - 1,
+          .held_blocks = held,
+          .own_blocks = held};
+}
+
+SequenceView prefill(int64_t id, int32_t known, int32_t computed, int32_t held) {
+  return {.id = SequenceId{id},
+          .state = SequenceState::kPrefilling,
+          .known_tokens = known,
+          .computed_tokens = computed,
+          .held_blocks = held,
+          .own_blocks = held};
+}
+
+SequenceView queued(int64_t id, int32_t known) {
+  return {.id = SequenceId{id}, .known_tokens = known};
+}
+
+constexpr StepBudget kRoomy{
+    .tokens = 100, .logit_rows = 16, .sequences = 16, .free_blocks = 100, .block_tokens = 16};
+
+int32_t tokens_of(const StepPlan& plan, int64_t id) {
+  for (const StepPlan::Slice& slice : plan.slices) {
+    if (slice.sequence == SequenceId{id}) {
+      return slice.tokens;
+    }
+  }
+  return 0;
+}
+
+TEST(AccelOnly, AnOldPromptTakesItsTokensBeforeNewerDecodes) {
+  const std::vector<SequenceView> running{prefill(1, 500, 0, 0), decode(2, 20, 2)};
+  SystemView view{.running = running, .waiting = {}, .budget = kRoomy};
+  AccelOnlyPolicy policy;
+  const StepPlan plan = policy.plan(view);
+  EXPECT_EQ(tokens_of(plan, 1), 100);
+  EXPECT_EQ(tokens_of(plan, 2), 0);
+}
+
+TEST(Sarathi, DecodesGoFirstAndThePromptGetsTheRestOfTheBudget) {
+  const std::vector<SequenceView> running{prefill(1, 500, 0, 0), decode(2, 20, 2)};
+  const std::vector<SequenceView> waiting{queued(3, 30)};
+  SystemView view{.running = running, .waiting = waiting, .budget = kRoomy};
+  SarathiPolicy policy(40);
+  const StepPlan plan = policy.plan(view);
+  EXPECT_EQ(tokens_of(plan, 2), 1);
+  EXPECT_EQ(tokens_of(plan, 1), 39);
+  EXPECT_TRUE(plan.admit.empty());
+}
+
+TEST(Sarathi, DecodesBeyondTheBudgetStillAllRun) {
+  std::vector<SequenceView> running;
+  for (int64_t id = 1; id <= 10; ++id) {
+    running.push_back(decode(id, 20, 2));
+  }
+  SystemView view{.running = running, .waiting = {}, .budget = kRoomy};
+  SarathiPolicy policy(4);
+  EXPECT_EQ(policy.plan(view).slices.size(), 10U);
+}
+
+TEST(EveryPolicy, DropsTheNewestWhenBlocksRunOutAndAdmitsNobodyThen) {
+  const std::vector<SequenceView> running{decode(1, 17, 1), decode(2, 17, 1), decode(3, 17, 1)};
+  const std::vector<SequenceView> waiting{queued(4, 1)};
+  StepBudget budget = kRoomy;
+  budget.free_blocks = 1;  // every one of the three needs a block
+  SystemView view{.running = running, .waiting = waiting, .budget = budget};
+  for (const std::string_view name : policy_names()) {
+    const auto policy = std::move(make_policy(name, {})).value();
+    const StepPlan plan = policy->plan(view);
+    EXPECT_EQ(plan.preempt, std::vector<SequenceId>{SequenceId{3}}) << name;
+    EXPECT_EQ(tokens_of(plan, 1), 1) << name;
+    EXPECT_EQ(tokens_of(plan, 2), 1) << name;
+    EXPECT_TRUE(plan.admit.empty()) << name;
+  }
+}
+
+TEST(EveryPolicy, ALongPromptAtTheHeadIsNotOvertaken) {
+  const std::vector<SequenceView> waiting{queued(1, 10000), queued(2, 1)};
+  StepBudget budget = kRoomy;
+  budget.free_blocks = 50;
+  const std::vector<SequenceView> running{decode(9, 20, 2)};
+  SystemView view{.running = running, .waiting = waiting, .budget = budget};
+  for (const std::string_view name : policy_names()) {
+    const auto policy = std::move(make_policy(name, {})).value();
+    EXPECT_TRUE(policy->plan(view).admit.empty()) << name;
+  }
+}
+
+TEST(Registry, AnUnknownPolicyIsRefusedWithTheKnownOnes) {
+  const auto policy = make_policy("fifo", {});
+  ASSERT_FALSE(policy.ok());
+  EXPECT_NE(policy.error().message.find("accel_only"), std::string::npos);
+  EXPECT_FALSE(make_policy("sarathi", {.sarathi_token_budget = 0}).ok());
+}
+
+}  // namespace
+}  // namespace tandem

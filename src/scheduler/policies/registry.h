@@ -1,0 +1,21 @@
+// Policies by name, for --policy.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/decisions.h"
+
+namespace tandem {
+
+struct PolicyOptions {
+  int32_t sarathi_token_budget = 512;  // tokens of a step under `sarathi`
+};
+
+std::vector<std::string_view> policy_names();
+Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
+                                                const PolicyOptions& options);
+
+}  // namespace tandem
