@@ -1,0 +1,63 @@
+// `tandem bench kernels`: what the kernels reach, beside the ceilings of this machine. Weights are
+// random, larger than the caches, and rotated; every figure is the median of several passes. Prints
+// one row per shape and, when asked, writes the same as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace tandem::bench {
+
+struct GemmShape {
+  std::string name;
+  int64_t n = 0;  // multiples of 32
+  int64_t k = 0;
+};
+
+struct BenchKernelsOptions {
+  std::vector<kernels::Isa> isas;  // empty: the best one of this machine
+  ElementType type = ElementType::kBF16;
+  int threads = 2;
+  std::vector<int64_t> rows = {1, 4, 8, 16, 32, 64, 128, 256, 512};
+  std::vector<GemmShape> shapes = {
+      {"qkv", 2560, 2048}, {"out", 2048, 2048}, {"gate_up", 11264, 2048}, {"down", 2048, 5632}};
+  int passes = 7;
+  int64_t weight_bytes = int64_t{1} << 30;  // rotated, per shape
+  std::string json_path;                    // empty: none
+};
+
+struct Ceilings {
+  double read = 0.0;     // bytes/s, all threads
+  double compute = 0.0;  // operations/s, all threads; 0: unknown
+};
+
+// One line of the result, of any kernel.
+struct BenchRow {
+  std::string op;
+  std::string isa;
+  std::string type;
+  int threads = 0;
+  int64_t rows = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  double bytes = 0.0;            // read from memory
+  double operations = 0.0;       // a multiply-add is two
+  double ceiling_seconds = 0.0;  // the model: the longer of bytes and operations at their ceilings
+  double seconds = 0.0;          // median
+  double fastest_seconds = 0.0;
+  double slowest_seconds = 0.0;
+};
+
+Ceilings measure_ceilings(kernels::Isa isa, int threads);
+
+// All shapes and rows of the options for one family.
+std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::Isa isa,
+                                   const Ceilings& ceilings);
+
+// Prints; returns the process's exit code.
+int bench_kernels(const BenchKernelsOptions& options);
+
+}  // namespace tandem::bench
