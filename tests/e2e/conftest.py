@@ -1,0 +1,95 @@
+"""Fixtures of the end-to-end suite. It needs a built binary (TANDEM_BINARY, default build/dev/tandem); run it by ./test.sh --e2e."""
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+from server import Server
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+GOLDENS = ROOT / "tests" / "goldens"
+BINARY = pathlib.Path(os.environ.get("TANDEM_BINARY") or ROOT / "build" / "dev" / "tandem").resolve()
+SHARED = pathlib.Path(os.environ.get("TANDEM_SHARED") or ROOT.parent / "shared").resolve()
+LOGS = BINARY.parent / "e2e-logs"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for server in Server.running:
+            report.sections.append((f"server log {server.log}", server.log_tail()))
+
+
+@pytest.fixture(scope="session")
+def binary():
+    if not BINARY.is_file():
+        pytest.fail(f"{BINARY} is missing; build it (cmake --build --preset dev --target tandem) or set TANDEM_BINARY", pytrace=False)
+    return BINARY
+
+
+@pytest.fixture(scope="session")
+def stories_model():
+    """The trained golden model outside the repository: without it skip, but not in CI."""
+    folder = SHARED / "models" / "stories260K"
+    if not folder.is_dir():
+        message = f"{folder} is missing; set TANDEM_SHARED"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def long_model(tmp_path_factory):
+    """The golden Llama with room for 16k tokens, so that a request can be caught while it runs. Its words are noise anyway."""
+    folder = tmp_path_factory.mktemp("models") / "long"
+    shutil.copytree(GOLDENS / "llama-gqa-rope3-f32", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = 16384
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def launch(binary, name, model, *flags, env=None):
+    return Server(binary, model, LOGS / (re.sub(r"\W+", "-", name) + ".log"), flags, env).wait_ready()
+
+
+@pytest.fixture(scope="session")
+def server(binary):
+    """One server for everything that leaves it as it was: golden Llama, 512 tokens of context, fp32."""
+    server = launch(binary, "server", GOLDENS / "llama-gqa-rope3-f32", "--served-model-name", "golden", "golden-alias")
+    yield server
+    server.stop_cleanly()
+
+
+@pytest.fixture(scope="session")
+def long_server(binary, long_model):
+    server = launch(binary, "long-server", long_model, "--served-model-name", "long")
+    yield server
+    server.stop_cleanly()
+
+
+@pytest.fixture(scope="session")
+def stories(binary, stories_model):
+    server = launch(binary, "stories", stories_model / "hf", "--served-model-name", "stories")
+    yield server
+    server.stop_cleanly()
+
+
+@pytest.fixture
+def start_server(binary, request):
+    """start_server(model, *flags): a server of this test alone; must end with code 0."""
+    started = []
+
+    def start(model, *flags, env=None):
+        started.append(launch(binary, f"{request.node.name}-{len(started)}", model, *flags, env=env))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.returncode is None:
+            server.stop_cleanly()

@@ -1,0 +1,134 @@
+"""The command line: help, exit codes, made models, broken model folders."""
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "goldens"
+LLAMA = GOLDENS / "llama-gqa-rope3-f32"
+
+
+def run(binary, *arguments, seconds=120):
+    done = subprocess.run([str(binary), *map(str, arguments)], capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("replay",)], ids=" ".join)
+def test_help_is_everywhere(binary, command):
+    code, text = run(binary, *command, "--help")
+    assert code == 0
+    assert "--help" in text
+
+
+def test_usage_errors_are_code_2_and_name_the_nearest_flag(binary):
+    code, text = run(binary, "serve", LLAMA, "--max-num-seq", "4")
+    assert code == 2
+    assert "--max-num-seqs" in text
+    assert run(binary, "no-such-command")[0] == 2
+    assert run(binary, "serve")[0] == 2
+    assert run(binary, "serve", LLAMA, "--max-num-seqs", "many")[0] == 2
+
+
+def test_made_models_are_repeatable_and_described(binary, tmp_path):
+    for name in ("one", "two"):
+        code, text = run(binary, "model", "make", "--preset", "tiny", "--seed", "5", tmp_path / name)
+        assert code == 0, text
+    assert run(binary, "model", "make", "--preset", "tiny", "--seed", "6", tmp_path / "three")[0] == 0
+    weights = [sorted(p.read_bytes() for p in (tmp_path / name).glob("*.safetensors")) for name in ("one", "two", "three")]
+    assert weights[0] == weights[1] != weights[2]
+    config = json.loads((tmp_path / "one" / "config.json").read_text())
+    code, text = run(binary, "model", "info", tmp_path / "one")
+    assert code == 0
+    assert str(config["hidden_size"]) in text
+
+
+def test_a_made_model_serves_and_answers_chat(binary, tmp_path, start_server):
+    assert run(binary, "model", "make", "--preset", "tiny", "--seed", "1", tmp_path / "tiny")[0] == 0
+    server = start_server(tmp_path / "tiny")
+    reply = server.openai().chat.completions.create(model=server.model_name(), messages=[{"role": "user", "content": "Hi"}], max_tokens=5)
+    assert reply.usage.completion_tokens >= 1
+
+
+def spoil_config(**changes):
+    def spoil(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return spoil
+
+
+def edit_header(change):
+    """Rewrites the JSON header of model.safetensors; offsets keep pointing into the same data."""
+    def spoil(folder):
+        path = folder / "model.safetensors"
+        data = path.read_bytes()
+        (size,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + size])
+        change(header)
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+    return spoil
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def huge_header(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", 1 << 60) + path.read_bytes()[8:])
+
+
+def nan_weights(folder):
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-4:] = struct.pack("<f", float("nan"))
+    path.write_bytes(bytes(data))
+
+
+def overlap(header):
+    names = sorted(name for name in header if name != "__metadata__" and name.endswith("q_proj.weight"))
+    header[names[0]]["data_offsets"] = header[names[1]]["data_offsets"]
+
+
+BROKEN = {
+    "no-config": (lambda f: (f / "config.json").unlink(), "config.json"),
+    "config-not-json": (lambda f: (f / "config.json").write_text("{"), "config.json"),
+    "unknown-architecture": (spoil_config(architectures=["MambaForCausalLM"], model_type="mamba"), "MambaForCausalLM"),
+    "huge-hidden": (spoil_config(hidden_size=1 << 60), "hidden_size"),
+    "negative-layers": (spoil_config(num_hidden_layers=-1), "num_hidden_layers"),
+    "wrong-shape": (spoil_config(intermediate_size=300), "mlp"),
+    "heads-do-not-divide": (spoil_config(num_key_value_heads=3), "num_key_value_heads"),
+    "no-weights": (lambda f: (f / "model.safetensors").unlink(), "safetensors"),
+    "truncated": (truncate, "model.safetensors"),
+    "huge-header": (huge_header, "model.safetensors"),
+    "missing-tensor": (edit_header(lambda h: h.pop("model.layers.1.mlp.up_proj.weight")), "model.layers.1.mlp.up_proj.weight"),
+    "out-of-range": (edit_header(lambda h: h["model.norm.weight"].update(data_offsets=[1 << 40, (1 << 40) + 288])), "model.norm.weight"),
+    "huge-shape": (edit_header(lambda h: h["model.norm.weight"].update(shape=[1 << 60])), "model.norm.weight"),
+    "overlapping": (edit_header(overlap), "q_proj.weight"),
+    "nan": (nan_weights, "NaN"),
+    "no-tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer"),
+    "tokenizer-not-json": (lambda f: (f / "tokenizer.json").write_text("[1"), "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_model_folder_is_one_clear_error(binary, tmp_path, name):
+    spoil, named = BROKEN[name]
+    folder = tmp_path / "broken"
+    shutil.copytree(LLAMA, folder)
+    spoil(folder)
+    code, text = run(binary, "serve", folder, "--port", "0")
+    assert code == 1, text
+    assert named.lower() in text.lower(), text
+    assert "terminate called" not in text and "Sanitizer" not in text
+
+
+def test_a_hub_id_or_a_missing_folder_is_explained(binary):
+    for name in ("meta-llama/Llama-3.1-8B-Instruct", "/no/such/folder"):
+        code, text = run(binary, "serve", name)
+        assert code in (1, 2)
+        assert name in text and "folder" in text.lower()

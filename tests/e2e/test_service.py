@@ -1,0 +1,197 @@
+"""What surrounds the completions: models, health, metrics, ids, CORS, keys, overload, drain."""
+import signal
+import threading
+import time
+
+import httpx
+import openai
+import pytest
+from server import parse_metrics, until
+
+pytestmark = pytest.mark.core
+
+
+def test_models_are_listed_with_their_context(server):
+    with server.http() as http:
+        reply = http.get("/v1/models").json()
+    assert reply["object"] == "list"
+    assert [m["id"] for m in reply["data"]] == ["golden", "golden-alias"]
+    for model in reply["data"]:
+        assert model["object"] == "model"
+        assert model["max_model_len"] == 512
+    assert server.openai().models.retrieve("golden").id == "golden"
+
+
+def test_health_ping_version_and_load(server):
+    with server.http() as http:
+        assert http.get("/health").status_code == 200
+        assert http.get("/ping").status_code == 200
+        assert http.post("/ping").status_code == 200
+        assert http.get("/version").json()["version"]
+        assert isinstance(http.get("/load").json()["server_load"], int)
+
+
+def test_the_effective_configuration_is_served(server):
+    with server.http() as http:
+        config = http.get("/v1/tandem/config").json()
+    assert config
+    text = str(config).lower()
+    assert "512" in text and "float32" in text
+
+
+def test_tokenize_and_detokenize_are_inverse(server):
+    with server.http() as http:
+        for text in ("Hello, world!", "Größe 日本語 🙂", "  two  spaces\n"):
+            reply = http.post("/tokenize", json={"model": "golden", "prompt": text}).json()
+            assert reply["count"] == len(reply["tokens"])
+            assert reply["max_model_len"] == 512
+            assert http.post("/detokenize", json={"model": "golden", "tokens": reply["tokens"]}).json()["prompt"] == text
+        chat = http.post("/tokenize", json={"model": "golden", "messages": [{"role": "user", "content": "Hi"}]}).json()
+        assert chat["count"] > 5
+        assert http.post("/detokenize", json={"model": "golden", "tokens": [10**6]}).status_code == 400
+
+
+def test_metrics_count_what_was_served(server):
+    def counters():
+        return {name: server.metric(name) for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total",
+                                                       "vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count")}
+
+    before = counters()
+    server.openai().completions.create(model="golden", prompt=[65] * 10, max_tokens=7, extra_body={"ignore_eos": True})
+    after = until(lambda: (now := counters())["vllm:e2e_request_latency_seconds_count"] > before["vllm:e2e_request_latency_seconds_count"] and now)
+    assert after["vllm:prompt_tokens_total"] - before["vllm:prompt_tokens_total"] == 10
+    assert after["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] == 7
+    assert after["vllm:time_to_first_token_seconds_count"] - before["vllm:time_to_first_token_seconds_count"] == 1
+    assert server.metric("vllm:request_success_total", finished_reason="length") >= 1
+    assert until(server.is_idle)
+
+
+def test_metrics_are_well_formed_and_in_both_name_sets(server):
+    with server.http() as http:
+        response = http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    names = {name for name, _, _ in parse_metrics(response.text)}
+    assert any(name.startswith("tandem_") for name in names)
+    assert {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} <= names
+    typed = {line.split()[2] for line in response.text.splitlines() if line.startswith("# TYPE")}
+    assert typed, "no # TYPE lines"
+
+
+def test_the_request_id_comes_back(server):
+    with server.http() as http:
+        reply = http.get("/v1/models", headers={"X-Request-Id": "abc-123"})
+        assert reply.headers["x-request-id"] == "abc-123"
+        made_up = http.post("/v1/completions", json={"model": "golden", "prompt": "x", "max_tokens": 1})
+        assert made_up.headers["x-request-id"]
+        split = http.get("/v1/models", headers={"X-Request-Id": "x" * 5000})
+        assert len(split.headers.get("x-request-id", "")) < 5000
+
+
+def test_a_cors_preflight_is_answered(server):
+    with server.http() as http:
+        reply = http.options("/v1/chat/completions", headers={
+            "Origin": "http://example.com", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"})
+        assert reply.status_code in (200, 204)
+        assert reply.headers["access-control-allow-origin"] in ("*", "http://example.com")
+        assert "POST" in reply.headers["access-control-allow-methods"]
+        plain = http.get("/v1/models", headers={"Origin": "http://example.com"})
+        assert plain.headers["access-control-allow-origin"] in ("*", "http://example.com")
+
+
+def test_one_connection_serves_many_requests(server):
+    with server.http() as http:
+        for _ in range(20):
+            reply = http.post("/v1/completions", json={"model": "golden", "prompt": "x", "max_tokens": 1})
+            assert reply.status_code == 200
+
+
+def test_a_missing_or_wrong_key_is_401_and_health_stays_open(start_server, long_model):
+    server = start_server(long_model, "--api-key", "secret-one", "--served-model-name", "long")
+    body = {"model": "long", "prompt": "x", "max_tokens": 1}
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret-one"}, {"Authorization": "Bearer secret-one2"}):
+        reply = httpx.post(server.url + "/v1/completions", json=body, headers=headers)
+        assert reply.status_code == 401
+        assert "secret-one" not in reply.text
+        assert httpx.get(server.url + "/v1/models", headers=headers).status_code == 401
+    assert httpx.get(server.url + "/health").status_code == 200
+    assert httpx.get(server.url + "/ping").status_code == 200
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=server.url + "/v1", api_key="nope", max_retries=0).models.list()
+    assert server.openai().completions.create(**body).choices
+    server.stop_cleanly()
+    assert "secret-one" not in server.log.read_text(errors="replace").replace("--api-key secret-one", "")
+
+
+def test_a_full_queue_is_429_with_a_time_to_come_back(start_server, long_model):
+    server = start_server(long_model, "--max-num-seqs", "1", "--max-queue", "1", "--served-model-name", "long")
+    body = {"model": "long", "prompt": "x", "max_tokens": 16000, "ignore_eos": True, "stream": True}
+    with server.http() as http, http.stream("POST", "/v1/completions", json=body) as first:
+        assert first.status_code == 200
+        next(first.iter_raw())  # it runs
+        waiting = threading.Thread(target=lambda: queue_one(server, body))
+        waiting.start()
+        assert until(lambda: server.metric("vllm:num_requests_waiting") == 1)
+        reply = http_post(server, body)
+        assert reply.status_code == 429, reply.text
+        assert float(reply.headers["retry-after"]) >= 0
+        assert reply.json()["error"]["message"]
+        with pytest.raises(openai.RateLimitError):
+            server.openai().completions.create(model="long", prompt="x", max_tokens=1)
+    waiting.join()
+    assert until(server.is_idle)
+    assert http_post(server, body | {"max_tokens": 1, "stream": False}).status_code == 200
+
+
+def http_post(server, body):
+    with server.http() as http:
+        return http.post("/v1/completions", json=body)
+
+
+def queue_one(server, body):
+    """A streaming request that leaves as soon as its first event is there."""
+    with server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
+        assert response.status_code == 200
+        for piece in response.iter_raw():
+            if b"data:" in piece:
+                return
+
+
+def test_sigterm_finishes_what_runs_and_takes_nothing_new(start_server, long_model):
+    server = start_server(long_model, "--served-model-name", "long")
+    client = server.openai()
+    stream = client.completions.create(model="long", prompt="x", max_tokens=3000, stream=True, extra_body={"ignore_eos": True},
+                                       stream_options={"include_usage": True})
+    next(iter(stream))
+    server.process.send_signal(signal.SIGTERM)
+
+    def refused():
+        try:
+            reply = httpx.post(server.url + "/v1/completions", json={"model": "long", "prompt": "x", "max_tokens": 1}, timeout=10)
+        except httpx.TransportError:
+            return True
+        return reply.status_code == 503
+
+    assert until(refused, seconds=10)
+    *_, last = stream
+    assert last.usage.completion_tokens == 3000
+    assert server.stop() == 0
+
+
+def test_the_log_names_requests_and_never_prompts(start_server, long_model):
+    server = start_server(long_model, "--served-model-name", "long")
+    server.openai().completions.create(model="long", prompt="SECRETPROMPT", max_tokens=2, extra_headers={"X-Request-Id": "trace-me-77"})
+    server.stop_cleanly()
+    log = server.log.read_text(errors="replace")
+    assert "SECRETPROMPT" not in log
+    assert "trace-me-77" in log
+    assert "/v1/completions" in log
+
+
+def test_a_slow_reader_does_not_hold_up_others(long_server):
+    body = {"model": "long", "prompt": "x", "max_tokens": 12000, "ignore_eos": True, "stream": True}
+    with long_server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
+        next(response.iter_raw())  # and then reads no more
+        began = time.monotonic()
+        reply = long_server.openai().completions.create(model="long", prompt="y", max_tokens=5)
+        assert reply.choices and time.monotonic() - began < 60
+    assert until(long_server.is_idle)
