@@ -18,6 +18,7 @@
 namespace tandem::kernels {
 
 inline constexpr int kHeadDimMultiple = 32;  // head dims are padded to this with zeros at load
+inline constexpr int kMaxPaddedHeadDim = 512;
 inline constexpr int kSplitTokens =
     256;  // attention is summed in splits of this many tokens, merged in order
 
@@ -25,8 +26,8 @@ struct KvLayout {
   ElementType type = ElementType::kBF16;  // kF32 or kBF16
   int32_t layers = 0;
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;         // as the model says
-  int32_t padded_head_dim = 0;  // multiple of kHeadDimMultiple
+  int32_t head_dim = 0;         // as the model says; even
+  int32_t padded_head_dim = 0;  // multiple of kHeadDimMultiple, at most kMaxPaddedHeadDim
   int32_t block_tokens = 32;    // a divisor of kSplitTokens, a multiple of 16
 
   [[nodiscard]] int64_t head_bytes() const {

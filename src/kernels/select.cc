@@ -31,6 +31,8 @@ Kernels ref_table() {
   table.isa = Isa::kRef;
   table.name = "ref";
   ref::fill_gemm(table);
+  ref::fill_rowwise(table);
+  ref::fill_attention(table);
   return table;
 }
 
@@ -39,6 +41,8 @@ Kernels portable_table(Isa isa) {
   table.isa = isa;
   table.name = isa_name(isa).data();
   portable::fill_gemm(isa, table);
+  portable::fill_rowwise(isa, table);
+  portable::fill_attention(isa, table);
   return table;
 }
 

@@ -10,5 +10,9 @@ namespace tandem::kernels::ref {
 
 // gemm_scratch_bytes, gemm, pack, unpack_row, embed. Packed layout: row-major [n, k].
 void fill_gemm(Kernels& table);
+// rms_norm, rope_table, rope_write, silu_mul, row_gather.
+void fill_rowwise(Kernels& table);
+// attend_scratch_bytes, attend, merge.
+void fill_attention(Kernels& table);
 
 }  // namespace tandem::kernels::ref

@@ -1,0 +1,44 @@
+// The record in which a split of attention is kept until it is merged, and how the records of a
+// divided context are ordered. Shared by the planner and the kernels of every family.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+namespace tandem::kernels {
+
+// One record per (split, row, head of the group): floats max, sum, then, aligned for vectors, the
+// weighted V [padded_head_dim].
+inline constexpr int64_t kPartialMax = 0;
+inline constexpr int64_t kPartialSum = 1;
+inline constexpr int64_t kPartialValues = 16;
+
+inline int64_t partial_record_floats(const KvLayout& layout) {
+  return kPartialValues + layout.padded_head_dim;
+}
+
+// Records of one split of one row, all heads of the group. A divided unit of `rows` rows keeps
+// split s, row r, head h at record ((s * rows + r) * group + h).
+inline int64_t query_group(const AttentionArgs& args) { return args.heads / args.layout.kv_heads; }
+
+inline int64_t split_floats(const AttentionArgs& args, int64_t rows) {
+  return rows * query_group(args) * partial_record_floats(args.layout);
+}
+
+// Tokens that a row of the slice attends to, its own included.
+inline int64_t row_context_tokens(const AttentionSlice& slice, int64_t row) {
+  return slice.first_position + (row - slice.row_begin) + 1;
+}
+
+inline int64_t splits_of(int64_t context_tokens) {
+  return (context_tokens + kSplitTokens - 1) / kSplitTokens;
+}
+
+// Tokens of `split` that a row with this context attends to: 0 .. kSplitTokens.
+inline int64_t tokens_in_split(int64_t context_tokens, int64_t split) {
+  return std::clamp<int64_t>(context_tokens - split * kSplitTokens, 0, kSplitTokens);
+}
+
+}  // namespace tandem::kernels
