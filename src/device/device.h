@@ -70,6 +70,7 @@ class Device {
   [[nodiscard]] virtual Result<std::unique_ptr<Memory>> allocate(MemoryKind kind,
                                                                  int64_t bytes) = 0;
   virtual StreamId create_stream() = 0;
+  // The op may be held back until an event is recorded behind it.
   virtual void launch(StreamId stream, const Op& op) = 0;
   virtual EventId record(
       StreamId stream) = 0;  // completes when all ops launched so far on `stream` have
@@ -77,10 +78,12 @@ class Device {
                     EventId event) = 0;  // later ops of `stream` start after `event`
   [[nodiscard]] virtual bool query(
       EventId event) const = 0;  // has it completed? Its effects are then visible here
-  virtual void synchronize(
-      EventId event) = 0;  // blocks; for loading and tests, never on the engine thread
+  // Blocks until the event has completed and the listener's call for it has returned; for loading,
+  // tests and the end of life, never for the engine's steps.
+  virtual void synchronize(EventId event) = 0;
   // Called after each completed event, on a device thread; must be quick and must not call the
-  // device. Set before launching.
+  // device. Holds for events recorded from now on; one that may still be called for earlier events
+  // is kept until the device ends.
   virtual void set_listener(std::function<void()> on_event) = 0;
 };
 

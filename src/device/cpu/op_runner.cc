@@ -1,0 +1,186 @@
+#include "device/cpu/op_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <variant>
+
+namespace tandem::device {
+namespace {
+
+// Guesses of one thread's speed. They only decide where dividing pays, so a factor of two does not
+// matter.
+constexpr double kBytesPerNano = 12.0;
+constexpr double kRowBytesPerNano = 4.0;  // row-wise kernels: arithmetic beside the bytes
+constexpr double kMatrixFlopsPerNano = 1500.0;
+constexpr double kVectorFlopsPerNano = 80.0;
+constexpr double kReferenceFlopsPerNano = 1.0;
+// A fork and join costs a few microseconds, more when workers sleep.
+constexpr double kInlineNanos = 8000.0;
+constexpr double kChunkNanos = 3000.0;
+// More chunks than threads, so that a thread that is held up leaves its share to the others.
+constexpr int64_t kChunksPerThread = 6;
+constexpr int64_t kCopyPieceBytes = int64_t{256} << 10;
+
+double as_double(int64_t x) { return static_cast<double>(x); }
+
+double flops_per_nano(kernels::Isa isa, ElementType type) {
+  if (isa == kernels::Isa::kRef) {
+    return kReferenceFlopsPerNano;
+  }
+  return isa == kernels::Isa::kAmx && type == ElementType::kBF16 ? kMatrixFlopsPerNano
+                                                                 : kVectorFlopsPerNano;
+}
+
+}  // namespace
+
+template <class Part>
+void OpRunner::divide(const Work& work, const Part& part) {
+  if (work.units <= 0) {
+    return;
+  }
+  const int64_t worthwhile = static_cast<int64_t>(work.nanos / kChunkNanos);
+  const int64_t chunks =
+      std::min({work.units, pool_.threads() * kChunksPerThread, std::max<int64_t>(worthwhile, 1)});
+  if (pool_.threads() == 1 || chunks == 1 || work.nanos < kInlineNanos) {
+    part(int64_t{0}, work.units, scratch_.require(work.scratch_bytes));
+    return;
+  }
+  struct Context {
+    const Part& part;
+    int64_t units;
+    int64_t chunks;
+  };
+  const Context context{part, work.units, chunks};
+  const auto run_chunk = [](const void* raw, int64_t chunk, void* scratch) {
+    const auto& own = *static_cast<const Context*>(raw);
+    // units and chunks are far below 2^31 each, so the products cannot overflow.
+    own.part(chunk * own.units / own.chunks, (chunk + 1) * own.units / own.chunks, scratch);
+  };
+  pool_.run(desk_,
+            {.run = run_chunk,
+             .context = &context,
+             .chunks = chunks,
+             .scratch_bytes = work.scratch_bytes},
+            scratch_);
+}
+
+void OpRunner::run(const Op& op) {
+  std::visit([this](const auto& one) { run_one(one); }, op);
+}
+
+void OpRunner::run_one(const CopyOp& copy) {
+  forget_plan();
+  auto* target = static_cast<std::byte*>(copy.target);
+  const auto* source = static_cast<const std::byte*>(copy.source);
+  const int64_t pieces = (copy.bytes + kCopyPieceBytes - 1) / kCopyPieceBytes;
+  divide({.units = pieces, .nanos = as_double(copy.bytes) / kBytesPerNano},
+         [&](int64_t begin, int64_t end, void*) {
+           const int64_t from = begin * kCopyPieceBytes;
+           const int64_t to = std::min(end * kCopyPieceBytes, copy.bytes);
+           std::memcpy(target + from, source + from, static_cast<size_t>(to - from));
+         });
+}
+
+void OpRunner::run_one(const kernels::PackArgs& args) {
+  const int64_t panels = args.n.padded() / kernels::kPanelColumns;
+  divide({.units = panels, .nanos = as_double(args.n.padded() * args.k.padded())},
+         [&](int64_t begin, int64_t end, void*) { kernels_.pack(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::EmbedArgs& args) {
+  divide_rows(args.rows, as_double(args.y_stride) * 4 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.embed(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::RmsNormArgs& args) {
+  divide_rows(args.rows, as_double(args.y_stride) * 6 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.rms_norm(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::GemmArgs& args) {
+  const double flops = 2.0 * as_double(args.rows) * as_double(args.w.n) * as_double(args.w.k);
+  const double nanos = std::max(as_double(args.w.bytes()) / kBytesPerNano,
+                                flops / flops_per_nano(kernels_.isa, args.w.type));
+  if (args.rows <= 0) {
+    return;
+  }
+  divide(
+      {.units = args.w.panels(),
+       .nanos = nanos,
+       .scratch_bytes = kernels_.gemm_scratch_bytes(args)},
+      [&](int64_t begin, int64_t end, void* scratch) { kernels_.gemm(args, begin, end, scratch); });
+}
+
+void OpRunner::run_one(const kernels::RopeTableArgs& args) {
+  constexpr double kNanosPerSine = 40.0;
+  divide_rows(args.rows, as_double(args.half_dim) * kNanosPerSine,
+              [&](int64_t begin, int64_t end) { kernels_.rope_table(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::RopeWriteArgs& args) {
+  divide_rows(args.rows, as_double(args.qkv_stride) * 8 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.rope_write(args, begin, end); });
+}
+
+bool OpRunner::plan_fits(const kernels::AttentionArgs& args) const {
+  return planned_.slices != nullptr && planned_.slices == args.slices &&
+         planned_.slice_count == args.slice_count && planned_.heads == args.heads &&
+         planned_.layout.kv_heads == args.layout.kv_heads &&
+         planned_.layout.padded_head_dim == args.layout.padded_head_dim &&
+         planned_.layout.block_tokens == args.layout.block_tokens &&
+         planned_.layout.type == args.layout.type;
+}
+
+void OpRunner::run_one(const AttentionOp& op) {
+  kernels::AttentionArgs args = op.args;
+  if (args.slice_count <= 0) {
+    return;
+  }
+  // Every layer of a step has the same slices, so the division is made once a step.
+  if (!plan_fits(args)) {
+    kernels::plan_attention(args, pool_.threads(), plan_);
+    planned_ = args;
+    double flops = 0;
+    for (int32_t i = 0; i < args.slice_count; ++i) {
+      const kernels::AttentionSlice& slice = args.slices[i];
+      flops += as_double(slice.row_count) * (slice.first_position + slice.row_count);
+    }
+    flops *= 4.0 * args.heads * args.layout.padded_head_dim;
+    attention_nanos_ = flops / (flops_per_nano(kernels_.isa, ElementType::kF32) / 4);
+  }
+  args.partials = static_cast<float*>(
+      partials_.require(plan_.partial_floats * static_cast<int64_t>(sizeof(float))));
+  divide({.units = static_cast<int64_t>(plan_.tasks.size()),
+          .nanos = attention_nanos_,
+          .scratch_bytes = kernels_.attend_scratch_bytes(args)},
+         [&](int64_t begin, int64_t end, void* scratch) {
+           for (int64_t i = begin; i < end; ++i) {
+             kernels_.attend(args, plan_.tasks[static_cast<size_t>(i)], scratch);
+           }
+         });
+  divide_rows(static_cast<int64_t>(plan_.merges.size()),
+              as_double(plan_.partial_floats) * 4 / kRowBytesPerNano /
+                  as_double(std::max<int64_t>(static_cast<int64_t>(plan_.merges.size()), 1)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  kernels_.merge(args, plan_.merges[static_cast<size_t>(i)]);
+                }
+              });
+}
+
+void OpRunner::run_one(const kernels::SiluMulArgs& args) {
+  divide_rows(args.rows, as_double(args.width) * 10 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.silu_mul(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::RowGatherArgs& args) {
+  divide_rows(args.count, as_double(args.stride) * 8 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.row_gather(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::SampleArgs& args) {
+  divide_rows(args.row_count, as_double(args.vocabulary) * 4 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.sample(args, begin, end); });
+}
+
+}  // namespace tandem::device

@@ -1,0 +1,65 @@
+// Runs one op at a time with the kernels of one family: decides how to divide it (panels, rows,
+// attention tasks, pieces of a copy), and whether it is worth waking others for at all. Results do
+// not depend on the division. One thread.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cpu/pages.h"
+#include "device/cpu/worker_pool.h"
+#include "device/device.h"
+#include "kernels/kernels.h"
+
+namespace tandem::device {
+
+class OpRunner {
+ public:
+  OpRunner(const kernels::Kernels& kernels, WorkerPool& pool)
+      : kernels_(kernels), pool_(pool), desk_(pool.open_desk()) {}
+
+  void run(const Op& op);
+
+  // The arguments that a plan of attention was made from may change from here on.
+  void forget_plan() { planned_.slices = nullptr; }
+
+ private:
+  // Units of equal cost, and a guess of what all of them cost one thread.
+  struct Work {
+    int64_t units = 0;
+    double nanos = 0;
+    int64_t scratch_bytes = 0;
+  };
+  // Calls part(begin, end, scratch) on runs of units that together are 0 .. units.
+  template <class Part>
+  void divide(const Work& work, const Part& part);
+  template <class Part>
+  void divide_rows(int64_t rows, double nanos_per_row, const Part& part) {
+    divide({.units = rows, .nanos = nanos_per_row * static_cast<double>(rows)},
+           [&](int64_t begin, int64_t end, void*) { part(begin, end); });
+  }
+
+  void run_one(const CopyOp& copy);
+  void run_one(const kernels::PackArgs& args);
+  void run_one(const kernels::EmbedArgs& args);
+  void run_one(const kernels::RmsNormArgs& args);
+  void run_one(const kernels::GemmArgs& args);
+  void run_one(const kernels::RopeTableArgs& args);
+  void run_one(const kernels::RopeWriteArgs& args);
+  void run_one(const AttentionOp& op);
+  void run_one(const kernels::SiluMulArgs& args);
+  void run_one(const kernels::RowGatherArgs& args);
+  void run_one(const kernels::SampleArgs& args);
+
+  [[nodiscard]] bool plan_fits(const kernels::AttentionArgs& args) const;
+
+  const kernels::Kernels& kernels_;
+  WorkerPool& pool_;
+  const int32_t desk_;
+  Scratch scratch_;
+  Scratch partials_;
+  kernels::AttentionPlan plan_;
+  kernels::AttentionArgs planned_;  // what plan_ was made from; slices null: nothing
+  double attention_nanos_ = 0;
+};
+
+}  // namespace tandem::device

@@ -1,0 +1,82 @@
+// One stream of the cpu back end: a queue, the thread that works it off in order, and the events
+// recorded on it (numbers that rise by one). Dense work goes to the pool; the stream's thread takes
+// part.
+//
+// Threads: launch, record and wait from one issuing thread; completed and synchronize from any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+
+#include "base/clock.h"
+#include "device/cpu/op_runner.h"
+#include "device/cpu/stream_queue.h"
+#include "device/cpu/worker_pool.h"
+#include "device/device.h"
+
+namespace tandem::device {
+
+// A number that only rises, and that threads can wait for.
+class Milestone {
+ public:
+  [[nodiscard]] bool reached(int64_t number) const {
+    return value_.load(std::memory_order_acquire) >= number;
+  }
+  void reach(int64_t number);                 // one thread
+  void wait_for(int64_t number, Nanos spin);  // any thread
+
+ private:
+  std::atomic<int64_t> value_{0};
+  std::atomic<uint32_t> changes_{0};  // what sleepers sleep on
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+class CpuStream {
+ public:
+  // Throws std::system_error when the thread cannot start. `pool` and `kernels` must outlive it.
+  CpuStream(const kernels::Kernels& kernels, WorkerPool& pool, Nanos spin);
+  ~CpuStream();  // as stop()
+  CpuStream(const CpuStream&) = delete;
+  CpuStream& operator=(const CpuStream&) = delete;
+
+  // A sleeping stream is woken by what follows the ops, or when many have gathered: one wake-up for
+  // a step, not one for each op.
+  void launch(const Op& op) {
+    queue_.push(op);
+    if (++quiet_ops_ >= kMaxQuietOps) {
+      wake();
+    }
+  }
+  int64_t record(const std::function<void()>* listener);
+  void wait(CpuStream& other, int64_t event);
+  // Finishes everything that was launched, then ends the thread. Streams that wait for each other
+  // must all be stopped before one is destroyed.
+  void stop();
+
+  [[nodiscard]] int64_t recorded() const { return recorded_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool completed(int64_t event) const { return completed_.reached(event); }
+  // Also waits until the event's listener call has returned.
+  void synchronize(int64_t event) { settled_.wait_for(event, Nanos{0}); }
+
+ private:
+  static constexpr int32_t kMaxQuietOps = 32;
+
+  void wake();
+  void work();
+  const StreamEntry* next_entry();
+  void complete(const RecordEntry& record);
+
+  StreamQueue queue_;
+  int32_t quiet_ops_ = 0;  // issuing thread's: launched since it last looked whether to wake
+  std::atomic<uint32_t> asleep_{0};
+  std::atomic<int64_t> recorded_{0};
+  Milestone completed_;
+  Milestone settled_;
+  const Nanos spin_;
+  OpRunner runner_;     // stream thread only
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace tandem::device

@@ -1,0 +1,110 @@
+// What a stream still has to do: an unbounded queue from one issuing thread to one stream thread.
+// Entries live in segments that are used again, so a warm queue allocates nothing. The stream
+// publishes only how far it has come, and the issuing thread looks at that only when it needs a
+// segment: streams are not ordered by their queues, only by events.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "device/device.h"
+
+namespace tandem::device {
+
+class CpuStream;
+
+struct RecordEntry {
+  int64_t event = 0;                                // the stream's event of this number is complete
+  const std::function<void()>* listener = nullptr;  // to be called then; may be null
+};
+struct WaitEntry {
+  CpuStream* stream = nullptr;  // whose event
+  int64_t event = 0;
+};
+struct StopEntry {};
+using StreamEntry = std::variant<StopEntry, Op, RecordEntry, WaitEntry>;
+
+class StreamQueue {
+ public:
+  StreamQueue() {
+    segments_.push_back(std::make_unique<Segment>());
+    write_ = read_ = segments_.back().get();
+    write_->next = write_;
+  }
+
+  // Issuing thread.
+  template <class Entry>
+  void push(const Entry& entry) {
+    if (write_index_ == kSegmentEntries) {
+      next_segment();
+    }
+    write_->entries[static_cast<size_t>(write_index_)] = entry;
+    ++write_index_;
+    ++pushed_;
+    published_.store(pushed_, std::memory_order_seq_cst);
+  }
+
+  // Stream thread: the oldest entry, or null. pop() ends its use.
+  const StreamEntry* front() {
+    if (popped_ == seen_) {
+      seen_ = published_.load(std::memory_order_seq_cst);
+      if (popped_ == seen_) {
+        return nullptr;
+      }
+    }
+    if (read_index_ == kSegmentEntries) {
+      read_ = read_->next;
+      read_index_ = 0;
+    }
+    return &read_->entries[static_cast<size_t>(read_index_)];
+  }
+  void pop() {
+    ++read_index_;
+    ++popped_;
+    consumed_.store(popped_, std::memory_order_release);
+  }
+
+ private:
+  static constexpr int kSegmentEntries = 256;
+  struct Segment {
+    std::array<StreamEntry, kSegmentEntries> entries;
+    Segment* next = nullptr;  // in a ring; changed only by the issuing thread, only while it writes
+                              // this segment
+    int64_t end = 0;          // entries pushed when this segment was last full
+  };
+
+  void next_segment() {
+    write_->end = pushed_;
+    Segment* next = write_->next;
+    if (next == write_ || consumed_.load(std::memory_order_acquire) < next->end) {
+      segments_.push_back(std::make_unique<Segment>());
+      Segment* fresh = segments_.back().get();
+      fresh->next = next;
+      write_->next = fresh;
+      next = fresh;
+    }
+    write_ = next;
+    write_index_ = 0;
+  }
+
+  // Issuing thread's.
+  std::vector<std::unique_ptr<Segment>> segments_;
+  Segment* write_ = nullptr;
+  int write_index_ = 0;
+  int64_t pushed_ = 0;
+  // Shared.
+  alignas(64) std::atomic<int64_t> published_{0};
+  alignas(64) std::atomic<int64_t> consumed_{0};
+  // Stream thread's.
+  alignas(64) Segment* read_ = nullptr;
+  int read_index_ = 0;
+  int64_t popped_ = 0;
+  int64_t seen_ = 0;
+};
+
+}  // namespace tandem::device
