@@ -21,6 +21,7 @@ EXCEPTIONS = {}
 TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"([^()\s\\]{0,16})\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)+\'', re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+MACRO_LINE = re.compile(r"^[ \t]*[A-Z][A-Z0-9_]+\([^(){}]*\);?[ \t]*$", re.MULTILINE)  # alone on its line: not a function
 SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
 NAME = re.compile(r"([A-Za-z_~][\w:~<>]*|operator\s*\S+)\s*\(")
 
@@ -34,6 +35,7 @@ def functions(text):
     """Yields (name, first line, lines) of each function body."""
     text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)
     text = DIRECTIVE.sub(blank, TOKEN.sub(blank, text))
+    text = MACRO_LINE.sub(blank, text)
     scopes = []  # True: a function's body or anything inside one
     head_start, line, head_line = 0, 1, 1
     open_function = None
