@@ -1,0 +1,256 @@
+#include "model/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "model/json_fields.h"
+
+namespace tandem::model {
+namespace {
+
+// Far above any model, far below what could overflow a size in 64 bits.
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxHidden = int64_t{1} << 18;
+constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+constexpr int64_t kMaxPositions = int64_t{1} << 24;
+
+constexpr std::string_view kSupported =
+    "LlamaForCausalLM (Llama 2 and 3, Yi, CodeLlama, TinyLlama) and Qwen2ForCausalLM";
+
+Error unsupported(Error error) {
+  error.code = ErrorCode::kUnsupported;
+  return error;
+}
+
+int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
+
+Status parse_architecture(const JsonFields& fields, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.strings("architectures"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> type, fields.string("model_type"));
+  if (names.empty() && !type) {
+    return fields.error("architectures", fmt::format("is missing; supported are {}", kSupported));
+  }
+  std::string name;
+  if (!names.empty()) {
+    name = names.front();
+  } else {
+    name = *type == "llama" ? "LlamaForCausalLM" : *type == "qwen2" ? "Qwen2ForCausalLM" : *type;
+  }
+  if (name == "LlamaForCausalLM") {
+    config.architecture = Architecture::kLlama;
+  } else if (name == "Qwen2ForCausalLM") {
+    config.architecture = Architecture::kQwen2;
+  } else {
+    return unsupported(fields.error(
+        "architectures",
+        fmt::format("'{}' is not supported; supported are {}", name.substr(0, 80), kSupported)));
+  }
+  config.architecture_name = name;
+  return {};
+}
+
+Status parse_shape(const JsonFields& fields, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const int64_t layers,
+                   fields.required_integer("num_hidden_layers", {1, kMaxLayers}));
+  ASSIGN_OR_RETURN(const int64_t hidden, fields.required_integer("hidden_size", {1, kMaxHidden}));
+  ASSIGN_OR_RETURN(const int64_t intermediate,
+                   fields.required_integer("intermediate_size", {1, kMaxIntermediate}));
+  ASSIGN_OR_RETURN(const int64_t heads,
+                   fields.required_integer("num_attention_heads", {1, kMaxHeads}));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> kv_heads,
+                   fields.integer("num_key_value_heads", {1, kMaxHeads}));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> head_dim,
+                   fields.integer("head_dim", {2, kMaxHeadDim}));
+  ASSIGN_OR_RETURN(const int64_t vocabulary,
+                   fields.required_integer("vocab_size", {1, kMaxVocabulary}));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> positions,
+                   fields.integer("max_position_embeddings", {1, kMaxPositions}));
+  config.layers = narrow(layers);
+  config.hidden = narrow(hidden);
+  config.intermediate = narrow(intermediate);
+  config.heads = narrow(heads);
+  config.kv_heads = narrow(kv_heads.value_or(heads));
+  config.vocabulary = narrow(vocabulary);
+  config.max_positions = narrow(positions.value_or(2048));
+  if (config.heads % config.kv_heads != 0) {
+    return fields.error("num_key_value_heads",
+                        fmt::format("is {}, but must divide num_attention_heads ({})",
+                                    config.kv_heads, config.heads));
+  }
+  if (!head_dim && hidden % heads != 0) {
+    return fields.error("num_attention_heads",
+                        fmt::format("is {}, but must divide hidden_size ({}) where head_dim is "
+                                    "not given",
+                                    heads, hidden));
+  }
+  config.head_dim = narrow(head_dim.value_or(hidden / heads));
+  if (config.head_dim % 2 != 0 || config.head_dim < 2 || config.head_dim > kMaxHeadDim) {
+    return fields.error(head_dim ? "head_dim" : "num_attention_heads",
+                        fmt::format("gives heads of {} dimensions, but rotary embeddings need an "
+                                    "even number from 2 to {}",
+                                    config.head_dim, kMaxHeadDim));
+  }
+  return {};
+}
+
+Status parse_llama3_rope(const JsonFields& rope, ModelConfig& config) {
+  Llama3Rope scaling;
+  ASSIGN_OR_RETURN(const std::optional<double> factor, rope.number("factor", {1.0, 1e6}));
+  ASSIGN_OR_RETURN(const std::optional<double> low, rope.number("low_freq_factor", {1e-3, 1e6}));
+  ASSIGN_OR_RETURN(const std::optional<double> high, rope.number("high_freq_factor", {1e-3, 1e6}));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> original,
+                   rope.integer("original_max_position_embeddings", {1, kMaxPositions}));
+  for (const auto& [present, key] :
+       {std::pair(factor.has_value(), "factor"), std::pair(low.has_value(), "low_freq_factor"),
+        std::pair(high.has_value(), "high_freq_factor"),
+        std::pair(original.has_value(), "original_max_position_embeddings")}) {
+    if (!present) {
+      return rope.error(key, "is missing, but rope type llama3 needs it");
+    }
+  }
+  scaling.factor = *factor;
+  scaling.low_frequency_factor = *low;
+  scaling.high_frequency_factor = *high;
+  scaling.original_max_positions = narrow(*original);
+  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
+    return rope.error("high_freq_factor",
+                      fmt::format("is {}, but must be above low_freq_factor ({})", *high, *low));
+  }
+  config.llama3_rope = scaling;
+  return {};
+}
+
+// rope_scaling (to transformers 4) or rope_parameters (from 5, where rope_theta lies inside).
+Status parse_rope(const JsonFields& fields, ModelConfig& config) {
+  constexpr NumberRange kThetaRange{1.0, 1e12};
+  ASSIGN_OR_RETURN(std::optional<double> theta, fields.number("rope_theta", kThetaRange));
+  ASSIGN_OR_RETURN(const std::optional<double> partial,
+                   fields.number("partial_rotary_factor", {0.0, 1.0}));
+  if (partial.value_or(1.0) != 1.0) {
+    return unsupported(fields.error("partial_rotary_factor",
+                                    "is not 1; models that rotate a part of each head are not "
+                                    "supported"));
+  }
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    ASSIGN_OR_RETURN(const std::optional<JsonFields> rope, fields.object(key));
+    if (!rope) {
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::optional<double> inner_theta,
+                     rope->number("rope_theta", kThetaRange));
+    theta = theta ? theta : inner_theta;
+    ASSIGN_OR_RETURN(std::optional<std::string> type, rope->string("rope_type"));
+    if (!type) {
+      ASSIGN_OR_RETURN(type, rope->string("type"));
+    }
+    if (type.value_or("default") == "llama3") {
+      RETURN_IF_ERROR(parse_llama3_rope(*rope, config));
+    } else if (type.value_or("default") != "default") {
+      return unsupported(
+          rope->error("rope_type", fmt::format("'{}' is not supported; supported are default and "
+                                               "llama3",
+                                               type->substr(0, 80))));
+    }
+    break;
+  }
+  config.rope_theta = theta.value_or(10000.0);
+  return {};
+}
+
+// Whatever would change the mathematics and is not built is refused, never skipped.
+Status refuse_unbuilt(const JsonFields& fields, const ModelConfig& config) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> activation, fields.string("hidden_act"));
+  if (activation && *activation != "silu" && *activation != "swish") {
+    return unsupported(fields.error("hidden_act", fmt::format("'{}' is not supported; only silu is",
+                                                              activation->substr(0, 80))));
+  }
+  ASSIGN_OR_RETURN(const std::optional<bool> mlp_bias, fields.boolean("mlp_bias"));
+  if (mlp_bias.value_or(false)) {
+    return unsupported(fields.error("mlp_bias", "is true; biases in the MLP are not supported"));
+  }
+  ASSIGN_OR_RETURN(const std::optional<bool> window, fields.boolean("use_sliding_window"));
+  if (window.value_or(false)) {
+    return unsupported(fields.error("use_sliding_window",
+                                    "is true; sliding-window attention is not supported. Where the "
+                                    "context stays under the window, false gives the same text"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> layer_types, fields.strings("layer_types"));
+  for (const std::string& type : layer_types) {
+    if (type != "full_attention") {
+      return unsupported(fields.error(
+          "layer_types",
+          fmt::format("names '{}'; only full_attention is supported", type.substr(0, 80))));
+    }
+  }
+  if (!layer_types.empty() && std::cmp_not_equal(layer_types.size(), config.layers)) {
+    return fields.error("layer_types", fmt::format("names {} layers, but num_hidden_layers is {}",
+                                                   layer_types.size(), config.layers));
+  }
+  if (fields.has("quantization_config")) {
+    return unsupported(fields.error("quantization_config",
+                                    "is set; quantised checkpoints are not supported. Use the "
+                                    "original in float32, bfloat16 or float16"));
+  }
+  return {};
+}
+
+Status parse_element_type(const JsonFields& fields, ModelConfig& config) {
+  const char* key = fields.has("dtype") ? "dtype" : "torch_dtype";
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, fields.string(key));
+  std::string name = text.value_or("bfloat16");
+  if (name.starts_with("torch.")) {
+    name.erase(0, 6);
+  }
+  if (name == "float32" || name == "float") {
+    config.checkpoint_type = ElementType::kF32;
+  } else if (name == "bfloat16" || name == "auto") {
+    config.checkpoint_type = ElementType::kBF16;
+  } else if (name == "float16" || name == "half") {
+    config.checkpoint_type = ElementType::kF16;
+  } else {
+    return unsupported(fields.error(
+        key, fmt::format("'{}' is not supported; supported are float32, bfloat16 and float16",
+                         name.substr(0, 80))));
+  }
+  return {};
+}
+
+Status parse_special_tokens(const JsonFields& fields, ModelConfig& config) {
+  const IntegerRange range{0, config.vocabulary - 1};
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ends, fields.integers("eos_token_id", range));
+  for (const int64_t id : ends) {
+    config.eos_token_ids.push_back(narrow(id));
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> begins, fields.integers("bos_token_id", range));
+  if (!begins.empty()) {
+    config.bos_token_id = narrow(begins.front());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_config(const std::string& json_text) {
+  ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::parse("config.json", json_text));
+  ModelConfig config;
+  RETURN_IF_ERROR(parse_architecture(fields, config));
+  RETURN_IF_ERROR(parse_shape(fields, config));
+  RETURN_IF_ERROR(parse_rope(fields, config));
+  RETURN_IF_ERROR(refuse_unbuilt(fields, config));
+  RETURN_IF_ERROR(parse_element_type(fields, config));
+  RETURN_IF_ERROR(parse_special_tokens(fields, config));
+  ASSIGN_OR_RETURN(const std::optional<double> epsilon, fields.number("rms_norm_eps", {0.0, 0.1}));
+  config.rms_epsilon = static_cast<float>(epsilon.value_or(1e-6));
+  ASSIGN_OR_RETURN(const std::optional<bool> tied, fields.boolean("tie_word_embeddings"));
+  config.tied_embeddings = tied.value_or(false);
+  ASSIGN_OR_RETURN(const std::optional<bool> bias, fields.boolean("attention_bias"));
+  config.qkv_bias = config.architecture == Architecture::kQwen2 || bias.value_or(false);
+  return config;
+}
+
+}  // namespace tandem::model

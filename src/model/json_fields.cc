@@ -1,0 +1,234 @@
+#include "model/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+namespace tandem::model {
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr size_t kMaxShownBytes = 60;
+
+// Nesting is bounded before parsing, so that a document tree is never deep.
+bool deeper_than(std::string_view text, int limit) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > limit) {
+        return true;
+      }
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+std::string shown(const nlohmann::json& value) {
+  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kMaxShownBytes) {
+    text.resize(kMaxShownBytes);
+    text += "...";
+  }
+  return text;
+}
+
+// Booleans are not integers here, and 3.0 is not 3; integers beyond 64 bits arrive as floats.
+bool is_int64(const nlohmann::json& value) {
+  return value.is_number_integer() &&
+         !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX});
+}
+
+}  // namespace
+
+Result<std::string> read_text_file(const std::filesystem::path& file, int64_t max_bytes) {
+  std::error_code failure;
+  const auto bytes = std::filesystem::file_size(file, failure);
+  if (failure) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("{}: cannot be read: {}", file.filename().string(), failure.message()),
+                 {}};
+  }
+  if (std::cmp_greater(bytes, max_bytes)) {
+    return invalid_argument(fmt::format("{}: is {} bytes, more than the {} that such a file may be",
+                                        file.filename().string(), bytes, max_bytes));
+  }
+  std::ifstream stream(file, std::ios::binary);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(bytes));
+  if (!stream) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("{}: cannot be read; check its permissions and the disk",
+                             file.filename().string()),
+                 {}};
+  }
+  return text;
+}
+
+JsonFields::JsonFields(std::string name, std::string path,
+                       std::shared_ptr<const nlohmann::json> json)
+    : name_(std::move(name)), path_(std::move(path)), json_(std::move(json)) {}
+
+Result<JsonFields> JsonFields::parse(std::string name, std::string_view text) {
+  if (deeper_than(text, kMaxDepth)) {
+    return invalid_argument(fmt::format(
+        "{}: is nested more than {} levels deep; is it the right file?", name, kMaxDepth));
+  }
+  try {
+    auto json = std::make_shared<nlohmann::json>(nlohmann::json::parse(text));
+    if (!json->is_object()) {
+      return invalid_argument(
+          fmt::format("{}: must be a JSON object, but is {}", name, shown(*json)));
+    }
+    return JsonFields(std::move(name), "", std::move(json));
+  } catch (const nlohmann::json::exception& failure) {
+    std::string reason = failure.what();
+    std::replace_if(
+        reason.begin(), reason.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+    return invalid_argument(fmt::format("{}: is not valid JSON: {}; download or write it again",
+                                        name, reason.substr(0, 240)));
+  }
+}
+
+Error JsonFields::error(std::string_view key, std::string_view message) const {
+  return invalid_argument(fmt::format("{}: {}{}: {}", name_, path_, key, message),
+                          fmt::format("{}{}", path_, key));
+}
+
+const nlohmann::json* JsonFields::find(std::string_view key) const {
+  const auto it = json_->find(key);
+  return it == json_->end() || it->is_null() ? nullptr : &*it;
+}
+
+bool JsonFields::has(std::string_view key) const { return find(key) != nullptr; }
+
+Error JsonFields::wrong_type(std::string_view key, std::string_view wanted) const {
+  return error(key, fmt::format("is {}, but must be {}", shown(*find(key)), wanted));
+}
+
+Result<std::optional<int64_t>> JsonFields::integer(std::string_view key, IntegerRange range) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return std::optional<int64_t>();
+  }
+  const std::string wanted = fmt::format("an integer from {} to {}", range.min, range.max);
+  if (!is_int64(*value)) {
+    return wrong_type(key, wanted);
+  }
+  const auto number = value->get<int64_t>();
+  if (number < range.min || number > range.max) {
+    return wrong_type(key, wanted);
+  }
+  return std::optional<int64_t>(number);
+}
+
+Result<int64_t> JsonFields::required_integer(std::string_view key, IntegerRange range) const {
+  ASSIGN_OR_RETURN(const std::optional<int64_t> value, integer(key, range));
+  if (!value) {
+    return error(
+        key, fmt::format("is missing, but must be an integer from {} to {}", range.min, range.max));
+  }
+  return *value;
+}
+
+Result<std::optional<double>> JsonFields::number(std::string_view key, NumberRange range) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return std::optional<double>();
+  }
+  const std::string wanted = fmt::format("a number from {} to {}", range.min, range.max);
+  if (!value->is_number()) {
+    return wrong_type(key, wanted);
+  }
+  const auto number = value->get<double>();
+  if (!std::isfinite(number) || number < range.min || number > range.max) {
+    return wrong_type(key, wanted);
+  }
+  return std::optional<double>(number);
+}
+
+Result<std::optional<bool>> JsonFields::boolean(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return std::optional<bool>();
+  }
+  if (!value->is_boolean()) {
+    return wrong_type(key, "true or false");
+  }
+  return std::optional<bool>(value->get<bool>());
+}
+
+Result<std::optional<std::string>> JsonFields::string(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return std::optional<std::string>();
+  }
+  if (!value->is_string()) {
+    return wrong_type(key, "a string");
+  }
+  return std::optional<std::string>(value->get<std::string>());
+}
+
+Result<std::vector<int64_t>> JsonFields::integers(std::string_view key, IntegerRange range) const {
+  std::vector<int64_t> numbers;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return numbers;
+  }
+  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+  for (const nlohmann::json& item : list) {
+    if (!is_int64(item) || item.get<int64_t>() < range.min || item.get<int64_t>() > range.max) {
+      return wrong_type(
+          key, fmt::format("an integer from {} to {}, or a list of them", range.min, range.max));
+    }
+    numbers.push_back(item.get<int64_t>());
+  }
+  return numbers;
+}
+
+Result<std::vector<std::string>> JsonFields::strings(std::string_view key) const {
+  std::vector<std::string> texts;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return texts;
+  }
+  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+  for (const nlohmann::json& item : list) {
+    if (!item.is_string()) {
+      return wrong_type(key, "a string or a list of strings");
+    }
+    texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+Result<std::optional<JsonFields>> JsonFields::object(std::string_view key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return std::optional<JsonFields>();
+  }
+  if (!value->is_object()) {
+    return wrong_type(key, "an object");
+  }
+  // Shares ownership of the whole document.
+  return std::optional<JsonFields>(JsonFields(name_, fmt::format("{}{}.", path_, key),
+                                              std::shared_ptr<const nlohmann::json>(json_, value)));
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,66 @@
+// Typed, range-checked reading of the small JSON files of a model folder. Every error names the
+// file and the field, what it holds and what would do. Immutable after parse; any thread.
+//
+// A field that is absent and a field that is null are the same thing: nullopt.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tandem::model {
+
+// The whole of a file of at most `max_bytes`.
+Result<std::string> read_text_file(const std::filesystem::path& file, int64_t max_bytes);
+
+struct IntegerRange {
+  int64_t min = 0;
+  int64_t max = 0;
+};
+
+struct NumberRange {
+  double min = 0.0;
+  double max = 0.0;
+};
+
+class JsonFields {
+ public:
+  // `text` must be one JSON object, nested at most 64 deep. `name` stands in errors: "config.json".
+  static Result<JsonFields> parse(std::string name, std::string_view text);
+
+  [[nodiscard]] bool has(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<int64_t>> integer(std::string_view key,
+                                                       IntegerRange range) const;
+  [[nodiscard]] Result<int64_t> required_integer(std::string_view key, IntegerRange range) const;
+  [[nodiscard]] Result<std::optional<double>> number(std::string_view key, NumberRange range) const;
+  [[nodiscard]] Result<std::optional<bool>> boolean(std::string_view key) const;
+  [[nodiscard]] Result<std::optional<std::string>> string(std::string_view key) const;
+  // A single value counts as a list of one.
+  [[nodiscard]] Result<std::vector<int64_t>> integers(std::string_view key,
+                                                      IntegerRange range) const;
+  [[nodiscard]] Result<std::vector<std::string>> strings(std::string_view key) const;
+  // The object at `key`; its errors name the path: "config.json: rope_scaling.factor".
+  [[nodiscard]] Result<std::optional<JsonFields>> object(std::string_view key) const;
+
+  [[nodiscard]] const nlohmann::json& json() const { return *json_; }
+  // An error about `key`: "config.json: KEY: MESSAGE".
+  [[nodiscard]] Error error(std::string_view key, std::string_view message) const;
+
+ private:
+  JsonFields(std::string name, std::string path, std::shared_ptr<const nlohmann::json> json);
+  [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
+  [[nodiscard]] Error wrong_type(std::string_view key, std::string_view wanted) const;
+
+  std::string name_;
+  std::string path_;  // "rope_scaling." inside an object
+  std::shared_ptr<const nlohmann::json> json_;
+};
+
+}  // namespace tandem::model

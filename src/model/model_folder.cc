@@ -1,0 +1,120 @@
+#include "model/model_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "model/json_fields.h"
+
+namespace tandem::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;
+
+// "org/name": one slash, no folder of that name.
+bool looks_like_hub_id(const std::string& text) {
+  const size_t slash = text.find('/');
+  if (slash == 0 || slash == std::string::npos || slash + 1 == text.size() ||
+      text.find('/', slash + 1) != std::string::npos || text[0] == '.' || text[0] == '~') {
+    return false;
+  }
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
+bool is_gguf(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  char magic[4] = {};
+  stream.read(magic, sizeof magic);
+  return (stream && std::string_view(magic, sizeof magic) == "GGUF") || file.extension() == ".gguf";
+}
+
+Error not_a_folder(const fs::path& path) {
+  const std::string text = path.string();
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    if (is_gguf(path)) {
+      return {ErrorCode::kUnsupported,
+              fmt::format("'{}' is a GGUF file, which is not supported yet; pass a Hugging Face "
+                          "folder with config.json and *.safetensors",
+                          text),
+              "model"};
+    }
+    return invalid_argument(
+        fmt::format("'{}' is a file; pass the folder that holds config.json and *.safetensors",
+                    text),
+        "model");
+  }
+  if (looks_like_hub_id(text)) {
+    return {ErrorCode::kNotFound,
+            fmt::format("there is no folder '{0}'. If it is the name of a model on a hub: Tandem "
+                        "does not download; fetch it first, for example with `huggingface-cli "
+                        "download {0} --local-dir DIR`, and pass DIR",
+                        text),
+            "model"};
+  }
+  return {ErrorCode::kNotFound,
+          fmt::format("there is no folder '{}'; pass a Hugging Face folder with config.json and "
+                      "*.safetensors, or make one with `tandem model make`",
+                      text),
+          "model"};
+}
+
+Error no_config(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path / "snapshots", ignored)) {
+    return invalid_argument(fmt::format("'{}' is a download cache; pass the folder "
+                                        "snapshots/REVISION inside it",
+                                        path.string()),
+                            "model");
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().extension() == ".gguf") {
+      return {
+          ErrorCode::kUnsupported,
+          fmt::format("'{}' holds GGUF files, which are not supported yet; it needs config.json "
+                      "and *.safetensors",
+                      path.string()),
+          "model"};
+    }
+  }
+  return invalid_argument(
+      fmt::format("'{}' has no config.json; it must be a Hugging Face model folder: config.json, "
+                  "*.safetensors and a tokenizer",
+                  path.string()),
+      "model");
+}
+
+}  // namespace
+
+Result<ModelFolder> open_model_folder(const fs::path& path) {
+  std::error_code failure;
+  if (!fs::is_directory(path, failure)) {
+    return not_a_folder(path);
+  }
+  if (!fs::is_regular_file(path / "config.json", failure)) {
+    return no_config(path);
+  }
+  ModelFolder folder;
+  folder.path = path;
+  ASSIGN_OR_RETURN(const std::string text, read_text_file(path / "config.json", kMaxConfigBytes));
+  ASSIGN_OR_RETURN(folder.config, parse_config(text));
+  ASSIGN_OR_RETURN(folder.generation, read_generation_config(path, folder.config.vocabulary));
+  folder.eos_token_ids = folder.config.eos_token_ids;
+  folder.eos_token_ids.insert(folder.eos_token_ids.end(), folder.generation.eos_token_ids.begin(),
+                              folder.generation.eos_token_ids.end());
+  std::sort(folder.eos_token_ids.begin(), folder.eos_token_ids.end());
+  folder.eos_token_ids.erase(std::unique(folder.eos_token_ids.begin(), folder.eos_token_ids.end()),
+                             folder.eos_token_ids.end());
+  return folder;
+}
+
+}  // namespace tandem::model

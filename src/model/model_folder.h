@@ -1,0 +1,25 @@
+// A Hugging Face model folder, opened as far as its small files: shape and sampling defaults. The
+// weights are read by load_weights, the tokenizer by text/. Plain data; any thread.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "base/result.h"
+#include "model/config.h"
+#include "model/generation_config.h"
+
+namespace tandem::model {
+
+struct ModelFolder {
+  std::filesystem::path path;
+  ModelConfig config;
+  GenerationDefaults generation;
+  std::vector<TokenId> eos_token_ids;  // of both files, each once, ascending
+};
+
+// Errors say what to do: a hub id that must be downloaded first, a GGUF or other file instead of a
+// folder, a folder without config.json.
+Result<ModelFolder> open_model_folder(const std::filesystem::path& path);
+
+}  // namespace tandem::model

@@ -1,0 +1,174 @@
+#include "model/weight_plan.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/kv_layout.h"
+
+namespace tandem::model {
+namespace {
+
+using kernels::PackedMatrix;
+using kernels::PaddedDim;
+using kernels::round_up;
+
+constexpr int64_t kAlignment = 64;
+
+PaddedDim whole(int64_t size, int64_t multiple) { return {size, size, round_up(size, multiple)}; }
+
+class Planner {
+ public:
+  Planner(const ModelConfig& config, ElementType type, std::span<std::byte* const> pieces)
+      : config_(config),
+        type_(type),
+        pieces_(pieces),
+        hidden_(whole(config.hidden, kernels::kDepthMultiple)),
+        intermediate_(whole(config.intermediate, kernels::kPanelColumns)),
+        vocabulary_(whole(config.vocabulary, kernels::kPanelColumns)) {}
+
+  WeightPlan plan() {
+    Weights& weights = plan_.weights;
+    weights.type = type_;
+    weights.padded_hidden = static_cast<int32_t>(hidden_.padded());
+    weights.padded_head_dim = static_cast<int32_t>(heads(1).padded());
+    weights.padded_intermediate = static_cast<int32_t>(intermediate_.padded());
+    weights.padded_vocabulary = static_cast<int32_t>(vocabulary_.padded());
+
+    start_piece();
+    weights.embedding = matrix("model.embed_tokens.weight", vocabulary_, hidden_);
+    weights.layers.resize(static_cast<size_t>(config_.layers));
+    for (int32_t i = 0; i < config_.layers; ++i) {
+      start_piece();
+      plan_layer(fmt::format("model.layers.{}.", i), weights.layers[static_cast<size_t>(i)]);
+    }
+    start_piece();
+    weights.final_norm = vector("model.norm.weight", hidden_);
+    weights.lm_head = config_.tied_embeddings ? weights.embedding
+                                              : matrix("lm_head.weight", vocabulary_, hidden_);
+    return std::move(plan_);
+  }
+
+ private:
+  // Every head padded.
+  [[nodiscard]] PaddedDim heads(int64_t count) const {
+    return {count * config_.head_dim, config_.head_dim,
+            round_up(config_.head_dim, kernels::kHeadDimMultiple)};
+  }
+
+  void plan_layer(const std::string& prefix, LayerWeights& layer) {
+    const PaddedDim query = heads(config_.heads);
+    const PaddedDim key_value = heads(config_.kv_heads);
+    const std::pair<const char*, PaddedDim> parts[] = {
+        {"q_proj", query}, {"k_proj", key_value}, {"v_proj", key_value}};
+    const int64_t qkv_columns = query.padded() + 2 * key_value.padded();
+
+    layer.attention_norm = vector(prefix + "input_layernorm.weight", hidden_);
+    auto [qkv, qkv_data] = take_matrix(qkv_columns, hidden_.padded());
+    layer.qkv = qkv;
+    auto* bias = config_.qkv_bias ? static_cast<float*>(take(qkv_columns * 4)) : nullptr;
+    layer.qkv_bias = bias;
+    int64_t offset = 0;
+    for (const auto& [name, rows] : parts) {
+      const std::string tensor = fmt::format("{}self_attn.{}.", prefix, name);
+      add_matrix(tensor + "weight", rows, hidden_, {qkv, qkv_data, offset});
+      if (config_.qkv_bias) {
+        add_vector(tensor + "bias", rows, bias == nullptr ? nullptr : bias + offset);
+      }
+      offset += rows.padded();
+    }
+    layer.output = matrix(prefix + "self_attn.o_proj.weight", hidden_, query);
+
+    layer.mlp_norm = vector(prefix + "post_attention_layernorm.weight", hidden_);
+    auto [gate_up, gate_up_data] = take_matrix(2 * intermediate_.padded(), hidden_.padded());
+    layer.gate_up = gate_up;
+    add_matrix(prefix + "mlp.gate_proj.weight", intermediate_, hidden_, {gate_up, gate_up_data, 0});
+    add_matrix(prefix + "mlp.up_proj.weight", intermediate_, hidden_,
+               {gate_up, gate_up_data, intermediate_.padded()});
+    layer.down = matrix(prefix + "mlp.down_proj.weight", hidden_, intermediate_);
+  }
+
+  struct Target {
+    PackedMatrix matrix;
+    void* data;
+    int64_t n_offset;
+  };
+
+  void start_piece() { plan_.piece_bytes.push_back(0); }
+
+  void* take(int64_t bytes) {
+    const size_t piece = plan_.piece_bytes.size() - 1;
+    const int64_t offset = std::exchange(plan_.piece_bytes[piece],
+                                         plan_.piece_bytes[piece] + round_up(bytes, kAlignment));
+    if (pieces_.empty()) {
+      return nullptr;
+    }
+    CHECK(piece < pieces_.size(), "piece {} of {}", piece, pieces_.size());
+    return pieces_[piece] + offset;
+  }
+
+  std::pair<PackedMatrix, void*> take_matrix(int64_t n, int64_t k) {
+    PackedMatrix packed{.data = nullptr, .type = type_, .n = n, .k = k};
+    void* data = take(packed.bytes());
+    packed.data = data;
+    return {packed, data};
+  }
+
+  void add_matrix(std::string tensor, PaddedDim n, PaddedDim k, const Target& target) {
+    plan_.jobs.push_back({.tensor = std::move(tensor),
+                          .shape = {n.logical, k.logical},
+                          .n = n,
+                          .k = k,
+                          .target = target.matrix,
+                          .n_offset = target.n_offset,
+                          .target_data = target.data});
+  }
+
+  void add_vector(std::string tensor, PaddedDim n, float* target) {
+    plan_.jobs.push_back({.tensor = std::move(tensor),
+                          .shape = {n.logical},
+                          .n = n,
+                          .k = {},
+                          .target = {},
+                          .n_offset = 0,
+                          .target_data = target});
+  }
+
+  PackedMatrix matrix(std::string tensor, PaddedDim n, PaddedDim k) {
+    auto [packed, data] = take_matrix(n.padded(), k.padded());
+    add_matrix(std::move(tensor), n, k, {packed, data, 0});
+    return packed;
+  }
+
+  const float* vector(std::string tensor, PaddedDim n) {
+    auto* data = static_cast<float*>(take(n.padded() * 4));
+    add_vector(std::move(tensor), n, data);
+    return data;
+  }
+
+  const ModelConfig& config_;
+  ElementType type_;
+  std::span<std::byte* const> pieces_;
+  PaddedDim hidden_;
+  PaddedDim intermediate_;
+  PaddedDim vocabulary_;
+  WeightPlan plan_;
+};
+
+}  // namespace
+
+WeightPlan plan_weights(const ModelConfig& config, ElementType type,
+                        std::span<std::byte* const> pieces) {
+  return Planner(config, type, pieces).plan();
+}
+
+int64_t weight_bytes(const ModelConfig& config, ElementType type) {
+  int64_t sum = 0;
+  for (const int64_t bytes : plan_weights(config, type, {}).piece_bytes) {
+    sum += bytes;
+  }
+  return sum;
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,39 @@
+// Where every weight of a model lies in device memory, and which tensor goes there how. Arithmetic
+// on shapes; reads no file, copies nothing. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace tandem::model {
+
+// One tensor of the checkpoint and its place.
+struct WeightJob {
+  std::string tensor;          // "model.layers.0.mlp.down_proj.weight"
+  std::vector<int64_t> shape;  // as it must be in the checkpoint: [n, k], or [n] of a vector
+  kernels::PaddedDim n;
+  kernels::PaddedDim k;          // of a matrix
+  kernels::PackedMatrix target;  // of a matrix; a part of it where several are fused
+  int64_t n_offset = 0;
+  void* target_data = nullptr;  // matrix: writable target.data; vector: float [n.padded()]
+  [[nodiscard]] bool is_vector() const { return shape.size() == 1; }
+};
+
+struct WeightPlan {
+  Weights weights;  // owns no memory yet
+  std::vector<WeightJob> jobs;
+  std::vector<int64_t> piece_bytes;  // embedding, each layer, final norm with LM head
+};
+
+// Pointers are filled in from `pieces` (one per piece_bytes); with none, the plan says sizes only.
+WeightPlan plan_weights(const ModelConfig& config, ElementType type,
+                        std::span<std::byte* const> pieces);
+
+}  // namespace tandem::model

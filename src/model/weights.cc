@@ -1,0 +1,140 @@
+#include "model/weights.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "model/checkpoint.h"
+#include "model/weight_loader.h"
+#include "model/weight_plan.h"
+
+namespace tandem::model {
+namespace {
+
+Error missing(const WeightJob& job) {
+  std::string hint = "is the download complete, and does config.json belong to it?";
+  if (job.tensor == "lm_head.weight") {
+    hint =
+        "if the model ties it to the embedding, config.json must say \"tie_word_embeddings\": "
+        "true";
+  }
+  return invalid_argument(
+      fmt::format("tensor '{}' {} is missing; {}", job.tensor, format_shape(job.shape), hint),
+      job.tensor);
+}
+
+Status check_tensor(const WeightJob& job, const Checkpoint& checkpoint) {
+  const Checkpoint::Tensor* tensor = checkpoint.find(job.tensor);
+  if (tensor == nullptr) {
+    return missing(job);
+  }
+  const TensorEntry& entry = *tensor->entry;
+  const std::string& file = checkpoint.files()[static_cast<size_t>(tensor->file)].name;
+  if (!entry.type) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: tensor '{}' is {}; supported are F32, F16 and BF16", file,
+                             job.tensor, entry.dtype.substr(0, 20)),
+                 job.tensor};
+  }
+  if (entry.shape != job.shape) {
+    return invalid_argument(
+        fmt::format("{}: tensor '{}' has shape {}, but config.json asks for {}", file, job.tensor,
+                    format_shape(entry.shape), format_shape(job.shape)),
+        job.tensor);
+  }
+  return {};
+}
+
+// What the architecture has no place for. A bias would change the text, so it is refused; buffers
+// such as rotary_emb.inv_freq are computed anew.
+Status check_extra_tensors(const std::vector<WeightJob>& jobs, const Checkpoint& checkpoint) {
+  std::set<std::string_view> used;
+  for (const WeightJob& job : jobs) {
+    used.insert(job.tensor);
+  }
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (used.contains(name)) {
+      continue;
+    }
+    if (name.starts_with("model.layers.") && name.ends_with(".bias")) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("{}: tensor '{}' is a bias that this architecture does not have "
+                               "here; only q, k and v biases are supported, with attention_bias",
+                               checkpoint.files()[static_cast<size_t>(tensor.file)].name,
+                               name.substr(0, 100)),
+                   name};
+    }
+    log::debug("tensor '{}' is not used", name);
+  }
+  return {};
+}
+
+void warn_of_rounding(const std::vector<WeightJob>& jobs, const Checkpoint& checkpoint,
+                      ElementType type) {
+  for (const WeightJob& job : jobs) {
+    if (type == ElementType::kBF16 &&
+        checkpoint.find(job.tensor)->entry->type == ElementType::kF16) {
+      log::warn(
+          "the checkpoint is float16 and runs as bfloat16, which keeps fewer digits; --dtype "
+          "float32 runs it exactly");
+      return;
+    }
+  }
+}
+
+Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& device,
+                                                              const WeightPlan& plan) {
+  std::vector<std::unique_ptr<device::Memory>> memory;
+  int64_t total_bytes = 0;
+  for (const int64_t bytes : plan.piece_bytes) {
+    total_bytes += bytes;
+  }
+  for (const int64_t bytes : plan.piece_bytes) {
+    Result<std::unique_ptr<device::Memory>> piece =
+        device.allocate(device::MemoryKind::kDevice, bytes);
+    if (!piece.ok()) {
+      return Error{piece.error().code,
+                   fmt::format("the weights need {} ({} bytes) as {} and do not fit: {}",
+                               format_bytes(total_bytes), total_bytes,
+                               element_name(plan.weights.type), piece.error().message),
+                   {}};
+    }
+    memory.push_back(std::move(piece).value());
+  }
+  return memory;
+}
+
+}  // namespace
+
+Result<Weights> load_weights(const std::filesystem::path& folder, const ModelConfig& config,
+                             device::Device& device, const LoadOptions& options) {
+  if (options.type == ElementType::kF16) {
+    return Error{ErrorCode::kUnsupported,
+                 "weights cannot be held as float16; use bfloat16 or float32", "dtype"};
+  }
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
+  const WeightPlan sizes = plan_weights(config, options.type, {});
+  for (const WeightJob& job : sizes.jobs) {
+    RETURN_IF_ERROR(check_tensor(job, checkpoint));
+  }
+  RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, checkpoint));
+  warn_of_rounding(sizes.jobs, checkpoint, options.type);
+
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory, allocate(device, sizes));
+  std::vector<std::byte*> pieces;
+  pieces.reserve(memory.size());
+  for (const auto& piece : memory) {
+    pieces.push_back(piece->data());
+  }
+  WeightPlan plan = plan_weights(config, options.type, pieces);
+  RETURN_IF_ERROR(copy_weights(checkpoint, plan.jobs, device, options.on_progress));
+  plan.weights.memory = std::move(memory);
+  return std::move(plan.weights);
+}
+
+}  // namespace tandem::model
