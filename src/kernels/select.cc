@@ -33,6 +33,7 @@ Kernels ref_table() {
   ref::fill_gemm(table);
   ref::fill_rowwise(table);
   ref::fill_attention(table);
+  ref::fill_sample(table);
   return table;
 }
 
@@ -43,6 +44,7 @@ Kernels portable_table(Isa isa) {
   portable::fill_gemm(isa, table);
   portable::fill_rowwise(isa, table);
   portable::fill_attention(isa, table);
+  portable::fill_sample(isa, table);
   return table;
 }
 

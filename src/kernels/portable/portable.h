@@ -15,5 +15,6 @@ void fill_gemm(Isa isa, Kernels& table);
 void fill_rowwise(Isa isa, Kernels& table);
 // attend_scratch_bytes, attend, merge.
 void fill_attention(Isa isa, Kernels& table);
+void fill_sample(Isa isa, Kernels& table);  // sample
 
 }  // namespace tandem::kernels::portable

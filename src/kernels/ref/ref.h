@@ -14,5 +14,6 @@ void fill_gemm(Kernels& table);
 void fill_rowwise(Kernels& table);
 // attend_scratch_bytes, attend, merge.
 void fill_attention(Kernels& table);
+void fill_sample(Kernels& table);  // sample
 
 }  // namespace tandem::kernels::ref
