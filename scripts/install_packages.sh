@@ -13,8 +13,10 @@ build_packages=(
   libcli11-dev           # command line
   libyaml-cpp-dev        # --config files
   libpcre2-dev           # pre-tokenizer regular expressions
+  libutf8proc-dev        # Unicode normal forms
   libsentencepiece-dev   # tokenizer.model
   libhwy-dev             # portable SIMD (AVX2, AVX-512, NEON)
+  prometheus-cpp-dev     # /metrics
   libssl-dev             # SHA-256 for the prefix cache
 )
 # To run ./test.sh and .ci/run.

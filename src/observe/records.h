@@ -1,8 +1,10 @@
-// What the engine tells the observers: one record per step, one per ended choice. Plain data.
+// What the engine tells the observers: one record per step, one per ended choice, and gauges. Plain
+// data.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -10,24 +12,32 @@ namespace tandem::observe {
 
 struct StepRecord {
   int64_t step = 0;
-  int32_t prefill_tokens = 0;  // prompt rows computed
-  int32_t decode_tokens = 0;   // decode rows computed
-  int32_t sampled_tokens = 0;  // output tokens produced
-  int32_t running = 0;         // sequences admitted and not ended
-  int32_t waiting = 0;
-  int32_t preempted = 0;      // in this step
-  int64_t blocks_in_use = 0;  // referenced by a sequence; cached ones without a user count as free
-  int64_t total_blocks = 0;
-  int64_t prefix_queried_tokens = 0;  // of sequences admitted in this step
-  int64_t prefix_hit_tokens = 0;
+  int32_t prefill_tokens = 0;            // prompt rows computed
+  int32_t decode_tokens = 0;             // decode rows computed
+  int32_t sampled_tokens = 0;            // output tokens produced
+  int32_t preempted = 0;                 // sequences dropped before this step
+  int64_t prompt_tokens = 0;             // of requests that got their first token
+  int64_t cached_tokens = 0;             // of these, taken from the prefix cache
+  int64_t prefix_queried_tokens = 0;     // known tokens of sequences admitted in this step
+  int64_t prefix_hit_tokens = 0;         // of these, found in the prefix cache
+  std::vector<Nanos> first_token_times{};  // arrival to first token
+  std::vector<Nanos> token_gaps{};         // between a sequence's consecutive tokens
   Nanos started{0};
   Nanos duration{0};     // launch to commit
   Nanos engine_work{0};  // the engine thread's own time for this step: commit, plan, launch
 };
 
+// What is the case now.
+struct EngineGauges {
+  int64_t running = 0;  // sequences admitted and not ended
+  int64_t waiting = 0;
+  int64_t blocks_in_use = 0;  // held by a sequence; cached ones without a user count as free
+  int64_t total_blocks = 0;
+};
+
 // Times are on the engine's clock; first_token and ended are 0 where that never happened.
 struct RequestRecord {
-  std::string finish_reason;  // stop, length, abort, error
+  std::string finish_reason{};  // stop, length, abort, error
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
   int32_t cached_tokens = 0;

@@ -1,0 +1,259 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tandem {
+
+Engine::Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& policy,
+               const Clock& clock, observe::EngineObserver* observer, Recorder* recorder)
+    : config_(config),
+      executor_(executor),
+      policy_(policy),
+      clock_(clock),
+      observer_(observer),
+      recorder_(recorder),
+      kv_(executor.limits().total_blocks, executor.limits().block_tokens, config.prefix_caching),
+      seeds_(config.seed) {
+  const int64_t pool_tokens = kv_.total_blocks() * kv_.block_tokens();
+  CHECK(config.max_model_len > 0 && config.max_model_len <= pool_tokens,
+        "a sequence of {} tokens must fit the KV pool of {} tokens", config.max_model_len,
+        pool_tokens);
+  CHECK(config.max_running <= executor.limits().max_logit_rows && config.max_running > 0,
+        "{} running sequences need as many logit rows, there are {}", config.max_running,
+        executor.limits().max_logit_rows);
+}
+
+Engine::~Engine() {
+  for (auto& [id, sequence] : sequences_) {
+    kv_.release(sequence->kv);
+  }
+}
+
+Arrival Engine::make_arrival(RequestId id, Request request, Nanos now, int32_t block_tokens) {
+  Arrival arrival{id, std::move(request), now, {}, {}};
+  arrival.root = root_hash(arrival.request.tenant);
+  extend_hashes(arrival.prompt_hashes, arrival.root, arrival.request.prompt, block_tokens);
+  return arrival;
+}
+
+void Engine::post(EngineInput input) { inbox_.push_back(std::move(input)); }
+
+EngineLoad Engine::load() const {
+  return {static_cast<int64_t>(running_.size()),
+          static_cast<int64_t>(waiting_.size() + inbox_.size())};
+}
+
+EngineActivity Engine::advance(Nanos now) {
+  const Nanos work_began = clock_.now();
+  std::optional<observe::StepRecord> finished;
+  if (in_flight_) {
+    const std::optional<StepResult> result = executor_.poll();
+    if (!result.has_value()) {
+      return EngineActivity::kStepRunning;
+    }
+    in_flight_ = false;
+    record_.duration = now - launched_;
+    if (recorder_ != nullptr) {
+      recorder_->result(*result, record_.duration);
+    }
+    commit(*result, now);
+    finished = record_;
+  }
+  absorb(now);
+  const bool launched = plan_and_launch(now);
+  deliver();
+  if (observer_ != nullptr) {
+    if (finished.has_value()) {
+      finished->engine_work = clock_.now() - work_began;
+      observer_->on_step(*finished);
+    }
+    report_gauges();
+  }
+  return launched ? EngineActivity::kStepRunning : EngineActivity::kIdle;
+}
+
+// ---------------------------------------------------------------- absorb
+
+void Engine::absorb(Nanos now) {
+  for (EngineInput& input : inbox_) {
+    std::visit([&](auto& one) { absorb_one(one, now); }, input);
+  }
+  inbox_.clear();
+  remove_ended();
+}
+
+void Engine::absorb_one(Arrival& arrival, Nanos) {
+  auto owner = std::make_shared<RequestState>();
+  owner->id = arrival.id;
+  owner->arrived = arrival.arrived;
+  owner->root = arrival.root;
+  owner->seed = arrival.request.sampling.seed.value_or(seeds_());
+  if (recorder_ != nullptr) {
+    recorder_->arrival(next_step_, arrival, owner->seed);
+  }
+  owner->request = std::move(arrival.request);
+  owner->stop_ids = owner->request.sampling.stop_token_ids;
+  if (!owner->request.sampling.ignore_eos) {
+    owner->stop_ids.insert(owner->stop_ids.end(), config_.eos_token_ids.begin(),
+                           config_.eos_token_ids.end());
+  }
+  CHECK(!owner->request.prompt.empty() && owner->request.n >= 1, "a request was not validated");
+
+  auto sequence = std::make_unique<LiveSequence>();
+  sequence->id = SequenceId{next_sequence_++};
+  sequence->tokens = owner->request.prompt;
+  sequence->prompt_tokens = sequence->known_tokens();
+  sequence->hashes = std::move(arrival.prompt_hashes);
+  sequence->seed = owner->seed;
+  std::vector<SequenceId>& ids = by_request_[owner->id];
+  ids.push_back(sequence->id);
+  for (int32_t choice = 1; choice < owner->request.n; ++choice) {
+    sequence->forks.push_back(SequenceId{next_sequence_++});
+  }
+  sequence->owner = std::move(owner);
+  waiting_.push_back(sequence.get());
+  sequences_.emplace(sequence->id, std::move(sequence));
+}
+
+void Engine::absorb_one(const EngineCancel& cancel, Nanos now) {
+  const auto entry = by_request_.find(cancel.request);
+  if (entry == by_request_.end()) {
+    return;  // it ended meanwhile
+  }
+  if (recorder_ != nullptr) {
+    recorder_->cancel(next_step_, cancel.request);
+  }
+  for (const SequenceId id : entry->second) {
+    if (const auto found = sequences_.find(id); found != sequences_.end()) {
+      end(*found->second, FinishReason::kCancelled, now);
+    }
+  }
+}
+
+void Engine::absorb_one(const EngineStop& stop, Nanos now) {
+  const auto entry = by_request_.find(stop.request);
+  if (entry == by_request_.end()) {
+    return;
+  }
+  for (const SequenceId id : entry->second) {
+    const auto found = sequences_.find(id);
+    if (found != sequences_.end() && found->second->choice == stop.choice) {
+      if (recorder_ != nullptr) {
+        recorder_->stop(next_step_, stop.request, stop.choice);
+      }
+      end(*found->second, FinishReason::kStop, now);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- ends and events
+
+void Engine::emit(const RequestState& owner, TokenEvent event) {
+  if (owner.request.sink == nullptr) {
+    return;
+  }
+  event.request = owner.id;
+  event.tag = owner.request.sink_tag;
+  for (auto& [sink, events] : events_) {
+    if (sink == owner.request.sink) {
+      events.push_back(std::move(event));
+      return;
+    }
+  }
+  events_.emplace_back(owner.request.sink, std::vector<TokenEvent>{});
+  events_.back().second.push_back(std::move(event));
+}
+
+void Engine::emit_finish(const LiveSequence& sequence, int32_t choice, FinishReason reason,
+                         std::string error) {
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::kFinish;
+  event.choice = choice;
+  event.reason = reason;
+  event.prompt_tokens = sequence.prompt_tokens;
+  event.output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
+  event.cached_tokens = sequence.cached_tokens;
+  event.error = std::move(error);
+  if (reason == FinishReason::kStop && event.output_tokens > 0 &&
+      std::ranges::count(sequence.owner->stop_ids, sequence.tokens.back()) > 0) {
+    event.stop_token = sequence.tokens.back();
+    --event.output_tokens;  // the end token is neither sent nor billed
+  }
+  emit(*sequence.owner, std::move(event));
+}
+
+void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error) {
+  if (sequence.state.state() == SequenceState::kFinishing) {
+    return;
+  }
+  sequence.state.change_to(SequenceState::kFinishing);
+  emit_finish(sequence, sequence.choice, reason, error);
+  // Choices that never came to be end with it.
+  for (size_t i = 0; i < sequence.forks.size(); ++i) {
+    emit_finish(sequence, static_cast<int32_t>(i) + 1, reason, error);
+  }
+  record_end(sequence, reason, now);
+}
+
+void Engine::record_end(const LiveSequence& sequence, FinishReason reason, Nanos now) {
+  if (observer_ == nullptr) {
+    return;
+  }
+  constexpr std::array<const char*, 4> kNames = {"stop", "length", "abort", "error"};
+  observe::RequestRecord record;
+  record.finish_reason = kNames.at(static_cast<size_t>(reason));
+  record.prompt_tokens = sequence.prompt_tokens;
+  record.output_tokens = sequence.output_tokens();
+  record.cached_tokens = sequence.cached_tokens;
+  record.n = sequence.owner->request.n;
+  record.max_tokens = sequence.sampling().max_tokens;
+  record.arrived = sequence.owner->arrived;
+  record.admitted = sequence.admitted;
+  record.first_token = sequence.first_token;
+  record.last_token = sequence.last_token;
+  record.ended = now;
+  observer_->on_request(record);
+}
+
+// Nothing is in flight here, so blocks of ended sequences are free at once.
+void Engine::remove_ended() {
+  const auto ended = [](const LiveSequence* sequence) {
+    return sequence->state.state() == SequenceState::kFinishing;
+  };
+  std::vector<LiveSequence*> gone;
+  std::ranges::copy_if(running_, std::back_inserter(gone), ended);
+  std::ranges::copy_if(waiting_, std::back_inserter(gone), ended);
+  if (gone.empty()) {
+    return;
+  }
+  std::erase_if(running_, ended);
+  std::erase_if(waiting_, ended);
+  for (LiveSequence* sequence : gone) {
+    kv_.release(sequence->kv);
+    sequence->state.change_to(SequenceState::kDone);
+    const auto entry = by_request_.find(sequence->owner->id);
+    std::erase(entry->second, sequence->id);
+    if (entry->second.empty()) {
+      by_request_.erase(entry);
+    }
+    sequences_.erase(sequence->id);
+  }
+}
+
+void Engine::deliver() {
+  for (auto& [sink, events] : events_) {
+    sink->deliver(std::move(events));
+  }
+  events_.clear();
+}
+
+void Engine::report_gauges() {
+  observer_->on_gauges({.running = static_cast<int64_t>(running_.size()),
+                        .waiting = static_cast<int64_t>(waiting_.size()),
+                        .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
+                        .total_blocks = kv_.total_blocks()});
+}
+
+}  // namespace tandem

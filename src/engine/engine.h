@@ -1,0 +1,147 @@
+// One engine: a model's sequences, stepped. Passive: a thread (node/) or an event loop (tests,
+// replay) calls advance, which takes completions, plans the next step, launches it and returns at
+// once.
+//
+//   advance(now): commit the finished step -> absorb what came in -> view -> policy -> bind ->
+//   launch -> deliver events
+//
+// What comes in (arrivals, cancels, stops) is absorbed at one point only, right before planning: so
+// a run is a function of its inputs and of the step before which each was absorbed, and can be
+// replayed exactly (decisions.md 14). Threads: engine thread only, except make_arrival.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/live_sequence.h"
+#include "engine/recorder.h"
+#include "kv/kv_manager.h"
+#include "observe/engine_observer.h"
+#include "plan/decisions.h"
+#include "plan/step.h"
+#include "request/request.h"
+
+namespace tandem {
+
+struct EngineConfig {
+  int32_t max_running = 256;  // sequences admitted at a time
+  int32_t max_model_len = 0;  // tokens of a sequence; the pool must hold one such sequence
+  PrefixCaching prefix_caching = PrefixCaching::kOn;
+  std::vector<TokenId> eos_token_ids;
+  uint64_t seed = 0;  // of the seeds drawn for requests without one
+};
+
+struct EngineCancel {
+  RequestId request{};
+};
+struct EngineStop {
+  RequestId request{};
+  int32_t choice = 0;
+};
+using EngineInput = std::variant<Arrival, EngineCancel, EngineStop>;
+
+struct EngineLoad {
+  int64_t running = 0;
+  int64_t waiting = 0;
+};
+
+enum class EngineActivity : uint8_t {
+  kIdle,         // nothing to do until new input
+  kStepRunning,  // call again when the executor has completed
+};
+
+class Engine {
+ public:
+  // All references must outlive the engine; `observer` and `recorder` may be null.
+  Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& policy, const Clock& clock,
+         observe::EngineObserver* observer, Recorder* recorder);
+  ~Engine();
+
+  // What submit needs computed beside the request; any thread. The request must have been
+  // validated.
+  static Arrival make_arrival(RequestId id, Request request, Nanos now, int32_t block_tokens);
+
+  // Queues an input; it takes effect in the next advance that plans.
+  void post(EngineInput input);
+
+  EngineActivity advance(Nanos now);
+
+  [[nodiscard]] EngineLoad load() const;
+  [[nodiscard]] const KvManager& kv() const { return kv_; }
+  [[nodiscard]] int64_t next_step() const { return next_step_; }
+
+ private:
+  using LivePtr = std::unique_ptr<LiveSequence>;
+
+  // Commit.
+  void commit(const StepResult& result, Nanos now);
+  void commit_slice(LiveSequence& sequence, int32_t tokens);
+  void accept_token(LiveSequence& sequence, const SampledToken& sampled, Nanos now);
+  void make_forks(LiveSequence& parent);
+  void remove_ended();
+
+  // Absorb.
+  void absorb(Nanos now);
+  void absorb_one(Arrival& arrival, Nanos now);
+  void absorb_one(const EngineCancel& cancel, Nanos now);
+  void absorb_one(const EngineStop& stop, Nanos now);
+
+  // Plan and launch.
+  bool plan_and_launch(Nanos now);
+  SystemView make_view(Nanos now);
+  void view_waiting();
+  [[nodiscard]] SequenceView view_of(const LiveSequence& sequence) const;
+  [[nodiscard]] SequenceView view_of_waiting(const LiveSequence& sequence) const;
+  void apply_preemptions(const StepPlan& plan);
+  void apply_admissions(const StepPlan& plan, Nanos now);
+  void bind(const StepPlan& plan);
+  void bind_samples(LiveSequence& sequence, std::vector<SampleSpec>& specs) const;
+  void fail_unschedulable(Nanos now);
+
+  // Events.
+  void emit(const RequestState& owner, TokenEvent event);
+  void emit_finish(const LiveSequence& sequence, int32_t choice, FinishReason reason,
+                   std::string error);
+  void end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error = {});
+  void record_end(const LiveSequence& sequence, FinishReason reason, Nanos now);
+  void deliver();
+  void report_gauges();
+
+  EngineConfig config_;
+  StepExecutor& executor_;
+  StepPolicy& policy_;
+  const Clock& clock_;
+  observe::EngineObserver* observer_;
+  Recorder* recorder_;
+  KvManager kv_;
+
+  std::unordered_map<SequenceId, LivePtr> sequences_;
+  std::unordered_map<RequestId, std::vector<SequenceId>> by_request_;
+  std::vector<LiveSequence*> running_;  // oldest admission first
+  std::deque<LiveSequence*> waiting_;   // oldest arrival first
+  std::vector<EngineInput> inbox_;
+  int64_t next_sequence_ = 1;
+  int64_t next_step_ = 1;
+  std::mt19937_64 seeds_;
+
+  // The step in flight, and memory reused from step to step.
+  bool in_flight_ = false;
+  Nanos launched_{0};
+  StepInput input_;
+  std::vector<std::pair<LiveSequence*, int32_t>> step_slices_;  // sequence, tokens
+  std::deque<std::vector<SampleSpec>> step_samples_;            // by slice; stable addresses
+  std::vector<SequenceView> running_views_;
+  std::vector<SequenceView> waiting_views_;
+  observe::StepRecord record_;  // of the step in flight
+  std::vector<std::pair<std::shared_ptr<TokenSink>, std::vector<TokenEvent>>> events_;
+};
+
+}  // namespace tandem

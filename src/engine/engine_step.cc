@@ -1,0 +1,317 @@
+// The part of Engine that makes a step: commit the finished one, view, plan, bind, launch.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "engine/engine.h"
+
+namespace tandem {
+namespace {
+
+// The policy sees this many waiting sequences at most; more could not be admitted in one step
+// anyway.
+constexpr size_t kWaitingShown = 64;
+
+}  // namespace
+
+// ---------------------------------------------------------------- commit
+
+void Engine::commit(const StepResult& result, Nanos now) {
+  size_t next = 0;
+  for (size_t i = 0; i < step_slices_.size(); ++i) {
+    auto [sequence, tokens] = step_slices_[i];
+    commit_slice(*sequence, tokens);
+    const std::vector<SampleSpec>& specs = step_samples_[i];
+    if (specs.empty()) {
+      continue;
+    }
+    if (!sequence->forks.empty()) {
+      make_forks(
+          *sequence);  // before the first token is appended: all choices share the prompt alone
+    }
+    for (const SampleSpec& spec : specs) {
+      CHECK(next < result.samples.size() && result.samples[next].sequence == spec.sequence,
+            "step {}: sample {} is not the one asked for", result.step, next);
+      accept_token(*sequences_.at(spec.sequence), result.samples[next], now);
+      ++next;
+    }
+  }
+  step_slices_.clear();
+  remove_ended();
+}
+
+// The slice's tokens have KV now.
+void Engine::commit_slice(LiveSequence& sequence, int32_t tokens) {
+  sequence.computed_tokens += tokens;
+  extend_hashes(sequence.hashes, sequence.owner->root,
+                std::span(sequence.tokens).first(static_cast<size_t>(sequence.computed_tokens)),
+                kv_.block_tokens());
+  kv_.register_computed(sequence.kv, sequence.hashes, sequence.computed_tokens);
+  const bool done = sequence.computed_tokens == sequence.known_tokens();
+  const SequenceState state = done ? SequenceState::kDecoding : SequenceState::kPrefilling;
+  if (sequence.state.state() != state) {
+    sequence.state.change_to(state);
+  }
+}
+
+void Engine::make_forks(LiveSequence& parent) {
+  std::vector<SequenceId>& ids = by_request_.at(parent.owner->id);
+  const auto place = std::ranges::find(running_, &parent);
+  auto after = place + 1;
+  for (size_t i = 0; i < parent.forks.size(); ++i) {
+    auto fork = std::make_unique<LiveSequence>();
+    fork->id = parent.forks[i];
+    fork->owner = parent.owner;
+    fork->choice = static_cast<int32_t>(i) + 1;
+    fork->state = parent.state;
+    fork->tokens = parent.tokens;
+    fork->prompt_tokens = parent.prompt_tokens;
+    fork->computed_tokens = parent.computed_tokens;
+    fork->kv = kv_.fork(parent.kv, parent.computed_tokens);
+    fork->hashes = parent.hashes;
+    fork->seed = parent.owner->seed + i + 1;
+    fork->cached_tokens = parent.cached_tokens;
+    fork->admitted_before = true;
+    fork->admitted = parent.admitted;
+    ids.push_back(fork->id);
+    after = running_.insert(after, fork.get()) + 1;
+    sequences_.emplace(fork->id, std::move(fork));
+  }
+  parent.forks.clear();
+}
+
+void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, Nanos now) {
+  if (sampled.token < 0) {
+    end(sequence, FinishReason::kError, now,
+        "the model produced no finite logits for this request; its weights or the request's "
+        "logit_bias are broken");
+    return;
+  }
+  ++record_.sampled_tokens;
+  sequence.tokens.push_back(sampled.token);
+  if (sequence.output_tokens() == 1) {
+    sequence.first_token = now;
+    if (sequence.choice == 0) {
+      record_.prompt_tokens += sequence.prompt_tokens;
+      record_.cached_tokens += sequence.cached_tokens;
+      record_.first_token_times.push_back(now - sequence.owner->arrived);
+    }
+  } else {
+    record_.token_gaps.push_back(now - sequence.last_token);
+  }
+  sequence.last_token = now;
+  if (std::ranges::count(sequence.owner->stop_ids, sampled.token) > 0) {
+    end(sequence, FinishReason::kStop, now);
+    return;
+  }
+  TokenEvent event;
+  event.choice = sequence.choice;
+  event.token = sampled.token;
+  if (sampled.logprobs.has_value()) {
+    event.logprobs = std::make_unique<LogprobInfo>(*sampled.logprobs);
+  }
+  emit(*sequence.owner, std::move(event));
+  if (sequence.output_tokens() >= sequence.sampling().max_tokens ||
+      sequence.known_tokens() >= config_.max_model_len) {
+    end(sequence, FinishReason::kLength, now);
+  }
+}
+
+// ---------------------------------------------------------------- view
+
+SequenceView Engine::view_of(const LiveSequence& sequence) const {
+  return {.id = sequence.id,
+          .state = sequence.state.state(),
+          .service_class = sequence.owner->request.service_class,
+          .level = sequence.owner->request.level,
+          .arrived = sequence.owner->arrived,
+          .known_tokens = sequence.known_tokens(),
+          .computed_tokens = sequence.computed_tokens,
+          .held_blocks = sequence.kv.blocks(),
+          .own_blocks = sequence.kv.blocks() - sequence.kv.shared_blocks(),
+          .copy_blocks = kv_.needs_copy(sequence.kv, sequence.computed_tokens) ? 1 : 0,
+          .cached_free_blocks = 0,
+          .choices = static_cast<int32_t>(sequence.forks.size()) + 1};
+}
+
+SequenceView Engine::view_of_waiting(const LiveSequence& sequence) const {
+  SequenceView view = view_of(sequence);
+  const PrefixMatch match = kv_.match(sequence.hashes, sequence.known_tokens());
+  view.computed_tokens = match.tokens;
+  view.cached_free_blocks = match.free_blocks;
+  return view;
+}
+
+// Shows the head of the queue, up to the first sequence that cannot find its blocks: policies do
+// not look past it.
+void Engine::view_waiting() {
+  waiting_views_.clear();
+  int64_t free = kv_.free_blocks();
+  for (const LiveSequence* sequence : waiting_) {
+    if (waiting_views_.size() == kWaitingShown || free < 0 ||
+        static_cast<int32_t>(running_.size() + waiting_views_.size()) >= config_.max_running) {
+      return;
+    }
+    waiting_views_.push_back(view_of_waiting(*sequence));
+    const SequenceView& shown = waiting_views_.back();
+    free -= kv_.blocks_for(shown.known_tokens) - shown.computed_tokens / kv_.block_tokens() +
+            shown.cached_free_blocks;
+  }
+}
+
+SystemView Engine::make_view(Nanos now) {
+  running_views_.clear();
+  int32_t places = config_.max_running;
+  for (const LiveSequence* sequence : running_) {
+    running_views_.push_back(view_of(*sequence));
+    places -= running_views_.back().choices;
+  }
+  view_waiting();
+  SystemView view;
+  view.now = now;
+  view.step = next_step_;
+  view.running = running_views_;
+  view.waiting = waiting_views_;
+  view.budget = {.tokens = executor_.limits().max_batched_tokens,
+                 .logit_rows = executor_.limits().max_logit_rows,
+                 .sequences = std::max(places, 0),
+                 .free_blocks = kv_.free_blocks(),
+                 .block_tokens = kv_.block_tokens()};
+  return view;
+}
+
+// ---------------------------------------------------------------- plan and launch
+
+bool Engine::plan_and_launch(Nanos now) {
+  record_ = {};
+  while (!running_.empty() || !waiting_.empty()) {
+    const SystemView view = make_view(now);
+    const StepPlan plan = policy_.plan(view);
+    if (recorder_ != nullptr) {
+      recorder_->plan(view, plan);
+    }
+    apply_preemptions(plan);
+    apply_admissions(plan, now);
+    if (!plan.slices.empty()) {
+      bind(plan);
+      launched_ = now;
+      in_flight_ = true;
+      executor_.launch(input_);
+      ++next_step_;
+      return true;
+    }
+    if (plan.preempt.empty()) {
+      // Limits are checked when a request is accepted, so this is unreachable as long as policies
+      // keep their guarantee; a policy that breaks it costs one request, not the server.
+      fail_unschedulable(now);
+    }
+  }
+  return false;
+}
+
+void Engine::fail_unschedulable(Nanos now) {
+  LiveSequence* head = running_.empty() ? waiting_.front() : running_.front();
+  end(*head, FinishReason::kError, now,
+      fmt::format("policy {} found no place for a sequence of {} tokens with {} of {} blocks of {} "
+                  "tokens free",
+                  policy_.name(), head->known_tokens(), kv_.free_blocks(), kv_.total_blocks(),
+                  kv_.block_tokens()));
+  remove_ended();
+}
+
+void Engine::apply_preemptions(const StepPlan& plan) {
+  for (const SequenceId id : plan.preempt) {
+    LiveSequence& sequence = *sequences_.at(id);
+    kv_.release(sequence.kv);
+    sequence.computed_tokens = 0;
+    sequence.state.change_to(SequenceState::kDropped);
+    std::erase(running_, &sequence);
+    // Back into the queue by order of arrival, so that nobody younger overtakes it.
+    const auto place = std::ranges::find_if(waiting_, [&](const LiveSequence* other) {
+      return std::pair(other->owner->id, other->choice) >
+             std::pair(sequence.owner->id, sequence.choice);
+    });
+    waiting_.insert(place, &sequence);
+    ++record_.preempted;
+  }
+}
+
+void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
+  for (const SequenceId id : plan.admit) {
+    LiveSequence& sequence = *sequences_.at(id);
+    std::erase(waiting_, &sequence);
+    running_.push_back(&sequence);
+    sequence.state.change_to(SequenceState::kAdmitted);
+    const PrefixMatch match = kv_.attach(sequence.kv, sequence.hashes, sequence.known_tokens());
+    sequence.computed_tokens = match.tokens;
+    record_.prefix_queried_tokens += sequence.known_tokens();
+    record_.prefix_hit_tokens += match.tokens;
+    if (!sequence.admitted_before) {
+      sequence.admitted_before = true;
+      sequence.admitted = now;
+      sequence.cached_tokens = match.tokens;
+    }
+  }
+}
+
+// Gives every slice its tokens and blocks, and its samples where it reaches the last known token.
+void Engine::bind(const StepPlan& plan) {
+  input_.step = next_step_;
+  input_.copies.clear();
+  input_.slices.clear();
+  step_samples_.resize(plan.slices.size());
+  record_.step = next_step_;
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    LiveSequence& sequence = *sequences_.at(plan.slices[i].sequence);
+    const int32_t first = sequence.computed_tokens;
+    const int32_t tokens = plan.slices[i].tokens;
+    if (kv_.needs_copy(sequence.kv, first)) {
+      const std::optional<BlockCopy> copy = kv_.make_writable(sequence.kv, first);
+      CHECK(copy.has_value(), "step {}: the plan counted a block for a copy, but none is free",
+            next_step_);
+      input_.copies.push_back(*copy);
+    }
+    const bool grown = kv_.grow(sequence.kv, first + tokens);
+    CHECK(grown, "step {}: the plan spends more blocks than the {} that are free", next_step_,
+          kv_.free_blocks());
+    (sequence.output_tokens() > 0 && tokens == 1 ? record_.decode_tokens
+                                                 : record_.prefill_tokens) += tokens;
+
+    StepSlice slice;
+    slice.sequence = sequence.id;
+    slice.tokens =
+        std::span(sequence.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
+    slice.first_position = first;
+    slice.block_table = sequence.kv.table();
+    step_samples_[i].clear();
+    if (first + tokens == sequence.known_tokens()) {
+      bind_samples(sequence, step_samples_[i]);
+    }
+    slice.samples = step_samples_[i];
+    input_.slices.push_back(slice);
+    step_slices_.emplace_back(&sequence, tokens);
+  }
+}
+
+void Engine::bind_samples(LiveSequence& sequence, std::vector<SampleSpec>& specs) const {
+  SampleSpec spec;
+  spec.sequence = sequence.id;
+  spec.params = &sequence.sampling();
+  spec.seed = sequence.seed;
+  spec.position = sequence.known_tokens();
+  spec.prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
+  spec.output = std::span(sequence.tokens).subspan(static_cast<size_t>(sequence.prompt_tokens));
+  if (sequence.output_tokens() < sequence.sampling().min_tokens) {
+    spec.banned = sequence.owner->stop_ids;
+  }
+  specs.push_back(spec);
+  for (size_t i = 0; i < sequence.forks.size(); ++i) {
+    spec.sequence = sequence.forks[i];
+    spec.seed = sequence.owner->seed + i + 1;
+    specs.push_back(spec);
+  }
+}
+
+}  // namespace tandem

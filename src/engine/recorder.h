@@ -1,0 +1,32 @@
+// Where a run is written down so that it can be replayed exactly. Called on the engine thread; must
+// not block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "engine/live_sequence.h"
+#include "plan/decisions.h"
+#include "plan/step.h"
+#include "plan/views.h"
+
+namespace tandem {
+
+// `step` is always the next step to be planned when the input was absorbed.
+class Recorder {
+ public:
+  virtual ~Recorder() = default;
+  virtual void arrival(int64_t step, const Arrival& arrival, uint64_t seed) = 0;
+  virtual void cancel(int64_t step, RequestId request) = 0;
+  virtual void stop(int64_t step, RequestId request, int32_t choice) = 0;
+  virtual void plan(const SystemView& view,
+                    const StepPlan& plan) = 0;  // every planning, also one without slices
+  virtual void result(const StepResult& result, Nanos duration) = 0;
+};
+
+// A number that names all that a policy saw; equal views have equal digests.
+uint64_t view_digest(const SystemView& view);
+
+}  // namespace tandem

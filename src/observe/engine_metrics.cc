@@ -1,0 +1,260 @@
+#include "observe/engine_metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <map>
+#include <vector>
+
+namespace tandem::observe {
+namespace {
+
+using Buckets = prometheus::Histogram::BucketBoundaries;
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+const Buckets kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02,  0.04,  0.06,  0.08, 0.1,
+                                    0.25,  0.5,   0.75, 1.0,   2.5,   5.0,   7.5,  10.0,
+                                    20.0,  40.0,  80.0, 160.0, 640.0, 2560.0};
+const Buckets kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
+                               0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
+const Buckets kRequestSeconds = {0.3,  0.5,   0.8,   1.0,   1.5,   2.0,    2.5,
+                                 5.0,  10.0,  15.0,  20.0,  30.0,  40.0,   50.0,
+                                 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+const Buckets kStepSeconds = {0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                              0.05,   0.1,    0.25,  0.5,    1.0,   2.5,  5.0};
+const Buckets kWorkSeconds = {5e-6,   1e-5,   2.5e-5, 5e-5, 7.5e-5, 1e-4,
+                              1.5e-4, 2.5e-4, 5e-4,   1e-3, 5e-3};
+const Buckets kStepTokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+const Buckets kChoices = {1, 2, 5, 10, 20};
+
+// 1, 2, 5, 10, ... up to a million: lengths in tokens.
+Buckets token_counts() {
+  Buckets buckets;
+  for (double decade = 1; decade <= 1e5; decade *= 10) {
+    for (const double step : {1.0, 2.0, 5.0}) {
+      buckets.push_back(step * decade);
+    }
+  }
+  return buckets;
+}
+
+double difference(Nanos later, Nanos earlier) { return to_seconds(later - earlier); }
+
+}  // namespace
+
+// One metric may be published under both names: the lists below hold one or two of each.
+class EngineMetrics::Impl {
+ public:
+  explicit Impl(const EngineMetricsOptions& options) : options_(options) {
+    own_labels_ = {{"model_name", options.model_name}};
+    vllm_labels_ = {{"model_name", options.model_name}, {"engine", "0"}};
+    running = gauge("requests_running", "num_requests_running", "Sequences that run");
+    waiting = gauge("requests_waiting", "num_requests_waiting", "Sequences that wait");
+    kv_usage = gauge("kv_usage_ratio", "kv_cache_usage_perc",
+                     "Share of the KV blocks held by sequences, 0 to 1");
+    kv_blocks_in_use = gauge("kv_blocks_in_use", "", "KV blocks held by sequences");
+    kv_blocks_total = gauge("kv_blocks", "", "KV blocks in all");
+    prompt_tokens = counter("prompt_tokens_total", "prompt_tokens_total",
+                            "Prompt tokens of requests that began to answer");
+    generation_tokens =
+        counter("generation_tokens_total", "generation_tokens_total", "Output tokens computed");
+    preemptions = counter("preemptions_total", "num_preemptions_total",
+                          "Sequences dropped for lack of KV blocks");
+    prefix_queries = counter("prefix_cache_queries_total", "prefix_cache_queries_total",
+                             "Tokens looked up in the prefix cache");
+    prefix_hits = counter("prefix_cache_hits_total", "prefix_cache_hits_total",
+                          "Tokens found in the prefix cache");
+    prompt_cached = counter("prompt_tokens_cached_total", "prompt_tokens_cached_total",
+                            "Prompt tokens not computed anew");
+    steps = counter("steps_total", "", "Steps of the engine");
+    first_token = histogram("time_to_first_token_seconds", "time_to_first_token_seconds",
+                            "Arrival at the engine to first token", kFirstTokenSeconds);
+    token_gap = histogram("inter_token_latency_seconds", "inter_token_latency_seconds",
+                          "Gap between consecutive tokens of a sequence", kTokenSeconds);
+    per_token =
+        histogram("request_time_per_output_token_seconds", "request_time_per_output_token_seconds",
+                  "(last - first token) / (tokens - 1) of a request", kTokenSeconds);
+    whole = histogram("e2e_request_latency_seconds", "e2e_request_latency_seconds",
+                      "Arrival to end", kRequestSeconds);
+    queued = histogram("request_queue_time_seconds", "request_queue_time_seconds",
+                       "Arrival to admission", kRequestSeconds);
+    inference = histogram("request_inference_time_seconds", "request_inference_time_seconds",
+                          "Admission to end", kRequestSeconds);
+    prefill = histogram("request_prefill_time_seconds", "request_prefill_time_seconds",
+                        "Admission to first token", kRequestSeconds);
+    decode = histogram("request_decode_time_seconds", "request_decode_time_seconds",
+                       "First to last token", kRequestSeconds);
+    step_tokens = histogram("step_tokens", "iteration_tokens_total", "Tokens computed in a step",
+                            kStepTokens);
+    step_time = histogram("step_seconds", "", "Launch to commit of a step", kStepSeconds);
+    engine_work =
+        histogram("engine_work_seconds", "", "The engine thread's own time per step", kWorkSeconds);
+    request_prompt = histogram("request_prompt_tokens", "request_prompt_tokens",
+                               "Prompt tokens of a request", token_counts());
+    request_output = histogram("request_generation_tokens", "request_generation_tokens",
+                               "Output tokens of a request", token_counts());
+    request_max = histogram("request_params_max_tokens", "request_params_max_tokens",
+                            "max_tokens of a request", token_counts());
+    request_n = histogram("request_params_n", "request_params_n", "n of a request", kChoices);
+    if (options.vllm_names) {
+      prometheus::BuildGauge()
+          .Name("vllm:cache_config_info")
+          .Help("KV blocks")
+          .Register(registry_)
+          .Add({{"model_name", options.model_name},
+                {"engine", "0"},
+                {"block_size", std::to_string(options.block_tokens)},
+                {"num_gpu_blocks", std::to_string(options.total_blocks)}})
+          .Set(1);
+    }
+  }
+
+  template <class Metric>
+  using Both = std::vector<Metric*>;
+
+  Both<Gauge> gauge(const std::string& own, const std::string& vllm, const std::string& help) {
+    return both<Gauge>(own, vllm, [&](const std::string& name, const prometheus::Labels& labels) {
+      return &prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels);
+    });
+  }
+  Both<Counter> counter(const std::string& own, const std::string& vllm, const std::string& help) {
+    return both<Counter>(own, vllm, [&](const std::string& name, const prometheus::Labels& labels) {
+      return &prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels);
+    });
+  }
+  Both<Histogram> histogram(const std::string& own, const std::string& vllm,
+                            const std::string& help, const Buckets& buckets) {
+    return both<Histogram>(
+        own, vllm, [&](const std::string& name, const prometheus::Labels& labels) {
+          return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry_).Add(
+              labels, buckets);
+        });
+  }
+
+  // Counters whose label is known only when something happens.
+  void count(const std::string& own, const std::string& vllm, const std::string& help,
+             const std::pair<std::string, std::string>& label) {
+    for (Counter* one :
+         both<Counter>(own, vllm, [&](const std::string&name, prometheus::Labels labels) {
+           labels.insert(label);
+           return &prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels);
+         })) {
+      one->Increment();
+    }
+  }
+
+  [[nodiscard]] std::string render() const {
+    return prometheus::TextSerializer().Serialize(registry_.Collect());
+  }
+
+  Both<Gauge> running, waiting, kv_usage, kv_blocks_in_use, kv_blocks_total;
+  Both<Counter> prompt_tokens, generation_tokens, preemptions, prefix_queries, prefix_hits,
+      prompt_cached, steps;
+  Both<Histogram> first_token, token_gap, per_token, whole, queued, inference, prefill, decode,
+      step_tokens, step_time, engine_work, request_prompt, request_output, request_max, request_n;
+
+ private:
+  template <class Metric, class Make>
+  Both<Metric> both(const std::string& own, const std::string& vllm, const Make& make) {
+    Both<Metric> metrics{make("tandem_" + own, own_labels_)};
+    if (options_.vllm_names && !vllm.empty()) {
+      metrics.push_back(make("vllm:" + vllm, vllm_labels_));
+    }
+    return metrics;
+  }
+
+  EngineMetricsOptions options_;
+  prometheus::Labels own_labels_;
+  prometheus::Labels vllm_labels_;
+  prometheus::Registry registry_{prometheus::Registry::InsertBehavior::Merge};
+};
+
+namespace {
+
+void set(const std::vector<Gauge*>& gauges, double value) {
+  for (Gauge* one : gauges) {
+    one->Set(value);
+  }
+}
+void add(const std::vector<Counter*>& counters, int64_t count) {
+  for (Counter* one : counters) {
+    one->Increment(static_cast<double>(count));
+  }
+}
+void observe_value(const std::vector<Histogram*>& histograms, double value) {
+  for (Histogram* one : histograms) {
+    one->Observe(value);
+  }
+}
+
+}  // namespace
+
+EngineMetrics::EngineMetrics(const EngineMetricsOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {}
+EngineMetrics::~EngineMetrics() = default;
+
+void EngineMetrics::on_gauges(const EngineGauges& gauges) {
+  set(impl_->running, static_cast<double>(gauges.running));
+  set(impl_->waiting, static_cast<double>(gauges.waiting));
+  set(impl_->kv_blocks_in_use, static_cast<double>(gauges.blocks_in_use));
+  set(impl_->kv_blocks_total, static_cast<double>(gauges.total_blocks));
+  set(impl_->kv_usage, gauges.total_blocks == 0 ? 0.0
+                                                : static_cast<double>(gauges.blocks_in_use) /
+                                                      static_cast<double>(gauges.total_blocks));
+}
+
+void EngineMetrics::on_step(const StepRecord& record) {
+  add(impl_->steps, 1);
+  add(impl_->prompt_tokens, record.prompt_tokens);
+  add(impl_->prompt_cached, record.cached_tokens);
+  add(impl_->generation_tokens, record.sampled_tokens);
+  add(impl_->preemptions, record.preempted);
+  add(impl_->prefix_queries, record.prefix_queried_tokens);
+  add(impl_->prefix_hits, record.prefix_hit_tokens);
+  for (const Nanos time : record.first_token_times) {
+    observe_value(impl_->first_token, to_seconds(time));
+  }
+  for (const Nanos gap : record.token_gaps) {
+    observe_value(impl_->token_gap, to_seconds(gap));
+  }
+  observe_value(impl_->step_tokens, record.prefill_tokens + record.decode_tokens);
+  observe_value(impl_->step_time, to_seconds(record.duration));
+  observe_value(impl_->engine_work, to_seconds(record.engine_work));
+}
+
+void EngineMetrics::on_request(const RequestRecord& record) {
+  impl_->count("requests_total", "request_success_total", "Ended choices by reason",
+               {"finished_reason", record.finish_reason});
+  observe_value(impl_->whole, difference(record.ended, record.arrived));
+  observe_value(impl_->request_prompt, record.prompt_tokens);
+  observe_value(impl_->request_output, record.output_tokens);
+  observe_value(impl_->request_max, record.max_tokens);
+  observe_value(impl_->request_n, record.n);
+  if (record.admitted == Nanos{0}) {
+    return;  // never ran
+  }
+  observe_value(impl_->queued, difference(record.admitted, record.arrived));
+  observe_value(impl_->inference, difference(record.ended, record.admitted));
+  if (record.output_tokens >= 1) {
+    observe_value(impl_->prefill, difference(record.first_token, record.admitted));
+    observe_value(impl_->decode, difference(record.last_token, record.first_token));
+  }
+  if (record.output_tokens >= 2) {
+    observe_value(impl_->per_token,
+                  difference(record.last_token, record.first_token) / (record.output_tokens - 1));
+  }
+}
+
+void EngineMetrics::on_rejected(const std::string& reason) {
+  impl_->count("admission_rejections_total", "admission_rejections_total",
+               "Requests refused before they ran", {"reason", reason});
+}
+
+std::string EngineMetrics::render() const { return impl_->render(); }
+
+}  // namespace tandem::observe

@@ -1,0 +1,38 @@
+// The engine's metrics in Prometheus' text format: Tandem's own names (tandem_*) and, unless
+// switched off, vLLM's (vllm:*) with the same types, labels and buckets. Only what is really
+// measured is there. Record functions: engine thread; render: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "observe/engine_observer.h"
+
+namespace tandem::observe {
+
+struct EngineMetricsOptions {
+  std::string model_name;
+  bool vllm_names = true;
+  int32_t block_tokens = 0;  // for vllm:cache_config_info
+  int64_t total_blocks = 0;
+};
+
+class EngineMetrics final : public EngineObserver {
+ public:
+  explicit EngineMetrics(const EngineMetricsOptions& options);
+  ~EngineMetrics() override;
+
+  void on_step(const StepRecord& record) override;
+  void on_gauges(const EngineGauges& gauges) override;
+  void on_request(const RequestRecord& record) override;
+  void on_rejected(const std::string& reason);  // a request that was never accepted; any thread
+
+  [[nodiscard]] std::string render() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::observe

@@ -1,0 +1,16 @@
+// Who wants to know what an engine does. Called on the engine thread; must be quick.
+#pragma once
+
+#include "observe/records.h"
+
+namespace tandem::observe {
+
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+  virtual void on_step(const StepRecord& record) = 0;
+  virtual void on_gauges(const EngineGauges& gauges) = 0;    // after every advance
+  virtual void on_request(const RequestRecord& record) = 0;  // once per ended choice
+};
+
+}  // namespace tandem::observe
