@@ -1,0 +1,119 @@
+// A stand-in for a model in virtual time: a StepExecutor whose "KV" is the token ids themselves,
+// stored block by block. A token is drawn by hashing what the block table leads to, so a wrong
+// block, a missed copy or a stale cache changes the text at once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "plan/step.h"
+
+namespace tandem::testing {
+
+struct EchoOptions {
+  ExecutorLimits limits{
+      .max_batched_tokens = 64, .max_logit_rows = 16, .total_blocks = 32, .block_tokens = 4};
+  int32_t vocabulary = 1000;
+  Nanos step_fixed{std::chrono::milliseconds(1)};
+  Nanos per_token{std::chrono::microseconds(10)};
+};
+
+// The token that follows `tokens` for a sampler with `seed`: the oracle for every test.
+inline TokenId echo_next(std::span<const TokenId> tokens, uint64_t seed, int32_t vocabulary) {
+  uint64_t hash = 1469598103934665603ULL ^ seed;
+  for (const TokenId token : tokens) {
+    hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211ULL;
+  }
+  return static_cast<TokenId>((hash >> 17) % static_cast<uint64_t>(vocabulary));
+}
+
+class EchoExecutor final : public StepExecutor {
+ public:
+  EchoExecutor(const EchoOptions& options, const Clock& clock)
+      : options_(options),
+        clock_(clock),
+        kv_(static_cast<size_t>(options.limits.total_blocks * options.limits.block_tokens), -1) {}
+
+  [[nodiscard]] const ExecutorLimits& limits() const override { return options_.limits; }
+
+  void launch(const StepInput& input) override {
+    CHECK(!result_.has_value(), "a step is still in flight");
+    for (const BlockCopy& copy : input.copies) {
+      for (int32_t slot = 0; slot < options_.limits.block_tokens; ++slot) {
+        at(copy.target, slot) = at(copy.source, slot);
+      }
+    }
+    int32_t tokens = 0;
+    result_ = StepResult{.step = input.step, .samples = {}};
+    for (const StepSlice& slice : input.slices) {
+      write(slice);
+      tokens += static_cast<int32_t>(slice.tokens.size());
+    }
+    for (const StepSlice& slice : input.slices) {
+      sample(slice);
+    }
+    CHECK(tokens <= options_.limits.max_batched_tokens, "{} tokens in a step", tokens);
+    CHECK(static_cast<int32_t>(result_->samples.size()) <= options_.limits.max_logit_rows,
+          "too many logit rows");
+    ready_at_ = clock_.now() + options_.step_fixed + options_.per_token * tokens;
+    ++steps_;
+    max_tokens_ = std::max(max_tokens_, tokens);
+  }
+
+  std::optional<StepResult> poll() override {
+    if (!result_.has_value() || clock_.now() < ready_at_) {
+      return std::nullopt;
+    }
+    std::optional<StepResult> done = std::move(result_);
+    result_.reset();
+    return done;
+  }
+
+  [[nodiscard]] Nanos ready_at() const { return ready_at_; }
+  [[nodiscard]] int64_t steps() const { return steps_; }
+  [[nodiscard]] int32_t most_tokens_in_a_step() const { return max_tokens_; }
+
+ private:
+  TokenId& at(BlockId block, int32_t slot) {
+    return kv_.at(static_cast<size_t>(raw(block) * options_.limits.block_tokens + slot));
+  }
+
+  void write(const StepSlice& slice) {
+    for (size_t i = 0; i < slice.tokens.size(); ++i) {
+      const int32_t position = slice.first_position + static_cast<int32_t>(i);
+      at(slice.block_table[static_cast<size_t>(position / options_.limits.block_tokens)],
+         position % options_.limits.block_tokens) = slice.tokens[i];
+    }
+  }
+
+  void sample(const StepSlice& slice) {
+    std::vector<TokenId> context;
+    const int32_t known = slice.first_position + static_cast<int32_t>(slice.tokens.size());
+    for (int32_t position = 0; position < known; ++position) {
+      context.push_back(
+          at(slice.block_table[static_cast<size_t>(position / options_.limits.block_tokens)],
+             position % options_.limits.block_tokens));
+    }
+    for (const SampleSpec& spec : slice.samples) {
+      TokenId token = echo_next(context, spec.seed, options_.vocabulary);
+      while (std::ranges::count(spec.banned, token) > 0) {
+        ++token;
+      }
+      result_->samples.push_back({spec.sequence, token, std::nullopt});
+    }
+  }
+
+  EchoOptions options_;
+  const Clock& clock_;
+  std::vector<TokenId> kv_;
+  std::optional<StepResult> result_;
+  Nanos ready_at_{0};
+  int64_t steps_ = 0;
+  int32_t max_tokens_ = 0;
+};
+
+}  // namespace tandem::testing

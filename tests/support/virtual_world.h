@@ -1,0 +1,147 @@
+// An engine in virtual time with the echo executor: requests arrive, time moves to the next event,
+// everything that comes out is kept. The same result on every machine.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "scheduler/policies/registry.h"
+#include "support/echo_executor.h"
+
+namespace tandem::testing {
+
+struct Outcome {
+  std::vector<TokenId> tokens;
+  std::vector<Nanos> times;
+  std::optional<FinishReason> reason;
+  int32_t cached_tokens = 0;
+  int finishes = 0;
+};
+
+struct WorldOptions {
+  EchoOptions executor{};
+  EngineConfig engine{};
+  std::string policy = "accel_only";
+  PolicyOptions policy_options{};
+};
+
+class VirtualWorld final {
+ public:
+  explicit VirtualWorld(WorldOptions options)
+      : options_(fill_in(std::move(options))),
+        executor_(options_.executor, clock_),
+        policy_(std::move(make_policy(options_.policy, options_.policy_options)).value()),
+        sink_(std::make_shared<Sink>(*this)),
+        engine_(options_.engine, executor_, *policy_, clock_, &observer_, nullptr) {}
+
+  // At `at`, a request arrives. Its sink is the world.
+  void arrive(Nanos at, int64_t id, Request request) {
+    request.sink = sink_;
+    request.sink_tag = static_cast<uint64_t>(id);
+    inputs_.emplace(at, Engine::make_arrival(RequestId{id}, std::move(request), at,
+                                             options_.executor.limits.block_tokens));
+  }
+  void cancel(Nanos at, int64_t id) { inputs_.emplace(at, EngineCancel{RequestId{id}}); }
+  void stop(Nanos at, int64_t id, int32_t choice) {
+    inputs_.emplace(at, EngineStop{RequestId{id}, choice});
+  }
+
+  void run_until_idle() {
+    while (true) {
+      while (!inputs_.empty() && inputs_.begin()->first <= clock_.now()) {
+        engine_.post(std::move(inputs_.begin()->second));
+        inputs_.erase(inputs_.begin());
+      }
+      const bool busy = engine_.advance(clock_.now()) == EngineActivity::kStepRunning;
+      if (!busy && inputs_.empty()) {
+        return;
+      }
+      Nanos next = busy ? executor_.ready_at() : inputs_.begin()->first;
+      if (!inputs_.empty()) {
+        next = std::min(next, inputs_.begin()->first);
+      }
+      clock_.set(std::max(next, clock_.now()));
+    }
+  }
+
+  [[nodiscard]] const Outcome& outcome(int64_t id, int32_t choice = 0) {
+    return outcomes_[{id, choice}];
+  }
+  [[nodiscard]] const Engine& engine() const { return engine_; }
+  [[nodiscard]] const EchoExecutor& executor() const { return executor_; }
+  [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
+  [[nodiscard]] Nanos now() const { return clock_.now(); }
+
+ private:
+  struct Sink final : TokenSink {
+    explicit Sink(VirtualWorld& w) : world(w) {}
+    void deliver(std::vector<TokenEvent> events) override {
+      for (const TokenEvent& event : events) {
+        Outcome& outcome = world.outcomes_[{static_cast<int64_t>(event.tag), event.choice}];
+        if (event.kind == TokenEvent::Kind::kToken) {
+          CHECK(outcome.finishes == 0, "a token after the end of request {}", event.tag);
+          outcome.tokens.push_back(event.token);
+          outcome.times.push_back(world.clock_.now());
+        } else {
+          outcome.reason = event.reason;
+          outcome.cached_tokens = event.cached_tokens;
+          ++outcome.finishes;
+        }
+      }
+    }
+    VirtualWorld& world;
+  };
+  struct Observer final : observe::EngineObserver {
+    void on_step(const observe::StepRecord& record) override { preemptions += record.preempted; }
+    void on_gauges(const observe::EngineGauges&) override {}
+    void on_request(const observe::RequestRecord&) override {}
+    int64_t preemptions = 0;
+  };
+
+  static WorldOptions fill_in(WorldOptions options) {
+    if (options.engine.max_model_len == 0) {
+      options.engine.max_model_len = static_cast<int32_t>(options.executor.limits.total_blocks) *
+                                     options.executor.limits.block_tokens;
+    }
+    options.engine.max_running =
+        std::min(options.engine.max_running, options.executor.limits.max_logit_rows);
+    return options;
+  }
+
+  WorldOptions options_;
+  ManualClock clock_;
+  EchoExecutor executor_;
+  std::unique_ptr<StepPolicy> policy_;
+  Observer observer_;
+  std::shared_ptr<Sink> sink_;
+  std::multimap<Nanos, EngineInput> inputs_;
+  std::map<std::pair<int64_t, int32_t>, Outcome> outcomes_;
+  Engine engine_;
+};
+
+// What a request must answer, whatever else runs.
+inline std::vector<TokenId> expected_tokens(const Request& request, int32_t choice,
+                                            int32_t vocabulary = 1000) {
+  std::vector<TokenId> tokens = request.prompt;
+  for (int32_t i = 0; i < request.sampling.max_tokens; ++i) {
+    tokens.push_back(
+        echo_next(tokens, *request.sampling.seed + static_cast<uint64_t>(choice), vocabulary));
+  }
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()), tokens.end()};
+}
+
+inline Request make_request(std::vector<TokenId> prompt, int32_t max_tokens, uint64_t seed = 1) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.seed = seed;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+}  // namespace tandem::testing
