@@ -1,0 +1,190 @@
+#include "text/sentencepiece_tokenizer.h"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+
+#include "text/added_tokens.h"
+#include "text/bpe_tokenizer.h"
+#include "text/byte_level.h"
+#include "text/json_fields.h"
+#include "text/utf8.h"
+
+namespace tandem::text {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  static Result<std::unique_ptr<Tokenizer>> load(std::string_view content, const std::string& file,
+                                                 const TokenizerConfig& config);
+
+  Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options) const override;
+  std::string_view token_bytes(TokenId id) const override { return bytes_[id]; }
+  bool is_special(TokenId id) const override { return bytes_.is_special(id); }
+  std::optional<TokenId> id_of(std::string_view token) const override {
+    return vocabulary_.find(token);
+  }
+  const TokenizerTraits& traits() const override { return traits_; }
+
+ private:
+  Status read_pieces(const std::string& file, const TokenizerConfig& config);
+  Status encode_part(std::string_view text, TextPlace place, std::vector<TokenId>& ids) const;
+
+  sentencepiece::SentencePieceProcessor processor_;
+  Vocabulary vocabulary_;  // added tokens included
+  TokenBytes bytes_;
+  AddedTokenMatcher matcher_;
+  SpecialFrame frame_;
+  TokenizerTraits traits_;
+  bool legacy_ = true;
+  std::string lead_;               // what stands in for the text before a part that is not first
+  std::vector<TokenId> lead_ids_;  // its tokens
+};
+
+std::string piece_bytes(std::string_view piece) {
+  std::string bytes;
+  size_t done = 0;
+  for (size_t at = piece.find(kSpaceMark); at != std::string_view::npos;
+       at = piece.find(kSpaceMark, done)) {
+    bytes.append(piece.substr(done, at - done)).push_back(' ');
+    done = at + kSpaceMark.size();
+  }
+  return bytes.append(piece.substr(done));
+}
+
+Status SentencePieceTokenizer::read_pieces(const std::string& file, const TokenizerConfig& config) {
+  std::vector<AddedToken> added;
+  const int32_t pieces = processor_.GetPieceSize();
+  for (TokenId id = 0; id < pieces; ++id) {
+    const std::string& piece = processor_.IdToPiece(id);
+    if (find_invalid_utf8(piece)) {
+      return bad_file(file, fmt::format("piece {} is not valid UTF-8", id));
+    }
+    RETURN_IF_ERROR(vocabulary_.add(piece, id, file));
+    if ((processor_.IsControl(id) || processor_.IsUnknown(id)) && !piece.empty()) {
+      added.push_back({.id = id, .content = piece, .special = true});
+    }
+  }
+  RETURN_IF_ERROR(merge_added_tokens(config, vocabulary_, added));
+  for (TokenId id = 0; id < vocabulary_.size(); ++id) {
+    const std::optional<uint8_t> byte = id < pieces && processor_.IsByte(id)
+                                            ? byte_fallback_value(vocabulary_.text(id))
+                                            : std::nullopt;
+    bytes_.add(byte ? std::string(1, static_cast<char>(*byte)) : piece_bytes(vocabulary_.text(id)));
+  }
+  for (const AddedToken& token : added) {
+    matcher_.add(token, token.content);
+    if (token.special) {
+      bytes_.set_special(token.id);
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::load(std::string_view content,
+                                                                const std::string& file,
+                                                                const TokenizerConfig& config) {
+  auto result = std::make_unique<SentencePieceTokenizer>();
+  const sentencepiece::util::Status status =
+      result->processor_.LoadFromSerializedProto({content.data(), content.size()});
+  if (!status.ok()) {
+    return bad_file(file, fmt::format("is neither a SentencePiece model nor tiktoken text ({})",
+                                      status.ToString()));
+  }
+  if (result->processor_.GetPieceSize() > kMostTokens) {
+    return bad_file(file, fmt::format("has {} pieces, more than the {} that are possible",
+                                      result->processor_.GetPieceSize(), kMostTokens));
+  }
+  RETURN_IF_ERROR(result->read_pieces(file, config));
+  const auto id_or_none = [](int32_t id) {
+    return id < 0 ? std::nullopt : std::optional<TokenId>(id);
+  };
+  SpecialFrame& frame = result->frame_;
+  frame.bos_id = id_or_none(result->processor_.bos_id());
+  frame.eos_id = id_or_none(result->processor_.eos_id());
+  if (frame.bos_id) {
+    frame.prefix = {*frame.bos_id};
+  }
+  RETURN_IF_ERROR(apply_config(config, result->vocabulary_, frame));
+
+  result->legacy_ = config.legacy;
+  if (!config.legacy) {
+    result->lead_ = result->processor_.IdToPiece(result->processor_.unk_id());
+    std::vector<int> ids;
+    if (!result->processor_.Encode(result->lead_, &ids).ok()) {
+      return bad_file(file, "its unknown piece cannot be tokenized");
+    }
+    result->lead_ids_.assign(ids.begin(), ids.end());
+  }
+  // The model says by what it does whether it puts a space before a text.
+  std::vector<int> probe;
+  const bool adds_space = result->processor_.Encode("a", &probe).ok() && !probe.empty() &&
+                          result->bytes_[probe.front()].starts_with(' ');
+  result->traits_ = {.vocab_size = result->vocabulary_.size(),
+                     .bos_id = frame.bos_id,
+                     .eos_id = frame.eos_id,
+                     .stripped_leading_spaces = adds_space ? 1 : 0,
+                     .invalid_bytes = InvalidBytes::kOnePerByte};
+  return std::unique_ptr<Tokenizer>(std::move(result));
+}
+
+Result<std::vector<TokenId>> SentencePieceTokenizer::encode(std::string_view text,
+                                                            EncodeOptions options) const {
+  RETURN_IF_ERROR(check_text(text));
+  std::vector<TokenId> ids;
+  if (options.add_special_tokens) {
+    ids = frame_.prefix;
+  }
+  const SpecialTokens special =
+      options.parse_special_tokens ? SpecialTokens::kParse : SpecialTokens::kLeaveAsText;
+  for (const AddedTokenMatcher::Part& part : matcher_.cut(text, special)) {
+    if (part.token) {
+      ids.push_back(*part.token);
+    } else {
+      RETURN_IF_ERROR(encode_part(text.substr(part.range.begin, part.range.end - part.range.begin),
+                                  part.range.begin == 0 ? TextPlace::kBeginning : TextPlace::kLater,
+                                  ids));
+    }
+  }
+  if (options.add_special_tokens) {
+    ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+  }
+  return ids;
+}
+
+Status SentencePieceTokenizer::encode_part(std::string_view text, TextPlace place,
+                                           std::vector<TokenId>& ids) const {
+  // The library puts its space before every text it is given. Where none belongs, the part gets a
+  // lead whose tokens are known and taken off again.
+  const bool with_lead = !legacy_ && place == TextPlace::kLater;
+  const std::string led = with_lead ? lead_ + std::string(text) : std::string();
+  const std::string_view given = with_lead ? std::string_view(led) : text;
+  std::vector<int> found;
+  const sentencepiece::util::Status status =
+      processor_.Encode({given.data(), given.size()}, &found);
+  if (!status.ok()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("SentencePiece cannot tokenize the text: {}", status.ToString()),
+                 {}};
+  }
+  const size_t skip = with_lead ? std::min(lead_ids_.size(), found.size()) : 0;
+  ids.insert(ids.end(), found.begin() + static_cast<ptrdiff_t>(skip), found.end());
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> load_sentencepiece(std::string_view content,
+                                                      const std::string& file,
+                                                      const TokenizerConfig& config) {
+  try {
+    return SentencePieceTokenizer::load(content, file, config);
+  } catch (const std::exception& error) {
+    return bad_file(file, fmt::format("SentencePiece cannot read it ({})", error.what()));
+  }
+}
+
+}  // namespace tandem::text
