@@ -34,7 +34,7 @@ def main(argv):
     folder = pathlib.Path(argv[1])
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failing_programs = set()
-    programs = set()
+    programs, skipped = set(), {}
     for path in sorted((folder / "gtest").glob("*.xml")):
         program = path.stem.removesuffix("_test")
         for suite, name, verdict in cases(path):
@@ -44,7 +44,9 @@ def main(argv):
                 failing_programs.add(program)
                 print(f"  failed: {program}: {suite}.{name}")
             elif verdict == "skipped":
-                print(f"  skipped: {program}: {suite}.{name}")
+                skipped[program] = skipped.get(program, 0) + 1
+    for program, number in skipped.items():
+        print(f"  skipped: {program}: {number} (such as instruction sets that this machine lacks)")
     for _, name, verdict in cases(folder / "ctest.xml"):
         if verdict == "failed" and name not in failing_programs:
             counts["failed"] += 1
