@@ -10,6 +10,7 @@ endif()
 
 add_library(tandem_flags INTERFACE)
 target_compile_options(tandem_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
+                                              -Wno-missing-field-initializers
                                               -fno-math-errno -ffp-contract=off)
 target_include_directories(tandem_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 if(TANDEM_SANITIZE)

@@ -40,6 +40,22 @@ Arrival Engine::make_arrival(RequestId id, Request request, Nanos now, int32_t b
 
 void Engine::post(EngineInput input) { inbox_.push_back(std::move(input)); }
 
+void Engine::cancel_all() {
+  std::vector<RequestId> ids;
+  for (const auto& [id, sequences] : by_request_) {
+    ids.push_back(id);
+  }
+  for (const EngineInput& input : inbox_) {
+    if (const auto* arrival = std::get_if<Arrival>(&input)) {
+      ids.push_back(arrival->id);
+    }
+  }
+  std::ranges::sort(ids);
+  for (const RequestId id : ids) {
+    post(EngineCancel{id});
+  }
+}
+
 EngineLoad Engine::load() const {
   return {static_cast<int64_t>(running_.size()),
           static_cast<int64_t>(waiting_.size() + inbox_.size())};

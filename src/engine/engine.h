@@ -71,6 +71,8 @@ class Engine {
 
   // Queues an input; it takes effect in the next advance that plans.
   void post(EngineInput input);
+  // Posts a cancel for every request that has not ended.
+  void cancel_all();
 
   EngineActivity advance(Nanos now);
 

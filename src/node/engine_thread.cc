@@ -1,0 +1,192 @@
+#include "node/engine_thread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tandem {
+
+EngineThread::EngineThread(ServedModel model, const EngineThreadOptions& options,
+                           const Clock& clock, std::function<void(const std::string&)> on_rejected)
+    : model_(std::move(model)),
+      options_(options),
+      clock_(clock),
+      on_rejected_(std::move(on_rejected)) {}
+
+EngineThread::~EngineThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    cancel_all_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void EngineThread::start(std::unique_ptr<Engine> engine) {
+  CHECK(engine_ == nullptr, "the engine was started before");
+  engine_ = std::move(engine);
+  thread_ = std::thread([this] { run(); });
+  ServingState loading = ServingState::kLoading;
+  state_.compare_exchange_strong(loading, ServingState::kReady);  // it may be draining already
+}
+
+void EngineThread::set_failed() { state_.store(ServingState::kFailed); }
+
+void EngineThread::step_completed() {
+  {
+    const std::lock_guard lock(mutex_);
+    step_completed_ = true;
+  }
+  wake_.notify_one();
+}
+
+void EngineThread::drain() { state_.store(ServingState::kDraining); }
+
+void EngineThread::cancel_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    cancel_all_ = true;
+  }
+  wake_.notify_one();
+}
+
+bool EngineThread::idle() const {
+  const FrontendLoad now = load();
+  return now.running == 0 && now.waiting == 0;
+}
+
+FrontendLoad EngineThread::load() const {
+  const std::lock_guard lock(mutex_);
+  return {engine_load_.running, engine_load_.waiting + queued_arrivals_};
+}
+
+Status EngineThread::check_fit(const Request& request) const {
+  const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  if (prompt_tokens == 0) {
+    return invalid_argument("the prompt has no tokens", "prompt");
+  }
+  if (prompt_tokens + request.sampling.max_tokens > model_.max_model_len) {
+    return invalid_argument(
+        fmt::format(
+            "this model's context is {} tokens at most; the prompt has {} and max_tokens is {}",
+            model_.max_model_len, prompt_tokens, request.sampling.max_tokens),
+        "max_tokens");
+  }
+  if (request.n < 1 || request.n > model_.max_choices) {
+    return invalid_argument(fmt::format("n must be 1 to {}, not {}", model_.max_choices, request.n),
+                            "n");
+  }
+  const auto outside = std::ranges::find_if(
+      request.prompt, [&](TokenId token) { return token < 0 || token >= model_.vocabulary; });
+  if (outside != request.prompt.end()) {
+    return invalid_argument(
+        fmt::format("token id {} is not in the vocabulary of {}", *outside, model_.vocabulary),
+        "prompt");
+  }
+  return {};
+}
+
+Status EngineThread::check_room() {
+  std::string reason;
+  Error error;
+  const ServingState now = state();
+  if (now == ServingState::kLoading) {
+    return Error{ErrorCode::kUnavailable, "the model is still loading; try again in a moment", ""};
+  }
+  if (now == ServingState::kFailed) {
+    return Error{ErrorCode::kUnavailable, "the engine has failed; see the server's log", ""};
+  }
+  if (now == ServingState::kDraining) {
+    reason = "draining";
+    error = {ErrorCode::kUnavailable, "the server is shutting down and accepts no new requests",
+             ""};
+  } else if (engine_load_.waiting + queued_arrivals_ >= options_.max_queue) {
+    reason = "queue_full";
+    error = {ErrorCode::kOverloaded,
+             fmt::format("the queue is full: {} requests wait (--max-queue); try again later",
+                         engine_load_.waiting + queued_arrivals_),
+             ""};
+  }
+  if (reason.empty()) {
+    return {};
+  }
+  if (on_rejected_) {
+    on_rejected_(reason);
+  }
+  return error;
+}
+
+Result<RequestId> EngineThread::submit(Request request) {
+  RETURN_IF_ERROR(check_fit(request));
+  const RequestId id{next_request_.fetch_add(1)};
+  Arrival arrival =
+      Engine::make_arrival(id, std::move(request), clock_.now(), options_.block_tokens);
+  {
+    const std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(check_room());
+    mailbox_.emplace_back(std::move(arrival));
+    ++queued_arrivals_;
+  }
+  wake_.notify_one();
+  return id;
+}
+
+void EngineThread::cancel(RequestId request) { enqueue(EngineCancel{request}); }
+
+void EngineThread::stop(RequestId request, int32_t choice) { enqueue(EngineStop{request, choice}); }
+
+void EngineThread::enqueue(EngineInput input) {
+  {
+    const std::lock_guard lock(mutex_);
+    mailbox_.push_back(std::move(input));
+  }
+  wake_.notify_one();
+}
+
+void EngineThread::run() {
+  std::vector<EngineInput> inputs;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      inputs.swap(mailbox_);
+      queued_arrivals_ = 0;
+      for (EngineInput& input : inputs) {
+        engine_->post(std::move(input));
+      }
+      if (cancel_all_) {
+        engine_->cancel_all();
+        cancel_all_ = stopping_;
+      }
+      engine_load_ = engine_->load();
+    }
+    inputs.clear();
+    const EngineActivity activity = engine_->advance(clock_.now());
+    {
+      const std::lock_guard lock(mutex_);
+      engine_load_ = engine_->load();
+      if (stopping_ && activity == EngineActivity::kIdle && mailbox_.empty()) {
+        return;
+      }
+    }
+    wait(activity);
+  }
+}
+
+// While a step runs only its end matters: what comes in meanwhile waits for it anyway.
+void EngineThread::wait(EngineActivity activity) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] {
+    if (activity == EngineActivity::kStepRunning) {
+      return step_completed_;
+    }
+    return !mailbox_.empty() || stopping_ || cancel_all_;
+  });
+  step_completed_ = false;
+}
+
+}  // namespace tandem

@@ -1,0 +1,79 @@
+// The thread that drives one engine, and the door to it: a Frontend whose functions return at once.
+// Requests go into a bounded mailbox; the thread hands them to the engine, advances it, and sleeps
+// until a step completes or something comes in.
+//
+// Threads: any, for every public function; the engine itself is touched by its thread alone.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "request/frontend.h"
+
+namespace tandem {
+
+struct EngineThreadOptions {
+  int64_t max_queue = 1024;  // waiting requests; more are refused
+  int32_t block_tokens = 32;
+};
+
+class EngineThread final : public Frontend {
+ public:
+  // Refuses requests as loading until start. `clock` must outlive it. `on_rejected` (may be empty)
+  // is told the reason of each refusal of a full or draining server.
+  EngineThread(ServedModel model, const EngineThreadOptions& options, const Clock& clock,
+               std::function<void(const std::string& reason)> on_rejected);
+  ~EngineThread() override;  // cancels what is left and stops
+
+  void start(std::unique_ptr<Engine> engine);
+  void set_failed();                // loading went wrong: state kFailed
+  void step_completed();            // the executor's completion listener
+  void drain();                     // refuse new requests, finish accepted ones
+  void cancel_all();                // and end those too
+  [[nodiscard]] bool idle() const;  // nothing accepted is unfinished
+
+  [[nodiscard]] const ServedModel& model() const override { return model_; }
+  [[nodiscard]] ServingState state() const override { return state_.load(); }
+  [[nodiscard]] FrontendLoad load() const override;
+  Result<RequestId> submit(Request request) override;
+  void cancel(RequestId request) override;
+  void stop(RequestId request, int32_t choice) override;
+
+ private:
+  [[nodiscard]] Status check_room();
+  [[nodiscard]] Status check_fit(const Request& request) const;
+  void enqueue(EngineInput input);
+  void run();
+  void wait(EngineActivity activity);
+
+  const ServedModel model_;
+  const EngineThreadOptions options_;
+  const Clock& clock_;
+  const std::function<void(const std::string&)> on_rejected_;
+  std::atomic<ServingState> state_{ServingState::kLoading};
+  std::atomic<int64_t> next_request_{1};
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<EngineInput> mailbox_;  // guarded by mutex_
+  int64_t queued_arrivals_ = 0;       // of mailbox_; guarded by mutex_
+  EngineLoad engine_load_;            // guarded by mutex_
+  bool step_completed_ = false;       // guarded by mutex_
+  bool stopping_ = false;             // guarded by mutex_
+  bool cancel_all_ = false;           // guarded by mutex_
+
+  std::unique_ptr<Engine> engine_;
+  std::thread thread_;
+};
+
+}  // namespace tandem

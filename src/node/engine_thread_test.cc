@@ -1,0 +1,171 @@
+#include "node/engine_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "support/echo_executor.h"
+#include "support/virtual_world.h"
+
+namespace tandem {
+namespace {
+
+using testing::EchoExecutor;
+using testing::EchoOptions;
+using testing::expected_tokens;
+using testing::make_request;
+
+// Collects answers and lets a test wait for them.
+class Collector final : public TokenSink {
+ public:
+  void deliver(std::vector<TokenEvent> events) override {
+    const std::lock_guard lock(mutex_);
+    for (TokenEvent& event : events) {
+      if (event.kind == TokenEvent::Kind::kToken) {
+        tokens_[event.tag].push_back(event.token);
+      } else {
+        reasons_[event.tag] = event.reason;
+        ++finished_;
+      }
+    }
+    wake_.notify_all();
+  }
+  void wait_for(int finished) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return finished_ >= finished; });
+  }
+  std::vector<TokenId> tokens(uint64_t tag) {
+    const std::lock_guard lock(mutex_);
+    return tokens_[tag];
+  }
+  FinishReason reason(uint64_t tag) {
+    const std::lock_guard lock(mutex_);
+    return reasons_[tag];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<uint64_t, std::vector<TokenId>> tokens_;
+  std::map<uint64_t, FinishReason> reasons_;
+  int finished_ = 0;
+};
+
+// Completes every step at once, on the launching thread.
+class ImmediateExecutor final : public StepExecutor {
+ public:
+  ImmediateExecutor(const EchoOptions& options, std::function<void()> on_step)
+      : echo_(options, clock_), on_step_(std::move(on_step)) {}
+  [[nodiscard]] const ExecutorLimits& limits() const override { return echo_.limits(); }
+  void launch(const StepInput& input) override {
+    echo_.launch(input);
+    clock_.set(echo_.ready_at());
+    on_step_();
+  }
+  std::optional<StepResult> poll() override { return echo_.poll(); }
+
+ private:
+  ManualClock clock_;
+  EchoExecutor echo_;
+  std::function<void()> on_step_;
+};
+
+struct Fixture {
+  explicit Fixture(int64_t max_queue = 64)
+      : thread({.names = {"m"}, .max_model_len = 128, .vocabulary = 1000, .max_choices = 4},
+               {.max_queue = max_queue, .block_tokens = 4}, clock,
+               [this](const std::string& reason) { rejected = reason; }),
+        executor({}, [this] { thread.step_completed(); }),
+        policy(std::move(make_policy("accel_only", {})).value()) {}
+
+  void start() {
+    thread.start(std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
+                                          executor, *policy, clock, nullptr, nullptr));
+  }
+  Request request(uint64_t tag, int32_t tokens) {
+    std::vector<TokenId> prompt(10);
+    std::iota(prompt.begin(), prompt.end(), static_cast<TokenId>(tag));
+    Request one = make_request(std::move(prompt), tokens, tag);
+    one.sink = sink;
+    one.sink_tag = tag;
+    return one;
+  }
+
+  SteadyClock clock;
+  std::string rejected;
+  EngineThread thread;
+  ImmediateExecutor executor;
+  std::unique_ptr<StepPolicy> policy;
+  std::shared_ptr<Collector> sink = std::make_shared<Collector>();
+};
+
+TEST(EngineThread, AnswersRequestsFromManyThreads) {
+  auto fixture = std::make_unique<Fixture>();
+  fixture->start();
+  std::vector<std::thread> clients;
+  for (uint64_t client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (uint64_t i = 0; i < 10; ++i) {
+        ASSERT_TRUE(fixture->thread.submit(fixture->request(client * 10 + i, 6)).ok());
+      }
+    });
+  }
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  fixture->sink->wait_for(40);
+  for (uint64_t tag = 0; tag < 40; ++tag) {
+    EXPECT_EQ(fixture->sink->tokens(tag), expected_tokens(fixture->request(tag, 6), 0));
+  }
+  fixture->thread.drain();
+}
+
+TEST(EngineThread, RefusesWhileLoadingAndWhileDraining) {
+  Fixture fixture;
+  EXPECT_EQ(fixture.thread.submit(fixture.request(1, 4)).error().code, ErrorCode::kUnavailable);
+  fixture.start();
+  EXPECT_EQ(fixture.thread.state(), ServingState::kReady);
+  fixture.thread.drain();
+  EXPECT_EQ(fixture.thread.submit(fixture.request(1, 4)).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(fixture.rejected, "draining");
+}
+
+TEST(EngineThread, AFullQueueRefusesWithAReason) {
+  Fixture fixture(0);
+  fixture.start();
+  const auto refused = fixture.thread.submit(fixture.request(1, 4));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+  EXPECT_EQ(fixture.rejected, "queue_full");
+}
+
+TEST(EngineThread, RefusesWhatDoesNotFitTheModelAndSaysTheNumbers) {
+  Fixture fixture;
+  fixture.start();
+  EXPECT_NE(fixture.thread.submit(fixture.request(1, 119)).error().message.find("128"),
+            std::string::npos);
+  Request foreign = fixture.request(1, 4);
+  foreign.prompt[3] = 1000;
+  EXPECT_NE(fixture.thread.submit(foreign).error().message.find("1000"), std::string::npos);
+  Request many = fixture.request(1, 4);
+  many.n = 5;
+  EXPECT_EQ(fixture.thread.submit(many).error().param, "n");
+  Request empty = fixture.request(1, 4);
+  empty.prompt.clear();
+  EXPECT_EQ(fixture.thread.submit(empty).error().param, "prompt");
+}
+
+TEST(EngineThread, DestructionCancelsWhatIsLeft) {
+  auto fixture = std::make_unique<Fixture>();
+  fixture->start();
+  const std::shared_ptr<Collector> sink = fixture->sink;
+  for (uint64_t tag = 1; tag <= 5; ++tag) {
+    ASSERT_TRUE(fixture->thread.submit(fixture->request(tag, 100)).ok());
+  }
+  fixture->thread.cancel_all();
+  sink->wait_for(5);
+  fixture.reset();
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,41 @@
+// Where a node's memory goes, computed before anything is allocated (decisions.md 5): weights, the
+// executor's workspaces, and what is left for KV. Printed at start and enforced by the sizes handed
+// down. Pure arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "exec/forward_executor.h"
+#include "model/config.h"
+
+namespace tandem {
+
+struct MemoryPlanInput {
+  ElementType weight_type = ElementType::kBF16;
+  ExecutorOptions executor;  // kv_bytes is the plan's result
+  int32_t max_running = 256;
+  int32_t max_model_len = 0;  // 0: as long as the model and the memory allow
+  int64_t memory_bytes = 0;   // that all of it may use
+};
+
+struct MemoryPlan {
+  std::vector<MemoryPlanRow> rows;  // weights, workspaces, KV; in print order
+  ExecutorOptions executor;         // with kv_bytes
+  int32_t block_tokens = 0;
+  int64_t kv_blocks = 0;
+  int64_t kv_tokens = 0;
+  int32_t max_model_len = 0;
+  int64_t total_bytes = 0;
+  int64_t memory_bytes = 0;
+};
+
+// An error says what does not fit and by how much, and which flag to change.
+Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPlanInput& input);
+
+// A table for the terminal, a row per line.
+std::string format_plan(const MemoryPlan& plan);
+
+}  // namespace tandem

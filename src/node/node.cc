@@ -1,0 +1,180 @@
+#include "node/node.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "node/record_file.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kDefaultMemoryShare =
+    0.8;  // of what is free: the rest is for the page cache and others
+
+ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& config) {
+  if (options.dtype.has_value()) {
+    return *options.dtype;
+  }
+  if (config.checkpoint_type == ElementType::kF16) {
+    log::warn(
+        "the checkpoint is float16: weights run as bfloat16, with 3 bits less precision; --dtype "
+        "float32 "
+        "keeps them exactly");
+    return ElementType::kBF16;
+  }
+  return config.checkpoint_type;
+}
+
+ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts) {
+  ServedModel model;
+  model.names = options.served_names;
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(options.model);
+  model.root = folder.filename().string();
+  if (model.names.empty()) {
+    model.names = {model.root};
+  }
+  struct stat info {};
+  if (::stat((folder / "config.json").c_str(), &info) == 0) {
+    model.created_unix_seconds = info.st_mtime;
+  }
+  model.max_model_len = parts.plan.max_model_len;
+  model.vocabulary = parts.folder.config.vocabulary;
+  model.max_choices = options.max_num_seqs;
+  return model;
+}
+
+std::string_view caching_name(PrefixCaching caching) {
+  return caching == PrefixCaching::kOn ? "on" : "off";
+}
+
+}  // namespace
+
+Result<ModelOnDevice> open_model(const NodeOptions& options) {
+  ModelOnDevice parts;
+  ASSIGN_OR_RETURN(parts.folder, model::open_model_folder(options.model));
+  ASSIGN_OR_RETURN(parts.policy, make_policy(options.policy, options.policy_options));
+  ASSIGN_OR_RETURN(parts.device, device::make_cpu_device(options.device));
+  parts.dtype = choose_dtype(options, parts.folder.config);
+  parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
+
+  MemoryPlanInput input;
+  input.weight_type = parts.dtype;
+  input.max_running = options.max_num_seqs;
+  input.max_model_len = options.max_model_len;
+  input.memory_bytes = options.memory_bytes;
+  if (input.memory_bytes == 0) {
+    input.memory_bytes = static_cast<int64_t>(
+        static_cast<double>(parts.device->caps().free_memory_bytes) * kDefaultMemoryShare);
+  }
+  input.executor.max_batched_tokens = options.max_num_batched_tokens;
+  input.executor.max_logit_rows = options.max_num_seqs;
+  input.executor.kv_type = parts.kv_dtype;
+  input.executor.block_tokens = options.block_tokens;
+  if (options.kv_blocks > 0) {
+    input.executor.kv_bytes =
+        options.kv_blocks * kv_layout_for(parts.folder.config, input.executor).block_bytes();
+  }
+  ASSIGN_OR_RETURN(parts.plan, plan_memory(parts.folder.config, input));
+  return parts;
+}
+
+Status load_model(ModelOnDevice& parts,
+                  const std::function<void(const model::LoadProgress&)>& progress,
+                  std::function<void()> on_step) {
+  model::LoadOptions load;
+  load.type = parts.dtype;
+  load.on_progress = progress;
+  ASSIGN_OR_RETURN(parts.weights, model::load_weights(parts.folder.path, parts.folder.config,
+                                                      *parts.device, load));
+  ASSIGN_OR_RETURN(parts.executor,
+                   ForwardExecutor::create(parts.folder.config, parts.weights, *parts.device,
+                                           parts.plan.executor, std::move(on_step)));
+  return {};
+}
+
+EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts) {
+  EngineConfig config;
+  config.max_running = options.max_num_seqs;
+  config.max_model_len = parts.plan.max_model_len;
+  config.prefix_caching = options.prefix_caching;
+  config.eos_token_ids = parts.folder.eos_token_ids;
+  config.seed = options.seed;
+  return config;
+}
+
+Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock) {
+  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options));
+  std::unique_ptr<Node> node(new Node(std::move(options), std::move(parts), clock));
+  if (!node->options_.record_out.empty()) {
+    ASSIGN_OR_RETURN(node->recorder_,
+                     RecordFile::create(node->options_.record_out,
+                                        node->options_.record_limit_bytes, node->config_json()));
+  }
+  return node;
+}
+
+Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
+    : options_(std::move(options)), clock_(clock), parts_(std::move(parts)) {
+  ServedModel model = served_model(options_, parts_);
+  metrics_ = std::make_unique<observe::EngineMetrics>(
+      observe::EngineMetricsOptions{.model_name = model.names.front(),
+                                    .vllm_names = options_.vllm_metrics,
+                                    .block_tokens = parts_.plan.block_tokens,
+                                    .total_blocks = parts_.plan.kv_blocks});
+  metrics_->on_gauges(
+      {.running = 0, .waiting = 0, .blocks_in_use = 0, .total_blocks = parts_.plan.kv_blocks});
+  thread_ = std::make_unique<EngineThread>(
+      std::move(model),
+      EngineThreadOptions{.max_queue = options_.max_queue,
+                          .block_tokens = parts_.plan.block_tokens},
+      clock_, [this](const std::string& reason) { metrics_->on_rejected(reason); });
+}
+
+Node::~Node() = default;
+
+Status Node::load(const std::function<void(const model::LoadProgress&)>& progress) {
+  EngineThread& thread = *thread_;
+  const Status loaded = load_model(parts_, progress, [&thread] { thread.step_completed(); });
+  if (!loaded.ok()) {
+    thread_->set_failed();
+    return loaded;
+  }
+  thread_->start(std::make_unique<Engine>(engine_config(options_, parts_), *parts_.executor,
+                                          *parts_.policy, clock_, metrics_.get(), recorder_.get()));
+  return {};
+}
+
+std::string Node::config_json() const { return effective_config_json(options_, parts_); }
+
+std::string effective_config_json(const NodeOptions& options, const ModelOnDevice& parts) {
+  const model::ModelConfig& shape = parts.folder.config;
+  nlohmann::ordered_json json;
+  json["model"] = std::filesystem::weakly_canonical(options.model).filename().string();
+  json["architecture"] = shape.architecture_name;
+  json["device"] = parts.device->caps().name;
+  json["isa"] = std::string(kernels::isa_name(parts.device->caps().isa));
+  json["threads"] = parts.device->caps().threads;
+  json["dtype"] = std::string(element_name(parts.dtype));
+  json["kv_cache_dtype"] = std::string(element_name(parts.kv_dtype));
+  json["policy"] = options.policy;
+  json["sarathi_token_budget"] = options.policy_options.sarathi_token_budget;
+  json["max_model_len"] = parts.plan.max_model_len;
+  json["max_num_seqs"] = options.max_num_seqs;
+  json["max_num_batched_tokens"] = options.max_num_batched_tokens;
+  json["block_size"] = parts.plan.block_tokens;
+  json["kv_blocks"] = parts.plan.kv_blocks;
+  json["prefix_caching"] = std::string(caching_name(options.prefix_caching));
+  json["max_queue"] = options.max_queue;
+  json["seed"] = options.seed;
+  for (const MemoryPlanRow& row : parts.plan.rows) {
+    json["memory_plan_bytes"][row.what] = row.bytes;
+  }
+  json["memory_bytes"] = parts.plan.memory_bytes;
+  return json.dump();
+}
+
+}  // namespace tandem

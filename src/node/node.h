@@ -1,0 +1,99 @@
+// A node that serves one model with one engine: opens the folder, plans memory, loads weights, runs
+// the engine's thread. open is quick (small files only) so that a server can listen and say
+// "loading" while load works.
+//
+// Threads: open and load on one thread; frontend() from any; metrics_text and config_json from any.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "device/cpu/cpu_device.h"
+#include "engine/recorder.h"
+#include "exec/forward_executor.h"
+#include "model/model_folder.h"
+#include "model/weights.h"
+#include "node/engine_thread.h"
+#include "node/memory_plan.h"
+#include "observe/engine_metrics.h"
+#include "scheduler/policies/registry.h"
+
+namespace tandem {
+
+struct NodeOptions {
+  std::filesystem::path model;
+  std::vector<std::string> served_names;  // empty: the folder's name
+  std::string policy = "accel_only";
+  PolicyOptions policy_options;
+  device::CpuDeviceOptions device;
+  std::optional<ElementType> dtype;     // absent: the checkpoint's (F16 as bf16)
+  std::optional<ElementType> kv_dtype;  // absent: the weights'
+  int32_t max_model_len = 0;            // tokens of a sequence; 0: what model and memory allow
+  int32_t max_num_seqs = 256;           // running sequences
+  int32_t max_num_batched_tokens = 2048;
+  int32_t block_tokens = 0;  // 0: chosen from the shape
+  int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: 80 % of what is free
+  int64_t kv_blocks = 0;     // 0: as many as memory and use allow
+  int64_t max_queue = 1024;  // waiting requests
+  PrefixCaching prefix_caching = PrefixCaching::kOn;
+  uint64_t seed = 0;
+  bool vllm_metrics = true;
+  std::string record_out;  // file for replay; empty: none
+  int64_t record_limit_bytes = int64_t{1} << 30;
+};
+
+// The parts that serve and replay have in common: everything below the engine.
+struct ModelOnDevice {
+  model::ModelFolder folder;
+  std::unique_ptr<device::Device> device;
+  MemoryPlan plan;
+  ElementType dtype = ElementType::kBF16;
+  ElementType kv_dtype = ElementType::kBF16;
+  model::Weights weights;
+  std::unique_ptr<ForwardExecutor> executor;
+  std::unique_ptr<StepPolicy> policy;
+};
+
+// Small files, device and plan; no weights yet.
+Result<ModelOnDevice> open_model(const NodeOptions& options);
+// Weights and executor. `on_step` is called on a device thread after each step.
+Status load_model(ModelOnDevice& parts,
+                  const std::function<void(const model::LoadProgress&)>& progress,
+                  std::function<void()> on_step);
+EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts);
+
+class Node {
+ public:
+  static Result<std::unique_ptr<Node>> open(NodeOptions options, const Clock& clock);
+  ~Node();
+
+  // Loads and begins to serve; the Frontend turns from loading to ready, or to failed.
+  Status load(const std::function<void(const model::LoadProgress&)>& progress);
+
+  [[nodiscard]] EngineThread& frontend() { return *thread_; }
+  [[nodiscard]] const ModelOnDevice& parts() const { return parts_; }
+  [[nodiscard]] std::string metrics_text() const { return metrics_->render(); }
+  [[nodiscard]] std::string config_json() const;  // the effective configuration, one JSON object
+
+ private:
+  Node(NodeOptions options, ModelOnDevice parts, const Clock& clock);
+
+  NodeOptions options_;
+  const Clock& clock_;
+  ModelOnDevice parts_;
+  std::unique_ptr<observe::EngineMetrics> metrics_;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<EngineThread> thread_;  // last: its engine uses all of the above
+};
+
+// The effective configuration as a JSON object; also the head of a record file.
+std::string effective_config_json(const NodeOptions& options, const ModelOnDevice& parts);
+
+}  // namespace tandem

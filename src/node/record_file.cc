@@ -1,0 +1,145 @@
+#include "node/record_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "node/request_json.h"
+
+namespace tandem {
+namespace {
+
+constexpr size_t kMaxPendingBytes = size_t{64} << 20;  // that the disk may be behind
+
+void append_ids(std::string& line, const std::vector<SequenceId>& ids) {
+  line += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    fmt::format_to(std::back_inserter(line), "{}{}", i == 0 ? "" : ",", raw(ids[i]));
+  }
+  line += ']';
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Recorder>> RecordFile::create(const std::string& path, int64_t limit_bytes,
+                                                     const std::string& config) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) {
+    return Error{
+        ErrorCode::kIo,
+        fmt::format("cannot create the record file '{}': {}{}", path, std::strerror(errno),
+                    errno == EEXIST ? "; remove it or name another with --record-out" : ""),
+        "record-out"};
+  }
+  std::unique_ptr<RecordFile> file(new RecordFile(::fdopen(descriptor, "w"), limit_bytes));
+  file->add_line(fmt::format(R"({{"tandem_record":1,"config":{}}})", config));
+  return std::unique_ptr<Recorder>(std::move(file));
+}
+
+RecordFile::RecordFile(std::FILE* file, int64_t limit_bytes)
+    : file_(file), limit_bytes_(limit_bytes) {
+  writer_ = std::thread([this] { write_loop(); });
+}
+
+RecordFile::~RecordFile() {
+  add_line(R"({"end":"closed"})");
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_one();
+  writer_.join();
+  std::fclose(file_);
+}
+
+void RecordFile::add_line(std::string line) {
+  if (ended_) {
+    return;
+  }
+  line += '\n';
+  accepted_bytes_ += static_cast<int64_t>(line.size());
+  const std::lock_guard lock(mutex_);
+  const bool behind = pending_.size() + line.size() > kMaxPendingBytes;
+  if (accepted_bytes_ > limit_bytes_ || behind || write_failed_) {
+    ended_ = true;
+    const char* reason = write_failed_ ? "the disk refused it"
+                         : behind      ? "the disk is too slow"
+                                       : "the size limit";
+    log::warn("recording ended: {}", reason);
+    line = fmt::format("{{\"end\":\"{}\"}}\n", reason);
+  }
+  pending_ += line;
+  wake_.notify_one();
+}
+
+void RecordFile::write_loop() {
+  std::string batch;
+  while (true) {
+    bool last = false;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return closing_ || !pending_.empty(); });
+      batch.swap(pending_);
+      last = closing_;
+    }
+    const bool written = std::fwrite(batch.data(), 1, batch.size(), file_) == batch.size() &&
+                         std::fflush(file_) == 0;
+    batch.clear();
+    const std::lock_guard lock(mutex_);
+    write_failed_ = write_failed_ || !written;
+    if (last && pending_.empty()) {
+      return;
+    }
+  }
+}
+
+void RecordFile::arrival(int64_t step, const Arrival& arrival, uint64_t seed) {
+  nlohmann::json line = request_to_json(arrival.request);
+  line["arrival"] = step;
+  line["id"] = raw(arrival.id);
+  line["at"] = arrival.arrived.count();
+  line["seed"] = seed;
+  add_line(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void RecordFile::cancel(int64_t step, RequestId request) {
+  add_line(fmt::format(R"({{"cancel":{},"id":{}}})", step, raw(request)));
+}
+
+void RecordFile::stop(int64_t step, RequestId request, int32_t choice) {
+  add_line(fmt::format(R"({{"stop":{},"id":{},"choice":{}}})", step, raw(request), choice));
+}
+
+void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
+  std::string line = fmt::format(R"({{"plan":{},"now":{},"view":"{:016x}","preempt":)", view.step,
+                                 view.now.count(), view_digest(view));
+  append_ids(line, plan.preempt);
+  line += R"(,"admit":)";
+  append_ids(line, plan.admit);
+  line += R"(,"slices":[)";
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
+                   raw(plan.slices[i].sequence), plan.slices[i].tokens);
+  }
+  line += "]}";
+  add_line(std::move(line));
+}
+
+void RecordFile::result(const StepResult& result, Nanos duration) {
+  std::string line =
+      fmt::format(R"({{"result":{},"ns":{},"tokens":[)", result.step, duration.count());
+  for (size_t i = 0; i < result.samples.size(); ++i) {
+    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
+                   raw(result.samples[i].sequence), result.samples[i].token);
+  }
+  line += "]}";
+  add_line(std::move(line));
+}
+
+}  // namespace tandem

@@ -1,0 +1,95 @@
+#include "node/record_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "node/replay.h"
+#include "node/request_json.h"
+
+namespace tandem {
+namespace {
+
+class RecordFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ =
+        std::filesystem::temp_directory_path() / ("tandem-record-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(RecordFileTest, ARequestSurvivesTheWayToTheFileAndBack) {
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.n = 2;
+  request.tenant = "t";
+  request.sampling.temperature = 0.7F;
+  request.sampling.top_p = 0.9F;
+  request.sampling.logit_bias = {{5, -1.25F}};
+  request.sampling.stop_token_ids = {7};
+  nlohmann::json json = nlohmann::json::parse(request_to_json(request).dump());
+  json["seed"] = 42;
+  const auto back = request_from_json(json);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->prompt, request.prompt);
+  EXPECT_EQ(back->sampling.temperature, 0.7F);
+  EXPECT_EQ(back->sampling.top_p, 0.9F);
+  EXPECT_EQ(back->sampling.logit_bias[0].bias, -1.25F);
+  EXPECT_EQ(back->sampling.seed, 42U);
+}
+
+TEST_F(RecordFileTest, BrokenArrivalsAreRefused) {
+  EXPECT_FALSE(request_from_json(nlohmann::json::object()).ok());
+  nlohmann::json json = request_to_json(Request{});
+  json["seed"] = 1;
+  EXPECT_FALSE(request_from_json(json).ok());  // no prompt
+  json["prompt"] = "text";
+  EXPECT_FALSE(request_from_json(json).ok());
+}
+
+TEST_F(RecordFileTest, AnExistingFileIsNotOverwritten) {
+  std::ofstream(path("r")) << "mine";
+  const auto file = RecordFile::create(path("r"), 1000, "{}");
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().param, "record-out");
+}
+
+TEST_F(RecordFileTest, TheLimitEndsTheRecordWithALineThatSaysSo) {
+  {
+    auto file = std::move(RecordFile::create(path("r"), 300, "{}")).value();
+    for (int i = 0; i < 100; ++i) {
+      file->cancel(i, RequestId{i});
+    }
+  }
+  EXPECT_LT(std::filesystem::file_size(path("r")), 400U);
+  std::ifstream in(path("r"));
+  std::string line;
+  std::string last;
+  while (std::getline(in, line)) {
+    last = line;
+  }
+  EXPECT_EQ(last, R"({"end":"the size limit"})");
+}
+
+TEST_F(RecordFileTest, ReplayRefusesWhatIsNoRecord) {
+  NodeOptions options;
+  EXPECT_EQ(replay(path("absent"), options, {}).error().code, ErrorCode::kNotFound);
+  std::ofstream(path("r")) << "{\"hello\":1}\n";
+  EXPECT_FALSE(replay(path("r"), options, {}).ok());
+  std::ofstream(path("s")) << R"({"tandem_record":1,"config":{"policy":3}})"
+                           << "\n";
+  EXPECT_NE(replay(path("s"), options, {}).error().message.find("configuration"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,282 @@
+#include "node/replay.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/engine.h"
+#include "node/request_json.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+// Compares what the engine does with the record's next plan and result lines.
+class Comparer final : public Recorder {
+ public:
+  void arrival(int64_t, const Arrival&, uint64_t) override {}
+  void cancel(int64_t, RequestId) override {}
+  void stop(int64_t, RequestId, int32_t) override {}
+  void plan(const SystemView& view, const StepPlan& plan) override {
+    json line{{"plan", view.step},
+              {"now", view.now.count()},
+              {"view", fmt::format("{:016x}", view_digest(view))}};
+    line["preempt"] = ids_of(plan.preempt);
+    line["admit"] = ids_of(plan.admit);
+    json slices = json::array();
+    for (const StepPlan::Slice& slice : plan.slices) {
+      slices.push_back({raw(slice.sequence), slice.tokens});
+    }
+    line["slices"] = std::move(slices);
+    done_.push_back(std::move(line));
+  }
+  void result(const StepResult& result, Nanos) override {
+    json tokens = json::array();
+    for (const SampledToken& sample : result.samples) {
+      tokens.push_back({raw(sample.sequence), sample.token});
+    }
+    done_.push_back({{"result", result.step}, {"tokens", std::move(tokens)}});
+  }
+  std::vector<json> take() { return std::exchange(done_, {}); }
+
+ private:
+  static json ids_of(const std::vector<SequenceId>& ids) {
+    json out = json::array();
+    for (const SequenceId id : ids) {
+      out.push_back(raw(id));
+    }
+    return out;
+  }
+  std::vector<json> done_;
+};
+
+// The record's lines, one after another, up to the line that closes it. A record without that line was cut.
+class RecordReader {
+ public:
+  explicit RecordReader(const std::filesystem::path& path) : file_(path) {}
+  [[nodiscard]] bool opened() const { return file_.is_open(); }
+  [[nodiscard]] bool cut() const { return cut_; }
+
+  std::optional<json> next() {
+    std::string line;
+    if (cut_ || !std::getline(file_, line)) {
+      cut_ = true;
+      return std::nullopt;
+    }
+    json parsed = json::parse(line, nullptr, false);
+    if (parsed.is_discarded() || !parsed.is_object() || parsed.contains("end")) {
+      cut_ = parsed.is_discarded() || !parsed.is_object() || parsed["end"] != "closed";
+      return std::nullopt;
+    }
+    return parsed;
+  }
+
+ private:
+  std::ifstream file_;
+  bool cut_ = false;
+};
+
+Result<NodeOptions> options_from(const json& config, const NodeOptions& overrides) {
+  NodeOptions options = overrides;
+  const auto type = [](const std::string& name) {
+    return name == "float32" ? ElementType::kF32 : ElementType::kBF16;
+  };
+  try {
+    options.policy = config.at("policy").get<std::string>();
+    options.policy_options.sarathi_token_budget = config.at("sarathi_token_budget").get<int32_t>();
+    options.dtype = type(config.at("dtype").get<std::string>());
+    options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
+    options.max_model_len = config.at("max_model_len").get<int32_t>();
+    options.max_num_seqs = config.at("max_num_seqs").get<int32_t>();
+    options.max_num_batched_tokens = config.at("max_num_batched_tokens").get<int32_t>();
+    options.block_tokens = config.at("block_size").get<int32_t>();
+    options.kv_blocks = config.at("kv_blocks").get<int64_t>();
+    options.memory_bytes = config.at("memory_bytes").get<int64_t>();
+    options.seed = config.at("seed").get<uint64_t>();
+    options.prefix_caching = config.at("prefix_caching").get<std::string>() == "on"
+                                 ? PrefixCaching::kOn
+                                 : PrefixCaching::kOff;
+  } catch (const json::exception& error) {
+    return invalid_argument(fmt::format("the record's configuration is broken: {}", error.what()));
+  }
+  if (options.max_num_seqs < 1 || options.max_num_batched_tokens < 1 || options.kv_blocks < 1) {
+    return invalid_argument("the record's configuration has sizes below 1");
+  }
+  return options;
+}
+
+// What one call of Engine::advance did: it committed a step or not, absorbed inputs, planned once
+// or more.
+struct Group {
+  std::vector<json> inputs;
+  std::vector<json> expected;  // result, then plans
+  [[nodiscard]] bool plans() const { return !expected.empty() && expected.back().contains("plan"); }
+};
+
+// Splits the record into groups: a result, or an input after a plan, begins a new one.
+class GroupReader {
+ public:
+  explicit GroupReader(RecordReader& reader) : reader_(reader) {}
+
+  std::optional<Group> next() {
+    Group group;
+    while (true) {
+      std::optional<json> line =
+          held_.has_value() ? std::exchange(held_, std::nullopt) : reader_.next();
+      if (!line.has_value()) {
+        break;
+      }
+      const bool is_result = line->contains("result");
+      const bool is_plan = line->contains("plan");
+      const bool begun = !group.inputs.empty() || !group.expected.empty();
+      if (begun && (is_result || (!is_plan && group.plans()))) {
+        held_ = std::move(line);
+        return group;
+      }
+      (is_result || is_plan ? group.expected : group.inputs).push_back(std::move(*line));
+    }
+    if (group.inputs.empty() && group.expected.empty()) {
+      return std::nullopt;
+    }
+    return group;
+  }
+
+ private:
+  RecordReader& reader_;
+  std::optional<json> held_;
+};
+
+// Wakes the replaying thread when a step has completed.
+class StepSignal {
+ public:
+  void completed() {
+    const std::lock_guard lock(mutex_);
+    ++completed_;
+    wake_.notify_one();
+  }
+  void wait_for(int64_t steps) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return completed_ >= steps; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  int64_t completed_ = 0;
+};
+
+class Replayer {
+ public:
+  Replayer(ModelOnDevice& parts, const NodeOptions& options, StepSignal& signal)
+      : block_tokens_(parts.plan.block_tokens),
+        signal_(signal),
+        engine_(engine_config(options, parts), *parts.executor, *parts.policy, clock_, nullptr,
+                &comparer_) {}
+
+  Status run(Group group) {
+    for (const json& line : group.inputs) {
+      RETURN_IF_ERROR(post(line));
+    }
+    for (json& line : group.expected) {
+      if (line.contains("now")) {
+        clock_.set(std::max(clock_.now(), Nanos{line.at("now").get<int64_t>()}));
+      }
+      if (line.contains("result")) {
+        signal_.wait_for(report_.steps + 1);
+        ++report_.steps;
+        report_.tokens += static_cast<int64_t>(line.at("tokens").size());
+        line.erase("ns");
+      }
+    }
+    engine_.advance(clock_.now());
+    compare(group.expected, comparer_.take());
+    return {};
+  }
+
+  [[nodiscard]] const ReplayReport& report() const { return report_; }
+
+ private:
+  Status post(const json& line) {
+    const RequestId id{line.at("id").get<int64_t>()};
+    if (line.contains("arrival")) {
+      ASSIGN_OR_RETURN(Request request, request_from_json(line));
+      ++report_.requests;
+      engine_.post(Engine::make_arrival(id, std::move(request), Nanos{line.at("at").get<int64_t>()},
+                                        block_tokens_));
+    } else if (line.contains("cancel")) {
+      engine_.post(EngineCancel{id});
+    } else if (line.contains("stop")) {
+      engine_.post(EngineStop{id, line.at("choice").get<int32_t>()});
+    } else {
+      return invalid_argument(
+          fmt::format("a line of the record is of no known kind: {}", line.dump()));
+    }
+    return {};
+  }
+
+  void compare(const std::vector<json>& expected, const std::vector<json>& mine) {
+    for (size_t i = 0; i < std::max(expected.size(), mine.size()); ++i) {
+      const std::string was = i < expected.size() ? expected[i].dump() : "nothing";
+      const std::string is = i < mine.size() ? mine[i].dump() : "nothing";
+      if (was != is) {
+        report_.first_difference = fmt::format("recorded {}\n  now did {}", was, is);
+        return;
+      }
+    }
+  }
+
+  int32_t block_tokens_;
+  StepSignal& signal_;
+  ManualClock clock_;
+  Comparer comparer_;
+  Engine engine_;
+  ReplayReport report_;
+};
+
+}  // namespace
+
+Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptions& overrides,
+                            const std::function<void(int64_t steps)>& on_progress) {
+  RecordReader reader(record);
+  if (!reader.opened()) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("cannot read the record file '{}'", record.string()), ""};
+  }
+  const std::optional<json> head = reader.next();
+  if (!head.has_value() || !head->contains("tandem_record") || !head->contains("config")) {
+    return invalid_argument(fmt::format("'{}' is not a record of --record-out", record.string()));
+  }
+  StepSignal signal;
+  try {
+    ASSIGN_OR_RETURN(const NodeOptions options, options_from(head->at("config"), overrides));
+    ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options));
+    RETURN_IF_ERROR(load_model(parts, {}, [&signal] { signal.completed(); }));
+    Replayer replayer(parts, options, signal);
+    GroupReader groups(reader);
+    while (std::optional<Group> group = groups.next()) {
+      // A record that was cut may lack the end of its last group.
+      if (reader.cut()) {
+        break;
+      }
+      RETURN_IF_ERROR(replayer.run(std::move(*group)));
+      if (on_progress) {
+        on_progress(replayer.report().steps);
+      }
+      if (!replayer.report().first_difference.empty()) {
+        break;
+      }
+    }
+    ReplayReport report = replayer.report();
+    report.complete = !reader.cut();
+    return report;
+  } catch (const json::exception& error) {
+    return invalid_argument(fmt::format("the record is broken: {}", error.what()));
+  }
+}
+
+}  // namespace tandem

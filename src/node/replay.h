@@ -1,0 +1,29 @@
+// Runs a record file again, step by step, with the model it was made with, and compares: every view
+// the policy saw, every plan, every token. A difference is either another model, build or machine,
+// or a bug.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "node/node.h"
+
+namespace tandem {
+
+struct ReplayReport {
+  int64_t steps = 0;
+  int64_t requests = 0;
+  int64_t tokens = 0;
+  bool complete = true;  // false: the record was cut (limit, crash); what there is was replayed
+  std::string first_difference;  // empty: the run was reproduced exactly
+};
+
+// `overrides.model` names the folder; the rest of the configuration comes from the record, except
+// threads and ISA.
+Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptions& overrides,
+                            const std::function<void(int64_t steps)>& on_progress);
+
+}  // namespace tandem
