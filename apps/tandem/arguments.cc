@@ -1,0 +1,120 @@
+#include "arguments.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace tandem {
+namespace {
+
+// Levenshtein distance.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+Result<std::vector<std::string>> flags_from_file(const std::string& path, const CLI::App& command) {
+  const std::vector<std::string> known = flags_of(command);
+  std::vector<std::string> flags;
+  try {
+    const YAML::Node root = YAML::LoadFile(path);
+    if (!root.IsMap()) {
+      return invalid_argument(fmt::format("the config file '{}' must hold keys and values", path),
+                              "config");
+    }
+    for (const auto& entry : root) {
+      std::string flag = "--" + entry.first.as<std::string>();
+      std::ranges::replace(flag, '_', '-');
+      if (std::ranges::count(known, flag) == 0) {
+        return invalid_argument(
+            fmt::format("unknown key '{}' in the config file '{}'{}", entry.first.as<std::string>(),
+                        path, nearest_flag(flag, command)),
+            "config");
+      }
+      if (entry.second.IsSequence()) {
+        for (const YAML::Node& item : entry.second) {
+          flags.push_back(flag + "=" + item.as<std::string>());
+        }
+      } else {
+        flags.push_back(flag + "=" + entry.second.as<std::string>());
+      }
+    }
+  } catch (const YAML::Exception& error) {
+    return invalid_argument(
+        fmt::format("the config file '{}' cannot be read: {}", path, error.what()), "config");
+  }
+  return flags;
+}
+
+}  // namespace
+
+std::string nearest_flag(const std::string& unknown, const CLI::App& command) {
+  const std::string flag = unknown.substr(0, unknown.find('='));
+  std::string best;
+  size_t best_distance = 4;
+  for (const std::string& known : flags_of(command)) {
+    const size_t d = distance(flag, known);
+    if (d < best_distance) {
+      best_distance = d;
+      best = known;
+    }
+  }
+  return best.empty() ? "" : fmt::format(", did you mean {}?", best);
+}
+
+Result<std::vector<std::string>> expand_config(const std::vector<std::string>& arguments,
+                                               const CLI::App& command) {
+  std::vector<std::string> from_file;
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string path;
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) {
+      path = arguments[++i];
+    } else if (arguments[i].starts_with("--config=")) {
+      path = arguments[i].substr(9);
+    } else {
+      rest.push_back(arguments[i]);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> flags, flags_from_file(path, command));
+    from_file.insert(from_file.end(), flags.begin(), flags.end());
+  }
+  from_file.insert(from_file.end(), rest.begin(), rest.end());
+  return from_file;
+}
+
+void name_environment(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames().front() == "help" ||
+        option->get_lnames().front() == "config") {
+      continue;
+    }
+    std::string variable = "TANDEM_" + option->get_lnames().front();
+    std::ranges::transform(variable, variable.begin(), [](char c) {
+      return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    });
+    option->envname(variable);
+  }
+}
+
+}  // namespace tandem

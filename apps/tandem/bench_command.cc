@@ -1,0 +1,102 @@
+// `tandem bench kernels|model|frontend`: the parts of the server, measured.
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "bench/frontend_bench.h"
+#include "bench/gemm_bench.h"
+#include "bench/model_bench.h"
+#include "commands.h"
+
+namespace tandem {
+namespace {
+
+struct BenchFlags {
+  bench::BenchKernelsOptions kernels;
+  std::vector<std::string> isas;
+  bench::BenchModelOptions model;
+  bench::BenchFrontendOptions frontend;
+  CLI::App* kernels_app = nullptr;
+  CLI::App* model_app = nullptr;
+};
+
+int run_bench(BenchFlags& flags) {
+  if (flags.kernels_app->parsed()) {
+    for (const std::string& name : flags.isas) {
+      const auto isa = kernels::parse_isa(name);
+      if (!isa.ok()) {
+        fmt::print(stderr, "tandem: {}\n", isa.error().message);
+        return 2;
+      }
+      flags.kernels.isas.push_back(*isa);
+    }
+    return bench::bench_kernels(flags.kernels);
+  }
+  if (flags.model_app->parsed()) {
+    if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
+      const auto parsed = kernels::parse_isa(isa);
+      if (!parsed.ok()) {
+        fmt::print(stderr, "tandem: {}\n", parsed.error().message);
+        return 2;
+      }
+      flags.model.node.device.isa = *parsed;
+    }
+    return bench::bench_model(flags.model);
+  }
+  return bench::bench_frontend(flags.frontend);
+}
+
+}  // namespace
+
+Command add_bench_command(CLI::App& tandem) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* app = tandem.add_subcommand("bench", "Measure kernels, a model or the HTTP front end");
+  app->require_subcommand(1);
+
+  CLI::App* kernels = app->add_subcommand(
+      "kernels", "Matrix products and attention beside this machine's ceilings");
+  flags->kernels.threads = static_cast<int>(std::thread::hardware_concurrency());
+  kernels->add_option("--isa", flags->isas,
+                      "Families to measure (default: the best of this machine)");
+  kernels->add_option("--threads", flags->kernels.threads, "Threads")->capture_default_str();
+  kernels->add_option("--rows", flags->kernels.rows, "Rows M of the matrix products")
+      ->capture_default_str();
+  kernels->add_option("--passes", flags->kernels.passes, "Passes; medians are shown")
+      ->capture_default_str();
+  kernels->add_option("--json", flags->kernels.json_path, "Write the rows to this file too");
+
+  CLI::App* model =
+      app->add_subcommand("model", "Prompt and decode speed of a model through the engine");
+  model->add_option("model", flags->model.node.model, "Model folder")->required();
+  model->add_option("--prompt", flags->model.prompt_tokens, "Prompt tokens")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model->add_option("--output", flags->model.output_tokens, "Output tokens")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model->add_option("--batch", flags->model.batches, "Sequences at a time")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model->add_option("--passes", flags->model.passes, "Passes; medians are shown")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model->add_option("--threads", flags->model.node.device.threads,
+                    "Compute threads (default: all)");
+  model->add_option("--json", flags->model.json_path, "Write the rows to this file too");
+
+  CLI::App* frontend = app->add_subcommand(
+      "frontend", "Streamed tokens per second of the HTTP server before a null model");
+  frontend
+      ->add_option("--connections", flags->frontend.connections, "Clients that stream at a time")
+      ->capture_default_str();
+  frontend->add_option("--tokens", flags->frontend.tokens, "Tokens of an answer")
+      ->capture_default_str();
+  frontend->add_option("--requests", flags->frontend.requests, "Answers in all")
+      ->capture_default_str();
+
+  flags->kernels_app = kernels;
+  flags->model_app = model;
+  return {app, [flags] { return run_bench(*flags); }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+#include "progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace tandem {
+
+ProgressBar::ProgressBar(std::string what, const Clock& clock)
+    : what_(std::move(what)),
+      clock_(clock),
+      began_(clock.now()),
+      terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void ProgressBar::show(int64_t bytes_done, int64_t bytes_total) {
+  done_ = bytes_done;
+  const Nanos now = clock_.now();
+  const Nanos pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
+  if (now - std::max(shown_, began_) < pause) {
+    return;
+  }
+  shown_ = now;
+  const double share =
+      bytes_total > 0 ? static_cast<double>(bytes_done) / static_cast<double>(bytes_total) : 0.0;
+  if (!terminal_) {
+    log::info("{}: {:.0f} % of {}", what_, share * 100, format_bytes(bytes_total));
+    return;
+  }
+  constexpr int kWidth = 40;
+  const int filled = static_cast<int>(share * kWidth);
+  fmt::print(stderr, "\r{} [{}{}] {:3.0f} % of {} ", what_,
+             std::string(static_cast<size_t>(filled), '#'),
+             std::string(static_cast<size_t>(kWidth - filled), '.'), share * 100,
+             format_bytes(bytes_total));
+}
+
+void ProgressBar::finish() {
+  const Nanos took = clock_.now() - began_;
+  if (terminal_ && shown_ > Nanos{0}) {
+    fmt::print(stderr, "\r\033[K");
+  }
+  log::info("{}: {} in {} ({:.2f} GB/s)", what_, format_bytes(done_), format_duration(took),
+            static_cast<double>(done_) / static_cast<double>(std::max<int64_t>(took.count(), 1)));
+}
+
+}  // namespace tandem

@@ -1,0 +1,161 @@
+// `tandem serve`: opens the model, listens, loads, serves until a signal, drains.
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <memory>
+#include <thread>
+
+#include "api/server.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "commands.h"
+#include "progress.h"
+#include "serve_flags.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+namespace {
+
+// SIGINT and SIGTERM, taken by one thread when it asks. Made before any other thread, which inherit
+// the mask.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+  }
+  // True when one came within `timeout`.
+  [[nodiscard]] bool wait(Nanos timeout) const {
+    const timespec time{static_cast<time_t>(timeout.count() / 1000000000),
+                        static_cast<long>(timeout.count() % 1000000000)};
+    return sigtimedwait(&set_, nullptr, &time) > 0;
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_model) {
+  openai::GenerationDefaults defaults;
+  defaults.temperature = of_model.temperature.value_or(defaults.temperature);
+  defaults.top_p = of_model.top_p.value_or(defaults.top_p);
+  defaults.top_k = of_model.top_k.value_or(defaults.top_k);
+  defaults.min_p = of_model.min_p.value_or(defaults.min_p);
+  defaults.repetition_penalty = of_model.repetition_penalty.value_or(defaults.repetition_penalty);
+  return defaults;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+void print_start(const ServeFlags& flags, const Node& node) {
+  const model::ModelConfig& shape = node.parts().folder.config;
+  log::info("Tandem {}: {} ({} layers, hidden {}, {}/{} heads, {:.2f}B parameters), {}",
+            TANDEM_VERSION, shape.architecture_name, shape.layers, shape.hidden, shape.heads,
+            shape.kv_heads, static_cast<double>(model::parameter_count(shape)) / 1e9,
+            node.parts().device->caps().name);
+  log::info("configuration: {}", node.config_json());
+  log::info("memory plan:\n{}", format_plan(node.parts().plan));
+  if (!is_loopback(flags.server.host) && flags.server.api_keys.empty()) {
+    log::warn(
+        "listening on {} without --api-key: everyone who reaches this address may use the model",
+        flags.server.host);
+  }
+}
+
+void print_ready(const ServeFlags& flags, const Node& node, uint16_t port,
+                 const std::string& name) {
+  const std::string base = fmt::format("http://{}:{}/v1", flags.server.host, port);
+  log::info("ready: {} serves '{}', up to {} tokens a sequence", base, name,
+            node.parts().plan.max_model_len);
+  log::info(
+      "try: curl {}/completions -H 'Content-Type: application/json' -d "
+      "'{{\"model\":\"{}\",\"prompt\":\"Once upon "
+      "a time\",\"max_tokens\":32}}'",
+      base, name);
+}
+
+// Answers what was accepted, for at most the drain timeout or until a second signal.
+void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, Node& node,
+           api::Server& server) {
+  log::info("draining: {} running, {} waiting (again to cancel them)",
+            node.frontend().load().running, node.frontend().load().waiting);
+  server.stop_accepting();
+  node.frontend().drain();
+  const Nanos deadline = clock.now() + flags.drain;
+  bool cancelled = false;
+  const Nanos grace = std::chrono::seconds(5);  // for cancelled answers to be written
+  Nanos last = deadline + grace;
+  while ((!node.frontend().idle() || !server.drained()) && clock.now() < last) {
+    if ((signals.wait(std::chrono::milliseconds(20)) || clock.now() > deadline) && !cancelled) {
+      log::warn("cancelling {} requests",
+                node.frontend().load().running + node.frontend().load().waiting);
+      node.frontend().cancel_all();
+      cancelled = true;
+      last = std::min(last, clock.now() + grace);
+    }
+  }
+}
+
+Result<text::ChatTemplate> choose_template(const ServeFlags& flags,
+                                           const text::Tokenizer& tokenizer);
+
+Status serve(ServeFlags& flags) {
+  const Signals signals;
+  const SteadyClock clock;
+  RETURN_IF_ERROR(resolve(flags));
+  RETURN_IF_ERROR(log::start(flags.log_level));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
+  print_start(flags, *node);
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
+                   text::load_tokenizer(node->parts().folder.path));
+  ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
+                   text::load_chat_template(node->parts().folder.path));
+  if (chat_template.is_plain()) {
+    log::warn(
+        "the model brings no chat template: /v1/chat/completions uses a plain one (role and text, "
+        "a line each)");
+  }
+
+  const api::TextServices text{*tokenizer, chat_template,
+                               request_defaults(node->parts().folder.generation)};
+  flags.server.config_json = [&node] { return node->config_json(); };
+  flags.server.metrics.push_back([&node] { return node->metrics_text(); });
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
+                   api::Server::start(flags.server, node->frontend(), text));
+
+  ProgressBar bar("loading weights", clock);
+  RETURN_IF_ERROR(
+      node->load([&](const model::LoadProgress& p) { bar.show(p.bytes_done, p.bytes_total); }));
+  bar.finish();
+  print_ready(flags, *node, server->port(), node->frontend().model().names.front());
+
+  while (!signals.wait(std::chrono::hours(1))) {
+  }
+  drain(flags, signals, clock, *node, *server);
+  log::info("stopped");
+  return {};
+}
+
+}  // namespace
+
+Command add_serve_command(CLI::App& tandem) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* app = tandem.add_subcommand("serve", "Serve a model over the OpenAI API");
+  add_serve_flags(*app, *flags);
+  return {app, [flags] {
+            const Status status = serve(*flags);
+            if (!status.ok()) {
+              log::error("{}", status.error().message);
+              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+            }
+            return 0;
+          }};
+}
+
+}  // namespace tandem

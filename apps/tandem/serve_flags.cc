@@ -1,0 +1,181 @@
+#include "serve_flags.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/units.h"
+
+namespace tandem {
+namespace {
+
+void add_model_flags(CLI::App& command, ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  command.add_option("model", node.model, "Folder with config.json, *.safetensors and a tokenizer")
+      ->required();
+  command.add_option("--served-model-name", node.served_names,
+                     "Names the model answers to; the first is shown (default: the folder's name)");
+  command
+      .add_option("--dtype", flags.dtype, "Weights: auto (the checkpoint's), bfloat16 or float32")
+      ->capture_default_str();
+  command
+      .add_option("--kv-cache-dtype", flags.kv_dtype,
+                  "KV: auto (as the weights), bfloat16 or float32")
+      ->capture_default_str();
+  command.add_option(
+      "--max-model-len", node.max_model_len,
+      "Tokens of a sequence, prompt and output (default: what model and memory allow)");
+  command.add_option("--seed", node.seed, "Of the seeds drawn for requests that bring none")
+      ->capture_default_str();
+}
+
+void add_engine_flags(CLI::App& command, ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  command
+      .add_option(
+          "--policy", node.policy,
+          "Scheduling policy: accel_only (first come, first served) or sarathi (stall-free)")
+      ->capture_default_str();
+  command
+      .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
+                  "Tokens of a step under sarathi")
+      ->capture_default_str();
+  command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--max-num-batched-tokens", node.max_num_batched_tokens,
+                  "Tokens of a step, prompts and decodes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command.add_option("--max-queue", node.max_queue, "Waiting requests; more are refused with 429")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      .add_option("--enable-prefix-caching", flags.prefix_caching,
+                  "Reuse KV of equal prompt beginnings: on or off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
+  command.add_option("--block-size", node.block_tokens,
+                     "Tokens of a KV block (default: 32, more for small models)");
+  command.add_option("--device", flags.device, "Where to run: auto or cpu")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu"}));
+  command
+      .add_option("--threads", node.device.threads,
+                  "Compute threads (default: all cores this process may use)")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--device-memory", flags.device_memory,
+                     "For weights, workspaces and KV, e.g. 8GiB (default: 80 % of free memory)");
+  command
+      .add_option("--num-kv-blocks", node.kv_blocks,
+                  "KV blocks (default: what memory and --max-num-seqs allow)")
+      ->check(CLI::Range(1, 1 << 30));
+  command.add_option("--record-out", node.record_out,
+                     "Write the run to this file for `tandem replay` (holds prompts)");
+  command.add_option("--record-limit", flags.record_limit, "Largest size of that file")
+      ->capture_default_str();
+}
+
+void add_http_flags(CLI::App& command, ServeFlags& flags) {
+  api::ServerOptions& server = flags.server;
+  command.add_option("--host", server.host, "Address to listen on")->capture_default_str();
+  command.add_option("--port", server.port, "Port to listen on; 0 picks a free one")
+      ->capture_default_str();
+  command.add_option("--api-key", server.api_keys,
+                     "Key that clients must send as Bearer; may be repeated");
+  command.add_option("--allowed-origins", server.cors.allowed_origins, "CORS origins")
+      ->capture_default_str();
+  command.add_option("--allowed-methods", server.cors.allowed_methods, "CORS methods")
+      ->capture_default_str();
+  command.add_option("--allowed-headers", server.cors.allowed_headers, "CORS headers")
+      ->capture_default_str();
+  command.add_flag("--allow-credentials", flags.allow_credentials, "CORS credentials");
+  command.add_option("--max-connections", server.limits.max_connections, "Open connections")
+      ->capture_default_str();
+  command.add_option("--max-body-size", flags.max_body, "Largest request body")
+      ->capture_default_str();
+  command
+      .add_option("--overload-status", server.errors.overload_status,
+                  "HTTP status of refused requests when full")
+      ->capture_default_str()
+      ->check(CLI::IsMember({429, 503, 529}));
+  command.add_flag("--no-vllm-metrics", flags.no_vllm_metrics, "Publish tandem_* metrics only");
+  command
+      .add_option("--drain-timeout", flags.drain_timeout,
+                  "After SIGTERM, how long running requests may still take")
+      ->capture_default_str();
+  command.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+}
+
+Result<std::optional<ElementType>> parse_dtype(const std::string& text, const char* flag) {
+  if (text == "auto") {
+    return std::optional<ElementType>{};
+  }
+  if (text == "bfloat16") {
+    return std::optional{ElementType::kBF16};
+  }
+  if (text == "float32" || text == "float") {
+    return std::optional{ElementType::kF32};
+  }
+  return invalid_argument(
+      fmt::format("--{} knows auto, bfloat16 and float32, not '{}'", flag, text), flag);
+}
+
+Error about_flag(const char* flag, const Error& error) {
+  return invalid_argument(fmt::format("--{}: {}", flag, error.message), flag);
+}
+
+}  // namespace
+
+void add_serve_flags(CLI::App& command, ServeFlags& flags) {
+  add_model_flags(command, flags);
+  add_engine_flags(command, flags);
+  add_http_flags(command, flags);
+  command.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_items_expected_max() <= 1) {
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+}
+
+Status resolve(ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  ASSIGN_OR_RETURN(node.dtype, parse_dtype(flags.dtype, "dtype"));
+  ASSIGN_OR_RETURN(node.kv_dtype, parse_dtype(flags.kv_dtype, "kv-cache-dtype"));
+  if (!flags.device_memory.empty()) {
+    const Result<int64_t> bytes = parse_bytes(flags.device_memory);
+    if (!bytes.ok()) {
+      return about_flag("device-memory", bytes.error());
+    }
+    node.memory_bytes = *bytes;
+  }
+  const Result<int64_t> limit = parse_bytes(flags.record_limit);
+  if (!limit.ok()) {
+    return about_flag("record-limit", limit.error());
+  }
+  node.record_limit_bytes = *limit;
+  const Result<int64_t> body = parse_bytes(flags.max_body);
+  if (!body.ok()) {
+    return about_flag("max-body-size", body.error());
+  }
+  flags.server.limits.http.max_body_bytes = static_cast<uint64_t>(*body);
+  const Result<Nanos> drain = parse_duration(flags.drain_timeout);
+  if (!drain.ok()) {
+    return about_flag("drain-timeout", drain.error());
+  }
+  flags.drain = *drain;
+  if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
+    ASSIGN_OR_RETURN(node.device.isa, kernels::parse_isa(isa));
+  }
+  node.prefix_caching = flags.prefix_caching == "on" ? PrefixCaching::kOn : PrefixCaching::kOff;
+  node.vllm_metrics = !flags.no_vllm_metrics;
+  flags.server.cors.credentials =
+      flags.allow_credentials ? api::CorsCredentials::kAllowed : api::CorsCredentials::kForbidden;
+  flags.server.version = TANDEM_VERSION;
+  return {};
+}
+
+}  // namespace tandem
