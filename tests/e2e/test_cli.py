@@ -52,6 +52,22 @@ def test_a_made_model_serves_and_answers_chat(binary, tmp_path, start_server):
     assert reply.usage.completion_tokens >= 1
 
 
+def test_a_recorded_run_replays_exactly(binary, tmp_path, start_server):
+    record = tmp_path / "run.jsonl"
+    server = start_server(LLAMA, "--served-model-name", "golden", "--record-out", record, "--block-size", "32")
+    client = server.openai()
+    for seed in range(4):
+        client.completions.create(model="golden", prompt="Hello " * (1 + 20 * seed), max_tokens=30, seed=seed, temperature=0.8, n=2)
+    client.completions.create(model="golden", prompt="Hello " * 61, max_tokens=30)  # takes its prompt from the cache, draws a seed
+    server.stop_cleanly()
+    code, text = run(binary, "replay", record, "--model", LLAMA)
+    assert code == 0, text
+    assert "identical" in text
+    record.write_text(record.read_text()[:-200])  # cut in mid-line, as a full disk leaves it
+    code, text = run(binary, "replay", record, "--model", LLAMA)
+    assert "terminate called" not in text and code in (0, 1)
+
+
 def spoil_config(**changes):
     def spoil(folder):
         path = folder / "config.json"
@@ -122,7 +138,7 @@ def test_a_broken_model_folder_is_one_clear_error(binary, tmp_path, name):
     shutil.copytree(LLAMA, folder)
     spoil(folder)
     code, text = run(binary, "serve", folder, "--port", "0")
-    assert code == 1, text
+    assert code in (1, 2), text
     assert named.lower() in text.lower(), text
     assert "terminate called" not in text and "Sanitizer" not in text
 

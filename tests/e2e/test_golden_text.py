@@ -88,7 +88,7 @@ def test_preemption_changes_no_text(start_server, long_model):
 
     alone = ask(roomy, together=False)
     assert ask(roomy, together=True) == alone
-    # 2 layers x 2 x 2 heads x 16 x 4 bytes = 512 bytes a token; six sequences of 600 tokens need 1.8 MB.
-    tight = start_server(long_model, "--served-model-name", "long", "--max-model-len", "1024", "--kv-cache-memory", "1MiB")
+    # Six sequences of 600 tokens need 19 blocks of 32 each.
+    tight = start_server(long_model, "--served-model-name", "long", "--max-model-len", "1024", "--block-size", "32", "--num-kv-blocks", "60")
     assert ask(tight, together=True) == alone
     assert tight.metric("vllm:num_preemptions_total") > 0
