@@ -353,10 +353,10 @@ TEST_P(Attention, PaddingOfHeadsIsWrittenAsZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Attention,
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Attention,
                          testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                          Isa::kAmx),
-                         [](const auto& param) { return isa_test_name(param.param); });
+                         [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 // Coverage of a plan: every (row, kv head, split) once.
 void expect_complete(const AttentionArgs& args, const AttentionPlan& plan) {

@@ -311,10 +311,10 @@ TEST(KvLayout, EveryElementOfABlockHasItsOwnPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Rowwise,
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Rowwise,
                          testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                          Isa::kAmx),
-                         [](const auto& param) { return isa_test_name(param.param); });
+                         [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 }  // namespace
 }  // namespace tandem::kernels
