@@ -1,0 +1,252 @@
+// Runs every text file of tests/scenario/cases with every policy. The format is described in
+// README.md beside it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "base/units.h"
+#include "support/virtual_world.h"
+
+namespace tandem {
+namespace {
+
+using testing::expected_tokens;
+using testing::make_request;
+using testing::Outcome;
+using testing::VirtualWorld;
+using testing::WorldOptions;
+
+using Fields = std::map<std::string, std::string>;
+
+struct Expectation {
+  std::string text;
+  std::string policy;  // empty: all
+  std::string subject;
+  std::string op;
+  std::string value;
+};
+
+struct Scenario {
+  WorldOptions world;
+  struct Arrival {
+    Nanos at;
+    Request request;
+  };
+  std::map<int64_t, Arrival> requests;
+  std::vector<std::pair<Nanos, int64_t>> cancels;
+  struct Stop {
+    Nanos at;
+    int64_t id;
+    int32_t choice;
+  };
+  std::vector<Stop> stops;
+  std::vector<Expectation> expectations;
+};
+
+Fields fields_of(std::istringstream& words) {
+  Fields fields;
+  std::string word;
+  while (words >> word) {
+    const size_t equals = word.find('=');
+    fields[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  return fields;
+}
+
+int64_t number(const Fields& fields, const std::string& name, int64_t otherwise) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? otherwise : std::stoll(found->second);
+}
+
+Nanos duration(const Fields& fields, const std::string& name) {
+  return *parse_duration(fields.at(name));
+}
+
+void read_world(const Fields& fields, WorldOptions& world) {
+  world.executor.limits.total_blocks = number(fields, "blocks", 32);
+  world.executor.limits.block_tokens = static_cast<int32_t>(number(fields, "block", 4));
+  world.executor.limits.max_batched_tokens = static_cast<int32_t>(number(fields, "tokens", 64));
+  world.engine.max_running = static_cast<int32_t>(number(fields, "running", 8));
+  world.policy_options.sarathi_token_budget = static_cast<int32_t>(number(fields, "budget", 64));
+  world.executor.step_fixed = duration(fields, "fixed");
+  world.executor.per_token = duration(fields, "per_token");
+}
+
+Request read_request(int64_t id, const Fields& fields) {
+  std::vector<TokenId> prompt(static_cast<size_t>(number(fields, "prompt", 1)));
+  std::iota(prompt.begin(), prompt.end(), static_cast<TokenId>(number(fields, "first", 10)));
+  Request request =
+      make_request(std::move(prompt), static_cast<int32_t>(number(fields, "output", 1)),
+                   static_cast<uint64_t>(id));
+  request.n = static_cast<int32_t>(number(fields, "n", 1));
+  return request;
+}
+
+Expectation read_expectation(const std::string& line, std::istringstream& words) {
+  Expectation expectation;
+  expectation.text = line;
+  words >> expectation.subject;
+  if (expectation.subject.front() == '[') {
+    expectation.policy = expectation.subject.substr(1, expectation.subject.size() - 2);
+    words >> expectation.subject;
+  }
+  words >> expectation.op >> expectation.value;
+  return expectation;
+}
+
+Scenario read_scenario(const std::filesystem::path& path) {
+  Scenario scenario;
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string kind;
+    if (!(words >> kind) || kind == "#") {
+      continue;
+    }
+    int64_t id = 0;
+    int32_t choice = 0;
+    if (kind == "world") {
+      read_world(fields_of(words), scenario.world);
+    } else if (kind == "request" && words >> id) {
+      const Fields fields = fields_of(words);
+      scenario.requests[id] = {duration(fields, "at"), read_request(id, fields)};
+    } else if (kind == "cancel" && words >> id) {
+      scenario.cancels.emplace_back(duration(fields_of(words), "at"), id);
+    } else if (kind == "stop" && words >> id >> choice) {
+      scenario.stops.push_back({duration(fields_of(words), "at"), id, choice});
+    } else if (kind == "expect") {
+      scenario.expectations.push_back(read_expectation(line, words));
+    } else {
+      ADD_FAILURE() << path << ": cannot read '" << line << "'";
+    }
+  }
+  return scenario;
+}
+
+// Subjects that are times are compared in nanoseconds.
+int64_t measured(const std::string& subject, const Scenario& scenario, VirtualWorld& world) {
+  if (subject == "preemptions") {
+    return world.preemptions();
+  }
+  if (subject == "steps") {
+    return world.executor().steps();
+  }
+  const size_t dot = subject.find('.');
+  const int64_t id = std::stoll(subject.substr(0, dot));
+  const std::string what = subject.substr(dot + 1);
+  const Outcome& outcome = world.outcome(id);
+  const Nanos arrived = scenario.requests.at(id).at;
+  if (what == "tokens") {
+    return static_cast<int64_t>(outcome.tokens.size());
+  }
+  if (what == "cached") {
+    return outcome.cached_tokens;
+  }
+  if (outcome.times.empty()) {
+    ADD_FAILURE() << "request " << id << " got no token";
+    return 0;
+  }
+  if (what == "first") {
+    return (outcome.times.front() - arrived).count();
+  }
+  if (what == "end") {
+    return (outcome.times.back() - arrived).count();
+  }
+  Nanos gap{0};
+  for (size_t i = 1; i < outcome.times.size(); ++i) {
+    gap = std::max(gap, outcome.times[i] - outcome.times[i - 1]);
+  }
+  EXPECT_EQ(what, "gap") << "unknown subject " << subject;
+  return gap.count();
+}
+
+void check(const Expectation& expectation, int64_t is) {
+  const bool is_time = !std::isdigit(static_cast<unsigned char>(expectation.value.back()));
+  const int64_t wanted =
+      is_time ? parse_duration(expectation.value)->count() : std::stoll(expectation.value);
+  const bool holds = expectation.op == "="    ? is == wanted
+                     : expectation.op == "<=" ? is <= wanted
+                                              : is >= wanted;
+  EXPECT_TRUE(holds) << expectation.text << ", but it is " << is;
+}
+
+void check_answers(const Scenario& scenario, VirtualWorld& world) {
+  std::set<std::pair<int64_t, int32_t>> cut;
+  for (const auto& [at, id] : scenario.cancels) {
+    for (int32_t choice = 0; choice < scenario.requests.at(id).request.n; ++choice) {
+      cut.emplace(id, choice);
+    }
+  }
+  for (const Scenario::Stop& stop : scenario.stops) {
+    cut.emplace(stop.id, stop.choice);
+  }
+  for (const auto& [id, arrival] : scenario.requests) {
+    for (int32_t choice = 0; choice < arrival.request.n; ++choice) {
+      const Outcome& outcome = world.outcome(id, choice);
+      std::vector<TokenId> expected = expected_tokens(arrival.request, choice);
+      if (cut.contains({id, choice})) {
+        expected.resize(std::min(expected.size(), outcome.tokens.size()));
+      }
+      EXPECT_EQ(outcome.tokens, expected) << "request " << id << " choice " << choice;
+      EXPECT_EQ(outcome.finishes, 1) << "request " << id << " choice " << choice;
+    }
+  }
+  EXPECT_EQ(world.engine().kv().free_blocks(), world.engine().kv().total_blocks());
+}
+
+std::vector<std::string> case_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(SCENARIO_CASES)) {
+    names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> policies() {
+  std::vector<std::string> names;
+  for (const std::string_view name : policy_names()) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+class ScenarioTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(ScenarioTest, Holds) {
+  const auto& [name, policy] = GetParam();
+  Scenario scenario = read_scenario(std::filesystem::path(SCENARIO_CASES) / (name + ".txt"));
+  scenario.world.policy = policy;
+  VirtualWorld world(scenario.world);
+  for (const auto& [id, arrival] : scenario.requests) {
+    world.arrive(arrival.at, id, arrival.request);
+  }
+  for (const auto& [at, id] : scenario.cancels) {
+    world.cancel(at, id);
+  }
+  for (const Scenario::Stop& stop : scenario.stops) {
+    world.stop(stop.at, stop.id, stop.choice);
+  }
+  world.run_until_idle();
+  check_answers(scenario, world);
+  for (const Expectation& expectation : scenario.expectations) {
+    if (expectation.policy.empty() || expectation.policy == policy) {
+      check(expectation, measured(expectation.subject, scenario, world));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ScenarioTest,
+                         ::testing::Combine(::testing::ValuesIn(case_names()),
+                                            ::testing::ValuesIn(policies())),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
+                         });
+
+}  // namespace
+}  // namespace tandem
