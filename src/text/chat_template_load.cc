@@ -1,0 +1,128 @@
+// Finds the chat template of a model folder.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "text/chat_template.h"
+#include "text/json_fields.h"
+
+namespace tandem::text {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
+constexpr int64_t kMaxConfigBytes = int64_t{64}
+                                    << 20;  // tokenizer_config.json may list every added token
+
+struct Sources {
+  std::optional<std::string> usual;
+  std::optional<std::string> tool_use;
+  std::string from;  // for errors
+};
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+// An absent file is as good as an empty object.
+Result<Json> read_optional_object(const fs::path& path) {
+  if (!is_file(path)) return Json::object();
+  return read_json_object(path, kMaxConfigBytes);
+}
+
+// "chat_template": a text, or [{"name": ..., "template": ...}, ...].
+Result<Sources> sources_of_field(const Json& config, const std::string& file) {
+  Sources sources{{}, {}, file + ": chat_template"};
+  const Json* field = find_field(config, "chat_template");
+  if (field == nullptr) return sources;
+  if (field->is_string()) {
+    sources.usual = field->get<std::string>();
+    return sources;
+  }
+  if (!field->is_array()) {
+    return bad_file(sources.from, "must be a text or a list of objects with 'name' and 'template'");
+  }
+  for (const Json& entry : *field) {
+    if (!entry.is_object())
+      return bad_file(sources.from, "every entry must be an object with 'name' and 'template'");
+    ASSIGN_OR_RETURN(const std::string name, string_field(entry, "name", sources.from));
+    ASSIGN_OR_RETURN(std::string source, string_field(entry, "template", sources.from));
+    if (name == "default") sources.usual = std::move(source);
+    if (name == "tool_use") sources.tool_use = std::move(source);
+  }
+  if (!sources.usual)
+    return bad_file(sources.from, "the list has no template named 'default'; add one");
+  return sources;
+}
+
+Result<Sources> find_sources(const fs::path& model_dir, const Json& config) {
+  const fs::path file = model_dir / "chat_template.jinja";
+  if (is_file(file)) {
+    Sources sources{{}, {}, file.string()};
+    ASSIGN_OR_RETURN(sources.usual, read_file(file, kMaxTemplateBytes));
+    const fs::path tool_use = model_dir / "additional_chat_templates" / "tool_use.jinja";
+    if (is_file(tool_use)) {
+      ASSIGN_OR_RETURN(sources.tool_use, read_file(tool_use, kMaxTemplateBytes));
+    }
+    return sources;
+  }
+  ASSIGN_OR_RETURN(Sources sources,
+                   sources_of_field(config, (model_dir / "tokenizer_config.json").string()));
+  if (sources.usual) return sources;
+  const fs::path json = model_dir / "chat_template.json";
+  ASSIGN_OR_RETURN(const Json object, read_optional_object(json));
+  return sources_of_field(object, json.string());
+}
+
+// A special token is a text or an object with its text in "content".
+std::optional<std::string> token_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) return std::nullopt;
+  const Json* content = find_field(value, "content");
+  return content != nullptr && content->is_string() ? std::optional(content->get<std::string>())
+                                                    : std::nullopt;
+}
+
+void add_special_tokens(const Json& object, ChatTemplateOptions& options) {
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
+    const Json* field = find_field(object, name);
+    std::optional<std::string> token = field == nullptr ? std::nullopt : token_text(*field);
+    if (!token) continue;
+    if (std::string_view(name) == "bos_token") {
+      if (options.bos_token.empty()) options.bos_token = std::move(*token);
+    } else if (std::string_view(name) == "eos_token") {
+      if (options.eos_token.empty()) options.eos_token = std::move(*token);
+    } else {
+      options.other_tokens.emplace_back(name, std::move(*token));
+    }
+  }
+}
+
+}  // namespace
+
+Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
+  std::error_code ignored;
+  if (!fs::is_directory(model_dir, ignored)) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{} is not a folder; name the folder of a model", model_dir.string()),
+                 {}};
+  }
+  ASSIGN_OR_RETURN(const Json config, read_optional_object(model_dir / "tokenizer_config.json"));
+  ASSIGN_OR_RETURN(const Json map, read_optional_object(model_dir / "special_tokens_map.json"));
+  ChatTemplateOptions options;
+  add_special_tokens(config, options);
+  add_special_tokens(map, options);
+  ASSIGN_OR_RETURN(Sources sources, find_sources(model_dir, config));
+  if (!sources.usual) return ChatTemplate::plain(std::move(options));
+  options.tool_use_source = std::move(sources.tool_use);
+  Result<ChatTemplate> made = ChatTemplate::parse(std::move(*sources.usual), std::move(options));
+  if (!made.ok()) return bad_file(sources.from, made.error().message);
+  return made;
+}
+
+}  // namespace tandem::text
