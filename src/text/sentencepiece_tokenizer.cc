@@ -68,7 +68,7 @@ Status SentencePieceTokenizer::read_pieces(const std::string& file, const Tokeni
       added.push_back({.id = id, .content = piece, .special = true});
     }
   }
-  RETURN_IF_ERROR(merge_added_tokens(config, vocabulary_, added));
+  RETURN_IF_ERROR(merge_added_tokens(config, file, vocabulary_, added));
   for (TokenId id = 0; id < vocabulary_.size(); ++id) {
     const std::optional<uint8_t> byte = id < pieces && processor_.IsByte(id)
                                             ? byte_fallback_value(vocabulary_.text(id))

@@ -169,7 +169,7 @@ Result<std::unique_ptr<Tokenizer>> load_tiktoken(std::string_view content, const
   }
   const auto first_special = static_cast<TokenId>(ranks.tokens.size());
   parts->added = special_tokens(config, first_special);
-  RETURN_IF_ERROR(merge_added_tokens(config, parts->vocabulary, parts->added));
+  RETURN_IF_ERROR(merge_added_tokens(config, file, parts->vocabulary, parts->added));
   for (TokenId id = first_special; id < parts->vocabulary.size(); ++id) {
     parts->bytes.add(parts->vocabulary.text(id));
   }

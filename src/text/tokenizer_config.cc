@@ -163,15 +163,17 @@ Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& model
   return config;
 }
 
-Status merge_added_tokens(const TokenizerConfig& config, Vocabulary& vocabulary,
-                          std::vector<AddedToken>& added) {
+Status merge_added_tokens(const TokenizerConfig& config, std::string_view file,
+                          Vocabulary& vocabulary, std::vector<AddedToken>& added) {
   std::unordered_map<std::string, size_t> by_content;
   for (size_t i = 0; i < added.size(); ++i) {
     by_content.emplace(added[i].content, i);
+    RETURN_IF_ERROR(vocabulary.add(added[i].content, added[i].id, file));
   }
   for (const AddedToken& token : config.added) {
     const auto [at, is_new] = by_content.emplace(token.content, added.size());
     if (is_new) {
+      RETURN_IF_ERROR(vocabulary.add(token.content, token.id, config.file));
       added.push_back(token);
     } else if (added[at->second].id == token.id) {
       added[at->second].special = added[at->second].special || token.special;
@@ -180,9 +182,6 @@ Status merge_added_tokens(const TokenizerConfig& config, Vocabulary& vocabulary,
                                                "vocabulary file",
                                                token.content, token.id, added[at->second].id));
     }
-  }
-  for (const AddedToken& token : added) {
-    RETURN_IF_ERROR(vocabulary.add(token.content, token.id, config.file));
   }
   for (const std::string& name : config.special) {
     const auto at = by_content.find(name);

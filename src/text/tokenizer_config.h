@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -34,9 +35,10 @@ Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& model
 // One entry of "added_tokens" or "added_tokens_decoder"; `id` is set by the caller.
 Result<AddedToken> parse_added_token(const nlohmann::json& value, std::string_view where);
 
-// Adds the config's tokens to those of the vocabulary file, and all of them to the vocabulary.
-Status merge_added_tokens(const TokenizerConfig& config, Vocabulary& vocabulary,
-                          std::vector<AddedToken>& added);
+// Adds the config's tokens to those of the vocabulary file (`file`, in errors), and all of them to
+// the vocabulary.
+Status merge_added_tokens(const TokenizerConfig& config, std::string_view file,
+                          Vocabulary& vocabulary, std::vector<AddedToken>& added);
 
 // Which tokens stand around a text, and which are BOS and EOS.
 struct SpecialFrame {

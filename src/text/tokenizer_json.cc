@@ -249,7 +249,7 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer_json(const std::filesystem::pa
   // What the model may merge or find is its own vocabulary, so it is built before tokens are added
   // to that.
   ASSIGN_OR_RETURN(parts->added, read_added_tokens(root, file));
-  RETURN_IF_ERROR(merge_added_tokens(config, vocabulary, parts->added));
+  RETURN_IF_ERROR(merge_added_tokens(config, file + ": added_tokens", vocabulary, parts->added));
   RETURN_IF_ERROR(read_token_bytes(root, file, *parts));
   parts->model = std::make_unique<BpeModel>(vocabulary, parts->bytes, options);
   RETURN_IF_ERROR(read_merges(*model, file, vocabulary, *parts->model));
