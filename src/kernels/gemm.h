@@ -5,6 +5,9 @@
 // A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
 // fp32.
+//
+// A call prepares its rows of X in its scratch, so a caller gives each thread one large range of
+// panels rather than many small ones.
 #pragma once
 
 #include <cstdint>
