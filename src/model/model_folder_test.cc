@@ -1,0 +1,153 @@
+#include "model/model_folder.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "model/checkpoint.h"
+#include "model/test_support.h"
+
+namespace tandem::model {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kConfig =
+    R"({"architectures":["LlamaForCausalLM"],"hidden_size":64,"intermediate_size":172,)"
+    R"("num_hidden_layers":5,"num_attention_heads":8,"vocab_size":512,"eos_token_id":2})";
+
+TEST(ModelFolder, JoinsTheEndTokensOfBothFiles) {
+  const TempFolder folder;
+  folder.write("config.json", kConfig);
+  folder.write("generation_config.json",
+               R"({"eos_token_id":[7,2],"do_sample":true,"temperature":0.6,"top_p":0.9,)"
+               R"("top_k":-1,"repetition_penalty":1.05,"max_length":512})");
+  const auto opened = open_model_folder(folder.path());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_THAT(opened->eos_token_ids, ElementsAre(2, 7));
+  EXPECT_EQ(opened->generation.do_sample, true);
+  EXPECT_EQ(opened->generation.temperature, 0.6F);
+  EXPECT_EQ(opened->generation.top_p, 0.9F);
+  EXPECT_EQ(opened->generation.top_k, 0);
+  EXPECT_EQ(opened->generation.repetition_penalty, 1.05F);
+  EXPECT_FALSE(opened->generation.min_p);
+}
+
+TEST(ModelFolder, DoesWithoutAGenerationConfig) {
+  const TempFolder folder;
+  folder.write("config.json", kConfig);
+  const auto opened = open_model_folder(folder.path());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_THAT(opened->eos_token_ids, ElementsAre(2));
+  EXPECT_FALSE(opened->generation.temperature);
+}
+
+TEST(ModelFolder, ABrokenGenerationConfigNamesFieldAndCure) {
+  for (const auto& [text, says] :
+       {std::pair("{", "not valid JSON"), std::pair("[]", "must be a JSON object"),
+        std::pair(R"({"temperature":-1})", "temperature"), std::pair(R"({"top_p":0})", "top_p"),
+        std::pair(R"({"top_p":"x"})", "top_p"), std::pair(R"({"top_k":1.5})", "top_k"),
+        std::pair(R"({"eos_token_id":512})", "eos_token_id"),
+        std::pair(R"({"repetition_penalty":0})", "repetition_penalty")}) {
+    const TempFolder folder;
+    folder.write("config.json", kConfig);
+    folder.write("generation_config.json", text);
+    const auto opened = open_model_folder(folder.path());
+    ASSERT_FALSE(opened.ok()) << text;
+    EXPECT_THAT(opened.error().message, AllOf(HasSubstr("generation_config.json: "),
+                                              HasSubstr(says), HasSubstr("delete it")));
+  }
+}
+
+TEST(ModelFolder, SaysWhatToDoWithAHubId) {
+  const auto opened = open_model_folder("some-org/Some-Model-1.1B");
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(opened.error().message,
+              AllOf(HasSubstr("does not download"), HasSubstr("--local-dir")));
+  const auto absent = open_model_folder("/no/such/folder");
+  ASSERT_FALSE(absent.ok());
+  EXPECT_THAT(absent.error().message, HasSubstr("there is no folder '/no/such/folder'"));
+}
+
+TEST(ModelFolder, SaysThatGgufIsNotSupportedYet) {
+  const TempFolder folder;
+  folder.write("model.gguf", "GGUF....");
+  const auto file = open_model_folder(folder.path() / "model.gguf");
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(file.error().message, HasSubstr("not supported yet"));
+  const auto beside = open_model_folder(folder.path());
+  ASSERT_FALSE(beside.ok());
+  EXPECT_THAT(beside.error().message, HasSubstr("GGUF"));
+}
+
+TEST(ModelFolder, NamesWhatAFolderLacks) {
+  const TempFolder folder;
+  EXPECT_THAT(open_model_folder(folder.path()).error().message, HasSubstr("no config.json"));
+  std::filesystem::create_directory(folder.path() / "snapshots");
+  EXPECT_THAT(open_model_folder(folder.path()).error().message, HasSubstr("snapshots/REVISION"));
+  folder.write("model.bin", "x");
+  EXPECT_THAT(open_model_folder(folder.path() / "model.bin").error().message,
+              HasSubstr("is a file; pass the folder"));
+}
+
+TEST(Checkpoint, NamesWhatIsWrongWithFilesAndIndex) {
+  const std::string shard = safetensors_of(std::vector<HandTensor>{{"a", {1}, {1.0F}}});
+  struct Case {
+    std::string index;
+    std::string says;
+  };
+  for (const Case& bad : std::vector<Case>{
+           {"", "not valid JSON"},
+           {"{}", "weight_map: is missing or empty"},
+           {R"({"weight_map":{}})", "weight_map: is missing or empty"},
+           {R"({"weight_map":[1]})", "weight_map: is [1]"},
+           {R"({"weight_map":{"a":3}})", "does not name a file"},
+           {R"({"weight_map":{"a":"../secret"}})", "not the plain name"},
+           {R"({"weight_map":{"a":"/etc/passwd"}})", "not the plain name"},
+           {R"({"weight_map":{"a":".."}})", "not the plain name"},
+           {R"({"weight_map":{"a":""}})", "not the plain name"},
+           {R"({"weight_map":{"a":"none.safetensors"}})", "none.safetensors: cannot be opened"},
+           {R"({"weight_map":{"a":"1.safetensors","b":"1.safetensors"}})",
+            "says that 'b' is in 1.safetensors"},
+           {R"({"weight_map":{"a":"empty.safetensors"}})", "empty or not a regular file"},
+       }) {
+    const TempFolder folder;
+    folder.write("1.safetensors", shard);
+    folder.write("empty.safetensors", "");
+    folder.write("model.safetensors.index.json", bad.index);
+    const auto checkpoint = Checkpoint::open(folder.path());
+    ASSERT_FALSE(checkpoint.ok()) << bad.index;
+    EXPECT_THAT(checkpoint.error().message, HasSubstr(bad.says)) << bad.index;
+  }
+}
+
+TEST(Checkpoint, FindsTensorsInTheShardThatTheIndexNames) {
+  const TempFolder folder;
+  folder.write("1.safetensors",
+               safetensors_of(std::vector<HandTensor>{{"a", {1}, {1.0F}}, {"b", {1}, {2.0F}}}));
+  folder.write("2.safetensors", safetensors_of(std::vector<HandTensor>{{"b", {1}, {3.0F}}}));
+  folder.write("model.safetensors.index.json",
+               R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
+  const auto checkpoint = Checkpoint::open(folder.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  ASSERT_NE(checkpoint->find("b"), nullptr);
+  EXPECT_EQ(checkpoint->files()[static_cast<size_t>(checkpoint->find("b")->file)].name,
+            "2.safetensors");
+  EXPECT_EQ(checkpoint->find("c"), nullptr);
+}
+
+TEST(Checkpoint, HintsAtOtherFormats) {
+  const TempFolder folder;
+  EXPECT_THAT(Checkpoint::open(folder.path()).error().message, HasSubstr("complete?"));
+  folder.write("pytorch_model.bin", "x");
+  EXPECT_THAT(Checkpoint::open(folder.path()).error().message, HasSubstr("convert them"));
+  folder.write("model-00001-of-00002.safetensors", "x");
+  EXPECT_THAT(Checkpoint::open(folder.path()).error().message, HasSubstr("index missing"));
+}
+
+}  // namespace
+}  // namespace tandem::model
