@@ -55,6 +55,12 @@ void prefetch_block(const char* at) {
   }
 }
 
+// One row's results of a panel.
+HWY_INLINE void prefetch_results(const float* y) {
+  _mm_prefetch(reinterpret_cast<const char*>(y), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(y + 16), _MM_HINT_T0);
+}
+
 // C[2][2] tiles = x rows (two groups) * one panel, over the whole depth.
 void multiply_two(const char* x0, const char* x1, int64_t x_stride, const char* w, int64_t blocks) {
   _tile_zero(0);
@@ -112,6 +118,9 @@ void stream_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end)
   configure(std::min<int64_t>(rows, 16), std::max<int64_t>(rows - 16, 0));
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const char* w = static_cast<const char*>(args.w.data) + panel * blocks * 2 * kTileBytes;
+    for (int64_t r = 0; r < rows; ++r) {
+      prefetch_results(args.y + r * args.y_stride + panel * kPanelColumns);
+    }
     memory_barrier();
     if (rows > 16) {
       multiply_two(x, x + 16 * stride, stride, w, blocks);
@@ -172,11 +181,26 @@ void copy_set(const GemmArgs& args, const Cut& cut, int64_t row, int64_t count, 
   }
 }
 
-// Where a row block's pass fetches the weights that are needed next.
+// What a row block's pass fetches into the caches while the matrix unit works.
 struct Fetch {
-  const char* at = nullptr;
-  int64_t lines = 0;  // per depth step
+  const char* at = nullptr;  // weights that are needed next
+  int64_t lines = 0;         // of them per depth step
+  const float* y = nullptr;  // the block's results
+  int64_t y_stride = 0;
+  int64_t y_rows = 0;  // one per depth step; 0 before the last chunk of the depth
 };
+
+// One depth step's part of it.
+HWY_INLINE void fetch_step(Fetch& fetch) {
+  for (int64_t line = 0; line < fetch.lines; ++line, fetch.at += 64) {
+    _mm_prefetch(fetch.at, _MM_HINT_T1);
+  }
+  if (fetch.y_rows > 0) {
+    prefetch_results(fetch.y);
+    fetch.y += fetch.y_stride;
+    --fetch.y_rows;
+  }
+}
 
 HWY_INLINE void prefetch_tile(const char* at) {
 #pragma GCC unroll 16
@@ -199,9 +223,7 @@ void multiply_tiles_two(const char* x0, const char* x1, const char* w, int64_t b
     prefetch_tile(x1 + kPrefetchBytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    for (int64_t line = 0; line < fetch.lines; ++line, fetch.at += 64) {
-      _mm_prefetch(fetch.at, _MM_HINT_T1);
-    }
+    fetch_step(fetch);
     x0 += kTileBytes;
     x1 += kTileBytes;
     w += 2 * kTileBytes;
@@ -216,9 +238,7 @@ void multiply_tiles_one(const char* x0, const char* w, int64_t blocks, Fetch fet
     _tile_loadd(7, w + kTileBytes, 64);
     prefetch_tile(x0 + kPrefetchBytes);
     _tile_dpbf16ps(1, 4, 7);
-    for (int64_t line = 0; line < fetch.lines; ++line, fetch.at += 64) {
-      _mm_prefetch(fetch.at, _MM_HINT_T1);
-    }
+    fetch_step(fetch);
     x0 += kTileBytes;
     w += 2 * kTileBytes;
   }
@@ -262,13 +282,25 @@ struct PanelPass {
   int64_t column = 0;
 };
 
+// Sums of rows [begin, end) of the set to y.
+void finish_rows(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; ++r) {
+    store_row(args, pass.c + r * 32, pass.row + r, pass.column);
+  }
+}
+
 void run_pass(const GemmArgs& args, const PanelPass& pass) {
   const int64_t row_blocks = (pass.rows + 31) / 32;
-  Fetch fetch{pass.next, (32 + row_blocks - 1) / row_blocks};
+  Fetch fetch;
+  fetch.at = pass.next;
+  fetch.lines = (32 + row_blocks - 1) / row_blocks;
+  fetch.y_stride = args.y_stride;
   const char* x = pass.x;
   for (int64_t block = 0; block < row_blocks; ++block) {
     const int64_t rows = std::min<int64_t>(32, pass.rows - block * 32);
     float* c = pass.c + block * 32 * 32;
+    fetch.y = args.y + (pass.row + block * 32) * args.y_stride + pass.column;
+    fetch.y_rows = pass.last ? rows : 0;
     memory_barrier();
     if (pass.first) {
       clear_sums();
@@ -284,10 +316,13 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
     memory_barrier();
     fetch.at += fetch.lines * 64 * pass.blocks;
     x += 2 * pass.blocks * kTileBytes;
+    // One block later: reading a tile's memory right after writing it would wait for the store.
+    if (pass.last && block > 0) {
+      finish_rows(args, pass, block * 32 - 32, block * 32);
+    }
   }
-  // After all blocks: reading a tile's memory right after writing it would wait for the store.
-  for (int64_t r = 0; pass.last && r < pass.rows; ++r) {
-    store_row(args, pass.c + r * 32, pass.row + r, pass.column);
+  if (pass.last) {
+    finish_rows(args, pass, row_blocks * 32 - 32, pass.rows);
   }
 }
 
