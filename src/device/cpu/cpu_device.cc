@@ -100,7 +100,8 @@ class CpuDevice final : public Device {
           fmt::format("not enough memory for {} of {} memory: {} of {} are left; use a smaller "
                       "model or KV pool, or raise the container's memory limit",
                       format_bytes(bytes), kind == MemoryKind::kDevice ? "device" : "staging",
-                      format_bytes(std::max<int64_t>(left, 0)), format_bytes(caps_.memory_bytes))};
+                      format_bytes(std::max<int64_t>(left, 0)), format_bytes(caps_.memory_bytes)),
+          {}};
     }
     return std::unique_ptr<Memory>(std::make_unique<CpuMemory>(std::move(*pages), ledger_));
   }

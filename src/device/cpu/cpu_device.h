@@ -20,8 +20,8 @@ enum class Pinning : uint8_t {
 };
 
 struct CpuDeviceOptions {
-  int32_t threads = 0;              // compute threads; 0: all that affinity and cgroup quota allow
-  std::optional<kernels::Isa> isa;  // absent: the best that this machine has
+  int32_t threads = 0;  // compute threads; 0: all that affinity and cgroup quota allow
+  std::optional<kernels::Isa> isa = {};  // absent: the best that this machine has
   Pinning pinning = Pinning::kAuto;
 };
 

@@ -17,8 +17,6 @@ constexpr double kReferenceFlopsPerNano = 1.0;
 // A fork and join costs a few microseconds, more when workers sleep.
 constexpr double kInlineNanos = 8000.0;
 constexpr double kChunkNanos = 3000.0;
-// More chunks than threads, so that a thread that is held up leaves its share to the others.
-constexpr int64_t kChunksPerThread = 6;
 constexpr int64_t kCopyPieceBytes = int64_t{256} << 10;
 
 double as_double(int64_t x) { return static_cast<double>(x); }
@@ -39,8 +37,8 @@ void OpRunner::divide(const Work& work, const Part& part) {
     return;
   }
   const int64_t worthwhile = static_cast<int64_t>(work.nanos / kChunkNanos);
-  const int64_t chunks =
-      std::min({work.units, pool_.threads() * kChunksPerThread, std::max<int64_t>(worthwhile, 1)});
+  const int64_t chunks = std::min(
+      {work.units, pool_.threads() * work.chunks_per_thread, std::max<int64_t>(worthwhile, 1)});
   if (pool_.threads() == 1 || chunks == 1 || work.nanos < kInlineNanos) {
     part(int64_t{0}, work.units, scratch_.require(work.scratch_bytes));
     return;
@@ -152,7 +150,8 @@ void OpRunner::run_one(const AttentionOp& op) {
       partials_.require(plan_.partial_floats * static_cast<int64_t>(sizeof(float))));
   divide({.units = static_cast<int64_t>(plan_.tasks.size()),
           .nanos = attention_nanos_,
-          .scratch_bytes = kernels_.attend_scratch_bytes(args)},
+          .scratch_bytes = kernels_.attend_scratch_bytes(args),
+          .chunks_per_thread = kUnequalChunksPerThread},
          [&](int64_t begin, int64_t end, void* scratch) {
            for (int64_t i = begin; i < end; ++i) {
              kernels_.attend(args, plan_.tasks[static_cast<size_t>(i)], scratch);

@@ -23,12 +23,16 @@ class OpRunner {
   void forget_plan() { planned_.slices = nullptr; }
 
  private:
-  // Units of equal cost, and a guess of what all of them cost one thread.
+  // A guess of what all units cost one thread; units of equal cost unless said otherwise.
   struct Work {
     int64_t units = 0;
     double nanos = 0;
     int64_t scratch_bytes = 0;
+    int64_t chunks_per_thread = kChunksPerThread;
   };
+  // More chunks than threads, so that a thread that is held up leaves its share to the others.
+  static constexpr int64_t kChunksPerThread = 6;
+  static constexpr int64_t kUnequalChunksPerThread = 32;
   // Calls part(begin, end, scratch) on runs of units that together are 0 .. units.
   template <class Part>
   void divide(const Work& work, const Part& part);

@@ -21,9 +21,9 @@
 namespace tandem::device {
 
 struct WorkerPoolOptions {
-  int32_t threads = 1;        // the bringing thread included: threads - 1 workers
-  Nanos spin{0};              // how long an idle worker looks for work before it sleeps
-  std::vector<int32_t> cpus;  // worker i is pinned to cpus[i % size]; empty: not pinned
+  int32_t threads = 1;             // the bringing thread included: threads - 1 workers
+  Nanos spin{0};                   // how long an idle worker looks for work before it sleeps
+  std::vector<int32_t> cpus = {};  // worker i is pinned to cpus[i % size]; empty: not pinned
 };
 
 // chunks >= 1. `run` is called once for each chunk 0 .. chunks-1, on any thread.
@@ -36,7 +36,7 @@ struct PoolJob {
 
 class WorkerPool {
  public:
-  static constexpr int32_t kMaxDesks = 16;
+  static constexpr int32_t kMaxDesks = 64;
 
   static Result<std::unique_ptr<WorkerPool>> create(const WorkerPoolOptions& options);
   ~WorkerPool();

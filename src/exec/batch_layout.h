@@ -1,0 +1,65 @@
+// The rows of a step: from the engine's slices to the arrays that the kernels read, packed into one
+// piece of staging memory so that one copy brings a step's input to the device. Plain arithmetic;
+// owns nothing; engine thread.
+//
+// Rows of a step are the tokens of its slices, slices in order. Samples are the slices' samples in
+// order; each names the row whose logits it is drawn from (the last of its slice), so a row that is
+// sampled several times is named several times.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/sample.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+// How much of everything a step has.
+struct StepSize {
+  int64_t rows = 0;
+  int64_t slices = 0;
+  int64_t samples = 0;
+  int64_t table_blocks = 0;  // entries of all block tables
+  int64_t tokens = 0;        // histories and bans copied for sampling
+  int64_t biases = 0;
+};
+
+// A step's input in device memory.
+struct StepInputs {
+  int32_t rows = 0;
+  int32_t slice_count = 0;
+  int32_t sample_count = 0;
+  bool every_row_is_sampled_in_order = false;  // sampled_rows is 0, 1, .. rows-1
+  const int32_t* ids = nullptr;                // [rows]
+  const int32_t* positions = nullptr;          // [rows]
+  const int32_t* blocks = nullptr;             // [rows] block that takes the row's K and V
+  const int32_t* slots = nullptr;              // [rows] slot in it
+  const kernels::AttentionSlice* slices = nullptr;
+  const int32_t* sampled_rows = nullptr;        // [samples]
+  const kernels::SampleRow* samples = nullptr;  // [samples]
+};
+
+// Staging memory and where its bytes will lie on the device; both 64-byte aligned.
+struct StagingPlace {
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;
+};
+
+// What a step may use; an input beyond it is the engine's bug.
+struct StepBounds {
+  ExecutorLimits limits;
+  int32_t vocabulary = 0;
+};
+
+StepSize measure_step(const StepInput& input);
+
+// Bytes that lay_out_step writes, at most.
+int64_t staging_bytes(const StepSize& size);
+
+// Writes the arrays of `input` to place.host, with addresses that hold at place.device.
+StepInputs lay_out_step(const StepInput& input, const StepSize& size, const StepBounds& bounds,
+                        const StagingPlace& place);
+
+}  // namespace tandem

@@ -1,0 +1,193 @@
+#include "exec/batch_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+std::vector<BlockId> blocks(std::initializer_list<int32_t> ids) {
+  std::vector<BlockId> out;
+  for (const int32_t id : ids) {
+    out.push_back(static_cast<BlockId>(id));
+  }
+  return out;
+}
+
+// Lays a step out and reads it where the "device" would: at other addresses than it was written.
+class BatchLayout : public testing::Test {
+ protected:
+  const StepInputs& lay_out(const StepInput& input) {
+    const StepSize size = measure_step(input);
+    const auto bytes = static_cast<size_t>(staging_bytes(size));
+    host_.assign(bytes + 64, std::byte{0});
+    device_.assign(bytes + 64, std::byte{0xee});
+    std::byte* host = align(host_);
+    std::byte* device = align(device_);
+    inputs_ = lay_out_step(input, size,
+                           {.limits = {.max_batched_tokens = 64,
+                                       .max_logit_rows = 8,
+                                       .total_blocks = 50,
+                                       .block_tokens = 16},
+                            .vocabulary = 100},
+                           {host, device});
+    std::copy(host, host + bytes, device);
+    std::fill(host_.begin(), host_.end(), std::byte{0xdd});
+    return inputs_;
+  }
+
+ private:
+  static std::byte* align(std::vector<std::byte>& bytes) {
+    return bytes.data() + (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+  }
+  std::vector<std::byte> host_;
+  std::vector<std::byte> device_;
+  StepInputs inputs_;
+};
+
+TEST_F(BatchLayout, RowsFollowTheSlicesAndTheirBlockTables) {
+  const std::vector<TokenId> first = {10, 11, 12};
+  const std::vector<TokenId> second = {20};
+  const auto first_table = blocks({7, 3});
+  const auto second_table = blocks({9, 1, 4});
+  StepInput input;
+  input.slices = {{SequenceId{1}, first, 14, first_table, {}},
+                  {SequenceId{2}, second, 40, second_table, {}}};
+  const StepInputs& inputs = lay_out(input);
+
+  ASSERT_EQ(inputs.rows, 4);
+  const auto expect = [](const int32_t* values, std::vector<int32_t> expected) {
+    EXPECT_EQ(std::vector<int32_t>(values, values + expected.size()), expected);
+  };
+  expect(inputs.ids, {10, 11, 12, 20});
+  expect(inputs.positions, {14, 15, 16, 40});
+  expect(inputs.blocks, {7, 7, 3, 4});
+  expect(inputs.slots, {14, 15, 0, 8});
+  ASSERT_EQ(inputs.slice_count, 2);
+  EXPECT_EQ(inputs.slices[1].row_begin, 3);
+  EXPECT_EQ(inputs.slices[1].row_count, 1);
+  EXPECT_EQ(inputs.slices[1].first_position, 40);
+  expect(inputs.slices[0].block_table, {7, 3});
+  expect(inputs.slices[1].block_table, {9, 1, 4});
+  EXPECT_EQ(inputs.sample_count, 0);
+  EXPECT_FALSE(inputs.every_row_is_sampled_in_order);
+}
+
+TEST_F(BatchLayout, SamplesNameTheLastRowOfTheirSlice) {
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  const auto table = blocks({0});
+  const SamplingParams params;
+  const std::vector<SampleSpec> one(1, {.sequence = SequenceId{1}, .params = &params});
+  const std::vector<SampleSpec> three(3, {.sequence = SequenceId{2}, .params = &params});
+  StepInput input;
+  input.slices = {{SequenceId{1}, std::span(tokens).subspan(0, 1), 0, table, one},
+                  {SequenceId{2}, tokens, 0, table, three}};
+  const StepInputs& inputs = lay_out(input);
+  ASSERT_EQ(inputs.sample_count, 4);
+  EXPECT_EQ(std::vector<int32_t>(inputs.sampled_rows, inputs.sampled_rows + 4),
+            (std::vector<int32_t>{0, 3, 3, 3}));
+  EXPECT_FALSE(inputs.every_row_is_sampled_in_order);
+}
+
+TEST_F(BatchLayout, AStepOfDecodesIsSampledInOrder) {
+  const std::vector<TokenId> token = {1};
+  const auto table = blocks({0});
+  const SamplingParams params;
+  const std::vector<SampleSpec> one(1, {.sequence = SequenceId{1}, .params = &params});
+  StepInput input;
+  input.slices = {{SequenceId{1}, token, 0, table, one}, {SequenceId{2}, token, 5, table, one}};
+  EXPECT_TRUE(lay_out(input).every_row_is_sampled_in_order);
+  input.slices.push_back({SequenceId{3}, token, 5, table, {}});
+  EXPECT_FALSE(lay_out(input).every_row_is_sampled_in_order);
+}
+
+TEST_F(BatchLayout, SamplingParametersAndHistoriesAreCopied) {
+  const std::vector<TokenId> token = {1};
+  const auto table = blocks({0});
+  std::vector<TokenId> prompt = {5, 6};
+  std::vector<TokenId> output = {7, 8, 9};
+  std::vector<TokenId> banned = {2};
+  SamplingParams params;
+  params.temperature = 0.5F;
+  params.top_p = 0.9F;
+  params.top_k = 40;
+  params.min_p = 0.1F;
+  params.repetition_penalty = 1.1F;
+  params.presence_penalty = 0.2F;
+  params.frequency_penalty = 0.3F;
+  params.logprobs = 500;
+  params.logit_bias = {{.token = 3, .bias = -1.0F}, {.token = 4, .bias = 2.0F}};
+  const std::vector<SampleSpec> spec = {{.sequence = SequenceId{1},
+                                         .params = &params,
+                                         .seed = 77,
+                                         .position = 5,
+                                         .prompt = prompt,
+                                         .output = output,
+                                         .banned = banned}};
+  StepInput input;
+  input.slices = {{SequenceId{1}, token, 0, table, spec}};
+  const kernels::SampleRow row = lay_out(input).samples[0];
+  prompt.assign(2, 0);
+  output.assign(3, 0);
+  banned.assign(1, 0);
+  params.logit_bias.clear();
+  EXPECT_EQ(row.temperature, 0.5F);
+  EXPECT_EQ(row.top_p, 0.9F);
+  EXPECT_EQ(row.top_k, 40);
+  EXPECT_EQ(row.min_p, 0.1F);
+  EXPECT_EQ(row.repetition_penalty, 1.1F);
+  EXPECT_EQ(row.presence_penalty, 0.2F);
+  EXPECT_EQ(row.frequency_penalty, 0.3F);
+  EXPECT_EQ(row.logprobs, kernels::kMaxTopLogprobs);
+  EXPECT_EQ(row.seed, 77U);
+  EXPECT_EQ(row.position, 5);
+  EXPECT_EQ(std::vector<int32_t>(row.prompt, row.prompt + row.prompt_tokens),
+            (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(std::vector<int32_t>(row.output, row.output + row.output_tokens),
+            (std::vector<int32_t>{7, 8, 9}));
+  ASSERT_EQ(row.banned_count, 1);
+  EXPECT_EQ(row.banned[0], 2);
+  ASSERT_EQ(row.bias_count, 2);
+  EXPECT_EQ(row.biases[1].token, 4);
+  EXPECT_EQ(row.biases[1].bias, 2.0F);
+}
+
+TEST_F(BatchLayout, HistoriesThatNobodyReadsAreNotCopied) {
+  const std::vector<TokenId> token = {1};
+  const auto table = blocks({0});
+  const std::vector<TokenId> history(1000, 1);
+  SamplingParams params;
+  const std::vector<SampleSpec> spec = {
+      {.sequence = SequenceId{1}, .params = &params, .prompt = history, .output = history}};
+  StepInput input;
+  input.slices = {{SequenceId{1}, token, 0, table, spec}};
+  EXPECT_EQ(measure_step(input).tokens, 0);
+  params.presence_penalty = 0.5F;
+  EXPECT_EQ(measure_step(input).tokens, 1000);
+  params.repetition_penalty = 1.5F;
+  EXPECT_EQ(measure_step(input).tokens, 2000);
+}
+
+using BatchLayoutDeathTest = BatchLayout;
+
+TEST_F(BatchLayoutDeathTest, AnEnginesMistakeStopsTheProcess) {
+  const std::vector<TokenId> wrong_token = {100};
+  const std::vector<TokenId> token = {1};
+  const auto table = blocks({0});
+  const auto wrong_block = blocks({50});
+  StepInput input;
+  input.slices = {{SequenceId{1}, wrong_token, 0, table, {}}};
+  EXPECT_DEATH(lay_out(input), "token 100 of a vocabulary of 100");
+  input.slices = {{SequenceId{1}, token, 0, wrong_block, {}}};
+  EXPECT_DEATH(lay_out(input), "block 50 of 50");
+  input.slices = {{SequenceId{1}, token, 16, table, {}}};
+  EXPECT_DEATH(lay_out(input), "1 blocks of 16 tokens for 17 tokens");
+  const std::vector<TokenId> many(65, 1);
+  input.slices = {{SequenceId{1}, many, 0, table, {}}};
+  EXPECT_DEATH(lay_out(input), "65 rows");
+}
+
+}  // namespace
+}  // namespace tandem

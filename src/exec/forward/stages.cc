@@ -1,0 +1,157 @@
+#include "exec/forward/stages.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tandem {
+
+void Stages::launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+                          int32_t stage) const {
+  CHECK(stage >= 0 && stage <= config_.layers, "stage {} of {}", stage, config_.layers + 1);
+  const Target all{device, stream, inputs.rows};
+  if (stage == config_.layers) {
+    const Target sampled{device, stream, inputs.sample_count};
+    const Rows rows = gather_sampled(sampled, inputs);
+    post_attention(sampled, rows, stage - 1);
+    head(sampled, rows.residual);
+    return;
+  }
+  if (stage == 0) {
+    embed(all, inputs);
+  } else {
+    post_attention(all, {buffers_.residual, buffers_.attended}, stage - 1);
+  }
+  pre_attention(all, inputs, stage);
+}
+
+void Stages::launch_attention(device::Device& device, device::StreamId stream,
+                              const StepInputs& inputs, int32_t layer) const {
+  device.launch(
+      stream, device::AttentionOp{{.q = buffers_.q,
+                                   .kv = buffers_.kv,
+                                   .layout = layout_,
+                                   .layer = layer,
+                                   .heads = config_.heads,
+                                   .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                                   .slices = inputs.slices,
+                                   .slice_count = inputs.slice_count,
+                                   .out = buffers_.attended,
+                                   .out_type = weights_.type,
+                                   .partials = nullptr}});
+}
+
+void Stages::embed(const Target& target, const StepInputs& inputs) const {
+  target.device.launch(target.stream, kernels::EmbedArgs{.ids = inputs.ids,
+                                                         .rows = target.rows,
+                                                         .table = weights_.embedding,
+                                                         .y = buffers_.residual,
+                                                         .y_stride = weights_.padded_hidden});
+  target.device.launch(target.stream,
+                       kernels::RopeTableArgs{.positions = inputs.positions,
+                                              .rows = target.rows,
+                                              .inverse_frequency = buffers_.inverse_frequency,
+                                              .half_dim = config_.head_dim / 2,
+                                              .cos = buffers_.cos,
+                                              .sin = buffers_.sin});
+}
+
+void Stages::norm(const Target& target, const float* x, const float* weight) const {
+  target.device.launch(target.stream, kernels::RmsNormArgs{.x = x,
+                                                           .x_stride = weights_.padded_hidden,
+                                                           .rows = target.rows,
+                                                           .hidden = config_.hidden,
+                                                           .weight = weight,
+                                                           .epsilon = config_.rms_epsilon,
+                                                           .y = buffers_.normed,
+                                                           .y_type = weights_.type,
+                                                           .y_stride = weights_.padded_hidden});
+}
+
+void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer) const {
+  const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
+  norm(target, buffers_.residual, own.attention_norm);
+  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
+                                                        .x_stride = weights_.padded_hidden,
+                                                        .rows = target.rows,
+                                                        .w = own.qkv,
+                                                        .bias = own.qkv_bias,
+                                                        .y = buffers_.projection,
+                                                        .y_stride = own.qkv.n});
+  target.device.launch(target.stream, kernels::RopeWriteArgs{.qkv = buffers_.projection,
+                                                             .qkv_stride = own.qkv.n,
+                                                             .rows = target.rows,
+                                                             .cos = buffers_.cos,
+                                                             .sin = buffers_.sin,
+                                                             .heads = config_.heads,
+                                                             .layout = layout_,
+                                                             .layer = layer,
+                                                             .kv = buffers_.kv,
+                                                             .blocks = inputs.blocks,
+                                                             .slots = inputs.slots,
+                                                             .q = buffers_.q});
+}
+
+void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {
+  const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
+  target.device.launch(target.stream, kernels::GemmArgs{.x = rows.attended,
+                                                        .x_stride = attention_columns(),
+                                                        .rows = target.rows,
+                                                        .w = own.output,
+                                                        .y = rows.residual,
+                                                        .y_stride = weights_.padded_hidden,
+                                                        .store = kernels::GemmStore::kAdd});
+  norm(target, rows.residual, own.mlp_norm);
+  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
+                                                        .x_stride = weights_.padded_hidden,
+                                                        .rows = target.rows,
+                                                        .w = own.gate_up,
+                                                        .y = buffers_.projection,
+                                                        .y_stride = own.gate_up.n});
+  target.device.launch(target.stream, kernels::SiluMulArgs{.gate_up = buffers_.projection,
+                                                           .stride = own.gate_up.n,
+                                                           .rows = target.rows,
+                                                           .width = weights_.padded_intermediate,
+                                                           .y = buffers_.activated,
+                                                           .y_type = weights_.type});
+  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.activated,
+                                                        .x_stride = weights_.padded_intermediate,
+                                                        .rows = target.rows,
+                                                        .w = own.down,
+                                                        .y = rows.residual,
+                                                        .y_stride = weights_.padded_hidden,
+                                                        .store = kernels::GemmStore::kAdd});
+}
+
+Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inputs) const {
+  if (inputs.every_row_is_sampled_in_order) {
+    return {buffers_.residual, buffers_.attended};
+  }
+  target.device.launch(target.stream, kernels::RowGatherArgs{.x = buffers_.residual,
+                                                             .stride = weights_.padded_hidden,
+                                                             .rows = inputs.sampled_rows,
+                                                             .count = target.rows,
+                                                             .y = buffers_.sampled_residual});
+  // A gather moves bits: two bf16 travel as one float. The row width is a multiple of 32.
+  constexpr int64_t kFloatBytes = sizeof(float);
+  target.device.launch(
+      target.stream, kernels::RowGatherArgs{
+                         .x = reinterpret_cast<const float*>(buffers_.attended),
+                         .stride = attention_columns() * element_bytes(weights_.type) / kFloatBytes,
+                         .rows = inputs.sampled_rows,
+                         .count = target.rows,
+                         .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
+  return {buffers_.sampled_residual, buffers_.sampled_attended};
+}
+
+void Stages::head(const Target& target, const float* residual) const {
+  norm(target, residual, weights_.final_norm);
+  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
+                                                        .x_stride = weights_.padded_hidden,
+                                                        .rows = target.rows,
+                                                        .w = weights_.lm_head,
+                                                        .y = buffers_.logits,
+                                                        .y_stride = weights_.padded_vocabulary});
+}
+
+}  // namespace tandem

@@ -1,0 +1,82 @@
+// A model's forward pass as ops on a device stream. The order of a layer's ops is written here and
+// nowhere else.
+//
+// A model of L layers has L+1 dense stages with an attention between each two: stage 0 = embedding
+// and pre-attention (norm, QKV, RoPE, KV write) of layer 0; stage s = post-attention
+// (out-projection, residual, MLP) of layer s-1 and pre-attention of layer s; stage L =
+// post-attention of layer L-1, final norm and LM head, of the sampled rows only. Only queues ops:
+// nothing here computes or waits. Issuing thread of the stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/device.h"
+#include "exec/batch_layout.h"
+#include "kernels/kv_layout.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace tandem {
+
+// Device memory that the stages work in; *_type buffers hold the weights' element type. R rows:
+// max_batched_tokens; S: max_logit_rows; M: the larger of both.
+struct StageBuffers {
+  float* residual = nullptr;              // [R, hidden]
+  std::byte* normed = nullptr;            // [M, hidden], weights' type
+  float* projection = nullptr;            // [M, max(qkv columns, gate_up columns)]
+  float* q = nullptr;                     // [R, heads * padded_head_dim]
+  std::byte* attended = nullptr;          // [R, heads * padded_head_dim], weights' type
+  std::byte* activated = nullptr;         // [M, intermediate], weights' type
+  float* cos = nullptr;                   // [R, head_dim / 2]
+  float* sin = nullptr;                   // [R, head_dim / 2]
+  double* inverse_frequency = nullptr;    // [head_dim / 2]
+  float* sampled_residual = nullptr;      // [S, hidden]
+  std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], weights' type
+  float* logits = nullptr;                // [S, vocabulary]
+  std::byte* kv = nullptr;                // the pool's start
+};
+
+class Stages {
+ public:
+  // Everything must outlive the stages but `layout` and `buffers`, which are copied.
+  Stages(const model::ModelConfig& config, const model::Weights& weights,
+         const kernels::KvLayout& layout, const StageBuffers& buffers)
+      : config_(config), weights_(weights), layout_(layout), buffers_(buffers) {}
+
+  // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1.
+  void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+                    int32_t stage) const;
+  void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+                        int32_t layer) const;
+
+ private:
+  // The queue and the rows that ops are for.
+  struct Target {
+    device::Device& device;
+    device::StreamId stream;
+    int64_t rows = 0;
+  };
+  // A residual row for each row of attention results.
+  struct Rows {
+    float* residual = nullptr;
+    const std::byte* attended = nullptr;
+  };
+
+  void embed(const Target& target, const StepInputs& inputs) const;
+  void pre_attention(const Target& target, const StepInputs& inputs, int32_t layer) const;
+  void post_attention(const Target& target, const Rows& rows, int32_t layer) const;
+  [[nodiscard]] Rows gather_sampled(const Target& target, const StepInputs& inputs) const;
+  void head(const Target& target, const float* residual) const;
+  void norm(const Target& target, const float* x, const float* weight) const;
+  [[nodiscard]] int64_t attention_columns() const {
+    return int64_t{config_.heads} * weights_.padded_head_dim;
+  }
+
+  const model::ModelConfig& config_;
+  const model::Weights& weights_;
+  const kernels::KvLayout layout_;
+  const StageBuffers buffers_;
+};
+
+}  // namespace tandem

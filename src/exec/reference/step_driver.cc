@@ -1,0 +1,121 @@
+#include "exec/reference/step_driver.h"
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "device/cpu/cpu_device.h"
+
+namespace tandem::reference {
+
+Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
+             const std::function<model::Weights(device::Device&)>& load) {
+  auto device = device::make_cpu_device({.threads = options.threads, .isa = options.isa});
+  CHECK(device.ok(), "{}", device.error().message);
+  Rig rig{.device = std::move(device).value(), .weights = nullptr, .executor = nullptr};
+  rig.weights = std::make_unique<model::Weights>(load(*rig.device));
+  ExecutorOptions executor{.max_batched_tokens = options.max_batched_tokens,
+                           .max_logit_rows = options.max_logit_rows,
+                           .kv_type = options.type,
+                           .block_tokens = options.block_tokens};
+  executor.kv_bytes = kv_layout_for(config, executor).block_bytes() * options.blocks;
+  auto created = ForwardExecutor::create(config, *rig.weights, *rig.device, executor, {});
+  CHECK(created.ok(), "{}", created.error().message);
+  rig.executor = std::move(created).value();
+  rig.executor->set_keep_logits(true);
+  return rig;
+}
+
+Rig make_rig(const Model& model, const RigOptions& options) {
+  return make_rig(model.config, options,
+                  [&](device::Device& device) { return pack(model, options.type, device); });
+}
+
+SequenceMaker::SequenceMaker(const ExecutorLimits& limits) : limits_(limits) {
+  for (int32_t i = 0; i < static_cast<int32_t>(limits.total_blocks); ++i) {
+    free_.push_back(static_cast<BlockId>(i));
+  }
+  std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
+}
+
+BlockId SequenceMaker::take_block() {
+  CHECK(!free_.empty(), "the test needs more blocks");
+  const BlockId block = free_.back();
+  free_.pop_back();
+  return block;
+}
+
+Sequence SequenceMaker::make(const std::vector<TokenId>& prompt, int32_t total_tokens) {
+  Sequence sequence{.id = static_cast<SequenceId>(++sequences_),
+                    .tokens = prompt,
+                    .prompt_tokens = static_cast<int64_t>(prompt.size())};
+  sequence.params.temperature = 0.0F;
+  for (int32_t tokens = 0; tokens < total_tokens; tokens += limits_.block_tokens) {
+    sequence.blocks.push_back(take_block());
+  }
+  return sequence;
+}
+
+void Step::add(Sequence& sequence, int32_t tokens, int32_t samples) {
+  const std::span<const TokenId> all(sequence.tokens);
+  const auto prompt = static_cast<size_t>(sequence.prompt_tokens);
+  auto& specs = specs_.emplace_back();
+  for (int32_t i = 0; i < samples; ++i) {
+    specs.push_back({.sequence = sequence.id,
+                     .params = &sequence.params,
+                     .seed = sequence.seed + static_cast<uint64_t>(i),
+                     .position = static_cast<int64_t>(sequence.tokens.size()),
+                     .prompt = all.subspan(0, prompt),
+                     .output = all.subspan(prompt),
+                     .banned = sequence.banned});
+  }
+  input_.slices.push_back({.sequence = sequence.id,
+                           .tokens = all.subspan(static_cast<size_t>(sequence.computed_tokens),
+                                                 static_cast<size_t>(tokens)),
+                           .first_position = sequence.computed_tokens,
+                           .block_table = sequence.blocks,
+                           .samples = specs});
+  parts_.emplace_back(&sequence, tokens);
+}
+
+StepResult Step::run(ForwardExecutor& executor) {
+  executor.launch(input_);
+  std::optional<StepResult> result;
+  while (!(result = executor.poll())) {
+    std::this_thread::yield();
+  }
+  for (const auto& [sequence, tokens] : parts_) {
+    sequence->computed_tokens += tokens;
+  }
+  return *result;
+}
+
+std::vector<float> prefill(ForwardExecutor& executor, Sequence& sequence, int32_t chunk_tokens) {
+  const auto end = static_cast<int32_t>(sequence.tokens.size());
+  while (sequence.computed_tokens < end) {
+    const int32_t tokens = std::min(chunk_tokens, end - sequence.computed_tokens);
+    const bool last = sequence.computed_tokens + tokens == end;
+    Step step;
+    step.add(sequence, tokens, last ? 1 : 0);
+    const StepResult result = step.run(executor);
+    if (last) {
+      sequence.tokens.push_back(result.samples.at(0).token);
+    }
+  }
+  return executor.kept_logits();
+}
+
+std::vector<float> decode(ForwardExecutor& executor, Sequence& sequence, int32_t count) {
+  std::vector<float> logits;
+  for (int32_t i = 0; i < count; ++i) {
+    Step step;
+    step.add(sequence, 1, 1);
+    sequence.tokens.push_back(step.run(executor).samples.at(0).token);
+    logits.insert(logits.end(), executor.kept_logits().begin(), executor.kept_logits().end());
+  }
+  return logits;
+}
+
+}  // namespace tandem::reference

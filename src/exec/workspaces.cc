@@ -1,0 +1,122 @@
+#include "exec/workspaces.h"
+
+#include <algorithm>
+
+#include "exec/batch_layout.h"
+
+namespace tandem {
+namespace {
+
+// Tokens of penalty histories and bans that a sample has room for before staging must grow.
+constexpr int64_t kSamplingTokensPerSample = 256;
+constexpr int64_t kAlignment = 64;
+
+// Hands out consecutive aligned pieces; with a null start it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* start) : start_(start) {}
+  std::byte* take(int64_t bytes) {
+    std::byte* piece = start_ == nullptr ? nullptr : start_ + used_;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return piece;
+  }
+  float* take_floats(int64_t count) {
+    return reinterpret_cast<float*>(take(count * static_cast<int64_t>(sizeof(float))));
+  }
+  [[nodiscard]] int64_t used() const { return used_; }
+
+ private:
+  std::byte* start_;
+  int64_t used_ = 0;
+};
+
+StageBuffers carve(const model::ModelConfig& config, const model::Weights& weights,
+                   const ExecutorOptions& options, Carver& carver) {
+  const int64_t rows = options.max_batched_tokens;
+  const int64_t samples = options.max_logit_rows;
+  const int64_t most_rows = std::max(rows, samples);
+  const int64_t element = element_bytes(weights.type);
+  const int64_t hidden = weights.padded_hidden;
+  const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
+  const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
+  const int64_t gate_up = 2 * int64_t{weights.padded_intermediate};
+  const int64_t half_dim = config.head_dim / 2;
+  StageBuffers buffers;
+  buffers.residual = carver.take_floats(rows * hidden);
+  buffers.normed = carver.take(most_rows * hidden * element);
+  buffers.projection = carver.take_floats(most_rows * std::max(qkv, gate_up));
+  buffers.q = carver.take_floats(rows * attention);
+  buffers.attended = carver.take(rows * attention * element);
+  buffers.activated = carver.take(most_rows * weights.padded_intermediate * element);
+  buffers.cos = carver.take_floats(rows * half_dim);
+  buffers.sin = carver.take_floats(rows * half_dim);
+  buffers.inverse_frequency =
+      reinterpret_cast<double*>(carver.take(half_dim * static_cast<int64_t>(sizeof(double))));
+  buffers.sampled_residual = carver.take_floats(samples * hidden);
+  buffers.sampled_attended = carver.take(samples * attention * element);
+  return buffers;
+}
+
+}  // namespace
+
+int64_t total_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options) {
+  return options.kv_bytes / layout.block_bytes();
+}
+
+WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::Weights& weights,
+                               const ExecutorOptions& options) {
+  Carver activations(nullptr);
+  carve(config, weights, options, activations);
+  const int64_t samples = options.max_logit_rows;
+  const StepSize largest{.rows = options.max_batched_tokens,
+                         .slices = options.max_batched_tokens,
+                         .samples = samples,
+                         .table_blocks = total_blocks(kv_layout_for(config, options), options) +
+                                         options.max_batched_tokens,
+                         .tokens = samples * kSamplingTokensPerSample,
+                         .biases = samples};
+  const int64_t results = samples * static_cast<int64_t>(sizeof(kernels::SampleResult));
+  return {.activations = activations.used(),
+          .logits = samples * weights.padded_vocabulary * static_cast<int64_t>(sizeof(float)),
+          .staging = staging_bytes(largest),
+          .device_results = results,
+          .host_results = results};
+}
+
+StageBuffers place_buffers(const model::ModelConfig& config, const model::Weights& weights,
+                           const ExecutorOptions& options, std::byte* activations) {
+  Carver carver(activations);
+  return carve(config, weights, options, carver);
+}
+
+kernels::KvLayout kv_layout_for(const model::ModelConfig& config, const ExecutorOptions& options) {
+  constexpr int32_t kSmallestBlockTokens = 32;
+  constexpr int64_t kSmallestPieceBytes = int64_t{32} << 10;  // a block of one layer, K and V
+  kernels::KvLayout layout{.type = options.kv_type,
+                           .layers = config.layers,
+                           .kv_heads = config.kv_heads,
+                           .head_dim = config.head_dim,
+                           .padded_head_dim = static_cast<int32_t>(
+                               kernels::round_up(config.head_dim, kernels::kHeadDimMultiple)),
+                           .block_tokens = options.block_tokens};
+  if (options.block_tokens == 0) {
+    layout.block_tokens = kSmallestBlockTokens;
+    while (layout.block_tokens < kernels::kSplitTokens &&
+           layout.block_bytes() / layout.layers < kSmallestPieceBytes) {
+      layout.block_tokens *= 2;
+    }
+  }
+  return layout;
+}
+
+std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
+                                           const model::Weights& weights,
+                                           const ExecutorOptions& options) {
+  const WorkspaceSizes sizes = workspace_sizes(config, weights, options);
+  return {{"activations", sizes.activations},
+          {"logits", sizes.logits},
+          {"step inputs", sizes.staging * 2 * kStagedSteps},
+          {"sampled tokens", sizes.device_results + sizes.host_results}};
+}
+
+}  // namespace tandem
