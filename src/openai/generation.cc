@@ -1,0 +1,307 @@
+#include "openai/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "openai/error_body.h"
+#include "openai/json_output.h"
+
+namespace tandem::openai {
+
+namespace {
+
+std::string_view finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "\"stop\"";
+    case FinishReason::kLength:
+      return "\"length\"";
+    case FinishReason::kCancelled:
+      return "\"abort\"";
+    case FinishReason::kError:
+      break;
+  }
+  return "\"error\"";
+}
+
+std::string_view object_name(Endpoint endpoint, bool streams) {
+  if (endpoint == Endpoint::kCompletions) {
+    return "text_completion";
+  }
+  return streams ? "chat.completion.chunk" : "chat.completion";
+}
+
+std::string head_of(const GenerationRequest& request, const AnswerIdentity& identity) {
+  std::string head = request.stream ? "data: {\"id\":" : "{\"id\":";
+  append_untrusted_string(head, identity.id);
+  head += R"(,"object":")";
+  head += object_name(request.endpoint, request.stream);
+  head += R"(","created":)";
+  append_integer(head, identity.created_unix_seconds);
+  head += R"(,"model":)";
+  append_untrusted_string(head, request.model);
+  if (request.echo_service_tier) {
+    head += R"(,"service_tier":"default")";
+  }
+  head += R"(,"choices":[)";
+  return head;
+}
+
+void append_usage(const Usage& usage, std::string& out) {
+  out += R"(,"usage":{"prompt_tokens":)";
+  append_integer(out, usage.prompt_tokens);
+  out += R"(,"total_tokens":)";
+  append_integer(out, usage.prompt_tokens + usage.completion_tokens);
+  out += R"(,"completion_tokens":)";
+  append_integer(out, usage.completion_tokens);
+  out += R"(,"prompt_tokens_details":{"cached_tokens":)";
+  append_integer(out, usage.cached_tokens);
+  out += "}}";
+}
+
+}  // namespace
+
+Generation::Generation(const GenerationRequest& request, AnswerIdentity identity,
+                       const text::Tokenizer& tokenizer)
+    : endpoint_(request.endpoint),
+      streams_(request.stream),
+      include_stop_(request.sampling.include_stop_string),
+      stream_usage_(request.stream_usage),
+      n_(static_cast<size_t>(request.n)),
+      stop_token_ids_(request.sampling.stop_token_ids),
+      head_(head_of(request, identity)),
+      tail_(streams_ ? "}\n\n" : "}"),
+      open_choices_(request.prompts.size() * n_) {
+  if (request.stop_strings != nullptr) {
+    stop_strings_ = request.stop_strings->strings();
+  }
+  const LogprobsStyle style{.endpoint = request.endpoint,
+                            .top = request.sampling.logprobs,
+                            .tokens_as_ids = request.tokens_as_ids};
+  choices_.reserve(open_choices_);
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    prompt_tokens_.push_back(std::ssize(prompt));
+    for (size_t i = 0; i < n_; ++i) {
+      choices_.push_back(
+          {.detokenizer = text::IncrementalDetokenizer(
+               tokenizer, {.skip_special_tokens = request.skip_special_tokens}, prompt),
+           .cutter = text::StopStringCutter(request.stop_strings,
+                                            {.include_stop_string_in_output = include_stop_}),
+           .logprobs = LogprobsJson(tokenizer, style),
+           .text = {},
+           .stop_reason = "null"});
+    }
+  }
+}
+
+std::vector<int32_t> Generation::take(size_t prompt, std::span<TokenEvent> events,
+                                      std::string& out) {
+  std::vector<int32_t> stopped;
+  for (size_t i = 0; i < events.size() && !ended(); ++i) {
+    TokenEvent& event = events[i];
+    const size_t index = prompt * n_ + static_cast<size_t>(event.choice);
+    CHECK(event.choice >= 0 && static_cast<size_t>(event.choice) < n_ && index < choices_.size(),
+          "event for choice {} of prompt {}", event.choice, prompt);
+    Choice& choice = choices_[index];
+    Piece piece;
+    const bool was_finished = choice.finished;
+    if (event.kind == TokenEvent::Kind::kToken) {
+      if (was_finished) {
+        continue;
+      }
+      if (take_token(choice, event, piece)) {
+        stopped.push_back(event.choice);
+      }
+      const bool finish_follows =
+          i + 1 < events.size() && events[i + 1].kind == TokenEvent::Kind::kFinish &&
+          events[i + 1].choice == event.choice && events[i + 1].reason != FinishReason::kError;
+      if (finish_follows) {
+        take_finish(choice, events[++i], piece);
+      }
+    } else {
+      if (event.reason == FinishReason::kError && !was_finished) {
+        fail(std::move(event.error), out);
+        break;
+      }
+      take_finish(choice, event, piece);
+    }
+    if (!was_finished) {
+      emit(index, piece, out);
+    }
+  }
+  if (streams_ && !error_ && open_choices_ == 0) {
+    append_last_chunks(out);
+  }
+  return stopped;
+}
+
+// True when the token completes a stop string.
+bool Generation::take_token(Choice& choice, TokenEvent& event, Piece& piece) {
+  ++choice.tokens;
+  if (choice.logprobs.wanted() && event.logprobs != nullptr) {
+    choice.logprobs.add(event.token, *event.logprobs, choice.text_chars);
+    choice.text_chars += choice.logprobs.chars_of(event.token);
+  }
+  text::StopCut cut = choice.cutter.push(choice.detokenizer.push(event.token));
+  piece.text = std::move(cut.text);
+  if (!cut.stop) {
+    return false;
+  }
+  choice.finished = true;
+  choice.reason = FinishReason::kStop;
+  choice.stop_reason.clear();
+  append_string(choice.stop_reason, stop_strings_[*cut.stop]);
+  piece.finishes = true;
+  return true;
+}
+
+void Generation::take_finish(Choice& choice, TokenEvent& event, Piece& piece) {
+  CHECK(!choice.ended, "choice {} ended twice", event.choice);
+  choice.ended = true;
+  choice.cached_tokens = event.cached_tokens;
+  --open_choices_;
+  if (choice.finished) {
+    return;
+  }
+  choice.finished = true;
+  choice.reason = event.reason;
+  piece.finishes = true;
+  std::string rest;
+  if (event.reason == FinishReason::kStop && event.stop_token >= 0) {
+    // The model's own end of text is no reason that the client gave.
+    if (std::ranges::find(stop_token_ids_, event.stop_token) != stop_token_ids_.end()) {
+      choice.stop_reason.clear();
+      append_integer(choice.stop_reason, event.stop_token);
+    }
+    if (include_stop_) {
+      rest = choice.detokenizer.push(event.stop_token);
+    }
+  }
+  rest += choice.detokenizer.flush();
+  const text::StopCut cut = choice.cutter.push(rest);
+  piece.text += cut.text;
+  if (!cut.stop) {
+    piece.text += choice.cutter.flush();
+  }
+}
+
+void Generation::emit(size_t index, const Piece& piece, std::string& out) {
+  Choice& choice = choices_[index];
+  if (!streams_) {
+    choice.text += piece.text;
+    return;
+  }
+  const bool chat = endpoint_ == Endpoint::kChat;
+  if (chat && !std::exchange(choice.role_sent, true)) {
+    append_role_chunk(index, out);
+  }
+  out += head_;
+  out += R"({"index":)";
+  append_integer(out, static_cast<int64_t>(index));
+  if (!chat) {
+    out += R"(,"text":")";
+    append_escaped(out, piece.text);
+    out += '"';
+  } else if (piece.finishes && piece.text.empty()) {
+    out += R"(,"delta":{})";
+  } else {
+    out += R"(,"delta":{"content":")";
+    append_escaped(out, piece.text);
+    out += R"("})";
+  }
+  append_choice_end(choice, out);
+  out += ']';
+  append_chunk_usage(index, choice.tokens, out);
+  out += tail_;
+}
+
+// From "logprobs" to the end of the choice.
+void Generation::append_choice_end(Choice& choice, std::string& out) const {
+  out += R"(,"logprobs":)";
+  choice.logprobs.move_to(out);
+  if (!choice.finished) {
+    out += R"(,"finish_reason":null})";
+    return;
+  }
+  out += R"(,"finish_reason":)";
+  out += finish_name(choice.reason);
+  out += R"(,"stop_reason":)";
+  out += choice.stop_reason;
+  out += '}';
+}
+
+void Generation::append_role_chunk(size_t index, std::string& out) const {
+  out += head_;
+  out += R"({"index":)";
+  append_integer(out, static_cast<int64_t>(index));
+  out += R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}])";
+  append_chunk_usage(index, 0, out);
+  out += tail_;
+}
+
+void Generation::append_chunk_usage(size_t index, int32_t completion_tokens,
+                                    std::string& out) const {
+  if (stream_usage_ == StreamUsage::kAtEnd) {
+    out += R"(,"usage":null)";
+  } else if (stream_usage_ == StreamUsage::kContinuous) {
+    append_usage({.prompt_tokens = prompt_tokens_[index / n_],
+                  .completion_tokens = completion_tokens,
+                  .cached_tokens = choices_[index].cached_tokens},
+                 out);
+  }
+}
+
+void Generation::append_last_chunks(std::string& out) const {
+  if (stream_usage_ != StreamUsage::kNone) {
+    out += head_;
+    out += ']';
+    append_usage(usage(), out);
+    out += tail_;
+  }
+  out += "data: [DONE]\n\n";
+}
+
+void Generation::fail(std::string message, std::string& out) {
+  error_ = Error{ErrorCode::kInternal, "the request failed: " + message, ""};
+  if (streams_) {
+    out += "data: ";
+    out += error_body(*error_);
+    out += "\n\ndata: [DONE]\n\n";
+  }
+}
+
+Usage Generation::usage() const {
+  Usage usage;
+  for (size_t prompt = 0; prompt < prompt_tokens_.size(); ++prompt) {
+    usage.prompt_tokens += prompt_tokens_[prompt];
+    // The other choices share the prompt of the first, which shows what was there before.
+    int32_t cached_tokens = choices_[prompt * n_].cached_tokens;
+    for (size_t i = prompt * n_; i < (prompt + 1) * n_; ++i) {
+      usage.completion_tokens += choices_[i].tokens;
+      cached_tokens = std::min(cached_tokens, choices_[i].cached_tokens);
+    }
+    usage.cached_tokens += cached_tokens;
+  }
+  return usage;
+}
+
+std::string Generation::body() {
+  CHECK(ended() && !error_ && !streams_, "body() of an answer that is streamed or not complete");
+  const bool chat = endpoint_ == Endpoint::kChat;
+  std::string out = head_;
+  for (size_t index = 0; index < choices_.size(); ++index) {
+    Choice& choice = choices_[index];
+    out += index == 0 ? R"({"index":)" : R"(,{"index":)";
+    append_integer(out, static_cast<int64_t>(index));
+    out += chat ? R"(,"message":{"role":"assistant","content":")" : R"(,"text":")";
+    append_escaped(out, choice.text);
+    out += chat ? R"("})" : R"(")";
+    append_choice_end(choice, out);
+  }
+  out += ']';
+  append_usage(usage(), out);
+  out += '}';
+  return out;
+}
+
+}  // namespace tandem::openai

@@ -1,0 +1,103 @@
+// One answer in the making: takes the engine's events of a request body's prompts and gives the
+// response, whole or as server-sent events. Detokenizes, cuts stop strings, counts. Not here:
+// sockets, submitting, cancelling. Streamed: one chunk per token (empty text while characters or
+// stop strings are held back), so that clients which time chunks measure tokens; the token that
+// ends a choice and its finish_reason share a chunk where they come together. Tokens that arrive
+// after a stop string was found are dropped: neither sent nor counted. Threads: one owner at a
+// time. Borrows the tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "openai/generation_request.h"
+#include "openai/logprobs_json.h"
+#include "request/request.h"
+#include "text/detokenizer.h"
+#include "text/stop_strings.h"
+#include "text/tokenizer.h"
+
+namespace tandem::openai {
+
+struct AnswerIdentity {
+  std::string id;  // "cmpl-..." or "chatcmpl-..."
+  int64_t created_unix_seconds = 0;
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;  // each prompt counts once, whatever n is
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+};
+
+class Generation {
+ public:
+  Generation(const GenerationRequest& request, AnswerIdentity identity,
+             const text::Tokenizer& tokenizer);
+
+  // Takes events of prompt number `prompt`, oldest first, and appends streamed chunks to `out`, up
+  // to and including "data: [DONE]" once the last choice has ended. Returns the choices of this
+  // prompt in which a stop string was found: the caller tells the Frontend to stop them.
+  [[nodiscard]] std::vector<int32_t> take(size_t prompt, std::span<TokenEvent> events,
+                                          std::string& out);
+
+  [[nodiscard]] bool streams() const { return streams_; }
+  // Every choice has ended, or one has failed: further events are ignored.
+  [[nodiscard]] bool ended() const { return error_.has_value() || open_choices_ == 0; }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  [[nodiscard]] Usage usage() const;
+  // The whole response. Needs ended() without error() and !streams().
+  [[nodiscard]] std::string body();
+
+ private:
+  struct Choice {
+    text::IncrementalDetokenizer detokenizer;
+    text::StopStringCutter cutter;
+    LogprobsJson logprobs;
+    std::string text;        // whole responses only
+    int64_t text_chars = 0;  // of the tokens so far, for text_offset
+    int32_t tokens = 0;      // sent and billed
+    int32_t cached_tokens = 0;
+    bool role_sent = false;
+    bool finished = false;  // its finish_reason is known; nothing more is sent
+    bool ended = false;     // its kFinish arrived
+    FinishReason reason = FinishReason::kStop;
+    std::string stop_reason;  // JSON: null, a string or a token id
+  };
+
+  // What a step adds to a choice.
+  struct Piece {
+    std::string text;
+    bool finishes = false;
+  };
+
+  bool take_token(Choice& choice, TokenEvent& event, Piece& piece);
+  void take_finish(Choice& choice, TokenEvent& event, Piece& piece);
+  void emit(size_t index, const Piece& piece, std::string& out);
+  void append_role_chunk(size_t index, std::string& out) const;
+  void append_choice_end(Choice& choice, std::string& out) const;
+  void append_chunk_usage(size_t index, int32_t completion_tokens, std::string& out) const;
+  void append_last_chunks(std::string& out) const;
+  void fail(std::string message, std::string& out);
+
+  Endpoint endpoint_;
+  bool streams_;
+  bool include_stop_;
+  StreamUsage stream_usage_;
+  size_t n_;
+  std::vector<TokenId> stop_token_ids_;
+  std::vector<int64_t> prompt_tokens_;
+  std::string head_;  // the JSON of a response or chunk up to and including "choices":[
+  std::string tail_;  // what ends it, after "usage"
+  std::vector<std::string> stop_strings_;
+  std::vector<Choice> choices_;  // prompt * n + choice
+  size_t open_choices_;
+  std::optional<Error> error_;
+};
+
+}  // namespace tandem::openai

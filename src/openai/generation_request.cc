@@ -1,0 +1,254 @@
+#include "openai/generation_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "openai/chat_prompt.h"
+
+namespace tandem::openai {
+
+namespace {
+
+constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int32_t kDefaultCompletionTokens = 16;
+constexpr std::string_view kPromptShapes =
+    "a string, a list of strings, a list of token ids, or a list of lists of token ids";
+
+Result<std::vector<std::vector<TokenId>>> parse_prompts(const FieldReader& fields,
+                                                        const ParseContext& context) {
+  const Json* prompt = fields.find("prompt");
+  if (prompt == nullptr) {
+    return invalid_argument(fmt::format("'prompt' is missing; give {}", kPromptShapes), "prompt");
+  }
+  const auto encode = [&](const Json& text) {
+    return context.tokenizer.encode(text.get_ref<const std::string&>(),
+                                    {.add_special_tokens = true, .parse_special_tokens = true});
+  };
+  std::vector<std::vector<TokenId>> prompts;
+  if (prompt->is_string()) {
+    ASSIGN_OR_RETURN(prompts.emplace_back(), encode(*prompt));
+    return prompts;
+  }
+  if (!prompt->is_array() || prompt->empty()) {
+    return fields.wrong("prompt", kPromptShapes, *prompt);
+  }
+  if (prompt->front().is_number()) {
+    ASSIGN_OR_RETURN(prompts.emplace_back(),
+                     parse_token_ids(*prompt, "prompt", context.model.vocabulary));
+    return prompts;
+  }
+  if (std::ssize(*prompt) > context.limits.max_prompts) {
+    return invalid_argument(
+        fmt::format("'prompt' holds {} prompts, at most {} are allowed in one request",
+                    prompt->size(), context.limits.max_prompts),
+        "prompt");
+  }
+  for (const Json& item : *prompt) {
+    if (item.is_string() && prompt->front().is_string()) {
+      ASSIGN_OR_RETURN(prompts.emplace_back(), encode(item));
+    } else if (item.is_array() && prompt->front().is_array()) {
+      ASSIGN_OR_RETURN(prompts.emplace_back(),
+                       parse_token_ids(item, "prompt", context.model.vocabulary));
+    } else {
+      return fields.wrong("prompt", kPromptShapes, item);
+    }
+  }
+  return prompts;
+}
+
+Result<std::vector<std::vector<TokenId>>> parse_chat_prompt(const FieldReader& fields,
+                                                            const ParseContext& context) {
+  ASSIGN_OR_RETURN(const auto add_special_tokens, fields.boolean("add_special_tokens"));
+  ASSIGN_OR_RETURN(const std::string text,
+                   render_chat(fields, context.chat_template, context.now()));
+  std::vector<std::vector<TokenId>> prompts;
+  // The template writes BOS and the like itself.
+  ASSIGN_OR_RETURN(
+      prompts.emplace_back(),
+      context.tokenizer.encode(text, {.add_special_tokens = add_special_tokens.value_or(false),
+                                      .parse_special_tokens = true}));
+  return prompts;
+}
+
+Status parse_stream(const FieldReader& fields, GenerationRequest& out) {
+  ASSIGN_OR_RETURN(const auto stream, fields.boolean("stream"));
+  out.stream = stream.value_or(false);
+  ASSIGN_OR_RETURN(const Json* options, fields.object("stream_options"));
+  if (options == nullptr) {
+    return {};
+  }
+  if (!out.stream) {
+    return invalid_argument("'stream_options' is only allowed with \"stream\": true",
+                            "stream_options");
+  }
+  const FieldReader option_fields(*options, "stream_options.");
+  ASSIGN_OR_RETURN(const auto include_usage, option_fields.boolean("include_usage"));
+  ASSIGN_OR_RETURN(const auto continuous, option_fields.boolean("continuous_usage_stats"));
+  if (include_usage.value_or(false)) {
+    out.stream_usage = continuous.value_or(false) ? StreamUsage::kContinuous : StreamUsage::kAtEnd;
+  }
+  return {};
+}
+
+Status parse_logprobs(const FieldReader& fields, const SamplingLimits& limits,
+                      GenerationRequest& out) {
+  if (out.endpoint == Endpoint::kCompletions) {
+    ASSIGN_OR_RETURN(const auto count, fields.integer("logprobs", 0, limits.max_logprobs));
+    out.sampling.logprobs = static_cast<int32_t>(count.value_or(-1));
+    return {};
+  }
+  ASSIGN_OR_RETURN(const auto wanted, fields.boolean("logprobs"));
+  ASSIGN_OR_RETURN(const auto top, fields.integer("top_logprobs", 0, limits.max_logprobs));
+  if (top.value_or(0) > 0 && !wanted.value_or(false)) {
+    return invalid_argument("'top_logprobs' is only allowed with \"logprobs\": true",
+                            "top_logprobs");
+  }
+  out.sampling.logprobs = wanted.value_or(false) ? static_cast<int32_t>(top.value_or(0)) : -1;
+  return {};
+}
+
+Status parse_lengths(const FieldReader& fields, const GenerationDefaults& defaults,
+                     GenerationRequest& out) {
+  ASSIGN_OR_RETURN(const auto max_tokens, fields.integer("max_tokens", 1, kMaxInt32));
+  ASSIGN_OR_RETURN(const auto newer, fields.integer("max_completion_tokens", 1, kMaxInt32));
+  if (newer || max_tokens) {
+    out.max_tokens = static_cast<int32_t>(newer ? *newer : *max_tokens);
+  } else {
+    out.max_tokens = out.endpoint == Endpoint::kCompletions
+                         ? std::optional(kDefaultCompletionTokens)
+                         : defaults.max_tokens;
+  }
+  ASSIGN_OR_RETURN(const auto min_tokens, fields.integer("min_tokens", 0, kMaxInt32));
+  out.sampling.min_tokens = static_cast<int32_t>(min_tokens.value_or(0));
+  if (out.sampling.min_tokens > out.max_tokens.value_or(kMaxInt32)) {
+    return invalid_argument(
+        fmt::format("'min_tokens' is {}, which is above the largest number of tokens, {}",
+                    out.sampling.min_tokens, *out.max_tokens),
+        "min_tokens");
+  }
+  return {};
+}
+
+Status parse_choices(const FieldReader& fields, const ParseContext& context,
+                     GenerationRequest& out) {
+  const int32_t most = std::max(1, context.model.max_choices);
+  ASSIGN_OR_RETURN(const auto n, fields.integer("n", 1, most));
+  out.n = static_cast<int32_t>(n.value_or(1));
+  ASSIGN_OR_RETURN(const auto best_of, fields.integer("best_of", 1, kMaxInt32));
+  if (best_of && *best_of != out.n) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("'best_of' ({}) other than 'n' ({}) is not supported; leave it out",
+                             *best_of, out.n),
+                 "best_of"};
+  }
+  return {};
+}
+
+Status parse_switches(const FieldReader& fields, GenerationRequest& out) {
+  ASSIGN_OR_RETURN(const auto skip_special, fields.boolean("skip_special_tokens"));
+  out.skip_special_tokens = skip_special.value_or(true);
+  ASSIGN_OR_RETURN(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
+  out.tokens_as_ids = as_ids.value_or(false);
+  ASSIGN_OR_RETURN(const auto tier, fields.string("service_tier"));
+  out.echo_service_tier = tier.has_value();
+  ASSIGN_OR_RETURN(auto salt, fields.string("cache_salt"));
+  out.cache_salt = std::move(salt).value_or("");
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<TokenId>> parse_token_ids(const Json& list, std::string_view field,
+                                             int32_t vocabulary) {
+  std::vector<TokenId> ids;
+  ids.reserve(list.size());
+  for (const Json& value : list) {
+    const std::optional<int64_t> id = as_integer(value, 0, int64_t{vocabulary} - 1);
+    if (!id) {
+      return invalid_argument(fmt::format("'{}': token ids must be integers from 0 to {}, not {}",
+                                          field, vocabulary - 1, describe(value)),
+                              std::string(field));
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return ids;
+}
+
+Result<std::string> resolve_model(std::string_view name, const ServedModel& model) {
+  CHECK(!model.names.empty(), "a served model without a name");
+  if (name.empty()) {
+    return model.names.front();
+  }
+  if (std::find(model.names.begin(), model.names.end(), name) == model.names.end()) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("the model {} does not exist here; this server has '{}'",
+                             describe(Json(std::string(name))), fmt::join(model.names, "', '")),
+                 "model"};
+  }
+  return std::string(name);
+}
+
+Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
+                                           const ParseContext& context) {
+  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
+  const FieldReader fields(json);
+  GenerationRequest out;
+  out.endpoint = endpoint;
+  ASSIGN_OR_RETURN(const auto model, fields.string("model"));
+  ASSIGN_OR_RETURN(out.model, resolve_model(model.value_or(""), context.model));
+  RETURN_IF_ERROR(refuse_unsupported(fields));
+  ASSIGN_OR_RETURN(out.sampling, parse_sampling(fields, context.defaults, context.limits.sampling,
+                                                context.model.vocabulary));
+  RETURN_IF_ERROR(parse_stream(fields, out));
+  RETURN_IF_ERROR(parse_logprobs(fields, context.limits.sampling, out));
+  RETURN_IF_ERROR(parse_lengths(fields, context.defaults, out));
+  RETURN_IF_ERROR(parse_choices(fields, context, out));
+  RETURN_IF_ERROR(parse_switches(fields, out));
+  ASSIGN_OR_RETURN(out.stop_strings, parse_stop_strings(fields, context.limits.sampling));
+  if (out.stop_strings != nullptr) {
+    out.sampling.stop_strings = out.stop_strings->strings();
+  }
+  ASSIGN_OR_RETURN(out.prompts, endpoint == Endpoint::kChat ? parse_chat_prompt(fields, context)
+                                                            : parse_prompts(fields, context));
+  const std::string field = endpoint == Endpoint::kChat ? "messages" : "prompt";
+  for (const std::vector<TokenId>& prompt : out.prompts) {
+    if (prompt.empty()) {
+      return invalid_argument(fmt::format("'{}' is empty: at least one token is needed", field),
+                              field);
+    }
+  }
+  if (std::ssize(out.prompts) * out.n > context.limits.max_choices) {
+    return invalid_argument(fmt::format("{} prompts with n = {} ask for more than {} choices",
+                                        out.prompts.size(), out.n, context.limits.max_choices),
+                            "n");
+  }
+  return out;
+}
+
+Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
+                             const ServedModel& model) {
+  const std::vector<TokenId>& tokens = generation.prompts[prompt];
+  const int64_t room = model.max_model_len - std::ssize(tokens);
+  if (room < 1) {
+    return invalid_argument(
+        fmt::format("This model's maximum context length is {} tokens, and the prompt has {}, "
+                    "which leaves no room for output; shorten the prompt",
+                    model.max_model_len, tokens.size()),
+        generation.endpoint == Endpoint::kChat ? "messages" : "prompt");
+  }
+  Request request;
+  request.prompt = tokens;
+  request.sampling = generation.sampling;
+  request.sampling.max_tokens =
+      static_cast<int32_t>(std::min<int64_t>(room, generation.max_tokens.value_or(kMaxInt32)));
+  request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);
+  request.n = generation.n;
+  return request;
+}
+
+}  // namespace tandem::openai

@@ -1,0 +1,82 @@
+// The bodies of /v1/completions and /v1/chat/completions: JSON in, checked Requests out. No
+// sockets, no state. Threads: any; tokenizing a long prompt takes time in proportion to it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "openai/json_input.h"
+#include "openai/sampling_fields.h"
+#include "request/frontend.h"
+#include "request/request.h"
+#include "text/chat_template.h"
+#include "text/stop_strings.h"
+#include "text/tokenizer.h"
+
+namespace tandem::openai {
+
+enum class Endpoint : uint8_t { kCompletions, kChat };
+
+struct RequestLimits {
+  JsonLimits json;
+  SamplingLimits sampling;
+  int32_t max_prompts = 256;   // in one body
+  int32_t max_choices = 1024;  // prompts times n
+};
+
+// What parsing needs to know about the served model. Borrows.
+struct ParseContext {
+  const ServedModel& model;
+  const text::Tokenizer& tokenizer;
+  const text::ChatTemplate& chat_template;
+  GenerationDefaults defaults;
+  RequestLimits limits;
+  std::function<std::chrono::local_seconds()>
+      local_time;  // for templates that print the date; absent: 1970
+  [[nodiscard]] std::chrono::local_seconds now() const {
+    return local_time ? local_time() : std::chrono::local_seconds();
+  }
+};
+
+enum class StreamUsage : uint8_t { kNone, kAtEnd, kContinuous };
+
+struct GenerationRequest {
+  Endpoint endpoint = Endpoint::kCompletions;
+  std::string model;  // the name the client used
+  std::vector<std::vector<TokenId>> prompts;
+  SamplingParams sampling;            // max_tokens: see max_tokens below
+  std::optional<int32_t> max_tokens;  // absent: the rest of the context
+  int32_t n = 1;
+  bool stream = false;
+  StreamUsage stream_usage = StreamUsage::kNone;
+  bool skip_special_tokens = true;
+  bool tokens_as_ids = false;  // logprobs name tokens "token_id:7"
+  bool echo_service_tier = false;
+  std::shared_ptr<const text::StopStrings> stop_strings;  // may be null
+  std::string cache_salt;
+};
+
+// kNotFound: no such model (code "model_not_found"); kInvalidArgument and kUnsupported name the
+// field.
+[[nodiscard]] Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
+                                                         const ParseContext& context);
+
+// The Request of one prompt, max_tokens cut to what the context leaves; sink, tag, ids and tenant
+// are the caller's. The only error: the prompt does not fit (code "context_length_exceeded").
+[[nodiscard]] Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
+                                           const ServedModel& model);
+
+// `name` empty: the model's own name. kNotFound otherwise unless it is a name or alias of `model`.
+[[nodiscard]] Result<std::string> resolve_model(std::string_view name, const ServedModel& model);
+
+// A list of token ids below `vocabulary`.
+[[nodiscard]] Result<std::vector<TokenId>> parse_token_ids(const Json& list, std::string_view field,
+                                                           int32_t vocabulary);
+
+}  // namespace tandem::openai

@@ -1,0 +1,224 @@
+#include "openai/json_input.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "text/utf8.h"
+
+namespace tandem::openai {
+
+namespace {
+
+// Bounds depth and keys before anything is built. Unbalanced or misplaced signs are the parser's to
+// refuse.
+Status check_shape(std::string_view body, const JsonLimits& limits) {
+  std::vector<int32_t> keys;  // of the containers that are open
+  bool in_string = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+      continue;
+    }
+    if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      keys.push_back(0);
+      if (std::ssize(keys) > limits.max_depth) {
+        return invalid_argument(fmt::format(
+            "the JSON body is nested deeper than {} levels; flatten it", limits.max_depth));
+      }
+    } else if ((c == '}' || c == ']') && !keys.empty()) {
+      keys.pop_back();
+    } else if (c == ':' && !keys.empty() && ++keys.back() > limits.max_object_keys) {
+      return invalid_argument(
+          fmt::format("an object in the JSON body has more than {} keys", limits.max_object_keys));
+    }
+  }
+  return {};
+}
+
+// "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the library's
+// label.
+std::string without_label(std::string_view message) {
+  const size_t end = message.find("] ");
+  return std::string(message.starts_with('[') && end != std::string_view::npos
+                         ? message.substr(end + 2)
+                         : message);
+}
+
+}  // namespace
+
+Result<Json> parse_object(std::string_view body, const JsonLimits& limits) {
+  if (const std::optional<size_t> at = text::find_invalid_utf8(body)) {
+    return invalid_argument(fmt::format(
+        "the request body is not valid UTF-8 at byte {}; send JSON encoded as UTF-8", *at));
+  }
+  RETURN_IF_ERROR(check_shape(body, limits));
+  try {
+    Json parsed = Json::parse(body.begin(), body.end());
+    if (!parsed.is_object()) {
+      return invalid_argument(
+          fmt::format("the request body must be a JSON object, not {}", describe(parsed)));
+    }
+    return parsed;
+  } catch (const Json::exception& error) {
+    return invalid_argument(
+        fmt::format("the request body is not valid JSON: {}", without_label(error.what())));
+  }
+}
+
+std::string describe(const Json& value) {
+  constexpr size_t kShownBytes = 40;
+  switch (value.type()) {
+    case Json::value_t::string: {
+      const auto& string = value.get_ref<const std::string&>();
+      std::string shown;
+      text::append_repaired_utf8(std::string_view(string).substr(0, kShownBytes),
+                                 text::Utf8Tail::kMayGrow, text::InvalidBytes::kOnePerSequence,
+                                 shown);
+      return fmt::format("the string \"{}{}\"", shown, string.size() > kShownBytes ? "..." : "");
+    }
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+    case Json::value_t::number_float:
+      return fmt::format("the number {}", value.dump());
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "true" : "false";
+    case Json::value_t::array:
+      return value.empty() ? "an empty list" : "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "null";
+  }
+}
+
+std::optional<int64_t> as_integer(const Json& value, int64_t low, int64_t high) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53: above it, doubles skip integers
+  int64_t integer = 0;
+  if (value.is_number_unsigned()) {
+    const auto wide = value.get<uint64_t>();
+    if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return std::nullopt;
+    }
+    integer = static_cast<int64_t>(wide);
+  } else if (value.is_number_integer()) {
+    integer = value.get<int64_t>();
+  } else if (value.is_number_float()) {
+    const auto real = value.get<double>();
+    if (!(std::abs(real) <= kExact) || real != std::floor(real)) {
+      return std::nullopt;
+    }
+    integer = static_cast<int64_t>(real);
+  } else {
+    return std::nullopt;
+  }
+  return integer >= low && integer <= high ? std::optional(integer) : std::nullopt;
+}
+
+FieldReader::FieldReader(const Json& object, std::string_view prefix)
+    : object_(object), prefix_(prefix) {
+  CHECK(object.is_object(), "fields of {}", describe(object));
+}
+
+const Json* FieldReader::find(std::string_view name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string FieldReader::full_name(std::string_view name) const {
+  return prefix_ + std::string(name);
+}
+
+Error FieldReader::wrong(std::string_view name, std::string_view what, const Json& value) const {
+  return invalid_argument(
+      fmt::format("'{}{}' must be {}, not {}", prefix_, name, what, describe(value)),
+      full_name(name));
+}
+
+Result<std::optional<bool>> FieldReader::boolean(std::string_view name) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    return std::optional<bool>();
+  }
+  if (!value->is_boolean()) {
+    return wrong(name, "true or false", *value);
+  }
+  return std::optional(value->get<bool>());
+}
+
+Result<std::optional<int64_t>> FieldReader::integer(std::string_view name, int64_t low,
+                                                    int64_t high) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    return std::optional<int64_t>();
+  }
+  const std::optional<int64_t> integer = as_integer(*value, low, high);
+  if (!integer) {
+    return wrong(name, fmt::format("an integer from {} to {}", low, high), *value);
+  }
+  return integer;
+}
+
+Result<std::optional<float>> FieldReader::number(std::string_view name, NumberRange range) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    return std::optional<float>();
+  }
+  const bool excluded = range.low_end == NumberRange::Low::kExcluded;
+  if (value->is_number()) {
+    const auto real = value->get<double>();
+    const bool in_range =
+        real <= range.high && (excluded ? real > range.low : real >= range.low);  // false for NaN
+    if (in_range && std::abs(real) <= std::numeric_limits<float>::max()) {
+      const auto narrow = static_cast<float>(real);
+      // A positive number that is 0 as a float is out of an open range.
+      if (!excluded || static_cast<double>(narrow) > range.low) {
+        return std::optional(narrow);
+      }
+    }
+  }
+  constexpr double kEndless = std::numeric_limits<double>::max();
+  const std::string what =
+      range.high == kEndless
+          ? fmt::format("a number {} {}", excluded ? "above" : "of at least", range.low)
+          : fmt::format("a number {} {} to {}", excluded ? "above" : "from", range.low, range.high);
+  return wrong(name, what, *value);
+}
+
+Result<std::optional<std::string>> FieldReader::string(std::string_view name) const {
+  const Json* value = find(name);
+  if (value == nullptr) {
+    return std::optional<std::string>();
+  }
+  if (!value->is_string()) {
+    return wrong(name, "a string", *value);
+  }
+  return std::optional(value->get<std::string>());
+}
+
+Result<const Json*> FieldReader::array(std::string_view name) const {
+  const Json* value = find(name);
+  if (value != nullptr && !value->is_array()) {
+    return wrong(name, "a list", *value);
+  }
+  return value;
+}
+
+Result<const Json*> FieldReader::object(std::string_view name) const {
+  const Json* value = find(name);
+  if (value != nullptr && !value->is_object()) {
+    return wrong(name, "an object", *value);
+  }
+  return value;
+}
+
+}  // namespace tandem::openai

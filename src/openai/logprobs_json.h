@@ -1,0 +1,49 @@
+// Log probabilities of generated tokens in OpenAI's two formats: lists side by side (completions),
+// or one entry per token (chat). Threads: one owner at a time. Borrows the tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/ids.h"
+#include "openai/generation_request.h"
+#include "request/request.h"
+#include "text/tokenizer.h"
+
+namespace tandem::openai {
+
+// What of a GenerationRequest decides how log probabilities look.
+struct LogprobsStyle {
+  Endpoint endpoint = Endpoint::kCompletions;
+  int32_t top = -1;  // how many alternatives; -1: no log probabilities at all
+  bool tokens_as_ids = false;
+};
+
+// The "logprobs" object of one choice, or of one chunk of it. Copies of an empty one are cheap.
+class LogprobsJson {
+ public:
+  LogprobsJson(const text::Tokenizer& tokenizer, LogprobsStyle style)
+      : tokenizer_(tokenizer), style_(style) {}
+
+  // `offset_chars`: where the token's text begins in the choice's text, in characters.
+  void add(TokenId token, const LogprobInfo& info, int64_t offset_chars);
+  // The object, or "null" when log probabilities are off. Empties this.
+  void move_to(std::string& out);
+  [[nodiscard]] bool wanted() const { return style_.top >= 0; }
+  // Characters that the token adds to the text, as the completions format counts them.
+  [[nodiscard]] int64_t chars_of(TokenId token) const;
+
+ private:
+  void append_token_string(std::string& out, TokenId token) const;
+  void append_chat_token(std::string& out, TokenId token, float logprob) const;
+  void add_top_of_completion(TokenId token, const LogprobInfo& info);
+
+  const text::Tokenizer& tokenizer_;
+  LogprobsStyle style_;
+  std::string tokens_;  // chat: the entries; completions: the list of that name
+  std::string token_logprobs_;
+  std::string top_logprobs_;
+  std::string text_offset_;
+};
+
+}  // namespace tandem::openai

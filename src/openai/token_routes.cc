@@ -1,0 +1,125 @@
+#include "openai/token_routes.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "openai/chat_prompt.h"
+#include "openai/json_output.h"
+
+namespace tandem::openai {
+
+namespace {
+
+Status check_model(const FieldReader& fields, const ServedModel& model) {
+  ASSIGN_OR_RETURN(const auto name, fields.string("model"));
+  const Result<std::string> resolved = resolve_model(name.value_or(""), model);
+  return resolved.ok() ? Status() : Status(resolved.error());
+}
+
+Result<std::vector<TokenId>> tokens_of(const FieldReader& fields, const ParseContext& context) {
+  ASSIGN_OR_RETURN(const auto add_special, fields.boolean("add_special_tokens"));
+  if (fields.find("messages") != nullptr) {
+    RETURN_IF_ERROR(refuse_unsupported(fields));
+    ASSIGN_OR_RETURN(const std::string text,
+                     render_chat(fields, context.chat_template, context.now()));
+    return context.tokenizer.encode(
+        text, {.add_special_tokens = add_special.value_or(false), .parse_special_tokens = true});
+  }
+  ASSIGN_OR_RETURN(const auto prompt, fields.string("prompt"));
+  if (!prompt) {
+    return invalid_argument("'prompt' (a string) or 'messages' (a list) is missing", "prompt");
+  }
+  return context.tokenizer.encode(
+      *prompt, {.add_special_tokens = add_special.value_or(true), .parse_special_tokens = true});
+}
+
+void append_tokens(std::string& out, std::span<const TokenId> tokens) {
+  out += '[';
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) {
+      out += ',';
+    }
+    append_integer(out, tokens[i]);
+  }
+  out += ']';
+}
+
+void append_card(std::string& out, std::string_view name, const ServedModel& model) {
+  out += R"({"id":)";
+  append_untrusted_string(out, name);
+  out += R"(,"object":"model","created":)";
+  append_integer(out, model.created_unix_seconds);
+  out += R"(,"owned_by":"tandem","root":)";
+  append_untrusted_string(out, model.root.empty() ? model.names.front() : model.root);
+  out += R"(,"parent":null,"max_model_len":)";
+  append_integer(out, model.max_model_len);
+  out += '}';
+}
+
+}  // namespace
+
+Result<std::string> tokenize(std::string_view body, const ParseContext& context) {
+  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
+  const FieldReader fields(json);
+  RETURN_IF_ERROR(check_model(fields, context.model));
+  ASSIGN_OR_RETURN(const auto with_strings, fields.boolean("return_token_strs"));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, tokens_of(fields, context));
+  std::string out = R"({"count":)";
+  append_integer(out, std::ssize(tokens));
+  out += R"(,"max_model_len":)";
+  append_integer(out, context.model.max_model_len);
+  out += R"(,"tokens":)";
+  append_tokens(out, tokens);
+  out += R"(,"token_strs":)";
+  if (!with_strings.value_or(false)) {
+    out += "null}";
+    return out;
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    out += i == 0 ? '[' : ',';
+    append_untrusted_string(out, context.tokenizer.token_bytes(tokens[i]));
+  }
+  out += tokens.empty() ? "[]}" : "]}";
+  return out;
+}
+
+Result<std::string> detokenize(std::string_view body, const ParseContext& context) {
+  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
+  const FieldReader fields(json);
+  RETURN_IF_ERROR(check_model(fields, context.model));
+  ASSIGN_OR_RETURN(const Json* list, fields.array("tokens"));
+  if (list == nullptr) {
+    return invalid_argument("'tokens' (a list of token ids) is missing", "tokens");
+  }
+  ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
+                   parse_token_ids(*list, "tokens", context.model.vocabulary));
+  std::string out = R"({"prompt":)";
+  append_string(out, context.tokenizer.decode(tokens, {.skip_special_tokens = false}));
+  out += '}';
+  return out;
+}
+
+std::string model_list(const ServedModel& model) {
+  std::string out = R"({"object":"list","data":[)";
+  for (size_t i = 0; i < model.names.size(); ++i) {
+    if (i > 0) {
+      out += ',';
+    }
+    append_card(out, model.names[i], model);
+  }
+  out += "]}";
+  return out;
+}
+
+Result<std::string> model_card(std::string_view name, const ServedModel& model) {
+  ASSIGN_OR_RETURN(const std::string resolved, resolve_model(name, model));
+  std::string out;
+  append_card(out, resolved, model);
+  return out;
+}
+
+}  // namespace tandem::openai
