@@ -1,0 +1,101 @@
+#include "api/generation_job.h"
+
+#include <utility>
+
+#include "api/routes.h"
+
+namespace tandem::api {
+
+namespace {
+
+std::string_view reason_of(const Error& error, const ApiContext& context) {
+  if (error.code == ErrorCode::kOverloaded) {
+    return "queue_full";
+  }
+  const std::string_view reason = refusal_reason(context);
+  return reason.empty() ? "unavailable" : reason;
+}
+
+HttpResponse refusal(const Error& error, ApiContext& context) {
+  switch (error.code) {
+    case ErrorCode::kOverloaded:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kResourceExhausted:
+      return refuse(error, reason_of(error, context), context);
+    case ErrorCode::kNotFound:
+      return error_response(error, context, "model_not_found");
+    default:
+      return error_response(error, context);
+  }
+}
+
+}  // namespace
+
+GenerationJob::GenerationJob(const openai::GenerationRequest& request,
+                             openai::AnswerIdentity identity, ApiContext& context)
+    : context_(context), generation_(request, std::move(identity), context.parse.tokenizer) {
+  ++context_.metrics.generations;
+}
+
+// Whatever has not ended is of no use any more; for what has, cancel() does nothing.
+GenerationJob::~GenerationJob() {
+  if (!generation_.ended() || generation_.error()) {
+    for (const RequestId request : requests_) {
+      context_.frontend.cancel(request);
+    }
+  }
+  --context_.metrics.generations;
+}
+
+std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit(
+    Result<openai::GenerationRequest> parsed, const Asker& asker, const Destination& destination,
+    ApiContext& context) {
+  if (!parsed.ok()) {
+    return refusal(parsed.error(), context);
+  }
+  const openai::GenerationRequest& generation = *parsed;
+  std::vector<Request> requests;
+  for (size_t prompt = 0; prompt < generation.prompts.size(); ++prompt) {
+    Result<Request> request = openai::make_request(generation, prompt, context.frontend.model());
+    if (!request.ok()) {
+      return error_response(request.error(), context, "context_length_exceeded");
+    }
+    requests.push_back(std::move(request).value());
+  }
+  const bool chat = generation.endpoint == openai::Endpoint::kChat;
+  const auto now = context.options.unix_seconds();
+  std::unique_ptr<GenerationJob> job(new GenerationJob(
+      generation, {(chat ? "chatcmpl-" : "cmpl-") + asker.request_id, now}, context));
+  for (size_t prompt = 0; prompt < requests.size(); ++prompt) {
+    Request& request = requests[prompt];
+    request.external_id = asker.request_id;
+    request.tenant = asker.tenant;
+    if (!generation.cache_salt.empty()) {
+      request.tenant += '/' + generation.cache_salt;
+    }
+    request.sink = destination.sink;
+    request.sink_tag = destination.make_tag(prompt);
+    job->tags_.push_back(request.sink_tag);
+    const Result<RequestId> id = context.frontend.submit(std::move(request));
+    if (!id.ok()) {
+      return refusal(id.error(), context);  // the job's end cancels what was accepted before
+    }
+    job->requests_.push_back(id.value());
+  }
+  return job;
+}
+
+void GenerationJob::take(size_t prompt, std::span<TokenEvent> events, std::string& out) {
+  for (const int32_t choice : generation_.take(prompt, events, out)) {
+    context_.frontend.stop(requests_[prompt], choice);
+  }
+}
+
+HttpResponse GenerationJob::answer() {
+  if (generation_.error()) {
+    return error_response(*generation_.error(), context_);
+  }
+  return {.body = generation_.body()};
+}
+
+}  // namespace tandem::api

@@ -1,0 +1,157 @@
+#include "api/io_loop.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <ctime>
+#include <utility>
+
+#include "api/connection.h"
+#include "base/check.h"
+
+namespace tandem::api {
+
+namespace asio = boost::asio;
+
+// Engines hold it as long as they like; once the loop has gone, events go nowhere.
+class IoLoop::Sink final : public TokenSink {
+ public:
+  explicit Sink(IoLoop& loop) : loop_(&loop) {}
+
+  void deliver(std::vector<TokenEvent> events) override {
+    const std::scoped_lock lock(mutex_);
+    if (loop_ == nullptr) {
+      return;
+    }
+    ++loop_->context_.metrics.pending_deliveries;
+    asio::post(loop_->io_, [loop = loop_, taken = std::move(events)]() mutable {
+      loop->dispatch(taken);
+      --loop->context_.metrics.pending_deliveries;
+    });
+  }
+
+  void detach() {
+    const std::scoped_lock lock(mutex_);
+    loop_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  IoLoop* loop_;  // guarded by mutex_
+};
+
+IoLoop::IoLoop(ApiContext& context, asio::thread_pool& side)
+    : context_(context),
+      side_(side),
+      work_(asio::make_work_guard(io_)),
+      ticker_(io_),
+      sink_(std::make_shared<Sink>(*this)),
+      random_(std::random_device{}()) {
+  constexpr size_t kScratchBytes = 64 * 1024;
+  scratch_.resize(kScratchBytes);
+}
+
+IoLoop::~IoLoop() { stop(); }
+
+void IoLoop::start() {
+  wait_tick();
+  thread_ = std::thread([this] { io_.run(); });
+}
+
+void IoLoop::stop() {
+  if (!thread_.joinable()) {
+    return;
+  }
+  sink_->detach();
+  asio::post(io_, [this] { close_all(); });
+  thread_.join();
+}
+
+void IoLoop::close_all() {
+  const auto connections = connections_;
+  for (const auto& [raw, connection] : connections) {
+    connection->close("server_stopped");
+  }
+  ticker_.cancel();
+  work_.reset();
+}
+
+void IoLoop::post_socket(asio::ip::tcp::socket socket) {
+  asio::post(io_, [this, taken = std::make_shared<asio::ip::tcp::socket>(std::move(socket))] {
+    if (!work_) {
+      --context_.metrics.connections;  // accepted while the server ends
+      return;
+    }
+    auto connection = std::make_shared<Connection>(std::move(*taken), *this, context_);
+    connections_.emplace(connection.get(), connection);
+    connection->start();
+  });
+}
+
+Nanos IoLoop::thread_time() const {
+  clockid_t clock{};
+  timespec time{};
+  auto& thread = const_cast<std::thread&>(thread_);  // native_handle() is not const
+  if (!thread_.joinable() || pthread_getcpuclockid(thread.native_handle(), &clock) != 0 ||
+      clock_gettime(clock, &time) != 0) {
+    return Nanos{0};
+  }
+  return std::chrono::seconds(time.tv_sec) + Nanos(time.tv_nsec);
+}
+
+std::shared_ptr<TokenSink> IoLoop::sink() const { return sink_; }
+
+uint64_t IoLoop::add_tag(Connection& connection, size_t prompt) {
+  const uint64_t tag = next_tag_++;
+  destinations_.emplace(tag, Destination{&connection, prompt});
+  return tag;
+}
+
+void IoLoop::forget(Connection& connection) { connections_.erase(&connection); }
+
+std::string IoLoop::new_id() { return fmt::format("{:016x}{:016x}", random_(), random_()); }
+
+void IoLoop::aside(std::function<std::function<void()>()> work) {
+  asio::post(side_, [this, work = std::move(work)] { asio::post(io_, work()); });
+}
+
+void IoLoop::dispatch(std::vector<TokenEvent>& events) {
+  std::vector<std::shared_ptr<Connection>> touched;
+  for (size_t begin = 0; begin < events.size();) {
+    size_t end = begin + 1;
+    while (end < events.size() && events[end].tag == events[begin].tag) {
+      ++end;
+    }
+    const auto found = destinations_.find(events[begin].tag);
+    if (found != destinations_.end()) {
+      const Destination to = found->second;
+      if (to.connection->touch()) {
+        touched.push_back(to.connection->shared_from_this());
+      }
+      to.connection->take(to.prompt, std::span(events).subspan(begin, end - begin));
+    }
+    begin = end;
+  }
+  for (const std::shared_ptr<Connection>& connection : touched) {
+    connection->flush();
+  }
+}
+
+void IoLoop::wait_tick() {
+  ticker_.expires_after(context_.options.tick);
+  ticker_.async_wait([this](const boost::system::error_code& error) {
+    if (error) {
+      return;
+    }
+    const auto connections = connections_;
+    const Nanos time = now();
+    for (const auto& [raw, connection] : connections) {
+      connection->tick(time);
+    }
+    wait_tick();
+  });
+}
+
+}  // namespace tandem::api

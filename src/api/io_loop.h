@@ -1,0 +1,81 @@
+// One I/O thread: its connections, its timer, and the sink through which engines wake it. A step's
+// events arrive in one post, are given to their connections by tag, and each touched connection
+// then writes once. Threads: start(), stop(), post_socket() and the sink's deliver() may be called
+// from any thread; all else runs on the loop's.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "api/api_context.h"
+#include "base/clock.h"
+#include "request/request.h"
+
+namespace tandem::api {
+
+class Connection;
+
+class IoLoop {
+ public:
+  // `side` runs what would hold up the loop: tokenizing long prompts.
+  IoLoop(ApiContext& context, boost::asio::thread_pool& side);
+  ~IoLoop();
+
+  void start();
+  // Closes every connection, cancels their generations and ends the thread. `side` must be idle for
+  // good.
+  void stop();
+  // Starts serving an accepted socket, which must belong to io().
+  void post_socket(boost::asio::ip::tcp::socket socket);
+  [[nodiscard]] boost::asio::io_context& io() { return io_; }
+  [[nodiscard]] Nanos thread_time() const;
+
+  // For connections.
+  [[nodiscard]] std::shared_ptr<TokenSink> sink() const;
+  [[nodiscard]] uint64_t add_tag(Connection& connection, size_t prompt);
+  void remove_tag(uint64_t tag) { destinations_.erase(tag); }
+  void forget(Connection& connection);
+  [[nodiscard]] std::string new_id();
+  [[nodiscard]] Nanos now() const { return clock_.now(); }
+  [[nodiscard]] std::span<char> scratch() { return scratch_; }
+  // Runs `work` beside the loop and then what it returns on the loop.
+  void aside(std::function<std::function<void()>()> work);
+
+ private:
+  class Sink;
+  struct Destination {
+    Connection* connection;
+    size_t prompt;
+  };
+  void dispatch(std::vector<TokenEvent>& events);
+  void wait_tick();
+  void close_all();
+
+  ApiContext& context_;
+  boost::asio::thread_pool& side_;
+  boost::asio::io_context io_{1};
+  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
+  boost::asio::steady_timer ticker_;
+  std::shared_ptr<Sink> sink_;
+  SteadyClock clock_;
+  std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
+  std::unordered_map<uint64_t, Destination> destinations_;
+  uint64_t next_tag_ = 1;
+  std::mt19937_64 random_;
+  std::vector<char> scratch_;  // what was just read; empty between handlers
+  std::thread thread_;
+};
+
+}  // namespace tandem::api

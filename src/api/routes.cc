@@ -1,0 +1,256 @@
+#include "api/routes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "openai/error_body.h"
+#include "openai/json_output.h"
+#include "openai/token_routes.h"
+
+namespace tandem::api {
+
+namespace {
+
+constexpr std::array<Route, 13> kRoutes = {{
+    {RouteId::kModels, "/v1/models", "GET"},
+    {RouteId::kModel, "/v1/models/{id}", "GET"},
+    {RouteId::kCompletions, "/v1/completions", "POST"},
+    {RouteId::kChatCompletions, "/v1/chat/completions", "POST"},
+    {RouteId::kTokenize, "/tokenize", "POST"},
+    {RouteId::kDetokenize, "/detokenize", "POST"},
+    {RouteId::kHealth, "/health", "GET"},
+    {RouteId::kPing, "/ping", "GET, POST"},
+    {RouteId::kReady, "/ready", "GET"},
+    {RouteId::kVersion, "/version", "GET"},
+    {RouteId::kLoad, "/load", "GET"},
+    {RouteId::kMetrics, "/metrics", "GET"},
+    {RouteId::kConfig, "/v1/tandem/config", "GET"},
+}};
+constexpr std::string_view kAnyId = "{id}";
+
+std::string_view state_name(ServingState state) {
+  switch (state) {
+    case ServingState::kLoading:
+      return "loading";
+    case ServingState::kReady:
+      return "ready";
+    case ServingState::kDraining:
+      return "draining";
+    case ServingState::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+ServingState state_of(const ApiContext& context) {
+  const ServingState state = context.frontend.state();
+  return state == ServingState::kReady && context.draining ? ServingState::kDraining : state;
+}
+
+// Model names may hold slashes and are sent percent-escaped by some clients.
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16).ptr ==
+            text.data() + i + 3) {
+      out += static_cast<char>(value);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+HttpResponse of_result(Result<std::string> body, const ApiContext& context,
+                       std::string_view code_if_missing) {
+  if (!body.ok()) {
+    const bool missing = body.error().code == ErrorCode::kNotFound;
+    return error_response(body.error(), context, missing ? code_if_missing : "");
+  }
+  return {.body = std::move(body).value()};
+}
+
+HttpResponse health(const ApiContext& context, ServingState state) {
+  const bool alive = state == ServingState::kReady || state == ServingState::kDraining;
+  if (alive) {
+    return {.content_type = "", .body = ""};
+  }
+  HttpResponse response = error_response(
+      {ErrorCode::kUnavailable, fmt::format("the server is {}", state_name(state)), ""}, context);
+  return response;
+}
+
+HttpResponse load(const ApiContext& context) {
+  const FrontendLoad load = context.frontend.load();
+  return {.body = fmt::format(R"({{"server_load":{},"running":{},"waiting":{}}})",
+                              load.running + load.waiting, load.running, load.waiting)};
+}
+
+HttpResponse metrics(const ApiContext& context) {
+  HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  for (const auto& provider : context.options.metrics) {
+    response.body += provider();
+  }
+  response.body += context.metrics.render();
+  return response;
+}
+
+// A queue that knows when to come back says "retry after 1500ms" (or "2s") in its message.
+Nanos retry_after_of(std::string_view message, Nanos if_absent) {
+  constexpr std::string_view kWords = "retry after ";
+  constexpr int64_t kLongest = 24 * 3600;
+  const size_t at = message.find(kWords);
+  if (at == std::string_view::npos) {
+    return if_absent;
+  }
+  const std::string_view rest = message.substr(at + kWords.size());
+  int64_t count = 0;
+  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), count);
+  if (parsed.ec != std::errc() || count < 0 || count > kLongest) {
+    return if_absent;
+  }
+  const std::string_view unit = rest.substr(static_cast<size_t>(parsed.ptr - rest.data()));
+  if (unit.starts_with("ms")) {
+    return std::chrono::milliseconds(count);
+  }
+  return unit.starts_with("s") ? Nanos(std::chrono::seconds(count)) : if_absent;
+}
+
+}  // namespace
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (route.path.ends_with(kAnyId)) {
+      const std::string_view front = route.path.substr(0, route.path.size() - kAnyId.size());
+      if (path.starts_with(front) && path.size() > front.size()) {
+        return &route;
+      }
+    } else if (path == route.path || (path.size() == route.path.size() + 1 && path.ends_with('/') &&
+                                      path.starts_with(route.path))) {
+      return &route;
+    }
+  }
+  return nullptr;
+}
+
+Access check_access(const HttpRequest& request, const ApiContext& context) {
+  Access access;
+  if (!context.keys.required()) {
+    return access;
+  }
+  access.key = context.keys.match(request.header("authorization"));
+  const bool guarded = request.path == "/v1" || request.path.starts_with("/v1/");
+  if (guarded && !access.key) {
+    access.refusal = error_response(
+        {ErrorCode::kUnauthenticated,
+         request.header("authorization").empty()
+             ? "an API key is needed; send the header 'Authorization: Bearer KEY'"
+             : "the API key is not known; check the header 'Authorization: Bearer KEY'",
+         ""},
+        context);
+    access.refusal->headers.emplace_back("WWW-Authenticate", "Bearer");
+  }
+  return access;
+}
+
+std::optional<HttpResponse> check_method(const HttpRequest& request, const Route* route) {
+  if (route == nullptr) {
+    return error_with_status(404,
+                             "there is no such path; see /v1/models, /v1/completions, "
+                             "/v1/chat/completions");
+  }
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const bool listed = method == route->methods ||
+                      (route->methods == "GET, POST" && (method == "GET" || method == "POST"));
+  if (listed) {
+    return std::nullopt;
+  }
+  HttpResponse response =
+      error_with_status(405, fmt::format("{} takes {} only", route->path, route->methods));
+  response.headers.emplace_back("Allow", route->methods);
+  return response;
+}
+
+HttpResponse answer(const HttpRequest& request, const Route& route, const ApiContext& context) {
+  const ServingState state = state_of(context);
+  switch (route.id) {
+    case RouteId::kModels:
+      return {.body = openai::model_list(context.frontend.model())};
+    case RouteId::kModel: {
+      const size_t front = route.path.size() - kAnyId.size();
+      return of_result(openai::model_card(unescape(std::string_view(request.path).substr(front)),
+                                          context.frontend.model()),
+                       context, "model_not_found");
+    }
+    case RouteId::kTokenize:
+      return of_result(openai::tokenize(request.body, context.parse), context, "model_not_found");
+    case RouteId::kDetokenize:
+      return of_result(openai::detokenize(request.body, context.parse), context, "model_not_found");
+    case RouteId::kHealth:
+    case RouteId::kPing:
+      return health(context, state);
+    case RouteId::kReady:
+      return {.status = state == ServingState::kReady ? 200 : 503,
+              .body = fmt::format(R"({{"status":"{}"}})", state_name(state))};
+    case RouteId::kVersion: {
+      HttpResponse response{.body = R"({"version":)"};
+      openai::append_untrusted_string(response.body, context.options.version);
+      response.body += '}';
+      return response;
+    }
+    case RouteId::kLoad:
+      return load(context);
+    case RouteId::kMetrics:
+      return metrics(context);
+    case RouteId::kConfig:
+      return {.body = context.options.config_json ? context.options.config_json() : "{}"};
+    case RouteId::kCompletions:
+    case RouteId::kChatCompletions:
+      break;
+  }
+  CHECK(false, "route {} needs a generation", route.path);
+}
+
+HttpResponse error_response(const Error& error, const ApiContext& context, std::string_view code) {
+  return {.status = openai::http_status(error.code, context.options.errors),
+          .body = openai::error_body(error, code)};
+}
+
+HttpResponse error_with_status(int status, std::string_view message) {
+  const ErrorCode code = status == 404   ? ErrorCode::kNotFound
+                         : status == 413 ? ErrorCode::kPayloadTooLarge
+                         : status >= 500 ? ErrorCode::kUnavailable
+                                         : ErrorCode::kInvalidArgument;
+  return {.status = status,
+          .body = openai::error_body({code, std::string(message), ""},
+                                     status == 405 ? "method_not_allowed" : "")};
+}
+
+std::string_view refusal_reason(const ApiContext& context) {
+  const ServingState state = state_of(context);
+  return state == ServingState::kReady ? "" : state_name(state);
+}
+
+HttpResponse refuse(const Error& error, std::string_view reason, ApiContext& context) {
+  context.metrics.rejected(reason);
+  HttpResponse response = error_response(error, context);
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
+      retry_after_of(error.message, context.options.retry_after));
+  response.headers.emplace_back(
+      "Retry-After",
+      fmt::format("{}",
+                  std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(wait).count())));
+  response.headers.emplace_back("retry-after-ms", fmt::format("{}", wait.count()));
+  response.headers.emplace_back("x-should-retry", reason == "failed" ? "false" : "true");
+  response.headers.emplace_back("x-llm-d-request-dropped-reason", reason);
+  return response;
+}
+
+}  // namespace tandem::api

@@ -1,0 +1,63 @@
+// Which request means what, and the answers that need no generation. No sockets. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "api/api_context.h"
+#include "api/http_message.h"
+
+namespace tandem::api {
+
+enum class RouteId : uint8_t {
+  kModels,
+  kModel,
+  kCompletions,
+  kChatCompletions,
+  kTokenize,
+  kDetokenize,
+  kHealth,
+  kPing,
+  kReady,
+  kVersion,
+  kLoad,
+  kMetrics,
+  kConfig,
+};
+
+struct Route {
+  RouteId id;
+  std::string_view path;     // also the metric label; a last part {id} takes any text
+  std::string_view methods;  // "GET", "POST" or "GET, POST"
+};
+
+// nullptr: no such path.
+[[nodiscard]] const Route* find_route(std::string_view path);
+
+// Is the client allowed to use this path? An answer (401) if not; `key` is the position of its key.
+struct Access {
+  std::optional<HttpResponse> refusal;
+  std::optional<size_t> key;
+};
+[[nodiscard]] Access check_access(const HttpRequest& request, const ApiContext& context);
+
+// 404 or 405, or nullopt if `route` may be used like that. GET routes take HEAD too.
+[[nodiscard]] std::optional<HttpResponse> check_method(const HttpRequest& request,
+                                                       const Route* route);
+
+// The answer of a route that is neither kCompletions nor kChatCompletions.
+[[nodiscard]] HttpResponse answer(const HttpRequest& request, const Route& route,
+                                  const ApiContext& context);
+
+[[nodiscard]] HttpResponse error_response(const Error& error, const ApiContext& context,
+                                          std::string_view code = {});
+[[nodiscard]] HttpResponse error_with_status(int status, std::string_view message);
+
+// Why generations are refused right now ("loading", "draining", "failed"), or "" when they are not.
+[[nodiscard]] std::string_view refusal_reason(const ApiContext& context);
+
+// An overload or unavailability answer with Retry-After, retry-after-ms and the reason; counted.
+[[nodiscard]] HttpResponse refuse(const Error& error, std::string_view reason, ApiContext& context);
+
+}  // namespace tandem::api

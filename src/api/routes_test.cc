@@ -1,0 +1,33 @@
+#include "api/routes.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::api {
+namespace {
+
+TEST(Routes, PathsAreFound) {
+  EXPECT_EQ(find_route("/v1/models")->id, RouteId::kModels);
+  EXPECT_EQ(find_route("/v1/models/")->id, RouteId::kModels);
+  EXPECT_EQ(find_route("/v1/models/a/b")->id, RouteId::kModel);
+  EXPECT_EQ(find_route("/v1/chat/completions")->id, RouteId::kChatCompletions);
+  EXPECT_EQ(find_route("/metrics")->path, "/metrics");
+  EXPECT_EQ(find_route("/"), nullptr);
+  EXPECT_EQ(find_route(""), nullptr);
+  EXPECT_EQ(find_route("/v1/model"), nullptr);
+  EXPECT_EQ(find_route("/health/x"), nullptr);
+}
+
+TEST(Routes, OnlyTheListedMethodsAreTaken) {
+  HttpRequest request;
+  for (const auto& [method, path, taken] :
+       {std::tuple{"GET", "/health", true}, std::tuple{"HEAD", "/health", true},
+        std::tuple{"POST", "/health", false}, std::tuple{"POST", "/ping", true},
+        std::tuple{"GET", "/ping", true}, std::tuple{"DELETE", "/ping", false},
+        std::tuple{"", "/health", false}, std::tuple{"GE", "/ping", false}}) {
+    request.method = method;
+    EXPECT_EQ(!check_method(request, find_route(path)).has_value(), taken) << method << path;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::api

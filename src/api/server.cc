@@ -1,0 +1,222 @@
+#include "api/server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <ctime>
+#include <utility>
+#include <vector>
+
+#include "api/api_context.h"
+#include "api/io_loop.h"
+#include "api/routes.h"
+#include "base/log.h"
+
+namespace tandem::api {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+ServerOptions with_defaults(ServerOptions options) {
+  if (!options.unix_seconds) {
+    options.unix_seconds = [] { return static_cast<int64_t>(std::time(nullptr)); };
+  }
+  if (!options.local_time) {
+    options.local_time = [] {
+      const std::time_t now = std::time(nullptr);
+      std::tm local{};
+      localtime_r(&now, &local);
+      return std::chrono::local_seconds(std::chrono::seconds(now + local.tm_gmtoff));
+    };
+  }
+  return options;
+}
+
+Status check_options(const ServerOptions& options) {
+  if (options.io_threads < 1 || options.io_threads > 256) {
+    return invalid_argument(
+        fmt::format("the number of I/O threads must be 1 to 256, not {}", options.io_threads),
+        "io-threads");
+  }
+  const int status = options.errors.overload_status;
+  if (status < 400 || status > 599) {
+    return invalid_argument(
+        fmt::format("the overload status must be an HTTP error (400 to 599), not {}", status),
+        "overload-status");
+  }
+  if (std::ranges::any_of(options.api_keys, [](const std::string& key) { return key.empty(); })) {
+    return invalid_argument("an API key is empty; remove it or give one", "api-key");
+  }
+  return {};
+}
+
+Result<tcp::endpoint> resolve(const std::string& host, uint16_t port, asio::io_context& io) {
+  error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (!error) {
+    return tcp::endpoint(address, port);
+  }
+  tcp::resolver resolver(io);
+  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    return invalid_argument(
+        fmt::format("cannot find the address of host '{}' ({}); give an address of this machine, "
+                    "such as 127.0.0.1 or 0.0.0.0",
+                    host, error.message()),
+        "host");
+  }
+  return found.begin()->endpoint();
+}
+
+Error bind_error(const std::string& host, uint16_t port, const error_code& error) {
+  std::string cure = error.message();
+  if (error == asio::error::address_in_use) {
+    cure = "another program uses it; stop that program or choose another port with --port";
+  } else if (error == asio::error::access_denied) {
+    cure = "not allowed; ports below 1024 need privileges, choose another with --port";
+  } else if (error == boost::system::errc::address_not_available) {
+    cure = "this machine has no such address; choose another with --host";
+  }
+  return {ErrorCode::kIo, fmt::format("cannot listen on {} port {}: {}", host, port, cure), "port"};
+}
+
+Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io) {
+  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(options.host, options.port, io));
+  error_code error;
+  tcp::acceptor acceptor(io);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) {
+    acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  }
+  if (!error) {
+    acceptor.bind(endpoint, error);
+  }
+  if (!error) {
+    acceptor.listen(asio::socket_base::max_listen_connections, error);
+  }
+  if (error) {
+    return bind_error(options.host, options.port, error);
+  }
+  return acceptor;
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(ServerOptions options, Frontend& frontend, const TextServices& text)
+      : context(with_defaults(std::move(options)), frontend, text) {
+    for (int32_t i = 0; i < context.options.io_threads; ++i) {
+      loops.push_back(std::make_unique<IoLoop>(context, side));
+    }
+    acceptor_pause = std::make_unique<asio::steady_timer>(loops.front()->io());
+  }
+
+  ~Impl() {
+    asio::post(loops.front()->io(), [this] {
+      error_code ignored;
+      acceptor_pause->cancel();
+      if (acceptor) {
+        acceptor->close(ignored);
+      }
+    });
+    side.join();
+    for (const auto& loop : loops) {
+      loop->stop();
+    }
+    acceptor.reset();
+    acceptor_pause.reset();
+  }
+
+  // Runs on the first loop.
+  void accept() {
+    IoLoop& loop = *loops[next_loop++ % loops.size()];
+    acceptor->async_accept(loop.io(), [this, &loop](const error_code& error, tcp::socket socket) {
+      if (error == asio::error::operation_aborted) {
+        return;
+      }
+      if (error) {
+        pause_accepting(error);
+        return;
+      }
+      welcome(std::move(socket), loop);
+      accept();
+    });
+  }
+
+  // Out of descriptors or memory: those who are served go on, new ones wait in the kernel's queue.
+  void pause_accepting(const error_code& error) {
+    log::warn("cannot accept a connection now: {}", error.message());
+    acceptor_pause->expires_after(std::chrono::milliseconds(100));
+    acceptor_pause->async_wait([this](const error_code& cancelled) {
+      if (!cancelled) {
+        accept();
+      }
+    });
+  }
+
+  void welcome(tcp::socket socket, IoLoop& loop) {
+    const int64_t open = ++context.metrics.connections;
+    if (open <= context.options.limits.max_connections) {
+      loop.post_socket(std::move(socket));
+      return;
+    }
+    --context.metrics.connections;
+    HttpResponse response =
+        refuse({ErrorCode::kUnavailable, "too many connections; try again later", ""},
+               "connections", context);
+    const std::string text = response_head(response, BodyFraming::kLength, false) + response.body;
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(text), ignored);
+    socket.shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  ApiContext context;
+  asio::thread_pool side{1};
+  std::vector<std::unique_ptr<IoLoop>> loops;
+  std::optional<tcp::acceptor> acceptor;
+  std::unique_ptr<asio::steady_timer> acceptor_pause;
+  size_t next_loop = 0;
+  uint16_t bound_port = 0;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Frontend& frontend,
+                                              const TextServices& text) {
+  RETURN_IF_ERROR(check_options(options));
+  auto impl = std::make_unique<Impl>(std::move(options), frontend, text);
+  ASSIGN_OR_RETURN(impl->acceptor, listen(impl->context.options, impl->loops.front()->io()));
+  error_code error;
+  impl->bound_port = impl->acceptor->local_endpoint(error).port();
+  impl->accept();
+  for (const auto& loop : impl->loops) {
+    loop->start();
+  }
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+uint16_t Server::port() const { return impl_->bound_port; }
+const HttpMetrics& Server::metrics() const { return impl_->context.metrics; }
+
+Nanos Server::io_thread_time() const {
+  Nanos sum{0};
+  for (const auto& loop : impl_->loops) {
+    sum += loop->thread_time();
+  }
+  return sum;
+}
+
+void Server::stop_accepting() { impl_->context.draining = true; }
+
+bool Server::drained() const { return impl_->context.answering == 0; }
+
+}  // namespace tandem::api

@@ -1,0 +1,46 @@
+// The HTTP server: OpenAI's routes before one Frontend. Sockets live on its own threads; callers
+// see none of them. Threads: all functions may be called from any thread. Ownership: borrows the
+// Frontend and the text services, which must outlive it; engines may keep the TokenSinks of
+// requests longer than the server lives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "api/http_metrics.h"
+#include "api/server_options.h"
+#include "base/result.h"
+#include "request/frontend.h"
+
+namespace tandem::api {
+
+class Server {
+ public:
+  // Binds, listens and serves from then on. Errors name the address and what to do (port in use,
+  // not allowed, ...).
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options,
+                                                             Frontend& frontend,
+                                                             const TextServices& text);
+  // Ends at once: open answers are cut and cancelled.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] uint16_t port() const;
+  [[nodiscard]] const HttpMetrics& metrics() const;
+  // Processor time that the I/O threads have used.
+  [[nodiscard]] Nanos io_thread_time() const;
+
+  // The first half of a graceful end: new generations get 503 and connections close after their
+  // answer. Health routes go on being answered, so that load balancers see the drain.
+  void stop_accepting();
+  // No answer is being made or sent any more.
+  [[nodiscard]] bool drained() const;
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::api

@@ -1,0 +1,70 @@
+// What the HTTP server can be told, each default written here once. Times are durations; sizes are
+// bytes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api/cors.h"
+#include "api/http_parser.h"
+#include "base/clock.h"
+#include "openai/error_body.h"
+#include "openai/generation_request.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tandem::api {
+
+struct ServerLimits {
+  HttpLimits http;
+  openai::RequestLimits request;
+  int32_t max_connections = 4096;  // more are answered 503 and closed
+  size_t max_unsent_bytes =
+      1024 * 1024;  // of one stream; a reader that falls further behind is cut
+  size_t max_pipelined_bytes = 64 * 1024;            // sent ahead while an answer is under way
+  Nanos idle_timeout = std::chrono::seconds(75);     // between requests
+  Nanos request_timeout = std::chrono::seconds(60);  // from the first to the last byte of a request
+  Nanos write_timeout = std::chrono::seconds(60);    // for one write to be taken
+  Nanos linger_timeout = std::chrono::seconds(2);    // for the client to read a last answer
+  int32_t socket_send_buffer_bytes = 0;              // 0: the system's choice
+};
+
+struct ServerOptions {
+  // Changes behaviour.
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: any free one, see Server::port()
+  std::vector<std::string> api_keys;
+  CorsOptions cors;
+  openai::ErrorSettings errors;
+  ServerLimits limits;
+  Nanos retry_after =
+      std::chrono::seconds(1);  // told to refused clients when the engine names no time
+  Nanos keep_alive_comment =
+      std::chrono::seconds(5);               // a comment in a stream that long without output
+  std::string version = "unknown";           // of /version
+  std::function<std::string()> config_json;  // of /v1/tandem/config; absent: {}
+  std::vector<std::function<std::string()>>
+      metrics;                            // more text for /metrics; called on I/O threads
+  std::function<int64_t()> unix_seconds;  // wall clock of "created"; absent: the system's
+
+  std::function<std::chrono::local_seconds()>
+      local_time;  // of chat templates; absent: the system's
+
+  // Changes speed.
+  int32_t io_threads = 1;
+  size_t inline_parse_bytes =
+      64 * 1024;  // longer bodies are parsed and tokenized beside the I/O threads
+  Nanos tick = std::chrono::milliseconds(250);  // how often timeouts are looked at
+};
+
+// The served model's text side. Borrowed: outlives the server.
+struct TextServices {
+  const text::Tokenizer& tokenizer;
+  const text::ChatTemplate& chat_template;
+  openai::GenerationDefaults defaults;
+};
+
+}  // namespace tandem::api

@@ -1,0 +1,116 @@
+// For the tests of api/: a Frontend that does as it is told, and a plain blocking HTTP client on a
+// real socket.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/server.h"
+#include "openai/test_support.h"
+#include "request/frontend.h"
+
+namespace tandem::api {
+
+// Accepts requests and keeps them; tokens come when the test emits them. Any thread.
+class FakeFrontend final : public Frontend {
+ public:
+  struct Choice {
+    RequestId request;
+    int32_t choice;
+  };
+
+  [[nodiscard]] const ServedModel& model() const override { return model_; }
+  [[nodiscard]] ServingState state() const override { return state_; }
+  [[nodiscard]] FrontendLoad load() const override { return {.running = 2, .waiting = 3}; }
+  Result<RequestId> submit(Request request) override;
+  void cancel(RequestId request) override;
+  void stop(RequestId request, int32_t choice) override;
+
+  void set_state(ServingState state) { state_ = state; }
+  // Called with the position of a request: an error refuses it.
+  void set_gate(std::function<Status(size_t)> gate) { gate_ = std::move(gate); }
+  // Every accepted request gets this text at once and ends with kLength.
+  void answer_at_once(std::string text) { instant_ = std::move(text); }
+
+  // The n-th request submitted, waited for.
+  Request& request(size_t n);
+  void wait_for_cancels(size_t count);
+  void wait_for_stops(size_t count);
+  [[nodiscard]] size_t submitted() const;
+  [[nodiscard]] std::vector<Choice> stops() const;
+
+  // In one delivery: the events as they are, with request, tag and sink filled in.
+  void emit(size_t n, std::vector<TokenEvent> events);
+  void emit_text(size_t n, std::string_view text) { emit(n, openai::text_events(text)); }
+  void emit_finish(size_t n, FinishReason reason = FinishReason::kLength);
+
+ private:
+  template <class Condition>
+  void wait(std::unique_lock<std::mutex>& lock, Condition condition);
+
+  ServedModel model_ = openai::tiny_model();
+  std::atomic<ServingState> state_{ServingState::kReady};
+  std::function<Status(size_t)> gate_;
+  std::optional<std::string> instant_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::vector<RequestId> cancels_;
+  std::vector<Choice> stops_;
+};
+
+struct ClientResponse {
+  int status = 0;
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // chunks joined
+};
+
+// A connection to 127.0.0.1. Reads fail the test after 20 seconds.
+class Client {
+ public:
+  explicit Client(uint16_t port, int receive_buffer_bytes = 0);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void send(std::string_view bytes);
+  void get(std::string_view path, std::string_view headers = "");
+  void post(std::string_view path, std::string_view body, std::string_view headers = "");
+  ClientResponse read_response(std::string_view method = "GET");
+  // Whatever comes, up to and including `end`.
+  std::string read_until(std::string_view end);
+  // The server has closed the connection (what it sent before is thrown away).
+  bool closed_by_server();
+  void close();
+  // The next close() resets the connection.
+  void reset_on_close();
+
+ private:
+  bool read_more();
+  int socket_ = -1;
+  std::string received_;
+};
+
+// A server on a free port with a fake Frontend behind it.
+struct TestServer {
+  explicit TestServer(ServerOptions options = {});
+  ClientResponse get(std::string_view path, std::string_view headers = "");
+  ClientResponse post(std::string_view path, std::string_view body, std::string_view headers = "");
+  [[nodiscard]] uint16_t port() const { return server->port(); }
+  // Waits until `condition` holds, or fails the test after 20 seconds.
+  void eventually(const std::function<bool()>& condition);
+
+  openai::TestModel test_model;
+  FakeFrontend frontend;
+  std::unique_ptr<Server> server;
+};
+
+}  // namespace tandem::api
