@@ -1,0 +1,139 @@
+#include "bench/null_frontend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem::bench {
+
+NullFrontend::NullFrontend(NullFrontendOptions options) : options_(std::move(options)) {
+  CHECK(!options_.script.empty(), "a null model needs tokens to say");
+}
+
+NullFrontend::~NullFrontend() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+FrontendLoad NullFrontend::load() const {
+  const std::scoped_lock lock(mutex_);
+  return {.running = std::ssize(sequences_), .waiting = 0};
+}
+
+Result<RequestId> NullFrontend::submit(Request request) {
+  const std::scoped_lock lock(mutex_);
+  const RequestId id{next_request_++};
+  for (int32_t choice = 0; choice < request.n; ++choice) {
+    sequences_.push_back({.request = id,
+                          .tag = request.sink_tag,
+                          .choice = choice,
+                          .prompt_tokens = static_cast<int32_t>(request.prompt.size()),
+                          .left_tokens = request.sampling.max_tokens,
+                          .sink = request.sink});
+  }
+  changed_.notify_all();
+  return id;
+}
+
+template <class Condition>
+void NullFrontend::end_where(Condition condition, FinishReason reason) {
+  const std::scoped_lock lock(mutex_);
+  for (Sequence& sequence : sequences_) {
+    if (condition(sequence)) {
+      sequence.left_tokens = 0;
+      sequence.end = reason;
+    }
+  }
+}
+
+void NullFrontend::cancel(RequestId request) {
+  end_where([&](const Sequence& sequence) { return sequence.request == request; },
+            FinishReason::kCancelled);
+}
+
+void NullFrontend::stop(RequestId request, int32_t choice) {
+  end_where(
+      [&](const Sequence& sequence) {
+        return sequence.request == request && sequence.choice == choice;
+      },
+      FinishReason::kStop);
+}
+
+void NullFrontend::start(std::function<bool()> is_behind) {
+  is_behind_ = std::move(is_behind);
+  thread_ = std::thread([this] { run(); });
+}
+
+void NullFrontend::run() {
+  constexpr std::chrono::microseconds kPause{20};
+  while (true) {
+    Deliveries deliveries;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return ending_ || !sequences_.empty(); });
+      if (ending_) {
+        return;
+      }
+      deliveries = make_step();
+    }
+    for (auto& [sink, events] : deliveries) {
+      sink->deliver(std::move(events));
+    }
+    ++steps_;
+    while (is_behind_()) {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+NullFrontend::Deliveries NullFrontend::make_step() {
+  Deliveries deliveries;
+  for (Sequence& sequence : sequences_) {
+    auto found = std::ranges::find_if(
+        deliveries, [&](const auto& delivery) { return delivery.first == sequence.sink; });
+    if (found == deliveries.end()) {
+      deliveries.emplace_back(sequence.sink, std::vector<TokenEvent>());
+      found = deliveries.end() - 1;
+    }
+    append_events(sequence, found->second);
+  }
+  std::erase_if(sequences_, [](const Sequence& sequence) { return sequence.left_tokens < 0; });
+  return deliveries;
+}
+
+// A sequence that has ended is left with -1 tokens.
+void NullFrontend::append_events(Sequence& sequence, std::vector<TokenEvent>& events) const {
+  if (sequence.left_tokens > 0) {
+    TokenEvent token;
+    token.request = sequence.request;
+    token.tag = sequence.tag;
+    token.choice = sequence.choice;
+    const auto position = static_cast<size_t>(sequence.sent_tokens) % options_.script.size();
+    token.token = options_.script[position];
+    events.push_back(std::move(token));
+    ++sequence.sent_tokens;
+    --sequence.left_tokens;
+  }
+  if (sequence.left_tokens == 0) {
+    TokenEvent finish;
+    finish.kind = TokenEvent::Kind::kFinish;
+    finish.request = sequence.request;
+    finish.tag = sequence.tag;
+    finish.choice = sequence.choice;
+    finish.reason = sequence.end;
+    finish.prompt_tokens = sequence.prompt_tokens;
+    finish.output_tokens = sequence.sent_tokens;
+    events.push_back(std::move(finish));
+    sequence.left_tokens = -1;
+  }
+}
+
+}  // namespace tandem::bench
