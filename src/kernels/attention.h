@@ -69,8 +69,9 @@ struct AttentionPlan {
   int64_t partial_floats = 0;
 };
 
-// Divides the work so that `threads` finish together, by bytes of KV read. Reuses the plan's
-// memory. The result of the attention does not depend on the division.
+// Divides the work into about four tasks per thread of equal cost (KV read and queries computed),
+// and a context only where there are too few (sequence, kv head) units. Reuses the plan's memory.
+// The result of the attention does not depend on the division.
 void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan);
 
 }  // namespace tandem::kernels

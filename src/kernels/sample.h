@@ -3,7 +3,8 @@
 // Order: logit bias and bans -> penalties -> (log-probabilities reported are of these logits before
 // temperature) -> temperature -> top-k -> top-p -> min-p -> draw. temperature 0 = greedy, the
 // lowest id on ties. The draw uses one uniform number from (seed, position), so the same seed gives
-// the same text at any traffic.
+// the same text at any traffic. What each filter keeps: sample_rows.h. Ids outside the vocabulary
+// are ignored. Every kernel family gives the same bits for the same logits.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ struct SampleRow {
 };
 
 struct SampleResult {
-  int32_t token =
-      0;  // -1: no finite logit in the row (a broken model); the caller fails the request
+  int32_t token = 0;  // -1: a NaN or +infinity in the row, or nothing but -infinity (a broken
+                      // model, or all is banned); the caller fails the request
   float logprob = 0.0F;  // of `token`; set when asked
   int32_t rank = 0;      // 1 = most likely; set when logprobs are asked
   int32_t top_count = 0;
