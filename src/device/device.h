@@ -81,9 +81,9 @@ class Device {
   // Blocks until the event has completed and the listener's call for it has returned; for loading,
   // tests and the end of life, never for the engine's steps.
   virtual void synchronize(EventId event) = 0;
-  // Called after each completed event, on a device thread; must be quick and must not call the
-  // device. Holds for events recorded from now on; one that may still be called for earlier events
-  // is kept until the device ends.
+  // Called after each completed event, on a device thread (by several streams perhaps at once);
+  // must be quick and must not call the device. Holds for events recorded from now on; one that may
+  // still be called for earlier events is kept until the device ends.
   virtual void set_listener(std::function<void()> on_event) = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -141,7 +142,7 @@ TEST(CpuDevice, QueuedWorkIsFinishedBeforeTheDeviceEnds) {
   std::vector<int32_t> middle(source.size());
   std::vector<int32_t> late(source.size());
   std::vector<int32_t> unannounced(10);
-  int32_t calls = 0;
+  std::atomic<int32_t> calls{0};  // two streams call
   {
     const auto device = make_device(2);
     device->set_listener([&] { ++calls; });
@@ -257,6 +258,30 @@ TEST(CpuDevice, SeveralStreamsShareThePool) {
     EXPECT_EQ(targets[i], source);
   }
 }
+
+#if defined(__SANITIZE_THREAD__)
+// Streams are ordered by events alone, so that the race detector finds the event that is missing.
+TEST(CpuDeviceDeathTest, ARaceDetectorSeesAForgottenWait) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto forget_to_wait = [] {
+    const auto device = make_device(2);
+    const StreamId first = device->create_stream();
+    const StreamId second = device->create_stream();
+    const std::vector<int32_t> source = numbers(20'000, 1);
+    std::vector<int32_t> middle(source.size());
+    std::vector<int32_t> end(source.size());
+    for (int i = 0; i < 5; ++i) {
+      device->launch(first, copy_of(middle, source));
+      device->launch(second, copy_of(end, middle));
+    }
+    device->synchronize(device->record(first));
+    device->synchronize(device->record(second));
+    std::exit(0);  // NOLINT(concurrency-mt-unsafe): the detector sets the exit code
+  };
+  EXPECT_EXIT(
+      forget_to_wait(), [](int status) { return status != 0; }, "data race");
+}
+#endif
 
 }  // namespace
 }  // namespace tandem::device
