@@ -64,6 +64,12 @@ model::ModelConfig changed(model::ModelConfig config, const MakeFlags& flags) {
   return config;
 }
 
+// "1.1 billion".
+std::string rounded_count(int64_t count) {
+  return count < 1'000'000'000 ? fmt::format("{:.3g} million", static_cast<double>(count) / 1e6)
+                               : fmt::format("{:.3g} billion", static_cast<double>(count) / 1e9);
+}
+
 int run_make(const MakeFlags& flags) {
   if (const Status started = log::start("info"); !started.ok()) {
     return failed(started.error());
@@ -90,8 +96,8 @@ int run_make(const MakeFlags& flags) {
     return failed(made.error());
   }
   bar.finish();
-  log::info("made a {} model of {:.3g} million parameters with random weights in {}", flags.preset,
-            static_cast<double>(model::parameter_count(options.config)) / 1e6, flags.folder);
+  log::info("made a {} model of {} parameters with random weights in {}", flags.preset,
+            rounded_count(model::parameter_count(options.config)), flags.folder);
   return 0;
 }
 
@@ -111,8 +117,7 @@ void print_text(const model::ModelReport& report) {
   };
   line("model", report.folder.path.string());
   line("architecture", config.architecture_name + " (supported)");
-  line("parameters", fmt::format("{} ({:.3g} billion)", report.parameters,
-                                 static_cast<double>(report.parameters) / 1e9));
+  line("parameters", fmt::format("{} ({})", report.parameters, rounded_count(report.parameters)));
   line("layers", fmt::format("{}", config.layers));
   line("hidden", fmt::format("{}, MLP {}", config.hidden, config.intermediate));
   line("heads", fmt::format("{} of {} dimensions, {} for keys and values{}", config.heads,

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -109,6 +112,23 @@ TEST(MakeModel, LeavesWhatIsInTheWay) {
   EXPECT_THAT(make_model(options, temp.path()).error().message, HasSubstr("not replaced"));
   EXPECT_TRUE(fs::exists(temp.path() / "file"));
   EXPECT_THAT(make_model(options, "/proc/tandem").error().message, HasSubstr("cannot be made"));
+}
+
+// A limit on the size of files stands in for a full disk.
+TEST(MakeModel, AFullDiskIsAnErrorAndLeavesNothingBehind) {
+  const TempFolder temp;
+  struct rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {.rlim_cur = 100'000, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status made = make_model(small_options(), temp.path() / "m");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(made.error().message, HasSubstr("model.safetensors: cannot be written"));
+  EXPECT_TRUE(fs::is_empty(temp.path()));
 }
 
 TEST(MakeModel, RefusesShapesThatNoServerWouldTake) {
