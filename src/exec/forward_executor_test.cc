@@ -2,6 +2,7 @@
 // not depend on how it is cut into steps or on what else runs.
 #include "exec/forward_executor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -83,8 +84,7 @@ std::vector<AccuracyCase> accuracy_cases() {
   std::vector<AccuracyCase> cases;
   for (const kernels::Isa isa : kernels::available_isas()) {
     for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-      const std::string suffix =
-          "_" + std::string(element_name(type)) + "_" + std::string(kernels::isa_name(isa));
+      const std::string suffix = fmt::format("_{}_{}", element_name(type), kernels::isa_name(isa));
       cases.push_back({"odd" + suffix, odd_config(), type, isa});
       cases.push_back({"biased" + suffix, biased_config(), type, isa});
     }

@@ -274,8 +274,10 @@ TEST(CpuDeviceDeathTest, ARaceDetectorSeesAForgottenWait) {
       device->launch(first, copy_of(middle, source));
       device->launch(second, copy_of(end, middle));
     }
-    device->synchronize(device->record(first));
-    device->synchronize(device->record(second));
+    const EventId first_done = device->record(first);
+    const EventId second_done = device->record(second);
+    device->synchronize(first_done);
+    device->synchronize(second_done);
     std::exit(0);  // NOLINT(concurrency-mt-unsafe): the detector sets the exit code
   };
   EXPECT_EXIT(
