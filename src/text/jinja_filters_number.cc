@@ -1,6 +1,7 @@
 // Filters that give numbers: int, float, round, abs, sum, min, max.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -61,15 +62,21 @@ Int rounded_integer(Int number, int64_t digits) {
   for (int64_t i = 0; i < -digits; ++i) {
     if (__builtin_mul_overflow(scale, static_cast<Int>(10), &scale)) return 0;
   }
-  const Int remainder = (number % scale + scale) % scale;
-  const Int below = number - remainder;
-  const bool up = remainder * 2 > scale || (remainder * 2 == scale && (below / scale) % 2 != 0);
-  return up ? below + scale : below;
+  const Int remainder = number % scale < 0 ? number % scale + scale : number % scale;
+  const Int left = scale - remainder;  // to the next multiple; below, that is remainder away
+  const Int quotient = number / scale - (number % scale < 0 ? 1 : 0);
+  const bool up = remainder > left || (remainder == left && quotient % 2 != 0);
+  Int result = 0;
+  if (__builtin_mul_overflow(quotient + (up ? 1 : 0), scale, &result)) {
+    fail("an integer grows past 128 bits");
+  }
+  return result;
 }
 
 Value round(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   const Bound bound(arguments, "round", {"precision", "method"});
-  const int64_t digits = to_count(bound.get(0, Value::integer(0)), "precision");
+  const int64_t digits =
+      std::clamp<int64_t>(to_count(bound.get(0, Value::integer(0)), "precision"), -400, 400);
   const std::string method = to_text(bound.get(1, Value::string("common")), interpreter.work());
   if (method != "common" && method != "ceil" && method != "floor")
     fail("method must be common, ceil or floor");

@@ -197,11 +197,12 @@ Interpreter::Flow Interpreter::run_loop(const For& loop, const Value& iterable,
   made->depth = depth;
   Loop& state = *made;
   const Value loop_value(own(std::move(made)));
-  for (state.index = 0; state.index < state.items.size(); ++state.index) {
+  for (size_t i = 0; i < state.items.size(); ++i) {
+    state.index = i;  // stays valid after the loop, for a template that kept `loop`
     work_.spend(1);
     const Restore<ScopePtr> scope(scope_, std::make_shared<Scope>(Scope{outer, {}}));
     scope_->variables.emplace_back("loop", loop_value);
-    assign(loop.target, state.items[state.index]);
+    assign(loop.target, state.items[i]);
     if (run(loop.body) == Flow::kBreak) return Flow::kNext;
   }
   if (!state.items.empty() || loop.otherwise.empty()) return Flow::kNext;
