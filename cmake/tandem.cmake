@@ -5,7 +5,8 @@ set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsaniti
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Paths below the checkout count as relative, so that every checkout on a machine shares one cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 
 add_library(tandem_flags INTERFACE)

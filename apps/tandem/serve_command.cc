@@ -102,9 +102,6 @@ void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, 
   }
 }
 
-Result<text::ChatTemplate> choose_template(const ServeFlags& flags,
-                                           const text::Tokenizer& tokenizer);
-
 Status serve(ServeFlags& flags) {
   const Signals signals;
   const SteadyClock clock;
