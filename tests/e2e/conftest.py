@@ -21,7 +21,7 @@ def pytest_runtest_makereport(item, call):
     report = outcome.get_result()
     if report.failed:
         for server in Server.running:
-            report.sections.append((f"server log {server.log}", server.log_tail()))
+            report.sections.append((f"server log {server.log}", server.log_tail(15)))
 
 
 @pytest.fixture(scope="session")

@@ -68,9 +68,9 @@ def test_n_chat_choices(server):
     assert len({c.message.content for c in reply.choices}) == 4
 
 
-def test_the_service_tier_is_echoed(server):
-    assert chat(server, service_tier="flex").service_tier == "flex"
-    assert chat(server, service_tier="priority").service_tier == "priority"
+def test_the_reply_names_the_service_tier_that_was_used(server):
+    assert chat(server).service_tier == "default"
+    assert chat(server, service_tier="auto").service_tier == "default"
 
 
 def test_unknown_fields_are_ignored(server):

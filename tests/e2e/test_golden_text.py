@@ -56,7 +56,7 @@ def test_random_models_continue_as_transformers_does(start_server, folder):
             if plain == 0:
                 continue
             reply = client.completions.create(model="golden", prompt=prompt["token_ids"], max_tokens=plain, temperature=0,
-                                              extra_body={"ignore_eos": True})
+                                              extra_body={"ignore_eos": True, "repetition_penalty": 1.0})
             expected = http.post("/detokenize", json={"model": "golden", "tokens": greedy[:plain]}).json()["prompt"]
             assert reply.choices[0].text == expected, prompt["name"]
             compared += plain
@@ -64,6 +64,25 @@ def test_random_models_continue_as_transformers_does(start_server, folder):
         tokens = http.post("/tokenize", json={"model": "golden", "messages": chat["messages"], "add_generation_prompt": True}).json()["tokens"]
         assert http.post("/detokenize", json={"model": "golden", "tokens": tokens}).json()["prompt"] == chat["rendered"]
     assert compared >= 32
+
+
+def test_generation_config_gives_the_defaults(start_server):
+    """qwen2-bf16 asks for repetition_penalty 1.05, temperature 0.7, top_k 20 and top_p 0.9, and names two end tokens."""
+    server = start_server(GOLDENS / "qwen2-bf16", "--served-model-name", "golden")
+    prompt = json.loads((GOLDENS / "qwen2-bf16" / "golden.json").read_text())["prompts"][0]["token_ids"]
+
+    def text(**body):
+        extra = {"ignore_eos": True} | {k: body.pop(k) for k in ("repetition_penalty", "top_k") if k in body}
+        return server.openai().completions.create(model="golden", prompt=prompt, max_tokens=24, extra_body=extra, **body).choices[0].text
+
+    assert text(temperature=0) == text(temperature=0, repetition_penalty=1.05)
+    assert text(temperature=0) != text(temperature=0, repetition_penalty=1.0)
+    assert text(seed=3) == text(seed=3, temperature=0.7, top_p=0.9, top_k=20, repetition_penalty=1.05)
+    assert text(seed=3) != text(seed=3, temperature=0.7, top_p=1.0, top_k=0, repetition_penalty=1.05)
+    with server.http() as http:
+        for stop in (374, 372):
+            reply = http.post("/v1/completions", json={"model": "golden", "prompt": prompt, "max_tokens": 5, "logit_bias": {str(stop): 100}})
+            assert reply.json()["choices"][0]["finish_reason"] == "stop"
 
 
 def test_preemption_changes_no_text(start_server, long_model):

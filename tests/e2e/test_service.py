@@ -127,7 +127,8 @@ def test_a_full_queue_is_429_with_a_time_to_come_back(start_server, long_model):
     body = {"model": "long", "prompt": "x", "max_tokens": 16000, "ignore_eos": True, "stream": True}
     with server.http() as http, http.stream("POST", "/v1/completions", json=body) as first:
         assert first.status_code == 200
-        next(first.iter_raw())  # it runs
+        pieces = first.iter_raw()  # kept: httpx hangs up when it is collected
+        next(pieces)  # it runs
         waiting = threading.Thread(target=lambda: queue_one(server, body))
         waiting.start()
         assert until(lambda: server.metric("vllm:num_requests_waiting") == 1)
@@ -190,7 +191,8 @@ def test_the_log_names_requests_and_never_prompts(start_server, long_model):
 def test_a_slow_reader_does_not_hold_up_others(long_server):
     body = {"model": "long", "prompt": "x", "max_tokens": 12000, "ignore_eos": True, "stream": True}
     with long_server.http() as http, http.stream("POST", "/v1/completions", json=body) as response:
-        next(response.iter_raw())  # and then reads no more
+        pieces = response.iter_raw()  # kept: httpx hangs up when it is collected
+        next(pieces)  # and then reads no more
         began = time.monotonic()
         reply = long_server.openai().completions.create(model="long", prompt="y", max_tokens=5)
         assert reply.choices and time.monotonic() - began < 60
