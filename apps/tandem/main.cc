@@ -53,7 +53,9 @@ int run(int argc, char** argv) {
         dashes == std::string::npos ? "" : what.substr(dashes, what.find(' ', dashes) - dashes);
     return usage_error(
         fmt::format("{}{} (see tandem {} --help)", what,
-                    error.get_name() == "ExtrasError" ? nearest_flag(unknown, *chosen) : "",
+                    error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)
+                        ? nearest_flag(unknown, *chosen)
+                        : "",
                     chosen == &tandem ? "" : chosen->get_name()));
   }
   for (const Command& command : commands) {
