@@ -82,7 +82,7 @@ TEST(HttpParser, MalformedRequestsAreOneStatus) {
       {"\r\n\r\nhello", 400},
       {"GET\r\n\r\n", 400},
       {"GET / HTTP/2.0\r\n\r\n", 505},
-      {"GET / HTTX/1.1\r\n\r\n", 400},
+      {"GET / HTTX/1.1\r\n\r\n", 505},
       {"G\x01T / HTTP/1.1\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\n\r\n", 400},  // no Host
       {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},

@@ -166,7 +166,8 @@ std::optional<HttpResponse> check_method(const HttpRequest& request, const Route
                              "there is no such path; see /v1/models, /v1/completions, "
                              "/v1/chat/completions");
   }
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view method =
+      request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
   const bool listed = method == route->methods ||
                       (route->methods == "GET, POST" && (method == "GET" || method == "POST"));
   if (listed) {

@@ -109,7 +109,7 @@ TEST(ServerLimits, LeavingBeforeAWholeAnswerCancelsIt) {
     test.frontend.wait_for_cancels(abruptly ? 4 : 2);
   }
   EXPECT_EQ(test.server->metrics().disconnect_cancels, 2);
-  EXPECT_EQ(test.server->metrics().generations, 0);
+  test.eventually([&] { return test.server->metrics().generations == 0; });
   EXPECT_NE(test.get("/metrics").body.find("tandem_http_disconnect_cancels_total 2\n"),
             std::string::npos);
 }

@@ -5,7 +5,8 @@
 
 namespace tandem {
 
-using Nanos = std::chrono::nanoseconds;  // a duration, or a point on a Clock (since that clock's zero)
+using Nanos =
+    std::chrono::nanoseconds;  // a duration, or a point on a Clock (since that clock's zero)
 
 class Clock {
  public:
@@ -16,7 +17,9 @@ class Clock {
 // The machine's monotonic clock.
 class SteadyClock final : public Clock {
  public:
-  [[nodiscard]] Nanos now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
+  [[nodiscard]] Nanos now() const override {
+    return std::chrono::steady_clock::now().time_since_epoch();
+  }
 };
 
 // Virtual time, moved by hand. One thread.

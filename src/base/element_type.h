@@ -12,12 +12,16 @@ enum class ElementType : uint8_t { kF32, kBF16, kF16 };  // kF16 only as a check
 
 constexpr int64_t element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 constexpr std::string_view element_name(ElementType type) {
-  return type == ElementType::kF32 ? "float32" : type == ElementType::kBF16 ? "bfloat16" : "float16";
+  return type == ElementType::kF32    ? "float32"
+         : type == ElementType::kBF16 ? "bfloat16"
+                                      : "float16";
 }
 
 using BFloat16 = uint16_t;  // the upper half of an fp32
 
-constexpr float bf16_to_f32(BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+constexpr float bf16_to_f32(BFloat16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x) << 16);
+}
 
 // Round to nearest even; NaN stays NaN.
 constexpr BFloat16 f32_to_bf16(float x) {

@@ -11,7 +11,9 @@ Status start(std::string_view level) {
   const spdlog::level::level_enum parsed = spdlog::level::from_str(std::string(level));
   if (parsed == spdlog::level::off && level != "off") {
     return invalid_argument(
-        fmt::format("unknown log level '{}' (known: trace, debug, info, warning, error, off)", level), "log-level");
+        fmt::format("unknown log level '{}' (known: trace, debug, info, warning, error, off)",
+                    level),
+        "log-level");
   }
   auto logger = spdlog::stderr_color_mt("tandem");
   logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");

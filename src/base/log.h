@@ -1,5 +1,5 @@
-// The process's log: lines on standard error, levels set once at start. Any thread. Never log prompts, keys or paths of
-// uploaded files.
+// The process's log: lines on standard error, levels set once at start. Any thread. Never log
+// prompts, keys or paths of uploaded files.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -1,5 +1,6 @@
-// The outcome of something that a caller can get wrong: a value or an Error. Not for "full" (use optional or false) and not
-// for bugs (use CHECK). Errors carry text for the person who can cure them: what is wrong, where, and what to do.
+// The outcome of something that a caller can get wrong: a value or an Error. Not for "full" (use
+// optional or false) and not for bugs (use CHECK). Errors carry text for the person who can cure
+// them: what is wrong, where, and what to do.
 #pragma once
 
 #include <optional>
@@ -34,7 +35,8 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   [[nodiscard]] bool ok() const { return state_.index() == 0; }
@@ -89,10 +91,9 @@ inline Error invalid_argument(std::string message, std::string param = {}) {
 #define TANDEM_CONCAT(a, b) TANDEM_CONCAT_INNER(a, b)
 
 // Returns the error of a Result or Status from the surrounding function.
-#define RETURN_IF_ERROR(expression)                 \
-  do {                                              \
-    if (auto status_ = (expression); !status_.ok()) \
-      return status_.error();                       \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
+    if (auto status_ = (expression); !status_.ok()) return status_.error(); \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, f()): x = value of f(), or returns its error.

@@ -24,7 +24,8 @@ constexpr std::array<Unit, 10> kByteUnits{{{"", 1},
                                            {"MiB", 1048576.0},
                                            {"GiB", 1073741824.0},
                                            {"TiB", 1099511627776.0}}};
-constexpr std::array<Unit, 5> kTimeUnits{{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}}};
+constexpr std::array<Unit, 5> kTimeUnits{
+    {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}}};
 
 struct Quantity {
   double number;
@@ -50,7 +51,8 @@ Result<Quantity> split_quantity(std::string_view text) {
 }
 
 template <size_t N>
-Result<int64_t> scale(std::string_view text, const std::array<Unit, N>& units, std::string_view known) {
+Result<int64_t> scale(std::string_view text, const std::array<Unit, N>& units,
+                      std::string_view known) {
   ASSIGN_OR_RETURN(const Quantity quantity, split_quantity(text));
   for (const Unit& unit : units) {
     if (unit.name == quantity.unit) {
@@ -61,7 +63,8 @@ Result<int64_t> scale(std::string_view text, const std::array<Unit, N>& units, s
       return static_cast<int64_t>(std::llround(scaled));
     }
   }
-  return invalid_argument(fmt::format("'{}' has an unknown unit '{}' (known: {})", text, quantity.unit, known));
+  return invalid_argument(
+      fmt::format("'{}' has an unknown unit '{}' (known: {})", text, quantity.unit, known));
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-// Bytes of "123", "64KiB", "2GiB", "1.5GB" (KB, MB, GB, TB = powers of 1000; KiB, MiB, GiB, TiB = of 1024).
+// Bytes of "123", "64KiB", "2GiB", "1.5GB" (KB, MB, GB, TB = powers of 1000; KiB, MiB, GiB, TiB =
+// of 1024).
 Result<int64_t> parse_bytes(std::string_view text);
 // "1.50 GiB".
 std::string format_bytes(int64_t bytes);

@@ -42,8 +42,8 @@ struct SampleRow {
 };
 
 struct SampleResult {
-  int32_t token = 0;  // -1: a NaN or +infinity in the row, or nothing but -infinity (a broken
-                      // model, or all is banned); the caller fails the request
+  int32_t token = 0;     // -1: a NaN or +infinity in the row, or nothing but -infinity (a broken
+                         // model, or all is banned); the caller fails the request
   float logprob = 0.0F;  // of `token`; set when asked
   int32_t rank = 0;      // 1 = most likely; set when logprobs are asked
   int32_t top_count = 0;

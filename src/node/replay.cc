@@ -55,7 +55,8 @@ class Comparer final : public Recorder {
   std::vector<json> done_;
 };
 
-// The record's lines, one after another, up to the line that closes it. A record without that line was cut.
+// The record's lines, one after another, up to the line that closes it. A record without that line
+// was cut.
 class RecordReader {
  public:
   explicit RecordReader(const std::filesystem::path& path) : file_(path) {}

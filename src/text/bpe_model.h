@@ -20,10 +20,10 @@
 namespace tandem::text {
 
 struct BpeOptions {
-  bool byte_level = false;        // symbols are bytes, spelt as GPT-2 does; otherwise characters
-  bool byte_fallback = false;     // a character without a token becomes the tokens of its bytes
-  bool fuse_unk = false;          // unknown characters side by side become one unknown token
-  bool ignore_merges = false;     // a piece that is a token becomes it whatever the merges say
+  bool byte_level = false;     // symbols are bytes, spelt as GPT-2 does; otherwise characters
+  bool byte_fallback = false;  // a character without a token becomes the tokens of its bytes
+  bool fuse_unk = false;       // unknown characters side by side become one unknown token
+  bool ignore_merges = false;  // a piece that is a token becomes it whatever the merges say
   std::optional<TokenId> unk_id = std::nullopt;  // without: unknown characters vanish
 };
 

@@ -126,7 +126,10 @@ TEST(JinjaExpression, FiltersAreThoseOfJinja2) {
       {"s|upper, s|lower, s|title, 'hello-world (foo) [bar'|title, s|capitalize, uni|upper, "
        "uni|lower, uni|capitalize, uni.title(), uni.upper()",
        "('HÉLLO WÖRLD', 'héllo wörld', 'Héllo Wörld', 'Hello-World (Foo) [Bar', 'Héllo wörld', "
-       "'STRASSE Ǆ ΑΣ ΑΣΑ İ 🙂', 'straße ǆ ας ασα i̇ 🙂', 'Straße ǆ ας ασα i̇ 🙂', 'Straße ǅ "
+       "'STRASSE Ǆ ΑΣ ΑΣΑ İ 🙂', 'straße ǆ ας ασα i̇ 🙂', 'Straße ǆ ας ασα i̇ "
+       "🙂', "
+       "'Straße "
+       "ǅ "
        "Ας Ασα İ 🙂', 'STRASSE Ǆ ΑΣ ΑΣΑ İ 🙂')"},
       {"d.get('a'), d.get('zz'), d.get('zz', 3), d['items'], d|items|list",
        "([1, 2], None, 3, 5, [('b', 1), ('a', [1, 2]), ('items', 5)])"},

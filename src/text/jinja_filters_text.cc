@@ -212,7 +212,8 @@ Value tojson(Interpreter& interpreter, const Value& input, const Arguments& argu
   format.sort_keys = bound.flag(3, false);
   if (const Value indentation = bound.get(1, Value()); !indentation.is_none()) {
     format.indent = json_indent(indentation, work);
-    format.item_separator.assign(1, ',');  // gcc 12 warns of an overlap when a literal is assigned here
+    // Not `= ","`: gcc 12 warns of an overlap when a literal is assigned here.
+    format.item_separator.assign(1, ',');
   }
   if (const Value separators = bound.get(2, Value()); !separators.is_none()) {
     const std::vector<Value> both = items_of(separators, work);

@@ -32,8 +32,8 @@ struct Arguments;
 struct None {};
 
 struct Undefined {
-  std::shared_ptr<const std::string>
-      message;  // why it is undefined; the text of the failure when it is used
+  // Why it is undefined; the text of the failure when it is used.
+  std::shared_ptr<const std::string> message;
 };
 
 struct Text {
@@ -43,13 +43,9 @@ struct Text {
 
 enum class SequenceKind { kList, kTuple, kGroup, kGenerator, kKeys, kValues, kItems };
 
-struct Sequence {
-  SequenceKind kind = SequenceKind::kList;
-  int depth = 1;
-  std::vector<Value> items;
-  mutable size_t consumed = 0;  // kGenerator only: items already given out
-};
-
+struct Sequence;
+struct Callable;
+struct Object;
 class Dict;
 
 struct Range {
@@ -57,26 +53,6 @@ struct Range {
   int64_t stop = 0;
   int64_t step = 1;
   [[nodiscard]] int64_t size() const;
-};
-
-struct Callable {
-  std::string name;
-  std::string type_name;  // "Macro", "function", "builtin_function_or_method"
-  std::function<Value(Interpreter&, const Arguments&)> call;
-};
-
-// A namespace(), or another object whose attributes a template may read (loop) but not set.
-struct Object {
-  explicit Object(std::string type) : type_name(std::move(type)) {}
-  Object(const Object&) = delete;
-  Object& operator=(const Object&) = delete;
-  virtual ~Object() = default;
-  [[nodiscard]] virtual std::optional<Value> find(std::string_view name) const;
-  void set(std::string_view name, Value value);
-
-  std::string type_name;  // "Namespace", "LoopContext", ...
-  bool is_namespace = false;
-  std::vector<std::pair<std::string, Value>> attributes;
 };
 
 class Value {
@@ -139,6 +115,33 @@ class Value {
     return ref == nullptr ? nullptr : ref->get();
   }
   Any any_;
+};
+
+struct Sequence {
+  SequenceKind kind = SequenceKind::kList;
+  int depth = 1;
+  std::vector<Value> items;
+  mutable size_t consumed = 0;  // kGenerator only: items already given out
+};
+
+struct Callable {
+  std::string name;
+  std::string type_name;  // "Macro", "function", "builtin_function_or_method"
+  std::function<Value(Interpreter&, const Arguments&)> call;
+};
+
+// A namespace(), or another object whose attributes a template may read (loop) but not set.
+struct Object {
+  explicit Object(std::string type) : type_name(std::move(type)) {}
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  virtual ~Object() = default;
+  [[nodiscard]] virtual std::optional<Value> find(std::string_view name) const;
+  void set(std::string_view name, Value value);
+
+  std::string type_name;  // "Namespace", "LoopContext", ...
+  bool is_namespace = false;
+  std::vector<std::pair<std::string, Value>> attributes;
 };
 
 // Insertion ordered. Keys are hashable values; 1, 1.0 and True are the same key, as in Python.

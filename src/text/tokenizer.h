@@ -38,7 +38,7 @@ enum class InvalidBytes {
 
 // What holds for the tokenizer as a whole.
 struct TokenizerTraits {
-  int32_t vocab_size = 0;         // one more than the biggest id
+  int32_t vocab_size = 0;                        // one more than the biggest id
   std::optional<TokenId> bos_id = std::nullopt;  // nullopt where the model folder names none
   std::optional<TokenId> eos_id = std::nullopt;
   int32_t stripped_leading_spaces =
