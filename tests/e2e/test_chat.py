@@ -68,8 +68,8 @@ def test_n_chat_choices(server):
     assert len({c.message.content for c in reply.choices}) == 4
 
 
-def test_the_reply_names_the_service_tier_that_was_used(server):
-    assert chat(server).service_tier == "default"
+def test_the_reply_to_a_request_with_a_service_tier_names_the_one_that_was_used(server):
+    assert chat(server, service_tier="default").service_tier == "default"
     assert chat(server, service_tier="auto").service_tier == "default"
 
 
