@@ -1,28 +1,41 @@
 #!/usr/bin/env bash
 # Installs the peers that Tandem is measured beside: llama.cpp (through llama-cpp-python, compiled for this machine) into
 # build/peers-venv, and the oneDNN comparator's library. Usage: bench/peers/install.sh
-# Compiling llama.cpp takes about ten minutes on two cores; done once, again only when requirements.txt changes.
+# Compiling llama.cpp takes about ten minutes on two cores; an interrupted run goes on where it was. Nothing is done again
+# until requirements.txt changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 scripts/install_packages.sh build test
 venv=build/peers-venv
+work=$PWD/build/peers
 wanted=$(sha256sum bench/peers/requirements.txt | cut -d' ' -f1)
 if [ "$(cat $venv/requirements.sha256 2>/dev/null)" = "$wanted" ]; then
   echo "peers: already installed in $venv"
   exit 0
 fi
+give_up() {
+  echo "peers: $1" >&2
+  exit 1
+}
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 [ -x $venv/bin/python ] || "$python" -m venv $venv
+pip=("$venv/bin/pip" --quiet --disable-pip-version-check)
+version=$(sed -n 's/^llama-cpp-python==//p' bench/peers/requirements.txt)
+source=$work/llama_cpp_python-$version
 began=$SECONDS
+
+"${pip[@]}" install -r <(grep -v llama-cpp-python bench/peers/requirements.txt) || give_up "pip failed: check the network"
+if [ ! -f "$source/pyproject.toml" ]; then
+  echo "peers: fetching llama.cpp"
+  mkdir -p "$work"
+  "${pip[@]}" download --no-deps --no-binary llama-cpp-python -d "$work" "llama-cpp-python==$version" || give_up "pip failed: check the network"
+  tar -xzf "$source.tar.gz" -C "$work"
+fi
+# From source: a ready-made wheel would be one for the least common CPU. No vision parts. At a fixed path, so that it can go on.
 echo "peers: compiling llama.cpp (about ten minutes)"
-# From source, or a wheel for the least common CPU would be measured; no vision parts, no server.
-CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF" \
-  CMAKE_BUILD_PARALLEL_LEVEL=$(scripts/jobs.sh) \
-  $venv/bin/pip install --quiet --disable-pip-version-check --no-binary llama-cpp-python -r bench/peers/requirements.txt || {
-  echo "peers: pip failed: check the network and the message above" >&2
-  exit 1
-}
+CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$(scripts/jobs.sh) \
+  "${pip[@]}" install --config-settings "build-dir=$work/llama-build" "$source" || give_up "llama.cpp did not compile: read the message above"
 echo "$wanted" >$venv/requirements.sha256
 echo "peers: installed in $((SECONDS - began)) s"
