@@ -11,6 +11,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "attention_bench.h"
 #include "ceilings.h"
 
 namespace tandem::bench {
@@ -203,6 +204,16 @@ int bench_kernels(const BenchKernelsOptions& options) {
     result["ceilings"][std::string(kernels::isa_name(isa))] = {
         {"read_bytes_per_second", ceilings.read}, {"operations_per_second", ceilings.compute}};
     for (const BenchRow& row : measure_gemm(options, isa, ceilings)) {
+      result["rows"].push_back(to_json(row));
+    }
+    // Attention runs on the vector units, also where matrix products have a matrix unit.
+    AttentionBenchOptions attention;
+    attention.type = options.type;
+    attention.threads = options.threads;
+    attention.passes = options.passes;
+    const kernels::Isa vector_isa = isa == kernels::Isa::kAmx ? kernels::Isa::kAvx512 : isa;
+    for (const BenchRow& row :
+         measure_attention(attention, isa, compute_ceiling(vector_isa, options.threads))) {
       result["rows"].push_back(to_json(row));
     }
   }
