@@ -65,13 +65,16 @@ class RecordReader {
 
   std::optional<json> next() {
     std::string line;
-    if (cut_ || !std::getline(file_, line)) {
-      cut_ = true;
+    if (ended_) {
       return std::nullopt;
     }
-    json parsed = json::parse(line, nullptr, false);
-    if (parsed.is_discarded() || !parsed.is_object() || parsed.contains("end")) {
-      cut_ = parsed.is_discarded() || !parsed.is_object() || parsed["end"] != "closed";
+    json parsed;
+    if (std::getline(file_, line)) {
+      parsed = json::parse(line, nullptr, false);
+    }
+    if (!parsed.is_object() || parsed.contains("end")) {
+      ended_ = true;
+      cut_ = !parsed.is_object() || parsed["end"] != "closed";
       return std::nullopt;
     }
     return parsed;
@@ -79,6 +82,7 @@ class RecordReader {
 
  private:
   std::ifstream file_;
+  bool ended_ = false;
   bool cut_ = false;
 };
 

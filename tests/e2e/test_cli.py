@@ -62,6 +62,7 @@ def test_a_recorded_run_replays_exactly(binary, tmp_path, start_server):
     server.stop_cleanly()
     code, text = run(binary, "replay", record, "--model", LLAMA)
     assert code == 0, text
+    assert "was cut" not in text
     assert "identical" in text
     record.write_text(record.read_text()[:-200])  # cut in mid-line, as a full disk leaves it
     code, text = run(binary, "replay", record, "--model", LLAMA)
