@@ -142,8 +142,8 @@ void IoLoop::dispatch(std::vector<TokenEvent>& events) {
 void IoLoop::wait_tick() {
   ticker_.expires_after(context_.options.tick);
   ticker_.async_wait([this](const boost::system::error_code& error) {
-    if (error) {
-      return;
+    if (error || !work_) {
+      return;  // work_: this tick was due already when close_all cancelled the timer
     }
     const auto connections = connections_;
     const Nanos time = now();

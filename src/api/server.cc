@@ -136,9 +136,12 @@ struct Server::Impl {
 
   // Runs on the first loop.
   void accept() {
+    if (!acceptor->is_open()) {
+      return;  // closed while a connection or the end of a pause was on its way here
+    }
     IoLoop& loop = *loops[next_loop++ % loops.size()];
     acceptor->async_accept(loop.io(), [this, &loop](const error_code& error, tcp::socket socket) {
-      if (error == asio::error::operation_aborted) {
+      if (error == asio::error::operation_aborted || !acceptor->is_open()) {
         return;
       }
       if (error) {

@@ -73,6 +73,19 @@ TEST(Server, UnknownPathsAndMethodsAreJsonErrors) {
   EXPECT_EQ(Json::parse(wrong.body)["error"]["code"], "method_not_allowed");
 }
 
+// A tick or a connection may be on its way to the loop just when it is told to end.
+TEST(Server, EndsAtAnyMoment) {
+  for (int i = 0; i < 200; ++i) {
+    ServerOptions options;
+    options.tick = std::chrono::microseconds(20);
+    TestServer test(std::move(options));
+    if (i % 2 == 0) {
+      Client client(test.port());
+      client.close();
+    }
+  }
+}
+
 TEST(Server, HeadHasNoBody) {
   TestServer test;
   Client client(test.port());
