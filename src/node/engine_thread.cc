@@ -15,7 +15,9 @@ EngineThread::EngineThread(ServedModel model, const EngineThreadOptions& options
       clock_(clock),
       on_rejected_(std::move(on_rejected)) {}
 
-EngineThread::~EngineThread() {
+EngineThread::~EngineThread() { shutdown(); }
+
+void EngineThread::shutdown() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -25,6 +27,7 @@ EngineThread::~EngineThread() {
   if (thread_.joinable()) {
     thread_.join();
   }
+  engine_.reset();
 }
 
 void EngineThread::start(std::unique_ptr<Engine> engine) {

@@ -33,9 +33,13 @@ class EngineThread final : public Frontend {
   // is told the reason of each refusal of a full or draining server.
   EngineThread(ServedModel model, const EngineThreadOptions& options, const Clock& clock,
                std::function<void(const std::string& reason)> on_rejected);
-  ~EngineThread() override;  // cancels what is left and stops
+  ~EngineThread() override;  // shuts down
 
   void start(std::unique_ptr<Engine> engine);
+  // Cancels what is left, ends the thread and the engine. Completion listeners may still come in
+  // until the device has ended, so whoever owns both ends the device between this and the
+  // destruction.
+  void shutdown();
   void set_failed();                // loading went wrong: state kFailed
   void step_completed();            // the executor's completion listener
   void drain();                     // refuse new requests, finish accepted ones

@@ -78,6 +78,8 @@ struct Fixture {
         executor({}, [this] { thread.step_completed(); }),
         policy(std::move(make_policy("accel_only", {})).value()) {}
 
+  ~Fixture() { thread.shutdown(); }
+
   void start() {
     thread.start(std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
                                           executor, *policy, clock, nullptr, nullptr));

@@ -134,7 +134,14 @@ Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
       clock_, [this](const std::string& reason) { metrics_->on_rejected(reason); });
 }
 
-Node::~Node() = default;
+// The device's last listener call may still be on its way when the engine has seen its step end:
+// the device goes first.
+Node::~Node() {
+  thread_->shutdown();
+  parts_.executor.reset();
+  parts_.weights = model::Weights{};
+  parts_.device.reset();
+}
 
 Status Node::load(const std::function<void(const model::LoadProgress&)>& progress) {
   EngineThread& thread = *thread_;
