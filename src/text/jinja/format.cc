@@ -1,0 +1,387 @@
+#include "text/jinja/format.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "text/jinja/literal.h"
+#include "text/jinja/operators.h"
+#include "text/jinja/print.h"
+#include "text/jinja/unicode.h"
+#include "text/utf8.h"
+
+namespace tandem::text::jinja {
+namespace {
+
+constexpr int kMaxPrecision = 1000;
+
+struct FormatSpec {
+  std::string fill = " ";
+  char align = '\0';  // '<', '>', '^', '=' or none given
+  char sign = '-';
+  char grouping = '\0';
+  bool alternate = false;
+  int64_t width = 0;
+  int precision = -1;
+  char type = '\0';
+};
+
+// Digits at text[at...], which moves past them; fails on more than ten million.
+int64_t take_number(std::string_view text, size_t& at) {
+  int64_t number = 0;
+  while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
+    number = number * 10 + (text[at++] - '0');
+    if (number > 10'000'000) fail("a width in a format is too large");
+  }
+  return number;
+}
+
+int take_precision(std::string_view text, size_t& at) {
+  const int64_t precision = take_number(text, at);
+  if (precision > kMaxPrecision) fail("a precision in a format is too large");
+  return static_cast<int>(precision);
+}
+
+bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
+
+FormatSpec parse_spec(std::string_view text) {
+  FormatSpec spec;
+  size_t at = 0;
+  const auto has = [&](char c) { return at < text.size() && text[at] == c; };
+  const size_t first = text.empty() ? 0 : decode_at(text, 0).bytes;
+  if (first > 0 && text.size() > first && is_align(text[first])) {
+    spec.fill = std::string(text.substr(0, first));
+    spec.align = text[first];
+    at = first + 1;
+  } else if (!text.empty() && is_align(text[0])) {
+    spec.align = text[at++];
+  }
+  if (has('+') || has('-') || has(' ')) spec.sign = text[at++];
+  if (has('#')) {
+    spec.alternate = true;
+    ++at;
+  }
+  if (has('0')) {
+    ++at;
+    if (spec.align == '\0') {
+      spec.fill = "0";
+      spec.align = '=';
+    }
+  }
+  spec.width = take_number(text, at);
+  if (has(',') || has('_')) spec.grouping = text[at++];
+  if (has('.')) {
+    ++at;
+    spec.precision = take_precision(text, at);
+  }
+  if (at < text.size()) spec.type = text[at++];
+  if (at != text.size()) fail(fmt::format("Invalid format specifier '{}'", text));
+  return spec;
+}
+
+std::string repeat_fill(const std::string& fill, int64_t times) {
+  std::string out;
+  for (int64_t i = 0; i < times; ++i) out += fill;
+  return out;
+}
+
+// `prefix` is the sign, which '=' alignment leaves at the front.
+std::string pad(const std::string& prefix, const std::string& body, const FormatSpec& spec,
+                char fallback, Work& work) {
+  work.allocate(static_cast<size_t>(spec.width) * spec.fill.size() + body.size());
+  const int64_t missing =
+      spec.width - static_cast<int64_t>(count_code_points(prefix) + count_code_points(body));
+  if (missing <= 0) return prefix + body;
+  switch (spec.align == '\0' ? fallback : spec.align) {
+    case '<':
+      return prefix + body + repeat_fill(spec.fill, missing);
+    case '^':
+      return repeat_fill(spec.fill, missing / 2) + prefix + body +
+             repeat_fill(spec.fill, missing - missing / 2);
+    case '=':
+      return prefix + repeat_fill(spec.fill, missing) + body;
+    default:
+      return repeat_fill(spec.fill, missing) + prefix + body;
+  }
+}
+
+std::string group_digits(const std::string& digits, char separator) {
+  size_t whole = digits.find_first_not_of("0123456789");
+  if (whole == std::string::npos) whole = digits.size();
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && i < whole && (whole - i) % 3 == 0) out += separator;
+    out += digits[i];
+  }
+  return out;
+}
+
+std::string real_digits(double magnitude, const FormatSpec& spec) {
+  const int precision = spec.precision < 0 ? 6 : spec.precision;
+  switch (spec.type) {
+    case 'f':
+      return fmt::format("{:.{}f}", magnitude, precision);
+    case 'F':
+      return fmt::format("{:.{}F}", magnitude, precision);
+    case 'e':
+      return fmt::format("{:.{}e}", magnitude, precision);
+    case 'E':
+      return fmt::format("{:.{}E}", magnitude, precision);
+    case 'g':
+    case 'n':
+      return fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision);
+    case 'G':
+      return fmt::format("{:.{}G}", magnitude, precision == 0 ? 1 : precision);
+    case '%':
+      return fmt::format("{:.{}f}%", magnitude * 100, precision);
+    default:
+      break;
+  }
+  if (spec.type != '\0')
+    fail(fmt::format("Unknown format code '{}' for object of type 'float'", spec.type));
+  if (spec.precision < 0) return real_text(magnitude);
+  const std::string digits = fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision);
+  return digits.find_first_not_of("0123456789") == std::string::npos ? digits + ".0" : digits;
+}
+
+std::string integer_digits(Int value, const FormatSpec& spec) {
+  const auto magnitude =
+      value < 0 ? -static_cast<UnsignedInt>(value) : static_cast<UnsignedInt>(value);
+  switch (spec.type) {
+    case '\0':
+    case 'd':
+    case 'n':
+      return fmt::format("{}", magnitude);
+    case 'x':
+      return (spec.alternate ? "0x" : "") + fmt::format("{:x}", magnitude);
+    case 'X':
+      return (spec.alternate ? "0X" : "") + fmt::format("{:X}", magnitude);
+    case 'o':
+      return (spec.alternate ? "0o" : "") + fmt::format("{:o}", magnitude);
+    case 'b':
+      return (spec.alternate ? "0b" : "") + fmt::format("{:b}", magnitude);
+    default:
+      fail(fmt::format("Unknown format code '{}' for object of type 'int'", spec.type));
+  }
+}
+
+std::string sign_of(bool negative, char rule) {
+  if (negative) return "-";
+  return rule == '-' ? "" : std::string(1, rule);
+}
+
+std::string format_number(const Value& value, const FormatSpec& spec, Work& work) {
+  constexpr std::string_view kRealTypes = "fFeEgG%";
+  const auto integer = value.as_integer();
+  std::string digits;
+  bool negative = false;
+  if (integer && (spec.type == '\0' || kRealTypes.find(spec.type) == std::string_view::npos)) {
+    digits = integer_digits(*integer, spec);
+    negative = *integer < 0;
+  } else {
+    const double number = *value.as_number();
+    negative = std::signbit(number) && !std::isnan(number);
+    digits = real_digits(std::fabs(number), spec);
+  }
+  if (spec.grouping != '\0') digits = group_digits(digits, spec.grouping);
+  return pad(sign_of(negative, spec.sign), digits, spec, '>', work);
+}
+
+std::string format_string(std::string_view text, const FormatSpec& spec, Work& work) {
+  if (spec.type != '\0' && spec.type != 's') {
+    fail(fmt::format("Unknown format code '{}' for object of type 'str'", spec.type));
+  }
+  if (spec.precision >= 0)
+    text = text.substr(0, byte_offset(text, static_cast<size_t>(spec.precision)));
+  return pad("", std::string(text), spec, '<', work);
+}
+
+// One value after another of what stands right of `%`.
+class PercentValues {
+ public:
+  explicit PercentValues(const Value& values)
+      : values_(values), tuple_(values.as_kind(SequenceKind::kTuple)) {}
+
+  Value next() {
+    const size_t count = tuple_ == nullptr ? 1 : tuple_->items.size();
+    if (used_ >= count) fail("not enough arguments for format string");
+    ++used_;
+    return tuple_ == nullptr ? values_ : tuple_->items[used_ - 1];
+  }
+
+  Value named(std::string_view key) {
+    const Dict* dict = values_.as_dict();
+    if (dict == nullptr) fail("format requires a mapping");
+    const Value* value = dict->find(key);
+    if (value == nullptr) fail(fmt::format("the format names '{}', which is not given", key));
+    used_ = 1;
+    return *value;
+  }
+
+  void check_all_used() const {
+    const bool all =
+        tuple_ != nullptr ? used_ >= tuple_->items.size() : used_ > 0 || values_.is_dict();
+    if (!all) fail("not all arguments converted during string formatting");
+  }
+
+ private:
+  const Value& values_;
+  const Sequence* tuple_;
+  size_t used_ = 0;
+};
+
+std::string format_percent_value(const Value& value, FormatSpec spec, Work& work) {
+  switch (spec.type) {
+    case 's':
+    case 'r':
+    case 'a': {
+      const std::string text = spec.type == 's' ? to_text(value, work) : to_repr(value, work);
+      spec.type = 's';
+      if (spec.align == '\0' || spec.align == '=') spec.align = '>';
+      if (spec.fill == "0") spec.fill = " ";
+      return format_string(text, spec, work);
+    }
+    case 'c': {
+      spec.type = 's';
+      if (spec.align == '\0') spec.align = '>';
+      if (value.is_string()) return format_string(value.as_text()->text, spec, work);
+      const int64_t code = to_count(value, "%c");
+      if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+        fail("%c arg not in range(0x110000)");
+      std::string text;
+      append_utf8(static_cast<char32_t>(code), text);
+      return format_string(text, spec, work);
+    }
+    case 'i':
+    case 'u':
+      spec.type = 'd';
+      break;
+    default:
+      break;
+  }
+  const auto number = value.as_number();
+  if (!number) {
+    if (value.is_undefined()) fail(value.undefined_message());
+    fail(fmt::format("%{} format: a real number is required, not {}", spec.type, type_name(value)));
+  }
+  if (spec.type == 'd' && value.as_real() != nullptr) {
+    if (!(std::fabs(*number) < 1e38))
+      fail("cannot convert float infinity, NaN or a huge number to integer");
+    return format_number(Value::integer(static_cast<Int>(*number)), spec, work);
+  }
+  return format_number(value, spec, work);
+}
+
+}  // namespace
+
+std::string format_value(const Value& value, std::string_view spec_text, Work& work) {
+  if (spec_text.empty()) return to_text(value, work);
+  const FormatSpec spec = parse_spec(spec_text);
+  if (value.as_number()) return format_number(value, spec, work);
+  if (value.is_string()) return format_string(value.as_text()->text, spec, work);
+  if (value.is_undefined()) return format_string("", spec, work);
+  fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
+}
+
+std::string format_text(std::string_view text, const Arguments& arguments, Work& work) {
+  std::string out;
+  size_t automatic = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
+      out += c;
+      ++i;
+      continue;
+    }
+    if (c == '}') fail("Single '}' encountered in format string");
+    if (c != '{') {
+      out += c;
+      continue;
+    }
+    const size_t close = text.find('}', i);
+    if (close == std::string_view::npos) fail("Single '{' encountered in format string");
+    std::string_view field = text.substr(i + 1, close - i - 1);
+    i = close;
+    const size_t colon = std::min(field.find(':'), field.size());
+    const std::string_view spec =
+        colon < field.size() ? field.substr(colon + 1) : std::string_view();
+    field = field.substr(0, colon);
+    const size_t bang = field.rfind('!');
+    const bool as_repr = bang != std::string_view::npos && field.substr(bang + 1) == "r";
+    field = field.substr(0, std::min(bang, field.size()));
+    const Value* value = nullptr;
+    const bool is_index =
+        !field.empty() && field.find_first_not_of("0123456789") == std::string_view::npos;
+    if (field.empty() || is_index) {
+      const auto index =
+          is_index ? parse_integer(field, 10).value_or(-1) : static_cast<Int>(automatic++);
+      if (index >= 0 && index < static_cast<Int>(arguments.positional.size())) {
+        value = &arguments.positional[static_cast<size_t>(index)];
+      }
+    } else {
+      for (const auto& [name, named] : arguments.named) {
+        if (name == field) value = &named;
+      }
+    }
+    if (value == nullptr) fail(fmt::format("the format names '{}', which is not given", field));
+    const std::string piece = as_repr
+                                  ? format_value(Value::string(to_repr(*value, work)), spec, work)
+                                  : format_value(*value, spec, work);
+    work.allocate(piece.size());
+    out += piece;
+  }
+  return out;
+}
+
+Value format_percent(const Text& format, const Value& values, Work& work) {
+  const std::string& text = format.text;
+  PercentValues source(values);
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    if (++i < text.size() && text[i] == '%') {
+      out += '%';
+      continue;
+    }
+    std::optional<Value> named;
+    if (i < text.size() && text[i] == '(') {
+      const size_t close = text.find(')', i);
+      if (close == std::string::npos) fail("incomplete format key");
+      named = source.named(std::string_view(text).substr(i + 1, close - i - 1));
+      i = close + 1;
+    }
+    FormatSpec spec;
+    for (; i < text.size() && std::string_view("-+ #0").find(text[i]) != std::string_view::npos;
+         ++i) {
+      if (text[i] == '-') spec.align = '<';
+      if (text[i] == '+' || (text[i] == ' ' && spec.sign != '+')) spec.sign = text[i];
+      if (text[i] == '#') spec.alternate = true;
+      if (text[i] == '0' && spec.align != '<') {
+        spec.fill = "0";
+        spec.align = '=';
+      }
+    }
+    if (spec.align == '<') spec.fill = " ";
+    spec.width = take_number(text, i);
+    if (i < text.size() && text[i] == '.') {
+      ++i;
+      spec.precision = take_precision(text, i);
+    }
+    if (i >= text.size()) fail("incomplete format");
+    spec.type = text[i];
+    if (std::string_view("srdiufFeEgGxXoca").find(spec.type) == std::string_view::npos) {
+      fail(fmt::format("unsupported format character '{}'", spec.type));
+    }
+    const Value value = named ? *named : source.next();
+    const std::string piece = format_percent_value(value, spec, work);
+    work.allocate(piece.size());
+    out += piece;
+  }
+  source.check_all_used();
+  return make_string_like(format, std::move(out), work);
+}
+
+}  // namespace tandem::text::jinja
