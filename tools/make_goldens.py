@@ -50,7 +50,16 @@ QWEN2 = {
     "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "attention_dropout": 0.0, "hidden_act": "silu",
     "initializer_range": 0.02, "use_cache": True, "use_sliding_window": False, "sliding_window": None, "max_window_layers": 2,
 }
+QWEN3 = QWEN2 | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False}
 COMMON = {"vocab_size": VOCAB, "max_position_embeddings": 512, "bos_token_id": 372, "eos_token_id": 372}
+QWEN3_SHAPE = dict(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    rms_norm_eps=1e-6, rope_theta=1000000.0, tie_word_embeddings=True, torch_dtype="bfloat16")
+ROPE_SHAPE = dict(
+    hidden_size=72, intermediate_size=172, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2, head_dim=16,
+    rms_norm_eps=1e-5, tie_word_embeddings=False)
+# A model with "weights_of" has the other's weights and tokenizer (as links) under a configuration of its own, and float32 logits only.
+# A prompt's second number is the length that is served, where logits depend on it; it has no greedy text then.
 MODELS = {
     # GQA 8/2, heads * head_dim (128) differs from hidden (72), rope scaling that moves most frequencies within the prompts' length.
     "llama-gqa-rope3-f32": dict(
@@ -84,6 +93,27 @@ MODELS = {
             rms_norm_eps=1e-6, tie_word_embeddings=True, dtype="float16",
             rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
         generation={}),
+    # Norms of the heads of q and k, heads wider than hidden / heads.
+    "qwen3-bf16": dict(seed=131, dtype=torch.bfloat16, shards=1, config=QWEN3 | COMMON | QWEN3_SHAPE, generation={}),
+    # The four kinds of RoPE scaling beside llama3, over the weights of one model.
+    "llama-rope-linear": dict(
+        seed=141, weights_of="llama-gqa-rope3-f32",
+        config=LLAMA | COMMON | ROPE_SHAPE | dict(rope_theta=10000.0, torch_dtype="float32", rope_scaling={"type": "linear", "factor": 4.0})),
+    "llama-rope-yarn": dict(
+        seed=142, weights_of="llama-gqa-rope3-f32",
+        config=LLAMA | COMMON | ROPE_SHAPE | dict(
+            rope_theta=10000.0, torch_dtype="float32",
+            rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})),
+    "llama-rope-yarn-mscale": dict(
+        seed=143, weights_of="llama-gqa-rope3-f32",
+        config=LLAMA | COMMON | ROPE_SHAPE | dict(
+            dtype="float32", rope_parameters={
+                "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "original_max_position_embeddings": 64, "beta_fast": 8.0,
+                "beta_slow": 0.5, "mscale": 2.0, "mscale_all_dim": 0.5, "truncate": False})),
+    "llama-rope-dynamic": dict(
+        seed=144, weights_of="llama-gqa-rope3-f32", prompts=((1, None), (7, None), (33, None), (300, 300)),
+        config=LLAMA | COMMON | ROPE_SHAPE | dict(
+            max_position_embeddings=128, rope_theta=10000.0, torch_dtype="float32", rope_scaling={"rope_type": "dynamic", "factor": 4.0})),
 }
 
 
@@ -110,8 +140,8 @@ def make_weights(config, seed):
     def normal(*shape, std):
         return torch.randn(*shape, generator=generator) * std
 
-    def norm():
-        return 0.5 + torch.rand(hidden, generator=generator)
+    def norm(size=hidden):
+        return 0.5 + torch.rand(size, generator=generator)
 
     tied = config["tie_word_embeddings"]
     weights = {"model.embed_tokens.weight": normal(VOCAB, hidden, std=1.0)}
@@ -124,6 +154,9 @@ def make_weights(config, seed):
         if config["model_type"] == "qwen2":
             for name, size in (("q", heads), ("k", kv), ("v", kv)):
                 weights[p + f"self_attn.{name}_proj.bias"] = normal(size * head_dim, std=0.5)
+        if config["model_type"] == "qwen3":
+            for name in ("q", "k"):
+                weights[p + f"self_attn.{name}_norm.weight"] = norm(head_dim)
         weights[p + "self_attn.o_proj.weight"] = normal(hidden, heads * head_dim, std=1.2 / (heads * head_dim) ** 0.5)
         weights[p + "post_attention_layernorm.weight"] = norm()
         weights[p + "mlp.gate_proj.weight"] = normal(inter, hidden, std=1.0 / hidden**0.5)
@@ -163,6 +196,14 @@ def write_model(folder, spec, tokenizer):
         "model_max_length": config["max_position_embeddings"], "chat_template": CHATML})
 
 
+def link_model(folder, spec):
+    """The other model's files, but config.json."""
+    other = OUT / spec["weights_of"]
+    for name in ("model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).symlink_to(pathlib.Path("..") / other.name / name)
+    write_json(folder / "config.json", spec["config"])
+
+
 def write_json(path, value):
     path.write_text(json.dumps(value, indent=1, ensure_ascii=True) + "\n")
 
@@ -198,21 +239,24 @@ def make_golden(folder, spec, tokenizer):
         kept = model32.model.rotary_emb
         model.model.rotary_emb = copy.deepcopy(kept)
     random = np.random.default_rng(spec["seed"])
-    prompts, rows, errors = [], {"float32": [], "bf16_weights": [], "bf16": []}, {"float32": 0.0, "bf16": 0.0}
-    for length in PROMPT_LENGTHS:
+    prompts, rows, errors = [], {"float32": []}, {"float32": 0.0, "bf16": 0.0}
+    if "weights_of" not in spec:
+        rows["bf16_weights"] = []
+    for length, served in spec.get("prompts", [(length, None) for length in PROMPT_LENGTHS]):
         ids = [int(i) for i in random.integers(0, VOCAB - 12, length)]
         positions = sorted({0, length // 3, 255 if length > 256 else length // 2, 256 if length > 256 else length - 1, length - 1})
         logits = logits_of(model32, ids)
         rounded, bf16 = logits_of(rounded32, ids), logits_of(model_bf16, ids).float()
         errors["float32"] = max(errors["float32"], relative(logits, logits_of(model64, ids)))
         errors["bf16"] = max(errors["bf16"], relative(bf16, rounded))
-        for name, values in (("float32", logits), ("bf16_weights", rounded), ("bf16", bf16)):
-            rows[name].append(values[positions].numpy())
-        tokens, margins = greedy_of(model32, ids)
+        for name, values in (("float32", logits), ("bf16_weights", rounded)):
+            if name in rows:
+                rows[name].append(values[positions].numpy())
+        tokens, margins = ([], []) if served else greedy_of(model32, ids)
         prompts.append({"name": f"length_{length}", "token_ids": ids, "logit_positions": positions,
-                        "greedy_token_ids": tokens, "greedy_margins": margins})
+                        "greedy_token_ids": tokens, "greedy_margins": margins} | ({"max_model_len": served} if served else {}))
         print(f"  {length:4} tokens: logits sd {float(logits.std()):.2f}, distinct greedy {len(set(tokens))}, "
-              f"least margin {min(margins):.4f}")
+              f"least margin {min(margins, default=0):.4f}")
     for name, parts in rows.items():
         np.concatenate(parts).astype("<f4").tofile(folder / f"logits_{name}.f32")
     fast = AutoTokenizer.from_pretrained(folder)
@@ -242,9 +286,12 @@ def main(argv):
         folder = OUT / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        write_model(folder, MODELS[name], tokenizer)
+        if "weights_of" in MODELS[name]:
+            link_model(folder, MODELS[name])
+        else:
+            write_model(folder, MODELS[name], tokenizer)
         make_golden(folder, MODELS[name], tokenizer)
-    total = sum(p.stat().st_size for p in OUT.rglob("*") if p.is_file())
+    total = sum(p.stat().st_size for p in OUT.rglob("*") if p.is_file() and not p.is_symlink())
     print(f"tests/goldens: {total} bytes")
     return 0
 

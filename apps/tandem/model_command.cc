@@ -56,8 +56,9 @@ model::ModelConfig changed(model::ModelConfig config, const MakeFlags& flags) {
   if (flags.tied_embeddings) {
     config.tied_embeddings = *flags.tied_embeddings == "yes";
   }
-  config.architecture =
-      flags.architecture == "qwen2" ? model::Architecture::kQwen2 : model::Architecture::kLlama;
+  config.architecture = flags.architecture == "qwen2"   ? model::Architecture::kQwen2
+                        : flags.architecture == "qwen3" ? model::Architecture::kQwen3
+                                                        : model::Architecture::kLlama;
   config.checkpoint_type = flags.dtype == "float32"   ? ElementType::kF32
                            : flags.dtype == "float16" ? ElementType::kF16
                                                       : ElementType::kBF16;
@@ -103,11 +104,8 @@ int run_make(const MakeFlags& flags) {
 
 std::string rope_text(const model::ModelConfig& config) {
   std::string text = fmt::format("theta {:g}", config.rope_theta);
-  if (config.llama3_rope) {
-    text += fmt::format(", llama3 scaling by {:g} from {} positions", config.llama3_rope->factor,
-                        config.llama3_rope->original_max_positions);
-  }
-  return text;
+  const std::string scaling = model::rope_scaling_text(config);
+  return scaling.empty() ? text : text + ", " + scaling;
 }
 
 void print_text(const model::ModelReport& report) {
@@ -209,8 +207,9 @@ void add_make(CLI::App& model, int& exit_code) {
       ->capture_default_str();
   make->add_option("--seed", flags->seed, "The same seed gives the same bytes")
       ->capture_default_str();
-  make->add_option("--architecture", flags->architecture, "llama or qwen2 (biased QKV)")
-      ->check(CLI::IsMember({"llama", "qwen2"}))
+  make->add_option("--architecture", flags->architecture,
+                   "llama, qwen2 (biased QKV) or qwen3 (norms of heads)")
+      ->check(CLI::IsMember({"llama", "qwen2", "qwen3"}))
       ->capture_default_str();
   make->add_option("--dtype", flags->dtype, "Element type of the files")
       ->check(CLI::IsMember({"bfloat16", "float32", "float16"}))

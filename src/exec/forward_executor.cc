@@ -178,7 +178,8 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
   buffers.kv = kv_->data();
   stages_ = std::make_unique<Stages>(config_, weights_, layout_, buffers);
 
-  const std::vector<double> frequencies = model::rope_inverse_frequencies(config_);
+  const std::vector<double> frequencies =
+      model::rope_inverse_frequencies(config_, options.served_positions);
   const auto frequency_bytes = static_cast<int64_t>(frequencies.size() * sizeof(double));
   CHECK(static_cast<int32_t>(frequencies.size()) == config_.head_dim / 2, "{} frequencies",
         frequencies.size());

@@ -26,7 +26,8 @@ struct ExecutorOptions {
   ElementType kv_type = ElementType::kBF16;
   int32_t block_tokens =
       0;  // 0: 32, or more where a block and layer would be under 32 KiB (decisions.md 5)
-  int64_t kv_bytes = 0;  // of the pool; whole blocks of it are used
+  int32_t served_positions = 0;  // the longest sequence; 0: what config.json says
+  int64_t kv_bytes = 0;          // of the pool; whole blocks of it are used
 };
 
 // A row of the memory plan (decisions.md 5).

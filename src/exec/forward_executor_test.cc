@@ -54,10 +54,22 @@ model::ModelConfig biased_config() {
   config.vocabulary = 130;
   config.qkv_bias = true;
   config.tied_embeddings = false;
-  config.llama3_rope = model::Llama3Rope{.factor = 8.0,
-                                         .low_frequency_factor = 1.0,
-                                         .high_frequency_factor = 4.0,
-                                         .original_max_positions = 64};
+  config.rope_scaling = model::Llama3Rope{.factor = 8.0,
+                                          .low_frequency_factor = 1.0,
+                                          .high_frequency_factor = 4.0,
+                                          .original_max_positions = 64};
+  return config;
+}
+
+// Norms of the heads, and YaRN, which also scales what is rotated.
+model::ModelConfig head_norm_config() {
+  model::ModelConfig config = odd_config();
+  config.architecture = model::Architecture::kQwen3;
+  config.head_dim = 34;
+  config.heads = 4;
+  config.qk_norm = true;
+  config.rope_scaling =
+      model::YarnRope{.factor = 4.0, .attention_factor = 1.2, .original_max_positions = 64};
   return config;
 }
 
@@ -87,6 +99,7 @@ std::vector<AccuracyCase> accuracy_cases() {
       const std::string suffix = fmt::format("_{}_{}", element_name(type), kernels::isa_name(isa));
       cases.push_back({"odd" + suffix, odd_config(), type, isa});
       cases.push_back({"biased" + suffix, biased_config(), type, isa});
+      cases.push_back({"head_norm" + suffix, head_norm_config(), type, isa});
     }
   }
   return cases;

@@ -43,7 +43,8 @@ struct RopeTableArgs {
   float* sin = nullptr;                       // [rows, half_dim]
 };
 
-// Rotates q and k (pairs (i, i + head_dim/2)), writes q out and k, v into their KV slots.
+// Rotates q and k (pairs (i, i + head_dim/2)), writes q out and k, v into their KV slots. With
+// q_norm and k_norm (both or none) every head of q and k first goes through an RMS norm of its own.
 struct RopeWriteArgs {
   const float* qkv = nullptr;  // [rows, qkv_stride]: heads | kv_heads (k) | kv_heads (v), each
                                // padded_head_dim wide
@@ -58,6 +59,9 @@ struct RopeWriteArgs {
   const int32_t* blocks = nullptr;  // [rows] block of the row's token
   const int32_t* slots = nullptr;   // [rows] slot inside that block
   float* q = nullptr;               // [rows, heads, padded_head_dim]; padding dims are zero
+  const float* q_norm = nullptr;    // [head_dim] weights of the norm, or null
+  const float* k_norm = nullptr;
+  float norm_epsilon = 0.0F;
 };
 
 // y = silu(gate) * up.

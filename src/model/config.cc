@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 
+#include "model/config_rope.h"
 #include "model/json_fields.h"
 
 namespace tandem::model {
@@ -16,11 +18,18 @@ constexpr int64_t kMaxHidden = int64_t{1} << 18;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kQwen3HeadDim = 128;  // where head_dim is not given
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 24;
 
-constexpr std::string_view kSupported =
-    "LlamaForCausalLM (Llama 2 and 3, Yi, CodeLlama, TinyLlama) and Qwen2ForCausalLM";
+struct Family {
+  std::string_view name;
+  std::string_view model_type;
+  Architecture architecture;
+};
+constexpr std::array<Family, 3> kFamilies = {{{"LlamaForCausalLM", "llama", Architecture::kLlama},
+                                              {"Qwen2ForCausalLM", "qwen2", Architecture::kQwen2},
+                                              {"Qwen3ForCausalLM", "qwen3", Architecture::kQwen3}}};
 
 Error unsupported(Error error) {
   error.code = ErrorCode::kUnsupported;
@@ -33,25 +42,20 @@ Status parse_architecture(const JsonFields& fields, ModelConfig& config) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.strings("architectures"));
   ASSIGN_OR_RETURN(const std::optional<std::string> type, fields.string("model_type"));
   if (names.empty() && !type) {
-    return fields.error("architectures", fmt::format("is missing; supported are {}", kSupported));
+    return fields.error("architectures",
+                        fmt::format("is missing; supported are {}", supported_architectures()));
   }
-  std::string name;
-  if (!names.empty()) {
-    name = names.front();
-  } else {
-    name = *type == "llama" ? "LlamaForCausalLM" : *type == "qwen2" ? "Qwen2ForCausalLM" : *type;
+  const std::string name = names.empty() ? type.value_or("") : names.front();
+  for (const Family& family : kFamilies) {
+    if (name == (names.empty() ? family.model_type : family.name)) {
+      config.architecture = family.architecture;
+      config.architecture_name = family.name;
+      return {};
+    }
   }
-  if (name == "LlamaForCausalLM") {
-    config.architecture = Architecture::kLlama;
-  } else if (name == "Qwen2ForCausalLM") {
-    config.architecture = Architecture::kQwen2;
-  } else {
-    return unsupported(fields.error(
-        "architectures",
-        fmt::format("'{}' is not supported; supported are {}", name.substr(0, 80), kSupported)));
-  }
-  config.architecture_name = name;
-  return {};
+  return unsupported(
+      fields.error("architectures", fmt::format("'{}' is not supported; supported are {}",
+                                                name.substr(0, 80), supported_architectures())));
 }
 
 Status parse_shape(const JsonFields& fields, ModelConfig& config) {
@@ -82,83 +86,22 @@ Status parse_shape(const JsonFields& fields, ModelConfig& config) {
                         fmt::format("is {}, but must divide num_attention_heads ({})",
                                     config.kv_heads, config.heads));
   }
-  if (!head_dim && hidden % heads != 0) {
+  if (!head_dim && config.architecture != Architecture::kQwen3 && hidden % heads != 0) {
     return fields.error("num_attention_heads",
                         fmt::format("is {}, but must divide hidden_size ({}) where head_dim is "
                                     "not given",
                                     heads, hidden));
   }
-  config.head_dim = narrow(head_dim.value_or(hidden / heads));
+  // Qwen3 alone does not derive it.
+  const int64_t usual =
+      config.architecture == Architecture::kQwen3 ? kQwen3HeadDim : hidden / heads;
+  config.head_dim = narrow(head_dim.value_or(usual));
   if (config.head_dim % 2 != 0 || config.head_dim < 2 || config.head_dim > kMaxHeadDim) {
     return fields.error(head_dim ? "head_dim" : "num_attention_heads",
                         fmt::format("gives heads of {} dimensions, but rotary embeddings need an "
                                     "even number from 2 to {}",
                                     config.head_dim, kMaxHeadDim));
   }
-  return {};
-}
-
-Status parse_llama3_rope(const JsonFields& rope, ModelConfig& config) {
-  Llama3Rope scaling;
-  ASSIGN_OR_RETURN(const std::optional<double> factor, rope.number("factor", {1.0, 1e6}));
-  ASSIGN_OR_RETURN(const std::optional<double> low, rope.number("low_freq_factor", {1e-3, 1e6}));
-  ASSIGN_OR_RETURN(const std::optional<double> high, rope.number("high_freq_factor", {1e-3, 1e6}));
-  ASSIGN_OR_RETURN(const std::optional<int64_t> original,
-                   rope.integer("original_max_position_embeddings", {1, kMaxPositions}));
-  for (const auto& [present, key] :
-       {std::pair(factor.has_value(), "factor"), std::pair(low.has_value(), "low_freq_factor"),
-        std::pair(high.has_value(), "high_freq_factor"),
-        std::pair(original.has_value(), "original_max_position_embeddings")}) {
-    if (!present) {
-      return rope.error(key, "is missing, but rope type llama3 needs it");
-    }
-  }
-  scaling.factor = *factor;
-  scaling.low_frequency_factor = *low;
-  scaling.high_frequency_factor = *high;
-  scaling.original_max_positions = narrow(*original);
-  if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
-    return rope.error("high_freq_factor",
-                      fmt::format("is {}, but must be above low_freq_factor ({})", *high, *low));
-  }
-  config.llama3_rope = scaling;
-  return {};
-}
-
-// rope_scaling (to transformers 4) or rope_parameters (from 5, where rope_theta lies inside).
-Status parse_rope(const JsonFields& fields, ModelConfig& config) {
-  constexpr NumberRange kThetaRange{1.0, 1e12};
-  ASSIGN_OR_RETURN(std::optional<double> theta, fields.number("rope_theta", kThetaRange));
-  ASSIGN_OR_RETURN(const std::optional<double> partial,
-                   fields.number("partial_rotary_factor", {0.0, 1.0}));
-  if (partial.value_or(1.0) != 1.0) {
-    return unsupported(fields.error("partial_rotary_factor",
-                                    "is not 1; models that rotate a part of each head are not "
-                                    "supported"));
-  }
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    ASSIGN_OR_RETURN(const std::optional<JsonFields> rope, fields.object(key));
-    if (!rope) {
-      continue;
-    }
-    ASSIGN_OR_RETURN(const std::optional<double> inner_theta,
-                     rope->number("rope_theta", kThetaRange));
-    theta = theta ? theta : inner_theta;
-    ASSIGN_OR_RETURN(std::optional<std::string> type, rope->string("rope_type"));
-    if (!type) {
-      ASSIGN_OR_RETURN(type, rope->string("type"));
-    }
-    if (type.value_or("default") == "llama3") {
-      RETURN_IF_ERROR(parse_llama3_rope(*rope, config));
-    } else if (type.value_or("default") != "default") {
-      return unsupported(
-          rope->error("rope_type", fmt::format("'{}' is not supported; supported are default and "
-                                               "llama3",
-                                               type->substr(0, 80))));
-    }
-    break;
-  }
-  config.rope_theta = theta.value_or(10000.0);
   return {};
 }
 
@@ -235,6 +178,11 @@ Status parse_special_tokens(const JsonFields& fields, ModelConfig& config) {
 
 }  // namespace
 
+std::string_view supported_architectures() {
+  return "LlamaForCausalLM (Llama 2 and 3, Yi, CodeLlama, TinyLlama), Qwen2ForCausalLM "
+         "(Qwen2 and 2.5) and Qwen3ForCausalLM";
+}
+
 Result<ModelConfig> parse_config(const std::string& json_text) {
   ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::parse("config.json", json_text));
   ModelConfig config;
@@ -250,6 +198,7 @@ Result<ModelConfig> parse_config(const std::string& json_text) {
   config.tied_embeddings = tied.value_or(false);
   ASSIGN_OR_RETURN(const std::optional<bool> bias, fields.boolean("attention_bias"));
   config.qkv_bias = config.architecture == Architecture::kQwen2 || bias.value_or(false);
+  config.qk_norm = config.architecture == Architecture::kQwen3;
   return config;
 }
 

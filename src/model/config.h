@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/element_type.h"
@@ -12,7 +14,7 @@
 
 namespace tandem::model {
 
-enum class Architecture : uint8_t { kLlama, kQwen2 };
+enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
 
 // rope_type "llama3": low frequencies divided by factor, high ones kept, smooth between.
 struct Llama3Rope {
@@ -21,6 +23,31 @@ struct Llama3Rope {
   double high_frequency_factor = 4.0;
   int32_t original_max_positions = 8192;
 };
+
+// rope_type "linear": every frequency divided by factor.
+struct LinearRope {
+  double factor = 1.0;
+};
+
+// rope_type "dynamic": a larger base where more than max_positions positions are served; nothing
+// changes up to them. docs/decisions/007.
+struct DynamicRope {
+  double factor = 1.0;
+};
+
+// rope_type "yarn": frequencies that turn less than beta_slow times within the original context are
+// divided by factor, those that turn more than beta_fast times are kept, smooth between; and cos
+// and sin are multiplied.
+struct YarnRope {
+  double factor = 1.0;
+  double attention_factor = 1.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;  // the bounds of the smooth part are whole pairs
+  int32_t original_max_positions = 0;
+};
+
+using RopeScaling = std::variant<std::monostate, Llama3Rope, LinearRope, DynamicRope, YarnRope>;
 
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
@@ -32,12 +59,14 @@ struct ModelConfig {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;  // even
   int32_t vocabulary = 0;
-  int32_t max_positions = 0;
+  int32_t max_positions = 0;        // as config.json says: what is served unless asked otherwise
+  int32_t stretched_positions = 0;  // what RoPE scaling allows at most, or max_positions
   float rms_epsilon = 1e-6F;
   double rope_theta = 10000.0;
-  std::optional<Llama3Rope> llama3_rope;
+  RopeScaling rope_scaling;
   bool tied_embeddings = false;
   bool qkv_bias = false;
+  bool qk_norm = false;  // an RMS norm of each head of q and k before the rotation
   ElementType checkpoint_type = ElementType::kBF16;
   std::vector<TokenId> eos_token_ids;  // of config.json; generation_config.json may say more
   std::optional<TokenId> bos_token_id;
@@ -46,8 +75,18 @@ struct ModelConfig {
 // Parses the text of a config.json. Errors name the field, what it holds, and what would do.
 Result<ModelConfig> parse_config(const std::string& json_text);
 
-// inverse frequency of each rotated pair, RoPE scaling applied: [head_dim / 2].
-std::vector<double> rope_inverse_frequencies(const ModelConfig& config);
+// The names of the architectures and models that parse_config accepts, for errors and help.
+std::string_view supported_architectures();
+
+// inverse frequency of each rotated pair, RoPE scaling applied: [head_dim / 2]. Dynamic scaling
+// depends on `served_positions`, the longest sequence that is served.
+std::vector<double> rope_inverse_frequencies(const ModelConfig& config, int64_t served_positions);
+
+// What RoPE scaling multiplies cos and sin by.
+double rope_attention_factor(const ModelConfig& config);
+
+// The scaling in words: "yarn scaling by 4 from 32768 positions"; empty without.
+std::string rope_scaling_text(const ModelConfig& config);
 
 int64_t parameter_count(const ModelConfig& config);
 

@@ -32,10 +32,26 @@ constexpr std::array<Preset, 4> kPresets = {
      {"3B", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 500000.0, true},
      {"8B", 32, 4096, 14336, 32, 8, 128, 128256, 8192, 500000.0, false}}};
 
+struct Made {
+  const char* name;
+  const char* model_type;
+};
+Made made_architecture(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kQwen2:
+      return {"Qwen2ForCausalLM", "qwen2"};
+    case Architecture::kQwen3:
+      return {"Qwen3ForCausalLM", "qwen3"};
+    case Architecture::kLlama:
+      break;
+  }
+  return {"LlamaForCausalLM", "llama"};
+}
+
 std::string config_text(const ModelConfig& config) {
-  const bool qwen2 = config.architecture == Architecture::kQwen2;
-  ordered_json json = {{"architectures", {qwen2 ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
-                       {"model_type", qwen2 ? "qwen2" : "llama"},
+  const Made made = made_architecture(config.architecture);
+  ordered_json json = {{"architectures", {made.name}},
+                       {"model_type", made.model_type},
                        {"attention_dropout", 0.0},
                        {"bos_token_id", kMadeBos},
                        {"eos_token_id", {kMadeEos, kMadeTurnEnd}},
@@ -56,19 +72,18 @@ std::string config_text(const ModelConfig& config) {
                        {"torch_dtype", element_name(config.checkpoint_type)},
                        {"use_cache", true},
                        {"vocab_size", config.vocabulary}};
-  if (qwen2) {
-    json["use_sliding_window"] = false;
-  } else {
+  if (config.architecture == Architecture::kLlama) {
     json["attention_bias"] = false;
     json["mlp_bias"] = false;
+  } else {
+    json["use_sliding_window"] = false;
   }
-  if (config.llama3_rope) {
-    const Llama3Rope& rope = *config.llama3_rope;
+  if (const auto* rope = std::get_if<Llama3Rope>(&config.rope_scaling)) {
     json["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", rope.factor},
-                            {"low_freq_factor", rope.low_frequency_factor},
-                            {"high_freq_factor", rope.high_frequency_factor},
-                            {"original_max_position_embeddings", rope.original_max_positions}};
+                            {"factor", rope->factor},
+                            {"low_freq_factor", rope->low_frequency_factor},
+                            {"high_freq_factor", rope->high_frequency_factor},
+                            {"original_max_position_embeddings", rope->original_max_positions}};
   }
   return json.dump(1) + "\n";
 }
@@ -190,17 +205,17 @@ Result<ModelConfig> preset_config(std::string_view name) {
                          .max_positions = preset.max_positions,
                          .rms_epsilon = 1e-5F,
                          .rope_theta = preset.rope_theta,
-                         .llama3_rope = std::nullopt,
+                         .rope_scaling = {},
                          .tied_embeddings = preset.tied_embeddings,
                          .qkv_bias = false,
                          .checkpoint_type = ElementType::kBF16,
                          .eos_token_ids = {kMadeEos, kMadeTurnEnd},
                          .bos_token_id = kMadeBos};
       if (name == "3B") {
-        config.llama3_rope = Llama3Rope{.factor = 32.0,
-                                        .low_frequency_factor = 1.0,
-                                        .high_frequency_factor = 4.0,
-                                        .original_max_positions = 8192};
+        config.rope_scaling = Llama3Rope{.factor = 32.0,
+                                         .low_frequency_factor = 1.0,
+                                         .high_frequency_factor = 4.0,
+                                         .original_max_positions = 8192};
       }
       return config;
     }

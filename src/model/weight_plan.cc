@@ -78,6 +78,10 @@ class Planner {
       }
       offset += rows.padded();
     }
+    if (config_.qk_norm) {
+      layer.q_norm = vector(prefix + "self_attn.q_norm.weight", heads(1));
+      layer.k_norm = vector(prefix + "self_attn.k_norm.weight", heads(1));
+    }
     layer.output = matrix(prefix + "self_attn.o_proj.weight", hidden_, query);
 
     layer.mlp_norm = vector(prefix + "post_attention_layernorm.weight", hidden_);

@@ -24,6 +24,8 @@ struct LayerWeights {
   kernels::PackedMatrix
       qkv;  // n: (heads + 2 kv_heads) * padded_head_dim, order q | k | v; k: padded hidden
   const float* qkv_bias = nullptr;  // [qkv.n] padded like n, or null
+  const float* q_norm = nullptr;    // [head_dim], of every head of q, or null
+  const float* k_norm = nullptr;    // the same of k
   kernels::PackedMatrix output;     // n: padded hidden; k: heads * padded_head_dim
   const float* mlp_norm = nullptr;  // [hidden]
   kernels::PackedMatrix

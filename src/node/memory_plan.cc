@@ -50,10 +50,11 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
 
   const kernels::KvLayout layout = kv_layout_for(config, plan.executor);
   plan.block_tokens = layout.block_tokens;
-  if (input.max_model_len > config.max_positions) {
+  const int32_t longest = std::max(config.max_positions, config.stretched_positions);
+  if (input.max_model_len > longest) {
     return invalid_argument(
         fmt::format("--max-model-len {} is more than the {} positions that the model knows",
-                    input.max_model_len, config.max_positions),
+                    input.max_model_len, longest),
         "max-model-len");
   }
   const int32_t wanted_len = input.max_model_len > 0 ? input.max_model_len : config.max_positions;
@@ -84,6 +85,7 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
         "device-memory"};
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
+  plan.executor.served_positions = plan.max_model_len;
   return plan;
 }
 

@@ -58,7 +58,8 @@ def test_random_models_continue_as_transformers_does(start_server, folder):
             reply = client.completions.create(model="golden", prompt=prompt["token_ids"], max_tokens=plain, temperature=0,
                                               extra_body={"ignore_eos": True, "repetition_penalty": 1.0})
             expected = http.post("/detokenize", json={"model": "golden", "tokens": greedy[:plain]}).json()["prompt"]
-            assert reply.choices[0].text == expected, prompt["name"]
+            # A random prompt may end inside a character: whether its bytes show at the text's beginning is not the question here.
+            assert reply.choices[0].text.lstrip("\ufffd") == expected.lstrip("\ufffd"), prompt["name"]
             compared += plain
         chat = golden["chat"]
         tokens = http.post("/tokenize", json={"model": "golden", "messages": chat["messages"], "add_generation_prompt": True}).json()["tokens"]

@@ -140,10 +140,13 @@ TEST_P(Rowwise, RopeTableIsExactAtPositionsFarOut) {
   }
 }
 
+enum class HeadNorm { kNone, kRms };
+
 struct RopeCase {
   ElementType type = kBF16;
   int32_t head_dim = 64;
   int32_t block_tokens = 32;
+  HeadNorm norm = HeadNorm::kNone;
 };
 
 class RopeWriter {
@@ -155,6 +158,10 @@ class RopeWriter {
     qkv_ = std::make_unique<Guarded<float>>(kRows * stride_);
     q_ = std::make_unique<Guarded<float>>(kRows * kHeads * width);
     pool_ = std::make_unique<Guarded<std::byte>>(kBlocks * layout_.block_bytes());
+    for (int64_t i = 0; rope.norm == HeadNorm::kRms && i < layout_.head_dim; ++i) {
+      q_norm_.push_back(uniform(random_, 0.5F, 1.5F));
+      k_norm_.push_back(uniform(random_, -1.5F, -0.5F));
+    }
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t i = 0; i < (kHeads + 2 * layout_.kv_heads) * width; ++i) {
         const bool real = i % width < layout_.head_dim;
@@ -185,6 +192,11 @@ class RopeWriter {
     args.blocks = blocks_.data();
     args.slots = slots_.data();
     args.q = q_->data();
+    if (!q_norm_.empty()) {
+      args.q_norm = q_norm_.data();
+      args.k_norm = k_norm_.data();
+      args.norm_epsilon = static_cast<float>(kEpsilon);
+    }
     kernels.rope_write(args, 0, 3);
     kernels.rope_write(args, 3, kRows);
   }
@@ -225,6 +237,7 @@ class RopeWriter {
   static constexpr int64_t kRows = 7;
   static constexpr int64_t kBlocks = 3;
   static constexpr int32_t kHeads = 6;
+  static constexpr double kEpsilon = 1e-3;
 
   double rotated(int64_t row, int64_t head, int64_t dim) {
     const int64_t half = layout_.head_dim / 2;
@@ -234,7 +247,22 @@ class RopeWriter {
     const float* x = qkv_->data() + row * stride_ + head * layout_.padded_head_dim;
     const double c = cos_[static_cast<size_t>(row * half + dim % half)];
     const double s = sin_[static_cast<size_t>(row * half + dim % half)];
-    return dim < half ? x[dim] * c - x[dim + half] * s : x[dim] * c + x[dim - half] * s;
+    const auto normed = [&](int64_t i) { return x[i] * norm_factor(x, head, i); };
+    return dim < half ? normed(dim) * c - normed(dim + half) * s
+                      : normed(dim) * c + normed(dim - half) * s;
+  }
+
+  double norm_factor(const float* x, int64_t head, int64_t dim) {
+    if (q_norm_.empty()) {
+      return 1.0;
+    }
+    double squares = 0.0;
+    for (int64_t i = 0; i < layout_.head_dim; ++i) {
+      squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
+    const std::vector<float>& weight = head < kHeads ? q_norm_ : k_norm_;
+    return static_cast<double>(weight[static_cast<size_t>(dim)]) /
+           std::sqrt(squares / layout_.head_dim + kEpsilon);
   }
 
   void expect_element(int64_t offset, int64_t element, double wanted, std::vector<bool>& written) {
@@ -251,6 +279,8 @@ class RopeWriter {
   std::unique_ptr<Guarded<std::byte>> pool_;
   std::vector<float> cos_;
   std::vector<float> sin_;
+  std::vector<float> q_norm_;
+  std::vector<float> k_norm_;
   std::vector<int32_t> blocks_;
   std::vector<int32_t> slots_;
 };
@@ -264,6 +294,17 @@ TEST_P(Rowwise, RopeWritesQueriesAndTheTokensOwnSlotsOnly) {
         writer.write(*kernels_);
         writer.check();
       }
+    }
+  }
+}
+
+TEST_P(Rowwise, HeadsAreNormedBeforeTheyAreRotated) {
+  uint64_t seed = 30;
+  for (const ElementType type : {kF32, kBF16}) {
+    for (const int32_t head_dim : {8, 22, 64, 128, 512}) {
+      RopeWriter writer({type, head_dim, 32, HeadNorm::kRms}, ++seed);
+      writer.write(*kernels_);
+      writer.check();
     }
   }
 }

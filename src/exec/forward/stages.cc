@@ -47,11 +47,13 @@ void Stages::embed(const Target& target, const StepInputs& inputs) const {
                                                          .table = weights_.embedding,
                                                          .y = buffers_.residual,
                                                          .y_stride = weights_.padded_hidden});
+  const auto factor = static_cast<float>(model::rope_attention_factor(config_));
   target.device.launch(target.stream,
                        kernels::RopeTableArgs{.positions = inputs.positions,
                                               .rows = target.rows,
                                               .inverse_frequency = buffers_.inverse_frequency,
                                               .half_dim = config_.head_dim / 2,
+                                              .attention_factor = factor,
                                               .cos = buffers_.cos,
                                               .sin = buffers_.sin});
 }
@@ -89,7 +91,10 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
                                                              .kv = buffers_.kv,
                                                              .blocks = inputs.blocks,
                                                              .slots = inputs.slots,
-                                                             .q = buffers_.q});
+                                                             .q = buffers_.q,
+                                                             .q_norm = own.q_norm,
+                                                             .k_norm = own.k_norm,
+                                                             .norm_epsilon = config_.rms_epsilon});
 }
 
 void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {

@@ -121,6 +121,10 @@ model::LayerWeights pack_layer(const Layer& layer, const model::ModelConfig& con
   if (config.qkv_bias) {
     out.qkv_bias = packer.floats(padded_bias(layer, config, q.padded_group));
   }
+  if (config.qk_norm) {
+    out.q_norm = packer.floats(layer.q_norm);
+    out.k_norm = packer.floats(layer.k_norm);
+  }
   out.output = packer.matrix(hidden.padded(), q.padded());
   packer.pack(layer.output, hidden, q, out.output, 0);
   out.gate_up = packer.matrix(2 * intermediate.padded(), hidden.padded());
@@ -160,16 +164,25 @@ Vector normalise(const Vector& x, const std::vector<float>& weight, double epsil
 }
 
 void rotate(Vector& x, const model::ModelConfig& config, size_t position) {
-  const Vector frequencies = model::rope_inverse_frequencies(config);
+  const Vector frequencies = model::rope_inverse_frequencies(config, config.max_positions);
+  const double factor = model::rope_attention_factor(config);
   const auto head_dim = static_cast<size_t>(config.head_dim);
   for (size_t head = 0; head < x.size(); head += head_dim) {
     for (size_t i = 0; i < head_dim / 2; ++i) {
       const double angle = static_cast<double>(position) * frequencies[i];
       const double a = x[head + i];
       const double b = x[head + i + head_dim / 2];
-      x[head + i] = a * std::cos(angle) - b * std::sin(angle);
-      x[head + i + head_dim / 2] = b * std::cos(angle) + a * std::sin(angle);
+      x[head + i] = factor * (a * std::cos(angle) - b * std::sin(angle));
+      x[head + i + head_dim / 2] = factor * (b * std::cos(angle) + a * std::sin(angle));
     }
+  }
+}
+
+void normalise_heads(Vector& x, const std::vector<float>& weight, double epsilon) {
+  const auto head_dim = static_cast<ptrdiff_t>(weight.size());
+  for (auto head = x.begin(); !weight.empty() && head != x.end(); head += head_dim) {
+    const Vector normed = normalise(Vector(head, head + head_dim), weight, epsilon);
+    std::copy(normed.begin(), normed.end(), head);
   }
 }
 
@@ -219,6 +232,8 @@ void run_layer(const Layer& layer, const model::ModelConfig& config, History& hi
   const Vector normed = normalise(x, layer.attention_norm, epsilon);
   Vector q = multiply(layer.q, normed, layer.q_bias);
   Vector k = multiply(layer.k, normed, layer.k_bias);
+  normalise_heads(q, layer.q_norm, epsilon);
+  normalise_heads(k, layer.k_norm, epsilon);
   rotate(q, config, position);
   rotate(k, config, position);
   history.keys.push_back(k);
@@ -258,6 +273,10 @@ Model make_model(const model::ModelConfig& config, ElementType type, uint32_t se
     layer.q_bias = bias(q);
     layer.k_bias = bias(kv);
     layer.v_bias = bias(kv);
+    if (config.qk_norm) {
+      layer.q_norm = source.values(config.head_dim, 0.5F, 1.0F);
+      layer.k_norm = source.values(config.head_dim, 0.5F, 1.0F);
+    }
     layer.output = source.matrix(config.hidden, q);
     layer.gate = source.matrix(config.intermediate, config.hidden);
     layer.up = source.matrix(config.intermediate, config.hidden);

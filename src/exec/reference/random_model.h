@@ -24,6 +24,7 @@ struct Layer {
   std::vector<float> attention_norm;
   Matrix q, k, v;  // [heads * head_dim, hidden], [kv_heads * head_dim, hidden] twice
   std::vector<float> q_bias, k_bias, v_bias;  // empty without bias
+  std::vector<float> q_norm, k_norm;          // [head_dim]; empty without the norm of heads
   Matrix output;                              // [hidden, heads * head_dim]
   std::vector<float> mlp_norm;
   Matrix gate, up;  // [intermediate, hidden]

@@ -19,7 +19,8 @@ Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
   ExecutorOptions executor{.max_batched_tokens = options.max_batched_tokens,
                            .max_logit_rows = options.max_logit_rows,
                            .kv_type = options.type,
-                           .block_tokens = options.block_tokens};
+                           .block_tokens = options.block_tokens,
+                           .served_positions = options.served_positions};
   executor.kv_bytes = kv_layout_for(config, executor).block_bytes() * options.blocks;
   auto created = ForwardExecutor::create(config, *rig.weights, *rig.device, executor, {});
   CHECK(created.ok(), "{}", created.error().message);

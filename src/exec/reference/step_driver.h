@@ -24,6 +24,7 @@ struct RigOptions {
   int32_t max_logit_rows = 16;
   int32_t blocks = 64;
   int32_t block_tokens = 32;
+  int32_t served_positions = 0;
 };
 
 struct Rig {

@@ -88,6 +88,19 @@ void rotate(const float* x, const float* cos, const float* sin, int64_t half, Ou
   }
 }
 
+// The head that is rotated: `x` [head_dim] itself, or its RMS norm, put into `room`.
+HWY_INLINE const float* normed_head(const float* x, const float* weight, const RopeWriteArgs& args,
+                                    float* room) {
+  if (weight == nullptr) {
+    return x;
+  }
+  const int64_t dims = args.layout.head_dim;
+  const RmsNormArgs norm{
+      .hidden = dims, .weight = weight, .epsilon = args.norm_epsilon, .y_stride = dims};
+  rms_norm_row(norm, x, room);
+  return room;
+}
+
 template <typename Out>
 void convert(const float* x, int64_t count, Out* y) {
   int64_t i = 0;
@@ -132,6 +145,7 @@ void write_kv_row(const RopeWriteArgs& args, const float* keys, const float* val
   const int64_t width = layout.padded_head_dim;
   const int64_t slot = args.slots[row];
   Element head_elements[kMaxPaddedHeadDim];
+  float room[kMaxPaddedHeadDim];
   for (int64_t head = 0; head < layout.kv_heads; ++head) {
     auto* key =
         reinterpret_cast<Element*>(args.kv + layout.key_offset(args.blocks[row], args.layer, head));
@@ -139,7 +153,8 @@ void write_kv_row(const RopeWriteArgs& args, const float* keys, const float* val
         args.kv + layout.value_offset(args.blocks[row], args.layer, head));
     const size_t padding = static_cast<size_t>(width - layout.head_dim) * sizeof(Element);
     std::memset(head_elements + layout.head_dim, 0, padding);
-    rotate(keys + head * width, cos, sin, layout.head_dim / 2, head_elements);
+    const float* own = normed_head(keys + head * width, args.k_norm, args, room);
+    rotate(own, cos, sin, layout.head_dim / 2, head_elements);
     write_key(layout, slot, head_elements, key);
     convert(values + head * width, layout.head_dim, head_elements);
     write_value(layout, slot, head_elements, value);
@@ -158,7 +173,8 @@ void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
     const float* values = keys + layout.kv_heads * width;
     for (int64_t head = 0; head < args.heads; ++head) {
       float* q = args.q + (row * args.heads + head) * width;
-      rotate(queries + head * width, cos, sin, half, q);
+      // The norm may stand where the rotated head will: rotate() works in place.
+      rotate(normed_head(queries + head * width, args.q_norm, args, q), cos, sin, half, q);
       std::memset(q + layout.head_dim, 0,
                   static_cast<size_t>(width - layout.head_dim) * sizeof(float));
     }

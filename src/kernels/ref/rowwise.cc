@@ -41,6 +41,24 @@ float rotated(const float* x, const float* cos, const float* sin, int64_t half, 
   return x[dim] * cos[dim - half] + x[dim - half] * sin[dim - half];
 }
 
+// The head that is rotated: `x` [head_dim] itself, or its RMS norm, put into `room`.
+const float* normed_head(const float* x, const float* weight, const RopeWriteArgs& args,
+                         float* room) {
+  if (weight == nullptr) {
+    return x;
+  }
+  float squares = 0.0F;
+  for (int64_t dim = 0; dim < args.layout.head_dim; ++dim) {
+    squares += x[dim] * x[dim];
+  }
+  const float mean = squares / static_cast<float>(args.layout.head_dim);
+  const float factor = 1.0F / std::sqrt(mean + args.norm_epsilon);
+  for (int64_t dim = 0; dim < args.layout.head_dim; ++dim) {
+    room[dim] = x[dim] * factor * weight[dim];
+  }
+  return room;
+}
+
 void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
   const KvLayout& layout = args.layout;
   const int64_t half = layout.head_dim / 2;
@@ -52,9 +70,10 @@ void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
     const float* keys = queries + args.heads * width;
     const float* values = keys + layout.kv_heads * width;
     float* q = args.q + row * args.heads * width;
+    float room[kMaxPaddedHeadDim];
     for (int64_t head = 0; head < args.heads; ++head) {
+      const float* x = normed_head(queries + head * width, args.q_norm, args, room);
       for (int64_t dim = 0; dim < width; ++dim) {
-        const float* x = queries + head * width;
         q[head * width + dim] = dim < layout.head_dim ? rotated(x, cos, sin, half, dim) : 0.0F;
       }
     }
@@ -62,9 +81,10 @@ void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
     for (int64_t head = 0; head < layout.kv_heads; ++head) {
       std::byte* key = args.kv + layout.key_offset(args.blocks[row], args.layer, head);
       std::byte* value = args.kv + layout.value_offset(args.blocks[row], args.layer, head);
+      const float* x = normed_head(keys + head * width, args.k_norm, args, room);
       for (int64_t dim = 0; dim < width; ++dim) {
         const bool real = dim < layout.head_dim;
-        const float k = real ? rotated(keys + head * width, cos, sin, half, dim) : 0.0F;
+        const float k = real ? rotated(x, cos, sin, half, dim) : 0.0F;
         const float v = real ? values[head * width + dim] : 0.0F;
         store(key, layout.type, layout.key_element(slot, dim), k);
         store(value, layout.type, layout.value_element(slot, dim), v);
