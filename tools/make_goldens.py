@@ -51,6 +51,10 @@ QWEN2 = {
     "initializer_range": 0.02, "use_cache": True, "use_sliding_window": False, "sliding_window": None, "max_window_layers": 2,
 }
 QWEN3 = QWEN2 | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False}
+MISTRAL = {
+    "architectures": ["MistralForCausalLM"], "model_type": "mistral", "attention_dropout": 0.0, "hidden_act": "silu",
+    "initializer_range": 0.02, "use_cache": True,
+}
 COMMON = {"vocab_size": VOCAB, "max_position_embeddings": 512, "bos_token_id": 372, "eos_token_id": 372}
 QWEN3_SHAPE = dict(
     hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
@@ -95,6 +99,17 @@ MODELS = {
         generation={}),
     # Norms of the heads of q and k, heads wider than hidden / heads.
     "qwen3-bf16": dict(seed=131, dtype=torch.bfloat16, shards=1, config=QWEN3 | COMMON | QWEN3_SHAPE, generation={}),
+    # The same weights with a window of 40 tokens in the second layer only: shorter than a prompt, longer than a block.
+    "qwen3-window": dict(
+        seed=132, weights_of="qwen3-bf16",
+        config=QWEN3 | COMMON | QWEN3_SHAPE | dict(use_sliding_window=True, sliding_window=40, max_window_layers=1)),
+    # A window of 100 tokens in every layer, head_dim of its own.
+    "mistral-window-bf16": dict(
+        seed=133, dtype=torch.bfloat16, shards=1,
+        config=MISTRAL | COMMON | dict(
+            hidden_size=40, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+            rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=True, torch_dtype="bfloat16", sliding_window=100),
+        generation={}),
     # The four kinds of RoPE scaling beside llama3, over the weights of one model.
     "llama-rope-linear": dict(
         seed=141, weights_of="llama-gqa-rope3-f32",

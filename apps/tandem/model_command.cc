@@ -56,7 +56,8 @@ model::ModelConfig changed(model::ModelConfig config, const MakeFlags& flags) {
   if (flags.tied_embeddings) {
     config.tied_embeddings = *flags.tied_embeddings == "yes";
   }
-  config.architecture = flags.architecture == "qwen2"   ? model::Architecture::kQwen2
+  config.architecture = flags.architecture == "mistral" ? model::Architecture::kMistral
+                        : flags.architecture == "qwen2" ? model::Architecture::kQwen2
                         : flags.architecture == "qwen3" ? model::Architecture::kQwen3
                                                         : model::Architecture::kLlama;
   config.checkpoint_type = flags.dtype == "float32"   ? ElementType::kF32
@@ -208,8 +209,8 @@ void add_make(CLI::App& model, int& exit_code) {
   make->add_option("--seed", flags->seed, "The same seed gives the same bytes")
       ->capture_default_str();
   make->add_option("--architecture", flags->architecture,
-                   "llama, qwen2 (biased QKV) or qwen3 (norms of heads)")
-      ->check(CLI::IsMember({"llama", "qwen2", "qwen3"}))
+                   "llama, mistral, qwen2 (biased QKV) or qwen3 (norms of heads)")
+      ->check(CLI::IsMember({"llama", "mistral", "qwen2", "qwen3"}))
       ->capture_default_str();
   make->add_option("--dtype", flags->dtype, "Element type of the files")
       ->check(CLI::IsMember({"bfloat16", "float32", "float16"}))

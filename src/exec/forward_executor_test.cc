@@ -73,6 +73,14 @@ model::ModelConfig head_norm_config() {
   return config;
 }
 
+// A short window, a long one and none.
+model::ModelConfig window_config() {
+  model::ModelConfig config = odd_config();
+  config.architecture = model::Architecture::kQwen3;
+  config.windows = {37, 0, 200};
+  return config;
+}
+
 std::vector<TokenId> prompt_of(int32_t tokens, int32_t start, const model::ModelConfig& config) {
   std::vector<TokenId> prompt;
   for (int32_t i = 0; i < tokens; ++i) {
@@ -99,6 +107,7 @@ std::vector<AccuracyCase> accuracy_cases() {
       const std::string suffix = fmt::format("_{}_{}", element_name(type), kernels::isa_name(isa));
       cases.push_back({"odd" + suffix, odd_config(), type, isa});
       cases.push_back({"biased" + suffix, biased_config(), type, isa});
+      cases.push_back({"window" + suffix, window_config(), type, isa});
       cases.push_back({"head_norm" + suffix, head_norm_config(), type, isa});
     }
   }
@@ -128,11 +137,17 @@ TEST_P(Accuracy, LogitsAgreeWithADoublePrecisionForwardPass) {
 INSTANTIATE_TEST_SUITE_P(ForwardExecutor, Accuracy, testing::ValuesIn(accuracy_cases()),
                          [](const auto& own) { return own.param.name; });
 
-class Sameness : public testing::TestWithParam<ElementType> {
+struct SamenessCase {
+  std::string name;
+  model::ModelConfig config;
+  ElementType type = ElementType::kF32;
+};
+
+class Sameness : public testing::TestWithParam<SamenessCase> {
  protected:
-  Sameness() : model_(make_model(odd_config(), GetParam(), 5)) {}
+  Sameness() : model_(make_model(GetParam().config, GetParam().type, 5)) {}
   [[nodiscard]] Rig rig(int32_t threads) const {
-    return make_rig(model_, {.type = GetParam(), .threads = threads});
+    return make_rig(model_, {.type = GetParam().type, .threads = threads});
   }
   // Prefill in chunks, then decode; alone.
   [[nodiscard]] std::vector<float> alone(const Rig& on, int32_t chunk_tokens) const {
@@ -222,9 +237,13 @@ TEST_P(Sameness, ACopiedBlockServesLikeTheOriginal) {
   EXPECT_EQ(decode(*on.executor, original, 1), forked);
 }
 
-INSTANTIATE_TEST_SUITE_P(ForwardExecutor, Sameness,
-                         testing::Values(ElementType::kF32, ElementType::kBF16),
-                         [](const auto& own) { return std::string(element_name(own.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    ForwardExecutor, Sameness,
+    testing::Values(SamenessCase{"f32", odd_config(), ElementType::kF32},
+                    SamenessCase{"bf16", odd_config(), ElementType::kBF16},
+                    SamenessCase{"window_f32", window_config(), ElementType::kF32},
+                    SamenessCase{"window_bf16", window_config(), ElementType::kBF16}),
+    [](const auto& own) { return own.param.name; });
 
 // Sampling as the executor hands it to the kernels.
 class Sampling : public testing::Test {

@@ -146,17 +146,17 @@ TEST_P(Transformers, LogitsAndGreedyTextAgree) {
             exact ? 1e-3 : 2e-2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Transformers,
-                         testing::ValuesIn(cases({"llama-gqa-rope3-f32",
-                                                  "llama-mqa-tied-f32-sharded", "qwen2-bf16",
-                                                  "qwen2-tied-f16", "qwen3-bf16"})),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Golden, Transformers,
+    testing::ValuesIn(cases({"llama-gqa-rope3-f32", "llama-mqa-tied-f32-sharded", "qwen2-bf16",
+                             "qwen2-tied-f16", "qwen3-bf16", "mistral-window-bf16"})),
+    case_name);
 
 // The same weights under other configurations: once in fp32 says it.
 INSTANTIATE_TEST_SUITE_P(Configurations, Transformers,
                          testing::ValuesIn(fp32_cases({"llama-rope-linear", "llama-rope-yarn",
                                                        "llama-rope-yarn-mscale",
-                                                       "llama-rope-dynamic"})),
+                                                       "llama-rope-dynamic", "qwen3-window"})),
                          case_name);
 
 // --- a trained model

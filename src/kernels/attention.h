@@ -4,7 +4,8 @@
 // One rule makes results independent of company, chunking, threads and tiers: a (row, head) is
 // summed per split of 256 tokens of its own context, each split giving (max, sum, weighted V) in
 // fp32, and splits are merged in order of position. So a prefill row equals, bit for bit, the
-// decode row of the same position.
+// decode row of the same position. With a window only its tokens are read; splits stay at multiples
+// of 256, so the first one of a row may be a part.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 namespace tandem::kernels {
 
 // Consecutive rows of one sequence. Row r attends to positions 0 .. first_position + (r -
-// row_begin), its own included.
+// row_begin), its own included; with a window to the last `window` of these.
 struct AttentionSlice {
   int32_t row_begin = 0;
   int32_t row_count = 0;
@@ -32,6 +33,7 @@ struct AttentionArgs {
   int32_t layer = 0;
   int32_t heads = 0;   // a multiple of layout.kv_heads
   float scale = 0.0F;  // 1/sqrt(head_dim)
+  int32_t window = 0;  // tokens that a row attends to at most, its own included; 0: all
   const AttentionSlice* slices = nullptr;
   int32_t slice_count = 0;
   void* out = nullptr;  // [rows, heads * padded_head_dim], type out_type: the out-projection's
@@ -52,13 +54,14 @@ struct AttentionTask {
       -1;  // floats into `partials`; -1: the task covers its rows' whole context and writes `out`
 };
 
-// Rows of tasks whose context was divided; merging reads the partials of splits 0, 1, 2, ... in
-// order and writes `out`.
+// Rows of tasks whose context was divided; merging reads the partials of each row's splits in order
+// and writes `out`.
 struct AttentionMerge {
   int32_t slice = 0;
   int32_t kv_head = 0;
   int32_t row_begin = 0;
   int32_t row_count = 0;
+  int32_t split_begin = 0;  // the split of the first partial
   int32_t split_count = 0;
   int64_t partial_offset = 0;
 };

@@ -36,9 +36,27 @@ inline int64_t splits_of(int64_t context_tokens) {
   return (context_tokens + kSplitTokens - 1) / kSplitTokens;
 }
 
-// Tokens of `split` that a row with this context attends to: 0 .. kSplitTokens.
-inline int64_t tokens_in_split(int64_t context_tokens, int64_t split) {
-  return std::clamp<int64_t>(context_tokens - split * kSplitTokens, 0, kSplitTokens);
+// The first token that a row with this context attends to.
+inline int64_t first_token(const AttentionArgs& args, int64_t context_tokens) {
+  return args.window == 0 ? 0 : std::max<int64_t>(context_tokens - args.window, 0);
+}
+
+// Tokens that a row attends to: begin .. end - 1, in the whole context or counted within a split.
+struct TokenRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  [[nodiscard]] bool empty() const { return begin >= end; }
+};
+
+inline TokenRange row_tokens(const AttentionArgs& args, const AttentionSlice& slice, int64_t row) {
+  const int64_t context_tokens = row_context_tokens(slice, row);
+  return {first_token(args, context_tokens), context_tokens};
+}
+
+inline TokenRange in_split(const TokenRange& tokens, int64_t split) {
+  const int64_t start = split * kSplitTokens;
+  return {std::max<int64_t>(tokens.begin - start, 0),
+          std::min<int64_t>(tokens.end - start, kSplitTokens)};
 }
 
 }  // namespace tandem::kernels

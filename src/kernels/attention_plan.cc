@@ -28,8 +28,9 @@ struct Unit {
 };
 
 int64_t unit_cost(const AttentionArgs& args, const AttentionSlice& slice, const Unit& unit) {
-  const int64_t tokens =
-      row_context_tokens(slice, slice.row_begin + unit.row_begin + unit.row_count - 1);
+  const int64_t first_row = slice.row_begin + unit.row_begin;
+  const int64_t tokens = row_context_tokens(slice, first_row + unit.row_count - 1) -
+                         row_tokens(args, slice, first_row).begin;
   return tokens * (kReadInQueries + unit.row_count * query_group(args));
 }
 
@@ -85,12 +86,15 @@ class Planner {
   void add_unit(int32_t slice_index, int32_t head, const Unit& unit, int64_t cost) {
     const AttentionSlice& slice = args_.slices[slice_index];
     const int64_t row_begin = slice.row_begin + unit.row_begin;
-    const int64_t splits = splits_of(row_context_tokens(slice, row_begin + unit.row_count - 1));
+    const int64_t first_split = row_tokens(args_, slice, row_begin).begin / kSplitTokens;
+    const int64_t splits =
+        splits_of(row_context_tokens(slice, row_begin + unit.row_count - 1)) - first_split;
     AttentionTask task;
     task.slice = slice_index;
     task.kv_head = head;
     task.row_begin = static_cast<int32_t>(row_begin);
     task.row_count = static_cast<int32_t>(unit.row_count);
+    task.split_begin = static_cast<int32_t>(first_split);
     task.split_count = static_cast<int32_t>(splits);
     // One thread gains nothing by dividing a context.
     const int64_t pieces = threads_ == 1 ? 1 : std::min(splits, (cost + target_ - 1) / target_);
@@ -103,7 +107,7 @@ class Planner {
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const int64_t begin = splits * piece / pieces;
       const int64_t end = splits * (piece + 1) / pieces;
-      task.split_begin = static_cast<int32_t>(begin);
+      task.split_begin = static_cast<int32_t>(first_split + begin);
       task.split_count = static_cast<int32_t>(end - begin);
       task.partial_offset = base + begin * split_stride;
       plan_.tasks.push_back(task);
@@ -112,6 +116,7 @@ class Planner {
                             .kv_head = head,
                             .row_begin = task.row_begin,
                             .row_count = task.row_count,
+                            .split_begin = static_cast<int32_t>(first_split),
                             .split_count = static_cast<int32_t>(splits),
                             .partial_offset = base});
     plan_.partial_floats += splits * split_stride;
@@ -130,6 +135,7 @@ void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& p
   CHECK(threads > 0, "plan_attention for {} threads", threads);
   CHECK(args.layout.kv_heads > 0 && args.heads > 0 && args.heads % args.layout.kv_heads == 0,
         "{} heads over {} kv heads", args.heads, args.layout.kv_heads);
+  CHECK(args.window >= 0, "a window of {} tokens", args.window);
   plan.tasks.clear();
   plan.merges.clear();
   plan.partial_floats = 0;

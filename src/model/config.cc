@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "model/config_rope.h"
@@ -18,7 +19,9 @@ constexpr int64_t kMaxHidden = int64_t{1} << 18;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
-constexpr int64_t kQwen3HeadDim = 128;  // where head_dim is not given
+constexpr int64_t kUsualWindow = 4096;          // where sliding_window is not given
+constexpr int64_t kUsualFirstWindowLayer = 28;  // where max_window_layers is not given
+constexpr int64_t kQwen3HeadDim = 128;          // where head_dim is not given
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 24;
 
@@ -27,9 +30,11 @@ struct Family {
   std::string_view model_type;
   Architecture architecture;
 };
-constexpr std::array<Family, 3> kFamilies = {{{"LlamaForCausalLM", "llama", Architecture::kLlama},
-                                              {"Qwen2ForCausalLM", "qwen2", Architecture::kQwen2},
-                                              {"Qwen3ForCausalLM", "qwen3", Architecture::kQwen3}}};
+constexpr std::array<Family, 4> kFamilies = {
+    {{"LlamaForCausalLM", "llama", Architecture::kLlama},
+     {"MistralForCausalLM", "mistral", Architecture::kMistral},
+     {"Qwen2ForCausalLM", "qwen2", Architecture::kQwen2},
+     {"Qwen3ForCausalLM", "qwen3", Architecture::kQwen3}}};
 
 Error unsupported(Error error) {
   error.code = ErrorCode::kUnsupported;
@@ -105,8 +110,66 @@ Status parse_shape(const JsonFields& fields, ModelConfig& config) {
   return {};
 }
 
+// sliding_window, where the config names it; Mistral and Qwen have one of 4096 unless it is null.
+Result<int32_t> window_size(const JsonFields& fields) {
+  ASSIGN_OR_RETURN(const std::optional<int64_t> given,
+                   fields.integer("sliding_window", {1, kMaxPositions}));
+  return narrow(given.value_or(fields.json().contains("sliding_window") ? 0 : kUsualWindow));
+}
+
+// The layers that Qwen models give a window when it is switched on: those that layer_types calls
+// so, or all from max_window_layers on.
+Status parse_layer_windows(const JsonFields& fields, int32_t window, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> types, fields.strings("layer_types"));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> first,
+                   fields.integer("max_window_layers", {0, int64_t{1} << 30}));
+  if (!types.empty() && std::cmp_not_equal(types.size(), config.layers)) {
+    return fields.error("layer_types", fmt::format("names {} layers, but num_hidden_layers is {}",
+                                                   types.size(), config.layers));
+  }
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    bool slides = layer >= first.value_or(kUsualFirstWindowLayer);
+    if (!types.empty()) {
+      const std::string& type = types[static_cast<size_t>(layer)];
+      slides = type == "sliding_attention";
+      if (!slides && type != "full_attention") {
+        return unsupported(
+            fields.error("layer_types", fmt::format("names '{}'; supported are full_attention and "
+                                                    "sliding_attention",
+                                                    type.substr(0, 80))));
+      }
+    }
+    if (slides && window == 0 && !types.empty()) {
+      return fields.error("layer_types",
+                          "names sliding_attention, but the config switches on no sliding_window");
+    }
+    config.windows.push_back(slides ? window : 0);
+  }
+  return {};
+}
+
+Status parse_windows(const JsonFields& fields, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const std::optional<bool> switched, fields.boolean("use_sliding_window"));
+  if (config.architecture == Architecture::kLlama && switched.value_or(false)) {
+    return unsupported(
+        fields.error("use_sliding_window", "is true, but LlamaForCausalLM has no sliding window"));
+  }
+  ASSIGN_OR_RETURN(const int32_t window, window_size(fields));
+  if (config.architecture == Architecture::kMistral) {
+    config.windows.assign(static_cast<size_t>(config.layers), window);
+  } else {
+    RETURN_IF_ERROR(parse_layer_windows(fields, switched.value_or(false) ? window : 0, config));
+  }
+  // A window that no sequence fills is none: the same text, and the kernels need not look.
+  if (std::all_of(config.windows.begin(), config.windows.end(),
+                  [&](int32_t own) { return own == 0 || own >= config.stretched_positions; })) {
+    config.windows.clear();
+  }
+  return {};
+}
+
 // Whatever would change the mathematics and is not built is refused, never skipped.
-Status refuse_unbuilt(const JsonFields& fields, const ModelConfig& config) {
+Status refuse_unbuilt(const JsonFields& fields) {
   ASSIGN_OR_RETURN(const std::optional<std::string> activation, fields.string("hidden_act"));
   if (activation && *activation != "silu" && *activation != "swish") {
     return unsupported(fields.error("hidden_act", fmt::format("'{}' is not supported; only silu is",
@@ -115,24 +178,6 @@ Status refuse_unbuilt(const JsonFields& fields, const ModelConfig& config) {
   ASSIGN_OR_RETURN(const std::optional<bool> mlp_bias, fields.boolean("mlp_bias"));
   if (mlp_bias.value_or(false)) {
     return unsupported(fields.error("mlp_bias", "is true; biases in the MLP are not supported"));
-  }
-  ASSIGN_OR_RETURN(const std::optional<bool> window, fields.boolean("use_sliding_window"));
-  if (window.value_or(false)) {
-    return unsupported(fields.error("use_sliding_window",
-                                    "is true; sliding-window attention is not supported. Where the "
-                                    "context stays under the window, false gives the same text"));
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> layer_types, fields.strings("layer_types"));
-  for (const std::string& type : layer_types) {
-    if (type != "full_attention") {
-      return unsupported(fields.error(
-          "layer_types",
-          fmt::format("names '{}'; only full_attention is supported", type.substr(0, 80))));
-    }
-  }
-  if (!layer_types.empty() && std::cmp_not_equal(layer_types.size(), config.layers)) {
-    return fields.error("layer_types", fmt::format("names {} layers, but num_hidden_layers is {}",
-                                                   layer_types.size(), config.layers));
   }
   if (fields.has("quantization_config")) {
     return unsupported(fields.error("quantization_config",
@@ -179,8 +224,8 @@ Status parse_special_tokens(const JsonFields& fields, ModelConfig& config) {
 }  // namespace
 
 std::string_view supported_architectures() {
-  return "LlamaForCausalLM (Llama 2 and 3, Yi, CodeLlama, TinyLlama), Qwen2ForCausalLM "
-         "(Qwen2 and 2.5) and Qwen3ForCausalLM";
+  return "LlamaForCausalLM (Llama 2 and 3, Yi, CodeLlama, TinyLlama), MistralForCausalLM, "
+         "Qwen2ForCausalLM (Qwen2 and 2.5) and Qwen3ForCausalLM";
 }
 
 Result<ModelConfig> parse_config(const std::string& json_text) {
@@ -189,7 +234,8 @@ Result<ModelConfig> parse_config(const std::string& json_text) {
   RETURN_IF_ERROR(parse_architecture(fields, config));
   RETURN_IF_ERROR(parse_shape(fields, config));
   RETURN_IF_ERROR(parse_rope(fields, config));
-  RETURN_IF_ERROR(refuse_unbuilt(fields, config));
+  RETURN_IF_ERROR(refuse_unbuilt(fields));
+  RETURN_IF_ERROR(parse_windows(fields, config));
   RETURN_IF_ERROR(parse_element_type(fields, config));
   RETURN_IF_ERROR(parse_special_tokens(fields, config));
   ASSIGN_OR_RETURN(const std::optional<double> epsilon, fields.number("rms_norm_eps", {0.0, 0.1}));
@@ -197,7 +243,9 @@ Result<ModelConfig> parse_config(const std::string& json_text) {
   ASSIGN_OR_RETURN(const std::optional<bool> tied, fields.boolean("tie_word_embeddings"));
   config.tied_embeddings = tied.value_or(false);
   ASSIGN_OR_RETURN(const std::optional<bool> bias, fields.boolean("attention_bias"));
-  config.qkv_bias = config.architecture == Architecture::kQwen2 || bias.value_or(false);
+  // Qwen2 always has them, Mistral never does, whatever the field says.
+  config.qkv_bias = config.architecture == Architecture::kQwen2 ||
+                    (config.architecture != Architecture::kMistral && bias.value_or(false));
   config.qk_norm = config.architecture == Architecture::kQwen3;
   return config;
 }

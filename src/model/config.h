@@ -14,7 +14,7 @@
 
 namespace tandem::model {
 
-enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
+enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
 
 // rope_type "llama3": low frequencies divided by factor, high ones kept, smooth between.
 struct Llama3Rope {
@@ -66,10 +66,15 @@ struct ModelConfig {
   RopeScaling rope_scaling;
   bool tied_embeddings = false;
   bool qkv_bias = false;
-  bool qk_norm = false;  // an RMS norm of each head of q and k before the rotation
+  std::vector<int32_t> windows;  // [layers] tokens that a layer attends to, 0: all; empty: all 0
+  bool qk_norm = false;          // an RMS norm of each head of q and k before the rotation
   ElementType checkpoint_type = ElementType::kBF16;
   std::vector<TokenId> eos_token_ids;  // of config.json; generation_config.json may say more
   std::optional<TokenId> bos_token_id;
+
+  [[nodiscard]] int32_t window_of(int32_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
 };
 
 // Parses the text of a config.json. Errors name the field, what it holds, and what would do.

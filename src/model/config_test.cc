@@ -209,6 +209,48 @@ struct BadConfig {
   std::string says;
 };
 
+TEST(ParseConfig, EveryLayerOfAMistralHasTheWindow) {
+  const auto mistral = [](const std::string& window) {
+    const auto config = parse_config(config_with({{"architectures", R"(["MistralForCausalLM"])"},
+                                                  {"sliding_window", window},
+                                                  {"head_dim", "16"},
+                                                  {"attention_bias", "true"},
+                                                  {"max_position_embeddings", "32768"}}));
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    EXPECT_EQ(config->head_dim, 16);
+    EXPECT_FALSE(config->qkv_bias);
+    return config->windows;
+  };
+  EXPECT_EQ(mistral("100"), std::vector<int32_t>(5, 100));
+  EXPECT_EQ(mistral(""), std::vector<int32_t>(5, 4096));  // not given
+  EXPECT_TRUE(mistral("null").empty());
+  EXPECT_TRUE(mistral("32768").empty());  // never filled
+}
+
+TEST(ParseConfig, QwenLayersHaveAWindowWhereItIsSwitchedOn) {
+  const auto qwen = [](std::map<std::string, std::string> changes) {
+    changes.emplace("architectures", R"(["Qwen3ForCausalLM"])");
+    changes.emplace("sliding_window", "100");
+    const auto config = parse_config(config_with(changes));
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    return config->windows;
+  };
+  EXPECT_TRUE(qwen({}).empty());
+  EXPECT_TRUE(qwen({{"use_sliding_window", "false"}, {"max_window_layers", "0"}}).empty());
+  EXPECT_THAT(qwen({{"use_sliding_window", "true"}, {"max_window_layers", "3"}}),
+              ElementsAre(0, 0, 0, 100, 100));
+  EXPECT_TRUE(qwen({{"use_sliding_window", "true"}, {"max_window_layers", "5"}}).empty());
+  EXPECT_TRUE(qwen({{"use_sliding_window", "true"}}).empty());  // from layer 28 on
+  EXPECT_TRUE(
+      qwen({{"use_sliding_window", "true"}, {"sliding_window", "null"}, {"max_window_layers", "0"}})
+          .empty());
+  EXPECT_THAT(qwen({{"use_sliding_window", "true"},
+                    {"max_window_layers", "0"},
+                    {"layer_types", R"(["sliding_attention","full_attention","full_attention",)"
+                                    R"("sliding_attention","full_attention"])"}}),
+              ElementsAre(100, 0, 0, 100, 0));
+}
+
 TEST(ParseConfig, NamesFieldCauseAndCureOfEveryBadField) {
   const std::vector<BadConfig> cases = {
       {"architectures", R"(["GPT2LMHeadModel"])", "supported are LlamaForCausalLM"},
@@ -258,8 +300,16 @@ TEST(ParseConfig, NamesFieldCauseAndCureOfEveryBadField) {
       {"hidden_act", R"("gelu")", "only silu"},
       {"mlp_bias", "true", "not supported"},
       {"mlp_bias", "1", "true or false"},
-      {"use_sliding_window", "true", "not supported"},
-      {"layer_types", R"(["sliding_attention"])", "only full_attention"},
+      {"use_sliding_window", "true", "has no sliding window"},
+      {"sliding_window", "0", "from 1 to"},
+      {"sliding_window", "-1", "from 1 to"},
+      {"max_window_layers", "-1", "from 0 to"},
+      {"layer_types", R"(["full_attention"])", "names 1 layers"},
+      {"layer_types", R"(["full_attention","chunked","chunked","chunked","chunked"])",
+       "supported are full_attention"},
+      {"layer_types",
+       R"(["full_attention","full_attention","full_attention","full_attention","sliding_attention"])",
+       "switches on no sliding_window"},
       {"partial_rotary_factor", "0.5", "not supported"},
       {"quantization_config", R"({"quant_method":"gptq"})", "quantised"},
       {"torch_dtype", R"("float8_e4m3fn")", "supported are float32"},

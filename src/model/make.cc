@@ -38,6 +38,8 @@ struct Made {
 };
 Made made_architecture(Architecture architecture) {
   switch (architecture) {
+    case Architecture::kMistral:
+      return {"MistralForCausalLM", "mistral"};
     case Architecture::kQwen2:
       return {"Qwen2ForCausalLM", "qwen2"};
     case Architecture::kQwen3:
@@ -75,6 +77,8 @@ std::string config_text(const ModelConfig& config) {
   if (config.architecture == Architecture::kLlama) {
     json["attention_bias"] = false;
     json["mlp_bias"] = false;
+  } else if (config.architecture == Architecture::kMistral) {
+    json["sliding_window"] = nullptr;
   } else {
     json["use_sliding_window"] = false;
   }

@@ -37,7 +37,7 @@ MakeOptions small_options() {
 TEST(MakeModel, MakesWhatOpensLoadsAndHasTheShapeAskedFor) {
   const TempFolder temp;
   for (const Architecture architecture :
-       {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
+       {Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2, Architecture::kQwen3}) {
     for (const ElementType type : {ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
       MakeOptions options = small_options();
       options.config.architecture = architecture;

@@ -19,6 +19,7 @@ struct Shape {
   int32_t head_dim = 64;
   int32_t block_tokens = 32;
   ElementType out_type = ElementType::kF32;
+  int32_t window = 0;
 };
 
 struct SliceShape {
@@ -42,6 +43,7 @@ class Case {
     args_.heads = shape.kv_heads * shape.group;
     args_.scale = static_cast<float>(1.0 / std::sqrt(shape.head_dim));
     args_.out_type = shape.out_type;
+    args_.window = shape.window;
     int64_t blocks = 1;
     int64_t rows = 0;
     for (const SliceShape& slice : slices) {
@@ -193,8 +195,9 @@ class Case {
     const KvLayout& layout = args_.layout;
     const int64_t width = layout.padded_head_dim;
     const int64_t kv_head = head / shape_.group;
-    std::vector<double> scores(static_cast<size_t>(tokens));
-    for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t first = shape_.window == 0 ? 0 : std::max<int64_t>(tokens - shape_.window, 0);
+    std::vector<double> scores(static_cast<size_t>(tokens), -INFINITY);
+    for (int64_t t = first; t < tokens; ++t) {
       const int64_t block = slice.block_table[t / layout.block_tokens];
       const std::byte* key = pool_->data() + layout.key_offset(block, args_.layer, kv_head);
       double score = 0.0;
@@ -211,7 +214,7 @@ class Case {
       score = std::exp(score - max);
       sum += score;
     }
-    for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t t = first; t < tokens; ++t) {
       const int64_t block = slice.block_table[t / layout.block_tokens];
       const std::byte* value = pool_->data() + layout.value_offset(block, args_.layer, kv_head);
       for (int64_t dim = 0; dim < layout.head_dim; ++dim) {
@@ -343,6 +346,62 @@ TEST_P(Attention, TokensPastARowsPositionDoNotMatterEvenWhenTheyAreNan) {
   EXPECT_TRUE(std::isnan(got[7 * row_floats]));
 }
 
+TEST_P(Attention, AWindowAgreesWithDoublePrecisionAroundTheEdgesOfBlocksAndSplits) {
+  for (const ElementType type : {kF32, kBF16}) {
+    for (const int32_t window : {1, 2, 31, 32, 33, 100, 255, 256, 257, 600}) {
+      Case attention({type, 2, 3, 40, 32, kF32, window},
+                     {{0, 1}, {30, 5}, {254, 4}, {255, 1}, {256, 1}, {250, 90}, {511, 2}, {900, 1}},
+                     static_cast<uint64_t>(window) + 60);
+      const std::vector<double> expected = attention.oracle();
+      for (const int32_t threads : {1, 3, 64}) {
+        EXPECT_LT(relative_error(attention.run(*kernels_, threads), expected), 5e-6)
+            << "window " << window << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(Attention, WithAWindowEveryDivisionAndChunkGivesTheSameBits) {
+  for (const ElementType type : {kF32, kBF16}) {
+    for (const int32_t window : {1, 45, 256, 300}) {
+      for (const int32_t group : {1, 4, 8}) {
+        Case attention({type, 2, group, 48, 16, kF32, window},
+                       {{0, 90}, {237, 60}, {500, 40}, {1300, 1}},
+                       static_cast<uint64_t>(window * 10 + group));
+        const std::vector<float> whole = attention.run(*kernels_, 1);
+        EXPECT_EQ(whole, attention.run_as_decode(*kernels_, 1));
+        EXPECT_EQ(whole, attention.run_as_decode(*kernels_, 16));
+        for (const int32_t threads : {2, 8, 200}) {
+          EXPECT_EQ(whole, attention.run(*kernels_, threads, static_cast<uint64_t>(threads)));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, AWindowAsLongAsTheContextIsNone) {
+  const std::vector<SliceShape> slices = {{0, 50}, {700, 3}};
+  Case without({kBF16, 2, 4, 64, 32, kF32}, slices, 71);
+  Case with({kBF16, 2, 4, 64, 32, kF32, 703}, slices, 71);
+  EXPECT_EQ(with.run(*kernels_, 3), without.run(*kernels_, 3));
+}
+
+TEST_P(Attention, TokensBeforeTheWindowAreNotUsedEvenWhenTheyAreNan) {
+  const Shape shape{kBF16, 1, 4, 32, 32, kF32, 40};
+  Case attention(shape, {{400, 20}}, 72);
+  const std::vector<float> expected = attention.run(*kernels_, 2);
+  const KvLayout& layout = attention.args().layout;
+  auto* pool = const_cast<std::byte*>(attention.args().kv);
+  for (int64_t t = 0; t <= 400 - 40; ++t) {
+    const int64_t block = attention.args().slices[0].block_table[t / 32];
+    for (int64_t dim = 0; dim < layout.padded_head_dim; ++dim) {
+      put(pool + layout.key_offset(block, 1, 0), kBF16, layout.key_element(t % 32, dim), NAN);
+      put(pool + layout.value_offset(block, 1, 0), kBF16, layout.value_element(t % 32, dim), NAN);
+    }
+  }
+  EXPECT_EQ(attention.run(*kernels_, 2), expected);
+}
+
 TEST_P(Attention, PaddingOfHeadsIsWrittenAsZero) {
   Case attention({kBF16, 1, 3, 8, 16, kBF16}, {{5, 2}}, 55);
   const std::vector<float> out = attention.run(*kernels_, 1);
@@ -357,83 +416,6 @@ INSTANTIATE_TEST_SUITE_P(EveryIsa, Attention,
                          testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                          Isa::kAmx),
                          [](const auto& param_info) { return isa_test_name(param_info.param); });
-
-// Coverage of a plan: every (row, kv head, split) once.
-void expect_complete(const AttentionArgs& args, const AttentionPlan& plan) {
-  for (int32_t s = 0; s < args.slice_count; ++s) {
-    const AttentionSlice& slice = args.slices[s];
-    for (int32_t head = 0; head < args.layout.kv_heads; ++head) {
-      for (int32_t row = slice.row_begin; row < slice.row_begin + slice.row_count; ++row) {
-        const int32_t context = slice.first_position + (row - slice.row_begin) + 1;
-        std::vector<int> seen(static_cast<size_t>((context + kSplitTokens - 1) / kSplitTokens));
-        for (const AttentionTask& task : plan.tasks) {
-          if (task.slice == s && task.kv_head == head && row >= task.row_begin &&
-              row < task.row_begin + task.row_count) {
-            for (int32_t i = 0; i < task.split_count; ++i) {
-              const auto split = static_cast<size_t>(task.split_begin + i);
-              if (split < seen.size()) {
-                ++seen[split];
-              }
-            }
-          }
-        }
-        for (const int count : seen) {
-          ASSERT_EQ(count, 1) << "slice " << s << ", head " << head << ", row " << row;
-        }
-      }
-    }
-  }
-}
-
-AttentionArgs plan_args(const std::vector<AttentionSlice>& slices) {
-  AttentionArgs args;
-  args.layout = {kBF16, 1, 2, 64, 64, 32};
-  args.heads = 16;
-  args.slices = slices.data();
-  args.slice_count = static_cast<int32_t>(slices.size());
-  return args;
-}
-
-TEST(AttentionPlan, CoversEveryRowHeadAndSplitOnce) {
-  const std::vector<AttentionSlice> slices = {
-      {0, 1, 100000, nullptr}, {1, 100, 3000, nullptr}, {101, 1, 0, nullptr}};
-  for (const int32_t threads : {1, 2, 7, 64}) {
-    AttentionPlan plan;
-    const AttentionArgs args = plan_args(slices);
-    plan_attention(args, threads, plan);
-    expect_complete(args, plan);
-  }
-}
-
-TEST(AttentionPlan, DividesOneLongContextOverTheThreads) {
-  const std::vector<AttentionSlice> slices = {{0, 1, 131071, nullptr}};
-  AttentionPlan plan;
-  plan_attention(plan_args(slices), 8, plan);
-  EXPECT_GE(plan.tasks.size(), 32U);
-  EXPECT_LE(plan.tasks.size(), 40U);
-  EXPECT_EQ(plan.merges.size(), 2U);
-  EXPECT_GT(plan.partial_floats, 0);
-}
-
-TEST(AttentionPlan, DividesNoContextForOneThreadOrWhenThereAreManySequences) {
-  const std::vector<AttentionSlice> one = {{0, 1, 131071, nullptr}};
-  AttentionPlan plan;
-  plan_attention(plan_args(one), 1, plan);
-  EXPECT_EQ(plan.merges.size(), 0U);
-  std::vector<AttentionSlice> many;
-  for (int32_t i = 0; i < 64; ++i) {
-    many.push_back({i, 1, 2000, nullptr});
-  }
-  plan_attention(plan_args(many), 2, plan);
-  EXPECT_EQ(plan.merges.size(), 0U);
-  EXPECT_EQ(plan.partial_floats, 0);
-}
-
-TEST(AttentionPlan, IsEmptyWithoutSlices) {
-  AttentionPlan plan;
-  plan_attention(plan_args({}), 4, plan);
-  EXPECT_TRUE(plan.tasks.empty());
-}
 
 }  // namespace
 }  // namespace tandem::kernels

@@ -123,7 +123,7 @@ void OpRunner::run_one(const kernels::RopeWriteArgs& args) {
 bool OpRunner::plan_fits(const kernels::AttentionArgs& args) const {
   return planned_.slices != nullptr && planned_.slices == args.slices &&
          planned_.slice_count == args.slice_count && planned_.heads == args.heads &&
-         planned_.layout.kv_heads == args.layout.kv_heads &&
+         planned_.window == args.window && planned_.layout.kv_heads == args.layout.kv_heads &&
          planned_.layout.padded_head_dim == args.layout.padded_head_dim &&
          planned_.layout.block_tokens == args.layout.block_tokens &&
          planned_.layout.type == args.layout.type;
@@ -134,14 +134,17 @@ void OpRunner::run_one(const AttentionOp& op) {
   if (args.slice_count <= 0) {
     return;
   }
-  // Every layer of a step has the same slices, so the division is made once a step.
+  // Every layer of a step has the same slices, so the division is made once a step, and once more
+  // where a model has layers with and without a window.
   if (!plan_fits(args)) {
     kernels::plan_attention(args, pool_.threads(), plan_);
     planned_ = args;
     double flops = 0;
     for (int32_t i = 0; i < args.slice_count; ++i) {
       const kernels::AttentionSlice& slice = args.slices[i];
-      flops += as_double(slice.row_count) * (slice.first_position + slice.row_count);
+      const int64_t context = int64_t{slice.first_position} + slice.row_count;
+      flops += as_double(slice.row_count) *
+               as_double(args.window > 0 ? std::min<int64_t>(context, args.window) : context);
     }
     flops *= 4.0 * args.heads * args.layout.padded_head_dim;
     attention_nanos_ = flops / (flops_per_nano(kernels_.isa, ElementType::kF32) / 4);

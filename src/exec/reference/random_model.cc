@@ -191,17 +191,21 @@ struct History {
   std::vector<Vector> values;
 };
 
-Vector attend(const Vector& q, const History& history, const model::ModelConfig& config) {
+// Over the last `window` tokens; 0: over all.
+Vector attend(const Vector& q, const History& history, const model::ModelConfig& config,
+              size_t window) {
   const auto head_dim = static_cast<size_t>(config.head_dim);
   const auto group = static_cast<size_t>(config.heads / config.kv_heads);
   Vector out(q.size(), 0.0);
   for (size_t head = 0; head < static_cast<size_t>(config.heads); ++head) {
     const size_t kv = head / group * head_dim;
     Vector scores;
-    for (const Vector& key : history.keys) {
+    const size_t first =
+        window == 0 || window > history.keys.size() ? 0 : history.keys.size() - window;
+    for (size_t token = first; token < history.keys.size(); ++token) {
       double score = 0;
       for (size_t i = 0; i < head_dim; ++i) {
-        score += q[head * head_dim + i] * key[kv + i];
+        score += q[head * head_dim + i] * history.keys[token][kv + i];
       }
       scores.push_back(score / std::sqrt(static_cast<double>(head_dim)));
     }
@@ -213,7 +217,7 @@ Vector attend(const Vector& q, const History& history, const model::ModelConfig&
     }
     for (size_t token = 0; token < scores.size(); ++token) {
       for (size_t i = 0; i < head_dim; ++i) {
-        out[head * head_dim + i] += scores[token] / sum * history.values[token][kv + i];
+        out[head * head_dim + i] += scores[token] / sum * history.values[first + token][kv + i];
       }
     }
   }
@@ -226,7 +230,8 @@ void add(Vector& x, const Vector& y) {
   }
 }
 
-void run_layer(const Layer& layer, const model::ModelConfig& config, History& history, Vector& x) {
+void run_layer(const Layer& layer, const model::ModelConfig& config, int32_t window,
+               History& history, Vector& x) {
   const auto epsilon = static_cast<double>(config.rms_epsilon);
   const size_t position = history.keys.size();
   const Vector normed = normalise(x, layer.attention_norm, epsilon);
@@ -238,7 +243,7 @@ void run_layer(const Layer& layer, const model::ModelConfig& config, History& hi
   rotate(k, config, position);
   history.keys.push_back(k);
   history.values.push_back(multiply(layer.v, normed, layer.v_bias));
-  add(x, multiply(layer.output, attend(q, history, config), {}));
+  add(x, multiply(layer.output, attend(q, history, config, static_cast<size_t>(window)), {}));
   const Vector mlp_in = normalise(x, layer.mlp_norm, epsilon);
   Vector gate = multiply(layer.gate, mlp_in, {});
   const Vector up = multiply(layer.up, mlp_in, {});
@@ -324,7 +329,8 @@ std::vector<double> forward(const Model& model, const std::vector<int32_t>& toke
     const float* row = model.embedding.values.data() + int64_t{token} * config.hidden;
     Vector x(row, row + config.hidden);
     for (size_t i = 0; i < model.layers.size(); ++i) {
-      run_layer(model.layers[i], config, histories[i], x);
+      run_layer(model.layers[i], config, config.window_of(static_cast<int32_t>(i)), histories[i],
+                x);
     }
     const Vector normed = normalise(x, model.final_norm, static_cast<double>(config.rms_epsilon));
     const Vector out =

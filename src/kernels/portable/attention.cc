@@ -239,11 +239,11 @@ void write_out(const AttentionArgs& args, int64_t row, int64_t head, const float
 // The queries of a task that share a pass, and the workspace of that pass.
 struct Tile {
   int64_t queries = 0;
-  int64_t context_tokens[kTileQueries] = {};  // of each query, never decreasing
-  float* q = nullptr;                         // [kTileQueries, width], scaled
-  float* scores = nullptr;                    // [kTileQueries, kScoreStride]
-  float* state = nullptr;                     // [kTileQueries, record]
-  float* record = nullptr;                    // [kTileQueries, record]
+  TokenRange tokens[kTileQueries] = {};  // of each query; begins and ends never decrease
+  float* q = nullptr;                    // [kTileQueries, width], scaled
+  float* scores = nullptr;               // [kTileQueries, kScoreStride]
+  float* state = nullptr;                // [kTileQueries, record]
+  float* record = nullptr;               // [kTileQueries, record]
 };
 
 int64_t tile_floats(const KvLayout& layout) {
@@ -266,34 +266,41 @@ class SplitPass {
         last_split_(task.split_begin + task.split_count - 1),
         tile_(tile) {}
 
-  // Fills records[i] for every query i that has tokens in the split; queries before the first such
-  // one are left alone.
+  // Fills records[i] for every query i that has tokens in the split; others are left alone. There
+  // must be one.
   void run(int64_t split, float* records) {
     split_ = split;
-    tokens_ = tokens_in_split(tile_.context_tokens[tile_.queries - 1], split);
+    end_query_ = tile_.queries;
+    while (tokens_of(end_query_ - 1).empty()) {  // the windows of the last ones begin later
+      --end_query_;
+    }
     first_query_ = 0;
-    while (tokens_of(first_query_) == 0) {
+    while (tokens_of(first_query_).empty()) {  // the contexts of the first ones ended before
       ++first_query_;
     }
-    const int64_t blocks = (tokens_ + layout_.block_tokens - 1) / layout_.block_tokens;
-    for (int64_t b = 0; b < blocks; ++b) {
-      score(b, b + 1 < blocks ? key_of(split, b + 1) : value_of(split, 0));
+    const int64_t first = tokens_of(first_query_).begin / layout_.block_tokens;
+    const int64_t blocks =
+        (tokens_of(end_query_ - 1).end + layout_.block_tokens - 1) / layout_.block_tokens;
+    for (int64_t b = first; b < blocks; ++b) {
+      score(b, b + 1 < blocks ? key_of(split, b + 1) : value_of(split, first));
     }
     const int64_t record_floats = partial_record_floats(layout_);
-    for (int64_t i = first_query_; i < tile_.queries; ++i) {
+    for (int64_t i = first_query_; i < end_query_; ++i) {
       float* record = records + i * record_floats;
-      weights_from_scores(tile_.scores + i * kScoreStride, tokens_of(i), record);
+      const TokenRange tokens = tokens_of(i);
+      weights_from_scores(tile_.scores + i * kScoreStride + tokens.begin, tokens.end - tokens.begin,
+                          record);
       std::memset(record + kPartialValues, 0,
                   static_cast<size_t>(layout_.padded_head_dim) * sizeof(float));
     }
-    for (int64_t b = 0; b < blocks; ++b) {
+    for (int64_t b = first; b < blocks; ++b) {
       weigh(b, records, b + 1 < blocks ? value_of(split, b + 1) : first_of_next(b));
     }
   }
 
  private:
-  [[nodiscard]] int64_t tokens_of(int64_t query) const {
-    return tokens_in_split(tile_.context_tokens[query], split_);
+  [[nodiscard]] TokenRange tokens_of(int64_t query) const {
+    return in_split(tile_.tokens[query], split_);
   }
   [[nodiscard]] int64_t block_id(int64_t split, int64_t b) const {
     return block_table_[split * (kSplitTokens / layout_.block_tokens) + b];
@@ -305,8 +312,8 @@ class SplitPass {
     return args_.kv + layout_.value_offset(block_id(split, b), args_.layer, kv_head_);
   }
   [[nodiscard]] const std::byte* first_of_next(int64_t b) const {
-    const bool more = split_ < last_split_ &&
-                      tokens_in_split(tile_.context_tokens[tile_.queries - 1], split_ + 1) > 0;
+    const bool more =
+        split_ < last_split_ && !in_split(tile_.tokens[tile_.queries - 1], split_ + 1).empty();
     return more ? key_of(split_ + 1, 0) : value_of(split_, b);
   }
 
@@ -314,11 +321,12 @@ class SplitPass {
   void score(int64_t b, const std::byte* next) {
     const std::byte* key = key_of(split_, b);
     int64_t ahead = next - key;
-    for (int64_t i = first_query_; i < tile_.queries;) {
-      const int64_t count = std::min<int64_t>(kMaxQueries, tile_.queries - i);
-      const int64_t wanted = std::min<int64_t>(tokens_of(i + count - 1) - b * layout_.block_tokens,
-                                               layout_.block_tokens);
-      if (wanted > 0) {
+    const int64_t start = b * layout_.block_tokens;
+    for (int64_t i = first_query_; i < end_query_;) {
+      const int64_t count = std::min<int64_t>(kMaxQueries, end_query_ - i);
+      const int64_t wanted =
+          std::min<int64_t>(tokens_of(i + count - 1).end - start, layout_.block_tokens);
+      if (wanted > 0 && tokens_of(i).begin < start + layout_.block_tokens) {
         score_queries(key, b, i, count, wanted, ahead);
         ahead = 0;  // the first queries have asked for it
       }
@@ -361,43 +369,58 @@ class SplitPass {
     }
   }
 
-  // Adds block b's weighted V for all queries of the tile. Queries of one register block may reach
-  // differently far: the common tokens are shared, the rest goes query by query.
+  // Adds block b's weighted V for all queries of the tile. Queries of one register block may begin
+  // and end at different tokens: the common ones are shared, the rest goes query by query, each
+  // query's tokens in order.
   void weigh(int64_t b, float* records, const std::byte* next) {
     const std::byte* value = value_of(split_, b);
-    const int64_t record_floats = partial_record_floats(layout_);
     const int64_t start = b * layout_.block_tokens;
+    const auto in_block = [&](int64_t token) {
+      return std::clamp<int64_t>(token - start, 0, layout_.block_tokens);
+    };
     int64_t ahead = next - value;
-    for (int64_t i = first_query_; i < tile_.queries;) {
-      const int64_t count = std::min<int64_t>(kMaxQueries, tile_.queries - i);
-      const int64_t common = std::clamp<int64_t>(tokens_of(i) - start, 0, layout_.block_tokens);
-      if (common > 0) {
+    for (int64_t i = first_query_; i < end_query_;) {
+      const int64_t count = std::min<int64_t>(kMaxQueries, end_query_ - i);
+      const TokenRange common{in_block(tokens_of(i + count - 1).begin), in_block(tokens_of(i).end)};
+      for (int64_t r = i; r < i + count; ++r) {
+        const TokenRange own{in_block(tokens_of(r).begin), in_block(tokens_of(r).end)};
+        weigh_one(value, start, r, common.empty() ? own : TokenRange{own.begin, common.begin},
+                  records);
+      }
+      if (!common.empty()) {
         weigh_queries(value, start, i, count, common, records, ahead);
         ahead = 0;
-      }
-      for (int64_t r = i; r < i + count; ++r) {
-        const int64_t end = std::min<int64_t>(tokens_of(r) - start, layout_.block_tokens);
-        if (end > common) {
-          weigh_block<Element, 1>(reinterpret_cast<const Element*>(value), layout_.padded_head_dim,
-                                  common, end, tile_.scores + r * kScoreStride + start,
-                                  records + r * record_floats + kPartialValues, record_floats, 0);
+        for (int64_t r = i; r < i + count; ++r) {
+          weigh_one(value, start, r, {common.end, in_block(tokens_of(r).end)}, records);
         }
       }
       i += count;
     }
   }
 
-  void weigh_queries(const std::byte* value, int64_t start, int64_t i, int64_t count, int64_t end,
-                     float* records, int64_t ahead) {
+  // Tokens of the block of one query.
+  void weigh_one(const std::byte* value, int64_t start, int64_t query, const TokenRange& tokens,
+                 float* records) {
+    const int64_t record_floats = partial_record_floats(layout_);
+    if (!tokens.empty()) {
+      weigh_block<Element, 1>(reinterpret_cast<const Element*>(value), layout_.padded_head_dim,
+                              tokens.begin, tokens.end, tile_.scores + query * kScoreStride + start,
+                              records + query * record_floats + kPartialValues, record_floats, 0);
+    }
+  }
+
+  void weigh_queries(const std::byte* value, int64_t start, int64_t i, int64_t count,
+                     const TokenRange& tokens, float* records, int64_t ahead) {
     const auto* elements = reinterpret_cast<const Element*>(value);
     const int64_t width = layout_.padded_head_dim;
     const int64_t record_floats = partial_record_floats(layout_);
     const float* weights = tile_.scores + i * kScoreStride + start;
     float* values = records + i * record_floats + kPartialValues;
     switch (count) {
-#define TANDEM_WEIGH(n)                                                                      \
-  case n:                                                                                    \
-    weigh_block<Element, n>(elements, width, 0, end, weights, values, record_floats, ahead); \
+#define TANDEM_WEIGH(n)                                                                 \
+  case n:                                                                               \
+    weigh_block<Element, n>(elements, width, tokens.begin, tokens.end, weights, values, \
+                            record_floats, ahead);                                      \
     break;
       TANDEM_WEIGH(1)
       TANDEM_WEIGH(2)
@@ -422,8 +445,8 @@ class SplitPass {
   int64_t last_split_;
   const Tile& tile_;
   int64_t split_ = 0;
-  int64_t tokens_ = 0;
   int64_t first_query_ = 0;
+  int64_t end_query_ = 0;
 };
 
 // Queries first .. first + tile.queries - 1 of the task, counted row by row.
@@ -439,7 +462,7 @@ void load_queries(const AttentionArgs& args, const AttentionTask& task, int64_t 
     for (int64_t dim = 0; dim < width; dim += kLanes) {
       hn::StoreU(hn::Mul(hn::LoadU(d, q + dim), scale), d, tile.q + i * width + dim);
     }
-    tile.context_tokens[i] = row_context_tokens(args.slices[task.slice], row);
+    tile.tokens[i] = row_tokens(args, args.slices[task.slice], row);
   }
 }
 
@@ -449,21 +472,27 @@ void attend_tile(const AttentionArgs& args, const AttentionTask& task, int64_t f
   const int64_t record_floats = partial_record_floats(args.layout);
   const int64_t group = query_group(args);
   SplitPass<Element> pass(args, task, tile);
-  for (int64_t s = 0; s < task.split_count; ++s) {
-    const int64_t split = task.split_begin + s;
-    if (tokens_in_split(tile.context_tokens[tile.queries - 1], split) == 0) {
-      break;
-    }
+  const int64_t begin = std::max<int64_t>(task.split_begin, tile.tokens[0].begin / kSplitTokens);
+  const int64_t end = std::min<int64_t>(task.split_begin + task.split_count,
+                                        splits_of(tile.tokens[tile.queries - 1].end));
+  for (int64_t split = begin; split < end; ++split) {
     if (task.partial_offset >= 0) {
-      pass.run(split, args.partials + task.partial_offset + s * split_floats(args, task.row_count) +
+      pass.run(split, args.partials + task.partial_offset +
+                          (split - task.split_begin) * split_floats(args, task.row_count) +
                           first * record_floats);
       continue;
     }
-    pass.run(split, s == 0 ? tile.state : tile.record);
-    for (int64_t i = 0; s > 0 && i < tile.queries; ++i) {
-      if (tokens_in_split(tile.context_tokens[i], split) > 0) {
-        fold(tile.state + i * record_floats, tile.record + i * record_floats,
-             args.layout.padded_head_dim);
+    pass.run(split, split == begin ? tile.state : tile.record);
+    for (int64_t i = 0; split > begin && i < tile.queries; ++i) {
+      if (in_split(tile.tokens[i], split).empty()) {
+        continue;
+      }
+      float* state = tile.state + i * record_floats;
+      const float* record = tile.record + i * record_floats;
+      if (tile.tokens[i].begin / kSplitTokens == split) {  // the window begins here
+        std::memcpy(state, record, static_cast<size_t>(record_floats) * sizeof(float));
+      } else {
+        fold(state, record, args.layout.padded_head_dim);
       }
     }
   }
@@ -498,11 +527,13 @@ void merge(const AttentionArgs& args, const AttentionMerge& merge) {
   const int64_t split_stride = split_floats(args, merge.row_count);
   for (int64_t r = 0; r < merge.row_count; ++r) {
     const int64_t row = merge.row_begin + r;
-    const int64_t splits = splits_of(row_context_tokens(slice, row));
+    const TokenRange context = row_tokens(args, slice, row);
+    const int64_t first = context.begin / kSplitTokens;
     for (int64_t h = 0; h < group; ++h) {
       float* state = args.partials + merge.partial_offset +
+                     (first - merge.split_begin) * split_stride +
                      (r * group + h) * partial_record_floats(args.layout);
-      for (int64_t split = 1; split < splits; ++split) {
+      for (int64_t split = 1; split < splits_of(context.end) - first; ++split) {
         fold(state, state + split * split_stride, args.layout.padded_head_dim);
       }
       write_out(args, row, merge.kv_head * group + h, state);

@@ -17,15 +17,15 @@ float load(const std::byte* data, ElementType type, int64_t index) {
 }
 
 // One split of one (row, head): `record` gets the maximum, the sum of exp(score - maximum) and the
-// V vectors weighted by it, over the first `tokens` tokens of the split.
+// V vectors weighted by it, over the given tokens of the split.
 void attend_split(const AttentionArgs& args, const AttentionSlice& slice, const float* q,
-                  int64_t kv_head, int64_t split, int64_t tokens, float* record) {
+                  int64_t kv_head, int64_t split, const TokenRange& tokens, float* record) {
   const KvLayout& layout = args.layout;
   const int64_t width = layout.padded_head_dim;
   const int64_t first = split * kSplitTokens;
   float weights[kSplitTokens];
   float max = -std::numeric_limits<float>::infinity();
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = tokens.begin; t < tokens.end; ++t) {
     const int64_t block = slice.block_table[(first + t) / layout.block_tokens];
     const int64_t slot = (first + t) % layout.block_tokens;
     const std::byte* key = args.kv + layout.key_offset(block, args.layer, kv_head);
@@ -41,7 +41,7 @@ void attend_split(const AttentionArgs& args, const AttentionSlice& slice, const 
   for (int64_t dim = 0; dim < width; ++dim) {
     values[dim] = 0.0F;
   }
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = tokens.begin; t < tokens.end; ++t) {
     const float weight = std::exp(weights[t] - max);
     const int64_t block = slice.block_table[(first + t) / layout.block_tokens];
     const int64_t slot = (first + t) % layout.block_tokens;
@@ -93,17 +93,19 @@ void attend(const AttentionArgs& args, const AttentionTask& task, void* scratch)
   float* record = state + partial_record_floats(args.layout);
   for (int64_t r = 0; r < task.row_count; ++r) {
     const int64_t row = task.row_begin + r;
-    const int64_t context_tokens = row_context_tokens(slice, row);
+    const TokenRange context = row_tokens(args, slice, row);
     for (int64_t h = 0; h < group; ++h) {
       const int64_t head = task.kv_head * group + h;
       const float* q = args.q + (row * args.heads + head) * width;
+      bool started = false;
       for (int64_t s = 0; s < task.split_count; ++s) {
         const int64_t split = task.split_begin + s;
-        const int64_t tokens = tokens_in_split(context_tokens, split);
-        if (tokens == 0) {
-          break;
+        const TokenRange tokens = in_split(context, split);
+        if (tokens.empty()) {  // before the row's window, or after the row
+          continue;
         }
-        float* target = s == 0 ? state : record;
+        float* target = started ? record : state;
+        started = true;
         if (task.partial_offset >= 0) {
           target = args.partials + task.partial_offset + s * split_floats(args, task.row_count) +
                    (r * group + h) * partial_record_floats(args.layout);
@@ -126,11 +128,13 @@ void merge(const AttentionArgs& args, const AttentionMerge& merge) {
   const int64_t split_stride = split_floats(args, merge.row_count);
   for (int64_t r = 0; r < merge.row_count; ++r) {
     const int64_t row = merge.row_begin + r;
-    const int64_t splits = splits_of(row_context_tokens(slice, row));
+    const TokenRange context = row_tokens(args, slice, row);
+    const int64_t first = context.begin / kSplitTokens;
     for (int64_t h = 0; h < group; ++h) {
       float* state = args.partials + merge.partial_offset +
+                     (first - merge.split_begin) * split_stride +
                      (r * group + h) * partial_record_floats(args.layout);
-      for (int64_t split = 1; split < splits; ++split) {
+      for (int64_t split = 1; split < splits_of(context.end) - first; ++split) {
         fold(state, state + split * split_stride, args.layout.padded_head_dim);
       }
       write_out(args, row, merge.kv_head * group + h, state);
