@@ -18,6 +18,7 @@ build_packages=(
   libhwy-dev             # portable SIMD (AVX2, AVX-512, NEON)
   prometheus-cpp-dev     # /metrics
   libssl-dev             # SHA-256 for the prefix cache
+  zlib1g-dev             # traces that are packed by gzip
 )
 # To run ./test.sh and .ci/run.
 test_packages=(
