@@ -1,4 +1,4 @@
-// `tandem bench kernels|model|frontend`: the parts of the server, measured.
+// `tandem bench kernels|model|frontend|serve`: the parts of the server and a whole one, measured.
 #include <cstdlib>
 #include <memory>
 #include <thread>
@@ -6,6 +6,7 @@
 #include "bench/frontend_bench.h"
 #include "bench/gemm_bench.h"
 #include "bench/model_bench.h"
+#include "bench/serve_bench.h"
 #include "commands.h"
 
 namespace tandem {
@@ -16,6 +17,7 @@ struct BenchFlags {
   std::vector<std::string> isas;
   bench::BenchModelOptions model;
   bench::BenchFrontendOptions frontend;
+  bench::ServeBenchFlags serve;
   CLI::App* kernels_app = nullptr;
   CLI::App* model_app = nullptr;
 };
@@ -43,6 +45,9 @@ int run_bench(BenchFlags& flags) {
     }
     return bench::bench_model(flags.model);
   }
+  if (flags.serve.app->parsed()) {
+    return bench::bench_serve(flags.serve);
+  }
   return bench::bench_frontend(flags.frontend);
 }
 
@@ -50,7 +55,8 @@ int run_bench(BenchFlags& flags) {
 
 Command add_bench_command(CLI::App& tandem) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* app = tandem.add_subcommand("bench", "Measure kernels, a model or the HTTP front end");
+  CLI::App* app = tandem.add_subcommand(
+      "bench", "Measure kernels, a model, the HTTP front end or a running server");
   app->require_subcommand(1);
 
   CLI::App* kernels = app->add_subcommand(
@@ -94,6 +100,9 @@ Command add_bench_command(CLI::App& tandem) {
   frontend->add_option("--requests", flags->frontend.requests, "Answers in all")
       ->capture_default_str();
 
+  bench::add_serve_bench_flags(
+      *app->add_subcommand("serve", "Put a load on a running OpenAI server and measure it"),
+      flags->serve);
   flags->kernels_app = kernels;
   flags->model_app = model;
   return {app, [flags] { return run_bench(*flags); }};

@@ -32,14 +32,25 @@ int run(int argc, char** argv) {
     for (const Command& command : commands) {
       chosen = command.app->get_name() == arguments.front() ? command.app : chosen;
     }
-    const std::string name = arguments.front();
+    // "bench serve": what follows are the flags of the innermost subcommand.
+    std::vector<std::string> names = {arguments.front()};
     arguments.erase(arguments.begin());
+    while (!arguments.empty() && chosen != &tandem) {
+      const auto inner = chosen->get_subcommands(
+          [&](const CLI::App* command) { return command->get_name() == arguments.front(); });
+      if (inner.empty()) {
+        break;
+      }
+      chosen = inner.front();
+      names.push_back(arguments.front());
+      arguments.erase(arguments.begin());
+    }
     Result<std::vector<std::string>> expanded = expand_config(arguments, *chosen);
     if (!expanded.ok()) {
       return usage_error(expanded.error().message);
     }
     arguments = std::move(*expanded);
-    arguments.insert(arguments.begin(), name);
+    arguments.insert(arguments.begin(), names.begin(), names.end());
   }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
   try {

@@ -1,0 +1,62 @@
+// A run, ready to be sent: groups of requests that are reported apart (classes), the models asked,
+// and every request with its time, lengths and text plan. Plain data and how it is made from
+// streams. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "request/slo.h"
+#include "workload/schedule.h"
+
+namespace tandem::loadgen {
+
+// What a request must keep to count as good; absent targets are kept by all.
+struct Goodput {
+  std::optional<TtftRule> ttft;
+  std::optional<Nanos> tpot;
+  std::optional<Nanos> e2el;
+  [[nodiscard]] bool any() const { return ttft || tpot || e2el; }
+};
+
+// "ttft:500", "tpot:50", "e2el:5000" in milliseconds; ttft also as a rule: "ttft:500ms+2ms/tok".
+Result<Goodput> parse_goodput(const std::vector<std::string>& targets);
+
+// Requests of one kind: what they say of their class, and what is expected of them.
+struct RequestGroup {
+  std::string name;
+  std::string service_tier;         // of the body; empty: not sent
+  std::optional<int32_t> priority;  // of the body
+  std::string headers;              // whole lines, CRLF at their ends
+  Goodput goodput;
+};
+
+struct LoadStream {
+  workload::StreamOptions options;
+  std::vector<RequestGroup> groups;  // one for each share, or one
+  std::vector<std::string> models;   // at least one
+};
+
+struct LoadRequest {
+  int32_t group = 0;
+  int32_t model = 0;
+  workload::PlannedRequest plan;
+};
+
+struct Load {
+  std::vector<RequestGroup> groups;  // names differ
+  std::vector<std::string> models;
+  std::vector<LoadRequest> requests;  // by time
+  int64_t cut_inputs = 0;
+  int64_t cut_outputs = 0;
+};
+
+Result<Load> make_load(const std::vector<LoadStream>& streams, uint64_t seed);
+
+}  // namespace tandem::loadgen

@@ -1,0 +1,168 @@
+#include "loadgen/prompt_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/log.h"
+#include "workload/number.h"
+#include "workload/random.h"
+
+namespace tandem::loadgen {
+
+namespace {
+
+// Words that most vocabularies hold whole, with the space before them; letters for those that do
+// not.
+constexpr std::string_view kWords =
+    " the of and to in is it you that he was for on are with as his they at be this from have or "
+    "by one had not but what all were when we there can an your which their said if do will each "
+    "about how up out them then she many some so these would other into has more her two like him "
+    "see time could no make than first been its who now people my made over did down only way find "
+    "use may water long little very after words called just where most know";
+constexpr std::string_view kLetters = "etaoinshrdlucmfwypvbgk";
+
+std::string joined(std::span<const std::string> units) {
+  std::string text;
+  for (const std::string& unit : units) {
+    text += unit;
+  }
+  return text.starts_with(' ') ? text.substr(1) : text;
+}
+
+std::vector<std::vector<std::string>> alphabets() {
+  std::vector<std::string> words;
+  for (const std::string_view word : workload::split(kWords.substr(1), ' ')) {
+    words.push_back(fmt::format(" {}", word));
+  }
+  std::vector<std::string> spaced;
+  std::vector<std::string> letters;
+  for (const char c : kLetters) {
+    spaced.push_back({' ', c});
+    letters.emplace_back(1, c);
+  }
+  return {words, spaced, letters};
+}
+
+class UnitFinder {
+ public:
+  explicit UnitFinder(const CountTokens& count) : count_(count) {}
+
+  // The units of `alphabet` that count as one token in company; empty when there are too few.
+  Result<PromptUnits> try_alphabet(const std::vector<std::string>& alphabet) {
+    PromptUnits found;
+    const std::string one = alphabet[0];
+    ASSIGN_OR_RETURN(const int64_t once, count_(joined(std::vector{one})));
+    ASSIGN_OR_RETURN(const int64_t twice, count_(joined(std::vector{one, one})));
+    const int64_t overhead = once - (twice - once);
+    constexpr int64_t kMostOverhead = 100'000;
+    if (twice <= once || overhead < 0 || overhead > kMostOverhead) {
+      return found;
+    }
+    found.overhead_tokens = static_cast<int32_t>(overhead);
+    RETURN_IF_ERROR(keep_single(alphabet, found));
+    constexpr size_t kFewestUnits = 8;
+    if (found.units.size() < kFewestUnits) {
+      found.units.clear();
+      return found;
+    }
+    RETURN_IF_ERROR(verify(found));
+    return found;
+  }
+
+  // Units of whatever length, and how long they are on average.
+  Result<PromptUnits> approximate(const std::vector<std::string>& alphabet) {
+    PromptUnits found;
+    found.units = alphabet;
+    ASSIGN_OR_RETURN(const int64_t once, count_(joined(alphabet)));
+    std::vector<std::string> twofold = alphabet;
+    twofold.insert(twofold.end(), alphabet.begin(), alphabet.end());
+    ASSIGN_OR_RETURN(const int64_t twice, count_(joined(twofold)));
+    if (twice <= once || 2 * once < twice) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("the server counts {} tokens of a text and {} of the same text "
+                               "twice; it must report usage.prompt_tokens",
+                               once, twice),
+                   {}};
+    }
+    found.overhead_tokens = static_cast<int32_t>(2 * once - twice);
+    found.tokens_per_unit =
+        static_cast<double>(twice - once) / static_cast<double>(alphabet.size());
+    return found;
+  }
+
+ private:
+  // Halves the candidates until a half counts one token a unit, or is a single misfit. A first unit
+  // that differs at the start of a text would look like one, so each half begins with units[0].
+  Status keep_single(std::span<const std::string> candidates, PromptUnits& found) {
+    std::vector<std::string> text(candidates.begin(), candidates.end());
+    ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
+    if (tokens == found.overhead_tokens + std::ssize(candidates)) {
+      found.units.insert(found.units.end(), candidates.begin(), candidates.end());
+      return {};
+    }
+    if (candidates.size() == 1) {
+      return {};
+    }
+    const size_t half = candidates.size() / 2;
+    RETURN_IF_ERROR(keep_single(candidates.first(half), found));
+    return keep_single(candidates.subspan(half), found);
+  }
+
+  // Any order must count the same; otherwise no unit is left.
+  Status verify(PromptUnits& found) {
+    workload::Random random(1);
+    for (const size_t length : {size_t{16}, size_t{96}, size_t{160}}) {
+      std::vector<std::string> text;
+      for (size_t i = 0; i < length; ++i) {
+        text.push_back(found.units[random.below(found.units.size())]);
+      }
+      ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
+      if (tokens != found.overhead_tokens + static_cast<int64_t>(length)) {
+        found.units.clear();
+        return {};
+      }
+    }
+    return {};
+  }
+
+  const CountTokens& count_;
+};
+
+}  // namespace
+
+Result<PromptUnits> find_units(const CountTokens& count) {
+  UnitFinder finder(count);
+  const std::vector<std::vector<std::string>> all = alphabets();
+  for (const std::vector<std::string>& alphabet : all) {
+    ASSIGN_OR_RETURN(PromptUnits found, finder.try_alphabet(alphabet));
+    if (!found.units.empty()) {
+      return found;
+    }
+  }
+  return finder.approximate(all.front());
+}
+
+std::string make_prompt(const std::vector<workload::PromptPart>& parts, const PromptUnits& units) {
+  int64_t tokens = 0;
+  for (const workload::PromptPart& part : parts) {
+    tokens += part.tokens;
+  }
+  const double wanted = static_cast<double>(std::max<int64_t>(tokens - units.overhead_tokens, 1));
+  int64_t left = std::max<int64_t>(std::llround(wanted / units.tokens_per_unit), 1);
+  std::string text;
+  for (const workload::PromptPart& part : parts) {
+    workload::Random random(part.seed);
+    const int64_t of_part =
+        std::min(left, std::max<int64_t>(std::llround(part.tokens / units.tokens_per_unit), 1));
+    for (int64_t i = 0; i < of_part; ++i) {
+      text += units.units[random.below(units.units.size())];
+    }
+    left -= of_part;
+  }
+  return text.starts_with(' ') ? text.substr(1) : text;
+}
+
+}  // namespace tandem::loadgen

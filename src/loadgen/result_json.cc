@@ -1,0 +1,249 @@
+#include "loadgen/result_json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace tandem::loadgen {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "99", "99.9".
+std::string percent_name(double percent) { return fmt::format("{:g}", percent); }
+
+Json describe(const Distribution& distribution) {
+  Json json;
+  json["count"] = distribution.count();
+  json["mean"] = distribution.mean;
+  json["std"] = distribution.deviation;
+  json["min"] = distribution.least();
+  json["max"] = distribution.most();
+  for (const double percent : kPercentiles) {
+    json["percentiles"][percent_name(percent)] = distribution.at(percent);
+  }
+  return json;
+}
+
+Json describe(const Goodput& goodput) {
+  Json json = Json::object();
+  if (goodput.ttft) {
+    json["ttft"] = {
+        {"base_ms", to_millis(goodput.ttft->base)},
+        {"per_token_ms", to_millis(goodput.ttft->per_token)},
+        {"cap_ms",
+         goodput.ttft->cap == Nanos::max() ? Json() : Json(to_millis(goodput.ttft->cap))}};
+  }
+  if (goodput.tpot) {
+    json["tpot_ms"] = to_millis(*goodput.tpot);
+  }
+  if (goodput.e2el) {
+    json["e2el_ms"] = to_millis(*goodput.e2el);
+  }
+  return json;
+}
+
+Json describe(const GroupSummary& group, const Summary& summary) {
+  Json json;
+  json["name"] = group.name;
+  json["planned"] = group.planned;
+  json["sent"] = group.sent;
+  json["completed"] = group.done;
+  json["failed"] = group.failed;
+  json["interrupted"] = group.interrupted;
+  json["failures"] = group.reasons;
+  json["input_tokens"] = group.input_tokens;
+  json["output_tokens"] = group.output_tokens;
+  json["cached_input_tokens"] = group.cached_tokens;
+  json["request_throughput"] = summary.per_second(group.done);
+  json["output_throughput"] = summary.per_second(group.output_tokens);
+  if (group.goodput.any()) {
+    json["goodput_targets"] = describe(group.goodput);
+    json["good"] = group.good;
+    json["request_goodput"] = summary.per_second(group.good);
+    json["slo_attainment"] =
+        group.sent > 0 ? static_cast<double>(group.good) / static_cast<double>(group.sent) : 0;
+  }
+  json["ttft_ms"] = describe(group.ttft);
+  json["tpot_ms"] = describe(group.tpot);
+  json["itl_ms"] = describe(group.itl);
+  json["e2el_ms"] = describe(group.e2el);
+  return json;
+}
+
+Json timeline(const Summary& summary) {
+  Json json;
+  json["slice_s"] = summary.slice_s;
+  for (const TimelineSlice& slice : summary.timeline) {
+    json["begin_s"].push_back(slice.begin_s);
+    json["planned"].push_back(slice.planned);
+    json["sent"].push_back(slice.sent);
+    json["completed"].push_back(slice.done);
+    json["failed"].push_back(slice.failed);
+    json["token_chunks"].push_back(slice.chunks);
+    json["running"].push_back(slice.under_way);
+  }
+  return json;
+}
+
+// vLLM's lists, one entry a request that was sent; times in seconds.
+void add_requests(const RunResult& run, Json& json) {
+  for (const char* list : {"input_lens", "output_lens", "ttfts", "itls", "start_times", "errors"}) {
+    json[list] = Json::array();
+  }
+  for (const RequestRecord& record : run.records) {
+    if (record.outcome == Outcome::kNotSent) {
+      continue;
+    }
+    const bool done = record.outcome == Outcome::kDone;
+    json["input_lens"].push_back(record.input_tokens());
+    json["output_lens"].push_back(done ? record.output_tokens() : 0);
+    json["ttfts"].push_back(done ? to_seconds(record.ttft()) : 0.0);
+    Json gaps = Json::array();
+    for (size_t i = 1; i < record.chunk_times.size(); ++i) {
+      gaps.push_back(to_seconds(record.chunk_times[i] - record.chunk_times[i - 1]));
+    }
+    json["itls"].push_back(std::move(gaps));
+    json["start_times"].push_back(to_seconds(record.sent_at));
+    json["errors"].push_back(record.outcome == Outcome::kInterrupted ? "interrupted"
+                             : record.reason.empty()
+                                 ? ""
+                                 : fmt::format("{}: {}", record.reason, record.message));
+  }
+}
+
+Json requests(const Load& load, const RunResult& run) {
+  Json list = Json::array();
+  for (const RequestRecord& record : run.records) {
+    Json json;
+    json["group"] = load.groups[static_cast<size_t>(record.group)].name;
+    json["model"] = load.models[static_cast<size_t>(record.model)];
+    json["planned_s"] = to_seconds(record.planned_at);
+    json["planned_input_tokens"] = record.planned_input_tokens;
+    json["planned_output_tokens"] = record.planned_output_tokens;
+    if (record.outcome != Outcome::kNotSent) {
+      json["sent_s"] = to_seconds(record.sent_at);
+      json["ended_s"] = to_seconds(record.ended_at);
+      json["lateness_ms"] = to_millis(record.lateness());
+      json["status"] = record.status;
+      json["finish_reason"] = record.finish_reason;
+    }
+    json["outcome"] = record.outcome == Outcome::kDone          ? "completed"
+                      : record.outcome == Outcome::kFailed      ? record.reason
+                      : record.outcome == Outcome::kInterrupted ? "interrupted"
+                                                                : "not_sent";
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+void add_metric(const RunInfo& info, std::string_view name, const Distribution& values,
+                Json& json) {
+  json[fmt::format("mean_{}_ms", name)] = values.mean;
+  json[fmt::format("median_{}_ms", name)] = values.at(50);
+  json[fmt::format("std_{}_ms", name)] = values.deviation;
+  for (const double percent : info.percentiles) {
+    json[fmt::format("p{}_{}_ms", percent_name(percent), name)] = values.at(percent);
+  }
+}
+
+void add_vllm_keys(const RunInfo& info, const Summary& summary, Json& json) {
+  const GroupSummary& all = summary.all;
+  json["date"] = info.date;
+  json["endpoint_type"] = info.backend;
+  json["backend"] = info.backend;
+  json["label"] = info.label.empty() ? Json() : Json(info.label);
+  json["model_id"] = info.model;
+  json["tokenizer_id"] = info.model;
+  json["num_prompts"] = all.planned;
+  json["request_rate"] = std::isinf(info.request_rate) ? Json("inf") : Json(info.request_rate);
+  json["burstiness"] = info.burstiness;
+  json["max_concurrency"] = info.max_concurrency == 0 ? Json() : Json(info.max_concurrency);
+  json["duration"] = summary.duration_s;
+  json["completed"] = all.done;
+  json["failed"] = all.failed;
+  json["total_input_tokens"] = all.input_tokens;
+  json["total_output_tokens"] = all.output_tokens;
+  json["request_throughput"] = summary.per_second(all.done);
+  json["request_goodput"] = all.goodput.any() ? Json(summary.per_second(all.good)) : Json();
+  json["output_throughput"] = summary.per_second(all.output_tokens);
+  json["total_token_throughput"] = summary.per_second(all.input_tokens + all.output_tokens);
+  json["max_output_tokens_per_s"] = summary.most_tokens_per_s;
+  json["max_concurrent_requests"] = summary.most_under_way;
+  add_metric(info, "ttft", all.ttft, json);
+  add_metric(info, "tpot", all.tpot, json);
+  add_metric(info, "itl", all.itl, json);
+  add_metric(info, "e2el", all.e2el, json);
+  for (const auto& [key, value] : info.metadata.items()) {
+    if (!json.contains(key)) {
+      json[key] = value;
+    }
+  }
+}
+
+}  // namespace
+
+Json result_json(const RunInfo& info, const Load& load, const RunResult& run,
+                 const Summary& summary, Detail detail) {
+  Json json;
+  add_vllm_keys(info, summary, json);
+  Json& ours = json["tandem"];
+  ours["schema"] = 1;
+  ours["version"] = info.tandem_version;
+  ours["commit"] = info.commit.empty() ? Json() : Json(info.commit);
+  ours["command"] = info.command;
+  ours["config"] = info.config;
+  ours["server"] = {{"url", info.url}, {"config", info.server_config}};
+  ours["machine"] = info.machine;
+  ours["interrupted"] = summary.interrupted;
+  ours["warnings"] = summary.warnings;
+  ours["generator"] = {{"lateness_ms", describe(summary.lateness)},
+                       {"concurrency_wait_ms", describe(summary.client_wait)},
+                       {"cpu_share", summary.cpu_share},
+                       {"connections", summary.connections},
+                       {"cut_inputs", load.cut_inputs},
+                       {"cut_outputs", load.cut_outputs},
+                       {"other_input_lengths", summary.all.other_inputs},
+                       {"short_outputs", summary.all.short_outputs}};
+  ours["all"] = describe(summary.all, summary);
+  for (const GroupSummary& group : summary.groups) {
+    ours["classes"].push_back(describe(group, summary));
+  }
+  for (const GroupSummary& model : summary.models) {
+    ours["models"].push_back(describe(model, summary));
+  }
+  ours["timeline"] = timeline(summary);
+  if (detail == Detail::kRequests) {
+    add_requests(run, json);
+    ours["requests"] = requests(load, run);
+  }
+  return json;
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+  const auto failed = [&path](std::string_view why) {
+    return Error{ErrorCode::kIo, fmt::format("cannot write '{}': {}", path, why), {}};
+  };
+  const std::filesystem::path target(path);
+  std::error_code error;
+  if (target.has_parent_path()) {
+    std::filesystem::create_directories(target.parent_path(), error);
+    if (error) {
+      return failed(error.message());
+    }
+  }
+  const std::string temporary = path + ".part";
+  std::ofstream file(temporary, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) {
+    return failed("the folder or the disk does not take it");
+  }
+  std::filesystem::rename(temporary, target, error);
+  return error ? Status{failed(error.message())} : Status{};
+}
+
+}  // namespace tandem::loadgen

@@ -1,0 +1,112 @@
+#include "loadgen/stream_chunk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tandem::loadgen {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMostMessageBytes = 300;
+
+std::string printable(std::string_view text) {
+  std::string cut(text.substr(0, kMostMessageBytes));
+  std::ranges::replace_if(
+      cut, [](char c) { return (c >= 0 && c < ' ') || c == 127; }, ' ');
+  return cut;
+}
+
+// The member, or null when `object` is none or has no such member.
+const Json& member(const Json& object, const char* name) {
+  static const Json kNull;
+  if (!object.is_object()) {
+    return kNull;
+  }
+  const auto found = object.find(name);
+  return found == object.end() ? kNull : *found;
+}
+
+int64_t count(const Json& object, const char* name) {
+  const Json& value = member(object, name);
+  return value.is_number_integer() ? std::max<int64_t>(value.get<int64_t>(), 0) : 0;
+}
+
+std::optional<TokenUsage> usage_of(const Json& answer) {
+  const Json& usage = member(answer, "usage");
+  if (!member(usage, "prompt_tokens").is_number_integer()) {
+    return std::nullopt;
+  }
+  return TokenUsage{count(usage, "prompt_tokens"), count(usage, "completion_tokens"),
+                    count(member(usage, "prompt_tokens_details"), "cached_tokens")};
+}
+
+std::string error_of(const Json& answer) {
+  const Json& error = member(answer, "error");
+  if (error.is_null()) {
+    return {};
+  }
+  const Json& message = error.is_string() ? error : member(error, "message");
+  return message.is_string() && !message.get_ref<const std::string&>().empty()
+             ? printable(message.get_ref<const std::string&>())
+             : "an error without a message";
+}
+
+void read_choice(const Json& choice, StreamChunk& chunk) {
+  const Json& delta = member(choice, "delta");
+  const bool is_chat = delta.is_object();
+  const Json* text = is_chat ? &member(delta, "content") : &member(choice, "text");
+  if (is_chat && !text->is_string()) {
+    text = &member(delta, "reasoning_content");
+  }
+  if (const Json& reason = member(choice, "finish_reason"); reason.is_string()) {
+    chunk.finish_reason = reason.get<std::string>();
+  }
+  const bool opens = is_chat && member(delta, "role").is_string();
+  if (text->is_string()) {
+    const bool empty = text->get_ref<const std::string&>().empty();
+    chunk.has_text = chunk.has_text || !empty;
+    chunk.has_token = chunk.has_token || !empty || (!opens && chunk.finish_reason.empty());
+  }
+}
+
+}  // namespace
+
+Result<StreamChunk> read_chunk(std::string_view data) {
+  StreamChunk chunk;
+  if (data == "[DONE]") {
+    chunk.is_end = true;
+    return chunk;
+  }
+  const Json json = Json::parse(data, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return invalid_argument(fmt::format("an event is no JSON object: {}", printable(data)));
+  }
+  chunk.error = error_of(json);
+  chunk.usage = usage_of(json);
+  const Json& choices = member(json, "choices");
+  if (choices.is_array()) {
+    for (const Json& choice : choices) {
+      read_choice(choice, chunk);
+    }
+  } else if (chunk.error.empty() && !chunk.usage) {
+    return invalid_argument(
+        fmt::format("an event has neither choices, usage nor error: {}", printable(data)));
+  }
+  return chunk;
+}
+
+std::string error_message(std::string_view body) {
+  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const std::string message = error_of(json);
+  return message.empty() ? printable(body) : message;
+}
+
+std::optional<TokenUsage> read_usage(std::string_view body) {
+  return usage_of(Json::parse(body, nullptr, /*allow_exceptions=*/false));
+}
+
+}  // namespace tandem::loadgen

@@ -1,0 +1,39 @@
+// One event of an OpenAI stream (completions or chat): what a load generator wants to know of it.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tandem::loadgen {
+
+struct TokenUsage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, where the server says so
+};
+
+struct StreamChunk {
+  bool is_end = false;    // "[DONE]"
+  bool has_text = false;  // a reader sees something new
+  // A chunk that brings a token a reader does not see yet: part of a character, or an empty one.
+  // The opening chunk of a chat (role alone) and the closing one (finish_reason alone) bring none.
+  bool has_token = false;
+  std::string finish_reason;
+  std::string error;  // the server's message: the request has failed
+  std::optional<TokenUsage> usage;
+};
+
+// An error when `data` is no such event.
+Result<StreamChunk> read_chunk(std::string_view data);
+
+// The "message" of an OpenAI error body; the body's beginning when it is none.
+std::string error_message(std::string_view body);
+// "usage" of a whole answer.
+std::optional<TokenUsage> read_usage(std::string_view body);
+
+}  // namespace tandem::loadgen

@@ -1,0 +1,74 @@
+// What a run showed: counts, rates and distributions of all requests, of each group and of each
+// model, a timeline, and whether the generator itself held the load back. Times in milliseconds
+// unless a name says otherwise. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "loadgen/generator.h"
+#include "loadgen/load.h"
+#include "loadgen/record.h"
+#include "loadgen/statistics.h"
+
+namespace tandem::loadgen {
+
+struct GroupSummary {
+  std::string name;
+  Goodput goodput;
+  int64_t planned = 0;
+  int64_t sent = 0;
+  int64_t done = 0;
+  int64_t failed = 0;
+  int64_t interrupted = 0;
+  int64_t input_tokens = 0;  // of done requests, as the server counted them
+  int64_t output_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t good = 0;                        // done and within the targets
+  int64_t short_outputs = 0;               // fewer tokens than planned
+  int64_t other_inputs = 0;                // the server counted another prompt length than planned
+  std::map<std::string, int64_t> reasons;  // of failures
+  Distribution ttft, tpot, itl, e2el;      // of done requests
+};
+
+// One slice of time.
+struct TimelineSlice {
+  double begin_s = 0;
+  int64_t planned = 0;  // arrivals of the plan: the load that was offered
+  int64_t sent = 0;
+  int64_t done = 0;
+  int64_t failed = 0;
+  int64_t chunks = 0;    // with a token, of all requests
+  double under_way = 0;  // mean over the slice
+};
+
+// The generator is no fair clock any more when requests leave this late.
+inline constexpr double kLatenessLimit_ms = 20;
+inline constexpr double kCpuShareLimit = 0.8;
+
+struct Summary {
+  double duration_s = 0;
+  GroupSummary all;
+  std::vector<GroupSummary> groups;
+  std::vector<GroupSummary> models;
+  Distribution lateness;     // sent after it could be
+  Distribution client_wait;  // held back by --max-concurrency
+  double cpu_share = 0;      // of the generator's one thread
+  int64_t connections = 0;
+  bool interrupted = false;
+  double slice_s = 0;
+  std::vector<TimelineSlice> timeline;
+  double most_tokens_per_s = 0;  // of any whole second
+  int64_t most_under_way = 0;
+  std::vector<std::string> warnings;  // sentences
+
+  [[nodiscard]] double per_second(int64_t count) const {
+    return duration_s > 0 ? static_cast<double>(count) / duration_s : 0;
+  }
+};
+
+Summary summarize(const Load& load, const RunResult& run);
+
+}  // namespace tandem::loadgen

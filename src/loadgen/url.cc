@@ -1,0 +1,70 @@
+#include "loadgen/url.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace tandem::loadgen {
+
+std::string Url::authority() const {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+std::string Url::text() const { return fmt::format("http://{}{}", authority(), path); }
+
+Result<Url> parse_url(std::string_view text) {
+  const auto wrong = [text](std::string_view why) {
+    return invalid_argument(
+        fmt::format("'{}' is no address of a server: {}; write http://127.0.0.1:8000", text, why),
+        "base-url");
+  };
+  std::string_view rest = text;
+  if (rest.starts_with("https://")) {
+    return wrong("https is not built into the load generator");
+  }
+  if (!rest.starts_with("http://")) {
+    return wrong("it does not begin with http://");
+  }
+  rest.remove_prefix(7);
+  if (std::ranges::any_of(rest, [](char c) { return c <= ' ' || c > '~'; })) {
+    return wrong("it has a character that no address has");
+  }
+  Url url;
+  const size_t slash = rest.find('/');
+  std::string_view authority = rest.substr(0, slash);
+  if (slash != rest.npos) {
+    url.path = rest.substr(slash);
+    while (url.path.ends_with('/')) {
+      url.path.pop_back();
+    }
+  }
+  if (authority.starts_with('[')) {
+    const size_t close = authority.find(']');
+    if (close == authority.npos) {
+      return wrong("a bracket is not closed");
+    }
+    url.host = authority.substr(1, close - 1);
+    authority.remove_prefix(close + 1);
+  } else {
+    url.host = authority.substr(0, authority.find(':'));
+    authority.remove_prefix(url.host.size());
+  }
+  if (url.host.empty()) {
+    return wrong("it has no host");
+  }
+  if (authority.starts_with(':')) {
+    authority.remove_prefix(1);
+    const auto [end, error] =
+        std::from_chars(authority.data(), authority.data() + authority.size(), url.port);
+    if (error != std::errc{} || end != authority.data() + authority.size() || url.port == 0) {
+      return wrong("its port is no number from 1 to 65535");
+    }
+  } else if (!authority.empty()) {
+    return wrong("there is text between host and port");
+  }
+  return url;
+}
+
+}  // namespace tandem::loadgen
