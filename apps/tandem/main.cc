@@ -1,5 +1,6 @@
 // The one binary: picks the subcommand and turns usage errors into one line that names the cure.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <vector>
 
@@ -28,6 +29,7 @@ int run(int argc, char** argv) {
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const CLI::App* chosen = &tandem;
+  std::string path;  // "bench serve "
   if (!arguments.empty()) {
     for (const Command& command : commands) {
       chosen = command.app->get_name() == arguments.front() ? command.app : chosen;
@@ -51,6 +53,7 @@ int run(int argc, char** argv) {
     }
     arguments = std::move(*expanded);
     arguments.insert(arguments.begin(), names.begin(), names.end());
+    path = chosen == &tandem ? "" : fmt::format("{} ", fmt::join(names, " "));
   }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
   try {
@@ -63,11 +66,11 @@ int run(int argc, char** argv) {
     const std::string unknown =
         dashes == std::string::npos ? "" : what.substr(dashes, what.find(' ', dashes) - dashes);
     return usage_error(
-        fmt::format("{}{} (see tandem {} --help)", what,
+        fmt::format("{}{} (see tandem {}--help)", what,
                     error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)
                         ? nearest_flag(unknown, *chosen)
                         : "",
-                    chosen == &tandem ? "" : chosen->get_name()));
+                    path));
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) {

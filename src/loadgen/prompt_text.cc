@@ -43,8 +43,14 @@ std::vector<std::vector<std::string>> alphabets() {
     spaced.push_back({' ', c});
     letters.emplace_back(1, c);
   }
-  return {words, spaced, letters};
+  std::vector<std::string> capitals;
+  for (char c = 'A'; c <= 'Z'; ++c) {
+    capitals.emplace_back(1, c);
+  }
+  return {words, spaced, letters, capitals};
 }
+
+constexpr size_t kFewestUnits = 8;
 
 class UnitFinder {
  public:
@@ -63,17 +69,16 @@ class UnitFinder {
     }
     found.overhead_tokens = static_cast<int32_t>(overhead);
     RETURN_IF_ERROR(keep_single(alphabet, found));
-    constexpr size_t kFewestUnits = 8;
+    RETURN_IF_ERROR(thin_out(found));
     if (found.units.size() < kFewestUnits) {
       found.units.clear();
-      return found;
     }
-    RETURN_IF_ERROR(verify(found));
     return found;
   }
 
   // Units of whatever length, and how long they are on average.
-  Result<PromptUnits> approximate(const std::vector<std::string>& alphabet) {
+  Result<PromptUnits> approximate(std::vector<std::string> alphabet) {
+    alphabet.resize(std::min<size_t>(alphabet.size(), 2 * kFewestUnits));  // fits small contexts
     PromptUnits found;
     found.units = alphabet;
     ASSIGN_OR_RETURN(const int64_t once, count_(joined(alphabet)));
@@ -111,8 +116,8 @@ class UnitFinder {
     return keep_single(candidates.subspan(half), found);
   }
 
-  // Any order must count the same; otherwise no unit is left.
-  Status verify(PromptUnits& found) {
+  // Whether units count the same in any order.
+  Result<bool> verified(const PromptUnits& found) {
     workload::Random random(1);
     for (const size_t length : {size_t{16}, size_t{96}, size_t{160}}) {
       std::vector<std::string> text;
@@ -121,9 +126,36 @@ class UnitFinder {
       }
       ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
       if (tokens != found.overhead_tokens + static_cast<int64_t>(length)) {
-        found.units.clear();
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Removes units that form tokens with others, the worst first, until no order does. Only letters
+  // of small vocabularies need it: neighbours that are words stay apart.
+  Status thin_out(PromptUnits& found) {
+    while (found.units.size() >= kFewestUnits) {
+      ASSIGN_OR_RETURN(const bool done, verified(found));
+      if (done) {
         return {};
       }
+      size_t worst = 0;
+      int64_t most_merges = -1;
+      for (size_t i = 0; i < found.units.size(); ++i) {
+        std::vector<std::string> text;  // the unit before and after every other one
+        for (const std::string& other : found.units) {
+          text.push_back(found.units[i]);
+          text.push_back(other);
+        }
+        ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
+        const int64_t merges = found.overhead_tokens + std::ssize(text) - tokens;
+        if (std::abs(merges) > most_merges) {
+          most_merges = std::abs(merges);
+          worst = i;
+        }
+      }
+      found.units.erase(found.units.begin() + static_cast<ptrdiff_t>(worst));
     }
     return {};
   }

@@ -29,6 +29,7 @@ void add(const RequestRecord& record, const Goodput& goodput, GroupSummary& summ
   if (record.outcome == Outcome::kFailed) {
     ++summary.failed;
     ++summary.reasons[record.reason];
+    summary.examples.emplace(record.reason, record.message);
   }
   if (record.outcome != Outcome::kDone) {
     return;
@@ -164,6 +165,11 @@ void warn(Summary& summary) {
     summary.warnings.push_back(fmt::format(
         "The run was ended early: {} of {} requests were sent, {} were cut off under way.",
         summary.all.sent, summary.all.planned, summary.all.interrupted));
+  }
+  for (const auto& [reason, count] : summary.all.reasons) {
+    summary.warnings.push_back(fmt::format("{} of {} requests failed with {}: {}", count,
+                                           summary.all.sent, reason,
+                                           summary.all.examples.at(reason)));
   }
   if (summary.all.done == 0) {
     summary.warnings.emplace_back("No request was answered.");

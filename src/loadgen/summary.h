@@ -26,11 +26,12 @@ struct GroupSummary {
   int64_t input_tokens = 0;  // of done requests, as the server counted them
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
-  int64_t good = 0;                        // done and within the targets
-  int64_t short_outputs = 0;               // fewer tokens than planned
-  int64_t other_inputs = 0;                // the server counted another prompt length than planned
-  std::map<std::string, int64_t> reasons;  // of failures
-  Distribution ttft, tpot, itl, e2el;      // of done requests
+  int64_t good = 0;           // done and within the targets
+  int64_t short_outputs = 0;  // fewer tokens than planned
+  int64_t other_inputs = 0;   // the server counted another prompt length than planned
+  std::map<std::string, std::string> examples;  // what the first failure of a reason said
+  std::map<std::string, int64_t> reasons;       // of failures
+  Distribution ttft, tpot, itl, e2el;           // of done requests
 };
 
 // One slice of time.

@@ -148,7 +148,7 @@ Status set_arrivals(const StreamFlags& flags, workload::StreamOptions& options) 
     options.arrivals.burst_low_per_s = *low;
     options.arrivals.burst_high_per_s = *high;
   }
-  return {};
+  return options.arrivals_from_trace ? Status{} : workload::check(options.arrivals);
 }
 
 Status set_trace(const StreamFlags& flags, workload::StreamOptions& options) {

@@ -54,6 +54,9 @@ void print_row(std::string_view name, const std::string& value) {
 
 void print_metric(std::string_view title, std::string_view name,
                   const loadgen::Distribution& values, const std::vector<double>& percentiles) {
+  if (values.count() == 0) {
+    return;
+  }
   fmt::print("{:-^59}\n", title);
   print_row(fmt::format("Mean {} (ms):", name), fmt::format("{:.2f}", values.mean));
   print_row(fmt::format("Median {} (ms):", name), fmt::format("{:.2f}", values.at(50)));

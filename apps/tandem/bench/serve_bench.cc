@@ -14,6 +14,7 @@
 #include "commit.h"
 #include "loadgen/client.h"
 #include "loadgen/generator.h"
+#include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
 #include "loadgen/run_info.h"
 #include "workload/number.h"
@@ -317,6 +318,11 @@ class ServeBench {
                         .dump(1, ' ', false, Json::error_handler_t::replace) +
                     "\n"));
       log::info("result: {}", path);
+    }
+    if (!flags_.report.empty()) {
+      RETURN_IF_ERROR(
+          loadgen::write_text(flags_.report, loadgen::report_html(info_, load, result, summary)));
+      log::info("report: {}", flags_.report);
     }
     return {};
   }

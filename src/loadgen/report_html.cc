@@ -1,0 +1,253 @@
+#include "loadgen/report_html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "loadgen/report_plots.h"
+#include "loadgen/report_style.h"
+#include "loadgen/svg_plot.h"
+
+namespace tandem::loadgen {
+
+namespace {
+
+std::string tile(std::string_view name, const std::string& value, const std::string& detail) {
+  return fmt::format(
+      "<div class=\"tile\"><div class=\"k\">{}</div><div class=\"v\">{}</div><div class=\"d\">{}"
+      "</div></div>",
+      name, value, detail);
+}
+
+// "12.3 <small>ms</small>".
+std::string with_small_unit(const std::string& text) {
+  const size_t space = text.find(' ');
+  return space == std::string::npos
+             ? text
+             : fmt::format("{} <small>{}</small>", text.substr(0, space), text.substr(space + 1));
+}
+
+std::string tiles(const Summary& summary) {
+  const GroupSummary& all = summary.all;
+  const auto latency = [](std::string_view name, const Distribution& values) {
+    return values.count() == 0 ? tile(name, "–", "no samples")
+                               : tile(name, with_small_unit(short_millis(values.at(50))),
+                                      fmt::format("P90 {} · P99 {}", short_millis(values.at(90)),
+                                                  short_millis(values.at(99))));
+  };
+  std::string html = "<section class=\"tiles\">";
+  html += tile("Answered",
+               fmt::format("{:.3g} <small>requests/s</small>", summary.per_second(all.done)),
+               fmt::format("{} of {} sent", grouped(all.done), grouped(all.sent)));
+  html += tile("Output",
+               fmt::format("{} <small>tokens/s</small>",
+                           short_count(std::round(summary.per_second(all.output_tokens)))),
+               fmt::format("{} in · {} out", short_count(static_cast<double>(all.input_tokens)),
+                           short_count(static_cast<double>(all.output_tokens))));
+  html += latency("Time to first token", all.ttft);
+  html += latency("Time per output token", all.tpot);
+  html += latency("Time between tokens", all.itl);
+  if (all.goodput.any() && all.sent > 0) {
+    html += tile("Within targets",
+                 fmt::format("{:.1f} <small>%</small>",
+                             100.0 * static_cast<double>(all.good) / static_cast<double>(all.sent)),
+                 fmt::format("goodput {:.3g} requests/s", summary.per_second(all.good)));
+  } else {
+    html += tile("Failed", grouped(all.failed),
+                 all.failed == 0 ? "every answer was whole" : "see the reasons below");
+  }
+  return html + "</section>";
+}
+
+std::string header(const RunInfo& info, const Summary& summary) {
+  const GroupSummary& all = summary.all;
+  std::string html = fmt::format(
+      "<header><h1>{}</h1><p class=\"sub\">{} · {} · {}{}</p><p class=\"lead\"><b>{}</b> of {} "
+      "requests answered in <b>{:.1f} s</b>",
+      escaped(info.label.empty() ? fmt::format("Load on {}", info.model) : info.label),
+      escaped(info.label.empty() ? info.url : fmt::format("{} at {}", info.model, info.url)),
+      info.backend == "openai-chat" ? "chat completions" : "completions", escaped(info.date),
+      info.commit.empty()
+          ? ""
+          : fmt::format(" · tandem {} ({})", info.tandem_version, escaped(info.commit)),
+      grouped(all.done), grouped(all.planned), summary.duration_s);
+  if (all.done > 0) {
+    html += fmt::format(
+        ": half of them saw their first token within <b>{}</b>, 99 of 100 within <b>{}</b>",
+        short_millis(all.ttft.at(50)), short_millis(all.ttft.at(99)));
+  }
+  html += all.failed > 0 ? fmt::format("; <b class=\"bad\">{} failed</b>.", grouped(all.failed))
+                         : std::string(".");
+  html += "</p></header>";
+  if (!summary.warnings.empty()) {
+    html += "<section class=\"warn\">";
+    for (const std::string& warning : summary.warnings) {
+      html += fmt::format("<p>{}</p>", escaped(warning));
+    }
+    html += "</section>";
+  }
+  return html;
+}
+
+std::string targets_of(const Goodput& goodput) {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (goodput.ttft) {
+    add(fmt::format("TTFT ≤ {}", short_millis(to_millis(goodput.ttft->base))));
+    if (goodput.ttft->per_token > Nanos{0}) {
+      text +=
+          fmt::format(" or {} a prompt token", short_millis(to_millis(goodput.ttft->per_token)));
+    }
+  }
+  if (goodput.tpot) {
+    add(fmt::format("TPOT ≤ {}", short_millis(to_millis(*goodput.tpot))));
+  }
+  if (goodput.e2el) {
+    add(fmt::format("whole ≤ {}", short_millis(to_millis(*goodput.e2el))));
+  }
+  return text;
+}
+
+std::string group_row(const GroupSummary& group, const Summary& summary, int series) {
+  std::string attainment = "–";
+  if (group.goodput.any() && group.sent > 0) {
+    const double share = 100.0 * static_cast<double>(group.good) / static_cast<double>(group.sent);
+    attainment = fmt::format("<span class=\"{}\" title=\"{}\">{:.1f} %</span>",
+                             share >= 99  ? "good"
+                             : share < 90 ? "bad"
+                                          : "",
+                             escaped(targets_of(group.goodput)), share);
+  }
+  const std::string name =
+      series < 0 ? escaped(group.name)
+                 : fmt::format("<span class=\"legend\"><span><i class=\"c{}\"></i></span></span>{}",
+                               series, escaped(group.name));
+  std::string html = fmt::format(
+      "<tr><td>{}</td><td>{}</td><td{}>{}</td><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td>",
+      name, grouped(group.done), group.failed > 0 ? " class=\"bad\"" : "", grouped(group.failed),
+      short_count(static_cast<double>(group.input_tokens)),
+      short_count(static_cast<double>(group.output_tokens)), summary.per_second(group.done),
+      short_count(std::round(summary.per_second(group.output_tokens))));
+  for (const Distribution* values : {&group.ttft, &group.tpot, &group.itl}) {
+    html += values->count() == 0
+                ? "<td>–</td><td>–</td>"
+                : fmt::format("<td>{}</td><td>{}</td>", short_millis(values->at(50)),
+                              short_millis(values->at(99)));
+  }
+  return html + fmt::format("<td>{}</td></tr>", attainment);
+}
+
+std::string group_table(std::string_view title, const std::vector<GroupSummary>& groups,
+                        const Summary& summary) {
+  std::string html = fmt::format(
+      "<section class=\"card\"><div class=\"head\"><h2>{}</h2></div><div class=\"scroll\"><table>"
+      "<tr><th></th><th>answered</th><th>failed</th><th>tokens in</th><th>out</th><th>req/s</th>"
+      "<th>tok/s</th><th>TTFT P50</th><th>P99</th><th>TPOT P50</th><th>P99</th><th>TBT P50</th>"
+      "<th>P99</th><th>in target</th></tr>",
+      title);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    html += group_row(groups[i], summary, series_of(i, groups.size()));
+  }
+  if (groups.size() > 1) {
+    html += group_row(summary.all, summary, -1);
+  }
+  return html + "</table></div></section>";
+}
+
+std::string failures(const GroupSummary& all) {
+  if (all.failed == 0) {
+    return {};
+  }
+  std::string html =
+      "<section class=\"card\"><div class=\"head\"><h2>Failures</h2></div><table><tr><th>reason"
+      "</th><th>requests</th><th style=\"text-align:left\">the first one said</th></tr>";
+  for (const auto& [reason, count] : all.reasons) {
+    html += fmt::format("<tr><td>{}</td><td class=\"bad\">{}</td><td class=\"text\">{}</td></tr>",
+                        escaped(reason), grouped(count), escaped(all.examples.at(reason)));
+  }
+  return html + "</table></section>";
+}
+
+std::string percentile_table(const Summary& summary) {
+  std::string html =
+      "<section class=\"card\"><div class=\"head\"><h2>All percentiles</h2></div><div "
+      "class=\"scroll\"><table><tr><th></th><th>samples</th><th>mean</th><th>min</th>";
+  for (const double percent : kPercentiles) {
+    html += fmt::format("<th>P{:g}</th>", percent);
+  }
+  html += "<th>max</th></tr>";
+  const std::pair<std::string_view, const Distribution*> rows[] = {
+      {"Time to first token (TTFT)", &summary.all.ttft},
+      {"Time per output token (TPOT)", &summary.all.tpot},
+      {"Time between tokens (TBT)", &summary.all.itl},
+      {"Whole answer (E2EL)", &summary.all.e2el},
+      {"Lateness of the generator", &summary.lateness}};
+  for (const auto& [name, values] : rows) {
+    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>", name,
+                        grouped(values->count()), short_millis(values->mean),
+                        short_millis(values->least()));
+    for (const double percent : kPercentiles) {
+      html += fmt::format("<td>{}</td>", short_millis(values->at(percent)));
+    }
+    html += fmt::format("<td>{}</td></tr>", short_millis(values->most()));
+  }
+  return html + "</table></div></section>";
+}
+
+std::string how_it_was_made(const RunInfo& info, const Load& load, const Summary& summary) {
+  std::string html = fmt::format(
+      "<section class=\"card\"><div class=\"head\"><h2>How this was measured</h2></div>"
+      "<p class=\"note\">Open loop: requests leave at their planned times whatever the server "
+      "does{}"
+      ". The generator sent them {} late at P50 and {} at P99, used {:.1f} % of one core and {} "
+      "connections. {} prompts and {} answers of the plan were cut to limits; {} prompts had "
+      "another length than planned by the server's count. TTFT counts from the moment a request "
+      "was sent, TPOT is (last token − first token) / (tokens − 1), TBT is the time between two "
+      "chunks that brought a token.</p><pre>{}</pre>",
+      info.max_concurrency > 0
+          ? fmt::format(", but at most {} at a time", grouped(info.max_concurrency))
+          : "",
+      short_millis(summary.lateness.at(50)), short_millis(summary.lateness.at(99)),
+      100 * summary.cpu_share, grouped(summary.connections), grouped(load.cut_inputs),
+      grouped(load.cut_outputs), grouped(summary.all.other_inputs), escaped(info.command));
+  const auto details = [&html](std::string_view title, const nlohmann::ordered_json& json) {
+    if (!json.is_null()) {
+      html += fmt::format(
+          "<details><summary>{}</summary><pre>{}</pre></details>", title,
+          escaped(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+    }
+  };
+  details("Effective options", info.config);
+  details("The server's configuration", info.server_config);
+  details("Machine of the generator", info.machine);
+  return html + "</section>";
+}
+
+}  // namespace
+
+std::string report_html(const RunInfo& info, const Load& load, const RunResult& run,
+                        const Summary& summary) {
+  std::string html = fmt::format(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{}</style></head>"
+      "<body><main>",
+      escaped(info.label.empty() ? fmt::format("Load on {}", info.model) : info.label),
+      kReportStyle);
+  html += header(info, summary);
+  html += tiles(summary);
+  html += timeline_card(summary);
+  html += distribution_cards(summary);
+  html += scatter_cards(load, run, summary);
+  html += group_table("Classes", summary.groups, summary);
+  if (summary.models.size() > 1) {
+    html += group_table("Models", summary.models, summary);
+  }
+  html += failures(summary.all);
+  html += percentile_table(summary);
+  html += how_it_was_made(info, load, summary);
+  return html + "<footer>Made by tandem bench serve.</footer></main></body></html>\n";
+}
+
+}  // namespace tandem::loadgen

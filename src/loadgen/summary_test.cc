@@ -1,0 +1,201 @@
+#include "loadgen/summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "loadgen/result_json.h"
+
+namespace tandem::loadgen {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+RequestRecord done(int64_t sent_ms, std::vector<int64_t> chunks_ms) {
+  RequestRecord record;
+  record.planned_at = record.due_at = record.sent_at = milliseconds(sent_ms);
+  for (const int64_t at : chunks_ms) {
+    record.chunk_times.push_back(milliseconds(at));
+  }
+  record.ended_at = record.chunk_times.back();
+  record.outcome = Outcome::kDone;
+  record.status = 200;
+  record.planned_input_tokens = 10;
+  record.planned_output_tokens = static_cast<int32_t>(chunks_ms.size());
+  record.usage = TokenUsage{10, static_cast<int64_t>(chunks_ms.size()), 0};
+  return record;
+}
+
+RequestRecord failed(int64_t sent_ms, std::string reason) {
+  RequestRecord record;
+  record.planned_at = record.due_at = record.sent_at = milliseconds(sent_ms);
+  record.ended_at = milliseconds(sent_ms + 1);
+  record.outcome = Outcome::kFailed;
+  record.reason = std::move(reason);
+  record.message = "because";
+  return record;
+}
+
+Load load_of(size_t requests) {
+  Load load;
+  load.groups = {{.name = "chat", .goodput = *parse_goodput({"ttft:100", "tpot:20"})}};
+  load.models = {"m"};
+  load.requests.resize(requests);
+  return load;
+}
+
+RunResult run_of(std::vector<RequestRecord> records, int64_t duration_ms) {
+  RunResult run;
+  run.records = std::move(records);
+  run.duration = milliseconds(duration_ms);
+  return run;
+}
+
+TEST(Statistics, PercentilesAreInterpolatedAsNumpyDoes) {
+  const Distribution values = distribution_of({4, 1, 3, 2});
+  EXPECT_DOUBLE_EQ(values.at(50), 2.5);
+  EXPECT_DOUBLE_EQ(values.at(25), 1.75);
+  EXPECT_DOUBLE_EQ(values.at(99), 3.97);
+  EXPECT_DOUBLE_EQ(values.at(0), 1);
+  EXPECT_DOUBLE_EQ(values.at(100), 4);
+  EXPECT_DOUBLE_EQ(values.mean, 2.5);
+  EXPECT_NEAR(values.deviation, 1.118033988, 1e-9);
+  EXPECT_EQ(distribution_of({}).at(50), 0);
+}
+
+TEST(Summary, LatenciesAreThoseOfTheirDefinitions) {
+  // First token after 50 ms, then gaps of 10 and 30 ms.
+  const Summary summary = summarize(load_of(1), run_of({done(1000, {1050, 1060, 1090})}, 2000));
+  EXPECT_DOUBLE_EQ(summary.all.ttft.at(50), 50);
+  EXPECT_DOUBLE_EQ(summary.all.tpot.at(50), 20);
+  EXPECT_DOUBLE_EQ(summary.all.itl.most(), 30);
+  EXPECT_DOUBLE_EQ(summary.all.e2el.at(50), 90);
+  EXPECT_EQ(summary.all.good, 1);
+  EXPECT_DOUBLE_EQ(summary.per_second(summary.all.output_tokens), 1.5);
+}
+
+TEST(Summary, TokensThatShareAChunkCountInTpotByTheServersCount) {
+  RequestRecord record = done(0, {50, 90});
+  record.usage->completion_tokens = 5;
+  EXPECT_DOUBLE_EQ(to_millis(*record.tpot()), 10);
+}
+
+TEST(Summary, GoodputNeedsEveryTarget) {
+  const Summary summary = summarize(
+      load_of(3), run_of({done(0, {50, 60}), done(0, {150, 160}), done(0, {50, 90})}, 1000));
+  EXPECT_EQ(summary.groups[0].good, 1);
+}
+
+TEST(Summary, FailuresAreCountedByReasonAndInterruptedOnesAreNone) {
+  RequestRecord cut = failed(5, "");
+  cut.outcome = Outcome::kInterrupted;
+  RunResult run = run_of({done(0, {5}), failed(1, "http_429"), failed(2, "http_429"),
+                          failed(3, "closed"), cut, RequestRecord{}},
+                         100);
+  run.interrupted = true;
+  const Summary summary = summarize(load_of(6), run);
+  EXPECT_EQ(summary.all.failed, 3);
+  EXPECT_EQ(summary.all.reasons.at("http_429"), 2);
+  EXPECT_EQ(summary.all.interrupted, 1);
+  EXPECT_EQ(summary.all.sent, 5);
+  EXPECT_THAT(summary.warnings, Contains(HasSubstr("ended early")));
+}
+
+TEST(Summary, TheTimelineHoldsEveryRequestAndChunkOnce) {
+  std::vector<RequestRecord> records;
+  for (int64_t i = 0; i < 50; ++i) {
+    records.push_back(done(i * 20, {i * 20 + 30, i * 20 + 100}));
+  }
+  const Summary summary = summarize(load_of(50), run_of(records, 1080));
+  int64_t sent = 0;
+  int64_t chunks = 0;
+  double busy_s = 0;
+  for (const TimelineSlice& slice : summary.timeline) {
+    sent += slice.sent;
+    chunks += slice.chunks;
+    busy_s += slice.under_way * summary.slice_s;
+  }
+  EXPECT_EQ(sent, 50);
+  EXPECT_EQ(chunks, 100);
+  EXPECT_NEAR(busy_s, 5.0, 1e-6) << "50 requests of 100 ms";
+  EXPECT_EQ(summary.most_under_way, 5);
+}
+
+TEST(Summary, ALateGeneratorIsSaidToBeTheBottleneck) {
+  RequestRecord late = done(100, {150});
+  late.due_at = late.planned_at = Nanos{0};
+  EXPECT_THAT(summarize(load_of(1), run_of({late}, 200)).warnings,
+              Contains(HasSubstr("bottleneck")));
+  EXPECT_THAT(summarize(load_of(1), run_of({done(0, {5})}, 200)).warnings, ::testing::IsEmpty());
+  RunResult busy = run_of({done(0, {5})}, 200);
+  busy.cpu_time = milliseconds(190);
+  EXPECT_THAT(summarize(load_of(1), busy).warnings, Contains(HasSubstr("bottleneck")));
+}
+
+TEST(ResultJson, HasVllmsKeysAtTheTopAndOursBelow) {
+  const RunResult run = run_of({done(0, {50, 60}), failed(1, "http_503")}, 1000);
+  const Load load = load_of(2);
+  RunInfo info;
+  info.request_rate = std::numeric_limits<double>::infinity();
+  info.metadata["run"] = "7";
+  info.metadata["completed"] = "mine";
+  const nlohmann::ordered_json json =
+      result_json(info, load, run, summarize(load, run), Detail::kRequests);
+  for (const char* key : {"date",
+                          "endpoint_type",
+                          "backend",
+                          "label",
+                          "model_id",
+                          "tokenizer_id",
+                          "num_prompts",
+                          "request_rate",
+                          "burstiness",
+                          "max_concurrency",
+                          "duration",
+                          "completed",
+                          "failed",
+                          "total_input_tokens",
+                          "total_output_tokens",
+                          "request_throughput",
+                          "request_goodput",
+                          "output_throughput",
+                          "total_token_throughput",
+                          "max_output_tokens_per_s",
+                          "max_concurrent_requests",
+                          "mean_ttft_ms",
+                          "median_ttft_ms",
+                          "std_ttft_ms",
+                          "p99_ttft_ms",
+                          "mean_tpot_ms",
+                          "p99_tpot_ms",
+                          "mean_itl_ms",
+                          "p99_itl_ms",
+                          "mean_e2el_ms",
+                          "input_lens",
+                          "output_lens",
+                          "ttfts",
+                          "itls",
+                          "errors",
+                          "run"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(json["completed"], 1) << "metadata does not replace a figure";
+  EXPECT_EQ(json["request_rate"], "inf");
+  EXPECT_DOUBLE_EQ(json["ttfts"][0].get<double>(), 0.05);
+  EXPECT_EQ(json["errors"][1], "http_503: because");
+  EXPECT_EQ(json["tandem"]["all"]["failures"]["http_503"], 1);
+  EXPECT_DOUBLE_EQ(json["tandem"]["all"]["ttft_ms"]["percentiles"]["99.9"].get<double>(), 50);
+  EXPECT_EQ(json["tandem"]["requests"][1]["outcome"], "http_503");
+}
+
+TEST(ResultJson, AnEmptyRunIsStillAResult) {
+  const RunResult run = run_of({RequestRecord{}}, 0);
+  const Load load = load_of(1);
+  const auto json = result_json(RunInfo{}, load, run, summarize(load, run), Detail::kSummary);
+  EXPECT_EQ(json["completed"], 0);
+  EXPECT_FALSE(json.dump().empty());
+}
+
+}  // namespace
+}  // namespace tandem::loadgen
