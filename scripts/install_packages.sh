@@ -17,8 +17,8 @@ build_packages=(
   libsentencepiece-dev   # tokenizer.model
   libhwy-dev             # portable SIMD (AVX2, AVX-512, NEON)
   prometheus-cpp-dev     # /metrics
-  libssl-dev             # SHA-256 for the prefix cache
   zlib1g-dev             # traces that are packed by gzip
+  libssl-dev             # TLS, SHA-256
 )
 # To run ./test.sh and .ci/run.
 test_packages=(

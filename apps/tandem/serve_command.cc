@@ -1,7 +1,9 @@
 // `tandem serve`: opens the model, listens, loads, serves until a signal, drains.
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <memory>
 #include <thread>
 
@@ -17,22 +19,25 @@
 namespace tandem {
 namespace {
 
-// SIGINT and SIGTERM, taken by one thread when it asks. Made before any other thread, which inherit
-// the mask.
+// SIGINT, SIGTERM and SIGHUP, taken by one thread when it asks. Made before any other thread, which
+// inherit the mask.
 class Signals {
  public:
   Signals() {
     sigemptyset(&set_);
     sigaddset(&set_, SIGINT);
     sigaddset(&set_, SIGTERM);
+    sigaddset(&set_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     signal(SIGPIPE, SIG_IGN);
   }
-  // True when one came within `timeout`.
-  [[nodiscard]] bool wait(Nanos timeout) const {
+  enum class Asked { kNothing, kStop, kReload };
+  // What came within `timeout`.
+  [[nodiscard]] Asked wait(Nanos timeout) const {
     const timespec time{static_cast<time_t>(timeout.count() / 1000000000),
                         static_cast<long>(timeout.count() % 1000000000)};
-    return sigtimedwait(&set_, nullptr, &time) > 0;
+    const int signal = sigtimedwait(&set_, nullptr, &time);
+    return signal <= 0 ? Asked::kNothing : signal == SIGHUP ? Asked::kReload : Asked::kStop;
   }
 
  private:
@@ -66,11 +71,19 @@ void print_start(const ServeFlags& flags, const Node& node) {
         "listening on {} without --api-key: everyone who reaches this address may use the model",
         flags.server.host);
   }
+  if (!is_loopback(flags.server.host) && !flags.server.api_keys.empty() &&
+      !flags.server.tls.wanted()) {
+    log::warn(
+        "listening on {} without --ssl-certfile: keys and prompts cross the network in the clear "
+        "unless a proxy before this server encrypts them",
+        flags.server.host);
+  }
 }
 
 void print_ready(const ServeFlags& flags, const Node& node, uint16_t port,
                  const std::string& name) {
-  const std::string base = fmt::format("http://{}:{}/v1", flags.server.host, port);
+  const std::string base = fmt::format(
+      "{}://{}:{}/v1", flags.server.tls.wanted() ? "https" : "http", flags.server.host, port);
   log::info("ready: {} serves '{}', up to {} tokens a sequence", base, name,
             node.parts().plan.max_model_len);
   log::info(
@@ -92,7 +105,8 @@ void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, 
   const Nanos grace = std::chrono::seconds(5);  // for cancelled answers to be written
   Nanos last = deadline + grace;
   while ((!node.frontend().idle() || !server.drained()) && clock.now() < last) {
-    if ((signals.wait(std::chrono::milliseconds(20)) || clock.now() > deadline) && !cancelled) {
+    const bool again = signals.wait(std::chrono::milliseconds(20)) == Signals::Asked::kStop;
+    if ((again || clock.now() > deadline) && !cancelled) {
       log::warn("cancelling {} requests",
                 node.frontend().load().running + node.frontend().load().waiting);
       node.frontend().cancel_all();
@@ -102,11 +116,61 @@ void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, 
   }
 }
 
+// How many files and connections the process may have open: as many as the system lets it have.
+void raise_descriptor_limit(const ServeFlags& flags) {
+  constexpr rlim_t kOwnFiles = 64;  // logs, weights, libraries
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return;
+  }
+  const rlim_t wanted = static_cast<rlim_t>(flags.server.limits.max_connections) + kOwnFiles;
+  if (limit.rlim_cur < wanted) {
+    limit.rlim_cur = std::min(wanted, limit.rlim_max);
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  if (limit.rlim_cur < wanted) {
+    log::warn(
+        "this process may open {} files, fewer than --max-connections {} needs ({}); raise the "
+        "limit "
+        "(ulimit -n, LimitNOFILE=) or lower --max-connections",
+        limit.rlim_cur, flags.server.limits.max_connections, wanted);
+  }
+}
+
+void reload_keys(const ServeFlags& flags, api::Server& server) {
+  if (flags.api_key_file.empty()) {
+    log::info("SIGHUP: nothing to read again, there is no --api-key-file");
+    return;
+  }
+  const Result<std::vector<std::string>> keys = api_keys(flags);
+  if (!keys.ok()) {
+    log::error("SIGHUP: the keys stay as they are: {}", keys.error().message);
+    return;
+  }
+  server.set_api_keys(*keys);
+  log::info("SIGHUP: {} API keys", keys->size());
+}
+
+void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Server& server) {
+  while (true) {
+    switch (signals.wait(std::chrono::hours(1))) {
+      case Signals::Asked::kStop:
+        return;
+      case Signals::Asked::kReload:
+        reload_keys(flags, server);
+        break;
+      case Signals::Asked::kNothing:
+        break;
+    }
+  }
+}
+
 Status serve(ServeFlags& flags) {
   const Signals signals;
   const SteadyClock clock;
   RETURN_IF_ERROR(resolve(flags));
   RETURN_IF_ERROR(log::start(flags.log_level));
+  raise_descriptor_limit(flags);
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
   print_start(flags, *node);
   ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
@@ -125,6 +189,10 @@ Status serve(ServeFlags& flags) {
   flags.server.metrics.push_back([&node] { return node->metrics_text(); });
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
                    api::Server::start(flags.server, node->frontend(), text));
+  constexpr std::chrono::hours kSoon{14 * 24};
+  if (const auto left = server->certificate_valid_for(); left && *left < kSoon) {
+    log::warn("the TLS certificate expires in {} hours; renew it and start again", left->count());
+  }
 
   ProgressBar bar("loading weights", clock);
   RETURN_IF_ERROR(
@@ -132,8 +200,7 @@ Status serve(ServeFlags& flags) {
   bar.finish();
   print_ready(flags, *node, server->port(), node->frontend().model().names.front());
 
-  while (!signals.wait(std::chrono::hours(1))) {
-  }
+  serve_until_stop(flags, signals, *server);
   drain(flags, signals, clock, *node, *server);
   log::info("stopped");
   return {};

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "api/api_keys.h"
 #include "base/units.h"
 
 namespace tandem {
@@ -77,13 +78,62 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
 }
 
+void add_limit_flags(CLI::App& command, ServeFlags& flags) {
+  api::ServerLimits& limits = flags.server.limits;
+  command.add_option("--max-connections", limits.max_connections, "Open connections")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      .add_option("--max-connections-per-client", limits.max_connections_per_client,
+                  "Open connections of one address; 0: as many as there are")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
+  command.add_option("--max-body-size", flags.max_body, "Largest request body")
+      ->capture_default_str();
+  command
+      .add_option("--max-request-bytes", flags.max_request_bytes,
+                  "Memory for requests that are being sent, all together")
+      ->capture_default_str();
+  command
+      .add_option("--header-timeout", flags.header_timeout, "Longest time for a request's headers")
+      ->capture_default_str();
+  command.add_option("--body-timeout", flags.body_timeout, "Longest time for a request's body")
+      ->capture_default_str();
+  command
+      .add_option("--idle-timeout", flags.idle_timeout,
+                  "Longest time between requests of a connection")
+      ->capture_default_str();
+  command
+      .add_option("--write-timeout", flags.write_timeout,
+                  "Longest time for a client to take what is written")
+      ->capture_default_str();
+}
+
+void add_tls_flags(CLI::App& command, ServeFlags& flags) {
+  api::TlsFiles& tls = flags.server.tls;
+  command.add_option("--ssl-certfile", tls.certificate,
+                     "PEM file with the server's certificate and those that sign it: serves https");
+  command.add_option("--ssl-keyfile", tls.key,
+                     "PEM file with its private key (default: in the certificate's file)");
+  command.add_option("--ssl-ca-certs", tls.client_authorities,
+                     "PEM file with who signs the certificates of clients");
+  command
+      .add_option("--ssl-cert-reqs", flags.ssl_cert_reqs,
+                  "Certificates of clients: 0 not asked for, 1 checked where sent, 2 required")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 2));
+}
+
 void add_http_flags(CLI::App& command, ServeFlags& flags) {
   api::ServerOptions& server = flags.server;
   command.add_option("--host", server.host, "Address to listen on")->capture_default_str();
   command.add_option("--port", server.port, "Port to listen on; 0 picks a free one")
       ->capture_default_str();
-  command.add_option("--api-key", server.api_keys,
-                     "Key that clients must send as Bearer; may be repeated");
+  command.add_option("--api-key", flags.given_api_keys,
+                     "Key that clients must send as Bearer; may be repeated (others see it in the "
+                     "list of processes: prefer the file or the variable)");
+  command.add_option("--api-key-file", flags.api_key_file,
+                     "File with more such keys, one a line; read again on SIGHUP");
   command.add_option("--allowed-origins", server.cors.allowed_origins, "CORS origins")
       ->capture_default_str();
   command.add_option("--allowed-methods", server.cors.allowed_methods, "CORS methods")
@@ -91,10 +141,8 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--allowed-headers", server.cors.allowed_headers, "CORS headers")
       ->capture_default_str();
   command.add_flag("--allow-credentials", flags.allow_credentials, "CORS credentials");
-  command.add_option("--max-connections", server.limits.max_connections, "Open connections")
-      ->capture_default_str();
-  command.add_option("--max-body-size", flags.max_body, "Largest request body")
-      ->capture_default_str();
+  add_limit_flags(command, flags);
+  add_tls_flags(command, flags);
   command
       .add_option("--overload-status", server.errors.overload_status,
                   "HTTP status of refused requests when full")
@@ -127,6 +175,47 @@ Error about_flag(const char* flag, const Error& error) {
   return invalid_argument(fmt::format("--{}: {}", flag, error.message), flag);
 }
 
+Result<Nanos> duration_flag(const char* flag, const std::string& text) {
+  const Result<Nanos> duration = parse_duration(text);
+  if (!duration.ok()) {
+    return about_flag(flag, duration.error());
+  }
+  return *duration;
+}
+
+Result<int64_t> bytes_flag(const char* flag, const std::string& text) {
+  const Result<int64_t> bytes = parse_bytes(text);
+  if (!bytes.ok()) {
+    return about_flag(flag, bytes.error());
+  }
+  return *bytes;
+}
+
+Status resolve_http(ServeFlags& flags) {
+  api::ServerLimits& limits = flags.server.limits;
+  ASSIGN_OR_RETURN(const int64_t body, bytes_flag("max-body-size", flags.max_body));
+  limits.http.max_body_bytes = static_cast<uint64_t>(body);
+  ASSIGN_OR_RETURN(limits.max_request_bytes_held,
+                   bytes_flag("max-request-bytes", flags.max_request_bytes));
+  if (limits.max_request_bytes_held < body) {
+    return invalid_argument(
+        fmt::format("--max-request-bytes ({}) must be at least --max-body-size ({})",
+                    flags.max_request_bytes, flags.max_body),
+        "max-request-bytes");
+  }
+  ASSIGN_OR_RETURN(limits.header_timeout, duration_flag("header-timeout", flags.header_timeout));
+  ASSIGN_OR_RETURN(limits.body_timeout, duration_flag("body-timeout", flags.body_timeout));
+  ASSIGN_OR_RETURN(limits.idle_timeout, duration_flag("idle-timeout", flags.idle_timeout));
+  ASSIGN_OR_RETURN(limits.write_timeout, duration_flag("write-timeout", flags.write_timeout));
+  ASSIGN_OR_RETURN(flags.drain, duration_flag("drain-timeout", flags.drain_timeout));
+  flags.server.tls.client_certificates = static_cast<api::ClientCertificates>(flags.ssl_cert_reqs);
+  flags.server.cors.credentials =
+      flags.allow_credentials ? api::CorsCredentials::kAllowed : api::CorsCredentials::kForbidden;
+  ASSIGN_OR_RETURN(flags.server.api_keys, api_keys(flags));
+  flags.server.version = TANDEM_VERSION;
+  return {};
+}
+
 }  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
@@ -146,36 +235,25 @@ Status resolve(ServeFlags& flags) {
   ASSIGN_OR_RETURN(node.dtype, parse_dtype(flags.dtype, "dtype"));
   ASSIGN_OR_RETURN(node.kv_dtype, parse_dtype(flags.kv_dtype, "kv-cache-dtype"));
   if (!flags.device_memory.empty()) {
-    const Result<int64_t> bytes = parse_bytes(flags.device_memory);
-    if (!bytes.ok()) {
-      return about_flag("device-memory", bytes.error());
-    }
-    node.memory_bytes = *bytes;
+    ASSIGN_OR_RETURN(node.memory_bytes, bytes_flag("device-memory", flags.device_memory));
   }
-  const Result<int64_t> limit = parse_bytes(flags.record_limit);
-  if (!limit.ok()) {
-    return about_flag("record-limit", limit.error());
-  }
-  node.record_limit_bytes = *limit;
-  const Result<int64_t> body = parse_bytes(flags.max_body);
-  if (!body.ok()) {
-    return about_flag("max-body-size", body.error());
-  }
-  flags.server.limits.http.max_body_bytes = static_cast<uint64_t>(*body);
-  const Result<Nanos> drain = parse_duration(flags.drain_timeout);
-  if (!drain.ok()) {
-    return about_flag("drain-timeout", drain.error());
-  }
-  flags.drain = *drain;
+  ASSIGN_OR_RETURN(node.record_limit_bytes, bytes_flag("record-limit", flags.record_limit));
+  RETURN_IF_ERROR(resolve_http(flags));
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
     ASSIGN_OR_RETURN(node.device.isa, kernels::parse_isa(isa));
   }
   node.prefix_caching = flags.prefix_caching == "on" ? PrefixCaching::kOn : PrefixCaching::kOff;
   node.vllm_metrics = !flags.no_vllm_metrics;
-  flags.server.cors.credentials =
-      flags.allow_credentials ? api::CorsCredentials::kAllowed : api::CorsCredentials::kForbidden;
-  flags.server.version = TANDEM_VERSION;
   return {};
+}
+
+Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
+  std::vector<std::string> keys = flags.given_api_keys;
+  if (!flags.api_key_file.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> more, api::read_key_file(flags.api_key_file));
+    keys.insert(keys.end(), more.begin(), more.end());
+  }
+  return keys;
 }
 
 }  // namespace tandem

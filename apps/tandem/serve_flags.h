@@ -24,6 +24,14 @@ struct ServeFlags {
   std::string log_level = "info";
   std::string prefix_caching = "on";
   std::string max_body = "32MiB";
+  std::vector<std::string> given_api_keys;
+  std::string api_key_file;
+  std::string header_timeout = "15s";
+  std::string body_timeout = "60s";
+  std::string idle_timeout = "75s";
+  std::string write_timeout = "60s";
+  std::string max_request_bytes = "512MiB";
+  int ssl_cert_reqs = 0;
   bool allow_credentials = false;
   bool no_vllm_metrics = false;
   Nanos drain{0};
@@ -33,5 +41,8 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags);
 
 // Checks and converts; an error names the flag.
 Status resolve(ServeFlags& flags);
+
+// Of --api-key and, read anew, of --api-key-file.
+Result<std::vector<std::string>> api_keys(const ServeFlags& flags);
 
 }  // namespace tandem

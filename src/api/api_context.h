@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "api/api_keys.h"
+#include "api/client_places.h"
 #include "api/cors.h"
 #include "api/http_metrics.h"
 #include "api/server_options.h"
@@ -16,6 +17,7 @@ struct ApiContext {
   ApiContext(ServerOptions server_options, Frontend& served, const TextServices& text_services)
       : options(std::move(server_options)),
         frontend(served),
+        places(options.limits.max_connections_per_client),
         keys(options.api_keys),
         cors(options.cors),
         parse{.model = served.model(),
@@ -27,7 +29,9 @@ struct ApiContext {
 
   const ServerOptions options;
   Frontend& frontend;
-  const ApiKeys keys;
+  std::unique_ptr<const TlsContext> tls;  // null: connections are plain
+  ClientPlaces places;
+  ApiKeys keys;
   const Cors cors;
   const openai::ParseContext parse;
   HttpMetrics metrics;

@@ -1,26 +1,49 @@
-// The API keys that clients may use, as "Authorization: Bearer KEY". Comparing takes the same time
-// whichever key is tried and however much of it is right. Threads: const and shared.
+// The API keys that clients may use, as "Authorization: Bearer KEY". Kept as SHA-256 digests only
+// and compared in constant time: how long it takes tells nothing about which key was tried, how
+// much of it is right, or how long the keys are. Threads: any.
 #pragma once
 
-#include <cstddef>
+#include <array>
+#include <cstdint>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/result.h"
 
 namespace tandem::api {
 
 class ApiKeys {
  public:
-  explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}
+  explicit ApiKeys(std::span<const std::string> keys) { replace(keys); }
 
-  [[nodiscard]] bool required() const { return !keys_.empty(); }
-  [[nodiscard]] size_t count() const { return keys_.size(); }
-  // The position of the key in that header's value, or nullopt.
-  [[nodiscard]] std::optional<size_t> match(std::string_view authorization) const;
+  // From now on these are the keys. One that was known before keeps its number.
+  void replace(std::span<const std::string> keys);
+  [[nodiscard]] bool required() const;
+  [[nodiscard]] size_t count() const;
+  // The number of the key in that header's value, the same for as long as the process lives;
+  // nullopt: no key of ours.
+  [[nodiscard]] std::optional<int64_t> match(std::string_view authorization) const;
 
  private:
-  std::vector<std::string> keys_;
+  using Digest = std::array<uint8_t, 32>;
+  struct Key {
+    Digest digest;
+    int64_t number;
+  };
+  static Digest digest_of(std::string_view key);
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<Key> keys_;
+  std::vector<Key> former_;  // replaced ones, whose numbers are not given to others
+  int64_t next_number_ = 0;
 };
+
+// One key a line; empty lines and lines that begin with # do not count. Errors name the file, never
+// what is in it.
+[[nodiscard]] Result<std::vector<std::string>> read_key_file(const std::string& path);
 
 }  // namespace tandem::api

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/buffer.hpp>
+#include <algorithm>
 #include <boost/asio/error.hpp>
 #include <utility>
 
@@ -26,18 +26,21 @@ std::string address_of(const asio::ip::tcp::socket& socket) {
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, IoLoop& loop, ApiContext& context)
-    : socket_(std::move(socket)),
+Connection::Connection(asio::ip::tcp::socket socket, ClientPlaces::Place place, IoLoop& loop,
+                       ApiContext& context)
+    : transport_(std::move(socket), context.tls.get()),
+      place_(std::move(place)),
       loop_(loop),
       context_(context),
       parser_(context.options.limits.http),
-      client_(address_of(socket_)),
+      client_(address_of(transport_.socket())),
       phase_since_(loop.now()) {
   error_code ignored;
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  asio::ip::tcp::socket& own = transport_.socket();
+  own.non_blocking(true, ignored);
+  own.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (const int32_t bytes = context.options.limits.socket_send_buffer_bytes; bytes > 0) {
-    socket_.set_option(asio::socket_base::send_buffer_size(bytes), ignored);
+    own.set_option(asio::socket_base::send_buffer_size(bytes), ignored);
   }
 }
 
@@ -56,13 +59,12 @@ void Connection::wait_readable() {
     return;  // end_answer() goes on
   }
   reading_ = true;
-  socket_.async_wait(asio::ip::tcp::socket::wait_read,
-                     [self = shared_from_this()](const error_code& error) {
-                       self->reading_ = false;
-                       if (!error) {
-                         self->on_readable();
-                       }
-                     });
+  transport_.async_wait_readable([self = shared_from_this()](const error_code& error) {
+    self->reading_ = false;
+    if (!error) {
+      self->on_readable();
+    }
+  });
 }
 
 void Connection::on_readable() {
@@ -70,7 +72,7 @@ void Connection::on_readable() {
   for (int i = 0; i < kMostReads && phase_ != Phase::kClosed && !peer_ended_; ++i) {
     const std::span<char> scratch = loop_.scratch();
     error_code error;
-    const size_t bytes = socket_.read_some(asio::buffer(scratch.data(), scratch.size()), error);
+    const size_t bytes = transport_.read_some(scratch, error);
     if (error == asio::error::would_block || error == asio::error::try_again) {
       break;
     }
@@ -79,8 +81,8 @@ void Connection::on_readable() {
       return;
     }
     accept_bytes({scratch.data(), bytes});
-    if (bytes < scratch.size()) {
-      break;
+    if (bytes < scratch.size() && !transport_.encrypted()) {
+      break;  // under TLS, what is left may be in memory already: read until nothing is there
     }
   }
   wait_readable();
@@ -88,6 +90,9 @@ void Connection::on_readable() {
 
 void Connection::on_read_end(const error_code& error) {
   peer_ended_ = true;
+  if (transport_.in_handshake()) {
+    ++context_.metrics.tls_handshakes_failed;
+  }
   const bool only_writing = phase_ == Phase::kAnswering && answer_.complete;
   if (only_writing && error == asio::error::eof) {
     answer_.keep_alive = false;  // it has asked all it wanted; the rest of the answer is on its way
@@ -101,11 +106,13 @@ void Connection::accept_bytes(std::string_view bytes) {
     case Phase::kReading:
       if (!parser_.has_begun()) {
         begun_at_ = loop_.now();
+        body_began_at_ = Nanos{0};
       }
       handle(parser_.feed(bytes));
       break;
     case Phase::kAnswering:
       parser_.hold(bytes);
+      count_held_bytes();
       break;
     case Phase::kLingering:
     case Phase::kClosed:
@@ -122,16 +129,41 @@ void Connection::handle(HttpParser::State state) {
   if (state == HttpParser::State::kComplete) {
     begin(parser_.take());
   } else if (state == HttpParser::State::kFailed) {
-    HttpRequest unreadable;
-    unreadable.method = "-";
-    unreadable.path = "-";
-    unreadable.keep_alive = false;
-    answer_ = Answer{.request = std::move(unreadable), .started = begun_at_};
-    answer_.names.request_id = loop_.new_id();
-    phase_ = Phase::kAnswering;
-    ++context_.answering;
-    respond(error_with_status(parser_.error_status(), parser_.error_reason()));
+    refuse_unread(error_with_status(parser_.error_status(), parser_.error_reason()));
+  } else {
+    count_held_bytes();
+    if (parser_.in_body() && body_began_at_ == Nanos{0}) {
+      body_began_at_ = loop_.now();
+    }
+    if (context_.metrics.request_bytes_held > context_.options.limits.max_request_bytes_held) {
+      refuse_unread(refuse({ErrorCode::kUnavailable,
+                            "the requests being sent fill the server's memory for them; try again "
+                            "later",
+                            ""},
+                           "request_memory", context_));
+    }
   }
+}
+
+// Ends a request that was not read to its end, and the connection with it.
+void Connection::refuse_unread(HttpResponse response) {
+  answer_ = Answer{.started = begun_at_};
+  answer_.request.method = answer_.request.path = "-";
+  answer_.names.request_id = loop_.new_id();
+  phase_ = Phase::kAnswering;
+  ++context_.answering;
+  parser_.discard();
+  count_held_bytes();
+  respond(std::move(response));
+}
+
+// Bytes of requests, read and not answered yet, are bounded over all connections.
+void Connection::count_held_bytes() {
+  const int64_t now = phase_ == Phase::kClosed
+                          ? 0
+                          : static_cast<int64_t>(parser_.unread_bytes()) + answer_.body_bytes_held;
+  context_.metrics.request_bytes_held += now - held_bytes_;
+  held_bytes_ = now;
 }
 
 // ---------------------------------------------------------------- answering
@@ -143,10 +175,11 @@ void Connection::begin(HttpRequest request) {
   answer_ = Answer{};
   answer_.started = phase_since_;
   answer_.names = names_of(request, loop_.new_id());
-  answer_.request_bytes = std::ssize(request.body);
+  answer_.request_bytes = answer_.body_bytes_held = std::ssize(request.body);
   answer_.keep_alive = request.keep_alive;
   answer_.route = find_route(request.path);
   answer_.request = std::move(request);
+  count_held_bytes();
   route_request();
 }
 
@@ -218,6 +251,8 @@ void Connection::start_job(Result<openai::GenerationRequest> parsed) {
   if (phase_ == Phase::kClosed) {
     return;  // the client left while its prompt was tokenized
   }
+  answer_.body_bytes_held = 0;
+  count_held_bytes();
   std::vector<uint64_t> tags;
   const GenerationJob::Destination destination{
       .sink = loop_.sink(),
@@ -355,18 +390,7 @@ void Connection::tick(Nanos now) {
   }
   switch (phase_) {
     case Phase::kReading:
-      if (parser_.has_begun()) {
-        if (now - begun_at_ > limits.request_timeout) {
-          answer_ = Answer{.started = begun_at_};
-          answer_.request.method = answer_.request.path = "-";
-          answer_.names.request_id = loop_.new_id();
-          phase_ = Phase::kAnswering;
-          ++context_.answering;
-          respond(error_with_status(408, "the request did not arrive in time"));
-        }
-      } else if (now - phase_since_ > limits.idle_timeout || context_.draining) {
-        close("idle");
-      }
+      tick_reading(now);
       break;
     case Phase::kAnswering:
       if (job_ != nullptr && job_->streams() && !writing_ &&
@@ -383,6 +407,31 @@ void Connection::tick(Nanos now) {
       break;
     case Phase::kClosed:
       break;
+  }
+}
+
+void Connection::tick_reading(Nanos now) {
+  const ServerLimits& limits = context_.options.limits;
+  if (parser_.has_begun()) {
+    const bool in_body = body_began_at_ != Nanos{0};
+    const bool late = in_body ? now - body_began_at_ > limits.body_timeout
+                              : now - begun_at_ > limits.header_timeout;
+    if (late) {
+      ++context_.metrics.requests_timed_out;
+      refuse_unread(
+          error_with_status(408, in_body ? "the body of the request did not arrive in time"
+                                         : "the headers of the request did not arrive in time"));
+    }
+    return;
+  }
+  // When places run short, connections that do nothing make room.
+  const bool crowded = context_.metrics.connections > limits.max_connections / 4 * 3;
+  const Nanos patience = transport_.in_handshake() ? limits.header_timeout
+                         : crowded ? std::min(limits.idle_timeout, limits.crowded_idle_timeout)
+                                   : limits.idle_timeout;
+  if (now - phase_since_ > patience || context_.draining) {
+    ++context_.metrics.idle_closed;
+    close("idle");
   }
 }
 
@@ -405,13 +454,13 @@ void Connection::close(std::string_view outcome) {
     --context_.answering;
   }
   phase_ = Phase::kClosed;
+  count_held_bytes();
   --context_.metrics.connections;
   drop_job();
   context_.metrics.unsent_bytes -= std::ssize(stream_);
   stream_.clear();
   raw_.clear();
-  error_code ignored;
-  socket_.close(ignored);
+  transport_.close();
   loop_.forget(*this);
 }
 

@@ -15,18 +15,21 @@
 
 #include "api/access_log.h"
 #include "api/api_context.h"
+#include "api/client_places.h"
 #include "api/generation_job.h"
 #include "api/http_message.h"
 #include "api/http_parser.h"
 #include "api/io_loop.h"
 #include "api/routes.h"
+#include "api/transport.h"
 #include "request/request.h"
 
 namespace tandem::api {
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(boost::asio::ip::tcp::socket socket, IoLoop& loop, ApiContext& context);
+  Connection(boost::asio::ip::tcp::socket socket, ClientPlaces::Place place, IoLoop& loop,
+             ApiContext& context);
   ~Connection();
 
   void start();
@@ -51,6 +54,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     std::string tenant;
     Nanos started{0};
     int64_t request_bytes = 0;
+    int64_t body_bytes_held = 0;  // in memory still
     int64_t response_bytes = 0;
     int status = 0;
     bool keep_alive = false;
@@ -72,12 +76,16 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void respond(HttpResponse response);
   void add_common_headers(HttpResponse& response) const;
   void record(std::string_view outcome);
+  void refuse_unread(HttpResponse response);
+  void count_held_bytes();
+  void tick_reading(Nanos now);
   void on_written(const boost::system::error_code& error);
   void end_answer();
   void linger();
   void drop_job();
 
-  boost::asio::ip::tcp::socket socket_;
+  Transport transport_;
+  const ClientPlaces::Place place_;
   IoLoop& loop_;
   ApiContext& context_;
   HttpParser parser_;
@@ -102,7 +110,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool peer_ended_ = false;  // no more bytes will come
   bool parsing_aside_ = false;
   Nanos phase_since_{0};
-  Nanos begun_at_{0};  // first byte of the request being read
+  Nanos begun_at_{0};       // first byte of the request being read
+  Nanos body_began_at_{0};  // end of its headers; 0: not there yet
+  int64_t held_bytes_ = 0;  // as counted in HttpMetrics::request_bytes_held
   Nanos write_began_{0};
   Nanos last_output_{0};
 };

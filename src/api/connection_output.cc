@@ -2,9 +2,7 @@
 // answer.
 #include <fmt/format.h>
 
-#include <array>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/write.hpp>
 #include <iterator>
 
 #include "api/connection.h"
@@ -43,13 +41,12 @@ void Connection::flush() {
   }
   writing_ = true;
   write_began_ = last_output_ = loop_.now();
-  const std::array<asio::const_buffer, 4> parts = {asio::buffer(raw_out_), asio::buffer(frame_out_),
-                                                   asio::buffer(stream_out_),
-                                                   asio::buffer(end_out_)};
-  asio::async_write(socket_, parts,
-                    [self = shared_from_this()](const error_code& error, size_t /*bytes*/) {
-                      self->on_written(error);
-                    });
+  const Transport::Parts parts = {asio::buffer(raw_out_), asio::buffer(frame_out_),
+                                  asio::buffer(stream_out_), asio::buffer(end_out_)};
+  transport_.async_write(parts,
+                         [self = shared_from_this()](const error_code& error, size_t /*bytes*/) {
+                           self->on_written(error);
+                         });
 }
 
 void Connection::on_written(const error_code& error) {
@@ -89,6 +86,7 @@ void Connection::end_answer() {
     }
   }
   handle(parser_.feed({}));
+  count_held_bytes();
   wait_readable();
 }
 
@@ -101,8 +99,9 @@ void Connection::linger() {
   }
   phase_ = Phase::kLingering;
   phase_since_ = loop_.now();
-  error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  parser_.discard();
+  count_held_bytes();
+  transport_.shutdown_send();
   wait_readable();
 }
 

@@ -100,6 +100,14 @@ std::string HttpMetrics::render() const {
          "Answers ended because the client disconnected.", disconnect_cancels.load());
   single("tandem_http_slow_readers_cut_total", "counter",
          "Connections closed because the client read too slowly.", slow_readers_cut.load());
+  single("tandem_http_request_bytes_held", "gauge",
+         "Bytes of requests that are read and not answered yet.", request_bytes_held.load());
+  single("tandem_http_requests_timed_out_total", "counter",
+         "Requests whose headers or body did not arrive in time.", requests_timed_out.load());
+  single("tandem_http_idle_closed_total", "counter",
+         "Connections closed because nothing was asked on them.", idle_closed.load());
+  single("tandem_http_tls_handshakes_failed_total", "counter",
+         "Connections that ended before TLS was agreed on.", tls_handshakes_failed.load());
   return text;
 }
 

@@ -41,6 +41,18 @@ HttpParser::~HttpParser() = default;
 
 bool HttpParser::has_begun() const { return impl_->parser.got_some() || !buffer_.empty(); }
 
+bool HttpParser::in_body() const { return impl_->header_examined; }
+
+size_t HttpParser::unread_bytes() const {
+  return buffer_.size() + impl_->parser.get().body().size();
+}
+
+void HttpParser::discard() {
+  impl_ = std::make_unique<Impl>(limits_);
+  std::string().swap(buffer_);
+  error_status_ = 0;
+}
+
 HttpParser::State HttpParser::fail(int status, std::string reason) {
   error_status_ = status;
   error_reason_ = std::move(reason);

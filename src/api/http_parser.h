@@ -39,10 +39,15 @@ class HttpParser {
   void hold(std::string_view input) { buffer_ += input; }
   [[nodiscard]] size_t held_bytes() const { return buffer_.size(); }
 
+  // Forgets what was read of a request that will not be answered as such.
+  void discard();
+
   // The complete request; the parser is then ready for the next one.
   [[nodiscard]] HttpRequest take();
 
-  [[nodiscard]] bool has_begun() const;  // some bytes of an unfinished request were consumed
+  [[nodiscard]] bool has_begun() const;       // some bytes of an unfinished request were consumed
+  [[nodiscard]] bool in_body() const;         // its headers are complete
+  [[nodiscard]] size_t unread_bytes() const;  // in memory, of requests not taken yet
   [[nodiscard]] int error_status() const { return error_status_; }
   [[nodiscard]] const std::string& error_reason() const { return error_reason_; }
 

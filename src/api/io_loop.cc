@@ -78,13 +78,14 @@ void IoLoop::close_all() {
   work_.reset();
 }
 
-void IoLoop::post_socket(asio::ip::tcp::socket socket) {
-  asio::post(io_, [this, taken = std::make_shared<asio::ip::tcp::socket>(std::move(socket))] {
+void IoLoop::post_socket(asio::ip::tcp::socket socket, ClientPlaces::Place place) {
+  asio::post(io_, [this, place = std::move(place),
+                   taken = std::make_shared<asio::ip::tcp::socket>(std::move(socket))] {
     if (!work_) {
       --context_.metrics.connections;  // accepted while the server ends
       return;
     }
-    auto connection = std::make_shared<Connection>(std::move(*taken), *this, context_);
+    auto connection = std::make_shared<Connection>(std::move(*taken), place, *this, context_);
     connections_.emplace(connection.get(), connection);
     connection->start();
   });

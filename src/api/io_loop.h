@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "api/api_context.h"
+#include "api/client_places.h"
 #include "base/clock.h"
 #include "request/request.h"
 
@@ -38,7 +39,7 @@ class IoLoop {
   // good.
   void stop();
   // Starts serving an accepted socket, which must belong to io().
-  void post_socket(boost::asio::ip::tcp::socket socket);
+  void post_socket(boost::asio::ip::tcp::socket socket, ClientPlaces::Place place);
   [[nodiscard]] boost::asio::io_context& io() { return io_; }
   [[nodiscard]] Nanos thread_time() const;
 

@@ -165,15 +165,25 @@ struct Server::Impl {
   }
 
   void welcome(tcp::socket socket, IoLoop& loop) {
+    error_code unknown;
+    const ClientPlaces::Place place =
+        context.places.take(socket.remote_endpoint(unknown).address());
     const int64_t open = ++context.metrics.connections;
-    if (open <= context.options.limits.max_connections) {
-      loop.post_socket(std::move(socket));
+    if (place && open <= context.options.limits.max_connections) {
+      loop.post_socket(std::move(socket), place);
       return;
     }
     --context.metrics.connections;
     HttpResponse response =
-        refuse({ErrorCode::kUnavailable, "too many connections; try again later", ""},
-               "connections", context);
+        place
+            ? refuse({ErrorCode::kUnavailable, "too many connections; try again later", ""},
+                     "connections", context)
+            : refuse({ErrorCode::kUnavailable,
+                      "too many connections from this address; close some, or try again later", ""},
+                     "connections_of_client", context);
+    if (context.tls) {
+      return;  // a handshake costs more than the answer is worth: the socket is closed
+    }
     const std::string text = response_head(response, BodyFraming::kLength, false) + response.body;
     error_code ignored;
     socket.non_blocking(true, ignored);
@@ -197,6 +207,9 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Frontend& f
                                               const TextServices& text) {
   RETURN_IF_ERROR(check_options(options));
   auto impl = std::make_unique<Impl>(std::move(options), frontend, text);
+  if (const TlsFiles& files = impl->context.options.tls; files.wanted()) {
+    ASSIGN_OR_RETURN(impl->context.tls, TlsContext::load(files));
+  }
   ASSIGN_OR_RETURN(impl->acceptor, listen(impl->context.options, impl->loops.front()->io()));
   error_code error;
   impl->bound_port = impl->acceptor->local_endpoint(error).port();
@@ -216,6 +229,15 @@ Nanos Server::io_thread_time() const {
     sum += loop->thread_time();
   }
   return sum;
+}
+
+void Server::set_api_keys(const std::vector<std::string>& keys) {
+  impl_->context.keys.replace(keys);
+}
+
+std::optional<std::chrono::hours> Server::certificate_valid_for() const {
+  const TlsContext* tls = impl_->context.tls.get();
+  return tls == nullptr ? std::nullopt : std::optional(tls->valid_for());
 }
 
 void Server::stop_accepting() { impl_->context.draining = true; }

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "api/http_metrics.h"
 #include "api/server_options.h"
@@ -30,6 +33,11 @@ class Server {
   [[nodiscard]] const HttpMetrics& metrics() const;
   // Processor time that the I/O threads have used.
   [[nodiscard]] Nanos io_thread_time() const;
+
+  // The keys that count from now on; connections stay open.
+  void set_api_keys(const std::vector<std::string>& keys);
+  // How long the certificate is still valid; nullopt without TLS.
+  [[nodiscard]] std::optional<std::chrono::hours> certificate_valid_for() const;
 
   // The first half of a graceful end: new generations get 503 and connections close after their
   // answer. Health routes go on being answered, so that load balancers see the drain.

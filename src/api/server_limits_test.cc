@@ -75,12 +75,73 @@ TEST(ServerLimits, IdleConnectionsAreClosed) {
 
 TEST(ServerLimits, RequestsMustArriveInTime) {
   ServerOptions options;
-  options.limits.request_timeout = milliseconds(10);
+  options.limits.header_timeout = milliseconds(10);
   TestServer test(std::move(options));
   Client client(test.port());
   client.send("GET /health HTTP/1.1\r\nHo");
   EXPECT_EQ(client.read_response().status, 408);
   EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST(ServerLimits, BodiesMustArriveInTime) {
+  ServerOptions options;
+  options.limits.body_timeout = milliseconds(10);
+  TestServer test(std::move(options));
+  Client client(test.port());
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  const ClientResponse response = client.read_response();
+  EXPECT_EQ(response.status, 408);
+  EXPECT_NE(response.body.find("body"), std::string::npos);
+  EXPECT_TRUE(client.closed_by_server());
+  EXPECT_EQ(test.server->metrics().requests_timed_out, 1);
+}
+
+TEST(ServerLimits, RequestsBeingSentShareBoundedMemory) {
+  ServerOptions options;
+  options.limits.max_request_bytes_held = 100000;
+  TestServer test(std::move(options));
+  Client first(test.port());
+  first.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n" +
+             std::string(80000, ' '));
+  test.eventually([&] { return test.server->metrics().request_bytes_held >= 80000; });
+  const ClientResponse refused = test.post("/v1/completions", std::string(90000, ' '));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("x-llm-d-request-dropped-reason"), "request_memory");
+  first.close();
+  test.eventually([&] { return test.server->metrics().request_bytes_held == 0; });
+  EXPECT_EQ(test.post("/v1/completions", std::string(90000, ' ')).status, 400);
+}
+
+TEST(ServerLimits, OneClientCannotTakeAllConnections) {
+  ServerOptions options;
+  options.limits.max_connections_per_client = 1;
+  TestServer test(std::move(options));
+  Client first(test.port());
+  first.get("/health");
+  EXPECT_EQ(first.read_response().status, 200);
+  {
+    Client second(test.port());
+    EXPECT_EQ(second.read_response().headers.at("x-llm-d-request-dropped-reason"),
+              "connections_of_client");
+  }
+  first.close();
+  test.eventually([&] { return test.server->metrics().connections == 0; });
+  Client third(test.port());
+  third.get("/health");
+  EXPECT_EQ(third.read_response().status, 200);
+}
+
+TEST(ServerLimits, IdleConnectionsMakeRoomWhenPlacesRunShort) {
+  ServerOptions options;
+  options.limits.max_connections = 4;
+  options.limits.crowded_idle_timeout = milliseconds(10);
+  TestServer test(std::move(options));
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 4; ++i) {
+    idle.push_back(std::make_unique<Client>(test.port()));
+  }
+  test.eventually([&] { return test.server->metrics().idle_closed >= 1; });
+  EXPECT_EQ(test.get("/health").status, 200);
 }
 
 TEST(ServerLimits, LeavingAStreamCancelsIt) {

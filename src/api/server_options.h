@@ -10,6 +10,7 @@
 
 #include "api/cors.h"
 #include "api/http_parser.h"
+#include "api/tls.h"
 #include "base/clock.h"
 #include "openai/error_body.h"
 #include "openai/generation_request.h"
@@ -24,12 +25,16 @@ struct ServerLimits {
   int32_t max_connections = 4096;  // more are answered 503 and closed
   size_t max_unsent_bytes =
       1024 * 1024;  // of one stream; a reader that falls further behind is cut
-  size_t max_pipelined_bytes = 64 * 1024;            // sent ahead while an answer is under way
-  Nanos idle_timeout = std::chrono::seconds(75);     // between requests
-  Nanos request_timeout = std::chrono::seconds(60);  // from the first to the last byte of a request
-  Nanos write_timeout = std::chrono::seconds(60);    // for one write to be taken
-  Nanos linger_timeout = std::chrono::seconds(2);    // for the client to read a last answer
-  int32_t socket_send_buffer_bytes = 0;              // 0: the system's choice
+  size_t max_pipelined_bytes = 64 * 1024;                // sent ahead while an answer is under way
+  int64_t max_request_bytes_held = int64_t{512} << 20;   // of all requests not answered yet
+  int32_t max_connections_per_client = 0;                // of one address; 0: no limit
+  Nanos idle_timeout = std::chrono::seconds(75);         // between requests
+  Nanos crowded_idle_timeout = std::chrono::seconds(5);  // when 3 of 4 connections are taken
+  Nanos header_timeout = std::chrono::seconds(15);  // from the first byte to the end of headers
+  Nanos body_timeout = std::chrono::seconds(60);    // from there to the last byte
+  Nanos write_timeout = std::chrono::seconds(60);   // for one write to be taken
+  Nanos linger_timeout = std::chrono::seconds(2);   // for the client to read a last answer
+  int32_t socket_send_buffer_bytes = 0;             // 0: the system's choice
 };
 
 struct ServerOptions {
@@ -37,6 +42,7 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one, see Server::port()
   std::vector<std::string> api_keys;
+  TlsFiles tls;
   CorsOptions cors;
   openai::ErrorSettings errors;
   ServerLimits limits;
