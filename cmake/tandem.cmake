@@ -1,6 +1,7 @@
 # How a folder of src/ declares its library and its tests, and the flags that all of Tandem is compiled with.
 
 option(TANDEM_TESTS "Build the tests (needs GoogleTest)" ON)
+option(TANDEM_FUZZ "Build the fuzz targets (needs clang and TANDEM_SANITIZE with fuzzer-no-link: preset fuzz)" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsanitize= (empty: none)")
 
 find_program(CCACHE ccache)
@@ -48,4 +49,22 @@ function(tandem_test name)
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name}_test)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endfunction()
+
+# tandem_fuzz(name SOURCES a_fuzz.cc [DEPS target...]): the fuzz target <name>_fuzz, part of the target `fuzzers`. Its seeds lie in
+# corpus/<name>, its words (optional) in <name>.dict. scripts/fuzz.sh finds and runs it.
+function(tandem_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(NOT IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+    message(FATAL_ERROR "fuzz target ${name}: give it seeds in ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name}")
+  endif()
+  add_executable(${name}_fuzz EXCLUDE_FROM_ALL ${ARG_SOURCES})
+  target_include_directories(${name}_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/fuzz/fuzz.h
+  target_link_libraries(${name}_fuzz PRIVATE tandem_flags ${ARG_DEPS})
+  target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name}_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
+  endif()
+  add_dependencies(fuzzers ${name}_fuzz)
 endfunction()

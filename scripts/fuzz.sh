@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets of tests/fuzz and runs each on its seeds and on what earlier runs found.
+# Usage: scripts/fuzz.sh [--seconds N | --runs N] [TARGET...]     (default: 30 seconds a target, all targets)
+#   --seconds N   stop each target after N seconds
+#   --runs N      stop each target after N inputs
+# Environment: TANDEM_JOBS  compile jobs
+# A finding's input is kept in build/fuzz/findings/TARGET; `build/fuzz/fuzz/TARGET_fuzz FILE` shows it again. Inputs that reached new
+# code are kept in build/fuzz/corpus/TARGET. The last line reads `N passed, N failed` (targets).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+limit=(-max_total_time=30)
+targets=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --seconds) limit=(-max_total_time="${2:?--seconds needs a number}"); shift ;;
+    --runs) limit=(-runs="${2:?--runs needs a number}"); shift ;;
+    -h|--help) sed -n '2,8s/^# \?//p' "$0"; exit 0 ;;
+    -*) echo "fuzz.sh: unknown argument '$1'; scripts/fuzz.sh --help lists them" >&2; exit 2 ;;
+    *) targets+=("$1") ;;
+  esac
+  shift
+done
+if [ ${#targets[@]} -eq 0 ]; then
+  for folder in tests/fuzz/corpus/*/; do targets+=("$(basename "$folder")"); done
+fi
+for target in "${targets[@]}"; do
+  if [ ! -d "tests/fuzz/corpus/$target" ]; then
+    echo "fuzz.sh: there is no target '$target'; known are: $(ls tests/fuzz/corpus | tr '\n' ' ')" >&2
+    exit 2
+  fi
+done
+
+scripts/install_packages.sh build test
+mkdir -p build
+cmake --preset fuzz >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log >&2; echo "0 passed, 1 failed"; exit 1; }
+cmake --build build/fuzz -j "$(scripts/jobs.sh)" --target "${targets[@]/%/_fuzz}" -- --quiet || { echo "0 passed, 1 failed"; exit 1; }
+
+# An input that takes ten seconds or a gibibyte is a finding, too: all of them are small.
+limits=(-timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512 -max_len=4096)
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+passed=0
+failed=0
+for target in "${targets[@]}"; do
+  corpus=build/fuzz/corpus/$target
+  findings=build/fuzz/findings/$target
+  log=build/fuzz/$target.log
+  mkdir -p "$corpus" "$findings"
+  words=()
+  if [ -f "tests/fuzz/$target.dict" ]; then words=(-dict="tests/fuzz/$target.dict"); fi
+  if "build/fuzz/fuzz/${target}_fuzz" "${limit[@]}" "${limits[@]}" "${words[@]}" -print_final_stats=1 -artifact_prefix="$findings/" \
+      "$corpus" "tests/fuzz/corpus/$target" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    printf '%-16s %s inputs, %s a second\n' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
+      "$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")"
+  else
+    failed=$((failed + 1))
+    echo "$target: FINDING; the end of $log:"
+    grep -vE '^#[0-9]+' "$log" | tail -n 60
+  fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,6 @@
+// Bodies of /v1/completions.
+#include "fuzz/request_fuzz.h"
+
+namespace tandem::fuzz {
+TANDEM_FUZZ_TARGET(input) { parse_body(openai::Endpoint::kCompletions, input); }
+}  // namespace tandem::fuzz

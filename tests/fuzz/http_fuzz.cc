@@ -1,0 +1,64 @@
+// Request bytes: however they are cut, the same requests must come out of them, and no request may
+// be larger than its limits.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "api/access_log.h"
+#include "api/http_parser.h"
+#include "api/routes.h"
+#include "fuzz/fuzz.h"
+
+namespace tandem::api {
+namespace {
+
+constexpr HttpLimits kLimits{.max_header_bytes = 1024, .max_body_bytes = 512};
+
+struct Outcome {
+  std::vector<HttpRequest> requests;
+  bool failed = false;
+};
+
+// Feeds pieces of `piece_bytes`; a failed parser is given nothing more.
+Outcome parse(std::string_view input, size_t piece_bytes) {
+  Outcome outcome;
+  HttpParser parser(kLimits);
+  while (!input.empty() && !outcome.failed) {
+    HttpParser::State state = parser.feed(input.substr(0, piece_bytes));
+    input.remove_prefix(std::min(piece_bytes, input.size()));
+    while (state == HttpParser::State::kExpectsContinue || state == HttpParser::State::kComplete) {
+      if (state == HttpParser::State::kComplete) {
+        outcome.requests.push_back(parser.take());
+      }
+      state = parser.feed({});
+    }
+    outcome.failed = state == HttpParser::State::kFailed;
+  }
+  if (outcome.failed) {
+    CHECK(parser.error_status() >= 400 && !parser.error_reason().empty());
+  }
+  return outcome;
+}
+
+TANDEM_FUZZ_TARGET(input) {
+  const Outcome whole = parse(input, std::max<size_t>(input.size(), 1));
+  const Outcome cut = parse(input, 1 + input.size() % 7);
+  CHECK(whole.failed == cut.failed, "{} and {} requests", whole.requests.size(),
+        cut.requests.size());
+  CHECK(whole.requests.size() == cut.requests.size());
+  for (size_t i = 0; i < whole.requests.size(); ++i) {
+    const HttpRequest& request = whole.requests[i];
+    CHECK(request.method == cut.requests[i].method && request.path == cut.requests[i].path);
+    CHECK(request.headers == cut.requests[i].headers && request.body == cut.requests[i].body);
+    CHECK(request.keep_alive == cut.requests[i].keep_alive);
+    CHECK(request.body.size() <= kLimits.max_body_bytes);
+    const RequestNames names = names_of(request, "generated");
+    const std::string line =
+        access_line({.method = request.method, .path = request.path, .client = "-"}, names);
+    CHECK(std::ranges::all_of(line, [](char c) { return c >= ' ' && c < 0x7F; }), "{}", line);
+    fuzz::use(find_route(request.path) != nullptr ? 1 : 0);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::api

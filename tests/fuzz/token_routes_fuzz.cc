@@ -1,0 +1,17 @@
+// Bodies of /tokenize and /detokenize.
+#include "fuzz/request_fuzz.h"
+#include "openai/token_routes.h"
+
+namespace tandem::fuzz {
+TANDEM_FUZZ_TARGET(input) {
+  static const openai::TestModel model;
+  for (const auto& answer :
+       {openai::tokenize(input, model.context), openai::detokenize(input, model.context)}) {
+    if (answer.ok()) {
+      CHECK(nlohmann::json::accept(*answer), "{}", *answer);
+    } else {
+      check_error(answer.error());
+    }
+  }
+}
+}  // namespace tandem::fuzz
