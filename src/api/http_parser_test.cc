@@ -46,6 +46,17 @@ TEST(HttpParser, ChunkedBodiesAreJoined) {
   }
 }
 
+TEST(HttpParser, AnEmptyChunkedBodyMayComeByteByByte) {
+  HttpParser parser({});
+  const std::string text =
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    ASSERT_EQ(parser.feed(text.substr(i, 1)), State::kNeedMore) << i;
+  }
+  ASSERT_EQ(parser.feed("\n"), State::kComplete);
+  EXPECT_EQ(parser.take().body, "");
+}
+
 TEST(HttpParser, RequestsSentAheadAreKept) {
   HttpParser parser({});
   ASSERT_EQ(parser.feed("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.0\r\n\r\nGET /c"),
