@@ -168,8 +168,8 @@ void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Serv
 Status serve(ServeFlags& flags) {
   const Signals signals;
   const SteadyClock clock;
-  RETURN_IF_ERROR(resolve(flags));
   RETURN_IF_ERROR(log::start(flags.log_level));
+  RETURN_IF_ERROR(resolve(flags));
   raise_descriptor_limit(flags);
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
   print_start(flags, *node);

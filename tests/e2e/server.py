@@ -4,6 +4,7 @@ import pathlib
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import time
 
@@ -55,13 +56,21 @@ class Server:
         self.key = None
         if "--api-key" in flags:
             self.key = flags[list(flags).index("--api-key") + 1]
+        self.certificate = None  # what clients trust, where the server speaks TLS
+        if "--ssl-certfile" in flags:
+            self.certificate = str(flags[list(flags).index("--ssl-certfile") + 1])
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log_file = open(self.log, "wb")
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log_file, stderr=subprocess.STDOUT,
                                         env=os.environ | (env or {}))
         Server.running.append(self)
 
-    url = property(lambda self: f"http://127.0.0.1:{self.port}")
+    url = property(lambda self: f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}")
+
+    @property
+    def verify(self):
+        """What httpx is told to trust."""
+        return ssl.create_default_context(cafile=self.certificate) if self.certificate else True
 
     def log_tail(self, lines=40):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
@@ -72,7 +81,7 @@ class Server:
             code = self.process.poll()
             assert code is None, f"the server ended with code {code} before it was ready:\n{self.log_tail()}"
             try:
-                if httpx.get(self.url + "/health", timeout=5).status_code == 200:
+                if httpx.get(self.url + "/health", timeout=5, verify=self.verify).status_code == 200:
                     return self
             except httpx.TransportError:
                 pass
@@ -100,10 +109,12 @@ class Server:
 
     def http(self, **options):
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.Client(base_url=self.url, timeout=120, headers=headers | options.pop("headers", {}), **options)
+        return httpx.Client(base_url=self.url, timeout=120, verify=self.verify, headers=headers | options.pop("headers", {}), **options)
 
-    def openai(self, **options):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key=self.key or "none", max_retries=0, timeout=120, **options)
+    def openai(self, key=None, **options):
+        if self.certificate:
+            options["http_client"] = httpx.Client(verify=self.verify)
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key or self.key or "none", max_retries=0, timeout=120, **options)
 
     def async_openai(self, **options):
         return openai.AsyncOpenAI(base_url=self.url + "/v1", api_key=self.key or "none", max_retries=0, timeout=120, **options)
