@@ -1,5 +1,6 @@
 // `tandem serve`: opens the model, listens, loads, serves until a signal, drains.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -171,6 +172,10 @@ Status serve(ServeFlags& flags) {
   RETURN_IF_ERROR(log::start(flags.log_level));
   RETURN_IF_ERROR(resolve(flags));
   raise_descriptor_limit(flags);
+  // Large bodies and answers go back to the system when they are freed; by default, the first large
+  // one makes the heap keep all that follow.
+  constexpr int kMappedBytes = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
   print_start(flags, *node);
   ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,

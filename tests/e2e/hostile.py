@@ -12,7 +12,9 @@ them apart. Last line `N passed, N failed` (checks); exit code 0 when all passed
 import argparse
 import asyncio
 import collections
+import concurrent.futures
 import json
+import multiprocessing
 import pathlib
 import random
 import resource
@@ -28,7 +30,7 @@ from server import Server, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "tests" / "goldens" / "llama-gqa-rope3-f32"
-SERVER_FLAGS = ("--served-model-name", "hostile", "--max-num-seqs", "16", "--max-queue", "32", "--max-connections", "4096",
+SERVER_FLAGS = ("--served-model-name", "hostile", "--num-kv-blocks", "512", "--max-num-seqs", "16", "--max-queue", "32", "--max-connections", "4096",
                 "--max-connections-per-client", "1000", "--max-body-size", "32MiB", "--max-request-bytes", "128MiB", "--header-timeout", "3s",
                 "--body-timeout", "4s", "--idle-timeout", "5s", "--write-timeout", "4s")
 RESTING_GAUGES = ("tandem_http_generations", "tandem_http_pending_deliveries", "tandem_http_unsent_bytes", "tandem_http_request_bytes_held")
@@ -46,9 +48,9 @@ def long_model(folder, source=MODEL):
 class World:
     """What clients share: where the server is, until when, and what they saw."""
 
-    def __init__(self, server, end, seed):
-        self.server = server
-        self.end = end
+    def __init__(self, port, seconds, seed):
+        self.port = port
+        self.end = time.monotonic() + seconds
         self.random = random.Random(seed)
         self.counts = collections.Counter()
         self.first_chunk_seconds = []
@@ -67,7 +69,7 @@ class World:
         raw.setsockopt(socket.SOL_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT: as many ports as there are pairs
         raw.bind((f"127.0.0.{2 + self.sockets % 3}", 0))
         try:
-            await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", self.server.port))
+            await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", self.port))
             return await asyncio.open_connection(sock=raw)
         except BaseException:
             raw.close()
@@ -171,19 +173,33 @@ async def slow_reader(world):
 
 
 async def flood(world):
-    """Asks more than can be queued, without waiting for answers."""
+    """Asks more at a time than can wait, and at once again where it is refused."""
+    async def one():
+        reader, writer = await world.connect()
+        try:
+            for _ in range(20):
+                writer.write(request(generation(20, stream=False)))
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                world.counts[f"flood answer {head[9:12].decode()}"] += 1
+                if not world.going():
+                    break
+        finally:
+            writer.close()
+    results = await asyncio.gather(*[one() for _ in range(20)], return_exceptions=True)
+    return "cut" if any(isinstance(result, BaseException) for result in results) else "answered"
+
+
+async def pipelined_flood(world):
+    """50 requests in one go; one is answered after the other."""
     reader, writer = await world.connect()
-    text = generation(3, stream=False)
     for _ in range(50):
-        writer.write(request(text))
-    await drain_quietly(writer)
+        writer.write(request(generation(3, stream=False)))
     answered = 0
     try:
         async with asyncio.timeout(20):
             while answered < 50 and (line := await reader.readline()):
-                if line.startswith(b"HTTP/1.1 "):
-                    answered += 1
-                    world.counts[f"flood answer {line[9:12].decode()}"] += 1
+                answered += b"HTTP/1.1 " in line
     except (TimeoutError, ConnectionError):
         pass
     writer.close()
@@ -248,7 +264,7 @@ async def pipeline(world):
     return "left"
 
 
-KINDS = (vanish, half_close, stall, drip, slow_reader, flood, big_body, nested_body, endless_headers, noise, pipeline)
+KINDS = (vanish, half_close, stall, drip, slow_reader, flood, pipelined_flood, big_body, nested_body, endless_headers, noise, pipeline)
 
 
 async def again_and_again(kind, world):
@@ -265,12 +281,11 @@ async def crowd(world, connections):
     """Opens connections without asking anything, holds them, and opens them again when most are gone."""
     while world.going():
         held = []
-        for _ in range(connections):
-            try:
-                held.append(await world.connect())
-            except OSError:
+        while len(held) < connections and world.going():
+            opened = await asyncio.gather(*[world.connect() for _ in range(min(200, connections - len(held)))], return_exceptions=True)
+            held += [pair for pair in opened if not isinstance(pair, BaseException)]
+            if len(opened) > sum(not isinstance(pair, BaseException) for pair in opened):
                 world.counts["crowd refused"] += 1
-            if not world.going():
                 break
         world.counts["crowd connections"] += len(held)
         for _ in range(8):
@@ -284,7 +299,7 @@ async def crowd(world, connections):
 
 async def good_client(world, number):
     """Streams answers and counts every one that is not whole; comes back when it is told that the server is full."""
-    async with httpx.AsyncClient(base_url=world.server.url, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{world.port}", timeout=60) as http:
         while world.going():
             tokens = world.random.choice((1, 8, 40))
             began = time.monotonic()
@@ -313,12 +328,38 @@ async def good_client(world, number):
             await asyncio.sleep(0.05 * number)
 
 
-async def run_round(world, good, hostile, connections):
-    tasks = [good_client(world, number) for number in range(good)]
-    tasks += [again_and_again(kind, world) for kind in KINDS for _ in range(hostile)]
-    if connections:
-        tasks.append(crowd(world, connections))
+async def everyone(tasks):
     await asyncio.gather(*tasks)
+
+
+def hostile_process(port, seconds, seed, hostile):
+    world = World(port, seconds, seed)
+    asyncio.run(everyone([again_and_again(kind, world) for kind in KINDS for _ in range(hostile)]))
+    return world.counts
+
+
+def crowd_process(port, seconds, seed, connections):
+    raise_descriptor_limit()
+    world = World(port, seconds, seed)
+    asyncio.run(everyone([crowd(world, connections)]))
+    return world.counts
+
+
+def run_round(server, seconds, seed, numbers):
+    """`numbers`: of good and hostile clients and of the crowd's connections. Each kind has a process, so that none of them waits for
+    another's turn; returns what the good ones saw, with everybody's counts."""
+    good, hostile, connections = numbers
+    world = World(server.port, seconds, seed)
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        others = []
+        if hostile:
+            others.append(pool.submit(hostile_process, server.port, seconds, seed, hostile))
+        if connections:
+            others.append(pool.submit(crowd_process, server.port, seconds, seed, connections))
+        asyncio.run(everyone([good_client(world, number) for number in range(good)]))
+        for other in others:
+            world.counts += other.result()
+    return world
 
 
 def percentile(values, share):
@@ -332,15 +373,12 @@ def at_rest(server):
 
 def hostile_run(server, seconds, good=8, hostile=3, connections=10_000):
     """Returns [(check, passed)] and prints what happened."""
-    quiet = World(server, time.monotonic() + max(2.0, seconds / 12), 1)
-    asyncio.run(run_round(quiet, good, 0, 0))
+    quiet = run_round(server, max(2.0, seconds / 12), 1, (good, 0, 0))
     # Memory is compared after a first round, when every buffer has met its largest request.
-    warm = World(server, time.monotonic() + max(6.0, seconds / 4), 2)
-    asyncio.run(run_round(warm, good, hostile, connections))
+    run_round(server, max(6.0, seconds / 4), 2, (good, hostile, connections))
     rested = bool(until(lambda: at_rest(server), seconds=60, every=0.2))
     before = server.resident_bytes()
-    main = World(server, time.monotonic() + seconds * 2 / 3, 3)
-    asyncio.run(run_round(main, good, hostile, connections))
+    main = run_round(server, seconds * 2 / 3, 3, (good, hostile, connections))
     rested = bool(until(lambda: at_rest(server), seconds=60, every=0.2)) and rested
     after = server.resident_bytes()
     for key, count in sorted(main.counts.items()):

@@ -43,8 +43,8 @@ Outcome parse(std::string_view input, size_t piece_bytes) {
 TANDEM_FUZZ_TARGET(input) {
   const Outcome whole = parse(input, std::max<size_t>(input.size(), 1));
   const Outcome cut = parse(input, 1 + input.size() % 7);
-  // A request that is wrong and not complete may be refused now or with its last byte. Headers within a line of their limit may
-  // be refused or not: the library counts them as they come.
+  // A request that is wrong and not complete may be refused now or with its last byte. Headers
+  // within a line of their limit may be refused or not: the library counts them as they come.
   constexpr int kHeadersTooLarge = 431;
   const bool comparable =
       whole.error_status != kHeadersTooLarge && cut.error_status != kHeadersTooLarge;
