@@ -65,7 +65,7 @@ EngineActivity Engine::advance(Nanos now) {
   const Nanos work_began = clock_.now();
   std::optional<observe::StepRecord> finished;
   if (in_flight_) {
-    const std::optional<StepResult> result = executor_.poll();
+    std::optional<StepResult> result = executor_.poll();
     if (!result.has_value()) {
       return EngineActivity::kStepRunning;
     }

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <variant>
@@ -84,8 +85,10 @@ class Engine {
   using LivePtr = std::unique_ptr<LiveSequence>;
 
   // Commit.
-  void commit(const StepResult& result, Nanos now);
+  void commit(StepResult& result, Nanos now);
   void commit_slice(LiveSequence& sequence, int32_t tokens);
+  void commit_scores(LiveSequence& sequence, const StepSlice& slice, std::span<LogprobInfo> scores);
+  void emit_prompt(LiveSequence& sequence);
   void accept_token(LiveSequence& sequence, const SampledToken& sampled, Nanos now);
   void make_forks(LiveSequence& parent);
   void remove_ended();

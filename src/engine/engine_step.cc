@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/engine.h"
@@ -18,14 +19,25 @@ constexpr size_t kWaitingShown = 64;
 
 // ---------------------------------------------------------------- commit
 
-void Engine::commit(const StepResult& result, Nanos now) {
+void Engine::commit(StepResult& result, Nanos now) {
   size_t next = 0;
+  size_t next_score = 0;
   for (size_t i = 0; i < step_slices_.size(); ++i) {
     auto [sequence, tokens] = step_slices_[i];
     commit_slice(*sequence, tokens);
+    if (const size_t scores = input_.slices[i].scored.size(); scores > 0) {
+      CHECK(next_score + scores <= result.scored.size(), "step {}: {} scores", result.step,
+            result.scored.size());
+      commit_scores(*sequence, input_.slices[i],
+                    std::span(result.scored).subspan(next_score, scores));
+      next_score += scores;
+    }
     const std::vector<SampleSpec>& specs = step_samples_[i];
     if (specs.empty()) {
       continue;
+    }
+    if (sequence->scores_prompt()) {
+      emit_prompt(*sequence);
     }
     if (!sequence->forks.empty()) {
       make_forks(
@@ -54,6 +66,28 @@ void Engine::commit_slice(LiveSequence& sequence, int32_t tokens) {
   if (sequence.state.state() != state) {
     sequence.state.change_to(state);
   }
+}
+
+void Engine::commit_scores(LiveSequence& sequence, const StepSlice& slice,
+                           std::span<LogprobInfo> scores) {
+  for (size_t i = 0; i < scores.size(); ++i) {
+    // Some are known already where a prompt is computed again.
+    if (static_cast<size_t>(slice.first_position) + i == sequence.prompt_scores.size()) {
+      sequence.prompt_scores.push_back(std::move(scores[i]));
+    }
+  }
+}
+
+void Engine::emit_prompt(LiveSequence& sequence) {
+  CHECK(std::ssize(sequence.prompt_scores) + 1 == sequence.prompt_tokens,
+        "{} scores of a prompt of {} tokens", sequence.prompt_scores.size(),
+        sequence.prompt_tokens);
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::kPrompt;
+  event.choice = sequence.choice;
+  event.prompt_logprobs =
+      std::make_unique<std::vector<LogprobInfo>>(std::exchange(sequence.prompt_scores, {}));
+  emit(*sequence.owner, std::move(event));
 }
 
 void Engine::make_forks(LiveSequence& parent) {
@@ -138,7 +172,7 @@ SequenceView Engine::view_of(const LiveSequence& sequence) const {
 
 SequenceView Engine::view_of_waiting(const LiveSequence& sequence) const {
   SequenceView view = view_of(sequence);
-  const PrefixMatch match = kv_.match(sequence.hashes, sequence.known_tokens());
+  const PrefixMatch match = kv_.match(sequence.cacheable(), sequence.known_tokens());
   view.computed_tokens = match.tokens;
   view.cached_free_blocks = match.free_blocks;
   return view;
@@ -244,7 +278,8 @@ void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
     std::erase(waiting_, &sequence);
     running_.push_back(&sequence);
     sequence.state.change_to(SequenceState::kAdmitted);
-    const PrefixMatch match = kv_.attach(sequence.kv, sequence.hashes, sequence.known_tokens());
+    const PrefixMatch match =
+        kv_.attach(sequence.kv, sequence.cacheable(), sequence.known_tokens());
     sequence.computed_tokens = match.tokens;
     record_.prefix_queried_tokens += sequence.known_tokens();
     record_.prefix_hit_tokens += match.tokens;
@@ -285,6 +320,13 @@ void Engine::bind(const StepPlan& plan) {
         std::span(sequence.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
     slice.first_position = first;
     slice.block_table = sequence.kv.table();
+    if (sequence.scores_prompt()) {
+      const int32_t end = std::min(first + tokens + 1, sequence.prompt_tokens);
+      slice.scored =
+          std::span(sequence.tokens)
+              .subspan(static_cast<size_t>(first) + 1, static_cast<size_t>(end - first - 1));
+      slice.scored_top = sequence.sampling().prompt_logprobs;
+    }
     step_samples_[i].clear();
     if (first + tokens == sequence.known_tokens()) {
       bind_samples(sequence, step_samples_[i]);

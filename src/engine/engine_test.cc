@@ -65,6 +65,61 @@ TEST_P(EngineWithPolicy, AnswersOfAnotherTenantAreNotReused) {
   EXPECT_EQ(world.outcome(2).cached_tokens, 0);
 }
 
+// What the echo executor reports of a prompt's tokens.
+std::vector<float> expected_scores(const std::vector<TokenId>& prompt) {
+  std::vector<float> scores;
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    scores.push_back(-static_cast<float>(prompt[i]));
+  }
+  return scores;
+}
+
+TEST_P(EngineWithPolicy, APromptIsScoredOnceInChunksAndAlthoughItIsCached) {
+  VirtualWorld world(small_world(GetParam()));
+  Request request = make_request(prompt_of(30), 4);
+  world.arrive(0ms, 1, request);
+  request.sampling.prompt_logprobs = 0;
+  request.n = 3;
+  world.arrive(50ms, 2, request);
+  world.run_until_idle();
+  EXPECT_TRUE(world.outcome(1).prompt_logprobs.empty());
+  ASSERT_EQ(world.outcome(2).prompt_logprobs.size(), 1U);
+  EXPECT_EQ(world.outcome(2).prompt_logprobs[0], expected_scores(request.prompt));
+  EXPECT_EQ(world.outcome(2).cached_tokens, 0);
+  EXPECT_TRUE(world.outcome(2, 1).prompt_logprobs.empty());
+  EXPECT_EQ(world.outcome(2, 0).tokens, world.outcome(1).tokens);
+  EXPECT_EQ(world.outcome(2, 2).tokens, expected_tokens(request, 2));
+  EXPECT_EQ(world.engine().kv().free_blocks(), 32);
+}
+
+TEST_P(EngineWithPolicy, APromptOfOneTokenHasNoScores) {
+  VirtualWorld world(small_world(GetParam()));
+  Request request = make_request(prompt_of(1), 1);
+  request.sampling.prompt_logprobs = 2;
+  world.arrive(0ms, 1, request);
+  world.run_until_idle();
+  ASSERT_EQ(world.outcome(1).prompt_logprobs.size(), 1U);
+  EXPECT_TRUE(world.outcome(1).prompt_logprobs[0].empty());
+}
+
+TEST_P(EngineWithPolicy, PromptsAreScoredOnceAlsoWhereSequencesAreRecomputed) {
+  VirtualWorld world(small_world(GetParam(), 10));
+  for (int64_t id = 1; id <= 4; ++id) {
+    Request request =
+        make_request(prompt_of(14, static_cast<TokenId>(id * 100)), 17, static_cast<uint64_t>(id));
+    request.sampling.prompt_logprobs = 1;
+    world.arrive(0ms, id, request);
+  }
+  world.run_until_idle();
+  EXPECT_GT(world.preemptions(), 0);
+  for (int64_t id = 1; id <= 4; ++id) {
+    ASSERT_EQ(world.outcome(id).prompt_logprobs.size(), 1U) << id;
+    EXPECT_EQ(world.outcome(id).prompt_logprobs[0],
+              expected_scores(prompt_of(14, static_cast<TokenId>(id * 100))));
+    EXPECT_EQ(world.outcome(id).tokens.size(), 17U);
+  }
+}
+
 TEST_P(EngineWithPolicy, SeveralChoicesShareThePromptAndDifferByTheirSeed) {
   VirtualWorld world(small_world(GetParam()));
   Request request = make_request(prompt_of(18), 7);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,8 @@ struct LiveSequence {
   std::vector<BlockHash> hashes;  // of full blocks of `tokens`
   std::vector<SequenceId> forks;  // choices to be forked off when the prompt is done
   uint64_t seed = 0;
-  int32_t cached_tokens = 0;  // of the prompt, at first admission
+  std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
+  int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;
   Nanos admitted{0};
   Nanos first_token{0};
@@ -56,6 +58,14 @@ struct LiveSequence {
   [[nodiscard]] const SamplingParams& sampling() const { return owner->request.sampling; }
   [[nodiscard]] int32_t known_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t output_tokens() const { return known_tokens() - prompt_tokens; }
+  // The prompt's log-probabilities are still to be reported, so every row of it must be computed.
+  [[nodiscard]] bool scores_prompt() const {
+    return sampling().prompt_logprobs >= 0 && output_tokens() == 0;
+  }
+  // What the prefix cache may be asked for.
+  [[nodiscard]] std::span<const BlockHash> cacheable() const {
+    return scores_prompt() ? std::span<const BlockHash>() : hashes;
+  }
 };
 
 }  // namespace tandem

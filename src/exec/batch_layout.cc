@@ -73,7 +73,9 @@ class Writer {
         tokens_(carver.take<int32_t>(size.tokens)),
         biases_(carver.take<kernels::TokenBias>(size.biases)),
         slices_(carver.take<kernels::AttentionSlice>(size.slices)),
-        samples_(carver.take<kernels::SampleRow>(size.samples)) {}
+        samples_(carver.take<kernels::SampleRow>(size.samples)),
+        scored_rows_(carver.take<int32_t>(size.scored)),
+        scored_(carver.take<kernels::SampleRow>(size.scored)) {}
 
   void add(const StepSlice& slice) {
     const auto row_count = static_cast<int32_t>(slice.tokens.size());
@@ -103,6 +105,17 @@ class Writer {
                  .row_count = row_count,
                  .first_position = slice.first_position,
                  .block_table = table});
+    CHECK(slice.scored.size() <= slice.tokens.size(), "{} tokens to score after {} rows",
+          slice.scored.size(), slice.tokens.size());
+    for (size_t i = 0; i < slice.scored.size(); ++i) {
+      const TokenId token = slice.scored[i];
+      CHECK(token >= 0 && token < bounds_.vocabulary, "token {} of a vocabulary of {}", token,
+            bounds_.vocabulary);
+      scored_rows_.add(rows_ + static_cast<int32_t>(i));
+      scored_.add(
+          {.logprobs = std::min(slice.scored_top, kernels::kMaxTopLogprobs), .given = token});
+      ++scored_count_;
+    }
     rows_ += row_count;
     for (const SampleSpec& spec : slice.samples) {
       in_order_ = in_order_ && sample_count_ == rows_ - 1;
@@ -124,7 +137,10 @@ class Writer {
             .slots = slots_.device(),
             .slices = slices_.device(),
             .sampled_rows = sampled_rows_.device(),
-            .samples = samples_.device()};
+            .samples = samples_.device(),
+            .scored_count = scored_count_,
+            .scored_rows = scored_rows_.device(),
+            .scored = scored_.device()};
   }
 
  private:
@@ -166,6 +182,7 @@ class Writer {
   int32_t rows_ = 0;
   int32_t slice_count_ = 0;
   int32_t sample_count_ = 0;
+  int32_t scored_count_ = 0;
   bool in_order_ = true;
   Section<int32_t> ids_;
   Section<int32_t> positions_;
@@ -177,6 +194,8 @@ class Writer {
   Section<kernels::TokenBias> biases_;
   Section<kernels::AttentionSlice> slices_;
   Section<kernels::SampleRow> samples_;
+  Section<int32_t> scored_rows_;
+  Section<kernels::SampleRow> scored_;
 };
 
 }  // namespace
@@ -188,6 +207,7 @@ StepSize measure_step(const StepInput& input) {
     size.rows += static_cast<int64_t>(slice.tokens.size());
     size.samples += static_cast<int64_t>(slice.samples.size());
     size.table_blocks += static_cast<int64_t>(slice.block_table.size());
+    size.scored += static_cast<int64_t>(slice.scored.size());
     for (const SampleSpec& spec : slice.samples) {
       CHECK(spec.params != nullptr, "a sample of sequence {} without parameters",
             raw(spec.sequence));
@@ -208,7 +228,9 @@ int64_t staging_bytes(const StepSize& size) {
          aligned(size.table_blocks * kInt) + aligned(size.tokens * kInt) +
          aligned(size.biases * static_cast<int64_t>(sizeof(kernels::TokenBias))) +
          aligned(size.slices * static_cast<int64_t>(sizeof(kernels::AttentionSlice))) +
-         aligned(size.samples * static_cast<int64_t>(sizeof(kernels::SampleRow)));
+         aligned(size.samples * static_cast<int64_t>(sizeof(kernels::SampleRow))) +
+         aligned(size.scored * kInt) +
+         aligned(size.scored * static_cast<int64_t>(sizeof(kernels::SampleRow)));
 }
 
 StepInputs lay_out_step(const StepInput& input, const StepSize& size, const StepBounds& bounds,

@@ -24,6 +24,7 @@ struct StepSize {
   int64_t table_blocks = 0;  // entries of all block tables
   int64_t tokens = 0;        // histories and bans copied for sampling
   int64_t biases = 0;
+  int64_t scored = 0;  // prompt tokens whose log-probabilities are reported
 };
 
 // A step's input in device memory.
@@ -39,6 +40,9 @@ struct StepInputs {
   const kernels::AttentionSlice* slices = nullptr;
   const int32_t* sampled_rows = nullptr;        // [samples]
   const kernels::SampleRow* samples = nullptr;  // [samples]
+  int32_t scored_count = 0;
+  const int32_t* scored_rows = nullptr;        // [scored]
+  const kernels::SampleRow* scored = nullptr;  // [scored] each with its given token
 };
 
 // Staging memory and where its bytes will lie on the device; both 64-byte aligned.

@@ -47,6 +47,28 @@ class BatchLayout : public testing::Test {
   StepInputs inputs_;
 };
 
+TEST_F(BatchLayout, ScoredTokensNameTheRowBeforeThem) {
+  const std::vector<TokenId> first = {10, 11};
+  const std::vector<TokenId> second = {20, 21, 22};
+  const std::vector<TokenId> after = {21, 22};
+  const auto table = blocks({7});
+  StepInput input;
+  input.slices = {{.sequence = SequenceId{1}, .tokens = first, .block_table = table},
+                  {.sequence = SequenceId{2},
+                   .tokens = second,
+                   .block_table = table,
+                   .scored = after,
+                   .scored_top = 99}};
+  const StepInputs& inputs = lay_out(input);
+  ASSERT_EQ(inputs.scored_count, 2);
+  EXPECT_EQ(inputs.sample_count, 0);
+  EXPECT_EQ(inputs.scored_rows[0], 2);
+  EXPECT_EQ(inputs.scored_rows[1], 3);
+  EXPECT_EQ(inputs.scored[0].given, 21);
+  EXPECT_EQ(inputs.scored[1].given, 22);
+  EXPECT_EQ(inputs.scored[0].logprobs, kernels::kMaxTopLogprobs);
+}
+
 TEST_F(BatchLayout, RowsFollowTheSlicesAndTheirBlockTables) {
   const std::vector<TokenId> first = {10, 11, 12};
   const std::vector<TokenId> second = {20};

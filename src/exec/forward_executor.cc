@@ -1,6 +1,7 @@
 #include "exec/forward_executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -135,6 +136,7 @@ class ForwardExecutor::Impl {
 
   void launch_forward(const StepInputs& inputs);
   void launch_sampling(const StepInputs& inputs);
+  void launch_scoring(const StepInputs& inputs);
   void launch_copy_of_logits(int64_t rows);
   void take_kept_logits();
 
@@ -151,12 +153,14 @@ class ForwardExecutor::Impl {
   std::unique_ptr<Memory> device_results_;  // [max_logit_rows] kernels::SampleResult
   std::unique_ptr<Memory> host_results_;
   std::unique_ptr<Memory> host_logits_;  // only when logits are kept
+  std::unique_ptr<Memory> host_scored_;  // only once prompt tokens were scored: one for each row
   std::unique_ptr<Stages> stages_;
 
   bool in_flight_ = false;
   int64_t step_ = 0;
   std::vector<PendingSample> pending_;  // of the step in flight, in the order of its samples
   std::optional<device::EventId> last_event_;
+  int32_t scored_count_ = 0;  // of the step in flight
   bool keep_logits_ = false;
   bool logits_copied_ = false;  // the step in flight keeps its logits
   std::vector<float> kept_logits_;
@@ -219,6 +223,10 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
   if (inputs.sample_count > 0) {
     launch_sampling(inputs);
   }
+  scored_count_ = inputs.scored_count;
+  if (inputs.scored_count > 0) {
+    launch_scoring(inputs);
+  }
   last_event_ = device_.record(stream_);
   step_ = input.step;
   in_flight_ = true;
@@ -229,7 +237,7 @@ void ForwardExecutor::Impl::launch_forward(const StepInputs& inputs) {
   for (int32_t stage = 0; stage < last; ++stage) {
     stages_->launch_stage(device_, stream_, inputs, stage);
     // The last layer's K and V are in place now; nobody reads the rest of a step without samples.
-    if (stage + 1 < last || inputs.sample_count > 0) {
+    if (stage + 1 < last || inputs.sample_count > 0 || inputs.scored_count > 0) {
       stages_->launch_attention(device_, stream_, inputs, stage);
     }
   }
@@ -252,6 +260,34 @@ void ForwardExecutor::Impl::launch_sampling(const StepInputs& inputs) {
   device_.launch(stream_,
                  CopyOp{host_results_->data(), device_results_->data(),
                         static_cast<int64_t>(sizeof(kernels::SampleResult)) * inputs.sample_count});
+}
+
+// The last stage once more for the rows of a prompt that are scored, as many at a time as there are
+// logit rows. It works on gathered copies, so the rows stay as they are.
+void ForwardExecutor::Impl::launch_scoring(const StepInputs& inputs) {
+  constexpr auto kResultBytes = static_cast<int64_t>(sizeof(kernels::SampleResult));
+  if (!host_scored_) {
+    auto memory =
+        device_.allocate(MemoryKind::kHostPinned, bounds_.limits.max_batched_tokens * kResultBytes);
+    CHECK(memory.ok(), "room for scored prompt tokens: {}", memory.error().message);
+    host_scored_ = std::move(memory).value();
+  }
+  auto* results = reinterpret_cast<kernels::SampleResult*>(device_results_->data());
+  for (int32_t begin = 0; begin < inputs.scored_count; begin += bounds_.limits.max_logit_rows) {
+    StepInputs part = inputs;
+    part.sample_count = std::min(bounds_.limits.max_logit_rows, inputs.scored_count - begin);
+    part.sampled_rows = inputs.scored_rows + begin;
+    part.every_row_is_sampled_in_order = false;
+    stages_->launch_stage(device_, stream_, part, config_.layers);
+    device_.launch(stream_, kernels::SampleArgs{.logits = reinterpret_cast<float*>(logits_->data()),
+                                                .stride = weights_.padded_vocabulary,
+                                                .vocabulary = config_.vocabulary,
+                                                .rows = inputs.scored + begin,
+                                                .results = results,
+                                                .row_count = part.sample_count});
+    device_.launch(stream_, CopyOp{host_scored_->data() + begin * kResultBytes, results,
+                                   part.sample_count * kResultBytes});
+  }
 }
 
 void ForwardExecutor::Impl::launch_copy_of_logits(int64_t rows) {
@@ -283,7 +319,7 @@ std::optional<StepResult> ForwardExecutor::Impl::poll() {
   if (logits_copied_) {
     take_kept_logits();
   }
-  StepResult result{.step = step_, .samples = {}};
+  StepResult result{.step = step_, .samples = {}, .scored = {}};
   result.samples.reserve(pending_.size());
   const auto* sampled = reinterpret_cast<const kernels::SampleResult*>(host_results_->data());
   for (size_t i = 0; i < pending_.size(); ++i) {
@@ -292,6 +328,12 @@ std::optional<StepResult> ForwardExecutor::Impl::poll() {
       token.logprobs = logprobs_of(sampled[i]);
     }
     result.samples.push_back(std::move(token));
+  }
+  result.scored.reserve(static_cast<size_t>(scored_count_));
+  for (int32_t i = 0; i < scored_count_; ++i) {
+    const auto& one = reinterpret_cast<const kernels::SampleResult*>(host_scored_->data())[i];
+    result.scored.push_back(one.token >= 0 ? logprobs_of(one)
+                                           : LogprobInfo{.logprob = NAN, .rank = 0, .top = {}});
   }
   return result;
 }

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -235,6 +237,57 @@ TEST_P(Sameness, ACopiedBlockServesLikeTheOriginal) {
   step.run(*on.executor);
   const std::vector<float> forked = on.executor->kept_logits();
   EXPECT_EQ(decode(*on.executor, original, 1), forked);
+}
+
+// More scored rows than logit rows, beside a sequence that decodes.
+TEST_P(Sameness, ScoresOfAPromptAgreeWithTheReferenceAndDoNotDependOnChunks) {
+  const Rig on = rig(2);
+  const std::vector<TokenId> prompt = prompt_of(120, 1, model_.config);
+  const std::vector<double> expected = reference::forward(model_, prompt);
+  const auto vocabulary = static_cast<size_t>(model_.config.vocabulary);
+  std::vector<LogprobInfo> whole;
+  SequenceMaker maker(on.executor->limits());
+  Sequence company = maker.make(prompt_of(30, 5, model_.config), 60);
+  prefill(*on.executor, company, 512);
+  for (const int32_t chunk_tokens : {120, 7, 50}) {
+    Sequence own = maker.make(prompt, 121);
+    std::vector<LogprobInfo> scores;
+    TokenId next = -1;
+    while (own.computed_tokens < 120) {
+      Step step;
+      step.add(company, 1, 1);
+      step.add_scored(own, std::min(chunk_tokens, 120 - own.computed_tokens), 3);
+      const StepResult result = step.run(*on.executor);
+      scores.insert(scores.end(), result.scored.begin(), result.scored.end());
+      company.tokens.push_back(result.samples.at(0).token);
+      next = result.samples.back().token;
+    }
+    ASSERT_EQ(scores.size(), 119U);
+    EXPECT_EQ(next, std::max_element(
+                        on.executor->kept_logits().end() - static_cast<ptrdiff_t>(vocabulary),
+                        on.executor->kept_logits().end()) -
+                        (on.executor->kept_logits().end() - static_cast<ptrdiff_t>(vocabulary)));
+    for (size_t i = 0; whole.empty() && i < scores.size(); ++i) {
+      const double* row = expected.data() + i * vocabulary;
+      double total = 0;
+      for (size_t j = 0; j < vocabulary; ++j) {
+        total += std::exp(row[j]);
+      }
+      EXPECT_NEAR(scores[i].logprob, row[prompt[i + 1]] - std::log(total),
+                  GetParam().type == ElementType::kF32 ? 1e-3 : 0.2)
+          << "token " << i + 1;
+      EXPECT_EQ(scores[i].top.size(), 3U);
+      EXPECT_GE(scores[i].rank, 1);
+    }
+    if (whole.empty()) {
+      whole = scores;
+    }
+    for (size_t i = 0; i < scores.size(); ++i) {
+      EXPECT_EQ(scores[i].logprob, whole[i].logprob) << "in chunks of " << chunk_tokens;
+      EXPECT_EQ(scores[i].rank, whole[i].rank);
+      EXPECT_EQ(scores[i].top[2].token, whole[i].top[2].token);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

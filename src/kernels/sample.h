@@ -31,6 +31,7 @@ struct SampleRow {
   int64_t position = 0;  // of the token to be drawn, in the sequence
   int32_t logprobs =
       -1;  // -1: none; 0: of the chosen token; k: also of the k most likely (<= kMaxTopLogprobs)
+  int32_t given = -1;  // at least 0: this token is reported on, none is drawn
   const int32_t* prompt = nullptr;
   int64_t prompt_tokens = 0;
   const int32_t* output = nullptr;  // so far

@@ -75,7 +75,11 @@ class Row {
       log_total = std::log(total_weight(1.0F));
       list_most_likely(log_total, result);
     }
-    result.token = spec_.temperature >= kColdest ? draw() : first_highest();
+    if (spec_.given >= 0) {
+      result.token = spec_.given;
+    } else {
+      result.token = spec_.temperature >= kColdest ? draw() : first_highest();
+    }
     if (spec_.logprobs >= 0) {
       const float logit = x_[result.token];
       result.logprob = logprob(logit, log_total);

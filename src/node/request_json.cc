@@ -26,6 +26,7 @@ json request_to_json(const Request& request) {
   out["presence_penalty"] = sampling.presence_penalty;
   out["frequency_penalty"] = sampling.frequency_penalty;
   out["logprobs"] = sampling.logprobs;
+  out["prompt_logprobs"] = sampling.prompt_logprobs;
   out["max_tokens"] = sampling.max_tokens;
   out["min_tokens"] = sampling.min_tokens;
   out["ignore_eos"] = sampling.ignore_eos;
@@ -56,6 +57,7 @@ Result<Request> request_from_json(const json& in) {
     in.at("presence_penalty").get_to(sampling.presence_penalty);
     in.at("frequency_penalty").get_to(sampling.frequency_penalty);
     in.at("logprobs").get_to(sampling.logprobs);
+    sampling.prompt_logprobs = in.value("prompt_logprobs", -1);  // older records have none
     in.at("max_tokens").get_to(sampling.max_tokens);
     in.at("min_tokens").get_to(sampling.min_tokens);
     in.at("ignore_eos").get_to(sampling.ignore_eos);

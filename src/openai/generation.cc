@@ -71,9 +71,17 @@ Generation::Generation(const GenerationRequest& request, AnswerIdentity identity
       stop_token_ids_(request.sampling.stop_token_ids),
       head_(head_of(request, identity)),
       tail_(streams_ ? "}\n\n" : "}"),
+      tokenizer_(tokenizer),
+      echoes_(request.prompt_texts),
+      prompt_logprobs_(request.prompt_logprobs),
+      prompt_logprobs_json_(request.prompts.size(), "null"),
+      discard_output_(request.discard_output),
       open_choices_(request.prompts.size() * n_) {
   if (request.stop_strings != nullptr) {
     stop_strings_ = request.stop_strings->strings();
+  }
+  if (request.sampling.prompt_logprobs >= 0) {
+    prompts_ = request.prompts;
   }
   const LogprobsStyle style{.endpoint = request.endpoint,
                             .top = request.sampling.logprobs,
@@ -88,7 +96,7 @@ Generation::Generation(const GenerationRequest& request, AnswerIdentity identity
            .cutter = text::StopStringCutter(request.stop_strings,
                                             {.include_stop_string_in_output = include_stop_}),
            .logprobs = LogprobsJson(tokenizer, style),
-           .text = {},
+           .text = request.echo ? request.prompt_texts[prompt_tokens_.size() - 1] : "",
            .stop_reason = "null"});
     }
   }
@@ -103,6 +111,13 @@ std::vector<int32_t> Generation::take(size_t prompt, std::span<TokenEvent> event
     CHECK(event.choice >= 0 && static_cast<size_t>(event.choice) < n_ && index < choices_.size(),
           "event for choice {} of prompt {}", event.choice, prompt);
     Choice& choice = choices_[index];
+    if (event.kind == TokenEvent::Kind::kPrompt) {
+      take_prompt(prompt, event, out);
+      continue;
+    }
+    if (discard_output_ && event.kind == TokenEvent::Kind::kToken) {
+      continue;
+    }
     Piece piece;
     const bool was_finished = choice.finished;
     if (event.kind == TokenEvent::Kind::kToken) {
@@ -133,6 +148,26 @@ std::vector<int32_t> Generation::take(size_t prompt, std::span<TokenEvent> event
     append_last_chunks(out);
   }
   return stopped;
+}
+
+// It holds for all choices of the prompt.
+void Generation::take_prompt(size_t prompt, const TokenEvent& event, std::string& out) {
+  CHECK(prompt < prompts_.size() && event.prompt_logprobs != nullptr,
+        "log-probabilities of prompt {} that were not asked for", prompt);
+  if (prompt_logprobs_ >= 0) {
+    prompt_logprobs_json_[prompt] = prompt_logprobs_json(tokenizer_, prompts_[prompt],
+                                                         *event.prompt_logprobs, prompt_logprobs_);
+  }
+  for (size_t index = prompt * n_; index < (prompt + 1) * n_ && !echoes_.empty(); ++index) {
+    Choice& choice = choices_[index];
+    if (choice.logprobs.wanted()) {
+      choice.text_chars =
+          choice.logprobs.add_prompt(prompts_[prompt], *event.prompt_logprobs, echoes_[prompt]);
+    }
+    if (streams_) {
+      append_echo_chunk(index, out);
+    }
+  }
 }
 
 // True when the token completes a stop string.
@@ -166,6 +201,10 @@ void Generation::take_finish(Choice& choice, TokenEvent& event, Piece& piece) {
   choice.finished = true;
   choice.reason = event.reason;
   piece.finishes = true;
+  if (discard_output_) {
+    choice.reason = event.reason == FinishReason::kStop ? FinishReason::kLength : event.reason;
+    return;
+  }
   std::string rest;
   if (event.reason == FinishReason::kStop && event.stop_token >= 0) {
     // The model's own end of text is no reason that the client gave.
@@ -195,6 +234,9 @@ void Generation::emit(size_t index, const Piece& piece, std::string& out) {
   if (chat && !std::exchange(choice.role_sent, true)) {
     append_role_chunk(index, out);
   }
+  if (!echoes_.empty() && !choice.echo_sent) {
+    append_echo_chunk(index, out);
+  }
   out += head_;
   out += R"({"index":)";
   append_integer(out, static_cast<int64_t>(index));
@@ -212,6 +254,22 @@ void Generation::emit(size_t index, const Piece& piece, std::string& out) {
   append_choice_end(choice, out);
   out += ']';
   append_chunk_usage(index, choice.tokens, out);
+  out += tail_;
+}
+
+// The prompt of a choice, with its log-probabilities when they are asked.
+void Generation::append_echo_chunk(size_t index, std::string& out) {
+  Choice& choice = choices_[index];
+  choice.echo_sent = true;
+  out += head_;
+  out += R"({"index":)";
+  append_integer(out, static_cast<int64_t>(index));
+  out += R"(,"text":")";
+  append_escaped(out, echoes_[index / n_]);
+  out += R"(","logprobs":)";
+  choice.logprobs.move_to(out);
+  out += R"(,"finish_reason":null}])";
+  append_chunk_usage(index, 0, out);
   out += tail_;
 }
 
@@ -296,6 +354,10 @@ std::string Generation::body() {
     out += chat ? R"(,"message":{"role":"assistant","content":")" : R"(,"text":")";
     append_escaped(out, choice.text);
     out += chat ? R"("})" : R"(")";
+    if (prompt_logprobs_ >= 0) {
+      out += R"(,"prompt_logprobs":)";
+      out += prompt_logprobs_json_[index / n_];
+    }
     append_choice_end(choice, out);
   }
   out += ']';

@@ -64,6 +64,7 @@ class Generation {
     int32_t tokens = 0;      // sent and billed
     int32_t cached_tokens = 0;
     bool role_sent = false;
+    bool echo_sent = false;
     bool finished = false;  // its finish_reason is known; nothing more is sent
     bool ended = false;     // its kFinish arrived
     FinishReason reason = FinishReason::kStop;
@@ -76,9 +77,11 @@ class Generation {
     bool finishes = false;
   };
 
+  void take_prompt(size_t prompt, const TokenEvent& event, std::string& out);
   bool take_token(Choice& choice, TokenEvent& event, Piece& piece);
   void take_finish(Choice& choice, TokenEvent& event, Piece& piece);
   void emit(size_t index, const Piece& piece, std::string& out);
+  void append_echo_chunk(size_t index, std::string& out);
   void append_role_chunk(size_t index, std::string& out) const;
   void append_choice_end(Choice& choice, std::string& out) const;
   void append_chunk_usage(size_t index, int32_t completion_tokens, std::string& out) const;
@@ -95,6 +98,12 @@ class Generation {
   std::string head_;  // the JSON of a response or chunk up to and including "choices":[
   std::string tail_;  // what ends it, after "usage"
   std::vector<std::string> stop_strings_;
+  const text::Tokenizer& tokenizer_;
+  std::vector<std::string> echoes_;                // with echo: of each prompt
+  std::vector<std::vector<TokenId>> prompts_;      // only when their log-probabilities come
+  int32_t prompt_logprobs_;                        // see GenerationRequest
+  std::vector<std::string> prompt_logprobs_json_;  // of each prompt, when asked
+  bool discard_output_;
   std::vector<Choice> choices_;  // prompt * n + choice
   size_t open_choices_;
   std::optional<Error> error_;

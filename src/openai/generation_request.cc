@@ -112,10 +112,66 @@ Status parse_logprobs(const FieldReader& fields, const SamplingLimits& limits,
   return {};
 }
 
+// echo and prompt_logprobs, both of completions only.
+Status parse_prompt_scores(const FieldReader& fields, const SamplingLimits& limits,
+                           GenerationRequest& out) {
+  ASSIGN_OR_RETURN(const auto echo, fields.boolean("echo"));
+  ASSIGN_OR_RETURN(const auto scores, fields.integer("prompt_logprobs", 0, limits.max_logprobs));
+  if (out.endpoint == Endpoint::kChat && (echo.value_or(false) || scores)) {
+    const std::string name = scores ? "prompt_logprobs" : "echo";
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("'{}' is not supported in chat, only in /v1/completions; leave it out", name),
+        name};
+  }
+  if (scores && out.stream) {
+    return invalid_argument(
+        "'prompt_logprobs' is only allowed without \"stream\": true; 'echo' with 'logprobs' can be "
+        "streamed",
+        "prompt_logprobs");
+  }
+  out.echo = echo.value_or(false);
+  out.prompt_logprobs = static_cast<int32_t>(scores.value_or(-1));
+  out.sampling.prompt_logprobs =
+      std::max(out.prompt_logprobs, out.echo ? out.sampling.logprobs : -1);
+  return {};
+}
+
+// What echo puts before the answer: the text as it was sent, or what the token ids say.
+std::vector<std::string> texts_of_prompts(const Json& prompt, const GenerationRequest& request,
+                                          const text::Tokenizer& tokenizer) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    const Json& own = prompt.is_array() && !prompt.front().is_number() ? prompt[i] : prompt;
+    texts.push_back(own.is_string()
+                        ? own.get<std::string>()
+                        : tokenizer.decode(request.prompts[i],
+                                           {.skip_special_tokens = request.skip_special_tokens}));
+  }
+  return texts;
+}
+
+// Log-probabilities of a prompt are kept until it is done and answered in one piece.
+Status check_scores(const GenerationRequest& request, const RequestLimits& limits) {
+  int64_t scores = 0;
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    scores += std::ssize(prompt) * (int64_t{request.sampling.prompt_logprobs} + 1) * request.n;
+  }
+  if (scores > limits.max_scores) {
+    return invalid_argument(
+        fmt::format("{} log-probabilities of prompt tokens are asked for, at most {} are given; "
+                    "send fewer or shorter prompts, or ask for fewer alternatives",
+                    scores, limits.max_scores),
+        request.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs");
+  }
+  return {};
+}
+
 Status parse_lengths(const FieldReader& fields, const GenerationDefaults& defaults,
                      GenerationRequest& out) {
-  ASSIGN_OR_RETURN(const auto max_tokens, fields.integer("max_tokens", 1, kMaxInt32));
-  ASSIGN_OR_RETURN(const auto newer, fields.integer("max_completion_tokens", 1, kMaxInt32));
+  const int32_t least = out.echo ? 0 : 1;  // without output there is the prompt to look at
+  ASSIGN_OR_RETURN(const auto max_tokens, fields.integer("max_tokens", least, kMaxInt32));
+  ASSIGN_OR_RETURN(const auto newer, fields.integer("max_completion_tokens", least, kMaxInt32));
   if (newer || max_tokens) {
     out.max_tokens = static_cast<int32_t>(newer ? *newer : *max_tokens);
   } else {
@@ -130,6 +186,10 @@ Status parse_lengths(const FieldReader& fields, const GenerationDefaults& defaul
         fmt::format("'min_tokens' is {}, which is above the largest number of tokens, {}",
                     out.sampling.min_tokens, *out.max_tokens),
         "min_tokens");
+  }
+  if (out.max_tokens == 0) {
+    out.discard_output = true;
+    out.max_tokens = 1;
   }
   return {};
 }
@@ -206,6 +266,7 @@ Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view b
                                                 context.model.vocabulary));
   RETURN_IF_ERROR(parse_stream(fields, out));
   RETURN_IF_ERROR(parse_logprobs(fields, context.limits.sampling, out));
+  RETURN_IF_ERROR(parse_prompt_scores(fields, context.limits.sampling, out));
   RETURN_IF_ERROR(parse_lengths(fields, context.defaults, out));
   RETURN_IF_ERROR(parse_choices(fields, context, out));
   RETURN_IF_ERROR(parse_switches(fields, out));
@@ -226,6 +287,10 @@ Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view b
     return invalid_argument(fmt::format("{} prompts with n = {} ask for more than {} choices",
                                         out.prompts.size(), out.n, context.limits.max_choices),
                             "n");
+  }
+  RETURN_IF_ERROR(check_scores(out, context.limits));
+  if (out.echo) {
+    out.prompt_texts = texts_of_prompts(*fields.find("prompt"), out, context.tokenizer);
   }
   return out;
 }

@@ -26,8 +26,9 @@ enum class Endpoint : uint8_t { kCompletions, kChat };
 struct RequestLimits {
   JsonLimits json;
   SamplingLimits sampling;
-  int32_t max_prompts = 256;   // in one body
-  int32_t max_choices = 1024;  // prompts times n
+  int32_t max_prompts = 256;     // in one body
+  int32_t max_choices = 1024;    // prompts times n
+  int64_t max_scores = 1 << 20;  // log-probabilities of prompt tokens in one answer
 };
 
 // What parsing needs to know about the served model. Borrows.
@@ -56,7 +57,11 @@ struct GenerationRequest {
   bool stream = false;
   StreamUsage stream_usage = StreamUsage::kNone;
   bool skip_special_tokens = true;
-  bool tokens_as_ids = false;  // logprobs name tokens "token_id:7"
+  bool tokens_as_ids = false;             // logprobs name tokens "token_id:7"
+  bool echo = false;                      // the prompt stands before the answer, in logprobs too
+  std::vector<std::string> prompt_texts;  // with echo: of each prompt
+  int32_t prompt_logprobs = -1;  // vLLM's field of that name: how many alternatives, -1: not asked
+  bool discard_output = false;   // max_tokens 0: the engine makes a token, nobody sees it
   bool echo_service_tier = false;
   std::shared_ptr<const text::StopStrings> stop_strings;  // may be null
   std::string cache_salt;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/check.h"
 #include "openai/json_output.h"
 #include "text/utf8.h"
 
@@ -20,7 +21,47 @@ void append_comma(std::string& out) {
   }
 }
 
+int64_t count_chars(std::string_view bytes) {
+  // Bytes that continue a character count with the token that began it.
+  return std::ranges::count_if(
+      bytes, [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
+}
+
+// One pair of vLLM's "prompt_logprobs".
+void append_scored_token(const text::Tokenizer& tokenizer, TokenId token, float logprob,
+                         int32_t rank, std::string& out) {
+  fmt::format_to(std::back_inserter(out), R"("{}":{{"logprob":)", token);
+  append_logprob(out, logprob);
+  out += R"(,"rank":)";
+  append_integer(out, rank);
+  out += R"(,"decoded_token":)";
+  append_untrusted_string(out, tokenizer.token_bytes(token));
+  out += '}';
+}
+
 }  // namespace
+
+std::string prompt_logprobs_json(const text::Tokenizer& tokenizer, std::span<const TokenId> tokens,
+                                 std::span<const LogprobInfo> infos, int32_t top) {
+  CHECK(infos.size() + 1 == tokens.size(), "{} scores of {} tokens", infos.size(), tokens.size());
+  std::string out = "[null";
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const LogprobInfo& info = infos[i];
+    const TokenId token = tokens[i + 1];
+    out += ",{";
+    append_scored_token(tokenizer, token, info.logprob, info.rank, out);
+    const size_t shown = std::min(info.top.size(), static_cast<size_t>(top));
+    for (size_t rank = 0; rank < shown; ++rank) {
+      if (info.top[rank].token != token) {
+        out += ',';
+        append_scored_token(tokenizer, info.top[rank].token, info.top[rank].logprob,
+                            static_cast<int32_t>(rank) + 1, out);
+      }
+    }
+    out += '}';
+  }
+  return out + "]";
+}
 
 // A token that is part of a character: completions key their map of alternatives by these strings,
 // so different bytes must stay different; chat has the bytes beside the string.
@@ -60,10 +101,7 @@ void LogprobsJson::append_chat_token(std::string& out, TokenId token, float logp
 }
 
 int64_t LogprobsJson::chars_of(TokenId token) const {
-  // Bytes that continue a character count with the token that began it.
-  return std::ranges::count_if(tokenizer_.token_bytes(token), [](char byte) {
-    return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
-  });
+  return count_chars(tokenizer_.token_bytes(token));
 }
 
 void LogprobsJson::add_top_of_completion(TokenId token, const LogprobInfo& info) {
@@ -113,6 +151,38 @@ void LogprobsJson::add(TokenId token, const LogprobInfo& info, int64_t offset_ch
     tokens_ += '}';
   }
   tokens_ += "]}";
+}
+
+int64_t LogprobsJson::add_prompt(std::span<const TokenId> tokens,
+                                 std::span<const LogprobInfo> infos, std::string_view text) {
+  CHECK(infos.size() + 1 == tokens.size() && style_.endpoint == Endpoint::kCompletions,
+        "{} scores of {} tokens", infos.size(), tokens.size());
+  std::string_view rest = text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int64_t offset_chars = count_chars(text) - count_chars(rest);
+    if (i > 0) {
+      add(tokens[i], infos[i - 1], offset_chars);
+    } else {
+      append_comma(tokens_);
+      append_token_string(tokens_, tokens[i]);
+      append_comma(token_logprobs_);
+      token_logprobs_ += "null";
+      append_comma(top_logprobs_);
+      top_logprobs_ += "null";
+      append_comma(text_offset_);
+      append_integer(text_offset_, offset_chars);
+    }
+    // Special tokens put around a text, and spaces that it loses at its beginning, are not in it.
+    std::string_view bytes = tokenizer_.token_bytes(tokens[i]);
+    if (rest.size() == text.size() && !rest.starts_with(bytes)) {
+      const auto lost = static_cast<size_t>(tokenizer_.traits().stripped_leading_spaces);
+      bytes.remove_prefix(std::min({lost, bytes.size(), bytes.find_first_not_of(' ')}));
+    }
+    if (rest.starts_with(bytes) || !tokenizer_.is_special(tokens[i])) {
+      rest.remove_prefix(std::min(rest.size(), bytes.size()));
+    }
+  }
+  return count_chars(text);
 }
 
 void LogprobsJson::move_to(std::string& out) {

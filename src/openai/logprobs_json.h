@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/ids.h"
 #include "openai/generation_request.h"
@@ -19,6 +21,11 @@ struct LogprobsStyle {
   bool tokens_as_ids = false;
 };
 
+// vLLM's "prompt_logprobs": for each token of the prompt an object from token ids to what is known
+// of them, the token's own first, then the `top` most likely; null for the first token.
+std::string prompt_logprobs_json(const text::Tokenizer& tokenizer, std::span<const TokenId> tokens,
+                                 std::span<const LogprobInfo> infos, int32_t top);
+
 // The "logprobs" object of one choice, or of one chunk of it. Copies of an empty one are cheap.
 class LogprobsJson {
  public:
@@ -27,6 +34,10 @@ class LogprobsJson {
 
   // `offset_chars`: where the token's text begins in the choice's text, in characters.
   void add(TokenId token, const LogprobInfo& info, int64_t offset_chars);
+  // The tokens of an echoed prompt, whose text is `text`; `infos` are of all but the first. Needs
+  // the completions format. Returns the characters of `text`, at which the answer begins.
+  int64_t add_prompt(std::span<const TokenId> tokens, std::span<const LogprobInfo> infos,
+                     std::string_view text);
   // The object, or "null" when log probabilities are off. Empties this.
   void move_to(std::string& out);
   [[nodiscard]] bool wanted() const { return style_.top >= 0; }

@@ -159,9 +159,8 @@ Result<std::shared_ptr<const text::StopStrings>> parse_stop_strings(const FieldR
 }
 
 Status refuse_unsupported(const FieldReader& fields) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kFields = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kFields = {{
       {"use_beam_search", "beam search"},
-      {"prompt_logprobs", "log probabilities of prompt tokens"},
       {"prompt_embeds", "embeddings as a prompt"},
       {"allowed_token_ids", "a list of allowed tokens"},
       {"bad_words", "forbidden words"},
@@ -173,7 +172,6 @@ Status refuse_unsupported(const FieldReader& fields) {
       {"guided_grammar", "structured output"},
       {"structural_tag", "structured output"},
       {"logits_processors", "logits processors"},
-      {"echo", "repeating the prompt"},
       {"suffix", "text after the completion"},
       {"audio", "audio"},
       {"prediction", "predicted output"},

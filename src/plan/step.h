@@ -33,6 +33,10 @@ struct StepSlice {
   std::span<const BlockId> block_table;  // covers first_position + tokens.size()
   std::span<const SampleSpec>
       samples;  // drawn from the last token's logits; empty inside a prompt; several when n > 1
+  // The tokens that follow the slice's rows 0, 1, ..: how likely each was is reported. Mostly
+  // empty.
+  std::span<const TokenId> scored;
+  int32_t scored_top = 0;  // with how many of the most likely ones
 };
 
 struct BlockCopy {
@@ -55,6 +59,7 @@ struct SampledToken {
 struct StepResult {
   int64_t step = 0;
   std::vector<SampledToken> samples;  // in the order of slices and their samples
+  std::vector<LogprobInfo> scored;    // in the order of slices and their rows
 };
 
 struct ExecutorLimits {

@@ -49,19 +49,24 @@ struct LogprobInfo {
 
 // One thing that happened to one choice of a request.
 struct TokenEvent {
-  enum class Kind : uint8_t { kToken, kFinish };
+  enum class Kind : uint8_t {
+    kPrompt,  // before the first token of choice 0, when prompt_logprobs are asked; holds for all
+    kToken,
+    kFinish
+  };
   Kind kind = Kind::kToken;
   RequestId request{};
   uint64_t tag = 0;  // Request::sink_tag
   int32_t choice = 0;
-  TokenId token = 0;                          // kToken
-  std::unique_ptr<LogprobInfo> logprobs;      // kToken, when asked
-  FinishReason reason = FinishReason::kStop;  // kFinish; exactly one per choice
-  int32_t stop_token = -1;                    // kFinish by a stop id: which
-  int32_t prompt_tokens = 0;                  // kFinish
-  int32_t output_tokens = 0;                  // kFinish: kToken events sent for this choice
-  int32_t cached_tokens = 0;                  // kFinish: prompt tokens taken from the prefix cache
-  std::string error;                          // kFinish with kError: what went wrong
+  TokenId token = 0;                                          // kToken
+  std::unique_ptr<LogprobInfo> logprobs;                      // kToken, when asked
+  std::unique_ptr<std::vector<LogprobInfo>> prompt_logprobs;  // kPrompt: of tokens 1, 2, ..
+  FinishReason reason = FinishReason::kStop;                  // kFinish; exactly one per choice
+  int32_t stop_token = -1;                                    // kFinish by a stop id: which
+  int32_t prompt_tokens = 0;                                  // kFinish
+  int32_t output_tokens = 0;  // kFinish: kToken events sent for this choice
+  int32_t cached_tokens = 0;  // kFinish: prompt tokens taken from the prefix cache
+  std::string error;          // kFinish with kError: what went wrong
 };
 
 // Receives the events of a step in one call, on the engine thread: take them, wake your own thread,

@@ -26,7 +26,9 @@ struct SamplingParams {
   float frequency_penalty = 0.0F;   // -2 .. 2
   std::optional<uint64_t> seed;     // absent: the engine draws one and records it
   std::vector<LogitBias> logit_bias;
-  int32_t logprobs = -1;    // -1: none; k: chosen token and the k most likely ones
+  int32_t logprobs = -1;  // -1: none; k: chosen token and the k most likely ones
+  int32_t prompt_logprobs =
+      -1;                   // the same of the prompt's tokens but the first, which follows none
   int32_t max_tokens = 16;  // output tokens, >= 1; already cut to the context by the front end
   int32_t min_tokens = 0;   // no stop id before this many output tokens
   bool ignore_eos = false;

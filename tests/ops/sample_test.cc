@@ -422,6 +422,31 @@ TEST_P(Sampling, ARowDoesNotDependOnTheOthersAndEveryFamilyDrawsTheSame) {
   }
 }
 
+TEST_P(Sampling, AGivenTokenIsReportedOnAndNoneIsDrawn) {
+  Request request;
+  request.logits = {1.0F, 4.0F, 2.0F, 4.0F, -kInfinity};
+  request.spec.logprobs = 2;
+  double total = 0.0;
+  for (const float logit : request.logits) {
+    total += std::exp(static_cast<double>(logit));
+  }
+  const std::vector<int32_t> ranks = {4, 1, 3, 2, 5};
+  for (int32_t token = 0; token < 5; ++token) {
+    request.spec.given = token;
+    const SampleResult result = sample_one(*kernels_, request);
+    EXPECT_EQ(result.token, token);
+    EXPECT_EQ(result.rank, ranks[static_cast<size_t>(token)]);
+    const double logit = static_cast<double>(request.logits[static_cast<size_t>(token)]);
+    if (token < 4) {
+      EXPECT_NEAR(result.logprob, logit - std::log(total), 1e-5);
+    } else {
+      EXPECT_EQ(result.logprob, -kInfinity);
+    }
+    EXPECT_EQ(result.top_tokens[0], 1);
+    EXPECT_EQ(result.top_tokens[1], 3);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryIsa, Sampling,
                          testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                          Isa::kAmx),

@@ -48,10 +48,13 @@ class EchoExecutor final : public StepExecutor {
       }
     }
     int32_t tokens = 0;
-    result_ = StepResult{.step = input.step, .samples = {}};
+    result_ = StepResult{.step = input.step, .samples = {}, .scored = {}};
     for (const StepSlice& slice : input.slices) {
       write(slice);
       tokens += static_cast<int32_t>(slice.tokens.size());
+      for (const TokenId token : slice.scored) {  // a score tells whose it is
+        result_->scored.push_back({.logprob = -static_cast<float>(token), .rank = 1, .top = {}});
+      }
     }
     for (const StepSlice& slice : input.slices) {
       sample(slice);

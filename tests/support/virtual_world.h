@@ -21,6 +21,7 @@ struct Outcome {
   std::optional<FinishReason> reason;
   int32_t cached_tokens = 0;
   int finishes = 0;
+  std::vector<std::vector<float>> prompt_logprobs;  // one for each kPrompt
 };
 
 struct WorldOptions {
@@ -83,7 +84,13 @@ class VirtualWorld final {
     void deliver(std::vector<TokenEvent> events) override {
       for (const TokenEvent& event : events) {
         Outcome& outcome = world.outcomes_[{static_cast<int64_t>(event.tag), event.choice}];
-        if (event.kind == TokenEvent::Kind::kToken) {
+        if (event.kind == TokenEvent::Kind::kPrompt) {
+          CHECK(outcome.tokens.empty(), "the prompt of request {} after a token", event.tag);
+          outcome.prompt_logprobs.emplace_back();
+          for (const LogprobInfo& info : *event.prompt_logprobs) {
+            outcome.prompt_logprobs.back().push_back(info.logprob);
+          }
+        } else if (event.kind == TokenEvent::Kind::kToken) {
           CHECK(outcome.finishes == 0, "a token after the end of request {}", event.tag);
           outcome.tokens.push_back(event.token);
           outcome.times.push_back(world.clock_.now());

@@ -81,6 +81,17 @@ void Step::add(Sequence& sequence, int32_t tokens, int32_t samples) {
   parts_.emplace_back(&sequence, tokens);
 }
 
+void Step::add_scored(Sequence& sequence, int32_t tokens, int32_t top) {
+  const auto known = static_cast<int32_t>(sequence.tokens.size());
+  const int32_t first = sequence.computed_tokens;
+  add(sequence, tokens, first + tokens == known ? 1 : 0);
+  StepSlice& slice = input_.slices.back();
+  slice.scored = std::span<const TokenId>(sequence.tokens)
+                     .subspan(static_cast<size_t>(first) + 1,
+                              static_cast<size_t>(std::min(tokens, known - 1 - first)));
+  slice.scored_top = top;
+}
+
 StepResult Step::run(ForwardExecutor& executor) {
   executor.launch(input_);
   std::optional<StepResult> result;

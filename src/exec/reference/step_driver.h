@@ -67,6 +67,8 @@ class Step {
  public:
   // The next `tokens` tokens of the sequence, and `samples` draws after the last of them.
   void add(Sequence& sequence, int32_t tokens, int32_t samples);
+  // As add, and the tokens that follow its rows are scored, with the `top` most likely.
+  void add_scored(Sequence& sequence, int32_t tokens, int32_t top);
   void copy(BlockId source, BlockId target) { input_.copies.push_back({source, target}); }
   // Runs it to its end and counts the tokens as computed.
   StepResult run(ForwardExecutor& executor);
