@@ -34,8 +34,7 @@ std::string tiles(const Summary& summary) {
   const auto latency = [](std::string_view name, const Distribution& values) {
     return values.count() == 0 ? tile(name, "–", "no samples")
                                : tile(name, with_small_unit(short_millis(values.at(50))),
-                                      fmt::format("P90 {} · P99 {}", short_millis(values.at(90)),
-                                                  short_millis(values.at(99))));
+                                      fmt::format("median · P99 {}", short_millis(values.at(99))));
   };
   std::string html = "<section class=\"tiles\">";
   html += tile("Answered",
@@ -53,7 +52,7 @@ std::string tiles(const Summary& summary) {
     html += tile("Within targets",
                  fmt::format("{:.1f} <small>%</small>",
                              100.0 * static_cast<double>(all.good) / static_cast<double>(all.sent)),
-                 fmt::format("goodput {:.3g} requests/s", summary.per_second(all.good)));
+                 fmt::format("goodput {:.3g} req/s", summary.per_second(all.good)));
   } else {
     html += tile("Failed", grouped(all.failed),
                  all.failed == 0 ? "every answer was whole" : "see the reasons below");
@@ -122,8 +121,7 @@ std::string group_row(const GroupSummary& group, const Summary& summary, int ser
   }
   const std::string name =
       series < 0 ? escaped(group.name)
-                 : fmt::format("<span class=\"legend\"><span><i class=\"c{}\"></i></span></span>{}",
-                               series, escaped(group.name));
+                 : fmt::format("<i class=\"swatch c{}\"></i>{}", series, escaped(group.name));
   std::string html = fmt::format(
       "<tr><td>{}</td><td>{}</td><td{}>{}</td><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td>",
       name, grouped(group.done), group.failed > 0 ? " class=\"bad\"" : "", grouped(group.failed),
@@ -173,7 +171,8 @@ std::string failures(const GroupSummary& all) {
 std::string percentile_table(const Summary& summary) {
   std::string html =
       "<section class=\"card\"><div class=\"head\"><h2>All percentiles</h2></div><div "
-      "class=\"scroll\"><table><tr><th></th><th>samples</th><th>mean</th><th>min</th>";
+      "class=\"scroll\"><table "
+      "class=\"dense\"><tr><th></th><th>samples</th><th>mean</th><th>min</th>";
   for (const double percent : kPercentiles) {
     html += fmt::format("<th>P{:g}</th>", percent);
   }

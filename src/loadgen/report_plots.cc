@@ -88,15 +88,17 @@ std::string distribution_card(const Summary& summary, const Metric& metric) {
   }
   const double target = metric.target(summary.all.goodput);
   // The outermost samples would squeeze the rest: bins at both ends take them.
-  const Axis x = log_axis(std::max(all.at(0.1), 0.01),
+  constexpr double kFinest_ms = 0.1;  // gaps below are chunks that came in one piece
+  const Axis x = log_axis(std::max(all.at(0.1), kFinest_ms),
                           std::max(all.at(99.9), target > 0 ? std::min(target, all.most() * 3) : 0),
                           Unit::kMillis);
-  constexpr int kBins = 44;
+  const int bins =
+      std::clamp(static_cast<int>(1.6 * std::sqrt(static_cast<double>(all.count()))), 12, 48);
   std::vector<std::vector<Point>> shapes;
   double highest = 0;
   for (const GroupSummary& group : summary.groups) {
     const Distribution& values = group.*metric.values;
-    shapes.push_back(values.count() == 0 ? std::vector<Point>{} : histogram(values, x, kBins));
+    shapes.push_back(values.count() == 0 ? std::vector<Point>{} : histogram(values, x, bins));
     highest = std::max(highest, most(shapes.back()));
   }
   Plot plot(kThird, x, axis_from_zero(highest * 1.15, Unit::kPercent),
@@ -113,7 +115,8 @@ std::string distribution_card(const Summary& summary, const Metric& metric) {
   }
   html += plot.svg();
   html +=
-      "<div class=\"scroll\"><table><tr><th></th><th>P50</th><th>P90</th><th>P99</th><th>max"
+      "<div class=\"scroll\"><table "
+      "class=\"dense\"><tr><th></th><th>P50</th><th>P90</th><th>P99</th><th>max"
       "</th></tr>";
   for (const GroupSummary& group : summary.groups) {
     const Distribution& values = group.*metric.values;

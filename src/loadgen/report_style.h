@@ -36,7 +36,7 @@ h2{font-size:15px;margin:0;letter-spacing:-.005em}
 .warn{background:var(--warn-bg);color:var(--warn-ink);border:1px solid var(--warn-rule);border-radius:12px;padding:10px 16px;margin-bottom:16px}
 .warn p{margin:3px 0}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12.5px;color:var(--soft)}
-.legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px;vertical-align:-1px;background:currentColor}
+.legend i,.swatch{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px;vertical-align:-1px;background:currentColor}
 svg{display:block;width:100%;height:auto;overflow:visible}
 .plot-title{font-size:12.5px;color:var(--soft);margin:10px 0 -14px 46px}
 .grid{stroke:var(--grid)}.axis{stroke:var(--soft);opacity:.6}
@@ -54,6 +54,8 @@ th,td{padding:5px 10px;text-align:right;white-space:nowrap;border-bottom:1px sol
 th{color:var(--soft);font-weight:500}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 tr:last-child td{border-bottom:0}
+.dense th,.dense td{padding:4px 5px;font-size:12px}
+.dense th:first-child,.dense td:first-child{padding-left:0}
 td.text{white-space:normal;text-align:left;overflow-wrap:anywhere}
 .good{color:var(--good)}.bad{color:var(--bad)}
 details{margin-top:6px}summary{cursor:pointer;color:var(--soft)}

@@ -147,8 +147,8 @@ void warn(Summary& summary) {
   if (late > kLatenessLimit_ms || summary.cpu_share > kCpuShareLimit) {
     summary.warnings.push_back(fmt::format(
         "The load generator was a bottleneck: requests left up to {:.0f} ms late (P99), its thread "
-        "was busy {:.0f} % of the time. Read the latencies as upper bounds; run it on another "
-        "machine or at a lower rate.",
+        "was busy {:.0f} % of the time. Read the latencies as upper bounds; give it a core of its "
+        "own, another machine or a lower rate.",
         late, summary.cpu_share * 100));
   }
   if (summary.all.other_inputs > 0) {

@@ -37,7 +37,7 @@ std::vector<double> linear_ticks(double low, double high, int wanted) {
 // Decades, and 2 and 5 between them where there are few.
 std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
-  const bool few = std::log10(high / low) < 2.2;
+  const bool few = std::log10(high / low) < 2.6;
   for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10) {
     for (const double step : {1.0, 2.0, 5.0}) {
       const double tick = step * power;
@@ -158,22 +158,22 @@ void Plot::draw_axes() {
         kLeft, size_.width - kRight, py(tick), py(tick), kLeft - 6, py(tick) + 3.5,
         escaped(tick_label(tick, y_.unit)));
   }
-  std::vector<double> columns = x_.scale == Scale::kLog
-                                    ? log_ticks(x_.low, x_.high)
-                                    : linear_ticks(x_.low, x_.high, size_.width / 90);
-  while (std::cmp_greater(columns.size(), size_.width / 48)) {  // labels must not touch
-    std::vector<double> fewer;
-    for (size_t i = 0; i < columns.size(); i += 2) {
-      fewer.push_back(columns[i]);
-    }
-    columns = std::move(fewer);
-  }
+  const std::vector<double> columns = x_.scale == Scale::kLog
+                                          ? log_ticks(x_.low, x_.high)
+                                          : linear_ticks(x_.low, x_.high, size_.width / 90);
+  constexpr double kLabelWidth = 42;
+  double free_from = 0;  // labels must not touch
   for (const double tick : columns) {
-    body_ += fmt::format(
-        "<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>"
-        "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        px(tick), px(tick), kTop, size_.height - kBottom, px(tick), size_.height - 6,
-        escaped(tick_label(tick, x_.unit)));
+    const double at = px(tick);
+    const bool has_room = at >= free_from;
+    body_ += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>",
+                         at, at, kTop, size_.height - kBottom);
+    if (has_room) {
+      body_ +=
+          fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                      at, size_.height - 6, escaped(tick_label(tick, x_.unit)));
+      free_from = at + kLabelWidth;
+    }
   }
   body_ += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
                        size_.width - kRight, size_.height - kBottom, size_.height - kBottom);
