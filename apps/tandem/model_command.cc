@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -109,6 +110,15 @@ std::string rope_text(const model::ModelConfig& config) {
   return scaling.empty() ? text : text + ", " + scaling;
 }
 
+// "4096 tokens in 16 of 32 layers"; empty without.
+std::string window_text(const model::ModelConfig& config) {
+  const auto windowed =
+      std::count_if(config.windows.begin(), config.windows.end(), [](int32_t w) { return w > 0; });
+  return windowed == 0 ? std::string()
+                       : fmt::format("{} tokens in {} of {} layers",
+                                     std::ranges::max(config.windows), windowed, config.layers);
+}
+
 void print_text(const model::ModelReport& report) {
   const model::ModelConfig& config = report.folder.config;
   const auto line = [](std::string_view what, const std::string& text) {
@@ -124,6 +134,9 @@ void print_text(const model::ModelReport& report) {
   line("vocabulary",
        fmt::format("{}{}", config.vocabulary, config.tied_embeddings ? ", embeddings tied" : ""));
   line("context", fmt::format("{} tokens, RoPE {}", config.max_positions, rope_text(config)));
+  if (const std::string window = window_text(config); !window.empty()) {
+    line("sliding window", window);
+  }
   line("end tokens", fmt::format("{}", fmt::join(report.folder.eos_token_ids, ", ")));
   line("tokenizer", report.tokenizer);
   line("chat template", report.has_chat_template ? "yes" : "no");
@@ -161,6 +174,8 @@ void print_json(const model::ModelReport& report) {
                        {"rope_theta", config.rope_theta},
                        {"tied_embeddings", config.tied_embeddings},
                        {"qkv_bias", config.qkv_bias},
+                       {"rope_scaling", model::rope_scaling_text(config)},
+                       {"sliding_window", window_text(config)},
                        {"eos_token_ids", report.folder.eos_token_ids},
                        {"tokenizer", report.tokenizer},
                        {"chat_template", report.has_chat_template},

@@ -58,6 +58,20 @@ TEST(MemoryPlan, TooLittleMemoryNamesTheFlags) {
   EXPECT_NE(plan.error().message.find("--device-memory"), std::string::npos);
 }
 
+TEST(MemoryPlan, RopeScalingAllowsMorePositionsWhereTheyAreAskedFor) {
+  model::ModelConfig config = one_billion();
+  config.rope_scaling = model::DynamicRope{.factor = 2.0};
+  config.stretched_positions = 8192;
+  const auto usual = plan_memory(config, {.memory_bytes = 8 * kGiB});
+  ASSERT_TRUE(usual.ok()) << usual.error().message;
+  EXPECT_EQ(usual->max_model_len, 4096);
+  EXPECT_EQ(usual->executor.served_positions, 4096);
+  const auto longer = plan_memory(config, {.max_model_len = 6000, .memory_bytes = 8 * kGiB});
+  ASSERT_TRUE(longer.ok()) << longer.error().message;
+  EXPECT_EQ(longer->executor.served_positions, 6000);
+  EXPECT_FALSE(plan_memory(config, {.max_model_len = 8193, .memory_bytes = 8 * kGiB}).ok());
+}
+
 TEST(MemoryPlan, MorePositionsThanTheModelKnowsAreRefused) {
   const auto plan = plan_memory(one_billion(), {.max_model_len = 5000, .memory_bytes = 8 * kGiB});
   ASSERT_FALSE(plan.ok());

@@ -58,6 +58,7 @@ def test_a_recorded_run_replays_exactly(binary, tmp_path, start_server):
     client = server.openai()
     for seed in range(4):
         client.completions.create(model="golden", prompt="Hello " * (1 + 20 * seed), max_tokens=30, seed=seed, temperature=0.8, n=2)
+    client.completions.create(model="golden", prompt="Hello " * 41, max_tokens=5, echo=True, logprobs=1)  # takes nothing from the cache
     client.completions.create(model="golden", prompt="Hello " * 61, max_tokens=30)  # takes its prompt from the cache, draws a seed
     server.stop_cleanly()
     code, text = run(binary, "replay", record, "--model", LLAMA)
@@ -142,6 +143,19 @@ def test_a_broken_model_folder_is_one_clear_error(binary, tmp_path, name):
     assert code in (1, 2), text
     assert named.lower() in text.lower(), text
     assert "terminate called" not in text and "Sanitizer" not in text
+
+
+def test_what_is_not_supported_names_what_is(binary, tmp_path):
+    for number, (changes, names) in enumerate([
+        (dict(architectures=["GPT2LMHeadModel"]), ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")),
+        (dict(rope_scaling={"rope_type": "longrope", "factor": 2.0}), ("default", "linear", "dynamic", "yarn", "llama3")),
+    ]):
+        folder = tmp_path / str(number)
+        shutil.copytree(LLAMA, folder)
+        spoil_config(**changes)(folder)
+        code, text = run(binary, "serve", folder, "--port", "0")
+        assert code in (1, 2), text
+        assert all(name in text for name in names), text
 
 
 def test_a_hub_id_or_a_missing_folder_is_explained(binary):

@@ -9,6 +9,7 @@ from conftest import GOLDENS
 
 pytestmark = pytest.mark.core
 FOLDER = GOLDENS / "llama-gqa-rope3-f32"
+FAMILIES = sorted(p.parent.name for p in GOLDENS.glob("*/golden.json"))
 PROMPTS = json.loads((FOLDER / "golden.json").read_text())["prompts"]
 LONG = PROMPTS[-1]["token_ids"][:280]
 
@@ -18,23 +19,31 @@ def complete(server, **body):
     return server.openai().completions.create(**{"model": server.model_name(), "max_tokens": 4, "temperature": 0} | body, extra_body=extra)
 
 
-def golden_logprobs():
-    """(prompt number, position p, logprob of the token at p + 1) from transformers' logits after p."""
-    logits = array.array("f", (FOLDER / "logits_float32.f32").read_bytes())
+def golden_logprobs(folder):
+    """(prompt, position p, logprob of the token at p + 1) from transformers' logits after p."""
+    logits = array.array("f", (folder / "logits_float32.f32").read_bytes())
     row = 0
-    for number, prompt in enumerate(PROMPTS):
+    for prompt in json.loads((folder / "golden.json").read_text())["prompts"]:
         for position in prompt["logit_positions"]:
             own, row = logits[row * 384:(row + 1) * 384], row + 1
             if position + 1 < len(prompt["token_ids"]):
-                yield number, position, own[prompt["token_ids"][position + 1]] - math.log(sum(map(math.exp, own)))
+                yield prompt, position, own[prompt["token_ids"][position + 1]] - math.log(sum(map(math.exp, own)))
 
 
-def test_prompt_logprobs_agree_with_transformers(server):
-    replies = [complete(server, prompt=prompt["token_ids"], echo=True, logprobs=2).choices[0].logprobs for prompt in PROMPTS]
-    compared = 0
-    for number, position, expected in golden_logprobs():
-        assert replies[number].token_logprobs[position + 1] == pytest.approx(expected, abs=2e-3)
-        compared += 1
+@pytest.mark.parametrize("name", FAMILIES)
+def test_prompt_logprobs_agree_with_transformers(start_server, name):
+    """Every family and every RoPE scaling, through the whole server; where a length is named, with just that served."""
+    servers, compared = {}, 0
+    for prompt, position, expected in golden_logprobs(GOLDENS / name):
+        served = prompt.get("max_model_len")
+        if served not in servers:
+            flags = ("--max-model-len", str(served)) if served else ()
+            servers[served] = start_server(GOLDENS / name, "--dtype", "float32", "--served-model-name", "golden", *flags)
+        ids = prompt["token_ids"][:served - 1] if served else prompt["token_ids"]
+        if position + 1 < len(ids):
+            scores = complete(servers[served], prompt=ids, echo=True, logprobs=0, max_tokens=0).choices[0].logprobs.token_logprobs
+            assert scores[position + 1] == pytest.approx(expected, abs=2e-3)
+            compared += 1
     assert compared > 8
 
 
