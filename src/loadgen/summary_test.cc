@@ -124,13 +124,20 @@ TEST(Summary, TheTimelineHoldsEveryRequestAndChunkOnce) {
 
 TEST(Summary, ALateGeneratorIsSaidToBeTheBottleneck) {
   RequestRecord late = done(100, {150});
-  late.due_at = late.planned_at = Nanos{0};
-  EXPECT_THAT(summarize(load_of(1), run_of({late}, 200)).warnings,
+  late.due_at = late.planned_at = milliseconds(10);
+  EXPECT_THAT(summarize(load_of(2), run_of({done(0, {5}), late}, 200)).warnings,
               Contains(HasSubstr("bottleneck")));
   EXPECT_THAT(summarize(load_of(1), run_of({done(0, {5})}, 200)).warnings, ::testing::IsEmpty());
   RunResult busy = run_of({done(0, {5})}, 200);
   busy.cpu_time = milliseconds(190);
   EXPECT_THAT(summarize(load_of(1), busy).warnings, Contains(HasSubstr("bottleneck")));
+}
+
+TEST(Summary, ALoadThatIsPlannedForOneMomentIsNotLate) {
+  RequestRecord second = done(100, {150});
+  second.due_at = second.planned_at = Nanos{0};
+  EXPECT_THAT(summarize(load_of(2), run_of({done(0, {5}), second}, 200)).warnings,
+              ::testing::IsEmpty());
 }
 
 TEST(ResultJson, HasVllmsKeysAtTheTopAndOursBelow) {
