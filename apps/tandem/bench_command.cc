@@ -99,6 +99,24 @@ Command add_bench_command(CLI::App& tandem) {
       ->capture_default_str();
   frontend->add_option("--requests", flags->frontend.requests, "Answers in all")
       ->capture_default_str();
+  bench::BenchCrowdOptions& crowd = flags->frontend.crowd;
+  frontend->add_flag("--crowd", flags->frontend.with_crowd,
+                     "Measure instead what a token waits among idle and refused clients");
+  frontend->add_option("--streams", crowd.streams, "--crowd: clients that stream")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  frontend->add_option("--idle", crowd.idle, "--crowd: connections that do nothing")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100000));
+  frontend->add_option("--flooders", crowd.flooders, "--crowd: clients that are refused")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  frontend->add_option("--interval-ms", crowd.interval_ms, "--crowd: time of a step")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 10000.0));
+  frontend->add_option("--seconds", crowd.seconds, "--crowd: time of each of three phases")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
 
   bench::add_serve_bench_flags(
       *app->add_subcommand("serve", "Put a load on a running OpenAI server and measure it"),

@@ -146,7 +146,9 @@ Access check_access(const HttpRequest& request, const ApiContext& context) {
     return access;
   }
   access.key = context.keys.match(request.header("authorization"));
-  const bool guarded = request.path == "/v1" || request.path.starts_with("/v1/");
+  const bool guarded = request.path == "/v1" || request.path.starts_with("/v1/") ||
+                       request.path.starts_with("/tokenize") ||
+                       request.path.starts_with("/detokenize");
   if (guarded && !access.key) {
     access.refusal = error_response(
         {ErrorCode::kUnauthenticated,

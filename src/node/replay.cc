@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/engine.h"
@@ -179,6 +181,9 @@ class Replayer {
  public:
   Replayer(ModelOnDevice& parts, const NodeOptions& options, StepSignal& signal)
       : block_tokens_(parts.plan.block_tokens),
+        max_model_len_(parts.plan.max_model_len),
+        vocabulary_(parts.folder.config.vocabulary),
+        max_choices_(options.max_num_seqs),
         signal_(signal),
         engine_(engine_config(options, parts), *parts.executor, *parts.policy, clock_, nullptr,
                 &comparer_) {}
@@ -210,6 +215,10 @@ class Replayer {
     const RequestId id{line.at("id").get<int64_t>()};
     if (line.contains("arrival")) {
       ASSIGN_OR_RETURN(Request request, request_from_json(line));
+      RETURN_IF_ERROR(check(request));
+      if (!seen_.insert(raw(id)).second) {
+        return invalid_argument(fmt::format("the record has the request {} twice", raw(id)));
+      }
       ++report_.requests;
       engine_.post(Engine::make_arrival(id, std::move(request), Nanos{line.at("at").get<int64_t>()},
                                         block_tokens_));
@@ -235,12 +244,32 @@ class Replayer {
     }
   }
 
+  // What the server checks before the engine sees a request, a file may have wrong.
+  [[nodiscard]] Status check(const Request& request) const {
+    const auto known = [&](TokenId token) { return token >= 0 && token < vocabulary_; };
+    const SamplingParams& sampling = request.sampling;
+    if (std::ssize(request.prompt) + sampling.max_tokens > max_model_len_ ||
+        request.n > max_choices_ || !std::ranges::all_of(request.prompt, known) ||
+        !std::ranges::all_of(sampling.stop_token_ids, known) ||
+        !std::ranges::all_of(sampling.logit_bias,
+                             [&](const LogitBias& bias) { return known(bias.token); })) {
+      return invalid_argument(
+          "an arrival of the record does not fit the model: its tokens, their number or n are "
+          "beyond it; give the model that the record was made with");
+    }
+    return {};
+  }
+
   int32_t block_tokens_;
+  int32_t max_model_len_;
+  int32_t vocabulary_;
+  int32_t max_choices_;
   StepSignal& signal_;
   ManualClock clock_;
   Comparer comparer_;
   Engine engine_;
   ReplayReport report_;
+  std::unordered_set<int64_t> seen_;  // ids of requests
 };
 
 }  // namespace

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 namespace tandem {
 
@@ -39,39 +42,90 @@ json request_to_json(const Request& request) {
   return out;
 }
 
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+// Numbers of a file: the library would cut what does not fit without a word.
+Result<int32_t> whole(const json& in, const char* key, int64_t low, int64_t high) {
+  const json& value = in.at(key);
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) &&
+                    value.get<int64_t>() >= low && value.get<int64_t>() <= high;
+  if (!fits) {
+    return invalid_argument(
+        fmt::format("an arrival of the record is broken: {} must be a whole number of {} to {}",
+                    key, low, high));
+  }
+  return static_cast<int32_t>(value.get<int64_t>());
+}
+
+Result<float> real(const json& value, const char* key) {
+  constexpr double kLargest = 1e9;
+  if (!value.is_number() || !(std::abs(value.get<double>()) <= kLargest)) {
+    return invalid_argument(
+        fmt::format("an arrival of the record is broken: {} must be a number", key));
+  }
+  return static_cast<float>(value.get<double>());
+}
+
+Result<std::vector<TokenId>> tokens(const json& list, const char* key) {
+  std::vector<TokenId> ids;
+  for (const json& value : list) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMostTokens}) {
+      return invalid_argument(
+          fmt::format("an arrival of the record is broken: {} must list token ids", key));
+    }
+    ids.push_back(static_cast<TokenId>(value.get<uint64_t>()));
+  }
+  return ids;
+}
+
+Status read_sampling(const json& in, SamplingParams& sampling) {
+  for (const auto& [key, target] :
+       {std::pair("temperature", &sampling.temperature), std::pair("top_p", &sampling.top_p),
+        std::pair("min_p", &sampling.min_p),
+        std::pair("repetition_penalty", &sampling.repetition_penalty),
+        std::pair("presence_penalty", &sampling.presence_penalty),
+        std::pair("frequency_penalty", &sampling.frequency_penalty)}) {
+    ASSIGN_OR_RETURN(*target, real(in.at(key), key));
+  }
+  ASSIGN_OR_RETURN(sampling.top_k, whole(in, "top_k", -1, INT32_MAX));
+  ASSIGN_OR_RETURN(sampling.logprobs, whole(in, "logprobs", -1, 1000));
+  if (in.contains("prompt_logprobs")) {  // older records have none
+    ASSIGN_OR_RETURN(sampling.prompt_logprobs, whole(in, "prompt_logprobs", -1, 1000));
+  }
+  ASSIGN_OR_RETURN(sampling.max_tokens, whole(in, "max_tokens", 1, kMostTokens));
+  ASSIGN_OR_RETURN(sampling.min_tokens, whole(in, "min_tokens", 0, kMostTokens));
+  sampling.ignore_eos = in.at("ignore_eos").get<bool>();
+  ASSIGN_OR_RETURN(sampling.stop_token_ids, tokens(in.at("stop_token_ids"), "stop_token_ids"));
+  for (const json& bias : in.at("logit_bias")) {
+    ASSIGN_OR_RETURN(const std::vector<TokenId> token,
+                     tokens(json::array({bias.at(0)}), "logit_bias"));
+    ASSIGN_OR_RETURN(const float value, real(bias.at(1), "logit_bias"));
+    sampling.logit_bias.push_back({token.front(), value});
+  }
+  sampling.seed = in.at("seed").get<uint64_t>();
+  return {};
+}
+
+}  // namespace
+
 Result<Request> request_from_json(const json& in) {
   Request request;
   try {
-    SamplingParams& sampling = request.sampling;
-    in.at("prompt").get_to(request.prompt);
-    in.at("n").get_to(request.n);
+    ASSIGN_OR_RETURN(request.prompt, tokens(in.at("prompt"), "prompt"));
+    ASSIGN_OR_RETURN(request.n, whole(in, "n", 1, 1 << 16));
     request.service_class = in.at("best_effort").get<bool>() ? ServiceClass::kBestEffort
                                                              : ServiceClass::kLatencySensitive;
-    in.at("level").get_to(request.level);
+    ASSIGN_OR_RETURN(request.level, whole(in, "level", INT32_MIN, INT32_MAX));
     in.at("tenant").get_to(request.tenant);
-    in.at("temperature").get_to(sampling.temperature);
-    in.at("top_p").get_to(sampling.top_p);
-    in.at("top_k").get_to(sampling.top_k);
-    in.at("min_p").get_to(sampling.min_p);
-    in.at("repetition_penalty").get_to(sampling.repetition_penalty);
-    in.at("presence_penalty").get_to(sampling.presence_penalty);
-    in.at("frequency_penalty").get_to(sampling.frequency_penalty);
-    in.at("logprobs").get_to(sampling.logprobs);
-    sampling.prompt_logprobs = in.value("prompt_logprobs", -1);  // older records have none
-    in.at("max_tokens").get_to(sampling.max_tokens);
-    in.at("min_tokens").get_to(sampling.min_tokens);
-    in.at("ignore_eos").get_to(sampling.ignore_eos);
-    in.at("stop_token_ids").get_to(sampling.stop_token_ids);
-    for (const json& bias : in.at("logit_bias")) {
-      sampling.logit_bias.push_back({bias.at(0).get<TokenId>(), bias.at(1).get<float>()});
-    }
-    sampling.seed = in.at("seed").get<uint64_t>();
+    RETURN_IF_ERROR(read_sampling(in, request.sampling));
   } catch (const json::exception& error) {
     return invalid_argument(fmt::format("an arrival of the record is broken: {}", error.what()));
   }
-  if (request.prompt.empty() || request.n < 1 || request.sampling.max_tokens < 1) {
-    return invalid_argument(
-        "an arrival of the record has no prompt, no choices or no tokens to make");
+  if (request.prompt.empty()) {
+    return invalid_argument("an arrival of the record has no prompt");
   }
   return request;
 }

@@ -16,6 +16,7 @@ namespace {
 // refuse.
 Status check_shape(std::string_view body, const JsonLimits& limits) {
   std::vector<int32_t> keys;  // of the containers that are open
+  int64_t commas = 0;
   bool in_string = false;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
@@ -26,6 +27,12 @@ Status check_shape(std::string_view body, const JsonLimits& limits) {
         in_string = false;
       }
       continue;
+    }
+    if (c == ',' && ++commas >= limits.max_values) {
+      return invalid_argument(
+          fmt::format("the JSON body has more than {} values; send fewer prompts "
+                      "at a time",
+                      limits.max_values));
     }
     if (c == '"') {
       in_string = true;
@@ -46,12 +53,15 @@ Status check_shape(std::string_view body, const JsonLimits& limits) {
 }
 
 // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the library's
-// label.
+// label, and without most of what it read last, which may be as long as the body.
 std::string without_label(std::string_view message) {
+  constexpr size_t kShownBytes = 160;
   const size_t end = message.find("] ");
-  return std::string(message.starts_with('[') && end != std::string_view::npos
-                         ? message.substr(end + 2)
-                         : message);
+  if (message.starts_with('[') && end != std::string_view::npos) {
+    message.remove_prefix(end + 2);
+  }
+  return message.size() > kShownBytes ? std::string(message.substr(0, kShownBytes)) + "..."
+                                      : std::string(message);
 }
 
 }  // namespace

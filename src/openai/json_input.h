@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;  // ordered: templates print tools in the c
 struct JsonLimits {
   int32_t max_depth = 64;
   int32_t max_object_keys = 4096;  // finding a key takes time in proportion to their number
+  int32_t max_values = 4'000'000;  // one of two bytes takes dozens of bytes once it is read
 };
 
 // Needs nothing; the body must be one JSON object.

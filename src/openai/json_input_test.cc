@@ -133,5 +133,20 @@ TEST(ErrorBody, StatusFollowsTheCode) {
   EXPECT_EQ(http_status(ErrorCode::kInternal, {}), 500);
 }
 
+TEST(JsonInput, AnErrorDoesNotRepeatTheBody) {
+  const auto refused = parse_object(R"({"a":")" + std::string(100000, 'x'), {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_LT(refused.error().message.size(), 300U);
+}
+
+TEST(JsonInput, TheNumberOfValuesIsBounded) {
+  const JsonLimits limits{.max_values = 3};
+  EXPECT_TRUE(parse_object(R"({"a":[1,2,3]})", limits).ok());
+  EXPECT_TRUE(parse_object(R"({"a":"1,2,3,4,5"})", limits).ok());
+  const auto refused = parse_object(R"({"a":[1,2,3,4]})", limits);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("more than 3 values"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem::openai

@@ -156,8 +156,18 @@ class Readers {
 }  // namespace
 
 int bench_frontend(const BenchFrontendOptions& options) {
+  if (const Status quiet = log::start("warning"); !quiet.ok()) {  // no line for each request
+    return 1;
+  }
   const WordTokenizer tokenizer;
   const text::ChatTemplate chat_template = text::ChatTemplate::plain({});
+  if (options.with_crowd) {
+    ServedModel model;
+    model.names = {"null"};
+    model.vocabulary = tokenizer.vocab_size();
+    return bench_crowd(options.crowd, model,
+                       {.tokenizer = tokenizer, .chat_template = chat_template, .defaults = {}});
+  }
   NullFrontendOptions null_options;
   null_options.model.names = {"null"};
   null_options.model.max_model_len = options.tokens + 1024;

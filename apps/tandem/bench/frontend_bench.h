@@ -5,12 +5,16 @@
 
 #include <cstdint>
 
+#include "bench/crowd_bench.h"
+
 namespace tandem::bench {
 
 struct BenchFrontendOptions {
   int32_t connections = 64;  // clients that stream at a time
   int32_t tokens = 256;      // of an answer
   int32_t requests = 2048;   // answers in all
+  bool with_crowd = false;   // measure latency in a crowd instead
+  BenchCrowdOptions crowd;
 };
 
 // Prints the result; returns the exit code.

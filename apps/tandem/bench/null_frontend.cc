@@ -30,6 +30,9 @@ FrontendLoad NullFrontend::load() const {
 
 Result<RequestId> NullFrontend::submit(Request request) {
   const std::scoped_lock lock(mutex_);
+  if (std::ssize(sequences_) + request.n > options_.max_sequences) {
+    return Error{ErrorCode::kOverloaded, "the queue is full; retry after 1s", ""};
+  }
   const RequestId id{next_request_++};
   for (int32_t choice = 0; choice < request.n; ++choice) {
     sequences_.push_back({.request = id,
@@ -90,6 +93,31 @@ void NullFrontend::run() {
     ++steps_;
     while (is_behind_()) {
       std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+void NullFrontend::start_paced(Nanos interval) {
+  thread_ = std::thread([this, interval] { run_paced(interval); });
+}
+
+void NullFrontend::run_paced(Nanos interval) {
+  auto next = std::chrono::steady_clock::now();
+  while (true) {
+    next += interval;
+    std::this_thread::sleep_until(next);
+    Deliveries deliveries;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (ending_) {
+        return;
+      }
+      deliveries = make_step();
+    }
+    delivered_at_[static_cast<size_t>(steps_ % kKeptSteps)] = clock_.now().count();
+    ++steps_;
+    for (auto& [sink, events] : deliveries) {
+      sink->deliver(std::move(events));
     }
   }
 }

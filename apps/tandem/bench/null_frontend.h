@@ -4,6 +4,7 @@
 // thread of its own.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "request/frontend.h"
 
 namespace tandem::bench {
@@ -20,6 +22,7 @@ namespace tandem::bench {
 struct NullFrontendOptions {
   ServedModel model;
   std::vector<TokenId> script;  // repeated for as long as a request lasts; at least one token
+  int64_t max_sequences = int64_t{1} << 40;  // at a time; more are refused as by a full queue
 };
 
 class NullFrontend final : public Frontend {
@@ -38,7 +41,14 @@ class NullFrontend final : public Frontend {
   // Starts the steps. While `is_behind` is true, no step is made: deliveries that are still waiting
   // bound the speed.
   void start(std::function<bool()> is_behind);
+  // Starts the steps, one each `interval`, as an engine with that step time makes them.
+  void start_paced(Nanos interval);
   [[nodiscard]] int64_t steps() const { return steps_; }
+  // When the tokens of that step were handed over, for the last kKeptSteps steps.
+  static constexpr int64_t kKeptSteps = 1024;
+  [[nodiscard]] Nanos delivered_at(int64_t step) const {
+    return Nanos(delivered_at_[static_cast<size_t>(step % kKeptSteps)]);
+  }
 
  private:
   struct Sequence {
@@ -54,6 +64,7 @@ class NullFrontend final : public Frontend {
   using Deliveries = std::vector<std::pair<std::shared_ptr<TokenSink>, std::vector<TokenEvent>>>;
 
   void run();
+  void run_paced(Nanos interval);
   Deliveries make_step();
   void append_events(Sequence& sequence, std::vector<TokenEvent>& events) const;
   template <class Condition>
@@ -62,6 +73,8 @@ class NullFrontend final : public Frontend {
   NullFrontendOptions options_;
   std::function<bool()> is_behind_;
   std::atomic<int64_t> steps_{0};
+  std::array<std::atomic<int64_t>, kKeptSteps> delivered_at_{};
+  SteadyClock clock_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Sequence> sequences_;

@@ -1,0 +1,27 @@
+// Lines of a record file: what an arrival becomes and is written as again.
+#include <nlohmann/json.hpp>
+
+#include "fuzz/fuzz.h"
+#include "node/request_json.h"
+
+namespace tandem {
+TANDEM_FUZZ_TARGET(input) {
+  while (!input.empty()) {
+    const std::string_view text = input.substr(0, input.find('\n'));
+    input.remove_prefix(std::min(text.size() + 1, input.size()));
+    const auto line = nlohmann::json::parse(text, nullptr, false);
+    if (!line.is_object()) {
+      continue;
+    }
+    const Result<Request> request = request_from_json(line);
+    if (!request.ok()) {
+      CHECK(!request.error().message.empty());
+      continue;
+    }
+    CHECK(!request->prompt.empty() && request->n >= 1 && request->sampling.max_tokens >= 1);
+    fuzz::use(request_to_json(*request)
+                  .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                  .size());
+  }
+}
+}  // namespace tandem
