@@ -54,17 +54,17 @@ TEST_F(RecordFileTest, BrokenArrivalsAreRefused) {
   EXPECT_FALSE(request_from_json(json).ok());  // no prompt
   json["prompt"] = "text";
   EXPECT_FALSE(request_from_json(json).ok());
-  json["prompt"] = {1};
+  json["prompt"] = nlohmann::json::array({1});
   EXPECT_TRUE(request_from_json(json).ok());
-  for (const auto& [key, value] :
-       std::vector<std::pair<std::string, nlohmann::json>>{{"prompt", {-1}},
-                                                           {"prompt", {5000000000}},
-                                                           {"n", 4294967297},
-                                                           {"n", 1.5},
-                                                           {"max_tokens", 0},
-                                                           {"temperature", 1e300},
-                                                           {"logit_bias", {{1}}},
-                                                           {"stop_token_ids", {"a"}}}) {
+  for (const auto& [key, value] : std::vector<std::pair<std::string, nlohmann::json>>{
+           {"prompt", nlohmann::json::array({-1})},
+           {"prompt", nlohmann::json::array({5000000000})},
+           {"n", 4294967297},
+           {"n", 1.5},
+           {"max_tokens", 0},
+           {"temperature", 1e300},
+           {"logit_bias", nlohmann::json::array({1})},
+           {"stop_token_ids", nlohmann::json::array({"a"})}}) {
     nlohmann::json broken = json;
     broken[key] = value;
     EXPECT_FALSE(request_from_json(broken).ok()) << key << " " << value;

@@ -72,11 +72,12 @@ Result<float> real(const json& value, const char* key) {
 Result<std::vector<TokenId>> tokens(const json& list, const char* key) {
   std::vector<TokenId> ids;
   for (const json& value : list) {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMostTokens}) {
+    if (!value.is_number_integer() || value.get<double>() < 0 ||
+        value.get<double>() > static_cast<double>(kMostTokens)) {
       return invalid_argument(
           fmt::format("an arrival of the record is broken: {} must list token ids", key));
     }
-    ids.push_back(static_cast<TokenId>(value.get<uint64_t>()));
+    ids.push_back(static_cast<TokenId>(value.get<int64_t>()));
   }
   return ids;
 }
