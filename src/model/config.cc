@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "kernels/kv_layout.h"
 #include "model/config_rope.h"
 #include "model/json_fields.h"
 
@@ -18,7 +19,7 @@ constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHidden = int64_t{1} << 18;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 22;
 constexpr int64_t kMaxHeads = 4096;
-constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxHeadDim = kernels::kMaxPaddedHeadDim;
 constexpr int64_t kUsualWindow = 4096;          // where sliding_window is not given
 constexpr int64_t kUsualFirstWindowLayer = 28;  // where max_window_layers is not given
 constexpr int64_t kQwen3HeadDim = 128;          // where head_dim is not given

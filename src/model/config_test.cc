@@ -278,6 +278,7 @@ TEST(ParseConfig, NamesFieldCauseAndCureOfEveryBadField) {
       {"head_dim", "7", "even number"},
       {"head_dim", "1", "from 2 to"},
       {"head_dim", "4096", "from 2 to"},
+      {"head_dim", "514", "from 2 to 512"},
       {"rms_norm_eps", "-1", "from 0 to"},
       {"rms_norm_eps", "\"x\"", "a number"},
       {"rope_theta", "0", "from 1 to"},
