@@ -15,6 +15,7 @@ struct Command {
 
 Command add_serve_command(CLI::App& tandem);
 Command add_replay_command(CLI::App& tandem);
+Command add_batch_command(CLI::App& tandem);
 Command add_bench_command(CLI::App& tandem);
 
 }  // namespace tandem

@@ -1,7 +1,6 @@
 // `tandem serve`: opens the model, listens, loads, serves until a signal, drains.
 #include <fmt/format.h>
 #include <malloc.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -14,46 +13,12 @@
 #include "commands.h"
 #include "progress.h"
 #include "serve_flags.h"
+#include "signals.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace tandem {
 namespace {
-
-// SIGINT, SIGTERM and SIGHUP, taken by one thread when it asks. Made before any other thread, which
-// inherit the mask.
-class Signals {
- public:
-  Signals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    signal(SIGPIPE, SIG_IGN);
-  }
-  enum class Asked { kNothing, kStop, kReload };
-  // What came within `timeout`.
-  [[nodiscard]] Asked wait(Nanos timeout) const {
-    const timespec time{static_cast<time_t>(timeout.count() / 1000000000),
-                        static_cast<long>(timeout.count() % 1000000000)};
-    const int signal = sigtimedwait(&set_, nullptr, &time);
-    return signal <= 0 ? Asked::kNothing : signal == SIGHUP ? Asked::kReload : Asked::kStop;
-  }
-
- private:
-  sigset_t set_{};
-};
-
-openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_model) {
-  openai::GenerationDefaults defaults;
-  defaults.temperature = of_model.temperature.value_or(defaults.temperature);
-  defaults.top_p = of_model.top_p.value_or(defaults.top_p);
-  defaults.top_k = of_model.top_k.value_or(defaults.top_k);
-  defaults.min_p = of_model.min_p.value_or(defaults.min_p);
-  defaults.repetition_penalty = of_model.repetition_penalty.value_or(defaults.repetition_penalty);
-  return defaults;
-}
 
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");

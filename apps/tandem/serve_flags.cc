@@ -12,8 +12,6 @@ namespace {
 
 void add_model_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
-  command.add_option("model", node.model, "Folder with config.json, *.safetensors and a tokenizer")
-      ->required();
   command.add_option("--served-model-name", node.served_names,
                      "Names the model answers to; the first is shown (default: the folder's name)");
   command
@@ -49,9 +47,6 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
                   "Tokens of a step, prompts and decodes")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  command.add_option("--max-queue", node.max_queue, "Waiting requests; more are refused with 429")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
   command
       .add_option("--enable-prefix-caching", flags.prefix_caching,
                   "Reuse KV of equal prompt beginnings: on or off")
@@ -72,6 +67,13 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--num-kv-blocks", node.kv_blocks,
                   "KV blocks (default: what memory and --max-num-seqs allow)")
       ->check(CLI::Range(1, 1 << 30));
+}
+
+void add_queue_flags(CLI::App& command, ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  command.add_option("--max-queue", node.max_queue, "Waiting requests; more are refused with 429")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
   command.add_option("--record-out", node.record_out,
                      "Write the run to this file for `tandem replay` (holds prompts)");
   command.add_option("--record-limit", flags.record_limit, "Largest size of that file")
@@ -218,9 +220,28 @@ Status resolve_http(ServeFlags& flags) {
 
 }  // namespace
 
-void add_serve_flags(CLI::App& command, ServeFlags& flags) {
+void add_node_flags(CLI::App& command, ServeFlags& flags) {
   add_model_flags(command, flags);
   add_engine_flags(command, flags);
+}
+
+openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_model) {
+  openai::GenerationDefaults defaults;
+  defaults.temperature = of_model.temperature.value_or(defaults.temperature);
+  defaults.top_p = of_model.top_p.value_or(defaults.top_p);
+  defaults.top_k = of_model.top_k.value_or(defaults.top_k);
+  defaults.min_p = of_model.min_p.value_or(defaults.min_p);
+  defaults.repetition_penalty = of_model.repetition_penalty.value_or(defaults.repetition_penalty);
+  return defaults;
+}
+
+void add_serve_flags(CLI::App& command, ServeFlags& flags) {
+  command
+      .add_option("model", flags.node.model,
+                  "Folder with config.json, *.safetensors and a tokenizer")
+      ->required();
+  add_node_flags(command, flags);
+  add_queue_flags(command, flags);
   add_http_flags(command, flags);
   command.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
   for (CLI::Option* option : command.get_options()) {

@@ -39,6 +39,12 @@ struct ServeFlags {
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags);
 
+// Of them those of the model and its engine, which `tandem batch run` shares.
+void add_node_flags(CLI::App& command, ServeFlags& flags);
+
+// What a request that leaves a field out gets: generation_config.json, then our own defaults.
+openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_model);
+
 // Checks and converts; an error names the flag.
 Status resolve(ServeFlags& flags);
 

@@ -1,0 +1,157 @@
+// `tandem batch run`: answers a file of OpenAI batch lines without a server, all of them as one
+// full batch.
+#include <fmt/format.h>
+
+#include <ctime>
+#include <memory>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "batch_progress.h"
+#include "commands.h"
+#include "jobs/batch_run.h"
+#include "progress.h"
+#include "serve_flags.h"
+#include "signals.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kExitStopped = 130;       // as shells report Ctrl-C
+constexpr int32_t kMaxQueue = 1 << 24;  // the run itself bounds how much it submits
+
+struct BatchFlags {
+  ServeFlags serve;  // the node's part
+  std::string input;
+  std::string output;
+  std::string max_line = "32MiB";
+};
+
+// The machine's local time, for templates that print the date.
+std::chrono::local_seconds local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  return std::chrono::local_seconds(std::chrono::seconds(now + parts.tm_gmtoff));
+}
+
+Result<std::unique_ptr<Node>> open_node(BatchFlags& flags, const Clock& clock) {
+  RETURN_IF_ERROR(resolve(flags.serve));
+  flags.serve.node.max_queue = kMaxQueue;
+  return Node::open(flags.serve.node, clock);
+}
+
+// Answers what is open; leaves the node idle.
+Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& output,
+                                   const jobs::BatchProgress& start, BatchFlags& flags,
+                                   const Signals& signals) {
+  const SteadyClock clock;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, clock));
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
+                   text::load_tokenizer(node->parts().folder.path));
+  ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
+                   text::load_chat_template(node->parts().folder.path));
+  ProgressBar loading("loading weights", clock);
+  RETURN_IF_ERROR(
+      node->load([&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); }));
+  loading.finish();
+
+  const openai::ParseContext parse{.model = node->frontend().model(),
+                                   .tokenizer = *tokenizer,
+                                   .chat_template = chat_template,
+                                   .defaults = request_defaults(node->parts().folder.generation),
+                                   .limits = {},
+                                   .local_time = local_time};
+  BatchBar bar(clock);
+  jobs::BatchRunOptions options;
+  options.max_sequences_ahead = 2 * int64_t{flags.serve.node.max_num_seqs};
+  // A closed terminal stops it, too.
+  options.should_stop = [&signals] { return signals.wait(Nanos{0}) != Signals::Asked::kNothing; };
+  options.on_progress = [&bar](const jobs::BatchProgress& p) { bar.show(p); };
+  options.unix_seconds = [] { return static_cast<int64_t>(std::time(nullptr)); };
+  Result<jobs::BatchProgress> progress =
+      jobs::run_batch(input, output, start, node->frontend(), parse, clock, options);
+  if (progress.ok()) {
+    bar.finish(*progress);
+  }
+  return progress;
+}
+
+Result<int> run_batch(BatchFlags& flags) {
+  const Signals signals;
+  RETURN_IF_ERROR(log::start(flags.serve.log_level));
+  const Result<int64_t> max_line = parse_bytes(flags.max_line);
+  if (!max_line.ok() || *max_line < 1 || *max_line > (int64_t{1} << 30)) {
+    return invalid_argument("--max-line-size: give a size from 1 byte to 1GiB", "max-line-size");
+  }
+  ASSIGN_OR_RETURN(jobs::BatchInput input, jobs::BatchInput::open(flags.input, *max_line));
+  std::error_code ignored;
+  if (std::filesystem::equivalent(flags.input, flags.output, ignored)) {
+    return invalid_argument("the output is the batch itself; name another file with -o", "output");
+  }
+  ASSIGN_OR_RETURN(jobs::BatchOutput output, jobs::BatchOutput::open(flags.output));
+  ASSIGN_OR_RETURN(const jobs::BatchProgress start, jobs::inspect_batch(input, output.written()));
+  if (output.written().torn_bytes > 0) {
+    log::warn("'{}' ended in a torn line: {} bytes cut off", flags.output,
+              output.written().torn_bytes);
+  }
+  if (start.before > 0) {
+    log::info("going on: {} of {} lines have their answer already, {} of them errors", start.before,
+              start.total, output.written().failed);
+  }
+  if (start.before == start.total) {
+    log::info("batch: all {} lines are answered in '{}'", start.total, flags.output);
+    return 0;
+  }
+  const Result<jobs::BatchProgress> progress = answer(input, output, start, flags, signals);
+  if (!progress.ok()) {
+    return progress.error();
+  }
+  if (progress->stopped) {
+    log::warn("stopped; what was not finished is done when the same command runs again");
+    return kExitStopped;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_batch_command(CLI::App& tandem) {
+  auto flags = std::make_shared<BatchFlags>();
+  CLI::App* app = tandem.add_subcommand("batch", "Answer files of requests without a server");
+  app->require_subcommand(1);
+  CLI::App* run = app->add_subcommand(
+      "run", "Answer a file of OpenAI batch lines; the same command again goes on after a stop");
+  run->add_option("input", flags->input, "File with one request a line")->required();
+  run->add_option("-o,--output", flags->output, "File the answers are appended to")->required();
+  run->add_option("--model", flags->serve.node.model,
+                  "Folder with config.json, *.safetensors and a tokenizer")
+      ->required();
+  run->add_option("--max-line-size", flags->max_line, "Longest line of the input")
+      ->capture_default_str();
+  run->add_option("--log-level", flags->serve.log_level,
+                  "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+  add_node_flags(*run, flags->serve);
+  for (CLI::Option* option : run->get_options()) {
+    if (option->get_items_expected_max() <= 1) {
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+  return {app, [flags] {
+            const Result<int> code = run_batch(*flags);
+            if (code.ok()) {
+              return *code;
+            }
+            const ErrorCode kind = code.error().code;
+            log::error("{}{}", code.error().message,
+                       kind == ErrorCode::kResourceExhausted
+                           ? "; free some space and run the same command again: it goes on"
+                           : "");
+            return kind == ErrorCode::kInvalidArgument ? 2 : 1;
+          }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,121 @@
+#include "jobs/batch_input.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace tandem::jobs {
+
+namespace {
+
+constexpr size_t kReadBytes = 256 * 1024;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+Error input_error(const std::filesystem::path& path, std::string_view what) {
+  return {ErrorCode::kIo, fmt::format("cannot read the batch '{}': {}", path.string(), what), "IN"};
+}
+
+}  // namespace
+
+Result<BatchInput> BatchInput::open(const std::filesystem::path& path, int64_t max_line_bytes) {
+  // Not to hang on a pipe without a writer.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    return input_error(path, std::strerror(errno));
+  }
+  BatchInput input(descriptor, path, max_line_bytes);
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return invalid_argument(
+        fmt::format("the batch '{}' must be a regular file of lines", path.string()), "IN");
+  }
+  return input;
+}
+
+BatchInput::BatchInput(BatchInput&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      max_line_bytes_(other.max_line_bytes_),
+      buffer_(std::move(other.buffer_)),
+      position_(other.position_),
+      ended_(other.ended_),
+      number_(other.number_) {}
+
+BatchInput::~BatchInput() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+Status BatchInput::fill() {
+  buffer_.erase(0, std::exchange(position_, 0));
+  const size_t had = buffer_.size();
+  buffer_.resize(had + kReadBytes);
+  ssize_t got = 0;
+  do {
+    got = ::read(descriptor_, buffer_.data() + had, kReadBytes);
+  } while (got < 0 && errno == EINTR);
+  buffer_.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got < 0) {
+    return input_error(path_, std::strerror(errno));
+  }
+  ended_ = got == 0;
+  return {};
+}
+
+Result<std::optional<InputLine>> BatchInput::next() {
+  const auto limit = static_cast<size_t>(max_line_bytes_);
+  InputLine line;
+  size_t searched = 0;  // of the buffer from position_
+  for (;;) {
+    const size_t end = buffer_.find('\n', position_ + searched);
+    if (end == std::string::npos && !ended_) {
+      if (buffer_.size() - position_ > limit) {
+        line.text = line.too_long ? std::move(line.text) : buffer_.substr(position_, limit);
+        line.too_long = true;
+        position_ = buffer_.size();
+      }
+      searched = buffer_.size() - position_;
+      RETURN_IF_ERROR(fill());
+      continue;
+    }
+    if (end == std::string::npos && position_ == buffer_.size() && !line.too_long) {
+      return std::optional<InputLine>();
+    }
+    const size_t stop = std::min(end, buffer_.size());
+    std::string_view text = std::string_view(buffer_).substr(position_, stop - position_);
+    position_ = std::min(stop + 1, buffer_.size());
+    searched = 0;
+    line.number = ++number_;
+    if (!line.too_long) {
+      if (number_ == 1 && text.starts_with(kByteOrderMark)) {
+        text.remove_prefix(kByteOrderMark.size());
+      }
+      if (text.find_first_not_of(" \t\r") == std::string_view::npos) {
+        continue;
+      }
+      line.too_long = text.size() > limit;
+      line.text = text.substr(0, limit);
+    }
+    return std::optional(std::move(line));
+  }
+}
+
+Status BatchInput::rewind() {
+  if (::lseek(descriptor_, 0, SEEK_SET) < 0) {
+    return input_error(path_, std::strerror(errno));
+  }
+  buffer_.clear();
+  position_ = 0;
+  ended_ = false;
+  number_ = 0;
+  return {};
+}
+
+}  // namespace tandem::jobs

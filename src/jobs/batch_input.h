@@ -1,0 +1,46 @@
+// Reads the lines of a batch's input file one after the other, with bounded memory: a line that is
+// too long is skipped and says so. Owns the descriptor. Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace tandem::jobs {
+
+struct InputLine {
+  int64_t number = 0;  // 1 is the first of the file; blank lines count but are not returned
+  std::string text;    // without the line end; cut after max_line_bytes where too_long
+  bool too_long = false;
+};
+
+class BatchInput {
+ public:
+  // Needs a regular file, since it is read twice: once to count, once to work.
+  static Result<BatchInput> open(const std::filesystem::path& path, int64_t max_line_bytes);
+  ~BatchInput();
+  BatchInput(BatchInput&& other) noexcept;
+  BatchInput& operator=(BatchInput&&) = delete;
+
+  // The next line that is not blank; nullopt: the end.
+  Result<std::optional<InputLine>> next();
+  Status rewind();
+
+ private:
+  BatchInput(int descriptor, std::filesystem::path path, int64_t max_line_bytes)
+      : descriptor_(descriptor), path_(std::move(path)), max_line_bytes_(max_line_bytes) {}
+  Status fill();
+
+  int descriptor_;
+  std::filesystem::path path_;
+  int64_t max_line_bytes_;
+  std::string buffer_;  // read but not returned yet, from position_
+  size_t position_ = 0;
+  bool ended_ = false;
+  int64_t number_ = 0;
+};
+
+}  // namespace tandem::jobs

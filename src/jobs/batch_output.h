@@ -1,0 +1,56 @@
+// The output file of a batch run: lines are only ever appended, whole, and synced to the disk, so
+// that a run which was killed goes on where it was. Opening reads what is there: the answered
+// lines, and a torn last line, which is cut off. A file that is no output of this batch is left
+// untouched. Locked against a second run. Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/result.h"
+
+namespace tandem::jobs {
+
+// What a file held when it was opened.
+struct WrittenLines {
+  std::unordered_map<int64_t, uint64_t> hash_by_number;  // of the input lines that have an answer
+  std::unordered_set<std::string> custom_ids;            // theirs, without refused duplicates
+  int64_t failed = 0;                                    // of them, those that are errors
+  int64_t torn_bytes = 0;                                // cut off at the end
+};
+
+class BatchOutput {
+ public:
+  // Makes the file where there is none.
+  static Result<BatchOutput> open(const std::filesystem::path& path);
+  ~BatchOutput();
+  BatchOutput(BatchOutput&& other) noexcept;
+  BatchOutput& operator=(BatchOutput&&) = delete;
+
+  [[nodiscard]] const WrittenLines& written() const { return written_; }
+
+  // Appends whole lines. On failure (the disk is full) the file ends with the last whole line
+  // before them.
+  Status append(std::string_view lines);
+  // Appended lines survive a loss of power from here on.
+  Status sync();
+
+ private:
+  BatchOutput(int descriptor, std::filesystem::path path)
+      : descriptor_(descriptor), path_(std::move(path)) {}
+  Status lock();
+  Status read_written();
+  Status take_line(std::string_view line, int64_t number);
+  [[nodiscard]] Error failure(std::string_view doing) const;
+
+  int descriptor_;
+  std::filesystem::path path_;
+  int64_t size_bytes_ = 0;  // of whole lines
+  WrittenLines written_;
+};
+
+}  // namespace tandem::jobs

@@ -1,0 +1,367 @@
+#include "jobs/batch_run.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "openai/batch_line.h"
+#include "openai/error_body.h"
+#include "openai/generation.h"
+
+namespace tandem::jobs {
+
+namespace {
+
+constexpr uint64_t kTagsPerLine = 1 << 16;  // prompts of a body, at most
+
+// Where the engine's thread leaves events for the run's.
+class Inbox final : public TokenSink {
+ public:
+  void deliver(std::vector<TokenEvent> events) override {
+    {
+      const std::lock_guard lock(mutex_);
+      std::move(events.begin(), events.end(), std::back_inserter(events_));
+    }
+    wake_.notify_one();
+  }
+  std::vector<TokenEvent> take(Nanos patience) {
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, patience, [this] { return !events_.empty(); });
+    return std::exchange(events_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<TokenEvent> events_;  // guarded by mutex_
+};
+
+class Run {
+ public:
+  Run(BatchInput& input, BatchOutput& output, BatchProgress start, Frontend& frontend,
+      const openai::ParseContext& parse, const Clock& clock, const BatchRunOptions& options)
+      : input_(input),
+        output_(output),
+        frontend_(frontend),
+        parse_(parse),
+        clock_(clock),
+        options_(options),
+        progress_(start),
+        custom_ids_(output.written().custom_ids) {}
+
+  Result<BatchProgress> run() {
+    const Status status = loop();
+    cancel_all();
+    // What was answered before the trouble is kept, whatever the trouble was.
+    const Status flushed = flush();
+    const Status synced = output_.sync();
+    RETURN_IF_ERROR(status);
+    RETURN_IF_ERROR(flushed);
+    RETURN_IF_ERROR(synced);
+    report();
+    return progress_;
+  }
+
+ private:
+  struct Job {
+    openai::BatchLineId id;
+    std::optional<std::string> custom_id;
+    openai::Generation generation;
+    std::vector<RequestId> requests;  // by prompt
+    int64_t sequences = 0;
+  };
+  // A line that was read but not submitted yet: the queue was full.
+  struct Parsed {
+    openai::BatchLineId id;
+    std::optional<std::string> custom_id;
+    openai::GenerationRequest request;
+  };
+
+  Status loop() {
+    RETURN_IF_ERROR(input_.rewind());
+    for (;;) {
+      if (options_.should_stop && options_.should_stop()) {
+        progress_.stopped = true;
+        return take_events(Nanos{0});  // what has ended already counts
+      }
+      RETURN_IF_ERROR(admit());
+      if (jobs_.empty() && !waiting_ && input_ended_) {
+        return {};
+      }
+      RETURN_IF_ERROR(flush());
+      if (clock_.now() - synced_ >= options_.sync_every) {
+        RETURN_IF_ERROR(output_.sync());
+        synced_ = clock_.now();
+      }
+      report();
+      if (!jobs_.empty() || waiting_) {
+        RETURN_IF_ERROR(take_events(options_.wake_every));
+      }
+    }
+  }
+
+  // Reads and submits lines until enough is under way. Bounded by bytes, too: lines that need no
+  // engine must not pile up answers.
+  Status admit() {
+    constexpr size_t kMaxPendingBytes = 1 << 20;
+    while (sequences_ahead_ < options_.max_sequences_ahead && pending_.size() < kMaxPendingBytes) {
+      if (!waiting_) {
+        ASSIGN_OR_RETURN(std::optional<InputLine> line, input_.next());
+        if (!line) {
+          input_ended_ = true;
+          return {};
+        }
+        prepare(*line);
+        if (!waiting_) continue;
+      }
+      ASSIGN_OR_RETURN(const bool submitted, submit());
+      if (!submitted) return {};
+    }
+    return {};
+  }
+
+  // Leaves the line's request in waiting_, or its error in the output, or nothing where an earlier
+  // run has answered it.
+  void prepare(const InputLine& line) {
+    const openai::BatchLineId id{line.number, openai::hash_of_line(line.text)};
+    if (output_.written().hash_by_number.contains(id.number)) {
+      return;
+    }
+    if (line.too_long) {
+      fail(
+          id, std::nullopt, openai::kLineTooLong,
+          fmt::format("line {} is longer than {} bytes: split the request or raise --max-line-size",
+                      id.number, line.text.size()));
+      return;
+    }
+    openai::BatchLine parsed = openai::parse_batch_line(line.text, parse_.limits.json);
+    if (parsed.error) {
+      fail(id, parsed.custom_id, parsed.error_code,
+           fmt::format("line {}: {}", id.number, parsed.error->message));
+      return;
+    }
+    if (!custom_ids_.insert(*parsed.custom_id).second) {
+      fail(id, parsed.custom_id, openai::kDuplicateCustomId,
+           fmt::format("line {}: an earlier line has this custom_id; give each line its own",
+                       id.number));
+      return;
+    }
+    Result<openai::GenerationRequest> request =
+        openai::parse_generation(parsed.endpoint, parsed.body, parse_);
+    if (!request.ok()) {
+      refuse(id, parsed.custom_id, request.error(),
+             request.error().code == ErrorCode::kNotFound ? "model_not_found" : "");
+      return;
+    }
+    waiting_ = std::make_unique<Parsed>(
+        Parsed{id, std::move(parsed.custom_id), std::move(request).value()});
+  }
+
+  // Submits waiting_ whole. False: the queue is full, later. An error: the engine takes no
+  // requests.
+  Result<bool> submit() {
+    const openai::GenerationRequest& generation = waiting_->request;
+    std::vector<Request> requests;
+    for (size_t prompt = 0; prompt < generation.prompts.size(); ++prompt) {
+      Result<Request> request = openai::make_request(generation, prompt, frontend_.model());
+      if (!request.ok()) {
+        refuse(waiting_->id, waiting_->custom_id, request.error(), "context_length_exceeded");
+        waiting_.reset();
+        return true;
+      }
+      requests.push_back(std::move(request).value());
+    }
+    const uint64_t key = next_key_++;
+    const std::string request_id = openai::batch_request_id(waiting_->id);
+    const bool chat = generation.endpoint == openai::Endpoint::kChat;
+    Job job{.id = waiting_->id,
+            .custom_id = waiting_->custom_id,
+            .generation = openai::Generation(generation,
+                                             {(chat ? "chatcmpl-" : "cmpl-") + request_id,
+                                              options_.unix_seconds ? options_.unix_seconds() : 0},
+                                             parse_.tokenizer),
+            .requests = {},
+            .sequences = std::ssize(requests) * generation.n};
+    CHECK(requests.size() < kTagsPerLine, "{} prompts in a line", requests.size());
+    for (size_t prompt = 0; prompt < requests.size(); ++prompt) {
+      Request& request = requests[prompt];
+      request.service_class = ServiceClass::kBestEffort;
+      request.external_id = request_id;
+      request.tenant = generation.cache_salt;
+      request.sink = inbox_;
+      request.sink_tag = key * kTagsPerLine + prompt;
+      const Result<RequestId> id = frontend_.submit(std::move(request));
+      if (!id.ok()) {
+        for (const RequestId accepted : job.requests) frontend_.cancel(accepted);
+        return refused_by_engine(id.error());
+      }
+      job.requests.push_back(*id);
+    }
+    sequences_ahead_ += job.sequences;
+    jobs_.emplace(key, std::move(job));
+    ++progress_.running;
+    waiting_.reset();
+    return true;
+  }
+
+  Result<bool> refused_by_engine(const Error& error) {
+    if (error.code == ErrorCode::kOverloaded) {
+      return false;
+    }
+    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kInternal) {
+      return error;
+    }
+    refuse(waiting_->id, waiting_->custom_id, error, "");
+    waiting_.reset();
+    return true;
+  }
+
+  Status take_events(Nanos patience) {
+    std::vector<TokenEvent> events = inbox_->take(patience);
+    for (size_t begin = 0; begin < events.size();) {
+      size_t end = begin + 1;
+      while (end < events.size() && events[end].tag == events[begin].tag) ++end;
+      RETURN_IF_ERROR(take(std::span(events).subspan(begin, end - begin)));
+      begin = end;
+    }
+    return {};
+  }
+
+  // Events of one prompt.
+  Status take(std::span<TokenEvent> events) {
+    const uint64_t tag = events.front().tag;
+    const auto found = jobs_.find(tag / kTagsPerLine);
+    if (found == jobs_.end()) {
+      return {};  // of a line that failed or was put back
+    }
+    Job& job = found->second;
+    for (const TokenEvent& event : events) {
+      progress_.output_tokens += event.kind == TokenEvent::Kind::kToken ? 1 : 0;
+    }
+    const size_t prompt = tag % kTagsPerLine;
+    std::string unused;  // nothing streams
+    for (const int32_t choice : job.generation.take(prompt, events, unused)) {
+      frontend_.stop(job.requests[prompt], choice);
+    }
+    if (!job.generation.ended()) {
+      return {};
+    }
+    if (job.generation.error()) {
+      for (const RequestId request : job.requests) frontend_.cancel(request);
+      if (frontend_.state() == ServingState::kFailed) {
+        return *job.generation.error();
+      }
+      refuse(job.id, job.custom_id, *job.generation.error(), "");
+    } else {
+      progress_.prompt_tokens += job.generation.usage().prompt_tokens;
+      answer(openai::answered_batch_line(job.id, job.custom_id, 200, job.generation.body()));
+    }
+    sequences_ahead_ -= job.sequences;
+    --progress_.running;
+    jobs_.erase(found);
+    return {};
+  }
+
+  void answer(std::string line) {
+    pending_ += line;
+    ++progress_.done;
+  }
+  // The answer a server would have given.
+  void refuse(const openai::BatchLineId& id, const std::optional<std::string>& custom_id,
+              const Error& error, std::string_view code) {
+    ++progress_.failed;
+    answer(openai::answered_batch_line(id, custom_id, openai::http_status(error.code, {}),
+                                       openai::error_body(error, code)));
+  }
+  void fail(const openai::BatchLineId& id, const std::optional<std::string>& custom_id,
+            std::string_view code, std::string_view message) {
+    ++progress_.failed;
+    answer(openai::failed_batch_line(id, custom_id, code, message));
+  }
+
+  Status flush() {
+    if (pending_.empty()) {
+      return {};
+    }
+    return output_.append(std::exchange(pending_, {}));
+  }
+
+  void report() const {
+    if (options_.on_progress) {
+      options_.on_progress(progress_);
+    }
+  }
+
+  void cancel_all() {
+    for (const auto& [key, job] : jobs_) {
+      for (const RequestId request : job.requests) frontend_.cancel(request);
+    }
+    jobs_.clear();
+    progress_.running = 0;
+  }
+
+  BatchInput& input_;
+  BatchOutput& output_;
+  Frontend& frontend_;
+  const openai::ParseContext& parse_;
+  const Clock& clock_;
+  const BatchRunOptions& options_;
+  BatchProgress progress_;
+  std::unordered_set<std::string> custom_ids_;
+  std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  std::map<uint64_t, Job> jobs_;
+  uint64_t next_key_ = 1;
+  int64_t sequences_ahead_ = 0;
+  std::unique_ptr<Parsed> waiting_;
+  std::string pending_;  // answered lines that are not in the file yet
+  Nanos synced_{0};
+  bool input_ended_ = false;
+};
+
+}  // namespace
+
+Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& written) {
+  BatchProgress progress;
+  progress.before = std::ssize(written.hash_by_number);
+  int64_t matched = 0;
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::optional<InputLine> line, input.next());
+    if (!line) {
+      break;
+    }
+    ++progress.total;
+    const auto found = written.hash_by_number.find(line->number);
+    if (found == written.hash_by_number.end()) {
+      continue;
+    }
+    if (found->second != openai::hash_of_line(line->text)) {
+      return invalid_argument(
+          fmt::format("the output answers another line {} than this batch has: the batch was "
+                      "changed, or the output belongs to another one; name another output",
+                      line->number),
+          "output");
+    }
+    ++matched;
+  }
+  if (matched != progress.before) {
+    return invalid_argument(
+        "the output answers lines that this batch does not have: it belongs to "
+        "another one; name another output",
+        "output");
+  }
+  return progress;
+}
+
+Result<BatchProgress> run_batch(BatchInput& input, BatchOutput& output, BatchProgress start,
+                                Frontend& frontend, const openai::ParseContext& parse,
+                                const Clock& clock, const BatchRunOptions& options) {
+  return Run(input, output, start, frontend, parse, clock, options).run();
+}
+
+}  // namespace tandem::jobs
