@@ -1,6 +1,7 @@
 #include "arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -31,6 +32,20 @@ std::vector<std::string> flags_of(const CLI::App& command) {
     }
   }
   return flags;
+}
+
+// ", did you mean X?", or nothing when none of `known` is near.
+std::string nearest(const std::string& unknown, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = 4;
+  for (const std::string& candidate : known) {
+    const size_t d = distance(unknown, candidate);
+    if (d < best_distance && d < candidate.size()) {
+      best_distance = d;
+      best = candidate;
+    }
+  }
+  return best.empty() ? "" : fmt::format(", did you mean {}?", best);
 }
 
 Result<std::vector<std::string>> flags_from_file(const std::string& path, const CLI::App& command) {
@@ -69,17 +84,29 @@ Result<std::vector<std::string>> flags_from_file(const std::string& path, const 
 }  // namespace
 
 std::string nearest_flag(const std::string& unknown, const CLI::App& command) {
-  const std::string flag = unknown.substr(0, unknown.find('='));
-  std::string best;
-  size_t best_distance = 4;
-  for (const std::string& known : flags_of(command)) {
-    const size_t d = distance(flag, known);
-    if (d < best_distance) {
-      best_distance = d;
-      best = known;
+  return nearest(unknown.substr(0, unknown.find('=')), flags_of(command));
+}
+
+std::string unknown_subcommand(const std::vector<std::string>& arguments, const CLI::App& root) {
+  const CLI::App* app = &root;
+  for (const std::string& argument : arguments) {
+    const std::vector<const CLI::App*> known = app->get_subcommands({});
+    if (known.empty() || argument.starts_with('-')) {
+      return "";
     }
+    std::vector<std::string> names;
+    const CLI::App* found = nullptr;
+    for (const CLI::App* command : known) {
+      names.push_back(command->get_name());
+      found = command->get_name() == argument ? command : found;
+    }
+    if (found == nullptr) {
+      return fmt::format("unknown subcommand '{}'{} (known: {})", argument,
+                         nearest(argument, names), fmt::join(names, ", "));
+    }
+    app = found;
   }
-  return best.empty() ? "" : fmt::format(", did you mean {}?", best);
+  return "";
 }
 
 Result<std::vector<std::string>> expand_config(const std::vector<std::string>& arguments,

@@ -23,4 +23,8 @@ void name_environment(CLI::App& command);
 // ", did you mean --max-num-seqs?", or nothing when no flag of `command` is near.
 std::string nearest_flag(const std::string& unknown, const CLI::App& command);
 
+// What is wrong with the subcommands that `arguments` begin with: "unknown subcommand 'serv', did
+// you mean serve? (known: ...)". Empty when `root` knows them.
+std::string unknown_subcommand(const std::vector<std::string>& arguments, const CLI::App& root);
+
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "base/log.h"
 #include "commands.h"
 #include "model_command.h"
 
@@ -17,6 +18,7 @@ int usage_error(const std::string& message) {
 }
 
 int run(int argc, char** argv) {
+  CHECK(log::start("info").ok());  // until the command sets its own level
   CLI::App tandem("Tandem: LLM inference that shares a model's work between accelerator and CPUs",
                   "tandem");
   tandem.set_version_flag("--version", TANDEM_VERSION);
@@ -24,7 +26,7 @@ int run(int argc, char** argv) {
   int model_exit = 0;
   CLI::App* model = add_model_command(tandem, model_exit);
   const std::vector<Command> commands = {add_serve_command(tandem), add_replay_command(tandem),
-                                         add_bench_command(tandem)};
+                                         add_batch_command(tandem), add_bench_command(tandem)};
   name_environment(*commands.front().app);
 
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -54,6 +56,9 @@ int run(int argc, char** argv) {
     arguments = std::move(*expanded);
     arguments.insert(arguments.begin(), names.begin(), names.end());
     path = chosen == &tandem ? "" : fmt::format("{} ", fmt::join(names, " "));
+  }
+  if (const std::string wrong = unknown_subcommand(arguments, tandem); !wrong.empty()) {
+    return usage_error(wrong);
   }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
   try {

@@ -15,6 +15,7 @@ Status start(std::string_view level) {
                     level),
         "log-level");
   }
+  spdlog::drop("tandem");
   auto logger = spdlog::stderr_color_mt("tandem");
   logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
   logger->set_level(parsed);

@@ -16,7 +16,7 @@ def run(binary, *arguments, seconds=120):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("bench", "serve"), ("replay",)], ids=" ".join)
+@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("bench", "serve"), ("batch",), ("batch", "run"), ("replay",)], ids=" ".join)
 def test_help_is_everywhere(binary, command):
     code, text = run(binary, *command, "--help")
     assert code == 0
@@ -27,7 +27,13 @@ def test_usage_errors_are_code_2_and_name_the_nearest_flag(binary):
     code, text = run(binary, "serve", LLAMA, "--max-num-seq", "4")
     assert code == 2
     assert "--max-num-seqs" in text
-    assert run(binary, "no-such-command")[0] == 2
+    for arguments, near in ((["serv"], "serve"), (["bath", "run"], "batch"), (["model", "mak"], "make")):
+        code, text = run(binary, *arguments)
+        assert code == 2
+        assert f"unknown subcommand '{arguments[-1] if arguments[0] == 'model' else arguments[0]}', did you mean {near}?" in text
+    code, text = run(binary, "no-such-command")
+    assert code == 2
+    assert "no-such-command" in text and "serve" in text
     assert run(binary, "serve")[0] == 2
     assert run(binary, "serve", LLAMA, "--max-num-seqs", "many")[0] == 2
 
@@ -120,6 +126,9 @@ BROKEN = {
     "negative-layers": (spoil_config(num_hidden_layers=-1), "num_hidden_layers"),
     "wrong-shape": (spoil_config(intermediate_size=300), "mlp"),
     "heads-do-not-divide": (spoil_config(num_key_value_heads=3), "num_key_value_heads"),
+    "head-too-wide": (spoil_config(head_dim=1024), "head_dim"),
+    "config-is-a-folder": (lambda f: ((f / "config.json").unlink(), (f / "config.json").mkdir()), "config.json"),
+    "empty-folder": (lambda f: (shutil.rmtree(f), f.mkdir()), "config.json"),
     "no-weights": (lambda f: (f / "model.safetensors").unlink(), "safetensors"),
     "truncated": (truncate, "model.safetensors"),
     "huge-header": (huge_header, "model.safetensors"),
