@@ -10,8 +10,7 @@
 
 namespace tandem::log {
 
-// Level is one of trace, debug, info, warning, error, off. Call before threads start; again to
-// change it.
+// Of trace, debug, info, warning, error, off. Call before threads start; again to change it.
 Status start(std::string_view level);
 
 using spdlog::debug;
