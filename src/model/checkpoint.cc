@@ -64,10 +64,13 @@ Error no_weights(const fs::path& folder) {
 
 Result<std::unique_ptr<MappedFile>> MappedFile::open(const fs::path& file) {
   const std::string name = file.filename().string();
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe in place of the file must not hang us.
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     return Error{errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-                 fmt::format("{}: cannot be opened: {}", name, last_error()),
+                 fmt::format("{}: cannot be opened: {}; is the download complete, and may this "
+                             "user read it?",
+                             name, last_error()),
                  {}};
   }
   struct stat status = {};

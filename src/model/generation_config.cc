@@ -36,6 +36,11 @@ Result<GenerationDefaults> parse_generation_config(const std::string& json_text,
   ASSIGN_OR_RETURN(defaults.min_p, number(fields, "min_p", {0.0, 1.0}));
   ASSIGN_OR_RETURN(defaults.repetition_penalty,
                    number(fields, "repetition_penalty", {1e-3, 1000.0}));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
+                   fields.integer("max_new_tokens", {1, 1 << 30}));
+  if (max_new_tokens) {
+    defaults.max_new_tokens = static_cast<int32_t>(*max_new_tokens);
+  }
   ASSIGN_OR_RETURN(const std::optional<int64_t> top_k, fields.integer("top_k", {-1, 1 << 24}));
   if (top_k) {
     defaults.top_k = static_cast<int32_t>(std::max<int64_t>(*top_k, 0));  // -1 also means off

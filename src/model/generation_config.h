@@ -24,6 +24,7 @@ struct GenerationDefaults {
   std::optional<float> min_p;
   std::optional<int32_t> top_k;  // 0: off
   std::optional<float> repetition_penalty;
+  std::optional<int32_t> max_new_tokens;
 };
 
 // Errors name the field. Token ids must lie in the vocabulary.

@@ -23,7 +23,7 @@ TEST(ModelFolder, JoinsTheEndTokensOfBothFiles) {
   folder.write("config.json", kConfig);
   folder.write("generation_config.json",
                R"({"eos_token_id":[7,2],"do_sample":true,"temperature":0.6,"top_p":0.9,)"
-               R"("top_k":-1,"repetition_penalty":1.05,"max_length":512})");
+               R"("top_k":-1,"repetition_penalty":1.05,"max_length":512,"max_new_tokens":99})");
   const auto opened = open_model_folder(folder.path());
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   EXPECT_THAT(opened->eos_token_ids, ElementsAre(2, 7));
@@ -32,6 +32,7 @@ TEST(ModelFolder, JoinsTheEndTokensOfBothFiles) {
   EXPECT_EQ(opened->generation.top_p, 0.9F);
   EXPECT_EQ(opened->generation.top_k, 0);
   EXPECT_EQ(opened->generation.repetition_penalty, 1.05F);
+  EXPECT_EQ(opened->generation.max_new_tokens, 99);
   EXPECT_FALSE(opened->generation.min_p);
 }
 
@@ -50,6 +51,7 @@ TEST(ModelFolder, ABrokenGenerationConfigNamesFieldAndCure) {
         std::pair(R"({"temperature":-1})", "temperature"), std::pair(R"({"top_p":0})", "top_p"),
         std::pair(R"({"top_p":"x"})", "top_p"), std::pair(R"({"top_k":1.5})", "top_k"),
         std::pair(R"({"eos_token_id":512})", "eos_token_id"),
+        std::pair(R"({"max_new_tokens":0})", "max_new_tokens"),
         std::pair(R"({"repetition_penalty":0})", "repetition_penalty")}) {
     const TempFolder folder;
     folder.write("config.json", kConfig);
