@@ -11,7 +11,8 @@ namespace {
 
 Error wrong_message(size_t index, std::string_view what) {
   std::string field = fmt::format("messages[{}]", index);
-  return invalid_argument(fmt::format("'{}': {}", field, what), std::move(field));
+  std::string message = fmt::format("'{}': {}", field, what);
+  return invalid_argument(std::move(message), std::move(field));
 }
 
 // The text parts of a content list, a line each: templates that know only strings then see a

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +17,9 @@ namespace {
 
 constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int32_t kDefaultCompletionTokens = 16;
+constexpr size_t kMaxShownName = 256;
+constexpr std::array<std::string_view, 5> kServiceTiers = {"auto", "default", "flex", "priority",
+                                                           "scale"};
 constexpr std::string_view kPromptShapes =
     "a string, a list of strings, a list of token ids, or a list of lists of token ids";
 
@@ -215,6 +219,11 @@ Status parse_switches(const FieldReader& fields, GenerationRequest& out) {
   ASSIGN_OR_RETURN(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
   out.tokens_as_ids = as_ids.value_or(false);
   ASSIGN_OR_RETURN(const auto tier, fields.string("service_tier"));
+  if (tier && std::ranges::find(kServiceTiers, *tier) == kServiceTiers.end()) {
+    return invalid_argument(fmt::format("'service_tier' must be one of {}, not {}",
+                                        fmt::join(kServiceTiers, ", "), describe(Json(*tier))),
+                            "service_tier");
+  }
   out.echo_service_tier = tier.has_value();
   ASSIGN_OR_RETURN(auto salt, fields.string("cache_salt"));
   out.cache_salt = std::move(salt).value_or("");
@@ -246,8 +255,8 @@ Result<std::string> resolve_model(std::string_view name, const ServedModel& mode
   }
   if (std::find(model.names.begin(), model.names.end(), name) == model.names.end()) {
     return Error{ErrorCode::kNotFound,
-                 fmt::format("the model {} does not exist here; this server has '{}'",
-                             describe(Json(std::string(name))), fmt::join(model.names, "', '")),
+                 fmt::format("the model '{}' does not exist here; this server has '{}'",
+                             name.substr(0, kMaxShownName), fmt::join(model.names, "', '")),
                  "model"};
   }
   return std::string(name);

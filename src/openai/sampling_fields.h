@@ -21,7 +21,7 @@ struct GenerationDefaults {
   float min_p = 0.0F;
   float repetition_penalty = 1.0F;
   std::optional<int32_t>
-      max_tokens;  // the file's max_new_tokens: default of chat and its upper bound there
+      max_tokens;  // the file's max_new_tokens: what a chat gets that asks for no number of its own
 };
 
 struct SamplingLimits {
