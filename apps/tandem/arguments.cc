@@ -74,7 +74,7 @@ Result<std::vector<std::string>> flags_from_file(const std::string& path, const 
         flags.push_back(flag + "=" + entry.second.as<std::string>());
       }
     }
-  } catch (const YAML::Exception& error) {
+  } catch (const std::exception& error) {  // YAML's, and the stream's for a folder
     return invalid_argument(
         fmt::format("the config file '{}' cannot be read: {}", path, error.what()), "config");
   }

@@ -21,9 +21,10 @@ void add_model_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--kv-cache-dtype", flags.kv_dtype,
                   "KV: auto (as the weights), bfloat16 or float32")
       ->capture_default_str();
-  command.add_option(
-      "--max-model-len", node.max_model_len,
-      "Tokens of a sequence, prompt and output (default: what model and memory allow)");
+  command
+      .add_option("--max-model-len", node.max_model_len,
+                  "Tokens of a sequence, prompt and output (default: what model and memory allow)")
+      ->check(CLI::Range(1, 1 << 30));
   command.add_option("--seed", node.seed, "Of the seeds drawn for requests that bring none")
       ->capture_default_str();
 }
@@ -232,6 +233,7 @@ openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_
   defaults.top_k = of_model.top_k.value_or(defaults.top_k);
   defaults.min_p = of_model.min_p.value_or(defaults.min_p);
   defaults.repetition_penalty = of_model.repetition_penalty.value_or(defaults.repetition_penalty);
+  defaults.max_tokens = of_model.max_new_tokens;
   return defaults;
 }
 

@@ -1,5 +1,6 @@
 """The command line: help, exit codes, made models, broken model folders."""
 import json
+import os
 import pathlib
 import shutil
 import struct
@@ -118,6 +119,13 @@ def overlap(header):
     header[names[0]]["data_offsets"] = header[names[1]]["data_offsets"]
 
 
+def index(weight_map):
+    def spoil(folder):
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return spoil
+
+
 BROKEN = {
     "no-config": (lambda f: (f / "config.json").unlink(), "config.json"),
     "config-not-json": (lambda f: (f / "config.json").write_text("{"), "config.json"),
@@ -129,6 +137,14 @@ BROKEN = {
     "head-too-wide": (spoil_config(head_dim=1024), "head_dim"),
     "config-is-a-folder": (lambda f: ((f / "config.json").unlink(), (f / "config.json").mkdir()), "config.json"),
     "empty-folder": (lambda f: (shutil.rmtree(f), f.mkdir()), "config.json"),
+    "weights-are-a-pipe": (lambda f: ((f / "model.safetensors").unlink(), os.mkfifo(f / "model.safetensors")), "model.safetensors"),
+    "index-out-of-the-folder": (index({"model.norm.weight": "../../etc/passwd"}), "weight_map"),
+    "index-of-a-missing-shard": (index({"model.norm.weight": "model-00001-of-00002.safetensors"}), "model-00001-of-00002.safetensors"),
+    "negative-offset": (edit_header(lambda h: h["model.norm.weight"].update(data_offsets=[-4, 284])), "model.norm.weight"),
+    "config-deep": (lambda f: (f / "config.json").write_text("[" * 200000), "config.json"),
+    "quantised": (spoil_config(quantization_config={"quant_method": "gptq"}), "quantization_config"),
+    "generation-config": (lambda f: (f / "generation_config.json").write_text('{"temperature": "hot"}'), "temperature"),
+    "template": (lambda f: (f / "tokenizer_config.json").write_text('{"chat_template": "{% for x in %}"}'), "chat_template"),
     "no-weights": (lambda f: (f / "model.safetensors").unlink(), "safetensors"),
     "truncated": (truncate, "model.safetensors"),
     "huge-header": (huge_header, "model.safetensors"),
@@ -151,6 +167,7 @@ def test_a_broken_model_folder_is_one_clear_error(binary, tmp_path, name):
     code, text = run(binary, "serve", folder, "--port", "0")
     assert code in (1, 2), text
     assert named.lower() in text.lower(), text
+    assert len([line for line in text.splitlines() if " error " in line]) == 1, text
     assert "terminate called" not in text and "Sanitizer" not in text
 
 
@@ -165,6 +182,12 @@ def test_what_is_not_supported_names_what_is(binary, tmp_path):
         code, text = run(binary, "serve", folder, "--port", "0")
         assert code in (1, 2), text
         assert all(name in text for name in names), text
+
+
+def test_a_config_file_that_cannot_be_read_is_an_error(binary, tmp_path):
+    for path in (tmp_path, tmp_path / "none.yaml"):
+        code, text = run(binary, "serve", LLAMA, "--config", path)
+        assert code == 2 and str(path) in text and "terminate called" not in text
 
 
 def test_a_hub_id_or_a_missing_folder_is_explained(binary):

@@ -1,4 +1,6 @@
 """What surrounds the completions: models, health, metrics, ids, CORS, keys, overload, drain."""
+import json
+import shutil
 import signal
 import threading
 import time
@@ -6,6 +8,7 @@ import time
 import httpx
 import openai
 import pytest
+from conftest import GOLDENS
 from server import parse_metrics, until
 
 pytestmark = pytest.mark.core
@@ -197,3 +200,40 @@ def test_a_slow_reader_does_not_hold_up_others(long_server):
         reply = long_server.openai().completions.create(model="long", prompt="y", max_tokens=5)
         assert reply.choices and time.monotonic() - began < 60
     assert until(long_server.is_idle)
+
+
+def test_the_folders_generation_config_gives_the_defaults(start_server, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(GOLDENS / "llama-gqa-rope3-f32", folder)
+
+    def serve(**defaults):
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 372} | defaults))
+        return start_server(folder, "--served-model-name", "m").openai()
+
+    def chat(client, **fields):
+        return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], **fields)
+
+    def words(client, **fields):
+        return client.completions.create(model="m", prompt="Hello", max_tokens=24, extra_body={"ignore_eos": True} | fields)
+
+    plain = serve(max_new_tokens=5)
+    assert chat(plain, extra_body={"ignore_eos": True}).usage.completion_tokens == 5
+    assert chat(plain, max_tokens=9, extra_body={"ignore_eos": True}).usage.completion_tokens == 9
+    greedy = words(plain, temperature=0)
+    assert words(plain).choices[0].text != greedy.choices[0].text
+    first = plain.completions.create(model="m", prompt="Hello", max_tokens=1, temperature=0, logprobs=1,
+                                     extra_body={"return_tokens_as_token_ids": True}).choices[0].logprobs.tokens[0]
+
+    cold = serve(temperature=0.0, top_p=0.9)
+    assert words(cold).choices[0].text == greedy.choices[0].text
+    assert words(cold, temperature=1.0, top_p=1.0, seed=1).choices[0].text != greedy.choices[0].text
+    assert words(serve(top_k=1)).choices[0].text == greedy.choices[0].text
+
+    # Penalties count for a greedy choice, too.
+    penalised = words(cold, repetition_penalty=1.8).choices[0].text
+    assert penalised != greedy.choices[0].text
+    assert words(serve(temperature=0, repetition_penalty=1.8)).choices[0].text == penalised
+
+    ends = serve(eos_token_id=[372, int(first.split(":")[1])])
+    reply = ends.completions.create(model="m", prompt="Hello", max_tokens=24, temperature=0)
+    assert reply.choices[0].finish_reason == "stop" and reply.usage.completion_tokens <= 1
