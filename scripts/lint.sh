@@ -24,6 +24,7 @@ python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 "$python" -B scripts/check_layers.py || failed=1
 "$python" -B scripts/check_sizes.py || failed=1
+"$python" -B scripts/check_errors.py || failed=1
 scripts/format.sh --check || failed=1
 
 if [ -n "$tidy_build" ]; then

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Writes packaging/grafana.json, the Grafana board for both metric sets of a Tandem server.
+
+One description gives every panel twice: for `tandem_*` and for `vllm:*`, in a row each, so that a fleet of both servers is seen with
+one board. Metrics that only Tandem has stand in a row of their own.
+
+Usage: packaging/make_grafana_board.py [--check]   --check: fail if the file is not what would be written
+"""
+import json
+import pathlib
+import sys
+
+OUT = pathlib.Path(__file__).with_name("grafana.json")
+MODEL = '{model_name=~"$model"}'
+
+
+def rate(name, by=""):
+    return f"sum{by}(rate({name}{MODEL}[$__rate_interval]))"
+
+
+def quantiles(name):
+    return [(f"histogram_quantile({q}, sum by (le) (rate({name}_bucket{MODEL}[$__rate_interval])))", f"p{round(q * 100)}") for q in (0.5, 0.9, 0.99)]
+
+
+def common(p, names):
+    """The panels both sets have; `names` gives the words in which the sets differ."""
+    return [
+        ("Requests running and waiting", "short", [(f"sum({p}{names['running']}{MODEL})", "running"), (f"sum({p}{names['waiting']}{MODEL})", "waiting")]),
+        ("KV blocks held", "percentunit", [(f"max({p}{names['kv']}{MODEL})", "share")]),
+        ("Tokens per second", "short", [(rate(f"{p}prompt_tokens_total"), "prompt"), (rate(f"{p}generation_tokens_total"), "output")]),
+        ("Finished requests per second", "reqps", [(rate(f"{p}{names['finished']}", " by (finished_reason) "), "{{finished_reason}}")]),
+        ("Time to first token", "s", quantiles(f"{p}time_to_first_token_seconds")),
+        ("Time between tokens", "s", quantiles(f"{p}inter_token_latency_seconds")),
+        ("Time in the queue", "s", quantiles(f"{p}request_queue_time_seconds")),
+        ("Whole request", "s", quantiles(f"{p}e2e_request_latency_seconds")),
+        ("Prefix cache: share of prompt tokens found", "percentunit",
+         [(f"{rate(f'{p}prefix_cache_hits_total')} / {rate(f'{p}prefix_cache_queries_total')}", "hits")]),
+        ("Preemptions per second", "short", [(rate(f"{p}{names['preempted']}"), "preemptions")]),
+    ]
+
+
+TANDEM = common("tandem_", {"running": "requests_running", "waiting": "requests_waiting", "kv": "kv_usage_ratio",
+                            "finished": "requests_total", "preempted": "preemptions_total"})
+VLLM = common("vllm:", {"running": "num_requests_running", "waiting": "num_requests_waiting", "kv": "kv_cache_usage_perc",
+                        "finished": "request_success_total", "preempted": "num_preemptions_total"})
+SERVER = [
+    ("Step time", "s", quantiles("tandem_step_seconds")),
+    ("Engine's own work in a step", "s", quantiles("tandem_engine_work_seconds")),
+    ("HTTP answers per second", "reqps", [("sum by (status) (rate(http_requests_total[$__rate_interval]))", "{{status}}")]),
+    ("Refused per second", "reqps", [("sum by (reason) (rate(tandem_http_rejected_total[$__rate_interval]))", "{{reason}}")]),
+    ("Connections and answers under way", "short", [("sum(tandem_http_connections)", "connections"), ("sum(tandem_http_generations)", "answers")]),
+    ("Clients that left or did not read", "short", [("sum(rate(tandem_http_disconnect_cancels_total[$__rate_interval]))", "left"),
+                                                   ("sum(rate(tandem_http_slow_readers_cut_total[$__rate_interval]))", "cut")]),
+]
+
+
+def panels():
+    out, y = [], 0
+    for title, row in (("Tandem", TANDEM), ("Server", SERVER), ("vLLM's names", VLLM)):
+        out.append({"type": "row", "title": title, "id": len(out) + 1, "collapsed": False, "panels": [], "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
+        y += 1
+        for index, (name, unit, targets) in enumerate(row):
+            out.append({
+                "type": "timeseries", "title": name, "id": len(out) + 1,
+                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "gridPos": {"h": 8, "w": 8, "x": 8 * (index % 3), "y": y + 8 * (index // 3)},
+                "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+                "targets": [{"refId": chr(ord("A") + i), "expr": expression, "legendFormat": legend} for i, (expression, legend) in enumerate(targets)],
+            })
+        y += 8 * ((len(row) + 2) // 3)
+    return out
+
+
+def board():
+    variables = [
+        {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"},
+        {"name": "model", "type": "query", "label": "Model", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+         "query": "label_values({__name__=~\"tandem_requests_running|vllm:num_requests_running\"}, model_name)", "includeAll": True, "multi": True,
+         "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2},
+    ]
+    return {"uid": "tandem", "title": "Tandem", "tags": ["llm"], "schemaVersion": 39, "editable": True, "refresh": "10s",
+            "time": {"from": "now-30m", "to": "now"}, "templating": {"list": variables}, "panels": panels()}
+
+
+def main(argv):
+    text = json.dumps(board(), indent=1) + "\n"
+    if argv[1:] == ["--check"]:
+        if not OUT.is_file() or OUT.read_text() != text:
+            print("packaging/grafana.json is out of date; run packaging/make_grafana_board.py", file=sys.stderr)
+            return 1
+        return 0
+    if argv[1:]:
+        print(__doc__.strip())
+        return 0 if argv[1] in ("-h", "--help") else 2
+    OUT.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
