@@ -24,6 +24,14 @@ constexpr int64_t round_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
+// Elements from one row of an activation to the next that keep rows an odd number of cache lines
+// apart: rows a power of two apart share the sets of a cache, and sixteen of them do not fit one.
+// Any stride is right; this one is fast.
+constexpr int64_t spread_stride(int64_t columns, ElementType type) {
+  const int64_t line_elements = 64 / element_bytes(type);
+  return (round_up(columns, line_elements) / line_elements | 1) * line_elements;
+}
+
 // A weight in the packed layout of one kernel family. The layout inside is the family's own
 // business; its size is not.
 struct PackedMatrix {

@@ -136,18 +136,20 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
     const int64_t copies = std::max<int64_t>(1, options.weight_bytes / matrix.bytes());
     const Memory weights = random_values(options.type, copies * shape.n * shape.k, 1);
     for (const int64_t count : options.rows) {
-      const Memory x = random_values(options.type, count * shape.k, 2);
-      const Memory y = allocate(count * shape.n * int64_t{sizeof(float)});
+      const int64_t x_stride = kernels::spread_stride(shape.k, options.type);
+      const int64_t y_stride = kernels::spread_stride(shape.n, ElementType::kF32);
+      const Memory x = random_values(options.type, count * x_stride, 2);
+      const Memory y = allocate(count * y_stride * int64_t{sizeof(float)});
       std::vector<GemmArgs> products;
       for (int64_t copy = 0; copy < copies; ++copy) {
         GemmArgs args;
         args.x = x.get();
-        args.x_stride = shape.k;
+        args.x_stride = x_stride;
         args.rows = count;
         args.w = matrix;
         args.w.data = weights.get() + copy * matrix.bytes();
         args.y = reinterpret_cast<float*>(y.get());
-        args.y_stride = shape.n;
+        args.y_stride = y_stride;
         products.push_back(args);
         const double operations = 2.0 * static_cast<double>(count * shape.n) *
                                   static_cast<double>(shape.k) * static_cast<double>(copy + 1);

@@ -1,11 +1,16 @@
 // Y = X W^T of bf16 on the matrix unit: 16 x 16 fp32 tiles, 32 depths a step.
 //
-// Rows are copied to scratch tile by tile in sets whose x stays in the L2 cache while the weights
-// pass by. A panel is multiplied with units of up to 48 rows: six sum tiles, so that a step of 6
-// products takes 5 KB from the cache. Up to 48 rows the weights are one stream from memory, fetched
-// just ahead; with more, the work on a panel fetches the next one. An output takes its products in
-// the order of depth in all of these, its sum is carried in fp32 between cuts of the depth, and the
-// matrix unit treats rows one by one: so a row's result never depends on its company.
+// A panel is multiplied with units of up to 48 rows: six sum tiles, so that a step of 6 products
+// takes 5 KB from the cache. Up to 48 rows the weights are one stream from memory, fetched just
+// ahead. More rows are cut into sets whose x stays in the L2 cache while a group of panels passes
+// by, and the work on a panel fetches the next one; further sets find the group's weights in the
+// shared cache. An output takes its products in the order of depth in all of these, its sum is
+// carried in fp32 between cuts of the depth, and the matrix unit treats rows one by one: so a row's
+// result never depends on its company. For the same reason the last 16 rows may overlap those
+// before them.
+//
+// x is read where it lies. Rows a multiple of 4 KB apart fall into the same lines of the L1 cache,
+// which is slow: callers keep them an odd number of lines apart.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -30,6 +35,10 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
+// Makes stores before it visible to tile loads after it, and the other way round: gcc does not see
+// that tile instructions touch memory.
+HWY_INLINE void memory_barrier() { asm volatile("" ::: "memory"); }
+
 // Tiles 0-5: sums of three row groups x two column halves; 6: w; 7: x.
 void configure(int64_t rows) {
   TileConfig config;
@@ -37,18 +46,15 @@ void configure(int64_t rows) {
     config.rows[tile] = tile == 6 ? 16 : static_cast<uint8_t>(rows);
     config.bytes_per_row[tile] = 64;
   }
+  memory_barrier();
   _tile_loadconfig(&config);
 }
 
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kUnitGroups = 3;
-constexpr int64_t kUnitRows = kUnitGroups * kGroupRows;
 constexpr int64_t kStepBytes = 2048;  // of a panel's weights: 32 depths, two tiles
+constexpr int64_t kXStepBytes = 64;   // of a row of x
 constexpr int64_t kAheadBytes = 2048;
-
-// Makes stores before it visible to tile loads after it, and the other way round: gcc does not see
-// that tile instructions touch memory.
-HWY_INLINE void memory_barrier() { asm volatile("" ::: "memory"); }
 
 // What the work on a unit fetches into the caches meanwhile.
 struct Fetch {
@@ -85,45 +91,44 @@ HWY_INLINE void fetch_step(Fetch& fetch) {
   }
 }
 
-// The x of a unit in scratch.
+// The x of a unit: row groups and the bytes from row to row.
 struct UnitRows {
-  const char* x = nullptr;
-  int64_t group_bytes = 0;  // from a row group to the next
-  int64_t step_bytes = 0;   // from a depth step to the next: a tile's
+  const char* x[kUnitGroups] = {};
+  int64_t stride = 0;
 };
 
 // Adds the products of `kGroups` row groups with `steps` depth steps of a panel to the sum tiles.
 template <int kGroups, Source kSource>
 void multiply(const UnitRows& rows, const char* w, int64_t steps, Fetch fetch) {
-  const char* x0 = rows.x;
-  const char* x1 = x0 + rows.group_bytes;
-  const char* x2 = x1 + rows.group_bytes;
+  const char* x0 = rows.x[0];
+  const char* x1 = rows.x[1];
+  const char* x2 = rows.x[2];
   for (int64_t step = 0; step < steps; ++step, w += kStepBytes) {
     fetch_step<kSource>(fetch);
     _tile_loadd(6, w, 64);
-    _tile_loadd(7, x0, 64);
+    _tile_loadd(7, x0, rows.stride);
     _tile_dpbf16ps(0, 7, 6);
     if constexpr (kGroups > 1) {
-      _tile_loadd(7, x1, 64);
+      _tile_loadd(7, x1, rows.stride);
       _tile_dpbf16ps(2, 7, 6);
     }
     if constexpr (kGroups > 2) {
-      _tile_loadd(7, x2, 64);
+      _tile_loadd(7, x2, rows.stride);
       _tile_dpbf16ps(4, 7, 6);
     }
     _tile_loadd(6, w + kStepBytes / 2, 64);
     if constexpr (kGroups > 2) {
       _tile_dpbf16ps(5, 7, 6);
-      _tile_loadd(7, x1, 64);
+      _tile_loadd(7, x1, rows.stride);
     }
     if constexpr (kGroups > 1) {
       _tile_dpbf16ps(3, 7, 6);
-      _tile_loadd(7, x0, 64);
+      _tile_loadd(7, x0, rows.stride);
     }
     _tile_dpbf16ps(1, 7, 6);
-    x0 += rows.step_bytes;
-    x1 += rows.step_bytes;
-    x2 += rows.step_bytes;
+    x0 += kXStepBytes;
+    x1 += kXStepBytes;
+    x2 += kXStepBytes;
   }
 }
 
@@ -193,93 +198,89 @@ void store_row(const GemmArgs& args, const float* c, int64_t row, int64_t column
 
 // How a product is cut.
 struct Cut {
-  int64_t set_groups = 0;    // row groups whose x is in scratch together
-  int64_t tile_rows = 0;     // rows of an x tile: 16, fewer where all rows are fewer
-  int64_t chunk_steps = 0;   // depth steps whose x for a set fits half of the L2 cache
-  int64_t group_panels = 0;  // panels that pass by before the next chunk of the depth
+  int64_t set_groups = 0;    // row groups that share the L2 cache
+  int64_t chunk_steps = 0;   // depth steps whose x for a set fits there
+  int64_t group_panels = 0;  // panels that pass by before the next chunk of the depth, then set
   int64_t sum_panels = 0;    // panels whose sums are in scratch together
-  int64_t x_bytes = 0;       // scratch: x as [chunk][row group][depth step][tile]
   int64_t c_bytes = 0;       // scratch: sums as [panel][row group][16][32]
 };
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Cut cut_of(const GemmArgs& args) {
-  constexpr int64_t kSetGroups = 16;
+  constexpr int64_t kOneSetGroups = 16;  // too many for several sets, but better than two
+  constexpr int64_t kSetGroups = 12;
   constexpr int64_t kChunkBytes = 1024 * 1024;
-  constexpr int64_t kGroupPanels = 16;
+  constexpr int64_t kGroupPanels = 32;         // 4 MB of a depth of 2048
+  constexpr int64_t kChunkedGroupPanels = 16;  // their sums share the L2 cache too
   const int64_t groups = divide_up(args.rows, kGroupRows);
   const int64_t steps = args.w.k / 32;
   Cut cut;
-  cut.set_groups = divide_up(groups, divide_up(groups, kSetGroups));
-  cut.tile_rows = std::min(args.rows, kGroupRows);
-  cut.x_bytes = cut.set_groups * cut.tile_rows * args.w.k * 2;
-  const int64_t chunks = divide_up(cut.x_bytes, kChunkBytes);
+  cut.set_groups =
+      groups <= kOneSetGroups ? groups : divide_up(groups, divide_up(groups, kSetGroups));
+  const int64_t chunks = divide_up(cut.set_groups * kGroupRows * args.w.k * 2, kChunkBytes);
   cut.chunk_steps = divide_up(steps, chunks);
-  cut.group_panels = chunks == 1 ? args.w.panels() : kGroupPanels;
-  cut.sum_panels = chunks == 1 ? 1 : kGroupPanels;
+  const bool one_stream = groups <= kUnitGroups && chunks == 1;
+  cut.group_panels = one_stream    ? args.w.panels()
+                     : chunks == 1 ? kGroupPanels
+                                   : kChunkedGroupPanels;
+  cut.sum_panels = chunks == 1 ? 1 : kChunkedGroupPanels;
   cut.c_bytes = cut.sum_panels * cut.set_groups * kGroupSums * 4;
   return cut;
 }
 
-// Copies rows [row, row + count) into scratch as tiles; missing rows of the last tile are zeros.
-void copy_set(const GemmArgs& args, const Cut& cut, int64_t row, int64_t count, char* to) {
-  const int64_t steps = args.w.k / 32;
-  const int64_t groups = divide_up(count, cut.tile_rows);
-  const int64_t tile_bytes = cut.tile_rows * 64;
-  for (int64_t r = 0; r < groups * cut.tile_rows; ++r) {
-    const char* from = static_cast<const char*>(args.x) + (row + r) * args.x_stride * 2;
-    char* tiles = to + r % cut.tile_rows * 64;
-    for (int64_t begin = 0; begin < steps; begin += cut.chunk_steps) {
-      const int64_t chunk = std::min(cut.chunk_steps, steps - begin);
-      char* at = tiles + (begin * groups + r / cut.tile_rows * chunk) * tile_bytes;
-      for (int64_t step = 0; step < chunk; ++step) {
-        const __m512i values =
-            r < count ? _mm512_loadu_si512(from + (begin + step) * 64) : _mm512_setzero_si512();
-        _mm512_store_si512(at + step * tile_bytes, values);
-      }
-    }
-  }
-}
-
-// A chunk of the depth of one panel, for all row groups of a set.
+// A chunk of the depth of one panel, for a set of rows.
 struct PanelPass {
-  UnitRows x;                  // the set's tiles of this chunk
+  const char* x = nullptr;     // row 0 of all, at this chunk
   const char* w = nullptr;     // the panel's chunk
   const char* next = nullptr;  // the weights of the pass after this one
   int64_t steps = 0;           // of depth
   bool first = false;          // chunk of the depth
   bool last = false;
-  float* c = nullptr;  // the panel's sums
-  int64_t row = 0;     // of x and y
-  int64_t rows = 0;
-  int64_t column = 0;
+  float* c = nullptr;       // the panel's sums
+  int64_t column = 0;       // of y
+  int64_t first_group = 0;  // of the set
+  int64_t groups = 0;
 };
 
-// Sums of rows [begin, end) of the set to y.
-void finish_rows(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r) {
-    store_row(args, pass.c + r * kPanelColumns, pass.row + r, pass.column);
+// The first row of a group: the last one ends with the last row.
+int64_t group_row(const GemmArgs& args, int64_t group) {
+  return std::max<int64_t>(0, std::min(group * kGroupRows, args.rows - kGroupRows));
+}
+
+// Sums of the groups [begin, end) of all to y, each row once.
+void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end) {
+  for (int64_t group = begin; group < end; ++group) {
+    const int64_t from = group_row(args, group);
+    const float* c = pass.c + (group - pass.first_group) * kGroupSums;
+    const int64_t row_end = std::min(args.rows, (group + 1) * kGroupRows);
+    for (int64_t row = group * kGroupRows; row < row_end; ++row) {
+      store_row(args, c + (row - from) * kPanelColumns, row, pass.column);
+    }
   }
 }
 
 void run_pass(const GemmArgs& args, const PanelPass& pass) {
-  const int64_t groups = divide_up(pass.rows, kGroupRows);
-  const int64_t units = divide_up(groups, kUnitGroups);
+  const int64_t units = divide_up(pass.groups, kUnitGroups);
   const bool one_unit = units == 1;
+  const int64_t stride = args.x_stride * 2;
   Fetch fetch;
   fetch.at = one_unit ? pass.w + kAheadBytes : pass.next;
   fetch.lines = divide_up(kStepBytes / 64, units);
   fetch.y_stride = args.y_stride;
-  UnitRows rows = pass.x;
-  int64_t done = 0;      // row groups
-  int64_t finished = 0;  // rows
+  int64_t done = 0;      // groups
+  int64_t finished = 0;  // groups
   for (int64_t unit = 0; unit < units; ++unit) {
-    const int64_t own = divide_up(groups - done, units - unit);
+    const int64_t own = divide_up(pass.groups - done, units - unit);
+    const int64_t group = pass.first_group + done;
+    UnitRows rows;
+    rows.stride = stride;
+    for (int64_t i = 0; i < own; ++i) {
+      rows.x[i] = pass.x + group_row(args, group + i) * stride;
+    }
     float* c = pass.c + done * kGroupSums;
-    const int64_t row = done * kGroupRows;
-    fetch.y = args.y + (pass.row + row) * args.y_stride + pass.column;
-    fetch.y_rows = pass.last ? std::min(own * kGroupRows, pass.rows - row) : 0;
+    fetch.y = args.y + group * kGroupRows * args.y_stride + pass.column;
+    fetch.y_rows = pass.last ? std::min(own * kGroupRows, args.rows - group * kGroupRows) : 0;
     memory_barrier();
     if (pass.first) {
       clear_sums();
@@ -294,53 +295,42 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
     store_sums(c, own);
     memory_barrier();
     fetch.at += fetch.lines * 64 * pass.steps;
-    rows.x += own * rows.group_bytes;
-    done += own;
     // One unit later: reading a tile's memory right after writing it would wait for the store.
     if (pass.last && unit > 0) {
-      finish_rows(args, pass, finished, row);
-      finished = row;
+      finish_groups(args, pass, pass.first_group + finished, pass.first_group + done);
+      finished = done;
     }
+    done += own;
   }
   if (pass.last) {
-    finish_rows(args, pass, finished, pass.rows);
+    finish_groups(args, pass, pass.first_group + finished, pass.first_group + done);
   }
 }
 
-// The panels with one set of rows.
-struct SetPass {
-  const Cut& cut;
-  const char* x = nullptr;
-  float* c = nullptr;
-  int64_t row = 0;
-  int64_t rows = 0;
-};
-
-void run_set(const GemmArgs& args, const SetPass& set, int64_t panel_begin, int64_t panel_end) {
-  const Cut& cut = set.cut;
+// A group of panels with all sets of rows.
+void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end, float* sums) {
   const int64_t steps = args.w.k / 32;
-  const int64_t groups = divide_up(set.rows, cut.tile_rows);
-  const int64_t tile_bytes = cut.tile_rows * 64;
+  const int64_t groups = divide_up(args.rows, kGroupRows);
   const auto weights = [&](int64_t panel, int64_t step) {
     return static_cast<const char*>(args.w.data) + (panel * steps + step) * kStepBytes;
   };
   PanelPass pass;
-  pass.row = set.row;
-  pass.rows = set.rows;
-  for (int64_t group = panel_begin; group < panel_end; group += cut.group_panels) {
-    const int64_t group_end = std::min(panel_end, group + cut.group_panels);
-    for (int64_t begin = 0; begin < steps; begin += cut.chunk_steps) {
-      pass.steps = std::min(cut.chunk_steps, steps - begin);
-      pass.x = {set.x + begin * groups * tile_bytes, pass.steps * tile_bytes, tile_bytes};
-      pass.first = begin == 0;
-      pass.last = begin + pass.steps == steps;
-      for (int64_t panel = group; panel < group_end; ++panel) {
-        pass.w = weights(panel, begin);
-        pass.next = panel + 1 < group_end   ? weights(panel + 1, begin)
-                    : !pass.last            ? weights(group, begin + pass.steps)
-                    : group_end < panel_end ? weights(group_end, 0)
-                                            : pass.w;
-        pass.c = set.c + (panel - group) % cut.sum_panels * cut.set_groups * kGroupSums;
+  for (int64_t set = 0; set < groups; set += cut.set_groups) {
+    pass.first_group = set;
+    pass.groups = std::min(cut.set_groups, groups - set);
+    for (int64_t step = 0; step < steps; step += cut.chunk_steps) {
+      pass.steps = std::min(cut.chunk_steps, steps - step);
+      pass.x = static_cast<const char*>(args.x) + step * kXStepBytes;
+      pass.first = step == 0;
+      pass.last = step + pass.steps == steps;
+      for (int64_t panel = begin; panel < end; ++panel) {
+        pass.w = weights(panel, step);
+        pass.next = panel + 1 < end                 ? weights(panel + 1, step)
+                    : !pass.last                    ? weights(begin, step + pass.steps)
+                    : set + cut.set_groups < groups ? weights(begin, 0)
+                    : end < args.w.panels()         ? weights(end, 0)
+                                                    : pass.w;
+        pass.c = sums + (panel - begin) % cut.sum_panels * cut.set_groups * kGroupSums;
         pass.column = panel * kPanelColumns;
         run_pass(args, pass);
       }
@@ -350,14 +340,10 @@ void run_set(const GemmArgs& args, const SetPass& set, int64_t panel_begin, int6
 
 void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   const Cut cut = cut_of(args);
-  char* x = static_cast<char*>(scratch);
-  auto* c = reinterpret_cast<float*>(x + cut.x_bytes);
-  configure(cut.tile_rows);
-  const int64_t set_rows = cut.set_groups * kGroupRows;
-  for (int64_t row = 0; row < args.rows; row += set_rows) {
-    const int64_t rows = std::min(set_rows, args.rows - row);
-    copy_set(args, cut, row, rows, x);
-    run_set(args, {cut, x, c, row, rows}, panel_begin, panel_end);
+  configure(std::min(args.rows, kGroupRows));
+  for (int64_t panel = panel_begin; panel < panel_end; panel += cut.group_panels) {
+    run_panels(args, cut, panel, std::min(panel_end, panel + cut.group_panels),
+               static_cast<float*>(scratch));
   }
 }
 
@@ -375,8 +361,7 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
   if (args.rows <= 0) {
     return 0;
   }
-  const Cut cut = cut_of(args);
-  return cut.x_bytes + cut.c_bytes;
+  return cut_of(args).c_bytes;
 }
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
