@@ -57,10 +57,9 @@ struct AttentionOp {
   kernels::AttentionArgs args;  // args.partials is ignored
 };
 
-using Op =
-    std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,
-                 kernels::GemmArgs, kernels::RopeTableArgs, kernels::RopeWriteArgs, AttentionOp,
-                 kernels::SiluMulArgs, kernels::RowGatherArgs, kernels::SampleArgs>;
+using Op = std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,
+                        kernels::GemmArgs, kernels::RopeTableArgs, kernels::RopeWriteArgs,
+                        AttentionOp, kernels::RowGatherArgs, kernels::SampleArgs>;
 
 class Device {
  public:

@@ -36,24 +36,22 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
   const int64_t samples = options.max_logit_rows;
   const int64_t most_rows = std::max(rows, samples);
   const int64_t element = element_bytes(weights.type);
-  const int64_t hidden = weights.padded_hidden;
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
-  const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
-  const int64_t gate_up = 2 * int64_t{weights.padded_intermediate};
+  const StageStrides strides = stage_strides(config, weights);
   const int64_t half_dim = config.head_dim / 2;
   StageBuffers buffers;
-  buffers.residual = carver.take_floats(rows * hidden);
-  buffers.normed = carver.take(most_rows * hidden * element);
-  buffers.projection = carver.take_floats(most_rows * std::max(qkv, gate_up));
+  buffers.residual = carver.take_floats(rows * strides.residual);
+  buffers.normed = carver.take(most_rows * strides.normed * element);
+  buffers.qkv = carver.take_floats(rows * strides.qkv);
   buffers.q = carver.take_floats(rows * attention);
-  buffers.attended = carver.take(rows * attention * element);
-  buffers.activated = carver.take(most_rows * weights.padded_intermediate * element);
+  buffers.attended = carver.take(rows * strides.attended * element);
+  buffers.activated = carver.take(most_rows * strides.activated * element);
   buffers.cos = carver.take_floats(rows * half_dim);
   buffers.sin = carver.take_floats(rows * half_dim);
   buffers.inverse_frequency =
       reinterpret_cast<double*>(carver.take(half_dim * static_cast<int64_t>(sizeof(double))));
-  buffers.sampled_residual = carver.take_floats(samples * hidden);
-  buffers.sampled_attended = carver.take(samples * attention * element);
+  buffers.sampled_residual = carver.take_floats(samples * strides.residual);
+  buffers.sampled_attended = carver.take(samples * strides.attended * element);
   return buffers;
 }
 

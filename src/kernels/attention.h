@@ -36,8 +36,9 @@ struct AttentionArgs {
   int32_t window = 0;  // tokens that a row attends to at most, its own included; 0: all
   const AttentionSlice* slices = nullptr;
   int32_t slice_count = 0;
-  void* out = nullptr;  // [rows, heads * padded_head_dim], type out_type: the out-projection's
-                        // input; padding dims are zero
+  void* out = nullptr;     // [rows, out_stride], type out_type: the out-projection's
+                           // input; padding dims are zero
+  int64_t out_stride = 0;  // in elements, >= heads * padded_head_dim
   ElementType out_type = ElementType::kBF16;
   float* partials = nullptr;  // workspace for split tasks, see AttentionPlan::partial_floats
 };

@@ -1,6 +1,6 @@
-// Y = X * W^T (+ bias) (+ Y) with W packed once at load, and the packing itself. Arguments only;
-// the functions that take them are in kernels.h. All dims that a kernel sees are padded: n and k to
-// multiples of 32, the padding holds zeros.
+// Y = X * W^T (+ bias) (+ Y), or SiLU(gate) * up of two such products, with W packed once at load,
+// and the packing itself. Arguments only; the functions that take them are in kernels.h. All dims
+// that a kernel sees are padded: n and k to multiples of 32, the padding holds zeros.
 //
 // A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
@@ -56,7 +56,8 @@ struct PaddedDim {
 // Packs source [n.logical, k.logical] (row-major, dense) into columns n_offset .. n_offset +
 // n.padded() of `target`, which a caller may divide over threads by panels of the *source's padded
 // n*. n_offset and n.padded() are multiples of 32. Padding elements are written as zeros. Values
-// convert to target.type (round to nearest even).
+// convert to target.type (round to nearest even). With panel_step 2 the source's panels go to every
+// second panel from n_offset on: two matrices alternate.
 struct PackArgs {
   const void* source = nullptr;
   ElementType source_type = ElementType::kBF16;
@@ -65,11 +66,15 @@ struct PackArgs {
   PackedMatrix target;
   void* target_data = nullptr;  // == target.data, writable
   int64_t n_offset = 0;
+  int64_t panel_step = 1;
 };
 
 enum class GemmStore : uint8_t {
   kWrite,  // y = x w^T + bias
   kAdd,    // y += x w^T + bias: the residual
+  // activated = silu(gate) * up, where the panels of w alternate between gate and up: columns 32i
+  // .. 32i+31 of gate are panel 2i, of up panel 2i+1. No bias. Panels are given in pairs.
+  kSiluMul,
 };
 
 struct GemmArgs {
@@ -80,8 +85,11 @@ struct GemmArgs {
   PackedMatrix w;
   const float* bias = nullptr;  // [w.n] or null
   float* y = nullptr;           // [rows, y_stride >= w.n]
-  int64_t y_stride = 0;
+  int64_t y_stride = 0;         // of y, or of activated, in elements
   GemmStore store = GemmStore::kWrite;
+  void* activated = nullptr;  // kSiluMul, instead of y: [rows, y_stride >= w.n / 2], type w.type
+  // The smallest number of panels that a caller may give to a thread; ranges are multiples of it.
+  [[nodiscard]] int64_t panel_unit() const { return store == GemmStore::kSiluMul ? 2 : 1; }
 };
 
 }  // namespace tandem::kernels

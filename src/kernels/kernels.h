@@ -36,7 +36,6 @@ struct Kernels {
   void (*rope_write)(const RopeWriteArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*attend)(const AttentionArgs&, const AttentionTask&, void* scratch) = nullptr;
   void (*merge)(const AttentionArgs&, const AttentionMerge&) = nullptr;
-  void (*silu_mul)(const SiluMulArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*row_gather)(const RowGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*sample)(const SampleArgs&, int64_t row_begin, int64_t row_end) = nullptr;
 };

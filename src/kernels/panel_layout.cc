@@ -57,7 +57,7 @@ void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end) {
     for (int64_t k = 0; k < depth; k += kBlock) {
       for (int64_t column = 0; column < kPanelColumns; ++column) {
         const int64_t n = panel * kPanelColumns + column;
-        const int64_t target_n = args.n_offset + n;
+        const int64_t target_n = args.n_offset + panel * args.panel_step * kPanelColumns + column;
         if (args.target.type == ElementType::kF32) {
           float block[kBlock];
           read_block(args, n, k, block);

@@ -64,16 +64,6 @@ struct RopeWriteArgs {
   float norm_epsilon = 0.0F;
 };
 
-// y = silu(gate) * up.
-struct SiluMulArgs {
-  const float* gate_up = nullptr;  // [rows, stride]: gate at column 0, up at column `width`
-  int64_t stride = 0;
-  int64_t rows = 0;
-  int64_t width = 0;  // padded intermediate size, a multiple of 32
-  void* y = nullptr;  // [rows, width]
-  ElementType y_type = ElementType::kBF16;
-};
-
 struct RowGatherArgs {
   const float* x = nullptr;  // [*, stride]
   int64_t stride = 0;

@@ -91,12 +91,13 @@ kernels::PackArgs pack_args(const Tile& tile, const std::byte* source) {
   const int64_t rows = tile.row_end - tile.row_begin;
   if (one_group(job.n)) {
     args.n = {rows, rows, kernels::round_up(rows, kernels::kPanelColumns)};
-    args.n_offset = job.n_offset + tile.row_begin;
+    args.n_offset = job.n_offset + tile.row_begin * job.panel_step;
   } else {
     args.n = {rows, job.n.group, job.n.padded_group};
     args.n_offset = job.n_offset + tile.row_begin / job.n.group * job.n.padded_group;
   }
   args.k = job.k;
+  args.panel_step = job.panel_step;
   args.target = job.target;
   args.target_data = job.target_data;
   return args;

@@ -87,9 +87,10 @@ class Planner {
     layer.mlp_norm = vector(prefix + "post_attention_layernorm.weight", hidden_);
     auto [gate_up, gate_up_data] = take_matrix(2 * intermediate_.padded(), hidden_.padded());
     layer.gate_up = gate_up;
-    add_matrix(prefix + "mlp.gate_proj.weight", intermediate_, hidden_, {gate_up, gate_up_data, 0});
+    add_matrix(prefix + "mlp.gate_proj.weight", intermediate_, hidden_,
+               {gate_up, gate_up_data, 0, 2});
     add_matrix(prefix + "mlp.up_proj.weight", intermediate_, hidden_,
-               {gate_up, gate_up_data, intermediate_.padded()});
+               {gate_up, gate_up_data, kernels::kPanelColumns, 2});
     layer.down = matrix(prefix + "mlp.down_proj.weight", hidden_, intermediate_);
   }
 
@@ -97,6 +98,7 @@ class Planner {
     PackedMatrix matrix;
     void* data;
     int64_t n_offset;
+    int64_t panel_step = 1;
   };
 
   void start_piece() { plan_.piece_bytes.push_back(0); }
@@ -126,6 +128,7 @@ class Planner {
                           .k = k,
                           .target = target.matrix,
                           .n_offset = target.n_offset,
+                          .panel_step = target.panel_step,
                           .target_data = target.data});
   }
 
@@ -136,6 +139,7 @@ class Planner {
                           .k = {},
                           .target = {},
                           .n_offset = 0,
+                          .panel_step = 1,
                           .target_data = target});
   }
 

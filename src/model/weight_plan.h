@@ -22,6 +22,7 @@ struct WeightJob {
   kernels::PaddedDim k;          // of a matrix
   kernels::PackedMatrix target;  // of a matrix; a part of it where several are fused
   int64_t n_offset = 0;
+  int64_t panel_step = 1;       // as PackArgs
   void* target_data = nullptr;  // matrix: writable target.data; vector: float [n.padded()]
   [[nodiscard]] bool is_vector() const { return shape.size() == 1; }
 };

@@ -29,7 +29,7 @@ struct LayerWeights {
   kernels::PackedMatrix output;     // n: padded hidden; k: heads * padded_head_dim
   const float* mlp_norm = nullptr;  // [hidden]
   kernels::PackedMatrix
-      gate_up;  // n: gate (padded intermediate) | up (padded intermediate); k: padded hidden
+      gate_up;  // n: panels of gate and up in turn, 2 x padded intermediate; k: padded hidden
   kernels::PackedMatrix down;  // n: padded hidden; k: padded intermediate
 };
 

@@ -108,7 +108,7 @@ class Comparison {
 
   // Rows row_begin.. of `matrix` must hold the tensor, padded; returns the row behind it.
   int64_t expect(const PackedMatrix& matrix, int64_t row_begin, const std::string& name,
-                 Heads heads) const {
+                 Heads heads, int64_t panel_step = 1) const {
     const HandTensor& tensor = tensors_.at(name);
     const int64_t rows = tensor.shape[0];
     const int64_t columns = tensor.shape[1];
@@ -116,7 +116,10 @@ class Comparison {
     const int64_t padded_rows =
         heads == Heads::kRows ? rows / head_dim_ * padded_head_dim_ : round_up(rows, 32);
     for (int64_t n = 0; n < padded_rows; ++n) {
-      kernels_.unpack_row(matrix, row_begin + n, row.data());
+      const int64_t panel = n / kernels::kPanelColumns * panel_step;
+      kernels_.unpack_row(matrix,
+                          row_begin + panel * kernels::kPanelColumns + n % kernels::kPanelColumns,
+                          row.data());
       const int64_t source_row = logical(n, rows, heads == Heads::kRows);
       for (int64_t k = 0; k < matrix.k; ++k) {
         const int64_t column = logical(k, columns, heads == Heads::kColumns);
@@ -195,9 +198,10 @@ void expect_weights(const Weights& weights, const Tensors& tensors, const ModelC
     EXPECT_EQ(row, layer.qkv.n);
     EXPECT_EQ(layer.qkv_bias != nullptr, config.qkv_bias);
     comparison.expect(layer.output, 0, prefix + "self_attn.o_proj.weight", Heads::kColumns);
-    row = comparison.expect(layer.gate_up, 0, prefix + "mlp.gate_proj.weight", Heads::kNone);
-    row = comparison.expect(layer.gate_up, row, prefix + "mlp.up_proj.weight", Heads::kNone);
-    EXPECT_EQ(row, layer.gate_up.n);
+    row = comparison.expect(layer.gate_up, 0, prefix + "mlp.gate_proj.weight", Heads::kNone, 2);
+    EXPECT_EQ(row, layer.gate_up.n / 2);
+    comparison.expect(layer.gate_up, kernels::kPanelColumns, prefix + "mlp.up_proj.weight",
+                      Heads::kNone, 2);
     comparison.expect(layer.down, 0, prefix + "mlp.down_proj.weight", Heads::kNone);
   }
 }

@@ -98,6 +98,7 @@ class Case {
     Guarded<float> partials(plan.partial_floats);
     AttentionArgs args = args_;
     args.out = out.data();
+    args.out_stride = int64_t{args.heads} * args.layout.padded_head_dim;
     args.partials = partials.data();
     std::vector<std::thread> workers;
     const auto work = [&](size_t first) {

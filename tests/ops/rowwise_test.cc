@@ -75,53 +75,6 @@ TEST_P(Rowwise, RmsNormAgreesAndPadsWithZeros) {
   }
 }
 
-TEST_P(Rowwise, SiluMulAgreesOverTheWholeRangeOfGates) {
-  Random random(2);
-  for (const ElementType type : {kF32, kBF16}) {
-    const int64_t rows = 7;
-    const int64_t width = 96;
-    const int64_t stride = 2 * width + 32;
-    Guarded<float> gate_up(rows * stride);
-    Guarded<std::byte> y(rows * width * element_bytes(type));
-    std::vector<double> wanted(static_cast<size_t>(rows * width));
-    const float ranges[] = {1e-3F, 1.0F, 5.0F, 20.0F, 80.0F, 200.0F, 1e30F};
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = 0; i < width; ++i) {
-        const float gate = uniform(random, -ranges[row], ranges[row]);
-        const float up = uniform(random, -2.0F, 2.0F);
-        gate_up[row * stride + i] = gate;
-        gate_up[row * stride + width + i] = up;
-        wanted[static_cast<size_t>(row * width + i)] =
-            static_cast<double>(gate) / (1.0 + std::exp(-static_cast<double>(gate))) *
-            static_cast<double>(up);
-      }
-    }
-    SiluMulArgs args{gate_up.data(), stride, rows, width, y.data(), type};
-    kernels_->silu_mul(args, 0, rows);
-    const std::vector<float> got = floats_of(y, type);
-    for (int64_t row = 0; row < rows; ++row) {
-      const auto begin = static_cast<size_t>(row * width);
-      EXPECT_LT(relative_error(std::span(got).subspan(begin, static_cast<size_t>(width)),
-                               std::span(wanted).subspan(begin, static_cast<size_t>(width))),
-                tolerance(type))
-          << "gates up to " << ranges[row];
-    }
-    EXPECT_TRUE(y.guards_intact());
-  }
-}
-
-TEST_P(Rowwise, NanPassesThroughSiluMul) {
-  Guarded<float> gate_up(64);
-  for (int64_t i = 0; i < 64; ++i) {
-    gate_up[i] = i % 2 == 0 ? NAN : 1.0F;
-  }
-  Guarded<std::byte> y(32 * 4);
-  kernels_->silu_mul({gate_up.data(), 64, 1, 32, y.data(), kF32}, 0, 1);
-  for (int64_t i = 0; i < 32; ++i) {
-    EXPECT_EQ(std::isnan(get(y.data(), kF32, i)), i % 2 == 0);
-  }
-}
-
 TEST_P(Rowwise, RopeTableIsExactAtPositionsFarOut) {
   const std::vector<int32_t> positions = {0, 1, 131071, 1000003};
   const std::vector<double> frequencies = {1.0, 0.1234567, 1e-5};

@@ -102,11 +102,12 @@ void OpRunner::run_one(const kernels::GemmArgs& args) {
   if (args.rows <= 0) {
     return;
   }
-  divide(
-      {.units = args.w.panels(),
-       .nanos = nanos,
-       .scratch_bytes = kernels_.gemm_scratch_bytes(args)},
-      [&](int64_t begin, int64_t end, void* scratch) { kernels_.gemm(args, begin, end, scratch); });
+  divide({.units = args.w.panels() / args.panel_unit(),
+          .nanos = nanos,
+          .scratch_bytes = kernels_.gemm_scratch_bytes(args)},
+         [&](int64_t begin, int64_t end, void* scratch) {
+           kernels_.gemm(args, begin * args.panel_unit(), end * args.panel_unit(), scratch);
+         });
 }
 
 void OpRunner::run_one(const kernels::RopeTableArgs& args) {
@@ -168,11 +169,6 @@ void OpRunner::run_one(const AttentionOp& op) {
                   kernels_.merge(args, plan_.merges[static_cast<size_t>(i)]);
                 }
               });
-}
-
-void OpRunner::run_one(const kernels::SiluMulArgs& args) {
-  divide_rows(args.rows, as_double(args.width) * 10 / kRowBytesPerNano,
-              [&](int64_t begin, int64_t end) { kernels_.silu_mul(args, begin, end); });
 }
 
 void OpRunner::run_one(const kernels::RowGatherArgs& args) {

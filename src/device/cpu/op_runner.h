@@ -50,7 +50,6 @@ class OpRunner {
   void run_one(const kernels::RopeTableArgs& args);
   void run_one(const kernels::RopeWriteArgs& args);
   void run_one(const AttentionOp& op);
-  void run_one(const kernels::SiluMulArgs& args);
   void run_one(const kernels::RowGatherArgs& args);
   void run_one(const kernels::SampleArgs& args);
 

@@ -6,6 +6,17 @@
 
 namespace tandem {
 
+StageStrides stage_strides(const model::ModelConfig& config, const model::Weights& weights) {
+  using kernels::spread_stride;
+  const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
+  const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
+  return {.residual = spread_stride(weights.padded_hidden, ElementType::kF32),
+          .normed = spread_stride(weights.padded_hidden, weights.type),
+          .qkv = spread_stride(qkv, ElementType::kF32),
+          .attended = spread_stride(attention, weights.type),
+          .activated = spread_stride(weights.padded_intermediate, weights.type)};
+}
+
 void Stages::launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                           int32_t stage) const {
   CHECK(stage >= 0 && stage <= config_.layers, "stage {} of {}", stage, config_.layers + 1);
@@ -38,6 +49,7 @@ void Stages::launch_attention(device::Device& device, device::StreamId stream,
                                    .slices = inputs.slices,
                                    .slice_count = inputs.slice_count,
                                    .out = buffers_.attended,
+                                   .out_stride = strides_.attended,
                                    .out_type = weights_.type,
                                    .partials = nullptr}});
 }
@@ -47,7 +59,7 @@ void Stages::embed(const Target& target, const StepInputs& inputs) const {
                                                          .rows = target.rows,
                                                          .table = weights_.embedding,
                                                          .y = buffers_.residual,
-                                                         .y_stride = weights_.padded_hidden});
+                                                         .y_stride = strides_.residual});
   const auto factor = static_cast<float>(model::rope_attention_factor(config_));
   target.device.launch(target.stream,
                        kernels::RopeTableArgs{.positions = inputs.positions,
@@ -61,28 +73,28 @@ void Stages::embed(const Target& target, const StepInputs& inputs) const {
 
 void Stages::norm(const Target& target, const float* x, const float* weight) const {
   target.device.launch(target.stream, kernels::RmsNormArgs{.x = x,
-                                                           .x_stride = weights_.padded_hidden,
+                                                           .x_stride = strides_.residual,
                                                            .rows = target.rows,
                                                            .hidden = config_.hidden,
                                                            .weight = weight,
                                                            .epsilon = config_.rms_epsilon,
                                                            .y = buffers_.normed,
                                                            .y_type = weights_.type,
-                                                           .y_stride = weights_.padded_hidden});
+                                                           .y_stride = strides_.normed});
 }
 
 void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   norm(target, buffers_.residual, own.attention_norm);
   target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
-                                                        .x_stride = weights_.padded_hidden,
+                                                        .x_stride = strides_.normed,
                                                         .rows = target.rows,
                                                         .w = own.qkv,
                                                         .bias = own.qkv_bias,
-                                                        .y = buffers_.projection,
-                                                        .y_stride = own.qkv.n});
-  target.device.launch(target.stream, kernels::RopeWriteArgs{.qkv = buffers_.projection,
-                                                             .qkv_stride = own.qkv.n,
+                                                        .y = buffers_.qkv,
+                                                        .y_stride = strides_.qkv});
+  target.device.launch(target.stream, kernels::RopeWriteArgs{.qkv = buffers_.qkv,
+                                                             .qkv_stride = strides_.qkv,
                                                              .rows = target.rows,
                                                              .cos = buffers_.cos,
                                                              .sin = buffers_.sin,
@@ -101,31 +113,26 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
 void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   target.device.launch(target.stream, kernels::GemmArgs{.x = rows.attended,
-                                                        .x_stride = attention_columns(),
+                                                        .x_stride = strides_.attended,
                                                         .rows = target.rows,
                                                         .w = own.output,
                                                         .y = rows.residual,
-                                                        .y_stride = weights_.padded_hidden,
+                                                        .y_stride = strides_.residual,
                                                         .store = kernels::GemmStore::kAdd});
   norm(target, rows.residual, own.mlp_norm);
   target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
-                                                        .x_stride = weights_.padded_hidden,
+                                                        .x_stride = strides_.normed,
                                                         .rows = target.rows,
                                                         .w = own.gate_up,
-                                                        .y = buffers_.projection,
-                                                        .y_stride = own.gate_up.n});
-  target.device.launch(target.stream, kernels::SiluMulArgs{.gate_up = buffers_.projection,
-                                                           .stride = own.gate_up.n,
-                                                           .rows = target.rows,
-                                                           .width = weights_.padded_intermediate,
-                                                           .y = buffers_.activated,
-                                                           .y_type = weights_.type});
+                                                        .y_stride = strides_.activated,
+                                                        .store = kernels::GemmStore::kSiluMul,
+                                                        .activated = buffers_.activated});
   target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.activated,
-                                                        .x_stride = weights_.padded_intermediate,
+                                                        .x_stride = strides_.activated,
                                                         .rows = target.rows,
                                                         .w = own.down,
                                                         .y = rows.residual,
-                                                        .y_stride = weights_.padded_hidden,
+                                                        .y_stride = strides_.residual,
                                                         .store = kernels::GemmStore::kAdd});
 }
 
@@ -134,26 +141,26 @@ Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inpu
     return {buffers_.residual, buffers_.attended};
   }
   target.device.launch(target.stream, kernels::RowGatherArgs{.x = buffers_.residual,
-                                                             .stride = weights_.padded_hidden,
+                                                             .stride = strides_.residual,
                                                              .rows = inputs.sampled_rows,
                                                              .count = target.rows,
                                                              .y = buffers_.sampled_residual});
-  // A gather moves bits: two bf16 travel as one float. The row width is a multiple of 32.
+  // A gather moves bits: two bf16 travel as one float. Rows are whole cache lines.
   constexpr int64_t kFloatBytes = sizeof(float);
-  target.device.launch(
-      target.stream, kernels::RowGatherArgs{
-                         .x = reinterpret_cast<const float*>(buffers_.attended),
-                         .stride = attention_columns() * element_bytes(weights_.type) / kFloatBytes,
-                         .rows = inputs.sampled_rows,
-                         .count = target.rows,
-                         .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
+  target.device.launch(target.stream,
+                       kernels::RowGatherArgs{
+                           .x = reinterpret_cast<const float*>(buffers_.attended),
+                           .stride = strides_.attended * element_bytes(weights_.type) / kFloatBytes,
+                           .rows = inputs.sampled_rows,
+                           .count = target.rows,
+                           .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
   return {buffers_.sampled_residual, buffers_.sampled_attended};
 }
 
 void Stages::head(const Target& target, const float* residual) const {
   norm(target, residual, weights_.final_norm);
   target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
-                                                        .x_stride = weights_.padded_hidden,
+                                                        .x_stride = strides_.normed,
                                                         .rows = target.rows,
                                                         .w = weights_.lm_head,
                                                         .y = buffers_.logits,

@@ -19,12 +19,22 @@
 
 namespace tandem {
 
-// Device memory that the stages work in; *_type buffers hold the weights' element type. R rows:
-// max_batched_tokens; S: max_logit_rows; M: the larger of both.
+// Elements from row to row of what matrix products read or write.
+struct StageStrides {
+  int64_t residual = 0;
+  int64_t normed = 0;
+  int64_t qkv = 0;
+  int64_t attended = 0;
+  int64_t activated = 0;
+};
+StageStrides stage_strides(const model::ModelConfig& config, const model::Weights& weights);
+
+// Device memory that the stages work in. Rows lie as StageStrides says; beside them stands what a
+// row holds. R rows: max_batched_tokens; S: max_logit_rows; M: the larger of both.
 struct StageBuffers {
   float* residual = nullptr;              // [R, hidden]
   std::byte* normed = nullptr;            // [M, hidden], weights' type
-  float* projection = nullptr;            // [M, max(qkv columns, gate_up columns)]
+  float* qkv = nullptr;                   // [R, qkv columns]
   float* q = nullptr;                     // [R, heads * padded_head_dim]
   std::byte* attended = nullptr;          // [R, heads * padded_head_dim], weights' type
   std::byte* activated = nullptr;         // [M, intermediate], weights' type
@@ -42,7 +52,11 @@ class Stages {
   // Everything must outlive the stages but `layout` and `buffers`, which are copied.
   Stages(const model::ModelConfig& config, const model::Weights& weights,
          const kernels::KvLayout& layout, const StageBuffers& buffers)
-      : config_(config), weights_(weights), layout_(layout), buffers_(buffers) {}
+      : config_(config),
+        weights_(weights),
+        layout_(layout),
+        buffers_(buffers),
+        strides_(stage_strides(config, weights)) {}
 
   // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
@@ -69,14 +83,12 @@ class Stages {
   [[nodiscard]] Rows gather_sampled(const Target& target, const StepInputs& inputs) const;
   void head(const Target& target, const float* residual) const;
   void norm(const Target& target, const float* x, const float* weight) const;
-  [[nodiscard]] int64_t attention_columns() const {
-    return int64_t{config_.heads} * weights_.padded_head_dim;
-  }
 
   const model::ModelConfig& config_;
   const model::Weights& weights_;
   const kernels::KvLayout layout_;
   const StageBuffers buffers_;
+  const StageStrides strides_;
 };
 
 }  // namespace tandem

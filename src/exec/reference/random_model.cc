@@ -58,7 +58,7 @@ class Packer {
     return packed;
   }
   void pack(const Matrix& source, const PaddedDim& n, const PaddedDim& k,
-            const PackedMatrix& target, int64_t n_offset) {
+            const PackedMatrix& target, int64_t n_offset, int64_t panel_step = 1) {
     CHECK(source.rows == n.logical && source.columns == k.logical, "{} x {}", source.rows,
           source.columns);
     device_.launch(stream_, kernels::PackArgs{.source = source.values.data(),
@@ -67,7 +67,8 @@ class Packer {
                                               .k = k,
                                               .target = target,
                                               .target_data = const_cast<void*>(target.data),
-                                              .n_offset = n_offset});
+                                              .n_offset = n_offset,
+                                              .panel_step = panel_step});
     device_.synchronize(device_.record(stream_));
   }
   const float* floats(const std::vector<float>& values) {
@@ -128,8 +129,8 @@ model::LayerWeights pack_layer(const Layer& layer, const model::ModelConfig& con
   out.output = packer.matrix(hidden.padded(), q.padded());
   packer.pack(layer.output, hidden, q, out.output, 0);
   out.gate_up = packer.matrix(2 * intermediate.padded(), hidden.padded());
-  packer.pack(layer.gate, intermediate, hidden, out.gate_up, 0);
-  packer.pack(layer.up, intermediate, hidden, out.gate_up, intermediate.padded());
+  packer.pack(layer.gate, intermediate, hidden, out.gate_up, 0, 2);
+  packer.pack(layer.up, intermediate, hidden, out.gate_up, kernels::kPanelColumns, 2);
   out.down = packer.matrix(hidden.padded(), intermediate.padded());
   packer.pack(layer.down, hidden, intermediate, out.down, 0);
   return out;

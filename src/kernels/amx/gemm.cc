@@ -18,8 +18,14 @@
 
 #include "hwy/highway.h"
 #include "kernels/amx/amx.h"
+#include "kernels/exp.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
+
+// gcc 12 takes the operands that its own intrinsics leave undefined for uninitialized variables.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512bw,avx512dq,amx-tile,amx-bf16")
 namespace tandem::kernels::amx {
@@ -196,6 +202,48 @@ void store_row(const GemmArgs& args, const float* c, int64_t row, int64_t column
   }
 }
 
+// As exp_scalar: the same operations in the same order.
+__m512 exp_vector(__m512 x) {
+  const __m512 bounded =
+      _mm512_max_ps(_mm512_set1_ps(kExpLowest), _mm512_min_ps(_mm512_set1_ps(kExpHighest), x));
+  const __m512 magic = _mm512_set1_ps(kExpRoundMagic);
+  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(bounded, _mm512_set1_ps(kExpLog2e), magic), magic);
+  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-kExpLn2High), bounded);
+  r = _mm512_fmadd_ps(n, _mm512_set1_ps(-kExpLn2Low), r);
+  __m512 p = _mm512_set1_ps(kExpC7);
+  for (const float factor : {kExpC6, kExpC5, kExpC4, kExpC3, kExpC2, 1.0F, 1.0F}) {
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(factor));
+  }
+  const __m512i exponent = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
+  const __m512 y = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(kExpLowest), _CMP_NLT_UQ), y);
+}
+
+// Round to nearest even, NaN stays NaN, as f32_to_bf16.
+__m256i to_bf16(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i upper = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet));
+}
+
+// silu(gate) * up for one row of a pair of panels.
+void store_activated(const GemmArgs& args, const float* gate, const float* up, int64_t row,
+                     int64_t column) {
+  BFloat16* y = static_cast<BFloat16*>(args.activated) + row * args.y_stride + column;
+  for (int64_t half = 0; half < 32; half += 16) {
+    const __m512 g = _mm512_load_ps(gate + half);
+    const __m512 negative = _mm512_sub_ps(_mm512_set1_ps(-0.0F), g);
+    const __m512 silu = _mm512_div_ps(g, _mm512_add_ps(_mm512_set1_ps(1.0F), exp_vector(negative)));
+    const __m256i value = to_bf16(_mm512_mul_ps(silu, _mm512_load_ps(up + half)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(y + half), value);
+  }
+}
+
 // How a product is cut.
 struct Cut {
   int64_t set_groups = 0;    // row groups that share the L2 cache
@@ -224,7 +272,7 @@ Cut cut_of(const GemmArgs& args) {
   cut.group_panels = one_stream    ? args.w.panels()
                      : chunks == 1 ? kGroupPanels
                                    : kChunkedGroupPanels;
-  cut.sum_panels = chunks == 1 ? 1 : kChunkedGroupPanels;
+  cut.sum_panels = chunks == 1 ? args.panel_unit() : kChunkedGroupPanels;
   cut.c_bytes = cut.sum_panels * cut.set_groups * kGroupSums * 4;
   return cut;
 }
@@ -237,9 +285,11 @@ struct PanelPass {
   int64_t steps = 0;           // of depth
   bool first = false;          // chunk of the depth
   bool last = false;
-  float* c = nullptr;       // the panel's sums
-  int64_t column = 0;       // of y
-  int64_t first_group = 0;  // of the set
+  bool store = false;           // its sums, at the last chunk
+  float* c = nullptr;           // the panel's sums
+  const float* gate = nullptr;  // of up's panel: the sums of gate's
+  int64_t column = 0;           // of y
+  int64_t first_group = 0;      // of the set
   int64_t groups = 0;
 };
 
@@ -252,10 +302,15 @@ int64_t group_row(const GemmArgs& args, int64_t group) {
 void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end) {
   for (int64_t group = begin; group < end; ++group) {
     const int64_t from = group_row(args, group);
-    const float* c = pass.c + (group - pass.first_group) * kGroupSums;
+    const int64_t sums = (group - pass.first_group) * kGroupSums;
     const int64_t row_end = std::min(args.rows, (group + 1) * kGroupRows);
     for (int64_t row = group * kGroupRows; row < row_end; ++row) {
-      store_row(args, c + (row - from) * kPanelColumns, row, pass.column);
+      const int64_t at = sums + (row - from) * kPanelColumns;
+      if (pass.gate != nullptr) {
+        store_activated(args, pass.gate + at, pass.c + at, row, pass.column);
+      } else {
+        store_row(args, pass.c + at, row, pass.column);
+      }
     }
   }
 }
@@ -280,7 +335,9 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
     }
     float* c = pass.c + done * kGroupSums;
     fetch.y = args.y + group * kGroupRows * args.y_stride + pass.column;
-    fetch.y_rows = pass.last ? std::min(own * kGroupRows, args.rows - group * kGroupRows) : 0;
+    fetch.y_rows = pass.store && pass.gate == nullptr
+                       ? std::min(own * kGroupRows, args.rows - group * kGroupRows)
+                       : 0;
     memory_barrier();
     if (pass.first) {
       clear_sums();
@@ -296,13 +353,13 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
     memory_barrier();
     fetch.at += fetch.lines * 64 * pass.steps;
     // One unit later: reading a tile's memory right after writing it would wait for the store.
-    if (pass.last && unit > 0) {
+    if (pass.store && unit > 0) {
       finish_groups(args, pass, pass.first_group + finished, pass.first_group + done);
       finished = done;
     }
     done += own;
   }
-  if (pass.last) {
+  if (pass.store) {
     finish_groups(args, pass, pass.first_group + finished, pass.first_group + done);
   }
 }
@@ -331,7 +388,13 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
                     : end < args.w.panels()         ? weights(end, 0)
                                                     : pass.w;
         pass.c = sums + (panel - begin) % cut.sum_panels * cut.set_groups * kGroupSums;
-        pass.column = panel * kPanelColumns;
+        pass.column = panel / args.panel_unit() * kPanelColumns;
+        pass.store = pass.last;
+        if (args.store == GemmStore::kSiluMul) {
+          const bool is_gate = panel % 2 == 0;
+          pass.gate = is_gate ? nullptr : pass.c - cut.set_groups * kGroupSums;
+          pass.store = pass.last && !is_gate;
+        }
         run_pass(args, pass);
       }
     }

@@ -228,7 +228,7 @@ void write_values(const float* state, int64_t head_dim, int64_t width, Out* out)
 
 void write_out(const AttentionArgs& args, int64_t row, int64_t head, const float* state) {
   const int64_t width = args.layout.padded_head_dim;
-  const int64_t index = (row * args.heads + head) * width;
+  const int64_t index = row * args.out_stride + head * width;
   if (args.out_type == ElementType::kF32) {
     write_values(state, args.layout.head_dim, width, static_cast<float*>(args.out) + index);
   } else {

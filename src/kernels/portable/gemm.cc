@@ -15,8 +15,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/portable/gemm.cc"
 #include "kernels/portable/target.h"
-
 #if TANDEM_PORTABLE_TARGET
+
+#include "kernels/portable/math-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tandem::kernels::portable::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -26,8 +28,7 @@ namespace {
 using F32 = hn::ScalableTag<float>;
 using U32 = hn::ScalableTag<uint32_t>;
 using Vec = hn::Vec<F32>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
-constexpr int kHalfVectors = 16 / kLanes;  // vectors in 16 columns of one depth
+constexpr int kHalfVectors = static_cast<int>(16 / kLanes);  // vectors in 16 columns of one depth
 
 // Row blocks: wide ones keep all 32 columns of a panel in registers. With 16 registers (or narrow
 // vectors) blocks of more than 3 rows take a panel in two halves of 16 columns.
@@ -54,8 +55,16 @@ int64_t row_set_size(const GemmArgs& args) {
   return std::min(args.rows, std::max<int64_t>(fit, kMaxRows));
 }
 
-int64_t gemm_scratch_bytes(const GemmArgs& args) {
+constexpr int64_t kPairColumns = 2 * kPanelColumns;  // gate and up
+
+int64_t x_scratch_bytes(const GemmArgs& args) {
   return round_up(row_set_size(args) * args.w.k * int64_t{sizeof(float)}, 64);
+}
+
+int64_t gemm_scratch_bytes(const GemmArgs& args) {
+  const bool pairs = args.store == GemmStore::kSiluMul;
+  return x_scratch_bytes(args) +
+         (pairs ? row_set_size(args) * kPairColumns * int64_t{sizeof(float)} : 0);
 }
 
 // Copies rows [row, row + count) to `to` as fp32 [k][count].
@@ -146,9 +155,15 @@ HWY_INLINE void multiply_f32(const float* HWY_RESTRICT x, const float* HWY_RESTR
   }
 }
 
+// Where the results of a row block with a panel go.
+struct Results {
+  float* y = nullptr;  // first row, first column of the panel
+  int64_t stride = 0;
+};
+
 template <int kRows, int kHalves>
-HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, int64_t row, int64_t panel,
-                            int half) {
+HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Results& results,
+                            int64_t panel, int half) {
   constexpr int kVectors = kHalves * kHalfVectors;
   const F32 d;
   Vec acc[kRows][kVectors];
@@ -171,7 +186,7 @@ HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, int64_t row, i
   const int64_t column = panel * kPanelColumns + half * 16;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    float* y = args.y + (row + r) * args.y_stride + column;
+    float* y = results.y + r * results.stride + half * 16;
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       Vec sum = acc[r][v];
@@ -187,33 +202,69 @@ HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, int64_t row, i
 }
 
 template <int kRows>
-void row_block_panel(const GemmArgs& args, const float* x, int64_t row, int64_t panel) {
+void row_block_panel(const GemmArgs& args, const float* x, const Results& results, int64_t panel) {
   if constexpr (kRows > kMaxRows) {
     return;  // never called: next_row_block gives at most kMaxRows
   } else if constexpr (kRows <= kWideRows) {
-    row_block<kRows, 2>(args, x, row, panel, 0);
+    row_block<kRows, 2>(args, x, results, panel, 0);
   } else {
-    row_block<kRows, 1>(args, x, row, panel, 0);
-    row_block<kRows, 1>(args, x, row, panel, 1);
+    row_block<kRows, 1>(args, x, results, panel, 0);
+    row_block<kRows, 1>(args, x, results, panel, 1);
   }
 }
 
-void row_block_of(int rows, const GemmArgs& args, const float* x, int64_t row, int64_t panel) {
+void row_block_of(int rows, const GemmArgs& args, const float* x, const Results& results,
+                  int64_t panel) {
   switch (rows) {
     case 12:
-      return row_block_panel<12>(args, x, row, panel);
+      return row_block_panel<12>(args, x, results, panel);
     case 8:
-      return row_block_panel<8>(args, x, row, panel);
+      return row_block_panel<8>(args, x, results, panel);
     case 6:
-      return row_block_panel<6>(args, x, row, panel);
+      return row_block_panel<6>(args, x, results, panel);
     case 4:
-      return row_block_panel<4>(args, x, row, panel);
+      return row_block_panel<4>(args, x, results, panel);
     case 3:
-      return row_block_panel<3>(args, x, row, panel);
+      return row_block_panel<3>(args, x, results, panel);
     case 2:
-      return row_block_panel<2>(args, x, row, panel);
+      return row_block_panel<2>(args, x, results, panel);
     default:
-      return row_block_panel<1>(args, x, row, panel);
+      return row_block_panel<1>(args, x, results, panel);
+  }
+}
+
+// Rows [begin, end) that are in scratch, with one panel; the first row's results go to `results`.
+void multiply_set(const GemmArgs& args, const float* x, int64_t begin, int64_t end,
+                  const Results& results, int64_t panel) {
+  for (int64_t row = begin; row < end;) {
+    const int rows = next_row_block(end - row);
+    const Results own{results.y + (row - begin) * results.stride, results.stride};
+    row_block_of(rows, args, x + (row - begin) * args.w.k, own, panel);
+    row += rows;
+  }
+}
+
+template <typename Out>
+void silu_mul_row(const float* gate, const float* up, Out* y) {
+  const F32 d;
+  const Vec one = hn::Set(d, 1.0F);
+  for (int64_t i = 0; i < kPanelColumns; i += kLanes) {
+    const Vec g = hn::LoadU(d, gate + i);
+    const Vec silu = hn::Div(g, hn::Add(one, vector_exp(hn::Neg(g))));
+    store_vector(hn::Mul(silu, hn::LoadU(d, up + i)), y + i);
+  }
+}
+
+// silu(gate) * up of rows [begin, end), whose products with both panels of the pair lie in `pair`.
+void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_t end,
+                  int64_t panel) {
+  for (int64_t row = begin; row < end; ++row, pair += kPairColumns) {
+    const int64_t at = row * args.y_stride + panel / 2 * kPanelColumns;
+    if (args.w.type == ElementType::kF32) {
+      silu_mul_row(pair, pair + kPanelColumns, static_cast<float*>(args.activated) + at);
+    } else {
+      silu_mul_row(pair, pair + kPanelColumns, static_cast<BFloat16*>(args.activated) + at);
+    }
   }
 }
 
@@ -228,12 +279,18 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
       copy_rows(args, row, rows, x + (row - set_begin) * depth);
       row += rows;
     }
-    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      for (int64_t row = set_begin; row < set_end;) {
-        const int rows = next_row_block(set_end - row);
-        row_block_of(rows, args, x + (row - set_begin) * depth, row, panel);
-        row += rows;
+    if (args.store == GemmStore::kSiluMul) {
+      auto* pair = reinterpret_cast<float*>(static_cast<char*>(scratch) + x_scratch_bytes(args));
+      for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
+        multiply_set(args, x, set_begin, set_end, {pair, kPairColumns}, panel);
+        multiply_set(args, x, set_begin, set_end, {pair + kPanelColumns, kPairColumns}, panel + 1);
+        activate_set(args, pair, set_begin, set_end, panel);
       }
+      continue;
+    }
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      float* y = args.y + set_begin * args.y_stride + panel * kPanelColumns;
+      multiply_set(args, x, set_begin, set_end, {y, args.y_stride}, panel);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Norms, RoPE with the KV write, SiLU*mul and gathers, for every vector target.
+// Norms, RoPE with the KV write and gathers, for every vector target.
 #include <cmath>
 #include <cstring>
 
@@ -186,29 +186,6 @@ void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
   }
 }
 
-template <typename Out>
-void silu_mul_row(const float* gate, const float* up, int64_t width, Out* y) {
-  const FloatTag d;
-  const FloatVec one = hn::Set(d, 1.0F);
-  for (int64_t i = 0; i < width; i += kLanes) {
-    const FloatVec g = hn::LoadU(d, gate + i);
-    const FloatVec silu = hn::Div(g, hn::Add(one, vector_exp(hn::Neg(g))));
-    store_vector(hn::Mul(silu, hn::LoadU(d, up + i)), y + i);
-  }
-}
-
-void silu_mul(const SiluMulArgs& args, int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* gate = args.gate_up + row * args.stride;
-    const float* up = gate + args.width;
-    if (args.y_type == ElementType::kF32) {
-      silu_mul_row(gate, up, args.width, static_cast<float*>(args.y) + row * args.width);
-    } else {
-      silu_mul_row(gate, up, args.width, static_cast<BFloat16*>(args.y) + row * args.width);
-    }
-  }
-}
-
 void row_gather(const RowGatherArgs& args, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
     std::memcpy(args.y + row * args.stride, args.x + args.rows[row] * args.stride,
@@ -222,7 +199,6 @@ void fill_rowwise(Kernels& table) {
   table.rms_norm = rms_norm;
   table.rope_table = rope_table;
   table.rope_write = rope_write;
-  table.silu_mul = silu_mul;
   table.row_gather = row_gather;
 }
 

@@ -72,7 +72,7 @@ void write_out(const AttentionArgs& args, int64_t row, int64_t head, const float
   for (int64_t dim = 0; dim < width; ++dim) {
     const float value =
         dim < args.layout.head_dim ? state[kPartialValues + dim] / state[kPartialSum] : 0.0F;
-    const int64_t index = (row * args.heads + head) * width + dim;
+    const int64_t index = row * args.out_stride + head * width + dim;
     if (args.out_type == ElementType::kF32) {
       static_cast<float*>(args.out)[index] = value;
     } else {

@@ -1,4 +1,6 @@
 // Reference matrix kernels over row-major weights [n, k].
+#include <cmath>
+
 #include "kernels/pack_source.h"
 #include "kernels/ref/ref.h"
 
@@ -18,7 +20,9 @@ void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end) {
   for (int64_t n = panel_begin * kPanelColumns; n < panel_end * kPanelColumns; ++n) {
     for (int64_t k = 0; k < depth; ++k) {
       const float value = padded_source_value(args, n, k);
-      const int64_t at = (args.n_offset + n) * depth + k;
+      const int64_t panel = n / kPanelColumns * args.panel_step;
+      const int64_t column = args.n_offset + panel * kPanelColumns + n % kPanelColumns;
+      const int64_t at = column * depth + k;
       if (args.target.type == ElementType::kF32) {
         static_cast<float*>(args.target_data)[at] = value;
       } else {
@@ -34,15 +38,41 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) {
   }
 }
 
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* /*scratch*/) {
+float product(const GemmArgs& args, int64_t row, int64_t n) {
   const PackedMatrix& w = args.w;
+  float sum = 0.0F;
+  for (int64_t k = 0; k < w.k; ++k) {
+    sum += element(args.x, w.type, row * args.x_stride + k) * element(w.data, w.type, n * w.k + k);
+  }
+  return sum;
+}
+
+void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
+      for (int64_t column = 0; column < kPanelColumns; ++column) {
+        const float gate = product(args, row, panel * kPanelColumns + column);
+        const float up = product(args, row, (panel + 1) * kPanelColumns + column);
+        const float value = gate / (1.0F + std::exp(-gate)) * up;
+        const int64_t at = row * args.y_stride + panel / 2 * kPanelColumns + column;
+        if (args.w.type == ElementType::kF32) {
+          static_cast<float*>(args.activated)[at] = value;
+        } else {
+          static_cast<BFloat16*>(args.activated)[at] = f32_to_bf16(value);
+        }
+      }
+    }
+  }
+}
+
+void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* /*scratch*/) {
+  if (args.store == GemmStore::kSiluMul) {
+    gemm_silu_mul(args, panel_begin, panel_end);
+    return;
+  }
   for (int64_t row = 0; row < args.rows; ++row) {
     for (int64_t n = panel_begin * kPanelColumns; n < panel_end * kPanelColumns; ++n) {
-      float sum = 0.0F;
-      for (int64_t k = 0; k < w.k; ++k) {
-        sum +=
-            element(args.x, w.type, row * args.x_stride + k) * element(w.data, w.type, n * w.k + k);
-      }
+      float sum = product(args, row, n);
       if (args.bias != nullptr) {
         sum += args.bias[n];
       }

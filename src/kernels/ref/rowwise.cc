@@ -93,17 +93,6 @@ void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
   }
 }
 
-void silu_mul(const SiluMulArgs& args, int64_t row_begin, int64_t row_end) {
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* gate = args.gate_up + row * args.stride;
-    const float* up = gate + args.width;
-    for (int64_t i = 0; i < args.width; ++i) {
-      const float silu = gate[i] / (1.0F + std::exp(-gate[i]));
-      store(args.y, args.y_type, row * args.width + i, silu * up[i]);
-    }
-  }
-}
-
 void row_gather(const RowGatherArgs& args, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
     std::memcpy(args.y + row * args.stride, args.x + args.rows[row] * args.stride,
@@ -117,7 +106,6 @@ void fill_rowwise(Kernels& table) {
   table.rms_norm = rms_norm;
   table.rope_table = rope_table;
   table.rope_write = rope_write;
-  table.silu_mul = silu_mul;
   table.row_gather = row_gather;
 }
 
