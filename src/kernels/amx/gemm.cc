@@ -298,14 +298,23 @@ int64_t group_row(const GemmArgs& args, int64_t group) {
   return std::max<int64_t>(0, std::min(group * kGroupRows, args.rows - kGroupRows));
 }
 
-// Sums of the groups [begin, end) of all to y, each row once.
-void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end) {
+// Sums of the groups [begin, end) of all to y, each row once. `ahead`, unless null: the stream of
+// weights goes on from there meanwhile.
+void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end,
+                   const char* ahead) {
+  const int64_t ahead_bytes = pass.gate != nullptr ? 768 : 256;  // as memory gives in that time
   for (int64_t group = begin; group < end; ++group) {
     const int64_t from = group_row(args, group);
     const int64_t sums = (group - pass.first_group) * kGroupSums;
     const int64_t row_end = std::min(args.rows, (group + 1) * kGroupRows);
     for (int64_t row = group * kGroupRows; row < row_end; ++row) {
       const int64_t at = sums + (row - from) * kPanelColumns;
+      if (ahead != nullptr) {
+        for (int64_t line = 0; line < ahead_bytes; line += 64) {
+          _mm_prefetch(ahead + line, _MM_HINT_T0);
+        }
+        ahead += ahead_bytes;
+      }
       if (pass.gate != nullptr) {
         store_activated(args, pass.gate + at, pass.c + at, row, pass.column);
       } else {
@@ -354,13 +363,14 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
     fetch.at += fetch.lines * 64 * pass.steps;
     // One unit later: reading a tile's memory right after writing it would wait for the store.
     if (pass.store && unit > 0) {
-      finish_groups(args, pass, pass.first_group + finished, pass.first_group + done);
+      finish_groups(args, pass, pass.first_group + finished, pass.first_group + done, nullptr);
       finished = done;
     }
     done += own;
   }
   if (pass.store) {
-    finish_groups(args, pass, pass.first_group + finished, pass.first_group + done);
+    finish_groups(args, pass, pass.first_group + finished, pass.first_group + done,
+                  one_unit ? pass.next + kAheadBytes : nullptr);
   }
 }
 
