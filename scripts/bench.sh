@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # Measures Tandem beside llama.cpp and oneDNN on this machine and prints one table of ratios.
 # Usage: scripts/bench.sh [--quick] [--no-peers] [--model DIR]
-#   --quick      fewer passes, batches 1 and 16 only
+#   --quick      one round instead of two, batches 1 and 16 only
 #   --no-peers   Tandem alone (no llama.cpp, no oneDNN)
 #   --model DIR  instead of the random 1.1B model that is made in build/models/1B
 # Run it on an idle machine: nothing else may compile or serve meanwhile. Results, with machine and date: build/bench/*.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-passes=5
+passes=3
+rounds=(1 2)
 batches=(1 16 32)
 peers=1
 model=build/models/1B
 while [ $# -gt 0 ]; do
   case "$1" in
-    --quick) passes=3; batches=(1 16) ;;
+    --quick) rounds=(1); batches=(1 16) ;;
     --no-peers) peers=0 ;;
     --model) model=${2:?--model needs a folder}; shift ;;
     -h|--help) sed -n '2,7s/^# \?//p' "$0"; exit 0 ;;
@@ -40,7 +41,7 @@ if [ "$peers" -eq 1 ]; then
 fi
 
 # Peers and Tandem in turn within one run: ratios hold when the machine's speed drifts.
-for round in 1 2; do
+for round in "${rounds[@]}"; do
   "$tandem" bench model "$model" --prompt 512 --output 128 --batch "${batches[@]}" --passes "$passes" \
     --json "build/bench/model.$round.json"
   if [ "$peers" -eq 1 ]; then
@@ -53,4 +54,5 @@ if [ "$peers" -eq 1 ]; then
   OMP_NUM_THREADS=$threads build/release/bench/onednn_gemm 1 16 64 256 512 >build/bench/onednn.json
 fi
 "$tandem" bench frontend
+scripts/bench_start.py "$tandem" "$model" --passes 5 -o build/bench/start.json
 python3 scripts/bench_table.py build/bench

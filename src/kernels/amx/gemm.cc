@@ -45,11 +45,12 @@ struct alignas(64) TileConfig {
 // that tile instructions touch memory.
 HWY_INLINE void memory_barrier() { asm volatile("" ::: "memory"); }
 
-// Tiles 0-5: sums of three row groups x two column halves; 6: w; 7: x.
+// Tiles 0-5: sums of up to three row groups x two column halves; 6: w; 7: x. With fewer groups 4
+// holds x and 5 w, too.
 void configure(int64_t rows) {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) {
-    config.rows[tile] = tile == 6 ? 16 : static_cast<uint8_t>(rows);
+    config.rows[tile] = tile == 6 || (tile == 5 && rows < 16) ? 16 : static_cast<uint8_t>(rows);
     config.bytes_per_row[tile] = 64;
   }
   memory_barrier();
@@ -113,25 +114,28 @@ void multiply(const UnitRows& rows, const char* w, int64_t steps, Fetch fetch) {
     fetch_step<kSource>(fetch);
     _tile_loadd(6, w, 64);
     _tile_loadd(7, x0, rows.stride);
-    _tile_dpbf16ps(0, 7, 6);
-    if constexpr (kGroups > 1) {
+    if constexpr (kGroups < 3) {  // with tiles left over all loads can be on their way at once
+      _tile_loadd(5, w + kStepBytes / 2, 64);
+      _tile_dpbf16ps(0, 7, 6);
+      _tile_dpbf16ps(1, 7, 5);
+      if constexpr (kGroups > 1) {
+        _tile_loadd(4, x1, rows.stride);
+        _tile_dpbf16ps(2, 4, 6);
+        _tile_dpbf16ps(3, 4, 5);
+      }
+    } else {
+      _tile_dpbf16ps(0, 7, 6);
       _tile_loadd(7, x1, rows.stride);
       _tile_dpbf16ps(2, 7, 6);
-    }
-    if constexpr (kGroups > 2) {
       _tile_loadd(7, x2, rows.stride);
       _tile_dpbf16ps(4, 7, 6);
-    }
-    _tile_loadd(6, w + kStepBytes / 2, 64);
-    if constexpr (kGroups > 2) {
+      _tile_loadd(6, w + kStepBytes / 2, 64);
       _tile_dpbf16ps(5, 7, 6);
       _tile_loadd(7, x1, rows.stride);
-    }
-    if constexpr (kGroups > 1) {
       _tile_dpbf16ps(3, 7, 6);
       _tile_loadd(7, x0, rows.stride);
+      _tile_dpbf16ps(1, 7, 6);
     }
-    _tile_dpbf16ps(1, 7, 6);
     x0 += kXStepBytes;
     x1 += kXStepBytes;
     x2 += kXStepBytes;
