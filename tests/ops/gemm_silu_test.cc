@@ -163,8 +163,7 @@ TEST_P(GemmSiluMul, NanPassesThrough) {
 INSTANTIATE_TEST_SUITE_P(EveryIsa, GemmSiluMul,
                          testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
                                          Isa::kAmx),
-                         [](const auto& param_info) {
-  return isa_test_name(param_info.param);
+                         [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 }  // namespace
 }  // namespace tandem::kernels
