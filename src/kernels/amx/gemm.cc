@@ -107,38 +107,34 @@ struct UnitRows {
 // Adds the products of `kGroups` row groups with `steps` depth steps of a panel to the sum tiles.
 template <int kGroups, Source kSource>
 void multiply(const UnitRows& rows, const char* w, int64_t steps, Fetch fetch) {
-  const char* x0 = rows.x[0];
-  const char* x1 = rows.x[1];
-  const char* x2 = rows.x[2];
+  int64_t at = 0;  // bytes into a row of x
   for (int64_t step = 0; step < steps; ++step, w += kStepBytes) {
     fetch_step<kSource>(fetch);
     _tile_loadd(6, w, 64);
-    _tile_loadd(7, x0, rows.stride);
+    _tile_loadd(7, rows.x[0] + at, rows.stride);
     if constexpr (kGroups < 3) {  // with tiles left over all loads can be on their way at once
       _tile_loadd(5, w + kStepBytes / 2, 64);
       _tile_dpbf16ps(0, 7, 6);
       _tile_dpbf16ps(1, 7, 5);
       if constexpr (kGroups > 1) {
-        _tile_loadd(4, x1, rows.stride);
+        _tile_loadd(4, rows.x[1] + at, rows.stride);
         _tile_dpbf16ps(2, 4, 6);
         _tile_dpbf16ps(3, 4, 5);
       }
     } else {
       _tile_dpbf16ps(0, 7, 6);
-      _tile_loadd(7, x1, rows.stride);
+      _tile_loadd(7, rows.x[1] + at, rows.stride);
       _tile_dpbf16ps(2, 7, 6);
-      _tile_loadd(7, x2, rows.stride);
+      _tile_loadd(7, rows.x[2] + at, rows.stride);
       _tile_dpbf16ps(4, 7, 6);
       _tile_loadd(6, w + kStepBytes / 2, 64);
       _tile_dpbf16ps(5, 7, 6);
-      _tile_loadd(7, x1, rows.stride);
+      _tile_loadd(7, rows.x[1] + at, rows.stride);
       _tile_dpbf16ps(3, 7, 6);
-      _tile_loadd(7, x0, rows.stride);
+      _tile_loadd(7, rows.x[0] + at, rows.stride);
       _tile_dpbf16ps(1, 7, 6);
     }
-    x0 += kXStepBytes;
-    x1 += kXStepBytes;
-    x2 += kXStepBytes;
+    at += kXStepBytes;
   }
 }
 
@@ -347,10 +343,11 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
       rows.x[i] = pass.x + group_row(args, group + i) * stride;
     }
     float* c = pass.c + done * kGroupSums;
-    fetch.y = args.y + group * kGroupRows * args.y_stride + pass.column;
-    fetch.y_rows = pass.store && pass.gate == nullptr
-                       ? std::min(own * kGroupRows, args.rows - group * kGroupRows)
-                       : 0;
+    fetch.y_rows = 0;
+    if (pass.store && pass.gate == nullptr) {
+      fetch.y = args.y + group * kGroupRows * args.y_stride + pass.column;
+      fetch.y_rows = std::min(own * kGroupRows, args.rows - group * kGroupRows);
+    }
     memory_barrier();
     if (pass.first) {
       clear_sums();
