@@ -407,13 +407,11 @@ TEST_F(Sampling, AHistoryLongerThanPlannedMakesTheStagingGrow) {
   Sequence plain = maker_.make(prompt, 928);
   const std::vector<float> expected = prefill(*rig_.executor, plain, 450);
   Step step;
-  std::vector<Sequence> many(16, plain);
-  for (Sequence& one : many) {
-    one.params.repetition_penalty = 1.5F;
-    one.tokens.pop_back();
-    one.computed_tokens = 899;
-    step.add(one, 1, 1);
-  }
+  Sequence again = plain;  // its last token once more, for sixteen draws with a history each
+  again.params.repetition_penalty = 1.5F;
+  again.tokens.pop_back();
+  again.computed_tokens = 899;
+  step.add(again, 1, 16);
   const StepResult result = step.run(*rig_.executor);
   const std::vector<float>& logits = rig_.executor->kept_logits();
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), logits.begin()));
