@@ -59,7 +59,8 @@ struct AttentionOp {
 
 using Op = std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,
                         kernels::GemmArgs, kernels::RopeTableArgs, kernels::RopeWriteArgs,
-                        AttentionOp, kernels::RowGatherArgs, kernels::SampleArgs>;
+                        AttentionOp, kernels::RowGatherArgs, kernels::SampleArgs,
+                        kernels::RopeRouteArgs, kernels::TailGatherArgs>;
 
 class Device {
  public:

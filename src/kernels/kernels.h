@@ -34,6 +34,9 @@ struct Kernels {
   void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*rope_table)(const RopeTableArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*rope_write)(const RopeWriteArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*rope_route)(const RopeRouteArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*tail_gather)(const TailGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;
+  void (*kv_append)(const KvAppendArgs&, int64_t kv_head_begin, int64_t kv_head_end) = nullptr;
   void (*attend)(const AttentionArgs&, const AttentionTask&, void* scratch) = nullptr;
   void (*merge)(const AttentionArgs&, const AttentionMerge&) = nullptr;
   void (*row_gather)(const RowGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;

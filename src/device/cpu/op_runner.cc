@@ -181,4 +181,15 @@ void OpRunner::run_one(const kernels::SampleArgs& args) {
               [&](int64_t begin, int64_t end) { kernels_.sample(args, begin, end); });
 }
 
+void OpRunner::run_one(const kernels::RopeRouteArgs& args) {
+  divide_rows(args.rows, as_double(args.qkv_stride + args.residual_columns) * 8 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.rope_route(args, begin, end); });
+}
+
+void OpRunner::run_one(const kernels::TailGatherArgs& args) {
+  divide_rows(args.rows,
+              as_double(args.attended_row_bytes + args.residual_columns * 4) / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels_.tail_gather(args, begin, end); });
+}
+
 }  // namespace tandem::device

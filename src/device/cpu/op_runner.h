@@ -52,6 +52,8 @@ class OpRunner {
   void run_one(const AttentionOp& op);
   void run_one(const kernels::RowGatherArgs& args);
   void run_one(const kernels::SampleArgs& args);
+  void run_one(const kernels::RopeRouteArgs& args);
+  void run_one(const kernels::TailGatherArgs& args);
 
   [[nodiscard]] bool plan_fits(const kernels::AttentionArgs& args) const;
 

@@ -11,7 +11,7 @@ namespace tandem::kernels::portable {
 
 // gemm_scratch_bytes, gemm, and the layout's functions: pack, unpack_row, embed (panel_layout.h).
 void fill_gemm(Isa isa, Kernels& table);
-// rms_norm, rope_table, rope_write, silu_mul, row_gather.
+// rms_norm, rope_table, rope_write, rope_route, tail_gather, kv_append, row_gather.
 void fill_rowwise(Isa isa, Kernels& table);
 // attend_scratch_bytes, attend, merge.
 void fill_attention(Isa isa, Kernels& table);

@@ -1,9 +1,12 @@
-// Norms, RoPE with the KV write and gathers, for every vector target.
+// Norms, RoPE with the KV write or the route to the other tier, and gathers, for every vector
+// target.
 #include <cmath>
 #include <cstring>
 
+#include "kernels/kv_store.h"
 #include "kernels/portable/portable.h"
 #include "kernels/rope_table.h"
+#include "kernels/routed_rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/portable/rowwise.cc"
@@ -89,14 +92,13 @@ void rotate(const float* x, const float* cos, const float* sin, int64_t half, Ou
 }
 
 // The head that is rotated: `x` [head_dim] itself, or its RMS norm, put into `room`.
-HWY_INLINE const float* normed_head(const float* x, const float* weight, const RopeWriteArgs& args,
-                                    float* room) {
+HWY_INLINE const float* normed_head(const float* x, const float* weight, float epsilon,
+                                    int64_t head_dim, float* room) {
   if (weight == nullptr) {
     return x;
   }
-  const int64_t dims = args.layout.head_dim;
   const RmsNormArgs norm{
-      .hidden = dims, .weight = weight, .epsilon = args.norm_epsilon, .y_stride = dims};
+      .hidden = head_dim, .weight = weight, .epsilon = epsilon, .y_stride = head_dim};
   rms_norm_row(norm, x, room);
   return room;
 }
@@ -112,77 +114,111 @@ void convert(const float* x, int64_t count, Out* y) {
   }
 }
 
-void write_key(const KvLayout& layout, int64_t slot, const float* elements, float* key) {
-  for (int64_t dim = 0; dim < layout.padded_head_dim; ++dim) {
-    key[dim * layout.block_tokens + slot] = elements[dim];
-  }
-}
+// One row of a QKV product and its angles. What the heads become is written here once, for
+// RopeWriteArgs and RopeRouteArgs, so that both give the same bits.
+template <typename Args>
+class RopeRow {
+ public:
+  RopeRow(const Args& args, int64_t row)
+      : args_(args),
+        dims_(args.layout.head_dim),
+        width_(args.layout.padded_head_dim),
+        cos_(args.cos + row * (dims_ / 2)),
+        sin_(args.sin + row * (dims_ / 2)),
+        queries_(args.qkv + row * args.qkv_stride),
+        keys_(queries_ + args.heads * width_),
+        values_(keys_ + args.layout.kv_heads * width_) {}
 
-void write_key(const KvLayout& layout, int64_t slot, const BFloat16* elements, BFloat16* key) {
-  for (int64_t dim = 0; dim < layout.padded_head_dim; dim += 2) {  // a pair is the token's own
-    std::memcpy(key + dim * layout.block_tokens + slot * 2, elements + dim, 2 * sizeof(BFloat16));
+  // q [heads, padded_head_dim]
+  void make_queries(float* q) const {
+    for (int64_t head = 0; head < args_.heads; ++head, q += width_) {
+      // The norm may stand where the rotated head will: rotate() works in place.
+      const float* x =
+          normed_head(queries_ + head * width_, args_.q_norm, args_.norm_epsilon, dims_, q);
+      rotate(x, cos_, sin_, dims_ / 2, q);
+      pad(q);
+    }
   }
-}
-
-void write_value(const KvLayout& layout, int64_t slot, const float* elements, float* value) {
-  const auto width = static_cast<size_t>(layout.padded_head_dim);
-  std::memcpy(value + slot * layout.padded_head_dim, elements, width * sizeof(float));
-}
-
-// Elements go one by one: the other half of a pair belongs to another token, which another thread
-// may be writing.
-void write_value(const KvLayout& layout, int64_t slot, const BFloat16* elements, BFloat16* value) {
-  BFloat16* to = value + slot / 2 * layout.padded_head_dim * 2 + slot % 2;
-  for (int64_t dim = 0; dim < layout.padded_head_dim; ++dim) {
-    to[dim * 2] = elements[dim];
+  // elements [padded_head_dim], as the KV holds them
+  template <typename Element>
+  void make_key(int64_t head, Element* elements) const {
+    float room[kMaxPaddedHeadDim];
+    const float* x =
+        normed_head(keys_ + head * width_, args_.k_norm, args_.norm_epsilon, dims_, room);
+    rotate(x, cos_, sin_, dims_ / 2, elements);
+    pad(elements);
   }
-}
+  template <typename Element>
+  void make_value(int64_t head, Element* elements) const {
+    convert(values_ + head * width_, dims_, elements);
+    pad(elements);
+  }
+
+ private:
+  template <typename Element>
+  void pad(Element* elements) const {
+    std::memset(elements + dims_, 0, static_cast<size_t>(width_ - dims_) * sizeof(Element));
+  }
+
+  const Args& args_;
+  const int64_t dims_;
+  const int64_t width_;
+  const float* cos_;
+  const float* sin_;
+  const float* queries_;
+  const float* keys_;
+  const float* values_;
+};
 
 template <typename Element>
-void write_kv_row(const RopeWriteArgs& args, const float* keys, const float* values,
-                  const float* cos, const float* sin, int64_t row) {
-  const KvLayout& layout = args.layout;
-  const int64_t width = layout.padded_head_dim;
-  const int64_t slot = args.slots[row];
-  Element head_elements[kMaxPaddedHeadDim];
-  float room[kMaxPaddedHeadDim];
-  for (int64_t head = 0; head < layout.kv_heads; ++head) {
-    auto* key =
-        reinterpret_cast<Element*>(args.kv + layout.key_offset(args.blocks[row], args.layer, head));
-    auto* value = reinterpret_cast<Element*>(
-        args.kv + layout.value_offset(args.blocks[row], args.layer, head));
-    const size_t padding = static_cast<size_t>(width - layout.head_dim) * sizeof(Element);
-    std::memset(head_elements + layout.head_dim, 0, padding);
-    const float* own = normed_head(keys + head * width, args.k_norm, args, room);
-    rotate(own, cos, sin, layout.head_dim / 2, head_elements);
-    write_key(layout, slot, head_elements, key);
-    convert(values + head * width, layout.head_dim, head_elements);
-    write_value(layout, slot, head_elements, value);
+void write_kv_row(const RopeWriteArgs& args, const RopeRow<RopeWriteArgs>& rope, int64_t row) {
+  const KvPlace place{args.kv, args.layer, args.blocks[row], args.slots[row]};
+  Element elements[kMaxPaddedHeadDim];
+  for (int64_t head = 0; head < args.layout.kv_heads; ++head) {
+    rope.make_key(head, elements);
+    store_key(args.layout, place, head, elements);
+    rope.make_value(head, elements);
+    store_value(args.layout, place, head, elements);
   }
 }
 
 void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
-  const KvLayout& layout = args.layout;
-  const int64_t half = layout.head_dim / 2;
-  const int64_t width = layout.padded_head_dim;
   for (int64_t row = row_begin; row < row_end; ++row) {
-    const float* cos = args.cos + row * half;
-    const float* sin = args.sin + row * half;
-    const float* queries = args.qkv + row * args.qkv_stride;
-    const float* keys = queries + args.heads * width;
-    const float* values = keys + layout.kv_heads * width;
-    for (int64_t head = 0; head < args.heads; ++head) {
-      float* q = args.q + (row * args.heads + head) * width;
-      // The norm may stand where the rotated head will: rotate() works in place.
-      rotate(normed_head(queries + head * width, args.q_norm, args, q), cos, sin, half, q);
-      std::memset(q + layout.head_dim, 0,
-                  static_cast<size_t>(width - layout.head_dim) * sizeof(float));
-    }
-    if (layout.type == ElementType::kF32) {
-      write_kv_row<float>(args, keys, values, cos, sin, row);
+    const RopeRow<RopeWriteArgs> rope(args, row);
+    rope.make_queries(args.q + row * args.heads * args.layout.padded_head_dim);
+    if (args.layout.type == ElementType::kF32) {
+      write_kv_row<float>(args, rope, row);
     } else {
-      write_kv_row<BFloat16>(args, keys, values, cos, sin, row);
+      write_kv_row<BFloat16>(args, rope, row);
     }
+  }
+}
+
+template <typename Element>
+void route_kv(const RopeRouteArgs& args, const RopeRow<RopeRouteArgs>& rope,
+              const RoutedRow& routed, std::byte* row) {
+  auto* keys = reinterpret_cast<Element*>(row + routed.key_offset());
+  auto* values = reinterpret_cast<Element*>(row + routed.value_offset());
+  for (int64_t head = 0; head < args.layout.kv_heads; ++head) {
+    rope.make_key(head, keys + head * args.layout.padded_head_dim);
+    rope.make_value(head, values + head * args.layout.padded_head_dim);
+  }
+}
+
+void rope_route(const RopeRouteArgs& args, int64_t row_begin, int64_t row_end) {
+  const RoutedRow routed(args.layout, args.heads);
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const RopeRow<RopeRouteArgs> rope(args, row);
+    std::byte* to = args.ring + args.ring_rows[row] * routed.bytes();
+    rope.make_queries(reinterpret_cast<float*>(to));
+    if (args.layout.type == ElementType::kF32) {
+      route_kv<float>(args, rope, routed, to);
+    } else {
+      route_kv<BFloat16>(args, rope, routed, to);
+    }
+    std::memcpy(args.residual_store + args.residual_slots[row] * args.store_stride,
+                args.residual + row * args.residual_stride,
+                static_cast<size_t>(args.residual_columns) * sizeof(float));
   }
 }
 
@@ -199,6 +235,9 @@ void fill_rowwise(Kernels& table) {
   table.rms_norm = rms_norm;
   table.rope_table = rope_table;
   table.rope_write = rope_write;
+  table.rope_route = rope_route;
+  table.tail_gather = tail_gather;
+  table.kv_append = kv_append;
   table.row_gather = row_gather;
 }
 

@@ -10,7 +10,7 @@ namespace tandem::kernels::ref {
 
 // gemm_scratch_bytes, gemm, pack, unpack_row, embed. Packed layout: row-major [n, k].
 void fill_gemm(Kernels& table);
-// rms_norm, rope_table, rope_write, silu_mul, row_gather.
+// rms_norm, rope_table, rope_write, rope_route, tail_gather, kv_append, row_gather.
 void fill_rowwise(Kernels& table);
 // attend_scratch_bytes, attend, merge.
 void fill_attention(Kernels& table);
