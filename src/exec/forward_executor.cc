@@ -196,6 +196,9 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
 
 void ForwardExecutor::Impl::launch(const StepInput& input) {
   CHECK(!in_flight_, "step {} is launched while step {} runs", input.step, step_);
+  CHECK(input.transfers.empty() && input.entering.empty(),
+        "step {}: {} transfers and {} offloaded tokens, but there is one tier only", input.step,
+        input.transfers.size(), input.entering.size());
   for (const BlockCopy& copy : input.copies) {
     const int64_t total = bounds_.limits.total_blocks;
     CHECK(raw(copy.source) >= 0 && raw(copy.source) < total && raw(copy.target) >= 0 &&
@@ -355,6 +358,12 @@ ForwardExecutor::~ForwardExecutor() = default;
 const ExecutorLimits& ForwardExecutor::limits() const { return impl_->limits(); }
 void ForwardExecutor::launch(const StepInput& input) { impl_->launch(input); }
 std::optional<StepResult> ForwardExecutor::poll() { return impl_->poll(); }
+
+void ForwardExecutor::leave(SequenceId offloaded) {
+  CHECK(false, "sequence {} leaves, but there is one tier only", raw(offloaded));
+}
+
+TierEvents ForwardExecutor::take_tier_events() { return {}; }
 void ForwardExecutor::set_keep_logits(bool keep) { impl_->keep_logits(keep); }
 const std::vector<float>& ForwardExecutor::kept_logits() const { return impl_->kept_logits(); }
 

@@ -23,9 +23,6 @@
 
 namespace tandem {
 
-enum class Tier : uint8_t { kAccelerator };
-inline constexpr int kTiers = 1;
-
 // The blocks of one sequence, in order of position. Changed by KvManager only, and released through
 // it before destruction.
 class SequenceKv {

@@ -63,6 +63,8 @@ class ImmediateExecutor final : public StepExecutor {
     on_step_();
   }
   std::optional<StepResult> poll() override { return echo_.poll(); }
+  void leave(SequenceId offloaded) override { echo_.leave(offloaded); }
+  TierEvents take_tier_events() override { return echo_.take_tier_events(); }
 
  private:
   ManualClock clock_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,11 @@ struct StepPlan {
   std::vector<SequenceId>
       admit;  // waiting ones that become running, in this order; each has a slice
   std::vector<Slice> slices;
+  // Running ones without a slice here whose KV moves to the host beside this and later steps. Their
+  // blocks on the accelerator are free when the copy is done, not before.
+  std::vector<SequenceId> offload;
+  // Offloaded ones between two tokens whose KV moves back; they run when the copy is done.
+  std::vector<SequenceId> onload;
 };
 
 class StepPolicy {
@@ -30,6 +36,36 @@ class StepPolicy {
   virtual ~StepPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
   virtual StepPlan plan(const SystemView& view) = 0;
+};
+
+// What is known just before a group of consecutive stages is launched. Stage s of a step is what
+// the accelerator computes between the attention of layer s - 1 and that of layer s; the last one,
+// the number of layers, ends with the logits.
+struct BindView {
+  Nanos now{0};
+  int64_t step = 0;
+  int32_t first_stage = 0;  // of the group
+  int32_t last_stage = 0;   // of the model
+  int32_t resident_rows = 0;
+  int32_t row_room = 0;            // activation rows beside them, at each stage
+  int32_t logit_room = 0;          // logit rows left for visitors of the last stage
+  std::span<const int32_t> ready;  // by stage of the group: visitors that could join now
+  // By stage of the group: visitors whose hop could be routed. All hops of a group take from the
+  // same rows, so what one stage takes the others lack; the last stage begins no hop.
+  std::span<const int32_t> credits;
+};
+
+struct BindDecision {
+  std::vector<int32_t> visitors;  // by stage of the group: at most so many join
+};
+
+// Which offloaded tokens join a step, decided group by group while it runs. Called by the executor
+// on the engine thread; must not block.
+class Binder {
+ public:
+  virtual ~Binder() = default;
+  // `decision` is overwritten; its memory is reused from call to call.
+  virtual void bind(const BindView& view, BindDecision& decision) = 0;
 };
 
 }  // namespace tandem

@@ -44,10 +44,44 @@ struct BlockCopy {
   BlockId target{};
 };
 
+// Where the KV of a sequence lies. Block ids of the two tiers count separately; the layout of a
+// block is the same on both.
+enum class Tier : uint8_t { kAccelerator, kHost };
+inline constexpr int kTiers = 2;
+
+enum class TransferKind : uint8_t { kOffload, kOnload };
+
+// The copy of one sequence's blocks from one tier to the other. Runs beside the steps, and begins
+// when the steps launched before are done. Until it is reported as done its blocks belong to it:
+// nobody writes the sources, nobody touches the targets.
+struct TierTransfer {
+  struct Pair {
+    BlockId device{};
+    BlockId host{};
+  };
+  int64_t id = 0;  // the engine's, rising
+  TransferKind kind = TransferKind::kOffload;
+  std::vector<Pair> blocks;
+};
+
+// The next token of a sequence whose KV is on the host: it visits the stages of this and later
+// steps one by one, and its attention runs on the host between them. One at a time per sequence.
+struct OffloadedToken {
+  SequenceId sequence{};
+  TokenId token = 0;
+  int32_t position = 0;
+  std::span<const BlockId> host_table;  // covers position + 1; copied by the executor
+  // Always exactly one row. What it points to stays valid until the token's sample or the
+  // sequence's leaving is reported.
+  SampleSpec sample;
+};
+
 struct StepInput {
   int64_t step = 0;
-  std::vector<BlockCopy> copies;  // before anything else
+  std::vector<BlockCopy> copies;  // on the accelerator, before anything else
   std::vector<StepSlice> slices;
+  std::vector<TierTransfer> transfers;
+  std::vector<OffloadedToken> entering;  // at stage 0, before the step's first bind
 };
 
 struct SampledToken {
@@ -60,6 +94,16 @@ struct StepResult {
   int64_t step = 0;
   std::vector<SampledToken> samples;  // in the order of slices and their samples
   std::vector<LogprobInfo> scored;    // in the order of slices and their rows
+  // Offloaded tokens that went through the last stage in this step, in any order.
+  std::vector<SampledToken> visitors;
+};
+
+// What happened between the tiers, beside the steps.
+struct TierEvents {
+  std::vector<int64_t> transfers_done;
+  std::vector<SequenceId> left;    // after leave: nothing of the sequence is in flight any more
+  std::vector<SequenceId> failed;  // the host could not do its part, retries are used up: the
+                                   // sequence must be computed anew; counts as left
 };
 
 struct ExecutorLimits {
@@ -67,10 +111,16 @@ struct ExecutorLimits {
   int32_t max_logit_rows = 0;      // samples of a step
   int64_t total_blocks = 0;
   int32_t block_tokens = 0;
+  int64_t host_blocks = 0;          // 0: one tier, nothing can be offloaded
+  int32_t offloaded_sequences = 0;  // that may have entered and not left
 };
 
 // Runs steps in order, one at a time. Engine thread only, except that the completion listener is
-// called on a device thread.
+// called on a device thread: after each step, and whenever there is a new tier event.
+//
+// A step without slices is legal. While offloaded tokens are under way or entering it takes
+// visitors only, and ends when no stage that it has still to pass has or can get one: it waits for
+// hops rather than ending empty. With transfers alone it ends at once.
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
@@ -79,6 +129,11 @@ class StepExecutor {
   virtual void launch(const StepInput& input) = 0;
   // The finished step's result, once; nullopt while it runs or when none is in flight.
   [[nodiscard]] virtual std::optional<StepResult> poll() = 0;
+  // No more visits of this sequence, which has entered: it ended, or its KV goes elsewhere. Needs
+  // no step in flight. Answered by a `left`, even where nothing of it was under way.
+  virtual void leave(SequenceId offloaded) = 0;
+  // Each event once; may be called at any time, also when no step is in flight.
+  [[nodiscard]] virtual TierEvents take_tier_events() = 0;
 };
 
 }  // namespace tandem

@@ -42,13 +42,14 @@ class EchoExecutor final : public StepExecutor {
 
   void launch(const StepInput& input) override {
     CHECK(!result_.has_value(), "a step is still in flight");
+    CHECK(input.transfers.empty() && input.entering.empty(), "there is one tier only");
     for (const BlockCopy& copy : input.copies) {
       for (int32_t slot = 0; slot < options_.limits.block_tokens; ++slot) {
         at(copy.target, slot) = at(copy.source, slot);
       }
     }
     int32_t tokens = 0;
-    result_ = StepResult{.step = input.step, .samples = {}, .scored = {}};
+    result_ = StepResult{.step = input.step, .samples = {}, .scored = {}, .visitors = {}};
     for (const StepSlice& slice : input.slices) {
       write(slice);
       tokens += static_cast<int32_t>(slice.tokens.size());
@@ -75,6 +76,11 @@ class EchoExecutor final : public StepExecutor {
     result_.reset();
     return done;
   }
+
+  void leave(SequenceId offloaded) override {
+    CHECK(false, "sequence {} leaves, but there is one tier only", raw(offloaded));
+  }
+  TierEvents take_tier_events() override { return {}; }
 
   [[nodiscard]] Nanos ready_at() const { return ready_at_; }
   [[nodiscard]] int64_t steps() const { return steps_; }
