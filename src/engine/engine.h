@@ -107,6 +107,8 @@ class Engine {
   [[nodiscard]] SequenceView view_of_waiting(const LiveSequence& sequence) const;
   void apply_preemptions(const StepPlan& plan);
   void apply_admissions(const StepPlan& plan, Nanos now);
+  // The running sequence of that id, looked for at `place` of running_ first; `place` goes behind it.
+  LiveSequence& running_sequence(SequenceId id, size_t& place);
   void bind(const StepPlan& plan);
   void bind_samples(LiveSequence& sequence, std::vector<SampleSpec>& specs) const;
   void fail_unschedulable(Nanos now);

@@ -15,6 +15,39 @@ namespace {
 // anyway.
 constexpr size_t kWaitingShown = 64;
 
+// A step's weights have driven the sequences out of the caches, so their lines are asked for before
+// their turn comes: first the object, then, when that is here, what it points to.
+constexpr size_t kObjectAhead = 12;
+constexpr size_t kContentAhead = 6;
+
+void prefetch_bytes(const void* begin, size_t bytes) {
+  constexpr size_t kLine = 64;
+  for (size_t offset = 0; offset < bytes; offset += kLine) {
+    __builtin_prefetch(static_cast<const char*>(begin) + offset);
+  }
+}
+
+void prefetch_content(const LiveSequence& sequence) {
+  prefetch_bytes(sequence.owner.get(), sizeof(RequestState));
+  if (!sequence.tokens.empty()) {
+    __builtin_prefetch(&sequence.tokens.back(), 1);
+  }
+  if (!sequence.kv.table().empty()) {
+    __builtin_prefetch(&sequence.kv.table().back());
+  }
+}
+
+// `at(i)` gives the sequence whose turn comes at i of `count`.
+template <class At>
+void prefetch_ahead(size_t i, size_t count, const At& at) {
+  if (i + kObjectAhead < count) {
+    prefetch_bytes(at(i + kObjectAhead), sizeof(LiveSequence));
+  }
+  if (i + kContentAhead < count) {
+    prefetch_content(*at(i + kContentAhead));
+  }
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- commit
@@ -23,6 +56,7 @@ void Engine::commit(StepResult& result, Nanos now) {
   size_t next = 0;
   size_t next_score = 0;
   for (size_t i = 0; i < step_slices_.size(); ++i) {
+    prefetch_ahead(i, step_slices_.size(), [&](size_t at) { return step_slices_[at].first; });
     auto [sequence, tokens] = step_slices_[i];
     commit_slice(*sequence, tokens);
     if (const size_t scores = input_.slices[i].scored.size(); scores > 0) {
@@ -46,7 +80,8 @@ void Engine::commit(StepResult& result, Nanos now) {
     for (const SampleSpec& spec : specs) {
       CHECK(next < result.samples.size() && result.samples[next].sequence == spec.sequence,
             "step {}: sample {} is not the one asked for", result.step, next);
-      accept_token(*sequences_.at(spec.sequence), result.samples[next], now);
+      accept_token(spec.sequence == sequence->id ? *sequence : *sequences_.at(spec.sequence),
+                   result.samples[next], now);
       ++next;
     }
   }
@@ -291,6 +326,14 @@ void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
   }
 }
 
+LiveSequence& Engine::running_sequence(SequenceId id, size_t& place) {
+  if (place >= running_.size() || running_[place]->id != id) {
+    LiveSequence& sequence = *sequences_.at(id);
+    place = static_cast<size_t>(std::ranges::find(running_, &sequence) - running_.begin());
+  }
+  return *running_[place++];
+}
+
 // Gives every slice its tokens and blocks, and its samples where it reaches the last known token.
 void Engine::bind(const StepPlan& plan) {
   input_.step = next_step_;
@@ -298,8 +341,9 @@ void Engine::bind(const StepPlan& plan) {
   input_.slices.clear();
   step_samples_.resize(plan.slices.size());
   record_.step = next_step_;
+  size_t place = 0;  // policies name running sequences in order, by and large
   for (size_t i = 0; i < plan.slices.size(); ++i) {
-    LiveSequence& sequence = *sequences_.at(plan.slices[i].sequence);
+    LiveSequence& sequence = running_sequence(plan.slices[i].sequence, place);
     const int32_t first = sequence.computed_tokens;
     const int32_t tokens = plan.slices[i].tokens;
     if (kv_.needs_copy(sequence.kv, first)) {
