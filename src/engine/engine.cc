@@ -128,7 +128,7 @@ void Engine::absorb_one(Arrival& arrival, Nanos) {
   for (int32_t choice = 1; choice < owner->request.n; ++choice) {
     sequence->forks.push_back(SequenceId{next_sequence_++});
   }
-  sequence->owner = std::move(owner);
+  sequence->set_owner(std::move(owner));
   waiting_.push_back(sequence.get());
   sequences_.emplace(sequence->id, std::move(sequence));
 }

@@ -83,6 +83,11 @@ class Engine {
 
  private:
   using LivePtr = std::unique_ptr<LiveSequence>;
+  struct StepPart {
+    LiveSequence* sequence = nullptr;
+    int32_t tokens = 0;
+    size_t samples = 0;
+  };
 
   // Commit.
   void commit(StepResult& result, Nanos now);
@@ -107,10 +112,11 @@ class Engine {
   [[nodiscard]] SequenceView view_of_waiting(const LiveSequence& sequence) const;
   void apply_preemptions(const StepPlan& plan);
   void apply_admissions(const StepPlan& plan, Nanos now);
-  // The running sequence of that id, looked for at `place` of running_ first; `place` goes behind it.
+  // The running sequence of that id, looked for at `place` of running_ first; `place` goes behind
+  // it.
   LiveSequence& running_sequence(SequenceId id, size_t& place);
   void bind(const StepPlan& plan);
-  void bind_samples(LiveSequence& sequence, std::vector<SampleSpec>& specs) const;
+  void bind_samples(LiveSequence& sequence);
   void fail_unschedulable(Nanos now);
 
   // Events.
@@ -143,8 +149,8 @@ class Engine {
   bool in_flight_ = false;
   Nanos launched_{0};
   StepInput input_;
-  std::vector<std::pair<LiveSequence*, int32_t>> step_slices_;  // sequence, tokens
-  std::deque<std::vector<SampleSpec>> step_samples_;            // by slice; stable addresses
+  std::vector<StepPart> step_parts_;      // by slice
+  std::vector<SampleSpec> step_samples_;  // of all slices, in their order
   std::vector<SequenceView> running_views_;
   std::vector<SequenceView> waiting_views_;
   observe::StepRecord record_;  // of the step in flight

@@ -28,12 +28,9 @@ void prefetch_bytes(const void* begin, size_t bytes) {
 }
 
 void prefetch_content(const LiveSequence& sequence) {
-  prefetch_bytes(sequence.owner.get(), sizeof(RequestState));
+  __builtin_prefetch(&sequence.owner->request.sink);
   if (!sequence.tokens.empty()) {
     __builtin_prefetch(&sequence.tokens.back(), 1);
-  }
-  if (!sequence.kv.table().empty()) {
-    __builtin_prefetch(&sequence.kv.table().back());
   }
 }
 
@@ -41,7 +38,7 @@ void prefetch_content(const LiveSequence& sequence) {
 template <class At>
 void prefetch_ahead(size_t i, size_t count, const At& at) {
   if (i + kObjectAhead < count) {
-    prefetch_bytes(at(i + kObjectAhead), sizeof(LiveSequence));
+    prefetch_bytes(at(i + kObjectAhead), LiveSequence::kBusyBytes);
   }
   if (i + kContentAhead < count) {
     prefetch_content(*at(i + kContentAhead));
@@ -55,9 +52,11 @@ void prefetch_ahead(size_t i, size_t count, const At& at) {
 void Engine::commit(StepResult& result, Nanos now) {
   size_t next = 0;
   size_t next_score = 0;
-  for (size_t i = 0; i < step_slices_.size(); ++i) {
-    prefetch_ahead(i, step_slices_.size(), [&](size_t at) { return step_slices_[at].first; });
-    auto [sequence, tokens] = step_slices_[i];
+  std::span<const SampleSpec> all_specs = step_samples_;
+  record_.token_gaps.reserve(all_specs.size());
+  for (size_t i = 0; i < step_parts_.size(); ++i) {
+    prefetch_ahead(i, step_parts_.size(), [&](size_t at) { return step_parts_[at].sequence; });
+    const auto [sequence, tokens, samples] = step_parts_[i];
     commit_slice(*sequence, tokens);
     if (const size_t scores = input_.slices[i].scored.size(); scores > 0) {
       CHECK(next_score + scores <= result.scored.size(), "step {}: {} scores", result.step,
@@ -66,7 +65,8 @@ void Engine::commit(StepResult& result, Nanos now) {
                     std::span(result.scored).subspan(next_score, scores));
       next_score += scores;
     }
-    const std::vector<SampleSpec>& specs = step_samples_[i];
+    const std::span<const SampleSpec> specs = all_specs.first(samples);
+    all_specs = all_specs.subspan(samples);
     if (specs.empty()) {
       continue;
     }
@@ -85,7 +85,7 @@ void Engine::commit(StepResult& result, Nanos now) {
       ++next;
     }
   }
-  step_slices_.clear();
+  step_parts_.clear();
   remove_ended();
 }
 
@@ -132,7 +132,7 @@ void Engine::make_forks(LiveSequence& parent) {
   for (size_t i = 0; i < parent.forks.size(); ++i) {
     auto fork = std::make_unique<LiveSequence>();
     fork->id = parent.forks[i];
-    fork->owner = parent.owner;
+    fork->set_owner(parent.owner);
     fork->choice = static_cast<int32_t>(i) + 1;
     fork->state = parent.state;
     fork->tokens = parent.tokens;
@@ -171,7 +171,7 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
     record_.token_gaps.push_back(now - sequence.last_token);
   }
   sequence.last_token = now;
-  if (std::ranges::count(sequence.owner->stop_ids, sampled.token) > 0) {
+  if (std::ranges::count(sequence.stop_ids, sampled.token) > 0) {
     end(sequence, FinishReason::kStop, now);
     return;
   }
@@ -182,7 +182,7 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
     event.logprobs = std::make_unique<LogprobInfo>(*sampled.logprobs);
   }
   emit(*sequence.owner, std::move(event));
-  if (sequence.output_tokens() >= sequence.sampling().max_tokens ||
+  if (sequence.output_tokens() >= sequence.max_tokens ||
       sequence.known_tokens() >= config_.max_model_len) {
     end(sequence, FinishReason::kLength, now);
   }
@@ -193,8 +193,8 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
 SequenceView Engine::view_of(const LiveSequence& sequence) const {
   return {.id = sequence.id,
           .state = sequence.state.state(),
-          .service_class = sequence.owner->request.service_class,
-          .level = sequence.owner->request.level,
+          .service_class = sequence.service_class,
+          .level = sequence.level,
           .arrived = sequence.owner->arrived,
           .known_tokens = sequence.known_tokens(),
           .computed_tokens = sequence.computed_tokens,
@@ -339,7 +339,7 @@ void Engine::bind(const StepPlan& plan) {
   input_.step = next_step_;
   input_.copies.clear();
   input_.slices.clear();
-  step_samples_.resize(plan.slices.size());
+  step_samples_.clear();
   record_.step = next_step_;
   size_t place = 0;  // policies name running sequences in order, by and large
   for (size_t i = 0; i < plan.slices.size(); ++i) {
@@ -369,19 +369,24 @@ void Engine::bind(const StepPlan& plan) {
       slice.scored =
           std::span(sequence.tokens)
               .subspan(static_cast<size_t>(first) + 1, static_cast<size_t>(end - first - 1));
-      slice.scored_top = sequence.sampling().prompt_logprobs;
+      slice.scored_top = sequence.prompt_logprobs;
     }
-    step_samples_[i].clear();
+    const size_t samples_before = step_samples_.size();
     if (first + tokens == sequence.known_tokens()) {
-      bind_samples(sequence, step_samples_[i]);
+      bind_samples(sequence);
     }
-    slice.samples = step_samples_[i];
     input_.slices.push_back(slice);
-    step_slices_.emplace_back(&sequence, tokens);
+    step_parts_.push_back({&sequence, tokens, step_samples_.size() - samples_before});
+  }
+  // The samples have found their places.
+  std::span<const SampleSpec> rest = step_samples_;
+  for (size_t i = 0; i < step_parts_.size(); ++i) {
+    input_.slices[i].samples = rest.first(step_parts_[i].samples);
+    rest = rest.subspan(step_parts_[i].samples);
   }
 }
 
-void Engine::bind_samples(LiveSequence& sequence, std::vector<SampleSpec>& specs) const {
+void Engine::bind_samples(LiveSequence& sequence) {
   SampleSpec spec;
   spec.sequence = sequence.id;
   spec.params = &sequence.sampling();
@@ -389,14 +394,14 @@ void Engine::bind_samples(LiveSequence& sequence, std::vector<SampleSpec>& specs
   spec.position = sequence.known_tokens();
   spec.prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
   spec.output = std::span(sequence.tokens).subspan(static_cast<size_t>(sequence.prompt_tokens));
-  if (sequence.output_tokens() < sequence.sampling().min_tokens) {
-    spec.banned = sequence.owner->stop_ids;
+  if (sequence.output_tokens() < sequence.min_tokens) {
+    spec.banned = sequence.stop_ids;
   }
-  specs.push_back(spec);
+  step_samples_.push_back(spec);
   for (size_t i = 0; i < sequence.forks.size(); ++i) {
     spec.sequence = sequence.forks[i];
     spec.seed = sequence.owner->seed + i + 1;
-    specs.push_back(spec);
+    step_samples_.push_back(spec);
   }
 }
 

@@ -36,32 +36,51 @@ struct RequestState {
   uint64_t seed = 0;
 };
 
+// What every step reads of every running sequence comes first, and what it would need of the
+// request is repeated here: at hundreds of sequences the engine's time goes into cache misses.
 struct LiveSequence {
+  static constexpr size_t kBusyBytes = 256;  // that every step reads
+
   SequenceId id{};
-  std::shared_ptr<RequestState> owner;
-  int32_t choice = 0;
   StateMachine state;
-  std::vector<TokenId> tokens;  // prompt, then output
+  int32_t choice = 0;
   int32_t prompt_tokens = 0;
   int32_t computed_tokens = 0;  // leading tokens whose KV exists
+  int32_t max_tokens = 0;       // of the request
+  int32_t min_tokens = 0;
+  int32_t prompt_logprobs = -1;
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  int32_t level = 0;
+  Nanos last_token{0};
+  std::vector<TokenId> tokens;  // prompt, then output
   SequenceKv kv;
+  std::span<const TokenId> stop_ids;  // the request's
+  uint64_t seed = 0;
+  std::shared_ptr<RequestState> owner;
   std::vector<BlockHash> hashes;  // of full blocks of `tokens`
   std::vector<SequenceId> forks;  // choices to be forked off when the prompt is done
-  uint64_t seed = 0;
+
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;
   Nanos admitted{0};
   Nanos first_token{0};
-  Nanos last_token{0};
 
+  // Takes over what is the request's.
+  void set_owner(std::shared_ptr<RequestState> request) {
+    owner = std::move(request);
+    service_class = owner->request.service_class;
+    level = owner->request.level;
+    max_tokens = sampling().max_tokens;
+    min_tokens = sampling().min_tokens;
+    prompt_logprobs = sampling().prompt_logprobs;
+    stop_ids = owner->stop_ids;
+  }
   [[nodiscard]] const SamplingParams& sampling() const { return owner->request.sampling; }
   [[nodiscard]] int32_t known_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t output_tokens() const { return known_tokens() - prompt_tokens; }
   // The prompt's log-probabilities are still to be reported, so every row of it must be computed.
-  [[nodiscard]] bool scores_prompt() const {
-    return sampling().prompt_logprobs >= 0 && output_tokens() == 0;
-  }
+  [[nodiscard]] bool scores_prompt() const { return prompt_logprobs >= 0 && output_tokens() == 0; }
   // What the prefix cache may be asked for.
   [[nodiscard]] std::span<const BlockHash> cacheable() const {
     return scores_prompt() ? std::span<const BlockHash>() : hashes;
