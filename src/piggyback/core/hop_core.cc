@@ -1,0 +1,338 @@
+#include "piggyback/core/hop_core.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace tandem::piggyback {
+namespace {
+
+const HopLimits& checked(const HopLimits& limits) {
+  CHECK(
+      limits.slots >= 1 && limits.ring_rows >= 1 && limits.hop_rows >= 1 && limits.last_stage >= 1,
+      "{} slots, {} ring rows, {} hop rows, last stage {}", limits.slots, limits.ring_rows,
+      limits.hop_rows, limits.last_stage);
+  CHECK(limits.attempts >= 1 && limits.attempts <= kMaxAttempts, "{} attempts", limits.attempts);
+  return limits;
+}
+
+}  // namespace
+
+HopCore::HopCore(const HopLimits& limits)
+    : limits_(checked(limits)),
+      slots_(static_cast<size_t>(limits.slots)),
+      rows_(static_cast<size_t>(limits.hop_rows)),
+      queues_(static_cast<size_t>(limits.last_stage) + 1),
+      consumed_(static_cast<size_t>(limits.hop_rows)),
+      allocator_(limits.hop_rows),
+      ring_(limits.ring_rows),
+      done_(limits.hop_rows) {
+  for (int32_t slot = limits.slots - 1; slot >= 0; --slot) {
+    free_slots_.push_back(slot);
+  }
+  named_.reserve(slots_.size());
+  left_.reserve(slots_.size());
+  failed_.reserve(slots_.size());
+}
+
+// -- small parts
+
+const HopCore::Queue& HopCore::queue(int32_t stage) const {
+  CHECK(stage >= 0 && stage <= limits_.last_stage, "stage {} of {}", stage, limits_.last_stage);
+  return queues_[static_cast<size_t>(stage)];
+}
+
+bool HopCore::is_out(RowState state) {
+  return state >= RowState::kExiting && state <= RowState::kReturning;
+}
+
+void HopCore::set_state(int32_t row, RowState state) {
+  Row& one = row_at(row);
+  in_flight_ += (is_out(state) ? 1 : 0) - (is_out(one.state) ? 1 : 0);
+  quarantined_ += (state == RowState::kSpent ? 1 : 0) - (one.state == RowState::kSpent ? 1 : 0);
+  one.state = state;
+}
+
+int32_t HopCore::find_slot(SequenceId sequence) const {
+  const auto at = std::lower_bound(named_.begin(), named_.end(), sequence,
+                                   [](const Named& a, SequenceId b) { return a.sequence < b; });
+  return at != named_.end() && at->sequence == sequence ? at->slot : -1;
+}
+
+int32_t HopCore::take_slot(SequenceId sequence) {
+  if (free_slots_.empty()) {
+    return -1;
+  }
+  const int32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  const auto at = std::lower_bound(named_.begin(), named_.end(), sequence,
+                                   [](const Named& a, SequenceId b) { return a.sequence < b; });
+  named_.insert(at, {sequence, slot});
+  slot_at(slot).sequence = sequence;
+  slot_at(slot).state = SlotState::kIdle;
+  return slot;
+}
+
+void HopCore::join_queue(int32_t slot, int32_t stage, Nanos now) {
+  Slot& one = slot_at(slot);
+  Queue& queue = queues_[static_cast<size_t>(stage)];
+  one.state = SlotState::kReady;
+  one.stage = stage;
+  one.ready_since = now;
+  one.previous = queue.last;
+  one.next = -1;
+  (queue.last >= 0 ? slot_at(queue.last).next : queue.first) = slot;
+  queue.last = slot;
+  ++queue.count;
+}
+
+void HopCore::leave_queue(int32_t slot) {
+  Slot& one = slot_at(slot);
+  Queue& queue = queues_[static_cast<size_t>(one.stage)];
+  (one.previous >= 0 ? slot_at(one.previous).next : queue.first) = one.next;
+  (one.next >= 0 ? slot_at(one.next).previous : queue.last) = one.previous;
+  --queue.count;
+}
+
+void HopCore::push_due(int32_t row, bool first) {
+  Row& one = row_at(row);
+  set_state(row, RowState::kDue);
+  one.previous_due = first ? -1 : due_.last;
+  one.next_due = first ? due_.first : -1;
+  (one.previous_due >= 0 ? row_at(one.previous_due).next_due : due_.first) = row;
+  (one.next_due >= 0 ? row_at(one.next_due).previous_due : due_.last) = row;
+  ++due_.count;
+}
+
+void HopCore::remove_due(int32_t row) {
+  Row& one = row_at(row);
+  (one.previous_due >= 0 ? row_at(one.previous_due).next_due : due_.first) = one.next_due;
+  (one.next_due >= 0 ? row_at(one.next_due).previous_due : due_.last) = one.previous_due;
+  --due_.count;
+}
+
+// -- tokens
+
+bool HopCore::enter(SequenceId sequence, TokenId token, int32_t position, Nanos now) {
+  int32_t slot = find_slot(sequence);
+  if (slot < 0) {
+    slot = take_slot(sequence);
+    if (slot < 0) {
+      return false;
+    }
+  }
+  Slot& one = slot_at(slot);
+  CHECK(one.state == SlotState::kIdle,
+        "sequence {} enters with position {} while its position {} is at stage {}, state {}",
+        raw(sequence), position, one.position, one.stage, static_cast<int>(one.state));
+  one.token = token;
+  one.position = position;
+  ++tokens_;
+  join_queue(slot, 0, now);
+  return true;
+}
+
+bool HopCore::leave(SequenceId sequence) {
+  const int32_t slot = find_slot(sequence);
+  if (slot < 0 || slot_at(slot).state == SlotState::kLeaving) {
+    return false;
+  }
+  leave_slot(slot);
+  return true;
+}
+
+void HopCore::leave_slot(int32_t slot) {
+  Slot& one = slot_at(slot);
+  if (one.state == SlotState::kReady) {
+    leave_queue(slot);
+  }
+  if (one.state != SlotState::kIdle) {
+    --tokens_;
+  }
+  one.state = SlotState::kLeaving;
+  if (one.row >= 0) {
+    leave_row(one.row);  // may give the slot back
+  } else {
+    release_slot(slot);
+  }
+}
+
+// What waits goes; what a copy holds goes when it comes back.
+void HopCore::leave_row(int32_t row) {
+  switch (row_at(row).state) {
+    case RowState::kDue:
+      remove_due(row);
+      release_row(row);
+      break;
+    case RowState::kDone:
+      done_.erase(row);
+      release_row(row);
+      break;
+    case RowState::kWorking:
+    case RowState::kReady:
+      release_row(row);
+      break;
+    default:
+      break;
+  }
+}
+
+void HopCore::take_left(std::vector<SequenceId>& sequences) {
+  sequences.insert(sequences.end(), left_.begin(), left_.end());
+  left_.clear();
+}
+
+void HopCore::take_failed(std::vector<SequenceId>& sequences) {
+  sequences.insert(sequences.end(), failed_.begin(), failed_.end());
+  failed_.clear();
+}
+
+void HopCore::give_up(int32_t slot) {
+  failed_.push_back(slot_at(slot).sequence);
+  leave_slot(slot);
+}
+
+// Free, or kept until the last attempt has answered.
+void HopCore::release_row(int32_t row) {
+  Row& one = row_at(row);
+  Slot& slot = slot_at(one.slot);
+  if (slot.row == row) {
+    slot.row = -1;
+  }
+  if (one.unanswered != 0) {
+    set_state(row, RowState::kSpent);
+    return;
+  }
+  const int32_t owner = one.slot;
+  set_state(row, RowState::kFree);
+  one.slot = -1;
+  allocator_.give_back(row);
+  --slot.rows_held;
+  if (slot.state == SlotState::kLeaving) {
+    release_slot(owner);
+  }
+}
+
+// Of a sequence that leaves: free once nothing of it is held any more.
+void HopCore::release_slot(int32_t slot) {
+  Slot& one = slot_at(slot);
+  if (one.rows_held > 0) {
+    return;
+  }
+  const auto at = std::lower_bound(named_.begin(), named_.end(), one.sequence,
+                                   [](const Named& a, SequenceId b) { return a.sequence < b; });
+  named_.erase(at);
+  left_.push_back(one.sequence);
+  one.state = SlotState::kFree;
+  free_slots_.push_back(slot);
+}
+
+// -- bind
+
+int32_t HopCore::ready_from(int32_t stage) const {
+  int32_t count = 0;
+  for (; stage <= limits_.last_stage; ++stage) {
+    count += ready(stage);
+  }
+  return count;
+}
+
+std::optional<Nanos> HopCore::oldest_ready(int32_t stage) const {
+  const Queue& waiting = queue(stage);
+  return waiting.first < 0 ? std::nullopt : std::optional(slot_at(waiting.first).ready_since);
+}
+
+int32_t HopCore::credits(int32_t stage) const {
+  CHECK(stage >= 0 && stage <= limits_.last_stage, "stage {} of {}", stage, limits_.last_stage);
+  if (stage == limits_.last_stage) {
+    return std::numeric_limits<int32_t>::max();
+  }
+  // Later ones can take over the rows that they consume.
+  return stage == 0 ? std::min(ring_.free_rows(), allocator_.free_rows()) : ring_.free_rows();
+}
+
+void HopCore::bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<Visit>& visits) {
+  CHECK(ticket >= ticket_, "ticket {} after {}", ticket, ticket_);
+  ticket_ = ticket;
+  const bool last = stage == limits_.last_stage;
+  int32_t wanted = std::min({limit, ready(stage), credits(stage)});
+  RowRun run;
+  for (int32_t slot = queue(stage).first; slot >= 0 && wanted > 0;) {
+    const int32_t next = slot_at(slot).next;
+    int32_t row = -1;
+    if (!last) {
+      if (run.rows == 0 && allocator_.free_rows() > 0) {
+        run = allocator_.take(wanted);
+      }
+      const int32_t held = slot_at(slot).row;
+      if (run.rows > 0) {
+        row = run.begin++;
+        --run.rows;
+      } else if (held >= 0 && row_at(held).unanswered == 0) {
+        row = held;
+      } else {
+        slot = next;  // no row for this one now
+        continue;
+      }
+    }
+    visits.push_back(visit(slot, row, ticket));
+    --wanted;
+    slot = next;
+  }
+  CHECK(run.rows == 0, "{} hop rows were taken for nobody", run.rows);
+}
+
+Visit HopCore::visit(int32_t slot, int32_t hop_row, int64_t ticket) {
+  Slot& one = slot_at(slot);
+  leave_queue(slot);
+  ++one.generation;
+  Visit visit{.hop = {slot, one.generation},
+              .sequence = one.sequence,
+              .token = one.token,
+              .position = one.position,
+              .return_row = one.row};
+  if (one.row >= 0 && one.row != hop_row) {
+    set_state(one.row, RowState::kConsumed);
+    const size_t end = static_cast<size_t>(consumed_first_ + consumed_count_) % consumed_.size();
+    consumed_[end] = {ticket, one.row};
+    ++consumed_count_;
+  }
+  const bool takes_over = hop_row >= 0 && one.row == hop_row;
+  one.row = hop_row;
+  if (hop_row < 0) {
+    one.state = SlotState::kIdle;
+    --tokens_;
+    return visit;
+  }
+  Row& row = row_at(hop_row);
+  set_state(hop_row, RowState::kExiting);
+  row.slot = slot;
+  row.generation = one.generation;
+  row.layer = one.stage;
+  row.attempt = 0;
+  row.ring_row = ring_.reserve();
+  one.rows_held += takes_over ? 0 : 1;
+  one.state = SlotState::kOut;
+  visit.ring_row = row.ring_row;
+  visit.hop_row = hop_row;
+  return visit;
+}
+
+void HopCore::exit_runs(std::span<const Visit> visits, std::vector<ExitRun>& runs) {
+  const ExitRun* open = nullptr;
+  for (const Visit& visit : visits) {
+    if (visit.hop_row < 0) {
+      continue;
+    }
+    if (open != nullptr && open->ring_row + open->rows == visit.ring_row &&
+        open->hop_row + open->rows == visit.hop_row) {
+      ++runs.back().rows;
+    } else {
+      runs.push_back({visit.ring_row, visit.hop_row, 1});
+    }
+    open = &runs.back();
+  }
+}
+
+}  // namespace tandem::piggyback

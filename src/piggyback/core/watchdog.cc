@@ -1,0 +1,31 @@
+#include "piggyback/core/watchdog.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tandem::piggyback {
+namespace {
+
+constexpr int32_t kMostDoublings = 10;
+
+}  // namespace
+
+Watchdog::Watchdog(const WatchdogOptions& options) : options_(options) {
+  CHECK(options.age > Nanos{0}, "an age of {} ns", options.age.count());
+}
+
+void Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped) {
+  overdue_.clear();
+  core.overdue(now, options_.age, overdue_);
+  for (const HopTask& task : overdue_) {
+    const int doublings = std::min(task.attempt, kMostDoublings);
+    if (now - task.handed_out >= options_.age * (1 << doublings)) {
+      dropped.push_back(task);
+      core.retry(task.hop);
+    }
+  }
+  core.strand_check(now, options_.age * (1 << std::min(core.limits().attempts, kMostDoublings)));
+}
+
+}  // namespace tandem::piggyback

@@ -1,0 +1,34 @@
+// Looks for hops whose worker does not answer, by age: tries again elsewhere, with more patience
+// each time, and once a hop's attempts are used up gives its sequence up (HopCore::take_failed),
+// which the engine then computes elsewhere or fails alone. Sans-I/O: told the time. Engine thread
+// only.
+#pragma once
+
+#include <vector>
+
+#include "base/clock.h"
+#include "piggyback/core/hop_core.h"
+
+namespace tandem::piggyback {
+
+struct WatchdogOptions {
+  // Patience with a hop's first attempt, waiting in a worker's queue included; doubled with each
+  // further one. Far above what a busy host needs: a second attempt costs its bandwidth again.
+  Nanos age = std::chrono::seconds(2);
+};
+
+class Watchdog {
+ public:
+  explicit Watchdog(const WatchdogOptions& options);
+
+  // Appends the attempts that were overdue and are tried again or given up, so that their workers
+  // can be told to drop them. Worth a call a few times per `age`; looks at all rows.
+  void check(Nanos now, HopCore& core, std::vector<HopTask>& dropped);
+  [[nodiscard]] Nanos age() const { return options_.age; }
+
+ private:
+  WatchdogOptions options_;
+  std::vector<HopTask> overdue_;
+};
+
+}  // namespace tandem::piggyback

@@ -1,0 +1,188 @@
+// Workers that hang, throw, answer late or twice, in virtual time.
+#include "piggyback/core/watchdog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tandem::piggyback {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr SequenceId kA{1};
+constexpr SequenceId kB{2};
+
+class WatchdogTest : public testing::Test {
+ protected:
+  // Both sequences wait for a worker's answer.
+  void SetUp() override {
+    ASSERT_TRUE(core.enter(kA, 0, 0, now) && core.enter(kB, 0, 0, now));
+    std::vector<Visit> visits;
+    core.bind(0, 2, 1, visits);
+    for (const Visit& visit : visits) {
+      core.exits_copied({&visit.hop, 1});
+    }
+    a = next();
+    b = next();
+  }
+  HopTask next() {
+    HopTask task;
+    CHECK(core.next_task(now, task));
+    return task;
+  }
+  bool nothing_due() {
+    HopTask task;
+    return !core.next_task(now, task);
+  }
+  std::vector<HopTask> look_at(Nanos time) {
+    now = time;
+    std::vector<HopTask> dropped;
+    watchdog.check(now, core, dropped);
+    EXPECT_TRUE(core.audit().ok()) << core.audit().error().message;
+    return dropped;
+  }
+  std::vector<SequenceId> failed() {
+    std::vector<SequenceId> sequences;
+    core.take_failed(sequences);
+    return sequences;
+  }
+  std::vector<SequenceId> left() {
+    std::vector<SequenceId> sequences;
+    core.take_left(sequences);
+    return sequences;
+  }
+  void come_back() {
+    std::vector<RowRun> runs;
+    core.take_returns(runs);
+    core.returns_copied(runs, now);
+  }
+
+  HopCore core{{.slots = 3, .ring_rows = 4, .hop_rows = 3, .last_stage = 2, .attempts = 3}};
+  Watchdog watchdog{{.age = seconds(1)}};
+  Nanos now{0};
+  HopTask a, b;
+};
+
+TEST_F(WatchdogTest, LeavesThoseAloneThatAreInTime) {
+  EXPECT_THAT(look_at(milliseconds(999)), IsEmpty());
+  EXPECT_TRUE(nothing_due());
+}
+
+TEST_F(WatchdogTest, TriesAHungHopElsewhereAndGoesOn) {
+  EXPECT_TRUE(core.task_done(b.hop, 0));
+  const std::vector<HopTask> dropped = look_at(seconds(1));
+  ASSERT_EQ(dropped.size(), 1U);
+  EXPECT_EQ(dropped[0].hop, a.hop);
+  EXPECT_EQ(dropped[0].attempt, 0);
+  const HopTask again = next();
+  EXPECT_EQ(again.attempt, 1);
+  EXPECT_TRUE(core.task_done(again.hop, 1));
+  come_back();
+  EXPECT_EQ(core.ready(1), 2);
+  EXPECT_FALSE(core.task_done(a.hop, 0)) << "late";
+  EXPECT_THAT(failed(), IsEmpty());
+}
+
+TEST_F(WatchdogTest, IsMorePatientWithEachAttemptAndThenGivesUpThatSequenceAlone) {
+  EXPECT_TRUE(core.task_done(b.hop, 0));
+  look_at(seconds(1));
+  EXPECT_EQ(next().attempt, 1);
+  EXPECT_THAT(look_at(milliseconds(2999)), IsEmpty());
+  EXPECT_EQ(look_at(seconds(3)).size(), 1U);
+  EXPECT_EQ(next().attempt, 2);
+  EXPECT_THAT(look_at(milliseconds(6999)), IsEmpty());
+  EXPECT_EQ(look_at(seconds(7)).size(), 1U);
+  EXPECT_THAT(failed(), ElementsAre(kA));
+  EXPECT_THAT(left(), IsEmpty()) << "three workers may still write";
+  EXPECT_EQ(core.quarantined(), 1);
+  come_back();
+  EXPECT_EQ(core.ready(1), 1) << "B goes on";
+  EXPECT_FALSE(core.task_done(a.hop, 2));
+  EXPECT_FALSE(core.task_failed(a.hop, 0));
+  EXPECT_THAT(left(), IsEmpty());
+  EXPECT_FALSE(core.task_done(a.hop, 1));
+  EXPECT_THAT(left(), ElementsAre(kA));
+}
+
+TEST_F(WatchdogTest, CountsThrowsAndHangsOfAHopTogether) {
+  EXPECT_TRUE(core.task_failed(a.hop, 0));
+  EXPECT_EQ(next().attempt, 1);
+  EXPECT_TRUE(core.task_done(b.hop, 0));
+  look_at(seconds(2));
+  EXPECT_EQ(next().attempt, 2);
+  EXPECT_TRUE(core.task_failed(a.hop, 2));
+  EXPECT_THAT(failed(), ElementsAre(kA));
+}
+
+TEST_F(WatchdogTest, ALateAnswerSavesTheHopWhileItsSecondAttemptHangsToo) {
+  EXPECT_TRUE(core.task_done(b.hop, 0));
+  look_at(seconds(1));
+  const HopTask again = next();
+  EXPECT_TRUE(core.task_done(a.hop, 0));
+  come_back();
+  EXPECT_EQ(core.ready(1), 2);
+  EXPECT_THAT(look_at(seconds(60)), IsEmpty());
+  EXPECT_FALSE(core.task_done(again.hop, 1)) << "twice, in effect";
+}
+
+TEST_F(WatchdogTest, WhenAllWorkersAreGoneNobodyWaitsForEver) {
+  ASSERT_TRUE(core.enter(SequenceId{3}, 0, 0, now));
+  std::vector<Visit> visits;
+  core.bind(0, 1, 2, visits);
+  ASSERT_EQ(visits.size(), 1U);
+  core.exits_copied({&visits[0].hop, 1});
+  const HopTask c = next();
+  std::vector<SequenceId> gone;
+  for (now = seconds(0); now <= seconds(60); now += milliseconds(250)) {
+    look_at(now);
+    HopTask task;
+    while (core.next_task(now, task)) {
+    }
+    core.take_failed(gone);
+  }
+  EXPECT_THAT(gone, testing::UnorderedElementsAre(kA, kB, SequenceId{3}));
+  EXPECT_EQ(core.tokens(), 0);
+  EXPECT_EQ(core.quarantined(), 3);
+  EXPECT_EQ(core.credits(0), 0);
+  for (int32_t attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_FALSE(core.task_done(c.hop, attempt));
+  }
+  EXPECT_EQ(core.credits(0), 1) << "the worker is back, and so is its row";
+}
+
+TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
+  // A result is ready, but the row that holds it may still be written by its first attempt, and the
+  // other rows are with workers too.
+  HopCore one({.slots = 2, .ring_rows = 1, .hop_rows = 1, .last_stage = 2, .attempts = 2});
+  ASSERT_TRUE(one.enter(kA, 0, 0, now) && one.enter(kB, 0, 0, now));
+  std::vector<Visit> visits;
+  one.bind(0, 2, 1, visits);
+  ASSERT_EQ(visits.size(), 1U);
+  one.exits_copied({&visits[0].hop, 1});
+  HopTask task;
+  ASSERT_TRUE(one.next_task(now, task));
+  std::vector<HopTask> dropped;
+  watchdog.check(seconds(1), one, dropped);
+  ASSERT_TRUE(one.next_task(seconds(1), task));
+  ASSERT_TRUE(one.task_done(task.hop, 1));
+  std::vector<RowRun> runs;
+  one.take_returns(runs);
+  one.returns_copied(runs, seconds(1));
+  visits.clear();
+  one.bind(1, 2, 2, visits);
+  EXPECT_THAT(visits, IsEmpty()) << "the only row is not safe to be used again";
+  watchdog.check(seconds(2), one, dropped);
+  EXPECT_EQ(one.tokens(), 2);
+  watchdog.check(seconds(5), one, dropped);
+  EXPECT_EQ(one.tokens(), 0);
+  std::vector<SequenceId> gone;
+  one.take_failed(gone);
+  EXPECT_THAT(gone, ElementsAre(kA, kB));
+  EXPECT_TRUE(one.audit().ok());
+}
+
+}  // namespace
+}  // namespace tandem::piggyback
