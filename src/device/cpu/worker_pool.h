@@ -79,7 +79,4 @@ class WorkerPool {
   std::vector<std::thread> workers_;
 };
 
-// Pins the calling thread; false when the kernel refuses, which is not an error: it then floats.
-bool pin_this_thread(int32_t cpu);
-
 }  // namespace tandem::device

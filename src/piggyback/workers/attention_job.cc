@@ -1,0 +1,253 @@
+#include "piggyback/workers/attention_job.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/check.h"
+
+namespace tandem::piggyback {
+
+void AttentionQueue::List::push(AttentionJob* job) {
+  job->next = nullptr;
+  (last != nullptr ? last->next : first) = job;
+  last = job;
+  ++count;
+}
+
+AttentionJob* AttentionQueue::List::pop() {
+  AttentionJob* job = first;
+  remove(job, nullptr);
+  return job;
+}
+
+void AttentionQueue::List::remove(AttentionJob* job, AttentionJob* before) {
+  (before != nullptr ? before->next : first) = job->next;
+  if (last == job) {
+    last = before;
+  }
+  --count;
+}
+
+void AttentionQueue::submit(std::span<const AttentionTask> tasks) {
+  int64_t sleepers = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    sleepers = sleepers_;
+    for (const AttentionTask& task : tasks) {
+      if (unused_.first == nullptr) {
+        jobs_.push_back(std::make_unique<AttentionJob>());
+        unused_.push(jobs_.back().get());
+      }
+      AttentionJob* job = unused_.pop();
+      job->task = task;
+      job->withdrawn.store(false, std::memory_order_relaxed);
+      job->failed = false;
+      waiting_.push(job);
+    }
+  }
+  wake(static_cast<int64_t>(tasks.size()), sleepers);
+}
+
+// Of those that slept when the work came; who falls asleep later looks for work first.
+void AttentionQueue::wake(int64_t pieces, int64_t sleepers) {
+  changes_.fetch_add(1, std::memory_order_release);
+  if (sleepers > pieces) {
+    for (int64_t i = 0; i < pieces; ++i) {
+      work_.notify_one();
+    }
+  } else if (sleepers > 0) {
+    work_.notify_all();
+  }
+}
+
+bool AttentionQueue::take_now(AttentionWork& work) {
+  if (frozen_) {
+    return false;
+  }
+  if (cut_.first != nullptr) {
+    AttentionJob* job = cut_.first;
+    work = {job, job->next_piece++};
+    if (job->next_piece == static_cast<int32_t>(job->plan.tasks.size())) {
+      cut_.pop();
+    }
+    return true;
+  }
+  if (waiting_.first != nullptr) {
+    work = {waiting_.pop(), -1};
+    work.job->active = true;
+    return true;
+  }
+  return false;
+}
+
+bool AttentionQueue::take(AttentionWork& work) {
+  while (true) {
+    const uint32_t seen = changes_.load(std::memory_order_acquire);
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_ || take_now(work)) {
+        return !stop_;
+      }
+    }
+    if (spin_ > Nanos{0}) {
+      const SteadyClock clock;
+      const Nanos end = clock.now() + spin_;
+      while (changes_.load(std::memory_order_acquire) == seen && clock.now() < end) {
+        std::this_thread::yield();
+      }
+      if (changes_.load(std::memory_order_acquire) != seen) {
+        continue;
+      }
+    }
+    std::unique_lock lock(mutex_);
+    ++sleepers_;
+    bool taken = false;
+    work_.wait(lock, [&] { return stop_ || (taken = take_now(work)); });
+    --sleepers_;
+    return taken && !stop_;
+  }
+}
+
+void AttentionQueue::publish(AttentionJob& job) {
+  const auto pieces = static_cast<int32_t>(job.plan.tasks.size());
+  CHECK(pieces > 0, "a job of no pieces");
+  int64_t sleepers = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    sleepers = sleepers_;
+    job.next_piece = 0;
+    job.unfinished_pieces = pieces;
+    cut_.push(&job);
+  }
+  wake(pieces - 1, sleepers);
+}
+
+bool AttentionQueue::piece_done(AttentionJob& job, bool failed) {
+  const std::lock_guard lock(mutex_);
+  job.failed = job.failed || failed;
+  return --job.unfinished_pieces == 0;
+}
+
+bool AttentionQueue::any_failed(AttentionJob& job) const {
+  const std::lock_guard lock(mutex_);
+  return job.failed;
+}
+
+void AttentionQueue::answer(AttentionJob& job, const AttentionDone& done, int32_t times) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    job.active = false;
+    unused_.push(&job);
+    first = deliver(done, times);
+  }
+  if (first) {
+    tell();
+  }
+}
+
+// True: nobody has been told since the last take_done.
+bool AttentionQueue::deliver(const AttentionDone& done, int32_t times) {
+  if (stop_) {
+    return false;
+  }
+  const bool first = done_.empty();
+  done_.insert(done_.end(), static_cast<size_t>(times), done);
+  return first;
+}
+
+void AttentionQueue::tell() {
+  const std::lock_guard lock(listener_mutex_);
+  if (listener_) {
+    listener_();
+  }
+}
+
+void AttentionQueue::take_done(std::vector<AttentionDone>& done) {
+  const std::lock_guard lock(mutex_);
+  done.insert(done.end(), done_.begin(), done_.end());
+  done_.clear();
+}
+
+void AttentionQueue::withdraw(HopId hop, int32_t attempt) {
+  const auto is_it = [&](const AttentionJob& job) {
+    return job.task.hop == hop && job.task.attempt == attempt;
+  };
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    AttentionJob* before = nullptr;
+    AttentionJob* job = waiting_.first;
+    while (job != nullptr && !is_it(*job)) {
+      before = job;
+      job = job->next;
+    }
+    if (job != nullptr) {
+      waiting_.remove(job, before);
+      unused_.push(job);
+      first = deliver({.hop = hop, .attempt = attempt, .failed = true}, 1);
+    } else {
+      for (const std::unique_ptr<AttentionJob>& one : jobs_) {
+        if (one->active && is_it(*one)) {
+          one->withdrawn.store(true, std::memory_order_relaxed);
+        }
+      }
+    }
+  }
+  if (first) {
+    tell();
+  }
+}
+
+void AttentionQueue::set_listener(std::function<void()> listener) {
+  const std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+}
+
+void AttentionQueue::freeze() {
+  const std::lock_guard lock(mutex_);
+  frozen_ = true;
+}
+
+void AttentionQueue::thaw() {
+  {
+    const std::lock_guard lock(mutex_);
+    frozen_ = false;
+  }
+  changes_.fetch_add(1, std::memory_order_release);
+  work_.notify_all();
+}
+
+void AttentionQueue::stop() {
+  set_listener(nullptr);
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (const std::unique_ptr<AttentionJob>& job : jobs_) {
+      job->withdrawn.store(true, std::memory_order_relaxed);
+    }
+  }
+  changes_.fetch_add(1, std::memory_order_release);
+  work_.notify_all();
+}
+
+void AttentionQueue::exited() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++exited_;
+  }
+  exits_.notify_all();
+}
+
+int32_t AttentionQueue::wait_for_exits(int32_t workers, Nanos limit) {
+  std::unique_lock lock(mutex_);
+  exits_.wait_for(lock, limit, [&] { return exited_ == workers; });
+  return exited_;
+}
+
+int64_t AttentionQueue::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.count;
+}
+
+}  // namespace tandem::piggyback

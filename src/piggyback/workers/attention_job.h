@@ -1,0 +1,114 @@
+// A task on its way through the workers, and the queue that they share. Internal to workers/.
+//
+// Small tasks go whole; what is larger is cut into pieces by the worker that begins it, which the
+// others then help with before they begin anything new. So one that hangs holds up the tasks it has
+// touched, and no other.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "kernels/attention.h"
+#include "piggyback/workers/aligned_buffer.h"
+#include "piggyback/workers/attention_task.h"
+
+namespace tandem::piggyback {
+
+struct AttentionJob {
+  AttentionTask task;
+  std::atomic<bool> withdrawn{false};  // nobody wants the answer any more
+
+  // Written by the worker that begins it, before it is cut.
+  kernels::AttentionSlice slice;
+  kernels::AttentionArgs args;
+  kernels::AttentionPlan plan;
+  AlignedBuffer partials;
+  Nanos began{0};
+  int64_t bytes = 0;
+
+  // The queue's, under its mutex.
+  AttentionJob* next = nullptr;
+  bool active = false;  // begun or cut, and not answered
+  bool failed = false;
+  int32_t next_piece = 0;
+  int32_t unfinished_pieces = 0;
+};
+
+// What a worker is to do next.
+struct AttentionWork {
+  AttentionJob* job = nullptr;
+  int32_t piece = -1;  // of plan.tasks; -1: begin the job
+};
+
+class AttentionQueue {
+ public:
+  explicit AttentionQueue(Nanos spin) : spin_(spin) {}
+
+  // -- from the engine's thread
+  void submit(std::span<const AttentionTask> tasks);
+  void take_done(std::vector<AttentionDone>& done);
+  // Answers for a task that waits; one that is being worked on is told to hurry.
+  void withdraw(HopId hop, int32_t attempt);
+  void set_listener(std::function<void()> listener);
+  void freeze();
+  void thaw();
+  void stop();
+  // Waits at most `limit` for `workers` to have called exited(); returns how many have.
+  int32_t wait_for_exits(int32_t workers, Nanos limit);
+  [[nodiscard]] int64_t waiting() const;
+
+  // -- from workers
+  // Blocks; false: stop.
+  bool take(AttentionWork& work);
+  // The job's plan is cut into pieces from here on.
+  void publish(AttentionJob& job);
+  // True: it was the last one, and the caller finishes the job. `failed` of any piece holds for
+  // all.
+  bool piece_done(AttentionJob& job, bool failed);
+  [[nodiscard]] bool any_failed(AttentionJob& job) const;
+  // The job is over, and may be another task's at once.
+  void answer(AttentionJob& job, const AttentionDone& done, int32_t times);
+  void exited();
+
+ private:
+  struct List {
+    AttentionJob* first = nullptr;
+    AttentionJob* last = nullptr;
+    int64_t count = 0;
+    void push(AttentionJob* job);
+    AttentionJob* pop();
+    void remove(AttentionJob* job, AttentionJob* before);
+  };
+
+  bool take_now(AttentionWork& work);
+  void wake(int64_t pieces, int64_t sleepers);
+  bool deliver(const AttentionDone& done, int32_t times);
+  void tell();
+
+  const Nanos spin_;
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable exits_;
+  std::atomic<uint32_t> changes_{0};  // of what workers wait for; looked at while they spin
+  std::mutex listener_mutex_;         // never taken under mutex_, nor it under this
+  std::function<void()> listener_;    // GUARDED_BY(listener_mutex_)
+  // GUARDED_BY(mutex_) from here on.
+  std::vector<std::unique_ptr<AttentionJob>> jobs_;
+  List unused_;
+  List waiting_;
+  List cut_;  // with pieces that nobody has taken
+  std::vector<AttentionDone> done_;
+  int64_t sleepers_ = 0;
+  int32_t exited_ = 0;
+  bool frozen_ = false;
+  bool stop_ = false;
+};
+
+}  // namespace tandem::piggyback

@@ -1,0 +1,204 @@
+#include "piggyback/workers/attention_worker.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "base/check.h"
+#include "kernels/routed_row.h"
+
+namespace tandem::piggyback {
+namespace {
+
+// A piece takes some tens of microseconds: taking it costs nothing beside it, and the last one of a
+// task leaves nobody idle for long.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
+constexpr int64_t kPiecesPerThread = 4;  // as plan_attention makes them
+
+// Adds the time from its making to its end.
+class Busy {
+ public:
+  Busy(const SteadyClock& clock, WorkerCounts& counts)
+      : clock_(clock), counts_(counts), began_(clock.now()) {}
+  ~Busy() {
+    counts_.busy_nanos.fetch_add((clock_.now() - began_).count(), std::memory_order_relaxed);
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  const SteadyClock& clock_;
+  WorkerCounts& counts_;
+  const Nanos began_;
+};
+
+}  // namespace
+
+AttentionWorker::AttentionWorker(AttentionCrew& crew, int32_t index)
+    : crew_(crew),
+      options_(crew.options),
+      counts_(crew.counts[static_cast<size_t>(index)]),
+      index_(index) {}
+
+void AttentionWorker::run() {
+  AttentionWork work;
+  while (crew_.queue.take(work)) {
+    if (work.piece < 0) {
+      begin(*work.job);
+    } else {
+      work_piece(*work.job, work.piece);
+    }
+  }
+}
+
+WorkerAct AttentionWorker::ask(WorkerPoint point, const AttentionJob& job) {
+  if (options_.hook == nullptr) {
+    return WorkerAct::kGoOn;
+  }
+  const WorkerAct act = options_.hook->at(point, job.task, index_);
+  if (act == WorkerAct::kThrow) {
+    throw std::runtime_error("the hook's fault");
+  }
+  return act;
+}
+
+// Kernels throw nothing, but memory can be short when workspaces grow.
+void AttentionWorker::begin(AttentionJob& job) {
+  bool done = true;
+  bool failed = false;
+  job.began = clock_.now();
+  job.bytes = 0;
+  try {
+    static_cast<void>(ask(WorkerPoint::kAppend, job));
+    if (job.withdrawn.load(std::memory_order_relaxed)) {
+      failed = true;
+    } else {
+      prepare(job);
+      append(job);
+      done = whole(job);
+      failed = job.withdrawn.load(std::memory_order_relaxed);
+    }
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  if (done) {
+    finish(job, failed);
+  } else {
+    crew_.queue.publish(job);
+  }
+}
+
+void AttentionWorker::prepare(AttentionJob& job) {
+  const AttentionTask& task = job.task;
+  job.slice = {.row_begin = 0,
+               .row_count = 1,
+               .first_position = task.position,
+               .block_table = task.block_table};
+  kernels::AttentionArgs args;
+  args.q = reinterpret_cast<const float*>(task.routed);
+  args.kv = options_.kv;
+  args.layout = options_.layout;
+  args.layer = task.layer;
+  args.heads = options_.heads;
+  args.scale = options_.scale;
+  args.window = options_.windows.empty() ? 0 : options_.windows[static_cast<size_t>(task.layer)];
+  args.slices = &job.slice;
+  args.slice_count = 1;
+  args.out = task.out;
+  args.out_stride = int64_t{options_.heads} * options_.layout.padded_head_dim;
+  args.out_type = options_.out_type;
+  job.args = args;
+  const int64_t context_tokens = int64_t{task.position} + 1;
+  const int64_t tokens =
+      args.window > 0 ? std::min<int64_t>(context_tokens, args.window) : context_tokens;
+  job.bytes = tokens * 2 * options_.layout.kv_heads * options_.layout.padded_head_dim *
+              element_bytes(options_.layout.type);
+}
+
+void AttentionWorker::append(const AttentionJob& job) {
+  const int32_t block_tokens = options_.layout.block_tokens;
+  kernels::KvAppendArgs args;
+  args.routed = job.task.routed;
+  args.heads = options_.heads;
+  args.layout = options_.layout;
+  args.layer = job.task.layer;
+  args.block = job.task.block_table[job.task.position / block_tokens];
+  args.slot = job.task.position % block_tokens;
+  args.kv = options_.kv;
+  const Busy busy(clock_, counts_);
+  options_.kernels->kv_append(args, 0, options_.layout.kv_heads);
+}
+
+// True: the task is done. False: it is worth cutting, and its plan is made.
+bool AttentionWorker::whole(AttentionJob& job) {
+  if (options_.threads > 1 && job.bytes > kPieceBytes) {
+    const int64_t threads =
+        std::clamp<int64_t>(job.bytes / (kPiecesPerThread * kPieceBytes), 2, options_.threads);
+    kernels::plan_attention(job.args, static_cast<int32_t>(threads), job.plan);
+    job.args.partials = static_cast<float*>(
+        job.partials.require(job.plan.partial_floats * static_cast<int64_t>(sizeof(float))));
+    return false;
+  }
+  kernels::plan_attention(job.args, 1, plan_);
+  CHECK(plan_.merges.empty(), "{} merges for one thread", plan_.merges.size());
+  static_cast<void>(ask(WorkerPoint::kAttend, job));
+  if (!job.withdrawn.load(std::memory_order_relaxed)) {
+    for (const kernels::AttentionTask& task : plan_.tasks) {
+      attend(job, task);
+    }
+  }
+  return true;
+}
+
+void AttentionWorker::attend(const AttentionJob& job, const kernels::AttentionTask& task) {
+  void* scratch = scratch_.require(options_.kernels->attend_scratch_bytes(job.args));
+  const Busy busy(clock_, counts_);
+  options_.kernels->attend(job.args, task, scratch);
+}
+
+void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
+  bool failed = false;
+  try {
+    static_cast<void>(ask(WorkerPoint::kAttend, job));
+    failed = job.withdrawn.load(std::memory_order_relaxed);
+    if (!failed) {
+      attend(job, job.plan.tasks[static_cast<size_t>(piece)]);
+    }
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  if (!crew_.queue.piece_done(job, failed)) {
+    return;
+  }
+  failed = crew_.queue.any_failed(job);
+  if (!failed) {
+    const Busy busy(clock_, counts_);
+    for (const kernels::AttentionMerge& merge : job.plan.merges) {
+      options_.kernels->merge(job.args, merge);
+    }
+  }
+  finish(job, failed);
+}
+
+void AttentionWorker::finish(AttentionJob& job, bool failed) {
+  int32_t times = 1;
+  try {
+    times = ask(WorkerPoint::kAnswer, job) == WorkerAct::kAnswerTwice ? 2 : 1;
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  (failed ? counts_.failed : counts_.tasks).fetch_add(1, std::memory_order_relaxed);
+  if (!failed) {
+    counts_.bytes.fetch_add(job.bytes, std::memory_order_relaxed);
+  }
+  crew_.queue.answer(job,
+                     {.hop = job.task.hop,
+                      .attempt = job.task.attempt,
+                      .failed = failed,
+                      .worker = index_,
+                      .began = job.began,
+                      .ended = clock_.now(),
+                      .bytes = failed ? 0 : job.bytes},
+                     times);
+}
+
+}  // namespace tandem::piggyback

@@ -1,0 +1,57 @@
+// One worker: what it does with a task. Internal to workers/.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "piggyback/workers/aligned_buffer.h"
+#include "piggyback/workers/attention_job.h"
+#include "piggyback/workers/host_attention.h"
+
+namespace tandem::piggyback {
+
+// Written by one worker, read by any thread.
+struct alignas(64) WorkerCounts {
+  std::atomic<int64_t> tasks{0};
+  std::atomic<int64_t> failed{0};
+  std::atomic<int64_t> bytes{0};
+  std::atomic<int64_t> busy_nanos{0};
+};
+
+struct AttentionCrew {
+  explicit AttentionCrew(const HostAttentionOptions& given)
+      : options(given), queue(given.spin), counts(static_cast<size_t>(given.threads)) {}
+  const HostAttentionOptions options;
+  AttentionQueue queue;
+  std::vector<WorkerCounts> counts;  // by worker
+};
+
+class AttentionWorker {
+ public:
+  AttentionWorker(AttentionCrew& crew, int32_t index);
+
+  // Works until the queue stops.
+  void run();
+
+ private:
+  void begin(AttentionJob& job);
+  void work_piece(AttentionJob& job, int32_t piece);
+  void finish(AttentionJob& job, bool failed);
+  void prepare(AttentionJob& job);
+  void append(const AttentionJob& job);
+  bool whole(AttentionJob& job);
+  void attend(const AttentionJob& job, const kernels::AttentionTask& task);
+  WorkerAct ask(WorkerPoint point, const AttentionJob& job);
+
+  AttentionCrew& crew_;
+  const HostAttentionOptions& options_;
+  WorkerCounts& counts_;
+  const int32_t index_;
+  const SteadyClock clock_;
+  kernels::AttentionPlan plan_;  // of tasks done whole
+  AlignedBuffer scratch_;
+};
+
+}  // namespace tandem::piggyback

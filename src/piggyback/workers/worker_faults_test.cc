@@ -1,0 +1,218 @@
+// Host workers that throw, hang, are slow or answer twice.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "piggyback/workers/host_attention.h"
+#include "piggyback/workers/test_support.h"
+
+namespace tandem::piggyback {
+namespace {
+
+std::unique_ptr<HostAttention> start(const HostAttentionOptions& options) {
+  Result<std::unique_ptr<HostAttention>> attention = HostAttention::create(options);
+  CHECK(attention.ok(), "{}", attention.error().message);
+  return std::move(attention).value();
+}
+
+constexpr HostShape small_shape() { return {.kv_heads = 1, .group = 1}; }
+
+TEST(WorkerFaults, AThrownTaskIsAnsweredAsFailedAndTheOthersAreDone) {
+  for (const WorkerPoint where :
+       {WorkerPoint::kAppend, WorkerPoint::kAttend, WorkerPoint::kAnswer}) {
+    SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+      return point == where && task.hop.slot == 1 ? WorkerAct::kThrow : WorkerAct::kGoOn;
+    });
+    HostRows rows(small_shape(), {3, 4, 5}, 1);
+    HostAttentionOptions options = rows.options();
+    options.threads = 2;
+    options.hook = &hook;
+    const std::unique_ptr<HostAttention> attention = start(options);
+    const std::vector<AttentionDone> done = run_all(*attention, rows.tasks(0));
+    ASSERT_EQ(done.size(), 3U);
+    EXPECT_FALSE(done[0].failed);
+    EXPECT_TRUE(done[1].failed);
+    EXPECT_FALSE(done[2].failed);
+    EXPECT_EQ(attention->statistics().failed, 1);
+    EXPECT_EQ(attention->statistics().tasks, 2);
+  }
+}
+
+TEST(WorkerFaults, OnePieceThatThrowsFailsItsWholeTaskOnce) {
+  std::atomic<int> attends{0};
+  SteeredHook hook([&](WorkerPoint point, const AttentionTask&) {
+    return point == WorkerPoint::kAttend && attends++ == 2 ? WorkerAct::kThrow : WorkerAct::kGoOn;
+  });
+  HostRows rows({.kv_heads = 4, .group = 1, .head_dim = 64}, {4999}, 1);
+  HostAttentionOptions options = rows.options();
+  options.threads = 3;
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::vector<AttentionDone> done = run_all(*attention, rows.tasks(0));
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_TRUE(done[0].failed);
+  EXPECT_GT(attends.load(), 4) << "the task was cut";
+  const std::vector<AttentionDone> again = run_all(*attention, rows.tasks(0));
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_FALSE(again[0].failed);
+}
+
+TEST(WorkerFaults, AHungWorkerHoldsItsOwnTaskAndNoOther) {
+  Gate gate;
+  SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+    if (point == WorkerPoint::kAppend && task.hop.slot == 0 && task.attempt == 0) {
+      gate.pass();
+    }
+    return WorkerAct::kGoOn;
+  });
+  HostRows rows(small_shape(), {100, 3, 4, 5, 6, 7}, 1);
+  const std::vector<std::byte> expected = rows.plain(0);
+  rows.reset();
+  HostAttentionOptions options = rows.options();
+  options.threads = 2;
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  Answers answers(*attention);
+  std::vector<AttentionTask> tasks = rows.tasks(0);
+  attention->submit(tasks);
+  gate.wait_for_arrivals(1);
+  answers.wait(5);
+  // Tried again elsewhere while it still hangs.
+  AttentionTask again = tasks[0];
+  again.attempt = 1;
+  attention->submit({&again, 1});
+  EXPECT_EQ(answers.wait(6).back().attempt, 1);
+  EXPECT_EQ(rows.results(), expected);
+  // Withdrawn, it writes nothing when it comes back, and says so.
+  attention->withdraw(tasks[0].hop, 0);
+  gate.open();
+  const AttentionDone late = answers.wait(7).back();
+  EXPECT_EQ(late.attempt, 0);
+  EXPECT_TRUE(late.failed);
+  attention->set_listener(nullptr);
+  EXPECT_EQ(rows.results(), expected);
+}
+
+TEST(WorkerFaults, ALateAttemptThatWasNotWithdrawnWritesTheSameBits) {
+  Gate gate;
+  SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+    if (point == WorkerPoint::kAppend && task.attempt == 0) {
+      gate.pass();
+    }
+    return WorkerAct::kGoOn;
+  });
+  HostRows rows(small_shape(), {100}, 1);
+  const std::vector<std::byte> expected = rows.plain(0);
+  rows.reset();
+  HostAttentionOptions options = rows.options();
+  options.threads = 2;
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  Answers answers(*attention);
+  std::vector<AttentionTask> tasks = rows.tasks(0);
+  attention->submit(tasks);
+  gate.wait_for_arrivals(1);
+  tasks[0].attempt = 1;
+  attention->submit(tasks);
+  answers.wait(1);
+  EXPECT_EQ(rows.results(), expected);
+  gate.open();
+  EXPECT_FALSE(answers.wait(2).back().failed);
+  attention->set_listener(nullptr);
+  EXPECT_EQ(rows.results(), expected);
+}
+
+TEST(WorkerFaults, APieceThatHangsLeavesItsTaskOpenAndTheWorkersFree) {
+  Gate gate;
+  std::atomic<bool> hung{false};
+  SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+    if (point == WorkerPoint::kAttend && task.attempt == 0 && task.position > 1000 &&
+        !hung.exchange(true)) {
+      gate.pass();
+    }
+    return WorkerAct::kGoOn;
+  });
+  HostRows rows({.kv_heads = 4, .group = 1, .head_dim = 64}, {4999, 10}, 1);
+  const std::vector<std::byte> expected = rows.plain(0);
+  rows.reset();
+  HostAttentionOptions options = rows.options();
+  options.threads = 2;
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  Answers answers(*attention);
+  std::vector<AttentionTask> tasks = rows.tasks(0);
+  attention->submit(tasks);
+  gate.wait_for_arrivals(1);
+  EXPECT_EQ(answers.wait(1)[0].hop.slot, 1);
+  AttentionTask again = tasks[0];
+  again.attempt = 1;
+  attention->submit({&again, 1});
+  EXPECT_EQ(answers.wait(2)[1].attempt, 1);
+  EXPECT_EQ(rows.results(), expected);
+  gate.open();
+  EXPECT_EQ(answers.wait(3)[2].attempt, 0);
+  attention->set_listener(nullptr);
+  EXPECT_EQ(rows.results(), expected);
+}
+
+TEST(WorkerFaults, AnswersMayComeTwice) {
+  SteeredHook hook([](WorkerPoint point, const AttentionTask&) {
+    return point == WorkerPoint::kAnswer ? WorkerAct::kAnswerTwice : WorkerAct::kGoOn;
+  });
+  HostRows rows(small_shape(), {3}, 1);
+  HostAttentionOptions options = rows.options();
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  EXPECT_EQ(run_all(*attention, rows.tasks(0)).size(), 2U);
+}
+
+TEST(WorkerFaults, FrozenWorkersBeginNothingUntilTheyThaw) {
+  HostRows rows(small_shape(), {3, 4}, 1);
+  const std::unique_ptr<HostAttention> attention = start(rows.options());
+  attention->freeze();
+  const std::vector<AttentionTask> tasks = rows.tasks(0);
+  Answers answers(*attention);
+  attention->submit(tasks);
+  EXPECT_EQ(attention->waiting(), 2);
+  EXPECT_TRUE(answers.look().empty());
+  attention->withdraw(tasks[1].hop, 0);
+  ASSERT_EQ(answers.look().size(), 1U);
+  EXPECT_TRUE(answers.look()[0].failed);
+  EXPECT_EQ(answers.look()[0].worker, -1);
+  attention->thaw();
+  EXPECT_EQ(answers.wait(2)[1].hop, tasks[0].hop);
+  attention->set_listener(nullptr);
+}
+
+TEST(WorkerFaults, StoppingDoesNotWaitForEverForAWorkerThatHangs) {
+  // All that a worker left behind may touch outlives it.
+  static Gate gate;
+  static std::atomic<bool> over{false};
+  static SteeredHook hook([](WorkerPoint point, const AttentionTask&) {
+    if (point == WorkerPoint::kAppend) {
+      gate.pass();
+    }
+    if (point == WorkerPoint::kAnswer) {
+      over = true;
+    }
+    return WorkerAct::kGoOn;
+  });
+  static HostRows rows(small_shape(), {3}, 1);
+  HostAttentionOptions options = rows.options();
+  options.threads = 2;
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::vector<std::byte> before = rows.results();
+  attention->submit(rows.tasks(0));
+  gate.wait_for_arrivals(1);
+  EXPECT_EQ(attention->stop(std::chrono::milliseconds(20)), 1);
+  gate.open();
+  while (!over) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(rows.results(), before) << "it comes back to a stop and writes nothing";
+}
+
+}  // namespace
+}  // namespace tandem::piggyback
