@@ -1,5 +1,5 @@
 // The accelerator interface: memory, streams, events and ops. Everything above it (exec, engine) is
-// written once; back ends stand in cpu/ (and later cuda/, sim/). A stream runs its ops in order;
+// written once; back ends stand in cpu/ and emulated/. A stream runs its ops in order;
 // streams run beside each other; events order them.
 //
 // Threads: launch, record, wait and copy-in arguments from one issuing thread per stream; query
@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
@@ -36,15 +37,28 @@ class Memory {
   [[nodiscard]] virtual int64_t bytes() const = 0;
 };
 
+// What a stream is for. A device with one tier treats all kinds alike.
+enum class StreamKind : uint8_t {
+  kCompute,       // waits for nothing but itself: see Device::wait
+  kDeviceToHost,  // rows on their way to the host
+  kHostToDevice,  // and back
+  kSwap,          // blocks that change tier, in small pieces, so that nobody queues behind them
+};
+
 struct DeviceCaps {
   std::string name;  // "cpu (amx, 2 threads)"
   kernels::Isa isa = kernels::Isa::kRef;
   int32_t threads = 1;       // compute workers, the stream's own thread included
-  int64_t memory_bytes = 0;  // what this process may use in all (cgroup limits respected)
+  int64_t memory_bytes = 0;  // of kind kDevice; with one tier, what this process may use in all
+                             // (cgroup limits respected)
   int64_t free_memory_bytes = 0;
+  // Two tiers only.
+  int64_t host_memory_bytes = 0;               // of kind kHostPinned; 0: there is one tier
+  std::vector<int32_t> accelerator_cpus = {};  // that the device computes and copies on
+  std::vector<int32_t> host_cpus = {};         // left for attention on the host
 };
 
-// Copies `bytes` between any two places of either kind.
+// Copies `bytes` between two places, each of either kind.
 struct CopyOp {
   void* target = nullptr;
   const void* source = nullptr;
@@ -69,13 +83,15 @@ class Device {
   // kResourceExhausted, naming the bytes asked and left, when they are not there.
   [[nodiscard]] virtual Result<std::unique_ptr<Memory>> allocate(MemoryKind kind,
                                                                  int64_t bytes) = 0;
-  virtual StreamId create_stream() = 0;
+  virtual StreamId create_stream(StreamKind kind) = 0;
+  StreamId create_stream() { return create_stream(StreamKind::kCompute); }
   // The op may be held back until an event is recorded behind it.
   virtual void launch(StreamId stream, const Op& op) = 0;
   virtual EventId record(
       StreamId stream) = 0;  // completes when all ops launched so far on `stream` have
-  virtual void wait(StreamId stream,
-                    EventId event) = 0;  // later ops of `stream` start after `event`
+  // Later ops of `stream` start after `event`. A compute stream never waits for another: there the
+  // event must be its own or complete already; the emulated accelerator stops where it is not.
+  virtual void wait(StreamId stream, EventId event) = 0;
   [[nodiscard]] virtual bool query(
       EventId event) const = 0;  // has it completed? Its effects are then visible here
   // Blocks until the event has completed and the listener's call for it has returned; for loading,

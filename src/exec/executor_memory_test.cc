@@ -41,7 +41,9 @@ class CountingDevice final : public device::Device {
     bytes_allocated += bytes;
     return inner_.allocate(kind, bytes);
   }
-  device::StreamId create_stream() override { return inner_.create_stream(); }
+  device::StreamId create_stream(device::StreamKind kind) override {
+    return inner_.create_stream(kind);
+  }
   void launch(device::StreamId stream, const device::Op& op) override { inner_.launch(stream, op); }
   device::EventId record(device::StreamId stream) override { return inner_.record(stream); }
   void wait(device::StreamId stream, device::EventId event) override { inner_.wait(stream, event); }

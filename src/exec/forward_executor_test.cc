@@ -176,6 +176,12 @@ TEST_P(Sameness, TheNumberOfThreadsChangesNothing) {
   EXPECT_EQ(alone(rig(5), 100), one);
 }
 
+TEST_P(Sameness, AnAcceleratorWithMemoryOfItsOwnChangesNothing) {
+  const Rig two_tiers =
+      make_rig(model_, {.type = GetParam().type, .emulated_memory_bytes = int64_t{256} << 20});
+  EXPECT_EQ(alone(two_tiers, 100), alone(rig(2), 100));
+}
+
 TEST_P(Sameness, CompanyChangesNothing) {
   const Rig on = rig(3);
   const std::vector<float> expected = alone(on, 512);

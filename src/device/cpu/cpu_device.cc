@@ -1,18 +1,17 @@
 #include "device/cpu/cpu_device.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "device/cpu/machine.h"
+#include "device/cpu/op_runner.h"
 #include "device/cpu/pages.h"
-#include "device/cpu/stream.h"
+#include "device/cpu/stream_set.h"
 #include "device/cpu/worker_pool.h"
 
 namespace tandem::device {
@@ -25,23 +24,6 @@ constexpr int32_t kPinFromThreads = 8;
 constexpr Nanos kSpin = std::chrono::microseconds(40);
 // Where there are more compute threads than CPUs, whoever spins keeps another from its work.
 constexpr Nanos kNoSpin{0};
-
-// An event's id holds its stream in the upper bits and its number on that stream in the lower.
-constexpr int kEventNumberBits = 48;
-
-struct EventName {
-  int32_t stream = 0;
-  int64_t number = 0;
-};
-
-EventId pack_event(const EventName& name) {
-  return static_cast<EventId>((int64_t{name.stream} << kEventNumberBits) | name.number);
-}
-
-EventName unpack_event(EventId event) {
-  return {static_cast<int32_t>(raw(event) >> kEventNumberBits),
-          raw(event) & ((int64_t{1} << kEventNumberBits) - 1)};
-}
 
 // What the device has handed out and not got back: memory that nobody has touched yet still counts.
 struct Ledger {
@@ -71,13 +53,6 @@ class CpuDevice final : public Device {
   CpuDevice(const kernels::Kernels& kernels, std::unique_ptr<WorkerPool> pool, DeviceCaps caps)
       : kernels_(kernels), pool_(std::move(pool)), caps_(std::move(caps)) {}
 
-  ~CpuDevice() override {
-    for (const auto& stream : streams_) {
-      if (stream) {
-        stream->stop();
-      }
-    }
-  }
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
 
@@ -106,67 +81,24 @@ class CpuDevice final : public Device {
     return std::unique_ptr<Memory>(std::make_unique<CpuMemory>(std::move(*pages), ledger_));
   }
 
-  StreamId create_stream() override {
-    const int32_t index = stream_count_.load(std::memory_order_relaxed);
-    CHECK(index < WorkerPool::kMaxDesks, "more than {} streams", index);
-    try {
-      streams_[static_cast<size_t>(index)] =
-          std::make_unique<CpuStream>(kernels_, *pool_, pool_->spin());
-    } catch (const std::system_error& error) {
-      CHECK(false, "cannot start a stream's thread: {}", error.what());
-    }
-    stream_count_.store(index + 1, std::memory_order_release);
-    return static_cast<StreamId>(index);
+  StreamId create_stream(StreamKind) override {
+    return streams_.add(std::make_unique<OpRunner>(kernels_, *pool_), {.spin = pool_->spin()});
   }
-
-  void launch(StreamId stream, const Op& op) override { at(raw(stream)).launch(op); }
-
-  EventId record(StreamId stream) override {
-    const int64_t number = at(raw(stream)).record(listener_);
-    return pack_event({raw(stream), number});
-  }
-
-  void wait(StreamId stream, EventId event) override {
-    const EventName name = unpack_event(event);
-    at(raw(stream)).wait(at_recorded(name), name.number);
-  }
-
-  [[nodiscard]] bool query(EventId event) const override {
-    const EventName name = unpack_event(event);
-    return at_recorded(name).completed(name.number);
-  }
-
-  void synchronize(EventId event) override {
-    const EventName name = unpack_event(event);
-    at_recorded(name).synchronize(name.number);
-  }
-
+  void launch(StreamId stream, const Op& op) override { streams_.launch(stream, op); }
+  EventId record(StreamId stream) override { return streams_.record(stream); }
+  void wait(StreamId stream, EventId event) override { streams_.wait(stream, event); }
+  [[nodiscard]] bool query(EventId event) const override { return streams_.query(event); }
+  void synchronize(EventId event) override { streams_.synchronize(event); }
   void set_listener(std::function<void()> on_event) override {
-    // Streams may still call the one before.
-    listeners_.push_back(std::make_unique<std::function<void()>>(std::move(on_event)));
-    listener_ = listeners_.back().get();
+    streams_.set_listener(std::move(on_event));
   }
 
  private:
-  [[nodiscard]] CpuStream& at(int32_t index) const {
-    CHECK(index >= 0 && index < stream_count_.load(std::memory_order_acquire), "stream {}", index);
-    return *streams_[static_cast<size_t>(index)];
-  }
-  [[nodiscard]] CpuStream& at_recorded(const EventName& name) const {
-    CpuStream& stream = at(name.stream);
-    CHECK(name.number >= 1 && name.number <= stream.recorded(), "event {} of stream {}",
-          name.number, name.stream);
-    return stream;
-  }
-
   const kernels::Kernels& kernels_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unique_ptr<WorkerPool> pool_;
   const DeviceCaps caps_;
-  std::vector<std::unique_ptr<std::function<void()>>> listeners_;
-  const std::function<void()>* listener_ = nullptr;  // given to each event when it is recorded
-  std::array<std::unique_ptr<CpuStream>, WorkerPool::kMaxDesks> streams_;
-  std::atomic<int32_t> stream_count_{0};
+  StreamSet streams_;  // last: its threads use the pool
 };
 
 Result<kernels::Isa> choose_isa(const CpuDeviceOptions& options) {

@@ -6,21 +6,21 @@
 #include <cstdint>
 
 #include "device/cpu/pages.h"
+#include "device/cpu/stream.h"
 #include "device/cpu/worker_pool.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 
 namespace tandem::device {
 
-class OpRunner {
+class OpRunner final : public StreamWork {
  public:
   OpRunner(const kernels::Kernels& kernels, WorkerPool& pool)
       : kernels_(kernels), pool_(pool), desk_(pool.open_desk()) {}
 
-  void run(const Op& op);
-
-  // The arguments that a plan of attention was made from may change from here on.
-  void forget_plan() { planned_.slices = nullptr; }
+  void run(const Op& op) override;
+  void before_event() override { forget_plan(); }
+  void after_pause() override {}
 
  private:
   // A guess of what all units cost one thread; units of equal cost unless said otherwise.
@@ -55,6 +55,8 @@ class OpRunner {
   void run_one(const kernels::RopeRouteArgs& args);
   void run_one(const kernels::TailGatherArgs& args);
 
+  // The arguments that a plan of attention was made from may change from here on.
+  void forget_plan() { planned_.slices = nullptr; }
   [[nodiscard]] bool plan_fits(const kernels::AttentionArgs& args) const;
 
   const kernels::Kernels& kernels_;

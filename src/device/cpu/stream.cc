@@ -1,7 +1,9 @@
 #include "device/cpu/stream.h"
 
+#include <utility>
 #include <variant>
 
+#include "base/affinity.h"
 #include "device/cpu/futex.h"
 #include "device/cpu/spin.h"
 
@@ -30,8 +32,13 @@ void Milestone::wait_for(int64_t number, Nanos spin) {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-CpuStream::CpuStream(const kernels::Kernels& kernels, WorkerPool& pool, Nanos spin)
-    : spin_(spin), runner_(kernels, pool), thread_([this] { work(); }) {}
+CpuStream::CpuStream(std::unique_ptr<StreamWork> work, const CpuStreamOptions& options)
+    : spin_(options.spin), work_(std::move(work)), thread_([this, cpus = options.cpus] {
+        if (!cpus.empty()) {
+          pin_this_thread(cpus);
+        }
+        work_off();
+      }) {}
 
 CpuStream::~CpuStream() { stop(); }
 
@@ -67,6 +74,9 @@ void CpuStream::wake() {
 const StreamEntry* CpuStream::next_entry() {
   const StreamEntry* entry = nullptr;
   const auto there = [&] { return (entry = queue_.front()) != nullptr; };
+  if (there()) {
+    return entry;
+  }
   while (!spin_until(spin_, there)) {
     asleep_.store(1, std::memory_order_seq_cst);
     if (there()) {
@@ -77,6 +87,7 @@ const StreamEntry* CpuStream::next_entry() {
       futex_wait(asleep_, 1);
     }
   }
+  work_->after_pause();
   return entry;
 }
 
@@ -88,16 +99,19 @@ void CpuStream::complete(const RecordEntry& record) {
   settled_.reach(record.event);
 }
 
-void CpuStream::work() {
+void CpuStream::work_off() {
   while (true) {
     const StreamEntry& entry = *next_entry();
     if (const auto* op = std::get_if<Op>(&entry)) {
-      runner_.run(*op);
+      work_->run(*op);
     } else if (const auto* record = std::get_if<RecordEntry>(&entry)) {
-      runner_.forget_plan();
+      work_->before_event();
       complete(*record);
     } else if (const auto* wait = std::get_if<WaitEntry>(&entry)) {
-      wait->stream->completed_.wait_for(wait->event, spin_);
+      if (!wait->stream->completed(wait->event)) {
+        wait->stream->completed_.wait_for(wait->event, spin_);
+        work_->after_pause();
+      }
     } else {
       return;
     }

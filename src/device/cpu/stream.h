@@ -1,6 +1,5 @@
 // One stream of the cpu back end: a queue, the thread that works it off in order, and the events
-// recorded on it (numbers that rise by one). Dense work goes to the pool; the stream's thread takes
-// part.
+// recorded on it (numbers that rise by one).
 //
 // Threads: launch, record and wait from one issuing thread; completed and synchronize from any.
 #pragma once
@@ -8,12 +7,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
-#include "device/cpu/op_runner.h"
 #include "device/cpu/stream_queue.h"
-#include "device/cpu/worker_pool.h"
 #include "device/device.h"
 
 namespace tandem::device {
@@ -33,10 +32,26 @@ class Milestone {
   std::atomic<uint32_t> sleepers_{0};
 };
 
+// What a stream does with its entries, called by the stream's thread alone.
+class StreamWork {
+ public:
+  virtual ~StreamWork() = default;
+  virtual void run(const Op& op) = 0;
+  // All ops before an event have run; the event is complete when this returns.
+  virtual void before_event() = 0;
+  // The stream had nothing to do, or waited for another's event, and goes on.
+  virtual void after_pause() = 0;
+};
+
+struct CpuStreamOptions {
+  Nanos spin{0};                   // how long an idle stream looks for work before it sleeps
+  std::vector<int32_t> cpus = {};  // its thread runs on these; empty: anywhere
+};
+
 class CpuStream {
  public:
-  // Throws std::system_error when the thread cannot start. `pool` and `kernels` must outlive it.
-  CpuStream(const kernels::Kernels& kernels, WorkerPool& pool, Nanos spin);
+  // Throws std::system_error when the thread cannot start.
+  CpuStream(std::unique_ptr<StreamWork> work, const CpuStreamOptions& options);
   ~CpuStream();  // as stop()
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
@@ -64,7 +79,7 @@ class CpuStream {
   static constexpr int32_t kMaxQuietOps = 32;
 
   void wake();
-  void work();
+  void work_off();
   const StreamEntry* next_entry();
   void complete(const RecordEntry& record);
 
@@ -75,8 +90,8 @@ class CpuStream {
   Milestone completed_;
   Milestone settled_;
   const Nanos spin_;
-  OpRunner runner_;     // stream thread only
-  std::thread thread_;  // last: uses all of the above
+  const std::unique_ptr<StreamWork> work_;  // stream thread only
+  std::thread thread_;                      // last: uses all of the above
 };
 
 }  // namespace tandem::device

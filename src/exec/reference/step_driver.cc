@@ -7,14 +7,32 @@
 
 #include "base/check.h"
 #include "device/cpu/cpu_device.h"
+#include "device/emulated/emulated_accelerator.h"
 
 namespace tandem::reference {
 
-Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
-             const std::function<model::Weights(device::Device&)>& load) {
+namespace {
+
+std::unique_ptr<device::Device> make_device(const RigOptions& options) {
+  if (options.emulated_memory_bytes > 0) {
+    auto device =
+        device::make_emulated_accelerator({.spec = {},
+                                           .device_memory_bytes = options.emulated_memory_bytes,
+                                           .host_memory_bytes = options.emulated_memory_bytes,
+                                           .isa = options.isa});
+    CHECK(device.ok(), "{}", device.error().message);
+    return std::move(device).value();
+  }
   auto device = device::make_cpu_device({.threads = options.threads, .isa = options.isa});
   CHECK(device.ok(), "{}", device.error().message);
-  Rig rig{.device = std::move(device).value(), .weights = nullptr, .executor = nullptr};
+  return std::move(device).value();
+}
+
+}  // namespace
+
+Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
+             const std::function<model::Weights(device::Device&)>& load) {
+  Rig rig{.device = make_device(options), .weights = nullptr, .executor = nullptr};
   rig.weights = std::make_unique<model::Weights>(load(*rig.device));
   ExecutorOptions executor{.max_batched_tokens = options.max_batched_tokens,
                            .max_logit_rows = options.max_logit_rows,

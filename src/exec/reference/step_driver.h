@@ -25,6 +25,7 @@ struct RigOptions {
   int32_t blocks = 64;
   int32_t block_tokens = 32;
   int32_t served_positions = 0;
+  int64_t emulated_memory_bytes = 0;  // of each tier; 0: one tier, the cpu device
 };
 
 struct Rig {

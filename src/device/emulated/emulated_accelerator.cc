@@ -1,0 +1,180 @@
+#include "device/emulated/emulated_accelerator.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "device/cpu/machine.h"
+#include "device/cpu/stream_set.h"
+#include "device/cpu/worker_pool.h"
+#include "device/emulated/arena.h"
+#include "device/emulated/emulated_work.h"
+#include "device/emulated/op_check.h"
+#include "device/emulated/stream_counters.h"
+
+namespace tandem::device {
+namespace {
+
+// Streams of copies share the accelerator's cores with its compute; whoever spins on the only core
+// keeps the others from it.
+constexpr Nanos kSpin = std::chrono::microseconds(40);
+constexpr int32_t kSpinFromCores = 4;
+
+struct Parts {
+  const kernels::Kernels* kernels = nullptr;
+  std::unique_ptr<WorkerPool> compute_pool;
+  std::unique_ptr<WorkerPool> copy_pool;  // of one thread: each copy stream copies by itself
+  std::shared_ptr<Arena> device_memory;
+  std::shared_ptr<Arena> host_memory;
+  DeviceCaps caps;
+};
+
+class EmulatedDevice final : public EmulatedAccelerator {
+ public:
+  explicit EmulatedDevice(Parts parts)
+      : parts_(std::move(parts)), tiers_{*parts_.device_memory, *parts_.host_memory} {}
+
+  [[nodiscard]] const DeviceCaps& caps() const override { return parts_.caps; }
+
+  [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(MemoryKind kind, int64_t bytes) override {
+    return (kind == MemoryKind::kDevice ? parts_.device_memory : parts_.host_memory)
+        ->allocate(bytes);
+  }
+
+  StreamId create_stream(StreamKind kind) override {
+    const bool computes = kind == StreamKind::kCompute;
+    const std::vector<int32_t>& cpus = parts_.caps.accelerator_cpus;
+    const int32_t index = stream_count_.load(std::memory_order_relaxed);
+    CHECK(index < static_cast<int32_t>(counters_.size()), "more than {} streams", index);
+    auto& counters = counters_[static_cast<size_t>(index)];
+    counters = std::make_unique<StreamCounters>(kind);
+    WorkerPool& pool = computes ? *parts_.compute_pool : *parts_.copy_pool;
+    const StreamId stream = streams_.add(
+        std::make_unique<EmulatedWork>(*parts_.kernels, pool, tiers_, *counters),
+        {.spin = pool.spin(), .cpus = computes ? std::vector<int32_t>{cpus.front()} : cpus});
+    CHECK(raw(stream) == index, "stream {} of {}", raw(stream), index);
+    stream_count_.store(index + 1, std::memory_order_release);
+    return stream;
+  }
+
+  void launch(StreamId stream, const Op& op) override {
+    check_op(op, kind_of(stream), tiers_);
+    streams_.launch(stream, op);
+  }
+
+  EventId record(StreamId stream) override { return streams_.record(stream); }
+
+  void wait(StreamId stream, EventId event) override {
+    CHECK(kind_of(stream) != StreamKind::kCompute || StreamSet::stream_of(event) == stream ||
+              streams_.query(event) || allowed(event),
+          "compute stream {} would wait for stream {}", raw(stream),
+          raw(StreamSet::stream_of(event)));
+    streams_.wait(stream, event);
+  }
+
+  [[nodiscard]] bool query(EventId event) const override { return streams_.query(event); }
+  void synchronize(EventId event) override { streams_.synchronize(event); }
+  void set_listener(std::function<void()> on_event) override {
+    streams_.set_listener(std::move(on_event));
+  }
+
+  void allow_wait(EventId event) override {
+    std::erase_if(allowed_, [&](EventId one) { return streams_.query(one); });
+    allowed_.push_back(event);
+  }
+
+  [[nodiscard]] EmulationStatistics statistics() const override;
+
+ private:
+  [[nodiscard]] StreamKind kind_of(StreamId stream) const {
+    CHECK(raw(stream) >= 0 && raw(stream) < stream_count_.load(std::memory_order_acquire),
+          "stream {}", raw(stream));
+    return counters_[static_cast<size_t>(raw(stream))]->kind();
+  }
+  [[nodiscard]] bool allowed(EventId event) const {
+    return std::find(allowed_.begin(), allowed_.end(), event) != allowed_.end();
+  }
+
+  Parts parts_;
+  const Tiers tiers_;
+  std::array<std::unique_ptr<StreamCounters>, WorkerPool::kMaxDesks> counters_;
+  std::atomic<int32_t> stream_count_{0};
+  std::vector<EventId> allowed_;  // issuing thread
+  StreamSet streams_;             // last: its threads use all of the above
+};
+
+EmulationStatistics EmulatedDevice::statistics() const {
+  EmulationStatistics sum;
+  const int32_t count = stream_count_.load(std::memory_order_acquire);
+  for (int32_t i = 0; i < count; ++i) {
+    const StreamCounters& one = *counters_[static_cast<size_t>(i)];
+    sum.streams.push_back({.kind = one.kind(), .ops = one.ops(), .busy = one.busy()});
+    sum.device_to_host_bytes += one.bytes(CopyDirection::kDeviceToHost);
+    sum.host_to_device_bytes += one.bytes(CopyDirection::kHostToDevice);
+    sum.device_to_device_bytes += one.bytes(CopyDirection::kDeviceToDevice);
+    sum.pageable_bytes += one.bytes(CopyDirection::kPageableToDevice);
+  }
+  return sum;
+}
+
+Status check_memory(const EmulatedAcceleratorOptions& options) {
+  const int64_t left = machine_memory().free_bytes;
+  const bool fits = options.device_memory_bytes <= left &&
+                    options.host_memory_bytes <= left - options.device_memory_bytes;
+  if (!fits) {
+    return Error{ErrorCode::kResourceExhausted,
+                 fmt::format("{} of device and {} of host memory are more than the {} that this "
+                             "machine has free; use a smaller --device-memory or --host-memory",
+                             format_bytes(options.device_memory_bytes),
+                             format_bytes(options.host_memory_bytes), format_bytes(left)),
+                 "--device-memory"};
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t EmulationStatistics::ops() const {
+  int64_t sum = 0;
+  for (const StreamStatistics& stream : streams) {
+    sum += stream.ops;
+  }
+  return sum;
+}
+
+Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
+    const EmulatedAcceleratorOptions& options) {
+  Parts parts;
+  const kernels::Isa isa = options.isa ? *options.isa : kernels::available_isas().back();
+  ASSIGN_OR_RETURN(parts.kernels, kernels::kernels_for(isa));
+  ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, allowed_cpus()));
+  ASSIGN_OR_RETURN(parts.device_memory, Arena::create({.tier = "device", .flag = "--device-memory"},
+                                                      options.device_memory_bytes));
+  ASSIGN_OR_RETURN(parts.host_memory, Arena::create({.tier = "host", .flag = "--host-memory"},
+                                                    options.host_memory_bytes));
+  RETURN_IF_ERROR(check_memory(options));
+  const auto threads = static_cast<int32_t>(cores.accelerator.size());
+  ASSIGN_OR_RETURN(parts.compute_pool,
+                   WorkerPool::create({.threads = threads,
+                                       .spin = threads >= kSpinFromCores ? kSpin : Nanos{0},
+                                       .cpus = cores.accelerator}));
+  ASSIGN_OR_RETURN(parts.copy_pool, WorkerPool::create({.threads = 1}));
+  parts.caps = {.name = fmt::format("emulated accelerator ({}, {} core{}, {} device and {} host "
+                                    "memory)",
+                                    parts.kernels->name, threads, threads == 1 ? "" : "s",
+                                    format_bytes(options.device_memory_bytes),
+                                    format_bytes(options.host_memory_bytes)),
+                .isa = isa,
+                .threads = threads,
+                .memory_bytes = options.device_memory_bytes,
+                .free_memory_bytes = options.device_memory_bytes,
+                .host_memory_bytes = options.host_memory_bytes,
+                .accelerator_cpus = std::move(cores.accelerator),
+                .host_cpus = std::move(cores.host)};
+  return std::unique_ptr<EmulatedAccelerator>(std::make_unique<EmulatedDevice>(std::move(parts)));
+}
+
+}  // namespace tandem::device

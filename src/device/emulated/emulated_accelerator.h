@@ -1,0 +1,63 @@
+// An accelerator with memory of its own, played by some of this machine's cores: two bounded arenas
+// (device and pinned host memory) with real copies between them, compute streams on a pool of
+// pinned threads, copy streams with a thread each, and cores left over for the host that none of
+// these run on. So everything that must hold between two tiers can be tried without a GPU.
+//
+// It is stricter than a GPU: an op that touches anything but device memory, a copy that goes the
+// wrong way for its stream, and a compute stream that would wait for another all stop the process;
+// memory that is given back reads as NaN.
+//
+// Threads: as device.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "device/emulated/emulation_spec.h"
+
+namespace tandem::device {
+
+struct EmulatedAcceleratorOptions {
+  EmulationSpec spec;
+  int64_t device_memory_bytes = 0;       // bound of MemoryKind::kDevice
+  int64_t host_memory_bytes = 0;         // bound of MemoryKind::kHostPinned
+  std::optional<kernels::Isa> isa = {};  // absent: the best that this machine has
+};
+
+struct StreamStatistics {
+  StreamKind kind = StreamKind::kCompute;
+  int64_t ops = 0;
+  Nanos busy{0};  // in ops
+};
+
+// Since the device was made. Copies count when they have run.
+struct EmulationStatistics {
+  std::vector<StreamStatistics> streams;  // by StreamId
+  int64_t device_to_host_bytes = 0;
+  int64_t host_to_device_bytes = 0;
+  int64_t device_to_device_bytes = 0;
+  int64_t pageable_bytes = 0;  // from memory that the device does not own; only while loading
+
+  [[nodiscard]] int64_t ops() const;
+};
+
+class EmulatedAccelerator : public Device {
+ public:
+  // May be read at any time by any thread.
+  [[nodiscard]] virtual EmulationStatistics statistics() const = 0;
+  // Compute streams may wait for `event` although it may not be complete: a rule of joining that
+  // wants the accelerator to stand still says so, event by event. Before the wait().
+  virtual void allow_wait(EventId event) = 0;
+};
+
+// Errors: cores or an ISA that this machine does not have, memory it has not free.
+Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
+    const EmulatedAcceleratorOptions& options);
+
+}  // namespace tandem::device

@@ -1,0 +1,88 @@
+#include "device/emulated/emulation_spec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string>
+
+namespace tandem::device {
+namespace {
+
+constexpr int32_t kMaxCores = 1024;
+constexpr std::string_view kParam = "emulate-accelerator";
+constexpr std::string_view kKnown = "cores=N, host-cores=N";
+
+Error spec_error(std::string message) {
+  return invalid_argument(std::move(message), std::string(kParam));
+}
+
+Result<int32_t> parse_cores(std::string_view key, std::string_view value) {
+  int32_t cores = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), cores);
+  if (error != std::errc{} || end != value.data() + value.size() || cores < 1 ||
+      cores > kMaxCores) {
+    return spec_error(
+        fmt::format("{}={}: must be a whole number of cores, 1 .. {}", key, value, kMaxCores));
+  }
+  return cores;
+}
+
+Status apply_item(std::string_view key, std::string_view value, EmulationSpec& spec) {
+  if (key == "cores") {
+    ASSIGN_OR_RETURN(spec.cores, parse_cores(key, value));
+  } else if (key == "host-cores") {
+    ASSIGN_OR_RETURN(spec.host_cores, parse_cores(key, value));
+  } else {
+    return spec_error(fmt::format("unknown item \"{}\"; known are {}", key.substr(0, 40), kKnown));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<EmulationSpec> parse_emulation_spec(std::string_view text) {
+  EmulationSpec spec;
+  std::set<std::string_view> seen;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view item = text.substr(0, comma);
+    if (comma != std::string_view::npos && comma + 1 == text.size()) {
+      return spec_error("an item is missing after the last comma");
+    }
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+    const size_t equals = item.find('=');
+    const std::string_view key = item.substr(0, equals);
+    if (key.empty()) {
+      return spec_error(fmt::format("an empty item; known are {}", kKnown));
+    }
+    if (equals == std::string_view::npos) {
+      return spec_error(
+          fmt::format("\"{}\" has no value; known are {}", key.substr(0, 40), kKnown));
+    }
+    if (!seen.insert(key).second) {
+      return spec_error(fmt::format("{} is given twice", key.substr(0, 40)));
+    }
+    RETURN_IF_ERROR(apply_item(key, item.substr(equals + 1), spec));
+  }
+  return spec;
+}
+
+Result<EmulatedCores> divide_cores(const EmulationSpec& spec, const std::vector<int32_t>& cpus) {
+  const auto count = static_cast<int32_t>(cpus.size());
+  if (count == 1 && spec.cores == 0 && spec.host_cores == 0) {
+    return EmulatedCores{cpus, cpus};
+  }
+  const int32_t host_wanted = std::max(spec.host_cores, 1);
+  const int32_t cores =
+      spec.cores > 0 ? spec.cores : std::max(std::min(count / 2, count - host_wanted), 1);
+  const int32_t host = spec.host_cores > 0 ? spec.host_cores : std::max(count - cores, 1);
+  if (cores + host > count) {
+    return spec_error(fmt::format(
+        "{} core{} for the accelerator and {} for the host are more than the {} that this process "
+        "may use; set cores and host-cores",
+        cores, cores == 1 ? "" : "s", host, count));
+  }
+  return EmulatedCores{{cpus.begin(), cpus.begin() + cores}, {cpus.end() - host, cpus.end()}};
+}
+
+}  // namespace tandem::device

@@ -1,0 +1,97 @@
+#include "device/emulated/emulation_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tandem::device {
+namespace {
+
+std::string error_of(std::string_view text) {
+  const auto spec = parse_emulation_spec(text);
+  return spec.ok() ? "" : spec.error().message;
+}
+
+TEST(EmulationSpec, NothingGivenMeansDefaults) {
+  const auto spec = parse_emulation_spec("");
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->cores, 0);
+  EXPECT_EQ(spec->host_cores, 0);
+}
+
+TEST(EmulationSpec, ItemsComeInAnyOrder) {
+  for (const char* text : {"cores=3,host-cores=5", "host-cores=5,cores=3"}) {
+    const auto spec = parse_emulation_spec(text);
+    ASSERT_TRUE(spec.ok()) << text;
+    EXPECT_EQ(spec->cores, 3);
+    EXPECT_EQ(spec->host_cores, 5);
+  }
+}
+
+TEST(EmulationSpec, ErrorsNameTheItemAndWhatCouldStandThere) {
+  EXPECT_NE(error_of("cores=0").find("cores=0: must be a whole number"), std::string::npos);
+  EXPECT_NE(error_of("host-cores=1025").find("1 .. 1024"), std::string::npos);
+  EXPECT_NE(error_of("gpus=2").find("unknown item \"gpus\""), std::string::npos);
+  EXPECT_NE(error_of("cores").find("\"cores\" has no value"), std::string::npos);
+  EXPECT_NE(error_of("cores=1,cores=2").find("cores is given twice"), std::string::npos);
+}
+
+TEST(EmulationSpec, BrokenTextsAreRefused) {
+  for (const char* text :
+       {",", "cores=1,", ",cores=1", "cores=1,,host-cores=1", "=", "=1", "cores=", "cores=-1",
+        "cores=+1", "cores=1.5", "cores=1x", "cores= 1", " cores=1", "cores=99999999999999999999",
+        "cores==1", "Cores=1", "cores=1;host-cores=1"}) {
+    const auto spec = parse_emulation_spec(text);
+    ASSERT_FALSE(spec.ok()) << text;
+    EXPECT_EQ(spec.error().param, "emulate-accelerator");
+    EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+std::vector<int32_t> cpus_of(int32_t count) {
+  std::vector<int32_t> cpus;
+  for (int32_t i = 0; i < count; ++i) {
+    cpus.push_back(2 * i + 1);
+  }
+  return cpus;
+}
+
+struct Division {
+  int32_t cpus;
+  EmulationSpec spec;
+  int32_t accelerator;
+  int32_t host;
+};
+
+TEST(EmulationSpec, CoresAreDividedWithoutOverlap) {
+  for (const Division& one :
+       {Division{2, {}, 1, 1}, Division{3, {}, 1, 2}, Division{8, {}, 4, 4},
+        Division{8, {.cores = 2}, 2, 6}, Division{8, {.host_cores = 7}, 1, 7},
+        Division{8, {.host_cores = 2}, 4, 2}, Division{8, {.cores = 3, .host_cores = 2}, 3, 2}}) {
+    const auto cores = divide_cores(one.spec, cpus_of(one.cpus));
+    ASSERT_TRUE(cores.ok()) << cores.error().message;
+    EXPECT_EQ(cores->accelerator.size(), static_cast<size_t>(one.accelerator));
+    EXPECT_EQ(cores->host.size(), static_cast<size_t>(one.host));
+    EXPECT_LT(cores->accelerator.back(), cores->host.front());
+  }
+}
+
+TEST(EmulationSpec, MoreCoresThanThereAreIsAnErrorThatNamesThem) {
+  for (const EmulationSpec& spec :
+       {EmulationSpec{.cores = 4}, EmulationSpec{.host_cores = 4},
+        EmulationSpec{.cores = 3, .host_cores = 2}, EmulationSpec{.cores = 1024}}) {
+    const auto cores = divide_cores(spec, cpus_of(4));
+    ASSERT_FALSE(cores.ok());
+    EXPECT_NE(cores.error().message.find("4 that this process"), std::string::npos);
+  }
+  EXPECT_FALSE(divide_cores({.cores = 1}, cpus_of(1)).ok());
+}
+
+TEST(EmulationSpec, AMachineOfOneCpuSharesItWhenNoNumberIsAsked) {
+  const auto cores = divide_cores({}, cpus_of(1));
+  ASSERT_TRUE(cores.ok());
+  EXPECT_EQ(cores->accelerator, cores->host);
+}
+
+}  // namespace
+}  // namespace tandem::device
