@@ -1,19 +1,22 @@
 #include "kv/kv_manager.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/check.h"
 
 namespace tandem {
 
-KvManager::KvManager(int64_t total_blocks, int32_t block_tokens, PrefixCaching caching)
-    : pool_(total_blocks), block_tokens_(block_tokens), caching_(caching) {
-  CHECK(total_blocks > 0 && block_tokens > 0, "{} blocks of {} tokens", total_blocks, block_tokens);
-  logical_.resize(static_cast<size_t>(total_blocks));
+KvManager::KvManager(int64_t total_blocks, int32_t block_tokens, PrefixCaching caching,
+                     int64_t host_blocks)
+    : sides_{Side(total_blocks), Side(host_blocks)},
+      block_tokens_(block_tokens),
+      caching_(caching) {
+  CHECK(total_blocks > 0 && block_tokens > 0 && host_blocks >= 0, "{} and {} blocks of {} tokens",
+        total_blocks, host_blocks, block_tokens);
+  const int64_t most = total_blocks + host_blocks;  // every logical block has a replica
+  logical_.resize(static_cast<size_t>(most));
   free_logical_.reserve(logical_.size());
-  for (int64_t id = total_blocks - 1; id >= 0; --id) {
+  for (int64_t id = most - 1; id >= 0; --id) {
     free_logical_.push_back(static_cast<int32_t>(id));
   }
   by_hash_.reserve(logical_.size());
@@ -31,7 +34,11 @@ PrefixMatch KvManager::match(std::span<const BlockHash> hashes, int32_t known_to
     if (entry == by_hash_.end()) {
       break;
     }
-    found.free_blocks += logical(entry->second).here().references == 0 ? 1 : 0;
+    const Replica& here = replica(entry->second, Tier::kAccelerator);
+    if (!here.exists() || here.filling) {
+      break;
+    }
+    found.free_blocks += here.references == 0 ? 1 : 0;
     ++found.blocks;
   }
   found.tokens = found.blocks * block_tokens_;
@@ -40,70 +47,72 @@ PrefixMatch KvManager::match(std::span<const BlockHash> hashes, int32_t known_to
 
 PrefixMatch KvManager::attach(SequenceKv& kv, std::span<const BlockHash> hashes,
                               int32_t known_tokens) {
-  CHECK(kv.blocks() == 0,
+  CHECK(kv.blocks() == 0 && kv.tier_ == Tier::kAccelerator,
         "a prefix can only be attached to an empty sequence, this one has {} blocks", kv.blocks());
   const PrefixMatch found = match(hashes, known_tokens);
+  name(kv);
   for (int32_t i = 0; i < found.blocks; ++i) {
     const int32_t id = by_hash_.at(hashes[static_cast<size_t>(i)]);
-    add_user(id);
+    add_user(id, kv.tier_, kv.user_);
     kv.logical_.push_back(id);
-    kv.table_.push_back(logical(id).here().block);
+    kv.table_.push_back(replica(id, kv.tier_).block);
   }
   kv.registered_ = found.blocks;
-  kv.shared_ = found.blocks;
   return found;
 }
 
 bool KvManager::grow(SequenceKv& kv, int32_t tokens) {
+  CHECK(!kv.moving_, "a sequence of {} blocks grows while it moves", kv.blocks());
   const int32_t wanted = blocks_for(tokens) - kv.blocks();
-  if (wanted > free_blocks()) {
+  if (wanted > free_blocks(kv.tier_)) {
     return false;
   }
+  name(kv);
   for (int32_t i = 0; i < wanted; ++i) {
-    const std::optional<int32_t> id = take_block();
-    CHECK(id.has_value(), "{} blocks were free, but none could be taken", free_blocks());
+    const std::optional<int32_t> id = take_block(kv.tier_, kv.user_);
+    CHECK(id.has_value(), "{} blocks were free, but none could be taken", free_blocks(kv.tier_));
     kv.logical_.push_back(*id);
-    kv.table_.push_back(logical(*id).here().block);
+    kv.table_.push_back(replica(*id, kv.tier_).block);
   }
   return true;
 }
 
 bool KvManager::needs_copy(const SequenceKv& kv, int32_t position) const {
-  const int32_t index = position / block_tokens_;
-  return index < kv.blocks() &&
-         logical(kv.logical_[static_cast<size_t>(index)]).here().references > 1;
+  const int32_t place = position / block_tokens_;
+  return place < kv.blocks() &&
+         replica(kv.logical_[static_cast<size_t>(place)], kv.tier_).references > 1;
 }
 
 std::optional<BlockCopy> KvManager::make_writable(SequenceKv& kv, int32_t position) {
-  const std::optional<int32_t> id = take_block();
+  CHECK(!kv.moving_, "a sequence of {} blocks is written while it moves", kv.blocks());
+  const std::optional<int32_t> id = take_block(kv.tier_, kv.user_);
   if (!id.has_value()) {
     return std::nullopt;
   }
-  const auto index = static_cast<size_t>(position / block_tokens_);
-  const BlockCopy copy{kv.table_[index], logical(*id).here().block};
-  drop_user(kv.logical_[index]);
-  kv.logical_[index] = *id;
-  kv.table_[index] = copy.target;
-  kv.shared_ = std::min(kv.shared_, static_cast<int32_t>(index));
-  kv.registered_ = std::min(kv.registered_, static_cast<int32_t>(index));
+  const auto place = static_cast<size_t>(position / block_tokens_);
+  const BlockCopy copy{kv.table_[place], replica(*id, kv.tier_).block};
+  drop_user(kv.logical_[place], kv.tier_, kv.user_);
+  kv.logical_[place] = *id;
+  kv.table_[place] = copy.target;
+  kv.registered_ = std::min(kv.registered_, static_cast<int32_t>(place));
   return copy;
 }
 
 SequenceKv KvManager::fork(SequenceKv& parent, int32_t tokens) {
   SequenceKv child;
   const auto count = static_cast<size_t>(blocks_for(tokens));
-  CHECK(count <= parent.logical_.size(), "fork at {} tokens of a sequence with {} blocks", tokens,
-        parent.blocks());
+  CHECK(count <= parent.logical_.size() && !parent.moving_,
+        "fork at {} tokens of a sequence with {} blocks", tokens, parent.blocks());
+  child.tier_ = parent.tier_;
   child.logical_.assign(parent.logical_.begin(),
                         parent.logical_.begin() + static_cast<std::ptrdiff_t>(count));
   child.table_.assign(parent.table_.begin(),
                       parent.table_.begin() + static_cast<std::ptrdiff_t>(count));
+  name(child);
   for (const int32_t id : child.logical_) {
-    add_user(id);
+    add_user(id, child.tier_, child.user_);
   }
   child.registered_ = std::min(parent.registered_, static_cast<int32_t>(count));
-  child.shared_ = static_cast<int32_t>(count);
-  parent.shared_ = std::max(parent.shared_, static_cast<int32_t>(count));
   return child;
 }
 
@@ -115,133 +124,251 @@ void KvManager::register_computed(SequenceKv& kv, std::span<const BlockHash> has
   const int32_t full =
       std::min(computed_tokens / block_tokens_, static_cast<int32_t>(hashes.size()));
   for (; kv.registered_ < full; ++kv.registered_) {
-    const auto index = static_cast<size_t>(kv.registered_);
-    const int32_t id = kv.logical_[index];
-    LogicalBlock& block = logical(id);
-    if (block.registered) {
+    const auto place = static_cast<size_t>(kv.registered_);
+    const int32_t id = kv.logical_[place];
+    if (logical(id).registered) {
       continue;
     }
-    // The same content computed twice at the same time: the first stays the cached one.
-    if (by_hash_.emplace(hashes[index], id).second) {
-      block.hash = hashes[index];
-      block.registered = true;
+    const auto [entry, added] = by_hash_.emplace(hashes[place], id);
+    if (added) {
+      logical(id).hash = hashes[place];
+      logical(id).registered = true;
+    } else {
+      adopt(kv, place, entry->second);
     }
   }
 }
 
+// The same content was computed twice. The first stays the cached one; where that one lies on the
+// other tier only, it takes the new replica over, so that this tier has it cached too.
+void KvManager::adopt(SequenceKv& kv, size_t place, int32_t known) {
+  const int32_t id = kv.logical_[place];
+  Replica& mine = replica(id, kv.tier_);
+  if (replica(known, kv.tier_).exists() || mine.references != 1 ||
+      replica(id, other_tier(kv.tier_)).exists()) {
+    return;
+  }
+  replica(known, kv.tier_) = mine;
+  mine = Replica{};
+  free_logical_.push_back(id);
+  kv.logical_[place] = known;
+}
+
 void KvManager::release(SequenceKv& kv) {
+  CHECK(!kv.moving_, "a sequence of {} blocks is released while it moves", kv.blocks());
   // Last block first: the tail of a prefix is the least useful part of it and should be evicted
   // before its head.
   for (auto id = kv.logical_.rbegin(); id != kv.logical_.rend(); ++id) {
-    drop_user(*id);
+    drop_user(*id, kv.tier_, kv.user_);
+  }
+  if (kv.user_ >= 0) {
+    free_users_.push_back(kv.user_);
   }
   kv = SequenceKv{};
 }
 
-std::optional<int32_t> KvManager::take_block() {
-  if (pool_.free_blocks() == 0 && oldest_ >= 0) {
-    evict(oldest_);
+// ---------------------------------------------------------------- from one tier to the other
+
+std::optional<std::vector<TierTransfer::Pair>> KvManager::begin_transfer(SequenceKv& kv,
+                                                                         int32_t computed_tokens) {
+  CHECK(!kv.moving_ && kv.blocks() == blocks_for(computed_tokens) && kv.blocks() > 0,
+        "a sequence of {} blocks moves at {} tokens", kv.blocks(), computed_tokens);
+  const Tier target = other_tier(kv.tier_);
+  const auto full = static_cast<size_t>(computed_tokens / block_tokens_);
+  const auto shareable = [&](size_t place) {
+    return place < full && replica(kv.logical_[place], target).exists();
+  };
+  int64_t wanted = 0;
+  for (size_t place = 0; place < kv.logical_.size(); ++place) {
+    wanted += shareable(place) && replica(kv.logical_[place], target).references > 0 ? 0 : 1;
   }
-  const std::optional<BlockId> physical = pool_.take();
+  if (wanted > free_blocks(target)) {
+    return std::nullopt;
+  }
+  // What is there is held first: taking the rest may evict.
+  kv.target_.assign(kv.logical_.size(), -1);
+  for (size_t place = 0; place < kv.logical_.size(); ++place) {
+    if (shareable(place)) {
+      kv.target_[place] = kv.logical_[place];
+      add_user(kv.target_[place], target, kv.user_);
+    }
+  }
+  std::vector<TierTransfer::Pair> pairs;
+  for (size_t place = 0; place < kv.logical_.size(); ++place) {
+    if (kv.target_[place] >= 0) {
+      continue;
+    }
+    int32_t id = kv.logical_[place];
+    if (place < full) {
+      const std::optional<BlockId> block = take_physical(target);
+      CHECK(block.has_value(), "{} blocks were free, but none could be taken", free_blocks(target));
+      replica(id, target).block = *block;
+      add_user(id, target, kv.user_);
+    } else {
+      const std::optional<int32_t> own_block = take_block(target, kv.user_);
+      CHECK(own_block.has_value(), "{} blocks were free, but none could be taken",
+            free_blocks(target));
+      id = *own_block;
+    }
+    replica(id, target).filling = true;
+    kv.target_[place] = id;
+    kv.filling_.push_back(id);
+    const BlockId from = kv.table_[place];
+    const BlockId to = replica(id, target).block;
+    pairs.push_back(target == Tier::kHost ? TierTransfer::Pair{from, to}
+                                          : TierTransfer::Pair{to, from});
+  }
+  kv.moving_ = true;
+  return pairs;
+}
+
+void KvManager::copied(SequenceKv& kv) {
+  CHECK(kv.moving_, "a sequence of {} blocks was copied, but does not move", kv.blocks());
+  for (const int32_t id : kv.filling_) {
+    replica(id, other_tier(kv.tier_)).filling = false;
+  }
+  kv.filling_.clear();
+}
+
+bool KvManager::transfer_ready(const SequenceKv& kv) const {
+  return std::ranges::none_of(
+      kv.target_, [&](int32_t id) { return replica(id, other_tier(kv.tier_)).filling; });
+}
+
+void KvManager::commit_transfer(SequenceKv& kv) {
+  CHECK(kv.moving_ && transfer_ready(kv), "the copy of a sequence of {} blocks is not done",
+        kv.blocks());
+  for (auto id = kv.logical_.rbegin(); id != kv.logical_.rend(); ++id) {
+    drop_user(*id, kv.tier_, kv.user_);
+  }
+  kv.tier_ = other_tier(kv.tier_);
+  kv.logical_ = std::move(kv.target_);
+  kv.target_.clear();
+  for (size_t place = 0; place < kv.logical_.size(); ++place) {
+    kv.table_[place] = replica(kv.logical_[place], kv.tier_).block;
+  }
+  kv.moving_ = false;
+}
+
+void KvManager::abort_transfer(SequenceKv& kv) {
+  CHECK(kv.moving_ && kv.filling_.empty(), "the copy of a sequence of {} blocks is still under way",
+        kv.blocks());
+  for (auto id = kv.target_.rbegin(); id != kv.target_.rend(); ++id) {
+    drop_user(*id, other_tier(kv.tier_), kv.user_);
+  }
+  kv.target_.clear();
+  kv.moving_ = false;
+}
+
+// ---------------------------------------------------------------- replicas and users
+
+void KvManager::name(SequenceKv& kv) {
+  if (kv.user_ >= 0) {
+    return;
+  }
+  if (free_users_.empty()) {
+    free_users_.push_back(static_cast<int32_t>(own_.size()));
+    own_.push_back({});
+  }
+  kv.user_ = free_users_.back();
+  free_users_.pop_back();
+}
+
+std::optional<BlockId> KvManager::take_physical(Tier tier) {
+  Side& here = side(tier);
+  if (here.pool.free_blocks() == 0 && here.oldest >= 0) {
+    const int32_t evicted = here.oldest;
+    unlink(evicted, tier);
+    drop_replica(evicted, tier);
+  }
+  return here.pool.take();
+}
+
+std::optional<int32_t> KvManager::take_block(Tier tier, int32_t user) {
+  const std::optional<BlockId> physical = take_physical(tier);
   if (!physical.has_value()) {
     return std::nullopt;
   }
   CHECK(!free_logical_.empty(), "more replicas than logical blocks");
   const int32_t id = free_logical_.back();
   free_logical_.pop_back();
-  LogicalBlock& block = logical(id);
-  block = LogicalBlock{};
-  block.in_use = true;
-  block.here() = {*physical, 1};
+  logical(id) = LogicalBlock{};
+  replica(id, tier).block = *physical;
+  add_user(id, tier, user);
   return id;
 }
 
-void KvManager::evict(int32_t id) {
-  unlink(id);
-  forget(id);
-}
-
-void KvManager::forget(int32_t id) {
+// With its last replica the logical block goes too.
+void KvManager::drop_replica(int32_t id, Tier tier) {
+  side(tier).pool.give_back(replica(id, tier).block);
+  replica(id, tier) = Replica{};
   LogicalBlock& block = logical(id);
+  if (block.in_use()) {
+    return;
+  }
   if (block.registered) {
     by_hash_.erase(block.hash);
   }
-  pool_.give_back(block.here().block);
-  block.in_use = false;
   block.registered = false;
   free_logical_.push_back(id);
 }
 
-void KvManager::add_user(int32_t id) {
-  Replica& replica = logical(id).here();
-  if (replica.references == 0) {
-    unlink(id);
+void KvManager::add_user(int32_t id, Tier tier, int32_t user) {
+  Replica& here = replica(id, tier);
+  if (here.references == 0 && (here.older >= 0 || here.newer >= 0 || side(tier).oldest == id)) {
+    unlink(id, tier);
   }
-  ++replica.references;
+  if (here.references == 1) {
+    --own(static_cast<int32_t>(here.users) - 1, tier);
+  }
+  ++here.references;
+  here.users ^= static_cast<uint32_t>(user) + 1;
+  if (here.references == 1) {
+    ++own(user, tier);
+  }
 }
 
-void KvManager::drop_user(int32_t id) {
-  LogicalBlock& block = logical(id);
-  CHECK(block.in_use && block.here().references > 0, "block {} released without a user", id);
-  if (--block.here().references > 0) {
+void KvManager::drop_user(int32_t id, Tier tier, int32_t user) {
+  Replica& here = replica(id, tier);
+  CHECK(here.exists() && here.references > 0, "block {} released without a user", id);
+  --here.references;
+  here.users ^= static_cast<uint32_t>(user) + 1;
+  if (here.references == 1) {
+    ++own(static_cast<int32_t>(here.users) - 1, tier);
+  }
+  if (here.references > 0) {
     return;
   }
-  if (block.registered) {
-    link_newest(id);
+  --own(user, tier);
+  if (logical(id).registered) {
+    link_newest(id, tier);
   } else {
-    forget(id);
+    drop_replica(id, tier);
   }
 }
 
-void KvManager::link_newest(int32_t id) {
-  LogicalBlock& block = logical(id);
-  block.older = newest_;
-  block.newer = -1;
-  if (newest_ >= 0) {
-    logical(newest_).newer = id;
+void KvManager::link_newest(int32_t id, Tier tier) {
+  Side& here = side(tier);
+  Replica& linked = replica(id, tier);
+  linked.older = here.newest;
+  linked.newer = -1;
+  if (here.newest >= 0) {
+    replica(here.newest, tier).newer = id;
   } else {
-    oldest_ = id;
+    here.oldest = id;
   }
-  newest_ = id;
-  ++cached_free_;
+  here.newest = id;
+  ++here.cached_free;
 }
 
-void KvManager::unlink(int32_t id) {
-  const LogicalBlock& block = logical(id);
-  (block.older >= 0 ? logical(block.older).newer : oldest_) = block.newer;
-  (block.newer >= 0 ? logical(block.newer).older : newest_) = block.older;
-  --cached_free_;
-}
-
-Status KvManager::audit() const {
-  int64_t listed = 0;
-  for (int32_t id = oldest_; id >= 0; id = logical(id).newer) {
-    const LogicalBlock& block = logical(id);
-    if (!block.in_use || !block.registered || block.here().references != 0) {
-      return Error{ErrorCode::kInternal,
-                   fmt::format("block {} is listed as cached without being so", id), ""};
-    }
-    ++listed;
-  }
-  int64_t in_use = 0;
-  int64_t registered = 0;
-  for (const LogicalBlock& block : logical_) {
-    in_use += block.in_use ? 1 : 0;
-    registered += block.registered ? 1 : 0;
-  }
-  if (listed != cached_free_ || registered != static_cast<int64_t>(by_hash_.size()) ||
-      in_use + pool_.free_blocks() != pool_.total_blocks() ||
-      in_use + static_cast<int64_t>(free_logical_.size()) !=
-          static_cast<int64_t>(logical_.size())) {
-    return Error{ErrorCode::kInternal,
-                 fmt::format("KV blocks do not add up: {} in use, {} free, {} in all; {} cached "
-                             "without a user, {} listed; {} "
-                             "registered, {} indexed",
-                             in_use, pool_.free_blocks(), pool_.total_blocks(), cached_free_,
-                             listed, registered, by_hash_.size()),
-                 ""};
-  }
-  return {};
+void KvManager::unlink(int32_t id, Tier tier) {
+  Side& here = side(tier);
+  Replica& linked = replica(id, tier);
+  (linked.older >= 0 ? replica(linked.older, tier).newer : here.oldest) = linked.newer;
+  (linked.newer >= 0 ? replica(linked.newer, tier).older : here.newest) = linked.older;
+  linked.older = -1;
+  linked.newer = -1;
+  --here.cached_free;
 }
 
 }  // namespace tandem

@@ -1,11 +1,15 @@
-// Who uses which KV block: logical blocks with at most one replica per memory tier, reference
-// counts, copy-on-write, and the prefix cache over them (decisions.md 2 and 3). Bookkeeping only:
-// owns no memory and copies nothing; what must be copied is returned. Today one tier, the
-// accelerator's, is in use.
+// Who uses which KV block: logical blocks with at most one replica per memory tier, a reference
+// count per replica, copy-on-write, and the prefix cache over them (decisions.md 2 and 3).
+// Bookkeeping only: owns no memory and copies nothing; what must be copied is returned.
 //
-// A full block may be registered under its hash once it is computed. When its last user leaves, it
-// stays cached, counts as free, and is evicted least recently used first. Unregistered blocks are
-// free at once. Threads: engine thread only.
+// The KV of a sequence lies on one tier, the authoritative one. Between begin_transfer and
+// commit_transfer it holds blocks on the other tier too; only full blocks are shared between tiers,
+// a partial one always gets a logical block of its own on the other side, because it will be written.
+//
+// A full block may be registered under its hash once it is computed. When the last user of a replica
+// leaves, the replica stays cached, counts as free, and is evicted least recently used first; where
+// the other tier has one too, eviction loses nothing. Unregistered blocks are free at once. A prefix
+// that only the host holds is computed anew, not copied back. Threads: engine thread only.
 #pragma once
 
 #include <array>
@@ -13,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -23,27 +28,52 @@
 
 namespace tandem {
 
+constexpr Tier other_tier(Tier tier) {
+  return tier == Tier::kAccelerator ? Tier::kHost : Tier::kAccelerator;
+}
+
 // The blocks of one sequence, in order of position. Changed by KvManager only, and released through
 // it before destruction.
 class SequenceKv {
  public:
   SequenceKv() = default;
-  SequenceKv(SequenceKv&&) = default;
-  SequenceKv& operator=(SequenceKv&&) = default;
+  SequenceKv(SequenceKv&& other) noexcept { swap(other); }
+  SequenceKv& operator=(SequenceKv&& other) noexcept {
+    SequenceKv taken(std::move(other));
+    swap(taken);
+    return *this;
+  }
   SequenceKv(const SequenceKv&) = delete;
   SequenceKv& operator=(const SequenceKv&) = delete;
+  ~SequenceKv() = default;
 
-  [[nodiscard]] std::span<const BlockId> table() const { return table_; }
+  [[nodiscard]] Tier tier() const { return tier_; }  // the authoritative one
+  [[nodiscard]] std::span<const BlockId> table() const { return table_; }  // on that tier
   [[nodiscard]] int32_t blocks() const { return static_cast<int32_t>(table_.size()); }
-  // At most this many of its blocks have other users too.
-  [[nodiscard]] int32_t shared_blocks() const { return shared_; }
+  // A transfer has begun and is neither committed nor aborted.
+  [[nodiscard]] bool moving() const { return moving_; }
 
  private:
   friend class KvManager;
-  std::vector<int32_t> logical_;  // ids of logical blocks
-  std::vector<BlockId> table_;    // their accelerator replicas
+  void swap(SequenceKv& other) noexcept {
+    std::swap(tier_, other.tier_);
+    std::swap(moving_, other.moving_);
+    std::swap(user_, other.user_);
+    std::swap(registered_, other.registered_);
+    logical_.swap(other.logical_);
+    table_.swap(other.table_);
+    target_.swap(other.target_);
+    filling_.swap(other.filling_);
+  }
+
+  Tier tier_ = Tier::kAccelerator;
+  bool moving_ = false;
+  int32_t user_ = -1;             // its name among the users of blocks; -1: it has none
   int32_t registered_ = 0;        // leading blocks known to the prefix cache, or passed over
-  int32_t shared_ = 0;
+  std::vector<int32_t> logical_;  // ids of logical blocks
+  std::vector<BlockId> table_;    // their replicas on tier_
+  std::vector<int32_t> target_;   // while moving: ids of the logical blocks on the other tier
+  std::vector<int32_t> filling_;  // of these, the ones that its own copy fills
 };
 
 struct PrefixMatch {
@@ -56,31 +86,43 @@ enum class PrefixCaching : uint8_t { kOff, kOn };
 
 class KvManager {
  public:
-  // Needs total_blocks > 0, block_tokens > 0.
-  KvManager(int64_t total_blocks, int32_t block_tokens, PrefixCaching caching);
+  // Needs total_blocks > 0, block_tokens > 0, host_blocks >= 0; 0 means one tier.
+  KvManager(int64_t total_blocks, int32_t block_tokens, PrefixCaching caching,
+            int64_t host_blocks = 0);
 
-  [[nodiscard]] int64_t total_blocks() const { return pool_.total_blocks(); }
-  [[nodiscard]] int64_t free_blocks() const { return pool_.free_blocks() + cached_free_; }
-  [[nodiscard]] int64_t cached_free_blocks() const { return cached_free_; }
+  [[nodiscard]] int64_t total_blocks(Tier tier = Tier::kAccelerator) const {
+    return side(tier).pool.total_blocks();
+  }
+  // Cached blocks without a user included.
+  [[nodiscard]] int64_t free_blocks(Tier tier = Tier::kAccelerator) const {
+    return side(tier).pool.free_blocks() + side(tier).cached_free;
+  }
+  [[nodiscard]] int64_t cached_free_blocks(Tier tier = Tier::kAccelerator) const {
+    return side(tier).cached_free;
+  }
   [[nodiscard]] int32_t block_tokens() const { return block_tokens_; }
   [[nodiscard]] int32_t blocks_for(int64_t tokens) const {
     return static_cast<int32_t>((tokens + block_tokens_ - 1) / block_tokens_);
   }
+  // Blocks that nobody else uses on its tier: free again when `kv` is released or has moved.
+  [[nodiscard]] int32_t own_blocks(const SequenceKv& kv) const {
+    return kv.user_ < 0 ? 0 : own_[static_cast<size_t>(kv.user_)][index(kv.tier_)];
+  }
 
-  // The longest cached run of leading blocks that leaves at least one of `known_tokens` to compute.
-  // Changes nothing.
+  // The longest run of leading blocks cached on the accelerator that leaves at least one of
+  // `known_tokens` to compute. Changes nothing.
   [[nodiscard]] PrefixMatch match(std::span<const BlockHash> hashes, int32_t known_tokens) const;
   // Gives an empty `kv` the blocks of that match.
   PrefixMatch attach(SequenceKv& kv, std::span<const BlockHash> hashes, int32_t known_tokens);
 
-  // Makes `kv` cover `tokens` positions. False, and nothing changed, when there are not enough free
-  // blocks.
+  // Makes `kv` cover `tokens` positions, on its tier. False, and nothing changed, when there are not
+  // enough free blocks. Like everything that writes, not while it moves.
   [[nodiscard]] bool grow(SequenceKv& kv, int32_t tokens);
 
   // Does writing at `position` need a copy first, because its block has other users?
   [[nodiscard]] bool needs_copy(const SequenceKv& kv, int32_t position) const;
-  // Replaces that block by a new one of its own; the caller copies. Nullopt, and nothing changed,
-  // when no block is free.
+  // Replaces that block by a new one of its own on the same tier; the caller copies. Nullopt, and
+  // nothing changed, when no block is free.
   [[nodiscard]] std::optional<BlockCopy> make_writable(SequenceKv& kv, int32_t position);
 
   // A second user of the blocks that cover the first `tokens` positions of `parent`.
@@ -91,51 +133,91 @@ class KvManager {
   void register_computed(SequenceKv& kv, std::span<const BlockHash> hashes,
                          int32_t computed_tokens);
 
-  // Gives up all blocks of `kv`.
+  // Gives up all blocks of `kv`. Not while it moves.
   void release(SequenceKv& kv);
 
-  // Recounts everything; an error says what does not agree. Costs O(blocks).
-  [[nodiscard]] Status audit() const;
+  // ---- from one tier to the other
+  // Reserves blocks on the other tier for the first `computed_tokens` positions, which are all that
+  // `kv` covers, and says which to copy: none of those that are there already or on their way.
+  // Nullopt, and nothing changed, when there are not enough free blocks.
+  [[nodiscard]] std::optional<std::vector<TierTransfer::Pair>> begin_transfer(
+      SequenceKv& kv, int32_t computed_tokens);
+  // The copy that begin_transfer asked for is done.
+  void copied(SequenceKv& kv);
+  // Everything it needs on the other tier is there, what others copied included.
+  [[nodiscard]] bool transfer_ready(const SequenceKv& kv) const;
+  // Needs transfer_ready. The other tier is the authoritative one from now on, the blocks of this
+  // one are given up.
+  void commit_transfer(SequenceKv& kv);
+  // Needs `copied`. Gives up the blocks of the other tier.
+  void abort_transfer(SequenceKv& kv);
+
+  // Recounts everything; an error says what does not agree. `users`: every sequence that holds
+  // blocks. Costs O(blocks).
+  [[nodiscard]] Status audit(std::span<const SequenceKv* const> users) const;
 
  private:
   struct Replica {
-    BlockId block{-1};
+    BlockId block{-1};  // -1: none on this tier
     int32_t references = 0;
+    uint32_t users = 0;    // exclusive or of (user + 1): names the user when there is one
+    bool filling = false;  // its copy is not done yet
+    int32_t older = -1;    // neighbours in the list of cached replicas without a user
+    int32_t newer = -1;
+    [[nodiscard]] bool exists() const { return raw(block) >= 0; }
   };
   struct LogicalBlock {
     std::array<Replica, kTiers> replicas;
     BlockHash hash;
-    bool in_use = false;
     bool registered = false;
-    int32_t older = -1;  // neighbours in the list of cached blocks without a user
-    int32_t newer = -1;
-    [[nodiscard]] Replica& here() { return replicas[static_cast<size_t>(Tier::kAccelerator)]; }
-    [[nodiscard]] const Replica& here() const {
-      return replicas[static_cast<size_t>(Tier::kAccelerator)];
-    }
+    [[nodiscard]] bool in_use() const { return replicas[0].exists() || replicas[1].exists(); }
+  };
+  struct Side {
+    explicit Side(int64_t blocks) : pool(blocks) {}
+    BlockPool pool;
+    int32_t oldest = -1;  // of the cached replicas without a user
+    int32_t newest = -1;
+    int64_t cached_free = 0;
   };
 
+  static constexpr size_t index(Tier tier) { return static_cast<size_t>(tier); }
+  [[nodiscard]] Side& side(Tier tier) { return sides_[index(tier)]; }
+  [[nodiscard]] const Side& side(Tier tier) const { return sides_[index(tier)]; }
   [[nodiscard]] LogicalBlock& logical(int32_t id) { return logical_[static_cast<size_t>(id)]; }
   [[nodiscard]] const LogicalBlock& logical(int32_t id) const {
     return logical_[static_cast<size_t>(id)];
   }
-  std::optional<int32_t> take_block();
-  void evict(int32_t id);
-  void add_user(int32_t id);
-  void drop_user(int32_t id);
-  void link_newest(int32_t id);
-  void unlink(int32_t id);
-  void forget(int32_t id);
+  [[nodiscard]] Replica& replica(int32_t id, Tier tier) {
+    return logical(id).replicas[index(tier)];
+  }
+  [[nodiscard]] const Replica& replica(int32_t id, Tier tier) const {
+    return logical(id).replicas[index(tier)];
+  }
+  [[nodiscard]] int32_t& own(int32_t user, Tier tier) {
+    return own_[static_cast<size_t>(user)][index(tier)];
+  }
 
-  BlockPool pool_;
+  void name(SequenceKv& kv);
+  std::optional<BlockId> take_physical(Tier tier);
+  std::optional<int32_t> take_block(Tier tier, int32_t user);
+  void drop_replica(int32_t id, Tier tier);
+  void add_user(int32_t id, Tier tier, int32_t user);
+  void drop_user(int32_t id, Tier tier, int32_t user);
+  void link_newest(int32_t id, Tier tier);
+  void unlink(int32_t id, Tier tier);
+  void adopt(SequenceKv& kv, size_t place, int32_t known);
+
+  [[nodiscard]] Status audit_side(Tier tier) const;
+  [[nodiscard]] Status audit_references(std::span<const SequenceKv* const> users) const;
+
+  std::array<Side, kTiers> sides_;
   int32_t block_tokens_;
   PrefixCaching caching_;
   std::vector<LogicalBlock> logical_;
   std::vector<int32_t> free_logical_;
   std::unordered_map<BlockHash, int32_t, BlockHashIndex> by_hash_;
-  int32_t oldest_ = -1;
-  int32_t newest_ = -1;
-  int64_t cached_free_ = 0;
+  std::vector<std::array<int32_t, kTiers>> own_;  // by user: replicas that it uses alone
+  std::vector<int32_t> free_users_;
 };
 
 }  // namespace tandem
