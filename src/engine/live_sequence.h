@@ -63,6 +63,12 @@ struct LiveSequence {
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;
+  int64_t admission = 0;  // rising: who was admitted before whom
+  // What the executor still has of it. While there is anything, its blocks stay its own.
+  int64_t transfer = 0;       // the copy under way; 0: none
+  bool in_executor = false;   // a token of it has entered and its leaving was not reported
+  bool leaving = false;       // it was told to leave
+  int32_t host_failures = 0;  // times that it had to be computed anew because of the host
   Nanos admitted{0};
   Nanos first_token{0};
 
@@ -81,6 +87,11 @@ struct LiveSequence {
   [[nodiscard]] int32_t output_tokens() const { return known_tokens() - prompt_tokens; }
   // The prompt's log-probabilities are still to be reported, so every row of it must be computed.
   [[nodiscard]] bool scores_prompt() const { return prompt_logprobs >= 0 && output_tokens() == 0; }
+  // Its KV is complete but for the last token, so it can decode wherever its KV is.
+  [[nodiscard]] bool decodes() const {
+    return output_tokens() > 0 && known_tokens() - computed_tokens == 1;
+  }
+  [[nodiscard]] bool in_flight() const { return transfer != 0 || in_executor; }
   // What the prefix cache may be asked for.
   [[nodiscard]] std::span<const BlockHash> cacheable() const {
     return scores_prompt() ? std::span<const BlockHash>() : hashes;

@@ -76,7 +76,9 @@ Status KvManager::audit_references(std::span<const SequenceKv* const> users) con
       }
     };
     count(kv->logical_, kv->tier_);
-    count(kv->target_, other_tier(kv->tier_));
+    if (kv->moving()) {
+      count(kv->move_->target, other_tier(kv->tier_));
+    }
     for (size_t place = 0; place < kv->logical_.size(); ++place) {
       const Replica& here = replica(kv->logical_[place], kv->tier_);
       if (here.block != kv->table_[place] || here.filling) {

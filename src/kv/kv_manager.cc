@@ -62,7 +62,7 @@ PrefixMatch KvManager::attach(SequenceKv& kv, std::span<const BlockHash> hashes,
 }
 
 bool KvManager::grow(SequenceKv& kv, int32_t tokens) {
-  CHECK(!kv.moving_, "a sequence of {} blocks grows while it moves", kv.blocks());
+  CHECK(!kv.moving(), "a sequence of {} blocks grows while it moves", kv.blocks());
   const int32_t wanted = blocks_for(tokens) - kv.blocks();
   if (wanted > free_blocks(kv.tier_)) {
     return false;
@@ -84,7 +84,7 @@ bool KvManager::needs_copy(const SequenceKv& kv, int32_t position) const {
 }
 
 std::optional<BlockCopy> KvManager::make_writable(SequenceKv& kv, int32_t position) {
-  CHECK(!kv.moving_, "a sequence of {} blocks is written while it moves", kv.blocks());
+  CHECK(!kv.moving(), "a sequence of {} blocks is written while it moves", kv.blocks());
   const std::optional<int32_t> id = take_block(kv.tier_, kv.user_);
   if (!id.has_value()) {
     return std::nullopt;
@@ -101,7 +101,7 @@ std::optional<BlockCopy> KvManager::make_writable(SequenceKv& kv, int32_t positi
 SequenceKv KvManager::fork(SequenceKv& parent, int32_t tokens) {
   SequenceKv child;
   const auto count = static_cast<size_t>(blocks_for(tokens));
-  CHECK(count <= parent.logical_.size() && !parent.moving_,
+  CHECK(count <= parent.logical_.size() && !parent.moving(),
         "fork at {} tokens of a sequence with {} blocks", tokens, parent.blocks());
   child.tier_ = parent.tier_;
   child.logical_.assign(parent.logical_.begin(),
@@ -155,7 +155,7 @@ void KvManager::adopt(SequenceKv& kv, size_t place, int32_t known) {
 }
 
 void KvManager::release(SequenceKv& kv) {
-  CHECK(!kv.moving_, "a sequence of {} blocks is released while it moves", kv.blocks());
+  CHECK(!kv.moving(), "a sequence of {} blocks is released while it moves", kv.blocks());
   // Last block first: the tail of a prefix is the least useful part of it and should be evicted
   // before its head.
   for (auto id = kv.logical_.rbegin(); id != kv.logical_.rend(); ++id) {
@@ -171,7 +171,7 @@ void KvManager::release(SequenceKv& kv) {
 
 std::optional<std::vector<TierTransfer::Pair>> KvManager::begin_transfer(SequenceKv& kv,
                                                                          int32_t computed_tokens) {
-  CHECK(!kv.moving_ && kv.blocks() == blocks_for(computed_tokens) && kv.blocks() > 0,
+  CHECK(!kv.moving() && kv.blocks() == blocks_for(computed_tokens) && kv.blocks() > 0,
         "a sequence of {} blocks moves at {} tokens", kv.blocks(), computed_tokens);
   const Tier target = other_tier(kv.tier_);
   const auto full = static_cast<size_t>(computed_tokens / block_tokens_);
@@ -186,16 +186,17 @@ std::optional<std::vector<TierTransfer::Pair>> KvManager::begin_transfer(Sequenc
     return std::nullopt;
   }
   // What is there is held first: taking the rest may evict.
-  kv.target_.assign(kv.logical_.size(), -1);
+  auto move = std::make_unique<SequenceKv::Move>();
+  move->target.assign(kv.logical_.size(), -1);
   for (size_t place = 0; place < kv.logical_.size(); ++place) {
     if (shareable(place)) {
-      kv.target_[place] = kv.logical_[place];
-      add_user(kv.target_[place], target, kv.user_);
+      move->target[place] = kv.logical_[place];
+      add_user(move->target[place], target, kv.user_);
     }
   }
   std::vector<TierTransfer::Pair> pairs;
   for (size_t place = 0; place < kv.logical_.size(); ++place) {
-    if (kv.target_[place] >= 0) {
+    if (move->target[place] >= 0) {
       continue;
     }
     int32_t id = kv.logical_[place];
@@ -211,53 +212,50 @@ std::optional<std::vector<TierTransfer::Pair>> KvManager::begin_transfer(Sequenc
       id = *own_block;
     }
     replica(id, target).filling = true;
-    kv.target_[place] = id;
-    kv.filling_.push_back(id);
+    move->target[place] = id;
+    move->filling.push_back(id);
     const BlockId from = kv.table_[place];
     const BlockId to = replica(id, target).block;
     pairs.push_back(target == Tier::kHost ? TierTransfer::Pair{from, to}
                                           : TierTransfer::Pair{to, from});
   }
-  kv.moving_ = true;
+  kv.move_ = std::move(move);
   return pairs;
 }
 
 void KvManager::copied(SequenceKv& kv) {
-  CHECK(kv.moving_, "a sequence of {} blocks was copied, but does not move", kv.blocks());
-  for (const int32_t id : kv.filling_) {
+  CHECK(kv.moving(), "a sequence of {} blocks was copied, but does not move", kv.blocks());
+  for (const int32_t id : kv.move_->filling) {
     replica(id, other_tier(kv.tier_)).filling = false;
   }
-  kv.filling_.clear();
+  kv.move_->filling.clear();
 }
 
 bool KvManager::transfer_ready(const SequenceKv& kv) const {
-  return std::ranges::none_of(
-      kv.target_, [&](int32_t id) { return replica(id, other_tier(kv.tier_)).filling; });
+  return kv.moving() && std::ranges::none_of(kv.move_->target, [&](int32_t id) { return replica(id, other_tier(kv.tier_)).filling; });
 }
 
 void KvManager::commit_transfer(SequenceKv& kv) {
-  CHECK(kv.moving_ && transfer_ready(kv), "the copy of a sequence of {} blocks is not done",
+  CHECK(kv.moving() && transfer_ready(kv), "the copy of a sequence of {} blocks is not done",
         kv.blocks());
   for (auto id = kv.logical_.rbegin(); id != kv.logical_.rend(); ++id) {
     drop_user(*id, kv.tier_, kv.user_);
   }
   kv.tier_ = other_tier(kv.tier_);
-  kv.logical_ = std::move(kv.target_);
-  kv.target_.clear();
+  kv.logical_ = std::move(kv.move_->target);
+  kv.move_.reset();
   for (size_t place = 0; place < kv.logical_.size(); ++place) {
     kv.table_[place] = replica(kv.logical_[place], kv.tier_).block;
   }
-  kv.moving_ = false;
 }
 
 void KvManager::abort_transfer(SequenceKv& kv) {
-  CHECK(kv.moving_ && kv.filling_.empty(), "the copy of a sequence of {} blocks is still under way",
+  CHECK(kv.moving() && kv.move_->filling.empty(), "the copy of a sequence of {} blocks is still under way",
         kv.blocks());
-  for (auto id = kv.target_.rbegin(); id != kv.target_.rend(); ++id) {
+  for (auto id = kv.move_->target.rbegin(); id != kv.move_->target.rend(); ++id) {
     drop_user(*id, other_tier(kv.tier_), kv.user_);
   }
-  kv.target_.clear();
-  kv.moving_ = false;
+  kv.move_.reset();
 }
 
 // ---------------------------------------------------------------- replicas and users

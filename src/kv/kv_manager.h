@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -51,29 +52,29 @@ class SequenceKv {
   [[nodiscard]] std::span<const BlockId> table() const { return table_; }  // on that tier
   [[nodiscard]] int32_t blocks() const { return static_cast<int32_t>(table_.size()); }
   // A transfer has begun and is neither committed nor aborted.
-  [[nodiscard]] bool moving() const { return moving_; }
+  [[nodiscard]] bool moving() const { return move_ != nullptr; }
 
  private:
   friend class KvManager;
+  struct Move {
+    std::vector<int32_t> target;   // ids of the logical blocks on the other tier
+    std::vector<int32_t> filling;  // of these, the ones that its own copy fills
+  };
   void swap(SequenceKv& other) noexcept {
     std::swap(tier_, other.tier_);
-    std::swap(moving_, other.moving_);
     std::swap(user_, other.user_);
     std::swap(registered_, other.registered_);
     logical_.swap(other.logical_);
     table_.swap(other.table_);
-    target_.swap(other.target_);
-    filling_.swap(other.filling_);
+    move_.swap(other.move_);
   }
 
   Tier tier_ = Tier::kAccelerator;
-  bool moving_ = false;
   int32_t user_ = -1;             // its name among the users of blocks; -1: it has none
   int32_t registered_ = 0;        // leading blocks known to the prefix cache, or passed over
   std::vector<int32_t> logical_;  // ids of logical blocks
   std::vector<BlockId> table_;    // their replicas on tier_
-  std::vector<int32_t> target_;   // while moving: ids of the logical blocks on the other tier
-  std::vector<int32_t> filling_;  // of these, the ones that its own copy fills
+  std::unique_ptr<Move> move_;    // while it moves
 };
 
 struct PrefixMatch {

@@ -4,7 +4,8 @@
 //   blocks           kv::KvManager       free now, cached blocks without a user included
 //   activation rows  the executor        tokens of one step
 //   logit rows       the executor        sampled rows of one step
-//   sequences        the engine          admitted and not ended
+//   sequences        the engine          admitted, not ended and not offloaded
+//   host blocks      kv::KvManager       as blocks; what offloaded sequences need next is taken off
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,11 @@ namespace tandem {
 struct StepBudget {
   int32_t tokens = 0;
   int32_t logit_rows = 0;
-  int32_t sequences = 0;  // that may still be admitted
+  int32_t sequences = 0;  // that may still be admitted or come back
   int64_t free_blocks = 0;
+  int64_t total_blocks = 0;
+  int64_t host_free_blocks = 0;
+  int64_t host_total_blocks = 0;  // 0: one tier, nothing can be offloaded
   int32_t block_tokens = 32;
 };
 

@@ -20,7 +20,7 @@ struct StepPlan {
     int32_t tokens = 0;  // the next ones of the sequence
   };
   std::vector<SequenceId>
-      preempt;  // running ones whose KV is dropped before anything else; recomputed later
+      preempt;  // running or parked ones whose KV is dropped before anything else; recomputed later
   std::vector<SequenceId>
       admit;  // waiting ones that become running, in this order; each has a slice
   std::vector<Slice> slices;
@@ -31,10 +31,17 @@ struct StepPlan {
   std::vector<SequenceId> onload;
 };
 
+// In which order sequences wait, and so are shown.
+enum class QueueOrder : uint8_t {
+  kArrival,     // whatever their class
+  kClassFirst,  // latency sensitive before best effort, then by level, then by arrival
+};
+
 class StepPolicy {
  public:
   virtual ~StepPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual QueueOrder queue_order() const = 0;
   virtual StepPlan plan(const SystemView& view) = 0;
 };
 

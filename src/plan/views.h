@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "plan/budget.h"
+#include "plan/step.h"
 #include "request/sequence_state.h"
 #include "request/slo.h"
 
@@ -27,6 +28,9 @@ struct SequenceView {
   int32_t copy_blocks = 0;         // blocks its next token needs for copy-on-write (0 or 1)
   int32_t cached_free_blocks = 0;  // waiting: cached blocks it would take that count as free now
   int32_t choices = 1;             // sequences it becomes when its prompt is done
+  Tier tier = Tier::kAccelerator;  // the authoritative one
+  int32_t transfer_blocks = 0;     // at most so many does the other tier need to hold it
+  int32_t host_failures = 0;       // how often the host failed it and it was computed anew
   [[nodiscard]] int32_t pending_tokens() const { return known_tokens - computed_tokens; }
   [[nodiscard]] bool decodes() const {
     return pending_tokens() == 1 && state == SequenceState::kDecoding;
@@ -36,7 +40,11 @@ struct SequenceView {
 struct SystemView {
   Nanos now{0};
   int64_t step = 0;
-  std::span<const SequenceView> running;  // oldest admission first
+  std::span<const SequenceView> running;  // on the accelerator; oldest admission first
+  // Admitted ones whose KV is on the host or on its way there or back; oldest admission first. They
+  // decode without being named in a plan. To move back, one must be between two tokens
+  // (kParkedWaiting) or without compute (kSwapped).
+  std::span<const SequenceView> offloaded;
   std::span<const SequenceView>
       waiting;  // the head of the queue, in the order in which they should go
   StepBudget budget;

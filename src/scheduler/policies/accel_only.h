@@ -13,6 +13,7 @@ namespace tandem {
 class AccelOnlyPolicy final : public StepPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "accel_only"; }
+  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
   StepPlan plan(const SystemView& view) override;
 };
 

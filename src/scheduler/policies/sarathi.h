@@ -17,6 +17,7 @@ class SarathiPolicy final : public StepPolicy {
   // `token_budget` > 0: tokens of a step, decodes included; decodes alone may exceed it.
   explicit SarathiPolicy(int32_t token_budget);
   [[nodiscard]] std::string_view name() const override { return "sarathi"; }
+  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
   StepPlan plan(const SystemView& view) override;
 
  private:
