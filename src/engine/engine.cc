@@ -14,7 +14,8 @@ Engine::Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& p
       clock_(clock),
       observer_(observer),
       recorder_(recorder),
-      kv_(executor.limits().total_blocks, executor.limits().block_tokens, config.prefix_caching),
+      kv_(executor.limits().total_blocks, executor.limits().block_tokens, config.prefix_caching,
+          executor.limits().host_blocks),
       seeds_(config.seed) {
   const int64_t pool_tokens = kv_.total_blocks() * kv_.block_tokens();
   CHECK(config.max_model_len > 0 && config.max_model_len <= pool_tokens,
@@ -23,10 +24,19 @@ Engine::Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& p
   CHECK(config.max_running <= executor.limits().max_logit_rows && config.max_running > 0,
         "{} running sequences need as many logit rows, there are {}", config.max_running,
         executor.limits().max_logit_rows);
+  CHECK(executor.limits().host_blocks == 0 ||
+            (executor.limits().offloaded_sequences > 0 && recorder == nullptr),
+        "a host tier of {} blocks with {} places for offloaded sequences{}",
+        executor.limits().host_blocks, executor.limits().offloaded_sequences,
+        recorder == nullptr ? "" : " and a recorder");
 }
 
 Engine::~Engine() {
   for (auto& [id, sequence] : sequences_) {
+    if (sequence->kv.moving()) {
+      kv_.copied(sequence->kv);
+      kv_.abort_transfer(sequence->kv);
+    }
     kv_.release(sequence->kv);
   }
 }
@@ -57,7 +67,7 @@ void Engine::cancel_all() {
 }
 
 EngineLoad Engine::load() const {
-  return {static_cast<int64_t>(running_.size()),
+  return {static_cast<int64_t>(running_.size() + offloaded_.size()),
           static_cast<int64_t>(waiting_.size() + inbox_.size())};
 }
 
@@ -77,8 +87,9 @@ EngineActivity Engine::advance(Nanos now) {
     commit(*result, now);
     finished = record_;
   }
+  absorb_tier_events(now);
   absorb(now);
-  const bool launched = plan_and_launch(now);
+  const EngineActivity activity = plan_and_launch(now);
   deliver();
   if (observer_ != nullptr) {
     if (finished.has_value()) {
@@ -87,7 +98,7 @@ EngineActivity Engine::advance(Nanos now) {
     }
     report_gauges();
   }
-  return launched ? EngineActivity::kStepRunning : EngineActivity::kIdle;
+  return activity;
 }
 
 // ---------------------------------------------------------------- absorb
@@ -129,7 +140,7 @@ void Engine::absorb_one(Arrival& arrival, Nanos) {
     sequence->forks.push_back(SequenceId{next_sequence_++});
   }
   sequence->set_owner(std::move(owner));
-  waiting_.push_back(sequence.get());
+  enqueue(*sequence);
   sequences_.emplace(sequence->id, std::move(sequence));
 }
 
@@ -201,10 +212,13 @@ void Engine::emit_finish(const LiveSequence& sequence, int32_t choice, FinishRea
 }
 
 void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error) {
-  if (sequence.state.state() == SequenceState::kFinishing) {
+  const SequenceState state = sequence.state.state();
+  if (state == SequenceState::kFinishing) {
     return;
   }
+  under_way_ -= state == SequenceState::kParkedInFlight ? 1 : 0;
   sequence.state.change_to(SequenceState::kFinishing);
+  leave_executor(sequence);
   emit_finish(sequence, sequence.choice, reason, error);
   // Choices that never came to be end with it.
   for (size_t i = 0; i < sequence.forks.size(); ++i) {
@@ -233,12 +247,14 @@ void Engine::record_end(const LiveSequence& sequence, FinishReason reason, Nanos
   observer_->on_request(record);
 }
 
-// Nothing is in flight here, so blocks of ended sequences are free at once.
+// No step is in flight here, so blocks of ended sequences are free as soon as no copy and no hop of
+// them is.
 void Engine::remove_ended() {
   const auto ended = [](const LiveSequence* sequence) {
-    return sequence->state.state() == SequenceState::kFinishing;
+    return sequence->state.state() == SequenceState::kFinishing && !sequence->in_flight();
   };
   std::vector<LiveSequence*> gone;
+  std::ranges::copy_if(offloaded_, std::back_inserter(gone), ended);
   std::ranges::copy_if(running_, std::back_inserter(gone), ended);
   std::ranges::copy_if(waiting_, std::back_inserter(gone), ended);
   if (gone.empty()) {
@@ -246,7 +262,11 @@ void Engine::remove_ended() {
   }
   std::erase_if(running_, ended);
   std::erase_if(waiting_, ended);
+  std::erase_if(offloaded_, ended);
   for (LiveSequence* sequence : gone) {
+    if (sequence->kv.moving()) {
+      kv_.abort_transfer(sequence->kv);
+    }
     kv_.release(sequence->kv);
     sequence->state.change_to(SequenceState::kDone);
     const auto entry = by_request_.find(sequence->owner->id);
@@ -266,7 +286,7 @@ void Engine::deliver() {
 }
 
 void Engine::report_gauges() {
-  observer_->on_gauges({.running = static_cast<int64_t>(running_.size()),
+  observer_->on_gauges({.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
                         .waiting = static_cast<int64_t>(waiting_.size()),
                         .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
                         .total_blocks = kv_.total_blocks()});

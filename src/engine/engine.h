@@ -2,8 +2,12 @@
 // replay) calls advance, which takes completions, plans the next step, launches it and returns at
 // once.
 //
-//   advance(now): commit the finished step -> absorb what came in -> view -> policy -> bind ->
-//   launch -> deliver events
+//   advance(now): commit the finished step -> absorb what the tiers report -> absorb what came in
+//   -> view -> policy -> bind -> launch -> deliver events
+//
+// With a host tier in the executor, sequences may be offloaded by plan. An offloaded one decodes on
+// its own: after each of its tokens the next enters, as long as the host has a block for it. Its
+// blocks on both tiers stay its own until nothing of it is in flight, also after its end.
 //
 // What comes in (arrivals, cancels, stops) is absorbed at one point only, right before planning: so
 // a run is a function of its inputs and of the step before which each was absorbed, and can be
@@ -38,6 +42,8 @@ struct EngineConfig {
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   std::vector<TokenId> eos_token_ids;
   uint64_t seed = 0;  // of the seeds drawn for requests without one
+  // How often a sequence is computed anew because the host failed it, before its request fails.
+  int32_t max_host_failures = 2;
 };
 
 struct EngineCancel {
@@ -57,11 +63,15 @@ struct EngineLoad {
 enum class EngineActivity : uint8_t {
   kIdle,         // nothing to do until new input
   kStepRunning,  // call again when the executor has completed
+  kTierBusy,     // no step runs, copies or hops do: call again when the executor reports something
+                 // or new input comes
 };
 
 class Engine {
  public:
-  // All references must outlive the engine; `observer` and `recorder` may be null.
+  // All references must outlive the engine; `observer` and `recorder` may be null. With a host tier
+  // there can be no recorder: when copies and hops end is not the engine's doing, so a record would
+  // not name the run.
   Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& policy, const Clock& clock,
          observe::EngineObserver* observer, Recorder* recorder);
   ~Engine();
@@ -80,6 +90,8 @@ class Engine {
   [[nodiscard]] EngineLoad load() const;
   [[nodiscard]] const KvManager& kv() const { return kv_; }
   [[nodiscard]] int64_t next_step() const { return next_step_; }
+  // Recounts blocks, users and what is in flight; O(blocks), for tests.
+  [[nodiscard]] Status audit() const;
 
  private:
   using LivePtr = std::unique_ptr<LiveSequence>;
@@ -92,6 +104,8 @@ class Engine {
   // Commit.
   void commit(StepResult& result, Nanos now);
   void commit_slice(LiveSequence& sequence, int32_t tokens);
+  void commit_visitor(const SampledToken& sampled, Nanos now);
+  void count_computed(LiveSequence& sequence, int32_t tokens);
   void commit_scores(LiveSequence& sequence, const StepSlice& slice, std::span<LogprobInfo> scores);
   void emit_prompt(LiveSequence& sequence);
   void accept_token(LiveSequence& sequence, const SampledToken& sampled, Nanos now);
@@ -104,10 +118,34 @@ class Engine {
   void absorb_one(const EngineCancel& cancel, Nanos now);
   void absorb_one(const EngineStop& stop, Nanos now);
 
+  // What happened between the tiers.
+  void absorb_tier_events(Nanos now);
+  void host_failed(LiveSequence& sequence, Nanos now);
+  void settle_transfers();
+  void leave_executor(LiveSequence& sequence);
+  void forget_in_executor(LiveSequence& sequence);
+  [[nodiscard]] bool tier_busy() const { return !transfers_.empty() || leaving_ > 0; }
+
+  // Offload, onload, and the tokens of offloaded sequences.
+  void begin_transfers(const StepPlan& plan);
+  void begin_offload(LiveSequence& sequence);
+  void begin_onload(LiveSequence& sequence);
+  void begin_copy(LiveSequence& sequence, TransferKind kind,
+                  std::vector<TierTransfer::Pair> blocks);
+  // True: a sequence went back into the queue for want of host blocks.
+  bool enter_tokens();
+  bool enter(LiveSequence& sequence);
+  bool make_host_room();
+  // Gives up the KV of an admitted sequence, now or when it has left the executor.
+  void drop(LiveSequence& sequence);
+  void requeue(LiveSequence& sequence);
+
   // Plan and launch.
-  bool plan_and_launch(Nanos now);
+  EngineActivity plan_and_launch(Nanos now);
   SystemView make_view(Nanos now);
   void view_waiting();
+  void view_offloaded(SystemView& view);
+  void enqueue(LiveSequence& sequence);
   [[nodiscard]] SequenceView view_of(const LiveSequence& sequence) const;
   [[nodiscard]] SequenceView view_of_waiting(const LiveSequence& sequence) const;
   void apply_preemptions(const StepPlan& plan);
@@ -117,6 +155,7 @@ class Engine {
   LiveSequence& running_sequence(SequenceId id, size_t& place);
   void bind(const StepPlan& plan);
   void bind_samples(LiveSequence& sequence);
+  [[nodiscard]] static SampleSpec sample_spec(const LiveSequence& sequence);
   void fail_unschedulable(Nanos now);
 
   // Events.
@@ -139,10 +178,19 @@ class Engine {
   std::unordered_map<SequenceId, LivePtr> sequences_;
   std::unordered_map<RequestId, std::vector<SequenceId>> by_request_;
   std::vector<LiveSequence*> running_;  // oldest admission first
-  std::deque<LiveSequence*> waiting_;   // oldest arrival first
+  std::deque<LiveSequence*> waiting_;   // in the policy's order
+  // Whose KV is on the host or moves, ended ones with something in flight and dropped ones that
+  // have not left included; oldest admission first.
+  std::vector<LiveSequence*> offloaded_;
+  std::unordered_map<int64_t, LiveSequence*> transfers_;  // copies under way
+  int32_t in_executor_ = 0;  // sequences that entered and did not leave
+  int32_t leaving_ = 0;      // of these, told to leave
+  int32_t under_way_ = 0;    // tokens in the executor that will be sampled
   std::vector<EngineInput> inbox_;
   int64_t next_sequence_ = 1;
   int64_t next_step_ = 1;
+  int64_t next_admission_ = 1;
+  int64_t next_transfer_ = 1;
   std::mt19937_64 seeds_;
 
   // The step in flight, and memory reused from step to step.
@@ -153,6 +201,7 @@ class Engine {
   std::vector<SampleSpec> step_samples_;  // of all slices, in their order
   std::vector<SequenceView> running_views_;
   std::vector<SequenceView> waiting_views_;
+  std::vector<SequenceView> offloaded_views_;
   observe::StepRecord record_;  // of the step in flight
   std::vector<std::pair<std::shared_ptr<TokenSink>, std::vector<TokenEvent>>> events_;
 };

@@ -86,21 +86,40 @@ void Engine::commit(StepResult& result, Nanos now) {
     }
   }
   step_parts_.clear();
+  for (const SampledToken& sampled : result.visitors) {
+    commit_visitor(sampled, now);
+  }
   remove_ended();
 }
 
-// The slice's tokens have KV now.
-void Engine::commit_slice(LiveSequence& sequence, int32_t tokens) {
+// These tokens have KV now.
+void Engine::count_computed(LiveSequence& sequence, int32_t tokens) {
   sequence.computed_tokens += tokens;
   extend_hashes(sequence.hashes, sequence.owner->root,
                 std::span(sequence.tokens).first(static_cast<size_t>(sequence.computed_tokens)),
                 kv_.block_tokens());
   kv_.register_computed(sequence.kv, sequence.hashes, sequence.computed_tokens);
+}
+
+void Engine::commit_slice(LiveSequence& sequence, int32_t tokens) {
+  count_computed(sequence, tokens);
   const bool done = sequence.computed_tokens == sequence.known_tokens();
   const SequenceState state = done ? SequenceState::kDecoding : SequenceState::kPrefilling;
   if (sequence.state.state() != state) {
     sequence.state.change_to(state);
   }
+}
+
+void Engine::commit_visitor(const SampledToken& sampled, Nanos now) {
+  const auto found = sequences_.find(sampled.sequence);
+  CHECK(found != sequences_.end() && found->second->state.state() == SequenceState::kParkedInFlight,
+        "a visitor's sample of sequence {}, which has no token under way", raw(sampled.sequence));
+  LiveSequence& sequence = *found->second;
+  --under_way_;
+  ++record_.decode_tokens;
+  count_computed(sequence, 1);
+  sequence.state.change_to(SequenceState::kParkedWaiting);
+  accept_token(sequence, sampled, now);
 }
 
 void Engine::commit_scores(LiveSequence& sequence, const StepSlice& slice,
@@ -143,6 +162,7 @@ void Engine::make_forks(LiveSequence& parent) {
     fork->seed = parent.owner->seed + i + 1;
     fork->cached_tokens = parent.cached_tokens;
     fork->admitted_before = true;
+    fork->admission = parent.admission;
     fork->admitted = parent.admitted;
     ids.push_back(fork->id);
     after = running_.insert(after, fork.get()) + 1;
@@ -199,10 +219,13 @@ SequenceView Engine::view_of(const LiveSequence& sequence) const {
           .known_tokens = sequence.known_tokens(),
           .computed_tokens = sequence.computed_tokens,
           .held_blocks = sequence.kv.blocks(),
-          .own_blocks = sequence.kv.blocks() - sequence.kv.shared_blocks(),
+          .own_blocks = kv_.own_blocks(sequence.kv),
           .copy_blocks = kv_.needs_copy(sequence.kv, sequence.computed_tokens) ? 1 : 0,
           .cached_free_blocks = 0,
-          .choices = static_cast<int32_t>(sequence.forks.size()) + 1};
+          .choices = static_cast<int32_t>(sequence.forks.size()) + 1,
+          .tier = sequence.kv.tier(),
+          .transfer_blocks = sequence.kv.blocks(),
+          .host_failures = sequence.host_failures};
 }
 
 SequenceView Engine::view_of_waiting(const LiveSequence& sequence) const {
@@ -247,41 +270,54 @@ SystemView Engine::make_view(Nanos now) {
                  .logit_rows = executor_.limits().max_logit_rows,
                  .sequences = std::max(places, 0),
                  .free_blocks = kv_.free_blocks(),
+                 .total_blocks = kv_.total_blocks(),
+                 .host_free_blocks = kv_.free_blocks(Tier::kHost),
+                 .host_total_blocks = kv_.total_blocks(Tier::kHost),
                  .block_tokens = kv_.block_tokens()};
+  view_offloaded(view);
   return view;
 }
 
 // ---------------------------------------------------------------- plan and launch
 
-bool Engine::plan_and_launch(Nanos now) {
+EngineActivity Engine::plan_and_launch(Nanos now) {
   record_ = {};
-  while (!running_.empty() || !waiting_.empty()) {
+  while (!running_.empty() || !waiting_.empty() || !offloaded_.empty()) {
     const SystemView view = make_view(now);
     const StepPlan plan = policy_.plan(view);
     if (recorder_ != nullptr) {
       recorder_->plan(view, plan);
     }
+    input_.transfers.clear();
+    input_.entering.clear();
     apply_preemptions(plan);
     apply_admissions(plan, now);
-    if (!plan.slices.empty()) {
-      bind(plan);
+    begin_transfers(plan);
+    bind(plan);
+    const bool requeued = enter_tokens();
+    if (!input_.slices.empty() || !input_.transfers.empty() || under_way_ > 0) {
       launched_ = now;
       in_flight_ = true;
       executor_.launch(input_);
       ++next_step_;
-      return true;
+      return EngineActivity::kStepRunning;
     }
-    if (plan.preempt.empty()) {
+    if (tier_busy()) {
+      return EngineActivity::kTierBusy;
+    }
+    if (plan.preempt.empty() && plan.offload.empty() && plan.onload.empty() && !requeued) {
       // Limits are checked when a request is accepted, so this is unreachable as long as policies
       // keep their guarantee; a policy that breaks it costs one request, not the server.
       fail_unschedulable(now);
     }
   }
-  return false;
+  return EngineActivity::kIdle;
 }
 
 void Engine::fail_unschedulable(Nanos now) {
-  LiveSequence* head = running_.empty() ? waiting_.front() : running_.front();
+  LiveSequence* head = !running_.empty()   ? running_.front()
+                       : !waiting_.empty() ? waiting_.front()
+                                           : offloaded_.front();
   end(*head, FinishReason::kError, now,
       fmt::format("policy {} found no place for a sequence of {} tokens with {} of {} blocks of {} "
                   "tokens free",
@@ -292,17 +328,7 @@ void Engine::fail_unschedulable(Nanos now) {
 
 void Engine::apply_preemptions(const StepPlan& plan) {
   for (const SequenceId id : plan.preempt) {
-    LiveSequence& sequence = *sequences_.at(id);
-    kv_.release(sequence.kv);
-    sequence.computed_tokens = 0;
-    sequence.state.change_to(SequenceState::kDropped);
-    std::erase(running_, &sequence);
-    // Back into the queue by order of arrival, so that nobody younger overtakes it.
-    const auto place = std::ranges::find_if(waiting_, [&](const LiveSequence* other) {
-      return std::pair(other->owner->id, other->choice) >
-             std::pair(sequence.owner->id, sequence.choice);
-    });
-    waiting_.insert(place, &sequence);
+    drop(*sequences_.at(id));
     ++record_.preempted;
   }
 }
@@ -312,6 +338,7 @@ void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
     LiveSequence& sequence = *sequences_.at(id);
     std::erase(waiting_, &sequence);
     running_.push_back(&sequence);
+    sequence.admission = next_admission_++;
     sequence.state.change_to(SequenceState::kAdmitted);
     const PrefixMatch match =
         kv_.attach(sequence.kv, sequence.cacheable(), sequence.known_tokens());
@@ -386,7 +413,7 @@ void Engine::bind(const StepPlan& plan) {
   }
 }
 
-void Engine::bind_samples(LiveSequence& sequence) {
+SampleSpec Engine::sample_spec(const LiveSequence& sequence) {
   SampleSpec spec;
   spec.sequence = sequence.id;
   spec.params = &sequence.sampling();
@@ -397,6 +424,11 @@ void Engine::bind_samples(LiveSequence& sequence) {
   if (sequence.output_tokens() < sequence.min_tokens) {
     spec.banned = sequence.stop_ids;
   }
+  return spec;
+}
+
+void Engine::bind_samples(LiveSequence& sequence) {
+  SampleSpec spec = sample_spec(sequence);
   step_samples_.push_back(spec);
   for (size_t i = 0; i < sequence.forks.size(); ++i) {
     spec.sequence = sequence.forks[i];

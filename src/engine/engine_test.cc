@@ -255,7 +255,7 @@ TEST_P(EngineWithPolicy, RandomTrafficIsAnsweredAsIfEachRequestWereAlone) {
       }
     }
     ASSERT_EQ(world.engine().kv().free_blocks(), world.engine().kv().total_blocks());
-    const Status books = world.engine().kv().audit();
+    const Status books = world.engine().audit();
     ASSERT_TRUE(books.ok()) << books.error().message;
   }
 }

@@ -55,6 +55,13 @@ uint64_t view_digest(const SystemView& view) {
   for (const SequenceView& sequence : view.waiting) {
     add_sequence(digest, sequence);
   }
+  if (view.budget.host_total_blocks > 0) {
+    digest.add(view.budget.host_free_blocks);
+    for (const SequenceView& sequence : view.offloaded) {
+      add_sequence(digest, sequence);
+      digest.add(sequence.host_failures);
+    }
+  }
   return digest.value();
 }
 

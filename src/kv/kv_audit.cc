@@ -21,10 +21,10 @@ Status KvManager::audit(std::span<const SequenceKv* const> users) const {
   if (registered != static_cast<int64_t>(by_hash_.size()) ||
       in_use + static_cast<int64_t>(free_logical_.size()) !=
           static_cast<int64_t>(logical_.size())) {
-    return wrong(fmt::format("logical blocks do not add up: {} in use, {} free, {} in all; {} "
-                             "registered, {} indexed",
-                             in_use, free_logical_.size(), logical_.size(), registered,
-                             by_hash_.size()));
+    return wrong(
+        fmt::format("logical blocks do not add up: {} in use, {} free, {} in all; {} "
+                    "registered, {} indexed",
+                    in_use, free_logical_.size(), logical_.size(), registered, by_hash_.size()));
   }
   for (const auto& [hash, id] : by_hash_) {
     if (!logical(id).registered || logical(id).hash != hash || !logical(id).in_use()) {
@@ -57,10 +57,11 @@ Status KvManager::audit_side(Tier tier) const {
   }
   if (listed != here.cached_free || unused != listed ||
       replicas + here.pool.free_blocks() != here.pool.total_blocks()) {
-    return wrong(fmt::format("KV blocks of tier {} do not add up: {} in use, {} free, {} in all; "
-                             "{} cached without a user, {} without a user, {} listed",
-                             index(tier), replicas, here.pool.free_blocks(),
-                             here.pool.total_blocks(), here.cached_free, unused, listed));
+    return wrong(
+        fmt::format("KV blocks of tier {} do not add up: {} in use, {} free, {} in all; "
+                    "{} cached without a user, {} without a user, {} listed",
+                    index(tier), replicas, here.pool.free_blocks(), here.pool.total_blocks(),
+                    here.cached_free, unused, listed));
   }
   return {};
 }
@@ -82,9 +83,10 @@ Status KvManager::audit_references(std::span<const SequenceKv* const> users) con
     for (size_t place = 0; place < kv->logical_.size(); ++place) {
       const Replica& here = replica(kv->logical_[place], kv->tier_);
       if (here.block != kv->table_[place] || here.filling) {
-        return wrong(fmt::format("place {} of a sequence of {} blocks leads elsewhere or is not "
-                                 "copied yet",
-                                 place, kv->blocks()));
+        return wrong(
+            fmt::format("place {} of a sequence of {} blocks leads elsewhere or is not "
+                        "copied yet",
+                        place, kv->blocks()));
       }
     }
     if (kv->user_ >= 0 && own != own_[static_cast<size_t>(kv->user_)]) {

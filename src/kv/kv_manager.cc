@@ -232,7 +232,9 @@ void KvManager::copied(SequenceKv& kv) {
 }
 
 bool KvManager::transfer_ready(const SequenceKv& kv) const {
-  return kv.moving() && std::ranges::none_of(kv.move_->target, [&](int32_t id) { return replica(id, other_tier(kv.tier_)).filling; });
+  return kv.moving() && std::ranges::none_of(kv.move_->target, [&](int32_t id) {
+           return replica(id, other_tier(kv.tier_)).filling;
+         });
 }
 
 void KvManager::commit_transfer(SequenceKv& kv) {
@@ -250,8 +252,8 @@ void KvManager::commit_transfer(SequenceKv& kv) {
 }
 
 void KvManager::abort_transfer(SequenceKv& kv) {
-  CHECK(kv.moving() && kv.move_->filling.empty(), "the copy of a sequence of {} blocks is still under way",
-        kv.blocks());
+  CHECK(kv.moving() && kv.move_->filling.empty(),
+        "the copy of a sequence of {} blocks is still under way", kv.blocks());
   for (auto id = kv.move_->target.rbegin(); id != kv.move_->target.rend(); ++id) {
     drop_user(*id, other_tier(kv.tier_), kv.user_);
   }

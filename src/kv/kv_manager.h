@@ -4,12 +4,14 @@
 //
 // The KV of a sequence lies on one tier, the authoritative one. Between begin_transfer and
 // commit_transfer it holds blocks on the other tier too; only full blocks are shared between tiers,
-// a partial one always gets a logical block of its own on the other side, because it will be written.
+// a partial one always gets a logical block of its own on the other side, because it will be
+// written.
 //
-// A full block may be registered under its hash once it is computed. When the last user of a replica
-// leaves, the replica stays cached, counts as free, and is evicted least recently used first; where
-// the other tier has one too, eviction loses nothing. Unregistered blocks are free at once. A prefix
-// that only the host holds is computed anew, not copied back. Threads: engine thread only.
+// A full block may be registered under its hash once it is computed. When the last user of a
+// replica leaves, the replica stays cached, counts as free, and is evicted least recently used
+// first; where the other tier has one too, eviction loses nothing. Unregistered blocks are free at
+// once. A prefix that only the host holds is computed anew, not copied back. Threads: engine thread
+// only.
 #pragma once
 
 #include <array>
@@ -48,7 +50,7 @@ class SequenceKv {
   SequenceKv& operator=(const SequenceKv&) = delete;
   ~SequenceKv() = default;
 
-  [[nodiscard]] Tier tier() const { return tier_; }  // the authoritative one
+  [[nodiscard]] Tier tier() const { return tier_; }                        // the authoritative one
   [[nodiscard]] std::span<const BlockId> table() const { return table_; }  // on that tier
   [[nodiscard]] int32_t blocks() const { return static_cast<int32_t>(table_.size()); }
   // A transfer has begun and is neither committed nor aborted.
@@ -116,8 +118,8 @@ class KvManager {
   // Gives an empty `kv` the blocks of that match.
   PrefixMatch attach(SequenceKv& kv, std::span<const BlockHash> hashes, int32_t known_tokens);
 
-  // Makes `kv` cover `tokens` positions, on its tier. False, and nothing changed, when there are not
-  // enough free blocks. Like everything that writes, not while it moves.
+  // Makes `kv` cover `tokens` positions, on its tier. False, and nothing changed, when there are
+  // not enough free blocks. Like everything that writes, not while it moves.
   [[nodiscard]] bool grow(SequenceKv& kv, int32_t tokens);
 
   // Does writing at `position` need a copy first, because its block has other users?

@@ -258,8 +258,8 @@ class RandomTransfers {
       : random_(seed),
         accelerator_(2 + static_cast<int64_t>(random_() % 24)),
         host_(static_cast<int64_t>(random_() % 24)),
-        manager_(accelerator_, kBlock, random_() % 4 == 0 ? PrefixCaching::kOff : PrefixCaching::kOn,
-                 host_),
+        manager_(accelerator_, kBlock,
+                 random_() % 4 == 0 ? PrefixCaching::kOff : PrefixCaching::kOn, host_),
         memory_(accelerator_, host_) {}
 
   void run(int rounds) {

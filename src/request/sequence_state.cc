@@ -30,12 +30,13 @@ constexpr std::array<uint32_t, kSequenceStates> kNext = {
     set_of({S::kParkedInFlight, S::kOnloading, S::kSwapped, S::kDropped}),  // parked, waiting
     set_of({S::kParkedReady, S::kParkedWaiting, S::kDropped}),              // parked, in flight
     set_of({S::kParkedInFlight, S::kOnloading, S::kSwapped, S::kDropped,
-            S::kParkedWaiting}),                                          // parked, ready
-    set_of({S::kPrefilling, S::kDecoding, S::kParkedWaiting, S::kSwapped, S::kDropped}),  // onloading
-    set_of({S::kOnloading, S::kParkedWaiting, S::kDropped}),  // swapped
-    set_of({S::kAdmitted}),                                               // dropped
-    bit(S::kDone),                                                        // finishing
-    0,                                                                    // done
+            S::kParkedWaiting}),  // parked, ready
+    set_of(
+        {S::kPrefilling, S::kDecoding, S::kParkedWaiting, S::kSwapped, S::kDropped}),  // onloading
+    set_of({S::kOnloading, S::kParkedWaiting, S::kDropped}),                           // swapped
+    set_of({S::kAdmitted}),                                                            // dropped
+    bit(S::kDone),                                                                     // finishing
+    0,                                                                                 // done
 };
 
 constexpr std::array<std::string_view, kSequenceStates> kNames = {

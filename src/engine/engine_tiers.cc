@@ -1,0 +1,307 @@
+// The part of Engine that deals with the host tier: offload and onload, the tokens of offloaded
+// sequences, and what the executor reports of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/engine.h"
+
+namespace tandem {
+namespace {
+
+bool admitted_before(const LiveSequence* a, const LiveSequence* b) {
+  return std::pair(a->admission, a->choice) < std::pair(b->admission, b->choice);
+}
+
+void insert_by_admission(std::vector<LiveSequence*>& list, LiveSequence& sequence) {
+  list.insert(std::ranges::upper_bound(list, &sequence, admitted_before), &sequence);
+}
+
+// Between two tokens, so that it may enter, move or be dropped at once.
+bool between_tokens(const LiveSequence& sequence) {
+  const SequenceState state = sequence.state.state();
+  return state == SequenceState::kParkedWaiting || state == SequenceState::kSwapped;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- what the executor reports
+
+void Engine::absorb_tier_events(Nanos now) {
+  if (kv_.total_blocks(Tier::kHost) == 0) {
+    return;
+  }
+  const TierEvents events = executor_.take_tier_events();
+  for (const int64_t id : events.transfers_done) {
+    const auto entry = transfers_.find(id);
+    CHECK(entry != transfers_.end(), "transfer {} is done, but it is not under way", id);
+    entry->second->transfer = 0;
+    kv_.copied(entry->second->kv);
+    transfers_.erase(entry);
+  }
+  for (const SequenceId id : events.left) {
+    const auto entry = sequences_.find(id);
+    CHECK(entry != sequences_.end() && entry->second->leaving,
+          "sequence {} has left without being told to", raw(id));
+    forget_in_executor(*entry->second);
+  }
+  for (const SequenceId id : events.failed) {
+    const auto entry = sequences_.find(id);
+    CHECK(entry != sequences_.end() && entry->second->in_executor,
+          "sequence {} failed, but it has not entered", raw(id));
+    host_failed(*entry->second, now);
+  }
+  settle_transfers();
+  remove_ended();
+}
+
+void Engine::forget_in_executor(LiveSequence& sequence) {
+  leaving_ -= sequence.leaving ? 1 : 0;
+  --in_executor_;
+  sequence.leaving = false;
+  sequence.in_executor = false;
+  if (sequence.state.state() == SequenceState::kDropped) {
+    requeue(sequence);
+  }
+}
+
+void Engine::host_failed(LiveSequence& sequence, Nanos now) {
+  forget_in_executor(sequence);
+  if (sequence.state.state() != SequenceState::kParkedInFlight) {
+    return;  // it ended or goes elsewhere, and its KV is whole
+  }
+  ++sequence.host_failures;
+  if (sequence.host_failures > config_.max_host_failures) {
+    end(sequence, FinishReason::kError, now,
+        fmt::format("the host failed to compute the attention of this request {} times; the "
+                    "server's log says why",
+                    sequence.host_failures));
+    return;
+  }
+  drop(sequence);
+}
+
+void Engine::leave_executor(LiveSequence& sequence) {
+  if (!sequence.in_executor || sequence.leaving) {
+    return;
+  }
+  sequence.leaving = true;
+  ++leaving_;
+  executor_.leave(sequence.id);
+}
+
+// Changes the authority of every sequence whose copy is complete.
+void Engine::settle_transfers() {
+  std::vector<LiveSequence*> back;
+  for (LiveSequence* sequence : offloaded_) {
+    if (!sequence->kv.moving() || sequence->in_flight() || !kv_.transfer_ready(sequence->kv)) {
+      continue;
+    }
+    if (sequence->state.state() == SequenceState::kOffloading) {
+      kv_.commit_transfer(sequence->kv);
+      sequence->state.change_to(sequence->decodes() ? SequenceState::kParkedWaiting
+                                                    : SequenceState::kSwapped);
+    } else if (sequence->state.state() == SequenceState::kOnloading) {
+      kv_.commit_transfer(sequence->kv);
+      sequence->state.change_to(sequence->decodes() ? SequenceState::kDecoding
+                                                    : SequenceState::kPrefilling);
+      back.push_back(sequence);
+    }
+  }
+  for (LiveSequence* sequence : back) {
+    std::erase(offloaded_, sequence);
+    insert_by_admission(running_, *sequence);
+  }
+}
+
+// ---------------------------------------------------------------- offload and onload
+
+void Engine::begin_transfers(const StepPlan& plan) {
+  for (const SequenceId id : plan.offload) {
+    begin_offload(*sequences_.at(id));
+  }
+  for (const SequenceId id : plan.onload) {
+    begin_onload(*sequences_.at(id));
+  }
+  if (!plan.offload.empty() || !plan.onload.empty()) {
+    settle_transfers();  // where everything was there already
+  }
+}
+
+void Engine::begin_offload(LiveSequence& sequence) {
+  auto blocks = kv_.begin_transfer(sequence.kv, sequence.computed_tokens);
+  CHECK(blocks.has_value(), "step {}: the plan offloads {} blocks, but the host has {} free",
+        next_step_, sequence.kv.blocks(), kv_.free_blocks(Tier::kHost));
+  sequence.state.change_to(SequenceState::kOffloading);
+  std::erase(running_, &sequence);
+  insert_by_admission(offloaded_, sequence);
+  begin_copy(sequence, TransferKind::kOffload, std::move(*blocks));
+}
+
+void Engine::begin_onload(LiveSequence& sequence) {
+  auto blocks = kv_.begin_transfer(sequence.kv, sequence.computed_tokens);
+  CHECK(blocks.has_value(), "step {}: the plan brings {} blocks back, but {} are free", next_step_,
+        sequence.kv.blocks(), kv_.free_blocks());
+  sequence.state.change_to(SequenceState::kOnloading);
+  leave_executor(sequence);
+  begin_copy(sequence, TransferKind::kOnload, std::move(*blocks));
+}
+
+void Engine::begin_copy(LiveSequence& sequence, TransferKind kind,
+                        std::vector<TierTransfer::Pair> blocks) {
+  if (blocks.empty()) {
+    kv_.copied(sequence.kv);
+    return;
+  }
+  sequence.transfer = next_transfer_++;
+  transfers_.emplace(sequence.transfer, &sequence);
+  input_.transfers.push_back({sequence.transfer, kind, std::move(blocks)});
+}
+
+// ---------------------------------------------------------------- tokens of offloaded sequences
+
+// Latency-sensitive ones first, then by admission.
+bool Engine::enter_tokens() {
+  if (offloaded_.empty()) {
+    return false;
+  }
+  bool starved = false;
+  for (const ServiceClass service_class :
+       {ServiceClass::kLatencySensitive, ServiceClass::kBestEffort}) {
+    for (LiveSequence* sequence : offloaded_) {
+      if (sequence->service_class == service_class &&
+          sequence->state.state() == SequenceState::kParkedWaiting) {
+        starved |= !enter(*sequence);
+      }
+    }
+  }
+  // As long as anything is on its way, somebody will end or go and leave blocks.
+  return starved && under_way_ == 0 && !tier_busy() && make_host_room();
+}
+
+// False: the host has no block for its next token.
+bool Engine::enter(LiveSequence& sequence) {
+  if (!sequence.in_executor && in_executor_ >= executor_.limits().offloaded_sequences) {
+    return true;  // it waits for a place, those end by themselves
+  }
+  const int32_t position = sequence.computed_tokens;
+  CHECK(!kv_.needs_copy(sequence.kv, position),
+        "sequence {} shares the block it writes on the host", raw(sequence.id));
+  if (!kv_.grow(sequence.kv, position + 1)) {
+    return false;
+  }
+  in_executor_ += sequence.in_executor ? 0 : 1;
+  sequence.in_executor = true;
+  sequence.state.change_to(SequenceState::kParkedInFlight);
+  ++under_way_;
+  OffloadedToken token;
+  token.sequence = sequence.id;
+  token.token = sequence.tokens.back();
+  token.position = position;
+  token.host_table = sequence.kv.table();
+  token.sample = sample_spec(sequence);
+  input_.entering.push_back(token);
+  return true;
+}
+
+// Every offloaded sequence waits for a host block that none of them will free: the newest one goes,
+// back to the accelerator where that has room, else to be computed anew. The oldest then goes on,
+// so this ends.
+bool Engine::make_host_room() {
+  LiveSequence* victim = nullptr;
+  for (LiveSequence* sequence : offloaded_) {
+    const bool better = victim == nullptr || sequence->service_class >= victim->service_class;
+    if (between_tokens(*sequence) && better) {
+      victim = sequence;
+    }
+  }
+  CHECK(victim != nullptr, "the host is full of {} sequences, but none of them can go",
+        offloaded_.size());
+  const bool place = static_cast<int32_t>(running_.size()) < config_.max_running;
+  if (place && victim->kv.blocks() < kv_.free_blocks()) {
+    begin_onload(*victim);
+    settle_transfers();
+    return true;
+  }
+  drop(*victim);
+  ++record_.preempted;
+  return true;
+}
+
+void Engine::drop(LiveSequence& sequence) {
+  under_way_ -= sequence.state.state() == SequenceState::kParkedInFlight ? 1 : 0;
+  sequence.state.change_to(SequenceState::kDropped);
+  leave_executor(sequence);
+  if (!sequence.in_flight()) {
+    requeue(sequence);
+  }
+}
+
+void Engine::requeue(LiveSequence& sequence) {
+  kv_.release(sequence.kv);
+  sequence.computed_tokens = 0;
+  std::erase(running_, &sequence);
+  std::erase(offloaded_, &sequence);
+  enqueue(sequence);
+}
+
+// Into the queue at its place, so that nobody younger overtakes it.
+void Engine::enqueue(LiveSequence& sequence) {
+  const bool by_class = policy_.queue_order() == QueueOrder::kClassFirst;
+  const auto key = [&](const LiveSequence* one) {
+    return std::tuple(by_class ? static_cast<int>(one->service_class) : 0,
+                      by_class ? one->level : 0, one->owner->id, one->choice);
+  };
+  const auto later = std::ranges::upper_bound(waiting_, key(&sequence), {}, key);
+  waiting_.insert(later, &sequence);
+}
+
+// ---------------------------------------------------------------- view and books
+
+void Engine::view_offloaded(SystemView& view) {
+  offloaded_views_.clear();
+  for (const LiveSequence* sequence : offloaded_) {
+    const SequenceState state = sequence->state.state();
+    if (state == SequenceState::kFinishing || state == SequenceState::kDropped) {
+      continue;
+    }
+    offloaded_views_.push_back(view_of(*sequence));
+    view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
+    if (state == SequenceState::kParkedWaiting) {
+      view.budget.host_free_blocks -=
+          kv_.blocks_for(sequence->known_tokens()) - sequence->kv.blocks();
+    }
+  }
+  view.budget.sequences = std::max(view.budget.sequences, 0);
+  view.budget.host_free_blocks = std::max<int64_t>(view.budget.host_free_blocks, 0);
+  view.offloaded = offloaded_views_;
+}
+
+Status Engine::audit() const {
+  std::vector<const SequenceKv*> users;
+  std::array<int32_t, 3> counted{};  // in the executor, leaving, under way
+  size_t transfers = 0;
+  for (const auto& [id, sequence] : sequences_) {
+    users.push_back(&sequence->kv);
+    counted[0] += sequence->in_executor ? 1 : 0;
+    counted[1] += sequence->leaving ? 1 : 0;
+    counted[2] += sequence->state.state() == SequenceState::kParkedInFlight ? 1 : 0;
+    transfers += sequence->transfer != 0 ? 1 : 0;
+  }
+  if (counted != std::array{in_executor_, leaving_, under_way_} || transfers != transfers_.size() ||
+      sequences_.size() != running_.size() + waiting_.size() + offloaded_.size()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("sequences do not add up: {} known, {} running, {} waiting, {} "
+                             "offloaded; {} in the executor, {} leaving, {} under way, {} copies",
+                             sequences_.size(), running_.size(), waiting_.size(), offloaded_.size(),
+                             in_executor_, leaving_, under_way_, transfers_.size()),
+                 ""};
+  }
+  return kv_.audit(users);
+}
+
+}  // namespace tandem
