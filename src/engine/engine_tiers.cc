@@ -271,7 +271,7 @@ void Engine::view_offloaded(SystemView& view) {
     }
     offloaded_views_.push_back(view_of(*sequence));
     view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
-    if (state == SequenceState::kParkedWaiting) {
+    if (state == SequenceState::kParkedWaiting || state == SequenceState::kOffloading) {
       view.budget.host_free_blocks -=
           kv_.blocks_for(sequence->known_tokens()) - sequence->kv.blocks();
     }

@@ -153,9 +153,11 @@ void EngineThread::enqueue(EngineInput input) {
 
 void EngineThread::run() {
   std::vector<EngineInput> inputs;
+  bool told_to_stop = false;
   while (true) {
     {
       const std::lock_guard lock(mutex_);
+      told_to_stop = stopping_;
       inputs.swap(mailbox_);
       queued_arrivals_ = 0;
       for (EngineInput& input : inputs) {
@@ -176,18 +178,21 @@ void EngineThread::run() {
         return;
       }
     }
-    wait(activity);
+    wait(activity, told_to_stop ? StopNews::kKnown : StopNews::kOpen);
   }
 }
 
 // While a step runs only its end matters: what comes in meanwhile waits for it anyway.
-void EngineThread::wait(EngineActivity activity) {
+void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [&] {
     if (activity == EngineActivity::kStepRunning) {
       return step_completed_;
     }
-    return !mailbox_.empty() || stopping_ || cancel_all_;
+    // Where it is known already that all is to end, only the tiers have anything left to say.
+    const bool ending = (stopping_ || cancel_all_) && stop_news == StopNews::kOpen;
+    return !mailbox_.empty() || ending ||
+           (activity == EngineActivity::kTierBusy && step_completed_);
   });
   step_completed_ = false;
 }

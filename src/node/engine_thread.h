@@ -41,7 +41,7 @@ class EngineThread final : public Frontend {
   // destruction.
   void shutdown();
   void set_failed();                // loading went wrong: state kFailed
-  void step_completed();            // the executor's completion listener
+  void step_completed();            // the executor's completion listener: steps and tier events
   void drain();                     // refuse new requests, finish accepted ones
   void cancel_all();                // and end those too
   [[nodiscard]] bool idle() const;  // nothing accepted is unfinished
@@ -58,7 +58,8 @@ class EngineThread final : public Frontend {
   [[nodiscard]] Status check_fit(const Request& request) const;
   void enqueue(EngineInput input);
   void run();
-  void wait(EngineActivity activity);
+  enum class StopNews : uint8_t { kOpen, kKnown };
+  void wait(EngineActivity activity, StopNews stop_news);
 
   const ServedModel model_;
   const EngineThreadOptions options_;

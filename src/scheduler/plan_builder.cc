@@ -72,10 +72,39 @@ Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
   return Fit::kFits;
 }
 
+Fit PlanBuilder::offload(const SequenceView& sequence) {
+  const int64_t needed = blocks_to_hold(sequence);
+  if (needed > budget_.host_free_blocks) {
+    return Fit::kNoHostBlocks;
+  }
+  budget_.host_free_blocks -= needed;
+  promised_blocks_ -= promised(sequence);
+  plan_.offload.push_back(sequence.id);
+  return Fit::kFits;
+}
+
+Fit PlanBuilder::onload(const SequenceView& sequence) {
+  if (budget_.sequences < 1) {
+    return Fit::kNoSequences;
+  }
+  const int64_t needed =
+      std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
+  if (needed > budget_.free_blocks) {
+    return Fit::kNoBlocks;
+  }
+  --budget_.sequences;
+  budget_.free_blocks -= needed;
+  plan_.onload.push_back(sequence.id);
+  return Fit::kFits;
+}
+
 void PlanBuilder::preempt(const SequenceView& sequence) {
+  plan_.preempt.push_back(sequence.id);
+  if (sequence.tier == Tier::kHost) {
+    return;  // what it frees is elsewhere, and not before it has left
+  }
   budget_.free_blocks += sequence.own_blocks;
   promised_blocks_ -= promised(sequence);
-  plan_.preempt.push_back(sequence.id);
 }
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 // Shared by all policies. Lives for one planning; borrows the view.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,7 @@ enum class Fit : uint8_t {
   kNoLogitRows,
   kNoSequences,  // as many sequences run as may
   kNoBlocks,
+  kNoHostBlocks,
 };
 
 class PlanBuilder {
@@ -30,16 +32,29 @@ class PlanBuilder {
   // half computed do not evict each other.
   Fit admit(const SequenceView& sequence, int32_t tokens);
 
-  // Drops the KV of a running sequence that has no slice in this plan.
+  // Drops the KV of a running sequence that has no slice in this plan, or of a parked one.
   void preempt(const SequenceView& sequence);
 
+  // Begins to move a running sequence without a slice in this plan to the host. Refused unless its
+  // next token would find a block there too. Its blocks here are not free yet.
+  Fit offload(const SequenceView& sequence);
+  // Begins to move an offloaded one back, with the same condition.
+  Fit onload(const SequenceView& sequence);
+
   [[nodiscard]] int32_t tokens_left() const { return budget_.tokens; }
+  [[nodiscard]] int32_t logit_rows_left() const { return budget_.logit_rows; }
+  [[nodiscard]] int64_t blocks_left() const { return budget_.free_blocks; }
+  [[nodiscard]] int64_t host_blocks_left() const { return budget_.host_free_blocks; }
   [[nodiscard]] bool preempts() const { return !plan_.preempt.empty(); }
   [[nodiscard]] StepPlan finish() { return std::move(plan_); }
 
  private:
   [[nodiscard]] int64_t blocks_for(int64_t tokens) const {
     return (tokens + budget_.block_tokens - 1) / budget_.block_tokens;
+  }
+  // What a tier must give a sequence that comes to it and goes on.
+  [[nodiscard]] int64_t blocks_to_hold(const SequenceView& sequence) const {
+    return std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
   }
   [[nodiscard]] int64_t promised(const SequenceView& sequence) const;
 

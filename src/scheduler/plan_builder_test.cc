@@ -59,5 +59,51 @@ TEST(PlanBuilder, SeveralChoicesNeedTheirLogitRowsAndTheirPlaces) {
   EXPECT_EQ(builder.admit(four, 9), Fit::kFits);
 }
 
+SequenceView decode(int64_t id, int32_t known, int32_t held) {
+  return {.id = SequenceId{id},
+          .state = SequenceState::kDecoding,
+          .known_tokens = known,
+          .computed_tokens = known - 1,
+          .held_blocks = held,
+          .own_blocks = held,
+          .transfer_blocks = held};
+}
+
+TEST(PlanBuilder, WhatIsOffloadedTakesHostBlocksAndFreesNoneHereYet) {
+  const SystemView view = view_with({.tokens = 64,
+                                     .logit_rows = 4,
+                                     .sequences = 4,
+                                     .free_blocks = 1,
+                                     .total_blocks = 8,
+                                     .host_free_blocks = 5,
+                                     .host_total_blocks = 5,
+                                     .block_tokens = 16});
+  PlanBuilder builder(view);
+  EXPECT_EQ(builder.offload(decode(1, 40, 3)), Fit::kFits);
+  EXPECT_EQ(builder.offload(decode(2, 40, 3)), Fit::kNoHostBlocks);
+  EXPECT_EQ(builder.blocks_left(), 1);
+  EXPECT_EQ(builder.host_blocks_left(), 2);
+  EXPECT_EQ(builder.finish().offload, std::vector<SequenceId>{SequenceId{1}});
+}
+
+TEST(PlanBuilder, WhatComesBackNeedsABlockForItsNextTokenAndAPlace) {
+  const SystemView view = view_with({.tokens = 64,
+                                     .logit_rows = 4,
+                                     .sequences = 1,
+                                     .free_blocks = 4,
+                                     .total_blocks = 8,
+                                     .host_total_blocks = 5,
+                                     .block_tokens = 16});
+  PlanBuilder builder(view);
+  SequenceView parked = decode(1, 65, 4);  // its next token begins a fifth block
+  parked.tier = Tier::kHost;
+  EXPECT_EQ(builder.onload(parked), Fit::kNoBlocks);
+  parked = decode(2, 60, 4);
+  parked.tier = Tier::kHost;
+  EXPECT_EQ(builder.onload(parked), Fit::kFits);
+  EXPECT_EQ(builder.blocks_left(), 0);
+  EXPECT_EQ(builder.onload(parked), Fit::kNoSequences);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "plan/step.h"
+#include "support/echo_host.h"
 
 namespace tandem::testing {
 
@@ -20,6 +21,7 @@ struct EchoOptions {
   int32_t vocabulary = 1000;
   Nanos step_fixed{std::chrono::milliseconds(1)};
   Nanos per_token{std::chrono::microseconds(10)};
+  EchoHostOptions host;  // where limits.host_blocks > 0
 };
 
 // The token that follows `tokens` for a sampler with `seed`: the oracle for every test.
@@ -36,13 +38,17 @@ class EchoExecutor final : public StepExecutor {
   EchoExecutor(const EchoOptions& options, const Clock& clock)
       : options_(options),
         clock_(clock),
-        kv_(static_cast<size_t>(options.limits.total_blocks * options.limits.block_tokens), -1) {}
+        kv_(static_cast<size_t>(options.limits.total_blocks * options.limits.block_tokens), -1),
+        host_kv_(static_cast<size_t>(options.limits.host_blocks * options.limits.block_tokens), -1),
+        host_(options.host, options.limits, kv_, host_kv_) {}
+  EchoExecutor(const EchoExecutor&) = delete;
+  EchoExecutor& operator=(const EchoExecutor&) = delete;
 
   [[nodiscard]] const ExecutorLimits& limits() const override { return options_.limits; }
 
   void launch(const StepInput& input) override {
     CHECK(!result_.has_value(), "a step is still in flight");
-    CHECK(input.transfers.empty() && input.entering.empty(), "there is one tier only");
+    host_.run_until(clock_.now());
     for (const BlockCopy& copy : input.copies) {
       for (int32_t slot = 0; slot < options_.limits.block_tokens; ++slot) {
         at(copy.target, slot) = at(copy.source, slot);
@@ -63,7 +69,20 @@ class EchoExecutor final : public StepExecutor {
     CHECK(tokens <= options_.limits.max_batched_tokens, "{} tokens in a step", tokens);
     CHECK(static_cast<int32_t>(result_->samples.size()) <= options_.limits.max_logit_rows,
           "too many logit rows");
+    for (const TierTransfer& transfer : input.transfers) {
+      host_.begin(transfer, clock_.now());
+    }
+    for (const OffloadedToken& token : input.entering) {
+      host_.enter(token, clock_.now());
+    }
     ready_at_ = clock_.now() + options_.step_fixed + options_.per_token * tokens;
+    if (input.slices.empty()) {
+      // Visitors only: it waits for the first of them. Copies only: it ends at once.
+      ready_at_ =
+          host_.next_token().has_value() ? std::max(*host_.next_token(), ready_at_) : clock_.now();
+      CHECK(host_.next_token().has_value() || !input.transfers.empty(), "step {} is empty",
+            input.step);
+    }
     ++steps_;
     max_tokens_ = std::max(max_tokens_, tokens);
   }
@@ -72,16 +91,32 @@ class EchoExecutor final : public StepExecutor {
     if (!result_.has_value() || clock_.now() < ready_at_) {
       return std::nullopt;
     }
+    host_.run_until(ready_at_);
+    result_->visitors = host_.take_samples(
+        ready_at_, options_.limits.max_logit_rows - static_cast<int32_t>(result_->samples.size()),
+        [&](const std::vector<TokenId>& context, const SampleSpec& spec) {
+          return draw(context, spec);
+        });
     std::optional<StepResult> done = std::move(result_);
     result_.reset();
     return done;
   }
 
   void leave(SequenceId offloaded) override {
-    CHECK(false, "sequence {} leaves, but there is one tier only", raw(offloaded));
+    CHECK(!result_.has_value(), "sequence {} leaves while a step runs", raw(offloaded));
+    host_.leave(offloaded, clock_.now());
   }
-  TierEvents take_tier_events() override { return {}; }
+  TierEvents take_tier_events() override {
+    host_.run_until(clock_.now());
+    return host_.take_events();
+  }
 
+  // When something happens next: the step in flight ends, or the tiers report.
+  [[nodiscard]] Nanos next_event() const {
+    CHECK(result_.has_value() || host_.next_event().has_value(), "nothing is in flight");
+    return result_.has_value() ? ready_at_ : *host_.next_event();
+  }
+  [[nodiscard]] const EchoHost& host() const { return host_; }
   [[nodiscard]] Nanos ready_at() const { return ready_at_; }
   [[nodiscard]] int64_t steps() const { return steps_; }
   [[nodiscard]] int32_t most_tokens_in_a_step() const { return max_tokens_; }
@@ -108,17 +143,23 @@ class EchoExecutor final : public StepExecutor {
              position % options_.limits.block_tokens));
     }
     for (const SampleSpec& spec : slice.samples) {
-      TokenId token = echo_next(context, spec.seed, options_.vocabulary);
-      while (std::ranges::count(spec.banned, token) > 0) {
-        ++token;
-      }
-      result_->samples.push_back({spec.sequence, token, std::nullopt});
+      result_->samples.push_back({spec.sequence, draw(context, spec), std::nullopt});
     }
+  }
+
+  [[nodiscard]] TokenId draw(const std::vector<TokenId>& context, const SampleSpec& spec) const {
+    TokenId token = echo_next(context, spec.seed, options_.vocabulary);
+    while (std::ranges::count(spec.banned, token) > 0) {
+      ++token;
+    }
+    return token;
   }
 
   EchoOptions options_;
   const Clock& clock_;
   std::vector<TokenId> kv_;
+  std::vector<TokenId> host_kv_;
+  EchoHost host_;
   std::optional<StepResult> result_;
   Nanos ready_at_{0};
   int64_t steps_ = 0;

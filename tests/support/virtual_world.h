@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct Outcome {
   std::optional<FinishReason> reason;
   int32_t cached_tokens = 0;
   int finishes = 0;
+  std::string error;
   std::vector<std::vector<float>> prompt_logprobs;  // one for each kPrompt
 };
 
@@ -29,6 +31,8 @@ struct WorldOptions {
   EngineConfig engine{};
   std::string policy = "accel_only";
   PolicyOptions policy_options{};
+  std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
+  enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
 
 class VirtualWorld final {
@@ -36,7 +40,9 @@ class VirtualWorld final {
   explicit VirtualWorld(WorldOptions options)
       : options_(fill_in(std::move(options))),
         executor_(options_.executor, clock_),
-        policy_(std::move(make_policy(options_.policy, options_.policy_options)).value()),
+        policy_(options_.make_policy
+                    ? options_.make_policy()
+                    : std::move(make_policy(options_.policy, options_.policy_options)).value()),
         sink_(std::make_shared<Sink>(*this)),
         engine_(options_.engine, executor_, *policy_, clock_, &observer_, nullptr) {}
 
@@ -58,11 +64,15 @@ class VirtualWorld final {
         engine_.post(std::move(inputs_.begin()->second));
         inputs_.erase(inputs_.begin());
       }
-      const bool busy = engine_.advance(clock_.now()) == EngineActivity::kStepRunning;
+      const bool busy = engine_.advance(clock_.now()) != EngineActivity::kIdle;
+      if (options_.audit == WorldOptions::Audit::kEachAdvance) {
+        const Status books = engine_.audit();
+        CHECK(books.ok(), "{}", books.error().message);
+      }
       if (!busy && inputs_.empty()) {
         return;
       }
-      Nanos next = busy ? executor_.ready_at() : inputs_.begin()->first;
+      Nanos next = busy ? executor_.next_event() : inputs_.begin()->first;
       if (!inputs_.empty()) {
         next = std::min(next, inputs_.begin()->first);
       }
@@ -96,6 +106,7 @@ class VirtualWorld final {
           outcome.times.push_back(world.clock_.now());
         } else {
           outcome.reason = event.reason;
+          outcome.error = event.error;
           outcome.cached_tokens = event.cached_tokens;
           ++outcome.finishes;
         }
