@@ -21,6 +21,7 @@ struct WorldOptions {
   int32_t group_stages = 2;  // launched together
   int64_t actions = 3000;    // before it drains
   uint64_t seed = 1;
+  bool audit = true;            // HopCore::audit after every action
   // Chances in percent.
   int32_t leave = 0;  // of an action to make a sequence leave
   int32_t fail = 0;   // of an attempt to fail
@@ -28,6 +29,13 @@ struct WorldOptions {
   int32_t twice = 0;  // of an answer to come again, much later
   int32_t retry = 0;  // of an action to call whatever is with a worker overdue
 };
+
+// Worlds that differ in sizes and faults.
+struct WorldCase {
+  std::string name;
+  WorldOptions options;
+};
+std::vector<WorldCase> world_cases();
 
 struct WorldCounts {
   int64_t tokens = 0;  // that visited the last stage
