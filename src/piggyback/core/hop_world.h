@@ -21,7 +21,7 @@ struct WorldOptions {
   int32_t group_stages = 2;  // launched together
   int64_t actions = 3000;    // before it drains
   uint64_t seed = 1;
-  bool audit = true;            // HopCore::audit after every action
+  bool audit = true;  // HopCore::audit after every action
   // Chances in percent.
   int32_t leave = 0;  // of an action to make a sequence leave
   int32_t fail = 0;   // of an attempt to fail

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "piggyback/workers/test_support.h"
@@ -17,6 +18,10 @@ std::unique_ptr<HostAttention> start(const HostAttentionOptions& options) {
   Result<std::unique_ptr<HostAttention>> attention = HostAttention::create(options);
   CHECK(attention.ok(), "{}", attention.error().message);
   return std::move(attention).value();
+}
+
+bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 // Every layer of the rows by workers against the plain path, results and pool.
@@ -34,8 +39,8 @@ void expect_plain(HostRows& rows, const HostShape& shape, int32_t threads) {
       EXPECT_GE(done.worker, 0);
       EXPECT_LE(done.began, done.ended);
     }
-    EXPECT_EQ(rows.results(), expected) << threads << " threads, layer " << layer;
-    EXPECT_EQ(rows.pool_bytes(), pool) << threads << " threads, layer " << layer;
+    EXPECT_TRUE(same(rows.results(), expected)) << threads << " threads, layer " << layer;
+    EXPECT_TRUE(same(rows.pool_bytes(), pool)) << threads << " threads, layer " << layer;
   }
 }
 
@@ -72,15 +77,15 @@ TEST_P(HostAttentionBits, EqualThePlainPathForRandomShapesAndThreads) {
 }
 
 TEST_P(HostAttentionBits, EqualThePlainPathWhenContextsAreCutOverTheWorkers) {
-  // 2 x 4 x 64 x 2 bytes a token: 5000 tokens are 5 MB, which is cut; 600 go whole.
+  // 2 x 4 x 64 x 2 bytes a token: 2500 tokens are 2.5 MB, which is cut; 300 go whole.
   const HostShape shape{.isa = GetParam(),
                         .kv_heads = 4,
                         .group = 2,
                         .head_dim = 64,
                         .layers = 2,
-                        .windows = {0, 1500}};
-  HostRows rows(shape, {4999, 600, 2048, 1023}, 11);
-  for (const int32_t threads : {1, 2, 5}) {
+                        .windows = {0, 1100}};
+  HostRows rows(shape, {2499, 300, 1279}, 11);
+  for (const int32_t threads : {1, 2, 4}) {
     expect_plain(rows, shape, threads);
   }
 }
