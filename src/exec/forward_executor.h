@@ -11,14 +11,27 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
+#include "plan/decisions.h"
 #include "plan/step.h"
 
 namespace tandem {
+
+// The second tier: offloaded sequences, whose attention the host computes.
+struct HostTierOptions {
+  int64_t kv_bytes = 0;   // of the host's pool; whole blocks of it are used. 0: there is one tier
+  int32_t sequences = 0;  // offloaded at a time
+  int32_t threads = 0;    // attention workers; 0: one for each of the host's CPUs
+  int32_t group_stages = 4;  // that are launched together, with visitors chosen just before
+  Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
+  const Clock* clock = nullptr;
+  Binder* binder = nullptr;
+};
 
 struct ExecutorOptions {
   int32_t max_batched_tokens = 2048;  // rows of a step
@@ -28,6 +41,7 @@ struct ExecutorOptions {
       0;  // 0: 32, or more where a block and layer would be under 32 KiB (decisions.md 5)
   int32_t served_positions = 0;  // the longest sequence; 0: what config.json says
   int64_t kv_bytes = 0;          // of the pool; whole blocks of it are used
+  HostTierOptions host = {};
 };
 
 // A row of the memory plan (decisions.md 5).

@@ -1,27 +1,27 @@
-// Room for steps' inputs: pinned memory that a step is laid out in and device memory of the same
-// size that it is copied to. Two steps in turn, so a step can be laid out while the device still
-// reads the one before. Grows for a step that needs more than planned (long histories under
-// penalties, many shared block tables). Engine thread.
+// Room for the inputs of steps and of their groups: pinned memory that one is laid out in and
+// device memory of the same size that it is copied to. Several rooms in turn, so that one can be
+// laid out while the device still reads those before. Grows for an input that needs more than
+// planned (long histories under penalties, many shared block tables). Engine thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "device/device.h"
 #include "exec/batch_layout.h"
-#include "exec/workspaces.h"
 
 namespace tandem {
 
 class StepStaging {
  public:
-  explicit StepStaging(device::Device& device) : device_(device) {}
+  StepStaging(device::Device& device, int rooms)
+      : device_(device), rooms_(static_cast<size_t>(rooms)) {}
   Status allocate(int64_t bytes);
 
-  // A place of at least `bytes` that no step in flight uses, given that at most kStagedSteps are in
-  // flight. Stops the process when the memory to grow is not there.
+  // A place of at least `bytes` that nothing in flight uses, given that at most as many are in
+  // flight as there are rooms. Stops the process when the memory to grow is not there.
   StagingPlace next(int64_t bytes);
 
  private:
@@ -32,7 +32,7 @@ class StepStaging {
   Status allocate(Room& room, int64_t bytes);
 
   device::Device& device_;
-  std::array<Room, kStagedSteps> rooms_;
+  std::vector<Room> rooms_;
   size_t turn_ = 0;
 };
 

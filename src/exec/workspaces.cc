@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "exec/batch_layout.h"
+#include "exec/visitor_layout.h"
+#include "kernels/routed_row.h"
 
 namespace tandem {
 namespace {
@@ -79,6 +81,38 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
           .staging = staging_bytes(largest),
           .device_results = results,
           .host_results = results};
+}
+
+piggyback::HopLimits hop_limits(const model::ModelConfig& config, const ExecutorOptions& options) {
+  return {.slots = options.host.sequences,
+          .ring_rows = options.host.sequences,
+          .hop_rows = 2 * options.host.sequences,
+          .last_stage = config.layers};
+}
+
+HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Weights& weights,
+                              const ExecutorOptions& options) {
+  if (!has_host_tier(options)) {
+    return {};
+  }
+  const kernels::KvLayout layout = kv_layout_for(config, options);
+  const piggyback::HopLimits limits = hop_limits(config, options);
+  HostTierSizes sizes;
+  sizes.routed_row = kernels::RoutedRow(layout, config.heads).bytes();
+  sizes.attended_row =
+      int64_t{config.heads} * weights.padded_head_dim * element_bytes(weights.type);
+  sizes.ring = limits.ring_rows * sizes.routed_row;
+  sizes.returns = limits.hop_rows * sizes.attended_row;
+  sizes.residual_store =
+      limits.slots * stage_strides(config, weights).residual * static_cast<int64_t>(sizeof(float));
+  const StepSize samples{.samples = options.max_logit_rows,
+                         .tokens = options.max_logit_rows * kSamplingTokensPerSample,
+                         .biases = options.max_logit_rows};
+  sizes.group_staging = visitor_bytes(limits.slots, samples);
+  sizes.outbox = limits.hop_rows * sizes.routed_row;
+  sizes.results = limits.hop_rows * sizes.attended_row;
+  sizes.kv = options.host.kv_bytes / layout.block_bytes() * layout.block_bytes();
+  return sizes;
 }
 
 StageBuffers place_buffers(const model::ModelConfig& config, const model::Weights& weights,

@@ -11,6 +11,7 @@
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
+#include "piggyback/core/hop_types.h"
 
 namespace tandem {
 
@@ -24,6 +25,27 @@ struct WorkspaceSizes {
 };
 
 inline constexpr int kStagedSteps = 2;  // a step can be laid out while the one before is read
+
+// Groups of stages that may be on their way at once, and inputs of theirs that are kept.
+inline constexpr int kGroupsAhead = 8;
+inline constexpr int kStagedGroups = kGroupsAhead + 1;
+
+// Of the second tier; each but the rows its own allocation. All 0 where there is one tier.
+struct HostTierSizes {
+  int64_t routed_row = 0;      // a row of ring and outbox
+  int64_t attended_row = 0;    // a row of returns and results
+  int64_t ring = 0;            // device
+  int64_t returns = 0;         // device
+  int64_t residual_store = 0;  // device
+  int64_t group_staging = 0;   // one group's input; kStagedGroups times on either side
+  int64_t outbox = 0;          // pinned
+  int64_t results = 0;         // pinned
+  int64_t kv = 0;              // pinned
+};
+HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Weights& weights,
+                              const ExecutorOptions& options);
+piggyback::HopLimits hop_limits(const model::ModelConfig& config, const ExecutorOptions& options);
+inline bool has_host_tier(const ExecutorOptions& options) { return options.host.kv_bytes > 0; }
 
 // Blocks of the KV pool; 0 when not even one fits.
 int64_t total_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options);

@@ -18,22 +18,31 @@ StageStrides stage_strides(const model::ModelConfig& config, const model::Weight
 }
 
 void Stages::launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
-                          int32_t stage) const {
+                          int32_t stage, const TailRows& tail) const {
   CHECK(stage >= 0 && stage <= config_.layers, "stage {} of {}", stage, config_.layers + 1);
-  const Target all{device, stream, inputs.rows};
   if (stage == config_.layers) {
-    const Target sampled{device, stream, inputs.sample_count};
-    const Rows rows = gather_sampled(sampled, inputs);
+    const Target residents{device, stream, inputs.sample_count};
+    const Target sampled{device, stream, int64_t{inputs.sample_count} + tail.rows};
+    const Rows rows = gather_sampled(residents, inputs);
+    gather_tail({device, stream, tail.rows}, rows, inputs.sample_count, tail);
     post_attention(sampled, rows, stage - 1);
     head(sampled, rows.residual);
     return;
   }
+  const Target all{device, stream, int64_t{inputs.rows} + tail.rows};
+  const Target visitors{device, stream, tail.rows};
   if (stage == 0) {
-    embed(all, inputs);
+    const TokenRows residents{inputs.ids, inputs.positions, 0};
+    embed({device, stream, inputs.rows}, residents);
+    rope_table({device, stream, inputs.rows}, residents);
+    embed(visitors, {tail.ids, tail.positions, inputs.rows});
   } else {
-    post_attention(all, {buffers_.residual, buffers_.attended}, stage - 1);
+    const Rows rows{buffers_.residual, buffers_.attended};
+    gather_tail(visitors, rows, inputs.rows, tail);
+    post_attention(all, rows, stage - 1);
   }
-  pre_attention(all, inputs, stage);
+  rope_table(visitors, {tail.ids, tail.positions, inputs.rows});
+  pre_attention(all, inputs, stage, tail);
 }
 
 void Stages::launch_attention(device::Device& device, device::StreamId stream,
@@ -54,21 +63,32 @@ void Stages::launch_attention(device::Device& device, device::StreamId stream,
                                    .partials = nullptr}});
 }
 
-void Stages::embed(const Target& target, const StepInputs& inputs) const {
-  target.device.launch(target.stream, kernels::EmbedArgs{.ids = inputs.ids,
+void Stages::embed(const Target& target, const TokenRows& tokens) const {
+  if (target.rows == 0) {
+    return;
+  }
+  target.device.launch(target.stream, kernels::EmbedArgs{.ids = tokens.ids,
                                                          .rows = target.rows,
                                                          .table = weights_.embedding,
-                                                         .y = buffers_.residual,
+                                                         .y = buffers_.residual +
+                                                              tokens.first_row * strides_.residual,
                                                          .y_stride = strides_.residual});
+}
+
+void Stages::rope_table(const Target& target, const TokenRows& tokens) const {
+  if (target.rows == 0) {
+    return;
+  }
   const auto factor = static_cast<float>(model::rope_attention_factor(config_));
+  const int64_t half_dim = config_.head_dim / 2;
   target.device.launch(target.stream,
-                       kernels::RopeTableArgs{.positions = inputs.positions,
+                       kernels::RopeTableArgs{.positions = tokens.positions,
                                               .rows = target.rows,
                                               .inverse_frequency = buffers_.inverse_frequency,
-                                              .half_dim = config_.head_dim / 2,
+                                              .half_dim = half_dim,
                                               .attention_factor = factor,
-                                              .cos = buffers_.cos,
-                                              .sin = buffers_.sin});
+                                              .cos = buffers_.cos + tokens.first_row * half_dim,
+                                              .sin = buffers_.sin + tokens.first_row * half_dim});
 }
 
 void Stages::norm(const Target& target, const float* x, const float* weight) const {
@@ -83,7 +103,8 @@ void Stages::norm(const Target& target, const float* x, const float* weight) con
                                                            .y_stride = strides_.normed});
 }
 
-void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer) const {
+void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
+                           const TailRows& tail) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   norm(target, buffers_.residual, own.attention_norm);
   target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
@@ -93,21 +114,77 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
                                                         .bias = own.qkv_bias,
                                                         .y = buffers_.qkv,
                                                         .y_stride = strides_.qkv});
-  target.device.launch(target.stream, kernels::RopeWriteArgs{.qkv = buffers_.qkv,
-                                                             .qkv_stride = strides_.qkv,
-                                                             .rows = target.rows,
-                                                             .cos = buffers_.cos,
-                                                             .sin = buffers_.sin,
-                                                             .heads = config_.heads,
-                                                             .layout = layout_,
-                                                             .layer = layer,
-                                                             .kv = buffers_.kv,
-                                                             .blocks = inputs.blocks,
-                                                             .slots = inputs.slots,
-                                                             .q = buffers_.q,
-                                                             .q_norm = own.q_norm,
-                                                             .k_norm = own.k_norm,
-                                                             .norm_epsilon = config_.rms_epsilon});
+  if (inputs.rows > 0) {
+    target.device.launch(target.stream,
+                         kernels::RopeWriteArgs{.qkv = buffers_.qkv,
+                                                .qkv_stride = strides_.qkv,
+                                                .rows = inputs.rows,
+                                                .cos = buffers_.cos,
+                                                .sin = buffers_.sin,
+                                                .heads = config_.heads,
+                                                .layout = layout_,
+                                                .layer = layer,
+                                                .kv = buffers_.kv,
+                                                .blocks = inputs.blocks,
+                                                .slots = inputs.slots,
+                                                .q = buffers_.q,
+                                                .q_norm = own.q_norm,
+                                                .k_norm = own.k_norm,
+                                                .norm_epsilon = config_.rms_epsilon});
+  }
+  route_tail({target.device, target.stream, tail.rows}, inputs.rows, layer, tail);
+}
+
+void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,
+                        const TailRows& tail) const {
+  if (target.rows == 0) {
+    return;
+  }
+  const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t half_dim = config_.head_dim / 2;
+  target.device.launch(
+      target.stream,
+      kernels::RopeRouteArgs{.qkv = buffers_.qkv + first_row * strides_.qkv,
+                             .qkv_stride = strides_.qkv,
+                             .rows = target.rows,
+                             .cos = buffers_.cos + first_row * half_dim,
+                             .sin = buffers_.sin + first_row * half_dim,
+                             .heads = config_.heads,
+                             .layout = layout_,
+                             .q_norm = own.q_norm,
+                             .k_norm = own.k_norm,
+                             .norm_epsilon = config_.rms_epsilon,
+                             .ring = buffers_.ring,
+                             .ring_rows = tail.ring_rows,
+                             .residual = buffers_.residual + first_row * strides_.residual,
+                             .residual_stride = strides_.residual,
+                             .residual_columns = weights_.padded_hidden,
+                             .residual_store = buffers_.residual_store,
+                             .store_stride = strides_.residual,
+                             .residual_slots = tail.slots});
+}
+
+void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_row,
+                         const TailRows& tail) const {
+  if (target.rows == 0) {
+    return;
+  }
+  const int64_t element = element_bytes(weights_.type);
+  const int64_t pitch = strides_.attended * element;
+  target.device.launch(target.stream, kernels::TailGatherArgs{
+                                          .rows = target.rows,
+                                          .returns = buffers_.returns,
+                                          .attended_row_bytes = int64_t{config_.heads} *
+                                                                weights_.padded_head_dim * element,
+                                          .return_rows = tail.return_rows,
+                                          .attended = rows.attended + first_row * pitch,
+                                          .attended_pitch_bytes = pitch,
+                                          .residual_store = buffers_.residual_store,
+                                          .store_stride = strides_.residual,
+                                          .residual_slots = tail.slots,
+                                          .residual = rows.residual + first_row * strides_.residual,
+                                          .residual_stride = strides_.residual,
+                                          .residual_columns = weights_.padded_hidden});
 }
 
 void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {

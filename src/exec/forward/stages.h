@@ -13,6 +13,7 @@
 
 #include "device/device.h"
 #include "exec/batch_layout.h"
+#include "exec/visitor_layout.h"
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -45,6 +46,10 @@ struct StageBuffers {
   std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], weights' type
   float* logits = nullptr;                // [S, vocabulary]
   std::byte* kv = nullptr;                // the pool's start
+  // Two tiers only: the accelerator's ends of the hops' queues.
+  std::byte* ring = nullptr;        // [ring rows] RoutedRow: q, k, v on their way to the host
+  std::byte* returns = nullptr;     // [hop rows, heads * padded_head_dim], weights' type: results
+  float* residual_store = nullptr;  // [slots, hidden], stride as residual
 };
 
 class Stages {
@@ -58,9 +63,11 @@ class Stages {
         buffers_(buffers),
         strides_(stage_strides(config, weights)) {}
 
-  // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1.
+  // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1. The visitors in
+  // `tail` come from the returns and the residual store, and leave for the ring and the store; at
+  // the last stage their logits stand behind the residents'.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
-                    int32_t stage) const;
+                    int32_t stage, const TailRows& tail = {}) const;
   void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                         int32_t layer) const;
 
@@ -74,11 +81,23 @@ class Stages {
   // A residual row for each row of attention results.
   struct Rows {
     float* residual = nullptr;
-    const std::byte* attended = nullptr;
+    std::byte* attended = nullptr;
+  };
+  // Rows of tokens for the first stage, from row `first_row` of the buffers on.
+  struct TokenRows {
+    const int32_t* ids = nullptr;
+    const int32_t* positions = nullptr;
+    int64_t first_row = 0;
   };
 
-  void embed(const Target& target, const StepInputs& inputs) const;
-  void pre_attention(const Target& target, const StepInputs& inputs, int32_t layer) const;
+  void embed(const Target& target, const TokenRows& tokens) const;
+  void rope_table(const Target& target, const TokenRows& tokens) const;
+  void pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
+                     const TailRows& tail) const;
+  void route_tail(const Target& target, int64_t first_row, int32_t layer,
+                  const TailRows& tail) const;
+  void gather_tail(const Target& target, const Rows& rows, int64_t first_row,
+                   const TailRows& tail) const;
   void post_attention(const Target& target, const Rows& rows, int32_t layer) const;
   [[nodiscard]] Rows gather_sampled(const Target& target, const StepInputs& inputs) const;
   void head(const Target& target, const float* residual) const;

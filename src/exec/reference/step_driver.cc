@@ -40,6 +40,8 @@ Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
                            .block_tokens = options.block_tokens,
                            .served_positions = options.served_positions};
   executor.kv_bytes = kv_layout_for(config, executor).block_bytes() * options.blocks;
+  executor.host = options.host;
+  executor.host.kv_bytes = kv_layout_for(config, executor).block_bytes() * options.host_blocks;
   auto created = ForwardExecutor::create(config, *rig.weights, *rig.device, executor, {});
   CHECK(created.ok(), "{}", created.error().message);
   rig.executor = std::move(created).value();

@@ -26,6 +26,8 @@ struct RigOptions {
   int32_t block_tokens = 32;
   int32_t served_positions = 0;
   int64_t emulated_memory_bytes = 0;  // of each tier; 0: one tier, the cpu device
+  int32_t host_blocks = 0;            // of the second tier's pool; 0: everything stays resident
+  HostTierOptions host = {};          // its kv_bytes are host_blocks
 };
 
 struct Rig {

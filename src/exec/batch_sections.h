@@ -1,0 +1,80 @@
+// Arrays side by side in one piece of staging memory: filled on the host, addressed where they will
+// lie on the device. Internal to the layouts of exec/. Engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "exec/batch_layout.h"
+#include "kernels/sample.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+inline constexpr int64_t kSectionAlignment = 64;
+
+template <class T>
+constexpr int64_t section_bytes(int64_t count) {
+  return (count * static_cast<int64_t>(sizeof(T)) + kSectionAlignment - 1) / kSectionAlignment *
+         kSectionAlignment;
+}
+
+// An array being filled on the host, and its address on the device.
+template <class T>
+class Section {
+ public:
+  Section(T* host, const T* device) : host_(host), device_(device) {}
+  [[nodiscard]] const T* device() const { return device_; }
+  [[nodiscard]] const T* device_end() const { return device_ + count_; }
+  void add(const T& value) { host_[count_++] = value; }
+  // Copies a run and returns where it will lie; T and U have the same representation.
+  template <class U>
+  const T* add_all(const U* values, size_t count) {
+    const T* begin = device_end();
+    for (size_t i = 0; i < count; ++i) {
+      add(T{values[i]});
+    }
+    return begin;
+  }
+
+ private:
+  T* host_;
+  const T* device_;
+  int64_t count_ = 0;
+};
+
+class SectionCarver {
+ public:
+  explicit SectionCarver(const StagingPlace& place) : place_(place) {}
+  template <class T>
+  Section<T> take(int64_t count) {
+    const int64_t offset = used_;
+    used_ += section_bytes<T>(count);
+    return {reinterpret_cast<T*>(place_.host + offset),
+            reinterpret_cast<const T*>(place_.device + offset)};
+  }
+
+ private:
+  const StagingPlace place_;
+  int64_t used_ = 0;
+};
+
+// Adds what one more sample needs to samples, tokens and biases of `size`.
+void measure_sample(const SampleSpec& spec, StepSize& size);
+
+// The rows that sampling reads, with the histories, bans and biases that they point to.
+class SampleRowWriter {
+ public:
+  static int64_t bytes(const StepSize& size);  // of samples, tokens and biases
+  SampleRowWriter(const StepSize& size, SectionCarver& carver);
+
+  void add(const SampleSpec& spec);
+  [[nodiscard]] const kernels::SampleRow* rows() const { return rows_.device(); }
+
+ private:
+  Section<int32_t> tokens_;
+  Section<kernels::TokenBias> biases_;
+  Section<kernels::SampleRow> rows_;
+};
+
+}  // namespace tandem

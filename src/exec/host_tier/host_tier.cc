@@ -1,0 +1,259 @@
+#include "exec/host_tier/host_tier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/routed_row.h"
+
+namespace tandem {
+
+using device::CopyOp;
+using device::MemoryKind;
+using device::StreamKind;
+using piggyback::AttentionDone;
+using piggyback::ExitRun;
+using piggyback::HopId;
+using piggyback::HopTask;
+using piggyback::RowRun;
+using piggyback::Visit;
+
+Result<std::unique_ptr<HostTier>> HostTier::create(
+    const model::ModelConfig& config, const model::Weights& weights, device::Device& device,
+    const ExecutorOptions& options, std::byte* device_kv, std::function<void()> on_event) {
+  const kernels::KvLayout layout = kv_layout_for(config, options);
+  const HostTierSizes sizes = host_tier_sizes(config, weights, options);
+  const piggyback::HopLimits limits = hop_limits(config, options);
+  const Shape shape{.routed_row_bytes = sizes.routed_row,
+                    .attended_row_bytes = sizes.attended_row,
+                    .residual_stride = stage_strides(config, weights).residual};
+  const int32_t longest =
+      options.served_positions > 0 ? options.served_positions : config.max_positions;
+  const auto longest_table =
+      static_cast<size_t>((longest + layout.block_tokens - 1) / layout.block_tokens);
+  std::unique_ptr<HostTier> tier(new HostTier(device, options, shape, limits, longest_table));
+  RETURN_IF_ERROR(tier->allocate(sizes));
+  tier->transfers_ = std::make_unique<Transfers>(
+      device, KvPools{device_kv, tier->kv_->data(), layout.block_bytes()});
+  ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(device.caps().isa));
+  std::vector<int32_t> windows;
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    windows.push_back(config.window_of(layer));
+  }
+  const int32_t threads = options.host.threads > 0
+                              ? options.host.threads
+                              : static_cast<int32_t>(device.caps().host_cpus.size());
+  ASSIGN_OR_RETURN(tier->attention_,
+                   piggyback::HostAttention::create(
+                       {.kernels = kernels,
+                        .layout = layout,
+                        .kv = tier->kv_->data(),
+                        .heads = config.heads,
+                        .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+                        .windows = std::move(windows),
+                        .out_type = weights.type,
+                        .threads = std::max(threads, 1),
+                        .cpus = device.caps().host_cpus}));
+  tier->attention_->set_listener(std::move(on_event));
+  return tier;
+}
+
+HostTier::HostTier(device::Device& device, const ExecutorOptions& options, const Shape& shape,
+                   const piggyback::HopLimits& limits, size_t longest_table)
+    : device_(device),
+      clock_(*options.host.clock),
+      shape_(shape),
+      longest_table_(longest_table),
+      core_(limits),
+      watchdog_({.age = options.host.hop_patience}),
+      out_stream_(device.create_stream(StreamKind::kDeviceToHost)),
+      back_stream_(device.create_stream(StreamKind::kHostToDevice)) {}
+
+HostTier::~HostTier() {
+  attention_.reset();
+  device_.synchronize(device_.record(out_stream_));
+  device_.synchronize(device_.record(back_stream_));
+}
+
+Status HostTier::allocate(const HostTierSizes& sizes) {
+  ASSIGN_OR_RETURN(ring_, device_.allocate(MemoryKind::kDevice, sizes.ring));
+  ASSIGN_OR_RETURN(returns_, device_.allocate(MemoryKind::kDevice, sizes.returns));
+  ASSIGN_OR_RETURN(residual_store_, device_.allocate(MemoryKind::kDevice, sizes.residual_store));
+  ASSIGN_OR_RETURN(outbox_, device_.allocate(MemoryKind::kHostPinned, sizes.outbox));
+  ASSIGN_OR_RETURN(results_, device_.allocate(MemoryKind::kHostPinned, sizes.results));
+  ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kHostPinned, sizes.kv));
+  return {};
+}
+
+void HostTier::place(StageBuffers& buffers) const {
+  buffers.ring = ring_->data();
+  buffers.returns = returns_->data();
+  buffers.residual_store = reinterpret_cast<float*>(residual_store_->data());
+}
+
+// ---------------------------------------------------------------- sequences
+
+void HostTier::enter(const OffloadedToken& token) {
+  Offloaded& entry = offloaded_[token.sequence];
+  set_table(entry, token.host_table);
+  entry.sample = token.sample;
+  const bool entered = core_.enter(token.sequence, token.token, token.position, now());
+  CHECK(entered, "sequence {} is offloaded beyond the {} that may be", raw(token.sequence),
+        core_.limits().slots);
+}
+
+// Workers read the table without a lock, perhaps long after their answer stopped to matter: what
+// they may read is only added to, and never moves.
+void HostTier::set_table(Offloaded& entry, std::span<const BlockId> table) const {
+  CHECK(table.size() <= longest_table_, "a table of {} blocks, at most {} are planned",
+        table.size(), longest_table_);
+  const bool longer = table.size() >= entry.table.size() &&
+                      std::equal(entry.table.begin(), entry.table.end(), table.begin(),
+                                 [](int32_t known, BlockId block) { return known == raw(block); });
+  if (!longer) {
+    entry.old_tables.push_back(std::exchange(entry.table, {}));
+  }
+  entry.table.reserve(longest_table_);
+  for (size_t i = entry.table.size(); i < table.size(); ++i) {
+    entry.table.push_back(raw(table[i]));
+  }
+}
+
+void HostTier::leave(SequenceId sequence) {
+  if (!core_.leave(sequence)) {
+    events_.left.push_back(sequence);  // it never entered: nothing is under way
+  }
+}
+
+void HostTier::start(const TierTransfer& transfer) { transfers_->start(transfer); }
+
+const SampleSpec& HostTier::sample_of(SequenceId sequence) const {
+  return offloaded_.at(sequence).sample;
+}
+
+TierEvents HostTier::take_events() {
+  pump();
+  transfers_->take_done(events_.transfers_done);
+  const size_t known = events_.left.size();
+  core_.take_failed(events_.failed);
+  core_.take_left(events_.left);
+  for (size_t i = known; i < events_.left.size(); ++i) {
+    offloaded_.erase(events_.left[i]);
+  }
+  return std::exchange(events_, {});
+}
+
+// ---------------------------------------------------------------- a hop's way
+
+void HostTier::send(std::span<const Visit> visits, device::EventId routed) {
+  exit_runs_.clear();
+  piggyback::HopCore::exit_runs(visits, exit_runs_);
+  device_.wait(out_stream_, routed);
+  for (const ExitRun& run : exit_runs_) {
+    device_.launch(out_stream_, CopyOp{outbox_->data() + run.hop_row * shape_.routed_row_bytes,
+                                       ring_->data() + run.ring_row * shape_.routed_row_bytes,
+                                       run.rows * shape_.routed_row_bytes});
+  }
+  Exit exit;
+  if (!spare_hops_.empty()) {
+    exit.hops = std::move(spare_hops_.back());
+    spare_hops_.pop_back();
+  }
+  exit.hops.clear();
+  for (const Visit& visit : visits) {
+    exit.hops.push_back(visit.hop);
+  }
+  exit.copied = device_.record(out_stream_);
+  exits_.push_back(std::move(exit));
+}
+
+void HostTier::pump() {
+  take_exits();
+  take_answers();
+  send_returns();
+  watch();
+  hand_out();
+}
+
+void HostTier::take_exits() {
+  while (!exits_.empty() && device_.query(exits_.front().copied)) {
+    core_.exits_copied(exits_.front().hops);
+    spare_hops_.push_back(std::move(exits_.front().hops));
+    exits_.pop_front();
+  }
+}
+
+void HostTier::hand_out() {
+  tasks_.clear();
+  HopTask task;
+  const Nanos now = clock_.now();
+  while (core_.next_task(now, task)) {
+    tasks_.push_back({.hop = task.hop,
+                      .attempt = task.attempt,
+                      .layer = task.layer,
+                      .position = task.position,
+                      .block_table = offloaded_.at(task.sequence).table.data(),
+                      .routed = outbox_->data() + task.hop_row * shape_.routed_row_bytes,
+                      .out = results_->data() + task.hop_row * shape_.attended_row_bytes});
+  }
+  if (!tasks_.empty()) {
+    attention_->submit(tasks_);
+  }
+}
+
+void HostTier::take_answers() {
+  answers_.clear();
+  attention_->take_done(answers_);
+  for (const AttentionDone& answer : answers_) {
+    // A late or outdated answer says no more than that its worker is back.
+    if (answer.failed) {
+      static_cast<void>(core_.task_failed(answer.hop, answer.attempt));
+    } else {
+      static_cast<void>(core_.task_done(answer.hop, answer.attempt));
+    }
+  }
+}
+
+void HostTier::send_returns() {
+  Return back;
+  if (!spare_runs_.empty()) {
+    back.runs = std::move(spare_runs_.back());
+    spare_runs_.pop_back();
+  }
+  back.runs.clear();
+  core_.take_returns(back.runs);
+  if (!back.runs.empty()) {
+    for (const RowRun& run : back.runs) {
+      const int64_t offset = run.begin * shape_.attended_row_bytes;
+      device_.launch(back_stream_, CopyOp{returns_->data() + offset, results_->data() + offset,
+                                          run.rows * shape_.attended_row_bytes});
+    }
+    back.copied = device_.record(back_stream_);
+    returning_.push_back(std::move(back));
+  } else {
+    spare_runs_.push_back(std::move(back.runs));
+  }
+  while (!returning_.empty() && device_.query(returning_.front().copied)) {
+    core_.returns_copied(returning_.front().runs, clock_.now());
+    spare_runs_.push_back(std::move(returning_.front().runs));
+    returning_.pop_front();
+  }
+}
+
+// A few times per patience: every hop row is looked at.
+void HostTier::watch() {
+  constexpr int kLooks = 4;
+  const Nanos now = clock_.now();
+  if (now - watched_ < watchdog_.age() / kLooks) {
+    return;
+  }
+  watched_ = now;
+  dropped_.clear();
+  watchdog_.check(now, core_, dropped_);
+  for (const HopTask& task : dropped_) {
+    attention_->withdraw(task.hop, task.attempt);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,135 @@
+// The executor's side of a second tier: the memory that hops travel through, the streams that carry
+// them, the host's KV pool and attention workers, and block transfers between the pools. Turns
+// completions of the device and the workers into calls of the hop core, and what the core says into
+// copies and tasks. (OmniServe 3.2, execution on two tiers; decisions about who joins are a
+// Binder's, what a stage computes is forward/'s.)
+//
+//   device: ring [ring rows] · returns [hop rows] · residual store [slots]
+//   host:   outbox [hop rows] · results [hop rows] · KV pool [host blocks]
+//
+// Threads: engine thread only; the wake-up is called on device and worker threads. Nothing blocks
+// but create and the end of life.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "exec/forward/stages.h"
+#include "exec/forward_executor.h"
+#include "exec/host_tier/transfers.h"
+#include "exec/workspaces.h"
+#include "kernels/kv_layout.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "piggyback/core/hop_core.h"
+#include "piggyback/core/watchdog.h"
+#include "piggyback/workers/host_attention.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+class HostTier {
+ public:
+  // `device_kv` is the start of the accelerator's pool. Everything referred to must outlive it.
+  static Result<std::unique_ptr<HostTier>> create(
+      const model::ModelConfig& config, const model::Weights& weights, device::Device& device,
+      const ExecutorOptions& options, std::byte* device_kv, std::function<void()> on_event);
+  ~HostTier();  // waits for the device's copies and for the workers
+  HostTier(const HostTier&) = delete;
+  HostTier& operator=(const HostTier&) = delete;
+
+  // Adds the accelerator's ends of the queues to what the stages work in.
+  void place(StageBuffers& buffers) const;
+
+  void enter(const OffloadedToken& token);
+  void leave(SequenceId sequence);
+  void start(const TierTransfer& transfer);
+  [[nodiscard]] TierEvents take_events();
+
+  // Takes what is complete and starts what follows from it.
+  void pump();
+
+  // -- a step's groups
+  [[nodiscard]] const piggyback::HopCore& hops() const { return core_; }
+  [[nodiscard]] Nanos now() const { return clock_.now(); }
+  void bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<piggyback::Visit>& visits) {
+    core_.bind(stage, limit, ticket, visits);
+  }
+  // The visits' q, k and v are in the ring once `routed` has completed: sends them to the host.
+  void send(std::span<const piggyback::Visit> visits, device::EventId routed);
+  void group_done(int64_t ticket) { core_.group_done(ticket); }
+  // Of the token of `sequence` that is under way.
+  [[nodiscard]] const SampleSpec& sample_of(SequenceId sequence) const;
+
+ private:
+  struct Shape {
+    int64_t routed_row_bytes = 0;
+    int64_t attended_row_bytes = 0;
+    int64_t residual_stride = 0;  // floats
+  };
+  struct Offloaded {
+    std::vector<int32_t> table;  // of host blocks; room for the longest sequence, so it never moves
+    SampleSpec sample;
+    std::vector<std::vector<int32_t>> old_tables;  // that a late worker may still read
+  };
+  struct Exit {
+    device::EventId copied{};
+    std::vector<piggyback::HopId> hops;
+  };
+  struct Return {
+    device::EventId copied{};
+    std::vector<piggyback::RowRun> runs;
+  };
+
+  HostTier(device::Device& device, const ExecutorOptions& options, const Shape& shape,
+           const piggyback::HopLimits& limits, size_t longest_table);
+  Status allocate(const HostTierSizes& sizes);
+  void set_table(Offloaded& entry, std::span<const BlockId> table) const;
+  void take_exits();
+  void take_answers();
+  void send_returns();
+  void hand_out();
+  void watch();
+
+  device::Device& device_;
+  const Clock& clock_;
+  const Shape shape_;
+  const size_t longest_table_;
+  piggyback::HopCore core_;
+  piggyback::Watchdog watchdog_;
+  const device::StreamId out_stream_;
+  const device::StreamId back_stream_;
+  std::unique_ptr<device::Memory> ring_;
+  std::unique_ptr<device::Memory> returns_;
+  std::unique_ptr<device::Memory> residual_store_;
+  std::unique_ptr<device::Memory> outbox_;
+  std::unique_ptr<device::Memory> results_;
+  std::unique_ptr<device::Memory> kv_;
+  std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<piggyback::HostAttention> attention_;
+
+  std::unordered_map<SequenceId, Offloaded> offloaded_;
+  std::deque<Exit> exits_;
+  std::deque<Return> returning_;
+  TierEvents events_;
+  Nanos watched_{0};
+
+  // Reused from call to call.
+  std::vector<piggyback::ExitRun> exit_runs_;
+  std::vector<piggyback::AttentionTask> tasks_;
+  std::vector<piggyback::AttentionDone> answers_;
+  std::vector<piggyback::HopTask> dropped_;
+  std::vector<std::vector<piggyback::HopId>> spare_hops_;
+  std::vector<std::vector<piggyback::RowRun>> spare_runs_;
+};
+
+}  // namespace tandem

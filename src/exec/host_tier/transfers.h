@@ -1,0 +1,43 @@
+// Blocks that change tier: copies between the two KV pools on a stream of their own, in pieces
+// small enough that nothing waits long behind one. Engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "device/device.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+struct KvPools {
+  std::byte* device = nullptr;
+  std::byte* host = nullptr;
+  int64_t block_bytes = 0;
+};
+
+class Transfers {
+ public:
+  Transfers(device::Device& device, const KvPools& pools);
+  ~Transfers();  // waits for the copies
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  void start(const TierTransfer& transfer);
+  // Appends the ids of those that are complete, each once.
+  void take_done(std::vector<int64_t>& ids);
+
+ private:
+  struct Running {
+    int64_t id = 0;
+    device::EventId copied{};
+  };
+  device::Device& device_;
+  const KvPools pools_;
+  const device::StreamId stream_;
+  std::deque<Running> running_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,94 @@
+// One step after another, launched group by group: each group is a few consecutive stages, whose
+// visitors are chosen just before it is launched, so that results of hops which come back during
+// the step can still join it. Only rows whose results are known to be on the device are named, so
+// the compute stream never waits for anything but itself. Without a host tier a step is one group.
+//
+// Engine thread; nothing blocks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "device/device.h"
+#include "exec/batch_layout.h"
+#include "exec/forward/stages.h"
+#include "exec/host_tier/host_tier.h"
+#include "exec/step_sampling.h"
+#include "exec/step_staging.h"
+#include "plan/decisions.h"
+
+namespace tandem {
+
+class StepRun {
+ public:
+  struct Parts {
+    device::Device& device;
+    device::StreamId stream;
+    const Stages& stages;
+    StepSampling& sampling;
+    HostTier* tier = nullptr;  // null: one tier; then what follows is not used
+    Binder* binder = nullptr;
+    int32_t group_stages = 1;
+  };
+  StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_stage);
+
+  Status allocate(int64_t group_staging_bytes);
+
+  // The residents' input is on its way to the device. Launches what may be launched at once.
+  void begin(int64_t step, const StepInputs& inputs);
+  // Takes completed groups and launches the next ones. True: the step has completed.
+  bool advance();
+  // The last event recorded on the stream, if any.
+  [[nodiscard]] const std::optional<device::EventId>& last_event() const { return last_event_; }
+
+ private:
+  struct Group {
+    int64_t ticket = 0;
+    device::EventId done{};
+    Nanos launched{0};
+    int32_t stages = 0;
+  };
+  enum class Next : uint8_t { kLaunch, kWait, kEnd };
+
+  void launch_all();
+  void take_groups();
+  void launch_groups();
+  [[nodiscard]] bool may_launch() const;
+  Next choose_stage();
+  bool bind_group(int32_t end_stage);
+  void lay_out_group();
+  void launch_group(int32_t end_stage);
+  void launch_last_stage(const TailRows& tail);
+  void end();
+  [[nodiscard]] bool attends(int32_t layer) const;
+
+  const Parts parts_;
+  const ExecutorLimits limits_;
+  const int32_t last_stage_;
+  StepStaging staging_;
+
+  bool running_ = false;
+  bool launched_all_ = false;
+  int64_t step_ = 0;
+  StepInputs inputs_;
+  int32_t next_stage_ = 0;
+  bool took_visitors_ = false;  // in this step
+  int64_t ticket_ = 0;
+  std::deque<Group> groups_;  // launched and not known to be complete
+  Nanos stage_time_{0};       // how long a stage took lately
+  Nanos last_done_{0};
+  std::optional<device::EventId> last_event_;
+
+  // Of the group being bound.
+  std::vector<int32_t> ready_;
+  std::vector<int32_t> credits_;
+  BindDecision decision_;
+  std::vector<piggyback::Visit> visits_;
+  std::vector<size_t> stage_ends_;  // by stage of the group: its visits end here
+  std::vector<TailRows> tails_;
+  const kernels::SampleRow* visitor_samples_ = nullptr;
+};
+
+}  // namespace tandem

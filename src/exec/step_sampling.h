@@ -1,0 +1,81 @@
+// The end of a step: draws from the logits of its sampled rows, residents' first, then visitors',
+// scores prompt tokens, and brings the results to the host. Owns the memory of the results. Engine
+// thread; only queues ops until collect.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "exec/batch_layout.h"
+#include "exec/forward/stages.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+class StepSampling {
+ public:
+  struct Place {
+    device::Device& device;
+    device::StreamId stream;
+  };
+  // Rows of logits that are sampled, in device memory.
+  struct Rows {
+    const kernels::SampleRow* rows = nullptr;
+    int32_t count = 0;
+  };
+
+  StepSampling(const model::ModelConfig& config, const model::Weights& weights,
+               const ExecutorLimits& limits, const Place& place)
+      : config_(config), weights_(weights), limits_(limits), place_(place) {}
+
+  Status allocate(int64_t logits_bytes, int64_t device_result_bytes, int64_t host_result_bytes);
+  [[nodiscard]] float* logits() const { return reinterpret_cast<float*>(logits_->data()); }
+
+  // A step begins: its residents' samples, in order.
+  void begin(const StepInput& input);
+  // A visitor of the last stage, in the order of its rows.
+  void add_visitor(const SampleSpec& spec);
+  // Of the logits that the last stage leaves.
+  void launch(const Rows& residents, const Rows& visitors);
+  // The last stage once more for the rows of a prompt that are scored.
+  void launch_scoring(const Stages& stages, const StepInputs& inputs);
+
+  // The step's results, when all its ops have completed.
+  void collect(StepResult& result);
+
+  void keep_logits(bool keep) { keep_logits_ = keep; }
+  [[nodiscard]] const std::vector<float>& kept_logits() const { return kept_logits_; }
+
+ private:
+  struct Pending {
+    SequenceId sequence{};
+    bool logprobs = false;
+  };
+  void launch_part(const Rows& part, int64_t first_row);
+  void launch_copy_of_logits(int64_t rows);
+  void take_kept_logits();
+
+  const model::ModelConfig& config_;
+  const model::Weights& weights_;
+  const ExecutorLimits limits_;
+  const Place place_;
+  std::unique_ptr<device::Memory> logits_;
+  std::unique_ptr<device::Memory> device_results_;  // [max_logit_rows] kernels::SampleResult
+  std::unique_ptr<device::Memory> host_results_;
+  std::unique_ptr<device::Memory> host_logits_;  // only when logits are kept
+  std::unique_ptr<device::Memory> host_scored_;  // only once prompt tokens were scored
+
+  std::vector<Pending> pending_;  // of the step in flight, in the order of its rows
+  size_t residents_ = 0;          // of these
+  int32_t scored_count_ = 0;
+  bool keep_logits_ = false;
+  bool logits_copied_ = false;  // the step in flight keeps its logits
+  std::vector<float> kept_logits_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,304 @@
+// A sequence computes the same bits wherever its KV lies: plain and offloaded, with changes of tier
+// between tokens, in any company, with any visitors per stage and any size of groups.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/reference/random_model.h"
+#include "exec/reference/step_driver.h"
+
+namespace tandem {
+namespace {
+
+using reference::decode;
+using reference::make_model;
+using reference::make_rig;
+using reference::prefill;
+using reference::Rig;
+using reference::RigOptions;
+using reference::Sequence;
+using reference::SequenceMaker;
+
+model::ModelConfig small_config(int32_t layers) {
+  model::ModelConfig config;
+  config.layers = layers;
+  config.hidden = 40;
+  config.intermediate = 52;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.vocabulary = 75;
+  config.max_positions = 1024;
+  config.rms_epsilon = 1e-5F;
+  config.tied_embeddings = true;
+  return config;
+}
+
+model::ModelConfig normed_window_config() {
+  model::ModelConfig config = small_config(4);
+  config.architecture = model::Architecture::kQwen3;
+  config.head_dim = 34;
+  config.heads = 4;
+  config.qk_norm = true;
+  config.windows = {20, 300, 0, 20};
+  return config;
+}
+
+// Lets a random number join, at least one in all where somebody could.
+class RandomBinder final : public Binder {
+ public:
+  explicit RandomBinder(uint32_t seed) : random_(seed) {}
+  void bind(const BindView& view, BindDecision& decision) override {
+    decision.visitors.assign(view.ready.size(), 0);
+    for (size_t i = 0; i < view.ready.size(); ++i) {
+      std::uniform_int_distribution<int32_t> some(0, view.ready[i]);
+      decision.visitors[i] = some(random_);
+    }
+    if (view.resident_rows == 0) {
+      decision.visitors.front() = std::max(decision.visitors.front(), 1);
+    }
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+enum class Place { kResident, kOffloading, kHost, kUnderWay, kOnloading };
+
+struct Guest {
+  Sequence sequence;
+  std::vector<BlockId> host_blocks;
+  Place place = Place::kResident;
+  std::vector<float> logits;  // of all rows after the prompt's
+  int32_t changes = 0;
+};
+
+// Drives sequences through an executor with two tiers at random: each stays, is offloaded, decodes
+// on the host and comes back as dice say.
+class Schedule {
+ public:
+  Schedule(ForwardExecutor& executor, int32_t vocabulary, uint32_t seed)
+      : executor_(executor), vocabulary_(vocabulary), random_(seed) {}
+
+  void add(Sequence sequence) {
+    Guest& guest = guests_.emplace_back();
+    guest.sequence = std::move(sequence);
+    for (size_t i = 0; i < guest.sequence.blocks.size(); ++i) {
+      guest.host_blocks.push_back(static_cast<BlockId>(next_host_block_++));
+    }
+  }
+
+  // Until every sequence has `tokens` more.
+  void run(size_t tokens) {
+    for (Guest& guest : guests_) {
+      wanted_.push_back(guest.sequence.tokens.size() + tokens);
+    }
+    for (int step = 1; !done(); ++step) {
+      ASSERT_LT(step, 20000) << "the schedule does not end";
+      one_step(step);
+    }
+  }
+
+  std::deque<Guest>& guests() { return guests_; }
+
+ private:
+  bool wants(const Guest& guest) const {
+    return guest.sequence.tokens.size() < wanted_[static_cast<size_t>(guest.sequence.id) - 1];
+  }
+  bool done() const {
+    return std::none_of(guests_.begin(), guests_.end(),
+                        [&](const Guest& guest) { return wants(guest); });
+  }
+  bool dice(int of) { return std::uniform_int_distribution<int>(1, of)(random_) == 1; }
+  Guest& guest_of(SequenceId id) { return guests_[static_cast<size_t>(id) - 1]; }
+
+  SampleSpec sample_of(Guest& guest) const {
+    return {.sequence = guest.sequence.id,
+            .params = &guest.sequence.params,
+            .seed = guest.sequence.seed,
+            .position = static_cast<int64_t>(guest.sequence.tokens.size())};
+  }
+
+  void transfer(Guest& guest, TransferKind kind, StepInput& input) {
+    TierTransfer transfer{.id = ++transfers_, .kind = kind, .blocks = {}};
+    for (size_t i = 0; i < guest.host_blocks.size(); ++i) {
+      transfer.blocks.push_back({guest.sequence.blocks[i], guest.host_blocks[i]});
+    }
+    by_transfer_[transfer.id] = guest.sequence.id;
+    input.transfers.push_back(std::move(transfer));
+    ++guest.changes;
+  }
+
+  void plan(Guest& guest, StepInput& input) {
+    if (guest.place == Place::kResident && dice(4)) {
+      transfer(guest, TransferKind::kOffload, input);
+      guest.place = Place::kOffloading;
+    } else if (guest.place == Place::kHost && dice(6)) {
+      executor_.leave(guest.sequence.id);
+      guest.place = Place::kOnloading;  // the copy begins when it has left
+    } else if (guest.place == Place::kHost && wants(guest)) {
+      input.entering.push_back({.sequence = guest.sequence.id,
+                                .token = guest.sequence.tokens.back(),
+                                .position = guest.sequence.computed_tokens,
+                                .host_table = guest.host_blocks,
+                                .sample = sample_of(guest)});
+      guest.place = Place::kUnderWay;
+    } else if (guest.place == Place::kResident && wants(guest) && dice(2)) {
+      specs_.push_back(sample_of(guest));
+      input.slices.push_back({.sequence = guest.sequence.id,
+                              .tokens = std::span<const TokenId>(guest.sequence.tokens).last(1),
+                              .first_position = guest.sequence.computed_tokens,
+                              .block_table = guest.sequence.blocks,
+                              .samples = std::span<const SampleSpec>(&specs_.back(), 1)});
+    }
+  }
+
+  void take(const std::vector<SampledToken>& samples, size_t first_row) {
+    const std::vector<float>& logits = executor_.kept_logits();
+    for (size_t i = 0; i < samples.size(); ++i) {
+      Guest& guest = guest_of(samples[i].sequence);
+      const auto begin = logits.begin() + static_cast<int64_t>(first_row + i) * vocabulary_;
+      guest.logits.insert(guest.logits.end(), begin, begin + vocabulary_);
+      guest.sequence.tokens.push_back(samples[i].token);
+      ++guest.sequence.computed_tokens;
+      if (guest.place == Place::kUnderWay) {
+        guest.place = Place::kHost;
+      }
+    }
+  }
+
+  void take_events(StepInput& next) {
+    const TierEvents events = executor_.take_tier_events();
+    EXPECT_TRUE(events.failed.empty());
+    for (const int64_t id : events.transfers_done) {
+      Guest& guest = guest_of(by_transfer_.at(id));
+      guest.place = guest.place == Place::kOffloading ? Place::kHost : Place::kResident;
+    }
+    for (const SequenceId id : events.left) {
+      transfer(guest_of(id), TransferKind::kOnload, next);
+    }
+  }
+
+  void one_step(int step) {
+    specs_.clear();
+    StepInput input;
+    input.step = step;
+    take_events(input);
+    for (Guest& guest : guests_) {
+      plan(guest, input);
+    }
+    executor_.launch(input);
+    std::optional<StepResult> result;
+    while (!(result = executor_.poll())) {
+      std::this_thread::yield();
+    }
+    take(result->samples, 0);
+    take(result->visitors, result->samples.size());
+  }
+
+  ForwardExecutor& executor_;
+  const int32_t vocabulary_;
+  std::mt19937 random_;
+  std::deque<Guest> guests_;
+  std::vector<size_t> wanted_;
+  std::deque<SampleSpec> specs_;
+  std::map<int64_t, SequenceId> by_transfer_;
+  int64_t transfers_ = 0;
+  int32_t next_host_block_ = 0;
+};
+
+std::vector<TokenId> prompt_of(size_t count, uint32_t seed, const model::ModelConfig& config) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<TokenId> token(0, config.vocabulary - 1);
+  std::vector<TokenId> prompt(count);
+  std::ranges::generate(prompt, [&] { return token(random); });
+  return prompt;
+}
+
+struct Case {
+  model::ModelConfig config;
+  ElementType type = ElementType::kBF16;
+  int32_t group_stages = 2;
+  int32_t workers = 1;
+};
+
+constexpr int kTokens = 12;
+
+// The logits of each sequence alone on a plain device.
+std::vector<std::vector<float>> plain_logits(const reference::Model& model, ElementType type,
+                                             const std::vector<std::vector<TokenId>>& prompts) {
+  std::vector<std::vector<float>> logits;
+  for (const std::vector<TokenId>& prompt : prompts) {
+    const Rig rig = make_rig(model, {.type = type, .threads = 1});
+    SequenceMaker maker(rig.executor->limits());
+    Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kTokens + 1);
+    prefill(*rig.executor, sequence, 512);
+    logits.push_back(decode(*rig.executor, sequence, kTokens));
+  }
+  return logits;
+}
+
+void compare_with_plain(const Case& one, uint32_t seed) {
+  const reference::Model model = make_model(one.config, one.type, 7);
+  std::vector<std::vector<TokenId>> prompts;
+  for (uint32_t i = 0; i < 6; ++i) {
+    prompts.push_back(prompt_of(i == 0 ? 300 : 3 + 17 * i, 100 + i, one.config));
+  }
+  SteadyClock clock;
+  RandomBinder binder(seed);
+  RigOptions options{.type = one.type,
+                     .blocks = 64,
+                     .emulated_memory_bytes = int64_t{512} << 20,
+                     .host_blocks = 64};
+  options.host = {.sequences = 6,
+                  .threads = one.workers,
+                  .group_stages = one.group_stages,
+                  .clock = &clock,
+                  .binder = &binder};
+  const Rig rig = make_rig(model, options);
+  SequenceMaker maker(rig.executor->limits());
+  Schedule schedule(*rig.executor, one.config.vocabulary, seed);
+  for (const std::vector<TokenId>& prompt : prompts) {
+    Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kTokens + 1);
+    prefill(*rig.executor, sequence, 64);
+    schedule.add(std::move(sequence));
+  }
+  schedule.run(kTokens);
+  const std::vector<std::vector<float>> expected = plain_logits(model, one.type, prompts);
+  int32_t changes = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(schedule.guests()[i].logits, expected[i]) << "sequence " << i;
+    changes += schedule.guests()[i].changes;
+  }
+  EXPECT_GT(changes, 6);
+}
+
+TEST(TwoTiers, LogitsAreThoseOfThePlainPathBitForBit) {
+  compare_with_plain({.config = small_config(3)}, 1);
+}
+
+TEST(TwoTiers, OfFloatsToo) {
+  compare_with_plain({.config = small_config(3), .type = ElementType::kF32}, 2);
+}
+
+TEST(TwoTiers, WithNormsOfHeadsAndWindowsByLayer) {
+  compare_with_plain({.config = normed_window_config(), .workers = 2}, 3);
+}
+
+TEST(TwoTiers, WithGroupsOfAnySize) {
+  for (const int32_t stages : {1, 3, 4, 100}) {
+    compare_with_plain({.config = small_config(5), .group_stages = stages},
+                       10 + static_cast<uint32_t>(stages));
+  }
+}
+
+}  // namespace
+}  // namespace tandem
