@@ -100,6 +100,7 @@ void CpuStream::complete(const RecordEntry& record) {
 }
 
 void CpuStream::work_off() {
+  work_->after_pause();
   while (true) {
     const StreamEntry& entry = *next_entry();
     if (const auto* op = std::get_if<Op>(&entry)) {

@@ -39,7 +39,7 @@ class StreamWork {
   virtual void run(const Op& op) = 0;
   // All ops before an event have run; the event is complete when this returns.
   virtual void before_event() = 0;
-  // The stream had nothing to do, or waited for another's event, and goes on.
+  // The stream begins, or had nothing to do or waited for another's event and goes on.
   virtual void after_pause() = 0;
 };
 

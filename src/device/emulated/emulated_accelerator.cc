@@ -30,12 +30,17 @@ struct Parts {
   std::shared_ptr<Arena> device_memory;
   std::shared_ptr<Arena> host_memory;
   DeviceCaps caps;
+  EmulationSpec spec;
 };
+
+constexpr uint64_t kHollowSeed = 1;
 
 class EmulatedDevice final : public EmulatedAccelerator {
  public:
   explicit EmulatedDevice(Parts parts)
-      : parts_(std::move(parts)), tiers_{*parts_.device_memory, *parts_.host_memory} {}
+      : parts_(std::move(parts)),
+        tiers_{*parts_.device_memory, *parts_.host_memory, parts_.spec.hollow},
+        link_(parts_.spec.link_bytes_per_second()) {}
 
   [[nodiscard]] const DeviceCaps& caps() const override { return parts_.caps; }
 
@@ -52,8 +57,15 @@ class EmulatedDevice final : public EmulatedAccelerator {
     auto& counters = counters_[static_cast<size_t>(index)];
     counters = std::make_unique<StreamCounters>(kind);
     WorkerPool& pool = computes ? *parts_.compute_pool : *parts_.copy_pool;
+    auto work = std::make_unique<EmulatedWork>(*parts_.kernels, pool, tiers_, *counters);
+    work->set_pace({.profile = parts_.spec.pace,
+                    .link = link_.bytes_per_second() > 0 ? &link_ : nullptr,
+                    .slowdown = parts_.spec.slowdown});
+    if (parts_.spec.hollow) {
+      work->set_hollow(kHollowSeed);
+    }
     const StreamId stream = streams_.add(
-        std::make_unique<EmulatedWork>(*parts_.kernels, pool, tiers_, *counters),
+        std::move(work),
         {.spin = pool.spin(), .cpus = computes ? std::vector<int32_t>{cpus.front()} : cpus});
     CHECK(raw(stream) == index, "stream {} of {}", raw(stream), index);
     stream_count_.store(index + 1, std::memory_order_release);
@@ -100,6 +112,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
 
   Parts parts_;
   const Tiers tiers_;
+  Link link_;
   std::array<std::unique_ptr<StreamCounters>, WorkerPool::kMaxDesks> counters_;
   std::atomic<int32_t> stream_count_{0};
   std::vector<EventId> allowed_;  // issuing thread
@@ -111,7 +124,12 @@ EmulationStatistics EmulatedDevice::statistics() const {
   const int32_t count = stream_count_.load(std::memory_order_acquire);
   for (int32_t i = 0; i < count; ++i) {
     const StreamCounters& one = *counters_[static_cast<size_t>(i)];
-    sum.streams.push_back({.kind = one.kind(), .ops = one.ops(), .busy = one.busy()});
+    sum.streams.push_back({.kind = one.kind(),
+                           .ops = one.ops(),
+                           .events = one.events(),
+                           .busy = one.busy(),
+                           .overruns = one.overruns(),
+                           .lateness = one.lateness()});
     sum.device_to_host_bytes += one.bytes(CopyDirection::kDeviceToHost);
     sum.host_to_device_bytes += one.bytes(CopyDirection::kHostToDevice);
     sum.device_to_device_bytes += one.bytes(CopyDirection::kDeviceToDevice);
@@ -122,8 +140,9 @@ EmulationStatistics EmulatedDevice::statistics() const {
 
 Status check_memory(const EmulatedAcceleratorOptions& options) {
   const int64_t left = machine_memory().free_bytes;
-  const bool fits = options.device_memory_bytes <= left &&
-                    options.host_memory_bytes <= left - options.device_memory_bytes;
+  // Of a hollow device's memory only a small part is ever touched.
+  const int64_t on_device = options.spec.hollow ? 0 : options.device_memory_bytes;
+  const bool fits = on_device <= left && options.host_memory_bytes <= left - on_device;
   if (!fits) {
     return Error{ErrorCode::kResourceExhausted,
                  fmt::format("{} of device and {} of host memory are more than the {} that this "
@@ -145,9 +164,18 @@ int64_t EmulationStatistics::ops() const {
   return sum;
 }
 
+double EmulationStatistics::overrun_share() const {
+  int64_t overruns = 0;
+  for (const StreamStatistics& stream : streams) {
+    overruns += stream.overruns;
+  }
+  return overruns == 0 ? 0 : static_cast<double>(overruns) / static_cast<double>(ops());
+}
+
 Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
     const EmulatedAcceleratorOptions& options) {
   Parts parts;
+  parts.spec = options.spec;
   const kernels::Isa isa = options.isa ? *options.isa : kernels::available_isas().back();
   ASSIGN_OR_RETURN(parts.kernels, kernels::kernels_for(isa));
   ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, allowed_cpus()));
@@ -162,18 +190,19 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
                                        .spin = threads >= kSpinFromCores ? kSpin : Nanos{0},
                                        .cpus = cores.accelerator}));
   ASSIGN_OR_RETURN(parts.copy_pool, WorkerPool::create({.threads = 1}));
-  parts.caps = {.name = fmt::format("emulated accelerator ({}, {} core{}, {} device and {} host "
-                                    "memory)",
-                                    parts.kernels->name, threads, threads == 1 ? "" : "s",
-                                    format_bytes(options.device_memory_bytes),
-                                    format_bytes(options.host_memory_bytes)),
-                .isa = isa,
-                .threads = threads,
-                .memory_bytes = options.device_memory_bytes,
-                .free_memory_bytes = options.device_memory_bytes,
-                .host_memory_bytes = options.host_memory_bytes,
-                .accelerator_cpus = std::move(cores.accelerator),
-                .host_cpus = std::move(cores.host)};
+  parts.caps = {
+      .name = fmt::format("emulated accelerator ({}, {}, {} core{}, {} device and "
+                          "{} host memory)",
+                          describe_pace(options.spec), parts.kernels->name, threads,
+                          threads == 1 ? "" : "s", format_bytes(options.device_memory_bytes),
+                          format_bytes(options.host_memory_bytes)),
+      .isa = isa,
+      .threads = threads,
+      .memory_bytes = options.device_memory_bytes,
+      .free_memory_bytes = options.device_memory_bytes,
+      .host_memory_bytes = options.host_memory_bytes,
+      .accelerator_cpus = std::move(cores.accelerator),
+      .host_cpus = std::move(cores.host)};
   return std::unique_ptr<EmulatedAccelerator>(std::make_unique<EmulatedDevice>(std::move(parts)));
 }
 

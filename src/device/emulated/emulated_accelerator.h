@@ -7,6 +7,10 @@
 // wrong way for its stream, and a compute stream that would wait for another all stop the process;
 // memory that is given back reads as NaN.
 //
+// Where the spec asks for a pace, no event completes earlier than on the accelerator that is played
+// (cost_model.h); `hollow`, dense ops and resident attention only take their time. caps().name says
+// so, and every result of such a run must.
+//
 // Threads: as device.h.
 #pragma once
 
@@ -33,7 +37,12 @@ struct EmulatedAcceleratorOptions {
 struct StreamStatistics {
   StreamKind kind = StreamKind::kCompute;
   int64_t ops = 0;
-  Nanos busy{0};  // in ops
+  int64_t events = 0;
+  Nanos busy{0};  // in ops; where paced, as modelled
+  // Where paced: ops that an event saw end later than modelled, and the sum over the events of how
+  // much later than modelled they completed, late wake-ups included.
+  int64_t overruns = 0;
+  Nanos lateness{0};
 };
 
 // Since the device was made. Copies count when they have run.
@@ -45,7 +54,12 @@ struct EmulationStatistics {
   int64_t pageable_bytes = 0;  // from memory that the device does not own; only while loading
 
   [[nodiscard]] int64_t ops() const;
+  // Of all ops, those that overran. Whoever reports a paced run with more than kMaxOverrunShare of
+  // them marks it invalid.
+  [[nodiscard]] double overrun_share() const;
 };
+
+inline constexpr double kMaxOverrunShare = 0.01;
 
 class EmulatedAccelerator : public Device {
  public:

@@ -1,15 +1,94 @@
 #include "device/emulated/emulated_work.h"
 
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <thread>
 #include <variant>
 
 namespace tandem::device {
+namespace {
+
+// The kernel wakes a sleeper this much late at worst on a quiet machine.
+constexpr Nanos kSpinTail = std::chrono::microseconds(50);
+
+}  // namespace
 
 void EmulatedWork::run(const Op& op) {
+  const Nanos length = paced() ? length_of(op) : Nanos{0};
   const Nanos begin = clock_.now();
-  runner_.run(op);
-  counters_.add_op(clock_.now() - begin);
+  if (!hollow_ || !hollow_->stand_in(op)) {
+    runner_.run(op);
+  }
+  const Nanos end = clock_.now();
+  if (paced()) {
+    pacer_.charge(length, end);
+  }
+  counters_.add_op(paced() ? length : end - begin);
   if (const auto* copy = std::get_if<CopyOp>(&op); copy != nullptr && copy->bytes > 0) {
     counters_.add_copy(direction_of(*copy, tiers_), copy->bytes);
+  }
+}
+
+Nanos EmulatedWork::slowed(Nanos time) const {
+  return Nanos{static_cast<int64_t>(static_cast<double>(time.count()) * pace_.slowdown)};
+}
+
+Nanos EmulatedWork::length_of(const Op& op) {
+  if (const auto* copy = std::get_if<CopyOp>(&op)) {
+    return length_of_copy(*copy);
+  }
+  return slowed(op_time(*pace_.profile, op));
+}
+
+Nanos EmulatedWork::length_of_copy(const CopyOp& copy) {
+  if (copy.bytes <= 0) {
+    return Nanos{0};
+  }
+  const CopyDirection direction = direction_of(copy, tiers_);
+  if (direction == CopyDirection::kHostToHost) {
+    return Nanos{0};
+  }
+  if (direction == CopyDirection::kDeviceToDevice) {
+    return slowed(op_time(*pace_.profile, copy));  // only compute streams make these
+  }
+  const Nanos length = slowed(link_transfer_time(pace_.link->bytes_per_second(), copy.bytes));
+  pacer_.not_before(pace_.link->reserve(
+      direction == CopyDirection::kDeviceToHost ? LinkDirection::kToHost : LinkDirection::kToDevice,
+      pacer_.due(), length));
+  return length + slowed(kLinkLatency);
+}
+
+void EmulatedWork::before_event() {
+  runner_.before_event();
+  counters_.add_event();
+  if (paced()) {
+    sleep_until(pacer_.settle(clock_.now()));
+    pacer_.completed(clock_.now());
+    counters_.set_pacing(pacer_.overruns(), pacer_.lateness());
+  }
+}
+
+void EmulatedWork::after_pause() {
+  if (paced()) {
+    pacer_.not_before(clock_.now());
+  }
+}
+
+// Sleeps most of the time and looks at the clock at its end; other streams' threads on the same
+// core go first.
+void EmulatedWork::sleep_until(Nanos time) {
+  if (time - clock_.now() > 2 * kSpinTail) {
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    const Nanos wake = time - kSpinTail;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wake);
+    const timespec until{.tv_sec = static_cast<time_t>(seconds.count()),
+                         .tv_nsec = static_cast<long>((wake - seconds).count())};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {
+    }
+  }
+  while (clock_.now() < time) {
+    std::this_thread::yield();
   }
 }
 

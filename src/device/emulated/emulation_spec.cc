@@ -10,7 +10,11 @@ namespace {
 
 constexpr int32_t kMaxCores = 1024;
 constexpr std::string_view kParam = "emulate-accelerator";
-constexpr std::string_view kKnown = "cores=N, host-cores=N";
+constexpr std::string_view kHollow = "hollow";
+constexpr std::string_view kKnown =
+    "cores=N, host-cores=N, pace=NAME, hollow, link-gbps=X, slowdown=X";
+constexpr double kMinFactor = 1e-3;
+constexpr double kMaxFactor = 1e6;
 
 Error spec_error(std::string message) {
   return invalid_argument(std::move(message), std::string(kParam));
@@ -27,11 +31,32 @@ Result<int32_t> parse_cores(std::string_view key, std::string_view value) {
   return cores;
 }
 
+Result<double> parse_factor(std::string_view key, std::string_view value) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  // Written so that NaN fails.
+  if (error != std::errc{} || end != value.data() + value.size() ||
+      !(number >= kMinFactor && number <= kMaxFactor)) {
+    return spec_error(
+        fmt::format("{}={}: must be a number, {} .. {}", key, value, kMinFactor, kMaxFactor));
+  }
+  return number;
+}
+
 Status apply_item(std::string_view key, std::string_view value, EmulationSpec& spec) {
   if (key == "cores") {
     ASSIGN_OR_RETURN(spec.cores, parse_cores(key, value));
   } else if (key == "host-cores") {
     ASSIGN_OR_RETURN(spec.host_cores, parse_cores(key, value));
+  } else if (key == "pace") {
+    spec.pace = find_profile(value);
+    if (spec.pace == nullptr) {
+      return spec_error(fmt::format("pace={}: known are {}", value.substr(0, 40), profile_names()));
+    }
+  } else if (key == "link-gbps") {
+    ASSIGN_OR_RETURN(spec.link_gbps, parse_factor(key, value));
+  } else if (key == "slowdown") {
+    ASSIGN_OR_RETURN(spec.slowdown, parse_factor(key, value));
   } else {
     return spec_error(fmt::format("unknown item \"{}\"; known are {}", key.substr(0, 40), kKnown));
   }
@@ -55,16 +80,46 @@ Result<EmulationSpec> parse_emulation_spec(std::string_view text) {
     if (key.empty()) {
       return spec_error(fmt::format("an empty item; known are {}", kKnown));
     }
-    if (equals == std::string_view::npos) {
+    if (equals == std::string_view::npos && key != kHollow) {
       return spec_error(
           fmt::format("\"{}\" has no value; known are {}", key.substr(0, 40), kKnown));
     }
     if (!seen.insert(key).second) {
       return spec_error(fmt::format("{} is given twice", key.substr(0, 40)));
     }
+    if (key == kHollow) {
+      if (equals != std::string_view::npos) {
+        return spec_error("hollow takes no value");
+      }
+      spec.hollow = true;
+      continue;
+    }
     RETURN_IF_ERROR(apply_item(key, item.substr(equals + 1), spec));
   }
+  if (spec.hollow && spec.pace == nullptr) {
+    return spec_error(
+        "hollow without pace: a hollow accelerator has nothing but its time; add pace=" +
+        profile_names().substr(0, profile_names().find(',')) + " or another");
+  }
+  if (spec.slowdown != 1 && spec.link_bytes_per_second() <= 0) {
+    return spec_error("slowdown without pace or link-gbps: there is nothing to slow down");
+  }
   return spec;
+}
+
+std::string describe_pace(const EmulationSpec& spec) {
+  std::string text =
+      spec.pace == nullptr ? "free-running" : fmt::format("paced as {}", spec.pace->name);
+  if (spec.hollow) {
+    text += ", hollow";
+  }
+  if (spec.link_gbps > 0) {
+    text += fmt::format(", link of {:g} GB/s", spec.link_gbps);
+  }
+  if (spec.slowdown != 1) {
+    text += fmt::format(", {:g} times slower", spec.slowdown);
+  }
+  return text;
 }
 
 Result<EmulatedCores> divide_cores(const EmulationSpec& spec, const std::vector<int32_t>& cpus) {

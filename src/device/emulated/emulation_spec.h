@@ -5,20 +5,42 @@
 // defaults.
 //   cores=N        cores that compute and copy for the accelerator
 //   host-cores=N   cores left for attention on the host; never shared with the accelerator's
+//   pace=NAME      paced: no op ends earlier than on a100, h100, h200, t4 or a10 (cost_model.h)
+//   hollow         with pace: dense ops and resident attention only take their time and leave
+//   finite
+//                  numbers, so models that do not fit can be paced; all else stays real
+//   link-gbps=X    GB/s of the link between the tiers, each direction; copies are paced by it, also
+//                  without pace (where the profile's own is the default)
+//   slowdown=X     modelled times are multiplied by this, so that real ops fit into them
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "device/emulated/cost_model.h"
 
 namespace tandem::device {
 
 struct EmulationSpec {
   int32_t cores = 0;       // 0: half of what this process may use, rounded down, at least one
   int32_t host_cores = 0;  // 0: the rest
+  const AcceleratorProfile* pace = nullptr;  // null: free-running
+  bool hollow = false;                       // only with pace
+  double link_gbps = 0;                      // 0: as `pace` says, or not paced
+  double slowdown = 1;
+
+  // Bytes per second of the link, 0 when copies are not paced.
+  [[nodiscard]] double link_bytes_per_second() const {
+    return link_gbps > 0 ? link_gbps * 1e9 : pace != nullptr ? pace->link_bytes : 0;
+  }
 };
+
+// "free-running", "paced as h200", "paced as h200, hollow", ...: what every result of such a run
+// must say.
+std::string describe_pace(const EmulationSpec& spec);
 
 // An error names the item, what is wrong with it and what could stand there.
 Result<EmulationSpec> parse_emulation_spec(std::string_view text);

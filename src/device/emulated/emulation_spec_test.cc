@@ -28,6 +28,32 @@ TEST(EmulationSpec, ItemsComeInAnyOrder) {
   }
 }
 
+TEST(EmulationSpec, PaceHollowLinkAndSlowdownAreRead) {
+  const auto spec = parse_emulation_spec("cores=1,pace=h200,hollow,link-gbps=12.5,slowdown=200");
+  ASSERT_TRUE(spec.ok());
+  ASSERT_NE(spec->pace, nullptr);
+  EXPECT_EQ(spec->pace->name, "h200");
+  EXPECT_TRUE(spec->hollow);
+  EXPECT_EQ(spec->link_bytes_per_second(), 12.5e9);
+  EXPECT_EQ(spec->slowdown, 200.0);
+  EXPECT_EQ(describe_pace(*spec), "paced as h200, hollow, link of 12.5 GB/s, 200 times slower");
+}
+
+TEST(EmulationSpec, TheLinkIsTheProfilesUnlessItIsGiven) {
+  EXPECT_EQ(parse_emulation_spec("pace=a100")->link_bytes_per_second(), 25e9);
+  EXPECT_EQ(parse_emulation_spec("pace=a100,link-gbps=1")->link_bytes_per_second(), 1e9);
+  EXPECT_EQ(parse_emulation_spec("link-gbps=1")->link_bytes_per_second(), 1e9);
+  EXPECT_EQ(parse_emulation_spec("cores=1")->link_bytes_per_second(), 0);
+  EXPECT_EQ(describe_pace(*parse_emulation_spec("cores=1")), "free-running");
+}
+
+TEST(EmulationSpec, ItemsThatMakeSenseOnlyTogetherAreRefusedAlone) {
+  EXPECT_NE(error_of("hollow").find("hollow without pace"), std::string::npos);
+  EXPECT_NE(error_of("slowdown=2").find("nothing to slow down"), std::string::npos);
+  EXPECT_TRUE(parse_emulation_spec("slowdown=2,link-gbps=1").ok());
+  EXPECT_TRUE(parse_emulation_spec("hollow,pace=t4").ok());
+}
+
 TEST(EmulationSpec, ErrorsNameTheItemAndWhatCouldStandThere) {
   EXPECT_NE(error_of("cores=0").find("cores=0: must be a whole number"), std::string::npos);
   EXPECT_NE(error_of("host-cores=1025").find("1 .. 1024"), std::string::npos);
@@ -37,10 +63,37 @@ TEST(EmulationSpec, ErrorsNameTheItemAndWhatCouldStandThere) {
 }
 
 TEST(EmulationSpec, BrokenTextsAreRefused) {
-  for (const char* text :
-       {",", "cores=1,", ",cores=1", "cores=1,,host-cores=1", "=", "=1", "cores=", "cores=-1",
-        "cores=+1", "cores=1.5", "cores=1x", "cores= 1", " cores=1", "cores=99999999999999999999",
-        "cores==1", "Cores=1", "cores=1;host-cores=1"}) {
+  for (const char* text : {",",
+                           "cores=1,",
+                           ",cores=1",
+                           "cores=1,,host-cores=1",
+                           "=",
+                           "=1",
+                           "cores=",
+                           "cores=-1",
+                           "cores=+1",
+                           "cores=1.5",
+                           "cores=1x",
+                           "cores= 1",
+                           " cores=1",
+                           "cores=99999999999999999999",
+                           "cores==1",
+                           "Cores=1",
+                           "cores=1;host-cores=1",
+                           "pace=",
+                           "pace=b200",
+                           "pace=H200",
+                           "pace=h200,hollow=1",
+                           "pace=h200,hollow=",
+                           "pace=h200,hollow,hollow",
+                           "link-gbps=0",
+                           "link-gbps=-1",
+                           "link-gbps=nan",
+                           "link-gbps=inf",
+                           "link-gbps=1e99",
+                           "link-gbps=1GB",
+                           "link-gbps=0x10",
+                           "pace=t4,slowdown=0"}) {
     const auto spec = parse_emulation_spec(text);
     ASSERT_FALSE(spec.ok()) << text;
     EXPECT_EQ(spec.error().param, "emulate-accelerator");

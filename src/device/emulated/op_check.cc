@@ -29,22 +29,22 @@ class Checker {
   }
   // A checkpoint's rows are read where the loader has them.
   void check(const kernels::PackArgs& args) const {
-    on_device("pack target", args.target_data, args.target.bytes());
+    weight("pack target", args.target_data, args.target.bytes());
   }
   void check(const kernels::EmbedArgs& args) const {
     on_device("embed ids", args.ids, args.rows * kIndex);
-    weight("embed table", args.table);
+    weight("embed table", args.table.data, args.table.bytes());
     on_device("embed y", args.y, args.rows * args.y_stride * kFloat);
   }
   void check(const kernels::RmsNormArgs& args) const {
     on_device("rms_norm x", args.x, rows_bytes(args.rows, args.x_stride, args.hidden, kFloat));
-    on_device("rms_norm weight", args.weight, args.hidden * kFloat);
+    weight("rms_norm weight", args.weight, args.hidden * kFloat);
     on_device("rms_norm y", args.y, args.rows * args.y_stride * element_bytes(args.y_type));
   }
   void check(const kernels::GemmArgs& args) const {
     const int64_t element = element_bytes(args.w.type);
     on_device("gemm x", args.x, rows_bytes(args.rows, args.x_stride, args.w.k, element));
-    weight("gemm w", args.w);
+    weight("gemm w", args.w.data, args.w.bytes());
     optional("gemm bias", args.bias, args.w.n * kFloat);
     if (args.store == kernels::GemmStore::kSiluMul) {
       on_device("gemm activated", args.activated,
@@ -133,8 +133,10 @@ class Checker {
       on_device(what, data, bytes);
     }
   }
-  void weight(const char* what, const kernels::PackedMatrix& matrix) const {
-    on_device(what, matrix.data, matrix.bytes());
+  void weight(const char* what, const void* data, int64_t bytes) const {
+    if (data != nullptr || !tiers_.hollow) {
+      on_device(what, data, bytes);
+    }
   }
   template <class Args>
   void heads(const char* what, const Args& args) const {

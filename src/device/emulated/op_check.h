@@ -20,6 +20,7 @@ enum class CopyDirection : uint8_t {
 struct Tiers {
   const Arena& device;
   const Arena& host;
+  bool hollow = false;  // weights need not exist
 };
 
 // By the addresses; a range in no arena, but for a source on the way to the device, is a bug.

@@ -21,6 +21,11 @@ class StreamCounters {
     add(ops_, 1);
     add(busy_nanos_, busy.count());
   }
+  void set_pacing(int64_t overruns, Nanos lateness) {
+    overruns_.store(overruns, std::memory_order_relaxed);
+    lateness_nanos_.store(lateness.count(), std::memory_order_relaxed);
+  }
+  void add_event() { add(events_, 1); }
   void add_copy(CopyDirection direction, int64_t bytes) {
     add(bytes_[static_cast<size_t>(direction)], bytes);
   }
@@ -28,6 +33,11 @@ class StreamCounters {
   [[nodiscard]] StreamKind kind() const { return kind_; }
   [[nodiscard]] int64_t ops() const { return ops_.load(std::memory_order_relaxed); }
   [[nodiscard]] Nanos busy() const { return Nanos{busy_nanos_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] int64_t events() const { return events_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int64_t overruns() const { return overruns_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Nanos lateness() const {
+    return Nanos{lateness_nanos_.load(std::memory_order_relaxed)};
+  }
   [[nodiscard]] int64_t bytes(CopyDirection direction) const {
     return bytes_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
   }
@@ -40,6 +50,9 @@ class StreamCounters {
   const StreamKind kind_;
   std::atomic<int64_t> ops_{0};
   std::atomic<int64_t> busy_nanos_{0};
+  std::atomic<int64_t> events_{0};
+  std::atomic<int64_t> overruns_{0};
+  std::atomic<int64_t> lateness_nanos_{0};
   std::array<std::atomic<int64_t>, 5> bytes_{};  // by CopyDirection
 };
 

@@ -1,0 +1,150 @@
+#include "device/emulated/cost_model.h"
+
+#include <algorithm>
+#include <array>
+#include <variant>
+
+namespace tandem::device {
+namespace {
+
+// A peak that is published is reached in part only; what was measured is taken as it is.
+constexpr double kFlopsShare = 0.7;
+constexpr double kMemoryShare = 0.85;
+constexpr std::array kProfiles = {
+    AcceleratorProfile{"a100", 312e12, kFlopsShare, 2.0e12, kMemoryShare, 25e9},
+    AcceleratorProfile{"h100", 990e12, kFlopsShare, 3.35e12, kMemoryShare, 50e9},
+    AcceleratorProfile{"h200", 790e12, 1.0, 4.3e12, 1.0, 50e9},
+    AcceleratorProfile{"t4", 65e12, kFlopsShare, 0.32e12, kMemoryShare, 12e9},
+    AcceleratorProfile{"a10", 125e12, kFlopsShare, 0.6e12, kMemoryShare, 25e9},
+};
+
+constexpr std::array<int64_t, 4> kLadder = {16, 32, 64, 128};
+
+constexpr double kOpNanos = 2000;         // from one op's end to the next one's first byte
+constexpr double kGemmNanos = 3000;       // t0
+constexpr double kAttentionNanos = 4000;  // b: splitting and merging included
+constexpr double kDecodeRowNanos = 50;    // h
+constexpr double kNanos = 1e9;
+
+double as_double(int64_t x) { return static_cast<double>(x); }
+
+class Model {
+ public:
+  explicit Model(const AcceleratorProfile& profile)
+      : flops_per_nano_(profile.flops * profile.flops_share / kNanos),
+        bytes_per_nano_(profile.memory_bytes * profile.memory_bytes_share / kNanos) {}
+
+  [[nodiscard]] double nanos(const CopyOp& copy) const { return by_bytes(2 * copy.bytes); }
+  [[nodiscard]] double nanos(const kernels::PackArgs& args) const {
+    return by_bytes(args.n.logical * args.k.logical * 2 * element_bytes(args.target.type));
+  }
+  [[nodiscard]] double nanos(const kernels::EmbedArgs& args) const {
+    return by_bytes(args.rows * args.table.k * 6);
+  }
+  [[nodiscard]] double nanos(const kernels::RmsNormArgs& args) const {
+    return by_bytes(args.rows * args.hidden * 6);
+  }
+  [[nodiscard]] double nanos(const kernels::GemmArgs& args) const {
+    if (args.rows <= 0) {
+      return 0;
+    }
+    const double weights = as_double(args.w.bytes()) / bytes_per_nano_;
+    const double tiles = 2 * as_double(ladder_rows(args.rows)) * as_double(args.w.n) *
+                         as_double(args.w.k) / flops_per_nano_;
+    return kGemmNanos + std::max(weights, tiles);
+  }
+  [[nodiscard]] double nanos(const kernels::RopeTableArgs& args) const {
+    return by_bytes(args.rows * args.half_dim * 8);
+  }
+  [[nodiscard]] double nanos(const kernels::RopeWriteArgs& args) const {
+    return by_bytes(args.rows * args.qkv_stride * 8);
+  }
+  [[nodiscard]] double nanos(const AttentionOp& op) const {
+    const kernels::AttentionArgs& args = op.args;
+    double pairs = 0;           // of prefill chunks
+    double decode_context = 0;  // tokens
+    double decode_rows = 0;
+    for (int32_t i = 0; i < args.slice_count; ++i) {
+      const kernels::AttentionSlice& slice = args.slices[i];
+      for (int32_t row = 0; row < slice.row_count; ++row) {
+        const int64_t tokens = int64_t{slice.first_position} + row + 1;
+        const double seen =
+            as_double(args.window > 0 ? std::min<int64_t>(tokens, args.window) : tokens);
+        if (slice.row_count > 1) {
+          pairs += seen;
+        } else {
+          decode_context += seen;
+          ++decode_rows;
+        }
+      }
+    }
+    const kernels::KvLayout& layout = args.layout;
+    const double token_bytes =
+        2.0 * layout.kv_heads * layout.padded_head_dim * as_double(element_bytes(layout.type));
+    const double pair_flops = 4.0 * args.heads * layout.padded_head_dim;
+    return args.slice_count <= 0
+               ? 0
+               : kAttentionNanos + pairs * pair_flops / flops_per_nano_ +
+                     decode_context * token_bytes / bytes_per_nano_ + decode_rows * kDecodeRowNanos;
+  }
+  [[nodiscard]] double nanos(const kernels::RowGatherArgs& args) const {
+    return by_bytes(args.count * args.stride * 8);
+  }
+  [[nodiscard]] double nanos(const kernels::SampleArgs& args) const {
+    return by_bytes(args.row_count * args.vocabulary * 8);
+  }
+  [[nodiscard]] double nanos(const kernels::RopeRouteArgs& args) const {
+    return by_bytes(args.rows * (args.qkv_stride + args.residual_columns) * 8);
+  }
+  [[nodiscard]] double nanos(const kernels::TailGatherArgs& args) const {
+    const int64_t attended = args.attended != nullptr ? args.attended_row_bytes : 0;
+    const int64_t residual = args.residual != nullptr ? args.residual_columns * 4 : 0;
+    return by_bytes(args.rows * (attended + residual) * 2);
+  }
+
+ private:
+  // Bytes read and written.
+  [[nodiscard]] double by_bytes(int64_t bytes) const {
+    return bytes <= 0 ? 0 : kOpNanos + as_double(bytes) / bytes_per_nano_;
+  }
+  const double flops_per_nano_;
+  const double bytes_per_nano_;
+};
+
+}  // namespace
+
+const AcceleratorProfile* find_profile(std::string_view name) {
+  const auto* found = std::find_if(kProfiles.begin(), kProfiles.end(),
+                                   [&](const auto& one) { return one.name == name; });
+  return found == kProfiles.end() ? nullptr : found;
+}
+
+std::string profile_names() {
+  std::string names;
+  for (const AcceleratorProfile& one : kProfiles) {
+    names += names.empty() ? "" : ", ";
+    names += one.name;
+  }
+  return names;
+}
+
+Nanos op_time(const AcceleratorProfile& profile, const Op& op) {
+  const Model model(profile);
+  const double nanos = std::visit([&](const auto& one) { return model.nanos(one); }, op);
+  return Nanos{static_cast<int64_t>(nanos)};
+}
+
+Nanos link_transfer_time(double bytes_per_second, int64_t bytes) {
+  return Nanos{static_cast<int64_t>(as_double(bytes) * kNanos / bytes_per_second)};
+}
+
+int64_t ladder_rows(int64_t rows) {
+  for (const int64_t step : kLadder) {
+    if (rows <= step) {
+      return step;
+    }
+  }
+  return kernels::round_up(rows, kLadder.back());
+}
+
+}  // namespace tandem::device

@@ -1,0 +1,46 @@
+// How long an accelerator takes for an op: start values to pace by, not measurements of Tandem.
+// Plain data and functions. Any thread. (execution.md 4)
+//
+// GEMM: t0 + max(weight bytes / rate of memory, waves(rows) x time of a tile): as long as all rows
+// fit the tiles that the weights' stream hides, more rows cost nothing. Attention: prefill linear
+// in (query, key) pairs, decode a x (sum of contexts) + h x rows + b. Everything else by bytes.
+// Copies: alpha + bytes / rate of the link.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "device/device.h"
+
+namespace tandem::device {
+
+// Rates per second.
+struct AcceleratorProfile {
+  std::string_view name;
+  double flops = 0;         // of dense products of 16-bit numbers, as published or measured
+  double flops_share = 1;   // of it that a product reaches
+  double memory_bytes = 0;  // as published or measured
+  double memory_bytes_share = 1;
+  double link_bytes = 0;  // each direction
+};
+
+// a100, h100, h200, t4, a10; null for other names.
+const AcceleratorProfile* find_profile(std::string_view name);
+// "a100, h100, ...", for messages.
+std::string profile_names();
+
+// Time of what runs on the accelerator itself: every op, and copies inside its memory. Reads the
+// slices of an attention, so only when the op may run.
+Nanos op_time(const AcceleratorProfile& profile, const Op& op);
+
+// A link of `bytes_per_second` each way.
+Nanos link_transfer_time(double bytes_per_second, int64_t bytes);
+// Beside the transfer, for each copy; streams pay it beside each other.
+inline constexpr Nanos kLinkLatency{1500};
+
+// Rows that a product of `rows` rows takes as long as: the next step of the ladder of tiles.
+int64_t ladder_rows(int64_t rows);
+
+}  // namespace tandem::device

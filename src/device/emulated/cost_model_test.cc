@@ -1,0 +1,118 @@
+#include "device/emulated/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+namespace tandem::device {
+namespace {
+
+const AcceleratorProfile& profile(std::string_view name) {
+  const AcceleratorProfile* found = find_profile(name);
+  CHECK(found != nullptr, "{}", name);
+  return *found;
+}
+
+double micros(Nanos time) { return static_cast<double>(time.count()) / 1e3; }
+
+kernels::GemmArgs gemm_of(int64_t rows, int64_t n, int64_t k) {
+  return {.rows = rows, .w = {.type = ElementType::kBF16, .n = n, .k = k}};
+}
+
+TEST(CostModel, KnowsItsAcceleratorsByName) {
+  for (const char* name : {"a100", "h100", "h200", "t4", "a10"}) {
+    EXPECT_EQ(profile(name).name, name);
+    EXPECT_NE(profile_names().find(name), std::string::npos);
+    EXPECT_GT(profile(name).flops, 1e12);
+    EXPECT_GT(profile(name).memory_bytes, 1e11);
+    EXPECT_GT(profile(name).link_bytes, 1e9);
+  }
+  EXPECT_EQ(find_profile("H200"), nullptr);
+  EXPECT_EQ(find_profile(""), nullptr);
+}
+
+TEST(CostModel, AFewRowsTakeAsLongAsTheWeightsTakeToStream) {
+  // 4096 x 14336 in bf16 are 117.4 MB: 27.3 us at 4.3 TB/s.
+  const double alone = micros(op_time(profile("h200"), gemm_of(1, 14336, 4096)));
+  EXPECT_NEAR(alone, 3 + 27.3, 0.1);
+  EXPECT_EQ(op_time(profile("h200"), gemm_of(64, 14336, 4096)),
+            op_time(profile("h200"), gemm_of(1, 14336, 4096)));
+}
+
+TEST(CostModel, ManyRowsTakeTimeByTheStepsOfTheLadder) {
+  const AcceleratorProfile& own = profile("h200");
+  // 2 x 2048 x 4096 x 4096 at 790 Tflop/s: 87 us.
+  EXPECT_NEAR(micros(op_time(own, gemm_of(2048, 4096, 4096))), 3 + 87.0, 0.2);
+  EXPECT_EQ(op_time(own, gemm_of(2047, 4096, 4096)), op_time(own, gemm_of(2048, 4096, 4096)));
+  EXPECT_LT(op_time(own, gemm_of(2048, 4096, 4096)), op_time(own, gemm_of(2049, 4096, 4096)));
+  EXPECT_EQ(ladder_rows(1), 16);
+  EXPECT_EQ(ladder_rows(17), 32);
+  EXPECT_EQ(ladder_rows(128), 128);
+  EXPECT_EQ(ladder_rows(129), 256);
+}
+
+Nanos attention(const std::vector<kernels::AttentionSlice>& slices, int32_t window) {
+  AttentionOp op;
+  op.args.layout = {ElementType::kBF16, 1, 8, 128, 128, 32};
+  op.args.heads = 32;
+  op.args.window = window;
+  op.args.slices = slices.data();
+  op.args.slice_count = static_cast<int32_t>(slices.size());
+  return op_time(profile("h200"), op);
+}
+
+kernels::AttentionSlice slice_of(int32_t rows, int32_t first_position) {
+  return {.row_begin = 0, .row_count = rows, .first_position = first_position};
+}
+
+TEST(CostModel, DecodeAttentionTakesItsContextsBytes) {
+  const double base = micros(attention({slice_of(1, 0)}, 0));
+  // 1,000,000 tokens of 4096 bytes at 4.3 TB/s: 953 us.
+  EXPECT_NEAR(micros(attention({slice_of(1, 999'999)}, 0)) - base, 952.6, 0.5);
+  EXPECT_NEAR(micros(attention({slice_of(1, 999'999)}, 1)), base, 0.01);
+  const double two = micros(attention({slice_of(1, 9999), slice_of(1, 9999)}, 0));
+  const double one = micros(attention({slice_of(1, 9999)}, 0));
+  EXPECT_NEAR(two - one, 0.05 + 9.53, 0.05);
+  EXPECT_EQ(attention({}, 0), Nanos{0});
+}
+
+TEST(CostModel, PrefillAttentionIsLinearInPairs) {
+  const double base = micros(attention({slice_of(1, 0)}, 0)) - 0.05;
+  const double whole = micros(attention({slice_of(2048, 0)}, 0)) - base;
+  // 2048 x 2049 / 2 pairs x 4 x 4096 flops at 790 Tflop/s: 43.5 us.
+  EXPECT_NEAR(whole, 43.5, 0.2);
+  const double halves = micros(attention({slice_of(1024, 0), slice_of(1024, 1024)}, 0)) - base;
+  EXPECT_NEAR(halves, whole, 0.1);
+}
+
+TEST(CostModel, OtherOpsTakeTheirBytesAndNothingTakesNothing) {
+  const AcceleratorProfile& own = profile("h200");
+  EXPECT_NEAR(micros(op_time(own, CopyOp{.bytes = 43'000'000})), 2 + 20, 0.01);
+  EXPECT_NEAR(micros(op_time(own, kernels::RmsNormArgs{.rows = 1000, .hidden = 4300})), 2 + 6.0,
+              0.01);
+  const std::array<Op, 12> empty = {CopyOp{},
+                                    kernels::PackArgs{},
+                                    kernels::EmbedArgs{},
+                                    kernels::RmsNormArgs{},
+                                    kernels::GemmArgs{},
+                                    kernels::RopeTableArgs{},
+                                    kernels::RopeWriteArgs{},
+                                    AttentionOp{},
+                                    kernels::RowGatherArgs{},
+                                    kernels::SampleArgs{},
+                                    kernels::RopeRouteArgs{},
+                                    kernels::TailGatherArgs{}};
+  static_assert(std::variant_size_v<Op> == std::tuple_size_v<decltype(empty)>);
+  for (const Op& op : empty) {
+    EXPECT_EQ(op_time(own, op), Nanos{0}) << "op " << op.index();
+  }
+}
+
+TEST(CostModel, TheLinkTakesItsBytes) {
+  EXPECT_EQ(link_transfer_time(25e9, 25'000'000), std::chrono::milliseconds(1));
+  EXPECT_EQ(link_transfer_time(25e9, 0), Nanos{0});
+}
+
+}  // namespace
+}  // namespace tandem::device
