@@ -17,7 +17,7 @@ namespace {
 
 // Addresses beside the capacity: for the rounding of many small pieces, and for the holes that
 // pieces of changing sizes leave. Addresses cost nothing.
-constexpr int64_t kSpareAddressBytes = int64_t{16} << 30;
+constexpr int64_t kSpareAddressBytes = int64_t{4} << 30;
 constexpr int kPoison = 0xff;
 
 int64_t piece_span(int64_t bytes) {

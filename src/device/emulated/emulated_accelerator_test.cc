@@ -100,7 +100,7 @@ TEST(EmulatedAccelerator, RowsGoToTheHostAndBackOnStreamsOfTheirOwn) {
   const StreamId out = device->create_stream(StreamKind::kDeviceToHost);
   const StreamId back = device->create_stream(StreamKind::kHostToDevice);
   const StreamId swap = device->create_stream(StreamKind::kSwap);
-  constexpr int64_t kCount = 300'000;
+  constexpr int64_t kCount = 50'000;
   constexpr int64_t kBytes = kCount * 4;
   for (int32_t round = 0; round < 10; ++round) {
     const Numbers source = counted(*device, MemoryKind::kDevice, kCount, round);
