@@ -72,6 +72,15 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.limits.max_batched_tokens = static_cast<int32_t>(number(fields, "tokens", 64));
   world.engine.max_running = static_cast<int32_t>(number(fields, "running", 8));
   world.policy_options.sarathi_token_budget = static_cast<int32_t>(number(fields, "budget", 64));
+  world.policy_options.piggyback.token_budget = world.policy_options.sarathi_token_budget;
+  world.policy_options.piggyback.offload_below =
+      static_cast<int32_t>(number(fields, "offload_below", 25));
+  world.policy_options.piggyback.onload_above =
+      static_cast<int32_t>(number(fields, "onload_above", 50));
+  world.executor.limits.host_blocks = number(fields, "host", 0);
+  world.executor.limits.offloaded_sequences = static_cast<int32_t>(number(fields, "places", 16));
+  world.executor.host.failures_per_thousand = static_cast<int>(number(fields, "failures", 0));
+  world.audit = WorldOptions::Audit::kEachAdvance;
   world.executor.step_fixed = duration(fields, "fixed");
   world.executor.per_token = duration(fields, "per_token");
 }
@@ -83,6 +92,10 @@ Request read_request(int64_t id, const Fields& fields) {
       make_request(std::move(prompt), static_cast<int32_t>(number(fields, "output", 1)),
                    static_cast<uint64_t>(id));
   request.n = static_cast<int32_t>(number(fields, "n", 1));
+  const auto service_class = fields.find("class");
+  if (service_class != fields.end() && service_class->second == "be") {
+    request.service_class = ServiceClass::kBestEffort;
+  }
   return request;
 }
 
@@ -135,6 +148,12 @@ int64_t measured(const std::string& subject, const Scenario& scenario, VirtualWo
   }
   if (subject == "steps") {
     return world.executor().steps();
+  }
+  if (subject == "offloaded") {
+    return world.executor().host().entered();
+  }
+  if (subject == "transfers") {
+    return world.executor().host().transfers();
   }
   const size_t dot = subject.find('.');
   const int64_t id = std::stoll(subject.substr(0, dot));
@@ -196,7 +215,10 @@ void check_answers(const Scenario& scenario, VirtualWorld& world) {
       EXPECT_EQ(outcome.finishes, 1) << "request " << id << " choice " << choice;
     }
   }
-  EXPECT_EQ(world.engine().kv().free_blocks(), world.engine().kv().total_blocks());
+  const KvManager& kv = world.engine().kv();
+  EXPECT_EQ(kv.free_blocks(), kv.total_blocks());
+  EXPECT_EQ(kv.free_blocks(Tier::kHost), kv.total_blocks(Tier::kHost));
+  EXPECT_TRUE(world.executor().host().drained());
 }
 
 std::vector<std::string> case_names() {

@@ -7,11 +7,13 @@
 
 #include "base/result.h"
 #include "plan/decisions.h"
+#include "scheduler/policies/piggyback.h"
 
 namespace tandem {
 
 struct PolicyOptions {
   int32_t sarathi_token_budget = 512;  // tokens of a step under `sarathi`
+  PiggybackOptions piggyback;
 };
 
 std::vector<std::string_view> policy_names();
