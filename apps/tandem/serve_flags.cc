@@ -34,11 +34,28 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option(
           "--policy", node.policy,
-          "Scheduling policy: accel_only (first come, first served) or sarathi (stall-free)")
+          "Scheduling policy: accel_only (first come, first served), sarathi (stall-free) or "
+          "piggyback (two classes; best effort decodes on the host where memory is short)")
       ->capture_default_str();
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi")
+      ->capture_default_str();
+  PiggybackOptions& piggyback = node.policy_options.piggyback;
+  command
+      .add_option("--piggyback-token-budget", piggyback.token_budget,
+                  "Tokens of a step under piggyback")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--offload-below", piggyback.offload_below,
+          "piggyback: with fewer percent of the KV blocks free, best-effort decodes move to "
+          "the host; 100: always")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--onload-above", piggyback.onload_above,
+          "piggyback: with so many percent still free afterwards, one moves back; 100: never")
       ->capture_default_str();
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
       ->capture_default_str()

@@ -218,6 +218,7 @@ void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::st
   }
   under_way_ -= state == SequenceState::kParkedInFlight ? 1 : 0;
   sequence.state.change_to(SequenceState::kFinishing);
+  ++ended_;
   leave_executor(sequence);
   emit_finish(sequence, sequence.choice, reason, error);
   // Choices that never came to be end with it.
@@ -250,6 +251,9 @@ void Engine::record_end(const LiveSequence& sequence, FinishReason reason, Nanos
 // No step is in flight here, so blocks of ended sequences are free as soon as no copy and no hop of
 // them is.
 void Engine::remove_ended() {
+  if (ended_ == 0) {
+    return;
+  }
   const auto ended = [](const LiveSequence* sequence) {
     return sequence->state.state() == SequenceState::kFinishing && !sequence->in_flight();
   };
@@ -263,6 +267,7 @@ void Engine::remove_ended() {
   std::erase_if(running_, ended);
   std::erase_if(waiting_, ended);
   std::erase_if(offloaded_, ended);
+  ended_ -= std::ssize(gone);
   for (LiveSequence* sequence : gone) {
     if (sequence->kv.moving()) {
       kv_.abort_transfer(sequence->kv);

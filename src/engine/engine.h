@@ -183,6 +183,7 @@ class Engine {
   // have not left included; oldest admission first.
   std::vector<LiveSequence*> offloaded_;
   std::unordered_map<int64_t, LiveSequence*> transfers_;  // copies under way
+  int64_t ended_ = 0;        // sequences that have ended and are not removed yet
   int32_t in_executor_ = 0;  // sequences that entered and did not leave
   int32_t leaving_ = 0;      // of these, told to leave
   int32_t under_way_ = 0;    // tokens in the executor that will be sampled

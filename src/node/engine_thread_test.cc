@@ -64,7 +64,15 @@ class ImmediateExecutor final : public StepExecutor {
   }
   std::optional<StepResult> poll() override { return echo_.poll(); }
   void leave(SequenceId offloaded) override { echo_.leave(offloaded); }
-  TierEvents take_tier_events() override { return echo_.take_tier_events(); }
+  // What the tiers have under way is done by the next time that the thread looks.
+  TierEvents take_tier_events() override {
+    TierEvents events = echo_.take_tier_events();
+    if (echo_.host().next_event().has_value()) {
+      clock_.set(std::max(clock_.now(), *echo_.host().next_event()));
+      on_step_();
+    }
+    return events;
+  }
 
  private:
   ManualClock clock_;
@@ -73,12 +81,15 @@ class ImmediateExecutor final : public StepExecutor {
 };
 
 struct Fixture {
-  explicit Fixture(int64_t max_queue = 64)
+  explicit Fixture(int64_t max_queue = 64, const EchoOptions& echo = {},
+                   std::string_view policy_name = "accel_only")
       : thread({.names = {"m"}, .max_model_len = 128, .vocabulary = 1000, .max_choices = 4},
                {.max_queue = max_queue, .block_tokens = 4}, clock,
                [this](const std::string& reason) { rejected = reason; }),
-        executor({}, [this] { thread.step_completed(); }),
-        policy(std::move(make_policy("accel_only", {})).value()) {}
+        executor(echo, [this] { thread.step_completed(); }),
+        policy(std::move(make_policy(policy_name,
+                                     {.piggyback = {.offload_below = 100, .onload_above = 100}}))
+                   .value()) {}
 
   ~Fixture() { thread.shutdown(); }
 
@@ -122,6 +133,40 @@ TEST(EngineThread, AnswersRequestsFromManyThreads) {
     EXPECT_EQ(fixture->sink->tokens(tag), expected_tokens(fixture->request(tag, 6), 0));
   }
   fixture->thread.drain();
+}
+
+EchoOptions two_tiers() {
+  EchoOptions options;
+  options.limits.host_blocks = 200;
+  options.limits.offloaded_sequences = 8;
+  return options;
+}
+
+TEST(EngineThread, SleepsAndWakesForWhatHappensBetweenTheTiers) {
+  Fixture fixture(64, two_tiers(), "piggyback");
+  fixture.start();
+  for (uint64_t tag = 0; tag < 12; ++tag) {
+    Request request = fixture.request(tag, 20);
+    request.service_class = ServiceClass::kBestEffort;
+    ASSERT_TRUE(fixture.thread.submit(std::move(request)).ok());
+  }
+  fixture.sink->wait_for(12);
+  for (uint64_t tag = 0; tag < 12; ++tag) {
+    EXPECT_EQ(fixture.sink->tokens(tag), expected_tokens(fixture.request(tag, 20), 0));
+  }
+}
+
+TEST(EngineThread, DestructionCancelsOffloadedSequencesToo) {
+  auto fixture = std::make_unique<Fixture>(64, two_tiers(), "piggyback");
+  fixture->start();
+  const std::shared_ptr<Collector> sink = fixture->sink;
+  for (uint64_t tag = 1; tag <= 8; ++tag) {
+    Request request = fixture->request(tag, 100);
+    request.service_class = ServiceClass::kBestEffort;
+    ASSERT_TRUE(fixture->thread.submit(std::move(request)).ok());
+  }
+  fixture.reset();
+  sink->wait_for(8);
 }
 
 TEST(EngineThread, RefusesWhileLoadingAndWhileDraining) {

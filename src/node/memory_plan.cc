@@ -28,9 +28,65 @@ model::Weights padded_shape(const model::ModelConfig& config, ElementType type) 
   return shape;
 }
 
+int64_t blocks_of(int64_t tokens, int32_t block_tokens) {
+  return (tokens + block_tokens - 1) / block_tokens;
+}
+
 // No more KV than all running sequences could ever use at once.
 int64_t useful_blocks(int64_t max_len, int32_t block_tokens, int32_t max_running) {
-  return ((max_len + block_tokens - 1) / block_tokens) * max_running;
+  return blocks_of(max_len, block_tokens) * max_running;
+}
+
+int64_t sum_of(const std::vector<MemoryPlanRow>& rows) {
+  int64_t sum = 0;
+  for (const MemoryPlanRow& row : rows) {
+    sum += row.bytes;
+  }
+  return sum;
+}
+
+// The host's side of the plan, of whose accelerator side the context is known.
+Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& input,
+                                 const kernels::KvLayout& layout) {
+  HostMemoryPlan host;
+  if (input.host_memory_bytes == 0) {
+    return host;
+  }
+  if (input.offloaded_sequences < 1) {
+    return invalid_argument("a host tier needs at least one place for an offloaded sequence",
+                            "host-memory");
+  }
+  host.rows = input.host_rows;
+  host.block_bytes = layout.block_bytes();
+  host.offloaded_sequences = input.offloaded_sequences;
+  host.memory_bytes = input.host_memory_bytes;
+  const int64_t fixed = sum_of(host.rows);
+  const int64_t useful =
+      useful_blocks(plan.max_model_len, layout.block_tokens, input.offloaded_sequences);
+  host.kv_blocks =
+      std::min(std::max<int64_t>(input.host_memory_bytes - fixed, 0) / host.block_bytes, useful);
+  host.kv_blocks = std::min<int64_t>(host.kv_blocks, INT32_MAX);
+  if (host.kv_blocks < 1) {
+    return Error{ErrorCode::kResourceExhausted,
+                 fmt::format("the host tier does not fit: its buffers take {} and a KV block {}. "
+                             "Raise --host-memory (now {})",
+                             format_bytes(fixed), format_bytes(host.block_bytes),
+                             format_bytes(input.host_memory_bytes)),
+                 "host-memory"};
+  }
+  host.kv_bytes = host.kv_blocks * host.block_bytes;
+  host.rows.push_back({"host KV blocks", host.kv_bytes});
+  host.total_bytes = fixed + host.kv_bytes;
+  return host;
+}
+
+void append_rows(const std::vector<MemoryPlanRow>& rows, int64_t total, int64_t memory,
+                 std::string& text) {
+  for (const MemoryPlanRow& row : rows) {
+    fmt::format_to(std::back_inserter(text), "  {:<28}{:>12}\n", row.what, format_bytes(row.bytes));
+  }
+  fmt::format_to(std::back_inserter(text), "  {:<28}{:>12} of {}\n", "in all", format_bytes(total),
+                 format_bytes(memory));
 }
 
 }  // namespace
@@ -43,10 +99,8 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   const std::vector<MemoryPlanRow> workspaces =
       plan_workspaces(config, padded_shape(config, input.weight_type), plan.executor);
   plan.rows.insert(plan.rows.end(), workspaces.begin(), workspaces.end());
-  int64_t fixed = 0;
-  for (const MemoryPlanRow& row : plan.rows) {
-    fixed += row.bytes;
-  }
+  plan.rows.insert(plan.rows.end(), input.tier_rows.begin(), input.tier_rows.end());
+  const int64_t fixed = sum_of(plan.rows);
 
   const kernels::KvLayout layout = kv_layout_for(config, plan.executor);
   plan.block_tokens = layout.block_tokens;
@@ -72,8 +126,7 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
 
   const int64_t needed_len = input.max_model_len > 0 ? input.max_model_len : 1;
   if (plan.kv_tokens < needed_len || plan.total_bytes > input.memory_bytes) {
-    const int64_t least =
-        fixed + (needed_len + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes();
+    const int64_t least = fixed + blocks_of(needed_len, layout.block_tokens) * layout.block_bytes();
     return Error{
         ErrorCode::kResourceExhausted,
         fmt::format(
@@ -86,19 +139,44 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
   plan.executor.served_positions = plan.max_model_len;
+  ASSIGN_OR_RETURN(plan.host, plan_host(plan, input, layout));
   return plan;
 }
 
 std::string format_plan(const MemoryPlan& plan) {
   std::string text;
-  for (const MemoryPlanRow& row : plan.rows) {
-    fmt::format_to(std::back_inserter(text), "  {:<28}{:>12}\n", row.what, format_bytes(row.bytes));
-  }
-  fmt::format_to(std::back_inserter(text), "  {:<28}{:>12} of {}\n", "in all",
-                 format_bytes(plan.total_bytes), format_bytes(plan.memory_bytes));
+  append_rows(plan.rows, plan.total_bytes, plan.memory_bytes, text);
   fmt::format_to(std::back_inserter(text),
                  "  KV holds {} tokens in {} blocks of {}; a sequence may have {} tokens",
                  plan.kv_tokens, plan.kv_blocks, plan.block_tokens, plan.max_model_len);
+  if (!plan.host.rows.empty()) {
+    text += '\n';
+    append_rows(plan.host.rows, plan.host.total_bytes, plan.host.memory_bytes, text);
+    text += "  " + host_advice(plan);
+  }
+  return text;
+}
+
+std::string host_advice(const MemoryPlan& plan) {
+  const HostMemoryPlan& host = plan.host;
+  if (host.rows.empty()) {
+    return "";
+  }
+  const int64_t each = blocks_of(plan.max_model_len, plan.block_tokens);
+  const int64_t held = host.kv_blocks / each;
+  const int64_t missing = host.offloaded_sequences - held;
+  std::string text = fmt::format(
+      "host KV holds {} tokens in {} blocks: {} sequences of {} tokens, {} may be offloaded at a "
+      "time",
+      host.kv_blocks * plan.block_tokens, host.kv_blocks, held, plan.max_model_len,
+      host.offloaded_sequences);
+  if (missing > 0) {
+    const int64_t wanted =
+        host.total_bytes + (host.offloaded_sequences * each - host.kv_blocks) * host.block_bytes;
+    fmt::format_to(std::back_inserter(text), "; raise --host-memory by {} to hold {} more",
+                   format_bytes(std::max<int64_t>(wanted - host.memory_bytes, host.block_bytes)),
+                   missing);
+  }
   return text;
 }
 

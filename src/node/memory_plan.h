@@ -19,10 +19,25 @@ struct MemoryPlanInput {
   int32_t max_running = 256;
   int32_t max_model_len = 0;  // 0: as long as the model and the memory allow
   int64_t memory_bytes = 0;   // that all of it may use
+  // The host tier. Its KV blocks have the accelerator's layout.
+  int64_t host_memory_bytes = 0;              // that it may use; 0: there is one tier
+  int32_t offloaded_sequences = 0;            // at a time
+  std::vector<MemoryPlanRow> tier_rows = {};  // on the accelerator: rings, hop rows, residual store
+  std::vector<MemoryPlanRow> host_rows = {};  // on the host beside KV: outbox, results
+};
+
+struct HostMemoryPlan {
+  std::vector<MemoryPlanRow> rows;  // in print order, KV last; empty: there is one tier
+  int64_t kv_blocks = 0;
+  int64_t kv_bytes = 0;
+  int64_t block_bytes = 0;
+  int32_t offloaded_sequences = 0;
+  int64_t total_bytes = 0;
+  int64_t memory_bytes = 0;
 };
 
 struct MemoryPlan {
-  std::vector<MemoryPlanRow> rows;  // weights, workspaces, KV; in print order
+  std::vector<MemoryPlanRow> rows;  // weights, workspaces, tier rows, KV; in print order
   ExecutorOptions executor;         // with kv_bytes
   int32_t block_tokens = 0;
   int64_t kv_blocks = 0;
@@ -30,12 +45,17 @@ struct MemoryPlan {
   int32_t max_model_len = 0;
   int64_t total_bytes = 0;
   int64_t memory_bytes = 0;
+  HostMemoryPlan host;
 };
 
 // An error says what does not fit and by how much, and which flag to change.
 Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPlanInput& input);
 
-// A table for the terminal, a row per line.
+// A table for the terminal, a row per line; one for each tier.
 std::string format_plan(const MemoryPlan& plan);
+
+// How many of the longest sequences the host holds, and what it would take to hold as many as may
+// be offloaded at a time. Empty where there is one tier.
+std::string host_advice(const MemoryPlan& plan);
 
 }  // namespace tandem

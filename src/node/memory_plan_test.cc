@@ -72,6 +72,60 @@ TEST(MemoryPlan, RopeScalingAllowsMorePositionsWhereTheyAreAskedFor) {
   EXPECT_FALSE(plan_memory(config, {.max_model_len = 8193, .memory_bytes = 8 * kGiB}).ok());
 }
 
+TEST(MemoryPlan, OneTierHasNoHostRowsAndNoAdvice) {
+  const auto plan = plan_memory(one_billion(), {.memory_bytes = 8 * kGiB});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->host.rows.empty());
+  EXPECT_EQ(host_advice(*plan), "");
+}
+
+TEST(MemoryPlan, TheHostTiersRowsAddUpAndTierRowsCostTheAccelerator) {
+  const MemoryPlanInput one_tier{.memory_bytes = 3 * kGiB};
+  MemoryPlanInput input = one_tier;
+  input.host_memory_bytes = 2 * kGiB;
+  input.offloaded_sequences = 1000;
+  input.tier_rows = {{"ring", 100 << 20}, {"residual store", 28 << 20}};
+  input.host_rows = {{"outbox", 64 << 20}};
+  const auto without = plan_memory(one_billion(), one_tier);
+  const auto plan = plan_memory(one_billion(), input);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_LT(plan->kv_blocks, without->kv_blocks);
+  EXPECT_EQ(plan->host.rows.size(), 2U);
+  EXPECT_EQ(plan->host.total_bytes, (64 << 20) + plan->host.kv_bytes);
+  EXPECT_LE(plan->host.total_bytes, 2 * kGiB);
+  EXPECT_GT(plan->host.total_bytes, 2 * kGiB - plan->host.block_bytes);
+  // A sequence of 4096 tokens has 22 layers x 4096 x 2 x 4 x 64 x 2 bytes = 88 MiB of KV.
+  const std::string advice = host_advice(*plan);
+  EXPECT_NE(advice.find(": 22 sequences of 4096 tokens"), std::string::npos) << advice;
+  EXPECT_NE(advice.find("to hold 978 more"), std::string::npos) << advice;
+  EXPECT_NE(format_plan(*plan).find("residual store"), std::string::npos);
+  EXPECT_NE(format_plan(*plan).find("host KV blocks"), std::string::npos);
+}
+
+TEST(MemoryPlan, FollowingTheAdviceSilencesIt) {
+  MemoryPlanInput input{
+      .memory_bytes = 8 * kGiB, .host_memory_bytes = kGiB, .offloaded_sequences = 20};
+  const auto plan = plan_memory(one_billion(), input);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_NE(host_advice(*plan).find("raise --host-memory"), std::string::npos);
+  input.host_memory_bytes = 200 * kGiB;
+  const auto roomy = plan_memory(one_billion(), input);
+  ASSERT_TRUE(roomy.ok());
+  EXPECT_EQ(host_advice(*roomy).find("raise"), std::string::npos) << host_advice(*roomy);
+  EXPECT_EQ(roomy->host.kv_blocks * roomy->block_tokens, 20 * 4096);  // no more than is of use
+}
+
+TEST(MemoryPlan, AHostTierWithoutRoomForABlockOrWithoutPlacesIsRefused) {
+  MemoryPlanInput input{
+      .memory_bytes = 8 * kGiB, .host_memory_bytes = 1000, .offloaded_sequences = 20};
+  const auto tiny = plan_memory(one_billion(), input);
+  ASSERT_FALSE(tiny.ok());
+  EXPECT_EQ(tiny.error().param, "host-memory");
+  input.host_memory_bytes = kGiB;
+  input.offloaded_sequences = 0;
+  EXPECT_FALSE(plan_memory(one_billion(), input).ok());
+}
+
 TEST(MemoryPlan, MorePositionsThanTheModelKnowsAreRefused) {
   const auto plan = plan_memory(one_billion(), {.max_model_len = 5000, .memory_bytes = 8 * kGiB});
   ASSERT_FALSE(plan.ok());

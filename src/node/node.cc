@@ -169,6 +169,9 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["kv_cache_dtype"] = std::string(element_name(parts.kv_dtype));
   json["policy"] = options.policy;
   json["sarathi_token_budget"] = options.policy_options.sarathi_token_budget;
+  json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
+  json["offload_below"] = options.policy_options.piggyback.offload_below;
+  json["onload_above"] = options.policy_options.piggyback.onload_above;
   json["max_model_len"] = parts.plan.max_model_len;
   json["max_num_seqs"] = options.max_num_seqs;
   json["max_num_batched_tokens"] = options.max_num_batched_tokens;

@@ -96,6 +96,11 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   try {
     options.policy = config.at("policy").get<std::string>();
     options.policy_options.sarathi_token_budget = config.at("sarathi_token_budget").get<int32_t>();
+    PiggybackOptions& piggyback = options.policy_options.piggyback;
+    // Records of earlier builds have no such policy.
+    piggyback.token_budget = config.value("piggyback_token_budget", piggyback.token_budget);
+    piggyback.offload_below = config.value("offload_below", piggyback.offload_below);
+    piggyback.onload_above = config.value("onload_above", piggyback.onload_above);
     options.dtype = type(config.at("dtype").get<std::string>());
     options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
     options.max_model_len = config.at("max_model_len").get<int32_t>();

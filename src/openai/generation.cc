@@ -40,8 +40,10 @@ std::string head_of(const GenerationRequest& request, const AnswerIdentity& iden
   append_integer(head, identity.created_unix_seconds);
   head += R"(,"model":)";
   append_untrusted_string(head, request.model);
-  if (request.echo_service_tier) {
-    head += R"(,"service_tier":"default")";
+  if (!request.service_tier.empty()) {
+    head += R"(,"service_tier":")";
+    head += request.service_tier;
+    head += '"';
   }
   head += R"(,"choices":[)";
   return head;

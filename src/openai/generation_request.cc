@@ -213,18 +213,32 @@ Status parse_choices(const FieldReader& fields, const ParseContext& context,
   return {};
 }
 
-Status parse_switches(const FieldReader& fields, GenerationRequest& out) {
-  ASSIGN_OR_RETURN(const auto skip_special, fields.boolean("skip_special_tokens"));
-  out.skip_special_tokens = skip_special.value_or(true);
-  ASSIGN_OR_RETURN(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
-  out.tokens_as_ids = as_ids.value_or(false);
+// `priority` is latency sensitive, `flex` best effort; the others leave it to the server, whose
+// class is latency sensitive.
+Status parse_class(const FieldReader& fields, GenerationRequest& out) {
   ASSIGN_OR_RETURN(const auto tier, fields.string("service_tier"));
   if (tier && std::ranges::find(kServiceTiers, *tier) == kServiceTiers.end()) {
     return invalid_argument(fmt::format("'service_tier' must be one of {}, not {}",
                                         fmt::join(kServiceTiers, ", "), describe(Json(*tier))),
                             "service_tier");
   }
-  out.echo_service_tier = tier.has_value();
+  if (tier) {
+    out.service_tier = *tier == "flex" || *tier == "priority" ? *tier : "default";
+  }
+  if (tier == "flex") {
+    out.service_class = ServiceClass::kBestEffort;
+  }
+  ASSIGN_OR_RETURN(const auto priority, fields.integer("priority", -kMaxInt32, kMaxInt32));
+  out.level = static_cast<int32_t>(priority.value_or(0));
+  return {};
+}
+
+Status parse_switches(const FieldReader& fields, GenerationRequest& out) {
+  ASSIGN_OR_RETURN(const auto skip_special, fields.boolean("skip_special_tokens"));
+  out.skip_special_tokens = skip_special.value_or(true);
+  ASSIGN_OR_RETURN(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
+  out.tokens_as_ids = as_ids.value_or(false);
+  RETURN_IF_ERROR(parse_class(fields, out));
   ASSIGN_OR_RETURN(auto salt, fields.string("cache_salt"));
   out.cache_salt = std::move(salt).value_or("");
   return {};
@@ -316,6 +330,8 @@ Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
         generation.endpoint == Endpoint::kChat ? "messages" : "prompt");
   }
   Request request;
+  request.service_class = generation.service_class;
+  request.level = generation.level;
   request.prompt = tokens;
   request.sampling = generation.sampling;
   request.sampling.max_tokens =

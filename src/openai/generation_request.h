@@ -62,7 +62,9 @@ struct GenerationRequest {
   std::vector<std::string> prompt_texts;  // with echo: of each prompt
   int32_t prompt_logprobs = -1;  // vLLM's field of that name: how many alternatives, -1: not asked
   bool discard_output = false;   // max_tokens 0: the engine makes a token, nobody sees it
-  bool echo_service_tier = false;
+  std::string service_tier;  // the one that is used, to be named in the answer; empty: not asked
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  int32_t level = 0;  // body field priority: inside the class, lower goes first
   std::shared_ptr<const text::StopStrings> stop_strings;  // may be null
   std::string cache_salt;
 };

@@ -1,5 +1,6 @@
 #include "openai/generation_request.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -168,6 +169,10 @@ TEST_F(GenerationRequestTest, WrongOptionsAreRefusedByName) {
       {R"("response_format":"text")", "response_format"},
       {R"("skip_special_tokens":"no")", "skip_special_tokens"},
       {R"("cache_salt":5)", "cache_salt"},
+      {R"("service_tier":"gold")", "service_tier"},
+      {R"("priority":"high")", "priority"},
+      {R"("priority":1.5)", "priority"},
+      {R"("priority":3000000000)", "priority"},
   };
   for (const Bad& bad : table) {
     const auto request = with(bad.fields);
@@ -280,6 +285,22 @@ TEST_F(GenerationRequestTest, MaxTokensIsCutToTheContext) {
   test_.context.defaults.max_tokens = 10;
   EXPECT_EQ(of(chat_with(R"("n":1)")), 10);
   EXPECT_EQ(of(chat_with(R"("max_tokens":20)")), 20);
+}
+
+TEST_F(GenerationRequestTest, ServiceTierAndPrioritySetClassAndLevel) {
+  const auto made = [&](std::string_view fields) {
+    return *make_request(*chat_with(fields), 0, test_.model);
+  };
+  EXPECT_EQ(made(R"("service_tier":"flex","priority":-3)").service_class,
+            ServiceClass::kBestEffort);
+  EXPECT_EQ(made(R"("service_tier":"flex","priority":-3)").level, -3);
+  for (const char* tier : {"auto", "default", "priority", "scale"}) {
+    EXPECT_EQ(made(fmt::format(R"("service_tier":"{}")", tier)).service_class,
+              ServiceClass::kLatencySensitive)
+        << tier;
+  }
+  EXPECT_EQ(made(R"("n":1)").service_class, ServiceClass::kLatencySensitive);
+  EXPECT_EQ(made(R"("n":1)").level, 0);
 }
 
 TEST_F(GenerationRequestTest, PromptsBeyondTheContextNameTheNumbers) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -299,10 +300,16 @@ TEST_F(GenerationTest, AFailureEndsTheStreamWithAnError) {
   EXPECT_EQ(take(generation, text_events("late")), "");
 }
 
-TEST_F(GenerationTest, TheServiceTierIsEchoed) {
-  Generation generation = chat(R"(,"service_tier":"flex")");
+TEST_F(GenerationTest, TheServiceTierThatWasUsedIsNamed) {
+  for (const auto& [asked, used] : std::map<std::string, std::string>{
+           {"flex", "flex"}, {"priority", "priority"}, {"auto", "default"}, {"scale", "default"}}) {
+    Generation generation = chat(R"(,"service_tier":")" + asked + '"');
+    take_one(generation, finish(FinishReason::kStop));
+    EXPECT_EQ(Json::parse(generation.body())["service_tier"], used) << asked;
+  }
+  Generation generation = chat("");
   take_one(generation, finish(FinishReason::kStop));
-  EXPECT_EQ(Json::parse(generation.body())["service_tier"], "default");
+  EXPECT_FALSE(Json::parse(generation.body()).contains("service_tier"));
 }
 
 }  // namespace

@@ -71,6 +71,8 @@ def test_n_chat_choices(server):
 def test_the_reply_to_a_request_with_a_service_tier_names_the_one_that_was_used(server):
     assert chat(server, service_tier="default").service_tier == "default"
     assert chat(server, service_tier="auto").service_tier == "default"
+    assert chat(server, service_tier="flex").service_tier == "flex"
+    assert chat(server, service_tier="priority", extra_body={"priority": 2}).service_tier == "priority"
 
 
 def test_unknown_fields_are_ignored(server):
