@@ -116,9 +116,9 @@ TEST_F(Hops, VisitorsOfAGroupLeaveInOneCopy) {
   for (const Visit& visit : visits) {
     exit(visit);
   }
-  std::vector<HopTask> tasks;
-  for (int i = 0; i < 4; ++i) {
-    tasks.push_back(next());
+  std::vector<HopTask> tasks(4);
+  for (HopTask& task : tasks) {
+    task = next();
   }
   for (const int i : {3, 0, 1}) {
     EXPECT_TRUE(core.task_done(tasks[static_cast<size_t>(i)].hop, 0));

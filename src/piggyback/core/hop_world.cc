@@ -252,8 +252,8 @@ void HopWorld::copy_exit() {
   HopCore::exit_runs(exit.visits, runs);
   for (const ExitRun& run : runs) {
     for (int32_t i = 0; i < run.rows; ++i) {
-      Mark& ring = ring_[static_cast<size_t>(run.ring_row + i)];
-      outbox_[static_cast<size_t>(run.hop_row + i)] = ring;
+      Mark& ring = ring_[static_cast<size_t>(run.ring_row) + static_cast<size_t>(i)];
+      outbox_[static_cast<size_t>(run.hop_row) + static_cast<size_t>(i)] = ring;
       ring = 0;
     }
   }
@@ -344,8 +344,8 @@ void HopWorld::copy_return() {
     return;
   }
   for (const RowRun& run : back_.front()) {
-    for (auto row = static_cast<size_t>(run.begin); row < static_cast<size_t>(run.begin + run.rows);
-         ++row) {
+    const auto begin = static_cast<size_t>(run.begin);
+    for (size_t row = begin; row < begin + static_cast<size_t>(run.rows); ++row) {
       expect(results_[row] == due_back_[row], "a result travels that is not there");
       returns_[row] = results_[row];
     }

@@ -40,7 +40,7 @@ void AttentionQueue::submit(std::span<const AttentionTask> tasks) {
       }
       AttentionJob* job = unused_.pop();
       job->task = task;
-      job->withdrawn.store(false, std::memory_order_relaxed);
+      job->gate.open();
       job->failed = false;
       waiting_.push(job);
     }
@@ -133,17 +133,21 @@ bool AttentionQueue::any_failed(AttentionJob& job) const {
   return job.failed;
 }
 
-void AttentionQueue::answer(AttentionJob& job, const AttentionDone& done, int32_t times) {
+void AttentionQueue::answer(const AttentionDone& done, int32_t times) {
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    job.active = false;
-    unused_.push(&job);
     first = deliver(done, times);
   }
   if (first) {
     tell();
   }
+}
+
+void AttentionQueue::give_back(AttentionJob& job) {
+  const std::lock_guard lock(mutex_);
+  job.active = false;
+  unused_.push(&job);
 }
 
 // True: nobody has been told since the last take_done.
@@ -188,8 +192,8 @@ void AttentionQueue::withdraw(HopId hop, int32_t attempt) {
       first = deliver({.hop = hop, .attempt = attempt, .failed = true}, 1);
     } else {
       for (const std::unique_ptr<AttentionJob>& one : jobs_) {
-        if (one->active && is_it(*one)) {
-          one->withdrawn.store(true, std::memory_order_relaxed);
+        if (one->active && is_it(*one) && one->gate.withdraw()) {
+          first = deliver({.hop = hop, .attempt = attempt, .failed = true}, 1);
         }
       }
     }
@@ -224,7 +228,7 @@ void AttentionQueue::stop() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     for (const std::unique_ptr<AttentionJob>& job : jobs_) {
-      job->withdrawn.store(true, std::memory_order_relaxed);
+      job->gate.withdraw();
     }
   }
   changes_.fetch_add(1, std::memory_order_release);

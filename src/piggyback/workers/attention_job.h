@@ -21,9 +21,39 @@
 
 namespace tandem::piggyback {
 
+// Who may touch the memory of a task, and who answers for it: exactly one caller is told to.
+class TaskGate {
+ public:
+  void open() { state_.store(0, std::memory_order_relaxed); }
+  // Before memory of the task is touched; false: it was withdrawn. leave() follows a true one.
+  bool enter() {
+    uint32_t state = state_.load(std::memory_order_relaxed);
+    do {
+      if (state >= kAnswered) {
+        return false;
+      }
+    } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel));
+    return true;
+  }
+  // True: the task was withdrawn meanwhile and nobody is inside any more; the caller answers.
+  bool leave() { return state_.fetch_sub(1, std::memory_order_acq_rel) == kWithdrawn + 1; }
+  // True: nobody is inside or ever will be; the caller answers.
+  bool withdraw() { return state_.fetch_or(kWithdrawn, std::memory_order_acq_rel) == 0; }
+  // The work is over. True: the caller answers. False: it was withdrawn, which somebody answers.
+  bool finish() {
+    uint32_t nobody = 0;
+    return state_.compare_exchange_strong(nobody, kAnswered, std::memory_order_acq_rel);
+  }
+
+ private:
+  static constexpr uint32_t kAnswered = uint32_t{1} << 30;
+  static constexpr uint32_t kWithdrawn = uint32_t{1} << 31;
+  std::atomic<uint32_t> state_{0};  // how many are inside, or one of these beside it
+};
+
 struct AttentionJob {
   AttentionTask task;
-  std::atomic<bool> withdrawn{false};  // nobody wants the answer any more
+  TaskGate gate;
 
   // Written by the worker that begins it, before it is cut.
   kernels::AttentionSlice slice;
@@ -35,7 +65,7 @@ struct AttentionJob {
 
   // The queue's, under its mutex.
   AttentionJob* next = nullptr;
-  bool active = false;  // begun or cut, and not answered
+  bool active = false;  // begun and not given back
   bool failed = false;
   int32_t next_piece = 0;
   int32_t unfinished_pieces = 0;
@@ -54,7 +84,7 @@ class AttentionQueue {
   // -- from the engine's thread
   void submit(std::span<const AttentionTask> tasks);
   void take_done(std::vector<AttentionDone>& done);
-  // Answers for a task that waits; one that is being worked on is told to hurry.
+  // Answers for a task that no kernel works on now; else the kernel's worker does.
   void withdraw(HopId hop, int32_t attempt);
   void set_listener(std::function<void()> listener);
   void freeze();
@@ -73,8 +103,9 @@ class AttentionQueue {
   // all.
   bool piece_done(AttentionJob& job, bool failed);
   [[nodiscard]] bool any_failed(AttentionJob& job) const;
-  // The job is over, and may be another task's at once.
-  void answer(AttentionJob& job, const AttentionDone& done, int32_t times);
+  void answer(const AttentionDone& done, int32_t times);
+  // Nobody works on the job any more; it may be another task's at once.
+  void give_back(AttentionJob& job);
   void exited();
 
  private:

@@ -61,30 +61,45 @@ WorkerAct AttentionWorker::ask(WorkerPoint point, const AttentionJob& job) {
   return act;
 }
 
+// Runs what reads or writes the task's memory. False: it was withdrawn and nothing was touched.
+template <class Kernel>
+bool AttentionWorker::touch(AttentionJob& job, const Kernel& kernel) {
+  if (!job.gate.enter()) {
+    return false;
+  }
+  {
+    const Busy busy(clock_, counts_);
+    kernel();
+  }
+  if (job.gate.leave()) {
+    crew_.queue.answer({.hop = job.task.hop,
+                        .attempt = job.task.attempt,
+                        .failed = true,
+                        .worker = index_,
+                        .began = job.began,
+                        .ended = clock_.now()},
+                       1);
+  }
+  return true;
+}
+
 // Kernels throw nothing, but memory can be short when workspaces grow.
 void AttentionWorker::begin(AttentionJob& job) {
-  bool done = true;
   bool failed = false;
   job.began = clock_.now();
   job.bytes = 0;
   try {
     static_cast<void>(ask(WorkerPoint::kAppend, job));
-    if (job.withdrawn.load(std::memory_order_relaxed)) {
-      failed = true;
-    } else {
-      prepare(job);
-      append(job);
-      done = whole(job);
-      failed = job.withdrawn.load(std::memory_order_relaxed);
+    prepare(job);
+    if (append(job) && cut(job)) {
+      crew_.queue.publish(job);
+      return;
     }
+    failed = !whole(job);
   } catch (const std::exception&) {
     failed = true;
   }
-  if (done) {
-    finish(job, failed);
-  } else {
-    crew_.queue.publish(job);
-  }
+  finish(job, failed);
 }
 
 void AttentionWorker::prepare(AttentionJob& job) {
@@ -114,7 +129,7 @@ void AttentionWorker::prepare(AttentionJob& job) {
               element_bytes(options_.layout.type);
 }
 
-void AttentionWorker::append(const AttentionJob& job) {
+bool AttentionWorker::append(AttentionJob& job) {
   const int32_t block_tokens = options_.layout.block_tokens;
   kernels::KvAppendArgs args;
   args.routed = job.task.routed;
@@ -124,58 +139,53 @@ void AttentionWorker::append(const AttentionJob& job) {
   args.block = job.task.block_table[job.task.position / block_tokens];
   args.slot = job.task.position % block_tokens;
   args.kv = options_.kv;
-  const Busy busy(clock_, counts_);
-  options_.kernels->kv_append(args, 0, options_.layout.kv_heads);
+  return touch(job, [&] { options_.kernels->kv_append(args, 0, options_.layout.kv_heads); });
 }
 
-// True: the task is done. False: it is worth cutting, and its plan is made.
-bool AttentionWorker::whole(AttentionJob& job) {
-  if (options_.threads > 1 && job.bytes > kPieceBytes) {
-    const int64_t threads =
-        std::clamp<int64_t>(job.bytes / (kPiecesPerThread * kPieceBytes), 2, options_.threads);
-    kernels::plan_attention(job.args, static_cast<int32_t>(threads), job.plan);
-    job.args.partials = static_cast<float*>(
-        job.partials.require(job.plan.partial_floats * static_cast<int64_t>(sizeof(float))));
+// Makes the plan of a task that is worth cutting; false: it is not.
+bool AttentionWorker::cut(AttentionJob& job) {
+  if (options_.threads == 1 || job.bytes <= kPieceBytes) {
     return false;
   }
-  kernels::plan_attention(job.args, 1, plan_);
-  CHECK(plan_.merges.empty(), "{} merges for one thread", plan_.merges.size());
-  static_cast<void>(ask(WorkerPoint::kAttend, job));
-  if (!job.withdrawn.load(std::memory_order_relaxed)) {
-    for (const kernels::AttentionTask& task : plan_.tasks) {
-      attend(job, task);
-    }
-  }
+  const int64_t threads =
+      std::clamp<int64_t>(job.bytes / (kPiecesPerThread * kPieceBytes), 2, options_.threads);
+  kernels::plan_attention(job.args, static_cast<int32_t>(threads), job.plan);
+  job.args.partials = static_cast<float*>(
+      job.partials.require(job.plan.partial_floats * static_cast<int64_t>(sizeof(float))));
   return true;
 }
 
-void AttentionWorker::attend(const AttentionJob& job, const kernels::AttentionTask& task) {
+bool AttentionWorker::whole(AttentionJob& job) {
+  kernels::plan_attention(job.args, 1, plan_);
+  CHECK(plan_.merges.empty(), "{} merges for one thread", plan_.merges.size());
+  static_cast<void>(ask(WorkerPoint::kAttend, job));
   void* scratch = scratch_.require(options_.kernels->attend_scratch_bytes(job.args));
-  const Busy busy(clock_, counts_);
-  options_.kernels->attend(job.args, task, scratch);
+  return touch(job, [&] {
+    for (const kernels::AttentionTask& task : plan_.tasks) {
+      options_.kernels->attend(job.args, task, scratch);
+    }
+  });
 }
 
 void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
   bool failed = false;
   try {
     static_cast<void>(ask(WorkerPoint::kAttend, job));
-    failed = job.withdrawn.load(std::memory_order_relaxed);
-    if (!failed) {
-      attend(job, job.plan.tasks[static_cast<size_t>(piece)]);
-    }
+    void* scratch = scratch_.require(options_.kernels->attend_scratch_bytes(job.args));
+    failed = !touch(job, [&] {
+      options_.kernels->attend(job.args, job.plan.tasks[static_cast<size_t>(piece)], scratch);
+    });
   } catch (const std::exception&) {
     failed = true;
   }
   if (!crew_.queue.piece_done(job, failed)) {
     return;
   }
-  failed = crew_.queue.any_failed(job);
-  if (!failed) {
-    const Busy busy(clock_, counts_);
-    for (const kernels::AttentionMerge& merge : job.plan.merges) {
-      options_.kernels->merge(job.args, merge);
-    }
-  }
+  failed = crew_.queue.any_failed(job) || !touch(job, [&] {
+             for (const kernels::AttentionMerge& merge : job.plan.merges) {
+               options_.kernels->merge(job.args, merge);
+             }
+           });
   finish(job, failed);
 }
 
@@ -186,19 +196,23 @@ void AttentionWorker::finish(AttentionJob& job, bool failed) {
   } catch (const std::exception&) {
     failed = true;
   }
+  const bool withdrawn = !job.gate.finish();
+  failed = failed || withdrawn;
   (failed ? counts_.failed : counts_.tasks).fetch_add(1, std::memory_order_relaxed);
   if (!failed) {
     counts_.bytes.fetch_add(job.bytes, std::memory_order_relaxed);
   }
-  crew_.queue.answer(job,
-                     {.hop = job.task.hop,
-                      .attempt = job.task.attempt,
-                      .failed = failed,
-                      .worker = index_,
-                      .began = job.began,
-                      .ended = clock_.now(),
-                      .bytes = failed ? 0 : job.bytes},
-                     times);
+  const AttentionDone done{.hop = job.task.hop,
+                           .attempt = job.task.attempt,
+                           .failed = failed,
+                           .worker = index_,
+                           .began = job.began,
+                           .ended = clock_.now(),
+                           .bytes = failed ? 0 : job.bytes};
+  crew_.queue.give_back(job);
+  if (!withdrawn) {
+    crew_.queue.answer(done, times);
+  }
 }
 
 }  // namespace tandem::piggyback

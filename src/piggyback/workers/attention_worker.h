@@ -40,9 +40,11 @@ class AttentionWorker {
   void work_piece(AttentionJob& job, int32_t piece);
   void finish(AttentionJob& job, bool failed);
   void prepare(AttentionJob& job);
-  void append(const AttentionJob& job);
+  bool append(AttentionJob& job);
+  bool cut(AttentionJob& job);
   bool whole(AttentionJob& job);
-  void attend(const AttentionJob& job, const kernels::AttentionTask& task);
+  template <class Kernel>
+  bool touch(AttentionJob& job, const Kernel& kernel);
   WorkerAct ask(WorkerPoint point, const AttentionJob& job);
 
   AttentionCrew& crew_;

@@ -64,8 +64,9 @@ class HostAttention {
   // Called when answers are there after none were; once, until they are taken. Setting another one
   // (or nullptr) waits for a call of the last one to end.
   void set_listener(std::function<void()> listener);
-  // The attempt's answer is not wanted: a task that waits is answered as failed at once, one that
-  // is being worked on at its next piece. It is answered once in any case.
+  // The attempt is not wanted any more: unless a kernel is working on it at this moment, it is
+  // answered as failed at once, even while its worker hangs, and its memory will not be touched;
+  // else as soon as that kernel ends. Every attempt is answered once.
   void withdraw(HopId hop, int32_t attempt);
 
   // Frozen workers end what they have in hand and begin nothing: for experiments on what the other
@@ -74,8 +75,8 @@ class HostAttention {
   void thaw();
 
   // Ends the threads; tasks not answered never are. Returns how many workers hang and did not end
-  // within `limit`: these are left behind, and what they work on must outlive the process. Nothing
-  // may be called after it.
+  // within `limit`: these are left behind, and what they work on must outlive the process. After it
+  // answers may be taken, nothing else done.
   int32_t stop(Nanos limit);
   static constexpr Nanos kStopLimit = std::chrono::seconds(2);
 

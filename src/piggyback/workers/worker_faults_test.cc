@@ -84,14 +84,42 @@ TEST(WorkerFaults, AHungWorkerHoldsItsOwnTaskAndNoOther) {
   attention->submit({&again, 1});
   EXPECT_EQ(answers.wait(6).back().attempt, 1);
   EXPECT_EQ(rows.results(), expected);
-  // Withdrawn, it writes nothing when it comes back, and says so.
+  // Withdrawn, it is answered for while it hangs, and writes and says nothing when it comes back.
   attention->withdraw(tasks[0].hop, 0);
-  gate.open();
   const AttentionDone late = answers.wait(7).back();
   EXPECT_EQ(late.attempt, 0);
   EXPECT_TRUE(late.failed);
-  attention->set_listener(nullptr);
-  EXPECT_EQ(rows.results(), expected);
+  rows.reset();
+  const std::vector<std::byte> nothing = rows.results();
+  gate.open();
+  EXPECT_EQ(attention->stop(std::chrono::seconds(60)), 0);
+  EXPECT_EQ(rows.results(), nothing);
+  EXPECT_EQ(answers.look().size(), 7U);
+}
+
+TEST(WorkerFaults, AnAttemptIsAnsweredOnceHoweverItsWithdrawalFalls) {
+  HostRows rows({.kv_heads = 2, .group = 1, .head_dim = 64}, {40, 2999, 200, 90}, 1);
+  HostAttentionOptions options = rows.options();
+  options.threads = 3;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  Answers answers(*attention);
+  std::vector<AttentionTask> tasks = rows.tasks(0);
+  constexpr int32_t kRounds = 60;
+  for (int32_t round = 0; round < kRounds; ++round) {
+    for (AttentionTask& task : tasks) {
+      task.attempt = round;
+    }
+    attention->submit(tasks);
+    const AttentionTask& one = tasks[static_cast<size_t>(round) % tasks.size()];
+    if (round % 3 == 0) {
+      answers.wait(static_cast<size_t>(round) * tasks.size() + 1);
+    }
+    attention->withdraw(one.hop, round);
+    answers.wait(static_cast<size_t>(round + 1) * tasks.size());
+  }
+  EXPECT_EQ(attention->stop(std::chrono::seconds(60)), 0);
+  EXPECT_EQ(answers.look().size(), kRounds * tasks.size());
+  EXPECT_EQ(attention->waiting(), 0);
 }
 
 TEST(WorkerFaults, ALateAttemptThatWasNotWithdrawnWritesTheSameBits) {
