@@ -109,6 +109,9 @@ Status HopCore::audit_slot(int32_t slot) const {
   if (held != one.rows_held) {
     return wrong("slot {} holds {} rows, counted {}", slot, one.rows_held, held);
   }
+  if (one.failed && one.state != SlotState::kLeaving) {
+    return wrong("slot {} has failed and is in state {}", slot, static_cast<int>(one.state));
+  }
   switch (one.state) {
     case SlotState::kFree:
       return held == 0 && one.row < 0 ? Status() : wrong("free slot {} holds {} rows", slot, held);

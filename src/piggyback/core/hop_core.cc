@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -135,8 +136,17 @@ bool HopCore::enter(SequenceId sequence, TokenId token, int32_t position, Nanos 
 
 bool HopCore::leave(SequenceId sequence) {
   const int32_t slot = find_slot(sequence);
-  if (slot < 0 || slot_at(slot).state == SlotState::kLeaving) {
-    return false;
+  if (slot < 0) {
+    const auto failed = std::find(failed_.begin(), failed_.end(), sequence);
+    if (failed == failed_.end()) {
+      return false;
+    }
+    failed_.erase(failed);
+    left_.push_back(sequence);
+    return true;
+  }
+  if (slot_at(slot).state == SlotState::kLeaving) {
+    return std::exchange(slot_at(slot).failed, false);
   }
   leave_slot(slot);
   return true;
@@ -189,7 +199,7 @@ void HopCore::take_failed(std::vector<SequenceId>& sequences) {
 }
 
 void HopCore::give_up(int32_t slot) {
-  failed_.push_back(slot_at(slot).sequence);
+  slot_at(slot).failed = true;
   leave_slot(slot);
 }
 
@@ -223,7 +233,7 @@ void HopCore::release_slot(int32_t slot) {
   const auto at = std::lower_bound(named_.begin(), named_.end(), one.sequence,
                                    [](const Named& a, SequenceId b) { return a.sequence < b; });
   named_.erase(at);
-  left_.push_back(one.sequence);
+  (std::exchange(one.failed, false) ? failed_ : left_).push_back(one.sequence);
   one.state = SlotState::kFree;
   free_slots_.push_back(slot);
 }

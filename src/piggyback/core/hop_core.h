@@ -41,12 +41,13 @@ class HopCore {
   // stage, and a sequence that left must have been reported.
   [[nodiscard]] bool enter(SequenceId sequence, TokenId token, int32_t position, Nanos now);
   // No more visits; what waits is dropped. It is reported by take_left once nothing of it is in
-  // flight: until then its host blocks may be read and appended to. False: it is not here.
+  // flight: until then its host blocks may be read and appended to. Also for one that has failed
+  // and is not reported yet. False: it is not here, or was told before.
   bool leave(SequenceId sequence);
-  // Appends the sequences that are gone. Their slots are free.
+  // Appends the sequences that are gone since. Their slots are free.
   void take_left(std::vector<SequenceId>& sequences);
-  // Appends the sequences whose attempts are used up. They leave by themselves, and are reported by
-  // take_left too, which may be never when a worker never answers.
+  // The same for sequences that left by themselves because the attempts of a hop were used up. Each
+  // is reported once, here or by take_left, and not while an attempt has not answered.
   void take_failed(std::vector<SequenceId>& sequences);
 
   // -- bind
@@ -141,6 +142,7 @@ class HopCore {
     TokenId token = 0;
     int32_t position = 0;
     Nanos ready_since{0};
+    bool failed = false;    // leaves by itself
     int32_t previous = -1;  // in the stage's queue
     int32_t next = -1;
   };

@@ -208,10 +208,43 @@ TEST_F(Hops, ASequenceWhoseAttemptsAreUsedUpFailsAlone) {
     }
   }
   EXPECT_THAT(failed(), ElementsAre(kA));
-  EXPECT_THAT(left(), ElementsAre(kA)) << "nothing holds it any more";
+  EXPECT_THAT(left(), IsEmpty()) << "it is reported once";
   come_back();
   EXPECT_EQ(core.ready(1), 1) << "B goes on";
   EXPECT_EQ(core.free_slots(), 3);
+}
+
+TEST_F(Hops, AFailedSequenceThatIsToldToLeaveMeanwhileLeaves) {
+  ASSERT_TRUE(core.enter(kA, 0, 0, now));
+  exit(bind_one(0));
+  const HopTask task = next();
+  EXPECT_TRUE(core.retry(task.hop));
+  EXPECT_EQ(next().attempt, 1);
+  EXPECT_TRUE(core.retry(task.hop));
+  EXPECT_EQ(next().attempt, 2);
+  EXPECT_FALSE(core.retry(task.hop)) << "attempts are used up";
+  EXPECT_EQ(core.tokens(), 0);
+  EXPECT_TRUE(core.leave(kA));
+  EXPECT_FALSE(core.leave(kA));
+  for (const int32_t attempt : {2, 0, 1}) {
+    EXPECT_THAT(left(), IsEmpty());
+    EXPECT_FALSE(core.task_failed(task.hop, attempt));
+  }
+  EXPECT_THAT(left(), ElementsAre(kA));
+  EXPECT_THAT(failed(), IsEmpty());
+}
+
+TEST_F(Hops, AFailureThatNobodyHasTakenTurnsIntoALeave) {
+  ASSERT_TRUE(core.enter(kA, 0, 0, now));
+  exit(bind_one(0));
+  for (int32_t attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_TRUE(core.task_failed(next().hop, attempt));
+  }
+  EXPECT_EQ(core.free_slots(), 4);
+  EXPECT_TRUE(core.leave(kA));
+  EXPECT_FALSE(core.leave(kA));
+  EXPECT_THAT(failed(), IsEmpty());
+  EXPECT_THAT(left(), ElementsAre(kA));
 }
 
 TEST_F(Hops, ARowWhoseFirstAttemptHangsIsNotUsedAgainWhileItsSequenceGoesOn) {

@@ -375,23 +375,26 @@ void HopWorld::retry() {
 }
 
 void HopWorld::collect() {
-  std::vector<SequenceId> gone;
-  core_.take_failed(gone);
-  for (const SequenceId id : gone) {
+  std::vector<SequenceId> failed;
+  core_.take_failed(failed);
+  for (const SequenceId id : failed) {
     expect(of(id).life == Life::kActive, "a sequence fails that is not active");
-    of(id).life = Life::kLeaving;
     ++counts_.failed;
+    gone(of(id));
   }
-  gone.clear();
-  core_.take_left(gone);
-  for (const SequenceId id : gone) {
-    Sequence& sequence = of(id);
-    expect(sequence.life == Life::kLeaving, "a sequence is gone that did not leave");
-    expect(sequence.references == 0, "a sequence is gone while something of it is in flight");
-    sequence.life = Life::kAbsent;
-    sequence.out = false;
+  std::vector<SequenceId> left;
+  core_.take_left(left);
+  for (const SequenceId id : left) {
+    expect(of(id).life == Life::kLeaving, "a sequence is gone that did not leave");
     ++counts_.left;
+    gone(of(id));
   }
+}
+
+void HopWorld::gone(Sequence& sequence) {
+  expect(sequence.references == 0, "a sequence is gone while something of it is in flight");
+  sequence.life = Life::kAbsent;
+  sequence.out = false;
 }
 
 bool HopWorld::quiet() const {

@@ -96,6 +96,7 @@ class HopWorld {
   void leave();
   void retry();
   void collect();
+  void gone(Sequence& sequence);
   void drain();
   [[nodiscard]] bool quiet() const;
 
