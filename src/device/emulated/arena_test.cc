@@ -95,20 +95,20 @@ TEST(Arena, SmallPiecesCountAsWhatTheyAre) {
 }
 
 TEST(Arena, PiecesOfRandomSizesComeAndGoWithoutTouchingEachOther) {
-  const auto arena = arena_of(40 * kMiB);
+  const auto arena = arena_of(20 * kMiB);
   std::mt19937 random(7);
   std::vector<std::pair<std::unique_ptr<Memory>, int>> pieces;
-  for (int turn = 1; turn <= 300; ++turn) {
+  for (int turn = 1; turn <= 150; ++turn) {
     if (!pieces.empty() && random() % 2 == 0) {
       const size_t at = random() % pieces.size();
       const auto& [memory, mark] = pieces[at];
-      for (int64_t i = 0; i < memory->bytes(); i += 4093) {
+      for (int64_t i = 0; i < memory->bytes(); i += 509) {
         ASSERT_EQ(memory->data()[i], static_cast<std::byte>(mark));
       }
       pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(at));
       continue;
     }
-    auto memory = arena->allocate(static_cast<int64_t>(random() % (6 * kMiB)));
+    auto memory = arena->allocate(static_cast<int64_t>(random() % (4 * kMiB)));
     if (memory.ok()) {
       const int mark = turn % 250;
       std::memset((*memory)->data(), mark, static_cast<size_t>((*memory)->bytes()));
@@ -117,7 +117,7 @@ TEST(Arena, PiecesOfRandomSizesComeAndGoWithoutTouchingEachOther) {
   }
   pieces.clear();
   EXPECT_EQ(arena->used_bytes(), 0);
-  EXPECT_TRUE(arena->allocate(40 * kMiB).ok());
+  EXPECT_TRUE(arena->allocate(20 * kMiB).ok());
 }
 
 TEST(Arena, APieceMayOutliveTheOwnersOfItsArena) {

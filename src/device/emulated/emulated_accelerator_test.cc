@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/cpu/machine.h"
@@ -253,6 +255,50 @@ TEST_F(EmulatedAcceleratorDeathTest, AnOpOnAStreamOfCopiesStops) {
   };
   EXPECT_DEATH(gather(), "on a stream of copies");
 }
+
+#if defined(__SANITIZE_THREAD__)
+enum class PlantedBug { kNone, kForgottenWait };
+
+// A row's way out: computed on the compute stream, copied on the stream to the host.
+void send_rows_out(std::string_view text, PlantedBug bug) {
+  const auto spec = parse_emulation_spec(text);
+  CHECK(spec.ok(), "{}", spec.error().message);
+  auto made = make_emulated_accelerator(
+      {.spec = *spec, .device_memory_bytes = 64 * kMiB, .host_memory_bytes = 32 * kMiB});
+  CHECK(made.ok(), "{}", made.error().message);
+  const auto device = std::move(made).value();
+  const StreamId compute = device->create_stream();
+  const StreamId out = device->create_stream(StreamKind::kDeviceToHost);
+  const Numbers source = counted(*device, MemoryKind::kDevice, 20'000, 1);
+  const Numbers ring = numbers_in(*device, MemoryKind::kDevice, 20'000);
+  const Numbers outbox = numbers_in(*device, MemoryKind::kHostPinned, 20'000);
+  for (int i = 0; i < 5; ++i) {
+    device->launch(compute, copy_of(ring, source));
+    const EventId computed = device->record(compute);
+    if (bug == PlantedBug::kNone) {
+      device->wait(out, computed);
+    }
+    device->launch(out, copy_of(outbox, ring));
+    const EventId copied = device->record(out);
+    if (bug == PlantedBug::kNone) {
+      device->synchronize(copied);  // the ring's rows are free again
+    }
+  }
+  device->synchronize(device->record(compute));
+  device->synchronize(device->record(out));
+  std::exit(0);  // NOLINT(concurrency-mt-unsafe): the detector sets the exit code
+}
+
+TEST_F(EmulatedAcceleratorDeathTest, ARaceDetectorSeesAWaitForgottenBetweenComputeAndCopy) {
+  for (const char* text : {"", "link-gbps=50", "pace=h200"}) {
+    EXPECT_EXIT(
+        send_rows_out(text, PlantedBug::kForgottenWait), [](int status) { return status != 0; },
+        "data race")
+        << text;
+    EXPECT_EXIT(send_rows_out(text, PlantedBug::kNone), testing::ExitedWithCode(0), "") << text;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace tandem::device
