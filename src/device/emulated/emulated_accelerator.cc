@@ -31,9 +31,25 @@ struct Parts {
   std::shared_ptr<Arena> host_memory;
   DeviceCaps caps;
   EmulationSpec spec;
+  observe::Timeline* timeline = nullptr;
 };
 
 constexpr uint64_t kHollowSeed = 1;
+
+const char* track_name(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::kCompute:
+      return "compute";
+    case StreamKind::kDeviceToHost:
+      return "to host";
+    case StreamKind::kHostToDevice:
+      return "to device";
+    case StreamKind::kSwap:
+      return "swap";
+  }
+  CHECK(false, "stream kind {}", static_cast<int>(kind));
+  return "";
+}
 
 class EmulatedDevice final : public EmulatedAccelerator {
  public:
@@ -63,6 +79,10 @@ class EmulatedDevice final : public EmulatedAccelerator {
                     .slowdown = parts_.spec.slowdown});
     if (parts_.spec.hollow) {
       work->set_hollow(kHollowSeed);
+    }
+    if (parts_.timeline != nullptr) {
+      work->set_track(&parts_.timeline->add_track("accelerator",
+                                                  fmt::format("{}: {}", index, track_name(kind))));
     }
     const StreamId stream = streams_.add(
         std::move(work),
@@ -176,6 +196,7 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
     const EmulatedAcceleratorOptions& options) {
   Parts parts;
   parts.spec = options.spec;
+  parts.timeline = options.timeline;
   const kernels::Isa isa = options.isa ? *options.isa : kernels::available_isas().back();
   ASSIGN_OR_RETURN(parts.kernels, kernels::kernels_for(isa));
   ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, allowed_cpus()));

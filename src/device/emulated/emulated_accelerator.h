@@ -24,6 +24,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "device/emulated/emulation_spec.h"
+#include "observe/timeline.h"
 
 namespace tandem::device {
 
@@ -32,6 +33,9 @@ struct EmulatedAcceleratorOptions {
   int64_t device_memory_bytes = 0;       // bound of MemoryKind::kDevice
   int64_t host_memory_bytes = 0;         // bound of MemoryKind::kHostPinned
   std::optional<kernels::Isa> isa = {};  // absent: the best that this machine has
+  // Gets a track for each stream, with a span for each op: when it ran or, where paced, when it
+  // would have run. Outlives the device; null: nothing is recorded.
+  observe::Timeline* timeline = nullptr;
 };
 
 struct StreamStatistics {

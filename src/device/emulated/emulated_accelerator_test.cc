@@ -188,6 +188,38 @@ TEST(EmulatedAccelerator, AComputeStreamMayWaitForItselfAndForWhatIsAllowed) {
   EXPECT_EQ(target.values(), source.values());
 }
 
+TEST(EmulatedAccelerator, ATimelineShowsTheOpsOfEachStream) {
+  observe::Timeline timeline(16);
+  for (const char* text : {"", "pace=h200"}) {
+    auto made = make_emulated_accelerator({.spec = *parse_emulation_spec(text),
+                                           .device_memory_bytes = 64 * kMiB,
+                                           .host_memory_bytes = 32 * kMiB,
+                                           .timeline = &timeline});
+    ASSERT_TRUE(made.ok());
+    Device& device = **made;
+    const StreamId compute = device.create_stream();
+    const StreamId out = device.create_stream(StreamKind::kDeviceToHost);
+    const Numbers source = counted(device, MemoryKind::kDevice, 50'000, 1);
+    const Numbers ring = numbers_in(device, MemoryKind::kDevice, 50'000);
+    const Numbers outbox = numbers_in(device, MemoryKind::kHostPinned, 50'000);
+    device.launch(compute, copy_of(ring, source));
+    device.launch(compute, copy_of(ring, source));
+    device.wait(out, device.record(compute));
+    device.launch(out, copy_of(outbox, ring));
+    device.synchronize(device.record(out));
+  }
+  const std::string trace = timeline.chrome_trace();
+  EXPECT_NE(trace.find("0: compute"), std::string::npos);
+  EXPECT_NE(trace.find("1: to host"), std::string::npos);
+  EXPECT_NE(trace.find(R"("args":{"bytes":200000})"), std::string::npos);
+  size_t copies = 0;
+  for (size_t at = trace.find("\"copy\""); at != std::string::npos;
+       at = trace.find("\"copy\"", at + 1)) {
+    ++copies;
+  }
+  EXPECT_EQ(copies, 6U);
+}
+
 class EmulatedAcceleratorDeathTest : public testing::Test {
  protected:
   EmulatedAcceleratorDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

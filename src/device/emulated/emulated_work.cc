@@ -6,6 +6,8 @@
 #include <thread>
 #include <variant>
 
+#include "device/emulated/op_label.h"
+
 namespace tandem::device {
 namespace {
 
@@ -22,11 +24,26 @@ void EmulatedWork::run(const Op& op) {
   }
   const Nanos end = clock_.now();
   if (paced()) {
+    const Nanos modelled_begin = pacer_.due();
     pacer_.charge(length, end);
+    show(op, modelled_begin, pacer_.due());
+  } else {
+    show(op, begin, end);
   }
   counters_.add_op(paced() ? length : end - begin);
   if (const auto* copy = std::get_if<CopyOp>(&op); copy != nullptr && copy->bytes > 0) {
     counters_.add_copy(direction_of(*copy, tiers_), copy->bytes);
+  }
+}
+
+void EmulatedWork::show(const Op& op, Nanos begin, Nanos end) {
+  if (track_ != nullptr) {
+    const OpLabel label = label_of(op);
+    track_->add({.name = label.name,
+                 .begin = begin,
+                 .end = end,
+                 .detail = label.detail,
+                 .value = label.value});
   }
 }
 

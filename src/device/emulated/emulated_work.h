@@ -14,6 +14,7 @@
 #include "device/emulated/op_check.h"
 #include "device/emulated/pacer.h"
 #include "device/emulated/stream_counters.h"
+#include "observe/timeline.h"
 
 namespace tandem::device {
 
@@ -33,6 +34,7 @@ class EmulatedWork final : public StreamWork {
   // Before the stream begins.
   void set_pace(const StreamPace& pace) { pace_ = pace; }
   void set_hollow(uint64_t seed) { hollow_.emplace(seed); }
+  void set_track(observe::Track* track) { track_ = track; }
 
   void run(const Op& op) override;
   void before_event() override;
@@ -48,6 +50,7 @@ class EmulatedWork final : public StreamWork {
   Nanos length_of(const Op& op);
   Nanos length_of_copy(const CopyOp& copy);
   void sleep_until(Nanos time);
+  void show(const Op& op, Nanos begin, Nanos end);
 
   OpRunner runner_;
   const Tiers tiers_;
@@ -55,6 +58,7 @@ class EmulatedWork final : public StreamWork {
   StreamPace pace_;
   std::optional<HollowRows> hollow_;
   Pacer pacer_;
+  observe::Track* track_ = nullptr;  // null: nobody looks
   const SteadyClock clock_;
 };
 
