@@ -1,17 +1,26 @@
 // What the hop core costs the engine thread, and what late binding is worth.
 //   hop_bench cost    nanoseconds per step of binding and pumping, at 400 visiting rows
-//   hop_bench model   share of the bound reached, by group size and hop time
+//   hop_bench workers [MIB]  rate of host attention beside the kernel's own, and its hand-over; KV
+//   of MIB in all hop_bench model   share of the bound reached, by group size and hop time
 //   (tests/support/hop_model.h)
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
+#include <numeric>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "kernels/kernels.h"
+#include "kernels/routed_row.h"
 #include "piggyback/core/hop_core.h"
+#include "piggyback/workers/aligned_buffer.h"
+#include "piggyback/workers/host_attention.h"
 #include "support/hop_model.h"
 
 namespace tandem::piggyback {
@@ -174,11 +183,93 @@ void print_model(double host_load, Nanos latency) {
   fmt::print("\n");
 }
 
-int run(std::string_view what) {
+// One layer of a model with 8 KV heads of 128 and groups of 4, rows of `context` tokens.
+void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
+  const kernels::KvLayout layout{.type = ElementType::kBF16,
+                                 .layers = 1,
+                                 .kv_heads = 8,
+                                 .head_dim = 128,
+                                 .padded_head_dim = 128,
+                                 .block_tokens = 32};
+  constexpr int32_t kHeads = 32;
+  const int64_t blocks_each = (context + 31) / 32;
+  const auto rows = static_cast<int32_t>(
+      std::max<int64_t>(threads, kv_bytes / (blocks_each * layout.block_bytes())));
+  const int64_t routed_bytes = kernels::RoutedRow(layout, kHeads).bytes();
+  const int64_t out_bytes = int64_t{kHeads} * 128 * 2;
+  const int64_t pool_bytes = rows * blocks_each * layout.block_bytes();
+  AlignedBuffer pool;
+  AlignedBuffer routed;
+  AlignedBuffer out;
+  std::memset(pool.require(pool_bytes), 1, static_cast<size_t>(pool_bytes));
+  std::memset(routed.require(rows * routed_bytes), 0, static_cast<size_t>(rows * routed_bytes));
+  out.require(rows * out_bytes);
+  std::vector<int32_t> table(static_cast<size_t>(rows * blocks_each));
+  std::iota(table.begin(), table.end(), 0);
+  std::vector<AttentionTask> tasks;
+  for (int32_t row = 0; row < rows; ++row) {
+    tasks.push_back({.hop = {row, 1},
+                     .position = context - 1,
+                     .block_table = table.data() + row * blocks_each,
+                     .routed = static_cast<std::byte*>(routed.require(0)) + row * routed_bytes,
+                     .out = static_cast<std::byte*>(out.require(0)) + row * out_bytes});
+  }
+  const Result<const kernels::Kernels*> kernels =
+      kernels::kernels_for(kernels::available_isas().back());
+  CHECK(kernels.ok());
+  auto attention = HostAttention::create({.kernels = *kernels,
+                                          .layout = layout,
+                                          .kv = static_cast<std::byte*>(pool.require(0)),
+                                          .heads = kHeads,
+                                          .scale = 0.09F,
+                                          .threads = threads});
+  CHECK(attention.ok());
+  const SteadyClock clock;
+  constexpr int kPasses = 12;
+  constexpr size_t kTogether = 13;  // rows of one stage
+  Nanos handing{0};
+  std::vector<AttentionDone> done;
+  const Nanos begin = clock.now();
+  for (int pass = 0; pass < kPasses; ++pass) {
+    done.clear();
+    for (size_t first = 0; first < tasks.size(); first += kTogether) {
+      const Nanos before = clock.now();
+      (*attention)
+          ->submit(std::span(tasks).subspan(first, std::min(kTogether, tasks.size() - first)));
+      handing += clock.now() - before;
+    }
+    while (done.size() < tasks.size()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      const Nanos before = clock.now();
+      (*attention)->take_done(done);
+      handing += clock.now() - before;
+    }
+  }
+  const Nanos wall = clock.now() - begin;
+  const HostAttentionStatistics sum = (*attention)->statistics();
+  const double own = static_cast<double>(sum.bytes) / static_cast<double>(sum.busy.count());
+  const double all = static_cast<double>(sum.bytes) / static_cast<double>(wall.count());
+  fmt::print(
+      "{} threads, context {:6}, {:5} rows | kernel {:5.1f} GB/s a thread | in all {:5.1f} GB/s, "
+      "{:4.2f} of "
+      "{} kernels | hand-over {:.2f} us a row\n",
+      threads, context, rows, own, all, all / (own * threads), threads,
+      static_cast<double>(handing.count()) / 1e3 / static_cast<double>(sum.tasks));
+}
+
+int run(std::string_view what, int64_t mib) {
   if (what == "cost") {
     for (const int32_t layers : {32, 60}) {
       for (const int32_t group : {1, 4}) {
         measure_cost(layers, group);
+      }
+    }
+    return 0;
+  }
+  if (what == "workers") {
+    for (const int32_t threads : {1, 2}) {
+      for (const int32_t context : {128, 1024, 8192, 65536}) {
+        measure_workers(context, mib << 20, threads);
       }
     }
     return 0;
@@ -198,7 +289,7 @@ int run(std::string_view what) {
     }
     return 0;
   }
-  fmt::print(stderr, "hop_bench cost | model\n");
+  fmt::print(stderr, "hop_bench cost | workers [MIB] | model\n");
   return 2;
 }
 
@@ -206,5 +297,7 @@ int run(std::string_view what) {
 }  // namespace tandem::piggyback
 
 int main(int argc, char** argv) {
-  return tandem::piggyback::run(argc == 2 ? argv[1] : std::string_view());
+  const std::string_view what = argc >= 2 ? argv[1] : "";
+  const int64_t mib = argc >= 3 ? std::atoll(argv[2]) : 1024;
+  return tandem::piggyback::run(what, mib);
 }

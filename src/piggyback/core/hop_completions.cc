@@ -181,6 +181,21 @@ void HopCore::overdue(Nanos now, Nanos age, std::vector<HopTask>& hops) const {
   }
 }
 
+void HopCore::stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) const {
+  for (int32_t row = 0; quarantined_ > 0 && row < limits_.hop_rows; ++row) {
+    const Row& one = row_at(row);
+    if (one.state != RowState::kSpent || now - one.handed_out < age) {
+      continue;
+    }
+    for (int32_t attempt = 0; attempt <= one.attempt; ++attempt) {
+      if ((one.unanswered & attempt_bit(attempt)) != 0) {
+        attempts.push_back(task_of(row));
+        attempts.back().attempt = attempt;
+      }
+    }
+  }
+}
+
 // Something of this row goes on without the answer of an attempt that was given up.
 bool HopCore::can_move(const Row& row) const {
   switch (row.state) {

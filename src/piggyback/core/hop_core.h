@@ -83,6 +83,9 @@ class HopCore {
   // -- watching
   // Appends the hops that were handed out `age` or longer ago and have not been answered.
   void overdue(Nanos now, Nanos age, std::vector<HopTask>& hops) const;
+  // The same for attempts whose answer is of no use any more, but holds up a row: of sequences that
+  // left, or of hops that another attempt has answered.
+  void stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) const;
   // The hop is due again with the next attempt; the earlier one may still answer, and the first
   // good answer counts. True: due. False: attempts are used up and the sequence failed, or it has
   // been answered meanwhile.

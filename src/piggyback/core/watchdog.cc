@@ -16,6 +16,7 @@ Watchdog::Watchdog(const WatchdogOptions& options) : options_(options) {
 }
 
 void Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped) {
+  core.stragglers(now, options_.age, dropped);
   overdue_.clear();
   core.overdue(now, options_.age, overdue_);
   for (const HopTask& task : overdue_) {

@@ -21,8 +21,10 @@ class Watchdog {
  public:
   explicit Watchdog(const WatchdogOptions& options);
 
-  // Appends the attempts that were overdue and are tried again or given up, so that their workers
-  // can be told to drop them. Worth a call a few times per `age`; looks at all rows.
+  // Appends the attempts that nobody waits for any more: those tried again or given up just now,
+  // and those that hold up rows since their sequence left or another attempt was faster, the latter
+  // with every call. Their workers should be told to drop them. Worth a call a few times per `age`;
+  // looks at all rows.
   void check(Nanos now, HopCore& core, std::vector<HopTask>& dropped);
   [[nodiscard]] Nanos age() const { return options_.age; }
 

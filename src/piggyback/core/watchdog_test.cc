@@ -95,6 +95,7 @@ TEST_F(WatchdogTest, IsMorePatientWithEachAttemptAndThenGivesUpThatSequenceAlone
   EXPECT_EQ(next().attempt, 2);
   EXPECT_THAT(look_at(milliseconds(6999)), IsEmpty());
   EXPECT_EQ(look_at(seconds(7)).size(), 1U);
+  EXPECT_EQ(look_at(seconds(8)).size(), 3U) << "all of them hold its row";
   EXPECT_EQ(core.tokens(), 1);
   EXPECT_THAT(failed(), IsEmpty()) << "three workers may still write";
   EXPECT_EQ(core.quarantined(), 1);
@@ -131,6 +132,20 @@ TEST_F(WatchdogTest, ALateAnswerSavesTheHopWhileItsSecondAttemptHangsToo) {
   EXPECT_FALSE(core.task_done(again.hop, 1)) << "twice, in effect";
 }
 
+TEST_F(WatchdogTest, DropsTheAttemptOfASequenceThatLeft) {
+  EXPECT_TRUE(core.task_done(b.hop, 0));
+  EXPECT_TRUE(core.leave(kA));
+  EXPECT_THAT(look_at(milliseconds(999)), IsEmpty());
+  const std::vector<HopTask> dropped = look_at(seconds(1));
+  ASSERT_EQ(dropped.size(), 1U);
+  EXPECT_EQ(dropped[0].hop, a.hop);
+  EXPECT_EQ(dropped[0].attempt, 0);
+  EXPECT_TRUE(nothing_due());
+  EXPECT_FALSE(core.task_failed(a.hop, 0));
+  EXPECT_THAT(left(), ElementsAre(kA));
+  EXPECT_THAT(look_at(seconds(9)), IsEmpty());
+}
+
 TEST_F(WatchdogTest, WhenAllWorkersAreGoneNobodyWaitsForEver) {
   ASSERT_TRUE(core.enter(SequenceId{3}, 0, 0, now));
   std::vector<Visit> visits;
@@ -150,8 +165,7 @@ TEST_F(WatchdogTest, WhenAllWorkersAreGoneNobodyWaitsForEver) {
   EXPECT_EQ(core.tokens(), 0);
   EXPECT_EQ(core.quarantined(), 3);
   EXPECT_EQ(core.credits(0), 0);
-  EXPECT_EQ(dropped.size(), 9U) << "every attempt was dropped";
-  // As the workers do for attempts that no kernel works on.
+  // As the workers do for attempts that no kernel works on, once each.
   for (const HopTask& task : dropped) {
     EXPECT_FALSE(core.task_failed(task.hop, task.attempt));
   }
