@@ -69,6 +69,7 @@ Command add_bench_command(CLI::App& tandem) {
       ->capture_default_str();
   kernels->add_option("--passes", flags->kernels.passes, "Passes; medians are shown")
       ->capture_default_str();
+  kernels->add_option("--only", flags->kernels.only, "Only rows whose name holds this");
   kernels->add_option("--json", flags->kernels.json_path, "Write the rows to this file too");
 
   CLI::App* model =

@@ -55,6 +55,7 @@ Kernels amx_table() {
   table.isa = Isa::kAmx;
   table.name = "amx";
   amx::fill_gemm(table);
+  amx::fill_attention(table);
   return table;
 }
 
@@ -92,8 +93,8 @@ bool has_amx() {
   constexpr unsigned kAmxBf16 = 1U << 22;
   constexpr unsigned kAmxTile = 1U << 24;
   constexpr unsigned kWanted = kAmxBf16 | kAmxTile;
-  if (!has_avx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
-      (edx & kWanted) != kWanted) {
+  if (!has_avx512() || __builtin_cpu_supports("avx512bf16") == 0 ||
+      __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kWanted) != kWanted) {
     return false;
   }
   constexpr int64_t kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

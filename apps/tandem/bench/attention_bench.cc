@@ -252,17 +252,25 @@ std::vector<BenchRow> measure_attention(const AttentionBenchOptions& options, ke
   for (const AttentionShape& shape : options.shapes) {
     const int64_t token_bytes =
         int64_t{2} * shape.kv_heads * shape.head_dim * element_bytes(options.type);
+    const std::string decode = "decode " + shape.name;
+    const std::string prefill = "prefill " + shape.name;
     for (const int32_t context : options.contexts) {
+      if (decode.find(options.only) == std::string::npos) {
+        continue;
+      }
       const int64_t sequences = std::max<int64_t>(1, options.kv_bytes / (context * token_bytes));
       Step step(options, shape, sequences, context, 1);
       BenchRow row = measure_step(options, **table, step, true);
-      row.op = "decode " + shape.name;
+      row.op = decode;
       add(row, shape, sequences, context);
     }
     for (const int32_t prompt : options.prompts) {
+      if (prefill.find(options.only) == std::string::npos) {
+        continue;
+      }
       Step step(options, shape, 1, prompt, prompt);
       BenchRow row = measure_step(options, **table, step, false);
-      row.op = "prefill " + shape.name;
+      row.op = prefill;
       row.ceiling_seconds =
           operations_per_second > 0.0 ? row.operations / operations_per_second : 0.0;
       add(row, shape, prompt, prompt);

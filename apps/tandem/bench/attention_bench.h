@@ -1,5 +1,5 @@
 // Attention in `tandem bench kernels`: decode beside a read-only pass over the same blocks in the
-// same order (the paged ceiling), prefill beside the multiply-adds of this machine. The two passes
+// same order (the paged ceiling), prefill beside the family's multiplier. The two passes
 // of a row alternate, and both are medians of one run, so a busy machine spoils both alike.
 #pragma once
 
@@ -28,6 +28,7 @@ struct AttentionBenchOptions {
   std::vector<int32_t> contexts = {1024, 4096, 16384};  // decode
   std::vector<int32_t> prompts = {512, 2048};           // prefill from an empty context
   int passes = 7;
+  std::string only;                     // rows whose name holds this; empty: all
   int64_t kv_bytes = int64_t{1} << 30;  // of all sequences together, so that caches do not help
 };
 

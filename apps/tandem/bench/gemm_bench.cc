@@ -129,6 +129,9 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
   }
   std::vector<BenchRow> rows;
   for (const GemmShape& shape : options.shapes) {
+    if (shape.name.find(options.only) == std::string::npos) {
+      continue;
+    }
     PackedMatrix matrix;
     matrix.type = options.type;
     matrix.n = shape.n;
@@ -193,6 +196,12 @@ int bench_kernels(const BenchKernelsOptions& options) {
   result["passes"] = options.passes;
   result["rows"] = nlohmann::json::array();
   for (const kernels::Isa isa : isas) {
+    // First of all: it also gets the operating system's leave to use the matrix unit.
+    const Result<const Kernels*> table = kernels::kernels_for(isa);
+    if (!table.ok()) {
+      fmt::print(stderr, "tandem: {}\n", table.error().message);
+      return 1;
+    }
     // fp32 weights never reach the matrix unit.
     const bool vectors = isa == kernels::Isa::kAmx && options.type == ElementType::kF32;
     const Ceilings ceilings =
@@ -208,14 +217,12 @@ int bench_kernels(const BenchKernelsOptions& options) {
     for (const BenchRow& row : measure_gemm(options, isa, ceilings)) {
       result["rows"].push_back(to_json(row));
     }
-    // Attention runs on the vector units, also where matrix products have a matrix unit.
     AttentionBenchOptions attention;
     attention.type = options.type;
     attention.threads = options.threads;
     attention.passes = options.passes;
-    const kernels::Isa vector_isa = isa == kernels::Isa::kAmx ? kernels::Isa::kAvx512 : isa;
-    for (const BenchRow& row :
-         measure_attention(attention, isa, compute_ceiling(vector_isa, options.threads))) {
+    attention.only = options.only;
+    for (const BenchRow& row : measure_attention(attention, isa, ceilings.compute)) {
       result["rows"].push_back(to_json(row));
     }
   }

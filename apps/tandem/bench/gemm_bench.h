@@ -26,6 +26,7 @@ struct BenchKernelsOptions {
       {"qkv", 2560, 2048}, {"out", 2048, 2048}, {"gate_up", 11264, 2048}, {"down", 2048, 5632}};
   int passes = 7;
   int64_t weight_bytes = int64_t{1} << 30;  // rotated, per shape
+  std::string only;                         // rows whose name holds this; empty: all
   std::string json_path;                    // empty: none
 };
 

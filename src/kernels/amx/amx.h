@@ -1,6 +1,8 @@
-// The AMX BF16 matrix kernel. It reads the panel layout of panel_layout.h, as the portable kernels
-// do, so it replaces only gemm and gemm_scratch_bytes of the AVX-512 table. fp32 weights are passed
-// on to the AVX-512 kernel: the type decides, never the number of rows.
+// The kernels of the AMX BF16 matrix unit: matrix products, and attention over bf16 KV. They read
+// the layouts of panel_layout.h and kv_layout.h, as the portable kernels do, so they replace only
+// these functions of the AVX-512 table. What the unit cannot do (fp32 weights or KV, blocks of 16
+// tokens) is passed on to the AVX-512 kernels: types and layouts decide, never rows, batch or
+// context.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -9,5 +11,6 @@ namespace tandem::kernels::amx {
 
 // `table` holds the AVX-512 functions on entry.
 void fill_gemm(Kernels& table);
+void fill_attention(Kernels& table);
 
 }  // namespace tandem::kernels::amx

@@ -18,6 +18,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/amx/amx.h"
+#include "kernels/amx/tiles.h"
 #include "kernels/exp.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
@@ -32,19 +33,6 @@ namespace tandem::kernels::amx {
 
 namespace {
 
-// The first bytes that a tile configuration register takes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t bytes_per_row[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// Makes stores before it visible to tile loads after it, and the other way round: gcc does not see
-// that tile instructions touch memory.
-HWY_INLINE void memory_barrier() { asm volatile("" ::: "memory"); }
-
 // Tiles 0-5: sums of up to three row groups x two column halves; 6: w; 7: x. With fewer groups 4
 // holds x and 5 w, too.
 void configure(int64_t rows) {
@@ -53,7 +41,7 @@ void configure(int64_t rows) {
     config.rows[tile] = tile == 6 || (tile == 5 && rows < 16) ? 16 : static_cast<uint8_t>(rows);
     config.bytes_per_row[tile] = 64;
   }
-  memory_barrier();
+  finish_config(&config);
   _tile_loadconfig(&config);
 }
 
