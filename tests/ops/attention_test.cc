@@ -347,6 +347,33 @@ TEST_P(Attention, TokensPastARowsPositionDoNotMatterEvenWhenTheyAreNan) {
   EXPECT_TRUE(std::isnan(got[7 * row_floats]));
 }
 
+TEST_P(Attention, ANanInOneTokensVReachesExactlyTheRowsThatAttendToIt) {
+  for (const int32_t window : {0, 20}) {
+    for (const int32_t group : {1, 4}) {
+      Case attention({kBF16, 1, group, 48, 32, kF32, window}, {{270, 70}}, 45);
+      const std::vector<float> expected = attention.run(*kernels_, 1);
+      const KvLayout& layout = attention.args().layout;
+      constexpr int64_t kToken = 299;
+      const int64_t block = attention.args().slices[0].block_table[kToken / 32];
+      auto* pool = const_cast<std::byte*>(attention.args().kv);
+      put(pool + layout.value_offset(block, 1, 0), kBF16, layout.value_element(kToken % 32, 5),
+          NAN);
+      const std::vector<float> got = attention.run(*kernels_, 1);
+      const int64_t width = layout.padded_head_dim;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        const int64_t position = 270 + at / (group * width);
+        const bool attends = position >= kToken && (window == 0 || position - window < kToken);
+        if (attends && at % width == 5) {
+          ASSERT_TRUE(std::isnan(got[i])) << "position " << position << ", window " << window;
+        } else {
+          ASSERT_EQ(expected[i], got[i]) << "position " << position << ", window " << window;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Attention, AWindowAgreesWithDoublePrecisionAroundTheEdgesOfBlocksAndSplits) {
   for (const ElementType type : {kF32, kBF16}) {
     for (const int32_t window : {1, 2, 31, 32, 33, 100, 255, 256, 257, 600}) {

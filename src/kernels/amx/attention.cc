@@ -116,7 +116,7 @@ HWY_INLINE void store_high_low(__m512 first, __m512 second, void* high, void* lo
   _mm512_store_si512(low, upper_halves(rounded(first_low), rounded(second_low)));
 }
 
-// Fetches a task's K and V in the order of their use, ahead of it.
+// Fetches a task's K and V into the L2 cache in the order of their use, ahead of it.
 class Ahead {
  public:
   Ahead(const AttentionArgs& args, const AttentionTask& task)
@@ -135,7 +135,9 @@ class Ahead {
     fetched_ = 0;
     left_ = 0;
   }
-  [[nodiscard]] int64_t run_lines() const { return run_lines_; }
+  // How far to be ahead of the use: 16 KB, and a run where that is more (its lines are not used in
+  // order).
+  [[nodiscard]] int64_t distance() const { return std::max<int64_t>(256, run_lines_); }
 
   // Goes on until `lines` lines since start() have been asked for.
   HWY_INLINE void fetch_to(int64_t lines) {
@@ -145,7 +147,7 @@ class Ahead {
       }
       const int64_t count = std::min(left_, lines - fetched_);
       for (int64_t i = 0; i < count; ++i, at_ += kCacheLine) {
-        _mm_prefetch(at_, _MM_HINT_T0);
+        _mm_prefetch(at_, _MM_HINT_T1);
       }
       fetched_ += count;
       left_ -= count;
@@ -495,11 +497,11 @@ class SplitPass {
            layout_.value_element(token % layout_.block_tokens, 0) * int64_t{sizeof(BFloat16)};
   }
 
-  // The first pass through a split fetches: a run ahead in the scores, a little more by the end of
-  // the weights, so that memory is never idle.
+  // The first pass through a split fetches as many lines as it uses: those of K during the scores,
+  // of V for a quarter during the weights, so that memory is never idle.
   HWY_INLINE void lead(int64_t done, int64_t of, int64_t begin_lines, int64_t end_lines) {
     if (leads_) {
-      ahead_.fetch_to(ahead_base_ + ahead_.run_lines() + begin_lines +
+      ahead_.fetch_to(ahead_base_ + ahead_.distance() + begin_lines +
                       (end_lines - begin_lines) * done / of);
     }
   }
