@@ -108,6 +108,12 @@ EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& part
 
 Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock) {
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options));
+  if (!options.record_out.empty() && parts.plan.host.kv_blocks > 0) {
+    return invalid_argument(
+        "a run with a host tier cannot be recorded: when copies and hops end is not in a record. "
+        "Leave out --record-out or --host-memory",
+        "record-out");
+  }
   std::unique_ptr<Node> node(new Node(std::move(options), std::move(parts), clock));
   if (!node->options_.record_out.empty()) {
     ASSIGN_OR_RETURN(node->recorder_,

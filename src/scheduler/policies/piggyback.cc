@@ -139,6 +139,7 @@ class Planning {
     }
     builder_.preempt(view_.running[*victim]);
     fates_[*victim] = Fate::kGone;
+    made_ += view_.running[*victim].own_blocks;
     return Room::kMade;
   }
 
@@ -206,9 +207,9 @@ class Planning {
                            sequence.computed_tokens / view_.budget.block_tokens +
                            sequence.cached_free_blocks;
     const bool best_effort = sequence.service_class == kBe;
-    // Whoever was just sent away must not be let in again before the one it went for, nor best
-    // effort before latency-sensitive work that waits.
-    if (tokens < 1 || refused_ || (best_effort && builder_.preempts())) {
+    // Nobody is let in while somebody else waits for room, nor beside one that is dropped: the
+    // blocks that they share would be counted twice.
+    if (tokens < 1 || refused_ || builder_.preempts()) {
       return false;
     }
     if (best_effort && !view_.running.empty()) {
@@ -218,19 +219,17 @@ class Planning {
         return false;
       }
     }
-    while (true) {
-      const Fit fit = builder_.admit(sequence, tokens);
-      if (fit == Fit::kNoSequences && !best_effort) {
-        offload_best_effort(coming_ + 1, Need::kUrgent);  // frees a place for the next step
-      }
-      if (fit != Fit::kNoBlocks) {
-        return fit == Fit::kFits;
-      }
+    const Fit fit = builder_.admit(sequence, tokens);
+    if (fit == Fit::kNoSequences && !best_effort) {
+      offload_best_effort(coming_ + 1, Need::kUrgent);  // frees a place for the next step
+    }
+    if (fit == Fit::kNoBlocks) {
       const int64_t missing = std::max<int64_t>(needed - builder_.blocks_left(), 1);
-      if (make_room(sequence.service_class, missing, Claim::kWaiting) != Room::kMade) {
-        return false;
+      for (Room room = Room::kMade; room == Room::kMade && missing > made_;) {
+        room = make_room(sequence.service_class, missing - made_, Claim::kWaiting);
       }
     }
+    return fit == Fit::kFits;
   }
 
   // ---- to and fro
@@ -270,6 +269,7 @@ class Planning {
   int32_t visitor_tokens_ = 0;
   int32_t visitor_logits_ = 0;
   int64_t coming_ = 0;    // blocks that offloads under way and planned will free
+  int64_t made_ = 0;      // blocks that dropped ones have freed
   int64_t reserved_ = 0;  // blocks that latency-sensitive ones on the host wait for
   bool refused_ = false;  // somebody waits for room
 };
