@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/prefetch.h"
 
 namespace tandem {
 namespace {
@@ -14,36 +15,6 @@ namespace {
 // The policy sees this many waiting sequences at most; more could not be admitted in one step
 // anyway.
 constexpr size_t kWaitingShown = 64;
-
-// A step's weights have driven the sequences out of the caches, so their lines are asked for before
-// their turn comes: first the object, then, when that is here, what it points to.
-constexpr size_t kObjectAhead = 12;
-constexpr size_t kContentAhead = 6;
-
-void prefetch_bytes(const void* begin, size_t bytes) {
-  constexpr size_t kLine = 64;
-  for (size_t offset = 0; offset < bytes; offset += kLine) {
-    __builtin_prefetch(static_cast<const char*>(begin) + offset);
-  }
-}
-
-void prefetch_content(const LiveSequence& sequence) {
-  __builtin_prefetch(&sequence.owner->request.sink);
-  if (!sequence.tokens.empty()) {
-    __builtin_prefetch(&sequence.tokens.back(), 1);
-  }
-}
-
-// `at(i)` gives the sequence whose turn comes at i of `count`.
-template <class At>
-void prefetch_ahead(size_t i, size_t count, const At& at) {
-  if (i + kObjectAhead < count) {
-    prefetch_bytes(at(i + kObjectAhead), LiveSequence::kBusyBytes);
-  }
-  if (i + kContentAhead < count) {
-    prefetch_content(*at(i + kContentAhead));
-  }
-}
 
 }  // namespace
 
@@ -215,12 +186,16 @@ SequenceView Engine::view_of(const LiveSequence& sequence) const {
           .state = sequence.state.state(),
           .service_class = sequence.service_class,
           .level = sequence.level,
-          .arrived = sequence.owner->arrived,
+          .arrived = sequence.arrived,
           .known_tokens = sequence.known_tokens(),
           .computed_tokens = sequence.computed_tokens,
           .held_blocks = sequence.kv.blocks(),
           .own_blocks = kv_.own_blocks(sequence.kv),
-          .copy_blocks = kv_.needs_copy(sequence.kv, sequence.computed_tokens) ? 1 : 0,
+          // On the host nobody shares a block that will be written.
+          .copy_blocks = sequence.kv.tier() == Tier::kAccelerator &&
+                                 kv_.needs_copy(sequence.kv, sequence.computed_tokens)
+                             ? 1
+                             : 0,
           .cached_free_blocks = 0,
           .choices = static_cast<int32_t>(sequence.forks.size()) + 1,
           .tier = sequence.kv.tier(),

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/prefetch.h"
 
 namespace tandem {
 namespace {
@@ -55,8 +56,10 @@ void Engine::absorb_tier_events(Nanos now) {
           "sequence {} failed, but it has not entered", raw(id));
     host_failed(*entry->second, now);
   }
-  settle_transfers();
-  remove_ended();
+  if (!events.transfers_done.empty() || !events.left.empty() || !events.failed.empty()) {
+    settle_transfers();
+    remove_ended();
+  }
 }
 
 void Engine::forget_in_executor(LiveSequence& sequence) {
@@ -264,7 +267,11 @@ void Engine::enqueue(LiveSequence& sequence) {
 
 void Engine::view_offloaded(SystemView& view) {
   offloaded_views_.clear();
-  for (const LiveSequence* sequence : offloaded_) {
+  for (size_t i = 0; i < offloaded_.size(); ++i) {
+    if (i + kObjectAhead < offloaded_.size()) {
+      prefetch_bytes(offloaded_[i + kObjectAhead], LiveSequence::kBusyBytes);
+    }
+    const LiveSequence* sequence = offloaded_[i];
     const SequenceState state = sequence->state.state();
     if (state == SequenceState::kFinishing || state == SequenceState::kDropped) {
       continue;

@@ -39,7 +39,7 @@ struct RequestState {
 // What every step reads of every running sequence comes first, and what it would need of the
 // request is repeated here: at hundreds of sequences the engine's time goes into cache misses.
 struct LiveSequence {
-  static constexpr size_t kBusyBytes = 256;  // that every step reads
+  static constexpr size_t kBusyBytes = 272;  // that every step reads
 
   SequenceId id{};
   StateMachine state;
@@ -52,23 +52,24 @@ struct LiveSequence {
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   int32_t level = 0;
   Nanos last_token{0};
+  Nanos arrived{0};
+  int64_t admission = 0;  // rising: who was admitted before whom
+  // What the executor still has of it. While there is anything, its blocks stay its own.
+  int64_t transfer = 0;         // the copy under way; 0: none
+  bool in_executor = false;     // a token of it has entered and its leaving was not reported
+  bool leaving = false;         // it was told to leave
+  int32_t host_failures = 0;    // times that it had to be computed anew because of the host
   std::vector<TokenId> tokens;  // prompt, then output
   SequenceKv kv;
+  std::vector<SequenceId> forks;      // choices to be forked off when the prompt is done
   std::span<const TokenId> stop_ids;  // the request's
   uint64_t seed = 0;
   std::shared_ptr<RequestState> owner;
   std::vector<BlockHash> hashes;  // of full blocks of `tokens`
-  std::vector<SequenceId> forks;  // choices to be forked off when the prompt is done
 
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;
-  int64_t admission = 0;  // rising: who was admitted before whom
-  // What the executor still has of it. While there is anything, its blocks stay its own.
-  int64_t transfer = 0;       // the copy under way; 0: none
-  bool in_executor = false;   // a token of it has entered and its leaving was not reported
-  bool leaving = false;       // it was told to leave
-  int32_t host_failures = 0;  // times that it had to be computed anew because of the host
   Nanos admitted{0};
   Nanos first_token{0};
 
@@ -77,6 +78,7 @@ struct LiveSequence {
     owner = std::move(request);
     service_class = owner->request.service_class;
     level = owner->request.level;
+    arrived = owner->arrived;
     max_tokens = sampling().max_tokens;
     min_tokens = sampling().min_tokens;
     prompt_logprobs = sampling().prompt_logprobs;

@@ -18,6 +18,10 @@ constexpr ServiceClass kBe = ServiceClass::kBestEffort;
 constexpr int32_t kVisitorShareOfTokens = 4;
 constexpr int32_t kVisitorShareOfLogits = 8;
 
+// New best-effort prompts leave at least this share of the blocks free, in percent, where anything
+// else runs: what arrives next should not have to send somebody away first.
+constexpr int32_t kAdmissionMargin = 10;
+
 // One planning.
 class Planning {
  public:
@@ -213,7 +217,7 @@ class Planning {
       return false;
     }
     if (best_effort && !view_.running.empty()) {
-      const int64_t kept = share(options_.offload_below) + reserved_;
+      const int64_t kept = share(std::min(options_.offload_below, kAdmissionMargin)) + reserved_;
       if (builder_.blocks_left() - needed < kept) {
         offload_best_effort(needed + kept - builder_.blocks_left(), Need::kWish);
         return false;

@@ -207,6 +207,15 @@ TEST(Piggyback, LatencySensitivePromptsComeFirstAndBestEffortOnesLeaveAMargin) {
   EXPECT_EQ(plan_of(alone).admit, ids({3}));
 }
 
+TEST(Piggyback, BestEffortPromptsBeginBesideOtherWorkThoughTheyWillBeOffloaded) {
+  const Stage stage{.running = {decode(1, kLs, 4), decode(2, kLs, 4)},
+                    .waiting = {prompt(3, kBe, 60), prompt(4, kBe, 16 * 80)},
+                    .free_blocks = 70,
+                    .tokens = 2000};
+  const PiggybackOptions always{.token_budget = 2000, .offload_below = 100, .onload_above = 100};
+  EXPECT_EQ(plan_of(stage, always).admit, ids({3}));
+}
+
 TEST(Piggyback, AWaitingLatencySensitivePromptSendsBestEffortDecodesAway) {
   const StepPlan plan = plan_of({.running = {decode(1, kBe, 30), decode(2, kBe, 30)},
                                  .waiting = {prompt(3, kLs, 320)},
