@@ -33,6 +33,7 @@ class Pacer {
   Nanos settle(Nanos now) {
     if (late_ops_ > 0) {
       overruns_ += late_ops_;
+      lateness_ += std::max(now - due_, Nanos{0});
       due_ = std::max(due_, now);
       slip_ = Nanos{0};
       late_ops_ = 0;

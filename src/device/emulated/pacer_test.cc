@@ -51,8 +51,9 @@ TEST(Pacer, OpsThatAnEventSeesEndLateAreOverrunsAndPushBackWhatFollows) {
   pacer.charge(at(10), at(1200));
   pacer.charge(at(10), at(1300));
   EXPECT_EQ(pacer.settle(at(1301)), at(1301));
-  pacer.completed(at(1301));
+  pacer.completed(at(1305));
   EXPECT_EQ(pacer.overruns(), 2);
+  EXPECT_EQ(pacer.lateness(), at(1301 - 1120 + 4));
   pacer.charge(at(50), at(1302));
   EXPECT_EQ(pacer.settle(at(1303)), at(1351));
   EXPECT_EQ(pacer.overruns(), 2);
