@@ -272,8 +272,9 @@ TEST_P(Routing, ARoutedRowHoldsWhatRopeWriteWouldHaveWrittenBitForBit) {
     for (const int32_t head_dim : {2, 8, 22, 64, 80, 128, 256, 512}) {
       for (const bool norm : {false, true}) {
         for (const int32_t kv_heads : {1, 3}) {
-          Tail tail({type, kv_heads * static_cast<int32_t>(1 + seed % 4), kv_heads, head_dim, norm},
-                    ++seed);
+          ++seed;
+          const auto group = static_cast<int32_t>(1 + seed % 4);
+          Tail tail({type, kv_heads * group, kv_heads, head_dim, norm}, seed);
           tail.route(*kernels_);
           tail.expect_right();
           tail.write(*kernels_);
