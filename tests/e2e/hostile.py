@@ -3,9 +3,10 @@
 flood, pipeline, send noise, endless headers and 100 MB bodies, and hold thousands of idle connections. Good ones must be served all
 the while; at the end nothing may run, every block must be free, every gauge at rest and memory flat.
 
-Usage: hostile.py [--binary build/dev/tandem] [--seconds 60] [--good 8] [--hostile 3] [--connections 10000] [--model FOLDER]
+Usage: hostile.py [--binary build/dev/tandem] [--seconds 60] [--good 8] [--hostile 3] [--connections 10000] [--pause 0.2] [--model FOLDER]
   --hostile N       clients of each hostile kind
   --connections N   idle connections that are opened together, again and again
+  --pause SECONDS   the longest pause of a hostile client between two attempts: a longer one for a long run beside other work
 Hostile clients come from 127.0.0.2 to 127.0.0.4, good ones from 127.0.0.1, so that the limit on connections of one address tells
 them apart. Last line `N passed, N failed` (checks); exit code 0 when all passed.
 """
@@ -14,6 +15,7 @@ import asyncio
 import collections
 import concurrent.futures
 import json
+import logging
 import multiprocessing
 import pathlib
 import random
@@ -48,9 +50,10 @@ def long_model(folder, source=MODEL):
 class World:
     """What clients share: where the server is, until when, and what they saw."""
 
-    def __init__(self, port, seconds, seed):
+    def __init__(self, port, seconds, seed, pause):
         self.port = port
         self.end = time.monotonic() + seconds
+        self.pause = pause
         self.random = random.Random(seed)
         self.counts = collections.Counter()
         self.first_chunk_seconds = []
@@ -274,7 +277,7 @@ async def again_and_again(kind, world):
         except OSError:
             result = "refused"
         world.counts[f"{kind.__name__} {result}"] += 1
-        await asyncio.sleep(world.random.uniform(0, 0.2))
+        await asyncio.sleep(world.random.uniform(0, world.pause))
 
 
 async def crowd(world, connections):
@@ -325,37 +328,38 @@ async def good_client(world, number):
                 world.counts["good served"] += 1
             else:
                 world.counts[f"good BROKEN {status} {chunks} of {tokens}"] += 1
-            await asyncio.sleep(0.05 * number)
+            await asyncio.sleep(world.pause / 4 * (number + 1))
 
 
 async def everyone(tasks):
     await asyncio.gather(*tasks)
 
 
-def hostile_process(port, seconds, seed, hostile):
-    world = World(port, seconds, seed)
+def hostile_process(port, seconds, seed, pause, hostile):
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every write to a connection that the server has cut
+    world = World(port, seconds, seed, pause)
     asyncio.run(everyone([again_and_again(kind, world) for kind in KINDS for _ in range(hostile)]))
     return world.counts
 
 
-def crowd_process(port, seconds, seed, connections):
+def crowd_process(port, seconds, seed, pause, connections):
     raise_descriptor_limit()
-    world = World(port, seconds, seed)
+    world = World(port, seconds, seed, pause)
     asyncio.run(everyone([crowd(world, connections)]))
     return world.counts
 
 
 def run_round(server, seconds, seed, numbers):
-    """`numbers`: of good and hostile clients and of the crowd's connections. Each kind has a process, so that none of them waits for
+    """`numbers`: of good and hostile clients and of the crowd's connections, and the longest pause. Each kind has a process, so that none of them waits for
     another's turn; returns what the good ones saw, with everybody's counts."""
-    good, hostile, connections = numbers
-    world = World(server.port, seconds, seed)
+    good, hostile, connections, pause = numbers
+    world = World(server.port, seconds, seed, pause)
     with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         others = []
         if hostile:
-            others.append(pool.submit(hostile_process, server.port, seconds, seed, hostile))
+            others.append(pool.submit(hostile_process, server.port, seconds, seed, pause, hostile))
         if connections:
-            others.append(pool.submit(crowd_process, server.port, seconds, seed, connections))
+            others.append(pool.submit(crowd_process, server.port, seconds, seed, pause, connections))
         asyncio.run(everyone([good_client(world, number) for number in range(good)]))
         for other in others:
             world.counts += other.result()
@@ -371,14 +375,14 @@ def at_rest(server):
     return server.is_idle() and all(values[name] == 0 for name in RESTING_GAUGES) and values["tandem_http_connections"] <= 1
 
 
-def hostile_run(server, seconds, good=8, hostile=3, connections=10_000):
+def hostile_run(server, seconds, good=8, hostile=3, connections=10_000, pause=0.2):
     """Returns [(check, passed)] and prints what happened."""
-    quiet = run_round(server, max(2.0, seconds / 12), 1, (good, 0, 0))
+    quiet = run_round(server, max(2.0, seconds / 12), 1, (good, 0, 0, pause))
     # Memory is compared after a first round, when every buffer has met its largest request.
-    run_round(server, max(6.0, seconds / 4), 2, (good, hostile, connections))
+    run_round(server, max(6.0, seconds / 4), 2, (good, hostile, connections, pause))
     rested = bool(until(lambda: at_rest(server), seconds=60, every=0.2))
     before = server.resident_bytes()
-    main = run_round(server, seconds * 2 / 3, 3, (good, hostile, connections))
+    main = run_round(server, seconds * 2 / 3, 3, (good, hostile, connections, pause))
     rested = bool(until(lambda: at_rest(server), seconds=60, every=0.2)) and rested
     after = server.resident_bytes()
     for key, count in sorted(main.counts.items()):
@@ -412,13 +416,14 @@ def main():
     parser.add_argument("--good", type=int, default=8)
     parser.add_argument("--hostile", type=int, default=3)
     parser.add_argument("--connections", type=int, default=10_000)
+    parser.add_argument("--pause", type=float, default=0.2)
     options = parser.parse_args()
     connections = min(options.connections, raise_descriptor_limit() - 1000)
     log = ROOT / "build" / "hostile.log"
     with tempfile.TemporaryDirectory() as folder:
         server = Server(options.binary, long_model(pathlib.Path(folder) / "long", options.model), log, SERVER_FLAGS)
         server.wait_ready()
-        checks = hostile_run(server, options.seconds, options.good, options.hostile, connections)
+        checks = hostile_run(server, options.seconds, options.good, options.hostile, connections, options.pause)
     for check, passed in checks:
         print(f"{'ok' if passed else 'FAILED'}: {check}")
     failed = sum(not passed for _, passed in checks)
