@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/asio/buffer.hpp>
 #include <utility>
 
 #include "base/check.h"
@@ -19,7 +18,7 @@ using boost::system::error_code;
 // Alive as long as an operation of its socket is.
 class Client::Connection : public std::enable_shared_from_this<Connection> {
  public:
-  explicit Connection(Client& client) : client_(&client), socket_(client.io_) {}
+  explicit Connection(Client& client) : client_(&client) {}
 
   void send(std::string request, AnswerListener& listener) {
     CHECK(listener_ == nullptr, "connection {} is busy", fmt::ptr(this));
@@ -27,15 +26,12 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
     listener_ = &listener;
     tried_again_ = false;
     heard_ = client_->clock_.now();
-    if (socket_.is_open()) {
+    if (wire_ != nullptr) {
       used_before_ = true;
       write();
       return;
     }
-    connecting_ = true;
-    socket_.async_connect(client_->endpoint_, [self = shared_from_this()](const error_code& error) {
-      self->connected(error);
-    });
+    connect();
   }
 
   void check_silence(Nanos now) {
@@ -49,8 +45,9 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
   void interrupt() { end("interrupted", "the run was ended"); }
 
   void close() {
-    error_code ignored;
-    socket_.close(ignored);
+    if (wire_ != nullptr) {
+      wire_->close();
+    }
   }
 
   void orphan() {
@@ -60,36 +57,47 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
   }
 
  private:
+  void connect() {
+    connecting_ = true;
+    wire_ = std::make_shared<Wire>(client_->io_, client_->tls_.get());
+    wire_->connect(client_->endpoint_, [self = shared_from_this()](const error_code& error) {
+      self->connected(error);
+    });
+  }
+
   void connected(const error_code& error) {
     connecting_ = false;
     if (listener_ == nullptr) {
       return;
     }
     if (error) {
-      end("connect", error.message());
+      const bool untrusted = error.message().find("certificate verify failed") != std::string::npos;
+      end("connect", untrusted
+                         ? "the server's certificate is not trusted or not of this host; give "
+                           "who signed it with --cacert, or --insecure to take any"
+                         : error.message());
       return;
     }
     ++client_->opened_;
-    error_code ignored;
-    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
     heard_ = client_->clock_.now();
     write();
     read();
   }
 
   void write() {
-    asio::async_write(socket_, asio::buffer(request_),
-                      [self = shared_from_this()](const error_code&, size_t) {
-                        // A server may answer and close before it has read all; reading finds that.
-                      });
+    writing_ = true;
+    wire_->write(asio::buffer(request_), [self = shared_from_this()](const error_code&, size_t) {
+      // A server may answer and close before it has read all; reading finds that.
+      self->writing_ = false;
+    });
   }
 
   // One read is always under way, so that a server's close is seen between requests, too.
   void read() {
-    socket_.async_read_some(asio::buffer(buffer_),
-                            [self = shared_from_this()](const error_code& error, size_t bytes) {
-                              self->came(error, bytes);
-                            });
+    wire_->read_some(asio::buffer(buffer_),
+                     [self = shared_from_this()](const error_code& error, size_t bytes) {
+                       self->came(error, bytes);
+                     });
   }
 
   void came(const error_code& error, size_t bytes) {
@@ -141,7 +149,8 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
 
   void complete(Nanos now) {
     AnswerListener* listener = std::exchange(listener_, nullptr);
-    if (answer_.keep_alive()) {
+    if (answer_.keep_alive() &&
+        !writing_) {  // answered before it had the whole request: use another
       answer_.reset();
       header_told_ = false;
       client_->idle_.push_back(shared_from_this());
@@ -158,11 +167,7 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
       tried_again_ = true;
       used_before_ = false;
       close();
-      connecting_ = true;
-      socket_ = asio::ip::tcp::socket(client_->io_);
-      socket_.async_connect(
-          client_->endpoint_,
-          [self = shared_from_this()](const error_code& failed) { self->connected(failed); });
+      connect();
       return;
     }
     if (error == asio::error::eof && answer_.end_of_stream().ok()) {
@@ -192,14 +197,15 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  Client* client_;  // null once it left
-  asio::ip::tcp::socket socket_;
+  Client* client_;              // null once it left
+  std::shared_ptr<Wire> wire_;  // null until there is something to send
   std::string request_;
   HttpResponse answer_;
   AnswerListener* listener_ = nullptr;  // null: idle
   std::array<char, 64 * 1024> buffer_{};
   Nanos heard_{0};
   bool connecting_ = false;
+  bool writing_ = false;
   bool used_before_ = false;
   bool tried_again_ = false;
   bool header_told_ = false;
@@ -215,6 +221,9 @@ Client::~Client() {
 }
 
 Status Client::resolve(const Url& url) {
+  if (url.scheme == Scheme::kHttps) {
+    ASSIGN_OR_RETURN(tls_, TlsClient::make(options_.trust, url.host));
+  }
   error_code error;
   asio::ip::tcp::resolver resolver(io_);
   const auto found = resolver.resolve(url.host, std::to_string(url.port), error);

@@ -1,5 +1,5 @@
-// HTTP/1.1 connections to one server, kept alive and used again. A request takes a connection that
-// is idle, or opens one. Threads: one, that which runs the io_context.
+// HTTP/1.1 connections to one server, plain or TLS, kept alive and used again. A request takes a
+// connection that is idle, or opens one. Threads: one, that which runs the io_context.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "loadgen/url.h"
+#include "loadgen/wire.h"
 
 namespace tandem::loadgen {
 
@@ -29,8 +30,9 @@ class AnswerListener {
 };
 
 struct ClientOptions {
-  Nanos silence = std::chrono::minutes(5);  // without a byte from the server: timeout
-  Nanos connect = std::chrono::seconds(10);
+  Nanos silence = std::chrono::minutes(5);   // without a byte from the server: timeout
+  Nanos connect = std::chrono::seconds(10);  // and the handshake of TLS
+  TlsTrust trust;                            // for https
 };
 
 class Client {
@@ -59,6 +61,7 @@ class Client {
   ClientOptions options_;
   const Clock& clock_;
   boost::asio::ip::tcp::endpoint endpoint_;
+  std::unique_ptr<TlsClient> tls_;                        // null: http
   std::vector<std::shared_ptr<Connection>> connections_;  // all that are open
   std::vector<std::shared_ptr<Connection>> idle_;         // the last used stands last
   int64_t opened_ = 0;

@@ -57,8 +57,11 @@ TEST(Load, AddressesAreReadAndBadOnesNamed) {
   EXPECT_EQ(url.path, "/proxy");
   EXPECT_EQ(url.authority(), "[::1]:8080");
   EXPECT_EQ(parse_url("http://host")->port, 80);
-  for (const char* text : {"", "host:80", "https://x", "http://", "http://h:0", "http://h:99999",
-                           "http://h:8x", "http://[::1", "http://a b", "http://h\r\nX: y"}) {
+  EXPECT_EQ(parse_url("https://host/v1")->port, 443);
+  EXPECT_EQ(parse_url("https://host:8443")->text(), "https://host:8443");
+  for (const char* text :
+       {"", "host:80", "https://", "ftp://x", "http://", "http://h:0", "http://h:99999",
+        "http://h:8x", "http://[::1", "http://a b", "http://h\r\nX: y"}) {
     EXPECT_FALSE(parse_url(text).ok()) << text;
   }
 }

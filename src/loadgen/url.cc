@@ -12,7 +12,9 @@ std::string Url::authority() const {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
-std::string Url::text() const { return fmt::format("http://{}{}", authority(), path); }
+std::string Url::text() const {
+  return fmt::format("{}://{}{}", scheme == Scheme::kHttps ? "https" : "http", authority(), path);
+}
 
 Result<Url> parse_url(std::string_view text) {
   const auto wrong = [text](std::string_view why) {
@@ -21,17 +23,17 @@ Result<Url> parse_url(std::string_view text) {
         "base-url");
   };
   std::string_view rest = text;
+  Url url;
   if (rest.starts_with("https://")) {
-    return wrong("https is not built into the load generator");
+    url.scheme = Scheme::kHttps;
+    url.port = 443;
+  } else if (!rest.starts_with("http://")) {
+    return wrong("it does not begin with http:// or https://");
   }
-  if (!rest.starts_with("http://")) {
-    return wrong("it does not begin with http://");
-  }
-  rest.remove_prefix(7);
+  rest.remove_prefix(rest.find("//") + 2);
   if (std::ranges::any_of(rest, [](char c) { return c <= ' ' || c > '~'; })) {
     return wrong("it has a character that no address has");
   }
-  Url url;
   const size_t slash = rest.find('/');
   std::string_view authority = rest.substr(0, slash);
   if (slash != rest.npos) {

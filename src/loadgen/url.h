@@ -1,4 +1,4 @@
-// The address of a server: "http://host:port/path". Threads: any.
+// The address of a server: "http://host:port/path" or https. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,10 @@
 
 namespace tandem::loadgen {
 
+enum class Scheme : uint8_t { kHttp, kHttps };
+
 struct Url {
+  Scheme scheme = Scheme::kHttp;
   std::string host;  // without the brackets of an IPv6 address
   uint16_t port = 80;
   std::string path;  // before every route: empty or "/v1" without a slash at its end
@@ -18,7 +21,7 @@ struct Url {
   [[nodiscard]] std::string text() const;
 };
 
-// Only http: a load generator next to the server needs no TLS, and says so.
+// The port is 80 or, with https, 443 where none is given.
 Result<Url> parse_url(std::string_view text);
 
 }  // namespace tandem::loadgen

@@ -64,6 +64,8 @@ class RecordReader {
   explicit RecordReader(const std::filesystem::path& path) : file_(path) {}
   [[nodiscard]] bool opened() const { return file_.is_open(); }
   [[nodiscard]] bool cut() const { return cut_; }
+  // After the end: whether there is more, as no record has it.
+  bool goes_on() { return ended_ && !cut_ && file_.peek() != std::ifstream::traits_type::eof(); }
 
   std::optional<json> next() {
     std::string line;
@@ -194,6 +196,7 @@ class Replayer {
                 &comparer_) {}
 
   Status run(Group group) {
+    RETURN_IF_ERROR(check_order(group));
     for (const json& line : group.inputs) {
       RETURN_IF_ERROR(post(line));
     }
@@ -208,7 +211,7 @@ class Replayer {
         line.erase("ns");
       }
     }
-    engine_.advance(clock_.now());
+    activity_ = engine_.advance(clock_.now());
     compare(group.expected, comparer_.take());
     return {};
   }
@@ -216,6 +219,21 @@ class Replayer {
   [[nodiscard]] const ReplayReport& report() const { return report_; }
 
  private:
+  // While a step runs the engine is called for its end alone, and else there is none to wait for.
+  [[nodiscard]] Status check_order(const Group& group) const {
+    const auto results = std::ranges::count_if(
+        group.expected, [](const json& line) { return line.contains("result"); });
+    if (results == (activity_ == EngineActivity::kStepRunning ? 1 : 0)) {
+      return {};
+    }
+    return invalid_argument(fmt::format(
+        "the record's lines are not in the order of a run: after {} steps {}; lines were changed "
+        "or moved",
+        report_.steps,
+        results == 0 ? "one runs, but its result does not follow"
+                     : "a result stands where none runs"));
+  }
+
   Status post(const json& line) {
     const RequestId id{line.at("id").get<int64_t>()};
     if (line.contains("arrival")) {
@@ -273,6 +291,7 @@ class Replayer {
   ManualClock clock_;
   Comparer comparer_;
   Engine engine_;
+  EngineActivity activity_ = EngineActivity::kIdle;  // as of the last call of advance
   ReplayReport report_;
   std::unordered_set<int64_t> seen_;  // ids of requests
 };
@@ -309,6 +328,11 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
       if (!replayer.report().first_difference.empty()) {
         break;
       }
+    }
+    if (reader.goes_on()) {
+      return invalid_argument(
+          "the record's lines are not in the order of a run: some follow the line that closes it; "
+          "lines were changed or moved");
     }
     ReplayReport report = replayer.report();
     report.complete = !reader.cut();

@@ -77,6 +77,29 @@ def test_a_recorded_run_replays_exactly(binary, tmp_path, start_server):
     assert "terminate called" not in text and code in (0, 1)
 
 
+def test_a_record_with_lines_out_of_order_ends_with_an_error(binary, tmp_path, start_server):
+    record = tmp_path / "run.jsonl"
+    server = start_server(LLAMA, "--served-model-name", "golden", "--record-out", record)
+    server.openai().completions.create(model="golden", prompt="Hello", max_tokens=6, n=2)
+    server.stop_cleanly()
+    lines = record.read_text().splitlines(keepends=True)
+    results = [at for at, line in enumerate(lines) if line.startswith('{"result":')]
+    plans = [at for at, line in enumerate(lines) if line.startswith('{"plan":')]
+    first, second = results[:2]
+    forged = {"without a result": lines[:first] + lines[first + 1:],
+              "a result twice": lines[:first] + [lines[first]] + lines[first:],
+              "a result before its plan": lines[:plans[0]] + [lines[first], lines[plans[0]]] + lines[first + 1:],
+              "results alone": [line for line in lines if '"plan"' not in line],
+              "without arrivals": [line for line in lines if '"arrival"' not in line],
+              "without results": [line for line in lines if '"result"' not in line],
+              "results changed round": lines[:first] + [lines[second]] + lines[first + 1:second] + [lines[first]] + lines[second + 1:],
+              "backwards": lines[:1] + lines[:0:-1]}
+    for name, content in forged.items():
+        (tmp_path / "forged.jsonl").write_text("".join(content))
+        code, text = run(binary, "replay", tmp_path / "forged.jsonl", "--model", LLAMA, seconds=60)
+        assert code == 1 and ("order of a run" in text or "DIFFERENT" in text), f"{name}: {code} {text}"
+
+
 def spoil_config(**changes):
     def spoil(folder):
         path = folder / "config.json"

@@ -46,6 +46,26 @@ def test_the_openai_client_is_served_over_https(start_server, certificate):
     assert "https://127.0.0.1" in server.log.read_text()
 
 
+def test_a_load_is_put_on_a_server_with_tls(binary, start_server, certificate):
+    server = start_server(MODEL, "--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--served-model-name", "golden")
+
+    def bench(host, *flags):
+        run = subprocess.run([binary, "bench", "serve", "--base-url", f"https://{host}:{server.port}", "--request-rate", "50", "--num-prompts", "20",
+                              "--random-input-len", "16", "--random-output-len", "8", *flags], capture_output=True, text=True, timeout=120)
+        return run.returncode, run.stdout + run.stderr
+
+    for host in ("127.0.0.1", "localhost"):
+        code, text = bench(host, "--cacert", certificate[0])
+        assert code == 0 and "failed" not in text.lower().replace("failed requests", ""), text
+    assert bench("127.0.0.1", "--insecure")[0] == 0
+    code, text = bench("127.0.0.1")
+    assert code == 1 and "--cacert" in text, text
+    code, text = bench("127.0.0.2", "--cacert", certificate[0])  # the right signature for another host
+    assert code == 1, text
+    code, text = bench("127.0.0.1", "--cacert", server.log)
+    assert code == 2 and "--cacert" in text, text
+
+
 def refusal(binary, *flags):
     run = subprocess.run([binary, "serve", MODEL, "--port", "0", *flags], capture_output=True, text=True, timeout=120)
     assert run.returncode == 2, run.stderr

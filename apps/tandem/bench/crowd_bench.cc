@@ -79,8 +79,8 @@ double percentile(std::vector<double>& values, double share) {
   if (values.empty()) {
     return 0;
   }
-  const auto at = values.begin() +
-                  static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  const auto at =
+      values.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }

@@ -174,6 +174,9 @@ class ServeBench {
     ASSIGN_OR_RETURN(info_.percentiles, parse_percentiles(flags_.metric_percentiles));
     ASSIGN_OR_RETURN(info_.percentile_metrics, parse_metrics(flags_.percentile_metrics));
     ASSIGN_OR_RETURN(client_options_.silence, parse_duration(flags_.request_timeout));
+    client_options_.trust = {.authorities = flags_.cacert,
+                             .check = flags_.insecure ? loadgen::CertificateCheck::kOff
+                                                      : loadgen::CertificateCheck::kOn};
     for (const std::string& pair : flags_.metadata) {
       const size_t equals = pair.find('=');
       if (equals == std::string::npos) {
@@ -348,7 +351,11 @@ void add_server_flags(CLI::App& app, ServeBenchFlags& flags) {
                  "openai (completions) or openai-chat; vllm is another name of openai")
       ->capture_default_str()
       ->check(CLI::IsMember({"openai", "vllm", "openai-chat"}));
-  app.add_option("--base-url", flags.base_url, "The server, e.g. http://127.0.0.1:8000");
+  app.add_option("--base-url", flags.base_url,
+                 "The server, e.g. http://127.0.0.1:8000 or https://host");
+  app.add_option("--cacert", flags.cacert,
+                 "https: PEM file of who signs the server's certificate (default: the system's)");
+  app.add_flag("--insecure", flags.insecure, "https: take any certificate");
   app.add_option("--host", flags.host, "The server's host, without --base-url")
       ->capture_default_str();
   app.add_option("--port", flags.port, "The server's port, without --base-url")

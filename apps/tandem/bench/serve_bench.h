@@ -20,6 +20,8 @@ struct ServeBenchFlags {
   uint16_t port = 8000;
   std::string endpoint;
   std::string api_key;
+  std::string cacert;
+  bool insecure = false;
   uint64_t seed = 0;
   int64_t max_concurrency = 0;
   bool ignore_eos = true;
