@@ -62,6 +62,8 @@ TEST_F(RecordFileTest, BrokenArrivalsAreRefused) {
            {"n", 4294967297},
            {"n", 1.5},
            {"max_tokens", 0},
+           {"seed", 7e20},
+           {"seed", -1},
            {"temperature", 1e300},
            {"logit_bias", nlohmann::json::array({1})},
            {"stop_token_ids", nlohmann::json::array({"a"})}}) {
@@ -100,6 +102,12 @@ TEST_F(RecordFileTest, ReplayRefusesWhatIsNoRecord) {
   EXPECT_EQ(replay(path("absent"), options, {}).error().code, ErrorCode::kNotFound);
   std::ofstream(path("r")) << "{\"hello\":1}\n";
   EXPECT_FALSE(replay(path("r"), options, {}).ok());
+  std::ofstream(path("t"))
+      << R"({"tandem_record":1,"config":{"policy":"accel_only","sarathi_token_budget":1e30,)"
+      << R"("dtype":"float32","kv_cache_dtype":"float32"}})"
+      << "\n";
+  EXPECT_NE(replay(path("t"), options, {}).error().message.find("sarathi_token_budget"),
+            std::string::npos);
   std::ofstream(path("s")) << R"({"tandem_record":1,"config":{"policy":3}})"
                            << "\n";
   EXPECT_NE(replay(path("s"), options, {}).error().message.find("configuration"),

@@ -18,6 +18,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kLastNanos = int64_t{1} << 62;  // differences of times do not overflow
+
 // Compares what the engine does with the record's next plan and result lines.
 class Comparer final : public Recorder {
  public:
@@ -95,30 +97,39 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   const auto type = [](const std::string& name) {
     return name == "float32" ? ElementType::kF32 : ElementType::kBF16;
   };
+  constexpr int64_t kLargest = int64_t{1} << 50;  // so that sums and products of a few fit
   try {
     options.policy = config.at("policy").get<std::string>();
-    options.policy_options.sarathi_token_budget = config.at("sarathi_token_budget").get<int32_t>();
     PiggybackOptions& piggyback = options.policy_options.piggyback;
     // Records of earlier builds have no such policy.
-    piggyback.token_budget = config.value("piggyback_token_budget", piggyback.token_budget);
     piggyback.offload_below = config.value("offload_below", piggyback.offload_below);
     piggyback.onload_above = config.value("onload_above", piggyback.onload_above);
+    if (config.contains("piggyback_token_budget")) {
+      ASSIGN_OR_RETURN(const int64_t budget,
+                       record_integer(config, "piggyback_token_budget", 0, INT32_MAX));
+      piggyback.token_budget = static_cast<int32_t>(budget);
+    }
     options.dtype = type(config.at("dtype").get<std::string>());
     options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
-    options.max_model_len = config.at("max_model_len").get<int32_t>();
-    options.max_num_seqs = config.at("max_num_seqs").get<int32_t>();
-    options.max_num_batched_tokens = config.at("max_num_batched_tokens").get<int32_t>();
-    options.block_tokens = config.at("block_size").get<int32_t>();
-    options.kv_blocks = config.at("kv_blocks").get<int64_t>();
-    options.memory_bytes = config.at("memory_bytes").get<int64_t>();
-    options.seed = config.at("seed").get<uint64_t>();
+    for (const auto& [key, target] :
+         {std::pair("sarathi_token_budget", &options.policy_options.sarathi_token_budget),
+          std::pair("max_model_len", &options.max_model_len),
+          std::pair("max_num_seqs", &options.max_num_seqs),
+          std::pair("max_num_batched_tokens", &options.max_num_batched_tokens),
+          std::pair("block_size", &options.block_tokens)}) {
+      ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key, 0, INT32_MAX));
+      *target = static_cast<int32_t>(value);
+    }
+    ASSIGN_OR_RETURN(options.kv_blocks, record_integer(config, "kv_blocks", 1, kLargest));
+    ASSIGN_OR_RETURN(options.memory_bytes, record_integer(config, "memory_bytes", 0, kLargest));
+    ASSIGN_OR_RETURN(options.seed, record_seed(config));
     options.prefix_caching = config.at("prefix_caching").get<std::string>() == "on"
                                  ? PrefixCaching::kOn
                                  : PrefixCaching::kOff;
   } catch (const json::exception& error) {
     return invalid_argument(fmt::format("the record's configuration is broken: {}", error.what()));
   }
-  if (options.max_num_seqs < 1 || options.max_num_batched_tokens < 1 || options.kv_blocks < 1) {
+  if (options.max_num_seqs < 1 || options.max_num_batched_tokens < 1) {
     return invalid_argument("the record's configuration has sizes below 1");
   }
   return options;
@@ -202,7 +213,8 @@ class Replayer {
     }
     for (json& line : group.expected) {
       if (line.contains("now")) {
-        clock_.set(std::max(clock_.now(), Nanos{line.at("now").get<int64_t>()}));
+        ASSIGN_OR_RETURN(const int64_t now, record_integer(line, "now", 0, kLastNanos));
+        clock_.set(std::max(clock_.now(), Nanos{now}));
       }
       if (line.contains("result")) {
         signal_.wait_for(report_.steps + 1);
@@ -235,7 +247,8 @@ class Replayer {
   }
 
   Status post(const json& line) {
-    const RequestId id{line.at("id").get<int64_t>()};
+    ASSIGN_OR_RETURN(const int64_t number, record_integer(line, "id", 0, INT64_MAX));
+    const RequestId id{number};
     if (line.contains("arrival")) {
       ASSIGN_OR_RETURN(Request request, request_from_json(line));
       RETURN_IF_ERROR(check(request));
@@ -243,12 +256,13 @@ class Replayer {
         return invalid_argument(fmt::format("the record has the request {} twice", raw(id)));
       }
       ++report_.requests;
-      engine_.post(Engine::make_arrival(id, std::move(request), Nanos{line.at("at").get<int64_t>()},
-                                        block_tokens_));
+      ASSIGN_OR_RETURN(const int64_t at, record_integer(line, "at", 0, kLastNanos));
+      engine_.post(Engine::make_arrival(id, std::move(request), Nanos{at}, block_tokens_));
     } else if (line.contains("cancel")) {
       engine_.post(EngineCancel{id});
     } else if (line.contains("stop")) {
-      engine_.post(EngineStop{id, line.at("choice").get<int32_t>()});
+      ASSIGN_OR_RETURN(const int64_t choice, record_integer(line, "choice", 0, INT32_MAX));
+      engine_.post(EngineStop{id, static_cast<int32_t>(choice)});
     } else {
       return invalid_argument(
           fmt::format("a line of the record is of no known kind: {}", line.dump()));

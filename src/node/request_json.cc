@@ -46,18 +46,9 @@ namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
-// Numbers of a file: the library would cut what does not fit without a word.
 Result<int32_t> whole(const json& in, const char* key, int64_t low, int64_t high) {
-  const json& value = in.at(key);
-  const bool fits = value.is_number_integer() &&
-                    !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) &&
-                    value.get<int64_t>() >= low && value.get<int64_t>() <= high;
-  if (!fits) {
-    return invalid_argument(
-        fmt::format("an arrival of the record is broken: {} must be a whole number of {} to {}",
-                    key, low, high));
-  }
-  return static_cast<int32_t>(value.get<int64_t>());
+  ASSIGN_OR_RETURN(const int64_t value, record_integer(in, key, low, high));
+  return static_cast<int32_t>(value);
 }
 
 Result<float> real(const json& value, const char* key) {
@@ -106,11 +97,32 @@ Status read_sampling(const json& in, SamplingParams& sampling) {
     ASSIGN_OR_RETURN(const float value, real(bias.at(1), "logit_bias"));
     sampling.logit_bias.push_back({token.front(), value});
   }
-  sampling.seed = in.at("seed").get<uint64_t>();
+  ASSIGN_OR_RETURN(sampling.seed, record_seed(in));
   return {};
 }
 
 }  // namespace
+
+Result<int64_t> record_integer(const json& in, const char* key, int64_t low, int64_t high) {
+  const json& value = in.at(key);
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) &&
+                    value.get<int64_t>() >= low && value.get<int64_t>() <= high;
+  if (!fits) {
+    return invalid_argument(
+        fmt::format("the record is broken: {} must be a whole number of {} to {}", key, low, high));
+  }
+  return value.get<int64_t>();
+}
+
+Result<uint64_t> record_seed(const json& in) {
+  const json& value = in.at("seed");
+  if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<int64_t>() < 0)) {
+    return invalid_argument(
+        fmt::format("the record is broken: seed must be a whole number of 0 to {}", UINT64_MAX));
+  }
+  return value.get<uint64_t>();
+}
 
 Result<Request> request_from_json(const json& in) {
   Request request;
