@@ -102,12 +102,13 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
     options.policy = config.at("policy").get<std::string>();
     PiggybackOptions& piggyback = options.policy_options.piggyback;
     // Records of earlier builds have no such policy.
-    piggyback.offload_below = config.value("offload_below", piggyback.offload_below);
-    piggyback.onload_above = config.value("onload_above", piggyback.onload_above);
-    if (config.contains("piggyback_token_budget")) {
-      ASSIGN_OR_RETURN(const int64_t budget,
-                       record_integer(config, "piggyback_token_budget", 0, INT32_MAX));
-      piggyback.token_budget = static_cast<int32_t>(budget);
+    for (const auto& [key, target] : {std::pair("piggyback_token_budget", &piggyback.token_budget),
+                                      std::pair("offload_below", &piggyback.offload_below),
+                                      std::pair("onload_above", &piggyback.onload_above)}) {
+      if (config.contains(key)) {
+        ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key, 0, INT32_MAX));
+        *target = static_cast<int32_t>(value);
+      }
     }
     options.dtype = type(config.at("dtype").get<std::string>());
     options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
