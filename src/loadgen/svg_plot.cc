@@ -204,9 +204,12 @@ void Plot::steps(const std::vector<Point>& points, double end_x, int series) {
 }
 
 void Plot::dots(const std::vector<Point>& points, int series) {
+  constexpr size_t kFew = 200;  // these do not cover each other, so they may be seen from afar
+  const double radius = points.size() <= kFew ? 3.5 : 2;
   body_ += fmt::format("<g class=\"dots c{}\">", series);
   for (const Point& point : points) {
-    body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2\"/>", px(point.x), py(point.y));
+    body_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"/>", px(point.x), py(point.y),
+                         radius);
   }
   body_ += "</g>";
 }

@@ -148,7 +148,7 @@ def test_keys_are_sent_and_never_written(binary, start_server, long_model, tmp_p
     (["--dataset-path", "/no/such/file"], "/no/such/file"),
     (["--goodput", "itl:5"], "goodput"),
     (["--mix", "priority:x"], "--mix"),
-    (["--base-url", "https://x"], "https"),
+    (["--base-url", "ftp://x"], "https"),
     (["--input-len-dist", "zipf:1"], "zipf"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else value)
 def test_wrong_flags_are_named(binary, flags, names):
