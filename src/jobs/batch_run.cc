@@ -159,6 +159,11 @@ class Run {
              request.error().code == ErrorCode::kNotFound ? "model_not_found" : "");
       return;
     }
+    // Whatever a line asks for: nobody waits for it.
+    request->service_class = ServiceClass::kBestEffort;
+    if (!request->service_tier.empty()) {
+      request->service_tier = "flex";
+    }
     waiting_ = std::make_unique<Parsed>(
         Parsed{id, std::move(parsed.custom_id), std::move(request).value()});
   }
@@ -191,7 +196,6 @@ class Run {
     CHECK(requests.size() < kTagsPerLine, "{} prompts in a line", requests.size());
     for (size_t prompt = 0; prompt < requests.size(); ++prompt) {
       Request& request = requests[prompt];
-      request.service_class = ServiceClass::kBestEffort;
       request.external_id = request_id;
       request.tenant = generation.cache_salt;
       request.sink = inbox_;

@@ -28,6 +28,7 @@ class InstantFrontend final : public Frontend {
       return *refuse_(submitted_ + 1);
     }
     ++submitted_;
+    best_effort_ += request.service_class == ServiceClass::kBestEffort ? 1 : 0;
     const auto id = static_cast<RequestId>(submitted_);
     if (silent_) return id;
     for (int32_t choice = 0; choice < request.n; ++choice) {
@@ -49,6 +50,7 @@ class InstantFrontend final : public Frontend {
   std::function<std::optional<Error>(int64_t)> refuse_;  // by which submission it would be
   bool silent_ = false;
   int64_t submitted_ = 0;
+  int64_t best_effort_ = 0;  // of these
   int64_t cancelled_ = 0;
 };
 
@@ -110,6 +112,19 @@ TEST_F(BatchRun, EveryLineGetsOneAnswerWithItsCustomId) {
   EXPECT_EQ(lines[0]["response"]["status_code"], 200);
   EXPECT_EQ(lines[0]["response"]["body"]["choices"][0]["text"], "ok");
   EXPECT_EQ(lines[1]["custom_id"], "b");
+}
+
+TEST_F(BatchRun, EveryLineIsBestEffortWhateverItAsksForAndItsAnswerSaysSo) {
+  write(line("a") +
+        R"({"custom_id":"b","method":"POST","url":"/v1/completions",)"
+        R"("body":{"model":"tiny","prompt":"x","max_tokens":2,"service_tier":"priority"}})" +
+        "\n");
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(frontend_.best_effort_, 2);
+  const std::vector<Json> lines = answers();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_FALSE(lines[0]["response"]["body"].contains("service_tier"));
+  EXPECT_EQ(lines[1]["response"]["body"]["service_tier"], "flex");
 }
 
 TEST_F(BatchRun, ABadLineIsItsOwnErrorAndTheOthersGoOn) {
