@@ -35,8 +35,8 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       .add_option(
           "--policy", node.policy,
           "Scheduling policy: accel_only (first come, first served), sarathi (stall-free) or "
-          "piggyback (two classes; best effort decodes on the host where memory is short)")
-      ->capture_default_str();
+          "piggyback (two classes; best effort decodes on the host where memory is short; default "
+          "on two tiers)");
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi")
@@ -81,6 +81,17 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       ->check(CLI::Range(1, 4096));
   command.add_option("--device-memory", flags.device_memory,
                      "For weights, workspaces and KV, e.g. 8GiB (default: 80 % of free memory)");
+  command.add_option("--emulate-accelerator", flags.emulation,
+                     "Two tiers on this machine: some cores play an accelerator with "
+                     "--device-memory of its own, the others attend for offloaded requests; "
+                     "cores=N,host-cores=N or auto");
+  command.add_option("--host-memory", flags.host_memory,
+                     "Second tier: for KV of offloaded requests and the queues to the host");
+  command
+      .add_option("--group-stages", node.group_stages,
+                  "Second tier: layers launched together; visitors are chosen before each group")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
   command
       .add_option("--num-kv-blocks", node.kv_blocks,
                   "KV blocks (default: what memory and --max-num-seqs allow)")
@@ -236,6 +247,27 @@ Status resolve_http(ServeFlags& flags) {
   return {};
 }
 
+Status resolve_tiers(ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  if (!flags.host_memory.empty()) {
+    ASSIGN_OR_RETURN(node.host_memory_bytes, bytes_flag("host-memory", flags.host_memory));
+  }
+  if (flags.emulation.empty()) {
+    if (node.host_memory_bytes > 0) {
+      return invalid_argument("--host-memory is for two tiers: give --emulate-accelerator too",
+                              "host-memory");
+    }
+    return {};
+  }
+  const std::string spec = flags.emulation == "auto" ? "" : flags.emulation;
+  const Result<device::EmulationSpec> emulation = device::parse_emulation_spec(spec);
+  if (!emulation.ok()) {
+    return about_flag("emulate-accelerator", emulation.error());
+  }
+  node.emulation = *emulation;
+  return {};
+}
+
 }  // namespace
 
 void add_node_flags(CLI::App& command, ServeFlags& flags) {
@@ -277,6 +309,7 @@ Status resolve(ServeFlags& flags) {
   if (!flags.device_memory.empty()) {
     ASSIGN_OR_RETURN(node.memory_bytes, bytes_flag("device-memory", flags.device_memory));
   }
+  RETURN_IF_ERROR(resolve_tiers(flags));
   ASSIGN_OR_RETURN(node.record_limit_bytes, bytes_flag("record-limit", flags.record_limit));
   RETURN_IF_ERROR(resolve_http(flags));
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {

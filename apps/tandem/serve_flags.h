@@ -18,6 +18,8 @@ struct ServeFlags {
   std::string dtype = "auto";
   std::string kv_dtype = "auto";
   std::string device = "auto";
+  std::string emulation;
+  std::string host_memory;
   std::string device_memory;
   std::string record_limit = "1GiB";
   std::string drain_timeout = "60s";

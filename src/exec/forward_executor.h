@@ -57,6 +57,14 @@ std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
                                            const model::Weights& weights,
                                            const ExecutorOptions& options);
 
+// What a second tier takes beside that, but for KV; options.host.sequences > 0.
+struct HostTierPlan {
+  std::vector<MemoryPlanRow> accelerator;
+  std::vector<MemoryPlanRow> host;
+};
+HostTierPlan plan_host_tier(const model::ModelConfig& config, const model::Weights& weights,
+                            const ExecutorOptions& options);
+
 class ForwardExecutor final : public StepExecutor {
  public:
   // `device` and `weights` must outlive the executor. `on_complete` is called on a device thread

@@ -92,7 +92,7 @@ piggyback::HopLimits hop_limits(const model::ModelConfig& config, const Executor
 
 HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Weights& weights,
                               const ExecutorOptions& options) {
-  if (!has_host_tier(options)) {
+  if (!plans_host_tier(options)) {
     return {};
   }
   const kernels::KvLayout layout = kv_layout_for(config, options);
@@ -145,10 +145,26 @@ std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
                                            const model::Weights& weights,
                                            const ExecutorOptions& options) {
   const WorkspaceSizes sizes = workspace_sizes(config, weights, options);
+  const bool one_tier = !plans_host_tier(options);
   return {{"activations", sizes.activations},
           {"logits", sizes.logits},
-          {"step inputs", sizes.staging * 2 * kStagedSteps},
-          {"sampled tokens", sizes.device_results + sizes.host_results}};
+          {"step inputs", sizes.staging * kStagedSteps * (one_tier ? 2 : 1)},
+          {"sampled tokens", sizes.device_results + (one_tier ? sizes.host_results : 0)}};
+}
+
+HostTierPlan plan_host_tier(const model::ModelConfig& config, const model::Weights& weights,
+                            const ExecutorOptions& options) {
+  const WorkspaceSizes sizes = workspace_sizes(config, weights, options);
+  const HostTierSizes tier = host_tier_sizes(config, weights, options);
+  return {.accelerator = {{"visitors' inputs", tier.group_staging * kStagedGroups},
+                          {"rows to the host", tier.ring},
+                          {"results from the host", tier.returns},
+                          {"residuals of offloaded", tier.residual_store}},
+          .host = {{"step inputs", sizes.staging * kStagedSteps},
+                   {"visitors' inputs", tier.group_staging * kStagedGroups},
+                   {"sampled tokens", sizes.host_results},
+                   {"rows from the accelerator", tier.outbox},
+                   {"attention results", tier.results}}};
 }
 
 }  // namespace tandem

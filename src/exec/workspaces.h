@@ -45,6 +45,8 @@ struct HostTierSizes {
 HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Weights& weights,
                               const ExecutorOptions& options);
 piggyback::HopLimits hop_limits(const model::ModelConfig& config, const ExecutorOptions& options);
+// While memory is planned the size of the host's pool is not known yet.
+inline bool plans_host_tier(const ExecutorOptions& options) { return options.host.sequences > 0; }
 inline bool has_host_tier(const ExecutorOptions& options) { return options.host.kv_bytes > 0; }
 
 // Blocks of the KV pool; 0 when not even one fits.

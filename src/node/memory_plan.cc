@@ -47,7 +47,7 @@ int64_t sum_of(const std::vector<MemoryPlanRow>& rows) {
 
 // The host's side of the plan, of whose accelerator side the context is known.
 Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& input,
-                                 const kernels::KvLayout& layout) {
+                                 const std::vector<MemoryPlanRow>& buffers) {
   HostMemoryPlan host;
   if (input.host_memory_bytes == 0) {
     return host;
@@ -56,13 +56,13 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
     return invalid_argument("a host tier needs at least one place for an offloaded sequence",
                             "host-memory");
   }
-  host.rows = input.host_rows;
-  host.block_bytes = layout.block_bytes();
+  host.rows = buffers;
+  host.block_bytes = plan.executor.kv_bytes / plan.kv_blocks;
   host.offloaded_sequences = input.offloaded_sequences;
   host.memory_bytes = input.host_memory_bytes;
   const int64_t fixed = sum_of(host.rows);
   const int64_t useful =
-      useful_blocks(plan.max_model_len, layout.block_tokens, input.offloaded_sequences);
+      useful_blocks(plan.max_model_len, plan.block_tokens, input.offloaded_sequences);
   host.kv_blocks =
       std::min(std::max<int64_t>(input.host_memory_bytes - fixed, 0) / host.block_bytes, useful);
   host.kv_blocks = std::min<int64_t>(host.kv_blocks, INT32_MAX);
@@ -96,10 +96,17 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.executor = input.executor;
   plan.memory_bytes = input.memory_bytes;
   plan.rows.push_back({"weights", model::weight_bytes(config, input.weight_type)});
+  if (input.host_memory_bytes > 0) {
+    plan.executor.host.sequences = input.offloaded_sequences;
+  }
   const std::vector<MemoryPlanRow> workspaces =
       plan_workspaces(config, padded_shape(config, input.weight_type), plan.executor);
   plan.rows.insert(plan.rows.end(), workspaces.begin(), workspaces.end());
-  plan.rows.insert(plan.rows.end(), input.tier_rows.begin(), input.tier_rows.end());
+  HostTierPlan tier;
+  if (input.host_memory_bytes > 0) {
+    tier = plan_host_tier(config, padded_shape(config, input.weight_type), plan.executor);
+    plan.rows.insert(plan.rows.end(), tier.accelerator.begin(), tier.accelerator.end());
+  }
   const int64_t fixed = sum_of(plan.rows);
 
   const kernels::KvLayout layout = kv_layout_for(config, plan.executor);
@@ -139,7 +146,8 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
   plan.executor.served_positions = plan.max_model_len;
-  ASSIGN_OR_RETURN(plan.host, plan_host(plan, input, layout));
+  ASSIGN_OR_RETURN(plan.host, plan_host(plan, input, tier.host));
+  plan.executor.host.kv_bytes = plan.host.kv_bytes;
   return plan;
 }
 

@@ -22,8 +22,6 @@ struct MemoryPlanInput {
   // The host tier. Its KV blocks have the accelerator's layout.
   int64_t host_memory_bytes = 0;              // that it may use; 0: there is one tier
   int32_t offloaded_sequences = 0;            // at a time
-  std::vector<MemoryPlanRow> tier_rows = {};  // on the accelerator: rings, hop rows, residual store
-  std::vector<MemoryPlanRow> host_rows = {};  // on the host beside KV: outbox, results
 };
 
 struct HostMemoryPlan {

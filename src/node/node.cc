@@ -7,7 +7,9 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "device/emulated/emulated_accelerator.h"
 #include "node/record_file.h"
+#include "scheduler/fill_binder.h"
 
 namespace tandem {
 namespace {
@@ -47,17 +49,43 @@ ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts)
   return model;
 }
 
+std::string policy_name(const NodeOptions& options) {
+  if (!options.policy.empty()) {
+    return options.policy;
+  }
+  return options.emulation.has_value() ? "piggyback" : "accel_only";
+}
+
+Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options) {
+  if (!options.emulation.has_value()) {
+    return device::make_cpu_device(options.device);
+  }
+  if (options.memory_bytes == 0 || options.host_memory_bytes == 0) {
+    return invalid_argument(
+        "an emulated accelerator needs the sizes of both memories: give --device-memory and "
+        "--host-memory, e.g. --device-memory 4GiB --host-memory 8GiB",
+        options.memory_bytes == 0 ? "device-memory" : "host-memory");
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<device::EmulatedAccelerator> device,
+                   device::make_emulated_accelerator(
+                       {.spec = *options.emulation,
+                        .device_memory_bytes = options.memory_bytes,
+                        .host_memory_bytes = options.host_memory_bytes,
+                        .isa = options.device.isa}));
+  return std::unique_ptr<device::Device>(std::move(device));
+}
+
 std::string_view caching_name(PrefixCaching caching) {
   return caching == PrefixCaching::kOn ? "on" : "off";
 }
 
 }  // namespace
 
-Result<ModelOnDevice> open_model(const NodeOptions& options) {
+Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock) {
   ModelOnDevice parts;
   ASSIGN_OR_RETURN(parts.folder, model::open_model_folder(options.model));
-  ASSIGN_OR_RETURN(parts.policy, make_policy(options.policy, options.policy_options));
-  ASSIGN_OR_RETURN(parts.device, device::make_cpu_device(options.device));
+  ASSIGN_OR_RETURN(parts.policy, make_policy(policy_name(options), options.policy_options));
+  ASSIGN_OR_RETURN(parts.device, open_device(options));
   parts.dtype = choose_dtype(options, parts.folder.config);
   parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
 
@@ -74,6 +102,14 @@ Result<ModelOnDevice> open_model(const NodeOptions& options) {
   input.executor.max_logit_rows = options.max_num_seqs;
   input.executor.kv_type = parts.kv_dtype;
   input.executor.block_tokens = options.block_tokens;
+  if (options.emulation.has_value()) {
+    parts.binder = std::make_unique<FillBinder>();
+    input.host_memory_bytes = options.host_memory_bytes;
+    input.offloaded_sequences = options.max_num_seqs;
+    input.executor.host.group_stages = options.group_stages;
+    input.executor.host.clock = &clock;
+    input.executor.host.binder = parts.binder.get();
+  }
   if (options.kv_blocks > 0) {
     input.executor.kv_bytes =
         options.kv_blocks * kv_layout_for(parts.folder.config, input.executor).block_bytes();
@@ -107,11 +143,11 @@ EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& part
 }
 
 Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock) {
-  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options));
+  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
   if (!options.record_out.empty() && parts.plan.host.kv_blocks > 0) {
     return invalid_argument(
         "a run with a host tier cannot be recorded: when copies and hops end is not in a record. "
-        "Leave out --record-out or --host-memory",
+        "Leave out --record-out or --emulate-accelerator",
         "record-out");
   }
   std::unique_ptr<Node> node(new Node(std::move(options), std::move(parts), clock));
@@ -173,7 +209,7 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["threads"] = parts.device->caps().threads;
   json["dtype"] = std::string(element_name(parts.dtype));
   json["kv_cache_dtype"] = std::string(element_name(parts.kv_dtype));
-  json["policy"] = options.policy;
+  json["policy"] = policy_name(options);
   json["sarathi_token_budget"] = options.policy_options.sarathi_token_budget;
   json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
   json["offload_below"] = options.policy_options.piggyback.offload_below;
@@ -190,6 +226,15 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
     json["memory_plan_bytes"][row.what] = row.bytes;
   }
   json["memory_bytes"] = parts.plan.memory_bytes;
+  if (options.emulation.has_value()) {
+    json["emulated_accelerator"] = true;
+    json["host_kv_blocks"] = parts.plan.host.kv_blocks;
+    json["host_memory_bytes"] = parts.plan.host.memory_bytes;
+    json["group_stages"] = options.group_stages;
+    for (const MemoryPlanRow& row : parts.plan.host.rows) {
+      json["host_memory_plan_bytes"][row.what] = row.bytes;
+    }
+  }
   return json.dump();
 }
 

@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "device/cpu/cpu_device.h"
 #include "engine/recorder.h"
+#include "device/emulated/emulation_spec.h"
 #include "exec/forward_executor.h"
 #include "model/model_folder.h"
 #include "model/weights.h"
@@ -30,7 +31,7 @@ namespace tandem {
 struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
-  std::string policy = "accel_only";
+  std::string policy;  // empty: accel_only on one tier, piggyback on two
   PolicyOptions policy_options;
   device::CpuDeviceOptions device;
   std::optional<ElementType> dtype;     // absent: the checkpoint's (F16 as bf16)
@@ -40,6 +41,10 @@ struct NodeOptions {
   int32_t max_num_batched_tokens = 2048;
   int32_t block_tokens = 0;  // 0: chosen from the shape
   int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: 80 % of what is free
+  // Two tiers: an accelerator played by some of the cores, with memory_bytes of its own.
+  std::optional<device::EmulationSpec> emulation;
+  int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
+  int32_t group_stages = 4;       // launched together, visitors chosen just before
   int64_t kv_blocks = 0;     // 0: as many as memory and use allow
   int64_t max_queue = 1024;  // waiting requests
   PrefixCaching prefix_caching = PrefixCaching::kOn;
@@ -59,10 +64,11 @@ struct ModelOnDevice {
   model::Weights weights;
   std::unique_ptr<ForwardExecutor> executor;
   std::unique_ptr<StepPolicy> policy;
+  std::unique_ptr<Binder> binder;  // of visitors; two tiers only
 };
 
 // Small files, device and plan; no weights yet.
-Result<ModelOnDevice> open_model(const NodeOptions& options);
+Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock);
 // Weights and executor. `on_step` is called on a device thread after each step.
 Status load_model(ModelOnDevice& parts,
                   const std::function<void(const model::LoadProgress&)>& progress,

@@ -327,7 +327,8 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
   StepSignal signal;
   try {
     ASSIGN_OR_RETURN(const NodeOptions options, options_from(head->at("config"), overrides));
-    ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options));
+    const SteadyClock clock;
+    ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
     RETURN_IF_ERROR(load_model(parts, {}, [&signal] { signal.completed(); }));
     Replayer replayer(parts, options, signal);
     GroupReader groups(reader);

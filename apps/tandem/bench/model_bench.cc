@@ -157,7 +157,8 @@ Status run_bench(BenchModelOptions& options) {
   StepSignal signal;
   options.node.max_num_seqs =
       std::max(options.node.max_num_seqs, std::ranges::max(options.batches));
-  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options.node));
+  const SteadyClock clock;
+  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options.node, clock));
   if (options.prompt_tokens + options.output_tokens > parts.plan.max_model_len) {
     return invalid_argument(
         fmt::format("{} prompt and {} output tokens are more than the {} of a sequence",
