@@ -294,7 +294,25 @@ void Engine::report_gauges() {
   observer_->on_gauges({.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
                         .waiting = static_cast<int64_t>(waiting_.size()),
                         .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
-                        .total_blocks = kv_.total_blocks()});
+                        .total_blocks = kv_.total_blocks(),
+                        .offloaded = static_cast<int64_t>(offloaded_.size()),
+                        .host_blocks_in_use =
+                            kv_.total_blocks(Tier::kHost) - kv_.free_blocks(Tier::kHost),
+                        .host_blocks = kv_.total_blocks(Tier::kHost)});
+  if (executor_.limits().host_blocks == 0) {
+    return;
+  }
+  const TierCounts counts = executor_.tier_counts();
+  observer_->on_tiers({.visits = counts.visits,
+                       .hops = counts.hops,
+                       .doubted = counts.doubted,
+                       .hop_bytes_out = counts.bytes_to_host,
+                       .hop_bytes_back = counts.bytes_from_host,
+                       .offloaded_bytes = counts.offloaded_bytes,
+                       .onloaded_bytes = counts.onloaded_bytes,
+                       .attended_bytes = counts.attended_bytes,
+                       .attention_time = counts.attention_time,
+                       .hops_in_flight = counts.hops_in_flight});
 }
 
 }  // namespace tandem

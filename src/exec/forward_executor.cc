@@ -62,6 +62,9 @@ class ForwardExecutor::Impl {
   std::optional<StepResult> poll();
   void leave(SequenceId offloaded);
   TierEvents take_tier_events();
+  [[nodiscard]] TierCounts tier_counts() const {
+    return tier_ == nullptr ? TierCounts{} : tier_->counts();
+  }
 
   [[nodiscard]] const ExecutorLimits& limits() const { return bounds_.limits; }
   void keep_logits(bool keep) { sampling_.keep_logits(keep); }
@@ -202,6 +205,7 @@ std::optional<StepResult> ForwardExecutor::poll() { return impl_->poll(); }
 
 void ForwardExecutor::leave(SequenceId offloaded) { impl_->leave(offloaded); }
 TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(); }
+TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }
 void ForwardExecutor::set_keep_logits(bool keep) { impl_->keep_logits(keep); }
 const std::vector<float>& ForwardExecutor::kept_logits() const { return impl_->kept_logits(); }
 

@@ -81,6 +81,7 @@ class ForwardExecutor final : public StepExecutor {
   [[nodiscard]] std::optional<StepResult> poll() override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
+  [[nodiscard]] TierCounts tier_counts() const override;
 
   // Logits of the last row of each sampled slice of the last finished step, before sampling touched
   // them: [samples, vocabulary]. Only when `keep_logits` was set before the step; for golden tests

@@ -166,9 +166,10 @@ Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
       observe::EngineMetricsOptions{.model_name = model.names.front(),
                                     .vllm_names = options_.vllm_metrics,
                                     .block_tokens = parts_.plan.block_tokens,
-                                    .total_blocks = parts_.plan.kv_blocks});
+                                    .total_blocks = parts_.plan.kv_blocks,
+                                    .host_blocks = parts_.plan.host.kv_blocks});
   metrics_->on_gauges(
-      {.running = 0, .waiting = 0, .blocks_in_use = 0, .total_blocks = parts_.plan.kv_blocks});
+      {.total_blocks = parts_.plan.kv_blocks, .host_blocks = parts_.plan.host.kv_blocks});
   thread_ = std::make_unique<EngineThread>(
       std::move(model),
       EngineThreadOptions{.max_queue = options_.max_queue,

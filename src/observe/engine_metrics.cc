@@ -1,4 +1,5 @@
 #include "observe/engine_metrics.h"
+#include "observe/tier_metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -101,6 +102,9 @@ class EngineMetrics::Impl {
     request_max = histogram("request_params_max_tokens", "request_params_max_tokens",
                             "max_tokens of a request", token_counts());
     request_n = histogram("request_params_n", "request_params_n", "n of a request", kChoices);
+    if (options.host_blocks > 0) {
+      tiers = std::make_unique<TierMetrics>(registry_, own_labels_);
+    }
     if (options.vllm_names) {
       prometheus::BuildGauge()
           .Name("vllm:cache_config_info")
@@ -113,6 +117,8 @@ class EngineMetrics::Impl {
           .Set(1);
     }
   }
+
+  std::unique_ptr<TierMetrics> tiers;  // null: one tier
 
   template <class Metric>
   using Both = std::vector<Metric*>;
@@ -206,6 +212,15 @@ void EngineMetrics::on_gauges(const EngineGauges& gauges) {
   set(impl_->kv_usage, gauges.total_blocks == 0 ? 0.0
                                                 : static_cast<double>(gauges.blocks_in_use) /
                                                       static_cast<double>(gauges.total_blocks));
+  if (impl_->tiers != nullptr) {
+    impl_->tiers->set(gauges);
+  }
+}
+
+void EngineMetrics::on_tiers(const TierRecord& record) {
+  if (impl_->tiers != nullptr) {
+    impl_->tiers->set(record);
+  }
 }
 
 void EngineMetrics::on_step(const StepRecord& record) {

@@ -16,6 +16,7 @@ struct EngineMetricsOptions {
   bool vllm_names = true;
   int32_t block_tokens = 0;  // for vllm:cache_config_info
   int64_t total_blocks = 0;
+  int64_t host_blocks = 0;  // 0: one tier, whose metrics alone are published
 };
 
 class EngineMetrics final : public EngineObserver {
@@ -26,6 +27,7 @@ class EngineMetrics final : public EngineObserver {
   void on_step(const StepRecord& record) override;
   void on_gauges(const EngineGauges& gauges) override;
   void on_request(const RequestRecord& record) override;
+  void on_tiers(const TierRecord& record) override;
   void on_rejected(const std::string& reason);  // a request that was never accepted; any thread
 
   [[nodiscard]] std::string render() const;

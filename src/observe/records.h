@@ -33,6 +33,24 @@ struct EngineGauges {
   int64_t waiting = 0;
   int64_t blocks_in_use = 0;  // held by a sequence; cached ones without a user count as free
   int64_t total_blocks = 0;
+  // Two tiers only.
+  int64_t offloaded = 0;  // of the running ones: KV on the host
+  int64_t host_blocks_in_use = 0;
+  int64_t host_blocks = 0;
+};
+
+// Two tiers: sums since the start, and what is under way.
+struct TierRecord {
+  int64_t visits = 0;
+  int64_t hops = 0;
+  int64_t doubted = 0;
+  int64_t hop_bytes_out = 0;
+  int64_t hop_bytes_back = 0;
+  int64_t offloaded_bytes = 0;
+  int64_t onloaded_bytes = 0;
+  int64_t attended_bytes = 0;
+  Nanos attention_time{0};
+  int64_t hops_in_flight = 0;
 };
 
 // Times are on the engine's clock; first_token and ended are 0 where that never happened.

@@ -106,6 +106,20 @@ struct TierEvents {
                                    // sequence must be computed anew; counts as left
 };
 
+// Sums since the start of what went on between the tiers; all 0 where there is one.
+struct TierCounts {
+  int64_t visits = 0;  // rows of offloaded tokens at all stages
+  int64_t hops = 0;    // of these, those whose attention went to the host
+  int64_t doubted = 0;  // attempts on the host that failed or took too long
+  int64_t bytes_to_host = 0;  // of hops
+  int64_t bytes_from_host = 0;
+  int64_t offloaded_bytes = 0;  // of KV blocks
+  int64_t onloaded_bytes = 0;
+  int64_t attended_bytes = 0;  // of K and V read by the host's workers
+  Nanos attention_time{0};     // that they worked, all together
+  int64_t hops_in_flight = 0;  // now
+};
+
 struct ExecutorLimits {
   int32_t max_batched_tokens = 0;  // rows of a step
   int32_t max_logit_rows = 0;      // samples of a step
@@ -134,6 +148,7 @@ class StepExecutor {
   virtual void leave(SequenceId offloaded) = 0;
   // Each event once; may be called at any time, also when no step is in flight.
   [[nodiscard]] virtual TierEvents take_tier_events() = 0;
+  [[nodiscard]] virtual TierCounts tier_counts() const { return {}; }
 };
 
 }  // namespace tandem

@@ -144,7 +144,25 @@ TierEvents HostTier::take_events() {
   return std::exchange(events_, {});
 }
 
+TierCounts HostTier::counts() const {
+  TierCounts counts = counts_;
+  const piggyback::HostAttentionStatistics workers = attention_->statistics();
+  counts.attended_bytes = workers.bytes;
+  counts.attention_time = workers.busy;
+  counts.doubted += workers.failed;
+  counts.offloaded_bytes = transfers_->offloaded_bytes();
+  counts.onloaded_bytes = transfers_->onloaded_bytes();
+  counts.hops_in_flight = core_.in_flight();
+  return counts;
+}
+
 // ---------------------------------------------------------------- a hop's way
+
+void HostTier::bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<Visit>& visits) {
+  const size_t before = visits.size();
+  core_.bind(stage, limit, ticket, visits);
+  counts_.visits += static_cast<int64_t>(visits.size() - before);
+}
 
 void HostTier::send(std::span<const Visit> visits, device::EventId routed) {
   exit_runs_.clear();
@@ -165,6 +183,8 @@ void HostTier::send(std::span<const Visit> visits, device::EventId routed) {
     exit.hops.push_back(visit.hop);
   }
   exit.copied = device_.record(out_stream_);
+  counts_.hops += static_cast<int64_t>(visits.size());
+  counts_.bytes_to_host += static_cast<int64_t>(visits.size()) * shape_.routed_row_bytes;
   exits_.push_back(std::move(exit));
 }
 
@@ -228,6 +248,7 @@ void HostTier::send_returns() {
       const int64_t offset = run.begin * shape_.attended_row_bytes;
       device_.launch(back_stream_, CopyOp{returns_->data() + offset, results_->data() + offset,
                                           run.rows * shape_.attended_row_bytes});
+      counts_.bytes_from_host += run.rows * shape_.attended_row_bytes;
     }
     back.copied = device_.record(back_stream_);
     returning_.push_back(std::move(back));
@@ -251,6 +272,7 @@ void HostTier::watch() {
   watched_ = now;
   dropped_.clear();
   watchdog_.check(now, core_, dropped_);
+  counts_.doubted += static_cast<int64_t>(dropped_.size());
   for (const HopTask& task : dropped_) {
     attention_->withdraw(task.hop, task.attempt);
   }

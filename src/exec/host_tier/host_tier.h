@@ -54,6 +54,7 @@ class HostTier {
   void leave(SequenceId sequence);
   void start(const TierTransfer& transfer);
   [[nodiscard]] TierEvents take_events();
+  [[nodiscard]] TierCounts counts() const;
 
   // Takes what is complete and starts what follows from it.
   void pump();
@@ -61,9 +62,7 @@ class HostTier {
   // -- a step's groups
   [[nodiscard]] const piggyback::HopCore& hops() const { return core_; }
   [[nodiscard]] Nanos now() const { return clock_.now(); }
-  void bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<piggyback::Visit>& visits) {
-    core_.bind(stage, limit, ticket, visits);
-  }
+  void bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<piggyback::Visit>& visits);
   // The visits' q, k and v are in the ring once `routed` has completed: sends them to the host.
   void send(std::span<const piggyback::Visit> visits, device::EventId routed);
   void group_done(int64_t ticket) { core_.group_done(ticket); }
@@ -121,6 +120,7 @@ class HostTier {
   std::deque<Exit> exits_;
   std::deque<Return> returning_;
   TierEvents events_;
+  TierCounts counts_;  // without what others count
   Nanos watched_{0};
 
   // Reused from call to call.

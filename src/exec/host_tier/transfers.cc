@@ -41,6 +41,7 @@ void Transfers::start(const TierTransfer& transfer) {
       device_.launch(stream_, device::CopyOp{(out ? on_host : on_device) + offset,
                                              (out ? on_device : on_host) + offset, piece});
     }
+    (out ? offloaded_bytes_ : onloaded_bytes_) += bytes;
     begin += count;
   }
   running_.push_back({transfer.id, device_.record(stream_)});

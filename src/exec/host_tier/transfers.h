@@ -28,6 +28,8 @@ class Transfers {
   void start(const TierTransfer& transfer);
   // Appends the ids of those that are complete, each once.
   void take_done(std::vector<int64_t>& ids);
+  [[nodiscard]] int64_t offloaded_bytes() const { return offloaded_bytes_; }
+  [[nodiscard]] int64_t onloaded_bytes() const { return onloaded_bytes_; }
 
  private:
   struct Running {
@@ -38,6 +40,8 @@ class Transfers {
   const KvPools pools_;
   const device::StreamId stream_;
   std::deque<Running> running_;
+  int64_t offloaded_bytes_ = 0;
+  int64_t onloaded_bytes_ = 0;
 };
 
 }  // namespace tandem

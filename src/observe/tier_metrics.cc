@@ -1,0 +1,88 @@
+#include "observe/tier_metrics.h"
+
+#include <string>
+
+#include "base/units.h"
+
+namespace tandem::observe {
+namespace {
+
+struct Series {
+  prometheus::Registry& registry;
+  const prometheus::Labels& labels;
+
+  prometheus::Gauge& gauge(const std::string& name, const std::string& help) const {
+    return prometheus::BuildGauge()
+        .Name("tandem_" + name)
+        .Help(help)
+        .Register(registry)
+        .Add(labels);
+  }
+  prometheus::Counter& counter(const std::string& name, const std::string& help,
+                               const std::string& direction = "") const {
+    prometheus::Labels all = labels;
+    if (!direction.empty()) {
+      all.emplace("direction", direction);
+    }
+    return prometheus::BuildCounter()
+        .Name("tandem_" + name)
+        .Help(help)
+        .Register(registry)
+        .Add(all);
+  }
+};
+
+constexpr const char* kHopBytes = "Rows of offloaded tokens between the tiers";
+constexpr const char* kTransferBytes = "KV blocks moved between the tiers";
+
+}  // namespace
+
+TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Labels& labels)
+    : offloaded_(Series{registry, labels}.gauge("offloaded_sequences",
+                                                "Running sequences whose KV is on the host")),
+      host_blocks_(Series{registry, labels}.gauge("host_kv_blocks", "KV blocks of the host")),
+      host_blocks_in_use_(Series{registry, labels}.gauge(
+          "host_kv_blocks_in_use", "KV blocks of the host held by sequences")),
+      hops_in_flight_(
+          Series{registry, labels}.gauge("hops_in_flight", "Hops that have not come back")),
+      visits_(Series{registry, labels}.counter("visits_total",
+                                               "Rows of offloaded tokens in stages of steps")),
+      hops_(Series{registry, labels}.counter("hops_total",
+                                             "Layers of offloaded tokens attended on the host")),
+      doubted_(Series{registry, labels}.counter(
+          "hop_doubts_total", "Attempts on the host that failed or took too long")),
+      hop_bytes_out_(Series{registry, labels}.counter("hop_bytes_total", kHopBytes, "to_host")),
+      hop_bytes_back_(Series{registry, labels}.counter("hop_bytes_total", kHopBytes, "from_host")),
+      offloaded_bytes_(Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes,
+                                                        "to_host")),
+      onloaded_bytes_(Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes,
+                                                       "from_host")),
+      attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",
+                                                       "K and V read by the host's workers")),
+      attention_seconds_(Series{registry, labels}.counter(
+          "host_attention_seconds_total", "Time that the host's workers attended, all together")) {}
+
+void TierMetrics::set(const EngineGauges& gauges) {
+  offloaded_.Set(static_cast<double>(gauges.offloaded));
+  host_blocks_.Set(static_cast<double>(gauges.host_blocks));
+  host_blocks_in_use_.Set(static_cast<double>(gauges.host_blocks_in_use));
+}
+
+void TierMetrics::set(const TierRecord& record) {
+  const auto raise = [](prometheus::Counter& counter, int64_t now, int64_t before) {
+    counter.Increment(static_cast<double>(now - before));
+  };
+  raise(visits_, record.visits, last_.visits);
+  raise(hops_, record.hops, last_.hops);
+  raise(doubted_, record.doubted, last_.doubted);
+  raise(hop_bytes_out_, record.hop_bytes_out, last_.hop_bytes_out);
+  raise(hop_bytes_back_, record.hop_bytes_back, last_.hop_bytes_back);
+  raise(offloaded_bytes_, record.offloaded_bytes, last_.offloaded_bytes);
+  raise(onloaded_bytes_, record.onloaded_bytes, last_.onloaded_bytes);
+  raise(attended_bytes_, record.attended_bytes, last_.attended_bytes);
+  attention_seconds_.Increment(to_seconds(record.attention_time - last_.attention_time));
+  hops_in_flight_.Set(static_cast<double>(record.hops_in_flight));
+  last_ = record;
+}
+
+}  // namespace tandem::observe
