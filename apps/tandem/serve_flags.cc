@@ -31,12 +31,11 @@ void add_model_flags(CLI::App& command, ServeFlags& flags) {
 
 void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
-  command
-      .add_option(
-          "--policy", node.policy,
-          "Scheduling policy: accel_only (first come, first served), sarathi (stall-free) or "
-          "piggyback (two classes; best effort decodes on the host where memory is short; default "
-          "on two tiers)");
+  command.add_option(
+      "--policy", node.policy,
+      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free) or "
+      "piggyback (two classes; best effort decodes on the host where memory is short; default "
+      "on two tiers)");
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi")

@@ -291,14 +291,14 @@ void Engine::deliver() {
 }
 
 void Engine::report_gauges() {
-  observer_->on_gauges({.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
-                        .waiting = static_cast<int64_t>(waiting_.size()),
-                        .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
-                        .total_blocks = kv_.total_blocks(),
-                        .offloaded = static_cast<int64_t>(offloaded_.size()),
-                        .host_blocks_in_use =
-                            kv_.total_blocks(Tier::kHost) - kv_.free_blocks(Tier::kHost),
-                        .host_blocks = kv_.total_blocks(Tier::kHost)});
+  observer_->on_gauges(
+      {.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
+       .waiting = static_cast<int64_t>(waiting_.size()),
+       .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
+       .total_blocks = kv_.total_blocks(),
+       .offloaded = static_cast<int64_t>(offloaded_.size()),
+       .host_blocks_in_use = kv_.total_blocks(Tier::kHost) - kv_.free_blocks(Tier::kHost),
+       .host_blocks = kv_.total_blocks(Tier::kHost)});
   if (executor_.limits().host_blocks == 0) {
     return;
   }

@@ -20,8 +20,8 @@ struct MemoryPlanInput {
   int32_t max_model_len = 0;  // 0: as long as the model and the memory allow
   int64_t memory_bytes = 0;   // that all of it may use
   // The host tier. Its KV blocks have the accelerator's layout.
-  int64_t host_memory_bytes = 0;              // that it may use; 0: there is one tier
-  int32_t offloaded_sequences = 0;            // at a time
+  int64_t host_memory_bytes = 0;    // that it may use; 0: there is one tier
+  int32_t offloaded_sequences = 0;  // at a time
 };
 
 struct HostMemoryPlan {

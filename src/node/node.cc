@@ -66,12 +66,12 @@ Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options) 
         "--host-memory, e.g. --device-memory 4GiB --host-memory 8GiB",
         options.memory_bytes == 0 ? "device-memory" : "host-memory");
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<device::EmulatedAccelerator> device,
-                   device::make_emulated_accelerator(
-                       {.spec = *options.emulation,
-                        .device_memory_bytes = options.memory_bytes,
-                        .host_memory_bytes = options.host_memory_bytes,
-                        .isa = options.device.isa}));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<device::EmulatedAccelerator> device,
+      device::make_emulated_accelerator({.spec = *options.emulation,
+                                         .device_memory_bytes = options.memory_bytes,
+                                         .host_memory_bytes = options.host_memory_bytes,
+                                         .isa = options.device.isa}));
   return std::unique_ptr<device::Device>(std::move(device));
 }
 

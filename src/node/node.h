@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "device/cpu/cpu_device.h"
-#include "engine/recorder.h"
 #include "device/emulated/emulation_spec.h"
+#include "engine/recorder.h"
 #include "exec/forward_executor.h"
 #include "model/model_folder.h"
 #include "model/weights.h"
@@ -31,7 +31,7 @@ namespace tandem {
 struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
-  std::string policy;  // empty: accel_only on one tier, piggyback on two
+  std::string policy;                     // empty: accel_only on one tier, piggyback on two
   PolicyOptions policy_options;
   device::CpuDeviceOptions device;
   std::optional<ElementType> dtype;     // absent: the checkpoint's (F16 as bf16)
@@ -45,8 +45,8 @@ struct NodeOptions {
   std::optional<device::EmulationSpec> emulation;
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
   int32_t group_stages = 4;       // launched together, visitors chosen just before
-  int64_t kv_blocks = 0;     // 0: as many as memory and use allow
-  int64_t max_queue = 1024;  // waiting requests
+  int64_t kv_blocks = 0;          // 0: as many as memory and use allow
+  int64_t max_queue = 1024;       // waiting requests
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   uint64_t seed = 0;
   bool vllm_metrics = true;

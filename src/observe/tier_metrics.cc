@@ -24,11 +24,7 @@ struct Series {
     if (!direction.empty()) {
       all.emplace("direction", direction);
     }
-    return prometheus::BuildCounter()
-        .Name("tandem_" + name)
-        .Help(help)
-        .Register(registry)
-        .Add(all);
+    return prometheus::BuildCounter().Name("tandem_" + name).Help(help).Register(registry).Add(all);
   }
 };
 
@@ -53,8 +49,8 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
           "hop_doubts_total", "Attempts on the host that failed or took too long")),
       hop_bytes_out_(Series{registry, labels}.counter("hop_bytes_total", kHopBytes, "to_host")),
       hop_bytes_back_(Series{registry, labels}.counter("hop_bytes_total", kHopBytes, "from_host")),
-      offloaded_bytes_(Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes,
-                                                        "to_host")),
+      offloaded_bytes_(
+          Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes, "to_host")),
       onloaded_bytes_(Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes,
                                                        "from_host")),
       attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",

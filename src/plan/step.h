@@ -108,9 +108,9 @@ struct TierEvents {
 
 // Sums since the start of what went on between the tiers; all 0 where there is one.
 struct TierCounts {
-  int64_t visits = 0;  // rows of offloaded tokens at all stages
-  int64_t hops = 0;    // of these, those whose attention went to the host
-  int64_t doubted = 0;  // attempts on the host that failed or took too long
+  int64_t visits = 0;         // rows of offloaded tokens at all stages
+  int64_t hops = 0;           // of these, those whose attention went to the host
+  int64_t doubted = 0;        // attempts on the host that failed or took too long
   int64_t bytes_to_host = 0;  // of hops
   int64_t bytes_from_host = 0;
   int64_t offloaded_bytes = 0;  // of KV blocks
