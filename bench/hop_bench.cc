@@ -201,7 +201,7 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
   AlignedBuffer pool;
   AlignedBuffer routed;
   AlignedBuffer out;
-  std::memset(pool.require(pool_bytes), 1, static_cast<size_t>(pool_bytes));
+  std::memset(pool.require(pool_bytes), 0x3f, static_cast<size_t>(pool_bytes));
   std::memset(routed.require(rows * routed_bytes), 0, static_cast<size_t>(rows * routed_bytes));
   out.require(rows * out_bytes);
   std::vector<int32_t> table(static_cast<size_t>(rows * blocks_each));
@@ -227,7 +227,9 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
   const SteadyClock clock;
   constexpr int kPasses = 12;
   constexpr size_t kTogether = 13;  // rows of one stage
-  Nanos handing{0};
+  Nanos submitting{0};
+  Nanos taking{0};
+  int64_t takes = 0;
   std::vector<AttentionDone> done;
   const Nanos begin = clock.now();
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -236,13 +238,15 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
       const Nanos before = clock.now();
       (*attention)
           ->submit(std::span(tasks).subspan(first, std::min(kTogether, tasks.size() - first)));
-      handing += clock.now() - before;
+      submitting += clock.now() - before;
     }
     while (done.size() < tasks.size()) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
+      const size_t known = done.size();
       const Nanos before = clock.now();
       (*attention)->take_done(done);
-      handing += clock.now() - before;
+      taking += clock.now() - before;
+      takes += done.size() > known ? 1 : 0;
     }
   }
   const Nanos wall = clock.now() - begin;
@@ -252,9 +256,10 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
   fmt::print(
       "{} threads, context {:6}, {:5} rows | kernel {:5.1f} GB/s a thread | in all {:5.1f} GB/s, "
       "{:4.2f} of "
-      "{} kernels | hand-over {:.2f} us a row\n",
+      "{} kernels | submit {:.2f} us a row, take {:.2f} us a call\n",
       threads, context, rows, own, all, all / (own * threads), threads,
-      static_cast<double>(handing.count()) / 1e3 / static_cast<double>(sum.tasks));
+      static_cast<double>(submitting.count()) / 1e3 / static_cast<double>(sum.tasks),
+      static_cast<double>(taking.count()) / 1e3 / static_cast<double>(takes));
 }
 
 int run(std::string_view what, int64_t mib) {
@@ -298,6 +303,6 @@ int run(std::string_view what, int64_t mib) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc >= 2 ? argv[1] : "";
-  const int64_t mib = argc >= 3 ? std::atoll(argv[2]) : 1024;
+  const int64_t mib = argc >= 3 ? std::atoll(argv[2]) : 256;
   return tandem::piggyback::run(what, mib);
 }

@@ -14,6 +14,13 @@ void AttentionQueue::List::push(AttentionJob* job) {
   ++count;
 }
 
+void AttentionQueue::List::push_first(AttentionJob* job) {
+  job->next = first;
+  last = last != nullptr ? last : job;
+  first = job;
+  ++count;
+}
+
 AttentionJob* AttentionQueue::List::pop() {
   AttentionJob* job = first;
   remove(job, nullptr);
@@ -36,7 +43,7 @@ void AttentionQueue::submit(std::span<const AttentionTask> tasks) {
     for (const AttentionTask& task : tasks) {
       if (unused_.first == nullptr) {
         jobs_.push_back(std::make_unique<AttentionJob>());
-        unused_.push(jobs_.back().get());
+        unused_.push_first(jobs_.back().get());
       }
       AttentionJob* job = unused_.pop();
       job->task = task;
@@ -147,7 +154,7 @@ void AttentionQueue::answer(const AttentionDone& done, int32_t times) {
 void AttentionQueue::give_back(AttentionJob& job) {
   const std::lock_guard lock(mutex_);
   job.active = false;
-  unused_.push(&job);
+  unused_.push_first(&job);
 }
 
 // True: nobody has been told since the last take_done.
@@ -188,7 +195,7 @@ void AttentionQueue::withdraw(HopId hop, int32_t attempt) {
     }
     if (job != nullptr) {
       waiting_.remove(job, before);
-      unused_.push(job);
+      unused_.push_first(job);
       first = deliver({.hop = hop, .attempt = attempt, .failed = true}, 1);
     } else {
       for (const std::unique_ptr<AttentionJob>& one : jobs_) {

@@ -52,7 +52,15 @@ class TaskGate {
 };
 
 struct AttentionJob {
+  // All that handing over touches lies together.
   AttentionTask task;
+  // The queue's, under its mutex.
+  AttentionJob* next = nullptr;
+  bool active = false;  // begun and not given back
+  bool failed = false;
+  int32_t next_piece = 0;
+  int32_t unfinished_pieces = 0;
+
   TaskGate gate;
 
   // Written by the worker that begins it, before it is cut.
@@ -62,13 +70,6 @@ struct AttentionJob {
   AlignedBuffer partials;
   Nanos began{0};
   int64_t bytes = 0;
-
-  // The queue's, under its mutex.
-  AttentionJob* next = nullptr;
-  bool active = false;  // begun and not given back
-  bool failed = false;
-  int32_t next_piece = 0;
-  int32_t unfinished_pieces = 0;
 };
 
 // What a worker is to do next.
@@ -114,6 +115,7 @@ class AttentionQueue {
     AttentionJob* last = nullptr;
     int64_t count = 0;
     void push(AttentionJob* job);
+    void push_first(AttentionJob* job);
     AttentionJob* pop();
     void remove(AttentionJob* job, AttentionJob* before);
   };
@@ -132,7 +134,7 @@ class AttentionQueue {
   std::function<void()> listener_;    // GUARDED_BY(listener_mutex_)
   // GUARDED_BY(mutex_) from here on.
   std::vector<std::unique_ptr<AttentionJob>> jobs_;
-  List unused_;
+  List unused_;  // a stack: the one given back last is the warmest in cache
   List waiting_;
   List cut_;  // with pieces that nobody has taken
   std::vector<AttentionDone> done_;
