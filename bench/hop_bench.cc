@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "base/clock.h"
 #include "kernels/kernels.h"
 #include "kernels/routed_row.h"
@@ -217,12 +218,15 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
   const Result<const kernels::Kernels*> kernels =
       kernels::kernels_for(kernels::available_isas().back());
   CHECK(kernels.ok());
-  auto attention = HostAttention::create({.kernels = *kernels,
-                                          .layout = layout,
-                                          .kv = static_cast<std::byte*>(pool.require(0)),
-                                          .heads = kHeads,
-                                          .scale = 0.09F,
-                                          .threads = threads});
+  auto attention = HostAttention::create(
+      {.kernels = *kernels,
+       .layout = layout,
+       .kv = static_cast<std::byte*>(pool.require(0)),
+       .heads = kHeads,
+       .scale = 0.09F,
+       .threads = threads,
+       .cpus = threads == 1 ? std::vector<int32_t>{1} : std::vector<int32_t>{}});
+  pin_this_thread(0);  // beside a single worker; several float, this one too seldom runs to matter
   CHECK(attention.ok());
   const SteadyClock clock;
   constexpr int kPasses = 12;
