@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -184,52 +186,65 @@ void print_model(double host_load, Nanos latency) {
   fmt::print("\n");
 }
 
-// One layer of a model with 8 KV heads of 128 and groups of 4, rows of `context` tokens.
-void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
-  const kernels::KvLayout layout{.type = ElementType::kBF16,
-                                 .layers = 1,
-                                 .kv_heads = 8,
-                                 .head_dim = 128,
-                                 .padded_head_dim = 128,
-                                 .block_tokens = 32};
-  constexpr int32_t kHeads = 32;
-  const int64_t blocks_each = (context + 31) / 32;
-  const auto rows = static_cast<int32_t>(
-      std::max<int64_t>(threads, kv_bytes / (blocks_each * layout.block_bytes())));
-  const int64_t routed_bytes = kernels::RoutedRow(layout, kHeads).bytes();
-  const int64_t out_bytes = int64_t{kHeads} * 128 * 2;
-  const int64_t pool_bytes = rows * blocks_each * layout.block_bytes();
+constexpr int32_t kHeads = 32;
+constexpr kernels::KvLayout kLayout{.type = ElementType::kBF16,
+                                    .layers = 1,
+                                    .kv_heads = 8,
+                                    .head_dim = 128,
+                                    .padded_head_dim = 128,
+                                    .block_tokens = 32};
+
+// Rows of `context` tokens each, all of one layer, with their memory.
+struct Rows {
+  Rows(int32_t context, int64_t kv_bytes, int32_t least) {
+    const int64_t blocks_each = (context + 31) / 32;
+    const auto rows = static_cast<int32_t>(
+        std::max<int64_t>(least, kv_bytes / (blocks_each * kLayout.block_bytes())));
+    const int64_t routed_bytes = kernels::RoutedRow(kLayout, kHeads).bytes();
+    const int64_t out_bytes = int64_t{kHeads} * kLayout.padded_head_dim * 2;
+    const int64_t pool_bytes = rows * blocks_each * kLayout.block_bytes();
+    std::memset(pool.require(pool_bytes), 0x3f, static_cast<size_t>(pool_bytes));
+    std::memset(routed.require(rows * routed_bytes), 0, static_cast<size_t>(rows * routed_bytes));
+    out.require(rows * out_bytes);
+    table.resize(static_cast<size_t>(rows * blocks_each));
+    std::iota(table.begin(), table.end(), 0);
+    for (int32_t row = 0; row < rows; ++row) {
+      tasks.push_back({.hop = {row, 1},
+                       .position = context - 1,
+                       .block_table = table.data() + row * blocks_each,
+                       .routed = static_cast<std::byte*>(routed.require(0)) + row * routed_bytes,
+                       .out = static_cast<std::byte*>(out.require(0)) + row * out_bytes});
+    }
+  }
   AlignedBuffer pool;
   AlignedBuffer routed;
   AlignedBuffer out;
-  std::memset(pool.require(pool_bytes), 0x3f, static_cast<size_t>(pool_bytes));
-  std::memset(routed.require(rows * routed_bytes), 0, static_cast<size_t>(rows * routed_bytes));
-  out.require(rows * out_bytes);
-  std::vector<int32_t> table(static_cast<size_t>(rows * blocks_each));
-  std::iota(table.begin(), table.end(), 0);
+  std::vector<int32_t> table;
   std::vector<AttentionTask> tasks;
-  for (int32_t row = 0; row < rows; ++row) {
-    tasks.push_back({.hop = {row, 1},
-                     .position = context - 1,
-                     .block_table = table.data() + row * blocks_each,
-                     .routed = static_cast<std::byte*>(routed.require(0)) + row * routed_bytes,
-                     .out = static_cast<std::byte*>(out.require(0)) + row * out_bytes});
-  }
-  const Result<const kernels::Kernels*> kernels =
-      kernels::kernels_for(kernels::available_isas().back());
+};
+
+std::unique_ptr<HostAttention> start_workers(Rows& rows, int32_t threads) {
+  const auto kernels = kernels::kernels_for(kernels::available_isas().back());
   CHECK(kernels.ok());
   auto attention = HostAttention::create(
       {.kernels = *kernels,
-       .layout = layout,
-       .kv = static_cast<std::byte*>(pool.require(0)),
+       .layout = kLayout,
+       .kv = static_cast<std::byte*>(rows.pool.require(0)),
        .heads = kHeads,
        .scale = 0.09F,
        .threads = threads,
        .cpus = threads == 1 ? std::vector<int32_t>{1} : std::vector<int32_t>{}});
+  CHECK(attention.ok());
   if (threads == 1) {
     pin_this_thread(0);  // beside its worker; for good, so this comes last
   }
-  CHECK(attention.ok());
+  return std::move(attention).value();
+}
+
+void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
+  Rows rows(context, kv_bytes, threads);
+  const std::span<const AttentionTask> tasks(rows.tasks);
+  const std::unique_ptr<HostAttention> attention = start_workers(rows, threads);
   const SteadyClock clock;
   constexpr int kPasses = 12;
   constexpr size_t kTogether = 13;  // rows of one stage
@@ -242,28 +257,26 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
     done.clear();
     for (size_t first = 0; first < tasks.size(); first += kTogether) {
       const Nanos before = clock.now();
-      (*attention)
-          ->submit(std::span(tasks).subspan(first, std::min(kTogether, tasks.size() - first)));
+      attention->submit(tasks.subspan(first, std::min(kTogether, tasks.size() - first)));
       submitting += clock.now() - before;
     }
     while (done.size() < tasks.size()) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       const size_t known = done.size();
       const Nanos before = clock.now();
-      (*attention)->take_done(done);
+      attention->take_done(done);
       taking += clock.now() - before;
       takes += done.size() > known ? 1 : 0;
     }
   }
   const Nanos wall = clock.now() - begin;
-  const HostAttentionStatistics sum = (*attention)->statistics();
+  const HostAttentionStatistics sum = attention->statistics();
   const double own = static_cast<double>(sum.bytes) / static_cast<double>(sum.busy.count());
   const double all = static_cast<double>(sum.bytes) / static_cast<double>(wall.count());
   fmt::print(
       "{} threads, context {:6}, {:5} rows | kernel {:5.1f} GB/s a thread | in all {:5.1f} GB/s, "
-      "{:4.2f} of "
-      "{} kernels | submit {:.2f} us a row, take {:.2f} us a call\n",
-      threads, context, rows, own, all, all / (own * threads), threads,
+      "{:4.2f} of {} kernels | submit {:.2f} us a row, take {:.2f} us a call\n",
+      threads, context, tasks.size(), own, all, all / (own * threads), threads,
       static_cast<double>(submitting.count()) / 1e3 / static_cast<double>(sum.tasks),
       static_cast<double>(taking.count()) / 1e3 / static_cast<double>(takes));
 }
