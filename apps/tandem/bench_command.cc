@@ -89,6 +89,8 @@ Command add_bench_command(CLI::App& tandem) {
       ->check(CLI::PositiveNumber);
   model->add_option("--threads", flags->model.node.device.threads,
                     "Compute threads (default: all)");
+  model->add_flag("--ops", flags->model.with_ops,
+                  "Print the time of each kind of op in a step, too");
   model->add_option("--json", flags->model.json_path, "Write the rows to this file too");
 
   CLI::App* frontend = app->add_subcommand(

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <condition_variable>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/log.h"
+#include "device/cpu/op_times.h"
 #include "engine/engine.h"
 
 namespace tandem::bench {
@@ -35,10 +37,25 @@ class StepSignal {
   bool completed_ = false;
 };
 
+// Times of ops, by name.
+using OpTable = std::vector<device::OpTime>;
+
+void add_times(const OpTable& from, OpTable& to) {
+  for (const device::OpTime& time : from) {
+    const auto found = std::ranges::find(to, time.name, &device::OpTime::name);
+    device::OpTime& own = found == to.end() ? to.emplace_back(time.name) : *found;
+    own.count += time.count;
+    own.total += time.total;
+  }
+}
+
 // Sums the steps' times, prompts and decodes apart.
 class StepTimes final : public observe::EngineObserver {
  public:
+  explicit StepTimes(device::OpTimes& op_times) : op_times_(op_times) {}
+
   void on_step(const observe::StepRecord& record) override {
+    add_times(op_times_.take(), record.prefill_tokens > 0 ? prefill_ops : decode_ops);
     if (record.prefill_tokens > 0) {
       prefill_seconds += to_seconds(record.duration);
       prefill_tokens += record.prefill_tokens;
@@ -58,6 +75,11 @@ class StepTimes final : public observe::EngineObserver {
   int64_t decode_tokens = 0;
   int64_t decode_steps = 0;
   std::vector<double> engine_work;
+  OpTable prefill_ops;
+  OpTable decode_ops;
+
+ private:
+  device::OpTimes& op_times_;
 };
 
 double median(std::vector<double> values) {
@@ -71,18 +93,24 @@ struct Row {
   double decode_tokens_per_second = 0;
   double decode_step_seconds = 0;
   double engine_work_seconds = 0;
+  double prefill_tokens = 0;  // of all passes, as are the ops
+  double decode_steps = 0;
+  OpTable prefill_ops;
+  OpTable decode_ops;
 };
 
 class Runner {
  public:
-  Runner(const BenchModelOptions& options, ModelOnDevice& parts, StepSignal& signal)
-      : options_(options), parts_(parts), signal_(signal) {}
+  Runner(const BenchModelOptions& options, ModelOnDevice& parts, StepSignal& signal,
+         device::OpTimes& op_times)
+      : options_(options), parts_(parts), signal_(signal), op_times_(op_times) {}
 
   Row measure(int32_t batch) {
     std::vector<double> prefill;
     std::vector<double> decode;
     std::vector<double> step;
     std::vector<double> work;
+    Row row;
     for (int32_t pass = 0; pass < options_.passes + 1; ++pass) {
       const StepTimes times = run(batch);
       if (pass == 0) {
@@ -94,13 +122,23 @@ class Runner {
         step.push_back(times.decode_seconds / static_cast<double>(times.decode_steps));
       }
       work.push_back(median(times.engine_work));
+      row.prefill_tokens += static_cast<double>(times.prefill_tokens);
+      row.decode_steps += static_cast<double>(times.decode_steps);
+      add_times(times.prefill_ops, row.prefill_ops);
+      add_times(times.decode_ops, row.decode_ops);
     }
-    return {batch, median(prefill), median(decode), median(step), median(work)};
+    row.batch = batch;
+    row.prefill_tokens_per_second = median(prefill);
+    row.decode_tokens_per_second = median(decode);
+    row.decode_step_seconds = median(step);
+    row.engine_work_seconds = median(work);
+    return row;
   }
 
  private:
   StepTimes run(int32_t batch) {
-    StepTimes times;
+    static_cast<void>(op_times_.take());
+    StepTimes times(op_times_);
     EngineConfig config = engine_config(options_.node, parts_);
     config.prefix_caching = PrefixCaching::kOff;
     Engine engine(config, *parts_.executor, *parts_.policy, clock_, &times, nullptr);
@@ -128,9 +166,35 @@ class Runner {
   const BenchModelOptions& options_;
   ModelOnDevice& parts_;
   StepSignal& signal_;
+  device::OpTimes& op_times_;
   SteadyClock clock_;
   std::mt19937 random_{1};
 };
+
+// Means of one pass's unit (a prompt token, a decode step), largest share first.
+void print_ops(OpTable ops, double units, const char* unit) {
+  if (units == 0 || ops.empty()) {
+    return;
+  }
+  std::ranges::sort(ops, std::greater<>(), &device::OpTime::total);
+  double all = 0;
+  for (const device::OpTime& op : ops) {
+    all += to_seconds(op.total);
+  }
+  for (const device::OpTime& op : ops) {
+    fmt::print("  {:22} {:>10.2f} us per {:12} {:>5.1f} %  {:>10.2f} us each\n", op.name,
+               to_seconds(op.total) * 1e6 / units, unit, 100 * to_seconds(op.total) / all,
+               to_seconds(op.total) * 1e6 / static_cast<double>(op.count));
+  }
+}
+
+nlohmann::ordered_json ops_json(const OpTable& ops) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const device::OpTime& op : ops) {
+    json.push_back({{"op", op.name}, {"count", op.count}, {"seconds", to_seconds(op.total)}});
+  }
+  return json;
+}
 
 Status write_json(const std::string& path, const std::vector<Row>& rows,
                   const BenchModelOptions& options, const ModelOnDevice& parts) {
@@ -143,7 +207,9 @@ Status write_json(const std::string& path, const std::vector<Row>& rows,
                             {"prefill_tokens_per_second", row.prefill_tokens_per_second},
                             {"decode_tokens_per_second", row.decode_tokens_per_second},
                             {"decode_step_seconds", row.decode_step_seconds},
-                            {"engine_work_seconds", row.engine_work_seconds}});
+                            {"engine_work_seconds", row.engine_work_seconds},
+                            {"prefill_ops", ops_json(row.prefill_ops)},
+                            {"decode_ops", ops_json(row.decode_ops)}});
   }
   std::ofstream file(path);
   file << json.dump(1) << "\n";
@@ -155,6 +221,10 @@ Status write_json(const std::string& path, const std::vector<Row>& rows,
 
 Status run_bench(BenchModelOptions& options) {
   StepSignal signal;
+  device::OpTimes op_times;
+  if (options.with_ops) {
+    options.node.device.op_times = &op_times;
+  }
   options.node.max_num_seqs =
       std::max(options.node.max_num_seqs, std::ranges::max(options.batches));
   const SteadyClock clock;
@@ -171,7 +241,7 @@ Status run_bench(BenchModelOptions& options) {
              options.passes);
   fmt::print("{:>6} {:>18} {:>18} {:>14} {:>14}\n", "batch", "prefill tokens/s", "decode tokens/s",
              "ms per step", "engine us/step");
-  Runner runner(options, parts, signal);
+  Runner runner(options, parts, signal, op_times);
   std::vector<Row> rows;
   for (const int32_t batch : options.batches) {
     rows.push_back(runner.measure(batch));
@@ -179,6 +249,8 @@ Status run_bench(BenchModelOptions& options) {
     fmt::print("{:>6} {:>18.1f} {:>18.1f} {:>14.2f} {:>14.1f}\n", row.batch,
                row.prefill_tokens_per_second, row.decode_tokens_per_second,
                row.decode_step_seconds * 1e3, row.engine_work_seconds * 1e6);
+    print_ops(row.prefill_ops, row.prefill_tokens, "prompt token");
+    print_ops(row.decode_ops, row.decode_steps, "decode step");
     std::fflush(stdout);
   }
   return options.json_path.empty() ? Status{} : write_json(options.json_path, rows, options, parts);

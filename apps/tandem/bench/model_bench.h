@@ -17,6 +17,7 @@ struct BenchModelOptions {
   int32_t output_tokens = 128;
   std::vector<int32_t> batches = {1, 16, 32};
   int32_t passes = 5;
+  bool with_ops = false;  // also the time of each kind of op
   std::string json_path;  // empty: none
 };
 

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/op_runner.h"
+#include "device/cpu/op_times.h"
 #include "device/cpu/pages.h"
 #include "device/cpu/stream_set.h"
 #include "device/cpu/worker_pool.h"
@@ -50,8 +51,9 @@ class CpuMemory final : public Memory {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(const kernels::Kernels& kernels, std::unique_ptr<WorkerPool> pool, DeviceCaps caps)
-      : kernels_(kernels), pool_(std::move(pool)), caps_(std::move(caps)) {}
+  CpuDevice(const kernels::Kernels& kernels, std::unique_ptr<WorkerPool> pool, DeviceCaps caps,
+            OpTimes* op_times)
+      : kernels_(kernels), pool_(std::move(pool)), caps_(std::move(caps)), op_times_(op_times) {}
 
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -82,7 +84,11 @@ class CpuDevice final : public Device {
   }
 
   StreamId create_stream(StreamKind) override {
-    return streams_.add(std::make_unique<OpRunner>(kernels_, *pool_), {.spin = pool_->spin()});
+    std::unique_ptr<StreamWork> work = std::make_unique<OpRunner>(kernels_, *pool_);
+    if (op_times_ != nullptr) {
+      work = timed(std::move(work), *op_times_);
+    }
+    return streams_.add(std::move(work), {.spin = pool_->spin()});
   }
   void launch(StreamId stream, const Op& op) override { streams_.launch(stream, op); }
   EventId record(StreamId stream) override { return streams_.record(stream); }
@@ -98,7 +104,8 @@ class CpuDevice final : public Device {
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unique_ptr<WorkerPool> pool_;
   const DeviceCaps caps_;
-  StreamSet streams_;  // last: its threads use the pool
+  OpTimes* const op_times_;  // null: ops are not timed
+  StreamSet streams_;        // last: its threads use the pool
 };
 
 Result<kernels::Isa> choose_isa(const CpuDeviceOptions& options) {
@@ -136,7 +143,7 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
       .memory_bytes = memory.total_bytes,
       .free_memory_bytes = memory.free_bytes};
   return std::unique_ptr<Device>(
-      std::make_unique<CpuDevice>(*kernels, std::move(pool), std::move(caps)));
+      std::make_unique<CpuDevice>(*kernels, std::move(pool), std::move(caps), options.op_times));
 }
 
 }  // namespace tandem::device

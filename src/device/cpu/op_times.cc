@@ -1,0 +1,63 @@
+#include "device/cpu/op_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "device/emulated/op_label.h"
+
+namespace tandem::device {
+namespace {
+
+class TimedWork final : public StreamWork {
+ public:
+  TimedWork(std::unique_ptr<StreamWork> work, OpTimes& times)
+      : work_(std::move(work)), times_(times) {}
+
+  void run(const Op& op) override {
+    const auto began = std::chrono::steady_clock::now();
+    work_->run(op);
+    times_.add(op, Nanos(std::chrono::steady_clock::now() - began));
+  }
+  void before_event() override { work_->before_event(); }
+  void after_pause() override { work_->after_pause(); }
+
+ private:
+  std::unique_ptr<StreamWork> work_;
+  OpTimes& times_;
+};
+
+}  // namespace
+
+void OpTimes::add(const Op& op, Nanos time) {
+  Key key{.kind = op.index()};
+  if (const auto* product = std::get_if<kernels::GemmArgs>(&op)) {
+    key.n = product->w.n;
+    key.k = product->w.k;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(keys_, key);
+  const auto index = static_cast<size_t>(found - keys_.begin());
+  if (found == keys_.end()) {
+    const std::string name = label_of(op).name;
+    keys_.push_back(key);
+    times_.push_back({.name = key.n == 0 ? name : fmt::format("{} {} x {}", name, key.n, key.k)});
+  }
+  times_[index].count += 1;
+  times_[index].total += time;
+}
+
+std::vector<OpTime> OpTimes::take() {
+  const std::lock_guard lock(mutex_);
+  keys_.clear();
+  return std::exchange(times_, {});
+}
+
+std::unique_ptr<StreamWork> timed(std::unique_ptr<StreamWork> work, OpTimes& times) {
+  return std::make_unique<TimedWork>(std::move(work), times);
+}
+
+}  // namespace tandem::device
