@@ -86,6 +86,9 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
                      "cores=N,host-cores=N or auto");
   command.add_option("--host-memory", flags.host_memory,
                      "Second tier: for KV of offloaded requests and the queues to the host");
+  command.add_option("--timeline-out", node.timeline_out,
+                     "Second tier: at the end, write what ran when (the last spans of each stream "
+                     "and worker) to this file, for Perfetto or chrome://tracing");
   command
       .add_option("--group-stages", node.group_stages,
                   "Second tier: layers launched together; visitors are chosen before each group")

@@ -108,13 +108,17 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options,
     tier_->place(buffers);
   }
   stages_ = std::make_unique<Stages>(config_, weights_, layout_, buffers);
+  observe::Track* binds = options.host.timeline == nullptr
+                              ? nullptr
+                              : &options.host.timeline->add_track("engine", "binds");
   run_ = std::make_unique<StepRun>(StepRun::Parts{.device = device_,
                                                   .stream = stream_,
                                                   .stages = *stages_,
                                                   .sampling = sampling_,
                                                   .tier = tier_.get(),
                                                   .binder = options.host.binder,
-                                                  .group_stages = options.host.group_stages},
+                                                  .group_stages = options.host.group_stages,
+                                                  .binds = binds},
                                    bounds_.limits, config_.layers);
   RETURN_IF_ERROR(run_->allocate(host_tier_sizes(config_, weights_, options).group_staging));
   return upload_frequencies(buffers.inverse_frequency, options);

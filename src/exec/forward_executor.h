@@ -17,6 +17,7 @@
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
+#include "observe/timeline.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
 
@@ -31,6 +32,7 @@ struct HostTierOptions {
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
   const Clock* clock = nullptr;
   Binder* binder = nullptr;
+  observe::Timeline* timeline = nullptr;  // gets a track for each worker and one for the binds
 };
 
 struct ExecutorOptions {

@@ -128,11 +128,19 @@ void StepRun::launch_groups() {
       return;
     }
     const int32_t end_stage = std::min(next_stage_ + parts_.group_stages, last_stage_ + 1);
+    const Nanos began = parts_.tier->now();
     if (!bind_group(end_stage) && inputs_.rows == 0) {
       return;  // the binder lets nobody in now; it is asked again when something has changed
     }
     lay_out_group();
     launch_group(end_stage);
+    if (parts_.binds != nullptr) {
+      parts_.binds->add({.name = "bind and launch a group",
+                         .begin = began,
+                         .end = parts_.tier->now(),
+                         .detail = "visitors",
+                         .value = static_cast<int64_t>(visits_.size())});
+    }
     next_stage_ = end_stage;
     if (next_stage_ > last_stage_) {
       end();

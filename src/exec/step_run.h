@@ -31,6 +31,7 @@ class StepRun {
     HostTier* tier = nullptr;  // null: one tier; then what follows is not used
     Binder* binder = nullptr;
     int32_t group_stages = 1;
+    observe::Track* binds = nullptr;  // null: not wanted
   };
   StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_stage);
 

@@ -17,6 +17,8 @@ namespace {
 constexpr double kDefaultMemoryShare =
     0.8;  // of what is free: the rest is for the page cache and others
 
+constexpr int64_t kSpansPerTrack = 1 << 16;  // the last ones are kept
+
 ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& config) {
   if (options.dtype.has_value()) {
     return *options.dtype;
@@ -56,7 +58,8 @@ std::string policy_name(const NodeOptions& options) {
   return options.emulation.has_value() ? "piggyback" : "accel_only";
 }
 
-Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options) {
+Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options,
+                                                    observe::Timeline* timeline) {
   if (!options.emulation.has_value()) {
     return device::make_cpu_device(options.device);
   }
@@ -71,7 +74,8 @@ Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options) 
       device::make_emulated_accelerator({.spec = *options.emulation,
                                          .device_memory_bytes = options.memory_bytes,
                                          .host_memory_bytes = options.host_memory_bytes,
-                                         .isa = options.device.isa}));
+                                         .isa = options.device.isa,
+                        .timeline = timeline}));
   return std::unique_ptr<device::Device>(std::move(device));
 }
 
@@ -85,7 +89,10 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
   ModelOnDevice parts;
   ASSIGN_OR_RETURN(parts.folder, model::open_model_folder(options.model));
   ASSIGN_OR_RETURN(parts.policy, make_policy(policy_name(options), options.policy_options));
-  ASSIGN_OR_RETURN(parts.device, open_device(options));
+  if (!options.timeline_out.empty()) {
+    parts.timeline = std::make_unique<observe::Timeline>(kSpansPerTrack);
+  }
+  ASSIGN_OR_RETURN(parts.device, open_device(options, parts.timeline.get()));
   parts.dtype = choose_dtype(options, parts.folder.config);
   parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
 
@@ -109,6 +116,7 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
     input.executor.host.group_stages = options.group_stages;
     input.executor.host.clock = &clock;
     input.executor.host.binder = parts.binder.get();
+    input.executor.host.timeline = parts.timeline.get();
   }
   if (options.kv_blocks > 0) {
     input.executor.kv_bytes =
@@ -184,6 +192,14 @@ Node::~Node() {
   parts_.executor.reset();
   parts_.weights = model::Weights{};
   parts_.device.reset();
+  if (parts_.timeline != nullptr) {
+    const Status written = parts_.timeline->write_chrome_trace(options_.timeline_out);
+    if (written.ok()) {
+      log::info("timeline: {} (open it in Perfetto or chrome://tracing)", options_.timeline_out);
+    } else {
+      log::error("timeline: {}", written.error().message);
+    }
+  }
 }
 
 Status Node::load(const std::function<void(const model::LoadProgress&)>& progress) {

@@ -24,6 +24,7 @@
 #include "node/engine_thread.h"
 #include "node/memory_plan.h"
 #include "observe/engine_metrics.h"
+#include "observe/timeline.h"
 #include "scheduler/policies/registry.h"
 
 namespace tandem {
@@ -45,6 +46,7 @@ struct NodeOptions {
   std::optional<device::EmulationSpec> emulation;
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
   int32_t group_stages = 4;       // launched together, visitors chosen just before
+  std::string timeline_out;       // Chrome trace of streams, workers and binds; empty: none
   int64_t kv_blocks = 0;          // 0: as many as memory and use allow
   int64_t max_queue = 1024;       // waiting requests
   PrefixCaching prefix_caching = PrefixCaching::kOn;
@@ -57,6 +59,7 @@ struct NodeOptions {
 // The parts that serve and replay have in common: everything below the engine.
 struct ModelOnDevice {
   model::ModelFolder folder;
+  std::unique_ptr<observe::Timeline> timeline;  // two tiers, when asked for
   std::unique_ptr<device::Device> device;
   MemoryPlan plan;
   ElementType dtype = ElementType::kBF16;

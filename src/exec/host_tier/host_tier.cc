@@ -2,12 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "kernels/routed_row.h"
 
 namespace tandem {
+
+namespace {
+
+// Workers with cores of their own look for work across the gap between two groups; waking one that
+// sleeps costs the engine thread some 10 us.
+constexpr Nanos kWorkerSpin = std::chrono::microseconds(300);
+
+}  // namespace
 
 using device::CopyOp;
 using device::MemoryKind;
@@ -54,8 +63,13 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
                         .windows = std::move(windows),
                         .out_type = weights.type,
                         .threads = std::max(threads, 1),
-                        .cpus = device.caps().host_cpus}));
+                        .cpus = device.caps().host_cpus,
+           .spin = threads <= std::ssize(device.caps().host_cpus) ? kWorkerSpin : Nanos{0}}));
   tier->attention_->set_listener(std::move(on_event));
+  for (int32_t i = 0; options.host.timeline != nullptr && i < std::max(threads, 1); ++i) {
+    tier->worker_tracks_.push_back(
+        &options.host.timeline->add_track("host workers", fmt::format("worker {}", i)));
+  }
   return tier;
 }
 
@@ -135,11 +149,13 @@ const SampleSpec& HostTier::sample_of(SequenceId sequence) const {
 TierEvents HostTier::take_events() {
   pump();
   transfers_->take_done(events_.transfers_done);
-  const size_t known = events_.left.size();
   core_.take_failed(events_.failed);
   core_.take_left(events_.left);
-  for (size_t i = known; i < events_.left.size(); ++i) {
-    offloaded_.erase(events_.left[i]);
+  for (const SequenceId sequence : events_.failed) {
+    offloaded_.erase(sequence);
+  }
+  for (const SequenceId sequence : events_.left) {
+    offloaded_.erase(sequence);
   }
   return std::exchange(events_, {});
 }
@@ -226,12 +242,24 @@ void HostTier::take_answers() {
   answers_.clear();
   attention_->take_done(answers_);
   for (const AttentionDone& answer : answers_) {
+    trace(answer);
     // A late or outdated answer says no more than that its worker is back.
     if (answer.failed) {
       static_cast<void>(core_.task_failed(answer.hop, answer.attempt));
     } else {
       static_cast<void>(core_.task_done(answer.hop, answer.attempt));
     }
+  }
+}
+
+// The engine thread writes the workers' tracks, from what their answers say.
+void HostTier::trace(const AttentionDone& answer) {
+  if (answer.worker >= 0 && answer.worker < std::ssize(worker_tracks_)) {
+    worker_tracks_[static_cast<size_t>(answer.worker)]->add({.name = "attention",
+                                                             .begin = answer.began,
+                                                             .end = answer.ended,
+                                                             .detail = "bytes",
+                                                             .value = answer.bytes});
   }
 }
 

@@ -98,6 +98,7 @@ class HostTier {
   void send_returns();
   void hand_out();
   void watch();
+  void trace(const piggyback::AttentionDone& answer);
 
   device::Device& device_;
   const Clock& clock_;
@@ -121,6 +122,7 @@ class HostTier {
   std::deque<Return> returning_;
   TierEvents events_;
   TierCounts counts_;  // without what others count
+  std::vector<observe::Track*> worker_tracks_;  // empty: none is wanted
   Nanos watched_{0};
 
   // Reused from call to call.
