@@ -75,7 +75,7 @@ Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options,
                                          .device_memory_bytes = options.memory_bytes,
                                          .host_memory_bytes = options.host_memory_bytes,
                                          .isa = options.device.isa,
-                        .timeline = timeline}));
+                                         .timeline = timeline}));
   return std::unique_ptr<device::Device>(std::move(device));
 }
 

@@ -53,17 +53,18 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
   const int32_t threads = options.host.threads > 0
                               ? options.host.threads
                               : static_cast<int32_t>(device.caps().host_cpus.size());
-  ASSIGN_OR_RETURN(tier->attention_,
-                   piggyback::HostAttention::create(
-                       {.kernels = kernels,
-                        .layout = layout,
-                        .kv = tier->kv_->data(),
-                        .heads = config.heads,
-                        .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-                        .windows = std::move(windows),
-                        .out_type = weights.type,
-                        .threads = std::max(threads, 1),
-                        .cpus = device.caps().host_cpus,
+  ASSIGN_OR_RETURN(
+      tier->attention_,
+      piggyback::HostAttention::create(
+          {.kernels = kernels,
+           .layout = layout,
+           .kv = tier->kv_->data(),
+           .heads = config.heads,
+           .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+           .windows = std::move(windows),
+           .out_type = weights.type,
+           .threads = std::max(threads, 1),
+           .cpus = device.caps().host_cpus,
            .spin = threads <= std::ssize(device.caps().host_cpus) ? kWorkerSpin : Nanos{0}}));
   tier->attention_->set_listener(std::move(on_event));
   for (int32_t i = 0; options.host.timeline != nullptr && i < std::max(threads, 1); ++i) {

@@ -121,7 +121,7 @@ class HostTier {
   std::deque<Exit> exits_;
   std::deque<Return> returning_;
   TierEvents events_;
-  TierCounts counts_;  // without what others count
+  TierCounts counts_;                           // without what others count
   std::vector<observe::Track*> worker_tracks_;  // empty: none is wanted
   Nanos watched_{0};
 
