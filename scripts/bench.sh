@@ -4,7 +4,7 @@
 #   --quick      one round instead of two, batches 1 and 16 only
 #   --no-peers   Tandem alone (no llama.cpp, no oneDNN)
 #   --model DIR  instead of the random 1.1B model that is made in build/models/1B
-# Run it on an idle machine: nothing else may compile or serve meanwhile. Results, with machine and date: build/bench/*.json.
+# Run it on an idle machine: nothing else may compile or serve meanwhile. Results: build/bench/*.json, and a plot, roofline.svg.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,6 +50,7 @@ for round in "${rounds[@]}"; do
   fi
 done
 "$tandem" bench kernels --threads "$threads" --passes "$passes" --json build/bench/kernels.json
+scripts/roofline.py build/bench/kernels.json -o build/bench/roofline.svg
 if [ "$peers" -eq 1 ]; then
   OMP_NUM_THREADS=$threads build/release/bench/onednn_gemm 1 16 64 256 512 >build/bench/onednn.json
 fi
