@@ -46,7 +46,7 @@ class Planning {
     bring_back(kLs);
     prefill(kLs);
     admit(kLs);
-    offload_where_few_are_free();
+    make_room_for_best_effort();
     decode(kBe);
     prefill(kBe);
     admit(kBe);
@@ -205,11 +205,17 @@ class Planning {
     }
   }
 
+  [[nodiscard]] int64_t blocks_to_begin(const SequenceView& waiting) const {
+    return blocks_for(waiting.known_tokens + 1) -
+           waiting.computed_tokens / view_.budget.block_tokens + waiting.cached_free_blocks;
+  }
+  [[nodiscard]] int64_t kept_beside_best_effort() const {
+    return share(std::min(options_.offload_below, kAdmissionMargin)) + reserved_;
+  }
+
   bool admit_one(const SequenceView& sequence) {
     const int32_t tokens = std::min(sequence.pending_tokens(), prompt_room());
-    const int64_t needed = blocks_for(sequence.known_tokens + 1) -
-                           sequence.computed_tokens / view_.budget.block_tokens +
-                           sequence.cached_free_blocks;
+    const int64_t needed = blocks_to_begin(sequence);
     const bool best_effort = sequence.service_class == kBe;
     // Nobody is let in while somebody else waits for room, nor beside one that is dropped: the
     // blocks that they share would be counted twice.
@@ -217,9 +223,7 @@ class Planning {
       return false;
     }
     if (best_effort && !view_.running.empty()) {
-      const int64_t kept = share(std::min(options_.offload_below, kAdmissionMargin)) + reserved_;
-      if (builder_.blocks_left() - needed < kept) {
-        offload_best_effort(needed + kept - builder_.blocks_left(), Need::kWish);
+      if (builder_.blocks_left() - needed < kept_beside_best_effort()) {
         return false;
       }
     }
@@ -237,9 +241,15 @@ class Planning {
   }
 
   // ---- to and fro
-  void offload_where_few_are_free() {
-    offload_best_effort(share(options_.offload_below) + reserved_ - builder_.blocks_left(),
-                        Need::kWish);
+  // Where few blocks are free, or too few for the prompt that comes next: its answer rides along
+  // on the host rather than its beginning waiting for others' ends.
+  void make_room_for_best_effort() {
+    int64_t wanted = share(options_.offload_below) + reserved_;
+    const auto next = std::ranges::find(view_.waiting, kBe, &SequenceView::service_class);
+    if (next != view_.waiting.end() && !refused_ && next->choices <= view_.budget.sequences) {
+      wanted = std::max(wanted, blocks_to_begin(*next) + kept_beside_best_effort());
+    }
+    offload_best_effort(wanted - builder_.blocks_left(), Need::kWish);
   }
 
   void bring_back(ServiceClass service_class) {

@@ -3,8 +3,8 @@
 // without its latency models). Each step in this order:
 //
 //   latency sensitive   decodes, parked ones back, prompts begun, new prompts
-//   best effort         offload while few blocks are free; decodes, prompts begun, new prompts;
-//                       parked ones back while many blocks are free
+//   best effort         offload while few blocks are free, or too few for the next prompt; decodes,
+//                       prompts begun, new prompts; parked ones back while many blocks are free
 //
 // Prompts share one token budget per step, in chunks. Where blocks are missing, first best-effort
 // decodes are offloaded, newest first, and whoever needs the blocks waits until they come; only
