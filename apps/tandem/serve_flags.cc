@@ -255,6 +255,10 @@ Status resolve_tiers(ServeFlags& flags) {
     ASSIGN_OR_RETURN(node.host_memory_bytes, bytes_flag("host-memory", flags.host_memory));
   }
   if (flags.emulation.empty()) {
+    if (!node.timeline_out.empty()) {
+      return invalid_argument("--timeline-out is for two tiers: give --emulate-accelerator too",
+                              "timeline-out");
+    }
     if (node.host_memory_bytes > 0) {
       return invalid_argument("--host-memory is for two tiers: give --emulate-accelerator too",
                               "host-memory");
@@ -265,6 +269,11 @@ Status resolve_tiers(ServeFlags& flags) {
   const Result<device::EmulationSpec> emulation = device::parse_emulation_spec(spec);
   if (!emulation.ok()) {
     return about_flag("emulate-accelerator", emulation.error());
+  }
+  if (node.device.threads > 0) {
+    return invalid_argument(
+        "--threads does not go with --emulate-accelerator: say cores=N,host-cores=N there",
+        "threads");
   }
   node.emulation = *emulation;
   return {};

@@ -76,6 +76,8 @@ def test_nothing_is_left_when_all_is_quiet(two_tiers):
     ("flags", "words"),
     [
         (("--host-memory", "1GiB"), ("--emulate-accelerator",)),
+        (("--timeline-out", "x.json"), ("--emulate-accelerator",)),
+        (("--emulate-accelerator", "auto", "--threads", "2", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("--threads", "cores=N")),
         (("--emulate-accelerator", "auto"), ("--device-memory", "--host-memory")),
         (("--emulate-accelerator", "cores=0", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("cores",)),
         (("--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "1KiB"), ("--host-memory",)),
