@@ -182,10 +182,13 @@ void EngineThread::run() {
   }
 }
 
-// While a step runs only its end matters: what comes in meanwhile waits for it anyway.
+// While a step runs only its end matters: what comes in meanwhile waits for it anyway. Where
+// something is under way the engine looks again after a while even if nobody calls: a worker that
+// hangs calls nobody, and it is the engine's looking that notices its age.
 void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
+  constexpr auto kLookAgain = std::chrono::milliseconds(250);
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] {
+  const auto news = [&] {
     if (activity == EngineActivity::kStepRunning) {
       return step_completed_;
     }
@@ -193,7 +196,12 @@ void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
     const bool ending = (stopping_ || cancel_all_) && stop_news == StopNews::kOpen;
     return !mailbox_.empty() || ending ||
            (activity == EngineActivity::kTierBusy && step_completed_);
-  });
+  };
+  if (activity == EngineActivity::kIdle) {
+    wake_.wait(lock, news);
+  } else {
+    wake_.wait_for(lock, kLookAgain, news);
+  }
   step_completed_ = false;
 }
 

@@ -66,7 +66,8 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
            .threads = std::max(threads, 1),
            .cpus = device.caps().host_cpus,
            .spin = threads <= std::ssize(device.caps().host_cpus) ? kWorkerSpin : Nanos{0}}));
-  tier->attention_->set_listener(std::move(on_event));
+  tier->on_event_ = on_event ? std::move(on_event) : std::function<void()>([] {});
+  tier->attention_->set_listener(tier->on_event_);
   for (int32_t i = 0; options.host.timeline != nullptr && i < std::max(threads, 1); ++i) {
     tier->worker_tracks_.push_back(
         &options.host.timeline->add_track("host workers", fmt::format("worker {}", i)));
@@ -136,9 +137,12 @@ void HostTier::set_table(Offloaded& entry, std::span<const BlockId> table) const
 }
 
 void HostTier::leave(SequenceId sequence) {
-  if (!core_.leave(sequence)) {
-    events_.left.push_back(sequence);  // it never entered: nothing is under way
+  if (core_.leave(sequence)) {
+    gather_events();
+    return;
   }
+  events_.left.push_back(sequence);  // it never entered: nothing is under way
+  on_event_();
 }
 
 void HostTier::start(const TierTransfer& transfer) { transfers_->start(transfer); }
@@ -149,9 +153,6 @@ const SampleSpec& HostTier::sample_of(SequenceId sequence) const {
 
 TierEvents HostTier::take_events() {
   pump();
-  transfers_->take_done(events_.transfers_done);
-  core_.take_failed(events_.failed);
-  core_.take_left(events_.left);
   for (const SequenceId sequence : events_.failed) {
     offloaded_.erase(sequence);
   }
@@ -159,6 +160,18 @@ TierEvents HostTier::take_events() {
     offloaded_.erase(sequence);
   }
   return std::exchange(events_, {});
+}
+
+// Not every event comes with a completion of the device's or an answer of a worker's: a sequence
+// that leaves with nothing under way has left at once. Whoever waits for events is told of each.
+void HostTier::gather_events() {
+  const bool told = has_events();
+  transfers_->take_done(events_.transfers_done);
+  core_.take_failed(events_.failed);
+  core_.take_left(events_.left);
+  if (has_events() && !told) {
+    on_event_();
+  }
 }
 
 TierCounts HostTier::counts() const {
@@ -211,6 +224,7 @@ void HostTier::pump() {
   send_returns();
   watch();
   hand_out();
+  gather_events();
 }
 
 void HostTier::take_exits() {

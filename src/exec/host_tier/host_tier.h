@@ -7,7 +7,7 @@
 //   device: ring [ring rows] · returns [hop rows] · residual store [slots]
 //   host:   outbox [hop rows] · results [hop rows] · KV pool [host blocks]
 //
-// Threads: engine thread only; the wake-up is called on device and worker threads. Nothing blocks
+// Threads: engine thread only; the wake-up is called on any. Nothing blocks
 // but create and the end of life.
 #pragma once
 
@@ -98,6 +98,10 @@ class HostTier {
   void send_returns();
   void hand_out();
   void watch();
+  void gather_events();
+  [[nodiscard]] bool has_events() const {
+    return !events_.transfers_done.empty() || !events_.left.empty() || !events_.failed.empty();
+  }
   void trace(const piggyback::AttentionDone& answer);
 
   device::Device& device_;
@@ -120,7 +124,8 @@ class HostTier {
   std::unordered_map<SequenceId, Offloaded> offloaded_;
   std::deque<Exit> exits_;
   std::deque<Return> returning_;
-  TierEvents events_;
+  std::function<void()> on_event_;
+  TierEvents events_;                           // not taken yet
   TierCounts counts_;                           // without what others count
   std::vector<observe::Track*> worker_tracks_;  // empty: none is wanted
   Nanos watched_{0};
