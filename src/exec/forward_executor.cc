@@ -186,7 +186,11 @@ void ForwardExecutor::Impl::leave(SequenceId offloaded) {
 }
 
 TierEvents ForwardExecutor::Impl::take_tier_events() {
-  return tier_ == nullptr ? TierEvents{} : tier_->take_events();
+  if (tier_ == nullptr) {
+    return {};
+  }
+  run_->take_groups();  // a step may have been seen to end before its last group was
+  return tier_->take_events();
 }
 
 Result<std::unique_ptr<ForwardExecutor>> ForwardExecutor::create(

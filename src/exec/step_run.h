@@ -41,6 +41,9 @@ class StepRun {
   void begin(int64_t step, const StepInputs& inputs);
   // Takes completed groups and launches the next ones. True: the step has completed.
   bool advance();
+  // Takes completed groups, also after the step that they belong to: what they have consumed is
+  // free then. Two tiers only.
+  void take_groups();
   // The last event recorded on the stream, if any.
   [[nodiscard]] const std::optional<device::EventId>& last_event() const { return last_event_; }
 
@@ -54,7 +57,6 @@ class StepRun {
   enum class Next : uint8_t { kLaunch, kWait, kEnd };
 
   void launch_all();
-  void take_groups();
   void launch_groups();
   [[nodiscard]] bool may_launch() const;
   Next choose_stage();

@@ -43,7 +43,8 @@ using OpTable = std::vector<device::OpTime>;
 void add_times(const OpTable& from, OpTable& to) {
   for (const device::OpTime& time : from) {
     const auto found = std::ranges::find(to, time.name, &device::OpTime::name);
-    device::OpTime& own = found == to.end() ? to.emplace_back(device::OpTime{.name = time.name}) : *found;
+    device::OpTime& own =
+        found == to.end() ? to.emplace_back(device::OpTime{.name = time.name}) : *found;
     own.count += time.count;
     own.total += time.total;
   }
