@@ -270,6 +270,12 @@ Status resolve_tiers(ServeFlags& flags) {
   if (!emulation.ok()) {
     return about_flag("emulate-accelerator", emulation.error());
   }
+  if (emulation->hollow) {
+    return invalid_argument(
+        "--emulate-accelerator: hollow: a hollow accelerator makes its numbers up, and a client "
+        "could not tell such answers from real ones; leave hollow out",
+        "emulate-accelerator");
+  }
   if (node.device.threads > 0) {
     return invalid_argument(
         "--threads does not go with --emulate-accelerator: say cores=N,host-cores=N there",

@@ -79,6 +79,7 @@ def test_nothing_is_left_when_all_is_quiet(two_tiers):
         (("--timeline-out", "x.json"), ("--emulate-accelerator",)),
         (("--emulate-accelerator", "auto", "--threads", "2", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("--threads", "cores=N")),
         (("--emulate-accelerator", "auto"), ("--device-memory", "--host-memory")),
+        (("--emulate-accelerator", "pace=h200,hollow", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("hollow", "makes its numbers up")),
         (("--emulate-accelerator", "cores=0", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("cores",)),
         (("--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "1KiB"), ("--host-memory",)),
         (("--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB", "--record-out", "x"), ("--record-out",)),
