@@ -81,8 +81,9 @@ EngineActivity Engine::advance(Nanos now) {
     }
     in_flight_ = false;
     record_.duration = now - launched_;
+    learn_from_step(*result);
     if (recorder_ != nullptr) {
-      recorder_->result(*result, record_.duration);
+      recorder_->result(*result, {.measured = record_.duration, .predicted = record_.predicted});
     }
     commit(*result, now);
     finished = record_;

@@ -29,6 +29,8 @@
 #include "engine/live_sequence.h"
 #include "engine/recorder.h"
 #include "kv/kv_manager.h"
+#include "latency/corrected_model.h"
+#include "latency/step_shape.h"
 #include "observe/engine_observer.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
@@ -75,6 +77,9 @@ class Engine {
   Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& policy, const Clock& clock,
          observe::EngineObserver* observer, Recorder* recorder);
   ~Engine();
+
+  // Predicts every step from now on and learns from what it took. Must outlive the engine.
+  void predict_with(latency::CorrectedModel& step_times) { step_times_ = &step_times; }
 
   // What submit needs computed beside the request; any thread. The request must have been
   // validated.
@@ -158,6 +163,9 @@ class Engine {
   [[nodiscard]] static SampleSpec sample_spec(const LiveSequence& sequence);
   void fail_unschedulable(Nanos now);
 
+  // Compares the finished step with what was believed of it.
+  void learn_from_step(const StepResult& result);
+
   // Events.
   void emit(const RequestState& owner, TokenEvent event);
   void emit_finish(const LiveSequence& sequence, int32_t choice, FinishReason reason,
@@ -174,6 +182,7 @@ class Engine {
   observe::EngineObserver* observer_;
   Recorder* recorder_;
   KvManager kv_;
+  latency::CorrectedModel* step_times_ = nullptr;  // null: steps are not predicted
 
   std::unordered_map<SequenceId, LivePtr> sequences_;
   std::unordered_map<RequestId, std::vector<SequenceId>> by_request_;
@@ -197,6 +206,8 @@ class Engine {
   // The step in flight, and memory reused from step to step.
   bool in_flight_ = false;
   Nanos launched_{0};
+  latency::StepShape shape_;   // of the step in flight; visitors are known when it is done
+  int64_t visits_before_ = 0;  // of all steps, when it was launched
   StepInput input_;
   std::vector<StepPart> step_parts_;      // by slice
   std::vector<SampleSpec> step_samples_;  // of all slices, in their order

@@ -63,6 +63,18 @@ void Engine::commit(StepResult& result, Nanos now) {
   remove_ended();
 }
 
+void Engine::learn_from_step(const StepResult& result) {
+  if (step_times_ == nullptr || shape_.rows() == 0) {
+    return;
+  }
+  shape_.visitor_logits = static_cast<int32_t>(result.visitors.size());
+  shape_.visits = executor_.tier_counts().visits - visits_before_ - shape_.visitor_logits;
+  record_.predicted = step_times_->step_time(shape_);
+  record_.regime = latency::regime_name(latency::regime_of(shape_));
+  record_.correction = step_times_->correction(shape_);
+  step_times_->observe(shape_, record_.duration);
+}
+
 // These tokens have KV now.
 void Engine::count_computed(LiveSequence& sequence, int32_t tokens) {
   sequence.computed_tokens += tokens;
@@ -273,6 +285,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     if (!input_.slices.empty() || !input_.transfers.empty() || under_way_ > 0) {
       launched_ = now;
       in_flight_ = true;
+      visits_before_ = executor_.tier_counts().visits;
       executor_.launch(input_);
       ++next_step_;
       return EngineActivity::kStepRunning;
@@ -342,6 +355,7 @@ void Engine::bind(const StepPlan& plan) {
   input_.copies.clear();
   input_.slices.clear();
   step_samples_.clear();
+  shape_ = {};
   record_.step = next_step_;
   size_t place = 0;  // policies name running sequences in order, by and large
   for (size_t i = 0; i < plan.slices.size(); ++i) {
@@ -357,8 +371,8 @@ void Engine::bind(const StepPlan& plan) {
     const bool grown = kv_.grow(sequence.kv, first + tokens);
     CHECK(grown, "step {}: the plan spends more blocks than the {} that are free", next_step_,
           kv_.free_blocks());
-    (sequence.output_tokens() > 0 && tokens == 1 ? record_.decode_tokens
-                                                 : record_.prefill_tokens) += tokens;
+    const bool decodes = sequence.output_tokens() > 0 && tokens == 1;
+    (decodes ? record_.decode_tokens : record_.prefill_tokens) += tokens;
 
     StepSlice slice;
     slice.sequence = sequence.id;
@@ -378,7 +392,13 @@ void Engine::bind(const StepPlan& plan) {
       bind_samples(sequence);
     }
     input_.slices.push_back(slice);
-    step_parts_.push_back({&sequence, tokens, step_samples_.size() - samples_before});
+    const size_t samples = step_samples_.size() - samples_before;
+    step_parts_.push_back({&sequence, tokens, samples});
+    if (decodes) {
+      shape_.add_decode(int64_t{first} + 1);
+    } else {
+      shape_.add_prefill(first, tokens, static_cast<int32_t>(samples));
+    }
   }
   // The samples have found their places.
   std::span<const SampleSpec> rest = step_samples_;

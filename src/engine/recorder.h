@@ -14,6 +14,11 @@
 
 namespace tandem {
 
+struct StepTimes {
+  Nanos measured{0};   // launch to commit
+  Nanos predicted{0};  // 0: there was no model of time
+};
+
 // `step` is always the next step to be planned when the input was absorbed.
 class Recorder {
  public:
@@ -23,7 +28,7 @@ class Recorder {
   virtual void stop(int64_t step, RequestId request, int32_t choice) = 0;
   virtual void plan(const SystemView& view,
                     const StepPlan& plan) = 0;  // every planning, also one without slices
-  virtual void result(const StepResult& result, Nanos duration) = 0;
+  virtual void result(const StepResult& result, const StepTimes& times) = 0;
 };
 
 // A number that names all that a policy saw; equal views have equal digests.

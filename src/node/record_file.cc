@@ -131,9 +131,12 @@ void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
   add_line(std::move(line));
 }
 
-void RecordFile::result(const StepResult& result, Nanos duration) {
-  std::string line =
-      fmt::format(R"({{"result":{},"ns":{},"tokens":[)", result.step, duration.count());
+void RecordFile::result(const StepResult& result, const StepTimes& times) {
+  std::string line = fmt::format(R"({{"result":{},"ns":{})", result.step, times.measured.count());
+  if (times.predicted > Nanos{0}) {
+    fmt::format_to(std::back_inserter(line), R"(,"predicted_ns":{})", times.predicted.count());
+  }
+  line += R"(,"tokens":[)";
   for (size_t i = 0; i < result.samples.size(); ++i) {
     fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
                    raw(result.samples[i].sequence), result.samples[i].token);

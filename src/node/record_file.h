@@ -31,7 +31,7 @@ class RecordFile final : public Recorder {
   void cancel(int64_t step, RequestId request) override;
   void stop(int64_t step, RequestId request, int32_t choice) override;
   void plan(const SystemView& view, const StepPlan& plan) override;
-  void result(const StepResult& result, Nanos duration) override;
+  void result(const StepResult& result, const StepTimes& times) override;
 
  private:
   RecordFile(std::FILE* file, int64_t limit_bytes);

@@ -39,7 +39,7 @@ class Comparer final : public Recorder {
     line["slices"] = std::move(slices);
     done_.push_back(std::move(line));
   }
-  void result(const StepResult& result, Nanos) override {
+  void result(const StepResult& result, const StepTimes&) override {
     json tokens = json::array();
     for (const SampledToken& sample : result.samples) {
       tokens.push_back({raw(sample.sequence), sample.token});
@@ -222,6 +222,7 @@ class Replayer {
         ++report_.steps;
         report_.tokens += static_cast<int64_t>(line.at("tokens").size());
         line.erase("ns");
+        line.erase("predicted_ns");
       }
     }
     activity_ = engine_.advance(clock_.now());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,8 +24,13 @@ struct StepRecord {
   std::vector<Nanos> first_token_times{};  // arrival to first token
   std::vector<Nanos> token_gaps{};         // between a sequence's consecutive tokens
   Nanos started{0};
-  Nanos duration{0};     // launch to commit
-  Nanos engine_work{0};  // the engine thread's own time for this step: commit, plan, launch
+  Nanos duration{0};  // launch to commit
+  // What the model of time said of this step, corrected by what it had learnt until then; 0: there
+  // is no model, or the step had no residents and waited for the host.
+  Nanos predicted{0};
+  std::string_view regime{};  // decode, mixed, prefill: what the correction goes by
+  double correction = 1;      // of that regime, before this step
+  Nanos engine_work{0};       // the engine thread's own time for this step: commit, plan, launch
 };
 
 // What is the case now.

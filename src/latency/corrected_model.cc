@@ -1,0 +1,114 @@
+#include "latency/corrected_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tandem::latency {
+namespace {
+
+// A factor moves by this share of what a step was off (in logarithms), faster at first.
+constexpr double kSlowest = 1.0 / 32;
+constexpr double kFirstSteps = 8;
+// However far a step was off, it counts as no more than this: a stall says nothing about the model.
+constexpr double kMostLogError = 0.25;
+
+bool has_visitors(const StepShape& shape) { return shape.visits + shape.visitor_logits > 0; }
+
+StepShape without_visitors(StepShape shape) {
+  shape.visits = 0;
+  shape.visitor_logits = 0;
+  return shape;
+}
+
+StepShape without_prefill(StepShape shape) {
+  shape.prefill_rows = 0;
+  shape.prefill_slices = 0;
+  shape.prefill_pairs = 0;
+  shape.prefix_products = 0;
+  shape.logit_rows = std::min(shape.logit_rows, shape.decode_rows);
+  return shape;
+}
+
+StepShape without_decode(StepShape shape) {
+  shape.logit_rows = std::max(shape.logit_rows - shape.decode_rows, 0);
+  shape.decode_rows = 0;
+  shape.decode_context = 0;
+  return shape;
+}
+
+Nanos to_nanos(double value) { return Nanos{static_cast<int64_t>(value + 0.5)}; }
+
+}  // namespace
+
+CorrectedModel::CorrectedModel(std::unique_ptr<const StepTimeModel> model)
+    : model_(std::move(model)) {
+  CHECK(model_ != nullptr, "there is no model to correct");
+}
+
+double CorrectedModel::times(const StepShape& shape, Regime regime, bool visited) const {
+  return static_cast<double>(model_->step_time(shape).count()) * factor(regime, visited);
+}
+
+double CorrectedModel::residents(const StepShape& shape, bool visited) const {
+  const Regime regime = regime_of(shape);
+  const double whole = times(shape, regime, visited);
+  if (regime != Regime::kMixed) {
+    return whole;
+  }
+  return std::max({whole, times(without_prefill(shape), Regime::kDecode, visited),
+                   times(without_decode(shape), Regime::kPrefill, visited)});
+}
+
+Nanos CorrectedModel::step_time(const StepShape& shape) const {
+  if (!has_visitors(shape)) {
+    return to_nanos(residents(shape, false));
+  }
+  return to_nanos(std::max(residents(shape, true), residents(without_visitors(shape), false)));
+}
+
+Nanos CorrectedModel::time_before_stage(const StepShape& shape, int32_t stage) const {
+  return to_nanos(static_cast<double>(model_->time_before_stage(shape, stage).count()) *
+                  correction(shape));
+}
+
+// Which regime the step will be of is not asked; visitors count as they did in the regime that
+// makes them dearest.
+Nanos CorrectedModel::visit_time(const StageRows& at, int64_t visitors) const {
+  double dearest = 0;
+  for (int regime = 0; regime < kRegimes; ++regime) {
+    dearest = std::max(dearest, factor(static_cast<Regime>(regime), true));
+  }
+  return to_nanos(static_cast<double>(model_->visit_time(at, visitors).count()) * dearest);
+}
+
+void CorrectedModel::observe(const StepShape& shape, Nanos measured) {
+  if (shape.rows() == 0 || measured <= Nanos{0}) {
+    return;
+  }
+  const Nanos believed = model_->step_time(shape);
+  if (believed <= Nanos{0}) {
+    return;
+  }
+  Factor& factor = factors_[index(regime_of(shape), has_visitors(shape))];
+  const double now = factor.value.load(std::memory_order_relaxed);
+  const double off = std::log(static_cast<double>(measured.count()) /
+                              (static_cast<double>(believed.count()) * now));
+  const double rate = std::max(kSlowest, 1 / (kFirstSteps + static_cast<double>(factor.observed)));
+  ++factor.observed;
+  const double next = now * std::exp(rate * std::clamp(off, -kMostLogError, kMostLogError));
+  factor.value.store(std::clamp(next, kLeastCorrection, kMostCorrection),
+                     std::memory_order_relaxed);
+}
+
+double CorrectedModel::correction(const StepShape& shape) const {
+  return factor(regime_of(shape), has_visitors(shape));
+}
+
+std::string_view regime_name(Regime regime) {
+  constexpr std::array<std::string_view, kRegimes> kNames = {"decode", "mixed", "prefill"};
+  return kNames.at(static_cast<size_t>(regime));
+}
+
+}  // namespace tandem::latency

@@ -1,0 +1,57 @@
+// What the host tier's parts take: attention of offloaded tokens, and copies over the link. Linear,
+// with coefficients that are not negative, so more is never cheaper. Plain data; any thread.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace tandem::latency {
+
+// alpha + beta x size, in nanoseconds; the size is bytes on a link, rows in a collective.
+struct AlphaBeta {
+  double alpha_nanos = 0;
+  double beta_nanos = 0;
+  [[nodiscard]] double nanos(double size) const {
+    return size > 0 ? alpha_nanos + beta_nanos * size : 0;
+  }
+};
+
+// Attention of one layer on the host's workers: a x context + h x rows + b, all workers together on
+// these rows and nothing else.
+struct HostAttention {
+  double per_context_nanos = 0;  // a, for a token attended to
+  double per_row_nanos = 0;      // h
+  double fixed_nanos = 0;        // b: until the workers have begun and the result is back
+};
+
+struct HostTimes {
+  HostAttention attention;
+  AlphaBeta to_host;
+  AlphaBeta from_host;
+
+  // Attention of one layer for `rows` offloaded tokens that attend to `context` tokens in all.
+  [[nodiscard]] Nanos attention_time(int64_t rows, int64_t context) const {
+    return rows <= 0
+               ? Nanos{0}
+               : nanos(attention.fixed_nanos + attention.per_row_nanos * static_cast<double>(rows) +
+                       attention.per_context_nanos * static_cast<double>(context));
+  }
+  // Context tokens that the host attends to in a second, over all layers: its rate when rows are
+  // many. 0: not known.
+  [[nodiscard]] double context_rate() const {
+    return attention.per_context_nanos > 0 ? 1e9 / attention.per_context_nanos : 0;
+  }
+  [[nodiscard]] Nanos to_host_time(int64_t bytes) const {
+    return nanos(to_host.nanos(static_cast<double>(bytes)));
+  }
+  [[nodiscard]] Nanos from_host_time(int64_t bytes) const {
+    return nanos(from_host.nanos(static_cast<double>(bytes)));
+  }
+
+ private:
+  [[nodiscard]] static Nanos nanos(double value) { return Nanos{std::llround(value)}; }
+};
+
+}  // namespace tandem::latency

@@ -1,0 +1,154 @@
+#include "latency/modular_model.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem::latency {
+namespace {
+
+// More than any step takes; sums of what create lets in stay far below the end of Nanos.
+constexpr double kMostNanos = 1e15;
+constexpr double kMostRowNanos = 1e9;  // of a row, a token, a pair: a second
+constexpr int32_t kMostLayers = 10'000;
+
+Nanos to_nanos(double value) { return Nanos{static_cast<int64_t>(std::min(value, 1e18) + 0.5)}; }
+
+Status check(std::string_view what, double value, double most) {
+  if (std::isfinite(value) && value >= 0 && value <= most) {
+    return {};
+  }
+  return invalid_argument(fmt::format("{} is {}; it must be between 0 and {}", what, value, most));
+}
+
+Status check(std::string_view what, const Ladder& ladder) {
+  if (ladder.points().empty()) {
+    return {};
+  }
+  return check(what, ladder.points().back().nanos, kMostNanos);
+}
+
+Ladder straight(double at_one, double per_row) {
+  Result<Ladder> ladder = Ladder::through({{1, at_one}, {1001, at_one + 1000 * per_row}});
+  CHECK(ladder.ok(), "{}", ladder.error().message);
+  return *ladder;
+}
+
+}  // namespace
+
+Result<ModularModel> ModularModel::create(ModularCosts costs) {
+  if (costs.layers < 1 || costs.layers > kMostLayers) {
+    return invalid_argument(
+        fmt::format("layers is {}; it must be between 1 and {}", costs.layers, kMostLayers));
+  }
+  RETURN_IF_ERROR(check("fixed", costs.fixed, kMostNanos));
+  RETURN_IF_ERROR(check("dense", costs.dense));
+  RETURN_IF_ERROR(check("head", costs.head));
+  RETURN_IF_ERROR(check("first_stage_share", costs.first_stage_share, 1));
+  RETURN_IF_ERROR(check("prefill.per_pair", costs.prefill.per_pair, kMostRowNanos));
+  RETURN_IF_ERROR(check("prefill.per_row", costs.prefill.per_row, kMostRowNanos));
+  RETURN_IF_ERROR(check("prefill.per_slice", costs.prefill.per_slice, kMostRowNanos));
+  RETURN_IF_ERROR(check("prefill.fixed", costs.prefill.fixed, kMostNanos));
+  RETURN_IF_ERROR(check("decode.per_context", costs.decode.per_context, kMostRowNanos));
+  RETURN_IF_ERROR(check("decode.per_row", costs.decode.per_row, kMostRowNanos));
+  RETURN_IF_ERROR(check("decode.fixed", costs.decode.fixed, kMostNanos));
+  RETURN_IF_ERROR(check("per_visit", costs.per_visit, kMostRowNanos));
+  RETURN_IF_ERROR(check("collective.alpha", costs.collective.alpha_nanos, kMostNanos));
+  RETURN_IF_ERROR(check("collective.beta", costs.collective.beta_nanos, kMostRowNanos));
+  if (costs.layers == 1) {
+    costs.first_stage_share = 1;
+  }
+  return ModularModel(std::move(costs));
+}
+
+double ModularModel::dense(double rows) const {
+  return costs_.dense.nanos(rows) + costs_.layers * costs_.collective.nanos(rows);
+}
+
+double ModularModel::attention(const StepShape& shape) const {
+  double nanos = 0;
+  if (shape.prefill_rows > 0) {
+    const PrefillAttention& prefill = costs_.prefill;
+    nanos += prefill.fixed + prefill.per_pair * static_cast<double>(shape.prefill_pairs) +
+             prefill.per_row * shape.prefill_rows + prefill.per_slice * shape.prefill_slices;
+  }
+  if (shape.decode_rows > 0) {
+    const DecodeAttention& decode = costs_.decode;
+    nanos += decode.fixed + decode.per_context * static_cast<double>(shape.decode_context) +
+             decode.per_row * shape.decode_rows;
+  }
+  // Nobody reads the last layer's attention where nothing is sampled.
+  return shape.logit_rows > 0 ? nanos : nanos * (costs_.layers - 1) / costs_.layers;
+}
+
+double ModularModel::share_before(int32_t stage) const {
+  if (stage == 0) {
+    return 0;
+  }
+  return costs_.layers == 1 ? 1
+                            : costs_.first_stage_share + (1 - costs_.first_stage_share) *
+                                                             (stage - 1) / (costs_.layers - 1);
+}
+
+double ModularModel::share_of(int32_t stage) const {
+  return share_before(stage + 1) - share_before(stage);
+}
+
+Nanos ModularModel::step_time(const StepShape& shape) const {
+  if (shape.empty()) {
+    return Nanos{0};
+  }
+  // A stage's visitors share its products with the residents; spread evenly over the stages.
+  const double visitors = static_cast<double>(shape.visits) / costs_.layers;
+  const double visits = static_cast<double>(shape.visits) + shape.visitor_logits;
+  return to_nanos(costs_.fixed + dense(static_cast<double>(shape.rows()) + visitors) +
+                  attention(shape) + costs_.per_visit * visits +
+                  costs_.head.nanos(double{1} * shape.logit_rows + shape.visitor_logits));
+}
+
+Nanos ModularModel::time_before_stage(const StepShape& shape, int32_t stage) const {
+  CHECK(stage >= 0 && stage <= costs_.layers, "stage {} of a model of {} layers", stage,
+        costs_.layers);
+  if (shape.empty()) {
+    return Nanos{0};
+  }
+  const double visitors = static_cast<double>(shape.visits) / costs_.layers;
+  const double share = share_before(stage);
+  return to_nanos(costs_.fixed + share * dense(static_cast<double>(shape.rows()) + visitors) +
+                  attention(shape) * stage / costs_.layers + costs_.per_visit * visitors * stage);
+}
+
+Nanos ModularModel::visit_time(const StageRows& at, int64_t visitors) const {
+  CHECK(at.stage >= 0 && at.stage <= costs_.layers, "stage {} of a model of {} layers", at.stage,
+        costs_.layers);
+  if (visitors <= 0) {
+    return Nanos{0};
+  }
+  const auto rows = static_cast<double>(at.rows);
+  const auto more = static_cast<double>(visitors);
+  const double added = at.stage == costs_.layers
+                           ? costs_.head.nanos(rows + more) - costs_.head.nanos(rows)
+                           : share_of(at.stage) * (dense(rows + more) - dense(rows));
+  return to_nanos(added + costs_.per_visit * more);
+}
+
+ModularModel simple_model(const SimpleCosts& simple) {
+  ModularCosts costs;
+  costs.layers = simple.layers;
+  costs.fixed = static_cast<double>(simple.fixed.count());
+  const auto per_row = static_cast<double>(simple.per_row.count());
+  costs.dense = straight(per_row, per_row);
+  costs.first_stage_share = 1.0 / simple.layers;
+  const auto per_logit = static_cast<double>(simple.per_logit.count());
+  costs.head = straight(per_logit, per_logit);
+  costs.decode.per_context = simple.per_context_nanos;
+  costs.prefill.per_pair = simple.per_pair_nanos;
+  Result<ModularModel> model = ModularModel::create(std::move(costs));
+  CHECK(model.ok(), "{}", model.error().message);
+  return *std::move(model);
+}
+
+}  // namespace tandem::latency

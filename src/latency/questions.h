@@ -1,0 +1,32 @@
+// Questions that policies ask of a step-time model, made of its three. Plain functions, any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "latency/step_shape.h"
+#include "latency/step_time_model.h"
+
+namespace tandem::latency {
+
+// A prompt that waits for a chunk in a step.
+struct ChunkQuestion {
+  int64_t computed_tokens = 0;  // of the prompt, before the chunk
+  int32_t pending_tokens = 0;   // still to be computed
+  int32_t last_logits = 1;      // rows sampled when the prompt ends
+  int32_t most_tokens = 0;      // that the budgets allow
+};
+
+// The largest chunk with which the step of `shape` still ends within `limit`; 0 where not even one
+// token does (OmniServe 3.3.4). About log2(most_tokens) predictions.
+int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
+                      const ChunkQuestion& question, Nanos limit);
+
+// Omega (OmniServe 3.3.4, 3.3.5): what it takes to let `ready` results join the step of `shape`,
+// spread evenly over its stages.
+Nanos visitor_reserve(const StepTimeModel& model, const StepShape& shape, int64_t ready);
+
+// How many visitors fit one stage within `slack`, at most `most` (OmniServe 3.3.6).
+int64_t visitors_within(const StepTimeModel& model, const StageRows& at, Nanos slack, int64_t most);
+
+}  // namespace tandem::latency
