@@ -30,7 +30,7 @@ void print_start(const ServeFlags& flags, const Node& node) {
             TANDEM_VERSION, shape.architecture_name, shape.layers, shape.hidden, shape.heads,
             shape.kv_heads, static_cast<double>(model::parameter_count(shape)) / 1e9,
             node.parts().device->caps().name);
-  log::info("configuration: {}", node.config_json());
+  log::info("configuration: {}", config_json(node.config_json(), flags));
   log::info("memory plan:\n{}", format_plan(node.parts().plan));
   if (!is_loopback(flags.server.host) && flags.server.api_keys.empty()) {
     log::warn(
@@ -108,7 +108,7 @@ void reload_keys(const ServeFlags& flags, api::Server& server) {
     log::info("SIGHUP: nothing to read again, there is no --api-key-file");
     return;
   }
-  const Result<std::vector<std::string>> keys = api_keys(flags);
+  const Result<std::vector<api::ApiKey>> keys = api_keys(flags);
   if (!keys.ok()) {
     log::error("SIGHUP: the keys stay as they are: {}", keys.error().message);
     return;
@@ -155,7 +155,7 @@ Status serve(ServeFlags& flags) {
 
   const api::TextServices text{*tokenizer, chat_template,
                                request_defaults(node->parts().folder.generation)};
-  flags.server.config_json = [&node] { return node->config_json(); };
+  flags.server.config_json = [&node, &flags] { return config_json(node->config_json(), flags); };
   flags.server.metrics.push_back([&node] { return node->metrics_text(); });
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
                    api::Server::start(flags.server, node->frontend(), text));

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
-#include "api/api_keys.h"
+#include "api/key_file.h"
 #include "base/units.h"
 
 namespace tandem {
@@ -166,7 +167,8 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
                      "Key that clients must send as Bearer; may be repeated (others see it in the "
                      "list of processes: prefer the file or the variable)");
   command.add_option("--api-key-file", flags.api_key_file,
-                     "File with more such keys, one a line; read again on SIGHUP");
+                     "File with more such keys, one a line, and behind each what its requests get "
+                     "and may claim (docs/scheduling.md); read again on SIGHUP");
   command.add_option("--allowed-origins", server.cors.allowed_origins, "CORS origins")
       ->capture_default_str();
   command.add_option("--allowed-methods", server.cors.allowed_methods, "CORS methods")
@@ -188,6 +190,19 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
   command.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->capture_default_str();
+}
+
+void add_service_flags(CLI::App& command, ServeFlags& flags) {
+  command
+      .add_option("--default-class", flags.default_class,
+                  "Class of requests that name none: latency_sensitive or best_effort (or, as in "
+                  "service_tier, priority or flex)")
+      ->capture_default_str();
+  command.add_option("--ttft-slo", flags.ttft_slo,
+                     "Target of latency-sensitive requests that bring none, time to the first "
+                     "token: a duration, or a rule of the prompt such as 500ms+2ms/tok,max=8s");
+  command.add_option("--tpot-slo", flags.tpot_slo,
+                     "The same for the time per output token after the first, e.g. 50ms");
 }
 
 Result<std::optional<ElementType>> parse_dtype(const std::string& text, const char* flag) {
@@ -246,6 +261,30 @@ Status resolve_http(ServeFlags& flags) {
       flags.allow_credentials ? api::CorsCredentials::kAllowed : api::CorsCredentials::kForbidden;
   ASSIGN_OR_RETURN(flags.server.api_keys, api_keys(flags));
   flags.server.version = TANDEM_VERSION;
+  return {};
+}
+
+Status resolve_service(ServeFlags& flags) {
+  ServiceDefaults& service = flags.server.service;
+  const Result<ServiceClass> service_class = parse_service_class(flags.default_class);
+  if (!service_class.ok()) {
+    return about_flag("default-class", service_class.error());
+  }
+  service.service_class = *service_class;
+  if (!flags.ttft_slo.empty()) {
+    const Result<TtftRule> rule = parse_ttft_rule(flags.ttft_slo);
+    if (!rule.ok()) {
+      return about_flag("ttft-slo", rule.error());
+    }
+    service.slo.ttft = *rule;
+  }
+  if (!flags.tpot_slo.empty()) {
+    const Result<Nanos> target = parse_target(flags.tpot_slo);
+    if (!target.ok()) {
+      return about_flag("tpot-slo", target.error());
+    }
+    service.slo.tpot = *target;
+  }
   return {};
 }
 
@@ -310,6 +349,7 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       ->required();
   add_node_flags(command, flags);
   add_queue_flags(command, flags);
+  add_service_flags(command, flags);
   add_http_flags(command, flags);
   command.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
   for (CLI::Option* option : command.get_options()) {
@@ -327,6 +367,7 @@ Status resolve(ServeFlags& flags) {
     ASSIGN_OR_RETURN(node.memory_bytes, bytes_flag("device-memory", flags.device_memory));
   }
   RETURN_IF_ERROR(resolve_tiers(flags));
+  RETURN_IF_ERROR(resolve_service(flags));
   ASSIGN_OR_RETURN(node.record_limit_bytes, bytes_flag("record-limit", flags.record_limit));
   RETURN_IF_ERROR(resolve_http(flags));
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
@@ -337,13 +378,31 @@ Status resolve(ServeFlags& flags) {
   return {};
 }
 
-Result<std::vector<std::string>> api_keys(const ServeFlags& flags) {
-  std::vector<std::string> keys = flags.given_api_keys;
+Result<std::vector<api::ApiKey>> api_keys(const ServeFlags& flags) {
+  std::vector<api::ApiKey> keys;
   if (!flags.api_key_file.empty()) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> more, api::read_key_file(flags.api_key_file));
-    keys.insert(keys.end(), more.begin(), more.end());
+    ASSIGN_OR_RETURN(keys, api::read_key_file(flags.api_key_file));
+  }
+  // Behind the file's: where both have a key, what the file says of it holds.
+  for (const std::string& key : flags.given_api_keys) {
+    keys.push_back({.key = key});
   }
   return keys;
+}
+
+std::string config_json(const std::string& of_node, const ServeFlags& flags) {
+  auto json = nlohmann::ordered_json::parse(of_node);
+  const ServiceDefaults& service = flags.server.service;
+  json["default_class"] = class_name(service.service_class);
+  json["ttft_slo"] = nullptr;
+  json["tpot_slo"] = nullptr;
+  if (service.slo.ttft) {
+    json["ttft_slo"] = format_ttft_rule(*service.slo.ttft);
+  }
+  if (service.slo.tpot) {
+    json["tpot_slo"] = format_ttft_rule({.base = *service.slo.tpot});
+  }
+  return json.dump();
 }
 
 }  // namespace tandem

@@ -28,6 +28,9 @@ struct ServeFlags {
   std::string max_body = "32MiB";
   std::vector<std::string> given_api_keys;
   std::string api_key_file;
+  std::string default_class = "latency_sensitive";
+  std::string ttft_slo;
+  std::string tpot_slo;
   std::string header_timeout = "15s";
   std::string body_timeout = "60s";
   std::string idle_timeout = "75s";
@@ -51,6 +54,9 @@ openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_
 Status resolve(ServeFlags& flags);
 
 // Of --api-key and, read anew, of --api-key-file.
-Result<std::vector<std::string>> api_keys(const ServeFlags& flags);
+Result<std::vector<api::ApiKey>> api_keys(const ServeFlags& flags);
+
+// The effective configuration: that of the node, and what the front end adds to every request.
+std::string config_json(const std::string& of_node, const ServeFlags& flags);
 
 }  // namespace tandem

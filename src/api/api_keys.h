@@ -12,27 +12,36 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
+#include "request/service.h"
 
 namespace tandem::api {
 
+struct ApiKey {
+  std::string key;
+  ServiceGrant grant{};
+};
+
+struct KeyMatch {
+  int64_t number = 0;  // the same for as long as the process lives
+  ServiceGrant grant;
+};
+
 class ApiKeys {
  public:
-  explicit ApiKeys(std::span<const std::string> keys) { replace(keys); }
+  explicit ApiKeys(std::span<const ApiKey> keys) { replace(keys); }
 
   // From now on these are the keys. One that was known before keeps its number.
-  void replace(std::span<const std::string> keys);
+  void replace(std::span<const ApiKey> keys);
   [[nodiscard]] bool required() const;
   [[nodiscard]] size_t count() const;
-  // The number of the key in that header's value, the same for as long as the process lives;
-  // nullopt: no key of ours.
-  [[nodiscard]] std::optional<int64_t> match(std::string_view authorization) const;
+  // The key in that header's value; nullopt: no key of ours.
+  [[nodiscard]] std::optional<KeyMatch> match(std::string_view authorization) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;
   struct Key {
     Digest digest;
-    int64_t number;
+    KeyMatch match;
   };
   static Digest digest_of(std::string_view key);
 
@@ -41,9 +50,5 @@ class ApiKeys {
   std::vector<Key> former_;  // replaced ones, whose numbers are not given to others
   int64_t next_number_ = 0;
 };
-
-// One key a line; empty lines and lines that begin with # do not count. Errors name the file, never
-// what is in it.
-[[nodiscard]] Result<std::vector<std::string>> read_key_file(const std::string& path);
 
 }  // namespace tandem::api

@@ -197,8 +197,11 @@ void Connection::route_request() {
     respond(std::move(*refusal));
     return;
   }
-  if (access.key && context_.keys.count() > 1) {
-    answer_.tenant = fmt::format("key{}", *access.key);
+  if (access.key) {
+    answer_.grant = access.key->grant;
+    if (context_.keys.count() > 1) {
+      answer_.tenant = fmt::format("key{}", access.key->number);
+    }
   }
   switch (answer_.route->id) {
     case RouteId::kCompletions:
@@ -258,7 +261,11 @@ void Connection::start_job(Result<openai::GenerationRequest> parsed) {
       .sink = loop_.sink(),
       .make_tag = [&](size_t prompt) { return tags.emplace_back(loop_.add_tag(*this, prompt)); }};
   auto submitted = GenerationJob::submit(
-      std::move(parsed), {.request_id = answer_.names.request_id, .tenant = answer_.tenant},
+      std::move(parsed),
+      {.request_id = answer_.names.request_id,
+       .tenant = answer_.tenant,
+       .grant = answer_.grant,
+       .request = answer_.request},
       destination, context_);
   if (auto* refusal = std::get_if<HttpResponse>(&submitted)) {
     for (const uint64_t tag : tags) {

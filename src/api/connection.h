@@ -52,6 +52,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     const Route* route = nullptr;
     RequestNames names;
     std::string tenant;
+    ServiceGrant grant;  // of the API key
     Nanos started{0};
     int64_t request_bytes = 0;
     int64_t body_bytes_held = 0;  // in memory still

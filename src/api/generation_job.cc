@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "api/routes.h"
+#include "api/service_headers.h"
+#include "openai/service_fields.h"
 
 namespace tandem::api {
 
@@ -24,9 +26,27 @@ HttpResponse refusal(const Error& error, ApiContext& context) {
       return refuse(error, reason_of(error, context), context);
     case ErrorCode::kNotFound:
       return error_response(error, context, "model_not_found");
+    case ErrorCode::kForbidden:
+      return error_response(error, context, "class_not_allowed");
     default:
       return error_response(error, context);
   }
+}
+
+// Class, level and SLO: of the body, the headers, the key and the server.
+Status settle_service(openai::GenerationRequest& generation, const Asker& asker,
+                      const ServiceDefaults& defaults, std::vector<Request>& requests) {
+  ASSIGN_OR_RETURN(const ServiceClaim headers, claim_of_headers(asker.request));
+  const ServiceClaim claim = claim_over(generation.service, headers);
+  for (Request& request : requests) {
+    ASSIGN_OR_RETURN(const ServiceTerms terms,
+                     settle(claim, asker.grant, defaults, std::ssize(request.prompt)));
+    request.service_class = terms.service_class;
+    request.level = terms.level;
+    request.slo = terms.slo;
+    generation.service_tier = openai::tier_used(claim, terms, defaults);
+  }
+  return {};
 }
 
 }  // namespace
@@ -53,7 +73,7 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
   if (!parsed.ok()) {
     return refusal(parsed.error(), context);
   }
-  const openai::GenerationRequest& generation = *parsed;
+  openai::GenerationRequest& generation = *parsed;
   std::vector<Request> requests;
   for (size_t prompt = 0; prompt < generation.prompts.size(); ++prompt) {
     Result<Request> request = openai::make_request(generation, prompt, context.frontend.model());
@@ -61,6 +81,10 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
       return error_response(request.error(), context, "context_length_exceeded");
     }
     requests.push_back(std::move(request).value());
+  }
+  if (const Status settled = settle_service(generation, asker, context.options.service, requests);
+      !settled.ok()) {
+    return refusal(settled.error(), context);
   }
   const bool chat = generation.endpoint == openai::Endpoint::kChat;
   const auto now = context.options.unix_seconds();

@@ -24,6 +24,8 @@ namespace tandem::api {
 struct Asker {
   std::string request_id;
   std::string tenant;  // of the API key
+  ServiceGrant grant;  // of the API key
+  const HttpRequest& request;  // for its headers
 };
 
 class GenerationJob {

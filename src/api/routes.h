@@ -35,10 +35,10 @@ struct Route {
 // nullptr: no such path.
 [[nodiscard]] const Route* find_route(std::string_view path);
 
-// Is the client allowed to use this path? An answer (401) if not; `key` is the number of its key.
+// Is the client allowed to use this path? An answer (401) if not; `key` is its key.
 struct Access {
   std::optional<HttpResponse> refusal;
-  std::optional<int64_t> key;
+  std::optional<KeyMatch> key;
 };
 [[nodiscard]] Access check_access(const HttpRequest& request, const ApiContext& context);
 

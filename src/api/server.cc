@@ -51,7 +51,7 @@ Status check_options(const ServerOptions& options) {
         fmt::format("the overload status must be an HTTP error (400 to 599), not {}", status),
         "overload-status");
   }
-  if (std::ranges::any_of(options.api_keys, [](const std::string& key) { return key.empty(); })) {
+  if (std::ranges::any_of(options.api_keys, [](const ApiKey& key) { return key.key.empty(); })) {
     return invalid_argument("an API key is empty; remove it or give one", "api-key");
   }
   return {};
@@ -231,7 +231,7 @@ Nanos Server::io_thread_time() const {
   return sum;
 }
 
-void Server::set_api_keys(const std::vector<std::string>& keys) {
+void Server::set_api_keys(const std::vector<ApiKey>& keys) {
   impl_->context.keys.replace(keys);
 }
 

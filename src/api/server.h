@@ -35,7 +35,7 @@ class Server {
   [[nodiscard]] Nanos io_thread_time() const;
 
   // The keys that count from now on; connections stay open.
-  void set_api_keys(const std::vector<std::string>& keys);
+  void set_api_keys(const std::vector<ApiKey>& keys);
   // How long the certificate is still valid; nullopt without TLS.
   [[nodiscard]] std::optional<std::chrono::hours> certificate_valid_for() const;
 

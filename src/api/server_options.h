@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "api/api_keys.h"
 #include "api/cors.h"
 #include "api/http_parser.h"
 #include "api/tls.h"
@@ -41,7 +42,8 @@ struct ServerOptions {
   // Changes behaviour.
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one, see Server::port()
-  std::vector<std::string> api_keys;
+  std::vector<ApiKey> api_keys;
+  ServiceDefaults service;  // of requests that say nothing of class and SLO
   TlsFiles tls;
   CorsOptions cors;
   openai::ErrorSettings errors;

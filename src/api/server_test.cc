@@ -99,7 +99,7 @@ TEST(Server, HeadHasNoBody) {
 
 TEST(Server, KeysGuardV1Only) {
   ServerOptions options;
-  options.api_keys = {"one", "two"};
+  options.api_keys = {{.key = "one"}, {.key = "two"}};
   TestServer test(std::move(options));
   for (const char* path : {"/health", "/ping", "/metrics", "/version"}) {
     EXPECT_EQ(test.get(path).status, 200) << path;
@@ -115,7 +115,7 @@ TEST(Server, KeysGuardV1Only) {
 
 TEST(Server, KeysAreTenants) {
   ServerOptions options;
-  options.api_keys = {"one", "two"};
+  options.api_keys = {{.key = "one"}, {.key = "two"}};
   TestServer test(std::move(options));
   test.frontend.answer_at_once("a");
   const std::string salted = R"({"prompt":"a","cache_salt":"s"})";
@@ -216,7 +216,7 @@ TEST(Server, BindErrorsSayWhatToDo) {
   EXPECT_NE(error_of(nowhere).find("cannot find the address"), std::string::npos);
   ServerOptions keyless;
   keyless.port = 0;
-  keyless.api_keys = {""};
+  keyless.api_keys = {{.key = ""}};
   EXPECT_NE(error_of(keyless).find("API key is empty"), std::string::npos);
 }
 

@@ -73,6 +73,7 @@ EngineLoad Engine::load() const {
 
 EngineActivity Engine::advance(Nanos now) {
   const Nanos work_began = clock_.now();
+  now_ = now;
   std::optional<observe::StepRecord> finished;
   if (in_flight_) {
     std::optional<StepResult> result = executor_.poll();
@@ -204,6 +205,9 @@ void Engine::emit_finish(const LiveSequence& sequence, int32_t choice, FinishRea
   event.output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
   event.cached_tokens = sequence.cached_tokens;
   event.error = std::move(error);
+  if (sequence.owner->request.explain) {
+    event.report = make_report(sequence);
+  }
   if (reason == FinishReason::kStop && event.output_tokens > 0 &&
       std::ranges::count(sequence.owner->stop_ids, sequence.tokens.back()) > 0) {
     event.stop_token = sequence.tokens.back();
@@ -219,6 +223,7 @@ void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::st
   }
   under_way_ -= state == SequenceState::kParkedInFlight ? 1 : 0;
   sequence.state.change_to(SequenceState::kFinishing);
+  end_parking(sequence);
   ++ended_;
   leave_executor(sequence);
   emit_finish(sequence, sequence.choice, reason, error);
@@ -227,26 +232,6 @@ void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::st
     emit_finish(sequence, static_cast<int32_t>(i) + 1, reason, error);
   }
   record_end(sequence, reason, now);
-}
-
-void Engine::record_end(const LiveSequence& sequence, FinishReason reason, Nanos now) {
-  if (observer_ == nullptr) {
-    return;
-  }
-  constexpr std::array<const char*, 4> kNames = {"stop", "length", "abort", "error"};
-  observe::RequestRecord record;
-  record.finish_reason = kNames.at(static_cast<size_t>(reason));
-  record.prompt_tokens = sequence.prompt_tokens;
-  record.output_tokens = sequence.output_tokens();
-  record.cached_tokens = sequence.cached_tokens;
-  record.n = sequence.owner->request.n;
-  record.max_tokens = sequence.sampling().max_tokens;
-  record.arrived = sequence.owner->arrived;
-  record.admitted = sequence.admitted;
-  record.first_token = sequence.first_token;
-  record.last_token = sequence.last_token;
-  record.ended = now;
-  observer_->on_request(record);
 }
 
 // No step is in flight here, so blocks of ended sequences are free as soon as no copy and no hop of

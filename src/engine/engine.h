@@ -141,6 +141,7 @@ class Engine {
   bool enter_tokens();
   bool enter(LiveSequence& sequence);
   bool make_host_room();
+  void end_parking(LiveSequence& sequence) const;
   // Gives up the KV of an admitted sequence, now or when it has left the executor.
   void drop(LiveSequence& sequence);
   void requeue(LiveSequence& sequence);
@@ -172,6 +173,7 @@ class Engine {
                    std::string error);
   void end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error = {});
   void record_end(const LiveSequence& sequence, FinishReason reason, Nanos now);
+  [[nodiscard]] std::unique_ptr<ServiceReport> make_report(const LiveSequence& sequence) const;
   void deliver();
   void report_gauges();
 
@@ -201,6 +203,7 @@ class Engine {
   int64_t next_step_ = 1;
   int64_t next_admission_ = 1;
   int64_t next_transfer_ = 1;
+  Nanos now_{0};  // of the advance under way
   std::mt19937_64 seeds_;
 
   // The step in flight, and memory reused from step to step.

@@ -24,7 +24,9 @@ void Engine::commit(StepResult& result, Nanos now) {
   size_t next = 0;
   size_t next_score = 0;
   std::span<const SampleSpec> all_specs = step_samples_;
-  record_.token_gaps.reserve(all_specs.size());
+  for (std::vector<Nanos>& gaps : record_.token_gaps) {
+    gaps.reserve(all_specs.size());
+  }
   for (size_t i = 0; i < step_parts_.size(); ++i) {
     prefetch_ahead(i, step_parts_.size(), [&](size_t at) { return step_parts_[at].sequence; });
     const auto [sequence, tokens, samples] = step_parts_[i];
@@ -100,6 +102,7 @@ void Engine::commit_visitor(const SampledToken& sampled, Nanos now) {
   LiveSequence& sequence = *found->second;
   --under_way_;
   ++record_.decode_tokens;
+  ++sequence.host_tokens;
   count_computed(sequence, 1);
   sequence.state.change_to(SequenceState::kParkedWaiting);
   accept_token(sequence, sampled, now);
@@ -147,6 +150,8 @@ void Engine::make_forks(LiveSequence& parent) {
     fork->admitted_before = true;
     fork->admission = parent.admission;
     fork->admitted = parent.admitted;
+    fork->preemptions = parent.preemptions;
+    fork->parked = parent.parked;
     ids.push_back(fork->id);
     after = running_.insert(after, fork.get()) + 1;
     sequences_.emplace(fork->id, std::move(fork));
@@ -163,15 +168,18 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
   }
   ++record_.sampled_tokens;
   sequence.tokens.push_back(sampled.token);
+  const auto of_class = static_cast<size_t>(sequence.service_class);
   if (sequence.output_tokens() == 1) {
     sequence.first_token = now;
     if (sequence.choice == 0) {
       record_.prompt_tokens += sequence.prompt_tokens;
       record_.cached_tokens += sequence.cached_tokens;
-      record_.first_token_times.push_back(now - sequence.owner->arrived);
+      record_.first_token_times[of_class].push_back(now - sequence.owner->arrived);
     }
   } else {
-    record_.token_gaps.push_back(now - sequence.last_token);
+    const Nanos gap = now - sequence.last_token;
+    sequence.most_gap = std::max(sequence.most_gap, gap);
+    record_.token_gaps[of_class].push_back(gap);
   }
   sequence.last_token = now;
   if (std::ranges::count(sequence.stop_ids, sampled.token) > 0) {

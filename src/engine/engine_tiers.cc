@@ -106,6 +106,7 @@ void Engine::settle_transfers() {
     }
     if (sequence->state.state() == SequenceState::kOffloading) {
       kv_.commit_transfer(sequence->kv);
+      sequence->parked_since = now_;
       sequence->state.change_to(sequence->decodes() ? SequenceState::kParkedWaiting
                                                     : SequenceState::kSwapped);
     } else if (sequence->state.state() == SequenceState::kOnloading) {
@@ -150,6 +151,7 @@ void Engine::begin_onload(LiveSequence& sequence) {
   CHECK(blocks.has_value(), "step {}: the plan brings {} blocks back, but {} are free", next_step_,
         sequence.kv.blocks(), kv_.free_blocks());
   sequence.state.change_to(SequenceState::kOnloading);
+  end_parking(sequence);
   leave_executor(sequence);
   begin_copy(sequence, TransferKind::kOnload, std::move(*blocks));
 }
@@ -235,9 +237,18 @@ bool Engine::make_host_room() {
   return true;
 }
 
+void Engine::end_parking(LiveSequence& sequence) const {
+  if (sequence.parked_since) {
+    sequence.parked += now_ - *sequence.parked_since;
+    sequence.parked_since.reset();
+  }
+}
+
 void Engine::drop(LiveSequence& sequence) {
   under_way_ -= sequence.state.state() == SequenceState::kParkedInFlight ? 1 : 0;
   sequence.state.change_to(SequenceState::kDropped);
+  ++sequence.preemptions;
+  end_parking(sequence);
   leave_executor(sequence);
   if (!sequence.in_flight()) {
     requeue(sequence);

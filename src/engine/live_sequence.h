@@ -39,7 +39,7 @@ struct RequestState {
 // What every step reads of every running sequence comes first, and what it would need of the
 // request is repeated here: at hundreds of sequences the engine's time goes into cache misses.
 struct LiveSequence {
-  static constexpr size_t kBusyBytes = 272;  // that every step reads
+  static constexpr size_t kBusyBytes = 280;  // that every step reads
 
   SequenceId id{};
   StateMachine state;
@@ -52,6 +52,7 @@ struct LiveSequence {
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   int32_t level = 0;
   Nanos last_token{0};
+  Nanos most_gap{0};  // between two of its tokens
   Nanos arrived{0};
   int64_t admission = 0;  // rising: who was admitted before whom
   // What the executor still has of it. While there is anything, its blocks stay its own.
@@ -72,6 +73,10 @@ struct LiveSequence {
   bool admitted_before = false;
   Nanos admitted{0};
   Nanos first_token{0};
+  int32_t preemptions = 0;             // times that its KV was dropped
+  int32_t host_tokens = 0;             // output tokens that came from the host tier
+  Nanos parked{0};                     // that its KV was on the host, up to parked_since
+  std::optional<Nanos> parked_since;   // its KV is on the host
 
   // Takes over what is the request's.
   void set_owner(std::shared_ptr<RequestState> request) {

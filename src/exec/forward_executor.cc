@@ -28,7 +28,8 @@ StepBounds bounds_for(const model::ModelConfig& config, const kernels::KvLayout&
                      .total_blocks = total_blocks(layout, options),
                      .block_tokens = layout.block_tokens,
                      .host_blocks = options.host.kv_bytes / layout.block_bytes(),
-                     .offloaded_sequences = has_host_tier(options) ? options.host.sequences : 0},
+                     .offloaded_sequences = has_host_tier(options) ? options.host.sequences : 0,
+                     .hops_per_token = has_host_tier(options) ? config.layers : 0},
           .vocabulary = config.vocabulary};
 }
 

@@ -159,11 +159,9 @@ class Run {
              request.error().code == ErrorCode::kNotFound ? "model_not_found" : "");
       return;
     }
-    // Whatever a line asks for: nobody waits for it.
-    request->service_class = ServiceClass::kBestEffort;
-    if (!request->service_tier.empty()) {
-      request->service_tier = "flex";
-    }
+    request->service.service_class =
+        ServiceClass::kBestEffort;  // whatever a line asks for: nobody waits for it
+    request->service_tier = "flex";
     waiting_ = std::make_unique<Parsed>(
         Parsed{id, std::move(parsed.custom_id), std::move(request).value()});
   }
@@ -180,6 +178,11 @@ class Run {
         waiting_.reset();
         return true;
       }
+      ASSIGN_OR_RETURN(const ServiceTerms terms, settle(generation.service, {}, {},
+                                                        std::ssize(request->prompt)));
+      request->service_class = terms.service_class;
+      request->level = terms.level;
+      request->slo = terms.slo;
       requests.push_back(std::move(request).value());
     }
     const uint64_t key = next_key_++;

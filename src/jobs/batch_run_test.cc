@@ -123,7 +123,7 @@ TEST_F(BatchRun, EveryLineIsBestEffortWhateverItAsksForAndItsAnswerSaysSo) {
   EXPECT_EQ(frontend_.best_effort_, 2);
   const std::vector<Json> lines = answers();
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_FALSE(lines[0]["response"]["body"].contains("service_tier"));
+  EXPECT_EQ(lines[0]["response"]["body"]["service_tier"], "flex");
   EXPECT_EQ(lines[1]["response"]["body"]["service_tier"], "flex");
 }
 

@@ -32,6 +32,10 @@ TEST_F(RecordFileTest, ARequestSurvivesTheWayToTheFileAndBack) {
   request.prompt = {1, 2, 3};
   request.n = 2;
   request.tenant = "t";
+  request.service_class = ServiceClass::kBestEffort;
+  request.level = -3;
+  request.slo = {.ttft = *parse_ttft_rule("500ms+2ms/tok,max=8s"),
+                 .tpot = std::chrono::milliseconds(50)};
   request.sampling.temperature = 0.7F;
   request.sampling.top_p = 0.9F;
   request.sampling.logit_bias = {{5, -1.25F}};
@@ -45,6 +49,14 @@ TEST_F(RecordFileTest, ARequestSurvivesTheWayToTheFileAndBack) {
   EXPECT_EQ(back->sampling.top_p, 0.9F);
   EXPECT_EQ(back->sampling.logit_bias[0].bias, -1.25F);
   EXPECT_EQ(back->sampling.seed, 42U);
+  EXPECT_EQ(back->service_class, request.service_class);
+  EXPECT_EQ(back->level, -3);
+  EXPECT_EQ(back->slo, request.slo);
+  request.slo.ttft = TtftRule{.base = std::chrono::seconds(1)};  // without a cap
+  request.slo.tpot.reset();
+  json = nlohmann::json::parse(request_to_json(request).dump());
+  json["seed"] = 42;
+  EXPECT_EQ(request_from_json(json)->slo, request.slo);
 }
 
 TEST_F(RecordFileTest, BrokenArrivalsAreRefused) {
@@ -66,6 +78,13 @@ TEST_F(RecordFileTest, BrokenArrivalsAreRefused) {
            {"seed", -1},
            {"temperature", 1e300},
            {"logit_bias", nlohmann::json::array({1})},
+           {"ttft_ns", 5},
+           {"ttft_ns", nlohmann::json::array({1, 2})},
+           {"ttft_ns", nlohmann::json::array({-1, 0, 1})},
+           {"ttft_ns", nlohmann::json::array({1, 0, 0})},
+           {"tpot_ns", 0},
+           {"tpot_ns", 1.5},
+           {"tpot_ns", "50ms"},
            {"stop_token_ids", nlohmann::json::array({"a"})}}) {
     nlohmann::json broken = json;
     broken[key] = value;

@@ -19,6 +19,13 @@ json request_to_json(const Request& request) {
   out["n"] = request.n;
   out["best_effort"] = request.service_class == ServiceClass::kBestEffort;
   out["level"] = request.level;
+  if (request.slo.ttft) {
+    out["ttft_ns"] = {request.slo.ttft->base.count(), request.slo.ttft->per_token.count(),
+                      request.slo.ttft->cap.count()};
+  }
+  if (request.slo.tpot) {
+    out["tpot_ns"] = request.slo.tpot->count();
+  }
   out["tenant"] = request.tenant;
   // Floats as doubles: exact both ways.
   out["temperature"] = sampling.temperature;
@@ -71,6 +78,29 @@ Result<std::vector<TokenId>> tokens(const json& list, const char* key) {
     ids.push_back(static_cast<TokenId>(value.get<int64_t>()));
   }
   return ids;
+}
+
+// Records of earlier builds have no targets.
+Status read_slo(const json& in, Slo& slo) {
+  if (in.contains("ttft_ns")) {
+    const json& rule = in["ttft_ns"];
+    if (!rule.is_array() || rule.size() != 3) {
+      return invalid_argument(
+          "an arrival of the record is broken: ttft_ns must be base, slope and cap");
+    }
+    const json parts{{"base", rule[0]}, {"per_token", rule[1]}, {"cap", rule[2]}};
+    const int64_t most = kLongestTarget.count();
+    ASSIGN_OR_RETURN(const int64_t base, record_integer(parts, "base", 0, most));
+    ASSIGN_OR_RETURN(const int64_t per_token, record_integer(parts, "per_token", 0, most));
+    ASSIGN_OR_RETURN(const int64_t cap, record_integer(parts, "cap", 1, INT64_MAX));
+    slo.ttft = TtftRule{Nanos(base), Nanos(per_token), Nanos(cap)};
+  }
+  if (in.contains("tpot_ns")) {
+    ASSIGN_OR_RETURN(const int64_t tpot,
+                     record_integer(in, "tpot_ns", 1, kLongestTarget.count()));
+    slo.tpot = Nanos(tpot);
+  }
+  return {};
 }
 
 Status read_sampling(const json& in, SamplingParams& sampling) {
@@ -132,6 +162,7 @@ Result<Request> request_from_json(const json& in) {
     request.service_class = in.at("best_effort").get<bool>() ? ServiceClass::kBestEffort
                                                              : ServiceClass::kLatencySensitive;
     ASSIGN_OR_RETURN(request.level, whole(in, "level", INT32_MIN, INT32_MAX));
+    RETURN_IF_ERROR(read_slo(in, request.slo));
     in.at("tenant").get_to(request.tenant);
     RETURN_IF_ERROR(read_sampling(in, request.sampling));
   } catch (const json::exception& error) {

@@ -7,6 +7,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
 #include <map>
 #include <vector>
 
@@ -73,10 +74,11 @@ class EngineMetrics::Impl {
     prompt_cached = counter("prompt_tokens_cached_total", "prompt_tokens_cached_total",
                             "Prompt tokens not computed anew");
     steps = counter("steps_total", "", "Steps of the engine");
-    first_token = histogram("time_to_first_token_seconds", "time_to_first_token_seconds",
-                            "Arrival at the engine to first token", kFirstTokenSeconds);
-    token_gap = histogram("inter_token_latency_seconds", "inter_token_latency_seconds",
-                          "Gap between consecutive tokens of a sequence", kTokenSeconds);
+    first_token = by_class("time_to_first_token_seconds", "Arrival at the engine to first token",
+                           kFirstTokenSeconds);
+    token_gap = by_class("inter_token_latency_seconds",
+                         "Gap between consecutive tokens of a sequence", kTokenSeconds);
+    make_slo_counters();
     per_token =
         histogram("request_time_per_output_token_seconds", "request_time_per_output_token_seconds",
                   "(last - first token) / (tokens - 1) of a request", kTokenSeconds);
@@ -142,6 +144,53 @@ class EngineMetrics::Impl {
         });
   }
 
+  // Tandem's own one labelled with the class, vLLM's without.
+  std::array<Both<Histogram>, kServiceClasses> by_class(const std::string& name,
+                                                        const std::string& help,
+                                                        const Buckets& buckets) {
+    std::array<Both<Histogram>, kServiceClasses> classes;
+    Histogram* vllm = nullptr;
+    if (options_.vllm_names) {
+      vllm = &prometheus::BuildHistogram()
+                  .Name("vllm:" + name)
+                  .Help(help)
+                  .Register(registry_)
+                  .Add(vllm_labels_, buckets);
+    }
+    auto& own = prometheus::BuildHistogram().Name("tandem_" + name).Help(help).Register(registry_);
+    for (size_t i = 0; i < kServiceClasses; ++i) {
+      classes[i].push_back(&own.Add(class_labels(i), buckets));
+      if (vllm != nullptr) {
+        classes[i].push_back(vllm);
+      }
+    }
+    return classes;
+  }
+
+  // They begin at 0, so that a rate over them is known from the first one on.
+  void make_slo_counters() {
+    auto& outcomes = prometheus::BuildCounter()
+                         .Name("tandem_slo_requests_total")
+                         .Help("Ended choices that had targets, by whether they were met")
+                         .Register(registry_);
+    auto& misses = prometheus::BuildCounter()
+                       .Name("tandem_slo_misses_total")
+                       .Help("Missed choices by the target that was missed; one may miss both")
+                       .Register(registry_);
+    const auto with = [](prometheus::Labels labels, const char* name, const char* value) {
+      labels[name] = value;
+      return labels;
+    };
+    for (size_t i = 0; i < kServiceClasses; ++i) {
+      const prometheus::Labels labels = class_labels(i);
+      slo[i] = {.met = &outcomes.Add(with(labels, "outcome", "met")),
+                .missed = &outcomes.Add(with(labels, "outcome", "missed")),
+                .aborted = &outcomes.Add(with(labels, "outcome", "aborted")),
+                .missed_ttft = &misses.Add(with(labels, "target", "ttft")),
+                .missed_tpot = &misses.Add(with(labels, "target", "tpot"))};
+    }
+  }
+
   // Counters whose label is known only when something happens.
   void count(const std::string& own, const std::string& vllm, const std::string& help,
              const std::pair<std::string, std::string>& label) {
@@ -154,6 +203,29 @@ class EngineMetrics::Impl {
     }
   }
 
+  void count_slo(const RequestRecord& record) {
+    const SloCounters& counters = slo[static_cast<size_t>(record.service_class)];
+    switch (record.slo) {
+      case SloOutcome::kNoTargets:
+        return;
+      case SloOutcome::kMet:
+        counters.met->Increment();
+        return;
+      case SloOutcome::kAborted:
+        counters.aborted->Increment();
+        return;
+      case SloOutcome::kMissed:
+        counters.missed->Increment();
+        break;
+    }
+    if (!record.verdict.ttft_kept) {
+      counters.missed_ttft->Increment();
+    }
+    if (!record.verdict.tpot_kept) {
+      counters.missed_tpot->Increment();
+    }
+  }
+
   [[nodiscard]] std::string render() const {
     return prometheus::TextSerializer().Serialize(registry_.Collect());
   }
@@ -161,10 +233,25 @@ class EngineMetrics::Impl {
   Both<Gauge> running, waiting, kv_usage, kv_blocks_in_use, kv_blocks_total;
   Both<Counter> prompt_tokens, generation_tokens, preemptions, prefix_queries, prefix_hits,
       prompt_cached, steps;
-  Both<Histogram> first_token, token_gap, per_token, whole, queued, inference, prefill, decode,
+  std::array<Both<Histogram>, kServiceClasses> first_token, token_gap;
+  struct SloCounters {
+    Counter* met = nullptr;
+    Counter* missed = nullptr;
+    Counter* aborted = nullptr;
+    Counter* missed_ttft = nullptr;
+    Counter* missed_tpot = nullptr;
+  };
+  std::array<SloCounters, kServiceClasses> slo;  // by ServiceClass
+  Both<Histogram> per_token, whole, queued, inference, prefill, decode,
       step_tokens, step_time, engine_work, request_prompt, request_output, request_max, request_n;
 
  private:
+  [[nodiscard]] prometheus::Labels class_labels(size_t index) const {
+    prometheus::Labels labels = own_labels_;
+    labels["class"] = class_name(static_cast<ServiceClass>(index));
+    return labels;
+  }
+
   template <class Metric, class Make>
   Both<Metric> both(const std::string& own, const std::string& vllm, const Make& make) {
     Both<Metric> metrics{make("tandem_" + own, own_labels_)};
@@ -231,11 +318,13 @@ void EngineMetrics::on_step(const StepRecord& record) {
   add(impl_->preemptions, record.preempted);
   add(impl_->prefix_queries, record.prefix_queried_tokens);
   add(impl_->prefix_hits, record.prefix_hit_tokens);
-  for (const Nanos time : record.first_token_times) {
-    observe_value(impl_->first_token, to_seconds(time));
-  }
-  for (const Nanos gap : record.token_gaps) {
-    observe_value(impl_->token_gap, to_seconds(gap));
+  for (size_t i = 0; i < kServiceClasses; ++i) {
+    for (const Nanos time : record.first_token_times[i]) {
+      observe_value(impl_->first_token[i], to_seconds(time));
+    }
+    for (const Nanos gap : record.token_gaps[i]) {
+      observe_value(impl_->token_gap[i], to_seconds(gap));
+    }
   }
   observe_value(impl_->step_tokens, record.prefill_tokens + record.decode_tokens);
   observe_value(impl_->step_time, to_seconds(record.duration));
@@ -245,6 +334,7 @@ void EngineMetrics::on_step(const StepRecord& record) {
 void EngineMetrics::on_request(const RequestRecord& record) {
   impl_->count("requests_total", "request_success_total", "Ended choices by reason",
                {"finished_reason", record.finish_reason});
+  impl_->count_slo(record);
   observe_value(impl_->whole, difference(record.ended, record.arrived));
   observe_value(impl_->request_prompt, record.prompt_tokens);
   observe_value(impl_->request_output, record.output_tokens);

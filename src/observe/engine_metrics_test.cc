@@ -40,12 +40,56 @@ TEST(EngineMetrics, StepsAddUp) {
                    .prefill_tokens = 7,
                    .sampled_tokens = 1,
                    .prompt_tokens = 7,
-                   .first_token_times = {20ms}});
-  metrics.on_step({.step = 2, .decode_tokens = 1, .sampled_tokens = 1, .token_gaps = {10ms}});
+                   .first_token_times = {{{20ms}, {}}}});
+  metrics.on_step(
+      {.step = 2, .decode_tokens = 1, .sampled_tokens = 1, .token_gaps = {{{}, {10ms}}}});
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("tandem_generation_tokens_total{model_name=\"m\"} 2"));
-  EXPECT_THAT(text, HasSubstr("tandem_inter_token_latency_seconds_count{model_name=\"m\"} 1"));
-  EXPECT_THAT(text, HasSubstr("tandem_time_to_first_token_seconds_count{model_name=\"m\"} 1"));
+  for (const char* line :
+       {R"(tandem_time_to_first_token_seconds_count{class="latency_sensitive",model_name="m"} 1)",
+        R"(tandem_time_to_first_token_seconds_count{class="best_effort",model_name="m"} 0)",
+        R"(tandem_inter_token_latency_seconds_count{class="latency_sensitive",model_name="m"} 0)",
+        R"(tandem_inter_token_latency_seconds_count{class="best_effort",model_name="m"} 1)",
+        R"(vllm:inter_token_latency_seconds_count{engine="0",model_name="m"} 1)"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(EngineMetrics, AttainmentIsCountedByClass) {
+  EngineMetrics metrics({.model_name = "m"});
+  const auto series = [](const char* name, const char* service_class, const char* label,
+                         const char* value, int count) {
+    const std::string first = std::string("class=\"") + service_class + "\"";
+    const std::string own = std::string(label) + "=\"" + value + "\"";
+    const bool before_model = std::string(label) < "model_name";
+    return std::string(name) + "{" + first + "," +
+           (before_model ? own + ",model_name=\"m\"" : "model_name=\"m\"," + own) + "} " +
+           std::to_string(count);
+  };
+  EXPECT_THAT(metrics.render(),
+              HasSubstr(series("tandem_slo_requests_total", "best_effort", "outcome", "met", 0)));
+  metrics.on_request({.slo = SloOutcome::kMet, .finish_reason = "stop"});
+  metrics.on_request({.slo = SloOutcome::kMissed,
+                      .verdict = {.ttft_kept = false, .tpot_kept = false},
+                      .finish_reason = "stop"});
+  metrics.on_request({.slo = SloOutcome::kAborted, .finish_reason = "abort"});
+  metrics.on_request({.finish_reason = "stop"});
+  metrics.on_request({.service_class = ServiceClass::kBestEffort,
+                      .slo = SloOutcome::kMissed,
+                      .verdict = {.tpot_kept = false},
+                      .finish_reason = "stop"});
+  const std::string text = metrics.render();
+  for (const std::string& line :
+       {series("tandem_slo_requests_total", "latency_sensitive", "outcome", "met", 1),
+        series("tandem_slo_requests_total", "latency_sensitive", "outcome", "missed", 1),
+        series("tandem_slo_requests_total", "latency_sensitive", "outcome", "aborted", 1),
+        series("tandem_slo_requests_total", "best_effort", "outcome", "missed", 1),
+        series("tandem_slo_misses_total", "latency_sensitive", "target", "ttft", 1),
+        series("tandem_slo_misses_total", "latency_sensitive", "target", "tpot", 1),
+        series("tandem_slo_misses_total", "best_effort", "target", "ttft", 0),
+        series("tandem_slo_misses_total", "best_effort", "target", "tpot", 1)}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
 }
 
 }  // namespace

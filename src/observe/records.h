@@ -2,12 +2,14 @@
 // data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "request/slo.h"
 
 namespace tandem::observe {
 
@@ -21,8 +23,10 @@ struct StepRecord {
   int64_t cached_tokens = 0;               // of these, taken from the prefix cache
   int64_t prefix_queried_tokens = 0;       // known tokens of sequences admitted in this step
   int64_t prefix_hit_tokens = 0;           // of these, found in the prefix cache
-  std::vector<Nanos> first_token_times{};  // arrival to first token
-  std::vector<Nanos> token_gaps{};         // between a sequence's consecutive tokens
+  // By ServiceClass.
+  std::array<std::vector<Nanos>, kServiceClasses> first_token_times{};  // arrival to first token
+  std::array<std::vector<Nanos>, kServiceClasses>
+      token_gaps{};  // between a sequence's consecutive tokens
   Nanos started{0};
   Nanos duration{0};  // launch to commit
   // What the model of time said of this step, corrected by what it had learnt until then; 0: there
@@ -59,8 +63,19 @@ struct TierRecord {
   int64_t hops_in_flight = 0;
 };
 
+// What an ended choice means for its class' attainment.
+enum class SloOutcome : uint8_t {
+  kNoTargets,
+  kMet,
+  kMissed,   // also by an error
+  kAborted,  // ended by the client or the server's stop before anything was missed
+};
+
 // Times are on the engine's clock; first_token and ended are 0 where that never happened.
 struct RequestRecord {
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  SloOutcome slo = SloOutcome::kNoTargets;
+  SloVerdict verdict;  // which target was missed
   std::string finish_reason{};  // stop, length, abort, error
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;

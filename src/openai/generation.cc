@@ -1,6 +1,9 @@
 #include "openai/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "openai/error_body.h"
@@ -40,12 +43,9 @@ std::string head_of(const GenerationRequest& request, const AnswerIdentity& iden
   append_integer(head, identity.created_unix_seconds);
   head += R"(,"model":)";
   append_untrusted_string(head, request.model);
-  if (!request.service_tier.empty()) {
-    head += R"(,"service_tier":")";
-    head += request.service_tier;
-    head += '"';
-  }
-  head += R"(,"choices":[)";
+  head += R"(,"service_tier":")";
+  head += request.service_tier;
+  head += R"(","choices":[)";
   return head;
 }
 
@@ -58,7 +58,46 @@ void append_usage(const Usage& usage, std::string& out) {
   append_integer(out, usage.completion_tokens);
   out += R"(,"prompt_tokens_details":{"cached_tokens":)";
   append_integer(out, usage.cached_tokens);
-  out += "}}";
+  out += '}';
+}
+
+void append_millis(std::string& out, std::string_view name, Nanos time) {
+  fmt::format_to(std::back_inserter(out), R"("{}":{:.3f})", name, to_millis(time));
+}
+
+// {"index":0,"slo":{...},"ttft_ms":...}: what did not happen is left out.
+void append_report(std::string& out, size_t index, const ServiceReport& report) {
+  out += R"({"index":)";
+  append_integer(out, static_cast<int64_t>(index));
+  if (report.ttft_target || report.tpot_target) {
+    out += R"(,"slo":{)";
+    if (report.ttft_target) {
+      append_millis(out, "ttft_ms", *report.ttft_target);
+      out += ',';
+    }
+    if (report.tpot_target) {
+      append_millis(out, "tpot_ms", *report.tpot_target);
+      out += ',';
+    }
+    out += report.slo_met ? R"("met":true})" : R"("met":false})";
+  }
+  if (report.queue) {
+    out += ',';
+    append_millis(out, "queue_ms", *report.queue);
+  }
+  if (report.ttft) {
+    out += ',';
+    append_millis(out, "ttft_ms", *report.ttft);
+    out += ',';
+    append_millis(out, "mean_tbt_ms", report.mean_gap);
+    out += ',';
+    append_millis(out, "max_tbt_ms", report.most_gap);
+  }
+  out += ',';
+  append_millis(out, "parked_ms", report.parked);
+  fmt::format_to(std::back_inserter(out),
+                 R"(,"attention_tokens":{{"device":{},"host":{}}},"hops":{},"preemptions":{}}})",
+                 report.device_tokens, report.host_tokens, report.hops, report.preemptions);
 }
 
 }  // namespace
@@ -78,6 +117,7 @@ Generation::Generation(const GenerationRequest& request, AnswerIdentity identity
       prompt_logprobs_(request.prompt_logprobs),
       prompt_logprobs_json_(request.prompts.size(), "null"),
       discard_output_(request.discard_output),
+      explain_(request.explain),
       open_choices_(request.prompts.size() * n_) {
   if (request.stop_strings != nullptr) {
     stop_strings_ = request.stop_strings->strings();
@@ -196,6 +236,7 @@ void Generation::take_finish(Choice& choice, TokenEvent& event, Piece& piece) {
   CHECK(!choice.ended, "choice {} ended twice", event.choice);
   choice.ended = true;
   choice.cached_tokens = event.cached_tokens;
+  choice.report = std::move(event.report);
   --open_choices_;
   if (choice.finished) {
     return;
@@ -308,6 +349,7 @@ void Generation::append_chunk_usage(size_t index, int32_t completion_tokens,
                   .completion_tokens = completion_tokens,
                   .cached_tokens = choices_[index].cached_tokens},
                  out);
+    out += '}';
   }
 }
 
@@ -315,10 +357,43 @@ void Generation::append_last_chunks(std::string& out) const {
   if (stream_usage_ != StreamUsage::kNone) {
     out += head_;
     out += ']';
-    append_usage(usage(), out);
+    append_final_usage(out);
     out += tail_;
   }
   out += "data: [DONE]\n\n";
+}
+
+void Generation::append_final_usage(std::string& out) const {
+  append_usage(usage(), out);
+  if (explain_) {
+    append_explanation(out);
+  }
+  out += '}';
+}
+
+// ,"tandem":{"class":...,"level":...,"choices":[...]}. All choices have the same class and level.
+void Generation::append_explanation(std::string& out) const {
+  std::string choices;
+  const ServiceReport* any = nullptr;
+  for (size_t index = 0; index < choices_.size(); ++index) {
+    const ServiceReport* report = choices_[index].report.get();
+    if (report == nullptr) {
+      continue;
+    }
+    any = report;
+    choices += choices.empty() ? "" : ",";
+    append_report(choices, index, *report);
+  }
+  if (any == nullptr) {
+    return;
+  }
+  out += R"(,"tandem":{"class":")";
+  out += class_name(any->service_class);
+  out += R"(","level":)";
+  append_integer(out, any->level);
+  out += R"(,"choices":[)";
+  out += choices;
+  out += "]}";
 }
 
 void Generation::fail(std::string message, std::string& out) {
@@ -363,7 +438,7 @@ std::string Generation::body() {
     append_choice_end(choice, out);
   }
   out += ']';
-  append_usage(usage(), out);
+  append_final_usage(out);
   out += '}';
   return out;
 }

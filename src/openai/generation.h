@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,6 +70,7 @@ class Generation {
     bool ended = false;     // its kFinish arrived
     FinishReason reason = FinishReason::kStop;
     std::string stop_reason;  // JSON: null, a string or a token id
+    std::unique_ptr<ServiceReport> report;  // when asked, once it has ended
   };
 
   // What a step adds to a choice.
@@ -86,6 +88,8 @@ class Generation {
   void append_choice_end(Choice& choice, std::string& out) const;
   void append_chunk_usage(size_t index, int32_t completion_tokens, std::string& out) const;
   void append_last_chunks(std::string& out) const;
+  void append_final_usage(std::string& out) const;
+  void append_explanation(std::string& out) const;
   void fail(std::string message, std::string& out);
 
   Endpoint endpoint_;
@@ -104,6 +108,7 @@ class Generation {
   int32_t prompt_logprobs_;                        // see GenerationRequest
   std::vector<std::string> prompt_logprobs_json_;  // of each prompt, when asked
   bool discard_output_;
+  bool explain_;
   std::vector<Choice> choices_;  // prompt * n + choice
   size_t open_choices_;
   std::optional<Error> error_;

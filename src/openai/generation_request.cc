@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "openai/chat_prompt.h"
+#include "openai/service_fields.h"
 
 namespace tandem::openai {
 
@@ -18,8 +18,6 @@ namespace {
 constexpr int32_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int32_t kDefaultCompletionTokens = 16;
 constexpr size_t kMaxShownName = 256;
-constexpr std::array<std::string_view, 5> kServiceTiers = {"auto", "default", "flex", "priority",
-                                                           "scale"};
 constexpr std::string_view kPromptShapes =
     "a string, a list of strings, a list of token ids, or a list of lists of token ids";
 
@@ -213,32 +211,16 @@ Status parse_choices(const FieldReader& fields, const ParseContext& context,
   return {};
 }
 
-// `priority` is latency sensitive, `flex` best effort; the others leave it to the server, whose
-// class is latency sensitive.
-Status parse_class(const FieldReader& fields, GenerationRequest& out) {
-  ASSIGN_OR_RETURN(const auto tier, fields.string("service_tier"));
-  if (tier && std::ranges::find(kServiceTiers, *tier) == kServiceTiers.end()) {
-    return invalid_argument(fmt::format("'service_tier' must be one of {}, not {}",
-                                        fmt::join(kServiceTiers, ", "), describe(Json(*tier))),
-                            "service_tier");
-  }
-  if (tier) {
-    out.service_tier = *tier == "flex" || *tier == "priority" ? *tier : "default";
-  }
-  if (tier == "flex") {
-    out.service_class = ServiceClass::kBestEffort;
-  }
-  ASSIGN_OR_RETURN(const auto priority, fields.integer("priority", -kMaxInt32, kMaxInt32));
-  out.level = static_cast<int32_t>(priority.value_or(0));
-  return {};
-}
-
 Status parse_switches(const FieldReader& fields, GenerationRequest& out) {
   ASSIGN_OR_RETURN(const auto skip_special, fields.boolean("skip_special_tokens"));
   out.skip_special_tokens = skip_special.value_or(true);
   ASSIGN_OR_RETURN(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
   out.tokens_as_ids = as_ids.value_or(false);
-  RETURN_IF_ERROR(parse_class(fields, out));
+  ASSIGN_OR_RETURN(out.service, parse_service_claim(fields));
+  ASSIGN_OR_RETURN(out.explain, parse_explain(fields));
+  if (out.explain && out.stream && out.stream_usage == StreamUsage::kNone) {
+    out.stream_usage = StreamUsage::kAtEnd;  // where the explanation stands
+  }
   ASSIGN_OR_RETURN(auto salt, fields.string("cache_salt"));
   out.cache_salt = std::move(salt).value_or("");
   return {};
@@ -330,14 +312,13 @@ Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
         generation.endpoint == Endpoint::kChat ? "messages" : "prompt");
   }
   Request request;
-  request.service_class = generation.service_class;
-  request.level = generation.level;
   request.prompt = tokens;
   request.sampling = generation.sampling;
   request.sampling.max_tokens =
       static_cast<int32_t>(std::min<int64_t>(room, generation.max_tokens.value_or(kMaxInt32)));
   request.sampling.min_tokens = std::min(request.sampling.min_tokens, request.sampling.max_tokens);
   request.n = generation.n;
+  request.explain = generation.explain;
   return request;
 }
 

@@ -15,6 +15,7 @@
 #include "openai/sampling_fields.h"
 #include "request/frontend.h"
 #include "request/request.h"
+#include "request/service.h"
 #include "text/chat_template.h"
 #include "text/stop_strings.h"
 #include "text/tokenizer.h"
@@ -62,9 +63,9 @@ struct GenerationRequest {
   std::vector<std::string> prompt_texts;  // with echo: of each prompt
   int32_t prompt_logprobs = -1;  // vLLM's field of that name: how many alternatives, -1: not asked
   bool discard_output = false;   // max_tokens 0: the engine makes a token, nobody sees it
-  std::string service_tier;  // the one that is used, to be named in the answer; empty: not asked
-  ServiceClass service_class = ServiceClass::kLatencySensitive;
-  int32_t level = 0;  // body field priority: inside the class, lower goes first
+  ServiceClaim service;          // what the body says; see request/service.h for what it gets
+  std::string service_tier = "default";  // the one that is used, to be named in the answer
+  bool explain = false;                  // how it was served, in the answer's usage
   std::shared_ptr<const text::StopStrings> stop_strings;  // may be null
   std::string cache_salt;
 };
@@ -74,8 +75,8 @@ struct GenerationRequest {
 [[nodiscard]] Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
                                                          const ParseContext& context);
 
-// The Request of one prompt, max_tokens cut to what the context leaves; sink, tag, ids and tenant
-// are the caller's. The only error: the prompt does not fit (code "context_length_exceeded").
+// The Request of one prompt, max_tokens cut to what the context leaves; class, level, SLO, sink,
+// tag, ids and tenant are the caller's. The only error: the prompt does not fit (code "context_length_exceeded").
 [[nodiscard]] Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
                                            const ServedModel& model);
 

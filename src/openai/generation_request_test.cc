@@ -287,22 +287,6 @@ TEST_F(GenerationRequestTest, MaxTokensIsCutToTheContext) {
   EXPECT_EQ(of(chat_with(R"("max_tokens":20)")), 20);
 }
 
-TEST_F(GenerationRequestTest, ServiceTierAndPrioritySetClassAndLevel) {
-  const auto made = [&](std::string_view fields) {
-    return *make_request(*chat_with(fields), 0, test_.model);
-  };
-  EXPECT_EQ(made(R"("service_tier":"flex","priority":-3)").service_class,
-            ServiceClass::kBestEffort);
-  EXPECT_EQ(made(R"("service_tier":"flex","priority":-3)").level, -3);
-  for (const char* tier : {"auto", "default", "priority", "scale"}) {
-    EXPECT_EQ(made(fmt::format(R"("service_tier":"{}")", tier)).service_class,
-              ServiceClass::kLatencySensitive)
-        << tier;
-  }
-  EXPECT_EQ(made(R"("n":1)").service_class, ServiceClass::kLatencySensitive);
-  EXPECT_EQ(made(R"("n":1)").level, 0);
-}
-
 TEST_F(GenerationRequestTest, PromptsBeyondTheContextNameTheNumbers) {
   const std::string long_prompt(200, 'a');
   const auto request = complete(R"({"prompt":")" + long_prompt + R"("})");

@@ -127,6 +127,7 @@ struct ExecutorLimits {
   int32_t block_tokens = 0;
   int64_t host_blocks = 0;          // 0: one tier, nothing can be offloaded
   int32_t offloaded_sequences = 0;  // that may have entered and not left
+  int32_t hops_per_token = 0;       // of an offloaded token: one a layer
 };
 
 // Runs steps in order, one at a time. Engine thread only, except that the completion listener is

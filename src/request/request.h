@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Request {
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   int32_t level = 0;  // inside the class, lower goes first
   Slo slo;
+  bool explain = false;     // a ServiceReport comes with each kFinish
   std::string tenant;       // salts the prefix cache: tenants never share blocks
   std::string external_id;  // the client's X-Request-Id, for logs
   std::shared_ptr<TokenSink> sink;
@@ -47,6 +49,24 @@ struct LogprobInfo {
   std::vector<TokenLogprob> top;  // most likely first
 };
 
+// How one choice was served, by the engine's clock: times count from its arrival there.
+struct ServiceReport {
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  int32_t level = 0;
+  std::optional<Nanos> ttft_target;
+  std::optional<Nanos> tpot_target;
+  bool slo_met = true;         // of the targets above; true where there is none
+  std::optional<Nanos> queue;  // arrival to first admission; absent: it never ran
+  std::optional<Nanos> ttft;   // absent: no token came
+  Nanos mean_gap{0};           // between consecutive tokens; 0 below two tokens
+  Nanos most_gap{0};
+  int32_t device_tokens = 0;  // output tokens whose attention ran on the accelerator
+  int32_t host_tokens = 0;    // and on the host
+  int64_t hops = 0;           // of the latter
+  Nanos parked{0};            // that its KV was on the host
+  int32_t preemptions = 0;    // times that its KV was dropped and computed anew
+};
+
 // One thing that happened to one choice of a request.
 struct TokenEvent {
   enum class Kind : uint8_t {
@@ -67,6 +87,7 @@ struct TokenEvent {
   int32_t output_tokens = 0;  // kFinish: kToken events sent for this choice
   int32_t cached_tokens = 0;  // kFinish: prompt tokens taken from the prefix cache
   std::string error;          // kFinish with kError: what went wrong
+  std::unique_ptr<ServiceReport> report;  // kFinish, when asked
 };
 
 // Receives the events of a step in one call, on the engine thread: take them, wake your own thread,

@@ -24,6 +24,7 @@ struct Outcome {
   int finishes = 0;
   std::string error;
   std::vector<std::vector<float>> prompt_logprobs;  // one for each kPrompt
+  std::optional<ServiceReport> report;
 };
 
 struct WorldOptions {
@@ -86,6 +87,10 @@ class VirtualWorld final {
   [[nodiscard]] const Engine& engine() const { return engine_; }
   [[nodiscard]] const EchoExecutor& executor() const { return executor_; }
   [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
+  // Of ended choices, in the order of their ends.
+  [[nodiscard]] const std::vector<observe::RequestRecord>& requests() const {
+    return observer_.requests;
+  }
   [[nodiscard]] Nanos now() const { return clock_.now(); }
 
  private:
@@ -108,6 +113,9 @@ class VirtualWorld final {
           outcome.reason = event.reason;
           outcome.error = event.error;
           outcome.cached_tokens = event.cached_tokens;
+          if (event.report != nullptr) {
+            outcome.report = *event.report;
+          }
           ++outcome.finishes;
         }
       }
@@ -117,7 +125,8 @@ class VirtualWorld final {
   struct Observer final : observe::EngineObserver {
     void on_step(const observe::StepRecord& record) override { preemptions += record.preempted; }
     void on_gauges(const observe::EngineGauges&) override {}
-    void on_request(const observe::RequestRecord&) override {}
+    void on_request(const observe::RequestRecord& record) override { requests.push_back(record); }
+    std::vector<observe::RequestRecord> requests;
     int64_t preemptions = 0;
   };
 
