@@ -46,7 +46,8 @@ void ApiKeys::replace(std::span<const ApiKey> keys) {
         {digest, {known != former_.end() ? known->match.number : next_number_++, key.grant}});
   }
   std::erase_if(former_, [&](const Key& old) {
-    return std::ranges::any_of(keys_, [&](const Key& key) { return key.match.number == old.match.number; });
+    return std::ranges::any_of(
+        keys_, [&](const Key& key) { return key.match.number == old.match.number; });
   });
 }
 

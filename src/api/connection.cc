@@ -260,13 +260,12 @@ void Connection::start_job(Result<openai::GenerationRequest> parsed) {
   const GenerationJob::Destination destination{
       .sink = loop_.sink(),
       .make_tag = [&](size_t prompt) { return tags.emplace_back(loop_.add_tag(*this, prompt)); }};
-  auto submitted = GenerationJob::submit(
-      std::move(parsed),
-      {.request_id = answer_.names.request_id,
-       .tenant = answer_.tenant,
-       .grant = answer_.grant,
-       .request = answer_.request},
-      destination, context_);
+  auto submitted = GenerationJob::submit(std::move(parsed),
+                                         {.request_id = answer_.names.request_id,
+                                          .tenant = answer_.tenant,
+                                          .grant = answer_.grant,
+                                          .request = answer_.request},
+                                         destination, context_);
   if (auto* refusal = std::get_if<HttpResponse>(&submitted)) {
     for (const uint64_t tag : tags) {
       loop_.remove_tag(tag);

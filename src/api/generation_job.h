@@ -23,8 +23,8 @@ namespace tandem::api {
 // Who asks, as far as the engine must know.
 struct Asker {
   std::string request_id;
-  std::string tenant;  // of the API key
-  ServiceGrant grant;  // of the API key
+  std::string tenant;          // of the API key
+  ServiceGrant grant;          // of the API key
   const HttpRequest& request;  // for its headers
 };
 

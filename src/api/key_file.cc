@@ -187,9 +187,10 @@ Result<std::vector<ApiKey>> parse_key_file(std::string_view text, std::string_vi
       continue;
     }
     if (!is_key(words.front())) {
-      return broken(fmt::format("the key of line {} is not one word of at most {} printable ASCII "
-                                "characters",
-                                number, kMaxKeyBytes));
+      return broken(
+          fmt::format("the key of line {} is not one word of at most {} printable ASCII "
+                      "characters",
+                      number, kMaxKeyBytes));
     }
     Result<ServiceGrant> grant = parse_grant(words);
     if (!grant.ok()) {

@@ -43,18 +43,28 @@ TEST(KeyFile, BehindAKeyStandsWhatItGetsAndMayClaim) {
 
 TEST(KeyFile, ErrorsNameLineAndSettingButNoKey) {
   for (const auto& [text, named] :
-       {std::pair("ok\nsecret one\n", "line 2"), std::pair("secret secret=1\n", "line 1"),
-        std::pair("secret class=secret\n", "class"), std::pair("secret max-class=\n", "max-class"),
-        std::pair("secret level=1.5\n", "level"), std::pair("secret level=99999999999\n", "level"),
-        std::pair("secret min-level=x\n", "min-level"), std::pair("secret ttft=secret\n", "ttft"),
-        std::pair("secret ttft=0\n", "ttft"), std::pair("secret tpot=-1ms\n", "tpot"),
-        std::pair("secret min-ttft=nan\n", "min-ttft"), std::pair("secret min-tpot=9\n", "min-tpot"),
+       {std::pair("ok\nsecret one\n", "line 2"),
+        std::pair("secret secret=1\n", "line 1"),
+        std::pair("secret class=secret\n", "class"),
+        std::pair("secret max-class=\n", "max-class"),
+        std::pair("secret level=1.5\n", "level"),
+        std::pair("secret level=99999999999\n", "level"),
+        std::pair("secret min-level=x\n", "min-level"),
+        std::pair("secret ttft=secret\n", "ttft"),
+        std::pair("secret ttft=0\n", "ttft"),
+        std::pair("secret tpot=-1ms\n", "tpot"),
+        std::pair("secret min-ttft=nan\n", "min-ttft"),
+        std::pair("secret min-tpot=9\n", "min-tpot"),
         std::pair("secret level=1 level=1\n", "twice"),
         std::pair("secret class=priority max-class=flex\n", "max-class"),
         std::pair("secret level=1 min-level=2\n", "min-level"),
         std::pair("secret tpot=1ms min-tpot=2ms\n", "min-tpot"),
-        std::pair("secret\nsecret level=3\n", "lines 1 and 2"), std::pair("# nothing\n", "no key"),
-        std::pair("s\xc3\xa9" "cret\n", "line 1"), std::pair("", "no key")}) {
+        std::pair("secret\nsecret level=3\n", "lines 1 and 2"),
+        std::pair("# nothing\n", "no key"),
+        std::pair("s\xc3\xa9"
+                  "cret\n",
+                  "line 1"),
+        std::pair("", "no key")}) {
     const auto keys = parse(text);
     ASSERT_FALSE(keys.ok()) << text;
     const std::string& message = keys.error().message;

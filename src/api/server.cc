@@ -231,9 +231,7 @@ Nanos Server::io_thread_time() const {
   return sum;
 }
 
-void Server::set_api_keys(const std::vector<ApiKey>& keys) {
-  impl_->context.keys.replace(keys);
-}
+void Server::set_api_keys(const std::vector<ApiKey>& keys) { impl_->context.keys.replace(keys); }
 
 std::optional<std::chrono::hours> Server::certificate_valid_for() const {
   const TlsContext* tls = impl_->context.tls.get();

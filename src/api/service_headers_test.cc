@@ -29,8 +29,8 @@ TEST(ServiceHeaders, TheNewerNameStandsOverTheOlderOne) {
 TEST(ServiceHeaders, WrongValuesAreRefusedByName) {
   for (const char* value : {"", "0", "-1", "NaN", "inf", "1e9", "500ms", "500, 600", "1e308",
                             "86400000.1", "0.0001", "\xff"}) {
-    for (const char* name : {"x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms",
-                             "x-slo-tpot-ms"}) {
+    for (const char* name :
+         {"x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms"}) {
       const auto wrong = claim({{name, value}});
       ASSERT_FALSE(wrong.ok()) << value;
       EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);

@@ -28,9 +28,9 @@ observe::SloOutcome outcome_of(const LiveSequence& sequence, const SloVerdict& v
   }
   if (reason == FinishReason::kCancelled) {
     // Without a token its target may still lie ahead.
-    const bool still_open = sequence.output_tokens() == 0 &&
-                            (!slo.ttft || now - sequence.arrived <=
-                                              slo.ttft->target(sequence.prompt_tokens));
+    const bool still_open =
+        sequence.output_tokens() == 0 &&
+        (!slo.ttft || now - sequence.arrived <= slo.ttft->target(sequence.prompt_tokens));
     return still_open || verdict.met() ? observe::SloOutcome::kAborted
                                        : observe::SloOutcome::kMissed;
   }
@@ -46,8 +46,7 @@ void Engine::record_end(const LiveSequence& sequence, FinishReason reason, Nanos
   constexpr std::array<const char*, 4> kNames = {"stop", "length", "abort", "error"};
   observe::RequestRecord record;
   record.service_class = sequence.service_class;
-  record.verdict =
-      judge(sequence.owner->request.slo, sequence.prompt_tokens, times_of(sequence));
+  record.verdict = judge(sequence.owner->request.slo, sequence.prompt_tokens, times_of(sequence));
   record.slo = outcome_of(sequence, record.verdict, reason, now);
   record.finish_reason = kNames.at(static_cast<size_t>(reason));
   record.prompt_tokens = sequence.prompt_tokens;

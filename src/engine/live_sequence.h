@@ -73,10 +73,10 @@ struct LiveSequence {
   bool admitted_before = false;
   Nanos admitted{0};
   Nanos first_token{0};
-  int32_t preemptions = 0;             // times that its KV was dropped
-  int32_t host_tokens = 0;             // output tokens that came from the host tier
-  Nanos parked{0};                     // that its KV was on the host, up to parked_since
-  std::optional<Nanos> parked_since;   // its KV is on the host
+  int32_t preemptions = 0;            // times that its KV was dropped
+  int32_t host_tokens = 0;            // output tokens that came from the host tier
+  Nanos parked{0};                    // that its KV was on the host, up to parked_since
+  std::optional<Nanos> parked_since;  // its KV is on the host
 
   // Takes over what is the request's.
   void set_owner(std::shared_ptr<RequestState> request) {

@@ -178,8 +178,8 @@ class Run {
         waiting_.reset();
         return true;
       }
-      ASSIGN_OR_RETURN(const ServiceTerms terms, settle(generation.service, {}, {},
-                                                        std::ssize(request->prompt)));
+      ASSIGN_OR_RETURN(const ServiceTerms terms,
+                       settle(generation.service, {}, {}, std::ssize(request->prompt)));
       request->service_class = terms.service_class;
       request->level = terms.level;
       request->slo = terms.slo;

@@ -94,6 +94,7 @@ class Generator::Exchange final : public AnswerListener {
     }
     if (!chunk->finish_reason.empty()) {
       mine.finish_reason = chunk->finish_reason;
+      mine.service_tier = chunk->service_tier;
     }
     if (!chunk->error.empty()) {
       stream_error_ = chunk->error;

@@ -33,6 +33,8 @@ struct RequestGroup {
   std::string name;
   std::string service_tier;         // of the body; empty: not sent
   std::optional<int32_t> priority;  // of the body
+  Slo slo;                          // of the body
+  bool explain = false;             // asks a Tandem server how it served each request
   std::string headers;              // whole lines, CRLF at their ends
   Goodput goodput;
 };

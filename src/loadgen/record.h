@@ -37,6 +37,7 @@ struct RequestRecord {
   std::string reason;   // kFailed: one word, e.g. http_429; to count by
   std::string message;  // kFailed: what the server or the system said
   std::string finish_reason;
+  std::string service_tier;  // the one that was used, where the server names it
   std::optional<TokenUsage> usage;
 
   // Where the server does not count, chunks are taken for tokens.

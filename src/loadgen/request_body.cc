@@ -77,6 +77,15 @@ std::string generation_request(const EndpointOptions& endpoint, const Load& load
   if (group.priority) {
     body["priority"] = *group.priority;
   }
+  if (group.slo.ttft) {
+    body["slo"]["ttft"] = format_ttft_rule(*group.slo.ttft);
+  }
+  if (group.slo.tpot) {
+    body["slo"]["tpot"] = format_ttft_rule({.base = *group.slo.tpot});
+  }
+  if (group.explain) {
+    body["tandem"] = {{"explain", true}};
+  }
   body.update(endpoint.extra_body);
   return post(endpoint, group.headers, body);
 }

@@ -67,6 +67,14 @@ Json describe(const GroupSummary& group, const Summary& summary) {
     json["slo_attainment"] =
         group.sent > 0 ? static_cast<double>(group.good) / static_cast<double>(group.sent) : 0;
   }
+  json["other_service_tier"] = group.other_tiers;
+  if (group.judged > 0) {
+    json["engine_slo_attainment"] =
+        static_cast<double>(group.judged_good) / static_cast<double>(group.judged);
+  }
+  if (group.engine_ttft.count() > 0) {
+    json["engine_ttft_ms"] = describe(group.engine_ttft);
+  }
   json["ttft_ms"] = describe(group.ttft);
   json["tpot_ms"] = describe(group.tpot);
   json["itl_ms"] = describe(group.itl);
@@ -130,6 +138,7 @@ Json requests(const Load& load, const RunResult& run) {
       json["lateness_ms"] = to_millis(record.lateness());
       json["status"] = record.status;
       json["finish_reason"] = record.finish_reason;
+      json["service_tier"] = record.service_tier.empty() ? Json() : Json(record.service_tier);
     }
     json["outcome"] = record.outcome == Outcome::kDone          ? "completed"
                       : record.outcome == Outcome::kFailed      ? record.reason

@@ -40,8 +40,18 @@ std::optional<TokenUsage> usage_of(const Json& answer) {
   if (!member(usage, "prompt_tokens").is_number_integer()) {
     return std::nullopt;
   }
-  return TokenUsage{count(usage, "prompt_tokens"), count(usage, "completion_tokens"),
-                    count(member(usage, "prompt_tokens_details"), "cached_tokens")};
+  TokenUsage counted{count(usage, "prompt_tokens"), count(usage, "completion_tokens"),
+                     count(member(usage, "prompt_tokens_details"), "cached_tokens")};
+  const Json& choices = member(member(usage, "tandem"), "choices");
+  if (choices.is_array() && !choices.empty()) {
+    if (const Json& met = member(member(choices.front(), "slo"), "met"); met.is_boolean()) {
+      counted.slo_met = met.get<bool>();
+    }
+    if (const Json& ttft = member(choices.front(), "ttft_ms"); ttft.is_number()) {
+      counted.engine_ttft_ms = ttft.get<double>();
+    }
+  }
+  return counted;
 }
 
 std::string error_of(const Json& answer) {
@@ -87,6 +97,9 @@ Result<StreamChunk> read_chunk(std::string_view data) {
   }
   chunk.error = error_of(json);
   chunk.usage = usage_of(json);
+  if (const Json& tier = member(json, "service_tier"); tier.is_string()) {
+    chunk.service_tier = printable(tier.get_ref<const std::string&>());
+  }
   const Json& choices = member(json, "choices");
   if (choices.is_array()) {
     for (const Json& choice : choices) {

@@ -15,6 +15,10 @@ struct TokenUsage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, where the server says so
+  // Of a server that explains (usage.tandem): whether the targets were kept by its own clock, and
+  // when the first token came by it.
+  std::optional<bool> slo_met;
+  std::optional<double> engine_ttft_ms;
 };
 
 struct StreamChunk {
@@ -24,7 +28,8 @@ struct StreamChunk {
   // The opening chunk of a chat (role alone) and the closing one (finish_reason alone) bring none.
   bool has_token = false;
   std::string finish_reason;
-  std::string error;  // the server's message: the request has failed
+  std::string service_tier;  // the one that was used, where the server names it
+  std::string error;         // the server's message: the request has failed
   std::optional<TokenUsage> usage;
 };
 

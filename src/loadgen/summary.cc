@@ -11,7 +11,7 @@ namespace tandem::loadgen {
 namespace {
 
 struct Samples {
-  std::vector<double> ttft, tpot, itl, e2el;
+  std::vector<double> ttft, tpot, itl, e2el, engine_ttft;
 };
 
 bool keeps(const Goodput& goodput, const RequestRecord& record) {
@@ -21,7 +21,24 @@ bool keeps(const Goodput& goodput, const RequestRecord& record) {
          (!goodput.e2el || record.e2el() <= *goodput.e2el);
 }
 
-void add(const RequestRecord& record, const Goodput& goodput, GroupSummary& summary,
+void add_what_the_server_said(const RequestRecord& record, const RequestGroup& group,
+                              GroupSummary& summary, Samples& samples) {
+  const bool asked = group.service_tier == "priority" || group.service_tier == "flex";
+  const bool other = !record.service_tier.empty() && record.service_tier != group.service_tier;
+  summary.other_tiers += asked && other ? 1 : 0;
+  if (!record.usage) {
+    return;
+  }
+  if (record.usage->slo_met) {
+    ++summary.judged;
+    summary.judged_good += *record.usage->slo_met ? 1 : 0;
+  }
+  if (record.usage->engine_ttft_ms) {
+    samples.engine_ttft.push_back(*record.usage->engine_ttft_ms);
+  }
+}
+
+void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& summary,
          Samples& samples) {
   ++summary.planned;
   summary.sent += record.outcome == Outcome::kNotSent ? 0 : 1;
@@ -40,7 +57,8 @@ void add(const RequestRecord& record, const Goodput& goodput, GroupSummary& summ
   summary.cached_tokens += record.usage ? record.usage->cached_tokens : 0;
   summary.short_outputs += record.output_tokens() < record.planned_output_tokens ? 1 : 0;
   summary.other_inputs += record.input_tokens() != record.planned_input_tokens ? 1 : 0;
-  summary.good += keeps(goodput, record) ? 1 : 0;
+  summary.good += keeps(group.goodput, record) ? 1 : 0;
+  add_what_the_server_said(record, group, summary, samples);
   samples.ttft.push_back(to_millis(record.ttft()));
   samples.e2el.push_back(to_millis(record.e2el()));
   if (const std::optional<Nanos> tpot = record.tpot()) {
@@ -56,6 +74,7 @@ void finish(Samples samples, GroupSummary& summary) {
   summary.tpot = distribution_of(std::move(samples.tpot));
   summary.itl = distribution_of(std::move(samples.itl));
   summary.e2el = distribution_of(std::move(samples.e2el));
+  summary.engine_ttft = distribution_of(std::move(samples.engine_ttft));
 }
 
 // 1, 2 or 5 times a power of ten, so that about 120 slices cover the run.
@@ -163,6 +182,11 @@ void warn(const std::vector<RequestRecord>& records, Summary& summary) {
         fmt::format("{} of {} answers were shorter than planned: the server stopped them earlier.",
                     summary.all.short_outputs, summary.all.done));
   }
+  if (summary.all.other_tiers > 0) {
+    summary.warnings.push_back(
+        fmt::format("{} of {} requests were served as another service tier than they asked for.",
+                    summary.all.other_tiers, summary.all.done));
+  }
   if (summary.interrupted) {
     summary.warnings.push_back(fmt::format(
         "The run was ended early: {} of {} requests were sent, {} were cut off under way.",
@@ -202,10 +226,10 @@ Summary summarize(const Load& load, const RunResult& run) {
   for (const RequestRecord& record : run.records) {
     const auto group = static_cast<size_t>(record.group);
     const auto model = static_cast<size_t>(record.model);
-    const Goodput& goodput = load.groups[group].goodput;
-    add(record, goodput, summary.all, all);
-    add(record, goodput, summary.groups[group], of_groups[group]);
-    add(record, goodput, summary.models[model], of_models[model]);
+    const RequestGroup& kind = load.groups[group];
+    add(record, kind, summary.all, all);
+    add(record, kind, summary.groups[group], of_groups[group]);
+    add(record, kind, summary.models[model], of_models[model]);
     timeline.add(record);
     if (record.outcome != Outcome::kNotSent) {
       lateness.push_back(to_millis(record.lateness()));

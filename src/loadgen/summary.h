@@ -27,11 +27,15 @@ struct GroupSummary {
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t good = 0;           // done and within the targets
+  int64_t judged = 0;         // done and judged by the server itself
+  int64_t judged_good = 0;    // of these, within the targets by the server's clock
+  int64_t other_tiers = 0;    // done as another service tier than asked
   int64_t short_outputs = 0;  // fewer tokens than planned
   int64_t other_inputs = 0;   // the server counted another prompt length than planned
   std::map<std::string, std::string> examples;  // what the first failure of a reason said
   std::map<std::string, int64_t> reasons;       // of failures
   Distribution ttft, tpot, itl, e2el;           // of done requests
+  Distribution engine_ttft;                     // by the server's clock, where it explains
 };
 
 // One slice of time.

@@ -96,8 +96,7 @@ Status read_slo(const json& in, Slo& slo) {
     slo.ttft = TtftRule{Nanos(base), Nanos(per_token), Nanos(cap)};
   }
   if (in.contains("tpot_ns")) {
-    ASSIGN_OR_RETURN(const int64_t tpot,
-                     record_integer(in, "tpot_ns", 1, kLongestTarget.count()));
+    ASSIGN_OR_RETURN(const int64_t tpot, record_integer(in, "tpot_ns", 1, kLongestTarget.count()));
     slo.tpot = Nanos(tpot);
   }
   return {};

@@ -242,8 +242,8 @@ class EngineMetrics::Impl {
     Counter* missed_tpot = nullptr;
   };
   std::array<SloCounters, kServiceClasses> slo;  // by ServiceClass
-  Both<Histogram> per_token, whole, queued, inference, prefill, decode,
-      step_tokens, step_time, engine_work, request_prompt, request_output, request_max, request_n;
+  Both<Histogram> per_token, whole, queued, inference, prefill, decode, step_tokens, step_time,
+      engine_work, request_prompt, request_output, request_max, request_n;
 
  private:
   [[nodiscard]] prometheus::Labels class_labels(size_t index) const {

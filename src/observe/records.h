@@ -15,14 +15,14 @@ namespace tandem::observe {
 
 struct StepRecord {
   int64_t step = 0;
-  int32_t prefill_tokens = 0;              // prompt rows computed
-  int32_t decode_tokens = 0;               // decode rows computed
-  int32_t sampled_tokens = 0;              // output tokens produced
-  int32_t preempted = 0;                   // sequences dropped before this step
-  int64_t prompt_tokens = 0;               // of requests that got their first token
-  int64_t cached_tokens = 0;               // of these, taken from the prefix cache
-  int64_t prefix_queried_tokens = 0;       // known tokens of sequences admitted in this step
-  int64_t prefix_hit_tokens = 0;           // of these, found in the prefix cache
+  int32_t prefill_tokens = 0;         // prompt rows computed
+  int32_t decode_tokens = 0;          // decode rows computed
+  int32_t sampled_tokens = 0;         // output tokens produced
+  int32_t preempted = 0;              // sequences dropped before this step
+  int64_t prompt_tokens = 0;          // of requests that got their first token
+  int64_t cached_tokens = 0;          // of these, taken from the prefix cache
+  int64_t prefix_queried_tokens = 0;  // known tokens of sequences admitted in this step
+  int64_t prefix_hit_tokens = 0;      // of these, found in the prefix cache
   // By ServiceClass.
   std::array<std::vector<Nanos>, kServiceClasses> first_token_times{};  // arrival to first token
   std::array<std::vector<Nanos>, kServiceClasses>
@@ -75,7 +75,7 @@ enum class SloOutcome : uint8_t {
 struct RequestRecord {
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   SloOutcome slo = SloOutcome::kNoTargets;
-  SloVerdict verdict;  // which target was missed
+  SloVerdict verdict;           // which target was missed
   std::string finish_reason{};  // stop, length, abort, error
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;

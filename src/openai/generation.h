@@ -69,7 +69,7 @@ class Generation {
     bool finished = false;  // its finish_reason is known; nothing more is sent
     bool ended = false;     // its kFinish arrived
     FinishReason reason = FinishReason::kStop;
-    std::string stop_reason;  // JSON: null, a string or a token id
+    std::string stop_reason;                // JSON: null, a string or a token id
     std::unique_ptr<ServiceReport> report;  // when asked, once it has ended
   };
 

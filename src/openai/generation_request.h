@@ -76,7 +76,8 @@ struct GenerationRequest {
                                                          const ParseContext& context);
 
 // The Request of one prompt, max_tokens cut to what the context leaves; class, level, SLO, sink,
-// tag, ids and tenant are the caller's. The only error: the prompt does not fit (code "context_length_exceeded").
+// tag, ids and tenant are the caller's. The only error: the prompt does not fit (code
+// "context_length_exceeded").
 [[nodiscard]] Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
                                            const ServedModel& model);
 

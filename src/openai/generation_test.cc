@@ -81,7 +81,7 @@ TEST_F(GenerationTest, ACompletionHasOpenAisShape) {
   ASSERT_TRUE(generation.ended());
   EXPECT_EQ(
       generation.body(),
-      R"({"id":"id-1","object":"text_completion","created":1234,"model":"small","choices":[)"
+      R"({"id":"id-1","object":"text_completion","created":1234,"model":"small","service_tier":"default","choices":[)"
       R"({"index":0,"text":"hé","logprobs":null,"finish_reason":"length","stop_reason":null}],)"
       R"("usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,)"
       R"("prompt_tokens_details":{"cached_tokens":2}}})");
@@ -91,18 +91,19 @@ TEST_F(GenerationTest, AChatCompletionHasOpenAisShape) {
   Generation generation = chat("");
   take(generation, text_events("a\"b"));
   take_one(generation, finish(FinishReason::kStop));
-  EXPECT_EQ(generation.body(),
-            R"({"id":"id-1","object":"chat.completion","created":1234,"model":"tiny","choices":[)"
-            R"({"index":0,"message":{"role":"assistant","content":"a\"b"},"logprobs":null,)"
-            R"("finish_reason":"stop","stop_reason":null}],)"
-            R"("usage":{"prompt_tokens":19,"total_tokens":22,"completion_tokens":3,)"
-            R"("prompt_tokens_details":{"cached_tokens":0}}})");
+  EXPECT_EQ(
+      generation.body(),
+      R"({"id":"id-1","object":"chat.completion","created":1234,"model":"tiny","service_tier":"default","choices":[)"
+      R"({"index":0,"message":{"role":"assistant","content":"a\"b"},"logprobs":null,)"
+      R"("finish_reason":"stop","stop_reason":null}],)"
+      R"("usage":{"prompt_tokens":19,"total_tokens":22,"completion_tokens":3,)"
+      R"("prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
 TEST_F(GenerationTest, ACompletionStreamIsExact) {
   Generation generation = complete(R"(,"stream":true)");
   const std::string head =
-      R"(data: {"id":"id-1","object":"text_completion","created":1234,"model":"tiny","choices":[)";
+      R"(data: {"id":"id-1","object":"text_completion","created":1234,"model":"tiny","service_tier":"default","choices":[)";
   EXPECT_EQ(take(generation, text_events("a")),
             head + R"({"index":0,"text":"a","logprobs":null,"finish_reason":null}]})" + "\n\n");
   EXPECT_EQ(
@@ -115,7 +116,7 @@ TEST_F(GenerationTest, ACompletionStreamIsExact) {
 TEST_F(GenerationTest, AChatStreamIsRoleThenTextThenReasonThenUsage) {
   Generation generation = chat(R"(,"stream":true,"stream_options":{"include_usage":true})");
   const std::string head =
-      R"(data: {"id":"id-1","object":"chat.completion.chunk","created":1234,"model":"tiny","choices":[)";
+      R"(data: {"id":"id-1","object":"chat.completion.chunk","created":1234,"model":"tiny","service_tier":"default","choices":[)";
   const std::string end = "],\"usage\":null}\n\n";
   EXPECT_EQ(
       take(generation, text_events("a")),

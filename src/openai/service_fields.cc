@@ -24,9 +24,9 @@ Status check_names(const Json& object, std::string_view name,
   for (const auto& [key, value] : object.items()) {
     if (std::ranges::find(known, key) == known.end()) {
       const std::string shown = key.substr(0, 64);
-      return invalid_argument(fmt::format("'{}' has no field '{}'; it has {}", name, shown,
-                                          fmt::join(known, ", ")),
-                              fmt::format("{}.{}", name, shown));
+      return invalid_argument(
+          fmt::format("'{}' has no field '{}'; it has {}", name, shown, fmt::join(known, ", ")),
+          fmt::format("{}.{}", name, shown));
     }
   }
   return {};
@@ -45,10 +45,9 @@ Result<std::string> present_name(const FieldReader& fields, std::string_view tex
   const std::string millis_name = fmt::format("{}_ms", text_name);
   const bool text = fields.find(text_name) != nullptr;
   if (text && fields.find(millis_name) != nullptr) {
-    return invalid_argument(
-        fmt::format("'{}' and '{}' say the same thing; send one of them",
-                    fields.full_name(text_name), fields.full_name(millis_name)),
-        fields.full_name(millis_name));
+    return invalid_argument(fmt::format("'{}' and '{}' say the same thing; send one of them",
+                                        fields.full_name(text_name), fields.full_name(millis_name)),
+                            fields.full_name(millis_name));
   }
   return text ? std::string(text_name) : fields.find(millis_name) != nullptr ? millis_name : "";
 }
@@ -89,8 +88,8 @@ Status parse_tpot(const FieldReader& fields, ServiceClaim& claim) {
   claim.tpot_name = fields.full_name(name);
   if (name == "tpot") {
     ASSIGN_OR_RETURN(const auto text, fields.string("tpot"));
-    ASSIGN_OR_RETURN(claim.tpot,
-                     about(claim.tpot_name, parse_target(text.value_or("")), "leave it out for no target"));
+    ASSIGN_OR_RETURN(claim.tpot, about(claim.tpot_name, parse_target(text.value_or("")),
+                                       "leave it out for no target"));
   } else {
     ASSIGN_OR_RETURN(claim.tpot, millis_of(fields, name, "slo.tpot"));
   }
@@ -142,8 +141,8 @@ std::string_view tier_used(const ServiceClaim& claim, const ServiceTerms& terms,
   if (terms.service_class == ServiceClass::kBestEffort) {
     return "flex";
   }
-  const bool chosen = claim.service_class.has_value() ||
-                      defaults.service_class != ServiceClass::kLatencySensitive;
+  const bool chosen =
+      claim.service_class.has_value() || defaults.service_class != ServiceClass::kLatencySensitive;
   return chosen ? "priority" : "default";
 }
 

@@ -105,20 +105,20 @@ class ExplanationTest : public ::testing::Test {
   static std::vector<TokenEvent> answer() {
     std::vector<TokenEvent> events = text_events("ab");
     events.push_back(finish_event(FinishReason::kLength));
-    events.back().report = std::make_unique<ServiceReport>(
-        ServiceReport{.service_class = ServiceClass::kBestEffort,
-                      .level = 3,
-                      .ttft_target = 500ms,
-                      .slo_met = false,
-                      .queue = 2ms,
-                      .ttft = 600ms,
-                      .mean_gap = 12500us,
-                      .most_gap = 20ms,
-                      .device_tokens = 1,
-                      .host_tokens = 1,
-                      .hops = 16,
-                      .parked = 30ms,
-                      .preemptions = 1});
+    events.back().report =
+        std::make_unique<ServiceReport>(ServiceReport{.service_class = ServiceClass::kBestEffort,
+                                                      .level = 3,
+                                                      .ttft_target = 500ms,
+                                                      .slo_met = false,
+                                                      .queue = 2ms,
+                                                      .ttft = 600ms,
+                                                      .mean_gap = 12500us,
+                                                      .most_gap = 20ms,
+                                                      .device_tokens = 1,
+                                                      .host_tokens = 1,
+                                                      .hops = 16,
+                                                      .parked = 30ms,
+                                                      .preemptions = 1});
     return events;
   }
 

@@ -84,9 +84,9 @@ struct TokenEvent {
   FinishReason reason = FinishReason::kStop;                  // kFinish; exactly one per choice
   int32_t stop_token = -1;                                    // kFinish by a stop id: which
   int32_t prompt_tokens = 0;                                  // kFinish
-  int32_t output_tokens = 0;  // kFinish: kToken events sent for this choice
-  int32_t cached_tokens = 0;  // kFinish: prompt tokens taken from the prefix cache
-  std::string error;          // kFinish with kError: what went wrong
+  int32_t output_tokens = 0;              // kFinish: kToken events sent for this choice
+  int32_t cached_tokens = 0;              // kFinish: prompt tokens taken from the prefix cache
+  std::string error;                      // kFinish with kError: what went wrong
   std::unique_ptr<ServiceReport> report;  // kFinish, when asked
 };
 

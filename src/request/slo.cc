@@ -112,9 +112,8 @@ std::string format_ttft_rule(const TtftRule& rule) {
 Result<Nanos> parse_target(std::string_view text) {
   const Result<Nanos> parsed = parse_duration(text);
   if (!parsed.ok() || !is_target(*parsed)) {
-    return invalid_argument(
-        fmt::format("'{}' is no target: write a duration such as 50ms, {}", text.substr(0, 80),
-                    "over 0 and at most 24 h"));
+    return invalid_argument(fmt::format("'{}' is no target: write a duration such as 50ms, {}",
+                                        text.substr(0, 80), "over 0 and at most 24 h"));
   }
   return *parsed;
 }
@@ -134,8 +133,8 @@ Result<Nanos> parse_target_millis(std::string_view text) {
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), millis, std::chars_format::fixed);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return invalid_argument(fmt::format("'{}' is not a plain number of milliseconds such as 500",
-                                        text.substr(0, 80)));
+    return invalid_argument(
+        fmt::format("'{}' is not a plain number of milliseconds such as 500", text.substr(0, 80)));
   }
   return target_of_millis(millis);
 }

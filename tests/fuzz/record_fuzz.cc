@@ -19,6 +19,7 @@ TANDEM_FUZZ_TARGET(input) {
       continue;
     }
     CHECK(!request->prompt.empty() && request->n >= 1 && request->sampling.max_tokens >= 1);
+    CHECK(!request->slo.ttft || request->slo.ttft->target(1 << 20) >= Nanos{0});
     fuzz::use(request_to_json(*request)
                   .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
                   .size());

@@ -25,6 +25,9 @@ inline void parse_body(openai::Endpoint endpoint, std::string_view body) {
     return;
   }
   CHECK(!parsed->prompts.empty());
+  const ServiceClaim& claim = parsed->service;
+  CHECK(!claim.ttft || (claim.ttft->target(1) > Nanos{0} && !claim.ttft_name.empty()));
+  CHECK(!claim.tpot || (*claim.tpot > Nanos{0} && !claim.tpot_name.empty()));
   for (size_t prompt = 0; prompt < parsed->prompts.size(); ++prompt) {
     const Result<Request> request = openai::make_request(*parsed, prompt, model.model);
     if (!request.ok()) {

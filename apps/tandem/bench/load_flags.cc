@@ -23,8 +23,14 @@ void add_class_flags(CLI::App& app, StreamFlags& flags) {
   app.add_option("--mix", flags.mix,
                  "Deals the requests out to tiers by chance, e.g. priority:0.7,flex:0.3");
   app.add_option("--priority", flags.priority, "Body field priority (lower goes first)");
-  app.add_option("--slo-ttft-ms", flags.slo_ttft_ms, "Sends the header x-llm-d-slo-ttft-ms");
-  app.add_option("--slo-tpot-ms", flags.slo_tpot_ms, "Sends the header x-llm-d-slo-tpot-ms");
+  app.add_option("--slo-ttft-ms", flags.slo_ttft_ms,
+                 "Sends the header x-llm-d-slo-ttft-ms; the target counts as --goodput, too");
+  app.add_option("--slo-tpot-ms", flags.slo_tpot_ms, "The same with x-llm-d-slo-tpot-ms");
+  app.add_option("--slo-ttft", flags.slo_ttft,
+                 "Sends the body field slo.ttft, e.g. 500ms+2ms/tok,max=8s; counts as --goodput");
+  app.add_option("--slo-tpot", flags.slo_tpot, "The same with slo.tpot, e.g. 50ms");
+  app.add_flag("--explain,!--no-explain", flags.explain,
+               "Asks a Tandem server how it served each request: attainment by its own clock");
   app.add_option("--header", flags.headers, "\"Name: value\" sent with every request; repeatable");
   app.add_option(
          "--goodput", flags.goodput,
@@ -184,6 +190,52 @@ std::string class_of_tier(const std::string& tier) {
   return tier == "priority" ? "latency sensitive" : tier == "flex" ? "best effort" : "default";
 }
 
+Error about_flag(const char* flag, const Error& error) {
+  return invalid_argument(fmt::format("--{}: {}", flag, error.message), flag);
+}
+
+// Targets that are sent are those to be kept, unless --goodput says others.
+Status set_slo(const StreamFlags& flags, loadgen::RequestGroup& group) {
+  Slo headers;
+  if (flags.slo_ttft_ms) {
+    const Result<Nanos> target = target_of_millis(*flags.slo_ttft_ms);
+    if (!target.ok()) {
+      return about_flag("slo-ttft-ms", target.error());
+    }
+    headers.ttft = TtftRule{.base = *target};
+    group.headers += fmt::format("x-llm-d-slo-ttft-ms: {:.6f}\r\n", *flags.slo_ttft_ms);
+  }
+  if (flags.slo_tpot_ms) {
+    const Result<Nanos> target = target_of_millis(*flags.slo_tpot_ms);
+    if (!target.ok()) {
+      return about_flag("slo-tpot-ms", target.error());
+    }
+    headers.tpot = *target;
+    group.headers += fmt::format("x-llm-d-slo-tpot-ms: {:.6f}\r\n", *flags.slo_tpot_ms);
+  }
+  if (!flags.slo_ttft.empty()) {
+    const Result<TtftRule> rule = parse_ttft_rule(flags.slo_ttft);
+    if (!rule.ok()) {
+      return about_flag("slo-ttft", rule.error());
+    }
+    group.slo.ttft = *rule;
+  }
+  if (!flags.slo_tpot.empty()) {
+    const Result<Nanos> target = parse_target(flags.slo_tpot);
+    if (!target.ok()) {
+      return about_flag("slo-tpot", target.error());
+    }
+    group.slo.tpot = *target;
+  }
+  if (!group.goodput.ttft) {
+    group.goodput.ttft = group.slo.ttft ? group.slo.ttft : headers.ttft;
+  }
+  if (!group.goodput.tpot) {
+    group.goodput.tpot = group.slo.tpot ? group.slo.tpot : headers.tpot;
+  }
+  return {};
+}
+
 Result<loadgen::RequestGroup> make_group(const StreamFlags& flags, const std::string& tier) {
   loadgen::RequestGroup group;
   group.service_tier = tier;
@@ -194,12 +246,8 @@ Result<loadgen::RequestGroup> make_group(const StreamFlags& flags, const std::st
     ASSIGN_OR_RETURN(const std::string line, loadgen::header_line(header));
     group.headers += line;
   }
-  if (flags.slo_ttft_ms) {
-    group.headers += fmt::format("x-llm-d-slo-ttft-ms: {}\r\n", *flags.slo_ttft_ms);
-  }
-  if (flags.slo_tpot_ms) {
-    group.headers += fmt::format("x-llm-d-slo-tpot-ms: {}\r\n", *flags.slo_tpot_ms);
-  }
+  RETURN_IF_ERROR(set_slo(flags, group));
+  group.explain = flags.explain;
   return group;
 }
 

@@ -20,7 +20,9 @@ struct StreamFlags {
   std::string service_tier;
   std::string mix;
   std::optional<int32_t> priority;
-  std::optional<double> slo_ttft_ms, slo_tpot_ms;
+  std::optional<double> slo_ttft_ms, slo_tpot_ms;  // headers
+  std::string slo_ttft, slo_tpot;                  // body
+  bool explain = false;
   std::vector<std::string> headers;
   std::vector<std::string> goodput;
   std::vector<std::string> models;

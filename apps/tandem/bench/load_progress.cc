@@ -66,15 +66,18 @@ void print_metric(std::string_view title, std::string_view name,
   }
 }
 
+std::string percent_of(int64_t part, int64_t whole) {
+  return fmt::format(
+      "{:.1f}", whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
+}
+
 void print_group(const loadgen::GroupSummary& group, const loadgen::Summary& summary) {
-  fmt::print("{:<20} {:>7} {:>7} {:>9.2f} {:>10.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8}\n", group.name,
-             group.done, group.failed, summary.per_second(group.done),
-             summary.per_second(group.output_tokens), group.ttft.at(50), group.ttft.at(99),
-             group.tpot.at(50),
-             group.goodput.any() && group.sent > 0
-                 ? fmt::format("{:.1f} %", 100.0 * static_cast<double>(group.good) /
-                                               static_cast<double>(group.sent))
-                 : "-");
+  fmt::print(
+      "{:<20} {:>7} {:>7} {:>9.2f} {:>10.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8}\n", group.name,
+      group.done, group.failed, summary.per_second(group.done),
+      summary.per_second(group.output_tokens), group.ttft.at(50), group.ttft.at(99),
+      group.tpot.at(50),
+      group.goodput.any() && group.sent > 0 ? percent_of(group.good, group.sent) + " %" : "-");
 }
 
 void print_groups(std::string_view what, const std::vector<loadgen::GroupSummary>& groups,
@@ -107,6 +110,10 @@ void print_summary(const loadgen::Summary& summary, const std::vector<std::strin
   print_row("Request throughput (req/s):", fmt::format("{:.2f}", summary.per_second(all.done)));
   if (all.goodput.any()) {
     print_row("Request goodput (req/s):", fmt::format("{:.2f}", summary.per_second(all.good)));
+    print_row("Within their targets (%):", percent_of(all.good, all.sent));
+  }
+  if (all.judged > 0) {
+    print_row("By the server's own clock (%):", percent_of(all.judged_good, all.judged));
   }
   print_row("Output token throughput (tok/s):",
             fmt::format("{:.2f}", summary.per_second(all.output_tokens)));
