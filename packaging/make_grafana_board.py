@@ -22,6 +22,10 @@ def quantiles(name):
     return [(f"histogram_quantile({q}, sum by (le) (rate({name}_bucket{MODEL}[$__rate_interval])))", f"p{round(q * 100)}") for q in (0.5, 0.9, 0.99)]
 
 
+def by_class(name):
+    return f"histogram_quantile(0.99, sum by (le, class) (rate({name}_bucket{MODEL}[$__rate_interval])))", "{{class}}"
+
+
 def common(p, names):
     """The panels both sets have; `names` gives the words in which the sets differ."""
     return [
@@ -43,6 +47,12 @@ TANDEM = common("tandem_", {"running": "requests_running", "waiting": "requests_
                             "finished": "requests_total", "preempted": "preemptions_total"})
 VLLM = common("vllm:", {"running": "num_requests_running", "waiting": "num_requests_waiting", "kv": "kv_cache_usage_perc",
                         "finished": "request_success_total", "preempted": "num_preemptions_total"})
+CLASSES = [
+    ("Time to first token, p99 by class", "s", [by_class("tandem_time_to_first_token_seconds")]),
+    ("Time between tokens, p99 by class", "s", [by_class("tandem_inter_token_latency_seconds")]),
+    ("Choices with targets per second", "reqps", [(rate("tandem_slo_requests_total", " by (class, outcome) "), "{{class}} {{outcome}}")]),
+    ("Missed targets per second", "reqps", [(rate("tandem_slo_misses_total", " by (class, target) "), "{{class}} {{target}}")]),
+]
 SERVER = [
     ("Step time", "s", quantiles("tandem_step_seconds")),
     ("Engine's own work in a step", "s", quantiles("tandem_engine_work_seconds")),
@@ -56,7 +66,7 @@ SERVER = [
 
 def panels():
     out, y = [], 0
-    for title, row in (("Tandem", TANDEM), ("Server", SERVER), ("vLLM's names", VLLM)):
+    for title, row in (("Tandem", TANDEM), ("Classes", CLASSES), ("Server", SERVER), ("vLLM's names", VLLM)):
         out.append({"type": "row", "title": title, "id": len(out) + 1, "collapsed": False, "panels": [], "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
         y += 1
         for index, (name, unit, targets) in enumerate(row):

@@ -103,5 +103,22 @@ TEST(Load, BodiesCarryWhatTheirGroupAndEndpointSay) {
             "a a a a a a a a");
 }
 
+TEST(Load, TargetsAndTheWishForAnExplanationStandInTheBody) {
+  RequestGroup group{.name = "x", .service_tier = "priority"};
+  group.slo = {.ttft = *parse_ttft_rule("500ms+2ms/tok,max=8s"),
+               .tpot = std::chrono::milliseconds(50)};
+  group.explain = true;
+  const Load load = *make_load({stream({group}, {"m"})}, 1);
+  EndpointOptions endpoint;
+  endpoint.url = *parse_url("http://h:1");
+  PromptUnits units;
+  units.units = {" a"};
+  const std::string request = generation_request(endpoint, load, load.requests[0], units);
+  const auto body = nlohmann::json::parse(request.substr(request.find("\r\n\r\n")));
+  EXPECT_EQ(body["slo"]["ttft"], "500ms+2ms/tok,max=8s");
+  EXPECT_EQ(body["slo"]["tpot"], "50ms");
+  EXPECT_EQ(body["tandem"]["explain"], true);
+}
+
 }  // namespace
 }  // namespace tandem::loadgen

@@ -40,6 +40,23 @@ TEST(StreamChunk, UsageIsReadWithItsCachedTokens) {
   EXPECT_EQ(chunk.usage->cached_tokens, 4);
 }
 
+TEST(StreamChunk, WhatTheServerSaysOfItsServiceIsRead) {
+  const StreamChunk chunk = *read_chunk(
+      R"({"service_tier":"flex","choices":[],"usage":{"prompt_tokens":7,"tandem":{"choices":[
+          {"index":0,"slo":{"met":false},"ttft_ms":12.5}]}}})");
+  EXPECT_EQ(chunk.service_tier, "flex");
+  EXPECT_EQ(chunk.usage->slo_met, false);
+  EXPECT_EQ(chunk.usage->engine_ttft_ms, 12.5);
+  for (const char* odd : {R"("x")", R"({"choices":[]})", R"({"choices":[3]})",
+                          R"({"choices":[{"slo":{"met":1},"ttft_ms":"x"}]})"}) {
+    const StreamChunk none = *read_chunk(
+        std::string(R"({"service_tier":5,"choices":[],"usage":{"prompt_tokens":7,"tandem":)") +
+        odd + "}}");
+    EXPECT_TRUE(none.service_tier.empty());
+    EXPECT_FALSE(none.usage->slo_met || none.usage->engine_ttft_ms) << odd;
+  }
+}
+
 TEST(StreamChunk, DoneAndErrorsAreSeen) {
   EXPECT_TRUE(read_chunk("[DONE]")->is_end);
   EXPECT_EQ(read_chunk(R"({"error":{"message":"out of blocks"}})")->error, "out of blocks");

@@ -204,5 +204,30 @@ TEST(ResultJson, AnEmptyRunIsStillAResult) {
   EXPECT_FALSE(json.dump().empty());
 }
 
+TEST(Summary, TheServersOwnVerdictStandsBesideTheClients) {
+  Load load = load_of(3);
+  load.groups[0].service_tier = "priority";
+  std::vector<RequestRecord> records = {done(0, {50, 60}), done(0, {150, 160}), done(0, {50, 60})};
+  records[0].usage->slo_met = true;
+  records[0].usage->engine_ttft_ms = 40;
+  records[0].service_tier = "priority";
+  records[1].usage->slo_met = true;  // the way to the client took the rest
+  records[1].usage->engine_ttft_ms = 90;
+  records[1].service_tier = "flex";
+  const RunResult run = run_of(std::move(records), 1000);
+  const Summary summary = summarize(load, run);
+  const GroupSummary& group = summary.groups[0];
+  EXPECT_EQ(group.good, 2);
+  EXPECT_EQ(group.judged, 2);
+  EXPECT_EQ(group.judged_good, 2);
+  EXPECT_EQ(group.other_tiers, 1);
+  EXPECT_THAT(summary.warnings, Contains(HasSubstr("another service tier")));
+  const auto json = result_json({}, load, run, summary, Detail::kSummary);
+  const auto& written = json["tandem"]["classes"][0];
+  EXPECT_EQ(written["engine_slo_attainment"], 1.0);
+  EXPECT_EQ(written["other_service_tier"], 1);
+  EXPECT_EQ(written["engine_ttft_ms"]["max"], 90);
+}
+
 }  // namespace
 }  // namespace tandem::loadgen

@@ -261,3 +261,19 @@ def test_bench_serve_refuses_targets_that_are_none(binary):
     for flags in (["--slo-ttft-ms", "0"], ["--slo-ttft", "5"], ["--slo-tpot", "0s"]):
         done = subprocess.run([str(binary), "bench", "serve", "--port", "1", *flags], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and flags[0] in done.stdout + done.stderr
+
+
+def test_where_attention_ran_is_told_on_two_tiers(start_server):
+    server = start_server(MODEL, "--served-model-name", "golden", "--emulate-accelerator", "auto", "--num-kv-blocks", "16",
+                          "--device-memory", "64MiB", "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100")
+    layers = json.loads((MODEL / "config.json").read_text())["num_hidden_layers"]
+
+    def told(tier):
+        answer = server.openai().completions.create(model="golden", prompt="the fox", max_tokens=40, temperature=0, extra_body={
+            "service_tier": tier, "ignore_eos": True, "tandem": {"explain": True}})
+        return answer.usage.tandem["choices"][0]
+
+    away, home = told("flex"), told("priority")
+    assert away["attention_tokens"]["host"] > 20 and away["attention_tokens"]["host"] + away["attention_tokens"]["device"] == 40
+    assert away["hops"] == layers * away["attention_tokens"]["host"] and away["parked_ms"] > 0
+    assert home["attention_tokens"] == {"device": 40, "host": 0} and home["hops"] == 0 and home["parked_ms"] == 0
