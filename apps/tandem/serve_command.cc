@@ -32,6 +32,10 @@ void print_start(const ServeFlags& flags, const Node& node) {
             node.parts().device->caps().name);
   log::info("configuration: {}", config_json(node.config_json(), flags));
   log::info("memory plan:\n{}", format_plan(node.parts().plan));
+  if (flags.node.emulation.has_value() && flags.node.emulation->faults.any()) {
+    log::warn("FAULTS ARE PLANTED into this server ({}): for drills and tests, not for use",
+              device::describe_pace(*flags.node.emulation));
+  }
   if (!is_loopback(flags.server.host) && flags.server.api_keys.empty()) {
     log::warn(
         "listening on {} without --api-key: everyone who reaches this address may use the model",

@@ -96,6 +96,11 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command
+      .add_option("--hop-patience", flags.hop_patience,
+                  "Second tier: how long a host worker may take for one layer of one token before "
+                  "another one tries")
+      ->capture_default_str();
+  command
       .add_option("--num-kv-blocks", node.kv_blocks,
                   "KV blocks (default: what memory and --max-num-seqs allow)")
       ->check(CLI::Range(1, 1 << 30));
@@ -321,6 +326,15 @@ Status resolve_tiers(ServeFlags& flags) {
         "threads");
   }
   node.emulation = *emulation;
+  ASSIGN_OR_RETURN(node.hop_patience, duration_flag("hop-patience", flags.hop_patience));
+  constexpr Nanos kShortest = std::chrono::milliseconds(10);
+  if (node.hop_patience < kShortest) {
+    return invalid_argument(
+        fmt::format("--hop-patience {} is shorter than 10ms: busy workers would be doubted all the "
+                    "time; the default is 2s",
+                    flags.hop_patience),
+        "hop-patience");
+  }
   return {};
 }
 

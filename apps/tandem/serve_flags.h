@@ -23,6 +23,7 @@ struct ServeFlags {
   std::string device_memory;
   std::string record_limit = "1GiB";
   std::string drain_timeout = "60s";
+  std::string hop_patience = "2s";
   std::string log_level = "info";
   std::string prefix_caching = "on";
   std::string max_body = "32MiB";

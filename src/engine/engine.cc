@@ -76,9 +76,12 @@ EngineActivity Engine::advance(Nanos now) {
   now_ = now;
   std::optional<observe::StepRecord> finished;
   if (in_flight_) {
+    if (!inbox_.empty() && input_.slices.empty()) {
+      executor_.wait_no_longer();
+    }
     std::optional<StepResult> result = executor_.poll();
     if (!result.has_value()) {
-      return EngineActivity::kStepRunning;
+      return running_step();
     }
     in_flight_ = false;
     record_.duration = now - launched_;
@@ -277,14 +280,17 @@ void Engine::deliver() {
 }
 
 void Engine::report_gauges() {
-  observer_->on_gauges(
-      {.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
-       .waiting = static_cast<int64_t>(waiting_.size()),
-       .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
-       .total_blocks = kv_.total_blocks(),
-       .offloaded = static_cast<int64_t>(offloaded_.size()),
-       .host_blocks_in_use = kv_.total_blocks(Tier::kHost) - kv_.free_blocks(Tier::kHost),
-       .host_blocks = kv_.total_blocks(Tier::kHost)});
+  observer_->on_gauges({.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
+                        .waiting = static_cast<int64_t>(waiting_.size()),
+                        .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
+                        .total_blocks = kv_.total_blocks(),
+                        .offloaded = static_cast<int64_t>(offloaded_.size()),
+                        .host_blocks_in_use = kv_.total_blocks(Tier::kHost) -
+                                              kv_.free_blocks(Tier::kHost) -
+                                              kv_.blocks_out_of_use(Tier::kHost),
+                        .host_blocks = kv_.total_blocks(Tier::kHost),
+                        .host_blocks_out_of_use = kv_.blocks_out_of_use(Tier::kHost),
+                        .host_suspended = clock_.now() < suspended_until_});
   if (executor_.limits().host_blocks == 0) {
     return;
   }
@@ -298,7 +304,8 @@ void Engine::report_gauges() {
                        .onloaded_bytes = counts.onloaded_bytes,
                        .attended_bytes = counts.attended_bytes,
                        .attention_time = counts.attention_time,
-                       .hops_in_flight = counts.hops_in_flight});
+                       .hops_in_flight = counts.hops_in_flight,
+                       .workers_lost = counts.workers_lost});
 }
 
 }  // namespace tandem

@@ -63,10 +63,11 @@ struct EngineLoad {
 };
 
 enum class EngineActivity : uint8_t {
-  kIdle,         // nothing to do until new input
-  kStepRunning,  // call again when the executor has completed
-  kTierBusy,     // no step runs, copies or hops do: call again when the executor reports something
-                 // or new input comes
+  kIdle,          // nothing to do until new input
+  kStepRunning,   // call again when the executor has completed
+  kVisitorsOnly,  // the same, for a step that waits for hops: new input ends its waiting
+  kTierBusy,      // no step runs, copies or hops do: call again when the executor reports something
+                  // or new input comes
 };
 
 class Engine {
@@ -126,6 +127,10 @@ class Engine {
   // What happened between the tiers.
   void absorb_tier_events(Nanos now);
   void host_failed(LiveSequence& sequence, Nanos now);
+  // Those that the host failed go back to the accelerator, or into the queue where that is full.
+  void take_back_failed();
+  void doubt_host(Nanos now);
+  [[nodiscard]] int32_t places_left() const;
   void settle_transfers();
   void leave_executor(LiveSequence& sequence);
   void forget_in_executor(LiveSequence& sequence);
@@ -148,6 +153,9 @@ class Engine {
 
   // Plan and launch.
   EngineActivity plan_and_launch(Nanos now);
+  [[nodiscard]] EngineActivity running_step() const {
+    return input_.slices.empty() ? EngineActivity::kVisitorsOnly : EngineActivity::kStepRunning;
+  }
   SystemView make_view(Nanos now);
   void view_waiting();
   void view_offloaded(SystemView& view);
@@ -198,6 +206,10 @@ class Engine {
   int32_t in_executor_ = 0;  // sequences that entered and did not leave
   int32_t leaving_ = 0;      // of these, told to leave
   int32_t under_way_ = 0;    // tokens in the executor that will be sampled
+  // A host that fails again and again is left alone for a while, then tried again.
+  int32_t failures_in_a_row_ = 0;  // of tokens, since one was computed
+  int32_t suspensions_ = 0;        // in a row
+  Nanos suspended_until_{0};       // nothing is offloaded before
   std::vector<EngineInput> inbox_;
   int64_t next_sequence_ = 1;
   int64_t next_step_ = 1;

@@ -101,6 +101,8 @@ void Engine::commit_visitor(const SampledToken& sampled, Nanos now) {
         "a visitor's sample of sequence {}, which has no token under way", raw(sampled.sequence));
   LiveSequence& sequence = *found->second;
   --under_way_;
+  failures_in_a_row_ = 0;
+  suspensions_ = 0;
   ++record_.decode_tokens;
   ++sequence.host_tokens;
   count_computed(sequence, 1);
@@ -278,13 +280,14 @@ SystemView Engine::make_view(Nanos now) {
 EngineActivity Engine::plan_and_launch(Nanos now) {
   record_ = {};
   while (!running_.empty() || !waiting_.empty() || !offloaded_.empty()) {
+    input_.transfers.clear();
+    input_.entering.clear();
+    take_back_failed();
     const SystemView view = make_view(now);
     const StepPlan plan = policy_.plan(view);
     if (recorder_ != nullptr) {
       recorder_->plan(view, plan);
     }
-    input_.transfers.clear();
-    input_.entering.clear();
     apply_preemptions(plan);
     apply_admissions(plan, now);
     begin_transfers(plan);
@@ -296,7 +299,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
       visits_before_ = executor_.tier_counts().visits;
       executor_.launch(input_);
       ++next_step_;
-      return EngineActivity::kStepRunning;
+      return running_step();
     }
     if (tier_busy()) {
       return EngineActivity::kTierBusy;

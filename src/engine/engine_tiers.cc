@@ -44,6 +44,12 @@ void Engine::absorb_tier_events(Nanos now) {
     kv_.copied(entry->second->kv);
     transfers_.erase(entry);
   }
+  for (const BlockId block : events.lost_blocks) {
+    kv_.retire(Tier::kHost, block);
+  }
+  for (const BlockId block : events.found_blocks) {
+    kv_.restore(Tier::kHost, block);
+  }
   for (const SequenceId id : events.left) {
     const auto entry = sequences_.find(id);
     CHECK(entry != sequences_.end() && entry->second->leaving,
@@ -78,6 +84,7 @@ void Engine::host_failed(LiveSequence& sequence, Nanos now) {
     return;  // it ended or goes elsewhere, and its KV is whole
   }
   ++sequence.host_failures;
+  doubt_host(now);
   if (sequence.host_failures > config_.max_host_failures) {
     end(sequence, FinishReason::kError, now,
         fmt::format("the host failed to compute the attention of this request {} times; the "
@@ -85,7 +92,50 @@ void Engine::host_failed(LiveSequence& sequence, Nanos now) {
                     sequence.host_failures));
     return;
   }
-  drop(sequence);
+  // What it had before this token is whole. The token's own block was not begun.
+  --under_way_;
+  sequence.state.change_to(SequenceState::kParkedWaiting);
+  kv_.shrink(sequence.kv, sequence.computed_tokens);
+  sequence.comes_back = true;
+}
+
+void Engine::doubt_host(Nanos now) {
+  constexpr int32_t kFailuresToSuspend = 4;
+  constexpr Nanos kFirstSuspension = std::chrono::seconds(10);
+  constexpr int32_t kMostDoublings = 5;
+  if (++failures_in_a_row_ < kFailuresToSuspend || now < suspended_until_) {
+    return;
+  }
+  suspended_until_ = now + kFirstSuspension * (1 << std::min(suspensions_, kMostDoublings));
+  ++suspensions_;
+}
+
+int32_t Engine::places_left() const {
+  const auto coming = std::ranges::count_if(offloaded_, [](const LiveSequence* sequence) {
+    return sequence->state.state() == SequenceState::kOnloading;
+  });
+  return config_.max_running - static_cast<int32_t>(std::ssize(running_) + coming);
+}
+
+void Engine::take_back_failed() {
+  std::vector<LiveSequence*> failed;
+  std::ranges::copy_if(offloaded_, std::back_inserter(failed),
+                       [](const LiveSequence* sequence) { return sequence->comes_back; });
+  for (LiveSequence* sequence : failed) {
+    sequence->comes_back = false;
+    if (sequence->state.state() != SequenceState::kParkedWaiting) {
+      continue;  // it ended
+    }
+    if (places_left() > 0 && sequence->kv.blocks() < kv_.free_blocks()) {
+      begin_onload(*sequence);
+    } else {
+      drop(*sequence);
+      ++record_.preempted;
+    }
+  }
+  if (!failed.empty()) {
+    settle_transfers();
+  }
 }
 
 void Engine::leave_executor(LiveSequence& sequence) {
@@ -226,8 +276,7 @@ bool Engine::make_host_room() {
   }
   CHECK(victim != nullptr, "the host is full of {} sequences, but none of them can go",
         offloaded_.size());
-  const bool place = static_cast<int32_t>(running_.size()) < config_.max_running;
-  if (place && victim->kv.blocks() < kv_.free_blocks()) {
+  if (places_left() > 0 && victim->kv.blocks() < kv_.free_blocks()) {
     begin_onload(*victim);
     settle_transfers();
     return true;
@@ -296,6 +345,9 @@ void Engine::view_offloaded(SystemView& view) {
   }
   view.budget.sequences = std::max(view.budget.sequences, 0);
   view.budget.host_free_blocks = std::max<int64_t>(view.budget.host_free_blocks, 0);
+  if (view.now < suspended_until_) {
+    view.budget.host_free_blocks = 0;
+  }
   view.offloaded = offloaded_views_;
 }
 

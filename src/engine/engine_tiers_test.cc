@@ -147,7 +147,8 @@ WorldOptions two_tiers(const Dice& dice, int64_t blocks = 32, int64_t host_block
 void expect_drained(VirtualWorld& world) {
   const KvManager& kv = world.engine().kv();
   EXPECT_EQ(kv.free_blocks(), kv.total_blocks());
-  EXPECT_EQ(kv.free_blocks(Tier::kHost), kv.total_blocks(Tier::kHost));
+  EXPECT_EQ(kv.free_blocks(Tier::kHost) + kv.blocks_out_of_use(Tier::kHost),
+            kv.total_blocks(Tier::kHost));
   EXPECT_EQ(world.engine().load().running, 0);
   EXPECT_TRUE(world.executor().host().drained());
 }
@@ -274,6 +275,80 @@ TEST(EngineTiers, AFailureOnceInAWhileChangesNothingInTheText) {
   expect_drained(world);
 }
 
+TEST(EngineTiers, WhatALostWorkerMayStillWriteToIsGivenToNobody) {
+  int64_t lost = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Dice dice;
+    dice.seed = seed;
+    dice.offload = 80;
+    WorldOptions options = two_tiers(dice, 32, 24);
+    options.executor.host.failures_per_thousand = 60;
+    options.executor.host.lost_per_thousand = 500;
+    options.engine.max_host_failures = 1000;
+    VirtualWorld world(options);
+    std::vector<Request> requests;
+    for (int64_t id = 1; id <= 8; ++id) {
+      requests.push_back(
+          make_request(prompt_of(6 + static_cast<int>(id)), 30, static_cast<uint64_t>(id)));
+      world.arrive(std::chrono::milliseconds(id), id, requests.back());
+    }
+    world.run_until_idle();
+    for (int64_t id = 1; id <= 8; ++id) {
+      EXPECT_EQ(world.outcome(id).tokens,
+                expected_tokens(requests[static_cast<size_t>(id) - 1], 0));
+    }
+    expect_drained(world);
+    lost += world.executor().host().workers_lost();
+  }
+  EXPECT_GT(lost, 100);
+}
+
+TEST(EngineTiers, AHostThatFailsAgainAndAgainIsLeftAloneForAWhileAndThenTriedAgain) {
+  Dice dice;
+  dice.offload = 100;
+  dice.onload = dice.drop = dice.preempt = 0;
+  dice.only_decodes = true;
+  WorldOptions options = two_tiers(dice);
+  options.executor.host.failures_per_thousand = 1000;
+  options.engine.max_host_failures = 1000;
+  VirtualWorld world(options);
+  const auto arrive = [&](Nanos at, int64_t id) {
+    world.arrive(at, id, make_request(prompt_of(9), 30));
+  };
+  arrive(0ms, 1);
+  arrive(1s, 2);
+  world.run_until_idle();
+  EXPECT_EQ(world.executor().host().failures(), 4) << "then nobody is sent there";
+  EXPECT_EQ(world.outcome(1).tokens.size(), 30U);
+  EXPECT_EQ(world.outcome(2).tokens.size(), 30U);
+  arrive(20s, 3);
+  world.run_until_idle();
+  EXPECT_EQ(world.executor().host().failures(), 5) << "one try, and it is left alone for longer";
+  arrive(35s, 4);
+  world.run_until_idle();
+  EXPECT_EQ(world.executor().host().failures(), 5);
+  expect_drained(world);
+}
+
+TEST(EngineTiers, WhatTheHostFailedComesBackWithItsKvWhereThereIsRoom) {
+  Dice dice;
+  dice.offload = 100;
+  dice.onload = dice.drop = dice.preempt = 0;
+  dice.only_decodes = true;
+  WorldOptions options = two_tiers(dice);
+  options.executor.host.failures_per_thousand = 300;
+  options.engine.max_host_failures = 1000;
+  VirtualWorld world(options);
+  const Request request = make_request(prompt_of(30), 40);
+  world.arrive(0ms, 1, request);
+  world.run_until_idle();
+  EXPECT_EQ(world.outcome(1).tokens, expected_tokens(request, 0));
+  EXPECT_GT(world.executor().host().failures(), 3);
+  EXPECT_EQ(world.preemptions(), 0) << "nothing is computed anew";
+  expect_drained(world);
+}
+
 TEST(EngineTiers, AHostPoolSmallerThanASequenceIsLeftAgain) {
   for (const int64_t host_blocks : {1, 2, 3, 5}) {
     Dice dice;
@@ -347,6 +422,7 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
   options.executor.host.max_hops = std::chrono::microseconds(random() % 30000);
   options.executor.host.max_copy = std::chrono::microseconds(random() % 8000);
   options.executor.host.failures_per_thousand = random() % 3 == 0 ? 20 : 0;
+  options.executor.host.lost_per_thousand = 300;
   options.engine.max_host_failures = 1000;
   options.engine.prefix_caching = random() % 5 == 0 ? PrefixCaching::kOff : PrefixCaching::kOn;
   VirtualWorld world(options);

@@ -59,7 +59,8 @@ struct LiveSequence {
   int64_t transfer = 0;         // the copy under way; 0: none
   bool in_executor = false;     // a token of it has entered and its leaving was not reported
   bool leaving = false;         // it was told to leave
-  int32_t host_failures = 0;    // times that it had to be computed anew because of the host
+  bool comes_back = false;      // the host failed its token: its KV goes back to the accelerator
+  int32_t host_failures = 0;    // times that the host could not compute a token of it
   std::vector<TokenId> tokens;  // prompt, then output
   SequenceKv kv;
   std::vector<SequenceId> forks;      // choices to be forked off when the prompt is done

@@ -61,6 +61,7 @@ class ForwardExecutor::Impl {
   Status allocate(const ExecutorOptions& options, const std::function<void()>& on_complete);
   void launch(const StepInput& input);
   std::optional<StepResult> poll();
+  void wait_no_longer() { run_->wait_no_longer(); }
   void leave(SequenceId offloaded);
   TierEvents take_tier_events();
   [[nodiscard]] TierCounts tier_counts() const {
@@ -212,6 +213,7 @@ const ExecutorLimits& ForwardExecutor::limits() const { return impl_->limits(); 
 void ForwardExecutor::launch(const StepInput& input) { impl_->launch(input); }
 std::optional<StepResult> ForwardExecutor::poll() { return impl_->poll(); }
 
+void ForwardExecutor::wait_no_longer() { impl_->wait_no_longer(); }
 void ForwardExecutor::leave(SequenceId offloaded) { impl_->leave(offloaded); }
 TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(); }
 TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "device/emulated/planted_faults.h"
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -32,6 +33,7 @@ struct HostTierOptions {
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
   const Clock* clock = nullptr;
   Binder* binder = nullptr;
+  device::PlantedFaults faults = {};      // of the workers, for drills
   observe::Timeline* timeline = nullptr;  // gets a track for each worker and one for the binds
 };
 
@@ -81,6 +83,7 @@ class ForwardExecutor final : public StepExecutor {
   [[nodiscard]] const ExecutorLimits& limits() const override;
   void launch(const StepInput& input) override;
   [[nodiscard]] std::optional<StepResult> poll() override;
+  void wait_no_longer() override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
   [[nodiscard]] TierCounts tier_counts() const override;

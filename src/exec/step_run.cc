@@ -60,6 +60,12 @@ bool StepRun::advance() {
   return true;
 }
 
+void StepRun::wait_no_longer() {
+  if (running_ && !launched_all_ && inputs_.rows == 0) {
+    end();
+  }
+}
+
 // The last layer's K and V are in place after its first half; nobody reads the rest of a step
 // without samples.
 bool StepRun::attends(int32_t layer) const {

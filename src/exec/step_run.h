@@ -41,6 +41,8 @@ class StepRun {
   void begin(int64_t step, const StepInputs& inputs);
   // Takes completed groups and launches the next ones. True: the step has completed.
   bool advance();
+  // A step without residents that has taken nobody yet ends rather than waits for a hop.
+  void wait_no_longer();
   // Takes completed groups, also after the step that they belong to: what they have consumed is
   // free then. Two tiers only.
   void take_groups();

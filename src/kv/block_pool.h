@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -21,12 +22,26 @@ class BlockPool {
   // `block` must be in use; giving one back twice is a bug and stops the process.
   void give_back(BlockId block);
 
+  // Something that nobody can stop may still write to the block: whoever has it may use it up, but
+  // given back it is out of use until it is restored. Both may be said more than once.
+  void retire(BlockId block);
+  void restore(BlockId block);
+  [[nodiscard]] bool retired(BlockId block) const { return retired_.contains(block); }
+  // Given back and out of use.
+  [[nodiscard]] int64_t blocks_out_of_use() const { return out_of_use_; }
+
   [[nodiscard]] int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
   [[nodiscard]] int64_t total_blocks() const { return static_cast<int64_t>(in_use_.size()); }
 
  private:
   std::vector<BlockId> free_;  // used as a stack: the block freed last is the warmest in cache
   std::vector<bool> in_use_;   // by block id
+  struct Retired {
+    int32_t times = 0;
+    bool given_back = false;
+  };
+  std::map<BlockId, Retired> retired_;  // mostly empty
+  int64_t out_of_use_ = 0;
 };
 
 }  // namespace tandem

@@ -34,5 +34,31 @@ TEST(BlockPoolDeathTest, GivingBackTwiceStopsTheProcess) {
   EXPECT_DEATH(pool.give_back(a), "not in use");
 }
 
+TEST(BlockPool, ARetiredBlockComesBackOnlyWhenItIsRestored) {
+  BlockPool pool(2);
+  const BlockId block = *pool.take();
+  pool.retire(block);
+  pool.retire(block);
+  EXPECT_EQ(pool.blocks_out_of_use(), 0) << "its user still has it";
+  pool.give_back(block);
+  EXPECT_EQ(pool.free_blocks(), 1);
+  EXPECT_EQ(pool.blocks_out_of_use(), 1);
+  EXPECT_NE(*pool.take(), block);
+  pool.restore(block);
+  EXPECT_FALSE(pool.take().has_value()) << "it was retired twice";
+  pool.restore(block);
+  EXPECT_EQ(pool.blocks_out_of_use(), 0);
+  EXPECT_EQ(*pool.take(), block);
+}
+
+TEST(BlockPool, ARestoredBlockThatIsStillUsedIsGivenBackAsEver) {
+  BlockPool pool(1);
+  const BlockId block = *pool.take();
+  pool.retire(block);
+  pool.restore(block);
+  pool.give_back(block);
+  EXPECT_EQ(pool.free_blocks(), 1);
+}
+
 }  // namespace
 }  // namespace tandem

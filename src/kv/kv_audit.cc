@@ -56,7 +56,8 @@ Status KvManager::audit_side(Tier tier) const {
     unused += one.exists() && one.references == 0 ? 1 : 0;
   }
   if (listed != here.cached_free || unused != listed ||
-      replicas + here.pool.free_blocks() != here.pool.total_blocks()) {
+      replicas + here.pool.free_blocks() + here.pool.blocks_out_of_use() !=
+          here.pool.total_blocks()) {
     return wrong(
         fmt::format("KV blocks of tier {} do not add up: {} in use, {} free, {} in all; "
                     "{} cached without a user, {} without a user, {} listed",

@@ -154,6 +154,16 @@ void KvManager::adopt(SequenceKv& kv, size_t place, int32_t known) {
   kv.logical_[place] = known;
 }
 
+void KvManager::shrink(SequenceKv& kv, int32_t tokens) {
+  CHECK(!kv.moving(), "a sequence of {} blocks shrinks while it moves", kv.blocks());
+  for (int32_t left = blocks_for(tokens); kv.blocks() > left;) {
+    drop_user(kv.logical_.back(), kv.tier_, kv.user_);
+    kv.logical_.pop_back();
+    kv.table_.pop_back();
+  }
+  kv.registered_ = std::min(kv.registered_, kv.blocks());
+}
+
 void KvManager::release(SequenceKv& kv) {
   CHECK(!kv.moving(), "a sequence of {} blocks is released while it moves", kv.blocks());
   // Last block first: the tail of a prefix is the least useful part of it and should be evicted
@@ -260,6 +270,20 @@ void KvManager::abort_transfer(SequenceKv& kv) {
   kv.move_.reset();
 }
 
+// ---------------------------------------------------------------- blocks out of control
+
+void KvManager::retire(Tier tier, BlockId block) {
+  Side& here = side(tier);
+  here.pool.retire(block);
+  for (int32_t id = here.oldest; id >= 0; id = replica(id, tier).newer) {
+    if (replica(id, tier).block == block) {  // cached and unused: it could be evicted for another
+      unlink(id, tier);
+      drop_replica(id, tier);
+      return;
+    }
+  }
+}
+
 // ---------------------------------------------------------------- replicas and users
 
 void KvManager::name(SequenceKv& kv) {
@@ -340,7 +364,7 @@ void KvManager::drop_user(int32_t id, Tier tier, int32_t user) {
     return;
   }
   --own(user, tier);
-  if (logical(id).registered) {
+  if (logical(id).registered && !side(tier).pool.retired(here.block)) {
     link_newest(id, tier);
   } else {
     drop_replica(id, tier);

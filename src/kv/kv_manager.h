@@ -136,6 +136,10 @@ class KvManager {
   void register_computed(SequenceKv& kv, std::span<const BlockHash> hashes,
                          int32_t computed_tokens);
 
+  // Gives up the blocks behind those that cover `tokens` positions: reserved, but never written
+  // to.
+  void shrink(SequenceKv& kv, int32_t tokens);
+
   // Gives up all blocks of `kv`. Not while it moves.
   void release(SequenceKv& kv);
 
@@ -154,6 +158,14 @@ class KvManager {
   void commit_transfer(SequenceKv& kv);
   // Needs `copied`. Gives up the blocks of the other tier.
   void abort_transfer(SequenceKv& kv);
+
+  // ---- blocks that something out of control may still write to
+  // Its content stays good for those who use it, and nobody gets it anew until it is restored.
+  void retire(Tier tier, BlockId block);
+  void restore(Tier tier, BlockId block) { side(tier).pool.restore(block); }
+  [[nodiscard]] int64_t blocks_out_of_use(Tier tier) const {
+    return side(tier).pool.blocks_out_of_use();
+  }
 
   // Recounts everything; an error says what does not agree. `users`: every sequence that holds
   // blocks. Costs O(blocks).

@@ -116,6 +116,8 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
     input.executor.host.group_stages = options.group_stages;
     input.executor.host.clock = &clock;
     input.executor.host.binder = parts.binder.get();
+    input.executor.host.hop_patience = options.hop_patience;
+    input.executor.host.faults = options.emulation->faults;
     input.executor.host.timeline = parts.timeline.get();
   }
   if (options.kv_blocks > 0) {

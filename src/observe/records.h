@@ -47,6 +47,8 @@ struct EngineGauges {
   int64_t offloaded = 0;  // of the running ones: KV on the host
   int64_t host_blocks_in_use = 0;
   int64_t host_blocks = 0;
+  int64_t host_blocks_out_of_use = 0;  // a lost worker may still write to them
+  bool host_suspended = false;  // it failed again and again: nothing is offloaded for a while
 };
 
 // Two tiers: sums since the start, and what is under way.
@@ -61,6 +63,7 @@ struct TierRecord {
   int64_t attended_bytes = 0;
   Nanos attention_time{0};
   int64_t hops_in_flight = 0;
+  int64_t workers_lost = 0;
 };
 
 // What an ended choice means for its class' attainment.

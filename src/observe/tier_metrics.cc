@@ -39,6 +39,13 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
       host_blocks_(Series{registry, labels}.gauge("host_kv_blocks", "KV blocks of the host")),
       host_blocks_in_use_(Series{registry, labels}.gauge(
           "host_kv_blocks_in_use", "KV blocks of the host held by sequences")),
+      host_blocks_out_of_use_(Series{registry, labels}.gauge(
+          "host_kv_blocks_out_of_use",
+          "KV blocks of the host that a worker which hangs may still write to")),
+      host_suspended_(Series{registry, labels}.gauge(
+          "host_suspended", "1 while nothing is offloaded because the host failed repeatedly")),
+      workers_lost_(Series{registry, labels}.gauge(
+          "host_workers_lost", "Workers of the host that hang inside a kernel")),
       hops_in_flight_(
           Series{registry, labels}.gauge("hops_in_flight", "Hops that have not come back")),
       visits_(Series{registry, labels}.counter("visits_total",
@@ -62,6 +69,8 @@ void TierMetrics::set(const EngineGauges& gauges) {
   offloaded_.Set(static_cast<double>(gauges.offloaded));
   host_blocks_.Set(static_cast<double>(gauges.host_blocks));
   host_blocks_in_use_.Set(static_cast<double>(gauges.host_blocks_in_use));
+  host_blocks_out_of_use_.Set(static_cast<double>(gauges.host_blocks_out_of_use));
+  host_suspended_.Set(gauges.host_suspended ? 1 : 0);
 }
 
 void TierMetrics::set(const TierRecord& record) {
@@ -78,6 +87,7 @@ void TierMetrics::set(const TierRecord& record) {
   raise(attended_bytes_, record.attended_bytes, last_.attended_bytes);
   attention_seconds_.Increment(to_seconds(record.attention_time - last_.attention_time));
   hops_in_flight_.Set(static_cast<double>(record.hops_in_flight));
+  workers_lost_.Set(static_cast<double>(record.workers_lost));
   last_ = record;
 }
 

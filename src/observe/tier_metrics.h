@@ -19,6 +19,9 @@ class TierMetrics {
   prometheus::Gauge& offloaded_;
   prometheus::Gauge& host_blocks_;
   prometheus::Gauge& host_blocks_in_use_;
+  prometheus::Gauge& host_blocks_out_of_use_;
+  prometheus::Gauge& host_suspended_;
+  prometheus::Gauge& workers_lost_;
   prometheus::Gauge& hops_in_flight_;
   prometheus::Counter& visits_;
   prometheus::Counter& hops_;

@@ -103,7 +103,12 @@ struct TierEvents {
   std::vector<int64_t> transfers_done;
   std::vector<SequenceId> left;    // after leave: nothing of the sequence is in flight any more
   std::vector<SequenceId> failed;  // the host could not do its part, retries are used up: the
-                                   // sequence must be computed anew; counts as left
+                                   // token must be computed elsewhere; counts as left
+  // Host blocks that a worker which hangs may still write to: what is in them stays good, but once
+  // free they must not be used for anything else. One entry for each worker and block; taken back
+  // when the worker comes back. To be regarded before `left` and `failed`.
+  std::vector<BlockId> lost_blocks;
+  std::vector<BlockId> found_blocks;
 };
 
 // Sums since the start of what went on between the tiers; all 0 where there is one.
@@ -118,6 +123,7 @@ struct TierCounts {
   int64_t attended_bytes = 0;  // of K and V read by the host's workers
   Nanos attention_time{0};     // that they worked, all together
   int64_t hops_in_flight = 0;  // now
+  int64_t workers_lost = 0;    // now: hang inside a kernel
 };
 
 struct ExecutorLimits {
@@ -144,6 +150,9 @@ class StepExecutor {
   virtual void launch(const StepInput& input) = 0;
   // The finished step's result, once; nullopt while it runs or when none is in flight.
   [[nodiscard]] virtual std::optional<StepResult> poll() = 0;
+  // A step of visitors alone that waits for a hop need not wait any longer: it ends as soon as what
+  // it has launched does. Elsewhere does nothing.
+  virtual void wait_no_longer() {}
   // No more visits of this sequence, which has entered: it ended, or its KV goes elsewhere. Needs
   // no step in flight. Answered by a `left`, even where nothing of it was under way.
   virtual void leave(SequenceId offloaded) = 0;

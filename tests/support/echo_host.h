@@ -21,6 +21,9 @@ struct EchoHostOptions {
   Nanos max_copy{std::chrono::milliseconds(3)};
   Nanos max_hops{std::chrono::milliseconds(20)};  // of a token, from entry to its last stage
   int failures_per_thousand = 0;                  // of the tokens that enter
+  // Of the failures: a worker is left behind, which writes to the token's block much later.
+  int lost_per_thousand = 0;
+  Nanos longest_lost{std::chrono::milliseconds(100)};
 };
 
 class EchoHost {
@@ -78,6 +81,7 @@ class EchoHost {
       }
       end_copies(*next);
       end_sequences(*next);
+      end_lost(*next);
     }
   }
 
@@ -87,6 +91,9 @@ class EchoHost {
     const auto consider = [&](Nanos at) { next = next.has_value() ? std::min(*next, at) : at; };
     for (const Copy& copy : copies_) {
       consider(copy.ends);
+    }
+    for (const Lost& lost : lost_) {
+      consider(lost.ends);
     }
     for (const auto& [id, one] : ones_) {
       if (one.leaving || (one.busy && one.fails)) {
@@ -142,10 +149,16 @@ class EchoHost {
   [[nodiscard]] int64_t transfers() const { return transfers_; }
   [[nodiscard]] int64_t entered() const { return entered_; }
   [[nodiscard]] int64_t failures() const { return failures_; }
+  [[nodiscard]] int64_t workers_lost() const { return workers_lost_; }
 
  private:
   struct Copy {
     TierTransfer transfer;
+    Nanos ends{0};
+  };
+  struct Lost {
+    BlockId block{};
+    int32_t slot = 0;
     Nanos ends{0};
   };
   struct One {
@@ -203,9 +216,26 @@ class EchoHost {
         slot(one, one.position) = -7;  // the hop that was out still writes
       }
       failures_ += failed ? 1 : 0;
+      if (failed && static_cast<int>(random_() % 1000) < options_.lost_per_thousand) {
+        const BlockId block = one.table[static_cast<size_t>(one.position / block_tokens_)];
+        lost_.push_back(
+            {block, one.position % block_tokens_, at + random_delay(options_.longest_lost)});
+        events_.lost_blocks.push_back(block);
+        ++workers_lost_;
+      }
       (failed ? events_.failed : events_.left).push_back(entry->first);
       entry = ones_.erase(entry);
     }
+  }
+
+  void end_lost(Nanos at) {
+    for (const Lost& lost : lost_) {
+      if (lost.ends <= at) {
+        host_.at(static_cast<size_t>(raw(lost.block) * block_tokens_ + lost.slot)) = -8;
+        events_.found_blocks.push_back(lost.block);
+      }
+    }
+    std::erase_if(lost_, [&](const Lost& lost) { return lost.ends <= at; });
   }
 
   EchoHostOptions options_;
@@ -221,6 +251,8 @@ class EchoHost {
   int64_t transfers_ = 0;
   int64_t entered_ = 0;
   int64_t failures_ = 0;
+  std::vector<Lost> lost_;
+  int64_t workers_lost_ = 0;
 };
 
 }  // namespace tandem::testing

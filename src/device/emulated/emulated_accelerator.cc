@@ -77,6 +77,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
     work->set_pace({.profile = parts_.spec.pace,
                     .link = link_.bytes_per_second() > 0 ? &link_ : nullptr,
                     .slowdown = parts_.spec.slowdown});
+    work->set_faults(parts_.spec.faults);
     if (parts_.spec.hollow) {
       work->set_hollow(kHollowSeed);
     }

@@ -16,7 +16,18 @@ constexpr Nanos kSpinTail = std::chrono::microseconds(50);
 
 }  // namespace
 
+void EmulatedWork::hold() {
+  constexpr uint64_t kThousand = 1000;
+  if (static_cast<int32_t>(fault_random_() % kThousand) < held_) {
+    std::this_thread::sleep_for(
+        Nanos{static_cast<int64_t>(fault_random_() % static_cast<uint64_t>(kLongestHold.count()))});
+  }
+}
+
 void EmulatedWork::run(const Op& op) {
+  if (held_ > 0 && counters_.kind() != StreamKind::kCompute) {
+    hold();
+  }
   const Nanos length = paced() ? length_of(op) : Nanos{0};
   const Nanos begin = clock_.now();
   if (!hollow_ || !hollow_->stand_in(op)) {

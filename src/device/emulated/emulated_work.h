@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <random>
 
 #include "base/clock.h"
 #include "device/cpu/op_runner.h"
@@ -13,6 +14,7 @@
 #include "device/emulated/link.h"
 #include "device/emulated/op_check.h"
 #include "device/emulated/pacer.h"
+#include "device/emulated/planted_faults.h"
 #include "device/emulated/stream_counters.h"
 #include "observe/timeline.h"
 
@@ -34,6 +36,11 @@ class EmulatedWork final : public StreamWork {
   // Before the stream begins.
   void set_pace(const StreamPace& pace) { pace_ = pace; }
   void set_hollow(uint64_t seed) { hollow_.emplace(seed); }
+  // Of the copies, `held` of a thousand are held back.
+  void set_faults(const PlantedFaults& faults) {
+    held_ = faults.held;
+    fault_random_.seed(faults.seed);
+  }
   void set_track(observe::Track* track) { track_ = track; }
 
   void run(const Op& op) override;
@@ -50,6 +57,7 @@ class EmulatedWork final : public StreamWork {
   Nanos length_of(const Op& op);
   Nanos length_of_copy(const CopyOp& copy);
   void sleep_until(Nanos time);
+  void hold();
   void show(const Op& op, Nanos begin, Nanos end);
 
   OpRunner runner_;
@@ -59,6 +67,8 @@ class EmulatedWork final : public StreamWork {
   std::optional<HollowRows> hollow_;
   Pacer pacer_;
   observe::Track* track_ = nullptr;  // null: nobody looks
+  int32_t held_ = 0;
+  std::mt19937_64 fault_random_;
   const SteadyClock clock_;
 };
 

@@ -1,9 +1,11 @@
 #include "device/emulated/emulation_spec.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace tandem::device {
 namespace {
@@ -12,7 +14,17 @@ constexpr int32_t kMaxCores = 1024;
 constexpr std::string_view kParam = "emulate-accelerator";
 constexpr std::string_view kHollow = "hollow";
 constexpr std::string_view kKnown =
-    "cores=N, host-cores=N, pace=NAME, hollow, link-gbps=X, slowdown=X";
+    "cores=N, host-cores=N, pace=NAME, hollow, link-gbps=X, slowdown=X, faults=F:N+..., "
+    "fault-seed=N";
+constexpr std::array<std::pair<std::string_view, int32_t PlantedFaults::*>, 7> kFaults = {
+    {{"throw", &PlantedFaults::throws},
+     {"late", &PlantedFaults::late},
+     {"twice", &PlantedFaults::twice},
+     {"outdated", &PlantedFaults::outdated},
+     {"hang", &PlantedFaults::hangs},
+     {"stuck", &PlantedFaults::stuck},
+     {"hold", &PlantedFaults::held}}};
+constexpr int32_t kThousand = 1000;
 constexpr double kMinFactor = 1e-3;
 constexpr double kMaxFactor = 1e6;
 
@@ -43,6 +55,50 @@ Result<double> parse_factor(std::string_view key, std::string_view value) {
   return number;
 }
 
+template <class Integer>
+bool read_number(std::string_view text, Integer& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size() && !text.empty();
+}
+
+Status parse_fault(std::string_view item, PlantedFaults& faults) {
+  const size_t colon = item.find(':');
+  const std::string_view name = item.substr(0, colon);
+  const auto fault = std::ranges::find(kFaults, name, &decltype(kFaults)::value_type::first);
+  if (fault == kFaults.end()) {
+    return spec_error(fmt::format(
+        "faults: unknown fault \"{}\"; known are throw, late, twice, outdated, hang, stuck, hold",
+        name.substr(0, 40)));
+  }
+  int32_t share = 0;
+  if (colon == std::string_view::npos || !read_number(item.substr(colon + 1), share) || share < 1 ||
+      share > kThousand) {
+    return spec_error(
+        fmt::format("faults: {} needs how many of a thousand, e.g. {}:20", name, name));
+  }
+  if (faults.*(fault->second) != 0) {
+    return spec_error(fmt::format("faults: {} is given twice", name));
+  }
+  faults.*(fault->second) = share;
+  return {};
+}
+
+Status parse_faults(std::string_view text, PlantedFaults& faults) {
+  while (true) {
+    const size_t plus = text.find('+');
+    RETURN_IF_ERROR(parse_fault(text.substr(0, plus), faults));
+    if (plus == std::string_view::npos) {
+      break;
+    }
+    text.remove_prefix(plus + 1);
+  }
+  if (faults.of_workers() > kThousand) {
+    return spec_error(
+        fmt::format("faults: {} of a thousand attempts are too many", faults.of_workers()));
+  }
+  return {};
+}
+
 Status apply_item(std::string_view key, std::string_view value, EmulationSpec& spec) {
   if (key == "cores") {
     ASSIGN_OR_RETURN(spec.cores, parse_cores(key, value));
@@ -57,6 +113,12 @@ Status apply_item(std::string_view key, std::string_view value, EmulationSpec& s
     ASSIGN_OR_RETURN(spec.link_gbps, parse_factor(key, value));
   } else if (key == "slowdown") {
     ASSIGN_OR_RETURN(spec.slowdown, parse_factor(key, value));
+  } else if (key == "faults") {
+    return parse_faults(value, spec.faults);
+  } else if (key == "fault-seed") {
+    if (!read_number(value, spec.faults.seed)) {
+      return spec_error("fault-seed must be a whole number");
+    }
   } else {
     return spec_error(fmt::format("unknown item \"{}\"; known are {}", key.substr(0, 40), kKnown));
   }
@@ -118,6 +180,11 @@ std::string describe_pace(const EmulationSpec& spec) {
   }
   if (spec.slowdown != 1) {
     text += fmt::format(", {:g} times slower", spec.slowdown);
+  }
+  for (const auto& [name, share] : kFaults) {
+    if (spec.faults.*share > 0) {
+      text += fmt::format(", FAULT {} in {}/1000", name, spec.faults.*share);
+    }
   }
   return text;
 }

@@ -12,6 +12,9 @@
 //   link-gbps=X    GB/s of the link between the tiers, each direction; copies are paced by it, also
 //                  without pace (where the profile's own is the default)
 //   slowdown=X     modelled times are multiplied by this, so that real ops fit into them
+//   faults=F:N+..  for drills: plants fault F into N of a thousand attempts of host workers (throw,
+//                  late, twice, outdated, hang, stuck) or copies between the tiers (hold)
+//   fault-seed=N   which ones
 #pragma once
 
 #include <cstdint>
@@ -21,6 +24,7 @@
 
 #include "base/result.h"
 #include "device/emulated/cost_model.h"
+#include "device/emulated/planted_faults.h"
 
 namespace tandem::device {
 
@@ -31,6 +35,7 @@ struct EmulationSpec {
   bool hollow = false;                       // only with pace
   double link_gbps = 0;                      // 0: as `pace` says, or not paced
   double slowdown = 1;
+  PlantedFaults faults;
 
   // Bytes per second of the link, 0 when copies are not paced.
   [[nodiscard]] double link_bytes_per_second() const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "kernels/routed_row.h"
 
 namespace tandem {
@@ -16,6 +17,9 @@ namespace {
 // sleeps costs the engine thread some 10 us.
 constexpr Nanos kWorkerSpin = std::chrono::microseconds(300);
 
+// Planted: how late the latest answers come.
+constexpr int kLatestInPatiences = 3;
+
 }  // namespace
 
 using device::CopyOp;
@@ -25,6 +29,7 @@ using piggyback::AttentionDone;
 using piggyback::ExitRun;
 using piggyback::HopId;
 using piggyback::HopTask;
+using piggyback::LostAttempt;
 using piggyback::RowRun;
 using piggyback::Visit;
 
@@ -36,7 +41,8 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
   const piggyback::HopLimits limits = hop_limits(config, options);
   const Shape shape{.routed_row_bytes = sizes.routed_row,
                     .attended_row_bytes = sizes.attended_row,
-                    .residual_stride = stage_strides(config, weights).residual};
+                    .residual_stride = stage_strides(config, weights).residual,
+                    .block_tokens = layout.block_tokens};
   const int32_t longest =
       options.served_positions > 0 ? options.served_positions : config.max_positions;
   const auto longest_table =
@@ -44,35 +50,52 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
   std::unique_ptr<HostTier> tier(new HostTier(device, options, shape, limits, longest_table));
   RETURN_IF_ERROR(tier->allocate(sizes));
   tier->transfers_ = std::make_unique<Transfers>(
-      device, KvPools{device_kv, tier->kv_->data(), layout.block_bytes()});
-  ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(device.caps().isa));
+      device, KvPools{device_kv, tier->host_->kv->data(), layout.block_bytes()});
+  RETURN_IF_ERROR(tier->start_workers(config, weights, options, layout));
+  tier->on_event_ = on_event ? std::move(on_event) : std::function<void()>([] {});
+  tier->attention_->set_listener(tier->on_event_);
+  return tier;
+}
+
+Status HostTier::start_workers(const model::ModelConfig& config, const model::Weights& weights,
+                               const ExecutorOptions& options, const kernels::KvLayout& layout) {
+  ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(device_.caps().isa));
   std::vector<int32_t> windows;
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     windows.push_back(config.window_of(layer));
   }
-  const int32_t threads = options.host.threads > 0
-                              ? options.host.threads
-                              : static_cast<int32_t>(device.caps().host_cpus.size());
-  ASSIGN_OR_RETURN(
-      tier->attention_,
-      piggyback::HostAttention::create(
-          {.kernels = kernels,
-           .layout = layout,
-           .kv = tier->kv_->data(),
-           .heads = config.heads,
-           .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
-           .windows = std::move(windows),
-           .out_type = weights.type,
-           .threads = std::max(threads, 1),
-           .cpus = device.caps().host_cpus,
-           .spin = threads <= std::ssize(device.caps().host_cpus) ? kWorkerSpin : Nanos{0}}));
-  tier->on_event_ = on_event ? std::move(on_event) : std::function<void()>([] {});
-  tier->attention_->set_listener(tier->on_event_);
-  for (int32_t i = 0; options.host.timeline != nullptr && i < std::max(threads, 1); ++i) {
-    tier->worker_tracks_.push_back(
+  const std::vector<int32_t>& cpus = device_.caps().host_cpus;
+  const int32_t threads = std::max(
+      options.host.threads > 0 ? options.host.threads : static_cast<int32_t>(cpus.size()), 1);
+  if (const device::PlantedFaults& faults = options.host.faults; faults.of_workers()) {
+    host_->faults = std::make_unique<piggyback::FaultyWorkers>(
+        piggyback::WorkerFaults{.throws = faults.throws,
+                                .late = faults.late,
+                                .twice = faults.twice,
+                                .outdated = faults.outdated,
+                                .hangs = faults.hangs,
+                                .stuck = faults.stuck,
+                                .late_by = kLatestInPatiences * options.host.hop_patience,
+                                .seed = faults.seed});
+  }
+  ASSIGN_OR_RETURN(attention_, piggyback::HostAttention::create(
+                                   {.kernels = kernels,
+                                    .layout = layout,
+                                    .kv = host_->kv->data(),
+                                    .heads = config.heads,
+                                    .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
+                                    .windows = std::move(windows),
+                                    .out_type = weights.type,
+                                    .threads = threads,
+                                    .cpus = cpus,
+                                    .spin = threads <= std::ssize(cpus) ? kWorkerSpin : Nanos{0},
+                                    .hook = host_->faults.get(),
+                                    .kept = host_}));
+  for (int32_t i = 0; options.host.timeline != nullptr && i < threads; ++i) {
+    worker_tracks_.push_back(
         &options.host.timeline->add_track("host workers", fmt::format("worker {}", i)));
   }
-  return tier;
+  return {};
 }
 
 HostTier::HostTier(device::Device& device, const ExecutorOptions& options, const Shape& shape,
@@ -96,9 +119,9 @@ Status HostTier::allocate(const HostTierSizes& sizes) {
   ASSIGN_OR_RETURN(ring_, device_.allocate(MemoryKind::kDevice, sizes.ring));
   ASSIGN_OR_RETURN(returns_, device_.allocate(MemoryKind::kDevice, sizes.returns));
   ASSIGN_OR_RETURN(residual_store_, device_.allocate(MemoryKind::kDevice, sizes.residual_store));
-  ASSIGN_OR_RETURN(outbox_, device_.allocate(MemoryKind::kHostPinned, sizes.outbox));
-  ASSIGN_OR_RETURN(results_, device_.allocate(MemoryKind::kHostPinned, sizes.results));
-  ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kHostPinned, sizes.kv));
+  ASSIGN_OR_RETURN(host_->outbox, device_.allocate(MemoryKind::kHostPinned, sizes.outbox));
+  ASSIGN_OR_RETURN(host_->results, device_.allocate(MemoryKind::kHostPinned, sizes.results));
+  ASSIGN_OR_RETURN(host_->kv, device_.allocate(MemoryKind::kHostPinned, sizes.kv));
   return {};
 }
 
@@ -124,15 +147,18 @@ void HostTier::enter(const OffloadedToken& token) {
 void HostTier::set_table(Offloaded& entry, std::span<const BlockId> table) const {
   CHECK(table.size() <= longest_table_, "a table of {} blocks, at most {} are planned",
         table.size(), longest_table_);
-  const bool longer = table.size() >= entry.table.size() &&
-                      std::equal(entry.table.begin(), entry.table.end(), table.begin(),
+  const bool longer = entry.table != nullptr && table.size() >= entry.table->size() &&
+                      std::equal(entry.table->begin(), entry.table->end(), table.begin(),
                                  [](int32_t known, BlockId block) { return known == raw(block); });
   if (!longer) {
-    entry.old_tables.push_back(std::exchange(entry.table, {}));
+    if (entry.table != nullptr) {
+      entry.old_tables.push_back(std::move(entry.table));
+    }
+    entry.table = std::make_shared<Table>();
+    entry.table->reserve(longest_table_);
   }
-  entry.table.reserve(longest_table_);
-  for (size_t i = entry.table.size(); i < table.size(); ++i) {
-    entry.table.push_back(raw(table[i]));
+  for (size_t i = entry.table->size(); i < table.size(); ++i) {
+    entry.table->push_back(raw(table[i]));
   }
 }
 
@@ -183,6 +209,7 @@ TierCounts HostTier::counts() const {
   counts.offloaded_bytes = transfers_->offloaded_bytes();
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.hops_in_flight = core_.in_flight();
+  counts.workers_lost = std::ssize(lost_);
   return counts;
 }
 
@@ -199,9 +226,10 @@ void HostTier::send(std::span<const Visit> visits, device::EventId routed) {
   piggyback::HopCore::exit_runs(visits, exit_runs_);
   device_.wait(out_stream_, routed);
   for (const ExitRun& run : exit_runs_) {
-    device_.launch(out_stream_, CopyOp{outbox_->data() + run.hop_row * shape_.routed_row_bytes,
-                                       ring_->data() + run.ring_row * shape_.routed_row_bytes,
-                                       run.rows * shape_.routed_row_bytes});
+    device_.launch(out_stream_,
+                   CopyOp{host_->outbox->data() + run.hop_row * shape_.routed_row_bytes,
+                          ring_->data() + run.ring_row * shape_.routed_row_bytes,
+                          run.rows * shape_.routed_row_bytes});
   }
   Exit exit;
   if (!spare_hops_.empty()) {
@@ -244,9 +272,9 @@ void HostTier::hand_out() {
                       .attempt = task.attempt,
                       .layer = task.layer,
                       .position = task.position,
-                      .block_table = offloaded_.at(task.sequence).table.data(),
-                      .routed = outbox_->data() + task.hop_row * shape_.routed_row_bytes,
-                      .out = results_->data() + task.hop_row * shape_.attended_row_bytes});
+                      .block_table = offloaded_.at(task.sequence).table->data(),
+                      .routed = host_->outbox->data() + task.hop_row * shape_.routed_row_bytes,
+                      .out = host_->results->data() + task.hop_row * shape_.attended_row_bytes});
   }
   if (!tasks_.empty()) {
     attention_->submit(tasks_);
@@ -258,6 +286,7 @@ void HostTier::take_answers() {
   attention_->take_done(answers_);
   for (const AttentionDone& answer : answers_) {
     trace(answer);
+    find(answer);
     // A late or outdated answer says no more than that its worker is back.
     if (answer.failed) {
       static_cast<void>(core_.task_failed(answer.hop, answer.attempt));
@@ -289,8 +318,9 @@ void HostTier::send_returns() {
   if (!back.runs.empty()) {
     for (const RowRun& run : back.runs) {
       const int64_t offset = run.begin * shape_.attended_row_bytes;
-      device_.launch(back_stream_, CopyOp{returns_->data() + offset, results_->data() + offset,
-                                          run.rows * shape_.attended_row_bytes});
+      device_.launch(back_stream_,
+                     CopyOp{returns_->data() + offset, host_->results->data() + offset,
+                            run.rows * shape_.attended_row_bytes});
       counts_.bytes_from_host += run.rows * shape_.attended_row_bytes;
     }
     back.copied = device_.record(back_stream_);
@@ -318,6 +348,40 @@ void HostTier::watch() {
   counts_.doubted += static_cast<int64_t>(dropped_.size());
   for (const HopTask& task : dropped_) {
     attention_->withdraw(task.hop, task.attempt);
+  }
+  take_answers();  // those of the withdrawn are there at once
+  lose();
+}
+
+// A worker hangs inside a kernel. Its sequence goes on without it, but what the kernel may still
+// write to stays out of use: the hop row, which the core sees to, and the block of its token.
+void HostTier::lose() {
+  newly_lost_.clear();
+  watchdog_.check_lost(clock_.now(), core_, newly_lost_);
+  for (const LostAttempt& attempt : newly_lost_) {
+    const Offloaded& entry = offloaded_.at(attempt.sequence);
+    const auto place = static_cast<size_t>(attempt.position / shape_.block_tokens);
+    const auto block = static_cast<BlockId>(entry.table->at(place));
+    lost_.push_back({attempt, block});
+    events_.lost_blocks.push_back(block);
+    host_->lost_tables.push_back(entry.table);
+    host_->lost_tables.insert(host_->lost_tables.end(), entry.old_tables.begin(),
+                              entry.old_tables.end());
+    log::error(
+        "a host attention worker has not come back from a kernel for a long time; its request "
+        "goes on without it ({} lost now)",
+        lost_.size());
+  }
+}
+
+void HostTier::find(const AttentionDone& answer) {
+  const auto entry = std::ranges::find_if(lost_, [&](const Lost& lost) {
+    return lost.attempt.hop == answer.hop && lost.attempt.attempt == answer.attempt;
+  });
+  if (entry != lost_.end()) {
+    events_.found_blocks.push_back(entry->block);
+    lost_.erase(entry);
+    log::warn("a host attention worker that was lost is back ({} lost now)", lost_.size());
   }
 }
 

@@ -32,6 +32,7 @@
 #include "model/weights.h"
 #include "piggyback/core/hop_core.h"
 #include "piggyback/core/watchdog.h"
+#include "piggyback/workers/faulty_workers.h"
 #include "piggyback/workers/host_attention.h"
 #include "plan/step.h"
 
@@ -74,11 +75,25 @@ class HostTier {
     int64_t routed_row_bytes = 0;
     int64_t attended_row_bytes = 0;
     int64_t residual_stride = 0;  // floats
+    int32_t block_tokens = 0;
   };
+  using Table = std::vector<int32_t>;  // of host blocks; with room for the longest sequence
   struct Offloaded {
-    std::vector<int32_t> table;  // of host blocks; room for the longest sequence, so it never moves
+    std::shared_ptr<Table> table;  // never moves while it grows
     SampleSpec sample;
-    std::vector<std::vector<int32_t>> old_tables;  // that a late worker may still read
+    std::vector<std::shared_ptr<Table>> old_tables;  // that a late worker may still read
+  };
+  // All that workers touch: theirs as long as one of them lives.
+  struct WorkersMemory {
+    std::unique_ptr<piggyback::FaultyWorkers> faults;  // null: none are planted
+    std::unique_ptr<device::Memory> outbox;
+    std::unique_ptr<device::Memory> results;
+    std::unique_ptr<device::Memory> kv;
+    std::vector<std::shared_ptr<Table>> lost_tables;  // of sequences that left a worker behind
+  };
+  struct Lost {
+    piggyback::LostAttempt attempt;
+    BlockId block{};
   };
   struct Exit {
     device::EventId copied{};
@@ -92,15 +107,20 @@ class HostTier {
   HostTier(device::Device& device, const ExecutorOptions& options, const Shape& shape,
            const piggyback::HopLimits& limits, size_t longest_table);
   Status allocate(const HostTierSizes& sizes);
+  Status start_workers(const model::ModelConfig& config, const model::Weights& weights,
+                       const ExecutorOptions& options, const kernels::KvLayout& layout);
   void set_table(Offloaded& entry, std::span<const BlockId> table) const;
   void take_exits();
   void take_answers();
   void send_returns();
   void hand_out();
   void watch();
+  void lose();
+  void find(const piggyback::AttentionDone& answer);
   void gather_events();
   [[nodiscard]] bool has_events() const {
-    return !events_.transfers_done.empty() || !events_.left.empty() || !events_.failed.empty();
+    return !events_.transfers_done.empty() || !events_.left.empty() || !events_.failed.empty() ||
+           !events_.lost_blocks.empty() || !events_.found_blocks.empty();
   }
   void trace(const piggyback::AttentionDone& answer);
 
@@ -115,9 +135,7 @@ class HostTier {
   std::unique_ptr<device::Memory> ring_;
   std::unique_ptr<device::Memory> returns_;
   std::unique_ptr<device::Memory> residual_store_;
-  std::unique_ptr<device::Memory> outbox_;
-  std::unique_ptr<device::Memory> results_;
-  std::unique_ptr<device::Memory> kv_;
+  const std::shared_ptr<WorkersMemory> host_ = std::make_shared<WorkersMemory>();
   std::unique_ptr<Transfers> transfers_;
   std::unique_ptr<piggyback::HostAttention> attention_;
 
@@ -129,12 +147,14 @@ class HostTier {
   TierCounts counts_;                           // without what others count
   std::vector<observe::Track*> worker_tracks_;  // empty: none is wanted
   Nanos watched_{0};
+  std::vector<Lost> lost_;  // attempts that have not come back
 
   // Reused from call to call.
   std::vector<piggyback::ExitRun> exit_runs_;
   std::vector<piggyback::AttentionTask> tasks_;
   std::vector<piggyback::AttentionDone> answers_;
   std::vector<piggyback::HopTask> dropped_;
+  std::vector<piggyback::LostAttempt> newly_lost_;
   std::vector<std::vector<piggyback::HopId>> spare_hops_;
   std::vector<std::vector<piggyback::RowRun>> spare_runs_;
 };

@@ -37,6 +37,9 @@ Status HopCore::audit_row(int32_t row) const {
   if (one.slot < 0 || one.slot >= limits_.slots) {
     return wrong("row {} belongs to slot {}", row, one.slot);
   }
+  if (one.state == RowState::kLost) {
+    return one.unanswered != 0 ? Status() : wrong("row {} waits for no answer", row);
+  }
   const Slot& slot = slot_at(one.slot);
   const bool current = one.state != RowState::kConsumed && one.state != RowState::kSpent;
   if (current != (slot.row == row)) {
@@ -59,6 +62,7 @@ Status HopCore::audit_row(int32_t row) const {
 Status HopCore::audit_rows() const {
   int32_t out = 0;
   int32_t spent = 0;
+  int32_t lost = 0;
   int32_t consumed = 0;
   int32_t due = 0;
   int32_t free = 0;
@@ -67,16 +71,18 @@ Status HopCore::audit_rows() const {
     const RowState state = row_at(row).state;
     out += is_out(state) ? 1 : 0;
     spent += state == RowState::kSpent ? 1 : 0;
+    lost += state == RowState::kLost ? 1 : 0;
     consumed += state == RowState::kConsumed ? 1 : 0;
     due += state == RowState::kDue ? 1 : 0;
     free += state == RowState::kFree ? 1 : 0;
   }
-  if (out != in_flight_ || spent != quarantined_ || consumed != consumed_count_ ||
+  if (out != in_flight_ || spent != quarantined_ || lost != lost_ || consumed != consumed_count_ ||
       due != due_.count || free != allocator_.free_rows()) {
     return wrong(
-        "{} hops out, {} quarantined, {} consumed, {} due, {} free; counted {} {} {} {} {}",
-        in_flight_, quarantined_, consumed_count_, due_.count, allocator_.free_rows(), out, spent,
-        consumed, due, free);
+        "{} hops out, {} quarantined, {} lost, {} consumed, {} due, {} free; counted {} {} {} {} "
+        "{} {}",
+        in_flight_, quarantined_, lost_, consumed_count_, due_.count, allocator_.free_rows(), out,
+        spent, lost, consumed, due, free);
   }
   for (int32_t i = 0; i < consumed_count_; ++i) {
     const int32_t row =
@@ -104,7 +110,7 @@ Status HopCore::audit_slot(int32_t slot) const {
   const Slot& one = slot_at(slot);
   int32_t held = 0;
   for (const Row& row : rows_) {
-    held += row.slot == slot ? 1 : 0;
+    held += row.slot == slot && row.state != RowState::kLost ? 1 : 0;
   }
   if (held != one.rows_held) {
     return wrong("slot {} holds {} rows, counted {}", slot, one.rows_held, held);

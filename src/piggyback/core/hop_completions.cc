@@ -47,7 +47,7 @@ HopTask HopCore::task_of(int32_t row) const {
   return {.hop = {one.slot, one.generation},
           .sequence = slot.sequence,
           .layer = one.layer,
-          .position = slot.position,
+          .position = one.position,
           .hop_row = row,
           .attempt = one.attempt,
           .handed_out = one.handed_out};
@@ -95,6 +95,14 @@ bool HopCore::answered(HopId hop, int32_t attempt, int32_t& row) {
   one.unanswered &= ~attempt_bit(attempt);
   if (one.state == RowState::kSpent) {
     release_row(row);
+    return false;
+  }
+  if (one.state == RowState::kLost) {
+    if (one.unanswered == 0) {
+      one.slot = -1;
+      set_state(row, RowState::kFree);
+      allocator_.give_back(row);
+    }
     return false;
   }
   return one.state == RowState::kWorking || one.state == RowState::kDue;
@@ -196,10 +204,34 @@ void HopCore::stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) c
   }
 }
 
+void HopCore::lose(Nanos now, Nanos age, std::vector<LostAttempt>& attempts) {
+  for (int32_t row = 0; quarantined_ > 0 && row < limits_.hop_rows; ++row) {
+    const Row& one = row_at(row);
+    if (one.state != RowState::kSpent || now - one.handed_out < age) {
+      continue;
+    }
+    Slot& slot = slot_at(one.slot);
+    for (int32_t attempt = 0; attempt <= one.attempt; ++attempt) {
+      if ((one.unanswered & attempt_bit(attempt)) != 0) {
+        attempts.push_back({.hop = {one.slot, one.generation},
+                            .sequence = slot.sequence,
+                            .attempt = attempt,
+                            .position = one.position});
+      }
+    }
+    set_state(row, RowState::kLost);
+    --slot.rows_held;
+    if (slot.state == SlotState::kLeaving) {
+      release_slot(one.slot);
+    }
+  }
+}
+
 // Something of this row goes on without the answer of an attempt that was given up.
 bool HopCore::can_move(const Row& row) const {
   switch (row.state) {
     case RowState::kSpent:
+    case RowState::kLost:
       return false;
     case RowState::kReady:
       return row.unanswered == 0 || slot_at(row.slot).stage == limits_.last_stage;

@@ -52,6 +52,7 @@ void HopCore::set_state(int32_t row, RowState state) {
   Row& one = row_at(row);
   in_flight_ += (is_out(state) ? 1 : 0) - (is_out(one.state) ? 1 : 0);
   quarantined_ += (state == RowState::kSpent ? 1 : 0) - (one.state == RowState::kSpent ? 1 : 0);
+  lost_ += (state == RowState::kLost ? 1 : 0) - (one.state == RowState::kLost ? 1 : 0);
   one.state = state;
 }
 
@@ -320,6 +321,7 @@ Visit HopCore::visit(int32_t slot, int32_t hop_row, int64_t ticket) {
   row.slot = slot;
   row.generation = one.generation;
   row.layer = one.stage;
+  row.position = one.position;
   row.attempt = 0;
   row.ring_row = ring_.reserve();
   one.rows_held += takes_over ? 0 : 1;

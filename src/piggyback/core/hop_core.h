@@ -9,8 +9,9 @@
 //   exiting -> due -> working -> done -> returning -> ready -> consumed -> free
 // and is free only when nothing can touch it any more: copies are complete, the group that reads it
 // is done, and every attempt that was handed to a worker has answered (a worker that hangs may
-// still write its result). Where no row is free a hop takes over the row that it consumes, which is
-// safe because its copies come after that group; so one row is enough to make progress.
+// still write its result) or was given up for lost, which keeps the row until it does answer. Where
+// no row is free a hop takes over the row that it consumes, which is safe because its copies come
+// after that group; so one row is enough to make progress.
 //
 // Threads: engine thread only. Costs: O(rows named), O(1) to ask; overdue, audit, strand_check and
 // late answers look at all rows. Allocates nothing after construction but in the caller's vectors.
@@ -90,6 +91,10 @@ class HopCore {
   // good answer counts. True: due. False: attempts are used up and the sequence failed, or it has
   // been answered meanwhile.
   bool retry(HopId hop);
+  // Gives up the attempts that stragglers would name for an age of `age`: their rows stay out of
+  // use until they answer, but their sequences need not wait for them. Appends each:
+  // whatever lies where it may still write must not be given to anybody else.
+  void lose(Nanos now, Nanos age, std::vector<LostAttempt>& attempts);
   // Where every hop row waits for workers that do not answer, nothing can move any more: then fails
   // the sequences that have waited for `age` or longer. Elsewhere does nothing.
   void strand_check(Nanos now, Nanos age);
@@ -102,6 +107,8 @@ class HopCore {
   [[nodiscard]] int32_t tokens() const { return tokens_; }
   // Hop rows that only wait for an outstanding answer.
   [[nodiscard]] int32_t quarantined() const { return quarantined_; }
+  // Hop rows of lost attempts.
+  [[nodiscard]] int32_t lost() const { return lost_; }
   [[nodiscard]] int32_t free_slots() const { return static_cast<int32_t>(free_slots_.size()); }
   [[nodiscard]] int32_t free_hop_rows() const { return allocator_.free_rows(); }
   [[nodiscard]] int32_t free_ring_rows() const { return ring_.free_rows(); }
@@ -119,6 +126,7 @@ class HopCore {
     kReady,      // the result can be consumed
     kConsumed,   // the group that reads it is not complete
     kSpent,      // of no more use, but an attempt has not answered
+    kLost,       // the same, and nobody waits for it: the slot is not this row's any more
   };
   enum class SlotState : uint8_t { kFree, kIdle, kReady, kOut, kLeaving };
 
@@ -127,6 +135,7 @@ class HopCore {
     int32_t slot = -1;
     uint32_t generation = 0;
     int32_t layer = 0;
+    int32_t position = 0;
     int32_t ring_row = -1;
     int32_t attempt = 0;      // the one due or handed out last
     uint32_t unanswered = 0;  // bit a: attempt a was handed out and has not answered
@@ -221,6 +230,7 @@ class HopCore {
   int32_t in_flight_ = 0;
   int32_t tokens_ = 0;
   int32_t quarantined_ = 0;
+  int32_t lost_ = 0;
   std::vector<SequenceId> left_;
   std::vector<SequenceId> failed_;
 };

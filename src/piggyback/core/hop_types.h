@@ -54,6 +54,15 @@ struct RowRun {
   bool operator==(const RowRun&) const = default;
 };
 
+// An attempt that has been given up for good, inside a kernel as far as anybody knows: it may still
+// write the K and V of `position`.
+struct LostAttempt {
+  HopId hop;
+  SequenceId sequence{};
+  int32_t attempt = 0;
+  int32_t position = 0;
+};
+
 // One row of attention for the host. A retry reads and writes the same hop row: attention is pure
 // and the append idempotent, so whichever attempt writes, it writes the same bits.
 struct HopTask {

@@ -26,7 +26,16 @@ void Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped) {
       core.retry(task.hop);
     }
   }
-  core.strand_check(now, options_.age * (1 << std::min(core.limits().attempts, kMostDoublings)));
+  core.strand_check(now, last_patience(core));
+}
+
+void Watchdog::check_lost(Nanos now, HopCore& core, std::vector<LostAttempt>& lost) const {
+  core.lose(now, last_patience(core), lost);
+}
+
+// As long as a further attempt would get.
+Nanos Watchdog::last_patience(const HopCore& core) const {
+  return options_.age * (1 << std::min(core.limits().attempts, kMostDoublings));
 }
 
 }  // namespace tandem::piggyback

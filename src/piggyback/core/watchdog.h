@@ -26,9 +26,14 @@ class Watchdog {
   // with every call. Their workers should be told to drop them. Worth a call a few times per `age`;
   // looks at all rows.
   void check(Nanos now, HopCore& core, std::vector<HopTask>& dropped);
+  // Appends the attempts that did not answer although they were told to long ago: their workers
+  // hang inside a kernel and are lost. To be called with check.
+  void check_lost(Nanos now, HopCore& core, std::vector<LostAttempt>& lost) const;
   [[nodiscard]] Nanos age() const { return options_.age; }
 
  private:
+  [[nodiscard]] Nanos last_patience(const HopCore& core) const;
+
   WatchdogOptions options_;
   std::vector<HopTask> overdue_;
 };

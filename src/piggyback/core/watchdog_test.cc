@@ -173,6 +173,51 @@ TEST_F(WatchdogTest, WhenAllWorkersAreGoneNobodyWaitsForEver) {
   EXPECT_EQ(core.credits(0), 3);
 }
 
+TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
+  HopCore one({.slots = 1, .ring_rows = 1, .hop_rows = 2, .last_stage = 2, .attempts = 2});
+  ASSERT_TRUE(one.enter(kA, 0, 70, now));
+  std::vector<Visit> visits;
+  one.bind(0, 1, 1, visits);
+  one.exits_copied({&visits[0].hop, 1});
+  HopTask task;
+  ASSERT_TRUE(one.next_task(now, task));
+  std::vector<HopTask> dropped;
+  std::vector<LostAttempt> lost;
+  std::vector<SequenceId> gone;
+  for (now = seconds(0); now <= seconds(60) && lost.empty(); now += milliseconds(250)) {
+    watchdog.check(now, one, dropped);
+    one.take_failed(gone);
+    EXPECT_THAT(gone, IsEmpty()) << "while the attempt may still write";
+    watchdog.check_lost(now, one, lost);
+    HopTask next_try;
+    while (one.next_task(now, next_try)) {
+      EXPECT_TRUE(one.task_failed(next_try.hop, next_try.attempt));
+    }
+  }
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_EQ(lost[0].sequence, kA);
+  EXPECT_EQ(lost[0].attempt, 0);
+  EXPECT_EQ(lost[0].position, 70);
+  one.take_failed(gone);
+  EXPECT_THAT(gone, ElementsAre(kA));
+  EXPECT_EQ(one.lost(), 1);
+  EXPECT_EQ(one.free_slots(), 1);
+  EXPECT_EQ(one.free_hop_rows(), 1);
+  ASSERT_TRUE(one.audit().ok()) << one.audit().error().message;
+  // The slot is another's now, and the late answer is not taken for its.
+  ASSERT_TRUE(one.enter(kB, 0, 0, now));
+  visits.clear();
+  one.bind(0, 1, 2, visits);
+  one.exits_copied({&visits[0].hop, 1});
+  HopTask other;
+  ASSERT_TRUE(one.next_task(now, other));
+  EXPECT_FALSE(one.task_done(task.hop, 0));
+  EXPECT_EQ(one.lost(), 0);
+  EXPECT_EQ(one.free_hop_rows(), 1);
+  EXPECT_TRUE(one.task_done(other.hop, other.attempt));
+  EXPECT_TRUE(one.audit().ok());
+}
+
 TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
   // A result is ready, but the row that holds it may still be written by its first attempt, and the
   // other rows are with workers too.

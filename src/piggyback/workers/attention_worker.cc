@@ -67,6 +67,9 @@ bool AttentionWorker::touch(AttentionJob& job, const Kernel& kernel) {
   if (!job.gate.enter()) {
     return false;
   }
+  if (options_.hook != nullptr) {
+    static_cast<void>(options_.hook->at(WorkerPoint::kKernel, job.task, index_));
+  }
   {
     const Busy busy(clock_, counts_);
     kernel();
@@ -190,9 +193,9 @@ void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
 }
 
 void AttentionWorker::finish(AttentionJob& job, bool failed) {
-  int32_t times = 1;
+  WorkerAct act = WorkerAct::kGoOn;
   try {
-    times = ask(WorkerPoint::kAnswer, job) == WorkerAct::kAnswerTwice ? 2 : 1;
+    act = ask(WorkerPoint::kAnswer, job);
   } catch (const std::exception&) {
     failed = true;
   }
@@ -211,8 +214,20 @@ void AttentionWorker::finish(AttentionJob& job, bool failed) {
                            .bytes = failed ? 0 : job.bytes};
   crew_.queue.give_back(job);
   if (!withdrawn) {
-    crew_.queue.answer(done, times);
+    answer(done, act);
   }
+}
+
+void AttentionWorker::answer(const AttentionDone& done, WorkerAct act) {
+  crew_.queue.answer(done, act == WorkerAct::kAnswerTwice ? 2 : 1);
+  if (options_.hook == nullptr) {
+    return;
+  }
+  AttentionDone& oldest = answered_[answers_++ % kRemembered];
+  if (act == WorkerAct::kAnswerOutdated && answers_ > kRemembered) {
+    crew_.queue.answer(oldest, 1);
+  }
+  oldest = done;
 }
 
 }  // namespace tandem::piggyback

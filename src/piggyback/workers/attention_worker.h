@@ -46,12 +46,16 @@ class AttentionWorker {
   template <class Kernel>
   bool touch(AttentionJob& job, const Kernel& kernel);
   WorkerAct ask(WorkerPoint point, const AttentionJob& job);
+  void answer(const AttentionDone& done, WorkerAct act);
 
   AttentionCrew& crew_;
   const HostAttentionOptions& options_;
   WorkerCounts& counts_;
   const int32_t index_;
   const SteadyClock clock_;
+  static constexpr size_t kRemembered = 8;
+  std::array<AttentionDone, kRemembered> answered_{};  // the last ones, where there is a hook
+  size_t answers_ = 0;
   kernels::AttentionPlan plan_;  // of tasks done whole
   AlignedBuffer scratch_;
 };

@@ -38,6 +38,9 @@ struct HostAttentionOptions {
   std::vector<int32_t> cpus = {};  // worker i is pinned to cpus[i % size]; empty: not pinned
   Nanos spin{0};                   // how long an idle worker looks for work before it sleeps
   WorkerHook* hook = nullptr;
+  // Lives as long as any worker does, also one that hangs and is left behind: for the owner of all
+  // that workers touch.
+  std::shared_ptr<const void> kept = nullptr;
 };
 
 // Sums since the start, over all workers.
@@ -75,8 +78,8 @@ class HostAttention {
   void thaw();
 
   // Ends the threads; tasks not answered never are. Returns how many workers hang and did not end
-  // within `limit`: these are left behind, and what they work on must outlive the process. After it
-  // answers may be taken, nothing else done.
+  // within `limit`: these are left behind, and what they work on must outlive them (see `kept`).
+  // After it answers may be taken, nothing else done.
   int32_t stop(Nanos limit);
   static constexpr Nanos kStopLimit = std::chrono::seconds(2);
 

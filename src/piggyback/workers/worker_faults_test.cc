@@ -195,6 +195,59 @@ TEST(WorkerFaults, AnswersMayComeTwice) {
   EXPECT_EQ(run_all(*attention, rows.tasks(0)).size(), 2U);
 }
 
+TEST(WorkerFaults, AnAnswerFromBeforeComesBesideTheRightOne) {
+  SteeredHook hook([](WorkerPoint point, const AttentionTask& task) {
+    return point == WorkerPoint::kAnswer && task.attempt == 20 ? WorkerAct::kAnswerOutdated
+                                                               : WorkerAct::kGoOn;
+  });
+  HostRows rows(small_shape(), {3}, 1);
+  HostAttentionOptions options = rows.options();
+  options.hook = &hook;
+  const std::unique_ptr<HostAttention> attention = start(options);
+  Answers answers(*attention);
+  std::vector<AttentionTask> tasks = rows.tasks(0);
+  for (int32_t attempt = 0; attempt <= 20; ++attempt) {
+    tasks[0].attempt = attempt;
+    attention->submit(tasks);
+    answers.wait(static_cast<size_t>(attempt) + 1);
+  }
+  const std::vector<AttentionDone> all = answers.wait(22);
+  EXPECT_EQ(all[20].attempt, 20);
+  EXPECT_LT(all[21].attempt, 20);
+  attention->set_listener(nullptr);
+}
+
+TEST(WorkerFaults, WhatAStuckWorkerMayTouchLivesAsLongAsItDoes) {
+  static Gate gate;
+  static SteeredHook hook([](WorkerPoint point, const AttentionTask&) {
+    if (point == WorkerPoint::kKernel) {
+      gate.pass();
+    }
+    return WorkerAct::kGoOn;
+  });
+  static HostRows rows(small_shape(), {3}, 1);
+  auto kept = std::make_shared<int>(1);
+  const std::weak_ptr<int> alive = kept;
+  HostAttentionOptions options = rows.options();
+  options.hook = &hook;
+  options.kept = std::move(kept);
+  std::unique_ptr<HostAttention> attention = start(options);
+  options.kept.reset();
+  Answers answers(*attention);
+  const std::vector<AttentionTask> tasks = rows.tasks(0);
+  attention->submit(tasks);
+  gate.wait_for_arrivals(1);
+  attention->withdraw(tasks[0].hop, 0);
+  EXPECT_TRUE(answers.look().empty()) << "it may still write, so it has not answered";
+  EXPECT_EQ(attention->stop(std::chrono::milliseconds(20)), 1);
+  attention.reset();
+  EXPECT_FALSE(alive.expired());
+  gate.open();
+  while (!alive.expired()) {
+    std::this_thread::yield();
+  }
+}
+
 TEST(WorkerFaults, FrozenWorkersBeginNothingUntilTheyThaw) {
   HostRows rows(small_shape(), {3, 4}, 1);
   const std::unique_ptr<HostAttention> attention = start(rows.options());

@@ -11,16 +11,22 @@ namespace tandem::piggyback {
 enum class WorkerPoint {
   kAppend,  // before the task's K and V are appended
   kAttend,  // before a piece of its attention
+  kKernel,  // inside: the task can no more be taken back, and who hangs here may still write
   kAnswer,  // its result is written
 };
 
-enum class WorkerAct { kGoOn, kThrow, kAnswerTwice };
+enum class WorkerAct {
+  kGoOn,
+  kThrow,           // not at kKernel: kernels throw nothing
+  kAnswerTwice,     // at kAnswer
+  kAnswerOutdated,  // at kAnswer: an answer from before is given again beside this one
+};
 
 class WorkerHook {
  public:
   virtual ~WorkerHook() = default;
-  // Called on the worker's thread, by several at once; may block for as long as it likes. kThrow
-  // throws at this point; kAnswerTwice counts at kAnswer only.
+  // Called on the worker's thread, by several at once; may block for as long as it likes, also for
+  // ever.
   virtual WorkerAct at(WorkerPoint point, const AttentionTask& task, int32_t worker) = 0;
 };
 
