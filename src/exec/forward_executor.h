@@ -28,6 +28,8 @@ namespace tandem {
 struct HostTierOptions {
   int64_t kv_bytes = 0;   // of the host's pool; whole blocks of it are used. 0: there is one tier
   int32_t sequences = 0;  // offloaded at a time
+  int32_t ring_rows = 0;  // on the way from the accelerator; 0: one for each sequence
+  int32_t hop_rows = 0;   // 0: two for each sequence
   int32_t threads = 0;    // attention workers; 0: one for each of the host's CPUs
   int32_t group_stages = 4;  // that are launched together, with visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted

@@ -228,6 +228,7 @@ struct Case {
   ElementType type = ElementType::kBF16;
   int32_t group_stages = 2;
   int32_t workers = 1;
+  int32_t rows = 0;  // of ring and hops; 0: as many as are needed
 };
 
 constexpr int kTokens = 12;
@@ -259,6 +260,8 @@ void compare_with_plain(const Case& one, uint32_t seed) {
                      .emulated_memory_bytes = int64_t{512} << 20,
                      .host_blocks = 64};
   options.host = {.sequences = 6,
+                  .ring_rows = one.rows,
+                  .hop_rows = one.rows,
                   .threads = one.workers,
                   .group_stages = one.group_stages,
                   .clock = &clock,
@@ -291,6 +294,11 @@ TEST(TwoTiers, OfFloatsToo) {
 
 TEST(TwoTiers, WithNormsOfHeadsAndWindowsByLayer) {
   compare_with_plain({.config = normed_window_config(), .workers = 2}, 3);
+}
+
+TEST(TwoTiers, WithRingsOfOneRow) {
+  compare_with_plain({.config = small_config(3), .workers = 2, .rows = 1}, 4);
+  compare_with_plain({.config = small_config(4), .group_stages = 1, .rows = 1}, 5);
 }
 
 TEST(TwoTiers, WithGroupsOfAnySize) {

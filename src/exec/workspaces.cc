@@ -84,10 +84,11 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
 }
 
 piggyback::HopLimits hop_limits(const model::ModelConfig& config, const ExecutorOptions& options) {
-  return {.slots = options.host.sequences,
-          .ring_rows = options.host.sequences,
-          .hop_rows = 2 * options.host.sequences,
-          .last_stage = config.layers};
+  return {
+      .slots = options.host.sequences,
+      .ring_rows = options.host.ring_rows > 0 ? options.host.ring_rows : options.host.sequences,
+      .hop_rows = options.host.hop_rows > 0 ? options.host.hop_rows : 2 * options.host.sequences,
+      .last_stage = config.layers};
 }
 
 HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Weights& weights,

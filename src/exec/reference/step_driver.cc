@@ -15,8 +15,10 @@ namespace {
 
 std::unique_ptr<device::Device> make_device(const RigOptions& options) {
   if (options.emulated_memory_bytes > 0) {
+    const auto spec = device::parse_emulation_spec(options.emulation);
+    CHECK(spec.ok(), "{}", spec.error().message);
     auto device =
-        device::make_emulated_accelerator({.spec = {},
+        device::make_emulated_accelerator({.spec = *spec,
                                            .device_memory_bytes = options.emulated_memory_bytes,
                                            .host_memory_bytes = options.emulated_memory_bytes,
                                            .isa = options.isa});
@@ -33,6 +35,9 @@ std::unique_ptr<device::Device> make_device(const RigOptions& options) {
 Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
              const std::function<model::Weights(device::Device&)>& load) {
   Rig rig{.device = make_device(options), .weights = nullptr, .executor = nullptr};
+  if (options.wrap) {
+    rig.device = options.wrap(std::move(rig.device));
+  }
   rig.weights = std::make_unique<model::Weights>(load(*rig.device));
   ExecutorOptions executor{.max_batched_tokens = options.max_batched_tokens,
                            .max_logit_rows = options.max_logit_rows,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
@@ -28,6 +29,9 @@ struct RigOptions {
   int64_t emulated_memory_bytes = 0;  // of each tier; 0: one tier, the cpu device
   int32_t host_blocks = 0;            // of the second tier's pool; 0: everything stays resident
   HostTierOptions host = {};          // its kv_bytes are host_blocks
+  std::string emulation = {};         // as --emulate-accelerator takes it
+  // Stands between the executor and the device that it would get.
+  std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap = {};
 };
 
 struct Rig {

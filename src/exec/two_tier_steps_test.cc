@@ -1,0 +1,252 @@
+// Steps over two tiers, driven one by one: what the accelerator does must not depend on what the
+// host does, and what a group has consumed is free whenever its end is seen.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "device/emulated/emulated_accelerator.h"
+#include "exec/reference/random_model.h"
+#include "exec/reference/step_driver.h"
+
+namespace tandem {
+namespace {
+
+using reference::make_model;
+using reference::make_rig;
+using reference::prefill;
+using reference::Rig;
+using reference::RigOptions;
+using reference::Sequence;
+using reference::SequenceMaker;
+using reference::Step;
+
+model::ModelConfig small_config() {
+  model::ModelConfig config;
+  config.layers = 3;
+  config.hidden = 64;
+  config.intermediate = 96;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.vocabulary = 75;
+  config.max_positions = 512;
+  config.rms_epsilon = 1e-5F;
+  config.tied_embeddings = true;
+  return config;
+}
+
+class AllBinder final : public Binder {
+ public:
+  void bind(const BindView& view, BindDecision& decision) override {
+    decision.visitors.assign(view.ready.begin(), view.ready.end());
+  }
+};
+
+const SteadyClock kClock;
+
+RigOptions two_tiers(Binder& binder) {
+  RigOptions options{
+      .type = ElementType::kBF16, .emulated_memory_bytes = int64_t{64} << 20, .host_blocks = 64};
+  options.host = {
+      .sequences = 4, .threads = 1, .group_stages = 100, .clock = &kClock, .binder = &binder};
+  return options;
+}
+
+std::vector<TokenId> prompt_of(int32_t tokens, int32_t first) {
+  std::vector<TokenId> prompt;
+  for (int32_t i = 0; i < tokens; ++i) {
+    prompt.push_back((first + 7 * i) % 75);
+  }
+  return prompt;
+}
+
+StepResult run(ForwardExecutor& executor, const StepInput& input) {
+  executor.launch(input);
+  std::optional<StepResult> result;
+  while (!(result = executor.poll())) {
+    std::this_thread::yield();
+  }
+  return std::move(*result);
+}
+
+// The host's blocks have the ids of the accelerator's.
+void offload(ForwardExecutor& executor, const Sequence& guest, int64_t id) {
+  StepInput input;
+  TierTransfer transfer{.id = id, .kind = TransferKind::kOffload, .blocks = {}};
+  for (const BlockId block : guest.blocks) {
+    transfer.blocks.push_back({block, block});
+  }
+  input.transfers.push_back(transfer);
+  run(executor, input);
+  while (executor.take_tier_events().transfers_done.empty()) {
+    std::this_thread::yield();
+  }
+}
+
+OffloadedToken next_token(const Sequence& guest) {
+  return {.sequence = guest.id,
+          .token = guest.tokens.back(),
+          .position = guest.computed_tokens,
+          .host_table = guest.blocks,
+          .sample = {.sequence = guest.id,
+                     .params = &guest.params,
+                     .seed = guest.seed,
+                     .position = static_cast<int64_t>(guest.tokens.size())}};
+}
+
+// ---------------------------------------------------------------- a host that stands still
+
+struct Seen {
+  std::vector<Nanos> times;  // of the compute stream, by step, as the cost model charges them
+  std::vector<int64_t> ops;
+  std::vector<TokenId> tokens;
+};
+
+enum class Guests : uint8_t { kNone, kFrozen };
+
+device::StreamStatistics compute_streams(const device::EmulatedAccelerator& device) {
+  device::StreamStatistics sum;
+  for (const device::StreamStatistics& one : device.statistics().streams) {
+    if (one.kind == device::StreamKind::kCompute) {
+      sum.ops += one.ops;
+      sum.busy += one.busy;
+    }
+  }
+  return sum;
+}
+
+// Decodes of residents beside guests whose workers never answer, or without any.
+Seen resident_steps(const reference::Model& model, Guests guests) {
+  AllBinder binder;
+  RigOptions options = two_tiers(binder);
+  options.emulation = "pace=h200";
+  options.host.hop_patience = std::chrono::hours(1);
+  options.host.faults.hangs = 1000;
+  const Rig rig = make_rig(model, options);
+  const auto& device = dynamic_cast<device::EmulatedAccelerator&>(*rig.device);
+  SequenceMaker maker(rig.executor->limits());
+  Sequence resident = maker.make(prompt_of(40, 3), 100);
+  std::vector<Sequence> away;
+  prefill(*rig.executor, resident, 64);
+  for (int32_t i = 0; guests == Guests::kFrozen && i < 3; ++i) {
+    away.push_back(maker.make(prompt_of(20 + 9 * i, i), 60));
+    prefill(*rig.executor, away.back(), 64);
+    offload(*rig.executor, away.back(), i + 1);
+  }
+  if (guests == Guests::kFrozen) {
+    StepInput input;
+    for (const Sequence& guest : away) {
+      input.entering.push_back(next_token(guest));
+    }
+    run(*rig.executor, input);  // their rows visit stage 0 and leave for the host
+    EXPECT_EQ(rig.executor->tier_counts().hops_in_flight, 3);
+  }
+  Seen seen;
+  for (int i = 0; i < 12; ++i) {
+    const device::StreamStatistics before = compute_streams(device);
+    Step step;
+    step.add(resident, 1, 1);
+    const StepResult result = step.run(*rig.executor);
+    resident.tokens.push_back(result.samples.front().token);
+    const device::StreamStatistics after = compute_streams(device);
+    seen.times.push_back(after.busy - before.busy);
+    seen.ops.push_back(after.ops - before.ops);
+    seen.tokens.push_back(result.samples.front().token);
+    EXPECT_TRUE(result.visitors.empty());
+  }
+  EXPECT_EQ(rig.executor->tier_counts().hops_in_flight, guests == Guests::kFrozen ? 3 : 0);
+  return seen;
+}
+
+TEST(TwoTierSteps, TakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const Seen frozen = resident_steps(model, Guests::kFrozen);
+  const Seen alone = resident_steps(model, Guests::kNone);
+  EXPECT_GT(alone.times.front(), Nanos{0});
+  EXPECT_EQ(frozen.times, alone.times);
+  EXPECT_EQ(frozen.ops, alone.ops);
+  EXPECT_EQ(frozen.tokens, alone.tokens);
+}
+
+// ---------------------------------------------------------------- groups
+
+// Keeps from the executor that the last group of a step has completed: of the compute stream's
+// events, all but the newest are complete when they are, the one before it never while held.
+class HoldingDevice final : public device::Device {
+ public:
+  explicit HoldingDevice(std::unique_ptr<device::Device> real) : real_(std::move(real)) {}
+  void hold(bool held) { held_ = held; }
+
+  [[nodiscard]] const device::DeviceCaps& caps() const override { return real_->caps(); }
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
+                                                                 int64_t bytes) override {
+    return real_->allocate(kind, bytes);
+  }
+  device::StreamId create_stream(device::StreamKind kind) override {
+    const device::StreamId stream = real_->create_stream(kind);
+    if (kind == device::StreamKind::kCompute) {
+      compute_ = stream;
+    }
+    return stream;
+  }
+  void launch(device::StreamId stream, const device::Op& op) override { real_->launch(stream, op); }
+  device::EventId record(device::StreamId stream) override {
+    const device::EventId event = real_->record(stream);
+    if (stream == compute_) {
+      before_ = newest_;
+      newest_ = event;
+    }
+    return event;
+  }
+  void wait(device::StreamId stream, device::EventId event) override { real_->wait(stream, event); }
+  [[nodiscard]] bool query(device::EventId event) const override {
+    return !(held_ && event == before_) && real_->query(event);
+  }
+  void synchronize(device::EventId event) override { real_->synchronize(event); }
+  void set_listener(std::function<void()> on_event) override {
+    real_->set_listener(std::move(on_event));
+  }
+
+ private:
+  std::unique_ptr<device::Device> real_;
+  device::StreamId compute_{-1};
+  device::EventId newest_{};
+  device::EventId before_{};
+  bool held_ = false;
+};
+
+TEST(TwoTierSteps, AGroupThatEndsAfterItsStepWasSeenToEndIsTakenWithTheTierEvents) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  AllBinder binder;
+  HoldingDevice* device = nullptr;
+  RigOptions options = two_tiers(binder);
+  options.wrap = [&device](std::unique_ptr<device::Device> real) {
+    auto holding = std::make_unique<HoldingDevice>(std::move(real));
+    device = holding.get();
+    return holding;
+  };
+  const Rig rig = make_rig(model, options);
+  SequenceMaker maker(rig.executor->limits());
+  Sequence guest = maker.make(prompt_of(30, 5), 60);
+  prefill(*rig.executor, guest, 64);
+  offload(*rig.executor, guest, 1);
+  device->hold(true);
+  StepInput input;
+  input.entering.push_back(next_token(guest));
+  size_t samples = 0;
+  for (int step = 0; step < 100 && samples == 0; ++step) {
+    samples += run(*rig.executor, input).visitors.size();
+    input.entering.clear();
+  }
+  ASSERT_EQ(samples, 1U);
+  // What the last group has consumed is still its own, as far as anybody knows.
+  rig.executor->leave(guest.id);
+  EXPECT_TRUE(rig.executor->take_tier_events().left.empty());
+  device->hold(false);
+  EXPECT_EQ(rig.executor->take_tier_events().left, std::vector{guest.id});
+}
+
+}  // namespace
+}  // namespace tandem
