@@ -7,6 +7,7 @@
 #include "api/access_log.h"
 #include "api/http_parser.h"
 #include "api/routes.h"
+#include "api/service_headers.h"
 #include "fuzz/fuzz.h"
 
 namespace tandem::api {
@@ -60,6 +61,8 @@ TANDEM_FUZZ_TARGET(input) {
     const std::string line =
         access_line({.method = request.method, .path = request.path, .client = "-"}, names);
     CHECK(std::ranges::all_of(line, [](char c) { return c >= ' ' && c < 0x7F; }), "{}", line);
+    const Result<ServiceClaim> claim = claim_of_headers(request);
+    CHECK(claim.ok() ? !claim->tpot || *claim->tpot > Nanos{0} : !claim.error().param.empty());
     fuzz::use(find_route(request.path) != nullptr ? 1 : 0);
   }
 }
