@@ -277,3 +277,16 @@ def test_where_attention_ran_is_told_on_two_tiers(start_server):
     assert away["attention_tokens"]["host"] > 20 and away["attention_tokens"]["host"] + away["attention_tokens"]["device"] == 40
     assert away["hops"] == layers * away["attention_tokens"]["host"] and away["parked_ms"] > 0
     assert home["attention_tokens"] == {"device": 40, "host": 0} and home["hops"] == 0 and home["parked_ms"] == 0
+
+
+def test_a_batch_line_is_best_effort_and_has_its_own_level_and_targets(binary, tmp_path):
+    lines = [{"prompt": "x", "max_tokens": 3, "service_tier": "priority", "priority": 2, "slo": {"ttft_ms": 0.001}, "tandem": {"explain": True}},
+             {"prompt": "x", "slo": {"ttft_ms": 0}}]
+    (tmp_path / "in").write_text("".join(json.dumps({"custom_id": str(i), "url": "/v1/completions", "body": body}) + "\n" for i, body in enumerate(lines)))
+    subprocess.run([str(binary), "batch", "run", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--model", str(MODEL)], check=True, timeout=120,
+                   capture_output=True)
+    answers = {answer["custom_id"]: answer["response"] for answer in map(json.loads, (tmp_path / "out").read_text().splitlines())}
+    assert answers["0"]["body"]["service_tier"] == "flex"
+    tandem = answers["0"]["body"]["usage"]["tandem"]
+    assert (tandem["class"], tandem["level"], tandem["choices"][0]["slo"]) == ("best_effort", 2, {"ttft_ms": 0.001, "met": False})
+    assert answers["1"]["status_code"] == 400 and answers["1"]["body"]["error"]["param"] == "slo.ttft_ms"
