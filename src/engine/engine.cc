@@ -24,11 +24,9 @@ Engine::Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& p
   CHECK(config.max_running <= executor.limits().max_logit_rows && config.max_running > 0,
         "{} running sequences need as many logit rows, there are {}", config.max_running,
         executor.limits().max_logit_rows);
-  CHECK(executor.limits().host_blocks == 0 ||
-            (executor.limits().offloaded_sequences > 0 && recorder == nullptr),
-        "a host tier of {} blocks with {} places for offloaded sequences{}",
-        executor.limits().host_blocks, executor.limits().offloaded_sequences,
-        recorder == nullptr ? "" : " and a recorder");
+  CHECK(executor.limits().host_blocks == 0 || executor.limits().offloaded_sequences > 0,
+        "a host tier of {} blocks with {} places for offloaded sequences",
+        executor.limits().host_blocks, executor.limits().offloaded_sequences);
 }
 
 Engine::~Engine() {
@@ -305,7 +303,11 @@ void Engine::report_gauges() {
                        .attended_bytes = counts.attended_bytes,
                        .attention_time = counts.attention_time,
                        .hops_in_flight = counts.hops_in_flight,
-                       .workers_lost = counts.workers_lost});
+                       .workers_lost = counts.workers_lost,
+                       .returning_time = counts.returning_time,
+                       .workers = counts.workers,
+                       .layers = counts.layers,
+                       .max_rows = executor_.limits().max_batched_tokens});
 }
 
 }  // namespace tandem

@@ -72,9 +72,8 @@ enum class EngineActivity : uint8_t {
 
 class Engine {
  public:
-  // All references must outlive the engine; `observer` and `recorder` may be null. With a host tier
-  // there can be no recorder: when copies and hops end is not the engine's doing, so a record would
-  // not name the run.
+  // All references must outlive the engine; `observer` and `recorder` may be null. When copies and
+  // hops end is not the engine's doing: the recorder is told, so that a replay can do it again.
   Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& policy, const Clock& clock,
          observe::EngineObserver* observer, Recorder* recorder);
   ~Engine();

@@ -385,6 +385,7 @@ void Engine::bind(const StepPlan& plan) {
     const bool decodes = sequence.output_tokens() > 0 && tokens == 1;
     (decodes ? record_.decode_tokens : record_.prefill_tokens) += tokens;
 
+    record_.resident_rows += tokens;
     StepSlice slice;
     slice.sequence = sequence.id;
     slice.tokens =

@@ -37,6 +37,9 @@ void Engine::absorb_tier_events(Nanos now) {
     return;
   }
   const TierEvents events = executor_.take_tier_events();
+  if (recorder_ != nullptr) {
+    recorder_->tiers(next_step_, events);
+  }
   for (const int64_t id : events.transfers_done) {
     const auto entry = transfers_.find(id);
     CHECK(entry != transfers_.end(), "transfer {} is done, but it is not under way", id);

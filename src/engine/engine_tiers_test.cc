@@ -349,6 +349,32 @@ TEST(EngineTiers, WhatTheHostFailedComesBackWithItsKvWhereThereIsRoom) {
   expect_drained(world);
 }
 
+// A stream's token times, beside best-effort requests whose hops never end, or alone.
+std::vector<Nanos> times_beside(bool frozen_guests) {
+  WorldOptions options = two_tiers({});
+  options.make_policy = {};
+  options.policy = "piggyback";
+  options.policy_options.piggyback.offload_below = 100;
+  options.policy_options.piggyback.onload_above = 100;
+  options.executor.host.frozen = true;
+  VirtualWorld world(options);
+  for (int64_t id = 1; frozen_guests && id <= 3; ++id) {
+    Request guest = make_request(prompt_of(9, static_cast<TokenId>(50 * id)), 20);
+    guest.service_class = ServiceClass::kBestEffort;
+    world.arrive(0ms, id, guest);
+    world.cancel(1h, id);
+  }
+  world.arrive(1s, 9, make_request(prompt_of(30), 60));
+  world.run_until_idle();
+  EXPECT_EQ(world.executor().host().entered(), frozen_guests ? 3 : 0);
+  EXPECT_EQ(world.outcome(9).tokens.size(), 60U);
+  return world.outcome(9).times;
+}
+
+TEST(EngineTiers, StepsTakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
+  EXPECT_EQ(times_beside(true), times_beside(false));
+}
+
 TEST(EngineTiers, AHostPoolSmallerThanASequenceIsLeftAgain) {
   for (const int64_t host_blocks : {1, 2, 3, 5}) {
     Dice dice;

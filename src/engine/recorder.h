@@ -26,6 +26,8 @@ class Recorder {
   virtual void arrival(int64_t step, const Arrival& arrival, uint64_t seed) = 0;
   virtual void cancel(int64_t step, RequestId request) = 0;
   virtual void stop(int64_t step, RequestId request, int32_t choice) = 0;
+  // Two tiers: in every advance that gets so far, also without an event.
+  virtual void tiers(int64_t step, const TierEvents& events) = 0;
   virtual void plan(const SystemView& view,
                     const StepPlan& plan) = 0;  // every planning, also one without slices
   virtual void result(const StepResult& result, const StepTimes& times) = 0;

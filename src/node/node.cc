@@ -79,6 +79,35 @@ Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options,
   return std::unique_ptr<device::Device>(std::move(device));
 }
 
+// Null where nothing is paced.
+const device::EmulatedAccelerator* paced_device(const NodeOptions& options,
+                                                const ModelOnDevice& parts) {
+  const bool paced =
+      options.emulation.has_value() && options.emulation->link_bytes_per_second() > 0;
+  return paced ? dynamic_cast<const device::EmulatedAccelerator*>(parts.device.get()) : nullptr;
+}
+
+observe::PaceRecord pace_of(const device::EmulatedAccelerator& device) {
+  const device::EmulationStatistics sums = device.statistics();
+  return {.ops = sums.ops(), .overruns = sums.overruns()};
+}
+
+// A figure from a run whose ops took longer than the accelerator that is played is no figure.
+void report_pace(const NodeOptions& options, const device::EmulatedAccelerator& device) {
+  const observe::PaceRecord pace = pace_of(device);
+  const double share = device.statistics().overrun_share();
+  const std::string text =
+      fmt::format("paced run ({}): {} of {} ops ended later than modelled ({:.3f} %)",
+                  device::describe_pace(*options.emulation), pace.overruns, pace.ops, 100 * share);
+  if (share > device::kMaxOverrunShare) {
+    log::warn(
+        "{}: more than {:g} %, so this run is INVALID as a measurement; use a larger slowdown",
+        text, 100 * device::kMaxOverrunShare);
+  } else {
+    log::info("{}: valid", text);
+  }
+}
+
 std::string_view caching_name(PrefixCaching caching) {
   return caching == PrefixCaching::kOn ? "on" : "off";
 }
@@ -154,12 +183,6 @@ EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& part
 
 Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock) {
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
-  if (!options.record_out.empty() && parts.plan.host.kv_blocks > 0) {
-    return invalid_argument(
-        "a run with a host tier cannot be recorded: when copies and hops end is not in a record. "
-        "Leave out --record-out or --emulate-accelerator",
-        "record-out");
-  }
   std::unique_ptr<Node> node(new Node(std::move(options), std::move(parts), clock));
   if (!node->options_.record_out.empty()) {
     ASSIGN_OR_RETURN(node->recorder_,
@@ -191,6 +214,9 @@ Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
 // the device goes first.
 Node::~Node() {
   thread_->shutdown();
+  if (const device::EmulatedAccelerator* device = paced_device(options_, parts_)) {
+    report_pace(options_, *device);
+  }
   parts_.executor.reset();
   parts_.weights = model::Weights{};
   parts_.device.reset();
@@ -214,6 +240,13 @@ Status Node::load(const std::function<void(const model::LoadProgress&)>& progres
   thread_->start(std::make_unique<Engine>(engine_config(options_, parts_), *parts_.executor,
                                           *parts_.policy, clock_, metrics_.get(), recorder_.get()));
   return {};
+}
+
+std::string Node::metrics_text() const {
+  if (const device::EmulatedAccelerator* device = paced_device(options_, parts_)) {
+    metrics_->on_pace(pace_of(*device));
+  }
+  return metrics_->render();
 }
 
 std::string Node::config_json() const { return effective_config_json(options_, parts_); }

@@ -89,7 +89,7 @@ class Node {
 
   [[nodiscard]] EngineThread& frontend() { return *thread_; }
   [[nodiscard]] const ModelOnDevice& parts() const { return parts_; }
-  [[nodiscard]] std::string metrics_text() const { return metrics_->render(); }
+  [[nodiscard]] std::string metrics_text() const;
   [[nodiscard]] std::string config_json() const;  // the effective configuration, one JSON object
 
  private:

@@ -17,10 +17,33 @@ namespace {
 
 constexpr size_t kMaxPendingBytes = size_t{64} << 20;  // that the disk may be behind
 
-void append_ids(std::string& line, const std::vector<SequenceId>& ids) {
+int64_t number_of(int64_t id) { return id; }
+int64_t number_of(SequenceId id) { return raw(id); }
+int64_t number_of(BlockId id) { return raw(id); }
+
+template <class Id>
+void append_ids(std::string& line, const std::vector<Id>& ids) {
   line += '[';
   for (size_t i = 0; i < ids.size(); ++i) {
-    fmt::format_to(std::back_inserter(line), "{}{}", i == 0 ? "" : ",", raw(ids[i]));
+    fmt::format_to(std::back_inserter(line), "{}{}", i == 0 ? "" : ",", number_of(ids[i]));
+  }
+  line += ']';
+}
+
+// Left out where there are none, so that records of one tier do not speak of two.
+template <class Id>
+void append_some(std::string& line, const char* name, const std::vector<Id>& ids) {
+  if (!ids.empty()) {
+    fmt::format_to(std::back_inserter(line), ",\"{}\":", name);
+    append_ids(line, ids);
+  }
+}
+
+void append_tokens(std::string& line, const std::vector<SampledToken>& samples) {
+  line += '[';
+  for (size_t i = 0; i < samples.size(); ++i) {
+    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
+                   raw(samples[i].sequence), samples[i].token);
   }
   line += ']';
 }
@@ -116,6 +139,17 @@ void RecordFile::stop(int64_t step, RequestId request, int32_t choice) {
   add_line(fmt::format(R"({{"stop":{},"id":{},"choice":{}}})", step, raw(request), choice));
 }
 
+void RecordFile::tiers(int64_t step, const TierEvents& events) {
+  std::string line = fmt::format(R"({{"tiers":{})", step);
+  append_some(line, "done", events.transfers_done);
+  append_some(line, "left", events.left);
+  append_some(line, "failed", events.failed);
+  append_some(line, "lost", events.lost_blocks);
+  append_some(line, "found", events.found_blocks);
+  line += "}";
+  add_line(std::move(line));
+}
+
 void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
   std::string line = fmt::format(R"({{"plan":{},"now":{},"view":"{:016x}","preempt":)", view.step,
                                  view.now.count(), view_digest(view));
@@ -127,7 +161,10 @@ void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
     fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
                    raw(plan.slices[i].sequence), plan.slices[i].tokens);
   }
-  line += "]}";
+  line += "]";
+  append_some(line, "offload", plan.offload);
+  append_some(line, "onload", plan.onload);
+  line += "}";
   add_line(std::move(line));
 }
 
@@ -136,12 +173,13 @@ void RecordFile::result(const StepResult& result, const StepTimes& times) {
   if (times.predicted > Nanos{0}) {
     fmt::format_to(std::back_inserter(line), R"(,"predicted_ns":{})", times.predicted.count());
   }
-  line += R"(,"tokens":[)";
-  for (size_t i = 0; i < result.samples.size(); ++i) {
-    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
-                   raw(result.samples[i].sequence), result.samples[i].token);
+  line += R"(,"tokens":)";
+  append_tokens(line, result.samples);
+  if (!result.visitors.empty()) {
+    line += R"(,"visitors":)";
+    append_tokens(line, result.visitors);
   }
-  line += "]}";
+  line += "}";
   add_line(std::move(line));
 }
 

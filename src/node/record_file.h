@@ -30,6 +30,7 @@ class RecordFile final : public Recorder {
   void arrival(int64_t step, const Arrival& arrival, uint64_t seed) override;
   void cancel(int64_t step, RequestId request) override;
   void stop(int64_t step, RequestId request, int32_t choice) override;
+  void tiers(int64_t step, const TierEvents& events) override;
   void plan(const SystemView& view, const StepPlan& plan) override;
   void result(const StepResult& result, const StepTimes& times) override;
 

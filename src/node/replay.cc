@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "node/replay_executor.h"
 #include "node/request_json.h"
 
 namespace tandem {
@@ -26,6 +27,7 @@ class Comparer final : public Recorder {
   void arrival(int64_t, const Arrival&, uint64_t) override {}
   void cancel(int64_t, RequestId) override {}
   void stop(int64_t, RequestId, int32_t) override {}
+  void tiers(int64_t, const TierEvents&) override {}
   void plan(const SystemView& view, const StepPlan& plan) override {
     json line{{"plan", view.step},
               {"now", view.now.count()},
@@ -37,18 +39,31 @@ class Comparer final : public Recorder {
       slices.push_back({raw(slice.sequence), slice.tokens});
     }
     line["slices"] = std::move(slices);
+    if (!plan.offload.empty()) {
+      line["offload"] = ids_of(plan.offload);
+    }
+    if (!plan.onload.empty()) {
+      line["onload"] = ids_of(plan.onload);
+    }
     done_.push_back(std::move(line));
   }
   void result(const StepResult& result, const StepTimes&) override {
-    json tokens = json::array();
-    for (const SampledToken& sample : result.samples) {
-      tokens.push_back({raw(sample.sequence), sample.token});
+    json line{{"result", result.step}, {"tokens", tokens_of(result.samples)}};
+    if (!result.visitors.empty()) {
+      line["visitors"] = tokens_of(result.visitors);
     }
-    done_.push_back({{"result", result.step}, {"tokens", std::move(tokens)}});
+    done_.push_back(std::move(line));
   }
   std::vector<json> take() { return std::exchange(done_, {}); }
 
  private:
+  static json tokens_of(const std::vector<SampledToken>& samples) {
+    json tokens = json::array();
+    for (const SampledToken& sample : samples) {
+      tokens.push_back({raw(sample.sequence), sample.token});
+    }
+    return tokens;
+  }
   static json ids_of(const std::vector<SequenceId>& ids) {
     json out = json::array();
     for (const SequenceId id : ids) {
@@ -124,6 +139,13 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
     ASSIGN_OR_RETURN(options.kv_blocks, record_integer(config, "kv_blocks", 1, kLargest));
     ASSIGN_OR_RETURN(options.memory_bytes, record_integer(config, "memory_bytes", 0, kLargest));
     ASSIGN_OR_RETURN(options.seed, record_seed(config));
+    if (config.contains("emulated_accelerator")) {
+      options.emulation = device::EmulationSpec{};
+      ASSIGN_OR_RETURN(options.host_memory_bytes,
+                       record_integer(config, "host_memory_bytes", 1, kLargest));
+      ASSIGN_OR_RETURN(const int64_t stages, record_integer(config, "group_stages", 1, 1024));
+      options.group_stages = static_cast<int32_t>(stages);
+    }
     options.prefix_caching = config.at("prefix_caching").get<std::string>() == "on"
                                  ? PrefixCaching::kOn
                                  : PrefixCaching::kOff;
@@ -136,15 +158,19 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   return options;
 }
 
-// What one call of Engine::advance did: it committed a step or not, absorbed inputs, planned once
-// or more.
+// What one call of Engine::advance did: it committed a step or not, absorbed what the tiers said
+// and inputs, planned once or more.
 struct Group {
   std::vector<json> inputs;
   std::vector<json> expected;  // result, then plans
+  [[nodiscard]] bool only_result() const {
+    return inputs.empty() && expected.size() == 1 && expected.back().contains("result");
+  }
   [[nodiscard]] bool plans() const { return !expected.empty() && expected.back().contains("plan"); }
 };
 
-// Splits the record into groups: a result, or an input after a plan, begins a new one.
+// Splits the record into groups: a result, what the tiers said behind anything but a result, or an
+// input after a plan, begins a new one.
 class GroupReader {
  public:
   explicit GroupReader(RecordReader& reader) : reader_(reader) {}
@@ -160,7 +186,9 @@ class GroupReader {
       const bool is_result = line->contains("result");
       const bool is_plan = line->contains("plan");
       const bool begun = !group.inputs.empty() || !group.expected.empty();
-      if (begun && (is_result || (!is_plan && group.plans()))) {
+      const bool is_tiers = line->contains("tiers");
+      if (begun &&
+          (is_result || (!is_plan && group.plans()) || (is_tiers && !group.only_result()))) {
         held_ = std::move(line);
         return group;
       }
@@ -204,8 +232,11 @@ class Replayer {
         vocabulary_(parts.folder.config.vocabulary),
         max_choices_(options.max_num_seqs),
         signal_(signal),
-        engine_(engine_config(options, parts), *parts.executor, *parts.policy, clock_, nullptr,
-                &comparer_) {}
+        host_tier_(parts.plan.host.kv_blocks > 0),
+        tiers_(*parts.executor),
+        engine_(engine_config(options, parts),
+                host_tier_ ? static_cast<StepExecutor&>(tiers_) : *parts.executor, *parts.policy,
+                clock_, nullptr, &comparer_) {}
 
   Status run(Group group) {
     RETURN_IF_ERROR(check_order(group));
@@ -218,7 +249,11 @@ class Replayer {
         clock_.set(std::max(clock_.now(), Nanos{now}));
       }
       if (line.contains("result")) {
-        signal_.wait_for(report_.steps + 1);
+        if (host_tier_) {
+          RETURN_IF_ERROR(expect_visitors(line));
+        } else {
+          signal_.wait_for(report_.steps + 1);
+        }
         ++report_.steps;
         report_.tokens += static_cast<int64_t>(line.at("tokens").size());
         line.erase("ns");
@@ -227,6 +262,9 @@ class Replayer {
     }
     activity_ = engine_.advance(clock_.now());
     compare(group.expected, comparer_.take());
+    if (!tiers_.problem().empty()) {
+      report_.first_difference = tiers_.problem();
+    }
     return {};
   }
 
@@ -237,7 +275,10 @@ class Replayer {
   [[nodiscard]] Status check_order(const Group& group) const {
     const auto results = std::ranges::count_if(
         group.expected, [](const json& line) { return line.contains("result"); });
-    if (results == (activity_ == EngineActivity::kStepRunning ? 1 : 0)) {
+    if (results ==
+        ((activity_ == EngineActivity::kStepRunning || activity_ == EngineActivity::kVisitorsOnly)
+             ? 1
+             : 0)) {
       return {};
     }
     return invalid_argument(fmt::format(
@@ -248,7 +289,44 @@ class Replayer {
                      : "a result stands where none runs"));
   }
 
+  Status expect_visitors(const json& result) {
+    std::vector<SequenceId> visitors;
+    if (result.contains("visitors")) {
+      for (const json& visitor : result.at("visitors")) {
+        visitors.push_back(SequenceId{visitor.at(0).get<int64_t>()});
+      }
+    }
+    tiers_.expect_visitors(std::move(visitors));
+    return {};
+  }
+
+  template <class Id>
+  static void read_ids(const json& line, const char* key, std::vector<Id>& ids) {
+    if (line.contains(key)) {
+      for (const json& id : line.at(key)) {
+        ids.push_back(static_cast<Id>(id.get<int64_t>()));
+      }
+    }
+  }
+
+  Status expect_events(const json& line) {
+    if (!host_tier_) {
+      return invalid_argument("the record speaks of two tiers, but its configuration of one");
+    }
+    TierEvents events;
+    read_ids(line, "done", events.transfers_done);
+    read_ids(line, "left", events.left);
+    read_ids(line, "failed", events.failed);
+    read_ids(line, "lost", events.lost_blocks);
+    read_ids(line, "found", events.found_blocks);
+    tiers_.expect_events(std::move(events));
+    return {};
+  }
+
   Status post(const json& line) {
+    if (line.contains("tiers")) {
+      return expect_events(line);
+    }
     ASSIGN_OR_RETURN(const int64_t number, record_integer(line, "id", 0, INT64_MAX));
     const RequestId id{number};
     if (line.contains("arrival")) {
@@ -304,6 +382,8 @@ class Replayer {
   int32_t vocabulary_;
   int32_t max_choices_;
   StepSignal& signal_;
+  const bool host_tier_;
+  ReplayExecutor tiers_;  // where there is a host tier
   ManualClock clock_;
   Comparer comparer_;
   Engine engine_;

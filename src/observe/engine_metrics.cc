@@ -310,7 +310,16 @@ void EngineMetrics::on_tiers(const TierRecord& record) {
   }
 }
 
+void EngineMetrics::on_pace(const PaceRecord& record) {
+  if (impl_->tiers != nullptr) {
+    impl_->tiers->set(record);
+  }
+}
+
 void EngineMetrics::on_step(const StepRecord& record) {
+  if (impl_->tiers != nullptr) {
+    impl_->tiers->add(record);
+  }
   add(impl_->steps, 1);
   add(impl_->prompt_tokens, record.prompt_tokens);
   add(impl_->prompt_cached, record.cached_tokens);

@@ -28,6 +28,7 @@ class EngineMetrics final : public EngineObserver {
   void on_gauges(const EngineGauges& gauges) override;
   void on_request(const RequestRecord& record) override;
   void on_tiers(const TierRecord& record) override;
+  void on_pace(const PaceRecord& record);       // any thread; a paced emulated accelerator
   void on_rejected(const std::string& reason);  // a request that was never accepted; any thread
 
   [[nodiscard]] std::string render() const;

@@ -17,6 +17,7 @@ struct StepRecord {
   int64_t step = 0;
   int32_t prefill_tokens = 0;         // prompt rows computed
   int32_t decode_tokens = 0;          // decode rows computed
+  int32_t resident_rows = 0;          // both, without those of offloaded sequences
   int32_t sampled_tokens = 0;         // output tokens produced
   int32_t preempted = 0;              // sequences dropped before this step
   int64_t prompt_tokens = 0;          // of requests that got their first token
@@ -64,6 +65,17 @@ struct TierRecord {
   Nanos attention_time{0};
   int64_t hops_in_flight = 0;
   int64_t workers_lost = 0;
+  Nanos returning_time{0};  // that the link carried results back
+  // Constants.
+  int32_t workers = 0;   // of the host
+  int32_t layers = 0;    // of the model
+  int32_t max_rows = 0;  // of a step
+};
+
+// A paced emulated accelerator: sums since the start.
+struct PaceRecord {
+  int64_t ops = 0;
+  int64_t overruns = 0;  // that ended later than modelled
 };
 
 // What an ended choice means for its class' attainment.

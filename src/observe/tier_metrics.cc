@@ -1,6 +1,8 @@
 #include "observe/tier_metrics.h"
 
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include "base/units.h"
 
@@ -17,6 +19,10 @@ struct Series {
         .Help(help)
         .Register(registry)
         .Add(labels);
+  }
+  prometheus::Family<prometheus::Gauge>& family(const std::string& name,
+                                                const std::string& help) const {
+    return prometheus::BuildGauge().Name("tandem_" + name).Help(help).Register(registry);
   }
   prometheus::Counter& counter(const std::string& name, const std::string& help,
                                const std::string& direction = "") const {
@@ -63,10 +69,19 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
       attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",
                                                        "K and V read by the host's workers")),
       attention_seconds_(Series{registry, labels}.counter(
-          "host_attention_seconds_total", "Time that the host's workers attended, all together")) {}
+          "host_attention_seconds_total", "Time that the host's workers attended, all together")),
+      limits_(Series{registry, labels}.family(
+          "best_effort_limit_tokens_per_second",
+          "Tokens of offloaded sequences that this would allow; 0: nobody knows")),
+      regimes_(Series{registry, labels}.family(
+          "regime", "1 for what holds back the decoding of offloaded sequences")),
+      pace_(Series{registry, labels}.family(
+          "paced_ops", "Ops of a paced emulated accelerator; more than 1 % late: invalid")),
+      labels_(labels) {}
 
 void TierMetrics::set(const EngineGauges& gauges) {
   offloaded_.Set(static_cast<double>(gauges.offloaded));
+  offloaded_now_ = gauges.offloaded;
   host_blocks_.Set(static_cast<double>(gauges.host_blocks));
   host_blocks_in_use_.Set(static_cast<double>(gauges.host_blocks_in_use));
   host_blocks_out_of_use_.Set(static_cast<double>(gauges.host_blocks_out_of_use));
@@ -89,6 +104,35 @@ void TierMetrics::set(const TierRecord& record) {
   hops_in_flight_.Set(static_cast<double>(record.hops_in_flight));
   workers_lost_.Set(static_cast<double>(record.workers_lost));
   last_ = record;
+  if (meter_.add_tiers(record, clock_.now())) {
+    show_regime();
+  }
+}
+
+void TierMetrics::add(const StepRecord& record) { meter_.add_step(record, offloaded_now_); }
+
+void TierMetrics::show_regime() {
+  const std::optional<RegimeLimits> limits = meter_.limits();
+  for (size_t i = 0; i < kRegimeNames.size(); ++i) {
+    prometheus::Labels named = labels_;
+    named.emplace("by", kRegimeNames[i]);
+    prometheus::Gauge& limit = limits_.Add(named);
+    const double tokens = limits.has_value() ? limits->tokens_per_second[i] : 0;
+    limit.Set(std::isfinite(tokens) ? tokens : 0);
+    prometheus::Labels regime = labels_;
+    regime.emplace("regime", kRegimeNames[i]);
+    const bool holds = limits.has_value() && limits->lowest() == static_cast<Regime>(i);
+    regimes_.Add(regime).Set(holds ? 1 : 0);
+  }
+}
+
+void TierMetrics::set(const PaceRecord& record) {
+  for (const auto& [name, value] :
+       {std::pair("all", record.ops), std::pair("late", record.overruns)}) {
+    prometheus::Labels named = labels_;
+    named.emplace("ended", name);
+    pace_.Add(named).Set(static_cast<double>(value));
+  }
 }
 
 }  // namespace tandem::observe

@@ -5,7 +5,9 @@
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 
+#include "base/clock.h"
 #include "observe/records.h"
+#include "observe/regime.h"
 
 namespace tandem::observe {
 
@@ -14,8 +16,12 @@ class TierMetrics {
   TierMetrics(prometheus::Registry& registry, const prometheus::Labels& labels);
   void set(const EngineGauges& gauges);
   void set(const TierRecord& record);
+  void add(const StepRecord& record);
+  void set(const PaceRecord& record);  // any thread
 
  private:
+  void show_regime();
+
   prometheus::Gauge& offloaded_;
   prometheus::Gauge& host_blocks_;
   prometheus::Gauge& host_blocks_in_use_;
@@ -32,7 +38,14 @@ class TierMetrics {
   prometheus::Counter& onloaded_bytes_;
   prometheus::Counter& attended_bytes_;
   prometheus::Counter& attention_seconds_;
+  prometheus::Family<prometheus::Gauge>& limits_;
+  prometheus::Family<prometheus::Gauge>& regimes_;
+  prometheus::Family<prometheus::Gauge>& pace_;
+  const prometheus::Labels labels_;
   TierRecord last_;
+  RegimeMeter meter_;
+  int64_t offloaded_now_ = 0;
+  const SteadyClock clock_;
 };
 
 }  // namespace tandem::observe

@@ -124,6 +124,9 @@ struct TierCounts {
   Nanos attention_time{0};     // that they worked, all together
   int64_t hops_in_flight = 0;  // now
   int64_t workers_lost = 0;    // now: hang inside a kernel
+  Nanos returning_time{0};     // that results were on their way back
+  int32_t workers = 0;
+  int32_t layers = 0;
 };
 
 struct ExecutorLimits {

@@ -1,6 +1,7 @@
 """Two tiers on this machine: --emulate-accelerator with little device memory and much host memory, through HTTP. What must hold is
 that answers are those of a plain server, whatever was offloaded when, and that nothing is left over at the end."""
 import concurrent.futures
+import json
 import subprocess
 
 import pytest
@@ -82,7 +83,6 @@ def test_nothing_is_left_when_all_is_quiet(two_tiers):
         (("--emulate-accelerator", "pace=h200,hollow", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("hollow", "makes its numbers up")),
         (("--emulate-accelerator", "cores=0", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("cores",)),
         (("--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "1KiB"), ("--host-memory",)),
-        (("--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB", "--record-out", "x"), ("--record-out",)),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_by_name(binary, flags, words):
@@ -90,3 +90,67 @@ def test_flags_that_do_not_fit_are_refused_by_name(binary, flags, words):
     assert done.returncode not in (0, -6, -11)
     for word in words:
         assert word in done.stderr
+
+
+def test_a_run_on_two_tiers_replays_exactly(binary, start_server, tmp_path):
+    for name, spec in {"plain": "auto", "faulty": "faults=throw:400+hold:20"}.items():
+        record = tmp_path / f"{name}.jsonl"
+        server = start_server(MODEL, *FLAGS, "--emulate-accelerator", spec, "--num-kv-blocks", "8", "--device-memory", "64MiB",
+                              "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100", "--record-out", record)
+        answers(server)
+        stream = server.openai().completions.create(**{**body(0), "max_tokens": 300, "stream": True})
+        next(iter(stream))
+        stream.close()
+        server.stop_cleanly()
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        assert sum(len(line.get("visitors", [])) for line in lines) > 20
+        assert any("done" in line for line in lines)
+        assert any(("left" if name == "plain" else "failed") in line for line in lines)
+        done = subprocess.run([str(binary), "replay", str(record), "--model", str(MODEL)], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_record_of_two_tiers_that_was_changed_ends_with_an_error(binary, start_server, tmp_path):
+    record = tmp_path / "run.jsonl"
+    server = start_server(MODEL, *FLAGS, "--emulate-accelerator", "auto", "--num-kv-blocks", "8", "--device-memory", "64MiB",
+                          "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100", "--record-out", record)
+    answers(server)
+    server.stop_cleanly()
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+
+    def forged(**change):
+        out, done = [], False
+        for line in lines:
+            if not done and change.keys() & line.keys():
+                done, line = True, {**line, **change}
+            out.append(json.dumps(line))
+        assert done
+        (tmp_path / "forged.jsonl").write_text("\n".join(out) + "\n")
+        return subprocess.run([str(binary), "replay", str(tmp_path / "forged.jsonl"), "--model", str(MODEL)], capture_output=True, text=True, timeout=120)
+
+    for change in ({"visitors": [[99999, 1]]}, {"visitors": [["x"]]}, {"left": [77777]}, {"left": 5},
+                   {"tiers": 0, "failed": [3]}, {"tiers": 0, "lost": [1 << 40]}, {"tiers": 0, "found": [0]}, {"host_memory_bytes": 1}):
+        done = forged(**change) if "host_memory_bytes" not in change else forged(config={**lines[0]["config"], **change})
+        assert done.returncode in (1, 2), f"{change}: {done.returncode} {done.stdout} {done.stderr}"
+
+
+def test_the_regime_is_named_while_sequences_decode_on_the_host(start_server):
+    server = start_server(MODEL, *FLAGS, "--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB",
+                          "--offload-below", "100", "--onload-above", "100")
+    request = {**body(0), "max_tokens": 400}
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        running = [pool.submit(lambda: [server.openai().completions.create(**request) for _ in range(40)]) for _ in range(8)]
+        known = until(lambda: [labels["regime"] for name, labels, value in server.metrics() if name == "tandem_regime" and value == 1])
+        for one in running:
+            one.result()
+    assert len(known) == 1 and known[0] in {"host_memory", "host_bandwidth", "link", "device"}
+
+
+def test_a_paced_run_says_whether_it_is_valid(start_server):
+    server = start_server(MODEL, *FLAGS, "--emulate-accelerator", "pace=h200,slowdown=20", "--device-memory", "64MiB", "--host-memory", "64MiB")
+    server.openai().completions.create(**body(0))
+    assert server.metric("tandem_paced_ops", ended="all") > 0
+    assert server.metric("tandem_paced_ops", ended="late") >= 0
+    server.stop_cleanly()
+    assert "paced run (paced as h200, 20 times slower)" in server.log.read_text()
+    assert ": valid" in server.log.read_text() or "INVALID as a measurement" in server.log.read_text()

@@ -76,6 +76,7 @@ class EchoExecutor final : public StepExecutor {
       host_.enter(token, clock_.now());
     }
     ready_at_ = clock_.now() + options_.step_fixed + options_.per_token * tokens;
+    visitors_only_ = input.slices.empty();
     if (input.slices.empty()) {
       // Visitors only: it waits for the first of them. Copies only: it ends at once.
       ready_at_ =
@@ -100,6 +101,12 @@ class EchoExecutor final : public StepExecutor {
     std::optional<StepResult> done = std::move(result_);
     result_.reset();
     return done;
+  }
+
+  void wait_no_longer() override {
+    if (result_.has_value() && result_->samples.empty() && visitors_only_) {
+      ready_at_ = std::min(ready_at_, clock_.now());
+    }
   }
 
   void leave(SequenceId offloaded) override {
@@ -162,6 +169,7 @@ class EchoExecutor final : public StepExecutor {
   EchoHost host_;
   std::optional<StepResult> result_;
   Nanos ready_at_{0};
+  bool visitors_only_ = false;
   int64_t steps_ = 0;
   int32_t max_tokens_ = 0;
 };

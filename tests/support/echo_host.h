@@ -21,6 +21,7 @@ struct EchoHostOptions {
   Nanos max_copy{std::chrono::milliseconds(3)};
   Nanos max_hops{std::chrono::milliseconds(20)};  // of a token, from entry to its last stage
   int failures_per_thousand = 0;                  // of the tokens that enter
+  bool frozen = false;                            // no hop ends before its sequence leaves
   // Of the failures: a worker is left behind, which writes to the token's block much later.
   int lost_per_thousand = 0;
   Nanos longest_lost{std::chrono::milliseconds(100)};
@@ -62,7 +63,7 @@ class EchoHost {
     CHECK(static_cast<int32_t>(one.table.size()) * block_tokens_ > token.position,
           "a table of {} blocks for position {}", one.table.size(), token.position);
     one.sample = token.sample;
-    one.ends = now + random_delay(options_.max_hops);
+    one.ends = now + (options_.frozen ? kNever : random_delay(options_.max_hops));
     ++entered_;
   }
 
@@ -70,7 +71,8 @@ class EchoHost {
     One& one = ones_.at(sequence);
     CHECK(!one.leaving, "sequence {} leaves twice", raw(sequence));
     one.leaving = true;
-    one.ends = std::max(one.busy ? one.ends : now, now + random_delay(options_.max_copy));
+    one.ends = std::max(one.busy && !options_.frozen ? one.ends : now,
+                        now + random_delay(options_.max_copy));
   }
 
   // Everything that ends until `now`, in the order of time.
@@ -152,6 +154,7 @@ class EchoHost {
   [[nodiscard]] int64_t workers_lost() const { return workers_lost_; }
 
  private:
+  static constexpr Nanos kNever = std::chrono::hours(24);
   struct Copy {
     TierTransfer transfer;
     Nanos ends{0};

@@ -185,12 +185,16 @@ int64_t EmulationStatistics::ops() const {
   return sum;
 }
 
-double EmulationStatistics::overrun_share() const {
-  int64_t overruns = 0;
+int64_t EmulationStatistics::overruns() const {
+  int64_t sum = 0;
   for (const StreamStatistics& stream : streams) {
-    overruns += stream.overruns;
+    sum += stream.overruns;
   }
-  return overruns == 0 ? 0 : static_cast<double>(overruns) / static_cast<double>(ops());
+  return sum;
+}
+
+double EmulationStatistics::overrun_share() const {
+  return overruns() == 0 ? 0 : static_cast<double>(overruns()) / static_cast<double>(ops());
 }
 
 Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(

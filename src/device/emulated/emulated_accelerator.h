@@ -58,6 +58,7 @@ struct EmulationStatistics {
   int64_t pageable_bytes = 0;  // from memory that the device does not own; only while loading
 
   [[nodiscard]] int64_t ops() const;
+  [[nodiscard]] int64_t overruns() const;
   // Of all ops, those that overran. Whoever reports a paced run with more than kMaxOverrunShare of
   // them marks it invalid.
   [[nodiscard]] double overrun_share() const;

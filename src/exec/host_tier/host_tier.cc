@@ -91,6 +91,7 @@ Status HostTier::start_workers(const model::ModelConfig& config, const model::We
                                     .spin = threads <= std::ssize(cpus) ? kWorkerSpin : Nanos{0},
                                     .hook = host_->faults.get(),
                                     .kept = host_}));
+  workers_ = threads;
   for (int32_t i = 0; options.host.timeline != nullptr && i < threads; ++i) {
     worker_tracks_.push_back(
         &options.host.timeline->add_track("host workers", fmt::format("worker {}", i)));
@@ -210,6 +211,8 @@ TierCounts HostTier::counts() const {
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.hops_in_flight = core_.in_flight();
   counts.workers_lost = std::ssize(lost_);
+  counts.workers = workers_;
+  counts.layers = core_.limits().last_stage;
   return counts;
 }
 
@@ -324,6 +327,9 @@ void HostTier::send_returns() {
       counts_.bytes_from_host += run.rows * shape_.attended_row_bytes;
     }
     back.copied = device_.record(back_stream_);
+    if (returning_.empty()) {
+      returning_since_ = clock_.now();
+    }
     returning_.push_back(std::move(back));
   } else {
     spare_runs_.push_back(std::move(back.runs));
@@ -332,6 +338,9 @@ void HostTier::send_returns() {
     core_.returns_copied(returning_.front().runs, clock_.now());
     spare_runs_.push_back(std::move(returning_.front().runs));
     returning_.pop_front();
+    if (returning_.empty()) {
+      counts_.returning_time += clock_.now() - returning_since_;
+    }
   }
 }
 

@@ -147,6 +147,8 @@ class HostTier {
   TierCounts counts_;                           // without what others count
   std::vector<observe::Track*> worker_tracks_;  // empty: none is wanted
   Nanos watched_{0};
+  Nanos returning_since_{0};
+  int32_t workers_ = 0;
   std::vector<Lost> lost_;  // attempts that have not come back
 
   // Reused from call to call.

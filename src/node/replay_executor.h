@@ -1,0 +1,61 @@
+// Two tiers again as they were recorded: stands between the engine and a real executor and hands
+// over what copies and hops end with when the record says so, however fast they are now. What the
+// real tiers report earlier is held back; what they have not reported yet is waited for. The tokens
+// are the real ones: that they do not depend on the company is what a replay tries.
+//
+// A record may be forged: nothing is handed over that the real executor has not said, and what it
+// cannot say any more is a problem, which ends the replay. Blocks while it waits; one thread.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "plan/step.h"
+
+namespace tandem {
+
+class ReplayExecutor final : public StepExecutor {
+ public:
+  explicit ReplayExecutor(StepExecutor& real) : real_(real) {}
+
+  // Of the next call of Engine::advance.
+  void expect_visitors(std::vector<SequenceId> visitors) { visitors_ = std::move(visitors); }
+  void expect_events(TierEvents events) { expected_ = std::move(events); }
+  // What of the record could not be done again; empty: nothing.
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+  [[nodiscard]] const ExecutorLimits& limits() const override { return real_.limits(); }
+  void launch(const StepInput& input) override;
+  [[nodiscard]] std::optional<StepResult> poll() override;
+  void leave(SequenceId offloaded) override;
+  [[nodiscard]] TierEvents take_tier_events() override;
+
+ private:
+  StepResult wait_for_step();
+  void hold(StepResult& result);
+  void pump();
+  template <class Ready>
+  bool wait_for(const Ready& ready, const std::string& what);
+  void hand_over_failed(SequenceId sequence);
+  void hand_over_blocks();
+
+  StepExecutor& real_;
+  const SteadyClock clock_;
+  std::string problem_;
+  bool running_ = false;
+  int64_t step_ = 0;
+  std::vector<SequenceId> visitors_;
+  TierEvents expected_;
+  std::set<SequenceId> under_way_;                     // tokens that the real executor has
+  std::map<SequenceId, SampledToken> held_;            // tokens that it has sampled too early
+  std::map<SequenceId, std::vector<BlockId>> tables_;  // of those that entered
+  std::set<SequenceId> leaving_;
+  std::set<int64_t> transfers_done_;
+  std::set<SequenceId> left_;  // for whatever reason
+  std::multiset<BlockId> lost_blocks_;
+};
+
+}  // namespace tandem
