@@ -1,0 +1,153 @@
+// An engine over two tiers in virtual time, driven by a policy that does whatever is legal, by
+// chance.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "engine/engine.h"
+#include "scheduler/plan_builder.h"
+#include "support/virtual_world.h"
+
+namespace tandem::testing {
+
+inline std::vector<TokenId> prompt_of(int length, TokenId first = 10) {
+  std::vector<TokenId> prompt(static_cast<size_t>(length));
+  std::iota(prompt.begin(), prompt.end(), first);
+  return prompt;
+}
+
+struct Dice {
+  uint64_t seed = 1;
+  int offload = 30;  // of 100, for each running sequence that could go
+  int onload = 20;   // of 100, for each parked one
+  int drop = 2;      // of 100, for each parked one
+  int preempt = 2;   // of 100, for each running one
+  bool only_decodes = false;
+};
+
+// Does whatever is legal, by chance, and otherwise what everybody does: the oldest goes on.
+class ChancePolicy final : public StepPolicy {
+ public:
+  explicit ChancePolicy(const Dice& dice) : dice_(dice), random_(dice.seed) {}
+  [[nodiscard]] std::string_view name() const override { return "chance"; }
+  [[nodiscard]] QueueOrder queue_order() const override {
+    return dice_.seed % 2 == 0 ? QueueOrder::kArrival : QueueOrder::kClassFirst;
+  }
+
+  StepPlan plan(const SystemView& view) override {
+    PlanBuilder builder(view);
+    const bool moves = move_offloaded(view, builder);
+    fates_.assign(view.running.size(), Fate::kOpen);
+    for (size_t i = 0; i < view.running.size(); ++i) {
+      send_away(view.running[i], fates_[i], builder);
+    }
+    for (size_t i = 0; i < view.running.size(); ++i) {
+      go_on(view, i, builder);
+    }
+    if (builder.preempts()) {
+      return builder.finish();
+    }
+    for (const SequenceView& sequence : view.waiting) {
+      const int32_t tokens = std::min(sequence.pending_tokens(), builder.tokens_left());
+      if (tokens < 1 || builder.admit(sequence, tokens) != Fit::kFits) {
+        break;
+      }
+    }
+    StepPlan plan = builder.finish();
+    if (!moves && plan.slices.empty() && plan.offload.empty()) {
+      for (const SequenceView& sequence : view.offloaded) {
+        if (sequence.state == SequenceState::kSwapped) {  // nobody else will make room for it
+          plan.preempt.push_back(sequence.id);
+          break;
+        }
+      }
+    }
+    return plan;
+  }
+
+ private:
+  enum class Fate : uint8_t { kOpen, kGone, kPlanned };
+  bool chance(int of_hundred) { return static_cast<int>(random_() % 100) < of_hundred; }
+
+  bool move_offloaded(const SystemView& view, PlanBuilder& builder) {
+    bool any = false;
+    for (const SequenceView& sequence : view.offloaded) {
+      const bool parked = sequence.state == SequenceState::kParkedWaiting;
+      if ((parked || sequence.state == SequenceState::kSwapped) &&
+          chance(parked ? dice_.onload : 80)) {
+        any |= builder.onload(sequence) == Fit::kFits;
+      } else if ((parked || sequence.state == SequenceState::kParkedInFlight) &&
+                 chance(dice_.drop)) {
+        builder.preempt(sequence);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  void send_away(const SequenceView& sequence, Fate& fate, PlanBuilder& builder) {
+    const bool could = sequence.computed_tokens > 0 && sequence.held_blocks > 0 &&
+                       (sequence.decodes() || !dice_.only_decodes);
+    if (could && chance(dice_.offload)) {
+      fate = builder.offload(sequence) == Fit::kFits ? Fate::kGone : Fate::kOpen;
+    } else if (chance(dice_.preempt)) {
+      builder.preempt(sequence);
+      fate = Fate::kGone;
+    }
+  }
+
+  void go_on(const SystemView& view, size_t index, PlanBuilder& builder) {
+    if (fates_[index] != Fate::kOpen) {
+      return;
+    }
+    const SequenceView& sequence = view.running[index];
+    const int32_t tokens = std::min({sequence.pending_tokens(), builder.tokens_left(),
+                                     1 + static_cast<int32_t>(random_() % 30)});
+    if (tokens < 1) {
+      return;
+    }
+    Fit fit = builder.add(sequence, tokens);
+    for (size_t victim = view.running.size(); fit == Fit::kNoBlocks && victim-- > index;) {
+      if (fates_[victim] == Fate::kOpen) {
+        builder.preempt(view.running[victim]);
+        fates_[victim] = Fate::kGone;
+        if (victim == index) {
+          return;
+        }
+        fit = builder.add(sequence, tokens);
+      }
+    }
+    fates_[index] = fit == Fit::kFits ? Fate::kPlanned : fates_[index];
+  }
+
+  Dice dice_;
+  std::mt19937_64 random_;
+  std::vector<Fate> fates_;
+};
+
+inline WorldOptions two_tiers(const Dice& dice, int64_t blocks = 32, int64_t host_blocks = 64,
+                              int32_t places = 16) {
+  WorldOptions options;
+  options.make_policy = [dice] { return std::make_unique<ChancePolicy>(dice); };
+  options.executor.limits.total_blocks = blocks;
+  options.executor.limits.host_blocks = host_blocks;
+  options.executor.limits.offloaded_sequences = places;
+  options.executor.host.seed = dice.seed;
+  options.audit = WorldOptions::Audit::kEachAdvance;
+  return options;
+}
+
+inline void expect_drained(VirtualWorld& world) {
+  const KvManager& kv = world.engine().kv();
+  EXPECT_EQ(kv.free_blocks(), kv.total_blocks());
+  EXPECT_EQ(kv.free_blocks(Tier::kHost) + kv.blocks_out_of_use(Tier::kHost),
+            kv.total_blocks(Tier::kHost));
+  EXPECT_EQ(world.engine().load().running, 0);
+  EXPECT_TRUE(world.executor().host().drained());
+}
+
+}  // namespace tandem::testing
