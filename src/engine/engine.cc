@@ -30,6 +30,9 @@ Engine::Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& p
 }
 
 Engine::~Engine() {
+  for (auto& [id, kv] : write_throughs_) {
+    end_write_through(kv);
+  }
   for (auto& [id, sequence] : sequences_) {
     if (sequence->kv.moving()) {
       kv_.copied(sequence->kv);

@@ -133,7 +133,9 @@ class Engine {
   void settle_transfers();
   void leave_executor(LiveSequence& sequence);
   void forget_in_executor(LiveSequence& sequence);
-  [[nodiscard]] bool tier_busy() const { return !transfers_.empty() || leaving_ > 0; }
+  [[nodiscard]] bool tier_busy() const {
+    return !transfers_.empty() || !write_throughs_.empty() || leaving_ > 0;
+  }
 
   // Offload, onload, and the tokens of offloaded sequences.
   void begin_transfers(const StepPlan& plan);
@@ -141,6 +143,9 @@ class Engine {
   void begin_onload(LiveSequence& sequence);
   void begin_copy(LiveSequence& sequence, TransferKind kind,
                   std::vector<TierTransfer::Pair> blocks);
+  // Copies of full blocks whose sequence goes on meanwhile.
+  void begin_write_through(const StepPlan& plan);
+  void end_write_through(SequenceKv& kv);
   // True: a sequence went back into the queue for want of host blocks.
   bool enter_tokens();
   bool enter(LiveSequence& sequence);
@@ -200,7 +205,8 @@ class Engine {
   // Whose KV is on the host or moves, ended ones with something in flight and dropped ones that
   // have not left included; oldest admission first.
   std::vector<LiveSequence*> offloaded_;
-  std::unordered_map<int64_t, LiveSequence*> transfers_;  // copies under way
+  std::unordered_map<int64_t, LiveSequence*> transfers_;    // copies under way
+  std::unordered_map<int64_t, SequenceKv> write_throughs_;  // copies under way, and their blocks
   int64_t ended_ = 0;        // sequences that have ended and are not removed yet
   int32_t in_executor_ = 0;  // sequences that entered and did not leave
   int32_t leaving_ = 0;      // of these, told to leave

@@ -291,6 +291,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     apply_preemptions(plan);
     apply_admissions(plan, now);
     begin_transfers(plan);
+    begin_write_through(plan);
     bind(plan);
     const bool requeued = enter_tokens();
     if (!input_.slices.empty() || !input_.transfers.empty() || under_way_ > 0) {

@@ -41,6 +41,11 @@ void Engine::absorb_tier_events(Nanos now) {
     recorder_->tiers(next_step_, events);
   }
   for (const int64_t id : events.transfers_done) {
+    if (const auto written = write_throughs_.find(id); written != write_throughs_.end()) {
+      end_write_through(written->second);
+      write_throughs_.erase(written);
+      continue;
+    }
     const auto entry = transfers_.find(id);
     CHECK(entry != transfers_.end(), "transfer {} is done, but it is not under way", id);
     entry->second->transfer = 0;
@@ -220,6 +225,40 @@ void Engine::begin_copy(LiveSequence& sequence, TransferKind kind,
   input_.transfers.push_back({sequence.transfer, kind, std::move(blocks)});
 }
 
+// The copy is a second user of the blocks on both sides, so whatever becomes of the sequence,
+// nobody else gets them meanwhile. Afterwards the host's are cached ones without a user: an offload
+// finds them, and whoever needs the room evicts them.
+void Engine::begin_write_through(const StepPlan& plan) {
+  for (const SequenceId id : plan.write_through) {
+    LiveSequence& sequence = *sequences_.at(id);
+    const int32_t full = sequence.computed_tokens / kv_.block_tokens();
+    if (config_.prefix_caching == PrefixCaching::kOff || full <= sequence.written_blocks ||
+        sequence.kv.tier() != Tier::kAccelerator || sequence.kv.moving()) {
+      continue;
+    }
+    SequenceKv copy = kv_.fork(sequence.kv, full * kv_.block_tokens());
+    auto blocks = kv_.begin_transfer(copy, full * kv_.block_tokens());
+    if (!blocks.has_value()) {
+      kv_.release(copy);
+      continue;
+    }
+    sequence.written_blocks = full;
+    if (blocks->empty()) {
+      end_write_through(copy);
+      continue;
+    }
+    const int64_t transfer = next_transfer_++;
+    input_.transfers.push_back({transfer, TransferKind::kOffload, std::move(*blocks)});
+    write_throughs_.emplace(transfer, std::move(copy));
+  }
+}
+
+void Engine::end_write_through(SequenceKv& kv) {
+  kv_.copied(kv);
+  kv_.abort_transfer(kv);
+  kv_.release(kv);
+}
+
 // ---------------------------------------------------------------- tokens of offloaded sequences
 
 // Latency-sensitive ones first, then by admission.
@@ -310,6 +349,7 @@ void Engine::drop(LiveSequence& sequence) {
 void Engine::requeue(LiveSequence& sequence) {
   kv_.release(sequence.kv);
   sequence.computed_tokens = 0;
+  sequence.written_blocks = 0;
   std::erase(running_, &sequence);
   std::erase(offloaded_, &sequence);
   enqueue(sequence);
@@ -373,6 +413,9 @@ Status Engine::audit() const {
                              sequences_.size(), running_.size(), waiting_.size(), offloaded_.size(),
                              in_executor_, leaving_, under_way_, transfers_.size()),
                  ""};
+  }
+  for (const auto& [id, kv] : write_throughs_) {
+    users.push_back(&kv);
   }
   return kv_.audit(users);
 }

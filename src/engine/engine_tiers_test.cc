@@ -99,6 +99,56 @@ TEST(EngineTiers, CancelAndStopEndASequenceInEveryStateAndNothingStaysBehind) {
   }
 }
 
+// A best-effort prompt of 15 blocks, four of which are computed in a step, then offloaded.
+WorldOptions prompt_in_pieces(PrefixCaching caching) {
+  WorldOptions options = two_tiers({});
+  options.make_policy = {};
+  options.policy = "piggyback";
+  options.policy_options.piggyback.token_budget = 16;
+  options.policy_options.piggyback.offload_below = 100;
+  options.policy_options.piggyback.onload_above = 100;
+  options.engine.prefix_caching = caching;
+  options.executor.host.max_copy = 100us;  // shorter than a step
+  return options;
+}
+
+TEST(EngineTiers, APromptIsWrittenToTheHostBehindItsComputationAndAnOffloadCopiesTheRest) {
+  Request request = make_request(prompt_of(60), 20);
+  request.service_class = ServiceClass::kBestEffort;
+  VirtualWorld world(prompt_in_pieces(PrefixCaching::kOn));
+  world.arrive(0ms, 1, request);
+  world.run_until_idle();
+  EXPECT_EQ(world.outcome(1).tokens, expected_tokens(request, 0));
+  EXPECT_EQ(world.executor().host().moved_blocks(), (std::vector<int64_t>{4, 4, 4, 3}));
+  expect_drained(world);
+  VirtualWorld without(prompt_in_pieces(PrefixCaching::kOff));
+  without.arrive(0ms, 1, request);
+  without.run_until_idle();
+  EXPECT_EQ(without.outcome(1).tokens, expected_tokens(request, 0));
+  EXPECT_EQ(without.executor().host().moved_blocks(), (std::vector<int64_t>{15}));
+}
+
+TEST(EngineTiers, ASequenceMayEndWhileItsPromptIsStillBeingWrittenToTheHost) {
+  for (int at = 0; at < 60; ++at) {
+    SCOPED_TRACE(at);
+    WorldOptions options = prompt_in_pieces(PrefixCaching::kOn);
+    options.executor.host.max_copy = 20ms;
+    options.executor.limits.total_blocks = 20;
+    VirtualWorld world(options);
+    Request request = make_request(prompt_of(60), 20);
+    request.service_class = ServiceClass::kBestEffort;
+    world.arrive(0ms, 1, request);
+    world.cancel(std::chrono::microseconds(200 * at), 1);
+    Request next = make_request(prompt_of(50, 300), 12);
+    next.service_class = ServiceClass::kBestEffort;
+    world.arrive(1ms, 2, next);
+    world.run_until_idle();
+    EXPECT_EQ(world.outcome(1).finishes, 1);
+    EXPECT_EQ(world.outcome(2).tokens, expected_tokens(next, 0));
+    expect_drained(world);
+  }
+}
+
 TEST(EngineTiers, AHostPoolSmallerThanASequenceIsLeftAgain) {
   for (const int64_t host_blocks : {1, 2, 3, 5}) {
     Dice dice;

@@ -60,6 +60,7 @@ struct LiveSequence {
   bool in_executor = false;     // a token of it has entered and its leaving was not reported
   bool leaving = false;         // it was told to leave
   bool comes_back = false;      // the host failed its token: its KV goes back to the accelerator
+  int32_t written_blocks = 0;   // leading ones that were told to be copied to the host beforehand
   int32_t host_failures = 0;    // times that the host could not compute a token of it
   std::vector<TokenId> tokens;  // prompt, then output
   SequenceKv kv;

@@ -164,6 +164,7 @@ void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
   line += "]";
   append_some(line, "offload", plan.offload);
   append_some(line, "onload", plan.onload);
+  append_some(line, "write_through", plan.write_through);
   line += "}";
   add_line(std::move(line));
 }

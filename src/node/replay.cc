@@ -45,6 +45,9 @@ class Comparer final : public Recorder {
     if (!plan.onload.empty()) {
       line["onload"] = ids_of(plan.onload);
     }
+    if (!plan.write_through.empty()) {
+      line["write_through"] = ids_of(plan.write_through);
+    }
     done_.push_back(std::move(line));
   }
   void result(const StepResult& result, const StepTimes&) override {

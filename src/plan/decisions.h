@@ -29,6 +29,10 @@ struct StepPlan {
   std::vector<SequenceId> offload;
   // Offloaded ones between two tokens whose KV moves back; they run when the copy is done.
   std::vector<SequenceId> onload;
+  // Running ones that go on, and whose full blocks are copied to the host beside this and later
+  // steps, so that an offload will find most of them there. Best effort: where the host has no
+  // room, or they are there, nothing happens.
+  std::vector<SequenceId> write_through;
 };
 
 // In which order sequences wait, and so are shown.

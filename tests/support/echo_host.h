@@ -47,6 +47,7 @@ class EchoHost {
     for (const TierTransfer::Pair& pair : transfer.blocks) {
       fill(offload ? host_ : accelerator_, offload ? pair.host : pair.device, -9);
     }
+    moved_blocks_.push_back(std::ssize(transfer.blocks));
     copies_.push_back({transfer, now + random_delay(options_.max_copy)});
     ++transfers_;
   }
@@ -149,6 +150,7 @@ class EchoHost {
   TierEvents take_events() { return std::exchange(events_, {}); }
   [[nodiscard]] bool drained() const { return copies_.empty() && ones_.empty(); }
   [[nodiscard]] int64_t transfers() const { return transfers_; }
+  [[nodiscard]] const std::vector<int64_t>& moved_blocks() const { return moved_blocks_; }
   [[nodiscard]] int64_t entered() const { return entered_; }
   [[nodiscard]] int64_t failures() const { return failures_; }
   [[nodiscard]] int64_t workers_lost() const { return workers_lost_; }
@@ -251,6 +253,7 @@ class EchoHost {
   std::map<SequenceId, One> ones_;  // that entered and have not left
   TierEvents events_;
   int64_t last_transfer_ = 0;
+  std::vector<int64_t> moved_blocks_;  // by transfer
   int64_t transfers_ = 0;
   int64_t entered_ = 0;
   int64_t failures_ = 0;

@@ -51,7 +51,9 @@ class Planning {
     prefill(kBe);
     admit(kBe);
     bring_back(kBe);
-    return builder_.finish();
+    StepPlan plan = builder_.finish();
+    write_through(plan);
+    return plan;
   }
 
  private:
@@ -250,6 +252,26 @@ class Planning {
       wanted = std::max(wanted, blocks_to_begin(*next) + kept_beside_best_effort());
     }
     offload_best_effort(wanted - builder_.blocks_left(), Need::kWish);
+  }
+
+  // Best-effort prompts that will be offloaded when they are done, as far as one can tell: where
+  // few blocks are free, or others were offloaded before.
+  void write_through(StepPlan& plan) const {
+    const bool expected = !view_.offloaded.empty() || !view_.waiting.empty() ||
+                          view_.budget.free_blocks <= share(options_.offload_below);
+    int64_t room = view_.budget.host_free_blocks - std::ssize(view_.offloaded);
+    for (size_t i = 0; expected && i < fates_.size(); ++i) {
+      const SequenceView& sequence = view_.running[i];
+      if (sequence.service_class != kBe || sequence.decodes() || sequence.host_failures > 0 ||
+          fates_[i] == Fate::kGone || sequence.computed_tokens < view_.budget.block_tokens) {
+        continue;
+      }
+      room -= blocks_for(sequence.known_tokens);  // all of it will need a place there
+      if (room < 0) {
+        return;
+      }
+      plan.write_through.push_back(sequence.id);
+    }
   }
 
   void bring_back(ServiceClass service_class) {
