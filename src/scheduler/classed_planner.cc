@@ -1,0 +1,186 @@
+#include "scheduler/classed_planner.h"
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+
+constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
+constexpr ServiceClass kBe = ServiceClass::kBestEffort;
+
+bool may_go_to_the_host(const SequenceView& sequence) {
+  return sequence.decodes() && sequence.host_failures == 0;
+}
+
+}  // namespace
+
+ClassedPlanner::ClassedPlanner(const SystemView& view)
+    : view_(view), builder_(view), fates_(view.running.size(), Fate::kOpen) {
+  for (const SequenceView& sequence : view.offloaded) {
+    if (sequence.state == SequenceState::kOffloading) {
+      coming_ += sequence.own_blocks;
+    }
+  }
+}
+
+bool ClassedPlanner::may_decode(size_t index, ServiceClass service_class) const {
+  const SequenceView& sequence = view_.running[index];
+  return fates_[index] == Fate::kOpen && sequence.service_class == service_class &&
+         sequence.decodes();
+}
+
+bool ClassedPlanner::may_prefill(size_t index, ServiceClass service_class) const {
+  const SequenceView& sequence = view_.running[index];
+  return fates_[index] == Fate::kOpen && sequence.service_class == service_class &&
+         !sequence.decodes();
+}
+
+int64_t ClassedPlanner::blocks_to_begin(const SequenceView& waiting) const {
+  return blocks_for(waiting.known_tokens + 1) -
+         waiting.computed_tokens / view_.budget.block_tokens + waiting.cached_free_blocks;
+}
+
+int64_t ClassedPlanner::blocks_to_grow(size_t index, int32_t tokens) const {
+  const SequenceView& sequence = view_.running[index];
+  return std::max<int64_t>(
+             blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks, 0) +
+         sequence.copy_blocks;
+}
+
+// The newest running one of a class that has no part in the plan yet, and may go there.
+std::optional<size_t> ClassedPlanner::newest(ServiceClass service_class, Where where) const {
+  for (size_t i = fates_.size(); i-- > 0;) {
+    const SequenceView& sequence = view_.running[i];
+    if (fates_[i] == Fate::kOpen && sequence.service_class == service_class &&
+        (where == Where::kAway || may_go_to_the_host(sequence))) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+bool ClassedPlanner::offload(size_t index, Need need) {
+  const SequenceView& sequence = view_.running[index];
+  const int64_t growth = need == Need::kUrgent ? 0 : std::ssize(view_.offloaded) + 1;
+  if (fates_[index] != Fate::kOpen || !may_go_to_the_host(sequence) ||
+      builder_.host_blocks_left() < sequence.transfer_blocks + growth ||
+      builder_.offload(sequence) != Fit::kFits) {
+    return false;
+  }
+  fates_[index] = Fate::kGone;
+  coming_ += sequence.own_blocks;
+  return true;
+}
+
+void ClassedPlanner::offload_best_effort(int64_t wanted, Need need) {
+  while (coming_ < wanted) {
+    const std::optional<size_t> victim = newest(kBe, Where::kHost);
+    if (!victim.has_value() || !offload(*victim, need)) {
+      return;
+    }
+  }
+}
+
+ClassedPlanner::Room ClassedPlanner::make_room(ServiceClass service_class, int64_t missing,
+                                               Claim claim) {
+  offload_best_effort(missing, service_class == kLs ? Need::kUrgent : Need::kWish);
+  if (coming_ > 0) {
+    return Room::kComing;
+  }
+  std::optional<size_t> victim;
+  if (service_class == kLs || claim == Claim::kRunning) {
+    victim = newest(kBe, Where::kAway);
+  }
+  if (!victim.has_value() && service_class == kLs && claim == Claim::kRunning) {
+    victim = newest(kLs, Where::kAway);
+    refused_ = true;
+    if (victim.has_value() && offload(*victim, Need::kUrgent)) {
+      return Room::kComing;
+    }
+  }
+  if (!victim.has_value()) {
+    return Room::kNone;
+  }
+  builder_.preempt(view_.running[*victim]);
+  fates_[*victim] = Fate::kGone;
+  made_ += view_.running[*victim].own_blocks;
+  return Room::kMade;
+}
+
+void ClassedPlanner::add(size_t index, int32_t tokens) {
+  const SequenceView& sequence = view_.running[index];
+  while (fates_[index] == Fate::kOpen) {
+    const Fit fit = builder_.add(sequence, tokens);
+    if (fit == Fit::kFits) {
+      fates_[index] = Fate::kPlanned;
+    }
+    if (fit != Fit::kNoBlocks) {
+      return;
+    }
+    const int64_t needed = blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks +
+                           sequence.copy_blocks - builder_.blocks_left();
+    if (make_room(sequence.service_class, needed, Claim::kRunning) != Room::kMade) {
+      refused_ = true;
+      return;
+    }
+  }
+}
+
+bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens) {
+  if (tokens < 1 || refused_ || builder_.preempts()) {
+    return false;
+  }
+  const Fit fit = builder_.admit(waiting, tokens);
+  if (fit == Fit::kNoSequences && waiting.service_class == kLs) {
+    offload_best_effort(coming_ + 1, Need::kUrgent);  // frees a place for the next step
+  }
+  if (fit == Fit::kNoBlocks) {
+    const int64_t missing =
+        std::max<int64_t>(blocks_to_begin(waiting) - builder_.blocks_left(), 1);
+    for (Room room = Room::kMade; room == Room::kMade && missing > made_;) {
+      room = make_room(waiting.service_class, missing - made_, Claim::kWaiting);
+    }
+  }
+  return fit == Fit::kFits;
+}
+
+void ClassedPlanner::bring_back(ServiceClass service_class, int64_t kept, int32_t most) {
+  for (const SequenceView& sequence : view_.offloaded) {
+    if (sequence.service_class != service_class || sequence.tier != Tier::kHost ||
+        sequence.state == SequenceState::kOnloading) {
+      continue;
+    }
+    const int64_t blocks =
+        std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
+    const bool between_tokens = sequence.state == SequenceState::kParkedWaiting ||
+                                sequence.state == SequenceState::kSwapped;
+    const bool comes = between_tokens && !refused_ && most > 0 &&
+                       builder_.blocks_left() - blocks >= kept &&
+                       builder_.onload(sequence) == Fit::kFits;
+    most -= comes ? 1 : 0;
+    if (!comes && service_class == kLs) {
+      reserved_ += blocks;
+    }
+  }
+}
+
+void ClassedPlanner::write_through_best_effort(int64_t few_blocks) {
+  if (view_.offloaded.empty() && view_.waiting.empty() && view_.budget.free_blocks > few_blocks) {
+    return;
+  }
+  int64_t room = view_.budget.host_free_blocks - std::ssize(view_.offloaded);
+  for (size_t i = 0; i < fates_.size(); ++i) {
+    const SequenceView& sequence = view_.running[i];
+    if (sequence.service_class != kBe || sequence.decodes() || sequence.host_failures > 0 ||
+        fates_[i] == Fate::kGone || sequence.computed_tokens < view_.budget.block_tokens) {
+      continue;
+    }
+    room -= blocks_for(sequence.known_tokens);  // all of it will need a place there
+    if (room < 0) {
+      return;
+    }
+    write_through_.push_back(sequence.id);
+  }
+}
+
+}  // namespace tandem
