@@ -34,9 +34,10 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option(
       "--policy", node.policy,
-      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free) or "
+      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free), "
       "piggyback (two classes; best effort decodes on the host where memory is short; default "
-      "on two tiers)");
+      "on two tiers) or omniserve (the same by a model of time, so that targets are kept; needs "
+      "a profile)");
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi")
@@ -44,18 +45,22 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   PiggybackOptions& piggyback = node.policy_options.piggyback;
   command
       .add_option("--piggyback-token-budget", piggyback.token_budget,
-                  "Tokens of a step under piggyback")
+                  "Tokens of a step under piggyback; under omniserve while no target limits it")
       ->capture_default_str();
   command
-      .add_option(
-          "--offload-below", piggyback.offload_below,
-          "piggyback: with fewer percent of the KV blocks free, best-effort decodes move to "
-          "the host; 100: always")
+      .add_option("--offload-below", piggyback.offload_below,
+                  "piggyback, omniserve: with fewer percent of the KV blocks free, best-effort "
+                  "decodes move to "
+                  "the host; 100: always")
       ->capture_default_str();
   command
-      .add_option(
-          "--onload-above", piggyback.onload_above,
-          "piggyback: with so many percent still free afterwards, one moves back; 100: never")
+      .add_option("--onload-above", piggyback.onload_above,
+                  "piggyback, omniserve: with so many percent still free afterwards, one moves "
+                  "back; 100: never")
+      ->capture_default_str();
+  command
+      .add_option("--patience-steps", node.policy_options.patience_steps,
+                  "omniserve: best effort is passed over for so many steps at most")
       ->capture_default_str();
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
       ->capture_default_str()

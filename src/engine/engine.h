@@ -162,6 +162,7 @@ class Engine {
   }
   SystemView make_view(Nanos now);
   void view_waiting();
+  void view_head_of_queue();
   void view_offloaded(SystemView& view);
   void enqueue(LiveSequence& sequence);
   [[nodiscard]] SequenceView view_of(const LiveSequence& sequence) const;

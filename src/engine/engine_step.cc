@@ -204,25 +204,28 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
 // ---------------------------------------------------------------- view
 
 SequenceView Engine::view_of(const LiveSequence& sequence) const {
-  return {.id = sequence.id,
-          .state = sequence.state.state(),
-          .service_class = sequence.service_class,
-          .level = sequence.level,
-          .arrived = sequence.arrived,
-          .known_tokens = sequence.known_tokens(),
-          .computed_tokens = sequence.computed_tokens,
-          .held_blocks = sequence.kv.blocks(),
-          .own_blocks = kv_.own_blocks(sequence.kv),
-          // On the host nobody shares a block that will be written.
-          .copy_blocks = sequence.kv.tier() == Tier::kAccelerator &&
-                                 kv_.needs_copy(sequence.kv, sequence.computed_tokens)
-                             ? 1
-                             : 0,
-          .cached_free_blocks = 0,
-          .choices = static_cast<int32_t>(sequence.forks.size()) + 1,
-          .tier = sequence.kv.tier(),
-          .transfer_blocks = sequence.kv.blocks(),
-          .host_failures = sequence.host_failures};
+  return {
+      .id = sequence.id,
+      .state = sequence.state.state(),
+      .service_class = sequence.service_class,
+      .level = sequence.level,
+      .arrived = sequence.arrived,
+      .first_token_due = sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max(),
+      .tpot = sequence.tpot_target,
+      .known_tokens = sequence.known_tokens(),
+      .computed_tokens = sequence.computed_tokens,
+      .held_blocks = sequence.kv.blocks(),
+      .own_blocks = kv_.own_blocks(sequence.kv),
+      // On the host nobody shares a block that will be written.
+      .copy_blocks = sequence.kv.tier() == Tier::kAccelerator &&
+                             kv_.needs_copy(sequence.kv, sequence.computed_tokens)
+                         ? 1
+                         : 0,
+      .cached_free_blocks = 0,
+      .choices = static_cast<int32_t>(sequence.forks.size()) + 1,
+      .tier = sequence.kv.tier(),
+      .transfer_blocks = sequence.kv.blocks(),
+      .host_failures = sequence.host_failures};
 }
 
 SequenceView Engine::view_of_waiting(const LiveSequence& sequence) const {
@@ -234,9 +237,23 @@ SequenceView Engine::view_of_waiting(const LiveSequence& sequence) const {
 }
 
 // Shows the head of the queue, up to the first sequence that cannot find its blocks: policies do
-// not look past it.
+// not look past it. Where classes go before each other the first of best effort is shown behind
+// whatever stands before it, so that a policy can see how long it waits.
 void Engine::view_waiting() {
   waiting_views_.clear();
+  view_head_of_queue();
+  if (policy_.queue_order() != QueueOrder::kClassFirst) {
+    return;
+  }
+  const auto first = std::ranges::partition_point(waiting_, [](const LiveSequence* sequence) {
+    return sequence->service_class == ServiceClass::kLatencySensitive;
+  });
+  if (first - waiting_.begin() >= std::ssize(waiting_views_) && first != waiting_.end()) {
+    waiting_views_.push_back(view_of_waiting(**first));
+  }
+}
+
+void Engine::view_head_of_queue() {
   int64_t free = kv_.free_blocks();
   for (const LiveSequence* sequence : waiting_) {
     if (waiting_views_.size() == kWaitingShown || free < 0 ||

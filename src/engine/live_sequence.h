@@ -39,7 +39,7 @@ struct RequestState {
 // What every step reads of every running sequence comes first, and what it would need of the
 // request is repeated here: at hundreds of sequences the engine's time goes into cache misses.
 struct LiveSequence {
-  static constexpr size_t kBusyBytes = 280;  // that every step reads
+  static constexpr size_t kBusyBytes = 296;  // that every step reads
 
   SequenceId id{};
   StateMachine state;
@@ -54,6 +54,8 @@ struct LiveSequence {
   Nanos last_token{0};
   Nanos most_gap{0};  // between two of its tokens
   Nanos arrived{0};
+  Nanos first_token_due = Nanos::max();  // by its target, if it has one
+  Nanos tpot_target = Nanos::max();
   int64_t admission = 0;  // rising: who was admitted before whom
   // What the executor still has of it. While there is anything, its blocks stay its own.
   int64_t transfer = 0;         // the copy under way; 0: none
@@ -86,6 +88,12 @@ struct LiveSequence {
     service_class = owner->request.service_class;
     level = owner->request.level;
     arrived = owner->arrived;
+    const Slo& slo = owner->request.slo;
+    if (slo.ttft.has_value()) {
+      const Nanos target = slo.ttft->target(std::ssize(owner->request.prompt));
+      first_token_due = target < Nanos::max() - arrived ? arrived + target : Nanos::max();
+    }
+    tpot_target = slo.tpot.value_or(Nanos::max());
     max_tokens = sampling().max_tokens;
     min_tokens = sampling().min_tokens;
     prompt_logprobs = sampling().prompt_logprobs;

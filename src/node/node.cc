@@ -9,7 +9,6 @@
 #include "base/units.h"
 #include "device/emulated/emulated_accelerator.h"
 #include "node/record_file.h"
-#include "scheduler/fill_binder.h"
 
 namespace tandem {
 namespace {
@@ -139,7 +138,7 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
   input.executor.kv_type = parts.kv_dtype;
   input.executor.block_tokens = options.block_tokens;
   if (options.emulation.has_value()) {
-    parts.binder = std::make_unique<FillBinder>();
+    parts.binder = make_binder(*parts.policy);
     input.host_memory_bytes = options.host_memory_bytes;
     input.offloaded_sequences = options.max_num_seqs;
     input.executor.host.group_stages = options.group_stages;

@@ -20,6 +20,10 @@ struct SequenceView {
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   int32_t level = 0;
   Nanos arrived{0};
+  // Targets; Nanos::max(): none. The first token is due then, on the engine's clock; once it has
+  // come there is none.
+  Nanos first_token_due = Nanos::max();
+  Nanos tpot = Nanos::max();
   int32_t known_tokens = 0;  // prompt + output so far
   int32_t computed_tokens =
       0;  // of these, with KV; for a waiting one: what the prefix cache holds of it now
@@ -46,7 +50,8 @@ struct SystemView {
   // (kParkedWaiting) or without compute (kSwapped).
   std::span<const SequenceView> offloaded;
   std::span<const SequenceView>
-      waiting;  // the head of the queue, in the order in which they should go
+      waiting;  // the head of the queue, in the order in which they should go; where classes go
+                // before each other, the first best-effort one is shown in any case
   StepBudget budget;
 };
 

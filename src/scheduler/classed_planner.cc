@@ -42,8 +42,8 @@ int64_t ClassedPlanner::blocks_to_begin(const SequenceView& waiting) const {
 
 int64_t ClassedPlanner::blocks_to_grow(size_t index, int32_t tokens) const {
   const SequenceView& sequence = view_.running[index];
-  return std::max<int64_t>(
-             blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks, 0) +
+  return std::max<int64_t>(blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks,
+                           0) +
          sequence.copy_blocks;
 }
 
@@ -135,8 +135,7 @@ bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens) {
     offload_best_effort(coming_ + 1, Need::kUrgent);  // frees a place for the next step
   }
   if (fit == Fit::kNoBlocks) {
-    const int64_t missing =
-        std::max<int64_t>(blocks_to_begin(waiting) - builder_.blocks_left(), 1);
+    const int64_t missing = std::max<int64_t>(blocks_to_begin(waiting) - builder_.blocks_left(), 1);
     for (Room room = Room::kMade; room == Room::kMade && missing > made_;) {
       room = make_room(waiting.service_class, missing - made_, Claim::kWaiting);
     }

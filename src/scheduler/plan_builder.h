@@ -43,6 +43,7 @@ class PlanBuilder {
 
   [[nodiscard]] int32_t tokens_left() const { return budget_.tokens; }
   [[nodiscard]] int32_t logit_rows_left() const { return budget_.logit_rows; }
+  [[nodiscard]] int32_t sequences_left() const { return budget_.sequences; }
   [[nodiscard]] int64_t blocks_left() const { return budget_.free_blocks; }
   [[nodiscard]] int64_t host_blocks_left() const { return budget_.host_free_blocks; }
   [[nodiscard]] bool preempts() const { return !plan_.preempt.empty(); }

@@ -83,6 +83,11 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.audit = WorldOptions::Audit::kEachAdvance;
   world.executor.step_fixed = duration(fields, "fixed");
   world.executor.per_token = duration(fields, "per_token");
+  world.executor.per_attended = Nanos{number(fields, "per_attended_ns", 0)};
+  world.policy_options.patience_steps = static_cast<int32_t>(number(fields, "patience", 64));
+  world.belief_percent = static_cast<int32_t>(number(fields, "belief", 100));
+  world.learning =
+      number(fields, "learns", 1) == 1 ? WorldOptions::Learning::kYes : WorldOptions::Learning::kNo;
 }
 
 Request read_request(int64_t id, const Fields& fields) {
@@ -95,6 +100,13 @@ Request read_request(int64_t id, const Fields& fields) {
   const auto service_class = fields.find("class");
   if (service_class != fields.end() && service_class->second == "be") {
     request.service_class = ServiceClass::kBestEffort;
+  }
+  request.level = static_cast<int32_t>(number(fields, "level", 0));
+  if (fields.contains("ttft")) {
+    request.slo.ttft = *parse_ttft_rule(fields.at("ttft"));
+  }
+  if (fields.contains("tpot")) {
+    request.slo.tpot = *parse_target(fields.at("tpot"));
   }
   return request;
 }
@@ -126,8 +138,15 @@ Scenario read_scenario(const std::filesystem::path& path) {
     if (kind == "world") {
       read_world(fields_of(words), scenario.world);
     } else if (kind == "request" && words >> id) {
-      const Fields fields = fields_of(words);
-      scenario.requests[id] = {duration(fields, "at"), read_request(id, fields)};
+      Fields fields = fields_of(words);
+      const int64_t first = number(fields, "first", 10);
+      const int64_t count = number(fields, "count", 1);
+      const Nanos every = fields.contains("every") ? duration(fields, "every") : Nanos{0};
+      for (int64_t i = 0; i < count; ++i) {
+        fields["first"] = std::to_string(first + i * number(fields, "prompt", 1));
+        scenario.requests[id + i] = {duration(fields, "at") + every * i,
+                                     read_request(id + i, fields)};
+      }
     } else if (kind == "cancel" && words >> id) {
       scenario.cancels.emplace_back(duration(fields_of(words), "at"), id);
     } else if (kind == "stop" && words >> id >> choice) {
@@ -175,6 +194,10 @@ int64_t measured(const std::string& subject, const Scenario& scenario, VirtualWo
   }
   if (what == "end") {
     return (outcome.times.back() - arrived).count();
+  }
+  if (what == "tpot") {
+    return (outcome.times.back() - outcome.times.front()).count() /
+           std::max<int64_t>(std::ssize(outcome.times) - 1, 1);
   }
   Nanos gap{0};
   for (size_t i = 1; i < outcome.times.size(); ++i) {

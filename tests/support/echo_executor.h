@@ -21,7 +21,8 @@ struct EchoOptions {
   int32_t vocabulary = 1000;
   Nanos step_fixed{std::chrono::milliseconds(1)};
   Nanos per_token{std::chrono::microseconds(10)};
-  EchoHostOptions host;  // where limits.host_blocks > 0
+  Nanos per_attended{0};  // for each token that a row attends to, its own included
+  EchoHostOptions host;   // where limits.host_blocks > 0
 };
 
 // The token that follows `tokens` for a sampler with `seed`: the oracle for every test.
@@ -55,10 +56,14 @@ class EchoExecutor final : public StepExecutor {
       }
     }
     int32_t tokens = 0;
+    int64_t attended = 0;
     result_ = StepResult{.step = input.step, .samples = {}, .scored = {}, .visitors = {}};
     for (const StepSlice& slice : input.slices) {
       write(slice);
       tokens += static_cast<int32_t>(slice.tokens.size());
+      for (size_t row = 0; row < slice.tokens.size(); ++row) {
+        attended += slice.first_position + static_cast<int64_t>(row) + 1;
+      }
       for (const TokenId token : slice.scored) {  // a score tells whose it is
         result_->scored.push_back({.logprob = -static_cast<float>(token), .rank = 1, .top = {}});
       }
@@ -75,7 +80,8 @@ class EchoExecutor final : public StepExecutor {
     for (const OffloadedToken& token : input.entering) {
       host_.enter(token, clock_.now());
     }
-    ready_at_ = clock_.now() + options_.step_fixed + options_.per_token * tokens;
+    ready_at_ = clock_.now() + options_.step_fixed + options_.per_token * tokens +
+                options_.per_attended * attended;
     visitors_only_ = input.slices.empty();
     if (input.slices.empty()) {
       // Visitors only: it waits for the first of them. Copies only: it ends at once.

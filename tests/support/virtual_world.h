@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "latency/corrected_model.h"
+#include "latency/modular_model.h"
 #include "scheduler/policies/registry.h"
 #include "support/echo_executor.h"
 
@@ -32,6 +34,10 @@ struct WorldOptions {
   EngineConfig engine{};
   std::string policy = "accel_only";
   PolicyOptions policy_options{};
+  // What the policy believes that a step takes, in percent of what it really takes; and whether it
+  // learns from what steps took.
+  int32_t belief_percent = 100;
+  enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
   enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
@@ -41,11 +47,14 @@ class VirtualWorld final {
   explicit VirtualWorld(WorldOptions options)
       : options_(fill_in(std::move(options))),
         executor_(options_.executor, clock_),
-        policy_(options_.make_policy
-                    ? options_.make_policy()
-                    : std::move(make_policy(options_.policy, options_.policy_options)).value()),
+        step_times_(believed(options_)),
+        policy_(options_.make_policy ? options_.make_policy() : named_policy()),
         sink_(std::make_shared<Sink>(*this)),
-        engine_(options_.engine, executor_, *policy_, clock_, &observer_, nullptr) {}
+        engine_(options_.engine, executor_, *policy_, clock_, &observer_, nullptr) {
+    if (options_.learning == WorldOptions::Learning::kYes) {
+      engine_.predict_with(step_times_);
+    }
+  }
 
   // At `at`, a request arrives. Its sink is the world.
   void arrive(Nanos at, int64_t id, Request request) {
@@ -140,9 +149,25 @@ class VirtualWorld final {
     return options;
   }
 
+  static latency::CorrectedModel believed(const WorldOptions& options) {
+    const auto scaled = [&](Nanos truth) { return truth * options.belief_percent / 100; };
+    const double attended = static_cast<double>(scaled(options.executor.per_attended).count());
+    return latency::CorrectedModel(std::make_unique<latency::ModularModel>(
+        latency::simple_model({.layers = 1,
+                               .fixed = scaled(options.executor.step_fixed),
+                               .per_row = scaled(options.executor.per_token),
+                               .per_context_nanos = attended,
+                               .per_pair_nanos = attended})));
+  }
+  std::unique_ptr<StepPolicy> named_policy() {
+    options_.policy_options.beliefs.step_times = &step_times_;
+    return std::move(make_policy(options_.policy, options_.policy_options)).value();
+  }
+
   WorldOptions options_;
   ManualClock clock_;
   EchoExecutor executor_;
+  latency::CorrectedModel step_times_;
   std::unique_ptr<StepPolicy> policy_;
   Observer observer_;
   std::shared_ptr<Sink> sink_;

@@ -108,8 +108,7 @@ class Planning {
   // Where few blocks are free, or too few for the prompt that comes next: its answer rides along
   // on the host rather than its beginning waiting for others' ends.
   void make_room_for_best_effort() {
-    int64_t wanted =
-        planner_.share_of_blocks(options_.offload_below) + planner_.reserved_blocks();
+    int64_t wanted = planner_.share_of_blocks(options_.offload_below) + planner_.reserved_blocks();
     const auto next = std::ranges::find(view_.waiting, kBe, &SequenceView::service_class);
     if (next != view_.waiting.end() && !planner_.refused() &&
         next->choices <= view_.budget.sequences) {

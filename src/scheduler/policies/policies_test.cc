@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "latency/modular_model.h"
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/registry.h"
 #include "scheduler/policies/sarathi.h"
@@ -31,6 +32,13 @@ SequenceView queued(int64_t id, int32_t known) {
 
 constexpr StepBudget kRoomy{
     .tokens = 100, .logit_rows = 16, .sequences = 16, .free_blocks = 100, .block_tokens = 16};
+
+const latency::CorrectedModel& step_times() {
+  static const latency::CorrectedModel model(
+      std::make_unique<latency::ModularModel>(latency::simple_model(
+          {.layers = 2, .fixed = std::chrono::milliseconds(1), .per_row = Nanos{10'000}})));
+  return model;
+}
 
 int32_t tokens_of(const StepPlan& plan, int64_t id) {
   for (const StepPlan::Slice& slice : plan.slices) {
@@ -78,7 +86,8 @@ TEST(EveryPolicy, DropsTheNewestWhenBlocksRunOutAndAdmitsNobodyThen) {
   budget.free_blocks = 1;  // every one of the three needs a block
   SystemView view{.running = running, .waiting = waiting, .budget = budget};
   for (const std::string_view name : policy_names()) {
-    const auto policy = std::move(make_policy(name, {})).value();
+    const auto policy =
+        std::move(make_policy(name, {.beliefs = {.step_times = &step_times()}})).value();
     const StepPlan plan = policy->plan(view);
     EXPECT_EQ(plan.preempt, std::vector<SequenceId>{SequenceId{3}}) << name;
     EXPECT_EQ(tokens_of(plan, 1), 1) << name;
@@ -94,7 +103,8 @@ TEST(EveryPolicy, ALongPromptAtTheHeadIsNotOvertaken) {
   const std::vector<SequenceView> running{decode(9, 20, 2)};
   SystemView view{.running = running, .waiting = waiting, .budget = budget};
   for (const std::string_view name : policy_names()) {
-    const auto policy = std::move(make_policy(name, {})).value();
+    const auto policy =
+        std::move(make_policy(name, {.beliefs = {.step_times = &step_times()}})).value();
     EXPECT_TRUE(policy->plan(view).admit.empty()) << name;
   }
 }

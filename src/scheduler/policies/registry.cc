@@ -3,18 +3,42 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "scheduler/fill_binder.h"
 #include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/sarathi.h"
 
 namespace tandem {
 
 namespace {
 
+Result<std::unique_ptr<StepPolicy>> make_omniserve(const PolicyOptions& options) {
+  if (options.beliefs.step_times == nullptr) {
+    return invalid_argument(
+        "omniserve plans by a model of how long steps take, and there is no profile of this model "
+        "on this machine; make one, or choose a policy that needs none (piggyback, sarathi, "
+        "accel_only)",
+        "policy");
+  }
+  if (options.patience_steps < 1) {
+    return invalid_argument(
+        fmt::format("best effort can be passed over for at least 1 step, not {}",
+                    options.patience_steps),
+        "patience-steps");
+  }
+  return std::unique_ptr<StepPolicy>(std::make_unique<OmniServePolicy>(
+      OmniServeOptions{.token_budget = options.piggyback.token_budget,
+                       .offload_below = options.piggyback.offload_below,
+                       .onload_above = options.piggyback.onload_above,
+                       .patience_steps = options.patience_steps},
+      *options.beliefs.step_times));
+}
+
 Status check(const PiggybackOptions& options) {
   if (options.token_budget < 1) {
-    return invalid_argument(fmt::format("the token budget of piggyback must be at least 1, not {}",
-                                        options.token_budget),
-                            "piggyback-token-budget");
+    return invalid_argument(
+        fmt::format("the token budget of a step must be at least 1, not {}", options.token_budget),
+        "piggyback-token-budget");
   }
   if (options.offload_below < 0 || options.onload_above > 100 ||
       options.offload_below > options.onload_above) {
@@ -29,7 +53,9 @@ Status check(const PiggybackOptions& options) {
 
 }  // namespace
 
-std::vector<std::string_view> policy_names() { return {"accel_only", "sarathi", "piggyback"}; }
+std::vector<std::string_view> policy_names() {
+  return {"accel_only", "sarathi", "piggyback", "omniserve"};
+}
 
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
                                                 const PolicyOptions& options) {
@@ -49,9 +75,20 @@ Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
     RETURN_IF_ERROR(check(options.piggyback));
     return std::unique_ptr<StepPolicy>(std::make_unique<PiggybackPolicy>(options.piggyback));
   }
+  if (name == "omniserve") {
+    RETURN_IF_ERROR(check(options.piggyback));
+    return make_omniserve(options);
+  }
   return invalid_argument(
       fmt::format("unknown policy '{}' (known: {})", name, fmt::join(policy_names(), ", ")),
       "policy");
+}
+
+std::unique_ptr<Binder> make_binder(StepPolicy& policy) {
+  if (auto* omniserve = dynamic_cast<OmniServePolicy*>(&policy)) {
+    return omniserve->make_binder();
+  }
+  return std::make_unique<FillBinder>();
 }
 
 }  // namespace tandem

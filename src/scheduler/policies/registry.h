@@ -24,11 +24,16 @@ struct Beliefs {
 struct PolicyOptions {
   Beliefs beliefs;
   int32_t sarathi_token_budget = 512;  // tokens of a step under `sarathi`
+  // Its token budget and thresholds are those of `omniserve` too.
   PiggybackOptions piggyback;
+  int32_t patience_steps = 64;  // under `omniserve`: best effort is passed over no longer
 };
 
 std::vector<std::string_view> policy_names();
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
                                                 const PolicyOptions& options);
+
+// Which visitors join under this policy, which must outlive the binder.
+std::unique_ptr<Binder> make_binder(StepPolicy& policy);
 
 }  // namespace tandem

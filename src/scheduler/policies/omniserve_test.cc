@@ -1,0 +1,198 @@
+#include "scheduler/policies/omniserve.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "latency/modular_model.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
+constexpr ServiceClass kBe = ServiceClass::kBestEffort;
+
+// 2 ms a step, 0.1 ms a row at four layers together.
+const latency::ModularModel& model() {
+  static const latency::ModularModel times = latency::simple_model(
+      {.layers = 4, .fixed = milliseconds(2), .per_row = std::chrono::microseconds(100)});
+  return times;
+}
+
+SequenceView decode(int64_t id, ServiceClass service_class, Nanos tpot = Nanos::max()) {
+  return {.id = SequenceId{id},
+          .state = SequenceState::kDecoding,
+          .service_class = service_class,
+          .tpot = tpot,
+          .known_tokens = 20,
+          .computed_tokens = 19,
+          .held_blocks = 2,
+          .own_blocks = 2,
+          .transfer_blocks = 2};
+}
+
+SequenceView prompt(int64_t id, ServiceClass service_class, int32_t tokens,
+                    Nanos due = Nanos::max()) {
+  return {.id = SequenceId{id},
+          .service_class = service_class,
+          .first_token_due = due,
+          .known_tokens = tokens};
+}
+
+SequenceView on_the_host(int64_t id, SequenceState state) {
+  SequenceView view = decode(id, kBe);
+  view.state = state;
+  view.tier = Tier::kHost;
+  return view;
+}
+
+struct Stage {
+  std::vector<SequenceView> running{};
+  std::vector<SequenceView> offloaded{};
+  std::vector<SequenceView> waiting{};
+  int64_t step = 1;
+  int64_t host_blocks = 100;
+};
+
+StepPlan plan_of(OmniServePolicy& policy, const Stage& stage) {
+  SystemView view;
+  view.step = stage.step;
+  view.running = stage.running;
+  view.offloaded = stage.offloaded;
+  view.waiting = stage.waiting;
+  view.budget = {.tokens = 512,
+                 .logit_rows = 64,
+                 .sequences = 64,
+                 .free_blocks = 900,
+                 .total_blocks = 1000,
+                 .host_free_blocks = stage.host_blocks,
+                 .host_total_blocks = stage.host_blocks,
+                 .block_tokens = 16};
+  return policy.plan(view);
+}
+
+StepPlan plan_of(const Stage& stage) {
+  OmniServePolicy policy({}, model());
+  return plan_of(policy, stage);
+}
+
+int32_t tokens_of(const StepPlan& plan, int64_t id) {
+  for (const StepPlan::Slice& slice : plan.slices) {
+    if (slice.sequence == SequenceId{id}) {
+      return slice.tokens;
+    }
+  }
+  return 0;
+}
+
+TEST(OmniServe, DecodesOfTheFirstClassRunWhateverTheModelSays) {
+  Stage stage;
+  for (int64_t id = 1; id <= 40; ++id) {
+    stage.running.push_back(decode(id, kLs, milliseconds(3)));  // ten would fit
+  }
+  EXPECT_EQ(plan_of(stage).slices.size(), 40U);
+}
+
+TEST(OmniServe, ChunksFillTheStepUpToTheSmallestTarget) {
+  const StepPlan plan =
+      plan_of({.running = {decode(1, kLs, milliseconds(10)), decode(2, kLs, milliseconds(30))},
+               .waiting = {prompt(3, kLs, 400)}});
+  EXPECT_EQ(tokens_of(plan, 3), 78);
+}
+
+TEST(OmniServe, ATargetThatNobodyCanKeepDoesNotSlowDownTheOthers) {
+  const StepPlan plan =
+      plan_of({.running = {decode(1, kLs, Nanos{1000}), decode(2, kLs, milliseconds(10))},
+               .waiting = {prompt(3, kLs, 400)}});
+  EXPECT_EQ(tokens_of(plan, 3), 78);
+}
+
+TEST(OmniServe, AnAdmittedPromptGetsATileWhereNothingFits) {
+  SequenceView begun = prompt(3, kLs, 400);
+  begun.state = SequenceState::kPrefilling;
+  Stage stage{.running = {begun}};
+  for (int64_t id = 10; id < 50; ++id) {
+    stage.running.push_back(decode(id, kLs, milliseconds(3)));
+  }
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 16);
+}
+
+TEST(OmniServe, BestEffortPromptsLeaveOmegaWhereResultsWait) {
+  Stage stage{.running = {decode(1, kLs, milliseconds(10))}, .waiting = {prompt(3, kBe, 400)}};
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 79);
+  // Ten results, spread over five stages: eight visits of 0.025 ms and two rows of logits.
+  for (int64_t id = 20; id < 30; ++id) {
+    stage.offloaded.push_back(on_the_host(id, SequenceState::kParkedInFlight));
+  }
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 77);
+  // And a latency-sensitive one does not.
+  stage.waiting = {prompt(3, kLs, 400)};
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 79);
+}
+
+TEST(OmniServe, TheBinderTellsHowManyResultsWaited) {
+  OmniServePolicy policy({}, model());
+  policy.forecast().ready = 20;
+  Stage stage{.running = {decode(1, kLs, milliseconds(10))}, .waiting = {prompt(3, kBe, 400)}};
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 75);
+  stage.step = 2;
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 79);  // told once
+}
+
+TEST(OmniServe, BestEffortLeavesAWaitingPromptTimeForItsFirstToken) {
+  // 158 rows are left of the prompt after this step's 79: two more steps of 10 ms.
+  Stage stage{.running = {decode(1, kLs, milliseconds(10))},
+              .waiting = {prompt(2, kLs, 60, milliseconds(8)), prompt(3, kBe, 400)}};
+  // 2 ms + 61 rows take 8.1 ms: the prompt is late already, nobody makes it later.
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 0);
+  stage.waiting[0].first_token_due = milliseconds(9);
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 9);
+  stage.waiting[0].first_token_due = Nanos::max();
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 19);
+}
+
+TEST(OmniServe, BestEffortDecodesWithoutTimeGoToTheHostAfterAWhile) {
+  OmniServePolicy policy({.offload_below = 0}, model());
+  Stage stage{.running = {decode(1, kLs, milliseconds(2) + std::chrono::microseconds(250)),
+                          decode(2, kBe), decode(3, kBe)}};
+  StepPlan plan = plan_of(policy, stage);
+  EXPECT_EQ(tokens_of(plan, 2), 1);  // one fits
+  EXPECT_EQ(tokens_of(plan, 3), 0);
+  EXPECT_TRUE(plan.offload.empty());
+  stage.step = 5;
+  EXPECT_EQ(plan_of(policy, stage).offload, std::vector<SequenceId>{SequenceId{3}});
+}
+
+TEST(OmniServe, WithoutAHostABestEffortDecodeWaitsNoLongerThanItsPatience) {
+  OmniServePolicy policy({.offload_below = 0, .patience_steps = 8}, model());
+  Stage stage{.running = {decode(1, kLs, std::chrono::microseconds(2150)), decode(2, kBe)},
+              .host_blocks = 0};
+  for (stage.step = 1; stage.step <= 8; ++stage.step) {
+    EXPECT_EQ(tokens_of(plan_of(policy, stage), 2), 0) << stage.step;
+  }
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 2), 1);
+}
+
+TEST(OmniServe, WhoWasOffloadedComesBackOnlyAfterTimeHasBeenLeftOver) {
+  OmniServePolicy policy({.offload_below = 0, .onload_above = 50}, model());
+  Stage stage{.running = {decode(1, kLs, milliseconds(10))},
+              .offloaded = {on_the_host(2, SequenceState::kParkedWaiting),
+                            on_the_host(3, SequenceState::kParkedWaiting)}};
+  for (stage.step = 1; stage.step <= 16; ++stage.step) {
+    EXPECT_TRUE(plan_of(policy, stage).onload.empty()) << stage.step;
+  }
+  EXPECT_EQ(plan_of(policy, stage).onload, std::vector<SequenceId>{SequenceId{2}});
+}
+
+TEST(OmniServe, NobodyIsLeftWithoutAStepWhereNothingElseRuns) {
+  OmniServePolicy policy({}, model());
+  EXPECT_EQ(plan_of(policy, {.running = {decode(1, kLs, Nanos{1000})}}).slices.size(), 1U);
+  // The limit of the last one still holds, and is too short for anything.
+  EXPECT_EQ(tokens_of(plan_of(policy, {.running = {decode(2, kBe)}, .step = 2}), 2), 1);
+  EXPECT_EQ(tokens_of(plan_of(policy, {.waiting = {prompt(3, kBe, 100)}, .step = 3}), 3), 16);
+}
+
+}  // namespace
+}  // namespace tandem

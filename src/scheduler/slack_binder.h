@@ -1,0 +1,59 @@
+// OmniServe's piggybacking control (3.3.6): visitors join stage by stage from the lowest up, as
+// many as the time that is left of the step allows. What is left is read anew at each bind: the
+// step's limit less the time that has really gone and less what the model believes of the rest.
+// Where the step runs ahead of the model visitors get the difference, where it lags they wait.
+//
+// Guarantee: a row that has been ready at a stage for `patience_steps` steps joins in the next
+// bind of its stage that has a row and a credit for it, whatever the time.
+//
+// Engine thread, as the policy that writes the forecast.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "latency/step_shape.h"
+#include "latency/step_time_model.h"
+#include "plan/decisions.h"
+
+namespace tandem {
+
+// What the policy believes of the step that it planned last.
+struct StepForecast {
+  int64_t step = 0;
+  latency::StepShape shape;  // without visitors
+  Nanos limit = Nanos::max();
+  // Written by the binder: results that were ready for the stages of the step before the last
+  // planning, each counted at every stage that it could join; -1: nobody binds.
+  int64_t ready = -1;
+};
+
+class SlackBinder final : public Binder {
+ public:
+  // Both must outlive it. `patience_steps` > 0.
+  SlackBinder(StepForecast& forecast, const latency::StepTimeModel& model, int32_t patience_steps);
+  void bind(const BindView& view, BindDecision& decision) override;
+
+ private:
+  // Rows that wait at a stage, oldest first, by the step in which they were first seen there.
+  struct Ready {
+    int64_t step = 0;
+    int32_t rows = 0;
+  };
+  using Line = std::deque<Ready>;
+  static void count(Line& line, int64_t step, int32_t ready);
+  static void take(Line& line, int32_t rows);
+  [[nodiscard]] int32_t overdue(const Line& line, int64_t step) const;
+  [[nodiscard]] Nanos slack(const BindView& view) const;
+
+  StepForecast& forecast_;
+  const latency::StepTimeModel& model_;
+  int32_t patience_steps_;
+  std::vector<Line> lines_;  // by stage
+  int64_t step_ = -1;
+  Nanos began_{0};  // of step_: its first bind
+  int64_t ready_in_step_ = 0;
+};
+
+}  // namespace tandem
