@@ -67,6 +67,7 @@ class Planning {
     decode_best_effort();
     bring_back_best_effort();
     remember();
+    planner_.write_through_best_effort(planner_.share_of_blocks(options_.offload_below));
     return planner_.finish();
   }
 
