@@ -33,7 +33,7 @@ class Ladder {
   [[nodiscard]] double nanos(double rows) const;
   [[nodiscard]] const std::vector<LadderPoint>& points() const { return points_; }
 
-  static constexpr int64_t kMostRows = 1 << 20;
+  static constexpr int64_t kMostRows = int64_t{1} << 40;
 
  private:
   std::vector<LadderPoint> points_;  // by rows, never falling

@@ -1,34 +1,18 @@
 #include "latency/modular_model.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "latency/coefficients.h"
 
 namespace tandem::latency {
 namespace {
-
-// More than any step takes; sums of what create lets in stay far below the end of Nanos.
-constexpr double kMostNanos = 1e15;
-constexpr double kMostRowNanos = 1e9;  // of a row, a token, a pair: a second
-constexpr int32_t kMostLayers = 10'000;
-
-Nanos to_nanos(double value) { return Nanos{static_cast<int64_t>(std::min(value, 1e18) + 0.5)}; }
-
-Status check(std::string_view what, double value, double most) {
-  if (std::isfinite(value) && value >= 0 && value <= most) {
-    return {};
-  }
-  return invalid_argument(fmt::format("{} is {}; it must be between 0 and {}", what, value, most));
-}
 
 Status check(std::string_view what, const Ladder& ladder) {
   if (ladder.points().empty()) {
     return {};
   }
-  return check(what, ladder.points().back().nanos, kMostNanos);
+  return check_coefficient(what, ladder.points().back().nanos, kMostNanos);
 }
 
 Ladder straight(double at_one, double per_row) {
@@ -40,24 +24,21 @@ Ladder straight(double at_one, double per_row) {
 }  // namespace
 
 Result<ModularModel> ModularModel::create(ModularCosts costs) {
-  if (costs.layers < 1 || costs.layers > kMostLayers) {
-    return invalid_argument(
-        fmt::format("layers is {}; it must be between 1 and {}", costs.layers, kMostLayers));
-  }
-  RETURN_IF_ERROR(check("fixed", costs.fixed, kMostNanos));
+  RETURN_IF_ERROR(check_layers(costs.layers));
+  RETURN_IF_ERROR(check_coefficient("fixed", costs.fixed, kMostNanos));
   RETURN_IF_ERROR(check("dense", costs.dense));
   RETURN_IF_ERROR(check("head", costs.head));
-  RETURN_IF_ERROR(check("first_stage_share", costs.first_stage_share, 1));
-  RETURN_IF_ERROR(check("prefill.per_pair", costs.prefill.per_pair, kMostRowNanos));
-  RETURN_IF_ERROR(check("prefill.per_row", costs.prefill.per_row, kMostRowNanos));
-  RETURN_IF_ERROR(check("prefill.per_slice", costs.prefill.per_slice, kMostRowNanos));
-  RETURN_IF_ERROR(check("prefill.fixed", costs.prefill.fixed, kMostNanos));
-  RETURN_IF_ERROR(check("decode.per_context", costs.decode.per_context, kMostRowNanos));
-  RETURN_IF_ERROR(check("decode.per_row", costs.decode.per_row, kMostRowNanos));
-  RETURN_IF_ERROR(check("decode.fixed", costs.decode.fixed, kMostNanos));
-  RETURN_IF_ERROR(check("per_visit", costs.per_visit, kMostRowNanos));
-  RETURN_IF_ERROR(check("collective.alpha", costs.collective.alpha_nanos, kMostNanos));
-  RETURN_IF_ERROR(check("collective.beta", costs.collective.beta_nanos, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("first_stage_share", costs.first_stage_share, 1));
+  RETURN_IF_ERROR(check_coefficient("prefill.per_pair", costs.prefill.per_pair, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("prefill.per_row", costs.prefill.per_row, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("prefill.per_slice", costs.prefill.per_slice, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("prefill.fixed", costs.prefill.fixed, kMostNanos));
+  RETURN_IF_ERROR(check_coefficient("decode.per_context", costs.decode.per_context, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("decode.per_row", costs.decode.per_row, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("decode.fixed", costs.decode.fixed, kMostNanos));
+  RETURN_IF_ERROR(check_coefficient("per_visit", costs.per_visit, kMostRowNanos));
+  RETURN_IF_ERROR(check_coefficient("collective.alpha", costs.collective.alpha_nanos, kMostNanos));
+  RETURN_IF_ERROR(check_coefficient("collective.beta", costs.collective.beta_nanos, kMostRowNanos));
   if (costs.layers == 1) {
     costs.first_stage_share = 1;
   }

@@ -50,13 +50,6 @@ ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts)
   return model;
 }
 
-std::string policy_name(const NodeOptions& options) {
-  if (!options.policy.empty()) {
-    return options.policy;
-  }
-  return options.emulation.has_value() ? "piggyback" : "accel_only";
-}
-
 Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options,
                                                     observe::Timeline* timeline) {
   if (!options.emulation.has_value()) {
@@ -111,12 +104,41 @@ std::string_view caching_name(PrefixCaching caching) {
   return caching == PrefixCaching::kOn ? "on" : "off";
 }
 
+Status choose_policy(const NodeOptions& options, ModelOnDevice& parts) {
+  PolicyOptions policy = options.policy_options;
+  policy.beliefs.step_times = parts.step_times.get();
+  if (parts.profile.has_value() && parts.profile->host.has_value()) {
+    policy.beliefs.host_times = &*parts.profile->host;
+  }
+  ASSIGN_OR_RETURN(parts.policy, make_policy(policy_name(options), policy));
+  return {};
+}
+
+// A record brings the profile with it, so that what was believed can be believed again.
+std::string record_head(const NodeOptions& options, const ModelOnDevice& parts) {
+  nlohmann::ordered_json head =
+      nlohmann::ordered_json::parse(effective_config_json(options, parts));
+  if (parts.profile.has_value()) {
+    head["time_profile"] = nlohmann::ordered_json::parse(profile_text(*parts.profile));
+  }
+  return head.dump();
+}
+
 }  // namespace
+
+std::string policy_name(const NodeOptions& options) {
+  if (!options.policy.empty()) {
+    return options.policy;
+  }
+  return options.emulation.has_value() ? "piggyback" : "accel_only";
+}
 
 Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock) {
   ModelOnDevice parts;
   ASSIGN_OR_RETURN(parts.folder, model::open_model_folder(options.model));
-  ASSIGN_OR_RETURN(parts.policy, make_policy(policy_name(options), options.policy_options));
+  if (!wants_profile(options)) {
+    RETURN_IF_ERROR(choose_policy(options, parts));
+  }
   if (!options.timeline_out.empty()) {
     parts.timeline = std::make_unique<observe::Timeline>(kSpansPerTrack);
   }
@@ -153,6 +175,7 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
         options.kv_blocks * kv_layout_for(parts.folder.config, input.executor).block_bytes();
   }
   ASSIGN_OR_RETURN(parts.plan, plan_memory(parts.folder.config, input));
+  RETURN_IF_ERROR(find_profile(options, parts));
   return parts;
 }
 
@@ -170,6 +193,12 @@ Status load_model(ModelOnDevice& parts,
   return {};
 }
 
+Status complete_model(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
+                      const Clock& clock, const latency::ProfileProgress& progress) {
+  RETURN_IF_ERROR(make_profile(options, parts, bell, clock, progress));
+  return parts.policy == nullptr ? choose_policy(options, parts) : Status{};
+}
+
 EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts) {
   EngineConfig config;
   config.max_running = options.max_num_seqs;
@@ -184,9 +213,16 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
   std::unique_ptr<Node> node(new Node(std::move(options), std::move(parts), clock));
   if (!node->options_.record_out.empty()) {
-    ASSIGN_OR_RETURN(node->recorder_,
-                     RecordFile::create(node->options_.record_out,
-                                        node->options_.record_limit_bytes, node->config_json()));
+    if (wants_profile(node->options_) && !node->parts_.profile.has_value()) {
+      return invalid_argument(
+          "a run whose steps are predicted can be recorded once there is a profile: measure one "
+          "with tandem profile and give it as --profile",
+          "record-out");
+    }
+    ASSIGN_OR_RETURN(
+        node->recorder_,
+        RecordFile::create(node->options_.record_out, node->options_.record_limit_bytes,
+                           record_head(node->options_, node->parts_)));
   }
   return node;
 }
@@ -229,15 +265,31 @@ Node::~Node() {
   }
 }
 
-Status Node::load(const std::function<void(const model::LoadProgress&)>& progress) {
+Status Node::load(const std::function<void(const model::LoadProgress&)>& progress,
+                  const latency::ProfileProgress& profile_progress) {
   EngineThread& thread = *thread_;
-  const Status loaded = load_model(parts_, progress, [&thread] { thread.step_completed(); });
+  measuring_ = wants_profile(options_) && !parts_.profile.has_value();
+  Status loaded = load_model(parts_, progress, [this, &thread] {
+    if (measuring_) {
+      bell_.ring();
+    } else {
+      thread.step_completed();
+    }
+  });
+  if (loaded.ok()) {
+    loaded = complete_model(options_, parts_, bell_, clock_, profile_progress);
+  }
   if (!loaded.ok()) {
     thread_->set_failed();
     return loaded;
   }
-  thread_->start(std::make_unique<Engine>(engine_config(options_, parts_), *parts_.executor,
-                                          *parts_.policy, clock_, metrics_.get(), recorder_.get()));
+  measuring_ = false;
+  auto engine = std::make_unique<Engine>(engine_config(options_, parts_), *parts_.executor,
+                                         *parts_.policy, clock_, metrics_.get(), recorder_.get());
+  if (parts_.step_times != nullptr) {
+    engine->predict_with(*parts_.step_times);
+  }
+  thread_->start(std::move(engine));
   return {};
 }
 
@@ -265,6 +317,9 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
   json["offload_below"] = options.policy_options.piggyback.offload_below;
   json["onload_above"] = options.policy_options.piggyback.onload_above;
+  if (wants_profile(options)) {
+    json["time_model"] = std::string(time_model_name(options.profile.model));
+  }
   json["max_model_len"] = parts.plan.max_model_len;
   json["max_num_seqs"] = options.max_num_seqs;
   json["max_num_batched_tokens"] = options.max_num_batched_tokens;

@@ -5,6 +5,7 @@
 // Threads: open and load on one thread; frontend() from any; metrics_text and config_json from any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -19,10 +20,14 @@
 #include "device/emulated/emulation_spec.h"
 #include "engine/recorder.h"
 #include "exec/forward_executor.h"
+#include "latency/corrected_model.h"
+#include "latency/profile.h"
 #include "model/model_folder.h"
 #include "model/weights.h"
 #include "node/engine_thread.h"
 #include "node/memory_plan.h"
+#include "node/step_bell.h"
+#include "node/time_profile.h"
 #include "observe/engine_metrics.h"
 #include "observe/timeline.h"
 #include "scheduler/policies/registry.h"
@@ -33,7 +38,8 @@ struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
   std::string policy;                     // empty: accel_only on one tier, piggyback on two
-  PolicyOptions policy_options;
+  PolicyOptions policy_options;           // its beliefs are filled in from the profile
+  ProfileOptions profile;                 // of step times
   device::CpuDeviceOptions device;
   std::optional<ElementType> dtype;     // absent: the checkpoint's (F16 as bf16)
   std::optional<ElementType> kv_dtype;  // absent: the weights'
@@ -67,9 +73,15 @@ struct ModelOnDevice {
   ElementType kv_dtype = ElementType::kBF16;
   model::Weights weights;
   std::unique_ptr<ForwardExecutor> executor;
-  std::unique_ptr<StepPolicy> policy;
-  std::unique_ptr<Binder> binder;  // of visitors; two tiers only
+  // Of step times; absent where none is wanted, or none was found yet.
+  std::optional<latency::Profile> profile;
+  std::unique_ptr<latency::CorrectedModel> step_times;
+  std::unique_ptr<StepPolicy> policy;  // null: it needs step times, which are not known yet
+  std::unique_ptr<Binder> binder;      // of visitors; two tiers only
 };
+
+// The policy that is chosen, by name or by default.
+std::string policy_name(const NodeOptions& options);
 
 // Small files, device and plan; no weights yet.
 Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock);
@@ -77,6 +89,10 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
 Status load_model(ModelOnDevice& parts,
                   const std::function<void(const model::LoadProgress&)>& progress,
                   std::function<void()> on_step);
+// After load_model: step times are measured where they are wanted and not known, and the policy is
+// made. The completion listener must ring `bell` meanwhile.
+Status complete_model(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
+                      const Clock& clock, const latency::ProfileProgress& progress);
 EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts);
 
 class Node {
@@ -85,7 +101,8 @@ class Node {
   ~Node();
 
   // Loads and begins to serve; the Frontend turns from loading to ready, or to failed.
-  Status load(const std::function<void(const model::LoadProgress&)>& progress);
+  Status load(const std::function<void(const model::LoadProgress&)>& progress,
+              const latency::ProfileProgress& profile_progress);
 
   [[nodiscard]] EngineThread& frontend() { return *thread_; }
   [[nodiscard]] const ModelOnDevice& parts() const { return parts_; }
@@ -100,6 +117,8 @@ class Node {
   ModelOnDevice parts_;
   std::unique_ptr<observe::EngineMetrics> metrics_;
   std::unique_ptr<Recorder> recorder_;
+  StepBell bell_;  // while step times are measured
+  std::atomic<bool> measuring_{false};
   std::unique_ptr<EngineThread> thread_;  // last: its engine uses all of the above
 };
 

@@ -129,6 +129,11 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
       }
     }
     options.dtype = type(config.at("dtype").get<std::string>());
+    if (config.contains("time_profile")) {
+      options.profile.text = config.at("time_profile").dump();
+      ASSIGN_OR_RETURN(options.profile.model,
+                       latency::parse_time_model(config.at("time_model").get<std::string>()));
+    }
     options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
     for (const auto& [key, target] :
          {std::pair("sarathi_token_budget", &options.policy_options.sarathi_token_budget),
@@ -239,7 +244,11 @@ class Replayer {
         tiers_(*parts.executor),
         engine_(engine_config(options, parts),
                 host_tier_ ? static_cast<StepExecutor&>(tiers_) : *parts.executor, *parts.policy,
-                clock_, nullptr, &comparer_) {}
+                clock_, nullptr, &comparer_) {
+    if (parts.step_times != nullptr) {
+      engine_.predict_with(*parts.step_times);
+    }
+  }
 
   Status run(Group group) {
     RETURN_IF_ERROR(check_order(group));
@@ -413,7 +422,12 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
     ASSIGN_OR_RETURN(const NodeOptions options, options_from(head->at("config"), overrides));
     const SteadyClock clock;
     ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
+    if (parts.policy == nullptr && parts.step_times == nullptr) {
+      return invalid_argument("the record's policy needs step times, but it brings none");
+    }
     RETURN_IF_ERROR(load_model(parts, {}, [&signal] { signal.completed(); }));
+    StepBell bell;  // nothing is measured
+    RETURN_IF_ERROR(complete_model(options, parts, bell, clock, {}));
     Replayer replayer(parts, options, signal);
     GroupReader groups(reader);
     while (std::optional<Group> group = groups.next()) {

@@ -233,4 +233,16 @@ int32_t quota_cpus(int32_t otherwise, const fs::path& root) {
   return static_cast<int32_t>(std::max<int64_t>(cpus, 1));
 }
 
+std::string cpu_name(const std::filesystem::path& root) {
+  std::ifstream file(root / "proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";
+}
+
 }  // namespace tandem::device

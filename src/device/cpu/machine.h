@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace tandem::device {
@@ -22,5 +23,8 @@ std::vector<int32_t> allowed_cpus();
 
 // CPU time the cgroups grant, in whole CPUs (at least 1), or `otherwise` where nothing limits it.
 int32_t quota_cpus(int32_t otherwise, const std::filesystem::path& root = "/");
+
+// What the system calls its CPUs, or "unknown".
+std::string cpu_name(const std::filesystem::path& root = "/");
 
 }  // namespace tandem::device

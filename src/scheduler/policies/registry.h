@@ -30,6 +30,8 @@ struct PolicyOptions {
 };
 
 std::vector<std::string_view> policy_names();
+// True: the policy cannot do without beliefs.step_times, so they are measured where nobody has.
+bool policy_needs_times(std::string_view name);
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
                                                 const PolicyOptions& options);
 

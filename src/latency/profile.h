@@ -1,0 +1,78 @@
+// What was measured of a model on a machine, and for which: the content of a profile file. The file
+// is JSON; what it says is checked like everything else that comes from outside.
+//
+// Plain data and functions; any thread.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "latency/accuracy.h"
+#include "latency/host_times.h"
+#include "latency/modular_model.h"
+#include "latency/regression_model.h"
+#include "latency/table_model.h"
+
+namespace tandem::latency {
+
+// Steps of two servers take the same time only where all of this is the same.
+struct ProfileIdentity {
+  std::string model;         // the folder's name, for people; not compared
+  std::string model_digest;  // of the model's shape
+  std::string device;  // "cpu (amx, 2 threads)", or what an emulated accelerator says of itself
+  std::string cpu;     // as the system calls it
+  std::string isa;
+  int32_t threads = 0;
+  std::string dtype;
+  std::string kv_dtype;
+};
+
+struct ProfileAccuracy {
+  Accuracy modular;
+  Accuracy regression;
+  Accuracy table;
+  Accuracy repeatability;
+};
+
+struct Profile {
+  ProfileIdentity identity;
+  std::string date;  // "2026-11-21T10:00:00Z"
+  int64_t batches = 0;
+  int32_t most_rows = 0;  // of a measured step
+  ModularCosts modular;
+  RegressionCosts regression;
+  TableCosts table;
+  ProfileAccuracy accuracy;
+  std::optional<HostTimes> host;  // two tiers only
+};
+
+enum class TimeModel : uint8_t { kModular, kRegression, kTable };
+Result<TimeModel> parse_time_model(std::string_view name);  // "modular", "regression", "table"
+
+std::string_view time_model_name(TimeModel model);
+
+// One of the profile's models.
+Result<std::unique_ptr<const StepTimeModel>> make_time_model(const Profile& profile,
+                                                             TimeModel which);
+
+std::string profile_text(const Profile& profile);  // JSON
+// Errors name the field, what it holds and what would do.
+Result<Profile> parse_profile(std::string_view text);
+
+// Whole or not at all: through a file beside it that is renamed. Makes the folder.
+Status write_profile(const Profile& profile, const std::filesystem::path& path);
+Result<Profile> read_profile(const std::filesystem::path& path);
+
+// Nothing, or what differs and what to do: a profile of another machine is of no use.
+Status check_fits(const Profile& profile, const ProfileIdentity& identity);
+
+// Sixteen hexadecimal digits that name a text. Not for anything that somebody might want to forge.
+std::string text_digest(std::string_view text);
+// The same of all that is compared of an identity, for names of files.
+std::string identity_digest(const ProfileIdentity& identity);
+
+}  // namespace tandem::latency

@@ -1,0 +1,253 @@
+#include "node/engine_meter.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tandem {
+
+using latency::Batch;
+using latency::BatchLimits;
+
+// An executor that runs steps, or pretends to have: then its slices' blocks get copies of a block
+// that was computed, and made-up tokens are sampled.
+class EngineMeter::Rehearsal final : public StepExecutor {
+ public:
+  enum class Mode : uint8_t { kPretend, kRun };
+
+  explicit Rehearsal(StepExecutor& executor)
+      : executor_(executor), filled_(static_cast<size_t>(executor.limits().total_blocks), false) {}
+
+  void set_mode(Mode mode) { mode_ = mode; }
+  // The step in flight needs the device: its end is signalled.
+  [[nodiscard]] bool computes() const { return computes_; }
+
+  [[nodiscard]] const ExecutorLimits& limits() const override { return executor_.limits(); }
+  void launch(const StepInput& input) override {
+    if (mode_ == Mode::kRun) {
+      computes_ = true;
+      executor_.launch(input);
+      return;
+    }
+    pretended_ = StepResult{.step = input.step, .samples = {}, .scored = {}, .visitors = {}};
+    StepInput copies;
+    copies.step = input.step;
+    for (const StepSlice& slice : input.slices) {
+      fill(slice, copies);
+      for (const SampleSpec& spec : slice.samples) {
+        pretended_->samples.push_back({spec.sequence, TokenId{0}, std::nullopt});
+      }
+    }
+    computes_ = !copies.copies.empty();
+    if (computes_) {
+      executor_.launch(copies);
+    }
+  }
+  std::optional<StepResult> poll() override {
+    std::optional<StepResult> result;
+    if (computes_) {
+      result = executor_.poll();
+      if (!result.has_value()) {
+        return std::nullopt;
+      }
+      computes_ = false;
+    }
+    return pretended_.has_value() ? std::exchange(pretended_, std::nullopt) : std::move(result);
+  }
+  void leave(SequenceId offloaded) override { executor_.leave(offloaded); }
+  [[nodiscard]] TierEvents take_tier_events() override { return executor_.take_tier_events(); }
+  [[nodiscard]] TierCounts tier_counts() const override { return executor_.tier_counts(); }
+
+ private:
+  // The block that is copied is the first one that a step has really written.
+  void fill(const StepSlice& slice, StepInput& copies) {
+    const int32_t last = slice.first_position + static_cast<int32_t>(slice.tokens.size()) - 1;
+    const auto blocks = static_cast<size_t>(last / limits().block_tokens) + 1;
+    for (const BlockId block : slice.block_table.first(blocks)) {
+      if (!source_.has_value()) {
+        compute_source(block, slice.tokens);
+      }
+      if (!filled_.at(static_cast<size_t>(raw(block)))) {
+        filled_.at(static_cast<size_t>(raw(block))) = true;
+        copies.copies.push_back({*source_, block});
+      }
+    }
+  }
+  void compute_source(BlockId block, std::span<const TokenId> tokens) {
+    std::vector<TokenId> text(
+        static_cast<size_t>(std::min(limits().block_tokens, limits().max_batched_tokens)));
+    for (size_t i = 0; i < text.size(); ++i) {
+      text[i] = tokens[i % tokens.size()];
+    }
+    StepInput input;
+    input.slices.push_back({.sequence = SequenceId{1},
+                            .tokens = text,
+                            .first_position = 0,
+                            .block_table = std::span(&block, 1)});
+    executor_.launch(input);
+    while (!executor_.poll().has_value()) {
+    }
+    source_ = block;
+    filled_.at(static_cast<size_t>(raw(block))) = true;
+  }
+
+  StepExecutor& executor_;
+  Mode mode_ = Mode::kPretend;
+  bool computes_ = false;
+  std::optional<StepResult> pretended_;
+  std::optional<BlockId> source_;
+  std::vector<bool> filled_;  // by block
+};
+
+// Brings each sequence to where the batch wants it, then plans the batch.
+class EngineMeter::Script final : public StepPolicy {
+ public:
+  struct Part {
+    int32_t before = 0;  // tokens computed before the step in question
+    int32_t rows = 0;    // in it
+  };
+
+  explicit Script(Rehearsal& executor) : executor_(executor) {}
+  // Parts by sequence, in the order of their arrival; the engine numbers them from 1.
+  void begin(std::vector<Part> parts) {
+    first_ += static_cast<int64_t>(parts_.size());
+    parts_ = std::move(parts);
+    planned_ = false;
+  }
+  [[nodiscard]] bool planned() const { return planned_; }
+
+  [[nodiscard]] std::string_view name() const override { return "batch"; }
+  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
+  StepPlan plan(const SystemView& view) override {
+    StepPlan plan;
+    for (const SequenceView& sequence : view.waiting) {
+      const int32_t before = part_of(sequence.id).before;
+      if (before > 0) {
+        plan.admit.push_back(sequence.id);
+        plan.slices.push_back({sequence.id, before});
+      }
+    }
+    if (!plan.slices.empty()) {
+      executor_.set_mode(Rehearsal::Mode::kPretend);
+      return plan;
+    }
+    for (const SequenceView& sequence : view.running) {
+      plan.slices.push_back({sequence.id, part_of(sequence.id).rows});
+    }
+    for (const SequenceView& sequence : view.waiting) {
+      plan.admit.push_back(sequence.id);
+      plan.slices.push_back({sequence.id, part_of(sequence.id).rows});
+    }
+    executor_.set_mode(Rehearsal::Mode::kRun);
+    planned_ = true;
+    return plan;
+  }
+
+ private:
+  [[nodiscard]] const Part& part_of(SequenceId id) const {
+    return parts_.at(static_cast<size_t>(raw(id) - first_));
+  }
+
+  Rehearsal& executor_;
+  std::vector<Part> parts_;
+  int64_t first_ = 1;  // id of parts_[0]
+  bool planned_ = false;
+};
+
+class EngineMeter::Watch final : public observe::EngineObserver {
+ public:
+  void on_step(const observe::StepRecord& record) override { duration_ = record.duration; }
+  void on_gauges(const observe::EngineGauges&) override {}
+  void on_request(const observe::RequestRecord&) override {}
+  [[nodiscard]] Nanos duration() const { return duration_; }
+
+ private:
+  Nanos duration_{0};  // of the last step
+};
+
+EngineMeter::EngineMeter(const EngineMeterOptions& options, StepExecutor& executor, StepBell& bell,
+                         const Clock& clock)
+    : options_(options),
+      bell_(bell),
+      clock_(clock),
+      executor_(std::make_unique<Rehearsal>(executor)),
+      script_(std::make_unique<Script>(*executor_)),
+      watch_(std::make_unique<Watch>()) {
+  EngineConfig config;
+  config.max_running = options.max_running;
+  config.max_model_len = options.max_model_len;
+  config.prefix_caching = PrefixCaching::kOff;
+  engine_ = std::make_unique<Engine>(config, *executor_, *script_, clock, watch_.get(), nullptr);
+}
+
+EngineMeter::~EngineMeter() = default;
+
+BatchLimits EngineMeter::limits() const {
+  const ExecutorLimits& limits = executor_->limits();
+  return {.rows = limits.max_batched_tokens,
+          .sequences = std::min(options_.max_running, limits.max_logit_rows),
+          .context = options_.max_model_len,
+          .tokens = std::min(limits.total_blocks * limits.block_tokens, options_.most_tokens),
+          .block_tokens = limits.block_tokens};
+}
+
+Request EngineMeter::request(int32_t prompt_tokens) {
+  Request request;
+  request.prompt.resize(static_cast<size_t>(prompt_tokens));
+  for (TokenId& token : request.prompt) {
+    random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    token = static_cast<TokenId>((random_ >> 33) % static_cast<uint64_t>(options_.vocabulary));
+  }
+  request.sampling.ignore_eos = true;
+  request.sampling.max_tokens = options_.max_model_len;
+  return request;
+}
+
+// Sequences that are to be there before come first, so that the queue shows them first.
+void EngineMeter::post(const Batch& batch) {
+  std::vector<Script::Part> parts;
+  const auto add = [&](int32_t before, int32_t rows, int32_t prompt_tokens) {
+    parts.push_back({before, rows});
+    engine_->post(Engine::make_arrival(RequestId{next_request_++}, request(prompt_tokens),
+                                       clock_.now(), executor_->limits().block_tokens));
+  };
+  for (const int32_t context : batch.contexts) {
+    add(context - 1, 1, context - 1);
+  }
+  for (const bool fresh : {false, true}) {
+    for (const Batch::Prompt& prompt : batch.prompts) {
+      if ((prompt.computed_tokens == 0) == fresh) {
+        add(prompt.computed_tokens, prompt.rows,
+            prompt.computed_tokens + prompt.rows + 1 - prompt.logits);
+      }
+    }
+  }
+  script_->begin(std::move(parts));
+}
+
+Result<Nanos> EngineMeter::measure(const Batch& batch) {
+  RETURN_IF_ERROR(latency::check_batch(batch, limits()));
+  post(batch);
+  while (!script_->planned()) {
+    if (executor_->computes()) {
+      bell_.wait();
+    }
+    const EngineActivity activity = engine_->advance(clock_.now());
+    CHECK(activity == EngineActivity::kStepRunning, "no step of a batch of {} runs",
+          batch.prompts.size() + batch.contexts.size());
+  }
+  engine_->cancel_all();  // so that nothing is planned when the step is done
+  EngineActivity activity = EngineActivity::kStepRunning;
+  while (activity == EngineActivity::kStepRunning) {
+    bell_.wait();
+    activity = engine_->advance(clock_.now());
+  }
+  CHECK(activity == EngineActivity::kIdle, "something is left of a batch");
+  return watch_->duration();
+}
+
+}  // namespace tandem

@@ -1,0 +1,194 @@
+#include "node/time_profile.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "device/cpu/machine.h"
+#include "node/engine_meter.h"
+#include "node/node.h"
+
+namespace tandem {
+namespace {
+
+using latency::Profile;
+using latency::ProfileIdentity;
+
+// Everything about the shape that a step's time depends on.
+std::string shape_digest(const model::ModelConfig& shape) {
+  std::string text = fmt::format(
+      "layers {} hidden {} intermediate {} heads {}/{} of {} vocabulary {} bias {} norm {}",
+      shape.layers, shape.hidden, shape.intermediate, shape.heads, shape.kv_heads, shape.head_dim,
+      shape.vocabulary, static_cast<int>(shape.qkv_bias), static_cast<int>(shape.qk_norm));
+  for (const int32_t window : shape.windows) {
+    fmt::format_to(std::back_inserter(text), " {}", window);
+  }
+  return latency::text_digest(text);
+}
+
+std::string device_text(const NodeOptions& options, const ModelOnDevice& parts) {
+  if (!options.emulation.has_value()) {
+    return parts.device->caps().name;
+  }
+  const device::EmulationSpec& spec = *options.emulation;
+  return fmt::format("emulated accelerator ({}, {} and {} cores, link {:g} GB/s, slowdown {:g})",
+                     describe_pace(spec), parts.device->caps().accelerator_cpus.size(),
+                     parts.device->caps().host_cpus.size(), spec.link_bytes_per_second() / 1e9,
+                     spec.slowdown);
+}
+
+// Of the weights of stages 0 .. layers - 1: stage 0 has no post-attention part.
+double first_stage_share(const model::ModelConfig& shape) {
+  const double attention = static_cast<double>(shape.heads) * shape.head_dim;
+  const double pre =
+      shape.hidden * (attention + 2.0 * static_cast<double>(shape.kv_heads) * shape.head_dim);
+  const double post =
+      shape.hidden * attention + 3.0 * static_cast<double>(shape.hidden) * shape.intermediate;
+  return pre / (shape.layers * pre + (shape.layers - 1) * post);
+}
+
+std::filesystem::path path_of(const NodeOptions& options, const ProfileIdentity& identity) {
+  if (!options.profile.file.empty()) {
+    return options.profile.file;
+  }
+  if (options.profile.cache_folder.empty()) {
+    return {};
+  }
+  return options.profile.cache_folder /
+         fmt::format("{}-{}.json", identity.model, latency::identity_digest(identity));
+}
+
+std::string now_text() {
+  const auto now =
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+}
+
+void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
+  const latency::Accuracy& own = profile.accuracy.modular;
+  log::info(
+      "step times: profile of {}{}; it met {} held-out batches to {:.1f} % in the mean, {:.1f} % "
+      "P90 (the same batch twice: {:.1f} %)",
+      profile.date, from.empty() ? "" : fmt::format(" in {}", from.string()), own.batches,
+      own.mean * 100, own.p90 * 100, profile.accuracy.repeatability.mean * 100);
+}
+
+}  // namespace
+
+bool wants_profile(const NodeOptions& options) {
+  return policy_needs_times(policy_name(options)) || !options.profile.file.empty() ||
+         !options.profile.text.empty();
+}
+
+ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& parts) {
+  const device::DeviceCaps& caps = parts.device->caps();
+  return {.model = std::filesystem::weakly_canonical(options.model).filename().string(),
+          .model_digest = shape_digest(parts.folder.config),
+          .device = device_text(options, parts),
+          .cpu = device::cpu_name(),
+          .isa = std::string(kernels::isa_name(caps.isa)),
+          .threads = caps.threads,
+          .dtype = std::string(element_name(parts.dtype)),
+          .kv_dtype = std::string(element_name(parts.kv_dtype))};
+}
+
+Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
+  if (!wants_profile(options)) {
+    return {};
+  }
+  if (!options.profile.text.empty()) {
+    ASSIGN_OR_RETURN(parts.profile, latency::parse_profile(options.profile.text));
+    return use_profile(options, parts);
+  }
+  const ProfileIdentity identity = identity_of(options, parts);
+  const std::filesystem::path path = path_of(options, identity);
+  std::error_code error;
+  if (path.empty() || !std::filesystem::exists(path, error)) {
+    return {};
+  }
+  const auto read = [&]() -> Result<Profile> {
+    ASSIGN_OR_RETURN(Profile profile, latency::read_profile(path));
+    if (const Status fits = check_fits(profile, identity); !fits.ok()) {
+      return invalid_argument(
+          fmt::format("the profile '{}' does not fit: {}", path.string(), fits.error().message),
+          "profile");
+    }
+    return profile;
+  };
+  Result<Profile> profile = read();
+  if (!profile.ok()) {
+    if (!options.profile.file.empty()) {
+      return profile.error();
+    }
+    log::warn("{}; it is measured anew", profile.error().message);
+    return {};
+  }
+  parts.profile = *std::move(profile);
+  print_accuracy(*parts.profile, path);
+  return use_profile(options, parts);
+}
+
+Status use_profile(const NodeOptions& options, ModelOnDevice& parts) {
+  ASSIGN_OR_RETURN(std::unique_ptr<const latency::StepTimeModel> model,
+                   make_time_model(*parts.profile, options.profile.model));
+  parts.step_times = std::make_unique<latency::CorrectedModel>(std::move(model));
+  return {};
+}
+
+Result<latency::Measured> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
+                                          StepBell& bell, const Clock& clock,
+                                          const latency::ProfilerOptions& profiler,
+                                          const latency::ProfileProgress& progress) {
+  const model::ModelConfig& shape = parts.folder.config;
+  EngineMeter meter({.vocabulary = shape.vocabulary,
+                     .max_model_len = parts.plan.max_model_len,
+                     .max_running = options.max_num_seqs},
+                    *parts.executor, bell, clock);
+  return latency::measure_steps(
+      meter, {.layers = shape.layers, .first_stage_share = first_stage_share(shape)}, profiler,
+      clock, progress);
+}
+
+Profile profile_of(latency::Measured measured, ProfileIdentity identity) {
+  Profile profile;
+  profile.identity = std::move(identity);
+  profile.date = now_text();
+  profile.batches = measured.batches;
+  profile.most_rows = measured.most_rows;
+  profile.modular = std::move(measured.modular);
+  profile.regression = measured.regression;
+  profile.table = std::move(measured.table);
+  profile.accuracy = {.modular = measured.modular_accuracy,
+                      .regression = measured.regression_accuracy,
+                      .table = measured.table_accuracy,
+                      .repeatability = measured.repeatability};
+  return profile;
+}
+
+Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
+                    const Clock& clock, const latency::ProfileProgress& progress) {
+  if (!wants_profile(options) || parts.profile.has_value()) {
+    return {};
+  }
+  ASSIGN_OR_RETURN(latency::Measured measured, measure_profile(options, parts, bell, clock,
+                                                               latency::short_profile(), progress));
+  const ProfileIdentity identity = identity_of(options, parts);
+  parts.profile = profile_of(std::move(measured), identity);
+  const std::filesystem::path path = path_of(options, identity);
+  if (!path.empty()) {
+    if (const Status written = write_profile(*parts.profile, path); !written.ok()) {
+      if (!options.profile.file.empty()) {
+        return written;
+      }
+      log::warn("{}; the next start measures again", written.error().message);
+    }
+  }
+  print_accuracy(*parts.profile, path);
+  return use_profile(options, parts);
+}
+
+}  // namespace tandem
