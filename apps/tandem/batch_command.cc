@@ -10,6 +10,7 @@
 #include "batch_progress.h"
 #include "commands.h"
 #include "jobs/batch_run.h"
+#include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
 #include "signals.h"
@@ -54,8 +55,11 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
                    text::load_chat_template(node->parts().folder.path));
   ProgressBar loading("loading weights", clock);
+  ProfileBar profile_bar(clock);
   RETURN_IF_ERROR(
-      node->load([&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); }));
+      node->load([&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
+                 [&](double share, std::string_view what) { profile_bar.show(share, what); }));
+  profile_bar.clear();
   loading.finish();
 
   const openai::ParseContext parse{.model = node->frontend().model(),

@@ -17,5 +17,6 @@ Command add_serve_command(CLI::App& tandem);
 Command add_replay_command(CLI::App& tandem);
 Command add_batch_command(CLI::App& tandem);
 Command add_bench_command(CLI::App& tandem);
+Command add_profile_command(CLI::App& tandem);
 
 }  // namespace tandem

@@ -26,7 +26,8 @@ int run(int argc, char** argv) {
   int model_exit = 0;
   CLI::App* model = add_model_command(tandem, model_exit);
   const std::vector<Command> commands = {add_serve_command(tandem), add_replay_command(tandem),
-                                         add_batch_command(tandem), add_bench_command(tandem)};
+                                         add_batch_command(tandem), add_bench_command(tandem),
+                                         add_profile_command(tandem)};
   name_environment(*commands.front().app);
 
   std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
+#include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
 #include "signals.h"
@@ -169,8 +170,11 @@ Status serve(ServeFlags& flags) {
   }
 
   ProgressBar bar("loading weights", clock);
+  ProfileBar profile_bar(clock);
   RETURN_IF_ERROR(
-      node->load([&](const model::LoadProgress& p) { bar.show(p.bytes_done, p.bytes_total); }));
+      node->load([&](const model::LoadProgress& p) { bar.show(p.bytes_done, p.bytes_total); },
+                 [&](double share, std::string_view what) { profile_bar.show(share, what); }));
+  profile_bar.clear();
   bar.finish();
   print_ready(flags, *node, server->port(), node->frontend().model().names.front());
 

@@ -62,6 +62,16 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--patience-steps", node.policy_options.patience_steps,
                   "omniserve: best effort is passed over for so many steps at most")
       ->capture_default_str();
+  command.add_option("--profile", node.profile.file,
+                     "Step times of this model on this machine, as `tandem profile` writes them; "
+                     "measured and written first where the file is not there (default: one in the "
+                     "user's cache folder, for policies that need one)");
+  command
+      .add_option("--time-model", flags.time_model,
+                  "Which of the profile's models predicts: modular (by modules, as OmniServe), "
+                  "regression (as HyGen) or table (as SLINFER)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"modular", "regression", "table"}));
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
@@ -345,6 +355,17 @@ Status resolve_tiers(ServeFlags& flags) {
 
 }  // namespace
 
+std::filesystem::path profile_folder() {
+  for (const auto& [variable, below] : {std::pair("XDG_CACHE_HOME", "tandem/profiles"),
+                                        std::pair("HOME", ".cache/tandem/profiles")}) {
+    const char* folder = std::getenv(variable);
+    if (folder != nullptr && std::filesystem::path(folder).is_absolute()) {
+      return std::filesystem::path(folder) / below;
+    }
+  }
+  return {};
+}
+
 void add_node_flags(CLI::App& command, ServeFlags& flags) {
   add_model_flags(command, flags);
   add_engine_flags(command, flags);
@@ -385,6 +406,8 @@ Status resolve(ServeFlags& flags) {
   if (!flags.device_memory.empty()) {
     ASSIGN_OR_RETURN(node.memory_bytes, bytes_flag("device-memory", flags.device_memory));
   }
+  ASSIGN_OR_RETURN(node.profile.model, latency::parse_time_model(flags.time_model));
+  node.profile.cache_folder = profile_folder();
   RETURN_IF_ERROR(resolve_tiers(flags));
   RETURN_IF_ERROR(resolve_service(flags));
   ASSIGN_OR_RETURN(node.record_limit_bytes, bytes_flag("record-limit", flags.record_limit));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct ServeFlags {
   std::string drain_timeout = "60s";
   std::string hop_patience = "2s";
   std::string log_level = "info";
+  std::string time_model = "modular";
   std::string prefix_caching = "on";
   std::string max_body = "32MiB";
   std::vector<std::string> given_api_keys;
@@ -47,6 +49,9 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags);
 
 // Of them those of the model and its engine, which `tandem batch run` shares.
 void add_node_flags(CLI::App& command, ServeFlags& flags);
+
+// Where profiles of step times are kept: below $XDG_CACHE_HOME or ~/.cache; empty: nowhere.
+std::filesystem::path profile_folder();
 
 // What a request that leaves a field out gets: generation_config.json, then our own defaults.
 openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_model);

@@ -190,7 +190,8 @@ BatchLimits EngineMeter::limits() const {
   const ExecutorLimits& limits = executor_->limits();
   return {.rows = limits.max_batched_tokens,
           .sequences = std::min(options_.max_running, limits.max_logit_rows),
-          .context = options_.max_model_len,
+          // Room for two tokens: a sequence that is full has ended.
+          .context = options_.max_model_len - 2,
           .tokens = std::min(limits.total_blocks * limits.block_tokens, options_.most_tokens),
           .block_tokens = limits.block_tokens};
 }

@@ -23,7 +23,7 @@ struct EngineMeterOptions {
   int32_t vocabulary = 0;
   int32_t max_model_len = 0;
   int32_t max_running = 0;
-  int64_t most_tokens = 1 << 17;  // of KV used at a time, so that a huge pool stays untouched
+  int64_t most_tokens = 1 << 16;  // of KV used at a time, so that a huge pool stays untouched
 };
 
 class EngineMeter final : public latency::BatchMeter {

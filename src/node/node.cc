@@ -230,12 +230,13 @@ Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock
 Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
     : options_(std::move(options)), clock_(clock), parts_(std::move(parts)) {
   ServedModel model = served_model(options_, parts_);
-  metrics_ = std::make_unique<observe::EngineMetrics>(
-      observe::EngineMetricsOptions{.model_name = model.names.front(),
-                                    .vllm_names = options_.vllm_metrics,
-                                    .block_tokens = parts_.plan.block_tokens,
-                                    .total_blocks = parts_.plan.kv_blocks,
-                                    .host_blocks = parts_.plan.host.kv_blocks});
+  metrics_ = std::make_unique<observe::EngineMetrics>(observe::EngineMetricsOptions{
+      .model_name = model.names.front(),
+      .vllm_names = options_.vllm_metrics,
+      .block_tokens = parts_.plan.block_tokens,
+      .total_blocks = parts_.plan.kv_blocks,
+      .host_blocks = parts_.plan.host.kv_blocks,
+      .predicted = wants_profile(options_) ? observe::Predicted::kYes : observe::Predicted::kNo});
   metrics_->on_gauges(
       {.total_blocks = parts_.plan.kv_blocks, .host_blocks = parts_.plan.host.kv_blocks});
   thread_ = std::make_unique<EngineThread>(

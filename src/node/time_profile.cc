@@ -51,17 +51,6 @@ double first_stage_share(const model::ModelConfig& shape) {
   return pre / (shape.layers * pre + (shape.layers - 1) * post);
 }
 
-std::filesystem::path path_of(const NodeOptions& options, const ProfileIdentity& identity) {
-  if (!options.profile.file.empty()) {
-    return options.profile.file;
-  }
-  if (options.profile.cache_folder.empty()) {
-    return {};
-  }
-  return options.profile.cache_folder /
-         fmt::format("{}-{}.json", identity.model, latency::identity_digest(identity));
-}
-
 std::string now_text() {
   const auto now =
       std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
@@ -82,6 +71,17 @@ void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
 bool wants_profile(const NodeOptions& options) {
   return policy_needs_times(policy_name(options)) || !options.profile.file.empty() ||
          !options.profile.text.empty();
+}
+
+std::filesystem::path profile_path(const ProfileOptions& options, const ProfileIdentity& identity) {
+  if (!options.file.empty()) {
+    return options.file;
+  }
+  if (options.cache_folder.empty()) {
+    return {};
+  }
+  return options.cache_folder /
+         fmt::format("{}-{}.json", identity.model, latency::identity_digest(identity));
 }
 
 ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& parts) {
@@ -105,7 +105,7 @@ Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
     return use_profile(options, parts);
   }
   const ProfileIdentity identity = identity_of(options, parts);
-  const std::filesystem::path path = path_of(options, identity);
+  const std::filesystem::path path = profile_path(options.profile, identity);
   std::error_code error;
   if (path.empty() || !std::filesystem::exists(path, error)) {
     return {};
@@ -178,7 +178,7 @@ Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& 
                                                                latency::short_profile(), progress));
   const ProfileIdentity identity = identity_of(options, parts);
   parts.profile = profile_of(std::move(measured), identity);
-  const std::filesystem::path path = path_of(options, identity);
+  const std::filesystem::path path = profile_path(options.profile, identity);
   if (!path.empty()) {
     if (const Status written = write_profile(*parts.profile, path); !written.ok()) {
       if (!options.profile.file.empty()) {

@@ -29,6 +29,10 @@ bool wants_profile(const NodeOptions& options);
 
 latency::ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& parts);
 
+// The named file, or one in the cache that is named by the identity; empty: neither is there.
+std::filesystem::path profile_path(const ProfileOptions& options,
+                                   const latency::ProfileIdentity& identity);
+
 // Reads the profile if there is one. A named file must be readable and fit; one in the cache that
 // is not or does not is measured again. Needs no weights.
 Status find_profile(const NodeOptions& options, ModelOnDevice& parts);

@@ -1,5 +1,6 @@
 #include "observe/engine_metrics.h"
 #include "observe/tier_metrics.h"
+#include "observe/time_metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -107,6 +108,9 @@ class EngineMetrics::Impl {
     if (options.host_blocks > 0) {
       tiers = std::make_unique<TierMetrics>(registry_, own_labels_);
     }
+    if (options.predicted == Predicted::kYes) {
+      times = std::make_unique<TimeMetrics>(registry_, own_labels_);
+    }
     if (options.vllm_names) {
       prometheus::BuildGauge()
           .Name("vllm:cache_config_info")
@@ -121,6 +125,7 @@ class EngineMetrics::Impl {
   }
 
   std::unique_ptr<TierMetrics> tiers;  // null: one tier
+  std::unique_ptr<TimeMetrics> times;  // null: steps are not predicted
 
   template <class Metric>
   using Both = std::vector<Metric*>;
@@ -338,6 +343,9 @@ void EngineMetrics::on_step(const StepRecord& record) {
   observe_value(impl_->step_tokens, record.prefill_tokens + record.decode_tokens);
   observe_value(impl_->step_time, to_seconds(record.duration));
   observe_value(impl_->engine_work, to_seconds(record.engine_work));
+  if (impl_->times != nullptr) {
+    impl_->times->add(record);
+  }
 }
 
 void EngineMetrics::on_request(const RequestRecord& record) {

@@ -11,12 +11,15 @@
 
 namespace tandem::observe {
 
+enum class Predicted : uint8_t { kNo, kYes };
+
 struct EngineMetricsOptions {
   std::string model_name;
   bool vllm_names = true;
   int32_t block_tokens = 0;  // for vllm:cache_config_info
   int64_t total_blocks = 0;
-  int64_t host_blocks = 0;  // 0: one tier, whose metrics alone are published
+  int64_t host_blocks = 0;               // 0: one tier, whose metrics alone are published
+  Predicted predicted = Predicted::kNo;  // whether steps are, so that their error is published
 };
 
 class EngineMetrics final : public EngineObserver {

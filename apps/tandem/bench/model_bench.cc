@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <fstream>
 #include <functional>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -16,26 +14,6 @@
 
 namespace tandem::bench {
 namespace {
-
-// Lets the measuring thread sleep while a step runs.
-class StepSignal {
- public:
-  void completed() {
-    const std::lock_guard lock(mutex_);
-    completed_ = true;
-    wake_.notify_one();
-  }
-  void wait() {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return completed_; });
-    completed_ = false;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool completed_ = false;
-};
 
 // Times of ops, by name.
 using OpTable = std::vector<device::OpTime>;
@@ -102,9 +80,9 @@ struct Row {
 
 class Runner {
  public:
-  Runner(const BenchModelOptions& options, ModelOnDevice& parts, StepSignal& signal,
+  Runner(const BenchModelOptions& options, ModelOnDevice& parts, StepBell& bell,
          device::OpTimes& op_times)
-      : options_(options), parts_(parts), signal_(signal), op_times_(op_times) {}
+      : options_(options), parts_(parts), bell_(bell), op_times_(op_times) {}
 
   Row measure(int32_t batch) {
     std::vector<double> prefill;
@@ -148,7 +126,7 @@ class Runner {
                                        parts_.plan.block_tokens));
     }
     while (engine.advance(clock_.now()) == EngineActivity::kStepRunning) {
-      signal_.wait();
+      bell_.wait();
     }
     return times;
   }
@@ -166,7 +144,7 @@ class Runner {
 
   const BenchModelOptions& options_;
   ModelOnDevice& parts_;
-  StepSignal& signal_;
+  StepBell& bell_;
   device::OpTimes& op_times_;
   SteadyClock clock_;
   std::mt19937 random_{1};
@@ -221,7 +199,7 @@ Status write_json(const std::string& path, const std::vector<Row>& rows,
 }
 
 Status run_bench(BenchModelOptions& options) {
-  StepSignal signal;
+  StepBell bell;
   device::OpTimes op_times;
   if (options.with_ops) {
     options.node.device.op_times = &op_times;
@@ -235,14 +213,15 @@ Status run_bench(BenchModelOptions& options) {
         fmt::format("{} prompt and {} output tokens are more than the {} of a sequence",
                     options.prompt_tokens, options.output_tokens, parts.plan.max_model_len));
   }
-  RETURN_IF_ERROR(load_model(parts, {}, [&signal] { signal.completed(); }));
+  RETURN_IF_ERROR(load_model(parts, {}, [&bell] { bell.ring(); }));
+  RETURN_IF_ERROR(complete_model(options.node, parts, bell, clock, {}));
   fmt::print("{}, {} on {}: {} prompt tokens, {} output tokens, medians of {}\n",
              parts.folder.config.architecture_name, element_name(parts.dtype),
              parts.device->caps().name, options.prompt_tokens, options.output_tokens,
              options.passes);
   fmt::print("{:>6} {:>18} {:>18} {:>14} {:>14}\n", "batch", "prefill tokens/s", "decode tokens/s",
              "ms per step", "engine us/step");
-  Runner runner(options, parts, signal, op_times);
+  Runner runner(options, parts, bell, op_times);
   std::vector<Row> rows;
   for (const int32_t batch : options.batches) {
     rows.push_back(runner.measure(batch));

@@ -1,0 +1,143 @@
+// `tandem profile`: measures how long steps of a model take on this machine, and writes that down.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "commands.h"
+#include "profile_bar.h"
+#include "progress.h"
+#include "serve_flags.h"
+
+namespace tandem {
+namespace {
+
+struct ProfileFlags {
+  ServeFlags serve;
+  std::string out;
+  std::string samples_out;
+  std::string time = "90s";
+  latency::ProfilerOptions profiler;
+};
+
+void print_accuracy(const char* name, const latency::Accuracy& accuracy) {
+  fmt::print("  {:32} {:>7.1f} % {:>7.1f} % {:>7.1f} %\n", name, accuracy.mean * 100,
+             accuracy.p90 * 100, accuracy.p99 * 100);
+}
+
+void print_report(const latency::Measured& measured, Nanos took) {
+  fmt::print("{} batches in {}, steps of up to {} rows\n", measured.batches, format_duration(took),
+             measured.most_rows);
+  fmt::print("met {} held-out random batches to{:>22} {:>9} {:>9}\n",
+             measured.modular_accuracy.batches, "mean", "P90", "P99");
+  print_accuracy("modular (OmniServe)", measured.modular_accuracy);
+  print_accuracy("regression (HyGen)", measured.regression_accuracy);
+  print_accuracy("table (SLINFER)", measured.table_accuracy);
+  print_accuracy("the same batch, run again", measured.repeatability);
+}
+
+// One line for each held-out batch: what the figures above are made of.
+Status write_samples(const std::string& path, const latency::Measured& measured) {
+  ASSIGN_OR_RETURN(const latency::ModularModel model,
+                   latency::ModularModel::create(measured.modular));
+  std::ofstream file(path);
+  file << "prefill_rows,prefill_slices,prefill_pairs,decode_rows,decode_context,logit_rows,"
+          "measured_ns,again_ns,predicted_ns\n";
+  for (const latency::HeldOut& held : measured.held_out) {
+    const latency::StepShape& shape = held.sample.shape;
+    file << fmt::format("{},{},{},{},{},{},{:.0f},{:.0f},{}\n", shape.prefill_rows,
+                        shape.prefill_slices, shape.prefill_pairs, shape.decode_rows,
+                        shape.decode_context, shape.logit_rows, held.sample.nanos, held.again,
+                        model.step_time(shape).count());
+  }
+  file.flush();
+  return file.good()
+             ? Status{}
+             : Status{Error{ErrorCode::kIo, fmt::format("cannot write '{}'", path), "samples-out"}};
+}
+
+Status run_profile(ProfileFlags& flags) {
+  RETURN_IF_ERROR(log::start(flags.serve.log_level));
+  RETURN_IF_ERROR(resolve(flags.serve));
+  const Result<Nanos> time = parse_duration(flags.time);
+  if (!time.ok() || *time <= Nanos{0}) {
+    return invalid_argument(
+        fmt::format("--time '{}' is not a time above 0, such as 90s", flags.time), "time");
+  }
+  flags.profiler.time = *time;
+  NodeOptions& node = flags.serve.node;
+  // Measured, not read; kept where it is asked for, or where serve looks for it.
+  const ProfileOptions place{.file = flags.out, .cache_folder = profile_folder()};
+  node.profile = {};
+  const SteadyClock clock;
+  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(node, clock));
+  StepBell bell;
+  ProgressBar loading("loading weights", clock);
+  RETURN_IF_ERROR(load_model(
+      parts, [&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
+      [&bell] { bell.ring(); }));
+  loading.finish();
+  const latency::ProfileIdentity identity = identity_of(node, parts);
+  fmt::print("{}, {} on {} ({})\n", identity.model, identity.dtype, identity.device, identity.cpu);
+  ProfileBar bar(clock);
+  const Nanos began = clock.now();
+  Result<latency::Measured> measured =
+      measure_profile(node, parts, bell, clock, flags.profiler,
+                      [&bar](double share, std::string_view what) { bar.show(share, what); });
+  bar.clear();
+  if (!measured.ok()) {
+    return measured.error();
+  }
+  print_report(*measured, clock.now() - began);
+  if (!flags.samples_out.empty()) {
+    RETURN_IF_ERROR(write_samples(flags.samples_out, *measured));
+  }
+  const latency::Profile profile = profile_of(*std::move(measured), identity);
+  const std::filesystem::path path = profile_path(place, identity);
+  if (path.empty()) {
+    return invalid_argument("there is no cache folder to keep the profile in: name a file by -o",
+                            "o");
+  }
+  RETURN_IF_ERROR(write_profile(profile, path));
+  fmt::print("wrote {}\n", path.string());
+  return {};
+}
+
+}  // namespace
+
+Command add_profile_command(CLI::App& tandem) {
+  auto flags = std::make_shared<ProfileFlags>();
+  flags->serve.log_level = "warning";
+  CLI::App* app = tandem.add_subcommand(
+      "profile", "Measure how long steps of a model take here, for serve --profile");
+  app->add_option("model", flags->serve.node.model,
+                  "Folder with config.json, *.safetensors and a tokenizer")
+      ->required();
+  app->add_option("-o,--out", flags->out,
+                  "File for the profile (default: where serve looks for it)");
+  app->add_option("--time", flags->time, "For measuring, about")->capture_default_str();
+  app->add_option("--held-out", flags->profiler.held_out_batches,
+                  "Random batches that the models are judged by")
+      ->capture_default_str()
+      ->check(CLI::Range(3, 1'000'000));
+  app->add_option("--random", flags->profiler.random_batches, "Random batches to learn from")
+      ->capture_default_str()
+      ->check(CLI::Range(3, 1'000'000));
+  app->add_option("--samples-out", flags->samples_out,
+                  "Also write the held-out batches, measured and predicted, as CSV");
+  add_node_flags(*app, flags->serve);
+  app->add_option("--config", "YAML file with any of these flags as keys; flags given here win");
+  return {app, [flags] {
+            const Status status = run_profile(*flags);
+            if (!status.ok()) {
+              log::error("{}", status.error().message);
+              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+            }
+            return 0;
+          }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+#include "observe/time_metrics.h"
+
+#include <cmath>
+
+namespace tandem::observe {
+namespace {
+
+const prometheus::Histogram::BucketBoundaries kErrors = {0.005, 0.01, 0.02, 0.03, 0.05, 0.07,
+                                                         0.1,   0.15, 0.2,  0.3,  0.5,  1.0};
+
+template <class Builder>
+auto& family(Builder builder, const char* name, const char* help, prometheus::Registry& registry) {
+  return builder.Name(name).Help(help).Register(registry);
+}
+
+}  // namespace
+
+TimeMetrics::TimeMetrics(prometheus::Registry& registry, const prometheus::Labels& labels)
+    : labels_(labels),
+      error_(family(prometheus::BuildHistogram(), "tandem_step_time_error_ratio",
+                    "|predicted - measured| / measured of each step", registry)),
+      predicted_(family(prometheus::BuildCounter(), "tandem_step_time_predicted_seconds_total",
+                        "Step time as it was predicted", registry)),
+      measured_(family(prometheus::BuildCounter(), "tandem_step_time_measured_seconds_total",
+                       "Step time of the predicted steps as it was", registry)),
+      correction_(family(prometheus::BuildGauge(), "tandem_step_time_correction",
+                         "Factor by which the profile's times are multiplied now", registry)) {}
+
+TimeMetrics::Regime& TimeMetrics::of(std::string_view name) {
+  const auto found = regimes_.find(name);
+  if (found != regimes_.end()) {
+    return found->second;
+  }
+  prometheus::Labels labels = labels_;
+  labels.emplace("regime", name);
+  const Regime made{.error = &error_.Add(labels, kErrors),
+                    .predicted = &predicted_.Add(labels),
+                    .measured = &measured_.Add(labels),
+                    .correction = &correction_.Add(labels)};
+  return regimes_.emplace(name, made).first->second;
+}
+
+void TimeMetrics::add(const StepRecord& record) {
+  const double predicted = to_seconds(record.predicted);
+  const double measured = to_seconds(record.duration);
+  if (predicted <= 0 || measured <= 0) {
+    return;
+  }
+  Regime& regime = of(record.regime);
+  regime.error->Observe(std::abs(predicted - measured) / measured);
+  regime.predicted->Increment(predicted);
+  regime.measured->Increment(measured);
+  regime.correction->Set(record.correction);
+}
+
+}  // namespace tandem::observe
