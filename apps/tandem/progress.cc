@@ -19,6 +19,7 @@ ProgressBar::ProgressBar(std::string what, const Clock& clock)
 void ProgressBar::show(int64_t bytes_done, int64_t bytes_total) {
   done_ = bytes_done;
   const Nanos now = clock_.now();
+  last_ = now;
   const Nanos pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(5);
   if (now - std::max(shown_, began_) < pause) {
     return;
@@ -39,7 +40,7 @@ void ProgressBar::show(int64_t bytes_done, int64_t bytes_total) {
 }
 
 void ProgressBar::finish() {
-  const Nanos took = clock_.now() - began_;
+  const Nanos took = std::max(last_, began_) - began_;
   if (terminal_ && shown_ > Nanos{0}) {
     fmt::print(stderr, "\r\033[K");
   }

@@ -14,13 +14,14 @@ class ProgressBar {
   // `what` is "loading weights".
   ProgressBar(std::string what, const Clock& clock);
   void show(int64_t bytes_done, int64_t bytes_total);
-  void finish();  // the last line, with the rate
+  void finish();  // the last line, with the rate until the last show
 
  private:
   std::string what_;
   const Clock& clock_;
   Nanos began_;
   Nanos shown_{0};
+  Nanos last_{0};  // when show was called
   int64_t done_ = 0;
   bool terminal_;
 };

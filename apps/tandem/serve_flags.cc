@@ -30,6 +30,20 @@ void add_model_flags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
 }
 
+void add_profile_flags(CLI::App& command, ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  command.add_option("--profile", node.profile.file,
+                     "Step times of this model on this machine, as `tandem profile` writes them; "
+                     "measured and written first where the file is not there (default: one in the "
+                     "user's cache folder, for policies that need one)");
+  command
+      .add_option("--time-model", flags.time_model,
+                  "Which of the profile's models predicts: modular (by modules, as OmniServe), "
+                  "regression (as HyGen) or table (as SLINFER)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"modular", "regression", "table"}));
+}
+
 void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option(
@@ -62,16 +76,6 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--patience-steps", node.policy_options.patience_steps,
                   "omniserve: best effort is passed over for so many steps at most")
       ->capture_default_str();
-  command.add_option("--profile", node.profile.file,
-                     "Step times of this model on this machine, as `tandem profile` writes them; "
-                     "measured and written first where the file is not there (default: one in the "
-                     "user's cache folder, for policies that need one)");
-  command
-      .add_option("--time-model", flags.time_model,
-                  "Which of the profile's models predicts: modular (by modules, as OmniServe), "
-                  "regression (as HyGen) or table (as SLINFER)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"modular", "regression", "table"}));
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
@@ -369,6 +373,7 @@ std::filesystem::path profile_folder() {
 void add_node_flags(CLI::App& command, ServeFlags& flags) {
   add_model_flags(command, flags);
   add_engine_flags(command, flags);
+  add_profile_flags(command, flags);
 }
 
 openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_model) {

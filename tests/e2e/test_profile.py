@@ -1,0 +1,79 @@
+"""Step times: `tandem profile`, what serve makes of the file, and what it says about its error."""
+import json
+import subprocess
+
+import pytest
+
+from conftest import GOLDENS
+
+MODEL = GOLDENS / "llama-gqa-rope3-f32"
+FLAGS = ("--max-model-len", "256", "--max-num-batched-tokens", "128", "--max-num-seqs", "8", "--device-memory", "512MiB")
+
+
+def profile(binary, model, *flags, expect=0):
+    run = subprocess.run([str(binary), "profile", str(model), *FLAGS, *map(str, flags)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == expect, run.stdout + run.stderr
+    return run.stdout + run.stderr
+
+
+@pytest.fixture(scope="module")
+def measured(binary, tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "tiny.json"
+    said = profile(binary, MODEL, "-o", path, "--time", "3s", "--held-out", "5")
+    return path, said
+
+
+def test_profile_prints_its_error_and_writes_a_file(measured):
+    path, said = measured
+    assert "held-out random batches" in said and "the same batch, run again" in said and "modular" in said
+    content = json.loads(path.read_text())
+    assert content["tandem_profile"] == 1
+    assert content["identity"]["threads"] >= 1 and content["identity"]["isa"]
+    times = [nanos for _, nanos in content["modular"]["dense"]]
+    assert times == sorted(times) and times[0] > 0
+
+
+def test_a_server_with_a_profile_publishes_how_well_it_predicts(start_server, measured):
+    server = start_server(MODEL, *FLAGS, "--profile", measured[0])
+    server.openai().completions.create(model=server.model_name(), prompt="Once", max_tokens=16, extra_body={"ignore_eos": True})
+    page = server.metrics()
+    predicted = [value for name, labels, value in page
+                 if name == "tandem_step_time_error_ratio_count" and labels["regime"] == "decode"]
+    assert predicted == [15.0]
+    corrections = [value for name, _, value in page if name == "tandem_step_time_correction"]
+    assert corrections and all(0.5 <= value <= 2 for value in corrections)
+
+
+def test_a_server_without_one_measures_and_keeps_it(start_server, tmp_path):
+    path = tmp_path / "new" / "profile.json"
+    server = start_server(MODEL, *FLAGS, "--profile", path)
+    assert json.loads(path.read_text())["tandem_profile"] == 1
+    assert "profile of" in server.log.read_text()
+
+
+@pytest.mark.parametrize("spoil, naming", [
+    (lambda p: p["identity"].update(cpu="Another CPU"), "CPU 'Another CPU'"),
+    (lambda p: p["identity"].update(threads=4000), "threads '4000'"),
+    (lambda p: p["modular"]["decode"].update(per_context=-1), "decode.per_context"),
+    (lambda p: p["modular"]["dense"][-1].__setitem__(1, 0), "more must not be cheaper"),
+    (lambda p: p.update(tandem_profile=99), "version is 99"),
+])
+def test_a_profile_that_is_wrong_or_of_another_machine_is_refused(binary, measured, tmp_path, spoil, naming):
+    content = json.loads(measured[0].read_text())
+    spoil(content)
+    path = tmp_path / "spoilt.json"
+    path.write_text(json.dumps(content))
+    run = subprocess.run([str(binary), "serve", str(MODEL), *FLAGS, "--port", "0", "--profile", str(path)],
+                         capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2
+    assert naming in run.stdout + run.stderr and str(path) in run.stdout + run.stderr
+
+
+def test_a_run_with_predictions_replays(binary, start_server, measured, tmp_path):
+    record = tmp_path / "run.jsonl"
+    server = start_server(MODEL, *FLAGS, "--profile", measured[0], "--record-out", record)
+    server.openai().completions.create(model=server.model_name(), prompt="Once", max_tokens=8)
+    server.stop_cleanly()
+    assert '"predicted_ns"' in record.read_text()
+    run = subprocess.run([str(binary), "replay", str(record), "--model", str(MODEL)], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0 and "identical" in run.stdout, run.stdout + run.stderr
