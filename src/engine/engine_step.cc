@@ -70,7 +70,9 @@ void Engine::learn_from_step(const StepResult& result) {
     return;
   }
   shape_.visitor_logits = static_cast<int32_t>(result.visitors.size());
-  shape_.visits = executor_.tier_counts().visits - visits_before_ - shape_.visitor_logits;
+  // An executor that does not count visits says 0.
+  shape_.visits =
+      std::max(executor_.tier_counts().visits - visits_before_ - shape_.visitor_logits, int64_t{0});
   record_.predicted = step_times_->step_time(shape_);
   record_.regime = latency::regime_name(latency::regime_of(shape_));
   record_.correction = step_times_->correction(shape_);

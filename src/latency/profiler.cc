@@ -171,7 +171,7 @@ Status Profiler::search(const LadderSearch& range, double end, std::string_view 
     return rows == range.least_rows ? at_one : rows == sixteen ? at_sixteen : measure(rows);
   }));
   std::ranges::sort(knots);
-  knots.erase(std::ranges::unique(knots).begin(), knots.end());
+  knots.erase(std::unique(knots.begin(), knots.end()), knots.end());
   return status;
 }
 
