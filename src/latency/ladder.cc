@@ -105,10 +105,9 @@ double Ladder::nanos(double rows) const {
   if (rows >= last) {
     return points_.back().nanos + slope_ * (rows - last);
   }
-  const double whole = std::floor(rows);
-  const auto low = static_cast<size_t>(whole);
-  if (low + 1 < by_row_.size()) {
-    return by_row_[low] + (rows - whole) * (by_row_[low + 1] - by_row_[low]);
+  if (const auto low = static_cast<size_t>(rows); low + 1 < by_row_.size()) {
+    const double share = rows - static_cast<double>(low);
+    return by_row_[low] + share * (by_row_[low + 1] - by_row_[low]);
   }
   return interpolate(points_, rows);
 }
