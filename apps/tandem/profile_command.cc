@@ -111,6 +111,7 @@ Status run_profile(ProfileFlags& flags) {
 Command add_profile_command(CLI::App& tandem) {
   auto flags = std::make_shared<ProfileFlags>();
   flags->serve.log_level = "warning";
+  flags->profiler.random_batches = 2000;  // as many of them as the time allows
   CLI::App* app = tandem.add_subcommand(
       "profile", "Measure how long steps of a model take here, for serve --profile");
   app->add_option("model", flags->serve.node.model,
@@ -123,7 +124,7 @@ Command add_profile_command(CLI::App& tandem) {
                   "Random batches that the models are judged by")
       ->capture_default_str()
       ->check(CLI::Range(3, 1'000'000));
-  app->add_option("--random", flags->profiler.random_batches, "Random batches to learn from")
+  app->add_option("--random", flags->profiler.random_batches, "Random batches to learn from, at most")
       ->capture_default_str()
       ->check(CLI::Range(3, 1'000'000));
   app->add_option("--samples-out", flags->samples_out,

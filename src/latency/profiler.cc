@@ -277,7 +277,7 @@ ProfilerOptions short_profile() {
   return {.time = std::chrono::seconds(12),
           .ladder_points = 20,
           .repeats = 2,
-          .random_batches = 90,
+          .random_batches = 400,
           .held_out_batches = 20};
 }
 
