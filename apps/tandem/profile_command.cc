@@ -124,7 +124,8 @@ Command add_profile_command(CLI::App& tandem) {
                   "Random batches that the models are judged by")
       ->capture_default_str()
       ->check(CLI::Range(3, 1'000'000));
-  app->add_option("--random", flags->profiler.random_batches, "Random batches to learn from, at most")
+  app->add_option("--random", flags->profiler.random_batches,
+                  "Random batches to learn from, at most")
       ->capture_default_str()
       ->check(CLI::Range(3, 1'000'000));
   app->add_option("--samples-out", flags->samples_out,

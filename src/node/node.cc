@@ -136,7 +136,7 @@ std::string policy_name(const NodeOptions& options) {
 Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock) {
   ModelOnDevice parts;
   ASSIGN_OR_RETURN(parts.folder, model::open_model_folder(options.model));
-  if (!wants_profile(options)) {
+  if (!policy_needs_times(policy_name(options))) {
     RETURN_IF_ERROR(choose_policy(options, parts));
   }
   if (!options.timeline_out.empty()) {
@@ -145,6 +145,18 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
   ASSIGN_OR_RETURN(parts.device, open_device(options, parts.timeline.get()));
   parts.dtype = choose_dtype(options, parts.folder.config);
   parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
+  RETURN_IF_ERROR(find_profile(options, parts));
+  if (parts.policy == nullptr && parts.profile.has_value()) {
+    RETURN_IF_ERROR(choose_policy(options, parts));
+  }
+  if (parts.policy == nullptr && options.emulation.has_value()) {
+    // Its binder is a part of the executor, which measuring would need already.
+    return invalid_argument(
+        fmt::format("{} on two tiers needs step times: measure them with tandem profile and the "
+                    "same flags, and give the file as --profile",
+                    policy_name(options)),
+        "profile");
+  }
 
   MemoryPlanInput input;
   input.weight_type = parts.dtype;
@@ -175,7 +187,6 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
         options.kv_blocks * kv_layout_for(parts.folder.config, input.executor).block_bytes();
   }
   ASSIGN_OR_RETURN(parts.plan, plan_memory(parts.folder.config, input));
-  RETURN_IF_ERROR(find_profile(options, parts));
   return parts;
 }
 

@@ -57,7 +57,7 @@ std::vector<std::string_view> policy_names() {
   return {"accel_only", "sarathi", "piggyback", "omniserve"};
 }
 
-bool policy_needs_times(std::string_view /*name*/) { return false; }
+bool policy_needs_times(std::string_view name) { return name == "omniserve"; }
 
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
                                                 const PolicyOptions& options) {
