@@ -1,4 +1,4 @@
-// `tandem bench kernels|model|frontend|serve`: the parts of the server and a whole one, measured.
+// `tandem bench kernels|model|tiers|frontend|serve`: the parts of the server and a whole one, measured.
 #include <cstdlib>
 #include <memory>
 #include <thread>
@@ -7,6 +7,7 @@
 #include "bench/gemm_bench.h"
 #include "bench/model_bench.h"
 #include "bench/serve_bench.h"
+#include "bench/tiers_bench.h"
 #include "commands.h"
 
 namespace tandem {
@@ -18,8 +19,10 @@ struct BenchFlags {
   bench::BenchModelOptions model;
   bench::BenchFrontendOptions frontend;
   bench::ServeBenchFlags serve;
+  bench::BenchTiersOptions tiers;
   CLI::App* kernels_app = nullptr;
   CLI::App* model_app = nullptr;
+  CLI::App* tiers_app = nullptr;
 };
 
 int run_bench(BenchFlags& flags) {
@@ -44,6 +47,9 @@ int run_bench(BenchFlags& flags) {
       flags.model.node.device.isa = *parsed;
     }
     return bench::bench_model(flags.model);
+  }
+  if (flags.tiers_app->parsed()) {
+    return bench::bench_tiers(flags.tiers);
   }
   if (flags.serve.app->parsed()) {
     return bench::bench_serve(flags.serve);
@@ -126,6 +132,9 @@ Command add_bench_command(CLI::App& tandem) {
       flags->serve);
   flags->kernels_app = kernels;
   flags->model_app = model;
+  flags->tiers_app = app->add_subcommand(
+      "tiers", "Offloaded decode beside a paced, hollow accelerator, against its bound");
+  bench::add_tiers_bench_flags(*flags->tiers_app, flags->tiers);
   return {app, [flags] { return run_bench(*flags); }};
 }
 

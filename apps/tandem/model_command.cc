@@ -219,7 +219,7 @@ void add_make(CLI::App& model, int& exit_code) {
                                         "noise, its shape and speed a real model's");
   make->add_option("folder", flags->folder, "Folder to make")->required();
   make->add_option("--preset", flags->preset,
-                   "tiny, 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B) or 8B (Llama-3-8B)")
+                   "tiny, 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B) or 34B (Yi-34B)")
       ->capture_default_str();
   make->add_option("--seed", flags->seed, "The same seed gives the same bytes")
       ->capture_default_str();

@@ -85,6 +85,7 @@ EngineActivity Engine::advance(Nanos now) {
       return running_step();
     }
     in_flight_ = false;
+    record_.started = launched_;
     record_.duration = now - launched_;
     learn_from_step(*result);
     if (recorder_ != nullptr) {

@@ -68,6 +68,11 @@ class ForwardExecutor::Impl {
     return tier_ == nullptr ? TierCounts{} : tier_->counts();
   }
 
+  [[nodiscard]] HostTier& tier() {
+    CHECK(tier_ != nullptr, "there is one tier");
+    return *tier_;
+  }
+
   [[nodiscard]] const ExecutorLimits& limits() const { return bounds_.limits; }
   void keep_logits(bool keep) { sampling_.keep_logits(keep); }
   [[nodiscard]] const std::vector<float>& kept_logits() const { return sampling_.kept_logits(); }
@@ -217,6 +222,8 @@ void ForwardExecutor::wait_no_longer() { impl_->wait_no_longer(); }
 void ForwardExecutor::leave(SequenceId offloaded) { impl_->leave(offloaded); }
 TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(); }
 TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }
+void ForwardExecutor::freeze_host() { impl_->tier().freeze(); }
+void ForwardExecutor::thaw_host() { impl_->tier().thaw(); }
 void ForwardExecutor::set_keep_logits(bool keep) { impl_->keep_logits(keep); }
 const std::vector<float>& ForwardExecutor::kept_logits() const { return impl_->kept_logits(); }
 

@@ -90,6 +90,11 @@ class ForwardExecutor final : public StepExecutor {
   [[nodiscard]] TierEvents take_tier_events() override;
   [[nodiscard]] TierCounts tier_counts() const override;
 
+  // For experiments on what the other tier notices: the host's workers end what they have in hand
+  // and begin nothing. Two tiers only.
+  void freeze_host();
+  void thaw_host();
+
   // Logits of the last row of each sampled slice of the last finished step, before sampling touched
   // them: [samples, vocabulary]. Only when `keep_logits` was set before the step; for golden tests
   // and comparisons.

@@ -26,11 +26,12 @@ struct Preset {
   double rope_theta;
   bool tied_embeddings;
 };
-constexpr std::array<Preset, 4> kPresets = {
+constexpr std::array<Preset, 5> kPresets = {
     {{"tiny", 4, 256, 512, 8, 4, 32, 1024, 4096, 10000.0, true},
      {"1B", 22, 2048, 5632, 32, 4, 64, 32000, 4096, 10000.0, false},
      {"3B", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 500000.0, true},
-     {"8B", 32, 4096, 14336, 32, 8, 128, 128256, 8192, 500000.0, false}}};
+     {"8B", 32, 4096, 14336, 32, 8, 128, 128256, 8192, 500000.0, false},
+     {"34B", 60, 7168, 20480, 56, 8, 128, 64000, 4096, 5000000.0, false}}};
 
 struct Made {
   const char* name;
@@ -225,7 +226,7 @@ Result<ModelConfig> preset_config(std::string_view name) {
     }
   }
   return invalid_argument(
-      fmt::format("there is no preset '{}'; known are tiny, 1B, 3B and 8B", name), "preset");
+      fmt::format("there is no preset '{}'; known are tiny, 1B, 3B, 8B and 34B", name), "preset");
 }
 
 Status make_model(const MakeOptions& options, const fs::path& folder) {

@@ -17,8 +17,8 @@
 
 namespace tandem::model {
 
-// tiny (a few MB), 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B). Unknown: an error with
-// the known ones.
+// tiny (a few MB), 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B), 34B (Yi-34B). Unknown:
+// an error with the known ones.
 Result<ModelConfig> preset_config(std::string_view name);
 
 enum class ExistingFolder : uint8_t {

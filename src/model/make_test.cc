@@ -142,7 +142,7 @@ TEST(MakeModel, RefusesShapesThatNoServerWouldTake) {
   EXPECT_THAT(make_model(options, temp.path() / "m").error().message,
               HasSubstr("num_key_value_heads"));
   EXPECT_FALSE(fs::exists(temp.path() / "m"));
-  EXPECT_THAT(preset_config("13B").error().message, HasSubstr("tiny, 1B, 3B and 8B"));
+  EXPECT_THAT(preset_config("13B").error().message, HasSubstr("tiny, 1B, 3B, 8B and 34B"));
 }
 
 TEST(MakeModel, PresetsHaveTheirModelsSizes) {

@@ -111,6 +111,10 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
 
 }  // namespace
 
+Weights hollow_weights(const ModelConfig& config, ElementType type) {
+  return plan_weights(config, type, {}).weights;
+}
+
 Result<Weights> load_weights(const std::filesystem::path& folder, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
   if (options.type == ElementType::kF16) {

@@ -67,6 +67,9 @@ struct LoadOptions {
 // Bytes of device memory that load_weights will take.
 int64_t weight_bytes(const ModelConfig& config, ElementType type);
 
+// The padded shapes without any data, for a device that does not look at it.
+Weights hollow_weights(const ModelConfig& config, ElementType type);
+
 // Maps the safetensors of `folder` (model.safetensors, or the shards of
 // model.safetensors.index.json), checks every tensor's presence, shape, type and range before
 // touching data, packs through the device and releases source pages shard by shard. Errors name the

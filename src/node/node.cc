@@ -50,10 +50,10 @@ ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts)
   return model;
 }
 
-Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options,
-                                                    observe::Timeline* timeline) {
+Status open_device(const NodeOptions& options, ModelOnDevice& parts) {
   if (!options.emulation.has_value()) {
-    return device::make_cpu_device(options.device);
+    ASSIGN_OR_RETURN(parts.device, device::make_cpu_device(options.device));
+    return {};
   }
   if (options.memory_bytes == 0 || options.host_memory_bytes == 0) {
     return invalid_argument(
@@ -67,8 +67,10 @@ Result<std::unique_ptr<device::Device>> open_device(const NodeOptions& options,
                                          .device_memory_bytes = options.memory_bytes,
                                          .host_memory_bytes = options.host_memory_bytes,
                                          .isa = options.device.isa,
-                                         .timeline = timeline}));
-  return std::unique_ptr<device::Device>(std::move(device));
+                                         .timeline = parts.timeline.get()}));
+  parts.emulated = device.get();
+  parts.device = std::move(device);
+  return {};
 }
 
 // Null where nothing is paced.
@@ -134,15 +136,22 @@ std::string policy_name(const NodeOptions& options) {
 }
 
 Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock) {
+  ASSIGN_OR_RETURN(model::ModelFolder folder, model::open_model_folder(options.model));
+  return plan_model(std::move(folder), options, clock);
+}
+
+Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& options,
+                                 const Clock& clock) {
   ModelOnDevice parts;
-  ASSIGN_OR_RETURN(parts.folder, model::open_model_folder(options.model));
+  parts.folder = std::move(folder);
   if (!policy_needs_times(policy_name(options))) {
     RETURN_IF_ERROR(choose_policy(options, parts));
   }
   if (!options.timeline_out.empty()) {
     parts.timeline = std::make_unique<observe::Timeline>(kSpansPerTrack);
   }
-  ASSIGN_OR_RETURN(parts.device, open_device(options, parts.timeline.get()));
+  RETURN_IF_ERROR(open_device(options, parts));
+  parts.hollow = options.emulation.has_value() && options.emulation->hollow;
   parts.dtype = choose_dtype(options, parts.folder.config);
   parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
   RETURN_IF_ERROR(find_profile(options, parts));
@@ -193,11 +202,15 @@ Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock)
 Status load_model(ModelOnDevice& parts,
                   const std::function<void(const model::LoadProgress&)>& progress,
                   std::function<void()> on_step) {
-  model::LoadOptions load;
-  load.type = parts.dtype;
-  load.on_progress = progress;
-  ASSIGN_OR_RETURN(parts.weights, model::load_weights(parts.folder.path, parts.folder.config,
-                                                      *parts.device, load));
+  if (parts.hollow) {
+    parts.weights = model::hollow_weights(parts.folder.config, parts.dtype);
+  } else {
+    model::LoadOptions load;
+    load.type = parts.dtype;
+    load.on_progress = progress;
+    ASSIGN_OR_RETURN(parts.weights, model::load_weights(parts.folder.path, parts.folder.config,
+                                                        *parts.device, load));
+  }
   ASSIGN_OR_RETURN(parts.executor,
                    ForwardExecutor::create(parts.folder.config, parts.weights, *parts.device,
                                            parts.plan.executor, std::move(on_step)));

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "device/cpu/cpu_device.h"
-#include "device/emulated/emulation_spec.h"
+#include "device/emulated/emulated_accelerator.h"
 #include "engine/recorder.h"
 #include "exec/forward_executor.h"
 #include "latency/corrected_model.h"
@@ -68,6 +68,8 @@ struct ModelOnDevice {
   model::ModelFolder folder;
   std::unique_ptr<observe::Timeline> timeline;  // two tiers, when asked for
   std::unique_ptr<device::Device> device;
+  device::EmulatedAccelerator* emulated = nullptr;  // the device, where it is one
+  bool hollow = false;                              // and its answers are made up
   MemoryPlan plan;
   ElementType dtype = ElementType::kBF16;
   ElementType kv_dtype = ElementType::kBF16;
@@ -85,7 +87,11 @@ std::string policy_name(const NodeOptions& options);
 
 // Small files, device and plan; no weights yet.
 Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock);
-// Weights and executor. `on_step` is called on a device thread after each step.
+// The same for a shape that needs no files: a hollow device has no use for weights.
+Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& options,
+                                 const Clock& clock);
+// Weights (none for a hollow device) and executor. `on_step` is called on a device thread after
+// each step.
 Status load_model(ModelOnDevice& parts,
                   const std::function<void(const model::LoadProgress&)>& progress,
                   std::function<void()> on_step);

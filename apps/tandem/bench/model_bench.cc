@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "bench/step_signal.h"
 #include "device/cpu/op_times.h"
 #include "engine/engine.h"
 

@@ -60,6 +60,10 @@ class HostTier {
   // Takes what is complete and starts what follows from it.
   void pump();
 
+  // The workers stand still, or go on.
+  void freeze() { attention_->freeze(); }
+  void thaw() { attention_->thaw(); }
+
   // -- a step's groups
   [[nodiscard]] const piggyback::HopCore& hops() const { return core_; }
   [[nodiscard]] Nanos now() const { return clock_.now(); }
