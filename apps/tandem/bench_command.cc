@@ -1,4 +1,5 @@
-// `tandem bench kernels|model|tiers|frontend|serve`: the parts of the server and a whole one, measured.
+// `tandem bench kernels|model|tiers|frontend|serve`: the parts of the server and a whole one,
+// measured.
 #include <cstdlib>
 #include <memory>
 #include <thread>

@@ -50,8 +50,8 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       "--policy", node.policy,
       "Scheduling policy: accel_only (first come, first served), sarathi (stall-free), "
       "piggyback (two classes; best effort decodes on the host where memory is short; default "
-      "on two tiers) or omniserve (the same by a model of time, so that targets are kept; needs "
-      "a profile)");
+      "on two tiers), overlap and lanes (the same with other rules of joining a step) or omniserve "
+      "(as piggyback by a model of time, so that targets are kept; needs a profile)");
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi")

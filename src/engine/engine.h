@@ -147,7 +147,7 @@ class Engine {
   void begin_write_through(const StepPlan& plan);
   void end_write_through(SequenceKv& kv);
   // True: a sequence went back into the queue for want of host blocks.
-  bool enter_tokens();
+  bool enter_tokens(const StepPlan& plan);
   bool enter(LiveSequence& sequence);
   bool make_host_room();
   void end_parking(LiveSequence& sequence) const;
@@ -232,6 +232,7 @@ class Engine {
   StepInput input_;
   std::vector<StepPart> step_parts_;      // by slice
   std::vector<SampleSpec> step_samples_;  // of all slices, in their order
+  std::vector<SequenceId> first_lane_;    // of the step being planned, sorted
   std::vector<SequenceView> running_views_;
   std::vector<SequenceView> waiting_views_;
   std::vector<SequenceView> offloaded_views_;

@@ -312,7 +312,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     begin_transfers(plan);
     begin_write_through(plan);
     bind(plan);
-    const bool requeued = enter_tokens();
+    const bool requeued = enter_tokens(plan);
     if (!input_.slices.empty() || !input_.transfers.empty() || under_way_ > 0) {
       launched_ = now;
       in_flight_ = true;
@@ -383,6 +383,7 @@ LiveSequence& Engine::running_sequence(SequenceId id, size_t& place) {
 // Gives every slice its tokens and blocks, and its samples where it reaches the last known token.
 void Engine::bind(const StepPlan& plan) {
   input_.step = next_step_;
+  input_.mode = plan.mode;
   input_.copies.clear();
   input_.slices.clear();
   step_samples_.clear();

@@ -262,10 +262,12 @@ void Engine::end_write_through(SequenceKv& kv) {
 // ---------------------------------------------------------------- tokens of offloaded sequences
 
 // Latency-sensitive ones first, then by admission.
-bool Engine::enter_tokens() {
+bool Engine::enter_tokens(const StepPlan& plan) {
   if (offloaded_.empty()) {
     return false;
   }
+  first_lane_ = plan.first_lane;
+  std::ranges::sort(first_lane_);
   bool starved = false;
   for (const ServiceClass service_class :
        {ServiceClass::kLatencySensitive, ServiceClass::kBestEffort}) {
@@ -297,6 +299,9 @@ bool Engine::enter(LiveSequence& sequence) {
   ++under_way_;
   OffloadedToken token;
   token.sequence = sequence.id;
+  token.lane =
+      input_.mode == StepMode::kGroups || std::ranges::binary_search(first_lane_, sequence.id) ? 0
+                                                                                               : 1;
   token.token = sequence.tokens.back();
   token.position = position;
   token.host_table = sequence.kv.table();

@@ -175,7 +175,7 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
     device_.launch(stream_, CopyOp{place.device, place.host, bytes});
   }
   step_ = input.step;
-  run_->begin(step_, inputs);
+  run_->begin(step_, input.mode, inputs);
 }
 
 std::optional<StepResult> ForwardExecutor::Impl::poll() {

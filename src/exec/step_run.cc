@@ -30,16 +30,28 @@ Status StepRun::allocate(int64_t group_staging_bytes) {
   return parts_.tier == nullptr ? Status{} : staging_.allocate(group_staging_bytes);
 }
 
-void StepRun::begin(int64_t step, const StepInputs& inputs) {
+void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   CHECK(!running_, "step {} is launched while step {} runs", step, step_);
   running_ = true;
   launched_all_ = false;
   step_ = step;
+  mode_ = mode;
   inputs_ = inputs;
   next_stage_ = 0;
+  next_lane_ = 0;
+  sampled_visitors_ = 0;
+  held_since_.reset();
   took_visitors_ = false;
   if (parts_.tier == nullptr) {
     launch_all();
+  } else {
+    launch_more();
+  }
+}
+
+void StepRun::launch_more() {
+  if (mode_ == StepMode::kLanes) {
+    launch_lanes();
   } else {
     launch_groups();
   }
@@ -50,7 +62,7 @@ bool StepRun::advance() {
     parts_.tier->pump();
     take_groups();
     if (running_ && !launched_all_) {
-      launch_groups();
+      launch_more();
     }
   }
   if (!running_ || !launched_all_ || !parts_.device.query(*last_event_)) {
@@ -87,11 +99,13 @@ void StepRun::launch_all() {
 }
 
 void StepRun::launch_last_stage(const TailRows& tail) {
-  if (inputs_.sample_count + tail.rows > 0) {
+  const int32_t residents = tail.alone ? 0 : inputs_.sample_count;
+  if (residents + tail.rows > 0) {
     parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, last_stage_, tail);
-    parts_.sampling.launch({inputs_.samples, inputs_.sample_count}, {visitor_samples_, tail.rows});
+    parts_.sampling.launch({inputs_.samples, residents}, {visitor_samples_, tail.rows});
   }
-  if (inputs_.scored_count > 0) {
+  sampled_visitors_ += tail.rows;
+  if (inputs_.scored_count > 0 && !tail.alone) {
     parts_.sampling.launch_scoring(parts_.stages, inputs_);
   }
 }
@@ -135,22 +149,26 @@ void StepRun::launch_groups() {
     }
     const int32_t end_stage = std::min(next_stage_ + parts_.group_stages, last_stage_ + 1);
     const Nanos began = parts_.tier->now();
-    if (!bind_group(end_stage) && inputs_.rows == 0) {
+    if (bind_group({.end_stage = end_stage}) != Bound::kSome && inputs_.rows == 0) {
       return;  // the binder lets nobody in now; it is asked again when something has changed
     }
     lay_out_group();
     launch_group(end_stage);
-    if (parts_.binds != nullptr) {
-      parts_.binds->add({.name = "bind and launch a group",
-                         .begin = began,
-                         .end = parts_.tier->now(),
-                         .detail = "visitors",
-                         .value = static_cast<int64_t>(visits_.size())});
-    }
+    show_bind(began);
     next_stage_ = end_stage;
     if (next_stage_ > last_stage_) {
       end();
     }
+  }
+}
+
+void StepRun::show_bind(Nanos began) const {
+  if (parts_.binds != nullptr) {
+    parts_.binds->add({.name = "bind and launch a group",
+                       .begin = began,
+                       .end = parts_.tier->now(),
+                       .detail = "visitors",
+                       .value = static_cast<int64_t>(visits_.size())});
   }
 }
 
@@ -171,42 +189,110 @@ StepRun::Next StepRun::choose_stage() {
   return !took_visitors_ && more_may_come ? Next::kWait : Next::kEnd;
 }
 
-// True: there are visitors.
-bool StepRun::bind_group(int32_t end_stage) {
+BindView StepRun::view_of(const Scope& scope) {
   const HopCore& hops = parts_.tier->hops();
+  const bool all = scope.lane == kAllLanes;
   ready_.clear();
+  coming_.clear();
   credits_.clear();
-  for (int32_t stage = next_stage_; stage < end_stage; ++stage) {
-    ready_.push_back(hops.ready(stage));
+  for (int32_t stage = next_stage_; stage < scope.end_stage; ++stage) {
+    ready_.push_back(all ? hops.ready(stage) : hops.ready(stage, scope.lane));
+    coming_.push_back(all ? hops.coming(stage) : hops.coming(stage, scope.lane));
     credits_.push_back(hops.credits(stage));
   }
-  const BindView view{.now = parts_.tier->now(),
-                      .step = step_,
-                      .first_stage = next_stage_,
-                      .last_stage = last_stage_,
-                      .resident_rows = inputs_.rows,
-                      .row_room = limits_.max_batched_tokens - inputs_.rows,
-                      .logit_room = limits_.max_logit_rows - inputs_.sample_count,
-                      .ready = ready_,
-                      .credits = credits_};
+  const Nanos now = parts_.tier->now();
+  return {.now = now,
+          .step = step_,
+          .mode = mode_,
+          .held = held_since_ ? now - *held_since_ : Nanos{0},
+          .first_stage = next_stage_,
+          .last_stage = last_stage_,
+          .resident_rows = all || lane_has_residents() ? inputs_.rows : 0,
+          .row_room = limits_.max_batched_tokens - inputs_.rows,
+          .logit_room = limits_.max_logit_rows - inputs_.sample_count - sampled_visitors_,
+          .ready = ready_,
+          .coming = coming_,
+          .credits = credits_};
+}
+
+StepRun::Bound StepRun::bind_group(const Scope& scope) {
+  const BindView view = view_of(scope);
+  decision_.visitors.clear();
+  decision_.wait = false;
   parts_.binder->bind(view, decision_);
+  if (decision_.wait) {
+    CHECK(mode_ == StepMode::kLanes, "step {} has no lanes, but shall wait", step_);
+    held_since_ = held_since_.value_or(view.now);
+    return Bound::kNotYet;
+  }
   CHECK(decision_.visitors.size() == ready_.size(), "a decision for {} stages of {}",
         decision_.visitors.size(), ready_.size());
+  held_since_.reset();
   ++ticket_;
   visits_.clear();
   stage_ends_.clear();
   for (size_t i = 0; i < ready_.size(); ++i) {
     const int32_t stage = next_stage_ + static_cast<int32_t>(i);
     const int32_t room = stage == last_stage_ ? view.logit_room : view.row_room;
-    const int32_t limit = std::min({decision_.visitors[i], room, hops.credits(stage)});
-    if (limit > 0) {
+    const int32_t limit =
+        std::min({decision_.visitors[i], room, parts_.tier->hops().credits(stage)});
+    if (limit > 0 && scope.lane == kAllLanes) {
       parts_.tier->bind(stage, limit, ticket_, visits_);
+    } else if (limit > 0) {
+      parts_.tier->bind_lane(stage, scope.lane, limit, ticket_, visits_);
     }
     stage_ends_.push_back(visits_.size());
   }
   took_visitors_ = took_visitors_ || !visits_.empty();
-  return !visits_.empty();
+  return visits_.empty() ? Bound::kNobody : Bound::kSome;
 }
+
+// ---------------------------------------------------------------- lanes
+
+bool StepRun::lane_is_empty() const {
+  const HopCore& hops = parts_.tier->hops();
+  return !lane_has_residents() && hops.ready(next_stage_, next_lane_) == 0 &&
+         hops.coming(next_stage_, next_lane_) == 0;
+}
+
+// A step that could take nobody along does not end while somebody may come.
+void StepRun::next_lane() {
+  next_lane_ = (next_lane_ + 1) % piggyback::kLanes;
+  next_stage_ += next_lane_ == 0 ? 1 : 0;
+  if (next_stage_ > last_stage_) {
+    const bool more_may_come = parts_.tier->hops().in_flight() > 0 || !groups_.empty();
+    if (inputs_.rows == 0 && !took_visitors_ && more_may_come) {
+      next_stage_ = 0;
+    } else {
+      end();
+    }
+  }
+}
+
+void StepRun::launch_lanes() {
+  // Each stage of each lane at most once in a call, so that it ends where nobody can be taken.
+  const int32_t most = (last_stage_ + 1) * piggyback::kLanes;
+  for (int32_t asked = 0; asked < most && !launched_all_ && may_launch(); ++asked) {
+    if (lane_is_empty()) {
+      next_lane();
+      continue;
+    }
+    const Nanos began = parts_.tier->now();
+    const Bound bound = bind_group({.end_stage = next_stage_ + 1, .lane = next_lane_});
+    if (bound == Bound::kNotYet) {
+      return;
+    }
+    if (bound == Bound::kSome || lane_has_residents()) {
+      lay_out_group();
+      tails_.front().alone = next_lane_ > 0;
+      launch_group(next_stage_ + 1);
+      show_bind(began);
+    }
+    next_lane();
+  }
+}
+
+// ---------------------------------------------------------------- launching a group
 
 void StepRun::lay_out_group() {
   tails_.assign(stage_ends_.size(), TailRows{});
@@ -249,7 +335,8 @@ void StepRun::launch_group(int32_t end_stage) {
       launch_last_stage(tail);
       continue;
     }
-    if (inputs_.rows + tail.rows > 0) {
+    const int32_t residents = tail.alone ? 0 : inputs_.rows;
+    if (residents + tail.rows > 0) {
       parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, stage, tail);
     }
     if (tail.rows > 0) {
@@ -257,7 +344,7 @@ void StepRun::launch_group(int32_t end_stage) {
                         parts_.device.record(parts_.stream));
     }
     begin = stage_ends_[i];
-    if (attends(stage)) {
+    if (residents > 0 && attends(stage)) {
       parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, stage);
     }
   }

@@ -3,6 +3,9 @@
 // the step can still join it. Only rows whose results are known to be on the device are named, so
 // the compute stream never waits for anything but itself. Without a host tier a step is one group.
 //
+// In a step with lanes a group is one stage of one lane, the lanes take turns, and it is the launch
+// that may wait for visitors: the compute stream has the other lane's stage meanwhile (NEO 3.1).
+//
 // Engine thread; nothing blocks.
 #pragma once
 
@@ -38,7 +41,7 @@ class StepRun {
   Status allocate(int64_t group_staging_bytes);
 
   // The residents' input is on its way to the device. Launches what may be launched at once.
-  void begin(int64_t step, const StepInputs& inputs);
+  void begin(int64_t step, StepMode mode, const StepInputs& inputs);
   // Takes completed groups and launches the next ones. True: the step has completed.
   bool advance();
   // A step without residents that has taken nobody yet ends rather than waits for a hop.
@@ -57,12 +60,26 @@ class StepRun {
     int32_t stages = 0;
   };
   enum class Next : uint8_t { kLaunch, kWait, kEnd };
+  enum class Bound : uint8_t { kSome, kNobody, kNotYet };
+  // The stages that are bound together, and of which lane.
+  struct Scope {
+    int32_t end_stage = 0;  // from next_stage_ on
+    int32_t lane = kAllLanes;
+  };
+  static constexpr int32_t kAllLanes = -1;
 
   void launch_all();
+  void launch_more();
   void launch_groups();
   [[nodiscard]] bool may_launch() const;
   Next choose_stage();
-  bool bind_group(int32_t end_stage);
+  void launch_lanes();
+  void next_lane();
+  [[nodiscard]] bool lane_is_empty() const;
+  [[nodiscard]] bool lane_has_residents() const { return next_lane_ == 0 && inputs_.rows > 0; }
+  Bound bind_group(const Scope& scope);
+  BindView view_of(const Scope& scope);
+  void show_bind(Nanos began) const;
   void lay_out_group();
   void launch_group(int32_t end_stage);
   void launch_last_stage(const TailRows& tail);
@@ -77,8 +94,12 @@ class StepRun {
   bool running_ = false;
   bool launched_all_ = false;
   int64_t step_ = 0;
+  StepMode mode_ = StepMode::kGroups;
   StepInputs inputs_;
   int32_t next_stage_ = 0;
+  int32_t next_lane_ = 0;         // with lanes
+  int32_t sampled_visitors_ = 0;  // with lanes, of those before
+  std::optional<Nanos> held_since_;
   bool took_visitors_ = false;  // in this step
   int64_t ticket_ = 0;
   std::deque<Group> groups_;  // launched and not known to be complete
@@ -88,6 +109,7 @@ class StepRun {
 
   // Of the group being bound.
   std::vector<int32_t> ready_;
+  std::vector<int32_t> coming_;
   std::vector<int32_t> credits_;
   BindDecision decision_;
   std::vector<piggyback::Visit> visits_;

@@ -44,6 +44,7 @@ void StepSampling::begin(const StepInput& input) {
     }
   }
   residents_ = pending_.size();
+  launched_ = 0;
   scored_count_ = 0;
   logits_copied_ = false;
 }
@@ -54,18 +55,20 @@ void StepSampling::add_visitor(const SampleSpec& spec) {
 
 void StepSampling::launch(const Rows& residents, const Rows& visitors) {
   const int32_t count = residents.count + visitors.count;
-  CHECK(count <= limits_.max_logit_rows, "{} rows of logits, at most {}", count,
-        limits_.max_logit_rows);
+  CHECK(launched_ + count <= limits_.max_logit_rows, "{} rows of logits, at most {}",
+        launched_ + count, limits_.max_logit_rows);
   if (keep_logits_) {
     launch_copy_of_logits(count);
   }
-  launch_part(residents, 0);
-  launch_part(visitors, residents.count);
-  place_.device.launch(
-      place_.stream, CopyOp{host_results_->data(), device_results_->data(), kResultBytes * count});
+  launch_part(residents, 0, launched_);
+  launch_part(visitors, residents.count, launched_ + residents.count);
+  place_.device.launch(place_.stream, CopyOp{host_results_->data() + launched_ * kResultBytes,
+                                             device_results_->data() + launched_ * kResultBytes,
+                                             kResultBytes * count});
+  launched_ += count;
 }
 
-void StepSampling::launch_part(const Rows& part, int64_t first_row) {
+void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t first_result) {
   if (part.count == 0) {
     return;
   }
@@ -76,7 +79,7 @@ void StepSampling::launch_part(const Rows& part, int64_t first_row) {
                           .stride = weights_.padded_vocabulary,
                           .vocabulary = config_.vocabulary,
                           .rows = part.rows,
-                          .results = results + first_row,
+                          .results = results + first_result,
                           .row_count = part.count});
 }
 
@@ -96,7 +99,7 @@ void StepSampling::launch_scoring(const Stages& stages, const StepInputs& inputs
     part.sampled_rows = inputs.scored_rows + begin;
     part.every_row_is_sampled_in_order = false;
     stages.launch_stage(place_.device, place_.stream, part, config_.layers);
-    launch_part({inputs.scored + begin, part.sample_count}, 0);
+    launch_part({inputs.scored + begin, part.sample_count}, 0, 0);
     place_.device.launch(
         place_.stream, CopyOp{host_scored_->data() + begin * kResultBytes, device_results_->data(),
                               part.sample_count * kResultBytes});
@@ -109,9 +112,9 @@ void StepSampling::launch_copy_of_logits(int64_t rows) {
     CHECK(memory.ok(), "keeping logits: {}", memory.error().message);
     host_logits_ = std::move(memory).value();
   }
-  place_.device.launch(place_.stream, CopyOp{host_logits_->data(), logits_->data(),
-                                             rows * weights_.padded_vocabulary *
-                                                 static_cast<int64_t>(sizeof(float))});
+  const int64_t row_bytes = weights_.padded_vocabulary * static_cast<int64_t>(sizeof(float));
+  place_.device.launch(place_.stream, CopyOp{host_logits_->data() + launched_ * row_bytes,
+                                             logits_->data(), rows * row_bytes});
   logits_copied_ = true;
 }
 

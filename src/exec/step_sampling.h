@@ -40,7 +40,8 @@ class StepSampling {
   void begin(const StepInput& input);
   // A visitor of the last stage, in the order of its rows.
   void add_visitor(const SampleSpec& spec);
-  // Of the logits that the last stage leaves.
+  // Of the logits that the last stage leaves; once for each of its launches. Their results stand
+  // behind those before, residents' first.
   void launch(const Rows& residents, const Rows& visitors);
   // The last stage once more for the rows of a prompt that are scored.
   void launch_scoring(const Stages& stages, const StepInputs& inputs);
@@ -56,7 +57,7 @@ class StepSampling {
     SequenceId sequence{};
     bool logprobs = false;
   };
-  void launch_part(const Rows& part, int64_t first_row);
+  void launch_part(const Rows& part, int64_t first_row, int64_t first_result);
   void launch_copy_of_logits(int64_t rows);
   void take_kept_logits();
 
@@ -72,6 +73,7 @@ class StepSampling {
 
   std::vector<Pending> pending_;  // of the step in flight, in the order of its rows
   size_t residents_ = 0;          // of these
+  int32_t launched_ = 0;          // of these, whose sampling is queued
   int32_t scored_count_ = 0;
   bool keep_logits_ = false;
   bool logits_copied_ = false;  // the step in flight keeps its logits

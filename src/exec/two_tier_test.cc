@@ -57,6 +57,10 @@ class RandomBinder final : public Binder {
  public:
   explicit RandomBinder(uint32_t seed) : random_(seed) {}
   void bind(const BindView& view, BindDecision& decision) override {
+    if (view.mode == StepMode::kLanes && view.coming.front() > 0 && random_() % 4 != 0) {
+      decision.wait = true;  // until something has changed
+      return;
+    }
     decision.visitors.assign(view.ready.size(), 0);
     for (size_t i = 0; i < view.ready.size(); ++i) {
       std::uniform_int_distribution<int32_t> some(0, view.ready[i]);
@@ -148,6 +152,7 @@ class Schedule {
       input.entering.push_back({.sequence = guest.sequence.id,
                                 .token = guest.sequence.tokens.back(),
                                 .position = guest.sequence.computed_tokens,
+                                .lane = dice(2) ? 1 : 0,
                                 .host_table = guest.host_blocks,
                                 .sample = sample_of(guest)});
       guest.place = Place::kUnderWay;
@@ -191,6 +196,7 @@ class Schedule {
     specs_.clear();
     StepInput input;
     input.step = step;
+    input.mode = dice(2) ? StepMode::kLanes : StepMode::kGroups;
     take_events(input);
     for (Guest& guest : guests_) {
       plan(guest, input);

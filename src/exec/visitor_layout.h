@@ -19,6 +19,7 @@ namespace tandem {
 // One stage's visitors, in device memory.
 struct TailRows {
   int32_t rows = 0;
+  bool alone = false;                    // the residents have no part in this stage
   const int32_t* ids = nullptr;          // [rows] of tokens; stage 0 reads them
   const int32_t* positions = nullptr;    // [rows]
   const int32_t* return_rows = nullptr;  // [rows] of the attention results; not at stage 0

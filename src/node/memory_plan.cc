@@ -80,6 +80,21 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
   return host;
 }
 
+// Everything on the accelerator but KV; `tier` gets what a second tier takes on both sides.
+std::vector<MemoryPlanRow> fixed_rows(const model::ModelConfig& config,
+                                      const MemoryPlanInput& input, const ExecutorOptions& executor,
+                                      HostTierPlan& tier) {
+  const model::Weights shape = padded_shape(config, input.weight_type);
+  std::vector<MemoryPlanRow> rows = {{"weights", model::weight_bytes(config, input.weight_type)}};
+  const std::vector<MemoryPlanRow> workspaces = plan_workspaces(config, shape, executor);
+  rows.insert(rows.end(), workspaces.begin(), workspaces.end());
+  if (input.host_memory_bytes > 0) {
+    tier = plan_host_tier(config, shape, executor);
+    rows.insert(rows.end(), tier.accelerator.begin(), tier.accelerator.end());
+  }
+  return rows;
+}
+
 void append_rows(const std::vector<MemoryPlanRow>& rows, int64_t total, int64_t memory,
                  std::string& text) {
   for (const MemoryPlanRow& row : rows) {
@@ -95,20 +110,9 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   MemoryPlan plan;
   plan.executor = input.executor;
   plan.memory_bytes = input.memory_bytes;
-  plan.rows.push_back({"weights", model::weight_bytes(config, input.weight_type)});
   if (input.host_memory_bytes > 0) {
     plan.executor.host.sequences = input.offloaded_sequences;
   }
-  const std::vector<MemoryPlanRow> workspaces =
-      plan_workspaces(config, padded_shape(config, input.weight_type), plan.executor);
-  plan.rows.insert(plan.rows.end(), workspaces.begin(), workspaces.end());
-  HostTierPlan tier;
-  if (input.host_memory_bytes > 0) {
-    tier = plan_host_tier(config, padded_shape(config, input.weight_type), plan.executor);
-    plan.rows.insert(plan.rows.end(), tier.accelerator.begin(), tier.accelerator.end());
-  }
-  const int64_t fixed = sum_of(plan.rows);
-
   const kernels::KvLayout layout = kv_layout_for(config, plan.executor);
   plan.block_tokens = layout.block_tokens;
   const int32_t longest = std::max(config.max_positions, config.stretched_positions);
@@ -119,12 +123,25 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
         "max-model-len");
   }
   const int32_t wanted_len = input.max_model_len > 0 ? input.max_model_len : config.max_positions;
-  int64_t blocks = std::max<int64_t>(input.memory_bytes - fixed, 0) / layout.block_bytes();
-  blocks = std::min(blocks, useful_blocks(wanted_len, layout.block_tokens, input.max_running));
-  if (plan.executor.kv_bytes > 0) {
-    blocks = plan.executor.kv_bytes / layout.block_bytes();
+  // Block tables are a part of a step's input, so the more blocks there are, the more memory is
+  // taken beside them: reckoned with as many as there would be without.
+  int64_t blocks = 0;
+  int64_t fixed = 0;
+  HostTierPlan tier;
+  for (int pass = 0; pass < 2; ++pass) {
+    tier = {};
+    plan.rows = fixed_rows(config, input, plan.executor, tier);
+    fixed = sum_of(plan.rows);
+    blocks = std::max<int64_t>(input.memory_bytes - fixed, 0) / layout.block_bytes();
+    blocks = std::min(blocks, useful_blocks(wanted_len, layout.block_tokens, input.max_running));
+    if (input.executor.kv_bytes > 0) {
+      blocks = input.executor.kv_bytes / layout.block_bytes();
+    }
+    blocks = std::min<int64_t>(blocks, INT32_MAX);
+    if (pass == 0) {
+      plan.executor.kv_bytes = blocks * layout.block_bytes();
+    }
   }
-  blocks = std::min<int64_t>(blocks, INT32_MAX);
   plan.kv_blocks = blocks;
   plan.kv_tokens = blocks * layout.block_tokens;
   plan.executor.kv_bytes = blocks * layout.block_bytes();

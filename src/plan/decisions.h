@@ -15,6 +15,8 @@ namespace tandem {
 
 // What one step will do.
 struct StepPlan {
+  // How its visitors are taken along; only with a host tier.
+  StepMode mode = StepMode::kGroups;
   struct Slice {
     SequenceId sequence{};
     int32_t tokens = 0;  // the next ones of the sequence
@@ -33,6 +35,9 @@ struct StepPlan {
   // steps, so that an offload will find most of them there. Best effort: where the host has no
   // room, or they are there, nothing happens.
   std::vector<SequenceId> write_through;
+  // kLanes: offloaded ones whose next token goes in the first lane, that of the residents; all
+  // others go in the second.
+  std::vector<SequenceId> first_lane;
 };
 
 // In which order sequences wait, and so are shown.
@@ -55,12 +60,15 @@ class StepPolicy {
 struct BindView {
   Nanos now{0};
   int64_t step = 0;
-  int32_t first_stage = 0;  // of the group
-  int32_t last_stage = 0;   // of the model
+  StepMode mode = StepMode::kGroups;  // kLanes: the view is of one stage of one lane
+  Nanos held{0};                      // since this question was first asked and put off
+  int32_t first_stage = 0;            // of the group
+  int32_t last_stage = 0;             // of the model
   int32_t resident_rows = 0;
-  int32_t row_room = 0;            // activation rows beside them, at each stage
-  int32_t logit_room = 0;          // logit rows left for visitors of the last stage
-  std::span<const int32_t> ready;  // by stage of the group: visitors that could join now
+  int32_t row_room = 0;             // activation rows beside them, at each stage
+  int32_t logit_room = 0;           // logit rows left for visitors of the last stage
+  std::span<const int32_t> ready;   // by stage of the group: visitors that could join now
+  std::span<const int32_t> coming;  // by stage of the group: those whose hop to it is in flight
   // By stage of the group: visitors whose hop could be routed. All hops of a group take from the
   // same rows, so what one stage takes the others lack; the last stage begins no hop.
   std::span<const int32_t> credits;
@@ -68,6 +76,9 @@ struct BindView {
 
 struct BindDecision {
   std::vector<int32_t> visitors;  // by stage of the group: at most so many join
+  // kLanes: the stage is not launched yet; asked again when something has changed. The accelerator
+  // goes on with what the other lane has queued.
+  bool wait = false;
 };
 
 // Which offloaded tokens join a step, decided group by group while it runs. Called by the executor
@@ -75,7 +86,7 @@ struct BindDecision {
 class Binder {
  public:
   virtual ~Binder() = default;
-  // `decision` is overwritten; its memory is reused from call to call.
+  // `decision` comes without visitors and not waiting; its memory is reused from call to call.
   virtual void bind(const BindView& view, BindDecision& decision) = 0;
 };
 

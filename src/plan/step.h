@@ -70,14 +70,26 @@ struct OffloadedToken {
   SequenceId sequence{};
   TokenId token = 0;
   int32_t position = 0;
+  int32_t lane = 0;                     // 0 or 1; matters in steps with lanes
   std::span<const BlockId> host_table;  // covers position + 1; copied by the executor
   // Always exactly one row. What it points to stays valid until the token's sample or the
   // sequence's leaving is reported.
   SampleSpec sample;
 };
 
+// How the visitors of a step are taken along.
+enum class StepMode : uint8_t {
+  // Groups of stages; whoever is ready when a group is launched may join.
+  kGroups,
+  // Two lanes, launched in turn, stage by stage: the residents' with the offloaded tokens of the
+  // first lane, and the other offloaded ones. A lane's stage may wait for its visitors, so that
+  // every token goes through all stages in one step (NEO 3.1).
+  kLanes,
+};
+
 struct StepInput {
   int64_t step = 0;
+  StepMode mode = StepMode::kGroups;
   std::vector<BlockCopy> copies;  // on the accelerator, before anything else
   std::vector<StepSlice> slices;
   std::vector<TierTransfer> transfers;

@@ -17,7 +17,7 @@ def run(binary, *arguments, seconds=120):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("bench", "serve"), ("batch",), ("batch", "run"), ("replay",)], ids=" ".join)
+@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("bench", "serve"), ("bench", "tiers"), ("batch",), ("batch", "run"), ("replay",)], ids=" ".join)
 def test_help_is_everywhere(binary, command):
     code, text = run(binary, *command, "--help")
     assert code == 0
@@ -218,3 +218,26 @@ def test_a_hub_id_or_a_missing_folder_is_explained(binary):
         code, text = run(binary, "serve", name)
         assert code in (1, 2)
         assert name in text and "folder" in text.lower()
+
+
+@pytest.mark.parametrize("policy", ["piggyback", "overlap", "lanes"])
+def test_bench_tiers_measures_offloaded_decode_without_weights(binary, tmp_path, policy):
+    result = tmp_path / "tiers.json"
+    code, text = run(
+        binary, "bench", "tiers", "--shape", "tiny", "--pace", "t4", "--policy", policy, "--residents", 2, "--resident-prompt", 16,
+        "--offloaded", 4, "--offloaded-prompt", 40, "--seconds", 0.3, "--rounds", 1, "--json", result,
+    )
+    assert code == 0, text
+    assert "best effort:" in text and "hollow" in text
+    found = json.loads(result.read_text())
+    assert found["hollow"] is True and found["policy"] == policy
+    assert found["best_effort_tokens_per_second"] > 0
+    assert found["host_frozen"][0]["steps"] > 0, "residents go on without the host"
+    assert found["regime"] in ("host memory (sequences)", "host bandwidth", "link")
+
+
+def test_bench_tiers_says_what_it_cannot_do(binary):
+    code, text = run(binary, "bench", "tiers", "--shape", "5B")
+    assert code == 1 and "34B" in text
+    code, text = run(binary, "bench", "tiers", "--shape", "8B", "--step-ms", "0.05", "--residents", 2, "--offloaded", 2)
+    assert code == 1 and "--step-ms" in text

@@ -13,10 +13,10 @@ FLAGS = ("--served-model-name", "golden", "--max-num-seqs", "64", "--max-num-bat
 REQUESTS = 40
 
 
-@pytest.fixture(scope="module")
-def two_tiers(binary):
+@pytest.fixture(scope="module", params=["piggyback", "overlap", "lanes"])
+def two_tiers(binary, request):
     server = launch(
-        binary, "two-tiers", MODEL, *FLAGS, "--emulate-accelerator", "auto",
+        binary, f"two-tiers-{request.param}", MODEL, *FLAGS, "--emulate-accelerator", "auto", "--policy", request.param,
         "--num-kv-blocks", "4", "--device-memory", "64MiB", "--host-memory", "64MiB",
     )
     yield server

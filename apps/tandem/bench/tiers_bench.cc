@@ -43,10 +43,10 @@ TiersWindow medians(const std::vector<TiersWindow>& windows) {
   window.steps = static_cast<int64_t>(median_of(windows, &TiersWindow::steps));
   for (const auto member :
        {&TiersWindow::seconds, &TiersWindow::step_seconds, &TiersWindow::over_model,
-        &TiersWindow::modelled_seconds,
-        &TiersWindow::engine_seconds, &TiersWindow::visits, &TiersWindow::hops,
-        &TiersWindow::hop_bytes, &TiersWindow::attended_bytes, &TiersWindow::host_rate,
-        &TiersWindow::host_busy, &TiersWindow::hops_in_flight, &TiersWindow::overrun_share}) {
+        &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds, &TiersWindow::visits,
+        &TiersWindow::hops, &TiersWindow::hop_bytes, &TiersWindow::attended_bytes,
+        &TiersWindow::host_rate, &TiersWindow::host_busy, &TiersWindow::hops_in_flight,
+        &TiersWindow::overrun_share}) {
     window.*member = median_of(windows, member);
   }
   return window;
@@ -88,6 +88,15 @@ double share_of_bound(const BenchTiersOptions& options, const Outcome& outcome, 
   return shares[shares.size() / 2];
 }
 
+// Tokens that an offloaded sequence may get while it is measured, at a token in layers + 1 steps.
+int32_t generated(const BenchTiersOptions& options, const model::ModelConfig& shape) {
+  constexpr double kBeside = 20;  // seconds before and between the windows
+  const double seconds = kBeside + options.rounds * (2 * options.seconds + 2);
+  const double step_seconds = options.step_ms > 0 ? options.step_ms * 1e-3 : 5e-3;
+  const double tokens = seconds / ((shape.layers + 1) * step_seconds);
+  return static_cast<int32_t>(std::min<double>(tokens, options.load.output));
+}
+
 Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::ModelConfig& shape,
                                  double slowdown) {
   NodeOptions node;
@@ -98,7 +107,7 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   }
   ASSIGN_OR_RETURN(const device::EmulationSpec emulation, device::parse_emulation_spec(spec));
   node.emulation = emulation;
-  node.policy = "piggyback";
+  node.policy = options.policy;
   node.policy_options.piggyback.offload_below = 100;  // always
   node.policy_options.piggyback.onload_above = 100;   // never
   node.group_stages = options.group_stages;
@@ -111,9 +120,9 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   const int64_t token_bytes = model::kv_bytes_per_token(shape, ElementType::kBF16);
   node.memory_bytes = model::weight_bytes(shape, ElementType::kBF16) + 8 * kGiB +
                       int64_t{node.max_num_seqs} * node.max_model_len * token_bytes;
-  // A block more for each: its tail, and what it generates meanwhile.
+  // A block or two more for each: its tail, and what it generates meanwhile.
   const int64_t host_tokens =
-      int64_t{load.offloaded} * (load.offloaded_prompt + std::min(load.output, 256) + 64);
+      int64_t{load.offloaded} * (load.offloaded_prompt + generated(options, shape) + 64);
   node.host_memory_bytes = host_tokens * token_bytes + kGiB;
   return node;
 }
@@ -168,7 +177,8 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
     ASSIGN_OR_RETURN(const TiersWindow frozen, run->measure(window / 2));
     run->thaw_host();
     RETURN_IF_ERROR(run->measure(std::chrono::seconds(1)));
-    fmt::print(stderr, "round {} of {}: {:.1f} best-effort tokens/s, {:.2f} ms a step; frozen {:.2f}\n",
+    fmt::print(stderr,
+               "round {} of {}: {:.1f} best-effort tokens/s, {:.2f} ms a step; frozen {:.2f}\n",
                round + 1, options.rounds, live.hops / shape.layers, live.step_seconds * 1e3,
                frozen.step_seconds * 1e3);
     outcome.live.push_back(live);
@@ -180,9 +190,8 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
 void print_steps(const char* what, const TiersWindow& window, const TiersWindow& alone) {
   fmt::print("  {:<18} {:>9.3f} {:>9.3f} {:>9.3f} {:>11.3f} {:>14.3f} {:>10.1f} {:>9.2f} %\n", what,
              window.step_seconds * 1e3, window.mean_step_seconds() * 1e3,
-             window.modelled_seconds * 1e3, window.over_model,
-             window.over_model / alone.over_model, window.engine_seconds * 1e6,
-             window.overrun_share * 100);
+             window.modelled_seconds * 1e3, window.over_model, window.over_model / alone.over_model,
+             window.engine_seconds * 1e6, window.overrun_share * 100);
 }
 
 void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& shape,
@@ -192,11 +201,12 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
   const Bound bound = bound_for(options, live, shape.layers, link);
   const double tokens = live.hops / shape.layers;
   fmt::print("{} shape, {} layers; {}\n", options.shape, shape.layers, outcome.device);
-  fmt::print("slowdown {:.3f}; {} residents of {} tokens, {} offloaded of {}; groups of {}; {} "
-             "windows of {} s\n",
-             outcome.slowdown, options.load.residents, options.load.resident_prompt,
-             options.load.offloaded, options.load.offloaded_prompt, options.group_stages,
-             options.rounds, options.seconds);
+  fmt::print(
+      "slowdown {:.3f}; {} residents of {} tokens, {} offloaded of {}; policy {}, groups of "
+      "{}; {} windows of {} s\n",
+      outcome.slowdown, options.load.residents, options.load.resident_prompt,
+      options.load.offloaded, options.load.offloaded_prompt, options.policy, options.group_stages,
+      options.rounds, options.seconds);
   fmt::print("  {:<18} {:>9} {:>9} {:>9} {:>11} {:>14} {:>10} {:>11}\n", "", "step ms", "mean",
              "modelled", "over model", "as alone", "engine us", "overruns");
   print_steps("residents alone", outcome.alone, outcome.alone);
@@ -206,17 +216,18 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
              share_of_bound(options, outcome, shape.layers, link), bound.least(), bound.regime());
   fmt::print("  bounds: sequences {:.1f}, host bandwidth {:.1f}, link {:.1f} tokens/s\n",
              bound.sequences, bound.host_bandwidth, bound.link);
-  fmt::print("  visitors a stage {:.2f}; hops in flight {:.1f}; {:.2f} MB attended a hop; workers at "
-             "{:.2f} GB/s, busy {:.0f} %\n",
-             live.visits * live.mean_step_seconds() / (shape.layers + 1), live.hops_in_flight,
-             live.attended_bytes * 1e-6, live.host_rate * 1e-9,
-             100 * live.host_busy / options.host_cores);
-  const double overruns = std::max({outcome.alone.overrun_share, live.overrun_share,
-                                    frozen.overrun_share});
+  fmt::print(
+      "  visitors a stage {:.2f}; hops in flight {:.1f}; {:.2f} MB attended a hop; workers at "
+      "{:.2f} GB/s, busy {:.0f} %\n",
+      live.visits * live.mean_step_seconds() / (shape.layers + 1), live.hops_in_flight,
+      live.attended_bytes * 1e-6, live.host_rate * 1e-9, 100 * live.host_busy / options.host_cores);
+  const double overruns =
+      std::max({outcome.alone.overrun_share, live.overrun_share, frozen.overrun_share});
   if (overruns > device::kMaxOverrunShare) {
-    fmt::print("  INVALID: {:.1f} % of the ops ended later than modelled, more than {:.0f} %: this "
-               "machine cannot play the accelerator so fast\n",
-               100 * overruns, 100 * device::kMaxOverrunShare);
+    fmt::print(
+        "  INVALID: {:.1f} % of the ops ended later than modelled, more than {:.0f} %: this "
+        "machine cannot play the accelerator so fast\n",
+        100 * overruns, 100 * device::kMaxOverrunShare);
   }
 }
 
@@ -248,6 +259,7 @@ Status write_json(const BenchTiersOptions& options, const model::ModelConfig& sh
       {"device", outcome.device},
       {"slowdown", outcome.slowdown},
       {"link_bytes_per_second", link},
+      {"policy", options.policy},
       {"group_stages", options.group_stages},
       {"residents", options.load.residents},
       {"resident_prompt", options.load.resident_prompt},
@@ -308,6 +320,11 @@ void add_tiers_bench_flags(CLI::App& app, BenchTiersOptions& options) {
   app.add_option("--host-cores", options.host_cores, "Cores that attend on the host")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
+  app.add_option("--policy", options.policy,
+                 "How offloaded tokens join: piggyback (whoever is ready), overlap (cohorts) or "
+                 "lanes (stages wait)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"piggyback", "overlap", "lanes"}));
   app.add_option("--group-stages", options.group_stages, "Layers launched together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));

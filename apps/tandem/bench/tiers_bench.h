@@ -15,10 +15,11 @@ struct BenchTiersOptions {
   std::string shape = "8B";  // a preset of `tandem model make`
   int32_t vocabulary = 32000;
   std::string pace = "h100";
-  double step_ms = 0;     // of residents alone; the pace is slowed down to it. 0: as it is
-  double link_gbps = 0;   // 0: the profile's own
-  int32_t cores = 1;      // that play the accelerator
+  double step_ms = 0;    // of residents alone; the pace is slowed down to it. 0: as it is
+  double link_gbps = 0;  // 0: the profile's own
+  int32_t cores = 1;     // that play the accelerator
   int32_t host_cores = 1;
+  std::string policy = "piggyback";  // or overlap, lanes: how offloaded tokens join
   int32_t group_stages = 4;
   TiersLoad load;
   double seconds = 10;  // of a window

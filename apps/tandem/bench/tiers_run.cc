@@ -140,9 +140,8 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
   RETURN_IF_ERROR(load_model(run->parts_, {}, [&signal] { signal.completed(); }));
   EngineConfig config = engine_config(run->options_, run->parts_);
   config.prefix_caching = PrefixCaching::kOff;
-  run->engine_ =
-      std::make_unique<Engine>(config, *run->parts_.executor, *run->parts_.policy, run->clock_,
-                               run->probe_.get(), nullptr);
+  run->engine_ = std::make_unique<Engine>(config, *run->parts_.executor, *run->parts_.policy,
+                                          run->clock_, run->probe_.get(), nullptr);
   pin_this_thread(run->parts_.device->caps().accelerator_cpus);
   return run;
 }
@@ -157,8 +156,8 @@ void TiersRun::post(ServiceClass service_class, int32_t count, int32_t prompt_to
     request.sampling.temperature = 0.0F;
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = load_.output;
-    engine_->post(Engine::make_arrival(RequestId{next_request_++}, std::move(request),
-                                       clock_.now(), parts_.plan.block_tokens));
+    engine_->post(Engine::make_arrival(RequestId{next_request_++}, std::move(request), clock_.now(),
+                                       parts_.plan.block_tokens));
   }
 }
 
@@ -184,8 +183,8 @@ Status TiersRun::run_until(const Done& done) {
 Status TiersRun::admit_residents() {
   post(ServiceClass::kLatencySensitive, load_.residents, load_.resident_prompt);
   const Nanos until = clock_.now() + kPatience;
-  RETURN_IF_ERROR(run_until(
-      [&] { return probe_->last_decodes >= load_.residents || clock_.now() > until; }));
+  RETURN_IF_ERROR(
+      run_until([&] { return probe_->last_decodes >= load_.residents || clock_.now() > until; }));
   if (probe_->last_decodes < load_.residents) {
     return Error{ErrorCode::kResourceExhausted,
                  fmt::format("{} of {} residents decode after three minutes; use fewer, or shorter "
@@ -277,8 +276,7 @@ void TiersRun::freeze_host() { parts_.executor->freeze_host(); }
 void TiersRun::thaw_host() { parts_.executor->thaw_host(); }
 
 double TiersRun::token_layer_bytes() const {
-  return static_cast<double>(
-             model::kv_bytes_per_token(parts_.folder.config, parts_.kv_dtype)) /
+  return static_cast<double>(model::kv_bytes_per_token(parts_.folder.config, parts_.kv_dtype)) /
          parts_.folder.config.layers;
 }
 

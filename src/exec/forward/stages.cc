@@ -21,28 +21,37 @@ void Stages::launch_stage(device::Device& device, device::StreamId stream, const
                           int32_t stage, const TailRows& tail) const {
   CHECK(stage >= 0 && stage <= config_.layers, "stage {} of {}", stage, config_.layers + 1);
   if (stage == config_.layers) {
-    const Target residents{device, stream, inputs.sample_count};
-    const Target sampled{device, stream, int64_t{inputs.sample_count} + tail.rows};
-    const Rows rows = gather_sampled(residents, inputs);
-    gather_tail({device, stream, tail.rows}, rows, inputs.sample_count, tail);
-    post_attention(sampled, rows, stage - 1);
-    head(sampled, rows.residual);
+    launch_last_stage(device, stream, inputs, tail);
     return;
   }
-  const Target all{device, stream, int64_t{inputs.rows} + tail.rows};
+  const int64_t residents = tail.alone ? 0 : inputs.rows;
+  const Target all{device, stream, residents + tail.rows};
   const Target visitors{device, stream, tail.rows};
   if (stage == 0) {
-    const TokenRows residents{inputs.ids, inputs.positions, 0};
-    embed({device, stream, inputs.rows}, residents);
-    rope_table({device, stream, inputs.rows}, residents);
+    const TokenRows tokens{inputs.ids, inputs.positions, 0};
+    embed({device, stream, residents}, tokens);
+    rope_table({device, stream, residents}, tokens);
     embed(visitors, {tail.ids, tail.positions, inputs.rows});
   } else {
-    const Rows rows{buffers_.residual, buffers_.attended};
-    gather_tail(visitors, rows, inputs.rows, tail);
+    const int64_t first_row = inputs.rows - residents;
+    const int64_t pitch = strides_.attended * element_bytes(weights_.type);
+    const Rows rows{buffers_.residual + first_row * strides_.residual,
+                    buffers_.attended + first_row * pitch};
+    gather_tail(visitors, rows, residents, tail);
     post_attention(all, rows, stage - 1);
   }
   rope_table(visitors, {tail.ids, tail.positions, inputs.rows});
   pre_attention(all, inputs, stage, tail);
+}
+
+void Stages::launch_last_stage(device::Device& device, device::StreamId stream,
+                               const StepInputs& inputs, const TailRows& tail) const {
+  const int64_t residents = tail.alone ? 0 : inputs.sample_count;
+  const Target sampled{device, stream, residents + tail.rows};
+  const Rows rows = gather_sampled({device, stream, residents}, inputs);
+  gather_tail({device, stream, tail.rows}, rows, residents, tail);
+  post_attention(sampled, rows, config_.layers - 1);
+  head(sampled, rows.residual);
 }
 
 void Stages::launch_attention(device::Device& device, device::StreamId stream,
@@ -106,15 +115,17 @@ void Stages::norm(const Target& target, const float* x, const float* weight) con
 void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
                            const TailRows& tail) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
-  norm(target, buffers_.residual, own.attention_norm);
-  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
-                                                        .x_stride = strides_.normed,
-                                                        .rows = target.rows,
-                                                        .w = own.qkv,
-                                                        .bias = own.qkv_bias,
-                                                        .y = buffers_.qkv,
-                                                        .y_stride = strides_.qkv});
-  if (inputs.rows > 0) {
+  const int64_t first_row = tail.alone ? inputs.rows : 0;
+  norm(target, buffers_.residual + first_row * strides_.residual, own.attention_norm);
+  target.device.launch(target.stream,
+                       kernels::GemmArgs{.x = buffers_.normed,
+                                         .x_stride = strides_.normed,
+                                         .rows = target.rows,
+                                         .w = own.qkv,
+                                         .bias = own.qkv_bias,
+                                         .y = buffers_.qkv + first_row * strides_.qkv,
+                                         .y_stride = strides_.qkv});
+  if (inputs.rows > 0 && !tail.alone) {
     target.device.launch(target.stream,
                          kernels::RopeWriteArgs{.qkv = buffers_.qkv,
                                                 .qkv_stride = strides_.qkv,
@@ -214,6 +225,9 @@ void Stages::post_attention(const Target& target, const Rows& rows, int32_t laye
 }
 
 Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inputs) const {
+  if (target.rows == 0) {
+    return {buffers_.sampled_residual, buffers_.sampled_attended};
+  }
   if (inputs.every_row_is_sampled_in_order) {
     return {buffers_.residual, buffers_.attended};
   }

@@ -65,7 +65,8 @@ class Stages {
 
   // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1. The visitors in
   // `tail` come from the returns and the residual store, and leave for the ring and the store; at
-  // the last stage their logits stand behind the residents'.
+  // the last stage their logits stand behind the residents'. Where they are alone, the residents'
+  // rows stay as they are, and at the last stage their logits stand first.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                     int32_t stage, const TailRows& tail = {}) const;
   void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
@@ -92,6 +93,8 @@ class Stages {
 
   void embed(const Target& target, const TokenRows& tokens) const;
   void rope_table(const Target& target, const TokenRows& tokens) const;
+  void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+                         const TailRows& tail) const;
   void pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
                      const TailRows& tail) const;
   void route_tail(const Target& target, int64_t first_row, int32_t layer,

@@ -138,7 +138,7 @@ void HostTier::enter(const OffloadedToken& token) {
   Offloaded& entry = offloaded_[token.sequence];
   set_table(entry, token.host_table);
   entry.sample = token.sample;
-  const bool entered = core_.enter(token.sequence, token.token, token.position, now());
+  const bool entered = core_.enter(token.sequence, token.token, token.position, now(), token.lane);
   CHECK(entered, "sequence {} is offloaded beyond the {} that may be", raw(token.sequence),
         core_.limits().slots);
 }
@@ -221,6 +221,13 @@ TierCounts HostTier::counts() const {
 void HostTier::bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<Visit>& visits) {
   const size_t before = visits.size();
   core_.bind(stage, limit, ticket, visits);
+  counts_.visits += static_cast<int64_t>(visits.size() - before);
+}
+
+void HostTier::bind_lane(int32_t stage, int32_t lane, int32_t limit, int64_t ticket,
+                         std::vector<Visit>& visits) {
+  const size_t before = visits.size();
+  core_.bind_lane(stage, lane, limit, ticket, visits);
   counts_.visits += static_cast<int64_t>(visits.size() - before);
 }
 

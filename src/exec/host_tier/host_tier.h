@@ -68,6 +68,8 @@ class HostTier {
   [[nodiscard]] const piggyback::HopCore& hops() const { return core_; }
   [[nodiscard]] Nanos now() const { return clock_.now(); }
   void bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<piggyback::Visit>& visits);
+  void bind_lane(int32_t stage, int32_t lane, int32_t limit, int64_t ticket,
+                 std::vector<piggyback::Visit>& visits);
   // The visits' q, k and v are in the ring once `routed` has completed: sends them to the host.
   void send(std::span<const piggyback::Visit> visits, device::EventId routed);
   void group_done(int64_t ticket) { core_.group_done(ticket); }

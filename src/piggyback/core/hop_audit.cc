@@ -166,25 +166,36 @@ Status HopCore::audit_slots() const {
   return {};
 }
 
+Status HopCore::audit_queue(int32_t stage, int32_t lane) const {
+  const Queue& one = queue(stage, lane);
+  int32_t previous = -1;
+  int32_t listed = 0;
+  for (int32_t slot = one.first; slot >= 0; slot = slot_at(slot).next) {
+    const Slot& entry = slot_at(slot);
+    if (entry.state != SlotState::kReady || entry.stage != stage || entry.lane != lane ||
+        entry.previous != previous || ++listed > one.count ||
+        (previous >= 0 && slot_at(previous).ready_since > entry.ready_since)) {
+      return wrong("the queue of stage {}, lane {} is broken at slot {}", stage, lane, slot);
+    }
+    previous = slot;
+  }
+  const auto coming = std::ranges::count_if(slots_, [&](const Slot& slot) {
+    return slot.state == SlotState::kOut && slot.stage + 1 == stage && slot.lane == lane;
+  });
+  if (listed != one.count || one.last != previous || coming != one.coming) {
+    return wrong("stage {}, lane {} has {} of {} in its queue, and {} of {} are coming", stage,
+                 lane, listed, one.count, coming, one.coming);
+  }
+  return {};
+}
+
 Status HopCore::audit_queues() const {
   int32_t waiting = 0;
   for (int32_t stage = 0; stage <= limits_.last_stage; ++stage) {
-    const Queue& one = queue(stage);
-    int32_t previous = -1;
-    int32_t listed = 0;
-    for (int32_t slot = one.first; slot >= 0; slot = slot_at(slot).next) {
-      const Slot& entry = slot_at(slot);
-      if (entry.state != SlotState::kReady || entry.stage != stage || entry.previous != previous ||
-          ++listed > one.count ||
-          (previous >= 0 && slot_at(previous).ready_since > entry.ready_since)) {
-        return wrong("the queue of stage {} is broken at slot {}", stage, slot);
-      }
-      previous = slot;
+    for (int32_t lane = 0; lane < kLanes; ++lane) {
+      RETURN_IF_ERROR(audit_queue(stage, lane));
+      waiting += queue(stage, lane).count;
     }
-    if (listed != one.count || one.last != previous) {
-      return wrong("stage {} has {} of {} in its queue", stage, listed, one.count);
-    }
-    waiting += listed;
   }
   const auto ready = std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
     return slot.state == SlotState::kReady;

@@ -172,6 +172,7 @@ void HopCore::returns_copied(std::span<const RowRun> runs, Nanos now) {
         release_row(row);
       } else {
         set_state(row, RowState::kReady);
+        end_out(one.slot);
         join_queue(one.slot, one.layer + 1, now);
       }
     }

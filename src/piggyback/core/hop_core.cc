@@ -1,6 +1,7 @@
 #include "piggyback/core/hop_core.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -24,7 +25,7 @@ HopCore::HopCore(const HopLimits& limits)
     : limits_(checked(limits)),
       slots_(static_cast<size_t>(limits.slots)),
       rows_(static_cast<size_t>(limits.hop_rows)),
-      queues_(static_cast<size_t>(limits.last_stage) + 1),
+      queues_((static_cast<size_t>(limits.last_stage) + 1) * kLanes),
       consumed_(static_cast<size_t>(limits.hop_rows)),
       allocator_(limits.hop_rows),
       ring_(limits.ring_rows),
@@ -39,9 +40,10 @@ HopCore::HopCore(const HopLimits& limits)
 
 // -- small parts
 
-const HopCore::Queue& HopCore::queue(int32_t stage) const {
-  CHECK(stage >= 0 && stage <= limits_.last_stage, "stage {} of {}", stage, limits_.last_stage);
-  return queues_[static_cast<size_t>(stage)];
+const HopCore::Queue& HopCore::queue(int32_t stage, int32_t lane) const {
+  CHECK(stage >= 0 && stage <= limits_.last_stage && lane >= 0 && lane < kLanes,
+        "stage {} of {}, lane {}", stage, limits_.last_stage, lane);
+  return queues_[static_cast<size_t>(stage * kLanes + lane)];
 }
 
 bool HopCore::is_out(RowState state) {
@@ -76,9 +78,22 @@ int32_t HopCore::take_slot(SequenceId sequence) {
   return slot;
 }
 
+// A hop of the token begins, towards the next stage.
+void HopCore::set_out(int32_t slot) {
+  Slot& one = slot_at(slot);
+  one.state = SlotState::kOut;
+  ++queue_of(one.stage + 1, one.lane).coming;
+}
+
+// It has come, or it will not.
+void HopCore::end_out(int32_t slot) {
+  const Slot& one = slot_at(slot);
+  --queue_of(one.stage + 1, one.lane).coming;
+}
+
 void HopCore::join_queue(int32_t slot, int32_t stage, Nanos now) {
   Slot& one = slot_at(slot);
-  Queue& queue = queues_[static_cast<size_t>(stage)];
+  Queue& queue = queue_of(stage, one.lane);
   one.state = SlotState::kReady;
   one.stage = stage;
   one.ready_since = now;
@@ -91,7 +106,7 @@ void HopCore::join_queue(int32_t slot, int32_t stage, Nanos now) {
 
 void HopCore::leave_queue(int32_t slot) {
   Slot& one = slot_at(slot);
-  Queue& queue = queues_[static_cast<size_t>(one.stage)];
+  Queue& queue = queue_of(one.stage, one.lane);
   (one.previous >= 0 ? slot_at(one.previous).next : queue.first) = one.next;
   (one.next >= 0 ? slot_at(one.next).previous : queue.last) = one.previous;
   --queue.count;
@@ -116,7 +131,8 @@ void HopCore::remove_due(int32_t row) {
 
 // -- tokens
 
-bool HopCore::enter(SequenceId sequence, TokenId token, int32_t position, Nanos now) {
+bool HopCore::enter(SequenceId sequence, TokenId token, int32_t position, Nanos now, int32_t lane) {
+  CHECK(lane >= 0 && lane < kLanes, "lane {} of {}", lane, kLanes);
   int32_t slot = find_slot(sequence);
   if (slot < 0) {
     slot = take_slot(sequence);
@@ -130,6 +146,7 @@ bool HopCore::enter(SequenceId sequence, TokenId token, int32_t position, Nanos 
         raw(sequence), position, one.position, one.stage, static_cast<int>(one.state));
   one.token = token;
   one.position = position;
+  one.lane = lane;
   ++tokens_;
   join_queue(slot, 0, now);
   return true;
@@ -157,6 +174,8 @@ void HopCore::leave_slot(int32_t slot) {
   Slot& one = slot_at(slot);
   if (one.state == SlotState::kReady) {
     leave_queue(slot);
+  } else if (one.state == SlotState::kOut) {
+    end_out(slot);
   }
   if (one.state != SlotState::kIdle) {
     --tokens_;
@@ -249,9 +268,31 @@ int32_t HopCore::ready_from(int32_t stage) const {
   return count;
 }
 
+int32_t HopCore::ready(int32_t stage) const {
+  int32_t count = 0;
+  for (int32_t lane = 0; lane < kLanes; ++lane) {
+    count += ready(stage, lane);
+  }
+  return count;
+}
+
+int32_t HopCore::coming(int32_t stage) const {
+  int32_t count = 0;
+  for (int32_t lane = 0; lane < kLanes; ++lane) {
+    count += coming(stage, lane);
+  }
+  return count;
+}
+
 std::optional<Nanos> HopCore::oldest_ready(int32_t stage) const {
-  const Queue& waiting = queue(stage);
-  return waiting.first < 0 ? std::nullopt : std::optional(slot_at(waiting.first).ready_since);
+  std::optional<Nanos> oldest;
+  for (int32_t lane = 0; lane < kLanes; ++lane) {
+    const int32_t first = queue(stage, lane).first;
+    if (first >= 0 && (!oldest || slot_at(first).ready_since < *oldest)) {
+      oldest = slot_at(first).ready_since;
+    }
+  }
+  return oldest;
 }
 
 int32_t HopCore::credits(int32_t stage) const {
@@ -264,32 +305,49 @@ int32_t HopCore::credits(int32_t stage) const {
 }
 
 void HopCore::bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<Visit>& visits) {
+  constexpr std::array<int32_t, kLanes> kAll = {0, 1};
+  bind_lanes(stage, kAll, limit, ticket, visits);
+}
+
+void HopCore::bind_lane(int32_t stage, int32_t lane, int32_t limit, int64_t ticket,
+                        std::vector<Visit>& visits) {
+  bind_lanes(stage, {&lane, 1}, limit, ticket, visits);
+}
+
+void HopCore::bind_lanes(int32_t stage, std::span<const int32_t> lanes, int32_t limit,
+                         int64_t ticket, std::vector<Visit>& visits) {
   CHECK(ticket >= ticket_, "ticket {} after {}", ticket, ticket_);
   ticket_ = ticket;
   const bool last = stage == limits_.last_stage;
-  int32_t wanted = std::min({limit, ready(stage), credits(stage)});
+  int32_t waiting = 0;
+  for (const int32_t lane : lanes) {
+    waiting += ready(stage, lane);
+  }
+  int32_t wanted = std::min({limit, waiting, credits(stage)});
   RowRun run;
-  for (int32_t slot = queue(stage).first; slot >= 0 && wanted > 0;) {
-    const int32_t next = slot_at(slot).next;
-    int32_t row = -1;
-    if (!last) {
-      if (run.rows == 0 && allocator_.free_rows() > 0) {
-        run = allocator_.take(wanted);
+  for (const int32_t lane : lanes) {
+    for (int32_t slot = queue(stage, lane).first; slot >= 0 && wanted > 0;) {
+      const int32_t next = slot_at(slot).next;
+      int32_t row = -1;
+      if (!last) {
+        if (run.rows == 0 && allocator_.free_rows() > 0) {
+          run = allocator_.take(wanted);
+        }
+        const int32_t held = slot_at(slot).row;
+        if (run.rows > 0) {
+          row = run.begin++;
+          --run.rows;
+        } else if (held >= 0 && row_at(held).unanswered == 0) {
+          row = held;
+        } else {
+          slot = next;  // no row for this one now
+          continue;
+        }
       }
-      const int32_t held = slot_at(slot).row;
-      if (run.rows > 0) {
-        row = run.begin++;
-        --run.rows;
-      } else if (held >= 0 && row_at(held).unanswered == 0) {
-        row = held;
-      } else {
-        slot = next;  // no row for this one now
-        continue;
-      }
+      visits.push_back(visit(slot, row, ticket));
+      --wanted;
+      slot = next;
     }
-    visits.push_back(visit(slot, row, ticket));
-    --wanted;
-    slot = next;
   }
   CHECK(run.rows == 0, "{} hop rows were taken for nobody", run.rows);
 }
@@ -325,7 +383,7 @@ Visit HopCore::visit(int32_t slot, int32_t hop_row, int64_t ticket) {
   row.attempt = 0;
   row.ring_row = ring_.reserve();
   one.rows_held += takes_over ? 0 : 1;
-  one.state = SlotState::kOut;
+  set_out(slot);
   visit.ring_row = row.ring_row;
   visit.hop_row = hop_row;
   return visit;

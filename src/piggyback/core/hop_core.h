@@ -37,10 +37,11 @@ class HopCore {
 
   // -- tokens
   [[nodiscard]] bool has_room() const { return !free_slots_.empty(); }
-  // The sequence's next token waits at stage 0 from now on. Takes a slot when the sequence has
-  // none. False: no slot is free, nothing changed. Its token before must have visited the last
-  // stage, and a sequence that left must have been reported.
-  [[nodiscard]] bool enter(SequenceId sequence, TokenId token, int32_t position, Nanos now);
+  // The sequence's next token waits at stage 0 of `lane` from now on. Takes a slot when the
+  // sequence has none. False: no slot is free, nothing changed. Its token before must have visited
+  // the last stage, and a sequence that left must have been reported.
+  [[nodiscard]] bool enter(SequenceId sequence, TokenId token, int32_t position, Nanos now,
+                           int32_t lane = 0);
   // No more visits; what waits is dropped. It is reported by take_left once nothing of it is in
   // flight: until then its host blocks may be read and appended to. Also for one that has failed
   // and is not reported yet. False: it is not here, or was told before.
@@ -52,15 +53,27 @@ class HopCore {
   void take_failed(std::vector<SequenceId>& sequences);
 
   // -- bind
-  [[nodiscard]] int32_t ready(int32_t stage) const { return queue(stage).count; }
+  [[nodiscard]] int32_t ready(int32_t stage) const;  // of all lanes
+  [[nodiscard]] int32_t ready(int32_t stage, int32_t lane) const {
+    return queue(stage, lane).count;
+  }
+  // How many are on their way to the stage: their hop from the stage before is in flight.
+  [[nodiscard]] int32_t coming(int32_t stage) const;
+  [[nodiscard]] int32_t coming(int32_t stage, int32_t lane) const {
+    return queue(stage, lane).coming;
+  }
   [[nodiscard]] int32_t ready_from(int32_t stage) const;  // in all at stages >= stage
   // Since when the oldest one of the stage is ready; nullopt: none is.
   [[nodiscard]] std::optional<Nanos> oldest_ready(int32_t stage) const;
   // How many could be bound there now, were they ready: an upper bound by ring and hop rows.
   [[nodiscard]] int32_t credits(int32_t stage) const;
-  // Appends at most `limit` visits, those first that have waited longest, and reserves their
-  // routes. `ticket` names the group that will run them; tickets never fall.
+  // Appends at most `limit` visits, lane after lane and in each those first that have waited
+  // longest, and reserves their routes. `ticket` names the group that will run them; tickets never
+  // fall.
   void bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<Visit>& visits);
+  // The same of one lane.
+  void bind_lane(int32_t stage, int32_t lane, int32_t limit, int64_t ticket,
+                 std::vector<Visit>& visits);
   // Appends the runs that bring these visits, in the order bound, from the ring to the outbox.
   static void exit_runs(std::span<const Visit> visits, std::vector<ExitRun>& runs);
 
@@ -150,7 +163,8 @@ class HopCore {
     uint32_t generation = 0;
     int32_t row = -1;       // of the hop that is out, or of the result that waits
     int32_t rows_held = 0;  // not free and of this slot
-    int32_t stage = 0;      // where it waits or goes to
+    int32_t stage = 0;      // where it waits, or where its hop began
+    int32_t lane = 0;
     TokenId token = 0;
     int32_t position = 0;
     Nanos ready_since{0};
@@ -163,6 +177,7 @@ class HopCore {
     int32_t first = -1;
     int32_t last = -1;
     int32_t count = 0;
+    int32_t coming = 0;  // on their way here; not in the list
   };
 
   struct Consumed {
@@ -181,7 +196,10 @@ class HopCore {
   [[nodiscard]] const Slot& slot_at(int32_t slot) const {
     return slots_[static_cast<size_t>(slot)];
   }
-  [[nodiscard]] const Queue& queue(int32_t stage) const;
+  [[nodiscard]] const Queue& queue(int32_t stage, int32_t lane) const;
+  [[nodiscard]] Queue& queue_of(int32_t stage, int32_t lane) {
+    return queues_[static_cast<size_t>(stage * kLanes + lane)];
+  }
   [[nodiscard]] int32_t find_slot(SequenceId sequence) const;
   [[nodiscard]] int32_t find_row(HopId hop) const;
   [[nodiscard]] bool leaving(const Row& row) const {
@@ -194,10 +212,14 @@ class HopCore {
   static bool is_out(RowState state);
   void set_state(int32_t row, RowState state);
   int32_t take_slot(SequenceId sequence);
+  void set_out(int32_t slot);
+  void end_out(int32_t slot);
   void join_queue(int32_t slot, int32_t stage, Nanos now);
   void leave_queue(int32_t slot);
   void push_due(int32_t row, bool first);
   void remove_due(int32_t row);
+  void bind_lanes(int32_t stage, std::span<const int32_t> lanes, int32_t limit, int64_t ticket,
+                  std::vector<Visit>& visits);
   Visit visit(int32_t slot, int32_t hop_row, int64_t ticket);
   void leave_slot(int32_t slot);
   void leave_row(int32_t row);
@@ -210,13 +232,14 @@ class HopCore {
   [[nodiscard]] Status audit_row(int32_t row) const;
   [[nodiscard]] Status audit_slots() const;
   [[nodiscard]] Status audit_slot(int32_t slot) const;
+  [[nodiscard]] Status audit_queue(int32_t stage, int32_t lane) const;
   [[nodiscard]] Status audit_queues() const;
   [[nodiscard]] Status audit_ring() const;
 
   HopLimits limits_;
   std::vector<Slot> slots_;
   std::vector<Row> rows_;
-  std::vector<Queue> queues_;        // by stage, by the time they became ready
+  std::vector<Queue> queues_;        // by stage and lane, by the time they became ready
   std::vector<int32_t> free_slots_;  // a stack
   std::vector<Named> named_;         // by sequence; one per slot in use
   std::vector<Consumed> consumed_;   // a circle of hop_rows entries, by ticket

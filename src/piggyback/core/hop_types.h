@@ -12,6 +12,10 @@ namespace tandem::piggyback {
 
 inline constexpr int32_t kMaxAttempts = 32;
 
+// Sub-batches of a step that may wait for their visitors (execution of lanes, NEO 3.1). A token
+// keeps its lane from its entry to its last visit; where steps have no lanes it does not matter.
+inline constexpr int32_t kLanes = 2;
+
 struct HopLimits {
   int32_t slots = 0;       // offloaded sequences at a time, >= 1
   int32_t ring_rows = 0;   // on the way from the device, >= 1

@@ -1,6 +1,7 @@
 #include "piggyback/core/hop_world.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 
@@ -139,8 +140,9 @@ void HopWorld::enter() {
   }
   const bool new_one = sequence.life == Life::kAbsent;
   const bool room = core_.has_room();
+  const auto lane = static_cast<int32_t>(pick(kLanes));
   const bool in = core_.enter(SequenceId{index}, static_cast<TokenId>(token_ + 1),
-                              static_cast<int32_t>(token_ % 1000), now_);
+                              static_cast<int32_t>(token_ % 1000), now_, lane);
   expect(in == (!new_one || room), "enter and has_room disagree");
   if (in) {
     sequence.life = Life::kActive;
@@ -148,6 +150,7 @@ void HopWorld::enter() {
     sequence.next_stage = 0;
     sequence.computed = 0;
     sequence.ready_at = now_;
+    sequence.lane = lane;
   }
 }
 
@@ -163,20 +166,27 @@ void HopWorld::launch() {
   for (int32_t stage = group.first_stage; stage < end; ++stage) {
     std::vector<Visit>& visits = group.stages.emplace_back();
     const auto limit = static_cast<int32_t>(pick(options_.sequences) + 1);
-    const int32_t ready = core_.ready(stage);
+    const auto lane = static_cast<int32_t>(pick(kLanes + 1));  // the last: all of them
+    const int32_t ready = lane == kLanes ? core_.ready(stage) : core_.ready(stage, lane);
     const int32_t credits = core_.credits(stage);
-    core_.bind(stage, limit, group.ticket, visits);
+    if (lane == kLanes) {
+      core_.bind(stage, limit, group.ticket, visits);
+    } else {
+      core_.bind_lane(stage, lane, limit, group.ticket, visits);
+    }
     expect(static_cast<int32_t>(visits.size()) <= std::min({limit, ready, credits}),
            "more visits than asked for");
-    Nanos before{0};
+    std::array<Nanos, kLanes> before{};
     for (const Visit& visit : visits) {
       Sequence& sequence = of(visit.sequence);
       expect(sequence.life == Life::kActive && !sequence.out, "a visit of a sequence that is out");
       expect(sequence.next_stage == stage,
              fmt::format("sequence {} visits stage {}, not {}", raw(visit.sequence), stage,
                          sequence.next_stage));
-      expect(sequence.ready_at >= before, "a younger one went first");
-      before = sequence.ready_at;
+      expect(lane == kLanes || sequence.lane == lane, "a visit of another lane");
+      Nanos& lane_before = before[static_cast<size_t>(sequence.lane)];
+      expect(sequence.ready_at >= lane_before, "a younger one went first");
+      lane_before = sequence.ready_at;
       ++sequence.references;
       ++counts_.visits;
       sequence.next_stage = stage + 1;

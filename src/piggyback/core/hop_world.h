@@ -64,6 +64,7 @@ class HopWorld {
     int32_t next_stage = 0;  // to be bound
     int32_t computed = 0;    // stages that the device has been through
     bool out = false;
+    int32_t lane = 0;
     Nanos ready_at{0};
     int32_t references = 0;  // in groups, copies and workers
   };

@@ -126,15 +126,52 @@ class Planning {
   int32_t visitor_logits_ = 0;
 };
 
+// Residents in the first lane and offloaded tokens in the second; without residents the offloaded
+// ones are dealt out to both, so that the host attends for one lane while the accelerator computes
+// the other.
+void make_lanes(const SystemView& view, StepPlan& plan) {
+  bool second = false;
+  for (const SequenceView& sequence : view.offloaded) {
+    if (sequence.tier != Tier::kHost || sequence.state == SequenceState::kOnloading) {
+      continue;
+    }
+    plan.mode = StepMode::kLanes;
+    if (plan.slices.empty() && !second) {
+      plan.first_lane.push_back(sequence.id);
+    }
+    second = !second;
+  }
+}
+
 }  // namespace
 
-PiggybackPolicy::PiggybackPolicy(const PiggybackOptions& options) : options_(options) {
+PiggybackPolicy::PiggybackPolicy(const PiggybackOptions& options, JoinRule join)
+    : options_(options), join_(join) {
   CHECK(options.token_budget > 0 && options.offload_below >= 0 &&
             options.offload_below <= options.onload_above && options.onload_above <= 100,
         "a token budget of {}, offload below {} %, onload above {} %", options.token_budget,
         options.offload_below, options.onload_above);
 }
 
-StepPlan PiggybackPolicy::plan(const SystemView& view) { return Planning(view, options_).plan(); }
+std::string_view PiggybackPolicy::name() const {
+  switch (join_) {
+    case JoinRule::kReady:
+      return "piggyback";
+    case JoinRule::kCohort:
+      return "overlap";
+    case JoinRule::kWait:
+      return "lanes";
+  }
+  CHECK(false, "join rule {}", static_cast<int>(join_));
+  return "";
+}
+
+StepPlan PiggybackPolicy::plan(const SystemView& view) {
+  StepPlan plan = Planning(view, options_).plan();
+  if (join_ == JoinRule::kWait) {
+    make_lanes(view, plan);
+  }
+  return plan;
+}
 
 }  // namespace tandem

@@ -30,15 +30,24 @@ struct PiggybackOptions {
   int32_t onload_above = 50;   // still so many free afterwards: a parked one comes back; 100: never
 };
 
+// How offloaded tokens join a step; a binder of the same rule belongs to it
+// (scheduler/join_binders.h).
+enum class JoinRule : uint8_t {
+  kReady,   // `piggyback`: whoever is ready
+  kCohort,  // `overlap`: those at the same stage together, in a later step if not all are ready
+  kWait,    // `lanes`: steps have two lanes while sequences decode on the host
+};
+
 class PiggybackPolicy final : public StepPolicy {
  public:
-  explicit PiggybackPolicy(const PiggybackOptions& options);
-  [[nodiscard]] std::string_view name() const override { return "piggyback"; }
+  explicit PiggybackPolicy(const PiggybackOptions& options, JoinRule join = JoinRule::kReady);
+  [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
   StepPlan plan(const SystemView& view) override;
 
  private:
-  PiggybackOptions options_;
+  const PiggybackOptions options_;
+  const JoinRule join_;
 };
 
 }  // namespace tandem

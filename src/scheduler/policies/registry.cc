@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
+
 #include "scheduler/fill_binder.h"
+#include "scheduler/join_binders.h"
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/sarathi.h"
@@ -51,10 +54,24 @@ Status check(const PiggybackOptions& options) {
   return {};
 }
 
+// The policies with two tiers are one but for how offloaded tokens join.
+std::optional<JoinRule> join_rule(std::string_view policy) {
+  if (policy == "piggyback") {
+    return JoinRule::kReady;
+  }
+  if (policy == "overlap") {
+    return JoinRule::kCohort;
+  }
+  if (policy == "lanes") {
+    return JoinRule::kWait;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string_view> policy_names() {
-  return {"accel_only", "sarathi", "piggyback", "omniserve"};
+  return {"accel_only", "sarathi", "piggyback", "overlap", "lanes", "omniserve"};
 }
 
 bool policy_needs_times(std::string_view name) { return name == "omniserve"; }
@@ -73,9 +90,10 @@ Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
     return std::unique_ptr<StepPolicy>(
         std::make_unique<SarathiPolicy>(options.sarathi_token_budget));
   }
-  if (name == "piggyback") {
+  const std::optional<JoinRule> join = join_rule(name);
+  if (join.has_value()) {
     RETURN_IF_ERROR(check(options.piggyback));
-    return std::unique_ptr<StepPolicy>(std::make_unique<PiggybackPolicy>(options.piggyback));
+    return std::unique_ptr<StepPolicy>(std::make_unique<PiggybackPolicy>(options.piggyback, *join));
   }
   if (name == "omniserve") {
     RETURN_IF_ERROR(check(options.piggyback));
@@ -89,6 +107,13 @@ Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
 std::unique_ptr<Binder> make_binder(StepPolicy& policy) {
   if (auto* omniserve = dynamic_cast<OmniServePolicy*>(&policy)) {
     return omniserve->make_binder();
+  }
+  const std::optional<JoinRule> join = join_rule(policy.name());
+  if (join == JoinRule::kCohort) {
+    return std::make_unique<CohortBinder>();
+  }
+  if (join == JoinRule::kWait) {
+    return std::make_unique<WaitBinder>();
   }
   return std::make_unique<FillBinder>();
 }
