@@ -81,7 +81,7 @@ class TiersRun::Probe final : public observe::EngineObserver {
   observe::TierRecord tiers;
 
  private:
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   Nanos last_seen_{0};
   Nanos last_compute_{0};
 };
