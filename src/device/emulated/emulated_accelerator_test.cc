@@ -292,8 +292,9 @@ TEST_F(EmulatedAcceleratorDeathTest, AnOpOnAStreamOfCopiesStops) {
 enum class PlantedBug { kNone, kForgottenWait };
 
 // A row's way out: computed on the compute stream, copied on the stream to the host. Often, with
-// the bug as without: when a stream that has nothing left goes to sleep before the next launch, that
-// launch orders the two by chance, and on a busy machine this can happen several times in a row.
+// the bug as without: when a stream that has nothing left goes to sleep before the next launch,
+// that launch orders the two by chance, and on a busy machine this can happen several times in a
+// row.
 void send_rows_out(std::string_view text, PlantedBug bug) {
   const auto spec = parse_emulation_spec(text);
   CHECK(spec.ok(), "{}", spec.error().message);
