@@ -50,8 +50,13 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       "--policy", node.policy,
       "Scheduling policy: accel_only (first come, first served), sarathi (stall-free), "
       "piggyback (two classes; best effort decodes on the host where memory is short; default "
-      "on two tiers), overlap and lanes (the same with other rules of joining a step) or omniserve "
-      "(as piggyback by a model of time, so that targets are kept; needs a profile)");
+      "on two tiers), overlap and lanes (the same with other rules of joining a step), omniserve "
+      "(as piggyback by a model of time, so that targets are kept; needs a profile) or llumnix "
+      "(two classes, a fixed share of the KV blocks kept for the first)");
+  command
+      .add_option("--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
+                  "llumnix: percent of the KV blocks into which no best-effort request is let")
+      ->capture_default_str();
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi")

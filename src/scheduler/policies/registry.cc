@@ -8,6 +8,7 @@
 #include "scheduler/fill_binder.h"
 #include "scheduler/join_binders.h"
 #include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/llumnix.h"
 #include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/sarathi.h"
 
@@ -71,7 +72,7 @@ std::optional<JoinRule> join_rule(std::string_view policy) {
 }  // namespace
 
 std::vector<std::string_view> policy_names() {
-  return {"accel_only", "sarathi", "piggyback", "overlap", "lanes", "omniserve"};
+  return {"accel_only", "sarathi", "piggyback", "overlap", "lanes", "omniserve", "llumnix"};
 }
 
 bool policy_needs_times(std::string_view name) { return name == "omniserve"; }
@@ -94,6 +95,17 @@ Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
   if (join.has_value()) {
     RETURN_IF_ERROR(check(options.piggyback));
     return std::unique_ptr<StepPolicy>(std::make_unique<PiggybackPolicy>(options.piggyback, *join));
+  }
+  if (name == "llumnix") {
+    RETURN_IF_ERROR(check(options.piggyback));
+    if (options.llumnix_headroom_percent < 0 || options.llumnix_headroom_percent > 100) {
+      return invalid_argument(fmt::format("--llumnix-headroom must be a percentage, not {}",
+                                          options.llumnix_headroom_percent),
+                              "llumnix-headroom");
+    }
+    return std::unique_ptr<StepPolicy>(std::make_unique<LlumnixPolicy>(
+        LlumnixOptions{.token_budget = options.piggyback.token_budget,
+                       .headroom_percent = options.llumnix_headroom_percent}));
   }
   if (name == "omniserve") {
     RETURN_IF_ERROR(check(options.piggyback));

@@ -24,9 +24,11 @@ struct Beliefs {
 struct PolicyOptions {
   Beliefs beliefs;
   int32_t sarathi_token_budget = 512;  // tokens of a step under `sarathi`
-  // Its token budget and thresholds are those of `omniserve` too.
+  // Its token budget and thresholds are those of `omniserve` too; the budget also that of
+  // `llumnix`.
   PiggybackOptions piggyback;
-  int32_t patience_steps = 64;  // under `omniserve`: best effort is passed over no longer
+  int32_t llumnix_headroom_percent = 20;  // of the blocks, under `llumnix`
+  int32_t patience_steps = 64;            // under `omniserve`: best effort is passed over no longer
 };
 
 std::vector<std::string_view> policy_names();
