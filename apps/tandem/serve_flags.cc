@@ -44,8 +44,7 @@ void add_profile_flags(CLI::App& command, ServeFlags& flags) {
       ->check(CLI::IsMember({"modular", "regression", "table"}));
 }
 
-void add_engine_flags(CLI::App& command, ServeFlags& flags) {
-  NodeOptions& node = flags.node;
+void add_policy_flags(CLI::App& command, NodeOptions& node) {
   command.add_option(
       "--policy", node.policy,
       "Scheduling policy: accel_only (first come, first served), sarathi (stall-free), "
@@ -81,6 +80,11 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--patience-steps", node.policy_options.patience_steps,
                   "omniserve: best effort is passed over for so many steps at most")
       ->capture_default_str();
+}
+
+void add_engine_flags(CLI::App& command, ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  add_policy_flags(command, node);
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
