@@ -47,14 +47,17 @@ void add_profile_flags(CLI::App& command, ServeFlags& flags) {
 void add_policy_flags(CLI::App& command, NodeOptions& node) {
   command.add_option(
       "--policy", node.policy,
-      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free), "
+      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free, two "
+      "classes), "
       "piggyback (two classes; best effort decodes on the host where memory is short; default "
       "on two tiers), overlap and lanes (the same with other rules of joining a step), omniserve "
-      "(as piggyback by a model of time, so that targets are kept; needs a profile) or llumnix "
-      "(two classes, a fixed share of the KV blocks kept for the first)");
+      "(as piggyback by a model of time, so that targets are kept; needs a profile), llumnix (two "
+      "classes, a fixed share of the KV blocks kept for the first) or llumnix_cpu (the same, and "
+      "what overflows decodes on the host)");
   command
-      .add_option("--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
-                  "llumnix: percent of the KV blocks into which no best-effort request is let")
+      .add_option(
+          "--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
+          "llumnix, llumnix_cpu: percent of the KV blocks into which no best-effort request is let")
       ->capture_default_str();
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,

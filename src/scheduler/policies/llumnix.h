@@ -1,32 +1,32 @@
 // Llumnix' way with classes, as OmniServe compares itself with it (its section 5): a fixed share of
 // the KV blocks is headroom for latency-sensitive (LS) requests, into which no best-effort (BE) one
-// is let; LS goes first everywhere. It knows nothing of time: prompts of both classes fill a fixed
-// token budget beside the decodes, and everything is served on the accelerator.
+// is let; LS goes first everywhere. It knows nothing of time. Order: budget_batch.h.
 //
-// Guarantee: an LS sequence never loses its blocks to a BE one. BE that runs is recomputed, newest
-// first, where LS needs the blocks; it may wait without bound.
+// `llumnix`       everything on the accelerator
+// `llumnix_cpu`   BE that finds no blocks outside the headroom decodes on the host until it ends.
+//                 What that leaves out of the paper's "whole on the CPU": docs/decisions/016.
+//
+// Guarantee: an LS sequence never loses its blocks to a BE one. BE that runs makes room, newest
+// first, where LS needs the blocks: recomputed later, or, where the host has room, by moving there.
+// In the queue it may wait without bound.
 #pragma once
 
-#include <cstdint>
-
 #include "plan/decisions.h"
+#include "scheduler/budget_batch.h"
 
 namespace tandem {
 
-struct LlumnixOptions {
-  int32_t token_budget = 512;     // tokens of a step, decodes included; decodes alone may exceed it
-  int32_t headroom_percent = 20;  // of the blocks, 0 .. 100
-};
-
 class LlumnixPolicy final : public StepPolicy {
  public:
-  explicit LlumnixPolicy(const LlumnixOptions& options);
-  [[nodiscard]] std::string_view name() const override { return "llumnix"; }
+  explicit LlumnixPolicy(const BudgetRules& rules) : rules_(rules) {}
+  [[nodiscard]] std::string_view name() const override {
+    return rules_.overflow == BudgetRules::Overflow::kWaits ? "llumnix" : "llumnix_cpu";
+  }
   [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
-  StepPlan plan(const SystemView& view) override;
+  StepPlan plan(const SystemView& view) override { return plan_budget_batch(view, rules_); }
 
  private:
-  LlumnixOptions options_;
+  const BudgetRules rules_;
 };
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 
 #include "latency/modular_model.h"
 #include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/llumnix.h"
 #include "scheduler/policies/registry.h"
 #include "scheduler/policies/sarathi.h"
 
@@ -77,6 +78,52 @@ TEST(Sarathi, DecodesBeyondTheBudgetStillAllRun) {
   SystemView view{.running = running, .waiting = {}, .budget = kRoomy};
   SarathiPolicy policy(4);
   EXPECT_EQ(policy.plan(view).slices.size(), 10U);
+}
+
+SequenceView best_effort(SequenceView view) {
+  view.service_class = ServiceClass::kBestEffort;
+  return view;
+}
+
+TEST(Sarathi, BestEffortDecodesGetTheirTokensBeforeLatencySensitivePromptsFillTheBudget) {
+  const std::vector<SequenceView> running{best_effort(decode(1, 20, 2)), prefill(2, 500, 0, 0),
+                                          best_effort(prefill(3, 500, 0, 0))};
+  SystemView view{.running = running, .waiting = {}, .budget = kRoomy};
+  SarathiPolicy policy(40);
+  const StepPlan plan = policy.plan(view);
+  EXPECT_EQ(tokens_of(plan, 1), 1);
+  EXPECT_EQ(tokens_of(plan, 2), 39);
+  EXPECT_EQ(tokens_of(plan, 3), 0);
+}
+
+TEST(Sarathi, AWaitingPromptOfALowerLevelGoesBeforeOneThatHasBegun) {
+  SequenceView first = queued(2, 30);
+  first.level = -1;
+  const std::vector<SequenceView> running{prefill(1, 500, 100, 7)};
+  const std::vector<SequenceView> waiting{first, queued(3, 30)};
+  SystemView view{.running = running, .waiting = waiting, .budget = kRoomy};
+  SarathiPolicy policy(40);
+  const StepPlan plan = policy.plan(view);
+  EXPECT_EQ(tokens_of(plan, 2), 30);
+  EXPECT_EQ(tokens_of(plan, 1), 10);
+  EXPECT_EQ(tokens_of(plan, 3), 0);
+}
+
+TEST(Llumnix, OnlyItsCpuFormSendsTheOverflowToTheHost) {
+  const std::vector<SequenceView> running{best_effort(decode(1, 20, 2)),
+                                          best_effort(decode(2, 20, 2))};
+  StepBudget budget = kRoomy;
+  budget.total_blocks = 100;
+  budget.free_blocks = 19;  // one less than the headroom
+  budget.host_free_blocks = 50;
+  budget.host_total_blocks = 50;
+  SystemView view{.running = running, .waiting = {}, .budget = budget};
+  EXPECT_TRUE(LlumnixPolicy({.headroom_percent = 20}).plan(view).offload.empty());
+  const StepPlan plan =
+      LlumnixPolicy({.headroom_percent = 20, .overflow = BudgetRules::Overflow::kGoesToHost})
+          .plan(view);
+  EXPECT_EQ(plan.offload, std::vector<SequenceId>{SequenceId{2}});
+  EXPECT_EQ(tokens_of(plan, 1), 1);
 }
 
 TEST(EveryPolicy, DropsTheNewestWhenBlocksRunOutAndAdmitsNobodyThen) {

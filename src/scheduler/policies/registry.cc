@@ -55,6 +55,21 @@ Status check(const PiggybackOptions& options) {
   return {};
 }
 
+Result<std::unique_ptr<StepPolicy>> make_llumnix(std::string_view name,
+                                                 const PolicyOptions& options) {
+  RETURN_IF_ERROR(check(options.piggyback));
+  if (options.llumnix_headroom_percent < 0 || options.llumnix_headroom_percent > 100) {
+    return invalid_argument(fmt::format("--llumnix-headroom must be a percentage, not {}",
+                                        options.llumnix_headroom_percent),
+                            "llumnix-headroom");
+  }
+  return std::unique_ptr<StepPolicy>(std::make_unique<LlumnixPolicy>(
+      BudgetRules{.token_budget = options.piggyback.token_budget,
+                  .headroom_percent = options.llumnix_headroom_percent,
+                  .overflow = name == "llumnix_cpu" ? BudgetRules::Overflow::kGoesToHost
+                                                    : BudgetRules::Overflow::kWaits}));
+}
+
 // The policies with two tiers are one but for how offloaded tokens join.
 std::optional<JoinRule> join_rule(std::string_view policy) {
   if (policy == "piggyback") {
@@ -72,7 +87,8 @@ std::optional<JoinRule> join_rule(std::string_view policy) {
 }  // namespace
 
 std::vector<std::string_view> policy_names() {
-  return {"accel_only", "sarathi", "piggyback", "overlap", "lanes", "omniserve", "llumnix"};
+  return {"accel_only", "sarathi",   "piggyback", "overlap",
+          "lanes",      "omniserve", "llumnix",   "llumnix_cpu"};
 }
 
 bool policy_needs_times(std::string_view name) { return name == "omniserve"; }
@@ -96,16 +112,8 @@ Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
     RETURN_IF_ERROR(check(options.piggyback));
     return std::unique_ptr<StepPolicy>(std::make_unique<PiggybackPolicy>(options.piggyback, *join));
   }
-  if (name == "llumnix") {
-    RETURN_IF_ERROR(check(options.piggyback));
-    if (options.llumnix_headroom_percent < 0 || options.llumnix_headroom_percent > 100) {
-      return invalid_argument(fmt::format("--llumnix-headroom must be a percentage, not {}",
-                                          options.llumnix_headroom_percent),
-                              "llumnix-headroom");
-    }
-    return std::unique_ptr<StepPolicy>(std::make_unique<LlumnixPolicy>(
-        LlumnixOptions{.token_budget = options.piggyback.token_budget,
-                       .headroom_percent = options.llumnix_headroom_percent}));
+  if (name == "llumnix" || name == "llumnix_cpu") {
+    return make_llumnix(name, options);
   }
   if (name == "omniserve") {
     RETURN_IF_ERROR(check(options.piggyback));
