@@ -33,6 +33,10 @@ Engine::~Engine() {
   for (auto& [id, kv] : write_throughs_) {
     end_write_through(kv);
   }
+  for (Fetch& fetch : fetches_) {
+    kv_.fetch_copied(fetch.prefix);
+    kv_.end_fetch(fetch.prefix);
+  }
   for (auto& [id, sequence] : sequences_) {
     if (sequence->kv.moving()) {
       kv_.copied(sequence->kv);

@@ -30,6 +30,7 @@
 #include "engine/recorder.h"
 #include "kv/kv_manager.h"
 #include "latency/corrected_model.h"
+#include "latency/host_times.h"
 #include "latency/step_shape.h"
 #include "observe/engine_observer.h"
 #include "plan/decisions.h"
@@ -46,6 +47,9 @@ struct EngineConfig {
   uint64_t seed = 0;  // of the seeds drawn for requests without one
   // How often a sequence is computed anew because the host failed it, before its request fails.
   int32_t max_host_failures = 2;
+  // The way of KV from the host, by blocks. All 0: not known, and taken to be sooner than
+  // computing.
+  latency::AlphaBeta from_host;
 };
 
 struct EngineCancel {
@@ -134,7 +138,7 @@ class Engine {
   void leave_executor(LiveSequence& sequence);
   void forget_in_executor(LiveSequence& sequence);
   [[nodiscard]] bool tier_busy() const {
-    return !transfers_.empty() || !write_throughs_.empty() || leaving_ > 0;
+    return !transfers_.empty() || !write_throughs_.empty() || !fetches_.empty() || leaving_ > 0;
   }
 
   // Offload, onload, and the tokens of offloaded sequences.
@@ -146,6 +150,14 @@ class Engine {
   // Copies of full blocks whose sequence goes on meanwhile.
   void begin_write_through(const StepPlan& plan);
   void end_write_through(SequenceKv& kv);
+  // Prefixes that the host holds, of those at the head of the queue, come back before these are
+  // shown to the policy. At most once in a stay in the queue.
+  void begin_fetches();
+  void begin_fetch(LiveSequence& sequence, const HostPrefix& prefix);
+  [[nodiscard]] bool fetch_pays(const LiveSequence& sequence, const HostPrefix& prefix) const;
+  [[nodiscard]] int64_t blocks_promised() const;
+  bool fetch_copied(int64_t transfer);
+  void settle_fetches();
   // True: a sequence went back into the queue for want of host blocks.
   bool enter_tokens(const StepPlan& plan);
   bool enter(LiveSequence& sequence);
@@ -208,6 +220,12 @@ class Engine {
   std::vector<LiveSequence*> offloaded_;
   std::unordered_map<int64_t, LiveSequence*> transfers_;    // copies under way
   std::unordered_map<int64_t, SequenceKv> write_throughs_;  // copies under way, and their blocks
+  struct Fetch {
+    int64_t transfer = 0;  // 0: what it copies itself is there
+    SequenceId sequence{};
+    PrefixFetch prefix;
+  };
+  std::vector<Fetch> fetches_;
   int64_t ended_ = 0;        // sequences that have ended and are not removed yet
   int32_t in_executor_ = 0;  // sequences that entered and did not leave
   int32_t leaving_ = 0;      // of these, told to leave

@@ -16,6 +16,11 @@ namespace {
 // anyway.
 constexpr size_t kWaitingShown = 64;
 
+// Not while its prefix is on its way from the host: it would be computed beside that.
+bool may_be_shown(const LiveSequence* sequence) {
+  return sequence->fetched != LiveSequence::Fetched::kUnderWay;
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- commit
@@ -247,10 +252,12 @@ void Engine::view_waiting() {
   if (policy_.queue_order() != QueueOrder::kClassFirst) {
     return;
   }
-  const auto first = std::ranges::partition_point(waiting_, [](const LiveSequence* sequence) {
+  const auto best_effort = std::ranges::partition_point(waiting_, [](const LiveSequence* sequence) {
     return sequence->service_class == ServiceClass::kLatencySensitive;
   });
-  if (first - waiting_.begin() >= std::ssize(waiting_views_) && first != waiting_.end()) {
+  const auto first = std::find_if(best_effort, waiting_.end(), may_be_shown);
+  if (first != waiting_.end() && (waiting_views_.empty() || waiting_views_.back().service_class ==
+                                                                ServiceClass::kLatencySensitive)) {
     waiting_views_.push_back(view_of_waiting(**first));
   }
 }
@@ -261,6 +268,9 @@ void Engine::view_head_of_queue() {
     if (waiting_views_.size() == kWaitingShown || free < 0 ||
         static_cast<int32_t>(running_.size() + waiting_views_.size()) >= config_.max_running) {
       return;
+    }
+    if (!may_be_shown(sequence)) {
+      continue;
     }
     waiting_views_.push_back(view_of_waiting(*sequence));
     const SequenceView& shown = waiting_views_.back();
@@ -302,6 +312,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     input_.transfers.clear();
     input_.entering.clear();
     take_back_failed();
+    begin_fetches();
     const SystemView view = make_view(now);
     const StepPlan plan = policy_.plan(view);
     if (recorder_ != nullptr) {

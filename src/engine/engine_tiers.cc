@@ -46,6 +46,9 @@ void Engine::absorb_tier_events(Nanos now) {
       write_throughs_.erase(written);
       continue;
     }
+    if (fetch_copied(id)) {
+      continue;
+    }
     const auto entry = transfers_.find(id);
     CHECK(entry != transfers_.end(), "transfer {} is done, but it is not under way", id);
     entry->second->transfer = 0;
@@ -72,6 +75,7 @@ void Engine::absorb_tier_events(Nanos now) {
   }
   if (!events.transfers_done.empty() || !events.left.empty() || !events.failed.empty()) {
     settle_transfers();
+    settle_fetches();
     remove_ended();
   }
 }
@@ -355,6 +359,7 @@ void Engine::requeue(LiveSequence& sequence) {
   kv_.release(sequence.kv);
   sequence.computed_tokens = 0;
   sequence.written_blocks = 0;
+  sequence.fetched = LiveSequence::Fetched::kNo;
   std::erase(running_, &sequence);
   std::erase(offloaded_, &sequence);
   enqueue(sequence);
@@ -421,6 +426,10 @@ Status Engine::audit() const {
   }
   for (const auto& [id, kv] : write_throughs_) {
     users.push_back(&kv);
+  }
+  for (const Fetch& fetch : fetches_) {
+    users.push_back(&fetch.prefix.there);
+    users.push_back(&fetch.prefix.coming);
   }
   return kv_.audit(users);
 }

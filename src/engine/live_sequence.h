@@ -58,10 +58,12 @@ struct LiveSequence {
   Nanos tpot_target = Nanos::max();
   int64_t admission = 0;  // rising: who was admitted before whom
   // What the executor still has of it. While there is anything, its blocks stay its own.
-  int64_t transfer = 0;         // the copy under way; 0: none
-  bool in_executor = false;     // a token of it has entered and its leaving was not reported
-  bool leaving = false;         // it was told to leave
-  bool comes_back = false;      // the host failed its token: its KV goes back to the accelerator
+  int64_t transfer = 0;      // the copy under way; 0: none
+  bool in_executor = false;  // a token of it has entered and its leaving was not reported
+  bool leaving = false;      // it was told to leave
+  bool comes_back = false;   // the host failed its token: its KV goes back to the accelerator
+  // Of the cached prefix that the host holds, in this stay in the queue.
+  enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
   int32_t written_blocks = 0;   // leading ones that were told to be copied to the host beforehand
   int32_t host_failures = 0;    // times that the host could not compute a token of it
   std::vector<TokenId> tokens;  // prompt, then output

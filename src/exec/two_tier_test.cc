@@ -1,9 +1,11 @@
 // A sequence computes the same bits wherever its KV lies: plain and offloaded, with changes of tier
-// between tokens, in any company, with any visitors per stage and any size of groups.
+// between tokens, in any company, with any visitors per stage and any size of groups; and whether
+// its prompt was computed or the beginning of it copied from the host.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -75,7 +77,16 @@ class RandomBinder final : public Binder {
   std::mt19937 random_;
 };
 
-enum class Place { kResident, kOffloading, kHost, kUnderWay, kOnloading };
+enum class Place {
+  kWaiting,   // for the prefix that it shares to be on the host
+  kFetching,  // the prefix is on its way to blocks of its own
+  kPrompt,    // the rest of the prompt is computed
+  kResident,
+  kOffloading,
+  kHost,
+  kUnderWay,
+  kOnloading
+};
 
 struct Guest {
   Sequence sequence;
@@ -83,6 +94,8 @@ struct Guest {
   Place place = Place::kResident;
   std::vector<float> logits;  // of all rows after the prompt's
   int32_t changes = 0;
+  size_t shares_with = 0;    // index of the guest whose prompt begins like this one
+  size_t shared_blocks = 0;  // full ones; 0: none, the prompt is computed already
 };
 
 // Drives sequences through an executor with two tiers at random: each stays, is offloaded, decodes
@@ -100,10 +113,18 @@ class Schedule {
     }
   }
 
-  // Until every sequence has `tokens` more.
+  // Its prompt is not computed; the first blocks of it are those of that guest.
+  void add_sharing(Sequence sequence, size_t with, size_t blocks) {
+    add(std::move(sequence));
+    guests_.back().place = Place::kWaiting;
+    guests_.back().shares_with = with;
+    guests_.back().shared_blocks = blocks;
+  }
+
+  // Until every sequence has `tokens` more than the one that follows its prompt.
   void run(size_t tokens) {
     for (Guest& guest : guests_) {
-      wanted_.push_back(guest.sequence.tokens.size() + tokens);
+      wanted_.push_back(static_cast<size_t>(guest.sequence.prompt_tokens) + 1 + tokens);
     }
     for (int step = 1; !done(); ++step) {
       ASSERT_LT(step, 20000) << "the schedule does not end";
@@ -141,8 +162,44 @@ class Schedule {
     ++guest.changes;
   }
 
+  void slice(Guest& guest, int32_t tokens, StepInput& input) {
+    const auto known = static_cast<int32_t>(guest.sequence.tokens.size());
+    const int32_t first = guest.sequence.computed_tokens;
+    const bool samples = first + tokens == known;
+    specs_.push_back(sample_of(guest));
+    input.slices.push_back(
+        {.sequence = guest.sequence.id,
+         .tokens = std::span<const TokenId>(guest.sequence.tokens)
+                       .subspan(static_cast<size_t>(first), static_cast<size_t>(tokens)),
+         .first_position = first,
+         .block_table = guest.sequence.blocks,
+         .samples = std::span<const SampleSpec>(&specs_.back(), samples ? 1 : 0)});
+  }
+
+  void plan_prompt(Guest& guest, StepInput& input) {
+    const Guest& other = guests_[guest.shares_with];
+    if (guest.place == Place::kWaiting &&
+        (other.place == Place::kHost || other.place == Place::kUnderWay)) {
+      TierTransfer fetch{.id = ++transfers_, .kind = TransferKind::kOnload, .blocks = {}};
+      for (size_t i = 0; i < guest.shared_blocks; ++i) {
+        fetch.blocks.push_back({guest.sequence.blocks[i], other.host_blocks[i]});
+      }
+      by_transfer_[fetch.id] = guest.sequence.id;
+      input.transfers.push_back(std::move(fetch));
+      guest.place = Place::kFetching;
+    } else if (guest.place == Place::kPrompt) {
+      const auto left =
+          static_cast<int32_t>(guest.sequence.prompt_tokens) - guest.sequence.computed_tokens;
+      const int32_t tokens = std::uniform_int_distribution<int32_t>(1, left)(random_);
+      slice(guest, tokens, input);
+      guest.sequence.computed_tokens += tokens;
+    }
+  }
+
   void plan(Guest& guest, StepInput& input) {
-    if (guest.place == Place::kResident && dice(4)) {
+    if (guest.place == Place::kWaiting || guest.place == Place::kPrompt) {
+      plan_prompt(guest, input);
+    } else if (guest.place == Place::kResident && dice(4)) {
       transfer(guest, TransferKind::kOffload, input);
       guest.place = Place::kOffloading;
     } else if (guest.place == Place::kHost && dice(6)) {
@@ -157,12 +214,7 @@ class Schedule {
                                 .sample = sample_of(guest)});
       guest.place = Place::kUnderWay;
     } else if (guest.place == Place::kResident && wants(guest) && dice(2)) {
-      specs_.push_back(sample_of(guest));
-      input.slices.push_back({.sequence = guest.sequence.id,
-                              .tokens = std::span<const TokenId>(guest.sequence.tokens).last(1),
-                              .first_position = guest.sequence.computed_tokens,
-                              .block_table = guest.sequence.blocks,
-                              .samples = std::span<const SampleSpec>(&specs_.back(), 1)});
+      slice(guest, 1, input);
     }
   }
 
@@ -170,6 +222,11 @@ class Schedule {
     const std::vector<float>& logits = executor_.kept_logits();
     for (size_t i = 0; i < samples.size(); ++i) {
       Guest& guest = guest_of(samples[i].sequence);
+      if (guest.place == Place::kPrompt) {
+        guest.sequence.tokens.push_back(samples[i].token);
+        guest.place = Place::kResident;
+        continue;
+      }
       const auto begin = logits.begin() + static_cast<int64_t>(first_row + i) * vocabulary_;
       guest.logits.insert(guest.logits.end(), begin, begin + vocabulary_);
       guest.sequence.tokens.push_back(samples[i].token);
@@ -185,6 +242,12 @@ class Schedule {
     EXPECT_TRUE(events.failed.empty());
     for (const int64_t id : events.transfers_done) {
       Guest& guest = guest_of(by_transfer_.at(id));
+      if (guest.place == Place::kFetching) {
+        guest.sequence.computed_tokens =
+            static_cast<int32_t>(guest.shared_blocks) * executor_.limits().block_tokens;
+        guest.place = Place::kPrompt;
+        continue;
+      }
       guest.place = guest.place == Place::kOffloading ? Place::kHost : Place::kResident;
     }
     for (const SequenceId id : events.left) {
@@ -259,13 +322,22 @@ void compare_with_plain(const Case& one, uint32_t seed) {
   for (uint32_t i = 0; i < 6; ++i) {
     prompts.push_back(prompt_of(i == 0 ? 300 : 3 + 17 * i, 100 + i, one.config));
   }
+  constexpr std::array<size_t, 3> kSharedBlocks = {8, 3, 1};
+  const size_t computed = prompts.size();
+  for (const size_t blocks : kSharedBlocks) {
+    std::vector<TokenId> prompt = prompts[0];
+    prompt.resize(blocks * 32);
+    const std::vector<TokenId> rest = prompt_of(1 + 9 * blocks, 200, one.config);
+    prompt.insert(prompt.end(), rest.begin(), rest.end());
+    prompts.push_back(std::move(prompt));
+  }
   SteadyClock clock;
   RandomBinder binder(seed);
   RigOptions options{.type = one.type,
                      .blocks = 64,
                      .emulated_memory_bytes = int64_t{512} << 20,
                      .host_blocks = 64};
-  options.host = {.sequences = 6,
+  options.host = {.sequences = 9,
                   .ring_rows = one.rows,
                   .hop_rows = one.rows,
                   .threads = one.workers,
@@ -275,8 +347,13 @@ void compare_with_plain(const Case& one, uint32_t seed) {
   const Rig rig = make_rig(model, options);
   SequenceMaker maker(rig.executor->limits());
   Schedule schedule(*rig.executor, one.config.vocabulary, seed);
-  for (const std::vector<TokenId>& prompt : prompts) {
-    Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kTokens + 1);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto prompt_tokens = static_cast<int32_t>(prompts[i].size());
+    Sequence sequence = maker.make(prompts[i], prompt_tokens + kTokens + 1);
+    if (i >= computed) {
+      schedule.add_sharing(std::move(sequence), 0, kSharedBlocks.at(i - computed));
+      continue;
+    }
     prefill(*rig.executor, sequence, 64);
     schedule.add(std::move(sequence));
   }

@@ -10,8 +10,8 @@
 // A full block may be registered under its hash once it is computed. When the last user of a
 // replica leaves, the replica stays cached, counts as free, and is evicted least recently used
 // first; where the other tier has one too, eviction loses nothing. Unregistered blocks are free at
-// once. A prefix that only the host holds is computed anew, not copied back. Threads: engine thread
-// only.
+// once. What of a prefix only the host holds can be fetched: its blocks then lie on both tiers, as
+// cached ones. Threads: engine thread only.
 #pragma once
 
 #include <array>
@@ -83,6 +83,22 @@ struct PrefixMatch {
   int32_t tokens = 0;
   int32_t blocks = 0;
   int32_t free_blocks = 0;  // of `blocks`, those that count as free now
+};
+
+// What the accelerator could have of a prefix if it fetched what lies on the host only.
+struct HostPrefix {
+  int32_t blocks = 0;   // leading ones cached on either tier
+  int32_t missing = 0;  // of these, not on the accelerator, or not yet
+  int32_t to_copy = 0;  // of the missing, not on their way
+  int32_t in_use = 0;   // of those on the accelerator, with users: they take no free block
+};
+
+// Blocks of a prefix on their way from the host. Gives them nobody in particular: when it has
+// ended they are cached ones without a user. Released through the manager before destruction.
+struct PrefixFetch {
+  SequenceKv there;                        // on the accelerator already, held meanwhile
+  SequenceKv coming;                       // the others, held on both tiers
+  std::vector<TierTransfer::Pair> copies;  // none where others copy all that is missing
 };
 
 enum class PrefixCaching : uint8_t { kOff, kOn };
@@ -158,6 +174,21 @@ class KvManager {
   void commit_transfer(SequenceKv& kv);
   // Needs `copied`. Gives up the blocks of the other tier.
   void abort_transfer(SequenceKv& kv);
+
+  // ---- a prefix that the host holds
+  // Like match, with what lies on the host only. Changes nothing.
+  [[nodiscard]] HostPrefix match_on_host(std::span<const BlockHash> hashes,
+                                         int32_t known_tokens) const;
+  // Takes blocks for what is missing of a prefix of match_on_host. Nullopt, and nothing changed but
+  // who was used last, when there are not enough free ones.
+  [[nodiscard]] std::optional<PrefixFetch> begin_fetch(std::span<const BlockHash> prefix);
+  // Its own copies are done; those of others may not be.
+  void fetch_copied(PrefixFetch& fetch) { copied(fetch.coming); }
+  [[nodiscard]] bool fetch_ready(const PrefixFetch& fetch) const {
+    return transfer_ready(fetch.coming);
+  }
+  // Needs fetch_copied.
+  void end_fetch(PrefixFetch& fetch);
 
   // ---- blocks that something out of control may still write to
   // Its content stays good for those who use it, and nobody gets it anew until it is restored.

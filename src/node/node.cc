@@ -230,6 +230,13 @@ EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& part
   config.prefix_caching = options.prefix_caching;
   config.eos_token_ids = parts.folder.eos_token_ids;
   config.seed = options.seed;
+  if (parts.profile.has_value() && parts.profile->host.has_value()) {
+    const latency::AlphaBeta& link = parts.profile->host->from_host;
+    const auto block_bytes =
+        static_cast<double>(kv_layout_for(parts.folder.config, parts.plan.executor).block_bytes());
+    config.from_host = {.alpha_nanos = link.alpha_nanos,
+                        .beta_nanos = link.beta_nanos * block_bytes};
+  }
   return config;
 }
 

@@ -24,6 +24,7 @@ struct StepRecord {
   int64_t cached_tokens = 0;          // of these, taken from the prefix cache
   int64_t prefix_queried_tokens = 0;  // known tokens of sequences admitted in this step
   int64_t prefix_hit_tokens = 0;      // of these, found in the prefix cache
+  int64_t prefix_blocks_fetched = 0;  // of cached prefixes, copied from the host beside this step
   // By ServiceClass.
   std::array<std::vector<Nanos>, kServiceClasses> first_token_times{};  // arrival to first token
   std::array<std::vector<Nanos>, kServiceClasses>

@@ -66,6 +66,9 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
           Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes, "to_host")),
       onloaded_bytes_(Series{registry, labels}.counter("tier_transfer_bytes_total", kTransferBytes,
                                                        "from_host")),
+      prefix_blocks_fetched_(Series{registry, labels}.counter(
+          "prefix_blocks_fetched_total",
+          "Blocks of cached prefixes copied from the host instead of being computed")),
       attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",
                                                        "K and V read by the host's workers")),
       attention_seconds_(Series{registry, labels}.counter(
@@ -109,7 +112,10 @@ void TierMetrics::set(const TierRecord& record) {
   }
 }
 
-void TierMetrics::add(const StepRecord& record) { meter_.add_step(record, offloaded_now_); }
+void TierMetrics::add(const StepRecord& record) {
+  meter_.add_step(record, offloaded_now_);
+  prefix_blocks_fetched_.Increment(static_cast<double>(record.prefix_blocks_fetched));
+}
 
 void TierMetrics::show_regime() {
   const std::optional<RegimeLimits> limits = meter_.limits();

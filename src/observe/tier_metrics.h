@@ -36,6 +36,7 @@ class TierMetrics {
   prometheus::Counter& hop_bytes_back_;
   prometheus::Counter& offloaded_bytes_;
   prometheus::Counter& onloaded_bytes_;
+  prometheus::Counter& prefix_blocks_fetched_;
   prometheus::Counter& attended_bytes_;
   prometheus::Counter& attention_seconds_;
   prometheus::Family<prometheus::Gauge>& limits_;

@@ -73,6 +73,42 @@ def test_nothing_is_left_when_all_is_quiet(two_tiers):
     assert two_tiers.metric("tandem_host_kv_blocks_in_use") == 0
 
 
+def test_a_prefix_that_only_the_host_holds_is_copied_and_counts_as_cached(binary, start_server, plain, tmp_path):
+    """A flex request's answer is decoded on the host and leaves its prompt there; requests that need the whole device crowd its copy
+    there out; then the same prompt comes again, alone and with others. The run is also replayed."""
+    record = tmp_path / "run.jsonl"
+    server = start_server(MODEL, *FLAGS, "--emulate-accelerator", "auto", "--num-kv-blocks", "8", "--block-size", "32", "--device-memory",
+                          "64MiB", "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100", "--record-out", record)
+
+    def ask(on, prompt, tokens, tier):
+        return on.openai().completions.create(model="golden", prompt=prompt, max_tokens=tokens, temperature=0, logprobs=1,
+                                              extra_body={"service_tier": tier, "ignore_eos": True})
+
+    prompt = [1 + i * 7 % 90 for i in range(150)]
+    crowd = [1 + i * 11 % 90 for i in range(200)]
+    tail = [5, 6, 7]
+    expected = ask(plain, prompt + tail, 20, "default").choices[0]
+    assert ask(server, prompt, 8, "flex").usage.prompt_tokens_details.cached_tokens == 0
+    ask(server, crowd, 50, "default")
+    assert until(server.is_idle)
+    again = ask(server, prompt + tail, 20, "default")
+    assert again.usage.prompt_tokens_details.cached_tokens == 4 * 32
+    assert (again.choices[0].text, again.choices[0].logprobs) == (expected.text, expected.logprobs)
+    assert server.metric("tandem_prefix_blocks_fetched_total") == 4
+    # Crowded out again, and wanted by several of both classes at once, one of whom does not wait for it.
+    ask(server, crowd[::-1], 50, "default")
+    stream = server.openai().completions.create(model="golden", prompt=prompt, max_tokens=50, stream=True)
+    stream.close()
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        some = list(pool.map(lambda i: ask(server, prompt + tail, 20, "flex" if i % 2 else "default"), range(6)))
+    for one in some:
+        assert (one.choices[0].text, one.choices[0].logprobs) == (expected.text, expected.logprobs)
+    assert until(server.is_idle)
+    server.stop_cleanly()
+    done = subprocess.run([str(binary), "replay", str(record), "--model", str(MODEL)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
