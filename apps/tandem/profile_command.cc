@@ -72,6 +72,9 @@ Status run_profile(ProfileFlags& flags) {
   // Measured, not read; kept where it is asked for, or where serve looks for it.
   const ProfileOptions place{.file = flags.out, .cache_folder = profile_folder()};
   node.profile = {};
+  if (policy_needs_times(policy_name(node))) {
+    node.policy.clear();  // it cannot be made yet, and nothing is planned here
+  }
   const SteadyClock clock;
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(node, clock));
   StepBell bell;

@@ -93,7 +93,9 @@ EngineActivity Engine::advance(Nanos now) {
     record_.duration = now - launched_;
     learn_from_step(*result);
     if (recorder_ != nullptr) {
-      recorder_->result(*result, {.measured = record_.duration, .predicted = record_.predicted});
+      recorder_->result(
+          *result,
+          {.measured = record_.duration, .predicted = record_.predicted, .visits = step_visits()});
     }
     commit(*result, now);
     finished = record_;

@@ -189,6 +189,10 @@ class Engine {
   [[nodiscard]] static SampleSpec sample_spec(const LiveSequence& sequence);
   void fail_unschedulable(Nanos now);
 
+  // Rows of visitors in the step in flight.
+  [[nodiscard]] int64_t step_visits() const {
+    return executor_.tier_counts().visits - visits_before_;
+  }
   // Compares the finished step with what was believed of it.
   void learn_from_step(const StepResult& result);
 
@@ -247,6 +251,7 @@ class Engine {
   Nanos launched_{0};
   latency::StepShape shape_;   // of the step in flight; visitors are known when it is done
   int64_t visits_before_ = 0;  // of all steps, when it was launched
+  int64_t ready_before_ = 0;   // TierCounts::ready at the last planning
   StepInput input_;
   std::vector<StepPart> step_parts_;      // by slice
   std::vector<SampleSpec> step_samples_;  // of all slices, in their order

@@ -76,8 +76,7 @@ void Engine::learn_from_step(const StepResult& result) {
   }
   shape_.visitor_logits = static_cast<int32_t>(result.visitors.size());
   // An executor that does not count visits says 0.
-  shape_.visits =
-      std::max(executor_.tier_counts().visits - visits_before_ - shape_.visitor_logits, int64_t{0});
+  shape_.visits = std::max(step_visits() - shape_.visitor_logits, int64_t{0});
   record_.predicted = step_times_->step_time(shape_);
   record_.regime = latency::regime_name(latency::regime_of(shape_));
   record_.correction = step_times_->correction(shape_);
@@ -300,6 +299,9 @@ SystemView Engine::make_view(Nanos now) {
                  .host_free_blocks = kv_.free_blocks(Tier::kHost),
                  .host_total_blocks = kv_.total_blocks(Tier::kHost),
                  .block_tokens = kv_.block_tokens()};
+  if (const int64_t ready = executor_.tier_counts().ready; ready >= 0) {
+    view.ready = ready - std::exchange(ready_before_, ready);
+  }
   view_offloaded(view);
   return view;
 }

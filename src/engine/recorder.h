@@ -17,6 +17,7 @@ namespace tandem {
 struct StepTimes {
   Nanos measured{0};   // launch to commit
   Nanos predicted{0};  // 0: there was no model of time
+  int64_t visits = 0;  // rows of offloaded tokens at all stages
 };
 
 // `step` is always the next step to be planned when the input was absorbed.

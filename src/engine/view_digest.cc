@@ -36,6 +36,10 @@ void add_sequence(Digest& digest, const SequenceView& sequence) {
   for (const int64_t field : fields) {
     digest.add(field);
   }
+  if (sequence.first_token_due != Nanos::max() || sequence.tpot != Nanos::max()) {
+    digest.add(sequence.first_token_due.count());
+    digest.add(sequence.tpot.count());
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "exec/step_run.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "exec/workspaces.h"
@@ -220,6 +221,9 @@ StepRun::Bound StepRun::bind_group(const Scope& scope) {
   decision_.visitors.clear();
   decision_.wait = false;
   parts_.binder->bind(view, decision_);
+  if (held_since_ == std::nullopt) {  // else they were counted when they were first asked for
+    parts_.tier->count_ready(std::accumulate(ready_.begin(), ready_.end(), int64_t{0}));
+  }
   if (decision_.wait) {
     CHECK(mode_ == StepMode::kLanes, "step {} has no lanes, but shall wait", step_);
     held_since_ = held_since_.value_or(view.now);

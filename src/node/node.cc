@@ -349,6 +349,8 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
   json["offload_below"] = options.policy_options.piggyback.offload_below;
   json["onload_above"] = options.policy_options.piggyback.onload_above;
+  json["llumnix_headroom"] = options.policy_options.llumnix_headroom_percent;
+  json["patience_steps"] = options.policy_options.patience_steps;
   if (wants_profile(options)) {
     json["time_model"] = std::string(time_model_name(options.profile.model));
   }

@@ -162,6 +162,9 @@ void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
                    raw(plan.slices[i].sequence), plan.slices[i].tokens);
   }
   line += "]";
+  if (view.ready >= 0) {
+    fmt::format_to(std::back_inserter(line), R"(,"ready":{})", view.ready);
+  }
   append_some(line, "offload", plan.offload);
   append_some(line, "onload", plan.onload);
   append_some(line, "write_through", plan.write_through);
@@ -173,6 +176,9 @@ void RecordFile::result(const StepResult& result, const StepTimes& times) {
   std::string line = fmt::format(R"({{"result":{},"ns":{})", result.step, times.measured.count());
   if (times.predicted > Nanos{0}) {
     fmt::format_to(std::back_inserter(line), R"(,"predicted_ns":{})", times.predicted.count());
+  }
+  if (times.visits > 0) {
+    fmt::format_to(std::back_inserter(line), R"(,"visits":{})", times.visits);
   }
   line += R"(,"tokens":)";
   append_tokens(line, result.samples);

@@ -19,7 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kLastNanos = int64_t{1} << 62;  // differences of times do not overflow
+constexpr int64_t kLastNanos = int64_t{1} << 62;     // differences of times do not overflow
+constexpr int64_t kLargestCount = int64_t{1} << 32;  // of one step: sums do not overflow
 
 // Compares what the engine does with the record's next plan and result lines.
 class Comparer final : public Recorder {
@@ -39,6 +40,9 @@ class Comparer final : public Recorder {
       slices.push_back({raw(slice.sequence), slice.tokens});
     }
     line["slices"] = std::move(slices);
+    if (view.ready >= 0) {
+      line["ready"] = view.ready;
+    }
     if (!plan.offload.empty()) {
       line["offload"] = ids_of(plan.offload);
     }
@@ -50,8 +54,16 @@ class Comparer final : public Recorder {
     }
     done_.push_back(std::move(line));
   }
-  void result(const StepResult& result, const StepTimes&) override {
-    json line{{"result", result.step}, {"tokens", tokens_of(result.samples)}};
+  void result(const StepResult& result, const StepTimes& times) override {
+    json line{{"result", result.step},
+              {"ns", times.measured.count()},
+              {"tokens", tokens_of(result.samples)}};
+    if (times.predicted > Nanos{0}) {
+      line["predicted_ns"] = times.predicted.count();
+    }
+    if (times.visits > 0) {
+      line["visits"] = times.visits;
+    }
     if (!result.visitors.empty()) {
       line["visitors"] = tokens_of(result.visitors);
     }
@@ -119,10 +131,13 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   try {
     options.policy = config.at("policy").get<std::string>();
     PiggybackOptions& piggyback = options.policy_options.piggyback;
-    // Records of earlier builds have no such policy.
-    for (const auto& [key, target] : {std::pair("piggyback_token_budget", &piggyback.token_budget),
-                                      std::pair("offload_below", &piggyback.offload_below),
-                                      std::pair("onload_above", &piggyback.onload_above)}) {
+    // Records of earlier builds have no such policies.
+    for (const auto& [key, target] :
+         {std::pair("piggyback_token_budget", &piggyback.token_budget),
+          std::pair("offload_below", &piggyback.offload_below),
+          std::pair("onload_above", &piggyback.onload_above),
+          std::pair("llumnix_headroom", &options.policy_options.llumnix_headroom_percent),
+          std::pair("patience_steps", &options.policy_options.patience_steps)}) {
       if (config.contains(key)) {
         ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key, 0, INT32_MAX));
         *target = static_cast<int32_t>(value);
@@ -250,28 +265,40 @@ class Replayer {
     }
   }
 
+  // A step that ended before the engine had nothing more to do, and what came in some time after,
+  // stand in the record as if they were one.
   Status run(Group group) {
+    if (host_tier_ || !group.plans() || !group.expected.front().contains("result")) {
+      return advance(std::move(group));
+    }
+    ASSIGN_OR_RETURN(const Nanos end, end_of_step(group.expected.front()));
+    ASSIGN_OR_RETURN(const int64_t planned,
+                     record_integer(group.expected.at(1), "now", 0, kLastNanos));
+    if (Nanos{planned} != end) {
+      Group before;
+      before.expected.push_back(std::move(group.expected.front()));
+      group.expected.erase(group.expected.begin());
+      RETURN_IF_ERROR(advance(std::move(before)));
+      if (!report_.first_difference.empty()) {
+        return {};
+      }
+    }
+    return advance(std::move(group));
+  }
+
+  [[nodiscard]] const ReplayReport& report() const { return report_; }
+
+ private:
+  Status advance(Group group) {
     RETURN_IF_ERROR(check_order(group));
     for (const json& line : group.inputs) {
       RETURN_IF_ERROR(post(line));
     }
-    for (json& line : group.expected) {
-      if (line.contains("now")) {
-        ASSIGN_OR_RETURN(const int64_t now, record_integer(line, "now", 0, kLastNanos));
-        clock_.set(std::max(clock_.now(), Nanos{now}));
-      }
-      if (line.contains("result")) {
-        if (host_tier_) {
-          RETURN_IF_ERROR(expect_visitors(line));
-        } else {
-          signal_.wait_for(report_.steps + 1);
-        }
-        ++report_.steps;
-        report_.tokens += static_cast<int64_t>(line.at("tokens").size());
-        line.erase("ns");
-        line.erase("predicted_ns");
-      }
+    int64_t ready = -1;  // since the last planning; those that follow in the group see none
+    for (const json& line : group.expected) {
+      RETURN_IF_ERROR(line.contains("result") ? expect_result(line) : expect_plan(line, ready));
     }
+    tiers_.expect_ready(ready);
     activity_ = engine_.advance(clock_.now());
     compare(group.expected, comparer_.take());
     if (!tiers_.problem().empty()) {
@@ -280,9 +307,6 @@ class Replayer {
     return {};
   }
 
-  [[nodiscard]] const ReplayReport& report() const { return report_; }
-
- private:
   // While a step runs the engine is called for its end alone, and else there is none to wait for.
   [[nodiscard]] Status check_order(const Group& group) const {
     const auto results = std::ranges::count_if(
@@ -301,7 +325,40 @@ class Replayer {
                      : "a result stands where none runs"));
   }
 
+  // What steps took is what was learnt from them, so the clock goes as it went then.
+  [[nodiscard]] Result<Nanos> end_of_step(const json& line) const {
+    ASSIGN_OR_RETURN(const int64_t took, record_integer(line, "ns", 0, kLastNanos));
+    return std::min(launched_, Nanos{kLastNanos - took}) + Nanos{took};
+  }
+
+  Status expect_result(const json& line) {
+    ASSIGN_OR_RETURN(const Nanos end, end_of_step(line));
+    clock_.set(std::max(clock_.now(), end));
+    if (host_tier_) {
+      RETURN_IF_ERROR(expect_visitors(line));
+    } else {
+      signal_.wait_for(report_.steps + 1);
+    }
+    ++report_.steps;
+    report_.tokens += static_cast<int64_t>(line.at("tokens").size());
+    return {};
+  }
+
+  Status expect_plan(const json& line, int64_t& ready) {
+    ASSIGN_OR_RETURN(const int64_t now, record_integer(line, "now", 0, kLastNanos));
+    clock_.set(std::max(clock_.now(), Nanos{now}));
+    launched_ = clock_.now();
+    if (ready < 0 && line.contains("ready")) {
+      ASSIGN_OR_RETURN(ready, record_integer(line, "ready", 0, kLargestCount));
+    }
+    return {};
+  }
+
   Status expect_visitors(const json& result) {
+    if (result.contains("visits")) {
+      ASSIGN_OR_RETURN(const int64_t visits, record_integer(result, "visits", 0, kLargestCount));
+      tiers_.expect_visits(visits);
+    }
     std::vector<SequenceId> visitors;
     if (result.contains("visitors")) {
       for (const json& visitor : result.at("visitors")) {
@@ -397,6 +454,7 @@ class Replayer {
   const bool host_tier_;
   ReplayExecutor tiers_;  // where there is a host tier
   ManualClock clock_;
+  Nanos launched_{0};  // the step in flight
   Comparer comparer_;
   Engine engine_;
   EngineActivity activity_ = EngineActivity::kIdle;  // as of the last call of advance

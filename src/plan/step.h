@@ -125,7 +125,10 @@ struct TierEvents {
 
 // Sums since the start of what went on between the tiers; all 0 where there is one.
 struct TierCounts {
-  int64_t visits = 0;         // rows of offloaded tokens at all stages
+  int64_t visits = 0;  // rows of offloaded tokens at all stages
+  // Over all binds, the visitors that could have joined, each counted at every stage it could;
+  // -1: nobody counts.
+  int64_t ready = -1;
   int64_t hops = 0;           // of these, those whose attention went to the host
   int64_t doubted = 0;        // attempts on the host that failed or took too long
   int64_t bytes_to_host = 0;  // of hops

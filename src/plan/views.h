@@ -53,6 +53,9 @@ struct SystemView {
       waiting;  // the head of the queue, in the order in which they should go; where classes go
                 // before each other, the first best-effort one is shown in any case
   StepBudget budget;
+  // Results that were ready for the stages bound since the last planning, each counted at every
+  // stage that it could join; -1: nobody counts.
+  int64_t ready = -1;
 };
 
 }  // namespace tandem

@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-SlackBinder::SlackBinder(StepForecast& forecast, const latency::StepTimeModel& model,
+SlackBinder::SlackBinder(const StepForecast& forecast, const latency::StepTimeModel& model,
                          int32_t patience_steps)
     : forecast_(forecast), model_(model), patience_steps_(patience_steps) {
   CHECK(patience_steps > 0, "visitors that wait for {} steps", patience_steps);
@@ -61,7 +61,6 @@ void SlackBinder::bind(const BindView& view, BindDecision& decision) {
   if (view.step != step_) {
     step_ = view.step;
     began_ = view.now;
-    ready_in_step_ = 0;
   }
   lines_.resize(static_cast<size_t>(view.last_stage) + 1);
   decision.visitors.assign(view.ready.size(), 0);
@@ -75,7 +74,6 @@ void SlackBinder::bind(const BindView& view, BindDecision& decision) {
     const int32_t most = std::clamp(view.ready[i], 0, std::max(places, 0));
     Line& line = lines_[static_cast<size_t>(stage)];
     count(line, view.step, view.ready[i]);
-    ready_in_step_ += view.ready[i];
     const latency::StageRows at{
         stage, last ? int64_t{forecast_.shape.logit_rows} : int64_t{view.resident_rows}};
     int32_t joining = most;
@@ -89,7 +87,6 @@ void SlackBinder::bind(const BindView& view, BindDecision& decision) {
     decision.visitors[i] = joining;
     routed += last ? 0 : joining;
   }
-  forecast_.ready = ready_in_step_;
 }
 
 }  // namespace tandem

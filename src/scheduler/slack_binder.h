@@ -24,15 +24,13 @@ struct StepForecast {
   int64_t step = 0;
   latency::StepShape shape;  // without visitors
   Nanos limit = Nanos::max();
-  // Written by the binder: results that were ready for the stages of the step before the last
-  // planning, each counted at every stage that it could join; -1: nobody binds.
-  int64_t ready = -1;
 };
 
 class SlackBinder final : public Binder {
  public:
   // Both must outlive it. `patience_steps` > 0.
-  SlackBinder(StepForecast& forecast, const latency::StepTimeModel& model, int32_t patience_steps);
+  SlackBinder(const StepForecast& forecast, const latency::StepTimeModel& model,
+              int32_t patience_steps);
   void bind(const BindView& view, BindDecision& decision) override;
 
  private:
@@ -47,13 +45,12 @@ class SlackBinder final : public Binder {
   [[nodiscard]] int32_t overdue(const Line& line, int64_t step) const;
   [[nodiscard]] Nanos slack(const BindView& view) const;
 
-  StepForecast& forecast_;
+  const StepForecast& forecast_;
   const latency::StepTimeModel& model_;
   int32_t patience_steps_;
   std::vector<Line> lines_;  // by stage
   int64_t step_ = -1;
   Nanos began_{0};  // of step_: its first bind
-  int64_t ready_in_step_ = 0;
 };
 
 }  // namespace tandem

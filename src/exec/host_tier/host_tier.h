@@ -56,6 +56,10 @@ class HostTier {
   void start(const TierTransfer& transfer);
   [[nodiscard]] TierEvents take_events();
   [[nodiscard]] TierCounts counts() const;
+  // A group of stages is bound, and so many visitors could join it.
+  void count_ready(int64_t visitors) {
+    counts_.ready = std::max<int64_t>(counts_.ready, 0) + visitors;
+  }
 
   // Takes what is complete and starts what follows from it.
   void pump();

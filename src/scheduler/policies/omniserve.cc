@@ -36,7 +36,7 @@ constexpr Nanos kRememberLimit = std::chrono::seconds(10);
 class Planning {
  public:
   Planning(const SystemView& view, const OmniServeOptions& options,
-           const latency::StepTimeModel& model, OmniServePolicy::Memory& memory, int64_t ready)
+           const latency::StepTimeModel& model, OmniServePolicy::Memory& memory)
       : view_(view),
         options_(options),
         model_(model),
@@ -46,9 +46,9 @@ class Planning {
     const auto parked = static_cast<int32_t>(view.offloaded.size());
     visitor_tokens_ = std::min(parked, view.budget.tokens / kVisitorShareOfTokens);
     visitor_logits_ = std::min(parked, std::max(1, view.budget.logit_rows / kVisitorShareOfLogits));
-    ready_ = ready >= 0 ? ready
-                        : std::ranges::count(view.offloaded, SequenceState::kParkedInFlight,
-                                             &SequenceView::state);
+    ready_ = view.ready >= 0 ? view.ready
+                             : std::ranges::count(view.offloaded, SequenceState::kParkedInFlight,
+                                                  &SequenceView::state);
     const auto head = std::ranges::find(view.waiting, kBe, &SequenceView::service_class);
     head_ = head == view.waiting.end() ? nullptr : &*head;
   }
@@ -447,12 +447,11 @@ std::unique_ptr<Binder> OmniServePolicy::make_binder() {
 }
 
 StepPlan OmniServePolicy::plan(const SystemView& view) {
-  Planning planning(view, options_, step_times_, memory_, forecast_.ready);
+  Planning planning(view, options_, step_times_, memory_);
   StepPlan plan = planning.plan();
   forecast_.step = view.step;
   forecast_.shape = planning.shape();
   forecast_.limit = planning.step_limit();
-  forecast_.ready = std::min<int64_t>(forecast_.ready, 0);
   return plan;
 }
 

@@ -49,7 +49,6 @@ class OmniServePolicy final : public StepPolicy {
 
   // The binder that goes with it; the policy must outlive it.
   [[nodiscard]] std::unique_ptr<Binder> make_binder();
-  [[nodiscard]] StepForecast& forecast() { return forecast_; }
 
   // What it remembers from step to step.
   struct Memory {

@@ -54,6 +54,7 @@ struct Stage {
   std::vector<SequenceView> waiting{};
   int64_t step = 1;
   int64_t host_blocks = 100;
+  int64_t ready = -1;
 };
 
 StepPlan plan_of(OmniServePolicy& policy, const Stage& stage) {
@@ -62,6 +63,7 @@ StepPlan plan_of(OmniServePolicy& policy, const Stage& stage) {
   view.running = stage.running;
   view.offloaded = stage.offloaded;
   view.waiting = stage.waiting;
+  view.ready = stage.ready;
   view.budget = {.tokens = 512,
                  .logit_rows = 64,
                  .sequences = 64,
@@ -132,13 +134,12 @@ TEST(OmniServe, BestEffortPromptsLeaveOmegaWhereResultsWait) {
   EXPECT_EQ(tokens_of(plan_of(stage), 3), 79);
 }
 
-TEST(OmniServe, TheBinderTellsHowManyResultsWaited) {
-  OmniServePolicy policy({}, model());
-  policy.forecast().ready = 20;
-  Stage stage{.running = {decode(1, kLs, milliseconds(10))}, .waiting = {prompt(3, kBe, 400)}};
-  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 75);
-  stage.step = 2;
-  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 79);  // told once
+TEST(OmniServe, TheViewTellsHowManyResultsWaited) {
+  Stage stage{
+      .running = {decode(1, kLs, milliseconds(10))}, .waiting = {prompt(3, kBe, 400)}, .ready = 20};
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 75);
+  stage.ready = 0;
+  EXPECT_EQ(tokens_of(plan_of(stage), 3), 79);
 }
 
 TEST(OmniServe, BestEffortLeavesAWaitingPromptTimeForItsFirstToken) {
