@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 
 #include "engine/engine.h"
+#include "node/record_reader.h"
 #include "node/replay_executor.h"
 #include "node/request_json.h"
 
@@ -89,39 +89,6 @@ class Comparer final : public Recorder {
   std::vector<json> done_;
 };
 
-// The record's lines, one after another, up to the line that closes it. A record without that line
-// was cut.
-class RecordReader {
- public:
-  explicit RecordReader(const std::filesystem::path& path) : file_(path) {}
-  [[nodiscard]] bool opened() const { return file_.is_open(); }
-  [[nodiscard]] bool cut() const { return cut_; }
-  // After the end: whether there is more, as no record has it.
-  bool goes_on() { return ended_ && !cut_ && file_.peek() != std::ifstream::traits_type::eof(); }
-
-  std::optional<json> next() {
-    std::string line;
-    if (ended_) {
-      return std::nullopt;
-    }
-    json parsed;
-    if (std::getline(file_, line)) {
-      parsed = json::parse(line, nullptr, false);
-    }
-    if (!parsed.is_object() || parsed.contains("end")) {
-      ended_ = true;
-      cut_ = !parsed.is_object() || parsed["end"] != "closed";
-      return std::nullopt;
-    }
-    return parsed;
-  }
-
- private:
-  std::ifstream file_;
-  bool ended_ = false;
-  bool cut_ = false;
-};
-
 Result<NodeOptions> options_from(const json& config, const NodeOptions& overrides) {
   NodeOptions options = overrides;
   const auto type = [](const std::string& name) {
@@ -180,53 +147,6 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   }
   return options;
 }
-
-// What one call of Engine::advance did: it committed a step or not, absorbed what the tiers said
-// and inputs, planned once or more.
-struct Group {
-  std::vector<json> inputs;
-  std::vector<json> expected;  // result, then plans
-  [[nodiscard]] bool only_result() const {
-    return inputs.empty() && expected.size() == 1 && expected.back().contains("result");
-  }
-  [[nodiscard]] bool plans() const { return !expected.empty() && expected.back().contains("plan"); }
-};
-
-// Splits the record into groups: a result, what the tiers said behind anything but a result, or an
-// input after a plan, begins a new one.
-class GroupReader {
- public:
-  explicit GroupReader(RecordReader& reader) : reader_(reader) {}
-
-  std::optional<Group> next() {
-    Group group;
-    while (true) {
-      std::optional<json> line =
-          held_.has_value() ? std::exchange(held_, std::nullopt) : reader_.next();
-      if (!line.has_value()) {
-        break;
-      }
-      const bool is_result = line->contains("result");
-      const bool is_plan = line->contains("plan");
-      const bool begun = !group.inputs.empty() || !group.expected.empty();
-      const bool is_tiers = line->contains("tiers");
-      if (begun &&
-          (is_result || (!is_plan && group.plans()) || (is_tiers && !group.only_result()))) {
-        held_ = std::move(line);
-        return group;
-      }
-      (is_result || is_plan ? group.expected : group.inputs).push_back(std::move(*line));
-    }
-    if (group.inputs.empty() && group.expected.empty()) {
-      return std::nullopt;
-    }
-    return group;
-  }
-
- private:
-  RecordReader& reader_;
-  std::optional<json> held_;
-};
 
 // Wakes the replaying thread when a step has completed.
 class StepSignal {
