@@ -39,6 +39,28 @@ void print_report(const latency::Measured& measured, Nanos took) {
   print_accuracy("the same batch, run again", measured.repeatability);
 }
 
+// `token_bytes`: K and V of a token in one layer.
+void print_host(const latency::MeasuredHost& measured, int64_t token_bytes) {
+  const latency::HostTimes& times = measured.times;
+  const auto gigabytes = [](double bytes, double nanos) { return nanos > 0 ? bytes / nanos : 0; };
+  fmt::print(
+      "host attention: {:.2f} GB/s, {:.2f} us a row, {:.1f} us in any case (met its points to "
+      "{:.1f} % in the mean)\n",
+      gigabytes(static_cast<double>(token_bytes), times.attention.per_context_nanos),
+      times.attention.per_row_nanos * 1e-3, times.attention.fixed_nanos * 1e-3,
+      measured.attention_accuracy.mean * 100);
+  for (const auto& [way, line] :
+       {std::pair("to the host", times.to_host), std::pair("from the host", times.from_host)}) {
+    fmt::print("link {}: {:.2f} GB/s, {:.1f} us a copy\n", way, gigabytes(1, line.beta_nanos),
+               line.alpha_nanos * 1e-3);
+  }
+  fmt::print(
+      "engine thread: {:.1f} us a group of stages, {:.2f} us a visit; a visit adds {:.2f} us to a "
+      "step beside its row\n",
+      times.launch.per_group_nanos * 1e-3, times.launch.per_visit_nanos * 1e-3,
+      measured.per_visit * 1e-3);
+}
+
 // One line for each held-out batch: what the figures above are made of.
 Status write_samples(const std::string& path, const latency::Measured& measured) {
   ASSIGN_OR_RETURN(const latency::ModularModel model,
@@ -87,16 +109,20 @@ Status run_profile(ProfileFlags& flags) {
   fmt::print("{}, {} on {} ({})\n", identity.model, identity.dtype, identity.device, identity.cpu);
   ProfileBar bar(clock);
   const Nanos began = clock.now();
-  Result<latency::Measured> measured =
+  Result<MeasuredProfile> measured =
       measure_profile(node, parts, bell, clock, flags.profiler,
                       [&bar](double share, std::string_view what) { bar.show(share, what); });
   bar.clear();
   if (!measured.ok()) {
     return measured.error();
   }
-  print_report(*measured, clock.now() - began);
+  print_report(measured->steps, clock.now() - began);
+  if (measured->host.has_value()) {
+    print_host(*measured->host, model::kv_bytes_per_token(parts.folder.config, parts.kv_dtype) /
+                                    parts.folder.config.layers);
+  }
   if (!flags.samples_out.empty()) {
-    RETURN_IF_ERROR(write_samples(flags.samples_out, *measured));
+    RETURN_IF_ERROR(write_samples(flags.samples_out, measured->steps));
   }
   const latency::Profile profile = profile_of(*std::move(measured), identity);
   const std::filesystem::path path = profile_path(place, identity);

@@ -224,6 +224,13 @@ TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(
 TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }
 void ForwardExecutor::freeze_host() { impl_->tier().freeze(); }
 void ForwardExecutor::thaw_host() { impl_->tier().thaw(); }
+HostProbeLimits ForwardExecutor::probe_limits() const { return impl_->tier().probe_limits(); }
+Result<Nanos> ForwardExecutor::time_host_attention(int32_t rows, int32_t context) {
+  return impl_->tier().time_attention(rows, context);
+}
+Nanos ForwardExecutor::time_link(TransferKind kind, int64_t bytes) {
+  return impl_->tier().time_copy(kind, bytes);
+}
 void ForwardExecutor::set_keep_logits(bool keep) { impl_->keep_logits(keep); }
 const std::vector<float>& ForwardExecutor::kept_logits() const { return impl_->kept_logits(); }
 

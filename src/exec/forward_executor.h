@@ -71,6 +71,14 @@ struct HostTierPlan {
 HostTierPlan plan_host_tier(const model::ModelConfig& config, const model::Weights& weights,
                             const ExecutorOptions& options);
 
+// How much of the second tier's parts can be timed at once.
+struct HostProbeLimits {
+  int32_t rows = 0;        // of attention
+  int32_t context = 0;     // of a row
+  int64_t tokens = 0;      // of all rows; whole blocks count
+  int64_t copy_bytes = 0;  // of a copy
+};
+
 class ForwardExecutor final : public StepExecutor {
  public:
   // `device` and `weights` must outlive the executor. `on_complete` is called on a device thread
@@ -94,6 +102,14 @@ class ForwardExecutor final : public StepExecutor {
   // and begin nothing. Two tiers only.
   void freeze_host();
   void thaw_host();
+
+  // Parts of the second tier alone, for profiles: with nothing under way, and with KV that nobody
+  // needs any more. They wait for what they time. Attention: of one layer, for `rows` tokens that
+  // attend to `context` tokens each, all of them at different places. Errors: a worker does not
+  // answer.
+  [[nodiscard]] HostProbeLimits probe_limits() const;
+  [[nodiscard]] Result<Nanos> time_host_attention(int32_t rows, int32_t context);
+  [[nodiscard]] Nanos time_link(TransferKind kind, int64_t bytes);
 
   // Logits of the last row of each sampled slice of the last finished step, before sampling touched
   // them: [samples, vocabulary]. Only when `keep_logits` was set before the step; for golden tests

@@ -96,6 +96,43 @@ OffloadedToken next_token(const Sequence& guest) {
                      .position = static_cast<int64_t>(guest.tokens.size())}};
 }
 
+TEST(TwoTierParts, CanBeTimedAloneAndLeaveNothingUnderWay) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 3);
+  AllBinder binder;
+  RigOptions options = two_tiers(binder);
+  options.emulation = "link-gbps=0.5";
+  const Rig rig = make_rig(model, options);
+  const HostProbeLimits limits = rig.executor->probe_limits();
+  EXPECT_GE(limits.rows, 4);
+  EXPECT_EQ(limits.context, 512);
+  EXPECT_EQ(limits.tokens, 64 * 32);
+  for (const auto& [rows, context] :
+       {std::pair(1, 1), std::pair(1, limits.context), std::pair(limits.rows, 33)}) {
+    const Result<Nanos> took = rig.executor->time_host_attention(rows, context);
+    ASSERT_TRUE(took.ok()) << took.error().message;
+    EXPECT_GT(*took, Nanos{0});
+  }
+  for (const TransferKind way : {TransferKind::kOffload, TransferKind::kOnload}) {
+    EXPECT_GT(rig.executor->time_link(way, 4), Nanos{0});
+    const double bytes = static_cast<double>(limits.copy_bytes);
+    EXPECT_GT(to_seconds(rig.executor->time_link(way, limits.copy_bytes)), bytes / 0.55e9);
+  }
+  EXPECT_EQ(rig.executor->tier_counts().hops_in_flight, 0);
+  // It goes on as ever.
+  SequenceMaker maker(rig.executor->limits());
+  Sequence guest = maker.make(prompt_of(40, 1), 60);
+  prefill(*rig.executor, guest, 64);
+  offload(*rig.executor, guest, 1);
+  StepInput input;
+  input.entering.push_back(next_token(guest));
+  std::vector<SampledToken> visitors;
+  while (visitors.empty()) {
+    visitors = run(*rig.executor, input).visitors;
+    input.entering.clear();
+  }
+  EXPECT_EQ(visitors.front().sequence, guest.id);
+}
+
 // ---------------------------------------------------------------- a host that stands still
 
 struct Seen {

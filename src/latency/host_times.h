@@ -26,10 +26,18 @@ struct HostAttention {
   double fixed_nanos = 0;        // b: until the workers have begun and the result is back
 };
 
+// What the engine's thread takes to have visitors along. It is a part of a step's time only where
+// the accelerator has nothing queued meanwhile.
+struct LaunchTimes {
+  double per_group_nanos = 0;  // planning, binding and launching a group of stages
+  double per_visit_nanos = 0;  // a visitor at a stage: on its way out, and back
+};
+
 struct HostTimes {
   HostAttention attention;
   AlphaBeta to_host;
   AlphaBeta from_host;
+  LaunchTimes launch;
 
   // Attention of one layer for `rows` offloaded tokens that attend to `context` tokens in all.
   [[nodiscard]] Nanos attention_time(int64_t rows, int64_t context) const {

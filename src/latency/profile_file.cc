@@ -87,12 +87,15 @@ ordered_json table_json(const TableCosts& costs) {
 }
 
 ordered_json host_json(const HostTimes& host) {
-  return {{"attention",
-           {{"per_context", host.attention.per_context_nanos},
-            {"per_row", host.attention.per_row_nanos},
-            {"fixed", host.attention.fixed_nanos}}},
-          {"to_host", line_json(host.to_host)},
-          {"from_host", line_json(host.from_host)}};
+  return {
+      {"attention",
+       {{"per_context", host.attention.per_context_nanos},
+        {"per_row", host.attention.per_row_nanos},
+        {"fixed", host.attention.fixed_nanos}}},
+      {"to_host", line_json(host.to_host)},
+      {"from_host", line_json(host.from_host)},
+      {"launch",
+       {{"per_group", host.launch.per_group_nanos}, {"per_visit", host.launch.per_visit_nanos}}}};
 }
 
 // ---------------------------------------------------------------- reading
@@ -291,6 +294,11 @@ HostTimes read_host(Fields fields) {
   attention.check_time("fixed", host.attention.fixed_nanos);
   host.to_host = fields.line("to_host");
   host.from_host = fields.line("from_host");
+  Fields launch = fields.object("launch");
+  host.launch = {.per_group_nanos = launch.number("per_group"),
+                 .per_visit_nanos = launch.number("per_visit")};
+  launch.check_time("per_group", host.launch.per_group_nanos);
+  launch.check_time("per_visit", host.launch.per_visit_nanos);
   return host;
 }
 

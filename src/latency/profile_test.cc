@@ -43,7 +43,8 @@ Profile made_profile() {
   profile.host =
       HostTimes{.attention = {.per_context_nanos = 3, .per_row_nanos = 100, .fixed_nanos = 5000},
                 .to_host = {.alpha_nanos = 1500, .beta_nanos = 0.1},
-                .from_host = {.alpha_nanos = 1600, .beta_nanos = 0.2}};
+                .from_host = {.alpha_nanos = 1600, .beta_nanos = 0.2},
+                .launch = {.per_group_nanos = 9000, .per_visit_nanos = 70}};
   return profile;
 }
 
@@ -71,6 +72,7 @@ TEST(ProfileFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(profile_text(*back), profile_text(profile()));
   EXPECT_EQ(back->modular.dense.points(), profile().modular.dense.points());
   EXPECT_EQ(back->host->to_host.beta_nanos, 0.1);
+  EXPECT_EQ(back->host->launch.per_visit_nanos, 70);
   EXPECT_TRUE(check_fits(*back, identity()).ok());
 }
 
@@ -133,6 +135,9 @@ TEST(ProfileFile, RefusesTimesThatCannotBe) {
   expect_refused(changed([](json& p) { p["table"]["layers"] = 7; }), "number of layers");
   expect_refused(changed([](json& p) { p["regression"]["fixed"] = -5; }), "regression: fixed");
   expect_refused(changed([](json& p) { p["host"]["to_host"]["beta"] = -5; }), "host.to_host.beta");
+  expect_refused(changed([](json& p) { p["host"]["launch"]["per_group"] = -1; }),
+                 "host.launch.per_group");
+  expect_refused(changed([](json& p) { p["host"].erase("launch"); }), "host.launch is missing");
   // NaN and infinity are not JSON.
   std::string text = profile_text(profile());
   text.replace(text.find("\"fixed\": "), 10, "\"fixed\": NaN");

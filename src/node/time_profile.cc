@@ -11,12 +11,15 @@
 #include "device/cpu/machine.h"
 #include "node/engine_meter.h"
 #include "node/node.h"
+#include "node/tier_meter.h"
 
 namespace tandem {
 namespace {
 
 using latency::Profile;
 using latency::ProfileIdentity;
+
+constexpr int32_t kHostPart = 5;  // of the time for a profile, the share of a second tier
 
 // Everything about the shape that a step's time depends on.
 std::string shape_digest(const model::ModelConfig& shape) {
@@ -139,21 +142,39 @@ Status use_profile(const NodeOptions& options, ModelOnDevice& parts) {
   return {};
 }
 
-Result<latency::Measured> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
-                                          StepBell& bell, const Clock& clock,
-                                          const latency::ProfilerOptions& profiler,
-                                          const latency::ProfileProgress& progress) {
+Result<MeasuredProfile> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
+                                        StepBell& bell, const Clock& clock,
+                                        const latency::ProfilerOptions& profiler,
+                                        const latency::ProfileProgress& progress) {
   const model::ModelConfig& shape = parts.folder.config;
+  const bool host_tier = parts.plan.host.kv_blocks > 0;
+  latency::ProfilerOptions steps = profiler;
+  const Nanos host_time = host_tier ? profiler.time / kHostPart : Nanos{0};
+  steps.time -= host_time;
+  MeasuredProfile measured;
   EngineMeter meter({.vocabulary = shape.vocabulary,
                      .max_model_len = parts.plan.max_model_len,
                      .max_running = options.max_num_seqs},
                     *parts.executor, bell, clock);
-  return latency::measure_steps(
-      meter, {.layers = shape.layers, .first_stage_share = first_stage_share(shape)}, profiler,
-      clock, progress);
+  ASSIGN_OR_RETURN(
+      measured.steps,
+      latency::measure_steps(
+          meter, {.layers = shape.layers, .first_stage_share = first_stage_share(shape)}, steps,
+          clock, progress));
+  if (host_tier) {
+    TierMeter tiers({.layers = shape.layers,
+                     .max_model_len = parts.plan.max_model_len,
+                     .group_stages = options.group_stages},
+                    *parts.executor, bell, clock);
+    ASSIGN_OR_RETURN(measured.host, latency::measure_host(tiers, measured.steps.modular,
+                                                          {.time = host_time}, clock, progress));
+    measured.steps.modular.per_visit = measured.host->per_visit;
+  }
+  return measured;
 }
 
-Profile profile_of(latency::Measured measured, ProfileIdentity identity) {
+Profile profile_of(MeasuredProfile made, ProfileIdentity identity) {
+  latency::Measured& measured = made.steps;
   Profile profile;
   profile.identity = std::move(identity);
   profile.date = now_text();
@@ -166,6 +187,9 @@ Profile profile_of(latency::Measured measured, ProfileIdentity identity) {
                       .regression = measured.regression_accuracy,
                       .table = measured.table_accuracy,
                       .repeatability = measured.repeatability};
+  if (made.host.has_value()) {
+    profile.host = made.host->times;
+  }
   return profile;
 }
 
@@ -174,8 +198,8 @@ Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& 
   if (!wants_profile(options) || parts.profile.has_value()) {
     return {};
   }
-  ASSIGN_OR_RETURN(latency::Measured measured, measure_profile(options, parts, bell, clock,
-                                                               latency::short_profile(), progress));
+  ASSIGN_OR_RETURN(MeasuredProfile measured, measure_profile(options, parts, bell, clock,
+                                                             latency::short_profile(), progress));
   const ProfileIdentity identity = identity_of(options, parts);
   parts.profile = profile_of(std::move(measured), identity);
   const std::filesystem::path path = profile_path(options.profile, identity);

@@ -5,10 +5,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "latency/host_profiler.h"
 #include "latency/profile.h"
 #include "latency/profiler.h"
 #include "node/step_bell.h"
@@ -41,11 +43,15 @@ Status find_profile(const NodeOptions& options, ModelOnDevice& parts);
 Status use_profile(const NodeOptions& options, ModelOnDevice& parts);
 
 // Measures in the loaded model, whose completion listener rings `bell`.
-Result<latency::Measured> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
-                                          StepBell& bell, const Clock& clock,
-                                          const latency::ProfilerOptions& profiler,
-                                          const latency::ProfileProgress& progress);
-latency::Profile profile_of(latency::Measured measured, latency::ProfileIdentity identity);
+struct MeasuredProfile {
+  latency::Measured steps;
+  std::optional<latency::MeasuredHost> host;  // two tiers only
+};
+Result<MeasuredProfile> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
+                                        StepBell& bell, const Clock& clock,
+                                        const latency::ProfilerOptions& profiler,
+                                        const latency::ProfileProgress& progress);
+latency::Profile profile_of(MeasuredProfile measured, latency::ProfileIdentity identity);
 
 // Where a profile is wanted and none was found: measures a short one, keeps it and uses it.
 Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,

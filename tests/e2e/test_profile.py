@@ -51,6 +51,20 @@ def test_a_server_without_one_measures_and_keeps_it(start_server, tmp_path):
     assert "profile of" in server.log.read_text()
 
 
+def test_a_second_tier_is_measured_and_its_server_takes_the_profile(binary, start_server, tmp_path):
+    path = tmp_path / "tiers.json"
+    flags = ("--emulate-accelerator", "link-gbps=1", "--host-memory", "64MiB", "--policy", "omniserve")
+    said = profile(binary, MODEL, *flags, "-o", path, "--time", "3s", "--held-out", "5")
+    assert "host attention:" in said and "link from the host:" in said and "us a visit" in said
+    host = json.loads(path.read_text())["host"]
+    assert all(host["attention"][name] >= 0 for name in ("per_context", "per_row", "fixed")) and sum(host["attention"].values()) > 0
+    assert 0.7 < host["from_host"]["beta"] < 20 and host["to_host"]["beta"] > 0.7  # nanoseconds a byte: 1 GB/s, or what a busy core manages
+    assert host["launch"]["per_group"] > 0
+    server = start_server(MODEL, *FLAGS, *flags, "--profile", path)
+    answer = server.openai().completions.create(model=server.model_name(), prompt="Once", max_tokens=8, extra_body={"service_tier": "flex"})
+    assert answer.choices[0].text
+
+
 @pytest.mark.parametrize("spoil, naming", [
     (lambda p: p["identity"].update(cpu="Another CPU"), "CPU 'Another CPU'"),
     (lambda p: p["identity"].update(threads=4000), "threads '4000'"),

@@ -50,7 +50,10 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
   std::unique_ptr<HostTier> tier(new HostTier(device, options, shape, limits, longest_table));
   RETURN_IF_ERROR(tier->allocate(sizes));
   tier->transfers_ = std::make_unique<Transfers>(
-      device, KvPools{device_kv, tier->host_->kv->data(), layout.block_bytes()});
+      device, KvPools{.device = device_kv,
+                      .host = tier->host_->kv->data(),
+                      .block_bytes = layout.block_bytes(),
+                      .device_bytes = total_blocks(layout, options) * layout.block_bytes()});
   RETURN_IF_ERROR(tier->start_workers(config, weights, options, layout));
   tier->on_event_ = on_event ? std::move(on_event) : std::function<void()>([] {});
   tier->attention_->set_listener(tier->on_event_);

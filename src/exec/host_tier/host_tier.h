@@ -68,6 +68,11 @@ class HostTier {
   void freeze() { attention_->freeze(); }
   void thaw() { attention_->thaw(); }
 
+  // -- parts timed alone, see ForwardExecutor (host_probe.cc)
+  [[nodiscard]] HostProbeLimits probe_limits() const;
+  [[nodiscard]] Result<Nanos> time_attention(int32_t rows, int32_t context);
+  [[nodiscard]] Nanos time_copy(TransferKind kind, int64_t bytes);
+
   // -- a step's groups
   [[nodiscard]] const piggyback::HopCore& hops() const { return core_; }
   [[nodiscard]] Nanos now() const { return clock_.now(); }
@@ -133,6 +138,7 @@ class HostTier {
            !events_.lost_blocks.empty() || !events_.found_blocks.empty();
   }
   void trace(const piggyback::AttentionDone& answer);
+  [[nodiscard]] Result<Nanos> attend_alone(std::span<const piggyback::AttentionTask> tasks);
 
   device::Device& device_;
   const Clock& clock_;
@@ -160,6 +166,9 @@ class HostTier {
   Nanos returning_since_{0};
   int32_t workers_ = 0;
   std::vector<Lost> lost_;  // attempts that have not come back
+  // What is timed alone takes its blocks in turn, so that it does not find them in a cache.
+  int64_t probed_blocks_ = 0;
+  int64_t written_blocks_ = 0;  // leading ones that were given something to attend to
 
   // Reused from call to call.
   std::vector<piggyback::ExitRun> exit_runs_;

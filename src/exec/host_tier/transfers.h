@@ -16,6 +16,7 @@ struct KvPools {
   std::byte* device = nullptr;
   std::byte* host = nullptr;
   int64_t block_bytes = 0;
+  int64_t device_bytes = 0;
 };
 
 class Transfers {
@@ -28,6 +29,7 @@ class Transfers {
   void start(const TierTransfer& transfer);
   // Appends the ids of those that are complete, each once.
   void take_done(std::vector<int64_t>& ids);
+  [[nodiscard]] const KvPools& pools() const { return pools_; }
   [[nodiscard]] int64_t offloaded_bytes() const { return offloaded_bytes_; }
   [[nodiscard]] int64_t onloaded_bytes() const { return onloaded_bytes_; }
 

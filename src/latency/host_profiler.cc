@@ -1,0 +1,214 @@
+#include "latency/host_profiler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "latency/least_squares.h"
+
+namespace tandem::latency {
+namespace {
+
+// Of the time: attention, then copies; steps take what they take.
+constexpr double kAttentionEnd = 0.6;
+constexpr double kCopiesEnd = 0.9;
+
+constexpr int32_t kResidents = 4;
+constexpr int32_t kVisitors = 32;
+constexpr int32_t kStepRounds = 5;
+
+struct Point {
+  int64_t first = 0;   // rows, or bytes
+  int64_t second = 0;  // context of each row
+  std::vector<double> nanos;
+  [[nodiscard]] double median() const {
+    std::vector<double> sorted = nanos;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
+};
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+class HostProfiler {
+ public:
+  HostProfiler(HostMeter& meter, const HostProfilerOptions& options, const Clock& clock,
+               const ProfileProgress& progress)
+      : meter_(meter),
+        limits_(meter.limits()),
+        options_(options),
+        clock_(clock),
+        progress_(progress),
+        began_(clock.now()) {}
+
+  Status measure_attention(MeasuredHost& measured) {
+    std::vector<Point> points;
+    for (int32_t rows = 1; rows <= limits_.rows; rows *= 4) {
+      for (int32_t context = 32; context <= limits_.context; context *= 4) {
+        if (int64_t{rows} * context <= limits_.tokens) {
+          points.push_back({rows, context, {}});
+        }
+      }
+    }
+    if (points.empty()) {
+      points.push_back({1, std::min<int64_t>(limits_.context, limits_.tokens), {}});
+    }
+    RETURN_IF_ERROR(repeat(points, kAttentionEnd, "host attention", [&](const Point& point) {
+      return meter_.attention(static_cast<int32_t>(point.first),
+                              static_cast<int32_t>(point.second));
+    }));
+    std::vector<Equation> equations;
+    for (const Point& point : points) {
+      const auto rows = static_cast<double>(point.first);
+      equations.push_back({{rows * static_cast<double>(point.second), rows, 1.0}, point.median()});
+    }
+    const std::vector<double> found = fit_nonnegative(equations, {0.0, 0.0, least(equations)});
+    measured.times.attention = {
+        .per_context_nanos = found[0], .per_row_nanos = found[1], .fixed_nanos = found[2]};
+    measured.attention_accuracy = judge(equations, found);
+    return {};
+  }
+
+  Status measure_links(MeasuredHost& measured) {
+    AccuracyMeter accuracy;
+    for (const LinkWay way : {LinkWay::kToHost, LinkWay::kFromHost}) {
+      std::vector<Point> points;
+      for (int64_t bytes = int64_t{1} << 12; bytes <= limits_.copy_bytes; bytes *= 4) {
+        points.push_back({bytes, 0, {}});
+      }
+      if (points.size() < 2) {
+        points = {{limits_.copy_bytes / 2, 0, {}}, {limits_.copy_bytes, 0, {}}};
+      }
+      const bool out = way == LinkWay::kToHost;
+      RETURN_IF_ERROR(repeat(points, out ? (kAttentionEnd + kCopiesEnd) / 2 : kCopiesEnd, "copies",
+                             [&](const Point& point) { return meter_.copy(way, point.first); }));
+      std::vector<Equation> equations;
+      for (const Point& point : points) {
+        equations.push_back({{1.0, static_cast<double>(point.first)}, point.median()});
+      }
+      const std::vector<double> found = fit_nonnegative(equations, {least(equations), 0.0});
+      (out ? measured.times.to_host : measured.times.from_host) = {.alpha_nanos = found[0],
+                                                                   .beta_nanos = found[1]};
+      for (const Equation& equation : equations) {
+        accuracy.add(predicted(equation, found), equation.value);
+      }
+    }
+    measured.link_accuracy = accuracy.accuracy();
+    return {};
+  }
+
+  // With visitors and without in turn, so that a machine that is busy for a while counts for both.
+  Status measure_visits(const ModularCosts& costs, MeasuredHost& measured) {
+    ModularCosts bare = costs;
+    bare.per_visit = 0;
+    ASSIGN_OR_RETURN(const ModularModel model, ModularModel::create(bare));
+    const int32_t residents = std::min(kResidents, limits_.residents);
+    const int32_t visitors = std::min(kVisitors, limits_.visitors);
+    std::vector<double> groups;
+    std::vector<double> engine_visits;
+    std::vector<double> visits;
+    for (int32_t round = 0; round < kStepRounds; ++round) {
+      show(kCopiesEnd + (1 - kCopiesEnd) * round / kStepRounds, "visitors");
+      ASSIGN_OR_RETURN(const TierSteps alone, meter_.steps(residents, 0));
+      ASSIGN_OR_RETURN(const TierSteps visited, meter_.steps(residents, visitors));
+      if (alone.groups <= 0 || visited.visits <= 0) {
+        return Error{ErrorCode::kInternal,
+                     fmt::format("a step of {} groups had {} visits while they were measured",
+                                 alone.groups, visited.visits),
+                     ""};
+      }
+      groups.push_back(alone.engine_nanos / alone.groups);
+      engine_visits.push_back((visited.engine_nanos - alone.engine_nanos) / visited.visits);
+      StepShape shape;
+      for (int32_t i = 0; i < residents; ++i) {
+        shape.add_decode(static_cast<int64_t>(alone.resident_context) / residents);
+      }
+      const Nanos without = model.step_time(shape);
+      shape.visits = static_cast<int64_t>(visited.visits);
+      const auto rows = static_cast<double>((model.step_time(shape) - without).count());
+      visits.push_back((visited.step_nanos - alone.step_nanos - rows) / visited.visits);
+    }
+    measured.times.launch = {.per_group_nanos = std::max(0.0, median_of(groups)),
+                             .per_visit_nanos = std::max(0.0, median_of(engine_visits))};
+    measured.per_visit = std::max(0.0, median_of(visits));
+    return {};
+  }
+
+ private:
+  [[nodiscard]] double gone() const {
+    return static_cast<double>((clock_.now() - began_).count()) /
+           static_cast<double>(std::max<int64_t>(options_.time.count(), 1));
+  }
+  void show(double share, const char* what) const {
+    if (progress_) {
+      progress_(std::clamp(share, 0.0, 1.0), what);
+    }
+  }
+  static double predicted(const Equation& equation, const std::vector<double>& coefficients) {
+    double sum = 0;
+    for (size_t i = 0; i < coefficients.size(); ++i) {
+      sum += equation.features[i] * coefficients[i];
+    }
+    return sum;
+  }
+  // Where the search begins: as if nothing grew.
+  static double least(const std::vector<Equation>& equations) {
+    return std::ranges::min(equations, {}, &Equation::value).value;
+  }
+  static Accuracy judge(const std::vector<Equation>& equations,
+                        const std::vector<double>& coefficients) {
+    AccuracyMeter meter;
+    for (const Equation& equation : equations) {
+      meter.add(predicted(equation, coefficients), equation.value);
+    }
+    return meter.accuracy();
+  }
+
+  // All points, then all again, so that none is measured in one bad moment. Each at least once.
+  template <class Measure>
+  Status repeat(std::vector<Point>& points, double end, const char* what, const Measure& measure) {
+    for (int32_t pass = 0; pass < options_.repeats && (pass == 0 || gone() < end); ++pass) {
+      for (Point& point : points) {
+        show(gone(), what);
+        ASSIGN_OR_RETURN(const Nanos took, measure(point));
+        point.nanos.push_back(std::max(1.0, static_cast<double>(took.count())));
+      }
+    }
+    return {};
+  }
+
+  HostMeter& meter_;
+  const HostLimits limits_;
+  const HostProfilerOptions& options_;
+  const Clock& clock_;
+  const ProfileProgress& progress_;
+  const Nanos began_;
+};
+
+}  // namespace
+
+Result<MeasuredHost> measure_host(HostMeter& meter, const ModularCosts& costs,
+                                  const HostProfilerOptions& options, const Clock& clock,
+                                  const ProfileProgress& progress) {
+  const HostLimits limits = meter.limits();
+  if (limits.rows < 1 || limits.context < 1 || limits.tokens < 1 || limits.copy_bytes < 2 ||
+      limits.residents < 1 || limits.visitors < 1) {
+    return invalid_argument(fmt::format(
+        "nothing of the second tier can be measured with {} rows, a context of {}, {} tokens, "
+        "copies of {} bytes, {} residents and {} visitors",
+        limits.rows, limits.context, limits.tokens, limits.copy_bytes, limits.residents,
+        limits.visitors));
+  }
+  MeasuredHost measured;
+  HostProfiler profiler(meter, options, clock, progress);
+  RETURN_IF_ERROR(profiler.measure_attention(measured));
+  RETURN_IF_ERROR(profiler.measure_links(measured));
+  RETURN_IF_ERROR(profiler.measure_visits(costs, measured));
+  return measured;
+}
+
+}  // namespace tandem::latency
