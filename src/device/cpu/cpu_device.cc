@@ -23,6 +23,9 @@ constexpr int32_t kPinFromThreads = 8;
 // Long enough to bridge the gap between two ops of a step, short enough that a sleeping machine
 // stays cool and a neighbour loses little.
 constexpr Nanos kSpin = std::chrono::microseconds(40);
+// An idle stream looks longer: until the engine has committed a step and launched the next, so that
+// waking it is not part of every step.
+constexpr Nanos kStreamSpin = std::chrono::microseconds(160);
 // Where there are more compute threads than CPUs, whoever spins keeps another from its work.
 constexpr Nanos kNoSpin{0};
 
@@ -88,7 +91,7 @@ class CpuDevice final : public Device {
     if (op_times_ != nullptr) {
       work = timed(std::move(work), *op_times_);
     }
-    return streams_.add(std::move(work), {.spin = pool_->spin()});
+    return streams_.add(std::move(work), {.spin = pool_->spin() > kNoSpin ? kStreamSpin : kNoSpin});
   }
   void launch(StreamId stream, const Op& op) override { streams_.launch(stream, op); }
   EventId record(StreamId stream) override { return streams_.record(stream); }

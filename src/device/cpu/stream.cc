@@ -45,7 +45,7 @@ CpuStream::~CpuStream() { stop(); }
 void CpuStream::stop() {
   if (thread_.joinable()) {
     queue_.push(StopEntry{});
-    wake();
+    publish();
     thread_.join();
   }
 }
@@ -54,17 +54,18 @@ int64_t CpuStream::record(const std::function<void()>* listener) {
   const int64_t event = recorded_.load(std::memory_order_relaxed) + 1;
   recorded_.store(event, std::memory_order_relaxed);
   queue_.push(RecordEntry{event, listener});
-  wake();
+  publish();
   return event;
 }
 
 void CpuStream::wait(CpuStream& other, int64_t event) {
   queue_.push(WaitEntry{&other, event});
-  wake();
+  publish();
 }
 
-void CpuStream::wake() {
+void CpuStream::publish() {
   quiet_ops_ = 0;
+  queue_.publish();
   if (asleep_.load(std::memory_order_seq_cst) != 0) {
     asleep_.store(0, std::memory_order_seq_cst);
     futex_wake(asleep_, 1);

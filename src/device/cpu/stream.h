@@ -56,12 +56,12 @@ class CpuStream {
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
 
-  // A sleeping stream is woken by what follows the ops, or when many have gathered: one wake-up for
-  // a step, not one for each op.
+  // The stream learns of ops by what follows them, or when many have gathered: one publication and
+  // at most one wake-up for many ops.
   void launch(const Op& op) {
     queue_.push(op);
     if (++quiet_ops_ >= kMaxQuietOps) {
-      wake();
+      publish();
     }
   }
   int64_t record(const std::function<void()>* listener);
@@ -78,13 +78,13 @@ class CpuStream {
  private:
   static constexpr int32_t kMaxQuietOps = 32;
 
-  void wake();
+  void publish();  // and wake
   void work_off();
   const StreamEntry* next_entry();
   void complete(const RecordEntry& record);
 
   StreamQueue queue_;
-  int32_t quiet_ops_ = 0;  // issuing thread's: launched since it last looked whether to wake
+  int32_t quiet_ops_ = 0;  // issuing thread's: launched since it last published
   std::atomic<uint32_t> asleep_{0};
   std::atomic<int64_t> recorded_{0};
   Milestone completed_;

@@ -1,7 +1,9 @@
 // What a stream still has to do: an unbounded queue from one issuing thread to one stream thread.
-// Entries live in segments that are used again, so a warm queue allocates nothing. The stream
-// publishes only how far it has come, and the issuing thread looks at that only when it needs a
-// segment: streams are not ordered by their queues, only by events.
+// Entries live in segments that are used again, so a warm queue allocates nothing. Entries are
+// published many at a time: each publication waits until the writes before it have reached the
+// caches, which a step's weights have taken over. The stream publishes only how far it has come,
+// and the issuing thread looks at that only when it needs a segment: streams are not ordered by
+// their queues, only by events.
 #pragma once
 
 #include <array>
@@ -37,19 +39,20 @@ class StreamQueue {
     write_->next = write_;
   }
 
-  // Issuing thread.
+  // Issuing thread. The stream sees the entry after the next publish().
   template <class Entry>
   void push(const Entry& entry) {
     if (write_index_ == kSegmentEntries) {
       next_segment();
     }
+    prefetch_ahead();
     write_->entries[static_cast<size_t>(write_index_)] = entry;
     ++write_index_;
     ++pushed_;
-    published_.store(pushed_, std::memory_order_seq_cst);
   }
+  void publish() { published_.store(pushed_, std::memory_order_seq_cst); }
 
-  // Stream thread: the oldest entry, or null. pop() ends its use.
+  // Stream thread: the oldest published entry, or null. pop() ends its use.
   const StreamEntry* front() {
     if (popped_ == seen_) {
       seen_ = published_.load(std::memory_order_seq_cst);
@@ -77,6 +80,18 @@ class StreamQueue {
                               // this segment
     int64_t end = 0;          // entries pushed when this segment was last full
   };
+
+  // So that the writes do not queue up behind each other's cache misses.
+  void prefetch_ahead() {
+    constexpr int kEntriesAhead = 8;
+    if (write_index_ + kEntriesAhead < kSegmentEntries) {
+      const auto* entry = reinterpret_cast<const char*>(
+          &write_->entries[static_cast<size_t>(write_index_ + kEntriesAhead)]);
+      for (size_t offset = 0; offset < sizeof(StreamEntry); offset += 64) {
+        __builtin_prefetch(entry + offset, 1);
+      }
+    }
+  }
 
   void next_segment() {
     write_->end = pushed_;
