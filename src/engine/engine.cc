@@ -38,11 +38,11 @@ Engine::~Engine() {
     kv_.end_fetch(fetch.prefix);
   }
   for (auto& [id, sequence] : sequences_) {
-    if (sequence->kv.moving()) {
-      kv_.copied(sequence->kv);
-      kv_.abort_transfer(sequence->kv);
+    if (sequence.kv.moving()) {
+      kv_.copied(sequence.kv);
+      kv_.abort_transfer(sequence.kv);
     }
-    kv_.release(sequence->kv);
+    kv_.release(sequence.kv);
   }
 }
 
@@ -84,21 +84,20 @@ EngineActivity Engine::advance(Nanos now) {
     if (!inbox_.empty() && input_.slices.empty()) {
       executor_.wait_no_longer();
     }
-    std::optional<StepResult> result = executor_.poll();
-    if (!result.has_value()) {
+    if (!executor_.poll(result_)) {
       return running_step();
     }
     in_flight_ = false;
     record_.started = launched_;
     record_.duration = now - launched_;
-    learn_from_step(*result);
+    learn_from_step(result_);
     if (recorder_ != nullptr) {
       recorder_->result(
-          *result,
+          result_,
           {.measured = record_.duration, .predicted = record_.predicted, .visits = step_visits()});
     }
-    commit(*result, now);
-    finished = record_;
+    commit(result_, now);
+    finished = std::move(record_);
   }
   absorb_tier_events(now);
   absorb(now);
@@ -125,7 +124,7 @@ void Engine::absorb(Nanos now) {
 }
 
 void Engine::absorb_one(Arrival& arrival, Nanos) {
-  auto owner = std::make_shared<RequestState>();
+  auto owner = std::allocate_shared<RequestState>(std::pmr::polymorphic_allocator<>(&memory_));
   owner->id = arrival.id;
   owner->arrived = arrival.arrived;
   owner->root = arrival.root;
@@ -134,27 +133,32 @@ void Engine::absorb_one(Arrival& arrival, Nanos) {
     recorder_->arrival(next_step_, arrival, owner->seed);
   }
   owner->request = std::move(arrival.request);
-  owner->stop_ids = owner->request.sampling.stop_token_ids;
-  if (!owner->request.sampling.ignore_eos) {
-    owner->stop_ids.insert(owner->stop_ids.end(), config_.eos_token_ids.begin(),
-                           config_.eos_token_ids.end());
+  owner->stop_ids = config_.eos_token_ids;
+  if (owner->request.sampling.ignore_eos || !owner->request.sampling.stop_token_ids.empty()) {
+    owner->own_stop_ids = owner->request.sampling.stop_token_ids;
+    if (!owner->request.sampling.ignore_eos) {
+      owner->own_stop_ids.insert(owner->own_stop_ids.end(), config_.eos_token_ids.begin(),
+                                 config_.eos_token_ids.end());
+    }
+    owner->stop_ids = owner->own_stop_ids;
   }
   CHECK(!owner->request.prompt.empty() && owner->request.n >= 1, "a request was not validated");
 
-  auto sequence = std::make_unique<LiveSequence>();
-  sequence->id = SequenceId{next_sequence_++};
-  sequence->tokens = owner->request.prompt;
-  sequence->prompt_tokens = sequence->known_tokens();
-  sequence->hashes = std::move(arrival.prompt_hashes);
-  sequence->seed = owner->seed;
+  const SequenceId id{next_sequence_++};
+  LiveSequence& sequence = sequences_[id];
+  sequence.id = id;
+  sequence.tokens = owner->request.prompt;
+  sequence.prompt_tokens = sequence.known_tokens();
+  sequence.hashes = std::move(arrival.prompt_hashes);
+  sequence.seed = owner->seed;
   std::vector<SequenceId>& ids = by_request_[owner->id];
-  ids.push_back(sequence->id);
+  ids.push_back(sequence.id);
   for (int32_t choice = 1; choice < owner->request.n; ++choice) {
-    sequence->forks.push_back(SequenceId{next_sequence_++});
+    sequence.forks.push_back(SequenceId{next_sequence_++});
   }
-  sequence->set_owner(std::move(owner));
-  enqueue(*sequence);
-  sequences_.emplace(sequence->id, std::move(sequence));
+  sequence.choices = owner->request.n;
+  sequence.set_owner(std::move(owner));
+  enqueue(sequence);
 }
 
 void Engine::absorb_one(const EngineCancel& cancel, Nanos now) {
@@ -167,7 +171,7 @@ void Engine::absorb_one(const EngineCancel& cancel, Nanos now) {
   }
   for (const SequenceId id : entry->second) {
     if (const auto found = sequences_.find(id); found != sequences_.end()) {
-      end(*found->second, FinishReason::kCancelled, now);
+      end(found->second, FinishReason::kCancelled, now);
     }
   }
 }
@@ -179,52 +183,62 @@ void Engine::absorb_one(const EngineStop& stop, Nanos now) {
   }
   for (const SequenceId id : entry->second) {
     const auto found = sequences_.find(id);
-    if (found != sequences_.end() && found->second->choice == stop.choice) {
+    if (found != sequences_.end() && found->second.choice == stop.choice) {
       if (recorder_ != nullptr) {
         recorder_->stop(next_step_, stop.request, stop.choice);
       }
-      end(*found->second, FinishReason::kStop, now);
+      end(found->second, FinishReason::kStop, now);
     }
   }
 }
 
 // ---------------------------------------------------------------- ends and events
 
-void Engine::emit(const RequestState& owner, TokenEvent event) {
-  if (owner.request.sink == nullptr) {
-    return;
+TokenEvent* Engine::emit(const LiveSequence& sequence, TokenEvent::Kind kind, int32_t choice) {
+  if (sequence.sink == nullptr) {
+    return nullptr;
   }
-  event.request = owner.id;
-  event.tag = owner.request.sink_tag;
+  TokenEvent& event = events_of(sequence).emplace_back();
+  event.kind = kind;
+  event.request = sequence.request;
+  event.tag = sequence.sink_tag;
+  event.choice = choice;
+  return &event;
+}
+
+std::vector<TokenEvent>& Engine::events_of(const LiveSequence& sequence) {
   for (auto& [sink, events] : events_) {
-    if (sink == owner.request.sink) {
-      events.push_back(std::move(event));
-      return;
+    if (sink.get() == sequence.sink) {
+      return events;
     }
   }
-  events_.emplace_back(owner.request.sink, std::vector<TokenEvent>{});
-  events_.back().second.push_back(std::move(event));
+  std::vector<TokenEvent>& events =
+      events_.emplace_back(sequence.owner->request.sink, std::vector<TokenEvent>{}).second;
+  if (events_.size() == 1) {
+    events.reserve(usual_events_);
+  }
+  return events;
 }
 
 void Engine::emit_finish(const LiveSequence& sequence, int32_t choice, FinishReason reason,
                          std::string error) {
-  TokenEvent event;
-  event.kind = TokenEvent::Kind::kFinish;
-  event.choice = choice;
-  event.reason = reason;
-  event.prompt_tokens = sequence.prompt_tokens;
-  event.output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
-  event.cached_tokens = sequence.cached_tokens;
-  event.error = std::move(error);
+  TokenEvent* event = emit(sequence, TokenEvent::Kind::kFinish, choice);
+  if (event == nullptr) {
+    return;
+  }
+  event->reason = reason;
+  event->prompt_tokens = sequence.prompt_tokens;
+  event->output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
+  event->cached_tokens = sequence.cached_tokens;
+  event->error = std::move(error);
   if (sequence.owner->request.explain) {
-    event.report = make_report(sequence);
+    event->report = make_report(sequence);
   }
-  if (reason == FinishReason::kStop && event.output_tokens > 0 &&
-      std::ranges::count(sequence.owner->stop_ids, sequence.tokens.back()) > 0) {
-    event.stop_token = sequence.tokens.back();
-    --event.output_tokens;  // the end token is neither sent nor billed
+  if (reason == FinishReason::kStop && event->output_tokens > 0 &&
+      std::ranges::count(sequence.stop_ids, sequence.tokens.back()) > 0) {
+    event->stop_token = sequence.tokens.back();
+    --event->output_tokens;  // the end token is neither sent nor billed
   }
-  emit(*sequence.owner, std::move(event));
 }
 
 void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error) {
@@ -276,11 +290,12 @@ void Engine::remove_ended() {
     if (entry->second.empty()) {
       by_request_.erase(entry);
     }
-    sequences_.erase(sequence->id);
+    sequences_.erase(SequenceId{sequence->id});
   }
 }
 
 void Engine::deliver() {
+  usual_events_ = events_.empty() ? 0 : events_.front().second.size();
   for (auto& [sink, events] : events_) {
     sink->deliver(std::move(events));
   }

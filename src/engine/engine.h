@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <random>
 #include <span>
@@ -103,21 +104,23 @@ class Engine {
   [[nodiscard]] Status audit() const;
 
  private:
-  using LivePtr = std::unique_ptr<LiveSequence>;
   struct StepPart {
     LiveSequence* sequence = nullptr;
     int32_t tokens = 0;
-    size_t samples = 0;
+    int32_t samples = 0;
+    int32_t scores = 0;
   };
 
   // Commit.
   void commit(StepResult& result, Nanos now);
   void commit_slice(LiveSequence& sequence, int32_t tokens);
-  void commit_visitor(const SampledToken& sampled, Nanos now);
+  void commit_visitor(SampledToken& sampled, Nanos now);
   void count_computed(LiveSequence& sequence, int32_t tokens);
+  void commit_samples(const StepPart& part, std::span<const SampleSpec> specs,
+                      std::span<SampledToken> samples, Nanos now);
   void commit_scores(LiveSequence& sequence, const StepSlice& slice, std::span<LogprobInfo> scores);
   void emit_prompt(LiveSequence& sequence);
-  void accept_token(LiveSequence& sequence, const SampledToken& sampled, Nanos now);
+  void accept_token(LiveSequence& sequence, SampledToken& sampled, Nanos now);
   void make_forks(LiveSequence& parent);
   void remove_ended();
 
@@ -177,16 +180,20 @@ class Engine {
   void view_head_of_queue();
   void view_offloaded(SystemView& view);
   void enqueue(LiveSequence& sequence);
-  [[nodiscard]] SequenceView view_of(const LiveSequence& sequence) const;
-  [[nodiscard]] SequenceView view_of_waiting(const LiveSequence& sequence) const;
+  // What is filled in place is written once: a record built elsewhere and copied is read back while
+  // its writes are still on their way to the cache.
+  void show(const LiveSequence& sequence, SequenceView& view) const;
+  void show_waiting(const LiveSequence& sequence, SequenceView& view) const;
   void apply_preemptions(const StepPlan& plan);
   void apply_admissions(const StepPlan& plan, Nanos now);
   // The running sequence of that id, looked for at `place` of running_ first; `place` goes behind
   // it.
   LiveSequence& running_sequence(SequenceId id, size_t& place);
   void bind(const StepPlan& plan);
-  void bind_samples(LiveSequence& sequence);
-  [[nodiscard]] static SampleSpec sample_spec(const LiveSequence& sequence);
+  void make_writable(LiveSequence& sequence, int32_t tokens);
+  void bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice& slice);
+  std::span<const SampleSpec> bind_samples(const LiveSequence& sequence);
+  static void fill_sample(const LiveSequence& sequence, SampleSpec& spec);
   void fail_unschedulable(Nanos now);
 
   // Rows of visitors in the step in flight.
@@ -197,7 +204,9 @@ class Engine {
   void learn_from_step(const StepResult& result);
 
   // Events.
-  void emit(const RequestState& owner, TokenEvent event);
+  // A new event of this sequence's request, to be filled in at once; null where nobody listens.
+  TokenEvent* emit(const LiveSequence& sequence, TokenEvent::Kind kind, int32_t choice);
+  std::vector<TokenEvent>& events_of(const LiveSequence& sequence);
   void emit_finish(const LiveSequence& sequence, int32_t choice, FinishReason reason,
                    std::string error);
   void end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error = {});
@@ -215,7 +224,10 @@ class Engine {
   KvManager kv_;
   latency::CorrectedModel* step_times_ = nullptr;  // null: steps are not predicted
 
-  std::unordered_map<SequenceId, LivePtr> sequences_;
+  // Sequences and requests lie side by side in a few pieces of memory: every step goes through all
+  // of them, and strewn over the heap each would cost it a page walk.
+  std::pmr::unsynchronized_pool_resource memory_;
+  std::pmr::unordered_map<SequenceId, LiveSequence> sequences_{&memory_};
   std::unordered_map<RequestId, std::vector<SequenceId>> by_request_;
   std::vector<LiveSequence*> running_;  // oldest admission first
   std::deque<LiveSequence*> waiting_;   // in the policy's order
@@ -253,6 +265,7 @@ class Engine {
   int64_t visits_before_ = 0;  // of all steps, when it was launched
   int64_t ready_before_ = 0;   // TierCounts::ready at the last planning
   StepInput input_;
+  StepResult result_;
   std::vector<StepPart> step_parts_;      // by slice
   std::vector<SampleSpec> step_samples_;  // of all slices, in their order
   std::vector<SequenceId> first_lane_;    // of the step being planned, sorted
@@ -261,6 +274,7 @@ class Engine {
   std::vector<SequenceView> offloaded_views_;
   observe::StepRecord record_;  // of the step in flight
   std::vector<std::pair<std::shared_ptr<TokenSink>, std::vector<TokenEvent>>> events_;
+  size_t usual_events_ = 0;  // that the first sink got in the last step
 };
 
 }  // namespace tandem

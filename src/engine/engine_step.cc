@@ -26,45 +26,32 @@ bool may_be_shown(const LiveSequence* sequence) {
 // ---------------------------------------------------------------- commit
 
 void Engine::commit(StepResult& result, Nanos now) {
-  size_t next = 0;
-  size_t next_score = 0;
-  std::span<const SampleSpec> all_specs = step_samples_;
-  for (std::vector<Nanos>& gaps : record_.token_gaps) {
-    gaps.reserve(all_specs.size());
-  }
+  std::span<const SampleSpec> specs = step_samples_;
+  std::span<SampledToken> samples = result.samples;
+  std::span<LogprobInfo> scored = result.scored;
+  CHECK(samples.size() == specs.size(), "step {}: {} samples of {}", result.step, samples.size(),
+        specs.size());
+  const auto sequence_at = [&](size_t at) { return step_parts_[at].sequence; };
   for (size_t i = 0; i < step_parts_.size(); ++i) {
-    prefetch_ahead(i, step_parts_.size(), [&](size_t at) { return step_parts_[at].sequence; });
-    const auto [sequence, tokens, samples] = step_parts_[i];
-    commit_slice(*sequence, tokens);
-    if (const size_t scores = input_.slices[i].scored.size(); scores > 0) {
-      CHECK(next_score + scores <= result.scored.size(), "step {}: {} scores", result.step,
-            result.scored.size());
-      commit_scores(*sequence, input_.slices[i],
-                    std::span(result.scored).subspan(next_score, scores));
-      next_score += scores;
+    prefetch_sequence(i, step_parts_.size(), sequence_at);
+    prefetch_last_token(i, step_parts_.size(), sequence_at);
+    const StepPart& part = step_parts_[i];
+    commit_slice(*part.sequence, part.tokens);
+    if (part.scores > 0) {
+      const auto scores = static_cast<size_t>(part.scores);
+      CHECK(scores <= scored.size(), "step {}: {} scores", result.step, result.scored.size());
+      commit_scores(*part.sequence, input_.slices[i], scored.first(scores));
+      scored = scored.subspan(scores);
     }
-    const std::span<const SampleSpec> specs = all_specs.first(samples);
-    all_specs = all_specs.subspan(samples);
-    if (specs.empty()) {
-      continue;
-    }
-    if (sequence->scores_prompt()) {
-      emit_prompt(*sequence);
-    }
-    if (!sequence->forks.empty()) {
-      make_forks(
-          *sequence);  // before the first token is appended: all choices share the prompt alone
-    }
-    for (const SampleSpec& spec : specs) {
-      CHECK(next < result.samples.size() && result.samples[next].sequence == spec.sequence,
-            "step {}: sample {} is not the one asked for", result.step, next);
-      accept_token(spec.sequence == sequence->id ? *sequence : *sequences_.at(spec.sequence),
-                   result.samples[next], now);
-      ++next;
+    if (part.samples > 0) {
+      const auto count = static_cast<size_t>(part.samples);
+      commit_samples(part, specs.first(count), samples.first(count), now);
+      specs = specs.subspan(count);
+      samples = samples.subspan(count);
     }
   }
   step_parts_.clear();
-  for (const SampledToken& sampled : result.visitors) {
+  for (SampledToken& sampled : result.visitors) {
     commit_visitor(sampled, now);
   }
   remove_ended();
@@ -83,9 +70,31 @@ void Engine::learn_from_step(const StepResult& result) {
   step_times_->observe(shape_, record_.duration);
 }
 
+void Engine::commit_samples(const StepPart& part, std::span<const SampleSpec> specs,
+                            std::span<SampledToken> samples, Nanos now) {
+  LiveSequence& sequence = *part.sequence;
+  if (sequence.scores_prompt()) {
+    emit_prompt(sequence);
+  }
+  if (sequence.choices > 1) {
+    make_forks(sequence);  // before the first token is appended: all choices share the prompt alone
+  }
+  CHECK(samples.front().sequence == sequence.id, "a sample of sequence {} instead of {}",
+        raw(samples.front().sequence), raw(sequence.id));
+  accept_token(sequence, samples.front(), now);
+  for (size_t i = 1; i < samples.size(); ++i) {
+    CHECK(samples[i].sequence == specs[i].sequence, "a sample of sequence {} instead of {}",
+          raw(samples[i].sequence), raw(specs[i].sequence));
+    accept_token(sequences_.at(samples[i].sequence), samples[i], now);
+  }
+}
+
 // These tokens have KV now.
 void Engine::count_computed(LiveSequence& sequence, int32_t tokens) {
   sequence.computed_tokens += tokens;
+  if (!kv_.registers(sequence.kv, sequence.computed_tokens)) {
+    return;
+  }
   extend_hashes(sequence.hashes, sequence.owner->root,
                 std::span(sequence.tokens).first(static_cast<size_t>(sequence.computed_tokens)),
                 kv_.block_tokens());
@@ -101,11 +110,11 @@ void Engine::commit_slice(LiveSequence& sequence, int32_t tokens) {
   }
 }
 
-void Engine::commit_visitor(const SampledToken& sampled, Nanos now) {
+void Engine::commit_visitor(SampledToken& sampled, Nanos now) {
   const auto found = sequences_.find(sampled.sequence);
-  CHECK(found != sequences_.end() && found->second->state.state() == SequenceState::kParkedInFlight,
+  CHECK(found != sequences_.end() && found->second.state.state() == SequenceState::kParkedInFlight,
         "a visitor's sample of sequence {}, which has no token under way", raw(sampled.sequence));
-  LiveSequence& sequence = *found->second;
+  LiveSequence& sequence = found->second;
   --under_way_;
   failures_in_a_row_ = 0;
   suspensions_ = 0;
@@ -130,12 +139,10 @@ void Engine::emit_prompt(LiveSequence& sequence) {
   CHECK(std::ssize(sequence.prompt_scores) + 1 == sequence.prompt_tokens,
         "{} scores of a prompt of {} tokens", sequence.prompt_scores.size(),
         sequence.prompt_tokens);
-  TokenEvent event;
-  event.kind = TokenEvent::Kind::kPrompt;
-  event.choice = sequence.choice;
-  event.prompt_logprobs =
-      std::make_unique<std::vector<LogprobInfo>>(std::exchange(sequence.prompt_scores, {}));
-  emit(*sequence.owner, std::move(event));
+  auto scores = std::exchange(sequence.prompt_scores, {});
+  if (TokenEvent* event = emit(sequence, TokenEvent::Kind::kPrompt, sequence.choice)) {
+    event->prompt_logprobs = std::make_unique<std::vector<LogprobInfo>>(std::move(scores));
+  }
 }
 
 void Engine::make_forks(LiveSequence& parent) {
@@ -143,31 +150,31 @@ void Engine::make_forks(LiveSequence& parent) {
   const auto place = std::ranges::find(running_, &parent);
   auto after = place + 1;
   for (size_t i = 0; i < parent.forks.size(); ++i) {
-    auto fork = std::make_unique<LiveSequence>();
-    fork->id = parent.forks[i];
-    fork->set_owner(parent.owner);
-    fork->choice = static_cast<int32_t>(i) + 1;
-    fork->state = parent.state;
-    fork->tokens = parent.tokens;
-    fork->prompt_tokens = parent.prompt_tokens;
-    fork->computed_tokens = parent.computed_tokens;
-    fork->kv = kv_.fork(parent.kv, parent.computed_tokens);
-    fork->hashes = parent.hashes;
-    fork->seed = parent.owner->seed + i + 1;
-    fork->cached_tokens = parent.cached_tokens;
-    fork->admitted_before = true;
-    fork->admission = parent.admission;
-    fork->admitted = parent.admitted;
-    fork->preemptions = parent.preemptions;
-    fork->parked = parent.parked;
-    ids.push_back(fork->id);
-    after = running_.insert(after, fork.get()) + 1;
-    sequences_.emplace(fork->id, std::move(fork));
+    LiveSequence& fork = sequences_[parent.forks[i]];
+    fork.id = parent.forks[i];
+    fork.set_owner(parent.owner);
+    fork.choice = static_cast<int32_t>(i) + 1;
+    fork.state = parent.state;
+    fork.tokens = parent.tokens;
+    fork.prompt_tokens = parent.prompt_tokens;
+    fork.computed_tokens = parent.computed_tokens;
+    fork.kv = kv_.fork(parent.kv, parent.computed_tokens);
+    fork.hashes = parent.hashes;
+    fork.seed = parent.owner->seed + i + 1;
+    fork.cached_tokens = parent.cached_tokens;
+    fork.admitted_before = true;
+    fork.admission = parent.admission;
+    fork.admitted = parent.admitted;
+    fork.preemptions = parent.preemptions;
+    fork.parked = parent.parked;
+    ids.push_back(fork.id);
+    after = running_.insert(after, &fork) + 1;
   }
   parent.forks.clear();
+  parent.choices = 1;
 }
 
-void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, Nanos now) {
+void Engine::accept_token(LiveSequence& sequence, SampledToken& sampled, Nanos now) {
   if (sampled.token < 0) {
     end(sequence, FinishReason::kError, now,
         "the model produced no finite logits for this request; its weights or the request's "
@@ -187,20 +194,17 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
   } else {
     const Nanos gap = now - sequence.last_token;
     sequence.most_gap = std::max(sequence.most_gap, gap);
-    record_.token_gaps[of_class].push_back(gap);
+    record_.add_token_gap(sequence.service_class, gap);
   }
   sequence.last_token = now;
   if (std::ranges::count(sequence.stop_ids, sampled.token) > 0) {
     end(sequence, FinishReason::kStop, now);
     return;
   }
-  TokenEvent event;
-  event.choice = sequence.choice;
-  event.token = sampled.token;
-  if (sampled.logprobs.has_value()) {
-    event.logprobs = std::make_unique<LogprobInfo>(*sampled.logprobs);
+  if (TokenEvent* event = emit(sequence, TokenEvent::Kind::kToken, sequence.choice)) {
+    event->token = sampled.token;
+    event->logprobs = std::move(sampled.logprobs);
   }
-  emit(*sequence.owner, std::move(event));
   if (sequence.output_tokens() >= sequence.max_tokens ||
       sequence.known_tokens() >= config_.max_model_len) {
     end(sequence, FinishReason::kLength, now);
@@ -209,37 +213,35 @@ void Engine::accept_token(LiveSequence& sequence, const SampledToken& sampled, N
 
 // ---------------------------------------------------------------- view
 
-SequenceView Engine::view_of(const LiveSequence& sequence) const {
-  return {
-      .id = sequence.id,
-      .state = sequence.state.state(),
-      .service_class = sequence.service_class,
-      .level = sequence.level,
-      .arrived = sequence.arrived,
-      .first_token_due = sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max(),
-      .tpot = sequence.tpot_target,
-      .known_tokens = sequence.known_tokens(),
-      .computed_tokens = sequence.computed_tokens,
-      .held_blocks = sequence.kv.blocks(),
-      .own_blocks = kv_.own_blocks(sequence.kv),
-      // On the host nobody shares a block that will be written.
-      .copy_blocks = sequence.kv.tier() == Tier::kAccelerator &&
-                             kv_.needs_copy(sequence.kv, sequence.computed_tokens)
-                         ? 1
-                         : 0,
-      .cached_free_blocks = 0,
-      .choices = static_cast<int32_t>(sequence.forks.size()) + 1,
-      .tier = sequence.kv.tier(),
-      .transfer_blocks = sequence.kv.blocks(),
-      .host_failures = sequence.host_failures};
+void Engine::show(const LiveSequence& sequence, SequenceView& view) const {
+  const Tier tier = sequence.kv.tier();
+  view.id = sequence.id;
+  view.state = sequence.state.state();
+  view.service_class = sequence.service_class;
+  view.level = sequence.level;
+  view.arrived = sequence.arrived;
+  view.first_token_due =
+      sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max();
+  view.tpot = sequence.tpot_target;
+  view.known_tokens = sequence.known_tokens();
+  view.computed_tokens = sequence.computed_tokens;
+  view.held_blocks = sequence.kv.blocks();
+  view.own_blocks = kv_.own_blocks(sequence.kv);
+  // On the host nobody shares a block that will be written.
+  view.copy_blocks =
+      tier == Tier::kAccelerator && kv_.needs_copy(sequence.kv, sequence.computed_tokens) ? 1 : 0;
+  view.cached_free_blocks = 0;
+  view.choices = sequence.choices;
+  view.tier = tier;
+  view.transfer_blocks = sequence.kv.blocks();
+  view.host_failures = sequence.host_failures;
 }
 
-SequenceView Engine::view_of_waiting(const LiveSequence& sequence) const {
-  SequenceView view = view_of(sequence);
+void Engine::show_waiting(const LiveSequence& sequence, SequenceView& view) const {
+  show(sequence, view);
   const PrefixMatch match = kv_.match(sequence.cacheable(), sequence.known_tokens());
   view.computed_tokens = match.tokens;
   view.cached_free_blocks = match.free_blocks;
-  return view;
 }
 
 // Shows the head of the queue, up to the first sequence that cannot find its blocks: policies do
@@ -271,8 +273,8 @@ void Engine::view_head_of_queue() {
     if (!may_be_shown(sequence)) {
       continue;
     }
-    waiting_views_.push_back(view_of_waiting(*sequence));
-    const SequenceView& shown = waiting_views_.back();
+    SequenceView& shown = waiting_views_.emplace_back();
+    show_waiting(*sequence, shown);
     free -= kv_.blocks_for(shown.known_tokens) - shown.computed_tokens / kv_.block_tokens() +
             shown.cached_free_blocks;
   }
@@ -282,8 +284,8 @@ SystemView Engine::make_view(Nanos now) {
   running_views_.clear();
   int32_t places = config_.max_running;
   for (const LiveSequence* sequence : running_) {
-    running_views_.push_back(view_of(*sequence));
-    places -= running_views_.back().choices;
+    show(*sequence, running_views_.emplace_back());
+    places -= sequence->choices;
   }
   view_waiting();
   SystemView view;
@@ -360,14 +362,14 @@ void Engine::fail_unschedulable(Nanos now) {
 
 void Engine::apply_preemptions(const StepPlan& plan) {
   for (const SequenceId id : plan.preempt) {
-    drop(*sequences_.at(id));
+    drop(sequences_.at(id));
     ++record_.preempted;
   }
 }
 
 void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
   for (const SequenceId id : plan.admit) {
-    LiveSequence& sequence = *sequences_.at(id);
+    LiveSequence& sequence = sequences_.at(id);
     std::erase(waiting_, &sequence);
     running_.push_back(&sequence);
     sequence.admission = next_admission_++;
@@ -387,7 +389,7 @@ void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
 
 LiveSequence& Engine::running_sequence(SequenceId id, size_t& place) {
   if (place >= running_.size() || running_[place]->id != id) {
-    LiveSequence& sequence = *sequences_.at(id);
+    LiveSequence& sequence = sequences_.at(id);
     place = static_cast<size_t>(std::ranges::find(running_, &sequence) - running_.begin());
   }
   return *running_[place++];
@@ -398,64 +400,71 @@ void Engine::bind(const StepPlan& plan) {
   input_.step = next_step_;
   input_.mode = plan.mode;
   input_.copies.clear();
-  input_.slices.clear();
+  input_.slices.resize(plan.slices.size());
   step_samples_.clear();
+  step_samples_.reserve(static_cast<size_t>(executor_.limits().max_logit_rows));  // slices point in
   shape_ = {};
   record_.step = next_step_;
   size_t place = 0;  // policies name running sequences in order, by and large
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     LiveSequence& sequence = running_sequence(plan.slices[i].sequence, place);
-    const int32_t first = sequence.computed_tokens;
-    const int32_t tokens = plan.slices[i].tokens;
-    if (kv_.needs_copy(sequence.kv, first)) {
-      const std::optional<BlockCopy> copy = kv_.make_writable(sequence.kv, first);
-      CHECK(copy.has_value(), "step {}: the plan counted a block for a copy, but none is free",
-            next_step_);
-      input_.copies.push_back(*copy);
-    }
-    const bool grown = kv_.grow(sequence.kv, first + tokens);
-    CHECK(grown, "step {}: the plan spends more blocks than the {} that are free", next_step_,
-          kv_.free_blocks());
-    const bool decodes = sequence.output_tokens() > 0 && tokens == 1;
-    (decodes ? record_.decode_tokens : record_.prefill_tokens) += tokens;
-
-    record_.resident_rows += tokens;
-    StepSlice slice;
-    slice.sequence = sequence.id;
-    slice.tokens =
-        std::span(sequence.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
-    slice.first_position = first;
-    slice.block_table = sequence.kv.table();
-    if (sequence.scores_prompt()) {
-      const int32_t end = std::min(first + tokens + 1, sequence.prompt_tokens);
-      slice.scored =
-          std::span(sequence.tokens)
-              .subspan(static_cast<size_t>(first) + 1, static_cast<size_t>(end - first - 1));
-      slice.scored_top = sequence.prompt_logprobs;
-    }
-    const size_t samples_before = step_samples_.size();
-    if (first + tokens == sequence.known_tokens()) {
-      bind_samples(sequence);
-    }
-    input_.slices.push_back(slice);
-    const size_t samples = step_samples_.size() - samples_before;
-    step_parts_.push_back({&sequence, tokens, samples});
-    if (decodes) {
-      shape_.add_decode(int64_t{first} + 1);
-    } else {
-      shape_.add_prefill(first, tokens, static_cast<int32_t>(samples));
-    }
-  }
-  // The samples have found their places.
-  std::span<const SampleSpec> rest = step_samples_;
-  for (size_t i = 0; i < step_parts_.size(); ++i) {
-    input_.slices[i].samples = rest.first(step_parts_[i].samples);
-    rest = rest.subspan(step_parts_[i].samples);
+    prefetch_for_layout(sequence);
+    make_writable(sequence, plan.slices[i].tokens);
+    bind_slice(sequence, plan.slices[i].tokens, input_.slices[i]);
   }
 }
 
-SampleSpec Engine::sample_spec(const LiveSequence& sequence) {
-  SampleSpec spec;
+// The places of its next tokens.
+void Engine::make_writable(LiveSequence& sequence, int32_t tokens) {
+  const int32_t first = sequence.computed_tokens;
+  if (kv_.needs_copy(sequence.kv, first)) {
+    const std::optional<BlockCopy> copy = kv_.make_writable(sequence.kv, first);
+    CHECK(copy.has_value(), "step {}: the plan counted a block for a copy, but none is free",
+          next_step_);
+    input_.copies.push_back(*copy);
+  }
+  const bool grown = kv_.grow(sequence.kv, first + tokens);
+  CHECK(grown, "step {}: the plan spends more blocks than the {} that are free", next_step_,
+        kv_.free_blocks());
+}
+
+void Engine::bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice& slice) {
+  const int32_t first = sequence.computed_tokens;
+  slice.sequence = sequence.id;
+  slice.tokens =
+      std::span(sequence.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
+  slice.first_position = first;
+  slice.block_table = sequence.kv.table();
+  slice.scored = {};
+  slice.scored_top = 0;
+  if (sequence.scores_prompt()) {
+    const int32_t end = std::min(first + tokens + 1, sequence.prompt_tokens);
+    slice.scored =
+        std::span(sequence.tokens)
+            .subspan(static_cast<size_t>(first) + 1, static_cast<size_t>(end - first - 1));
+    slice.scored_top = sequence.prompt_logprobs;
+  }
+  slice.samples = {};
+  if (first + tokens == sequence.known_tokens()) {
+    slice.samples = bind_samples(sequence);
+  }
+  const auto samples = static_cast<int32_t>(slice.samples.size());
+  StepPart& part = step_parts_.emplace_back();
+  part.sequence = &sequence;
+  part.tokens = tokens;
+  part.samples = samples;
+  part.scores = static_cast<int32_t>(slice.scored.size());
+  record_.resident_rows += tokens;
+  if (sequence.output_tokens() > 0 && tokens == 1) {
+    record_.decode_tokens += tokens;
+    shape_.add_decode(int64_t{first} + 1);
+  } else {
+    record_.prefill_tokens += tokens;
+    shape_.add_prefill(first, tokens, samples);
+  }
+}
+
+void Engine::fill_sample(const LiveSequence& sequence, SampleSpec& spec) {
   spec.sequence = sequence.id;
   spec.params = &sequence.sampling();
   spec.seed = sequence.seed;
@@ -465,17 +474,22 @@ SampleSpec Engine::sample_spec(const LiveSequence& sequence) {
   if (sequence.output_tokens() < sequence.min_tokens) {
     spec.banned = sequence.stop_ids;
   }
-  return spec;
 }
 
-void Engine::bind_samples(LiveSequence& sequence) {
-  SampleSpec spec = sample_spec(sequence);
-  step_samples_.push_back(spec);
-  for (size_t i = 0; i < sequence.forks.size(); ++i) {
+std::span<const SampleSpec> Engine::bind_samples(const LiveSequence& sequence) {
+  const size_t begin = step_samples_.size();
+  const auto choices = static_cast<size_t>(sequence.choices);
+  CHECK(begin + choices <= step_samples_.capacity(), "step {}: {} samples, at most {}", next_step_,
+        begin + choices, executor_.limits().max_logit_rows);
+  SampleSpec& first = step_samples_.emplace_back();
+  fill_sample(sequence, first);
+  for (size_t i = 0; i + 1 < choices; ++i) {
+    SampleSpec spec = first;
     spec.sequence = sequence.forks[i];
     spec.seed = sequence.owner->seed + i + 1;
     step_samples_.push_back(spec);
   }
+  return std::span<const SampleSpec>(step_samples_).subspan(begin);
 }
 
 }  // namespace tandem

@@ -63,15 +63,15 @@ void Engine::absorb_tier_events(Nanos now) {
   }
   for (const SequenceId id : events.left) {
     const auto entry = sequences_.find(id);
-    CHECK(entry != sequences_.end() && entry->second->leaving,
+    CHECK(entry != sequences_.end() && entry->second.leaving,
           "sequence {} has left without being told to", raw(id));
-    forget_in_executor(*entry->second);
+    forget_in_executor(entry->second);
   }
   for (const SequenceId id : events.failed) {
     const auto entry = sequences_.find(id);
-    CHECK(entry != sequences_.end() && entry->second->in_executor,
+    CHECK(entry != sequences_.end() && entry->second.in_executor,
           "sequence {} failed, but it has not entered", raw(id));
-    host_failed(*entry->second, now);
+    host_failed(entry->second, now);
   }
   if (!events.transfers_done.empty() || !events.left.empty() || !events.failed.empty()) {
     settle_transfers();
@@ -188,10 +188,10 @@ void Engine::settle_transfers() {
 
 void Engine::begin_transfers(const StepPlan& plan) {
   for (const SequenceId id : plan.offload) {
-    begin_offload(*sequences_.at(id));
+    begin_offload(sequences_.at(id));
   }
   for (const SequenceId id : plan.onload) {
-    begin_onload(*sequences_.at(id));
+    begin_onload(sequences_.at(id));
   }
   if (!plan.offload.empty() || !plan.onload.empty()) {
     settle_transfers();  // where everything was there already
@@ -301,7 +301,7 @@ bool Engine::enter(LiveSequence& sequence) {
   sequence.in_executor = true;
   sequence.state.change_to(SequenceState::kParkedInFlight);
   ++under_way_;
-  OffloadedToken token;
+  OffloadedToken& token = input_.entering.emplace_back();
   token.sequence = sequence.id;
   token.lane =
       input_.mode == StepMode::kGroups || std::ranges::binary_search(first_lane_, sequence.id) ? 0
@@ -309,8 +309,7 @@ bool Engine::enter(LiveSequence& sequence) {
   token.token = sequence.tokens.back();
   token.position = position;
   token.host_table = sequence.kv.table();
-  token.sample = sample_spec(sequence);
-  input_.entering.push_back(token);
+  fill_sample(sequence, token.sample);
   return true;
 }
 
@@ -381,15 +380,13 @@ void Engine::enqueue(LiveSequence& sequence) {
 void Engine::view_offloaded(SystemView& view) {
   offloaded_views_.clear();
   for (size_t i = 0; i < offloaded_.size(); ++i) {
-    if (i + kObjectAhead < offloaded_.size()) {
-      prefetch_bytes(offloaded_[i + kObjectAhead], LiveSequence::kBusyBytes);
-    }
+    prefetch_sequence(i, offloaded_.size(), [&](size_t at) { return offloaded_[at]; });
     const LiveSequence* sequence = offloaded_[i];
     const SequenceState state = sequence->state.state();
     if (state == SequenceState::kFinishing || state == SequenceState::kDropped) {
       continue;
     }
-    offloaded_views_.push_back(view_of(*sequence));
+    show(*sequence, offloaded_views_.emplace_back());
     view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
     if (state == SequenceState::kParkedWaiting || state == SequenceState::kOffloading) {
       view.budget.host_free_blocks -=
@@ -409,11 +406,11 @@ Status Engine::audit() const {
   std::array<int32_t, 3> counted{};  // in the executor, leaving, under way
   size_t transfers = 0;
   for (const auto& [id, sequence] : sequences_) {
-    users.push_back(&sequence->kv);
-    counted[0] += sequence->in_executor ? 1 : 0;
-    counted[1] += sequence->leaving ? 1 : 0;
-    counted[2] += sequence->state.state() == SequenceState::kParkedInFlight ? 1 : 0;
-    transfers += sequence->transfer != 0 ? 1 : 0;
+    users.push_back(&sequence.kv);
+    counted[0] += sequence.in_executor ? 1 : 0;
+    counted[1] += sequence.leaving ? 1 : 0;
+    counted[2] += sequence.state.state() == SequenceState::kParkedInFlight ? 1 : 0;
+    transfers += sequence.transfer != 0 ? 1 : 0;
   }
   if (counted != std::array{in_executor_, leaving_, under_way_} || transfers != transfers_.size() ||
       sequences_.size() != running_.size() + waiting_.size() + offloaded_.size()) {

@@ -32,48 +32,55 @@ struct RequestState {
   Request request;
   Nanos arrived{0};
   BlockHash root;
-  std::vector<TokenId> stop_ids;  // end ids of the model and the request
+  // End ids of the request and the model: the engine's where the request brings none.
+  std::span<const TokenId> stop_ids;
+  std::vector<TokenId> own_stop_ids;
   uint64_t seed = 0;
 };
 
-// What every step reads of every running sequence comes first, and what it would need of the
-// request is repeated here: at hundreds of sequences the engine's time goes into cache misses.
-struct LiveSequence {
-  static constexpr size_t kBusyBytes = 296;  // that every step reads
+// What every step reads or writes of every running sequence, in as few cache lines as it takes: at
+// hundreds of sequences the engine's time goes into cache misses, because a step's weights have
+// driven them out. So what it would need of the request is repeated here.
+struct BusySequence {
+  static constexpr size_t kBytes = 256;
 
   SequenceId id{};
   StateMachine state;
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+  // What the executor still has of it. While there is anything, its blocks stay its own.
+  bool in_executor = false;  // a token of it has entered and its leaving was not reported
+  bool leaving = false;      // it was told to leave
+  bool comes_back = false;   // the host failed its token: its KV goes back to the accelerator
   int32_t choice = 0;
+  int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
   int32_t prompt_tokens = 0;
   int32_t computed_tokens = 0;  // leading tokens whose KV exists
   int32_t max_tokens = 0;       // of the request
   int32_t min_tokens = 0;
   int32_t prompt_logprobs = -1;
-  ServiceClass service_class = ServiceClass::kLatencySensitive;
   int32_t level = 0;
+  int32_t host_failures = 0;  // times that the host could not compute a token of it
   Nanos last_token{0};
   Nanos most_gap{0};  // between two of its tokens
   Nanos arrived{0};
   Nanos first_token_due = Nanos::max();  // by its target, if it has one
   Nanos tpot_target = Nanos::max();
-  int64_t admission = 0;  // rising: who was admitted before whom
-  // What the executor still has of it. While there is anything, its blocks stay its own.
-  int64_t transfer = 0;      // the copy under way; 0: none
-  bool in_executor = false;  // a token of it has entered and its leaving was not reported
-  bool leaving = false;      // it was told to leave
-  bool comes_back = false;   // the host failed its token: its KV goes back to the accelerator
-  // Of the cached prefix that the host holds, in this stay in the queue.
-  enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
-  int32_t written_blocks = 0;   // leading ones that were told to be copied to the host beforehand
-  int32_t host_failures = 0;    // times that the host could not compute a token of it
+  uint64_t seed = 0;
   std::vector<TokenId> tokens;  // prompt, then output
   SequenceKv kv;
-  std::vector<SequenceId> forks;      // choices to be forked off when the prompt is done
   std::span<const TokenId> stop_ids;  // the request's
-  uint64_t seed = 0;
   std::shared_ptr<RequestState> owner;
-  std::vector<BlockHash> hashes;  // of full blocks of `tokens`
+  TokenSink* sink = nullptr;  // the request's, may be null
+  uint64_t sink_tag = 0;
+  RequestId request{};
+};
+static_assert(sizeof(BusySequence) <= BusySequence::kBytes);
 
+struct alignas(64) LiveSequence : BusySequence {
+  std::vector<BlockHash> hashes;  // of full blocks of `tokens`
+  std::vector<SequenceId> forks;           // choices to be forked off when the prompt is done
+  int64_t admission = 0;                   // rising: who was admitted before whom
+  int64_t transfer = 0;                    // the copy under way; 0: none
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;
@@ -85,8 +92,8 @@ struct LiveSequence {
   std::optional<Nanos> parked_since;  // its KV is on the host
 
   // Takes over what is the request's.
-  void set_owner(std::shared_ptr<RequestState> request) {
-    owner = std::move(request);
+  void set_owner(std::shared_ptr<RequestState> state_of_request) {
+    owner = std::move(state_of_request);
     service_class = owner->request.service_class;
     level = owner->request.level;
     arrived = owner->arrived;
@@ -100,6 +107,9 @@ struct LiveSequence {
     min_tokens = sampling().min_tokens;
     prompt_logprobs = sampling().prompt_logprobs;
     stop_ids = owner->stop_ids;
+    sink = owner->request.sink.get();
+    sink_tag = owner->request.sink_tag;
+    request = owner->id;
   }
   [[nodiscard]] const SamplingParams& sampling() const { return owner->request.sampling; }
   [[nodiscard]] int32_t known_tokens() const { return static_cast<int32_t>(tokens.size()); }

@@ -38,16 +38,17 @@ SampleRowWriter::SampleRowWriter(const StepSize& size, SectionCarver& carver)
 
 void SampleRowWriter::add(const SampleSpec& spec) {
   const SamplingParams& params = *spec.params;
-  kernels::SampleRow row{.temperature = params.temperature,
-                         .top_p = params.top_p,
-                         .min_p = params.min_p,
-                         .top_k = params.top_k,
-                         .repetition_penalty = params.repetition_penalty,
-                         .presence_penalty = params.presence_penalty,
-                         .frequency_penalty = params.frequency_penalty,
-                         .seed = spec.seed,
-                         .position = spec.position,
-                         .logprobs = std::min(params.logprobs, kernels::kMaxTopLogprobs)};
+  kernels::SampleRow& row = rows_.add();
+  row.temperature = params.temperature;
+  row.top_p = params.top_p;
+  row.min_p = params.min_p;
+  row.top_k = params.top_k;
+  row.repetition_penalty = params.repetition_penalty;
+  row.presence_penalty = params.presence_penalty;
+  row.frequency_penalty = params.frequency_penalty;
+  row.seed = spec.seed;
+  row.position = spec.position;
+  row.logprobs = std::min(params.logprobs, kernels::kMaxTopLogprobs);
   if (reads_prompt(params)) {
     row.prompt = tokens_.add_all(spec.prompt.data(), spec.prompt.size());
     row.prompt_tokens = static_cast<int64_t>(spec.prompt.size());
@@ -67,7 +68,6 @@ void SampleRowWriter::add(const SampleSpec& spec) {
       biases_.add({.token = bias.token, .bias = bias.bias});
     }
   }
-  rows_.add(row);
 }
 
 }  // namespace tandem

@@ -27,6 +27,8 @@ class Section {
   [[nodiscard]] const T* device() const { return device_; }
   [[nodiscard]] const T* device_end() const { return device_ + count_; }
   void add(const T& value) { host_[count_++] = value; }
+  // One with its defaults, to be filled in.
+  T& add() { return host_[count_++] = T{}; }
   // Copies a run and returns where it will lie; T and U have the same representation.
   template <class U>
   const T* add_all(const U* values, size_t count) {

@@ -163,12 +163,13 @@ TEST_F(ExecutorMemory, AStepsResultComesOnceAndTheListenerIsToldOnce) {
   std::atomic<int32_t> completions{0};
   auto executor = create([&] { ++completions; });
   ASSERT_TRUE(executor.ok());
-  EXPECT_FALSE((*executor)->poll().has_value());
+  StepResult result;
+  EXPECT_FALSE((*executor)->poll(result));
   reference::SequenceMaker maker((*executor)->limits());
   reference::Sequence sequence = maker.make({1, 2, 3}, 30);
   for (int32_t i = 1; i <= 5; ++i) {
     reference::decode(**executor, sequence, 1);
-    EXPECT_FALSE((*executor)->poll().has_value());
+    EXPECT_FALSE((*executor)->poll(result));
   }
   executor.value().reset();
   EXPECT_EQ(completions, 5);

@@ -60,7 +60,7 @@ class ForwardExecutor::Impl {
 
   Status allocate(const ExecutorOptions& options, const std::function<void()>& on_complete);
   void launch(const StepInput& input);
-  std::optional<StepResult> poll();
+  bool poll(StepResult& result);
   void wait_no_longer() { run_->wait_no_longer(); }
   void leave(SequenceId offloaded);
   TierEvents take_tier_events();
@@ -178,13 +178,13 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
   run_->begin(step_, input.mode, inputs);
 }
 
-std::optional<StepResult> ForwardExecutor::Impl::poll() {
+bool ForwardExecutor::Impl::poll(StepResult& result) {
   if (!run_->advance()) {
-    return std::nullopt;
+    return false;
   }
-  StepResult result{.step = step_, .samples = {}, .scored = {}, .visitors = {}};
+  result.step = step_;
   sampling_.collect(result);
-  return result;
+  return true;
 }
 
 void ForwardExecutor::Impl::leave(SequenceId offloaded) {
@@ -216,7 +216,7 @@ ForwardExecutor::~ForwardExecutor() = default;
 
 const ExecutorLimits& ForwardExecutor::limits() const { return impl_->limits(); }
 void ForwardExecutor::launch(const StepInput& input) { impl_->launch(input); }
-std::optional<StepResult> ForwardExecutor::poll() { return impl_->poll(); }
+bool ForwardExecutor::poll(StepResult& result) { return impl_->poll(result); }
 
 void ForwardExecutor::wait_no_longer() { impl_->wait_no_longer(); }
 void ForwardExecutor::leave(SequenceId offloaded) { impl_->leave(offloaded); }

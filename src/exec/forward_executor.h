@@ -92,7 +92,7 @@ class ForwardExecutor final : public StepExecutor {
 
   [[nodiscard]] const ExecutorLimits& limits() const override;
   void launch(const StepInput& input) override;
-  [[nodiscard]] std::optional<StepResult> poll() override;
+  [[nodiscard]] bool poll(StepResult& result) override;
   void wait_no_longer() override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "exec/batch_sections.h"
 
 namespace tandem {
 namespace {
@@ -23,7 +24,18 @@ LogprobInfo logprobs_of(const kernels::SampleResult& result) {
   return info;
 }
 
+// Tokens of `rows` rows, as far as the results that stand behind them.
+int64_t token_bytes(int64_t rows) { return section_bytes<int32_t>(rows); }
+
 }  // namespace
+
+int64_t StepSampling::result_bytes(int64_t rows) { return token_bytes(rows) + rows * kResultBytes; }
+
+StepSampling::Results StepSampling::results_in(const device::Memory& memory) const {
+  return {reinterpret_cast<int32_t*>(memory.data()),
+          reinterpret_cast<kernels::SampleResult*>(memory.data() +
+                                                   token_bytes(limits_.max_logit_rows))};
+}
 
 Status StepSampling::allocate(int64_t logits_bytes, int64_t device_result_bytes,
                               int64_t host_result_bytes) {
@@ -38,9 +50,10 @@ Status StepSampling::allocate(int64_t logits_bytes, int64_t device_result_bytes,
 
 void StepSampling::begin(const StepInput& input) {
   pending_.clear();
+  logprobs_asked_ = false;
   for (const StepSlice& slice : input.slices) {
     for (const SampleSpec& spec : slice.samples) {
-      pending_.push_back({spec.sequence, spec.params->logprobs >= 0});
+      add(spec);
     }
   }
   residents_ = pending_.size();
@@ -49,8 +62,12 @@ void StepSampling::begin(const StepInput& input) {
   logits_copied_ = false;
 }
 
-void StepSampling::add_visitor(const SampleSpec& spec) {
-  pending_.push_back({spec.sequence, spec.params->logprobs >= 0});
+void StepSampling::add(const SampleSpec& spec) {
+  const bool logprobs = spec.params->logprobs >= 0;
+  Pending& pending = pending_.emplace_back();
+  pending.sequence = spec.sequence;
+  pending.logprobs = logprobs;
+  logprobs_asked_ = logprobs_asked_ || logprobs;
 }
 
 void StepSampling::launch(const Rows& residents, const Rows& visitors) {
@@ -62,9 +79,13 @@ void StepSampling::launch(const Rows& residents, const Rows& visitors) {
   }
   launch_part(residents, 0, launched_);
   launch_part(visitors, residents.count, launched_ + residents.count);
-  place_.device.launch(place_.stream, CopyOp{host_results_->data() + launched_ * kResultBytes,
-                                             device_results_->data() + launched_ * kResultBytes,
-                                             kResultBytes * count});
+  // Both pieces of memory are laid out alike.
+  const Results to = results_in(*host_results_);
+  const Results from = results_in(*device_results_);
+  launch_copy(to.tokens + launched_, from.tokens + launched_, count);
+  if (logprobs_asked_) {
+    launch_copy(to.rows + launched_, from.rows + launched_, count);
+  }
   launched_ += count;
 }
 
@@ -72,15 +93,16 @@ void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t firs
   if (part.count == 0) {
     return;
   }
-  auto* results = reinterpret_cast<kernels::SampleResult*>(device_results_->data());
+  const Results results = results_in(*device_results_);
   place_.device.launch(
       place_.stream,
       kernels::SampleArgs{.logits = logits() + first_row * weights_.padded_vocabulary,
                           .stride = weights_.padded_vocabulary,
                           .vocabulary = config_.vocabulary,
                           .rows = part.rows,
-                          .results = results + first_result,
-                          .row_count = part.count});
+                          .results = results.rows + first_result,
+                          .row_count = part.count,
+                          .tokens = results.tokens + first_result});
 }
 
 // As many rows at a time as there are logit rows. It works on gathered copies, so the rows stay as
@@ -101,8 +123,8 @@ void StepSampling::launch_scoring(const Stages& stages, const StepInputs& inputs
     stages.launch_stage(place_.device, place_.stream, part, config_.layers);
     launch_part({inputs.scored + begin, part.sample_count}, 0, 0);
     place_.device.launch(
-        place_.stream, CopyOp{host_scored_->data() + begin * kResultBytes, device_results_->data(),
-                              part.sample_count * kResultBytes});
+        place_.stream, CopyOp{host_scored_->data() + begin * kResultBytes,
+                              results_in(*device_results_).rows, part.sample_count * kResultBytes});
   }
 }
 
@@ -131,15 +153,19 @@ void StepSampling::collect(StepResult& result) {
   if (logits_copied_) {
     take_kept_logits();
   }
+  result.samples.clear();
+  result.visitors.clear();
+  result.scored.clear();
   result.samples.reserve(residents_);
   result.visitors.reserve(pending_.size() - residents_);
-  const auto* sampled = reinterpret_cast<const kernels::SampleResult*>(host_results_->data());
+  const Results sampled = results_in(*host_results_);
   for (size_t i = 0; i < pending_.size(); ++i) {
-    SampledToken token{.sequence = pending_[i].sequence, .token = sampled[i].token, .logprobs = {}};
-    if (pending_[i].logprobs && sampled[i].token >= 0) {
-      token.logprobs = logprobs_of(sampled[i]);
+    SampledToken& token = (i < residents_ ? result.samples : result.visitors).emplace_back();
+    token.sequence = pending_[i].sequence;
+    token.token = sampled.tokens[i];
+    if (pending_[i].logprobs && token.token >= 0) {
+      token.logprobs = std::make_unique<LogprobInfo>(logprobs_of(sampled.rows[i]));
     }
-    (i < residents_ ? result.samples : result.visitors).push_back(std::move(token));
   }
   result.scored.reserve(static_cast<size_t>(scored_count_));
   for (int32_t i = 0; i < scored_count_; ++i) {

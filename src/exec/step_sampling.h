@@ -33,20 +33,22 @@ class StepSampling {
                const ExecutorLimits& limits, const Place& place)
       : config_(config), weights_(weights), limits_(limits), place_(place) {}
 
+  // Of what `rows` rows of logits give, on either side.
+  static int64_t result_bytes(int64_t rows);
   Status allocate(int64_t logits_bytes, int64_t device_result_bytes, int64_t host_result_bytes);
   [[nodiscard]] float* logits() const { return reinterpret_cast<float*>(logits_->data()); }
 
   // A step begins: its residents' samples, in order.
   void begin(const StepInput& input);
   // A visitor of the last stage, in the order of its rows.
-  void add_visitor(const SampleSpec& spec);
+  void add_visitor(const SampleSpec& spec) { add(spec); }
   // Of the logits that the last stage leaves; once for each of its launches. Their results stand
   // behind those before, residents' first.
   void launch(const Rows& residents, const Rows& visitors);
   // The last stage once more for the rows of a prompt that are scored.
   void launch_scoring(const Stages& stages, const StepInputs& inputs);
 
-  // The step's results, when all its ops have completed.
+  // The step's results instead of what `result` holds, when all its ops have completed.
   void collect(StepResult& result);
 
   void keep_logits(bool keep) { keep_logits_ = keep; }
@@ -57,7 +59,21 @@ class StepSampling {
     SequenceId sequence{};
     bool logprobs = false;
   };
+  // Where the results of sampled rows lie in a piece of memory: tokens first, which every step
+  // reads, then what else is known of them, which is brought to the host only when it is asked for.
+  struct Results {
+    int32_t* tokens = nullptr;              // [max_logit_rows]
+    kernels::SampleResult* rows = nullptr;  // [max_logit_rows]
+  };
+  void add(const SampleSpec& spec);
+  [[nodiscard]] Results results_in(const device::Memory& memory) const;
+
   void launch_part(const Rows& part, int64_t first_row, int64_t first_result);
+  template <typename T>
+  void launch_copy(T* to, const T* from, int64_t count) {
+    place_.device.launch(place_.stream,
+                         device::CopyOp{to, from, count * static_cast<int64_t>(sizeof(T))});
+  }
   void launch_copy_of_logits(int64_t rows);
   void take_kept_logits();
 
@@ -66,7 +82,7 @@ class StepSampling {
   const ExecutorLimits limits_;
   const Place place_;
   std::unique_ptr<device::Memory> logits_;
-  std::unique_ptr<device::Memory> device_results_;  // [max_logit_rows] kernels::SampleResult
+  std::unique_ptr<device::Memory> device_results_;
   std::unique_ptr<device::Memory> host_results_;
   std::unique_ptr<device::Memory> host_logits_;  // only when logits are kept
   std::unique_ptr<device::Memory> host_scored_;  // only once prompt tokens were scored
@@ -74,6 +90,7 @@ class StepSampling {
   std::vector<Pending> pending_;  // of the step in flight, in the order of its rows
   size_t residents_ = 0;          // of these
   int32_t launched_ = 0;          // of these, whose sampling is queued
+  bool logprobs_asked_ = false;   // by one of these
   int32_t scored_count_ = 0;
   bool keep_logits_ = false;
   bool logits_copied_ = false;  // the step in flight keeps its logits

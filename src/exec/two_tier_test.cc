@@ -265,12 +265,12 @@ class Schedule {
       plan(guest, input);
     }
     executor_.launch(input);
-    std::optional<StepResult> result;
-    while (!(result = executor_.poll())) {
+    StepResult result;
+    while (!executor_.poll(result)) {
       std::this_thread::yield();
     }
-    take(result->samples, 0);
-    take(result->visitors, result->samples.size());
+    take(result.samples, 0);
+    take(result.visitors, result.samples.size());
   }
 
   ForwardExecutor& executor_;

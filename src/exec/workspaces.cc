@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "exec/batch_layout.h"
+#include "exec/step_sampling.h"
 #include "exec/visitor_layout.h"
 #include "kernels/routed_row.h"
 
@@ -75,7 +76,7 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
                                          options.max_batched_tokens,
                          .tokens = samples * kSamplingTokensPerSample,
                          .biases = samples};
-  const int64_t results = samples * static_cast<int64_t>(sizeof(kernels::SampleResult));
+  const int64_t results = StepSampling::result_bytes(samples);
   return {.activations = activations.used(),
           .logits = samples * weights.padded_vocabulary * static_cast<int64_t>(sizeof(float)),
           .staging = staging_bytes(largest),

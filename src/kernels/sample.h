@@ -59,6 +59,7 @@ struct SampleArgs {
   const SampleRow* rows = nullptr;
   SampleResult* results = nullptr;  // [rows]
   int64_t row_count = 0;
+  int32_t* tokens = nullptr;  // [rows] those of the results once more, side by side; may be null
 };
 
 }  // namespace tandem::kernels

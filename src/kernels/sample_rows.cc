@@ -409,6 +409,9 @@ void sample_rows(const SampleArgs& args, int64_t row_begin, int64_t row_end, con
   for (int64_t row = row_begin; row < row_end; ++row) {
     Row(args.logits + row * args.stride, args.vocabulary, args.rows[row], ops)
         .run(args.results[row]);
+    if (args.tokens != nullptr) {
+      args.tokens[row] = args.results[row].token;
+    }
   }
 }
 

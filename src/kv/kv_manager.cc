@@ -61,7 +61,7 @@ PrefixMatch KvManager::attach(SequenceKv& kv, std::span<const BlockHash> hashes,
   return found;
 }
 
-bool KvManager::grow(SequenceKv& kv, int32_t tokens) {
+bool KvManager::grow_by_blocks(SequenceKv& kv, int32_t tokens) {
   CHECK(!kv.moving(), "a sequence of {} blocks grows while it moves", kv.blocks());
   const int32_t wanted = blocks_for(tokens) - kv.blocks();
   if (wanted > free_blocks(kv.tier_)) {
@@ -77,7 +77,7 @@ bool KvManager::grow(SequenceKv& kv, int32_t tokens) {
   return true;
 }
 
-bool KvManager::needs_copy(const SequenceKv& kv, int32_t position) const {
+bool KvManager::shares_block(const SequenceKv& kv, int32_t position) const {
   const int32_t place = position / block_tokens_;
   return place < kv.blocks() &&
          replica(kv.logical_[static_cast<size_t>(place)], kv.tier_).references > 1;

@@ -136,10 +136,15 @@ class KvManager {
 
   // Makes `kv` cover `tokens` positions, on its tier. False, and nothing changed, when there are
   // not enough free blocks. Like everything that writes, not while it moves.
-  [[nodiscard]] bool grow(SequenceKv& kv, int32_t tokens);
+  [[nodiscard]] bool grow(SequenceKv& kv, int32_t tokens) {
+    const bool covered = int64_t{kv.blocks()} * block_tokens_ >= tokens;
+    return (covered && !kv.moving() && kv.blocks() > 0) || grow_by_blocks(kv, tokens);
+  }
 
   // Does writing at `position` need a copy first, because its block has other users?
-  [[nodiscard]] bool needs_copy(const SequenceKv& kv, int32_t position) const;
+  [[nodiscard]] bool needs_copy(const SequenceKv& kv, int32_t position) const {
+    return own_blocks(kv) != kv.blocks() && shares_block(kv, position);
+  }
   // Replaces that block by a new one of its own on the same tier; the caller copies. Nullopt, and
   // nothing changed, when no block is free.
   [[nodiscard]] std::optional<BlockCopy> make_writable(SequenceKv& kv, int32_t position);
@@ -151,6 +156,12 @@ class KvManager {
   // Registers the new full ones.
   void register_computed(SequenceKv& kv, std::span<const BlockHash> hashes,
                          int32_t computed_tokens);
+
+  // Would that register anything?
+  [[nodiscard]] bool registers(const SequenceKv& kv, int32_t computed_tokens) const {
+    return caching_ == PrefixCaching::kOn &&
+           computed_tokens >= (int64_t{kv.registered_} + 1) * block_tokens_;
+  }
 
   // Gives up the blocks behind those that cover `tokens` positions: reserved, but never written
   // to.
@@ -243,6 +254,8 @@ class KvManager {
     return own_[static_cast<size_t>(user)][index(tier)];
   }
 
+  bool grow_by_blocks(SequenceKv& kv, int32_t tokens);
+  [[nodiscard]] bool shares_block(const SequenceKv& kv, int32_t position) const;
   void name(SequenceKv& kv);
   std::optional<BlockId> take_physical(Tier tier);
   std::optional<int32_t> take_block(Tier tier, int32_t user);

@@ -62,7 +62,7 @@ class ImmediateExecutor final : public StepExecutor {
     clock_.set(echo_.ready_at());
     on_step_();
   }
-  std::optional<StepResult> poll() override { return echo_.poll(); }
+  bool poll(StepResult& result) override { return echo_.poll(result); }
   void leave(SequenceId offloaded) override { echo_.leave(offloaded); }
   // What the tiers have under way is done by the next time that the thread looks.
   TierEvents take_tier_events() override {

@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <vector>
@@ -290,6 +291,17 @@ void observe_value(const std::vector<Histogram*>& histograms, double value) {
   }
 }
 
+// The same value several times, `bounds` being the histograms' own.
+void observe_times(const std::vector<Histogram*>& histograms, const Buckets& bounds, double value,
+                   int32_t times) {
+  std::vector<double> increments(bounds.size() + 1, 0.0);
+  const auto bucket = std::ranges::lower_bound(bounds, value) - bounds.begin();
+  increments[static_cast<size_t>(bucket)] = times;
+  for (Histogram* one : histograms) {
+    one->ObserveMultiple(increments, value * times);
+  }
+}
+
 }  // namespace
 
 EngineMetrics::EngineMetrics(const EngineMetricsOptions& options)
@@ -336,8 +348,8 @@ void EngineMetrics::on_step(const StepRecord& record) {
     for (const Nanos time : record.first_token_times[i]) {
       observe_value(impl_->first_token[i], to_seconds(time));
     }
-    for (const Nanos gap : record.token_gaps[i]) {
-      observe_value(impl_->token_gap[i], to_seconds(gap));
+    for (const StepRecord::TokenGap& gap : record.token_gaps[i]) {
+      observe_times(impl_->token_gap[i], kTokenSeconds, to_seconds(gap.gap), gap.tokens);
     }
   }
   observe_value(impl_->step_tokens, record.prefill_tokens + record.decode_tokens);

@@ -41,8 +41,10 @@ TEST(EngineMetrics, StepsAddUp) {
                    .sampled_tokens = 1,
                    .prompt_tokens = 7,
                    .first_token_times = {{{20ms}, {}}}});
-  metrics.on_step(
-      {.step = 2, .decode_tokens = 1, .sampled_tokens = 1, .token_gaps = {{{}, {10ms}}}});
+  metrics.on_step({.step = 2,
+                   .decode_tokens = 1,
+                   .sampled_tokens = 1,
+                   .token_gaps = {{{}, {{.gap = 10ms, .tokens = 1}}}}});
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("tandem_generation_tokens_total{model_name=\"m\"} 2"));
   for (const char* line :

@@ -27,8 +27,20 @@ struct StepRecord {
   int64_t prefix_blocks_fetched = 0;  // of cached prefixes, copied from the host beside this step
   // By ServiceClass.
   std::array<std::vector<Nanos>, kServiceClasses> first_token_times{};  // arrival to first token
-  std::array<std::vector<Nanos>, kServiceClasses>
-      token_gaps{};  // between a sequence's consecutive tokens
+  // Times between a sequence's two last tokens, for each sampled one but first ones; equal ones
+  // that follow each other are counted together, and in a step that is nearly all.
+  struct TokenGap {
+    Nanos gap{0};
+    int32_t tokens = 0;
+  };
+  std::array<std::vector<TokenGap>, kServiceClasses> token_gaps{};
+  void add_token_gap(ServiceClass service_class, Nanos gap) {
+    std::vector<TokenGap>& gaps = token_gaps[static_cast<size_t>(service_class)];
+    if (gaps.empty() || gaps.back().gap != gap) {
+      gaps.push_back({.gap = gap, .tokens = 0});
+    }
+    ++gaps.back().tokens;
+  }
   Nanos started{0};
   Nanos duration{0};  // launch to commit
   // What the model of time said of this step, corrected by what it had learnt until then; 0: there

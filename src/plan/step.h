@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -98,8 +99,8 @@ struct StepInput {
 
 struct SampledToken {
   SequenceId sequence{};
-  TokenId token = 0;  // -1: the logits of this row were not finite
-  std::optional<LogprobInfo> logprobs;
+  TokenId token = 0;                      // -1: the logits of this row were not finite
+  std::unique_ptr<LogprobInfo> logprobs;  // null unless asked for
 };
 
 struct StepResult {
@@ -166,8 +167,9 @@ class StepExecutor {
   [[nodiscard]] virtual const ExecutorLimits& limits() const = 0;
   // Needs no step in flight and an input within the limits. Copies what it keeps; never blocks.
   virtual void launch(const StepInput& input) = 0;
-  // The finished step's result, once; nullopt while it runs or when none is in flight.
-  [[nodiscard]] virtual std::optional<StepResult> poll() = 0;
+  // True once when a step has finished; `result`, whose memory is used again, is its result then.
+  // False, and nothing written, while it runs or when none is in flight.
+  [[nodiscard]] virtual bool poll(StepResult& result) = 0;
   // A step of visitors alone that waits for a hop need not wait any longer: it ends as soon as what
   // it has launched does. Elsewhere does nothing.
   virtual void wait_no_longer() {}

@@ -16,7 +16,8 @@ struct LogitBias {
   float bias = 0.0F;  // -100 .. 100, added to the logit
 };
 
-struct SamplingParams {
+// What is read for every drawn token comes first and fits a cache line.
+struct alignas(64) SamplingParams {
   float temperature = 1.0F;         // 0: greedy
   float top_p = 1.0F;               // (0, 1]
   int32_t top_k = 0;                // 0: off
@@ -24,9 +25,9 @@ struct SamplingParams {
   float repetition_penalty = 1.0F;  // > 0
   float presence_penalty = 0.0F;    // -2 .. 2
   float frequency_penalty = 0.0F;   // -2 .. 2
-  std::optional<uint64_t> seed;     // absent: the engine draws one and records it
+  int32_t logprobs = -1;            // -1: none; k: chosen token and the k most likely ones
   std::vector<LogitBias> logit_bias;
-  int32_t logprobs = -1;  // -1: none; k: chosen token and the k most likely ones
+  std::optional<uint64_t> seed;  // absent: the engine draws one and records it
   int32_t prompt_logprobs =
       -1;                   // the same of the prompt's tokens but the first, which follows none
   int32_t max_tokens = 16;  // output tokens, >= 1; already cut to the context by the front end

@@ -7,13 +7,14 @@
 namespace tandem {
 
 PlanBuilder::PlanBuilder(const SystemView& view) : budget_(view.budget) {
+  plan_.slices.reserve(view.running.size());
   for (const SequenceView& sequence : view.running) {
     promised_blocks_ += promised(sequence);
   }
 }
 
 int64_t PlanBuilder::promised(const SequenceView& sequence) const {
-  return std::max<int64_t>(blocks_for(sequence.known_tokens) - sequence.held_blocks, 0);
+  return missing_blocks(sequence, sequence.known_tokens);
 }
 
 Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
@@ -21,8 +22,7 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
         "{} tokens of a sequence with {} pending", tokens, sequence.pending_tokens());
   const bool samples = tokens == sequence.pending_tokens();
   const int32_t logit_rows = samples ? sequence.choices : 0;
-  const int64_t grown =
-      std::max<int64_t>(blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks, 0);
+  const int64_t grown = missing_blocks(sequence, sequence.computed_tokens + tokens);
   const int64_t blocks = grown + sequence.copy_blocks;
   if (tokens > budget_.tokens) {
     return Fit::kNoTokens;
@@ -37,7 +37,7 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks;
   promised_blocks_ -= std::min(grown, promised(sequence));
-  plan_.slices.push_back({sequence.id, tokens});
+  add_slice(sequence.id, tokens);
   return Fit::kFits;
 }
 
@@ -68,7 +68,7 @@ Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
   budget_.free_blocks -= now_new + sequence.cached_free_blocks;
   promised_blocks_ += all_new - now_new;
   plan_.admit.push_back(sequence.id);
-  plan_.slices.push_back({sequence.id, tokens});
+  add_slice(sequence.id, tokens);
   return Fit::kFits;
 }
 

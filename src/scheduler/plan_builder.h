@@ -53,11 +53,22 @@ class PlanBuilder {
   [[nodiscard]] int64_t blocks_for(int64_t tokens) const {
     return (tokens + budget_.block_tokens - 1) / budget_.block_tokens;
   }
+  // Blocks that a sequence lacks to hold `tokens`. Mostly none, which needs no division to tell.
+  [[nodiscard]] int64_t missing_blocks(const SequenceView& sequence, int64_t tokens) const {
+    const int64_t held_tokens = int64_t{sequence.held_blocks} * budget_.block_tokens;
+    return tokens <= held_tokens ? 0 : blocks_for(tokens) - sequence.held_blocks;
+  }
   // What a tier must give a sequence that comes to it and goes on.
   [[nodiscard]] int64_t blocks_to_hold(const SequenceView& sequence) const {
     return std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
   }
   [[nodiscard]] int64_t promised(const SequenceView& sequence) const;
+
+  void add_slice(SequenceId sequence, int32_t tokens) {
+    StepPlan::Slice& slice = plan_.slices.emplace_back();
+    slice.sequence = sequence;
+    slice.tokens = tokens;
+  }
 
   StepBudget budget_;
   int64_t promised_blocks_ = 0;  // that prompts being computed will still need

@@ -94,9 +94,9 @@ class EchoExecutor final : public StepExecutor {
     max_tokens_ = std::max(max_tokens_, tokens);
   }
 
-  std::optional<StepResult> poll() override {
+  bool poll(StepResult& result) override {
     if (!result_.has_value() || clock_.now() < ready_at_) {
-      return std::nullopt;
+      return false;
     }
     host_.run_until(ready_at_);
     result_->visitors = host_.take_samples(
@@ -104,9 +104,9 @@ class EchoExecutor final : public StepExecutor {
         [&](const std::vector<TokenId>& context, const SampleSpec& spec) {
           return draw(context, spec);
         });
-    std::optional<StepResult> done = std::move(result_);
+    result = std::move(*result_);
     result_.reset();
-    return done;
+    return true;
   }
 
   void wait_no_longer() override {
@@ -156,7 +156,7 @@ class EchoExecutor final : public StepExecutor {
              position % options_.limits.block_tokens));
     }
     for (const SampleSpec& spec : slice.samples) {
-      result_->samples.push_back({spec.sequence, draw(context, spec), std::nullopt});
+      result_->samples.push_back({spec.sequence, draw(context, spec), nullptr});
     }
   }
 

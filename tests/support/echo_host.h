@@ -141,7 +141,7 @@ class EchoHost {
           one.sample.sequence == id && one.sample.position == one.position + 1 &&
               std::ssize(one.sample.prompt) + std::ssize(one.sample.output) == one.sample.position,
           "the sample of sequence {} is not of its position", raw(id));
-      samples.push_back({id, next(context, one.sample), std::nullopt});
+      samples.push_back({id, next(context, one.sample), nullptr});
       one.busy = false;
     }
     return samples;

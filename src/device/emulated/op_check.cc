@@ -90,6 +90,9 @@ class Checker {
               args.row_count * static_cast<int64_t>(sizeof(kernels::SampleRow)));
     on_device("sample results", args.results,
               args.row_count * static_cast<int64_t>(sizeof(kernels::SampleResult)));
+    if (args.tokens != nullptr) {
+      on_device("sample tokens", args.tokens, args.row_count * kIndex);
+    }
   }
   void check(const kernels::RopeRouteArgs& args) const {
     if (args.rows <= 0) {

@@ -119,14 +119,14 @@ void Step::add_scored(Sequence& sequence, int32_t tokens, int32_t top) {
 
 StepResult Step::run(ForwardExecutor& executor) {
   executor.launch(input_);
-  std::optional<StepResult> result;
-  while (!(result = executor.poll())) {
+  StepResult result;
+  while (!executor.poll(result)) {
     std::this_thread::yield();
   }
   for (const auto& [sequence, tokens] : parts_) {
     sequence->computed_tokens += tokens;
   }
-  return *result;
+  return result;
 }
 
 std::vector<float> prefill(ForwardExecutor& executor, Sequence& sequence, int32_t chunk_tokens) {
