@@ -62,6 +62,16 @@ class StepTimes final : public observe::EngineObserver {
   device::OpTimes& op_times_;
 };
 
+// Takes tokens as a server's loop would; they are let go of outside the engine's time.
+class EventStore final : public TokenSink {
+ public:
+  void deliver(std::vector<TokenEvent> events) override { events_ = std::move(events); }
+  void clear() { events_.clear(); }
+
+ private:
+  std::vector<TokenEvent> events_;
+};
+
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values.empty() ? 0.0 : values[values.size() / 2];
@@ -127,6 +137,7 @@ class Runner {
                                        parts_.plan.block_tokens));
     }
     while (engine.advance(clock_.now()) == EngineActivity::kStepRunning) {
+      events_->clear();
       bell_.wait();
     }
     return times;
@@ -140,6 +151,7 @@ class Runner {
     one.sampling.temperature = 0.0F;
     one.sampling.ignore_eos = true;
     one.sampling.max_tokens = options_.output_tokens;
+    one.sink = events_;
     return one;
   }
 
@@ -149,6 +161,7 @@ class Runner {
   device::OpTimes& op_times_;
   SteadyClock clock_;
   std::mt19937 random_{1};
+  std::shared_ptr<EventStore> events_ = std::make_shared<EventStore>();
 };
 
 // Means of one pass's unit (a prompt token, a decode step), largest share first.
