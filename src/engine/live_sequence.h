@@ -47,10 +47,7 @@ struct BusySequence {
   SequenceId id{};
   StateMachine state;
   ServiceClass service_class = ServiceClass::kLatencySensitive;
-  // What the executor still has of it. While there is anything, its blocks stay its own.
   bool in_executor = false;  // a token of it has entered and its leaving was not reported
-  bool leaving = false;      // it was told to leave
-  bool comes_back = false;   // the host failed its token: its KV goes back to the accelerator
   int32_t choice = 0;
   int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
   int32_t prompt_tokens = 0;
@@ -78,9 +75,14 @@ static_assert(sizeof(BusySequence) <= BusySequence::kBytes);
 
 struct alignas(64) LiveSequence : BusySequence {
   std::vector<BlockHash> hashes;  // of full blocks of `tokens`
-  std::vector<SequenceId> forks;           // choices to be forked off when the prompt is done
-  int64_t admission = 0;                   // rising: who was admitted before whom
-  int64_t transfer = 0;                    // the copy under way; 0: none
+  std::vector<SequenceId> forks;  // choices to be forked off when the prompt is done
+  int64_t admission = 0;          // rising: who was admitted before whom
+  // What the executor still has of it, beside in_executor. While there is anything, its blocks stay
+  // its own.
+  int64_t transfer = 0;     // the copy under way; 0: none
+  bool leaving = false;     // it was told to leave
+  bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
+  int32_t written_blocks = 0;  // leading ones that were told to be copied to the host beforehand
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;

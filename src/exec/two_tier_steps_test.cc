@@ -64,11 +64,11 @@ std::vector<TokenId> prompt_of(int32_t tokens, int32_t first) {
 
 StepResult run(ForwardExecutor& executor, const StepInput& input) {
   executor.launch(input);
-  std::optional<StepResult> result;
-  while (!(result = executor.poll())) {
+  StepResult result;
+  while (!executor.poll(result)) {
     std::this_thread::yield();
   }
-  return std::move(*result);
+  return result;
 }
 
 // The host's blocks have the ids of the accelerator's.

@@ -41,12 +41,10 @@ void ReplayExecutor::launch(const StepInput& input) {
   real_.launch(input);
 }
 
-StepResult ReplayExecutor::wait_for_step() {
-  std::optional<StepResult> result;
-  while (!(result = real_.poll())) {
+void ReplayExecutor::wait_for_step(StepResult& result) {
+  while (!real_.poll(result)) {
     std::this_thread::sleep_for(kNap);
   }
-  return std::move(*result);
 }
 
 void ReplayExecutor::hold(StepResult& result) {
@@ -58,12 +56,12 @@ void ReplayExecutor::hold(StepResult& result) {
   result.visitors.clear();
 }
 
-std::optional<StepResult> ReplayExecutor::poll() {
+bool ReplayExecutor::poll(StepResult& result) {
   if (!running_) {
-    return std::nullopt;
+    return false;
   }
   running_ = false;
-  StepResult result = wait_for_step();
+  wait_for_step(result);
   hold(result);
   for (const SequenceId sequence : std::exchange(visitors_, {})) {
     // Steps of visitors alone, until its token is through.
@@ -71,7 +69,8 @@ std::optional<StepResult> ReplayExecutor::poll() {
       StepInput more;
       more.step = step_;
       real_.launch(more);
-      StepResult visitors = wait_for_step();
+      StepResult visitors;
+      wait_for_step(visitors);
       hold(visitors);
       pump();
       if (left_.contains(sequence)) {
@@ -87,7 +86,7 @@ std::optional<StepResult> ReplayExecutor::poll() {
     result.visitors.push_back(std::move(entry->second));
     held_.erase(entry);
   }
-  return result;
+  return true;
 }
 
 // ---------------------------------------------------------------- tiers

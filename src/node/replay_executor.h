@@ -36,13 +36,13 @@ class ReplayExecutor final : public StepExecutor {
 
   [[nodiscard]] const ExecutorLimits& limits() const override { return real_.limits(); }
   void launch(const StepInput& input) override;
-  [[nodiscard]] std::optional<StepResult> poll() override;
+  [[nodiscard]] bool poll(StepResult& result) override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
   [[nodiscard]] TierCounts tier_counts() const override { return counts_; }
 
  private:
-  StepResult wait_for_step();
+  void wait_for_step(StepResult& result);
   void hold(StepResult& result);
   void pump();
   template <class Ready>
