@@ -234,7 +234,7 @@ void Engine::begin_copy(LiveSequence& sequence, TransferKind kind,
 // finds them, and whoever needs the room evicts them.
 void Engine::begin_write_through(const StepPlan& plan) {
   for (const SequenceId id : plan.write_through) {
-    LiveSequence& sequence = *sequences_.at(id);
+    LiveSequence& sequence = sequences_.at(id);
     const int32_t full = sequence.computed_tokens / kv_.block_tokens();
     if (config_.prefix_caching == PrefixCaching::kOff || full <= sequence.written_blocks ||
         sequence.kv.tier() != Tier::kAccelerator || sequence.kv.moving()) {
