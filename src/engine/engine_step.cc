@@ -220,8 +220,7 @@ void Engine::show(const LiveSequence& sequence, SequenceView& view) const {
   view.service_class = sequence.service_class;
   view.level = sequence.level;
   view.arrived = sequence.arrived;
-  view.first_token_due =
-      sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max();
+  view.first_token_due = sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max();
   view.tpot = sequence.tpot_target;
   view.known_tokens = sequence.known_tokens();
   view.computed_tokens = sequence.computed_tokens;
