@@ -258,7 +258,7 @@ void Engine::view_waiting() {
   const auto first = std::find_if(best_effort, waiting_.end(), may_be_shown);
   if (first != waiting_.end() && (waiting_views_.empty() || waiting_views_.back().service_class ==
                                                                 ServiceClass::kLatencySensitive)) {
-    waiting_views_.push_back(view_of_waiting(**first));
+    show_waiting(**first, waiting_views_.emplace_back());
   }
 }
 
