@@ -39,7 +39,7 @@ class EngineMeter::Rehearsal final : public StepExecutor {
     for (const StepSlice& slice : input.slices) {
       fill(slice, copies);
       for (const SampleSpec& spec : slice.samples) {
-        pretended_->samples.push_back({spec.sequence, TokenId{0}, std::nullopt});
+        pretended_->samples.push_back({spec.sequence, TokenId{0}, nullptr});
       }
     }
     computes_ = !copies.copies.empty();
@@ -47,16 +47,18 @@ class EngineMeter::Rehearsal final : public StepExecutor {
       executor_.launch(copies);
     }
   }
-  std::optional<StepResult> poll() override {
-    std::optional<StepResult> result;
-    if (computes_) {
-      result = executor_.poll();
-      if (!result.has_value()) {
-        return std::nullopt;
-      }
-      computes_ = false;
+  bool poll(StepResult& result) override {
+    const bool computed = computes_;
+    if (computed && !executor_.poll(result)) {
+      return false;
     }
-    return pretended_.has_value() ? std::exchange(pretended_, std::nullopt) : std::move(result);
+    computes_ = false;
+    if (pretended_.has_value()) {
+      result = std::move(*pretended_);
+      pretended_.reset();
+      return true;
+    }
+    return computed;
   }
   void leave(SequenceId offloaded) override { executor_.leave(offloaded); }
   [[nodiscard]] TierEvents take_tier_events() override { return executor_.take_tier_events(); }
@@ -89,7 +91,8 @@ class EngineMeter::Rehearsal final : public StepExecutor {
                             .first_position = 0,
                             .block_table = std::span(&block, 1)});
     executor_.launch(input);
-    while (!executor_.poll().has_value()) {
+    StepResult result;
+    while (!executor_.poll(result)) {
     }
     source_ = block;
     filled_.at(static_cast<size_t>(raw(block))) = true;
