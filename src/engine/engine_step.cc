@@ -31,10 +31,10 @@ void Engine::commit(StepResult& result, Nanos now) {
   std::span<LogprobInfo> scored = result.scored;
   CHECK(samples.size() == specs.size(), "step {}: {} samples of {}", result.step, samples.size(),
         specs.size());
-  const auto sequence_at = [&](size_t at) { return step_parts_[at].sequence; };
+  const auto sequence_of = [](const StepPart& part) { return part.sequence; };
+  prefetch_sequences(step_parts_, sequence_of);
+  prefetch_next_tokens(step_parts_, sequence_of);
   for (size_t i = 0; i < step_parts_.size(); ++i) {
-    prefetch_sequence(i, step_parts_.size(), sequence_at);
-    prefetch_last_token(i, step_parts_.size(), sequence_at);
     const StepPart& part = step_parts_[i];
     commit_slice(*part.sequence, part.tokens);
     if (part.scores > 0) {

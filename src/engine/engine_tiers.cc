@@ -379,9 +379,8 @@ void Engine::enqueue(LiveSequence& sequence) {
 
 void Engine::view_offloaded(SystemView& view) {
   offloaded_views_.clear();
-  for (size_t i = 0; i < offloaded_.size(); ++i) {
-    prefetch_sequence(i, offloaded_.size(), [&](size_t at) { return offloaded_[at]; });
-    const LiveSequence* sequence = offloaded_[i];
+  prefetch_sequences(offloaded_, [](const LiveSequence* sequence) { return sequence; });
+  for (const LiveSequence* sequence : offloaded_) {
     const SequenceState state = sequence->state.state();
     if (state == SequenceState::kFinishing || state == SequenceState::kDropped) {
       continue;

@@ -1,4 +1,9 @@
 // Asks for the cache lines of sequences before their turn comes. Internal to engine/.
+//
+// A step's weights have driven the sequences out of the caches. Asking for all of them first, and
+// only then working through them, takes fewer stalls than asking some places ahead of the work: a
+// core has room for a dozen lines on their way, and the work itself needs lines, too. Thousands of
+// sequences fit a second-level cache.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +12,6 @@
 
 namespace tandem {
 
-// A step's weights have driven the sequences out of the caches, so their lines are asked for before
-// their turn comes: first the sequence, then, when that is here, what it points to.
-inline constexpr size_t kSequencesAhead = 12;
-inline constexpr size_t kContentAhead = 6;
-
 inline void prefetch_busy(const LiveSequence& sequence) {
   constexpr size_t kLine = 64;
   for (size_t offset = 0; offset < BusySequence::kBytes; offset += kLine) {
@@ -19,19 +19,19 @@ inline void prefetch_busy(const LiveSequence& sequence) {
   }
 }
 
-// `at(i)` gives the sequence whose turn comes at i of `count`.
-template <class At>
-void prefetch_sequence(size_t i, size_t count, const At& at) {
-  if (i + kSequencesAhead < count) {
-    prefetch_busy(*at(i + kSequencesAhead));
+// The sequences that `sequence_of` finds in `parts`.
+template <class Parts, class SequenceOf>
+void prefetch_sequences(const Parts& parts, const SequenceOf& sequence_of) {
+  for (const auto& part : parts) {
+    prefetch_busy(*sequence_of(part));
   }
 }
 
-// The place that its next token is written to.
-template <class At>
-void prefetch_last_token(size_t i, size_t count, const At& at) {
-  if (i + kContentAhead < count) {
-    const std::vector<TokenId>& tokens = at(i + kContentAhead)->tokens;
+// The places that their next tokens are written to; reads the sequences.
+template <class Parts, class SequenceOf>
+void prefetch_next_tokens(const Parts& parts, const SequenceOf& sequence_of) {
+  for (const auto& part : parts) {
+    const std::vector<TokenId>& tokens = sequence_of(part)->tokens;
     __builtin_prefetch(tokens.data() + tokens.size(), 1);
   }
 }
