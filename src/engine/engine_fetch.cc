@@ -111,7 +111,7 @@ void Engine::settle_fetches() {
     kv_.end_fetch(fetch.prefix);
     // It may have been cancelled meanwhile.
     if (const auto entry = sequences_.find(fetch.sequence); entry != sequences_.end()) {
-      entry->second->fetched = LiveSequence::Fetched::kOnce;
+      entry->second.fetched = LiveSequence::Fetched::kOnce;
     }
     return true;
   };

@@ -79,9 +79,11 @@ struct alignas(64) LiveSequence : BusySequence {
   int64_t admission = 0;          // rising: who was admitted before whom
   // What the executor still has of it, beside in_executor. While there is anything, its blocks stay
   // its own.
-  int64_t transfer = 0;        // the copy under way; 0: none
-  bool leaving = false;        // it was told to leave
-  bool comes_back = false;     // the host failed its token: its KV goes back to the accelerator
+  int64_t transfer = 0;     // the copy under way; 0: none
+  bool leaving = false;     // it was told to leave
+  bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
+  // Of the cached prefix that the host holds, in this stay in the queue.
+  enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
   int32_t written_blocks = 0;  // leading ones that were told to be copied to the host beforehand
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
