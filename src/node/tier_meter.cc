@@ -92,19 +92,19 @@ TierMeter::Timed TierMeter::run(const StepInput& input) {
   executor_.launch(input);
   Nanos now = clock_.now();
   timed.engine_nanos = nanos(now - began);
-  std::optional<StepResult> result;
+  StepResult result;
   while (true) {
     const Nanos polled = clock_.now();
-    result = executor_.poll();
+    const bool done = executor_.poll(result);
     now = clock_.now();
     timed.engine_nanos += nanos(now - polled);
-    if (result.has_value()) {
+    if (done) {
       break;
     }
     bell_.wait();
   }
   timed.step_nanos = nanos(now - began);
-  for (const SampledToken& sampled : result->visitors) {
+  for (const SampledToken& sampled : result.visitors) {
     between_.push_back(sampled.sequence);
   }
   return timed;
