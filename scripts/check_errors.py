@@ -16,14 +16,14 @@ NO_CODES = {
     "invalid_request_error", "authentication_error", "permission_error", "rate_limit_error", "service_unavailable_error", "server_error",
     # fields, files and names
     "custom_id", "status_code", "request_id", "server_load", "max_model_len", "token_strs", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "batch_req_",
+    "cached_tokens", "batch_req_", "ttft_ms", "ttft_target_ms", "retry_after_ms",
 }
 SINGLE_WORDS = {"unsupported", "overloaded", "forbidden", "loading", "draining", "connections", "unavailable"}  # codes without underscore
 IN_CATALOGUE_ONLY = {"null", "done"}
 
 
 def sources():
-    for name in ("src/openai/error_body.cc", "src/openai/batch_line.h", "src/openai/batch_line.cc", "src/jobs/batch_run.cc"):
+    for name in ("src/openai/error_body.cc", "src/openai/batch_line.h", "src/openai/batch_line.cc", "src/jobs/batch_run.cc", "src/plan/admission.h"):
         yield ROOT / name
     for path in sorted((ROOT / "src/api").glob("*.cc")):
         if "test" not in path.name and "metrics" not in path.name and "log" not in path.name:

@@ -88,6 +88,12 @@ void add_policy_flags(CLI::App& command, NodeOptions& node) {
 void add_engine_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   add_policy_flags(command, node);
+  command
+      .add_option(
+          "--admission", flags.admission,
+          "omniserve: off lets in latency-sensitive requests whose targets are out of reach")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"on", "off"}));
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
@@ -432,6 +438,7 @@ Status resolve(ServeFlags& flags) {
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
     ASSIGN_OR_RETURN(node.device.isa, kernels::parse_isa(isa));
   }
+  node.admission = flags.admission == "on" ? AdmissionMode::kOn : AdmissionMode::kOff;
   node.prefix_caching = flags.prefix_caching == "on" ? PrefixCaching::kOn : PrefixCaching::kOff;
   node.vllm_metrics = !flags.no_vllm_metrics;
   return {};

@@ -28,6 +28,7 @@ struct ServeFlags {
   std::string log_level = "info";
   std::string time_model = "modular";
   std::string prefix_caching = "on";
+  std::string admission = "on";
   std::string max_body = "32MiB";
   std::vector<std::string> given_api_keys;
   std::string api_key_file;

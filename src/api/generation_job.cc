@@ -100,9 +100,11 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
     request.sink = destination.sink;
     request.sink_tag = destination.make_tag(prompt);
     job->tags_.push_back(request.sink_tag);
-    const Result<RequestId> id = context.frontend.submit(std::move(request));
+    const Submission id = context.frontend.submit(std::move(request));
     if (!id.ok()) {
-      return refusal(id.error(), context);  // the job's end cancels what was accepted before
+      // The job's end cancels what was accepted before.
+      return id.refusal().reason.empty() ? refusal(id.error(), context)
+                                         : refuse(id.refusal(), context);
     }
     job->requests_.push_back(id.value());
   }

@@ -123,6 +123,21 @@ Nanos retry_after_of(std::string_view message, Nanos if_absent) {
   return unit.starts_with("s") ? Nanos(std::chrono::seconds(count)) : if_absent;
 }
 
+// Counts it and adds the headers. Who should not come back is not told when.
+HttpResponse refuse_with(const Refusal& refusal, HttpResponse response, ApiContext& context) {
+  context.metrics.rejected(refusal.reason);
+  if (refusal.retry_after) {
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*refusal.retry_after);
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(wait).count();
+    response.headers.emplace_back("Retry-After", fmt::format("{}", std::max<int64_t>(1, seconds)));
+    response.headers.emplace_back("retry-after-ms", fmt::format("{}", wait.count()));
+  }
+  response.headers.emplace_back("x-should-retry",
+                                refusal.retry == Refusal::Retry::kUseless ? "false" : "true");
+  response.headers.emplace_back("x-llm-d-request-dropped-reason", refusal.reason);
+  return response;
+}
+
 }  // namespace
 
 const Route* find_route(std::string_view path) {
@@ -242,18 +257,23 @@ std::string_view refusal_reason(const ApiContext& context) {
 }
 
 HttpResponse refuse(const Error& error, std::string_view reason, ApiContext& context) {
-  context.metrics.rejected(reason);
-  HttpResponse response = error_response(error, context);
-  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
-      retry_after_of(error.message, context.options.retry_after));
-  response.headers.emplace_back(
-      "Retry-After",
-      fmt::format("{}",
-                  std::max<int64_t>(1, std::chrono::ceil<std::chrono::seconds>(wait).count())));
-  response.headers.emplace_back("retry-after-ms", fmt::format("{}", wait.count()));
-  response.headers.emplace_back("x-should-retry", reason == "failed" ? "false" : "true");
-  response.headers.emplace_back("x-llm-d-request-dropped-reason", reason);
-  return response;
+  Refusal refusal;
+  refusal.error = error;
+  refusal.reason = reason;
+  refusal.retry_after = retry_after_of(error.message, context.options.retry_after);
+  if (reason == "failed") {
+    refusal.retry = Refusal::Retry::kUseless;
+  }
+  return refuse_with(refusal, error_response(error, context), context);
+}
+
+HttpResponse refuse(const Refusal& refusal, ApiContext& context) {
+  return refuse_with(
+      refusal,
+      {.status = openai::http_status(refusal.error.code, context.options.errors),
+       .body = openai::error_body(refusal.error, refusal.reason,
+                                  {refusal.ttft, refusal.ttft_target, refusal.retry_after})},
+      context);
 }
 
 }  // namespace tandem::api

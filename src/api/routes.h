@@ -7,6 +7,7 @@
 
 #include "api/api_context.h"
 #include "api/http_message.h"
+#include "request/frontend.h"
 
 namespace tandem::api {
 
@@ -59,5 +60,7 @@ struct Access {
 
 // An overload or unavailability answer with Retry-After, retry-after-ms and the reason; counted.
 [[nodiscard]] HttpResponse refuse(const Error& error, std::string_view reason, ApiContext& context);
+// The same of a request that was parsed.
+[[nodiscard]] HttpResponse refuse(const Refusal& refusal, ApiContext& context);
 
 }  // namespace tandem::api

@@ -23,14 +23,16 @@ constexpr std::chrono::seconds kPatience{20};
 
 // ---------------------------------------------------------------- FakeFrontend
 
-Result<RequestId> FakeFrontend::submit(Request request) {
+Submission FakeFrontend::submit(Request request) {
   size_t position = 0;
   {
     const std::scoped_lock lock(mutex_);
     position = requests_.size();
   }
   if (gate_) {
-    RETURN_IF_ERROR(gate_(position));
+    if (const Status open = gate_(position); !open.ok()) {
+      return open.error();
+    }
   }
   {
     const std::scoped_lock lock(mutex_);

@@ -30,7 +30,7 @@ class FakeFrontend final : public Frontend {
   [[nodiscard]] const ServedModel& model() const override { return model_; }
   [[nodiscard]] ServingState state() const override { return state_; }
   [[nodiscard]] FrontendLoad load() const override { return {.running = 2, .waiting = 3}; }
-  Result<RequestId> submit(Request request) override;
+  Submission submit(Request request) override;
   void cancel(RequestId request) override;
   void stop(RequestId request, int32_t choice) override;
 

@@ -47,7 +47,7 @@ Engine::~Engine() {
 }
 
 Arrival Engine::make_arrival(RequestId id, Request request, Nanos now, int32_t block_tokens) {
-  Arrival arrival{id, std::move(request), now, {}, {}};
+  Arrival arrival{id, std::move(request), now, {}, {}, {}, 0};
   arrival.root = root_hash(arrival.request.tenant);
   extend_hashes(arrival.prompt_hashes, arrival.root, arrival.request.prompt, block_tokens);
   return arrival;
@@ -99,6 +99,7 @@ EngineActivity Engine::advance(Nanos now) {
     commit(result_, now);
     finished = std::move(record_);
   }
+  admitted_.current = false;
   absorb_tier_events(now);
   absorb(now);
   const EngineActivity activity = plan_and_launch(now);
@@ -129,6 +130,8 @@ void Engine::absorb_one(Arrival& arrival, Nanos) {
   owner->arrived = arrival.arrived;
   owner->root = arrival.root;
   owner->seed = arrival.request.sampling.seed.value_or(seeds_());
+  owner->forecast_ttft = arrival.forecast_ttft;
+  owner->believed_cached = arrival.believed_cached;
   if (recorder_ != nullptr) {
     recorder_->arrival(next_step_, arrival, owner->seed);
   }
@@ -257,6 +260,10 @@ void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::st
     emit_finish(sequence, static_cast<int32_t>(i) + 1, reason, error);
   }
   record_end(sequence, reason, now);
+  if (admission_ != nullptr && sequence.service_class == ServiceClass::kLatencySensitive &&
+      (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
+    admission_->ended(sequence.output_tokens());
+  }
 }
 
 // No step is in flight here, so blocks of ended sequences are free as soon as no copy and no hop of

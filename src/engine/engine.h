@@ -34,6 +34,7 @@
 #include "latency/host_times.h"
 #include "latency/step_shape.h"
 #include "observe/engine_observer.h"
+#include "plan/admission.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
 #include "request/request.h"
@@ -60,7 +61,12 @@ struct EngineStop {
   RequestId request{};
   int32_t choice = 0;
 };
-using EngineInput = std::variant<Arrival, EngineCancel, EngineStop>;
+// A request that was not let in; only written down.
+struct EngineRefusal {
+  AdmissionAsk ask;
+  AdmissionVerdict verdict;
+};
+using EngineInput = std::variant<Arrival, EngineCancel, EngineStop, EngineRefusal>;
 
 struct EngineLoad {
   int64_t running = 0;
@@ -86,9 +92,21 @@ class Engine {
   // Predicts every step from now on and learns from what it took. Must outlive the engine.
   void predict_with(latency::CorrectedModel& step_times) { step_times_ = &step_times; }
 
+  // Asks it about every request from now on; null: nobody is refused. Must outlive the engine.
+  void admit_with(Admission* admission) { admission_ = admission; }
+  [[nodiscard]] bool has_admission() const { return admission_ != nullptr; }
+
   // What submit needs computed beside the request; any thread. The request must have been
   // validated.
   static Arrival make_arrival(RequestId id, Request request, Nanos now, int32_t block_tokens);
+
+  // Whether this request is let in. Unless it is refused it is to be posted at once; the forecast
+  // is noted in it. Any thread, but not beside another function of the engine.
+  struct Considered {
+    AdmissionAsk ask;
+    AdmissionVerdict verdict;
+  };
+  Considered consider(Arrival& arrival, Nanos now);
 
   // Queues an input; it takes effect in the next advance that plans.
   void post(EngineInput input);
@@ -129,6 +147,18 @@ class Engine {
   void absorb_one(Arrival& arrival, Nanos now);
   void absorb_one(const EngineCancel& cancel, Nanos now);
   void absorb_one(const EngineStop& stop, Nanos now);
+  void absorb_one(const EngineRefusal& refusal, Nanos now);
+
+  // What admission sees.
+  [[nodiscard]] AdmissionAsk ask_of(const Arrival& arrival) const;
+  [[nodiscard]] AdmissionView admission_view(Nanos now);
+  void gather_admitted();
+  void gather(const LiveSequence& sequence);
+  [[nodiscard]] int32_t tokens_in_step(const LiveSequence& sequence) const;
+  [[nodiscard]] static AdmittedPrompt prompt_of(const AdmissionAsk& ask);
+  [[nodiscard]] static AdmittedPrompt prompt_of(const LiveSequence& waiting);
+  void put_in_line(const AdmittedPrompt& prompt);
+  void view_later();
 
   // What happened between the tiers.
   void absorb_tier_events(Nanos now);
@@ -219,6 +249,7 @@ class Engine {
   StepExecutor& executor_;
   StepPolicy& policy_;
   const Clock& clock_;
+  Admission* admission_ = nullptr;
   observe::EngineObserver* observer_;
   Recorder* recorder_;
   KvManager kv_;
@@ -272,6 +303,17 @@ class Engine {
   std::vector<SequenceView> running_views_;
   std::vector<SequenceView> waiting_views_;
   std::vector<SequenceView> offloaded_views_;
+  std::vector<AdmittedPrompt> later_views_;
+
+  // What admission was shown last, as long as the engine has not gone on.
+  struct Admitted {
+    bool current = false;
+    AdmissionView view;
+    std::vector<AdmittedDecode> decodes;
+    std::vector<AdmittedPrompt> prompts;
+    std::vector<std::pair<SequenceId, int32_t>> chunks;  // of prompts in the step in flight
+  };
+  Admitted admitted_;
   observe::StepRecord record_;  // of the step in flight
   std::vector<std::pair<std::shared_ptr<TokenSink>, std::vector<TokenEvent>>> events_;
   size_t usual_events_ = 0;  // that the first sink got in the last step

@@ -77,6 +77,7 @@ std::unique_ptr<ServiceReport> Engine::make_report(const LiveSequence& sequence)
     report->queue = sequence.admitted - sequence.arrived;
   }
   report->ttft = times.ttft;
+  report->forecast_ttft = sequence.owner->forecast_ttft;
   if (times.output_tokens > 1) {
     report->mean_gap = times.first_to_last / (times.output_tokens - 1);
   }

@@ -190,6 +190,13 @@ void Engine::accept_token(LiveSequence& sequence, SampledToken& sampled, Nanos n
       record_.prompt_tokens += sequence.prompt_tokens;
       record_.cached_tokens += sequence.cached_tokens;
       record_.first_token_times[of_class].push_back(now - sequence.owner->arrived);
+      if (sequence.promised) {
+        const bool due = sequence.first_token_due < Nanos::max();
+        record_.promised_first_tokens.push_back(
+            {.forecast = *sequence.owner->forecast_ttft,
+             .real = now - sequence.arrived,
+             .target = due ? sequence.first_token_due - sequence.arrived : Nanos::max()});
+      }
     }
   } else {
     const Nanos gap = now - sequence.last_token;
@@ -233,6 +240,7 @@ void Engine::show(const LiveSequence& sequence, SequenceView& view) const {
   view.choices = sequence.choices;
   view.tier = tier;
   view.transfer_blocks = sequence.kv.blocks();
+  view.promised = sequence.promised;
   view.host_failures = sequence.host_failures;
 }
 
@@ -265,8 +273,10 @@ void Engine::view_waiting() {
 void Engine::view_head_of_queue() {
   int64_t free = kv_.free_blocks();
   for (const LiveSequence* sequence : waiting_) {
-    if (waiting_views_.size() == kWaitingShown || free < 0 ||
-        static_cast<int32_t>(running_.size() + waiting_views_.size()) >= config_.max_running) {
+    const bool crowded =
+        static_cast<int32_t>(running_.size() + waiting_views_.size()) >= config_.max_running;
+    // For what was promised a place is made.
+    if (waiting_views_.size() == kWaitingShown || free < 0 || (crowded && !sequence->promised)) {
       return;
     }
     if (!may_be_shown(sequence)) {
@@ -292,6 +302,11 @@ SystemView Engine::make_view(Nanos now) {
   view.step = next_step_;
   view.running = running_views_;
   view.waiting = waiting_views_;
+  later_views_.clear();
+  if (admission_ != nullptr) {
+    view_later();
+  }
+  view.later = later_views_;
   view.budget = {.tokens = executor_.limits().max_batched_tokens,
                  .logit_rows = executor_.limits().max_logit_rows,
                  .sequences = std::max(places, 0),

@@ -24,6 +24,9 @@ struct Arrival {
   Nanos arrived{0};
   BlockHash root;
   std::vector<BlockHash> prompt_hashes;
+  // What admission said, where it was asked and let the request in.
+  std::optional<Nanos> forecast_ttft;
+  int32_t believed_cached = 0;  // tokens of the prompt that it took the prefix cache to hold
 };
 
 // Shared by the sequences of one request.
@@ -36,6 +39,8 @@ struct RequestState {
   std::span<const TokenId> stop_ids;
   std::vector<TokenId> own_stop_ids;
   uint64_t seed = 0;
+  std::optional<Nanos> forecast_ttft;
+  int32_t believed_cached = 0;
 };
 
 // What every step reads or writes of every running sequence, in as few cache lines as it takes: at
@@ -48,6 +53,7 @@ struct BusySequence {
   StateMachine state;
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   bool in_executor = false;  // a token of it has entered and its leaving was not reported
+  bool promised = false;     // its first token, by admission
   int32_t choice = 0;
   int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
   int32_t prompt_tokens = 0;
@@ -106,6 +112,7 @@ struct alignas(64) LiveSequence : BusySequence {
       const Nanos target = slo.ttft->target(std::ssize(owner->request.prompt));
       first_token_due = target < Nanos::max() - arrived ? arrived + target : Nanos::max();
     }
+    promised = owner->forecast_ttft.has_value();
     tpot_target = slo.tpot.value_or(Nanos::max());
     max_tokens = sampling().max_tokens;
     min_tokens = sampling().min_tokens;

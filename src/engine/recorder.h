@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "engine/live_sequence.h"
+#include "plan/admission.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
 #include "plan/views.h"
@@ -25,6 +26,8 @@ class Recorder {
  public:
   virtual ~Recorder() = default;
   virtual void arrival(int64_t step, const Arrival& arrival, uint64_t seed) = 0;
+  // It never came in: nothing follows from it.
+  virtual void refusal(int64_t step, const AdmissionAsk& ask, const AdmissionVerdict& verdict) = 0;
   virtual void cancel(int64_t step, RequestId request) = 0;
   virtual void stop(int64_t step, RequestId request, int32_t choice) = 0;
   // Two tiers: in every advance that gets so far, also without an event.

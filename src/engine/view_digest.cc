@@ -40,6 +40,9 @@ void add_sequence(Digest& digest, const SequenceView& sequence) {
     digest.add(sequence.first_token_due.count());
     digest.add(sequence.tpot.count());
   }
+  if (sequence.promised) {
+    digest.add(1);
+  }
 }
 
 }  // namespace
@@ -58,6 +61,10 @@ uint64_t view_digest(const SystemView& view) {
   digest.add(-1);
   for (const SequenceView& sequence : view.waiting) {
     add_sequence(digest, sequence);
+  }
+  for (const AdmittedPrompt& prompt : view.later) {
+    digest.add(prompt.pending_tokens);
+    digest.add(prompt.first_token_due.count());
   }
   if (view.budget.host_total_blocks > 0) {
     digest.add(view.budget.host_free_blocks);

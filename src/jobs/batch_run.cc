@@ -203,12 +203,12 @@ class Run {
       request.tenant = generation.cache_salt;
       request.sink = inbox_;
       request.sink_tag = key * kTagsPerLine + prompt;
-      const Result<RequestId> id = frontend_.submit(std::move(request));
+      const Submission id = frontend_.submit(std::move(request));
       if (!id.ok()) {
         for (const RequestId accepted : job.requests) frontend_.cancel(accepted);
         return refused_by_engine(id.error());
       }
-      job.requests.push_back(*id);
+      job.requests.push_back(id.value());
     }
     sequences_ahead_ += job.sequences;
     jobs_.emplace(key, std::move(job));

@@ -23,7 +23,7 @@ class InstantFrontend final : public Frontend {
   [[nodiscard]] const ServedModel& model() const override { return model_; }
   [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
   [[nodiscard]] FrontendLoad load() const override { return {}; }
-  Result<RequestId> submit(Request request) override {
+  Submission submit(Request request) override {
     if (refuse_ && refuse_(submitted_ + 1)) {
       return *refuse_(submitted_ + 1);
     }

@@ -9,8 +9,19 @@ namespace {
 // beyond; 0 is taken to fit.
 template <class Fits>
 int64_t largest(int64_t most, const Fits& fits) {
+  // Often all of it fits, or nearly.
+  if (most <= 0 || fits(most)) {
+    return std::max<int64_t>(most, 0);
+  }
   int64_t low = 0;
-  int64_t high = std::max<int64_t>(most, 0);
+  int64_t high = most - 1;
+  if (const int64_t nearly = high - high / 16; nearly < high) {
+    if (fits(nearly)) {
+      low = nearly;
+    } else {
+      high = nearly - 1;
+    }
+  }
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
     if (fits(middle)) {

@@ -5,8 +5,14 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "node/refusal.h"
 
 namespace tandem {
+namespace {
+
+Error stopped() { return {ErrorCode::kUnavailable, "the server is shutting down", ""}; }
+
+}  // namespace
 
 EngineThread::EngineThread(ServedModel model, const EngineThreadOptions& options,
                            const Clock& clock, std::function<void(const std::string&)> on_rejected)
@@ -27,12 +33,14 @@ void EngineThread::shutdown() {
   if (thread_.joinable()) {
     thread_.join();
   }
+  const std::lock_guard engine(engine_mutex_);
   engine_.reset();
 }
 
 void EngineThread::start(std::unique_ptr<Engine> engine) {
   CHECK(engine_ == nullptr, "the engine was started before");
   engine_ = std::move(engine);
+  has_admission_ = engine_->has_admission();
   thread_ = std::thread([this] { run(); });
   ServingState loading = ServingState::kLoading;
   state_.compare_exchange_strong(loading, ServingState::kReady);  // it may be draining already
@@ -124,19 +132,52 @@ Status EngineThread::check_room() {
   return error;
 }
 
-Result<RequestId> EngineThread::submit(Request request) {
-  RETURN_IF_ERROR(check_fit(request));
+Submission EngineThread::submit(Request request) {
+  if (const Status fits = check_fit(request); !fits.ok()) {
+    return fits.error();
+  }
   const RequestId id{next_request_.fetch_add(1)};
   Arrival arrival =
       Engine::make_arrival(id, std::move(request), clock_.now(), options_.block_tokens);
-  {
+  if (state() == ServingState::kReady && has_admission_) {
+    if (std::optional<Refusal> refusal = admit(arrival)) {
+      return *std::move(refusal);
+    }
+  } else {
     const std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(check_room());
+    if (const Status room = check_room(); !room.ok()) {
+      return room.error();
+    }
     mailbox_.emplace_back(std::move(arrival));
     ++queued_arrivals_;
   }
   wake_.notify_one();
   return id;
+}
+
+std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
+  const std::lock_guard engine(engine_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    const Status room = check_room();
+    if (!room.ok() || engine_ == nullptr) {
+      Refusal refusal;
+      refusal.error = room.ok() ? stopped() : room.error();
+      return refusal;
+    }
+  }
+  const Engine::Considered considered = engine_->consider(arrival, clock_.now());
+  if (considered.verdict.answer == AdmissionAnswer::kRefuse) {
+    if (on_rejected_) {
+      on_rejected_(std::string(reason_name(considered.verdict.reason)));
+    }
+    return describe_refusal(considered.ask, considered.verdict);
+  }
+  engine_->post(std::move(arrival));
+  const std::lock_guard lock(mutex_);
+  ++queued_arrivals_;
+  posted_ = true;
+  return std::nullopt;
 }
 
 void EngineThread::cancel(RequestId request) { enqueue(EngineCancel{request}); }
@@ -155,9 +196,11 @@ void EngineThread::run() {
   std::vector<EngineInput> inputs;
   bool told_to_stop = false;
   while (true) {
+    std::unique_lock engine(engine_mutex_);
     {
       const std::lock_guard lock(mutex_);
       told_to_stop = stopping_;
+      posted_ = false;
       inputs.swap(mailbox_);
       queued_arrivals_ = 0;
       for (EngineInput& input : inputs) {
@@ -178,6 +221,7 @@ void EngineThread::run() {
         return;
       }
     }
+    engine.unlock();
     wait(activity, told_to_stop ? StopNews::kKnown : StopNews::kOpen);
   }
 }
@@ -195,7 +239,8 @@ void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
     }
     // Where it is known already that all is to end, only the tiers have anything left to say.
     const bool ending = (stopping_ || cancel_all_) && stop_news == StopNews::kOpen;
-    return !mailbox_.empty() || ending || (activity != EngineActivity::kIdle && step_completed_);
+    return !mailbox_.empty() || posted_ || ending ||
+           (activity != EngineActivity::kIdle && step_completed_);
   };
   if (activity == EngineActivity::kIdle) {
     wake_.wait(lock, news);

@@ -2,7 +2,11 @@
 // Requests go into a bounded mailbox; the thread hands them to the engine, advances it, and sleeps
 // until a step completes or something comes in.
 //
-// Threads: any, for every public function; the engine itself is touched by its thread alone.
+// Where the engine has an admission, submit asks it before it answers: on the caller's thread, with
+// the engine standing still, so for the time of one `advance` at most behind it.
+//
+// Threads: any, for every public function. The engine is touched by its thread, and by callers of
+// submit that hold engine_mutex_.
 #pragma once
 
 #include <atomic>
@@ -49,12 +53,14 @@ class EngineThread final : public Frontend {
   [[nodiscard]] const ServedModel& model() const override { return model_; }
   [[nodiscard]] ServingState state() const override { return state_.load(); }
   [[nodiscard]] FrontendLoad load() const override;
-  Result<RequestId> submit(Request request) override;
+  Submission submit(Request request) override;
   void cancel(RequestId request) override;
   void stop(RequestId request, int32_t choice) override;
 
  private:
   [[nodiscard]] Status check_room();
+  // Posts it, or says why not. Takes engine_mutex_.
+  std::optional<Refusal> admit(Arrival& arrival);
   [[nodiscard]] Status check_fit(const Request& request) const;
   void enqueue(EngineInput input);
   void run();
@@ -68,16 +74,19 @@ class EngineThread final : public Frontend {
   std::atomic<ServingState> state_{ServingState::kLoading};
   std::atomic<int64_t> next_request_{1};
 
+  std::mutex engine_mutex_;  // taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<EngineInput> mailbox_;  // guarded by mutex_
   int64_t queued_arrivals_ = 0;       // of mailbox_; guarded by mutex_
   EngineLoad engine_load_;            // guarded by mutex_
+  bool posted_ = false;               // to the engine itself; guarded by mutex_
   bool step_completed_ = false;       // guarded by mutex_
   bool stopping_ = false;             // guarded by mutex_
   bool cancel_all_ = false;           // guarded by mutex_
 
-  std::unique_ptr<Engine> engine_;
+  bool has_admission_ = false;      // constant once it is ready
+  std::unique_ptr<Engine> engine_;  // guarded by engine_mutex_
   std::thread thread_;
 };
 

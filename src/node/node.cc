@@ -267,7 +267,10 @@ Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
       .block_tokens = parts_.plan.block_tokens,
       .total_blocks = parts_.plan.kv_blocks,
       .host_blocks = parts_.plan.host.kv_blocks,
-      .predicted = wants_profile(options_) ? observe::Predicted::kYes : observe::Predicted::kNo});
+      .predicted = wants_profile(options_) ? observe::Predicted::kYes : observe::Predicted::kNo,
+      .admission = options_.admission == AdmissionMode::kOn && policy_admits(policy_name(options_))
+                       ? observe::Admits::kYes
+                       : observe::Admits::kNo});
   metrics_->on_gauges(
       {.total_blocks = parts_.plan.kv_blocks, .host_blocks = parts_.plan.host.kv_blocks});
   thread_ = std::make_unique<EngineThread>(
@@ -321,6 +324,10 @@ Status Node::load(const std::function<void(const model::LoadProgress&)>& progres
   if (parts_.step_times != nullptr) {
     engine->predict_with(*parts_.step_times);
   }
+  if (options_.admission == AdmissionMode::kOn) {
+    admission_ = make_admission(*parts_.policy);
+    engine->admit_with(admission_.get());
+  }
   thread_->start(std::move(engine));
   return {};
 }
@@ -353,6 +360,7 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["patience_steps"] = options.policy_options.patience_steps;
   if (wants_profile(options)) {
     json["time_model"] = std::string(time_model_name(options.profile.model));
+    json["admission"] = options.admission == AdmissionMode::kOn ? "on" : "off";
   }
   json["max_model_len"] = parts.plan.max_model_len;
   json["max_num_seqs"] = options.max_num_seqs;

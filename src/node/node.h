@@ -34,12 +34,16 @@
 
 namespace tandem {
 
+// Whether policies that can tell refuse latency-sensitive requests whose targets are out of reach.
+enum class AdmissionMode : uint8_t { kOff, kOn };
+
 struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
   std::string policy;                     // empty: accel_only on one tier, piggyback on two
   PolicyOptions policy_options;           // its beliefs are filled in from the profile
   ProfileOptions profile;                 // of step times
+  AdmissionMode admission = AdmissionMode::kOn;
   device::CpuDeviceOptions device;
   std::optional<ElementType> dtype;     // absent: the checkpoint's (F16 as bf16)
   std::optional<ElementType> kv_dtype;  // absent: the weights'
@@ -125,6 +129,7 @@ class Node {
   std::unique_ptr<Recorder> recorder_;
   StepBell bell_;  // while step times are measured
   std::atomic<bool> measuring_{false};
+  std::unique_ptr<Admission> admission_;
   std::unique_ptr<EngineThread> thread_;  // last: its engine uses all of the above
 };
 

@@ -128,7 +128,37 @@ void RecordFile::arrival(int64_t step, const Arrival& arrival, uint64_t seed) {
   line["id"] = raw(arrival.id);
   line["at"] = arrival.arrived.count();
   line["seed"] = seed;
+  if (arrival.forecast_ttft.has_value()) {
+    line["forecast_ns"] = arrival.forecast_ttft->count();
+  }
+  if (arrival.believed_cached > 0) {
+    line["believed_cached"] = arrival.believed_cached;
+  }
   add_line(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void RecordFile::refusal(int64_t step, const AdmissionAsk& ask, const AdmissionVerdict& verdict) {
+  std::string line = fmt::format(
+      R"({{"refusal":{},"at":{},"level":{},"prompt_tokens":{},"cached_tokens":{},"n":{},"max_tokens":{},"reason":"{}")",
+      step, ask.arrived.count(), ask.level, ask.prompt_tokens, ask.cached_tokens, ask.choices,
+      ask.max_tokens, reason_name(verdict.reason));
+  const auto append = [&](const char* name, Nanos time) {
+    fmt::format_to(std::back_inserter(line), R"(,"{}":{})", name, time.count());
+  };
+  if (ask.ttft < Nanos::max()) {
+    append("ttft_ns", ask.ttft);
+  }
+  if (ask.tpot < Nanos::max()) {
+    append("tpot_ns", ask.tpot);
+  }
+  if (verdict.ttft.has_value()) {
+    append("forecast_ns", *verdict.ttft);
+  }
+  if (verdict.retry_after.has_value()) {
+    append("retry_after_ns", *verdict.retry_after);
+  }
+  line += "}";
+  add_line(std::move(line));
 }
 
 void RecordFile::cancel(int64_t step, RequestId request) {

@@ -28,6 +28,7 @@ class RecordFile final : public Recorder {
   ~RecordFile() override;  // writes what is left
 
   void arrival(int64_t step, const Arrival& arrival, uint64_t seed) override;
+  void refusal(int64_t step, const AdmissionAsk& ask, const AdmissionVerdict& verdict) override;
   void cancel(int64_t step, RequestId request) override;
   void stop(int64_t step, RequestId request, int32_t choice) override;
   void tiers(int64_t step, const TierEvents& events) override;

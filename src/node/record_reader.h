@@ -29,9 +29,10 @@ class RecordReader {
       return std::nullopt;
     }
     nlohmann::json parsed;
-    if (std::getline(file_, line)) {
-      parsed = nlohmann::json::parse(line, nullptr, false);
-    }
+    do {
+      parsed = std::getline(file_, line) ? nlohmann::json::parse(line, nullptr, false)
+                                         : nlohmann::json();
+    } while (parsed.is_object() && parsed.contains("refusal"));  // nothing came of those
     if (!parsed.is_object() || parsed.contains("end")) {
       ended_ = true;
       cut_ = !parsed.is_object() || parsed["end"] != "closed";

@@ -26,6 +26,7 @@ constexpr int64_t kLargestCount = int64_t{1} << 32;  // of one step: sums do not
 class Comparer final : public Recorder {
  public:
   void arrival(int64_t, const Arrival&, uint64_t) override {}
+  void refusal(int64_t, const AdmissionAsk&, const AdmissionVerdict&) override {}
   void cancel(int64_t, RequestId) override {}
   void stop(int64_t, RequestId, int32_t) override {}
   void tiers(int64_t, const TierEvents&) override {}
@@ -111,6 +112,10 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
       }
     }
     options.dtype = type(config.at("dtype").get<std::string>());
+    // Records of earlier builds come from servers that let everybody in.
+    options.admission = config.contains("admission") && config["admission"] == "on"
+                            ? AdmissionMode::kOn
+                            : AdmissionMode::kOff;
     if (config.contains("time_profile")) {
       options.profile.text = config.at("time_profile").dump();
       ASSIGN_OR_RETURN(options.profile.model,
@@ -183,6 +188,10 @@ class Replayer {
     if (parts.step_times != nullptr) {
       engine_.predict_with(*parts.step_times);
     }
+    if (options.admission == AdmissionMode::kOn) {
+      admission_ = make_admission(*parts.policy);
+      engine_.admit_with(admission_.get());
+    }
   }
 
   // A step that ended before the engine had nothing more to do, and what came in some time after,
@@ -243,6 +252,21 @@ class Replayer {
         report_.steps,
         results == 0 ? "one runs, but its result does not follow"
                      : "a result stands where none runs"));
+  }
+
+  // What admission said of it, where it was asked.
+  static Status read_forecast(const json& line, Arrival& arrival) {
+    if (line.contains("forecast_ns")) {
+      ASSIGN_OR_RETURN(const int64_t forecast, record_integer(line, "forecast_ns", 0, kLastNanos));
+      arrival.forecast_ttft = Nanos{forecast};
+    }
+    if (line.contains("believed_cached")) {
+      ASSIGN_OR_RETURN(
+          const int64_t cached,
+          record_integer(line, "believed_cached", 0, std::ssize(arrival.request.prompt) - 1));
+      arrival.believed_cached = static_cast<int32_t>(cached);
+    }
+    return {};
   }
 
   // What steps took is what was learnt from them, so the clock goes as it went then.
@@ -326,7 +350,9 @@ class Replayer {
       }
       ++report_.requests;
       ASSIGN_OR_RETURN(const int64_t at, record_integer(line, "at", 0, kLastNanos));
-      engine_.post(Engine::make_arrival(id, std::move(request), Nanos{at}, block_tokens_));
+      Arrival arrival = Engine::make_arrival(id, std::move(request), Nanos{at}, block_tokens_);
+      RETURN_IF_ERROR(read_forecast(line, arrival));
+      engine_.post(std::move(arrival));
     } else if (line.contains("cancel")) {
       engine_.post(EngineCancel{id});
     } else if (line.contains("stop")) {
@@ -376,6 +402,7 @@ class Replayer {
   ManualClock clock_;
   Nanos launched_{0};  // the step in flight
   Comparer comparer_;
+  std::unique_ptr<Admission> admission_;  // asked nothing: its presence changes what policies see
   Engine engine_;
   EngineActivity activity_ = EngineActivity::kIdle;  // as of the last call of advance
   ReplayReport report_;

@@ -1,6 +1,4 @@
 #include "observe/engine_metrics.h"
-#include "observe/tier_metrics.h"
-#include "observe/time_metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -12,6 +10,10 @@
 #include <array>
 #include <map>
 #include <vector>
+
+#include "observe/admission_metrics.h"
+#include "observe/tier_metrics.h"
+#include "observe/time_metrics.h"
 
 namespace tandem::observe {
 namespace {
@@ -112,6 +114,9 @@ class EngineMetrics::Impl {
     if (options.predicted == Predicted::kYes) {
       times = std::make_unique<TimeMetrics>(registry_, own_labels_);
     }
+    if (options.admission == Admits::kYes) {
+      admission = std::make_unique<AdmissionMetrics>(registry_, own_labels_);
+    }
     if (options.vllm_names) {
       prometheus::BuildGauge()
           .Name("vllm:cache_config_info")
@@ -125,8 +130,9 @@ class EngineMetrics::Impl {
     }
   }
 
-  std::unique_ptr<TierMetrics> tiers;  // null: one tier
-  std::unique_ptr<TimeMetrics> times;  // null: steps are not predicted
+  std::unique_ptr<TierMetrics> tiers;           // null: one tier
+  std::unique_ptr<TimeMetrics> times;           // null: steps are not predicted
+  std::unique_ptr<AdmissionMetrics> admission;  // null: there is none
 
   template <class Metric>
   using Both = std::vector<Metric*>;
@@ -327,6 +333,12 @@ void EngineMetrics::on_tiers(const TierRecord& record) {
   }
 }
 
+void EngineMetrics::on_admission(const AdmissionRecord& record) {
+  if (impl_->admission != nullptr) {
+    impl_->admission->decided(record);
+  }
+}
+
 void EngineMetrics::on_pace(const PaceRecord& record) {
   if (impl_->tiers != nullptr) {
     impl_->tiers->set(record);
@@ -357,6 +369,9 @@ void EngineMetrics::on_step(const StepRecord& record) {
   observe_value(impl_->engine_work, to_seconds(record.engine_work));
   if (impl_->times != nullptr) {
     impl_->times->add(record);
+  }
+  if (impl_->admission != nullptr) {
+    impl_->admission->add(record);
   }
 }
 

@@ -12,6 +12,7 @@
 namespace tandem::observe {
 
 enum class Predicted : uint8_t { kNo, kYes };
+enum class Admits : uint8_t { kNo, kYes };
 
 struct EngineMetricsOptions {
   std::string model_name;
@@ -20,6 +21,7 @@ struct EngineMetricsOptions {
   int64_t total_blocks = 0;
   int64_t host_blocks = 0;               // 0: one tier, whose metrics alone are published
   Predicted predicted = Predicted::kNo;  // whether steps are, so that their error is published
+  Admits admission = Admits::kNo;        // whether there is one
 };
 
 class EngineMetrics final : public EngineObserver {
@@ -31,6 +33,7 @@ class EngineMetrics final : public EngineObserver {
   void on_gauges(const EngineGauges& gauges) override;
   void on_request(const RequestRecord& record) override;
   void on_tiers(const TierRecord& record) override;
+  void on_admission(const AdmissionRecord& record) override;
   void on_pace(const PaceRecord& record);       // any thread; a paced emulated accelerator
   void on_rejected(const std::string& reason);  // a request that was never accepted; any thread
 

@@ -11,6 +11,8 @@ class EngineObserver {
   virtual void on_step(const StepRecord& record) = 0;
   virtual void on_gauges(const EngineGauges& gauges) = 0;    // after every advance
   virtual void on_request(const RequestRecord& record) = 0;  // once per ended choice
+  // After every decision of admission; on the thread that asked.
+  virtual void on_admission(const AdmissionRecord& /*record*/) {}
   // After every advance of an engine with two tiers.
   virtual void on_tiers(const TierRecord& /*record*/) {}
 };

@@ -13,6 +13,20 @@
 
 namespace tandem::observe {
 
+// A first token that admission had promised.
+struct PromisedFirstToken {
+  Nanos forecast{0};
+  Nanos real{0};
+  Nanos target = Nanos::max();
+};
+
+// What admission answered. Names as in plan/admission.h.
+struct AdmissionRecord {
+  std::string_view answer{};
+  std::string_view reason{};  // of a refusal
+  Nanos took{0};
+};
+
 struct StepRecord {
   int64_t step = 0;
   int32_t prefill_tokens = 0;         // prompt rows computed
@@ -41,6 +55,7 @@ struct StepRecord {
     }
     ++gaps.back().tokens;
   }
+  std::vector<PromisedFirstToken> promised_first_tokens{};
   Nanos started{0};
   Nanos duration{0};  // launch to commit
   // What the model of time said of this step, corrected by what it had learnt until then; 0: there

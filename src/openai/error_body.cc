@@ -1,5 +1,9 @@
 #include "openai/error_body.h"
 
+#include <fmt/format.h>
+
+#include <iterator>
+
 #include "openai/json_output.h"
 
 namespace tandem::openai {
@@ -38,6 +42,25 @@ Names names_of(ErrorCode code) {
   return {"server_error", "internal_error"};
 }
 
+// ,"forecast":{"ttft_ms":...}; nothing where nothing is known.
+void append_forecast(std::string& out, const ErrorForecast& forecast) {
+  if (forecast.empty()) {
+    return;
+  }
+  out += R"(,"forecast":{)";
+  std::string_view comma;
+  const auto append = [&](std::string_view name, const std::optional<Nanos>& time) {
+    if (time) {
+      fmt::format_to(std::back_inserter(out), R"({}"{}":{:.3f})", comma, name, to_millis(*time));
+      comma = ",";
+    }
+  };
+  append("ttft_ms", forecast.ttft);
+  append("ttft_target_ms", forecast.ttft_target);
+  append("retry_after_ms", forecast.retry_after);
+  out += '}';
+}
+
 }  // namespace
 
 int http_status(ErrorCode code, const ErrorSettings& settings) {
@@ -65,7 +88,7 @@ int http_status(ErrorCode code, const ErrorSettings& settings) {
   return 500;
 }
 
-std::string error_body(const Error& error, std::string_view code) {
+std::string error_body(const Error& error, std::string_view code, const ErrorForecast& forecast) {
   const Names names = names_of(error.code);
   const std::string_view shown_code = code.empty() ? names.code : code;
   std::string out = R"({"error":{"message":)";
@@ -84,6 +107,7 @@ std::string error_body(const Error& error, std::string_view code) {
   } else {
     append_string(out, shown_code);
   }
+  append_forecast(out, forecast);
   out += "}}";
   return out;
 }

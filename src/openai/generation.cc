@@ -81,6 +81,10 @@ void append_report(std::string& out, size_t index, const ServiceReport& report) 
     }
     out += report.slo_met ? R"("met":true})" : R"("met":false})";
   }
+  if (report.forecast_ttft) {
+    out += ',';
+    append_millis(out, "forecast_ttft_ms", *report.forecast_ttft);
+  }
   if (report.queue) {
     out += ',';
     append_millis(out, "queue_ms", *report.queue);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "plan/admission.h"
 #include "plan/budget.h"
 #include "plan/step.h"
 #include "request/sequence_state.h"
@@ -34,7 +35,9 @@ struct SequenceView {
   int32_t choices = 1;             // sequences it becomes when its prompt is done
   Tier tier = Tier::kAccelerator;  // the authoritative one
   int32_t transfer_blocks = 0;     // at most so many does the other tier need to hold it
-  int32_t host_failures = 0;       // how often the host failed it and it was computed anew
+  // Admission has promised its first token by then.
+  bool promised = false;
+  int32_t host_failures = 0;  // how often the host failed it and it was computed anew
   [[nodiscard]] int32_t pending_tokens() const { return known_tokens - computed_tokens; }
   [[nodiscard]] bool decodes() const {
     return pending_tokens() == 1 && state == SequenceState::kDecoding;
@@ -52,6 +55,8 @@ struct SystemView {
   std::span<const SequenceView>
       waiting;  // the head of the queue, in the order in which they should go; where classes go
                 // before each other, the first best-effort one is shown in any case
+  // Where admission decides: latency-sensitive ones that wait behind those shown, in their order.
+  std::span<const AdmittedPrompt> later;
   StepBudget budget;
   // Results that were ready for the stages bound since the last planning, each counted at every
   // stage that it could join; -1: nobody counts.

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,6 +32,38 @@ struct FrontendLoad {
 
 enum class ServingState : uint8_t { kLoading, kReady, kDraining, kFailed };
 
+// Why a request was not accepted.
+struct Refusal {
+  Error error;
+  std::string reason;                // one word for headers and metrics; empty: the code says it
+  std::optional<Nanos> ttft;         // until its first token, by forecast
+  std::optional<Nanos> ttft_target;  // that it was held against
+  std::optional<Nanos> retry_after;  // when it might be accepted, by forecast
+  enum class Retry : uint8_t { kWorthIt, kUseless } retry = Retry::kWorthIt;
+};
+
+// What comes of a request: the name under which it was accepted, or why it was not.
+class [[nodiscard]] Submission {
+ public:
+  Submission(RequestId id) : id_(id) {}                                    // NOLINT: as Result does
+  Submission(Error error) : refusal_{std::move(error), {}, {}, {}, {}} {}  // NOLINT
+  Submission(Refusal refusal) : refusal_(std::move(refusal)) {}            // NOLINT
+
+  [[nodiscard]] bool ok() const { return id_.has_value(); }
+  // Needs ok().
+  [[nodiscard]] RequestId value() const {
+    CHECK(ok(), "value() of a refusal: {}", refusal_.error.message);
+    return *id_;
+  }
+  // Needs !ok().
+  [[nodiscard]] const Refusal& refusal() const { return refusal_; }
+  [[nodiscard]] const Error& error() const { return refusal_.error; }
+
+ private:
+  std::optional<RequestId> id_;
+  Refusal refusal_;
+};
+
 class Frontend {
  public:
   virtual ~Frontend() = default;
@@ -38,8 +72,8 @@ class Frontend {
   [[nodiscard]] virtual FrontendLoad load() const = 0;
   // Accepts the request into the bounded queue (every accepted one ends in exactly n kFinish
   // events), or says why not: kInvalidArgument (too long for this model: the numbers), kOverloaded
-  // (queue full: retry_after in `message`), kUnavailable.
-  virtual Result<RequestId> submit(Request request) = 0;
+  // (the queue is full, or admission refused it: the forecast), kUnavailable.
+  virtual Submission submit(Request request) = 0;
   // The client is gone: all choices end with kCancelled. Unknown or ended requests are ignored.
   virtual void cancel(RequestId request) = 0;
   // The front end found a stop string in this choice: it ends with kStop; tokens computed meanwhile

@@ -58,7 +58,10 @@ struct ServiceReport {
   bool slo_met = true;         // of the targets above; true where there is none
   std::optional<Nanos> queue;  // arrival to first admission; absent: it never ran
   std::optional<Nanos> ttft;   // absent: no token came
-  Nanos mean_gap{0};           // between consecutive tokens; 0 below two tokens
+  // What admission said that `ttft` would be with no best effort beside it; absent: it was not
+  // asked.
+  std::optional<Nanos> forecast_ttft;
+  Nanos mean_gap{0};  // between consecutive tokens; 0 below two tokens
   Nanos most_gap{0};
   int32_t device_tokens = 0;  // output tokens whose attention ran on the accelerator
   int32_t host_tokens = 0;    // and on the host

@@ -1,6 +1,7 @@
 #include "scheduler/chunk_replay.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "latency/questions.h"
 
@@ -24,47 +25,107 @@ int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepSha
                                                limit));
 }
 
-std::vector<Nanos> replay_prompts(const latency::StepTimeModel& model, ReplayRules rules,
+namespace {
+
+// By so much is a prompt late that ends beyond what is walked.
+constexpr Nanos kBeyondWalk = std::chrono::hours(1);
+
+}  // namespace
+
+PromptReplay::PromptReplay(const latency::StepTimeModel& model, const ReplayRules& rules)
+    : model_(&model), rules_(rules), now_(rules.before) {
+  rules_.decodes.logit_rows = rules_.decodes.decode_rows;
+  shape_ = rules_.decodes;
+  room_ = std::max(rules_.step_tokens - static_cast<int32_t>(shape_.rows()), kTileTokens);
+}
+
+void PromptReplay::close() {
+  const Nanos took = model_->step_time(shape_);
+  if (rules_.decodes.decode_rows > 0) {
+    longest_ = std::max(longest_, took);
+  }
+  now_ += took + rules_.apart;
+  ends_.push_back(now_);
+  for (const Nanos due : dues_) {
+    late_ += std::max(now_ - due, Nanos{0});
+  }
+  dues_.clear();
+  rules_.decodes.decode_context += rules_.decodes.decode_rows + joining_.decode_context;
+  rules_.decodes.decode_rows += joining_.decode_rows;
+  rules_.decodes.logit_rows = rules_.decodes.decode_rows;
+  joining_ = {};
+  shape_ = rules_.decodes;
+  room_ = std::max(rules_.step_tokens - static_cast<int32_t>(shape_.rows()), kTileTokens);
+  least_ = LeastChunk::kTile;
+}
+
+int32_t PromptReplay::add(const PromptAhead& prompt) {
+  int64_t computed = prompt.computed_tokens;
+  int32_t pending = prompt.pending_tokens;
+  int32_t most = std::numeric_limits<int32_t>::max();
+  while (static_cast<int32_t>(ends_.size()) < kReplaySteps) {
+    const bool fresh = shape_.prefill_rows == 0;
+    const int32_t chunk =
+        chunk_within(*model_, shape_, {computed, pending, prompt.choices, std::min(room_, most)},
+                     rules_.limit, least_);
+    if (chunk > 0) {
+      least_ = LeastChunk::kNothing;
+      room_ -= chunk;
+      shape_.add_prefill(computed, chunk, chunk == pending ? prompt.choices : 0);
+      computed += chunk;
+      pending -= chunk;
+    }
+    if (pending == 0) {
+      if (prompt.due < Nanos::max()) {
+        dues_.push_back(prompt.due);
+      }
+      for (int32_t choice = 0; choice < prompt.choices; ++choice) {
+        joining_.add_decode(computed + 1);
+      }
+      return static_cast<int32_t>(ends_.size());
+    }
+    // A step that it has to itself takes no more of it than the one before: contexts only grow.
+    most = fresh ? std::max(chunk, kTileTokens) : most;
+    close();
+  }
+  late_ += prompt.due < Nanos::max() ? kBeyondWalk : Nanos{0};
+  return kReplaySteps;
+}
+
+void PromptReplay::finish() {
+  if (shape_.prefill_rows > 0 && static_cast<int32_t>(ends_.size()) < kReplaySteps) {
+    close();
+  }
+}
+
+std::vector<Nanos> replay_prompts(const latency::StepTimeModel& model, const ReplayRules& rules,
                                   std::span<const PromptAhead> prompts) {
-  std::vector<Nanos> done(prompts.size(), Nanos::max());
-  Nanos now{0};
-  size_t next = 0;
-  int64_t computed_of_next = prompts.empty() ? 0 : prompts[0].computed_tokens;
-  for (int32_t step = 0; step < kReplaySteps && next < prompts.size(); ++step) {
-    latency::StepShape shape = rules.decodes;
-    int32_t room = rules.step_tokens - static_cast<int32_t>(shape.rows());
-    const size_t first = next;
-    LeastChunk least = LeastChunk::kTile;
-    room = std::max(room, kTileTokens);
-    while (next < prompts.size()) {
-      const PromptAhead& prompt = prompts[next];
-      const auto pending =
-          static_cast<int32_t>(prompt.computed_tokens + prompt.pending_tokens - computed_of_next);
-      const int32_t chunk = chunk_within(
-          model, shape, {computed_of_next, pending, prompt.choices, room}, rules.limit, least);
-      if (chunk == 0) {
-        break;
-      }
-      least = LeastChunk::kNothing;
-      room -= chunk;
-      shape.add_prefill(computed_of_next, chunk, chunk == pending ? prompt.choices : 0);
-      computed_of_next += chunk;
-      if (chunk < pending) {
-        break;
-      }
-      ++next;
-      computed_of_next = next < prompts.size() ? prompts[next].computed_tokens : 0;
-    }
-    now += model.step_time(shape) + rules.apart;
-    rules.decodes.decode_context += rules.decodes.decode_rows;
-    for (size_t i = first; i < next; ++i) {
-      done[i] = now;
-      for (int32_t choice = 0; choice < prompts[i].choices; ++choice) {
-        rules.decodes.add_decode(prompts[i].computed_tokens + prompts[i].pending_tokens + 1);
-      }
-    }
+  PromptReplay replay(model, rules);
+  std::vector<int32_t> steps;
+  steps.reserve(prompts.size());
+  for (const PromptAhead& prompt : prompts) {
+    steps.push_back(replay.add(prompt));
+  }
+  replay.finish();
+  std::vector<Nanos> done;
+  done.reserve(prompts.size());
+  for (const int32_t step : steps) {
+    done.push_back(replay.end_of(step));
   }
   return done;
+}
+
+Nanos forced_time(const latency::StepTimeModel& model, latency::StepShape shape,
+                  const ForcedWork& work) {
+  const Nanos without = model.step_time(shape);
+  shape.decode_rows += work.decodes;
+  shape.decode_context += work.context;
+  shape.logit_rows += work.decodes;
+  if (work.prompts > 0) {
+    shape.add_prefill(0, kTileTokens, 1);
+  }
+  shape.visits += work.offloaded;
+  return model.step_time(shape) - without;
 }
 
 }  // namespace tandem

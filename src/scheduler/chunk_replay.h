@@ -16,6 +16,9 @@ namespace tandem {
 // The least of a prompt that a step computes where it computes any: the rows of a tile.
 inline constexpr int32_t kTileTokens = 16;
 
+// Of a step's rows visitors get this part where there are any.
+inline constexpr int32_t kVisitorShareOfTokens = 4;
+
 // The largest chunk of a prompt with which the step of `shape` stays within `limit`, at most
 // `most_tokens`, at least one tile of it where `least` says so.
 struct ChunkAsk {
@@ -32,19 +35,80 @@ struct PromptAhead {
   int64_t computed_tokens = 0;
   int32_t pending_tokens = 0;  // > 0
   int32_t choices = 1;
+  Nanos due = Nanos::max();  // from now, for PromptReplay::late
 };
 
 struct ReplayRules {
   latency::StepShape decodes;  // that every step contains; each grows by a token a step
   Nanos limit = Nanos::max();  // of a step
   int32_t step_tokens = 0;     // rows of a step, decodes included
+  Nanos before{0};             // until the first step begins
   Nanos apart{0};              // what best effort may add to each step beyond its limit
+};
+
+inline constexpr int32_t kReplaySteps = 4096;
+
+// A line of prompts, walked step by step as it grows. Copies are cheap, so that a line is walked
+// once and then asked what another prompt would change.
+class PromptReplay {
+ public:
+  // `model` must outlive it.
+  PromptReplay(const latency::StepTimeModel& model, const ReplayRules& rules);
+
+  // Puts a prompt behind the others, also into the step in which the last of them ends. Gives the
+  // step in which it ends itself, from 0; kReplaySteps: beyond what is walked.
+  int32_t add(const PromptAhead& prompt);
+  // Ends the step that is open. Nothing may be added after it.
+  void finish();
+
+  // When a step that has ended does so, from now; Nanos::max() beyond what is walked.
+  [[nodiscard]] Nanos end_of(int32_t step) const {
+    return step < static_cast<int32_t>(ends_.size()) ? ends_[static_cast<size_t>(step)]
+                                                     : Nanos::max();
+  }
+  // By how much prompts end later than they are due, all together, in steps that have ended.
+  [[nodiscard]] Nanos late() const { return late_; }
+  // The longest of the ended steps that contains decodes, what best effort may add left out.
+  [[nodiscard]] Nanos longest_step() const { return longest_; }
+
+ private:
+  void close();
+
+  const latency::StepTimeModel* model_;
+  ReplayRules rules_;
+  latency::StepShape shape_;  // of the open step
+  int32_t room_ = 0;
+  LeastChunk least_ = LeastChunk::kTile;
+  latency::StepShape joining_;  // decodes that begin when the open step ends
+  std::vector<Nanos> dues_;     // of prompts that end in the open step
+  std::vector<Nanos> ends_;
+  Nanos late_{0};
+  Nanos now_;
+  Nanos longest_{0};
 };
 
 // For each prompt, in their order, how long from now until its first token; Nanos::max() for what
 // lies beyond `kReplaySteps` steps. Prompts that are done decode in the steps after.
-inline constexpr int32_t kReplaySteps = 4096;
-std::vector<Nanos> replay_prompts(const latency::StepTimeModel& model, ReplayRules rules,
+std::vector<Nanos> replay_prompts(const latency::StepTimeModel& model, const ReplayRules& rules,
                                   std::span<const PromptAhead> prompts);
+
+// What best effort may claim whatever the time, because nobody is passed over for good: each
+// decode a token, one prompt a tile, each offloaded one a visit, once in `patience_steps` steps.
+struct ForcedWork {
+  int32_t decodes = 0;
+  int64_t context = 0;  // of these
+  int32_t prompts = 0;
+  int32_t offloaded = 0;
+};
+// What all of it would add to a step of `shape`.
+Nanos forced_time(const latency::StepTimeModel& model, latency::StepShape shape,
+                  const ForcedWork& work);
+
+// A first token is planned for and promised by then: a part of its target is kept for what the
+// model does not know.
+inline constexpr int64_t kKeptShareOfTarget = 10;
+constexpr Nanos planned_due(Nanos arrived, Nanos due) {
+  return due == Nanos::max() || due <= arrived ? due : due - (due - arrived) / kKeptShareOfTarget;
+}
 
 }  // namespace tandem

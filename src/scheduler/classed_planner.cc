@@ -126,13 +126,32 @@ void ClassedPlanner::add(size_t index, int32_t tokens) {
   }
 }
 
+// For the next step. What was promised is kept at the cost of best effort that is computed anew,
+// where none can be offloaded.
+void ClassedPlanner::make_places(const SequenceView& waiting) {
+  const int64_t coming = coming_;
+  offload_best_effort(coming_ + 1, Need::kUrgent);
+  if (coming_ > coming || !waiting.promised) {
+    return;
+  }
+  for (int32_t missing = waiting.choices - builder_.sequences_left(); missing > 0; --missing) {
+    const std::optional<size_t> victim = newest(kBe, Where::kAway);
+    if (!victim.has_value()) {
+      return;
+    }
+    builder_.preempt(view_.running[*victim]);
+    fates_[*victim] = Fate::kGone;
+    made_ += view_.running[*victim].own_blocks;
+  }
+}
+
 bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens) {
   if (tokens < 1 || refused_ || builder_.preempts()) {
     return false;
   }
   const Fit fit = builder_.admit(waiting, tokens);
   if (fit == Fit::kNoSequences && waiting.service_class == kLs) {
-    offload_best_effort(coming_ + 1, Need::kUrgent);  // frees a place for the next step
+    make_places(waiting);
   }
   if (fit == Fit::kNoBlocks) {
     const int64_t missing = std::max<int64_t>(blocks_to_begin(waiting) - builder_.blocks_left(), 1);

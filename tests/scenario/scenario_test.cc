@@ -88,6 +88,8 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.belief_percent = static_cast<int32_t>(number(fields, "belief", 100));
   world.learning =
       number(fields, "learns", 1) == 1 ? WorldOptions::Learning::kYes : WorldOptions::Learning::kNo;
+  world.admits =
+      number(fields, "admission", 0) == 1 ? WorldOptions::Admits::kYes : WorldOptions::Admits::kNo;
 }
 
 Request read_request(int64_t id, const Fields& fields) {
@@ -179,6 +181,9 @@ int64_t measured(const std::string& subject, const Scenario& scenario, VirtualWo
   const std::string what = subject.substr(dot + 1);
   const Outcome& outcome = world.outcome(id);
   const Nanos arrived = scenario.requests.at(id).at;
+  if (what == "refused") {
+    return outcome.refused() ? 1 : 0;
+  }
   if (what == "tokens") {
     return static_cast<int64_t>(outcome.tokens.size());
   }
@@ -230,6 +235,10 @@ void check_answers(const Scenario& scenario, VirtualWorld& world) {
   for (const auto& [id, arrival] : scenario.requests) {
     for (int32_t choice = 0; choice < arrival.request.n; ++choice) {
       const Outcome& outcome = world.outcome(id, choice);
+      if (world.outcome(id).refused()) {
+        EXPECT_EQ(outcome.finishes, 0) << "request " << id << " was refused";
+        continue;
+      }
       std::vector<TokenId> expected = expected_tokens(arrival.request, choice);
       if (cut.contains({id, choice})) {
         expected.resize(std::min(expected.size(), outcome.tokens.size()));

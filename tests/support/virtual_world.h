@@ -27,6 +27,10 @@ struct Outcome {
   std::string error;
   std::vector<std::vector<float>> prompt_logprobs;  // one for each kPrompt
   std::optional<ServiceReport> report;
+  std::optional<AdmissionVerdict> verdict;  // where there is an admission
+  [[nodiscard]] bool refused() const {
+    return verdict.has_value() && verdict->answer == AdmissionAnswer::kRefuse;
+  }
 };
 
 struct WorldOptions {
@@ -39,6 +43,7 @@ struct WorldOptions {
   int32_t belief_percent = 100;
   enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
+  enum class Admits : uint8_t { kNo, kYes } admits = Admits::kNo;
   enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
 
@@ -49,11 +54,14 @@ class VirtualWorld final {
         executor_(options_.executor, clock_),
         step_times_(believed(options_)),
         policy_(options_.make_policy ? options_.make_policy() : named_policy()),
+        admission_(options_.admits == WorldOptions::Admits::kYes ? make_admission(*policy_)
+                                                                 : nullptr),
         sink_(std::make_shared<Sink>(*this)),
         engine_(options_.engine, executor_, *policy_, clock_, &observer_, nullptr) {
     if (options_.learning == WorldOptions::Learning::kYes) {
       engine_.predict_with(step_times_);
     }
+    engine_.admit_with(admission_.get());
   }
 
   // At `at`, a request arrives. Its sink is the world.
@@ -71,7 +79,7 @@ class VirtualWorld final {
   void run_until_idle() {
     while (true) {
       while (!inputs_.empty() && inputs_.begin()->first <= clock_.now()) {
-        engine_.post(std::move(inputs_.begin()->second));
+        take(inputs_.begin()->second);
         inputs_.erase(inputs_.begin());
       }
       const bool busy = engine_.advance(clock_.now()) != EngineActivity::kIdle;
@@ -139,6 +147,18 @@ class VirtualWorld final {
     int64_t preemptions = 0;
   };
 
+  void take(EngineInput& input) {
+    if (auto* arrival = std::get_if<Arrival>(&input); arrival != nullptr && admission_ != nullptr) {
+      const auto tag = static_cast<int64_t>(arrival->request.sink_tag);
+      const AdmissionVerdict verdict = engine_.consider(*arrival, clock_.now()).verdict;
+      outcomes_[{tag, 0}].verdict = verdict;
+      if (verdict.answer == AdmissionAnswer::kRefuse) {
+        return;
+      }
+    }
+    engine_.post(std::move(input));
+  }
+
   static WorldOptions fill_in(WorldOptions options) {
     if (options.engine.max_model_len == 0) {
       options.engine.max_model_len = static_cast<int32_t>(options.executor.limits.total_blocks) *
@@ -169,6 +189,7 @@ class VirtualWorld final {
   EchoExecutor executor_;
   latency::CorrectedModel step_times_;
   std::unique_ptr<StepPolicy> policy_;
+  std::unique_ptr<Admission> admission_;
   Observer observer_;
   std::shared_ptr<Sink> sink_;
   std::multimap<Nanos, EngineInput> inputs_;

@@ -28,7 +28,7 @@ FrontendLoad NullFrontend::load() const {
   return {.running = std::ssize(sequences_), .waiting = 0};
 }
 
-Result<RequestId> NullFrontend::submit(Request request) {
+Submission NullFrontend::submit(Request request) {
   const std::scoped_lock lock(mutex_);
   if (std::ssize(sequences_) + request.n > options_.max_sequences) {
     return Error{ErrorCode::kOverloaded, "the queue is full; retry after 1s", ""};

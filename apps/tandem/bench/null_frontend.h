@@ -34,7 +34,7 @@ class NullFrontend final : public Frontend {
   [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
   [[nodiscard]] FrontendLoad load() const override;
   // Every choice gets max_tokens tokens and ends with kLength.
-  Result<RequestId> submit(Request request) override;
+  Submission submit(Request request) override;
   void cancel(RequestId request) override;
   void stop(RequestId request, int32_t choice) override;
 

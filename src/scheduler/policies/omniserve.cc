@@ -18,7 +18,6 @@ constexpr Nanos kNoLimit = Nanos::max();
 
 // As in piggyback: a part of a step's rows is kept for visitors where there are any, and new
 // best-effort prompts leave so many percent of the blocks free where anything else runs.
-constexpr int32_t kVisitorShareOfTokens = 4;
 constexpr int32_t kVisitorShareOfLogits = 8;
 constexpr int32_t kAdmissionMargin = 10;
 
@@ -51,6 +50,15 @@ class Planning {
                                                   &SequenceView::state);
     const auto head = std::ranges::find(view.waiting, kBe, &SequenceView::service_class);
     head_ = head == view.waiting.end() ? nullptr : &*head;
+    for (const SequenceView& one : view.running) {
+      if (one.service_class == kBe) {
+        forced_.prompts += one.decodes() ? 0 : 1;
+        forced_.decodes += one.decodes() ? 1 : 0;
+        forced_.context += one.decodes() ? one.known_tokens : 0;
+      }
+    }
+    forced_.prompts += head_ == nullptr ? 0 : 1;
+    forced_.offloaded = parked;
   }
 
   StepPlan plan() {
@@ -59,6 +67,7 @@ class Planning {
     planner_.bring_back(kLs, 0, std::numeric_limits<int32_t>::max());
     prefill_latency_sensitive();
     admit_latency_sensitive();
+    note_later();
     best_effort_limit_ = best_effort_limit();
     make_room_for_best_effort();
     keep_blocks_for_decodes();
@@ -72,7 +81,10 @@ class Planning {
   }
 
   [[nodiscard]] const latency::StepShape& shape() const { return shape_; }
-  [[nodiscard]] Nanos step_limit() const { return limit_; }
+  // Visitors too leave waiting prompts their time.
+  [[nodiscard]] Nanos step_limit() const {
+    return view_.offloaded.empty() ? limit_ : std::min(limit_, first_token_limit());
+  }
 
  private:
   // ---- time
@@ -117,18 +129,20 @@ class Planning {
   [[nodiscard]] Nanos first_token_limit() const {
     Nanos end = kNoLimit;
     for (const Nanos due : due_in_step_) {
-      end = std::min(end, due - view_.now);
+      end = due == kNoLimit ? end : std::min(end, due - view_.now);
     }
-    if (ahead_.empty() ||
-        std::ranges::all_of(due_ahead_, [](Nanos due) { return due == kNoLimit; })) {
+    const auto last_due = std::ranges::find_if(due_ahead_.rbegin(), due_ahead_.rend(),
+                                               [](Nanos due) { return due < kNoLimit; });
+    const auto looked_at = static_cast<size_t>(due_ahead_.rend() - last_due);
+    if (looked_at == 0) {
       return end;
     }
-    ReplayRules rules{.decodes = {}, .limit = limit_, .step_tokens = most_step_tokens()};
-    rules.decodes.decode_rows = shape_.decode_rows;
-    rules.decodes.decode_context = shape_.decode_context;
-    rules.decodes.logit_rows = shape_.decode_rows;
-    const std::vector<Nanos> rest = replay_prompts(model_, rules, ahead_);
-    for (size_t i = 0; i < rest.size(); ++i) {
+    ReplayRules rules{.decodes = decodes_, .limit = limit_, .step_tokens = most_step_tokens()};
+    rules.before = forced_time(model_, decodes_, forced_);
+    rules.apart = rules.before / options_.patience_steps;
+    const std::vector<Nanos> rest =
+        replay_prompts(model_, rules, std::span(ahead_).first(looked_at));
+    for (size_t i = 0; i < looked_at; ++i) {
       if (due_ahead_[i] < kNoLimit) {
         end = std::min(end, rest[i] == kNoLimit ? Nanos{0} : due_ahead_[i] - view_.now - rest[i]);
       }
@@ -189,21 +203,31 @@ class Planning {
   // ---- latency sensitive
   void decode_latency_sensitive() {
     for (size_t i = 0; i < view_.running.size(); ++i) {
-      if (planner_.may_decode(i, kLs)) {
-        add_decode(i);
+      if (planner_.may_decode(i, kLs) && add_decode(i)) {
+        decodes_.add_decode(view_.running[i].known_tokens + 1);
       }
     }
   }
 
   // `tokens` of this LS prompt are in the step: what is left of it lies ahead.
   void note_first_token(const SequenceView& prompt, int32_t tokens) {
+    const Nanos due = planned_due(prompt.arrived, prompt.first_token_due);
     if (tokens == prompt.pending_tokens()) {
-      due_in_step_.push_back(prompt.first_token_due);
+      due_in_step_.push_back(due);
+      for (int32_t choice = 0; choice < prompt.choices; ++choice) {
+        decodes_.add_decode(prompt.known_tokens + 1);
+      }
       return;
     }
     ahead_.push_back(
         {prompt.computed_tokens + tokens, prompt.pending_tokens() - tokens, prompt.choices});
-    due_ahead_.push_back(prompt.first_token_due);
+    due_ahead_.push_back(due);
+  }
+  void note_later() {
+    for (const AdmittedPrompt& prompt : view_.later) {
+      ahead_.push_back({prompt.computed_tokens, prompt.pending_tokens, prompt.choices});
+      due_ahead_.push_back(planned_due(prompt.arrived, prompt.first_token_due));
+    }
   }
 
   void prefill_latency_sensitive() {
@@ -225,7 +249,7 @@ class Planning {
   // Blocks and the place of the first best-effort request in the queue, once it has waited long
   // enough.
   [[nodiscard]] bool leaves_room_for_head(const SequenceView& waiting) const {
-    if (head_ == nullptr || !overdue(*head_)) {
+    if (head_ == nullptr || waiting.promised || !overdue(*head_)) {
       return true;
     }
     return planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) >=
@@ -401,8 +425,12 @@ class Planning {
         note(view_.running[i]);
       }
     }
+    memory_.head = {};
     if (head_ != nullptr && !admitted_head_) {
       note(*head_);
+      if (overdue(*head_)) {
+        memory_.head = {.blocks = planner_.blocks_to_begin(*head_), .places = head_->choices};
+      }
     }
     memory_.passed_over = std::move(passed_over);
   }
@@ -414,6 +442,8 @@ class Planning {
   ClassedPlanner planner_;
   const SequenceView* head_ = nullptr;  // the first best-effort one in the queue
   latency::StepShape shape_;            // of the plan so far
+  latency::StepShape decodes_;          // of LS in the next step
+  ForcedWork forced_;
   Nanos limit_ = kNoLimit;
   Nanos best_effort_limit_ = kNoLimit;
   std::vector<Nanos> due_in_step_;  // of LS prompts that end in this step
@@ -444,6 +474,12 @@ OmniServePolicy::OmniServePolicy(const OmniServeOptions& options,
 
 std::unique_ptr<Binder> OmniServePolicy::make_binder() {
   return std::make_unique<SlackBinder>(forecast_, step_times_, options_.patience_steps);
+}
+
+std::unique_ptr<Admission> OmniServePolicy::make_admission() {
+  return std::make_unique<SloAdmission>(AdmissionRules{.token_budget = options_.token_budget,
+                                                       .patience_steps = options_.patience_steps},
+                                        step_times_, forecast_, memory_.head);
 }
 
 StepPlan OmniServePolicy::plan(const SystemView& view) {

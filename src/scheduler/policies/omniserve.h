@@ -1,7 +1,7 @@
 // OmniServe's scheduler (3.3): two classes on two tiers, with a model of time. Each step is planned
 // to end within the smallest TPOT target among the latency-sensitive (LS) sequences, in this order:
 //
-//   LS decodes    all of them, whatever the model says: admission has seen to it
+//   LS decodes    all of them, whatever the model says: admission (slo_admission.h) has seen to it
 //   LS prompts    the largest chunks with which the step stays within the target
 //   BE prompts    the same, less omega (what visitors whose results wait will add), and only what
 //                 leaves waiting LS prompts time enough for their first token
@@ -15,7 +15,11 @@
 // each step. A best-effort prompt gets a tile and a best-effort decode its token at the latest
 // after `patience_steps` steps; the best-effort request that is first in the queue begins after as
 // many as soon as there are blocks and a place, and no LS request that has not begun takes those
-// before it. Visitors: see slack_binder.h.
+// before it, but for those that admission has promised their first token before. Visitors: see
+// slack_binder.h.
+//
+// With admission: what best effort gets beyond that leaves all promised first tokens in time, by
+// the model.
 //
 // Limits that cannot be kept by LS decodes and one tile alone do not count while others can: one
 // impossible target does not slow down everybody.
@@ -28,6 +32,7 @@
 #include "latency/step_time_model.h"
 #include "plan/decisions.h"
 #include "scheduler/slack_binder.h"
+#include "scheduler/slo_admission.h"
 
 namespace tandem {
 
@@ -49,6 +54,8 @@ class OmniServePolicy final : public StepPolicy {
 
   // The binder that goes with it; the policy must outlive it.
   [[nodiscard]] std::unique_ptr<Binder> make_binder();
+  // The admission that goes with it; the policy must outlive it.
+  [[nodiscard]] std::unique_ptr<Admission> make_admission();
 
   // What it remembers from step to step.
   struct Memory {
@@ -57,6 +64,7 @@ class OmniServePolicy final : public StepPolicy {
     int64_t roomy_since = -1;    // step since which time was left over; -1: it was not
     Nanos limit = Nanos::max();  // that LS sequences last gave
     Nanos limited{0};            // when
+    OverdueHead head;
   };
 
  private:

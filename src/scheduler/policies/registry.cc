@@ -93,6 +93,8 @@ std::vector<std::string_view> policy_names() {
 
 bool policy_needs_times(std::string_view name) { return name == "omniserve"; }
 
+bool policy_admits(std::string_view name) { return name == "omniserve"; }
+
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
                                                 const PolicyOptions& options) {
   if (name == "accel_only") {
@@ -136,6 +138,11 @@ std::unique_ptr<Binder> make_binder(StepPolicy& policy) {
     return std::make_unique<WaitBinder>();
   }
   return std::make_unique<FillBinder>();
+}
+
+std::unique_ptr<Admission> make_admission(StepPolicy& policy) {
+  auto* omniserve = dynamic_cast<OmniServePolicy*>(&policy);
+  return omniserve == nullptr ? nullptr : omniserve->make_admission();
 }
 
 }  // namespace tandem

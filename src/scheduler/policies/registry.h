@@ -34,10 +34,15 @@ struct PolicyOptions {
 std::vector<std::string_view> policy_names();
 // True: the policy cannot do without beliefs.step_times, so they are measured where nobody has.
 bool policy_needs_times(std::string_view name);
+// True: there is an admission that goes with it.
+bool policy_admits(std::string_view name);
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
                                                 const PolicyOptions& options);
 
 // Which visitors join under this policy, which must outlive the binder.
 std::unique_ptr<Binder> make_binder(StepPolicy& policy);
+
+// Whom this policy, which must outlive it, lets in; null: everybody.
+std::unique_ptr<Admission> make_admission(StepPolicy& policy);
 
 }  // namespace tandem

@@ -1,0 +1,417 @@
+#include "scheduler/slo_admission.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "latency/questions.h"
+
+namespace tandem {
+namespace {
+
+constexpr Nanos kNone = Nanos::max();
+// The closed form counts only where it is so much beyond the target, in percent: it is no bound on
+// what the replay says, only near it.
+constexpr int64_t kBeyond = 120;
+// Who waits for others to end asks again after this at the latest.
+constexpr Nanos kLongestRetry = std::chrono::minutes(10);
+
+Nanos later(Nanos a, Nanos b) { return a > kNone - b ? kNone : a + b; }
+
+// What is left of a TTFT target for planning.
+Nanos planned(Nanos ttft) { return planned_due(Nanos{0}, ttft); }
+
+bool goes_before(const AdmittedPrompt& prompt, const AdmissionAsk& ask) {
+  return prompt.level <= ask.level;
+}
+
+PromptAhead ahead_of(const AdmittedPrompt& prompt, Nanos start) {
+  const Nanos due = planned_due(prompt.arrived, prompt.first_token_due);
+  return {.computed_tokens = prompt.computed_tokens,
+          .pending_tokens = prompt.pending_tokens,
+          .choices = prompt.choices,
+          .due = due == kNone ? kNone : due - start};
+}
+
+PromptAhead ahead_of(const AdmissionAsk& ask) {
+  return {.computed_tokens = ask.cached_tokens,
+          .pending_tokens = ask.prompt_tokens - ask.cached_tokens,
+          .choices = ask.choices,
+          .due = kNone};
+}
+
+void add_decodes(latency::StepShape& shape, int64_t context, int32_t count) {
+  shape.decode_rows += count;
+  shape.decode_context += context * count;
+  shape.logit_rows += count;
+}
+
+}  // namespace
+
+SloAdmission::SloAdmission(const AdmissionRules& rules, const latency::StepTimeModel& model,
+                           const StepForecast& forecast, const OverdueHead& head)
+    : rules_(rules), model_(model), forecast_(forecast), head_(head) {
+  CHECK(rules.token_budget > 0 && rules.patience_steps > 0,
+        "a token budget of {}, a patience of {} steps", rules.token_budget, rules.patience_steps);
+}
+
+AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const AdmissionAsk& ask) {
+  AdmissionVerdict verdict;
+  if (ask.service_class != ServiceClass::kLatencySensitive) {
+    return verdict;
+  }
+  CHECK(ask.prompt_tokens > ask.cached_tokens && ask.cached_tokens >= 0 && ask.choices > 0,
+        "an ask of {} tokens, {} of them cached, and {} choices", ask.prompt_tokens,
+        ask.cached_tokens, ask.choices);
+  count(view);
+  if (ask.ttft == kNone && ask.tpot == kNone && view.least_tpot == kNone && !sums_.any_due) {
+    return verdict;
+  }
+  verdict.answer = AdmissionAnswer::kRefuse;
+  if (!fits_places(view, ask)) {
+    verdict.reason = RefusalReason::kPlaces;
+    return refuse(view, ask, verdict);
+  }
+  if (missing_blocks(view, ask) > 0) {
+    verdict.reason = RefusalReason::kBlocks;
+    return refuse(view, ask, verdict);
+  }
+  const Limits limits = limits_for(view, ask);
+  verdict.step_time = grown_step(view, ask);
+  if (verdict.step_time > limits.tpot) {
+    verdict.reason = RefusalReason::kTokenTime;
+    return refuse(view, ask, verdict);
+  }
+  const Nanos waited = view.now - ask.arrived;
+  const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
+  verdict.reason = RefusalReason::kFirstToken;
+  if (const Nanos soonest = soonest_first_token(view, ask, limits);
+      left < kNone / kBeyond && soonest > left / 100 * kBeyond) {
+    verdict.ttft = later(soonest, waited);
+    return refuse(view, ask, verdict);
+  }
+  const Walked walked = walk(view, ask, limits);
+  verdict.ttft = later(walked.first_token, waited);
+  if (walked.first_token > left) {
+    return refuse(view, ask, verdict);
+  }
+  if (walked.late > Nanos{0} && walked.late > late_without(view, ask, limits)) {
+    return refuse(view, ask, verdict);
+  }
+  if (walked.longest > limits.tpot) {
+    verdict.reason = RefusalReason::kTokenTime;
+    verdict.step_time = walked.longest;
+    return refuse(view, ask, verdict);
+  }
+  return {.answer = AdmissionAnswer::kAccept,
+          .reason = RefusalReason::kNone,
+          .ttft = verdict.ttft,
+          .step_time = verdict.step_time,
+          .retry_after = {}};
+}
+
+// ---------------------------------------------------------------- what there is
+
+void SloAdmission::count_growth(int32_t known_tokens, int32_t output_tokens, int32_t max_tokens,
+                                int32_t choices) {
+  const double rest = lengths_.rest(output_tokens, max_tokens);
+  const auto most = static_cast<double>(std::max(max_tokens - output_tokens, 1));
+  sums_.growth_tokens += choices * rest;
+  sums_.growth_variance += rest < most ? choices * lengths_.variance() : 0;
+  sums_.most_growth += choices * most;
+  sums_.sequences += choices;
+  add_decodes(sums_.grown, known_tokens + static_cast<int64_t>(rest), choices);
+}
+
+void SloAdmission::count(const AdmissionView& view) {
+  if (sums_.version != view.version || sums_.prompts > view.prompts.size()) {
+    sums_ = {};
+    sums_.version = view.version;
+    for (const AdmittedDecode& decode : view.decodes) {
+      sums_.decodes.add_decode(decode.known_tokens);
+      sums_.held_blocks += decode.held_blocks;
+      count_growth(decode.known_tokens, decode.output_tokens, decode.max_tokens, 1);
+    }
+  }
+  for (; sums_.prompts < view.prompts.size(); ++sums_.prompts) {
+    const AdmittedPrompt& prompt = view.prompts[sums_.prompts];
+    const int32_t known = prompt.computed_tokens + prompt.pending_tokens;
+    const int64_t blocks = (known + view.block_tokens - 1) / view.block_tokens;
+    sums_.held_blocks += prompt.held_blocks;
+    sums_.blocks_to_begin += std::max<int64_t>(blocks - prompt.held_blocks, 0);
+    sums_.pending_tokens += prompt.pending_tokens;
+    sums_.waiting_sequences +=
+        std::cmp_less(sums_.prompts, view.running_prompts) ? 0 : prompt.choices;
+    sums_.any_due = sums_.any_due || prompt.first_token_due < kNone;
+    count_growth(known, prompt.output_tokens, prompt.max_tokens, prompt.choices);
+  }
+}
+
+bool SloAdmission::fits_places(const AdmissionView& view, const AdmissionAsk& ask) const {
+  const int64_t wanted = sums_.sequences + ask.choices;
+  return sums_.sequences == 0 ||
+         (wanted <= view.places - head_.places && wanted + kTileTokens <= view.step_tokens);
+}
+
+int64_t SloAdmission::missing_blocks(const AdmissionView& view, const AdmissionAsk& ask) const {
+  if (sums_.sequences == 0) {
+    return 0;  // one request fits: that was seen to
+  }
+  const double rest = lengths_.rest(0, ask.max_tokens);
+  const double most = sums_.most_growth + static_cast<double>(ask.choices) * ask.max_tokens;
+  const double variance =
+      sums_.growth_variance + (rest < ask.max_tokens ? ask.choices * lengths_.variance() : 0);
+  const double growth =
+      std::min(most, sums_.growth_tokens + ask.choices * rest + 2 * std::sqrt(variance));
+  // The last block of each is half full.
+  const int64_t blocks = (ask.prompt_tokens + view.block_tokens - 1) / view.block_tokens +
+                         static_cast<int64_t>(growth) / view.block_tokens +
+                         (sums_.sequences + ask.choices + 1) / 2;
+  return sums_.held_blocks + sums_.blocks_to_begin + blocks -
+         (view.total_blocks - std::min(head_.blocks, view.total_blocks));
+}
+
+// ---------------------------------------------------------------- time
+
+// Until the step in flight ends. Visitors may fill it up to its limit.
+Nanos SloAdmission::step_rest(const AdmissionView& view) const {
+  if (!view.step_began.has_value()) {
+    return Nanos{0};
+  }
+  Nanos whole = model_.step_time(forecast_.shape);
+  if (view.offloaded > 0 && forecast_.limit < kNone) {
+    whole = std::max(whole, forecast_.limit);
+  }
+  return std::max(*view.step_began + whole - view.now, Nanos{0});
+}
+
+SloAdmission::Limits SloAdmission::limits_for(const AdmissionView& view,
+                                              const AdmissionAsk& ask) const {
+  Limits limits;
+  limits.tpot = std::min(view.least_tpot, ask.tpot);
+  limits.step = limits.tpot;
+  const int32_t visitors = std::min(view.offloaded, view.step_tokens / kVisitorShareOfTokens);
+  limits.step_tokens = view.step_tokens - visitors;
+  if (limits.step == kNone) {
+    limits.step_tokens = std::min(limits.step_tokens, rules_.token_budget);
+  }
+  const Nanos forced = forced_time(model_, sums_.decodes,
+                                   {.decodes = view.best_effort_decodes,
+                                    .context = view.best_effort_context,
+                                    .prompts = view.best_effort_prompts,
+                                    .offloaded = view.offloaded});
+  limits.before = step_rest(view) + forced;
+  limits.apart = forced / rules_.patience_steps;
+  const int64_t wanted =
+      sums_.blocks_to_begin + (ask.prompt_tokens + view.block_tokens) / view.block_tokens;
+  if (wanted > view.free_blocks || sums_.waiting_sequences + ask.choices > view.free_places) {
+    // Best effort makes room: with one tier in a step, with two when it is copied.
+    const Nanos step = limits.step < kNone ? limits.step : model_.step_time(sums_.decodes) + forced;
+    limits.before += step * (view.offloaded > 0 ? 2 : 1);
+  }
+  return limits;
+}
+
+ReplayRules SloAdmission::rules_for(const Limits& limits) const {
+  return {.decodes = sums_.decodes,
+          .limit = limits.step,
+          .step_tokens = limits.step_tokens,
+          .before = limits.before,
+          .apart = limits.apart};
+}
+
+// Of a step without prompts, when everybody has grown.
+Nanos SloAdmission::grown_step(const AdmissionView& view, const AdmissionAsk& ask) const {
+  latency::StepShape grown = sums_.grown;
+  add_decodes(grown, ask.prompt_tokens + static_cast<int64_t>(lengths_.rest(0, ask.max_tokens)),
+              ask.choices);
+  const Nanos forced = forced_time(model_, grown,
+                                   {.decodes = view.best_effort_decodes,
+                                    .context = view.best_effort_context,
+                                    .prompts = view.best_effort_prompts,
+                                    .offloaded = view.offloaded});
+  return model_.step_time(grown) + forced / rules_.patience_steps;
+}
+
+// Closed form: as if all prompts were one, in steps like the first.
+Nanos SloAdmission::soonest_first_token(const AdmissionView& view, const AdmissionAsk& ask,
+                                        const Limits& limits) const {
+  int64_t tokens = ask.prompt_tokens - ask.cached_tokens;
+  if (view.prompts.empty() || goes_before(view.prompts.back(), ask)) {
+    tokens += sums_.pending_tokens;
+  } else {
+    for (const AdmittedPrompt& prompt : view.prompts) {
+      tokens += goes_before(prompt, ask) ? prompt.pending_tokens : 0;
+    }
+  }
+  const int32_t room =
+      std::max(limits.step_tokens - static_cast<int32_t>(sums_.decodes.rows()), kTileTokens);
+  const auto all = static_cast<int32_t>(std::min<int64_t>(tokens, room));
+  const int32_t chunk = std::max(
+      chunk_within(model_, sums_.decodes, {0, all, 1, all}, limits.step, LeastChunk::kTile), 1);
+  latency::StepShape full = sums_.decodes;
+  full.add_prefill(0, chunk, 0);
+  const int64_t steps = tokens / chunk;
+  const Nanos step = model_.step_time(full);
+  return step > Nanos{0} && steps > kLongestTarget / step ? kNone : limits.before + step * steps;
+}
+
+// The line as it is, without a newcomer. It is walked anew only where the view is another one, or
+// begins at another time.
+const PromptReplay& SloAdmission::line_of(const AdmissionView& view, const Limits& limits) {
+  const Nanos start = view.now + limits.before;
+  if (line_.version != view.version || line_.limit != limits.step || line_.start != start ||
+      line_.prompts > view.prompts.size()) {
+    ReplayRules rules = rules_for(limits);
+    rules.before = Nanos{0};
+    line_ = {.version = view.version,
+             .prompts = 0,
+             .limit = limits.step,
+             .start = start,
+             .replay = PromptReplay(model_, rules)};
+  }
+  for (; line_.prompts < view.prompts.size(); ++line_.prompts) {
+    line_.replay->add(ahead_of(view.prompts[line_.prompts], line_.start));
+  }
+  return *line_.replay;
+}
+
+SloAdmission::Walked SloAdmission::walk(const AdmissionView& view, const AdmissionAsk& ask,
+                                        const Limits& limits) {
+  const Nanos start = view.now + limits.before;
+  const auto walked = [&](PromptReplay replay, std::span<const AdmittedPrompt> behind) {
+    const int32_t step = replay.add(ahead_of(ask));
+    for (const AdmittedPrompt& prompt : behind) {
+      replay.add(ahead_of(prompt, start));
+    }
+    replay.finish();
+    const Nanos end = replay.end_of(step);
+    return Walked{.first_token = later(end, limits.before),
+                  .late = replay.late(),
+                  .longest = replay.longest_step()};
+  };
+  if (view.prompts.empty() || goes_before(view.prompts.back(), ask)) {
+    return walked(line_of(view, limits), {});
+  }
+  // It overtakes: those behind it are looked at as far as they have targets.
+  const auto waiting = view.prompts.subspan(static_cast<size_t>(view.running_prompts));
+  const auto place = std::ranges::find_if_not(
+      waiting, [&](const AdmittedPrompt& prompt) { return goes_before(prompt, ask); });
+  std::span<const AdmittedPrompt> behind(place, waiting.end());
+  while (!behind.empty() && behind.back().first_token_due == kNone) {
+    behind = behind.first(behind.size() - 1);
+  }
+  ReplayRules rules = rules_for(limits);
+  rules.before = Nanos{0};
+  PromptReplay replay(model_, rules);
+  for (const AdmittedPrompt& prompt :
+       view.prompts.first(static_cast<size_t>(view.running_prompts))) {
+    replay.add(ahead_of(prompt, start));
+  }
+  for (const AdmittedPrompt& prompt : std::span(waiting.begin(), place)) {
+    replay.add(ahead_of(prompt, start));
+  }
+  return walked(std::move(replay), behind);
+}
+
+// Whom the model has let down already is not the newcomer's fault, as long as it makes them no
+// later.
+Nanos SloAdmission::late_without(const AdmissionView& view, const AdmissionAsk& ask,
+                                 const Limits& limits) {
+  Limits before = limits;
+  if (ask.tpot < view.least_tpot) {
+    before.step = view.least_tpot;
+  }
+  PromptReplay replay = line_of(view, before);
+  replay.finish();
+  return replay.late();
+}
+
+// ---------------------------------------------------------------- refusals
+
+// Whether an idle server could not keep its targets either.
+std::optional<RefusalReason> SloAdmission::never(const AdmissionView& view, const AdmissionAsk& ask,
+                                                 Nanos& first_token) const {
+  const int32_t step_tokens =
+      ask.tpot == kNone ? std::min(view.step_tokens, rules_.token_budget) : view.step_tokens;
+  PromptReplay replay(
+      model_,
+      {.decodes = {}, .limit = ask.tpot, .step_tokens = step_tokens, .before = {}, .apart = {}});
+  const int32_t step = replay.add(ahead_of(ask));
+  replay.finish();
+  first_token = replay.end_of(step);
+  if (first_token > planned(ask.ttft)) {
+    return RefusalReason::kNeverFirstToken;
+  }
+  latency::StepShape alone;
+  add_decodes(alone, ask.prompt_tokens, ask.choices);
+  return model_.step_time(alone) > ask.tpot ? std::optional(RefusalReason::kNeverTokenTime)
+                                            : std::nullopt;
+}
+
+// When so many blocks and places are free again, as answers end.
+Nanos SloAdmission::until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const {
+  std::vector<std::pair<double, int64_t>> ends;
+  ends.reserve(view.decodes.size());
+  for (const AdmittedDecode& decode : view.decodes) {
+    ends.emplace_back(lengths_.rest(decode.output_tokens, decode.max_tokens), decode.held_blocks);
+  }
+  std::ranges::sort(ends);
+  double steps =
+      ends.empty() ? lengths_.rest(0, std::numeric_limits<int32_t>::max()) : ends.back().first;
+  for (const auto& [rest, held] : ends) {
+    blocks -= held;
+    --places;
+    if (blocks <= 0 && places <= 0) {
+      steps = rest;
+      break;
+    }
+  }
+  const auto step = static_cast<double>(model_.step_time(sums_.grown).count());
+  return std::min(Nanos{static_cast<int64_t>(std::min(steps * step, 1e15))}, kLongestRetry);
+}
+
+AdmissionVerdict SloAdmission::refuse(const AdmissionView& view, const AdmissionAsk& ask,
+                                      AdmissionVerdict verdict) {
+  Nanos alone{0};
+  if (const std::optional<RefusalReason> reason = never(view, ask, alone)) {
+    verdict.reason = *reason;
+    verdict.ttft = alone == kNone ? std::optional<Nanos>() : alone;
+    latency::StepShape decodes;
+    add_decodes(decodes, ask.prompt_tokens, ask.choices);
+    verdict.step_time = model_.step_time(decodes);
+    return verdict;
+  }
+  Nanos wait{0};
+  switch (verdict.reason) {
+    case RefusalReason::kBlocks:
+      wait = until_freed(view, missing_blocks(view, ask), 1);
+      break;
+    case RefusalReason::kPlaces:
+      wait =
+          until_freed(view, 0, std::max<int64_t>(sums_.sequences + ask.choices - view.places, 1));
+      break;
+    case RefusalReason::kTokenTime:
+      wait = until_freed(view, 0, 1);
+      break;
+    default:
+      // The line moves on as fast as time does.
+      wait = ask.ttft == kNone || *verdict.ttft == kNone ? kLongestRetry
+                                                         : *verdict.ttft - planned(ask.ttft);
+      break;
+  }
+  const Nanos least = std::max(step_rest(view), Nanos{std::chrono::milliseconds(1)});
+  verdict.retry_after = std::min(std::max(wait, least), kLongestRetry);
+  if (!verdict.ttft.has_value()) {
+    verdict.ttft = later(*verdict.retry_after, alone);
+  }
+  if (*verdict.ttft == kNone) {
+    verdict.ttft.reset();
+  }
+  return verdict;
+}
+
+}  // namespace tandem

@@ -1,0 +1,242 @@
+#include "scheduler/slo_admission.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "latency/modular_model.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// 2 ms a step, 0.1 ms a row.
+const latency::ModularModel& model() {
+  static const latency::ModularModel times =
+      latency::simple_model({.layers = 4, .fixed = milliseconds(2), .per_row = microseconds(100)});
+  return times;
+}
+
+struct Stage {
+  std::vector<AdmittedDecode> decodes{};
+  std::vector<AdmittedPrompt> prompts{};
+  int64_t running_prompts = 0;
+  Nanos least_tpot = Nanos::max();
+  int64_t version = 1;
+};
+
+AdmissionView view_of(const Stage& stage) {
+  AdmissionView view;
+  view.version = stage.version;
+  view.decodes = stage.decodes;
+  view.prompts = stage.prompts;
+  view.running_prompts = stage.running_prompts;
+  view.least_tpot = stage.least_tpot;
+  view.places = 64;
+  view.free_places = 64 - static_cast<int32_t>(stage.decodes.size());
+  view.step_tokens = 512;
+  view.total_blocks = 1000;
+  view.free_blocks = 1000;
+  view.block_tokens = 16;
+  return view;
+}
+
+AdmissionAsk ask_for(int32_t tokens, Nanos ttft, Nanos tpot = Nanos::max()) {
+  return {.ttft = ttft, .tpot = tpot, .prompt_tokens = tokens, .max_tokens = 20};
+}
+
+AdmittedPrompt waits(int32_t tokens, Nanos due = Nanos::max(), int32_t level = 0) {
+  return {.level = level, .first_token_due = due, .pending_tokens = tokens, .max_tokens = 20};
+}
+
+struct Desk {
+  explicit Desk(AdmissionRules rules = {}) : admission(rules, model(), forecast, head) {}
+  AdmissionVerdict decide(const Stage& stage, const AdmissionAsk& ask) {
+    return admission.decide(view_of(stage), ask);
+  }
+  StepForecast forecast;
+  OverdueHead head;
+  SloAdmission admission;
+};
+
+TEST(SloAdmission, BestEffortAndWhoHasNoTargetsAreQueued) {
+  Desk desk;
+  AdmissionAsk ask = ask_for(400, milliseconds(1));
+  ask.service_class = ServiceClass::kBestEffort;
+  EXPECT_EQ(desk.decide({}, ask).answer, AdmissionAnswer::kQueue);
+  EXPECT_EQ(desk.decide({}, ask_for(400, Nanos::max())).answer, AdmissionAnswer::kQueue);
+}
+
+TEST(SloAdmission, AFirstTokenInTimeIsPromisedWithItsForecast) {
+  Desk desk;
+  // 100 rows take 12 ms.
+  const AdmissionVerdict verdict = desk.decide({}, ask_for(100, milliseconds(14)));
+  EXPECT_EQ(verdict.answer, AdmissionAnswer::kAccept);
+  EXPECT_EQ(verdict.ttft, milliseconds(12));
+}
+
+TEST(SloAdmission, ATenthOfTheTargetIsKept) {
+  Desk desk;
+  EXPECT_EQ(desk.decide({}, ask_for(100, milliseconds(13))).answer, AdmissionAnswer::kRefuse);
+}
+
+TEST(SloAdmission, TheLineBeforeItCounts) {
+  Desk desk;
+  // 400 rows of the others in a step of 420, then 80 rows: the budget is 512 a step.
+  const Stage stage{.prompts = {waits(200), waits(200)}};
+  EXPECT_EQ(desk.decide(stage, ask_for(80, milliseconds(60))).ttft, milliseconds(50));
+  const AdmissionVerdict refused = desk.decide(stage, ask_for(80, milliseconds(40)));
+  EXPECT_EQ(refused.answer, AdmissionAnswer::kRefuse);
+  EXPECT_EQ(refused.reason, RefusalReason::kFirstToken);
+  EXPECT_EQ(refused.ttft, milliseconds(50));
+  EXPECT_EQ(refused.retry_after, milliseconds(14));  // 50 less what is left of 40
+}
+
+TEST(SloAdmission, TheStepInFlightMustEndFirst) {
+  Desk desk;
+  desk.forecast.shape.add_prefill(0, 80, 1);  // 10 ms
+  AdmissionView view = view_of({});
+  view.now = milliseconds(104);
+  view.step_began = milliseconds(100);
+  AdmissionAsk ask = ask_for(80, milliseconds(100));
+  ask.arrived = milliseconds(103);
+  EXPECT_EQ(desk.admission.decide(view, ask).ttft, milliseconds(17));  // 1 waited, 6, 10
+  // One that lasts longer than was believed ends at any moment.
+  view.now = ask.arrived = milliseconds(150);
+  EXPECT_EQ(desk.admission.decide(view, ask).ttft, milliseconds(10));
+}
+
+TEST(SloAdmission, AClockThatJumpsGivesAnAnswerAllTheSame) {
+  Desk desk;
+  AdmissionView view = view_of({.prompts = {waits(100, milliseconds(50))}});
+  for (const Nanos now : {Nanos{0}, Nanos{std::chrono::hours(1000)}, Nanos{milliseconds(1)}}) {
+    view.now = now;
+    view.step_began = std::chrono::hours(10);
+    AdmissionAsk ask = ask_for(100, milliseconds(200));
+    ask.arrived = std::chrono::hours(500);
+    const AdmissionVerdict verdict = desk.admission.decide(view, ask);
+    EXPECT_TRUE(verdict.answer == AdmissionAnswer::kAccept || verdict.retry_after.has_value() ||
+                verdict.reason == RefusalReason::kNeverFirstToken);
+  }
+}
+
+TEST(SloAdmission, OneThatOvertakesMustNotMakeOthersLate) {
+  Desk desk;
+  // A step that is full: who comes behind it does not make it longer.
+  Stage stage{.prompts = {waits(512, milliseconds(70), 1)}};
+  AdmissionAsk ask = ask_for(400, milliseconds(500));
+  const AdmissionVerdict refused = desk.decide(stage, ask);
+  EXPECT_EQ(refused.reason, RefusalReason::kFirstToken);
+  EXPECT_TRUE(refused.retry_after.has_value());
+  ask.level = 1;  // behind it
+  EXPECT_EQ(desk.decide(stage, ask).answer, AdmissionAnswer::kAccept);
+  // One that is late already is no reason, unless it were made later.
+  stage.prompts = {waits(512, milliseconds(10), 0)};
+  stage.version = 2;
+  EXPECT_EQ(desk.decide(stage, ask).answer, AdmissionAnswer::kAccept);
+  ask.level = -1;
+  EXPECT_EQ(desk.decide(stage, ask).answer, AdmissionAnswer::kRefuse);
+}
+
+TEST(SloAdmission, StepsKeepTheShortestTpotTarget) {
+  Desk desk;
+  Stage stage;
+  stage.decodes.assign(50, {.known_tokens = 20, .output_tokens = 1, .max_tokens = 20});
+  stage.least_tpot = milliseconds(8);
+  // 50 decodes and a tile take 8.6 ms.
+  const AdmissionVerdict refused = desk.decide(stage, ask_for(40, Nanos::max()));
+  EXPECT_EQ(refused.reason, RefusalReason::kTokenTime);
+  EXPECT_TRUE(refused.retry_after.has_value());
+  stage.least_tpot = milliseconds(9);
+  EXPECT_EQ(desk.decide(stage, ask_for(40, Nanos::max())).answer, AdmissionAnswer::kAccept);
+  EXPECT_EQ(desk.decide(stage, ask_for(40, Nanos::max(), milliseconds(7))).reason,
+            RefusalReason::kTokenTime);
+}
+
+TEST(SloAdmission, ImpossibleTargetsAreToldToBe) {
+  Desk desk;
+  const AdmissionVerdict first = desk.decide({}, ask_for(400, milliseconds(20)));
+  EXPECT_EQ(first.reason, RefusalReason::kNeverFirstToken);
+  EXPECT_EQ(first.ttft, milliseconds(42));
+  EXPECT_FALSE(first.retry_after.has_value());
+  const AdmissionVerdict token =
+      desk.decide({}, ask_for(40, std::chrono::seconds(10), microseconds(1)));
+  EXPECT_EQ(token.reason, RefusalReason::kNeverTokenTime);
+  EXPECT_EQ(token.step_time, microseconds(2100));
+  EXPECT_EQ(desk.decide({}, ask_for(40, Nanos{0})).reason, RefusalReason::kNeverFirstToken);
+}
+
+TEST(SloAdmission, KvOfAllThatWereLetInMustFit) {
+  Desk desk;
+  Stage stage;
+  stage.decodes.assign(
+      10, {.known_tokens = 1500, .output_tokens = 1, .max_tokens = 20, .held_blocks = 94});
+  stage.least_tpot = std::chrono::seconds(1);
+  const AdmissionVerdict refused = desk.decide(stage, ask_for(1000, std::chrono::seconds(10)));
+  EXPECT_EQ(refused.reason, RefusalReason::kBlocks);
+  EXPECT_GT(*refused.ttft, *refused.retry_after);
+  EXPECT_EQ(desk.decide(stage, ask_for(300, std::chrono::seconds(10))).answer,
+            AdmissionAnswer::kAccept);
+  // Best effort that has waited too long has a right to its blocks.
+  desk.head = {.blocks = 100, .places = 1};
+  EXPECT_EQ(desk.decide(stage, ask_for(300, std::chrono::seconds(10))).reason,
+            RefusalReason::kBlocks);
+}
+
+TEST(SloAdmission, TheLengthOfAnswersIsLearnt) {
+  Desk desk;
+  Stage stage;
+  stage.decodes.assign(
+      8, {.known_tokens = 800, .output_tokens = 1, .max_tokens = 2000, .held_blocks = 50});
+  stage.least_tpot = std::chrono::seconds(1);
+  AdmissionAsk ask = ask_for(800, std::chrono::seconds(10));
+  ask.max_tokens = 2000;
+  EXPECT_EQ(desk.decide(stage, ask).answer, AdmissionAnswer::kAccept);
+  for (int i = 0; i < 200; ++i) {
+    desk.admission.ended(1900);
+  }
+  stage.version = 2;
+  EXPECT_EQ(desk.decide(stage, ask).reason, RefusalReason::kBlocks);
+}
+
+TEST(SloAdmission, NoMoreAreLetInThanMayRun) {
+  Desk desk;
+  Stage stage;
+  stage.decodes.assign(64, {.known_tokens = 20, .output_tokens = 1, .max_tokens = 20});
+  stage.least_tpot = std::chrono::seconds(1);
+  EXPECT_EQ(desk.decide(stage, ask_for(10, std::chrono::seconds(1))).reason,
+            RefusalReason::kPlaces);
+}
+
+TEST(SloAdmission, ALineThatIsFarTooLongIsSeenWithoutWalkingIt) {
+  Desk desk;
+  Stage stage;
+  stage.prompts.assign(20000, waits(4000, std::chrono::hours(20)));
+  const AdmissionVerdict refused = desk.decide(stage, ask_for(100, milliseconds(100)));
+  EXPECT_EQ(refused.answer, AdmissionAnswer::kRefuse);
+  EXPECT_LE(*refused.retry_after, std::chrono::minutes(10));
+}
+
+TEST(SloAdmission, AViewThatGoesOnGivesTheSameAnswersAsANewOne) {
+  Desk going;
+  Stage stage{.decodes = {{.known_tokens = 20, .output_tokens = 1, .max_tokens = 20}},
+              .least_tpot = milliseconds(20)};
+  for (int i = 0; i < 30; ++i) {
+    const AdmissionAsk ask = ask_for(50 + 7 * i, milliseconds(300), milliseconds(20));
+    Desk anew;
+    const AdmissionVerdict a = going.decide(stage, ask);
+    const AdmissionVerdict b = anew.decide(stage, ask);
+    EXPECT_EQ(a.answer, b.answer) << i;
+    EXPECT_EQ(a.ttft, b.ttft) << i;
+    if (a.answer == AdmissionAnswer::kAccept) {
+      stage.prompts.push_back(waits(ask.prompt_tokens, milliseconds(300)));
+    }
+  }
+  EXPECT_GT(stage.prompts.size(), 5U);
+  EXPECT_LT(stage.prompts.size(), 30U);
+}
+
+}  // namespace
+}  // namespace tandem
