@@ -10,7 +10,7 @@ namespace {
 
 constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
 
-// Policies are shown so many latency-sensitive sequences behind those that might begin; who stands
+// Policies are shown so many latency-sensitive sequences beside those that might begin; who stands
 // further back is not reckoned with when best effort gets its part of a step.
 constexpr size_t kLaterShown = 256;
 
@@ -221,14 +221,18 @@ void Engine::absorb_one(const EngineRefusal& refusal, Nanos) {
   }
 }
 
-// Those behind the ones that a policy is shown because they might begin.
+// Those that policies are not shown because they could not begin now.
 void Engine::view_later() {
-  const auto shown = std::ranges::count(waiting_views_, kLs, &SequenceView::service_class);
-  for (size_t i = static_cast<size_t>(shown); i < waiting_.size(); ++i) {
-    if (waiting_[i]->service_class != kLs || later_views_.size() == kLaterShown) {
+  auto shown = waiting_views_.begin();
+  for (const LiveSequence* sequence : waiting_) {
+    if (sequence->service_class != kLs || later_views_.size() == kLaterShown) {
       return;
     }
-    later_views_.push_back(prompt_of(*waiting_[i]));
+    if (shown != waiting_views_.end() && shown->id == sequence->id) {
+      ++shown;
+    } else {
+      later_views_.push_back(prompt_of(*sequence));
+    }
   }
 }
 
