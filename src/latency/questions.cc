@@ -6,29 +6,27 @@ namespace tandem::latency {
 namespace {
 
 // The largest count in 0 .. most for which `fits`, which must be true up to some count and false
-// beyond; 0 is taken to fit.
+// beyond; 0 is taken to fit. Looked for from `guess` outwards, then between.
 template <class Fits>
-int64_t largest(int64_t most, const Fits& fits) {
-  // Often all of it fits, or nearly.
-  if (most <= 0 || fits(most)) {
-    return std::max<int64_t>(most, 0);
+int64_t largest(int64_t most, int64_t guess, const Fits& fits) {
+  if (most <= 0) {
+    return 0;
   }
-  int64_t low = 0;
-  int64_t high = most - 1;
-  if (const int64_t nearly = high - high / 16; nearly < high) {
-    if (fits(nearly)) {
-      low = nearly;
+  int64_t low = 0;          // fits
+  int64_t high = most + 1;  // does not
+  const auto look_at = [&](int64_t count) { (fits(count) ? low : high) = count; };
+  look_at(guess > 0 ? std::min(guess, most) : most);
+  for (int64_t stride = 1; guess > 0 && stride <= most; stride *= 4) {
+    if (low > 0 && high == most + 1 && low < most) {
+      look_at(std::min(low + stride, most));
+    } else if (low == 0 && high > 1) {
+      look_at(std::max<int64_t>(high - stride, 1));
     } else {
-      high = nearly - 1;
+      break;
     }
   }
-  while (low < high) {
-    const int64_t middle = low + (high - low + 1) / 2;
-    if (fits(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
+  while (high - low > 1) {
+    look_at(low + (high - low) / 2);
   }
   return low;
 }
@@ -44,7 +42,7 @@ int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
     tried.add_prefill(question.computed_tokens, static_cast<int32_t>(tokens), logits);
     return model.step_time(tried) <= limit;
   };
-  return static_cast<int32_t>(largest(most, fits));
+  return static_cast<int32_t>(largest(most, question.guess, fits));
 }
 
 Nanos visitor_reserve(const StepTimeModel& model, const StepShape& shape, int64_t ready) {
@@ -61,7 +59,8 @@ Nanos visitor_reserve(const StepTimeModel& model, const StepShape& shape, int64_
 
 int64_t visitors_within(const StepTimeModel& model, const StageRows& at, Nanos slack,
                         int64_t most) {
-  return largest(most, [&](int64_t visitors) { return model.visit_time(at, visitors) <= slack; });
+  return largest(most, 0,
+                 [&](int64_t visitors) { return model.visit_time(at, visitors) <= slack; });
 }
 
 }  // namespace tandem::latency

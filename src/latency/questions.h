@@ -15,10 +15,11 @@ struct ChunkQuestion {
   int32_t pending_tokens = 0;   // still to be computed
   int32_t last_logits = 1;      // rows sampled when the prompt ends
   int32_t most_tokens = 0;      // that the budgets allow
+  int32_t guess = 0;            // what it may be near to, as in a step like it; 0: nobody knows
 };
 
 // The largest chunk with which the step of `shape` still ends within `limit`; 0 where not even one
-// token does (OmniServe 3.3.4). About log2(most_tokens) predictions.
+// token does (OmniServe 3.3.4). About log2(most_tokens) predictions, two where the guess is right.
 int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
                       const ChunkQuestion& question, Nanos limit);
 

@@ -21,7 +21,8 @@ int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepSha
                                                {.computed_tokens = ask.computed_tokens,
                                                 .pending_tokens = ask.pending_tokens,
                                                 .last_logits = ask.choices,
-                                                .most_tokens = most},
+                                                .most_tokens = most,
+                                                .guess = ask.guess},
                                                limit));
 }
 
@@ -59,28 +60,66 @@ void PromptReplay::close() {
   least_ = LeastChunk::kTile;
 }
 
+// A step like the last one that was cut takes about as many rows.
+int32_t PromptReplay::rough_chunk(const PromptAhead& rest, int32_t most) {
+  const int32_t tile = least_ == LeastChunk::kTile ? std::min(most, kTileTokens) : 0;
+  constexpr int32_t kStride = 32;  // rows change by that part
+  while (true) {
+    const int32_t chunk = std::clamp(usual_rows_ - shape_.prefill_rows, tile, most);
+    latency::StepShape tried = shape_;
+    if (chunk > 0) {
+      tried.add_prefill(rest.computed_tokens, chunk, chunk == rest.pending_tokens ? 1 : 0);
+    }
+    const Nanos time = model_->step_time(tried);
+    if (time > rules_.limit && chunk > tile) {
+      usual_rows_ -= usual_rows_ / kStride + 1;
+      continue;
+    }
+    if (chunk < most && time < rules_.limit - rules_.limit / kStride) {
+      usual_rows_ += usual_rows_ / kStride + 1;
+    }
+    return chunk;
+  }
+}
+
+int32_t PromptReplay::chunk_of(const PromptAhead& rest, int32_t most) {
+  most = std::min({most, room_, rest.pending_tokens});
+  if (rules_.limit < Nanos::max() && std::ssize(ends_) >= kExactSteps && usual_rows_ > 0) {
+    return rough_chunk(rest, most);
+  }
+  const int32_t chunk = chunk_within(*model_, shape_,
+                                     {.computed_tokens = rest.computed_tokens,
+                                      .pending_tokens = rest.pending_tokens,
+                                      .choices = rest.choices,
+                                      .most_tokens = most,
+                                      .guess = std::max(usual_rows_ - shape_.prefill_rows, 0)},
+                                     rules_.limit, least_);
+  if (chunk < most) {
+    usual_rows_ = shape_.prefill_rows + chunk;
+  }
+  return chunk;
+}
+
 int32_t PromptReplay::add(const PromptAhead& prompt) {
-  int64_t computed = prompt.computed_tokens;
-  int32_t pending = prompt.pending_tokens;
+  PromptAhead rest = prompt;
   int32_t most = std::numeric_limits<int32_t>::max();
   while (static_cast<int32_t>(ends_.size()) < kReplaySteps) {
     const bool fresh = shape_.prefill_rows == 0;
-    const int32_t chunk =
-        chunk_within(*model_, shape_, {computed, pending, prompt.choices, std::min(room_, most)},
-                     rules_.limit, least_);
+    const int32_t chunk = chunk_of(rest, most);
     if (chunk > 0) {
       least_ = LeastChunk::kNothing;
       room_ -= chunk;
-      shape_.add_prefill(computed, chunk, chunk == pending ? prompt.choices : 0);
-      computed += chunk;
-      pending -= chunk;
+      shape_.add_prefill(rest.computed_tokens, chunk,
+                         chunk == rest.pending_tokens ? prompt.choices : 0);
+      rest.computed_tokens += chunk;
+      rest.pending_tokens -= chunk;
     }
-    if (pending == 0) {
+    if (rest.pending_tokens == 0) {
       if (prompt.due < Nanos::max()) {
         dues_.push_back(prompt.due);
       }
       for (int32_t choice = 0; choice < prompt.choices; ++choice) {
-        joining_.add_decode(computed + 1);
+        joining_.add_decode(rest.computed_tokens + 1);
       }
       return static_cast<int32_t>(ends_.size());
     }

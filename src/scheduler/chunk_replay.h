@@ -26,6 +26,7 @@ struct ChunkAsk {
   int32_t pending_tokens = 0;
   int32_t choices = 1;
   int32_t most_tokens = 0;
+  int32_t guess = 0;  // 0: nobody knows
 };
 enum class LeastChunk : uint8_t { kNothing, kTile };
 int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepShape& shape,
@@ -46,7 +47,10 @@ struct ReplayRules {
   Nanos apart{0};              // what best effort may add to each step beyond its limit
 };
 
+// Steps beyond the first `kExactSteps` are walked roughly: their chunks are taken from the steps
+// before, within some percent of what would be cut.
 inline constexpr int32_t kReplaySteps = 4096;
+inline constexpr int32_t kExactSteps = 64;
 
 // A line of prompts, walked step by step as it grows. Copies are cheap, so that a line is walked
 // once and then asked what another prompt would change.
@@ -73,11 +77,14 @@ class PromptReplay {
 
  private:
   void close();
+  [[nodiscard]] int32_t chunk_of(const PromptAhead& rest, int32_t most);
+  [[nodiscard]] int32_t rough_chunk(const PromptAhead& rest, int32_t most);
 
   const latency::StepTimeModel* model_;
   ReplayRules rules_;
   latency::StepShape shape_;  // of the open step
   int32_t room_ = 0;
+  int32_t usual_rows_ = 0;  // of prompts in a step that the limit cuts; 0: none was cut yet
   LeastChunk least_ = LeastChunk::kTile;
   latency::StepShape joining_;  // decodes that begin when the open step ends
   std::vector<Nanos> dues_;     // of prompts that end in the open step

@@ -50,5 +50,50 @@ TEST(ChunkReplay, WhatLiesTooFarAheadHasNoTime) {
   EXPECT_TRUE(replay_prompts(model(), {}, {}).empty());
 }
 
+// 2 ms and 80 rows a step; context makes no difference here.
+TEST(ChunkReplay, FarAheadItIsWalkedRoughlyButNotWrongly) {
+  const std::vector<PromptAhead> prompts{{.pending_tokens = 80 * 10 * kExactSteps}};
+  const Nanos done = replay_prompts(
+      model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts)[0];
+  EXPECT_GE(done, milliseconds(100) * kExactSteps);
+  EXPECT_LE(done, milliseconds(103) * kExactSteps);
+}
+
+TEST(PromptReplay, GoesOnAsOneThatWasWalkedAtOnce) {
+  const ReplayRules rules{
+      .decodes = {}, .limit = milliseconds(10), .step_tokens = 512, .before = milliseconds(5)};
+  std::vector<PromptAhead> prompts;
+  PromptReplay grown(model(), rules);
+  for (int32_t i = 0; i < 12; ++i) {
+    prompts.push_back({.pending_tokens = 30 + 17 * i, .due = milliseconds(15 * (i + 1))});
+    const int32_t step = grown.add(prompts.back());
+    PromptReplay copy = grown;
+    copy.finish();
+    EXPECT_EQ(copy.end_of(step), replay_prompts(model(), rules, prompts).back()) << i;
+  }
+}
+
+TEST(PromptReplay, TellsHowLateTheyAreAllTogether) {
+  PromptReplay replay(model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512});
+  replay.add({.pending_tokens = 80, .due = milliseconds(10)});
+  replay.add({.pending_tokens = 79, .due = milliseconds(17)});
+  replay.finish();
+  EXPECT_EQ(replay.late(), milliseconds(3));
+  EXPECT_EQ(replay.longest_step(), milliseconds(10));
+}
+
+TEST(ForcedTime, IsWhatBestEffortAddsWhateverTheTime) {
+  latency::StepShape shape;
+  shape.add_decode(10);
+  EXPECT_EQ(forced_time(model(), shape, {}), Nanos{0});
+  EXPECT_EQ(forced_time(model(), shape, {.decodes = 3, .context = 90, .prompts = 2}),
+            std::chrono::microseconds(1900));  // three rows and a tile
+}
+
+TEST(PlannedDue, KeepsATenthOfTheTarget) {
+  EXPECT_EQ(planned_due(milliseconds(100), milliseconds(200)), milliseconds(190));
+  EXPECT_EQ(planned_due(milliseconds(100), Nanos::max()), Nanos::max());
+}
+
 }  // namespace
 }  // namespace tandem

@@ -68,6 +68,7 @@ class Planning {
     prefill_latency_sensitive();
     admit_latency_sensitive();
     note_later();
+    first_token_limit_ = first_token_limit();
     best_effort_limit_ = best_effort_limit();
     make_room_for_best_effort();
     keep_blocks_for_decodes();
@@ -83,7 +84,7 @@ class Planning {
   [[nodiscard]] const latency::StepShape& shape() const { return shape_; }
   // Visitors too leave waiting prompts their time.
   [[nodiscard]] Nanos step_limit() const {
-    return view_.offloaded.empty() ? limit_ : std::min(limit_, first_token_limit());
+    return view_.offloaded.empty() ? limit_ : std::min(limit_, first_token_limit_);
   }
 
  private:
@@ -128,6 +129,9 @@ class Planning {
   // time: those that end in this step, and the others with what the model says they take after it.
   [[nodiscard]] Nanos first_token_limit() const {
     Nanos end = kNoLimit;
+    if (forced_.decodes + forced_.prompts + forced_.offloaded == 0) {
+      return end;  // nobody would be held back
+    }
     for (const Nanos due : due_in_step_) {
       end = due == kNoLimit ? end : std::min(end, due - view_.now);
     }
@@ -159,7 +163,7 @@ class Planning {
     if (limit < kNoLimit) {
       limit -= latency::visitor_reserve(model_, shape_, ready_);
     }
-    return std::min(limit, first_token_limit());
+    return std::min(limit, first_token_limit_);
   }
 
   // ---- tokens
@@ -445,6 +449,7 @@ class Planning {
   latency::StepShape decodes_;          // of LS in the next step
   ForcedWork forced_;
   Nanos limit_ = kNoLimit;
+  Nanos first_token_limit_ = kNoLimit;
   Nanos best_effort_limit_ = kNoLimit;
   std::vector<Nanos> due_in_step_;  // of LS prompts that end in this step
   std::vector<PromptAhead> ahead_;  // what is left of LS prompts after it
