@@ -185,5 +185,97 @@ TEST(AdmissionPromise, IsKeptUnderAnyArrivalsWhereTheModelIsRight) {
   EXPECT_GT(refused, 1000);
 }
 
+// Twice as much as there is time for.
+TEST(AdmissionPromise, IsKeptAtTwiceTheLoad) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    Traffic traffic{.seed = seed, .burst = 0.1};
+    traffic.ls_every = milliseconds(9);
+    const Tally tally = run(world_options(), traffic);
+    EXPECT_GE(tally.met() * 100, tally.promised * 99) << "seed " << seed << ": " << describe(tally);
+    EXPECT_EQ(tally.late, 0) << "seed " << seed << ": " << describe(tally);
+    EXPECT_GE(tally.refused * 10, tally.ls * 3) << "seed " << seed << ": " << describe(tally);
+    EXPECT_GE(tally.promised, 300) << "seed " << seed << ": " << describe(tally);
+    EXPECT_LE(tally.longest_be, std::chrono::seconds(10)) << describe(tally);
+  }
+}
+
+TEST(AdmissionPromise, IsKeptOnTwoTiers) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    Traffic traffic{.seed = seed};
+    traffic.ls_every = milliseconds(30);
+    traffic.be_every = milliseconds(60);
+    WorldOptions options = world_options();
+    options.executor.limits.total_blocks = 600;
+    options.executor.limits.host_blocks = 2000;
+    options.executor.limits.offloaded_sequences = 64;
+    const Tally tally = run(std::move(options), traffic);
+    EXPECT_EQ(tally.late, 0) << "seed " << seed << ": " << describe(tally);
+    EXPECT_EQ(tally.slow, 0) << "seed " << seed << ": " << describe(tally);
+    EXPECT_GT(tally.promised, 150) << "seed " << seed << ": " << describe(tally);
+  }
+}
+
+// A thousand at the same moment, and best effort beside them.
+TEST(AdmissionPromise, IsKeptInAFlood) {
+  VirtualWorld world(world_options());
+  for (int64_t id = 1; id <= 1000; ++id) {
+    std::vector<TokenId> prompt(100);
+    std::iota(prompt.begin(), prompt.end(), static_cast<TokenId>(id * 200));
+    Request request = make_request(std::move(prompt), 20);
+    request.slo = {.ttft = TtftRule{.base = milliseconds(200)}, .tpot = milliseconds(20)};
+    world.arrive(milliseconds(5), id, std::move(request));
+  }
+  Request best_effort = make_request(std::vector<TokenId>(300, 7), 50);
+  best_effort.service_class = kBe;
+  world.arrive(milliseconds(5), 2000, best_effort);
+  world.run_until_idle();
+  int64_t accepted = 0;
+  for (int64_t id = 1; id <= 1000; ++id) {
+    const Outcome& outcome = world.outcome(id);
+    if (outcome.refused()) {
+      ASSERT_TRUE(outcome.verdict->retry_after.has_value());
+      EXPECT_LE(*outcome.verdict->retry_after, std::chrono::seconds(10));
+      continue;
+    }
+    ++accepted;
+    EXPECT_LE(outcome.times.front() - milliseconds(5), milliseconds(200)) << id;
+    EXPECT_LE((outcome.times.back() - outcome.times.front()) / 19, milliseconds(20)) << id;
+  }
+  EXPECT_GE(accepted, 15);
+  EXPECT_LE(accepted, 63);
+  EXPECT_EQ(world.outcome(2000).finishes, 1);
+}
+
+// What a model that is half or one and a half times the truth costs, with learning and without:
+// every request ends (run looks), best effort waits no longer, few promises are broken, and by
+// little.
+TEST(AdmissionPromise, DegradesGracefullyWhereTheModelIsWrong) {
+  struct Case {
+    int32_t belief_percent;
+    WorldOptions::Learning learning;
+    double kept;  // share of the promises, at least
+    Nanos latest;
+  };
+  const auto kLearns = WorldOptions::Learning::kYes;
+  const auto kDoesNot = WorldOptions::Learning::kNo;
+  for (const Case& one :
+       {Case{50, kLearns, 0.9, milliseconds(100)}, Case{50, kDoesNot, 0.8, milliseconds(250)},
+        Case{150, kLearns, 1, Nanos{0}}, Case{150, kDoesNot, 1, Nanos{0}}}) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      WorldOptions options = world_options();
+      options.belief_percent = one.belief_percent;
+      options.learning = one.learning;
+      const Tally tally = run(std::move(options), {.seed = seed});
+      const std::string what =
+          fmt::format("belief {} %, seed {}: {}", one.belief_percent, seed, describe(tally));
+      EXPECT_GE(static_cast<double>(tally.met()), one.kept * static_cast<double>(tally.promised))
+          << what;
+      EXPECT_LE(tally.latest, one.latest) << what;
+      EXPECT_LE(tally.longest_be, std::chrono::seconds(8)) << what;
+      EXPECT_GE(tally.promised, 80) << what;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem
