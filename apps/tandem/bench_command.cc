@@ -1,5 +1,5 @@
-// `tandem bench kernels|model|tiers|frontend|serve`: the parts of the server and a whole one,
-// measured.
+// `tandem bench kernels|model|tiers|scheduler|frontend|serve`: the parts of the server and a whole
+// one, measured.
 #include <cstdlib>
 #include <memory>
 #include <thread>
@@ -7,6 +7,7 @@
 #include "bench/frontend_bench.h"
 #include "bench/gemm_bench.h"
 #include "bench/model_bench.h"
+#include "bench/scheduler_bench.h"
 #include "bench/serve_bench.h"
 #include "bench/tiers_bench.h"
 #include "commands.h"
@@ -21,9 +22,11 @@ struct BenchFlags {
   bench::BenchFrontendOptions frontend;
   bench::ServeBenchFlags serve;
   bench::BenchTiersOptions tiers;
+  bench::BenchSchedulerOptions scheduler;
   CLI::App* kernels_app = nullptr;
   CLI::App* model_app = nullptr;
   CLI::App* tiers_app = nullptr;
+  CLI::App* scheduler_app = nullptr;
 };
 
 int run_bench(BenchFlags& flags) {
@@ -52,6 +55,9 @@ int run_bench(BenchFlags& flags) {
   if (flags.tiers_app->parsed()) {
     return bench::bench_tiers(flags.tiers);
   }
+  if (flags.scheduler_app->parsed()) {
+    return bench::bench_scheduler(flags.scheduler);
+  }
   if (flags.serve.app->parsed()) {
     return bench::bench_serve(flags.serve);
   }
@@ -62,8 +68,7 @@ int run_bench(BenchFlags& flags) {
 
 Command add_bench_command(CLI::App& tandem) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* app = tandem.add_subcommand(
-      "bench", "Measure kernels, a model, the HTTP front end or a running server");
+  CLI::App* app = tandem.add_subcommand("bench", "Measure parts of the server or a running one");
   app->require_subcommand(1);
 
   CLI::App* kernels = app->add_subcommand(
@@ -132,6 +137,9 @@ Command add_bench_command(CLI::App& tandem) {
       *app->add_subcommand("serve", "Put a load on a running OpenAI server and measure it"),
       flags->serve);
   flags->kernels_app = kernels;
+  flags->scheduler_app = app->add_subcommand(
+      "scheduler", "Plans and verdicts of omniserve with many requests at hand");
+  bench::add_scheduler_bench_flags(*flags->scheduler_app, flags->scheduler);
   flags->model_app = model;
   flags->tiers_app = app->add_subcommand(
       "tiers", "Offloaded decode beside a paced, hollow accelerator, against its bound");
