@@ -28,6 +28,8 @@ void Engine::show(const LiveSequence& sequence, SequenceView& view) const {
   view.arrived = sequence.arrived;
   view.first_token_due = sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max();
   view.tpot = sequence.tpot_target;
+  view.first_token = sequence.first_token;
+  view.next_token_due = sequence.next_token_due();
   view.known_tokens = sequence.known_tokens();
   view.computed_tokens = sequence.computed_tokens;
   view.held_blocks = sequence.kv.blocks();
@@ -74,8 +76,9 @@ void Engine::view_head_of_queue() {
   for (const LiveSequence* sequence : waiting_) {
     const bool crowded =
         static_cast<int32_t>(running_.size() + waiting_views_.size()) >= config_.max_running;
-    // For what was promised a place is made.
-    if (waiting_views_.size() == kWaitingShown || free < 0 || (crowded && !sequence->promised)) {
+    // For what was promised a place is made, and for the first, if it has targets.
+    const bool makes_place = sequence->promised || waiting_views_.empty();
+    if (waiting_views_.size() == kWaitingShown || free < 0 || (crowded && !makes_place)) {
       return;
     }
     if (!may_be_shown(sequence)) {

@@ -101,6 +101,14 @@ struct alignas(64) LiveSequence : BusySequence {
   Nanos parked{0};                    // that its KV was on the host, up to parked_since
   std::optional<Nanos> parked_since;  // its KV is on the host
 
+  // Nanos::max() before the first token, and without a target.
+  [[nodiscard]] Nanos next_token_due() const {
+    const int64_t made = output_tokens();
+    return made == 0 || tpot_target > (Nanos::max() - first_token) / made
+               ? Nanos::max()
+               : first_token + tpot_target * made;
+  }
+
   // Takes over what is the request's.
   void set_owner(std::shared_ptr<RequestState> state_of_request) {
     owner = std::move(state_of_request);

@@ -39,6 +39,7 @@ void add_sequence(Digest& digest, const SequenceView& sequence) {
   if (sequence.first_token_due != Nanos::max() || sequence.tpot != Nanos::max()) {
     digest.add(sequence.first_token_due.count());
     digest.add(sequence.tpot.count());
+    digest.add(sequence.next_token_due.count());
   }
   if (sequence.promised) {
     digest.add(1);

@@ -25,6 +25,10 @@ struct SequenceView {
   // come there is none.
   Nanos first_token_due = Nanos::max();
   Nanos tpot = Nanos::max();
+  // Of one with a TPOT target and at least one output token: when its first came, and when its next
+  // should for the mean of all of them to be the target; Nanos::max(): there is no such time.
+  Nanos first_token{0};
+  Nanos next_token_due = Nanos::max();
   int32_t known_tokens = 0;  // prompt + output so far
   int32_t computed_tokens =
       0;  // of these, with KV; for a waiting one: what the prefix cache holds of it now

@@ -101,10 +101,14 @@ ClassedPlanner::Room ClassedPlanner::make_room(ServiceClass service_class, int64
   if (!victim.has_value()) {
     return Room::kNone;
   }
-  builder_.preempt(view_.running[*victim]);
-  fates_[*victim] = Fate::kGone;
-  made_ += view_.running[*victim].own_blocks;
+  drop(*victim);
   return Room::kMade;
+}
+
+void ClassedPlanner::drop(size_t index) {
+  builder_.preempt(view_.running[index]);
+  fates_[index] = Fate::kGone;
+  made_ += view_.running[index].own_blocks;
 }
 
 void ClassedPlanner::add(size_t index, int32_t tokens) {
@@ -131,7 +135,8 @@ void ClassedPlanner::add(size_t index, int32_t tokens) {
 void ClassedPlanner::make_places(const SequenceView& waiting) {
   const int64_t coming = coming_;
   offload_best_effort(coming_ + 1, Need::kUrgent);
-  if (coming_ > coming || !waiting.promised) {
+  const bool has_targets = waiting.first_token_due != Nanos::max() || waiting.tpot != Nanos::max();
+  if (coming_ > coming || !(waiting.promised || has_targets)) {
     return;
   }
   for (int32_t missing = waiting.choices - builder_.sequences_left(); missing > 0; --missing) {
@@ -139,9 +144,7 @@ void ClassedPlanner::make_places(const SequenceView& waiting) {
     if (!victim.has_value()) {
       return;
     }
-    builder_.preempt(view_.running[*victim]);
-    fates_[*victim] = Fate::kGone;
-    made_ += view_.running[*victim].own_blocks;
+    drop(*victim);
   }
 }
 

@@ -88,6 +88,7 @@ class ClassedPlanner {
 
   [[nodiscard]] std::optional<size_t> newest(ServiceClass service_class, Where where) const;
   void make_places(const SequenceView& waiting);
+  void drop(size_t index);
   Room make_room(ServiceClass service_class, int64_t missing, Claim claim);
 
   const SystemView& view_;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "latency/questions.h"
+#include "scheduler/pace.h"
 
 namespace tandem {
 namespace {
@@ -192,7 +193,7 @@ SloAdmission::Limits SloAdmission::limits_for(const AdmissionView& view,
                                               const AdmissionAsk& ask) const {
   Limits limits;
   limits.tpot = std::min(view.least_tpot, ask.tpot);
-  limits.step = limits.tpot;
+  limits.step = pace_of(limits.tpot);
   const int32_t visitors = std::min(view.offloaded, view.step_tokens / kVisitorShareOfTokens);
   limits.step_tokens = view.step_tokens - visitors;
   if (limits.step == kNone) {
@@ -323,7 +324,7 @@ Nanos SloAdmission::late_without(const AdmissionView& view, const AdmissionAsk& 
                                  const Limits& limits) {
   Limits before = limits;
   if (ask.tpot < view.least_tpot) {
-    before.step = view.least_tpot;
+    before.step = pace_of(view.least_tpot);
   }
   PromptReplay replay = line_of(view, before);
   replay.finish();
@@ -337,9 +338,11 @@ std::optional<RefusalReason> SloAdmission::never(const AdmissionView& view, cons
                                                  Nanos& first_token) const {
   const int32_t step_tokens =
       ask.tpot == kNone ? std::min(view.step_tokens, rules_.token_budget) : view.step_tokens;
-  PromptReplay replay(
-      model_,
-      {.decodes = {}, .limit = ask.tpot, .step_tokens = step_tokens, .before = {}, .apart = {}});
+  PromptReplay replay(model_, {.decodes = {},
+                               .limit = pace_of(ask.tpot),
+                               .step_tokens = step_tokens,
+                               .before = {},
+                               .apart = {}});
   const int32_t step = replay.add(ahead_of(ask));
   replay.finish();
   first_token = replay.end_of(step);

@@ -8,6 +8,7 @@
 #include "latency/questions.h"
 #include "scheduler/chunk_replay.h"
 #include "scheduler/classed_planner.h"
+#include "scheduler/pace.h"
 
 namespace tandem {
 namespace {
@@ -20,6 +21,9 @@ constexpr Nanos kNoLimit = Nanos::max();
 // best-effort prompts leave so many percent of the blocks free where anything else runs.
 constexpr int32_t kVisitorShareOfLogits = 8;
 constexpr int32_t kAdmissionMargin = 10;
+// Where LS requests come, one place in so many is not for best effort: they would have to wait for
+// somebody's end, or somebody would have to be computed anew for them.
+constexpr int32_t kPlacesForLs = 16;
 
 // A best-effort decode for which there was no time in so many steps in a row goes to the host. Not
 // at once: the chunks of a single prompt fill a few steps to their limit.
@@ -95,8 +99,8 @@ class Planning {
     return model_.step_time(tried);
   }
 
-  // The smallest TPOT target of LS sequences that run or come next, among those that decodes and a
-  // tile alone can keep; where there is none, what those take.
+  // The shortest step that an LS sequence which runs or comes next asks for, among those whose
+  // targets decodes and a tile alone can keep; where there is none, what those take.
   [[nodiscard]] Nanos limit() {
     bool any = false;
     latency::StepShape least = shape_;
@@ -112,15 +116,19 @@ class Planning {
     const auto look_at = [&](const SequenceView& one) {
       if (one.service_class == kLs && one.tpot < kNoLimit) {
         any = true;
-        smallest = one.tpot >= least_time ? std::min(smallest, one.tpot) : smallest;
+        if (pace_of(one.tpot) >= least_time) {
+          pace_ = std::min(pace_, pace_of(one.tpot));
+          smallest = std::min(smallest, std::max(step_for(one, view_.now), least_time));
+        }
       }
     };
     std::ranges::for_each(view_.running, look_at);
     std::ranges::for_each(view_.waiting, look_at);
     if (any) {
-      memory_.limit = smallest == kNoLimit ? least_time : smallest;
+      pace_ = std::min(pace_, smallest == kNoLimit ? least_time : kNoLimit);
+      memory_.limit = pace_;
       memory_.limited = view_.now;
-      return memory_.limit;
+      return std::min(smallest, pace_);
     }
     return kNoLimit;
   }
@@ -141,7 +149,7 @@ class Planning {
     if (looked_at == 0) {
       return end;
     }
-    ReplayRules rules{.decodes = decodes_, .limit = limit_, .step_tokens = most_step_tokens()};
+    ReplayRules rules{.decodes = decodes_, .limit = pace_, .step_tokens = most_step_tokens()};
     rules.before = forced_time(model_, decodes_, forced_);
     rules.apart = rules.before / options_.patience_steps;
     const std::vector<Nanos> rest =
@@ -156,8 +164,7 @@ class Planning {
 
   [[nodiscard]] Nanos best_effort_limit() const {
     Nanos limit = limit_;
-    if (limit == kNoLimit && memory_.limit < kNoLimit &&
-        view_.now - memory_.limited <= kRememberLimit) {
+    if (limit == kNoLimit && limited()) {
       limit = memory_.limit;
     }
     if (limit < kNoLimit) {
@@ -300,6 +307,17 @@ class Planning {
     return overdue(sequence) || shape_.rows() == 0;
   }
 
+  // LS requests have targets now or had them a moment ago.
+  [[nodiscard]] bool limited() const {
+    return memory_.limit < kNoLimit && view_.now - memory_.limited <= kRememberLimit;
+  }
+  [[nodiscard]] int32_t kept_places() const {
+    int32_t places = view_.budget.sequences;
+    for (const SequenceView& sequence : view_.running) {
+      places += sequence.choices;
+    }
+    return limited() ? places / kPlacesForLs : 0;
+  }
   [[nodiscard]] int64_t kept_beside_best_effort() const {
     return planner_.share_of_blocks(std::min(options_.offload_below, kAdmissionMargin)) +
            planner_.reserved_blocks();
@@ -357,8 +375,9 @@ class Planning {
       }
       const bool crowded =
           !view_.running.empty() &&
-          planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) - decode_blocks_ <
-              (first ? 0 : kept_beside_best_effort());
+          (planner_.builder().sequences_left() - waiting.choices < (first ? 0 : kept_places()) ||
+           planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) - decode_blocks_ <
+               (first ? 0 : kept_beside_best_effort()));
       const int32_t tokens =
           chunk_of(waiting, best_effort_limit_, first ? LeastChunk::kTile : LeastChunk::kNothing);
       if (tokens < 1) {
@@ -448,7 +467,8 @@ class Planning {
   latency::StepShape shape_;            // of the plan so far
   latency::StepShape decodes_;          // of LS in the next step
   ForcedWork forced_;
-  Nanos limit_ = kNoLimit;
+  Nanos limit_ = kNoLimit;  // of this step
+  Nanos pace_ = kNoLimit;   // of steps where nobody is late
   Nanos first_token_limit_ = kNoLimit;
   Nanos best_effort_limit_ = kNoLimit;
   std::vector<Nanos> due_in_step_;  // of LS prompts that end in this step

@@ -1,4 +1,5 @@
 #include "scheduler/policies/omniserve.h"
+#include "scheduler/pace.h"
 
 #include <gtest/gtest.h>
 
@@ -21,11 +22,12 @@ const latency::ModularModel& model() {
   return times;
 }
 
-SequenceView decode(int64_t id, ServiceClass service_class, Nanos tpot = Nanos::max()) {
+// Steps are to be no longer than `pace`.
+SequenceView decode(int64_t id, ServiceClass service_class, Nanos pace = Nanos::max()) {
   return {.id = SequenceId{id},
           .state = SequenceState::kDecoding,
           .service_class = service_class,
-          .tpot = tpot,
+          .tpot = pace == Nanos::max() ? pace : pace * kPaceReserve / (kPaceReserve - 1),
           .known_tokens = 20,
           .computed_tokens = 19,
           .held_blocks = 2,
@@ -55,6 +57,7 @@ struct Stage {
   int64_t step = 1;
   int64_t host_blocks = 100;
   int64_t ready = -1;
+  Nanos now{0};
 };
 
 StepPlan plan_of(OmniServePolicy& policy, const Stage& stage) {
@@ -64,6 +67,7 @@ StepPlan plan_of(OmniServePolicy& policy, const Stage& stage) {
   view.offloaded = stage.offloaded;
   view.waiting = stage.waiting;
   view.ready = stage.ready;
+  view.now = stage.now;
   view.budget = {.tokens = 512,
                  .logit_rows = 64,
                  .sequences = 64,
@@ -132,6 +136,21 @@ TEST(OmniServe, BestEffortPromptsLeaveOmegaWhereResultsWait) {
   // And a latency-sensitive one does not.
   stage.waiting = {prompt(3, kLs, 400)};
   EXPECT_EQ(tokens_of(plan_of(stage), 3), 79);
+}
+
+TEST(OmniServe, WhoIsLateMakesTheNextStepShorterButNotByMoreThanHalf) {
+  SequenceView late = decode(1, kLs, milliseconds(10));
+  Stage stage{.running = {late}, .waiting = {prompt(3, kBe, 400)}};
+  const auto rows_when_due_in = [&](Nanos due) {
+    // Ten tokens' worth of the reserve lie between what is planned and the target.
+    stage.running[0].first_token = Nanos{0};
+    stage.running[0].next_token_due = 10 * late.tpot;
+    stage.now = pace_of(10 * late.tpot) - due;
+    return tokens_of(plan_of(stage), 3);
+  };
+  EXPECT_EQ(rows_when_due_in(milliseconds(30)), 79);  // early ones make it no longer
+  EXPECT_EQ(rows_when_due_in(milliseconds(8)), 59);
+  EXPECT_EQ(rows_when_due_in(milliseconds(-30)), 29);
 }
 
 TEST(OmniServe, TheViewTellsHowManyResultsWaited) {

@@ -1,0 +1,33 @@
+// How long steps may be so that a TPOT target is kept. It is a mean over an answer, and steps miss
+// their forecasts both ways: filled to the target, every other answer would miss it. So steps are
+// planned a little shorter than the target, and a sequence that is late, by the tokens that it has
+// and the times when they came, makes the next steps shorter still. Plain functions; any thread.
+#pragma once
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "plan/views.h"
+
+namespace tandem {
+
+// 1/25 is kept for what the model gets wrong (docs/decisions/017).
+inline constexpr int64_t kPaceReserve = 25;
+
+// Of a step, where nobody is late.
+constexpr Nanos pace_of(Nanos tpot) {
+  return tpot == Nanos::max() ? tpot : tpot - tpot / kPaceReserve;
+}
+
+// Of the next step, for a latency-sensitive decode: at least half of its pace, so that one that is
+// far behind does not stop everybody else.
+constexpr Nanos step_for(const SequenceView& decode, Nanos now) {
+  const Nanos pace = pace_of(decode.tpot);
+  if (decode.next_token_due == Nanos::max()) {
+    return pace;
+  }
+  const Nanos due = decode.first_token + pace_of(decode.next_token_due - decode.first_token);
+  return std::clamp(due - now, pace / 2, pace);
+}
+
+}  // namespace tandem
