@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "latency/step_shape.h"
+#include "latency/step_time_model.h"
 #include "plan/views.h"
 
 namespace tandem {
@@ -29,5 +31,16 @@ constexpr Nanos step_for(const SequenceView& decode, Nanos now) {
   const Nanos due = decode.first_token + pace_of(decode.next_token_due - decode.first_token);
   return std::clamp(due - now, pace / 2, pace);
 }
+
+struct StepPace {
+  Nanos step = Nanos::max();  // of the next one
+  Nanos pace = Nanos::max();  // of those where nobody is late
+};
+
+// The shortest that a latency-sensitive sequence which runs or comes next asks for, among those
+// whose targets their decodes (`decodes`) and a tile of a prompt alone can keep; where there is
+// none, what those take; Nanos::max() where nobody has a target.
+StepPace step_pace(const SystemView& view, const latency::StepTimeModel& model,
+                   const latency::StepShape& decodes);
 
 }  // namespace tandem

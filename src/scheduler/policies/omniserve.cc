@@ -99,38 +99,14 @@ class Planning {
     return model_.step_time(tried);
   }
 
-  // The shortest step that an LS sequence which runs or comes next asks for, among those whose
-  // targets decodes and a tile alone can keep; where there is none, what those take.
   [[nodiscard]] Nanos limit() {
-    bool any = false;
-    latency::StepShape least = shape_;
-    const auto is_prompt = [](const SequenceView& one) {
-      return one.service_class == kLs && !one.decodes();
-    };
-    if (std::ranges::any_of(view_.running, is_prompt) ||
-        std::ranges::any_of(view_.waiting, is_prompt)) {
-      least.add_prefill(0, kTileTokens, 1);
-    }
-    const Nanos least_time = model_.step_time(least);
-    Nanos smallest = kNoLimit;
-    const auto look_at = [&](const SequenceView& one) {
-      if (one.service_class == kLs && one.tpot < kNoLimit) {
-        any = true;
-        if (pace_of(one.tpot) >= least_time) {
-          pace_ = std::min(pace_, pace_of(one.tpot));
-          smallest = std::min(smallest, std::max(step_for(one, view_.now), least_time));
-        }
-      }
-    };
-    std::ranges::for_each(view_.running, look_at);
-    std::ranges::for_each(view_.waiting, look_at);
-    if (any) {
-      pace_ = std::min(pace_, smallest == kNoLimit ? least_time : kNoLimit);
+    const StepPace asked = step_pace(view_, model_, shape_);
+    pace_ = asked.pace;
+    if (pace_ < kNoLimit) {
       memory_.limit = pace_;
       memory_.limited = view_.now;
-      return std::min(smallest, pace_);
     }
-    return kNoLimit;
+    return asked.step;
   }
 
   // Until when the step must end so that every waiting LS prompt still gets its first token in
