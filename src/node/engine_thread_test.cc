@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 
+#include "latency/corrected_model.h"
+#include "latency/modular_model.h"
 #include "support/echo_executor.h"
 #include "support/virtual_world.h"
 
@@ -186,6 +189,82 @@ TEST(EngineThread, AFullQueueRefusesWithAReason) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
   EXPECT_EQ(fixture.rejected, "queue_full");
+}
+
+// With an admission: the policy's, over a model of time in which nothing takes long.
+struct GuardedFixture : Fixture {
+  GuardedFixture()
+      : Fixture(1024),
+        times(std::make_unique<latency::ModularModel>(
+            latency::simple_model({.layers = 1, .fixed = Nanos{1000}, .per_row = Nanos{100}}))) {
+    PolicyOptions options;
+    options.beliefs.step_times = &times;
+    policy = std::move(make_policy("omniserve", options)).value();
+    admission = make_admission(*policy);
+  }
+  ~GuardedFixture() { thread.shutdown(); }
+  void start() {
+    auto engine = std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
+                                           executor, *policy, clock, nullptr, nullptr);
+    engine->predict_with(times);
+    engine->admit_with(admission.get());
+    thread.start(std::move(engine));
+  }
+  Request with_target(uint64_t tag, Nanos ttft) {
+    Request one = request(tag, 6);
+    one.slo.ttft = TtftRule{.base = ttft};
+    return one;
+  }
+  latency::CorrectedModel times;
+  std::unique_ptr<Admission> admission;
+};
+
+TEST(EngineThread, AsksAdmissionBeforeItAnswersWhoeverCalls) {
+  auto fixture = std::make_unique<GuardedFixture>();
+  fixture->start();
+  std::atomic<int> accepted = 0;
+  std::vector<std::thread> clients;
+  for (uint64_t client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (uint64_t i = 0; i < 50; ++i) {
+        const uint64_t tag = client * 50 + i;
+        Request request = fixture->with_target(tag, i % 2 == 0 ? Nanos{1} : std::chrono::hours(1));
+        request.service_class =
+            i % 5 == 0 ? ServiceClass::kBestEffort : ServiceClass::kLatencySensitive;
+        const bool possible = i % 2 == 1 || request.service_class == ServiceClass::kBestEffort;
+        const Submission submitted = fixture->thread.submit(std::move(request));
+        accepted += submitted.ok() ? 1 : 0;
+        if (!possible) {
+          ASSERT_FALSE(submitted.ok());
+          EXPECT_EQ(submitted.refusal().reason, "slo_ttft_impossible");
+          EXPECT_EQ(submitted.refusal().retry, Refusal::Retry::kUseless);
+          EXPECT_EQ(submitted.refusal().ttft_target, Nanos{1});
+          EXPECT_GT(submitted.refusal().ttft, Nanos{1});
+        } else if (!submitted.ok()) {  // there are places and blocks for a few
+          EXPECT_TRUE(submitted.refusal().reason.ends_with("_capacity"));
+          EXPECT_TRUE(submitted.refusal().retry_after.has_value());
+        }
+      }
+    });
+  }
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  EXPECT_GE(accepted, 40);
+  fixture->sink->wait_for(accepted);
+}
+
+TEST(EngineThread, AsksNobodyWhileItShutsDown) {
+  auto fixture = std::make_unique<GuardedFixture>();
+  fixture->start();
+  std::thread client([&] {
+    for (uint64_t tag = 0; tag < 200; ++tag) {
+      (void)fixture->thread.submit(fixture->with_target(tag, std::chrono::hours(1)));
+    }
+  });
+  fixture->thread.shutdown();
+  client.join();
+  EXPECT_FALSE(fixture->thread.submit(fixture->with_target(1, std::chrono::hours(1))).ok());
 }
 
 TEST(EngineThread, RefusesWhatDoesNotFitTheModelAndSaysTheNumbers) {
