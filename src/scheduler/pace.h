@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// 1/25 is kept for what the model gets wrong (docs/decisions/017).
+// 1/25 is kept for what the model gets wrong (docs/decisions/019).
 inline constexpr int64_t kPaceReserve = 25;
 
 // Of a step, where nobody is late.
