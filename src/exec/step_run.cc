@@ -19,6 +19,10 @@ namespace {
 constexpr size_t kLeastGroupsAhead = 2;
 constexpr Nanos kTimeAhead = std::chrono::microseconds(1500);
 
+// The engine thread is woken for hops at most so often, where groups are long: a hop that waits so
+// long more is still back within a fraction of the step.
+constexpr Nanos kLongestApart = std::chrono::microseconds(1000);
+
 }  // namespace
 
 StepRun::StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_stage)
@@ -46,6 +50,11 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   if (parts_.tier == nullptr) {
     launch_all();
   } else {
+    // Beside residents the next bind comes by itself. Half a group's time from one look at hops to
+    // the next costs no bind more than the late half of its results.
+    const bool binds_come = inputs_.rows > 0 && mode_ == StepMode::kGroups;
+    parts_.tier->wake_seldom(
+        binds_come ? std::min(stage_time_ * parts_.group_stages / 2, kLongestApart) : Nanos{0});
     launch_more();
   }
 }
@@ -70,6 +79,9 @@ bool StepRun::advance() {
     return false;
   }
   running_ = false;
+  if (parts_.tier != nullptr) {
+    parts_.tier->wake_seldom(Nanos{0});
+  }
   return true;
 }
 
@@ -345,7 +357,7 @@ void StepRun::launch_group(int32_t end_stage) {
     }
     if (tail.rows > 0) {
       parts_.tier->send(std::span(visits_).subspan(begin, stage_ends_[i] - begin),
-                        parts_.device.record(parts_.stream));
+                        parts_.device.record_quietly(parts_.stream));
     }
     begin = stage_ends_[i];
     if (residents > 0 && attends(stage)) {

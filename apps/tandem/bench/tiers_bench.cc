@@ -43,10 +43,10 @@ TiersWindow medians(const std::vector<TiersWindow>& windows) {
   window.steps = static_cast<int64_t>(median_of(windows, &TiersWindow::steps));
   for (const auto member :
        {&TiersWindow::seconds, &TiersWindow::step_seconds, &TiersWindow::over_model,
-        &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds, &TiersWindow::visits,
-        &TiersWindow::hops, &TiersWindow::hop_bytes, &TiersWindow::attended_bytes,
-        &TiersWindow::host_rate, &TiersWindow::host_busy, &TiersWindow::hops_in_flight,
-        &TiersWindow::overrun_share}) {
+        &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds, &TiersWindow::advance_seconds,
+        &TiersWindow::advances, &TiersWindow::visits, &TiersWindow::hops, &TiersWindow::hop_bytes,
+        &TiersWindow::attended_bytes, &TiersWindow::host_rate, &TiersWindow::host_busy,
+        &TiersWindow::hops_in_flight, &TiersWindow::overrun_share}) {
     window.*member = median_of(windows, member);
   }
   return window;
@@ -188,10 +188,13 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
 }
 
 void print_steps(const char* what, const TiersWindow& window, const TiersWindow& alone) {
-  fmt::print("  {:<18} {:>9.3f} {:>9.3f} {:>9.3f} {:>11.3f} {:>14.3f} {:>10.1f} {:>9.2f} %\n", what,
-             window.step_seconds * 1e3, window.mean_step_seconds() * 1e3,
-             window.modelled_seconds * 1e3, window.over_model, window.over_model / alone.over_model,
-             window.engine_seconds * 1e6, window.overrun_share * 100);
+  fmt::print(
+      "  {:<18} {:>9.3f} {:>9.3f} {:>9.3f} {:>11.3f} {:>14.3f} {:>10.1f} {:>10.1f} {:>8.1f} "
+      "{:>9.2f} %\n",
+      what, window.step_seconds * 1e3, window.mean_step_seconds() * 1e3,
+      window.modelled_seconds * 1e3, window.over_model, window.over_model / alone.over_model,
+      window.engine_seconds * 1e6, window.advance_seconds * 1e6, window.advances,
+      window.overrun_share * 100);
 }
 
 void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& shape,
@@ -207,8 +210,9 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
       outcome.slowdown, options.load.residents, options.load.resident_prompt,
       options.load.offloaded, options.load.offloaded_prompt, options.policy, options.group_stages,
       options.rounds, options.seconds);
-  fmt::print("  {:<18} {:>9} {:>9} {:>9} {:>11} {:>14} {:>10} {:>11}\n", "", "step ms", "mean",
-             "modelled", "over model", "as alone", "engine us", "overruns");
+  fmt::print("  {:<18} {:>9} {:>9} {:>9} {:>11} {:>14} {:>10} {:>10} {:>8} {:>11}\n", "", "step ms",
+             "mean", "modelled", "over model", "as alone", "engine us", "in calls", "calls",
+             "overruns");
   print_steps("residents alone", outcome.alone, outcome.alone);
   print_steps("with visitors", live, outcome.alone);
   print_steps("host frozen", frozen, outcome.alone);
@@ -238,6 +242,8 @@ nlohmann::ordered_json window_json(const TiersWindow& window) {
           {"over_model", window.over_model},
           {"modelled_seconds", window.modelled_seconds},
           {"engine_seconds", window.engine_seconds},
+          {"advance_seconds", window.advance_seconds},
+          {"advances_per_step", window.advances},
           {"visits_per_second", window.visits},
           {"hops_per_second", window.hops},
           {"hop_bytes_per_second", window.hop_bytes},

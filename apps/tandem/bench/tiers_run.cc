@@ -90,6 +90,8 @@ class TiersRun::Probe final : public observe::EngineObserver {
 struct TiersRun::Sums {
   Nanos now{0};
   Nanos thread{0};
+  Nanos advance{0};
+  int64_t advances = 0;
   int64_t steps = 0;
   observe::TierRecord tiers;
   Nanos compute{0};
@@ -161,10 +163,18 @@ void TiersRun::post(ServiceClass service_class, int32_t count, int32_t prompt_to
   }
 }
 
+EngineActivity TiersRun::advance() {
+  const Nanos before = thread_time();
+  const EngineActivity activity = engine_->advance(clock_.now());
+  advance_time_ += thread_time() - before;
+  ++advances_;
+  return activity;
+}
+
 template <class Done>
 Status TiersRun::run_until(const Done& done) {
   while (true) {
-    const EngineActivity activity = engine_->advance(clock_.now());
+    const EngineActivity activity = advance();
     if (probe_->ended > 0) {
       return Error{ErrorCode::kResourceExhausted,
                    "a sequence ended while it was measured: raise --output, or lower --seconds",
@@ -220,6 +230,8 @@ Status TiersRun::admit_offloaded() {
 TiersRun::Sums TiersRun::sums() const {
   Sums sums{.now = clock_.now(),
             .thread = thread_time(),
+            .advance = advance_time_,
+            .advances = advances_,
             .steps = probe_->steps,
             .tiers = probe_->tiers,
             .compute = Nanos{0},
@@ -259,6 +271,8 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
       .over_model = median(probe_->ratios),
       .modelled_seconds = to_seconds(to.compute - from.compute) / steps,
       .engine_seconds = to_seconds(to.thread - from.thread) / steps,
+      .advance_seconds = to_seconds(to.advance - from.advance) / steps,
+      .advances = static_cast<double>(to.advances - from.advances) / steps,
       .visits = static_cast<double>(to.tiers.visits - from.tiers.visits) / seconds,
       .hops = hops / seconds,
       .hop_bytes = static_cast<double>(to.tiers.hop_bytes_out - from.tiers.hop_bytes_out +

@@ -34,6 +34,8 @@ struct TiersWindow {
   double over_model = 0;        // median of a step's time over what the cost model charges for it
   double modelled_seconds = 0;  // mean of that charge
   double engine_seconds = 0;    // processor time of the engine's thread, per step
+  double advance_seconds = 0;   // of that, what planning, binding, pumping and launching take
+  double advances = 0;          // calls of the engine for a step: it is woken so often
   // Per second.
   double visits = 0;
   double hops = 0;
@@ -71,6 +73,7 @@ class TiersRun {
   struct Sums;
   TiersRun(const NodeOptions& options, const TiersLoad& load);
   void post(ServiceClass service_class, int32_t count, int32_t prompt_tokens);
+  EngineActivity advance();
   template <class Done>
   Status run_until(const Done& done);
   [[nodiscard]] Sums sums() const;
@@ -84,6 +87,8 @@ class TiersRun {
   std::unique_ptr<Engine> engine_;
   std::mt19937 random_{1};
   int64_t next_request_ = 1;
+  Nanos advance_time_{0};
+  int64_t advances_ = 0;
 };
 
 }  // namespace tandem::bench

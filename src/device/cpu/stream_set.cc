@@ -48,6 +48,10 @@ EventId StreamSet::record(StreamId stream) {
   return pack({raw(stream), at(raw(stream)).record(listener_)});
 }
 
+EventId StreamSet::record_quietly(StreamId stream) {
+  return pack({raw(stream), at(raw(stream)).record(nullptr)});
+}
+
 void StreamSet::wait(StreamId stream, EventId event) {
   const EventName name = unpack(event);
   at(raw(stream)).wait(at_recorded(name), name.number);

@@ -148,7 +148,7 @@ void HostTier::enter(const OffloadedToken& token) {
 
 // Workers read the table without a lock, perhaps long after their answer stopped to matter: what
 // they may read is only added to, and never moves.
-void HostTier::set_table(Offloaded& entry, std::span<const BlockId> table) const {
+void HostTier::set_table(Offloaded& entry, std::span<const BlockId> table) {
   CHECK(table.size() <= longest_table_, "a table of {} blocks, at most {} are planned",
         table.size(), longest_table_);
   const bool longer = entry.table != nullptr && table.size() >= entry.table->size() &&
@@ -158,6 +158,7 @@ void HostTier::set_table(Offloaded& entry, std::span<const BlockId> table) const
     if (entry.table != nullptr) {
       entry.old_tables.push_back(std::move(entry.table));
     }
+    ++table_changes_;
     entry.table = std::make_shared<Table>();
     entry.table->reserve(longest_table_);
   }
@@ -183,6 +184,7 @@ const SampleSpec& HostTier::sample_of(SequenceId sequence) const {
 
 TierEvents HostTier::take_events() {
   pump();
+  table_changes_ += events_.failed.empty() && events_.left.empty() ? 0 : 1;
   for (const SequenceId sequence : events_.failed) {
     offloaded_.erase(sequence);
   }
@@ -253,7 +255,11 @@ void HostTier::send(std::span<const Visit> visits, device::EventId routed) {
   for (const Visit& visit : visits) {
     exit.hops.push_back(visit.hop);
   }
-  exit.copied = device_.record(out_stream_);
+  // Rows for workers that have enough to do can wait until somebody looks; for others, two stages'
+  // rows at a time are soon enough.
+  sends_odd_ = !sends_odd_;
+  exit.copied = record_copy(
+      out_stream_, attention_->waiting() == 0 && !sends_odd_ ? Worth::kWaking : Worth::kNothing);
   counts_.hops += static_cast<int64_t>(visits.size());
   counts_.bytes_to_host += static_cast<int64_t>(visits.size()) * shape_.routed_row_bytes;
   exits_.push_back(std::move(exit));
@@ -266,6 +272,30 @@ void HostTier::pump() {
   watch();
   hand_out();
   gather_events();
+}
+
+device::EventId HostTier::record_copy(device::StreamId stream, Worth worth) {
+  if (apart_ == Nanos{0} || worth == Worth::kWaking) {
+    return device_.record(stream);
+  }
+  kept_quiet_ = true;
+  return device_.record_quietly(stream);
+}
+
+void HostTier::wake_seldom(Nanos apart) {
+  if (apart == apart_) {
+    return;
+  }
+  apart_ = apart;
+  attention_->gather_answers(apart);
+  if (apart > Nanos{0}) {
+    return;
+  }
+  if (std::exchange(kept_quiet_, false)) {
+    device_.record(out_stream_);
+    device_.record(back_stream_);
+  }
+  pump();  // answers that nobody was told of
 }
 
 void HostTier::take_exits() {
@@ -285,13 +315,26 @@ void HostTier::hand_out() {
                       .attempt = task.attempt,
                       .layer = task.layer,
                       .position = task.position,
-                      .block_table = offloaded_.at(task.sequence).table->data(),
+                      .block_table = table_of(task),
                       .routed = host_->outbox->data() + task.hop_row * shape_.routed_row_bytes,
                       .out = host_->results->data() + task.hop_row * shape_.attended_row_bytes});
   }
   if (!tasks_.empty()) {
     attention_->submit(tasks_);
   }
+}
+
+// By slot, so that a row costs no search; tables are replaced seldom.
+const int32_t* HostTier::table_of(const HopTask& task) {
+  const auto slot = static_cast<size_t>(task.hop.slot);
+  if (slot >= slot_tables_.size()) {
+    slot_tables_.resize(slot + 1);
+  }
+  SlotTable& known = slot_tables_[slot];
+  if (known.sequence != task.sequence || known.of_change != table_changes_) {
+    known = {task.sequence, table_changes_, offloaded_.at(task.sequence).table->data()};
+  }
+  return known.blocks;
 }
 
 void HostTier::take_answers() {
@@ -336,7 +379,7 @@ void HostTier::send_returns() {
                             run.rows * shape_.attended_row_bytes});
       counts_.bytes_from_host += run.rows * shape_.attended_row_bytes;
     }
-    back.copied = device_.record(back_stream_);
+    back.copied = record_copy(back_stream_, Worth::kNothing);  // the next bind looks
     if (returning_.empty()) {
       returning_since_ = clock_.now();
     }

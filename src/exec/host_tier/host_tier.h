@@ -64,6 +64,11 @@ class HostTier {
   // Takes what is complete and starts what follows from it.
   void pump();
 
+  // While the step of residents that is launched looks after hops at each bind, the owner is woken
+  // for them seldom: at most every `apart` for answers, and not for each copy. 0: at once, for
+  // whoever waits for hops. Set back to 0 it wakes for what was kept quiet.
+  void wake_seldom(Nanos apart);
+
   // The workers stand still, or go on.
   void freeze() { attention_->freeze(); }
   void thaw() { attention_->thaw(); }
@@ -124,15 +129,18 @@ class HostTier {
   Status allocate(const HostTierSizes& sizes);
   Status start_workers(const model::ModelConfig& config, const model::Weights& weights,
                        const ExecutorOptions& options, const kernels::KvLayout& layout);
-  void set_table(Offloaded& entry, std::span<const BlockId> table) const;
+  void set_table(Offloaded& entry, std::span<const BlockId> table);
   void take_exits();
   void take_answers();
   void send_returns();
   void hand_out();
+  [[nodiscard]] const int32_t* table_of(const piggyback::HopTask& task);
   void watch();
   void lose();
   void find(const piggyback::AttentionDone& answer);
   void gather_events();
+  enum class Worth : uint8_t { kWaking, kNothing };
+  device::EventId record_copy(device::StreamId stream, Worth worth);
   [[nodiscard]] bool has_events() const {
     return !events_.transfers_done.empty() || !events_.left.empty() || !events_.failed.empty() ||
            !events_.lost_blocks.empty() || !events_.found_blocks.empty();
@@ -163,6 +171,16 @@ class HostTier {
   TierCounts counts_;                           // without what others count
   std::vector<observe::Track*> worker_tracks_;  // empty: none is wanted
   Nanos watched_{0};
+  struct SlotTable {
+    SequenceId sequence{-1};
+    int64_t of_change = -1;
+    const int32_t* blocks = nullptr;
+  };
+  std::vector<SlotTable> slot_tables_;  // as hand_out last found them
+  int64_t table_changes_ = 0;           // tables replaced or given up
+  Nanos apart_{0};
+  bool kept_quiet_ = false;  // copies whose end nobody will be told of
+  bool sends_odd_ = false;
   Nanos returning_since_{0};
   int32_t workers_ = 0;
   std::vector<Lost> lost_;  // attempts that have not come back

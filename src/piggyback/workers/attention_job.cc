@@ -157,14 +157,28 @@ void AttentionQueue::give_back(AttentionJob& job) {
   unused_.push_first(&job);
 }
 
-// True: nobody has been told since the last take_done.
+// True: the listener is to be called.
 bool AttentionQueue::deliver(const AttentionDone& done, int32_t times) {
   if (stop_) {
     return false;
   }
-  const bool first = done_.empty();
   done_.insert(done_.end(), static_cast<size_t>(times), done);
-  return first;
+  if (told_ || may_wait(done)) {
+    return false;
+  }
+  told_ = true;
+  last_told_ = done.ended;
+  return true;
+}
+
+// Others will be answered soon, and the owner was woken a moment ago.
+bool AttentionQueue::may_wait(const AttentionDone& done) const {
+  return !done.failed && waiting_.first != nullptr && done.ended - last_told_ < apart_;
+}
+
+void AttentionQueue::gather_answers(Nanos apart) {
+  const std::lock_guard lock(mutex_);
+  apart_ = apart;
 }
 
 void AttentionQueue::tell() {
@@ -178,6 +192,7 @@ void AttentionQueue::take_done(std::vector<AttentionDone>& done) {
   const std::lock_guard lock(mutex_);
   done.insert(done.end(), done_.begin(), done_.end());
   done_.clear();
+  told_ = false;
 }
 
 void AttentionQueue::withdraw(HopId hop, int32_t attempt) {

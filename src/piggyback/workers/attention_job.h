@@ -88,6 +88,7 @@ class AttentionQueue {
   // Answers for a task that no kernel works on now; else the kernel's worker does.
   void withdraw(HopId hop, int32_t attempt);
   void set_listener(std::function<void()> listener);
+  void gather_answers(Nanos apart);
   void freeze();
   void thaw();
   void stop();
@@ -123,6 +124,7 @@ class AttentionQueue {
   bool take_now(AttentionWork& work);
   void wake(int64_t pieces, int64_t sleepers);
   bool deliver(const AttentionDone& done, int32_t times);
+  [[nodiscard]] bool may_wait(const AttentionDone& done) const;
   void tell();
 
   const Nanos spin_;
@@ -138,6 +140,9 @@ class AttentionQueue {
   List waiting_;
   List cut_;  // with pieces that nobody has taken
   std::vector<AttentionDone> done_;
+  bool told_ = false;   // of those in done_
+  Nanos last_told_{0};  // by the end of the answer that it was told of
+  Nanos apart_{0};
   int64_t sleepers_ = 0;
   int32_t exited_ = 0;
   bool frozen_ = false;

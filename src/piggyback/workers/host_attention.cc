@@ -84,6 +84,8 @@ void HostAttention::set_listener(std::function<void()> listener) {
   crew_->queue.set_listener(std::move(listener));
 }
 
+void HostAttention::gather_answers(Nanos apart) { crew_->queue.gather_answers(apart); }
+
 void HostAttention::withdraw(HopId hop, int32_t attempt) { crew_->queue.withdraw(hop, attempt); }
 
 void HostAttention::freeze() { crew_->queue.freeze(); }

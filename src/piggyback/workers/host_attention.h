@@ -67,6 +67,10 @@ class HostAttention {
   // Called when answers are there after none were; once, until they are taken. Setting another one
   // (or nullptr) waits for a call of the last one to end.
   void set_listener(std::function<void()> listener);
+  // As long as tasks wait for a worker, calls are at least so far apart: for an owner who looks for
+  // answers by himself now and then. 0, as it is at first: whenever there are answers. Setting it
+  // back calls nobody: whoever does looks for answers himself.
+  void gather_answers(Nanos apart);
   // The attempt is not wanted any more: unless a kernel is working on it at this moment, it is
   // answered as failed at once, even while its worker hangs, and its memory will not be touched;
   // else as soon as that kernel ends. Every attempt is answered once.
