@@ -44,7 +44,8 @@ TiersWindow medians(const std::vector<TiersWindow>& windows) {
   for (const auto member :
        {&TiersWindow::seconds, &TiersWindow::step_seconds, &TiersWindow::over_model,
         &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds, &TiersWindow::advance_seconds,
-        &TiersWindow::advances, &TiersWindow::visits, &TiersWindow::hops, &TiersWindow::hop_bytes,
+        &TiersWindow::advances, &TiersWindow::visits, &TiersWindow::hops,
+        &TiersWindow::hop_bytes_out, &TiersWindow::hop_bytes_back,
         &TiersWindow::attended_bytes, &TiersWindow::host_rate, &TiersWindow::host_busy,
         &TiersWindow::hops_in_flight, &TiersWindow::overrun_share}) {
     window.*member = median_of(windows, member);
@@ -69,11 +70,12 @@ struct Bound {
 Bound bound_for(const BenchTiersOptions& options, const TiersWindow& live, int32_t layers,
                 double link_bytes_per_second) {
   const double d = layers;
-  const double per_token = live.hops > 0 ? live.hop_bytes / live.hops * d : 0;
+  // The directions share nothing, so the fuller one counts.
+  const double per_token =
+      live.hops > 0 ? std::max(live.hop_bytes_out, live.hop_bytes_back) / live.hops * d : 0;
   return {.sequences = kReadyShare * options.load.offloaded / ((d + 1) * live.mean_step_seconds()),
           .host_bandwidth = options.host_cores * live.host_rate / (d * live.attended_bytes),
-          // Out and back share nothing; the direction with more bytes is more than half of them.
-          .link = per_token > 0 ? link_bytes_per_second / (per_token / 2) : 0};
+          .link = per_token > 0 ? link_bytes_per_second / per_token : 0};
 }
 
 // The machine is not the same from window to window, so each is held against its own bound.
@@ -246,7 +248,8 @@ nlohmann::ordered_json window_json(const TiersWindow& window) {
           {"advances_per_step", window.advances},
           {"visits_per_second", window.visits},
           {"hops_per_second", window.hops},
-          {"hop_bytes_per_second", window.hop_bytes},
+          {"hop_bytes_out_per_second", window.hop_bytes_out},
+          {"hop_bytes_back_per_second", window.hop_bytes_back},
           {"attended_bytes_per_hop", window.attended_bytes},
           {"host_bytes_per_second", window.host_rate},
           {"host_busy", window.host_busy},

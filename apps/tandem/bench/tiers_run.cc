@@ -275,9 +275,10 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
       .advances = static_cast<double>(to.advances - from.advances) / steps,
       .visits = static_cast<double>(to.tiers.visits - from.tiers.visits) / seconds,
       .hops = hops / seconds,
-      .hop_bytes = static_cast<double>(to.tiers.hop_bytes_out - from.tiers.hop_bytes_out +
-                                       to.tiers.hop_bytes_back - from.tiers.hop_bytes_back) /
-                   seconds,
+      .hop_bytes_out =
+          static_cast<double>(to.tiers.hop_bytes_out - from.tiers.hop_bytes_out) / seconds,
+      .hop_bytes_back =
+          static_cast<double>(to.tiers.hop_bytes_back - from.tiers.hop_bytes_back) / seconds,
       .attended_bytes = hops > 0 ? bytes / hops : 0,
       .host_rate = busy > 0 ? bytes / busy : 0,
       .host_busy = busy / seconds,

@@ -39,7 +39,8 @@ struct TiersWindow {
   // Per second.
   double visits = 0;
   double hops = 0;
-  double hop_bytes = 0;  // both ways
+  double hop_bytes_out = 0;
+  double hop_bytes_back = 0;
   // Of the host's workers: bytes of K and V over the time that they worked.
   double attended_bytes = 0;  // per hop
   double host_rate = 0;

@@ -59,12 +59,16 @@ class Arena::Piece final : public Memory {
   const int64_t bytes_;
 };
 
-Arena::Arena(const ArenaName& name, int64_t capacity_bytes, Pages pages)
-    : name_(name), capacity_bytes_(capacity_bytes), pages_(std::move(pages)) {
+Arena::Arena(const ArenaName& name, int64_t capacity_bytes, Pages pages, PagesCome pages_come)
+    : name_(name),
+      capacity_bytes_(capacity_bytes),
+      pages_(std::move(pages)),
+      pages_come_(pages_come) {
   free_.emplace(0, pages_.bytes());
 }
 
-Result<std::shared_ptr<Arena>> Arena::create(const ArenaName& name, int64_t capacity_bytes) {
+Result<std::shared_ptr<Arena>> Arena::create(const ArenaName& name, int64_t capacity_bytes,
+                                             PagesCome pages_come) {
   if (capacity_bytes < 1) {
     return invalid_argument(fmt::format("{} memory of {} bytes: must be at least 1; set {}",
                                         name.tier, capacity_bytes, name.flag),
@@ -81,7 +85,7 @@ Result<std::shared_ptr<Arena>> Arena::create(const ArenaName& name, int64_t capa
                              format_bytes(capacity_bytes), name.tier, name.flag),
                  name.flag};
   }
-  return std::shared_ptr<Arena>(new Arena(name, capacity_bytes, std::move(*pages)));
+  return std::shared_ptr<Arena>(new Arena(name, capacity_bytes, std::move(*pages), pages_come));
 }
 
 Error Arena::full(int64_t bytes, int64_t left) const {
@@ -119,6 +123,10 @@ Result<std::unique_ptr<Memory>> Arena::allocate(int64_t bytes) {
   CHECK(madvise(data, static_cast<size_t>(span), MADV_DONTNEED) == 0, "zeroing {} bytes", span);
   (void)madvise(data, static_cast<size_t>(span),
                 bytes < kHugePageBytes ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+  if (pages_come_ == PagesCome::kAtOnce) {
+    // Advice: a kernel that does not know it brings the pages at their first use.
+    (void)madvise(data, static_cast<size_t>(span), MADV_POPULATE_WRITE);
+  }
   used_bytes_ += bytes;
   return std::unique_ptr<Memory>(std::make_unique<Piece>(shared_from_this(), offset, bytes));
 }

@@ -23,12 +23,16 @@ struct ArenaName {
   std::string tier;  // "device"
   std::string flag;  // "--device-memory"
 };
+// When a piece's pages get their memory: at their first use, or when the piece is handed out, as
+// a driver does that pins them (nobody is then charged for zeroing pages while it works).
+enum class PagesCome : uint8_t { kAtUse, kAtOnce };
 
 // Pieces keep their arena alive.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   // kResourceExhausted when the machine has no such range of addresses.
-  static Result<std::shared_ptr<Arena>> create(const ArenaName& name, int64_t capacity_bytes);
+  static Result<std::shared_ptr<Arena>> create(const ArenaName& name, int64_t capacity_bytes,
+                                               PagesCome pages_come = PagesCome::kAtUse);
 
   // kResourceExhausted, naming what is asked and what is left.
   Result<std::unique_ptr<Memory>> allocate(int64_t bytes);
@@ -44,13 +48,14 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
  private:
   class Piece;
-  Arena(const ArenaName& name, int64_t capacity_bytes, Pages pages);
+  Arena(const ArenaName& name, int64_t capacity_bytes, Pages pages, PagesCome pages_come);
   void give_back(int64_t offset, int64_t bytes);
   [[nodiscard]] Error full(int64_t bytes, int64_t left) const;
 
   const ArenaName name_;
   const int64_t capacity_bytes_;
   const Pages pages_;
+  const PagesCome pages_come_;
   mutable std::mutex mutex_;  // guards what follows
   int64_t used_bytes_ = 0;
   std::map<int64_t, int64_t> free_;  // begin -> length of the free ranges of addresses, apart

@@ -1,7 +1,10 @@
 #include "device/emulated/arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -136,6 +139,23 @@ TEST(Arena, RangesThatLeaveTheReservationAreNotInside) {
   EXPECT_FALSE(arena->contains(memory->data(), int64_t{1} << 62));
   EXPECT_FALSE(arena->contains(memory->data(), -1));
   EXPECT_FALSE(arena->contains(memory->data() - 1, 1));
+}
+
+TEST(Arena, PagesAreThereAtOnceWhereTheyAreAskedFor) {
+  const auto resident = [](const Memory& memory) {
+    std::vector<unsigned char> pages(static_cast<size_t>(4 * kMiB / sysconf(_SC_PAGESIZE)));
+    EXPECT_EQ(mincore(memory.data(), 4 * kMiB, pages.data()), 0);
+    return std::ranges::count_if(pages, [](unsigned char page) { return (page & 1U) != 0; });
+  };
+  const ArenaName name{.tier = "host", .flag = "--host-memory"};
+  for (const PagesCome come : {PagesCome::kAtUse, PagesCome::kAtOnce}) {
+    const auto arena = Arena::create(name, 8 * kMiB, come);
+    ASSERT_TRUE(arena.ok());
+    const auto memory = arena.value()->allocate(4 * kMiB);
+    ASSERT_TRUE(memory.ok());
+    EXPECT_EQ(resident(*memory.value()) > 0, come == PagesCome::kAtOnce);
+    EXPECT_EQ(memory.value()->data()[0], std::byte{0});
+  }
 }
 
 TEST(Arena, CapacitiesThatMakeNoSenseAreRefused) {

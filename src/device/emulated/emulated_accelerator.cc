@@ -208,8 +208,11 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
   ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, allowed_cpus()));
   ASSIGN_OR_RETURN(parts.device_memory, Arena::create({.tier = "device", .flag = "--device-memory"},
                                                       options.device_memory_bytes));
-  ASSIGN_OR_RETURN(parts.host_memory, Arena::create({.tier = "host", .flag = "--host-memory"},
-                                                    options.host_memory_bytes));
+  // Times count where it is paced, so its pinned memory is there from the start.
+  ASSIGN_OR_RETURN(
+      parts.host_memory,
+      Arena::create({.tier = "host", .flag = "--host-memory"}, options.host_memory_bytes,
+                    options.spec.pace != nullptr ? PagesCome::kAtOnce : PagesCome::kAtUse));
   RETURN_IF_ERROR(check_memory(options));
   const auto threads = static_cast<int32_t>(cores.accelerator.size());
   ASSIGN_OR_RETURN(parts.compute_pool,

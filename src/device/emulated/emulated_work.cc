@@ -81,9 +81,12 @@ Nanos EmulatedWork::length_of_copy(const CopyOp& copy) {
     return slowed(op_time(*pace_.profile, copy));  // only compute streams make these
   }
   const Nanos length = slowed(link_transfer_time(pace_.link->bytes_per_second(), copy.bytes));
-  pacer_.not_before(pace_.link->reserve(
-      direction == CopyDirection::kDeviceToHost ? LinkDirection::kToHost : LinkDirection::kToDevice,
-      pacer_.due(), length));
+  const LinkDirection way =
+      direction == CopyDirection::kDeviceToHost ? LinkDirection::kToHost : LinkDirection::kToDevice;
+  if (counters_.kind() == StreamKind::kCompute) {
+    return pace_.link->share(way, pacer_.due(), length) + slowed(kLinkLatency);
+  }
+  pacer_.not_before(pace_.link->reserve(way, pacer_.due(), length));
   return length + slowed(kLinkLatency);
 }
 

@@ -1,5 +1,8 @@
 // The link between the tiers as the streams share it: copies of one direction go one after the
-// other in the order in which they ask; the directions do not hinder each other. Any thread.
+// other in the order in which they ask; the directions do not hinder each other. What a compute
+// stream moves (a step's inputs and results, a few KB that its kernels read and write over the
+// link themselves) does not queue behind the copy engines' rows, it shares the link with them. Any
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +33,18 @@ class Link {
     } while (
         !taken.compare_exchange_weak(until, begin + length.count(), std::memory_order_relaxed));
     return Nanos{begin};
+  }
+
+  // The time that a transfer of this length takes from `earliest` on beside whatever has the link:
+  // each gets half of it while both are under way. Puts the others off by its own length.
+  Nanos share(LinkDirection direction, Nanos earliest, Nanos length) {
+    std::atomic<int64_t>& taken = taken_until_[static_cast<size_t>(direction)];
+    int64_t until = taken.load(std::memory_order_relaxed);
+    while (!taken.compare_exchange_weak(until, std::max(until, earliest.count()) + length.count(),
+                                        std::memory_order_relaxed)) {
+    }
+    const Nanos others = std::max(Nanos{until} - earliest, Nanos{0});
+    return length + std::min(length, others);
   }
 
  private:

@@ -87,5 +87,16 @@ TEST(Link, CopiesOfOneDirectionGoOneAfterTheOther) {
   EXPECT_EQ(link.reserve(LinkDirection::kToHost, at(1000), at(50)), at(1000));
 }
 
+TEST(Link, ASharedTransferTakesTwiceItsTimeBesideOthersAndPutsThemOff) {
+  Link link(1e9);
+  EXPECT_EQ(link.share(LinkDirection::kToDevice, at(100), at(10)), at(10));
+  EXPECT_EQ(link.reserve(LinkDirection::kToDevice, at(100), at(1000)), at(110));
+  EXPECT_EQ(link.share(LinkDirection::kToDevice, at(200), at(10)), at(20));
+  EXPECT_EQ(link.reserve(LinkDirection::kToDevice, at(300), at(50)), at(1120));
+  // Nearly alone: only as long as the others still have the link.
+  EXPECT_EQ(link.share(LinkDirection::kToDevice, at(1166), at(10)), at(14));
+  EXPECT_EQ(link.share(LinkDirection::kToHost, at(200), at(10)), at(10));
+}
+
 }  // namespace
 }  // namespace tandem::device
