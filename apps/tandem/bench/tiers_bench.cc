@@ -304,7 +304,8 @@ Status run_bench(const BenchTiersOptions& options) {
       std::max(options.load.resident_prompt, options.load.offloaded_prompt) + options.load.output;
   ASSIGN_OR_RETURN(const Outcome outcome, measure(options, shape));
   ASSIGN_OR_RETURN(const NodeOptions node, node_options(options, shape, outcome.slowdown));
-  const double link = node.emulation->link_bytes_per_second();
+  // What slows the accelerator down slows its link down, too.
+  const double link = node.emulation->link_bytes_per_second() / outcome.slowdown;
   print_outcome(options, shape, outcome, link);
   return options.json_path.empty() ? Status{} : write_json(options, shape, outcome, link);
 }
