@@ -45,9 +45,9 @@ TiersWindow medians(const std::vector<TiersWindow>& windows) {
        {&TiersWindow::seconds, &TiersWindow::step_seconds, &TiersWindow::over_model,
         &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds, &TiersWindow::advance_seconds,
         &TiersWindow::advances, &TiersWindow::visits, &TiersWindow::hops,
-        &TiersWindow::hop_bytes_out, &TiersWindow::hop_bytes_back,
-        &TiersWindow::attended_bytes, &TiersWindow::host_rate, &TiersWindow::host_busy,
-        &TiersWindow::hops_in_flight, &TiersWindow::overrun_share}) {
+        &TiersWindow::hop_bytes_out, &TiersWindow::hop_bytes_back, &TiersWindow::attended_bytes,
+        &TiersWindow::host_rate, &TiersWindow::host_busy, &TiersWindow::hops_in_flight,
+        &TiersWindow::overrun_share}) {
     window.*member = median_of(windows, member);
   }
   return window;
