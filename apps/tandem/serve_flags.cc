@@ -245,6 +245,9 @@ void add_service_flags(CLI::App& command, ServeFlags& flags) {
                      "token: a duration, or a rule of the prompt such as 500ms+2ms/tok,max=8s");
   command.add_option("--tpot-slo", flags.tpot_slo,
                      "The same for the time per output token after the first, e.g. 50ms");
+  command.add_option("--objective", flags.objectives,
+                     "What a name in the header x-llm-d-inference-objective stands for, e.g. "
+                     "\"chat class=latency_sensitive level=-1 tpot=50ms\"; may be repeated");
 }
 
 Result<std::optional<ElementType>> parse_dtype(const std::string& text, const char* flag) {
@@ -327,6 +330,7 @@ Status resolve_service(ServeFlags& flags) {
     }
     service.slo.tpot = *target;
   }
+  ASSIGN_OR_RETURN(flags.server.objectives, api::parse_objectives(flags.objectives));
   return {};
 }
 
@@ -460,6 +464,7 @@ std::string config_json(const std::string& of_node, const ServeFlags& flags) {
   auto json = nlohmann::ordered_json::parse(of_node);
   const ServiceDefaults& service = flags.server.service;
   json["default_class"] = class_name(service.service_class);
+  json["objectives"] = flags.objectives;
   json["ttft_slo"] = nullptr;
   json["tpot_slo"] = nullptr;
   if (service.slo.ttft) {

@@ -33,6 +33,7 @@ struct ServeFlags {
   std::vector<std::string> given_api_keys;
   std::string api_key_file;
   std::string default_class = "latency_sensitive";
+  std::vector<std::string> objectives;
   std::string ttft_slo;
   std::string tpot_slo;
   std::string header_timeout = "15s";

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "api/objectives.h"
 #include "api/routes.h"
 #include "api/service_headers.h"
 #include "openai/service_fields.h"
@@ -33,14 +34,17 @@ HttpResponse refusal(const Error& error, ApiContext& context) {
   }
 }
 
-// Class, level and SLO: of the body, the headers, the key and the server.
+// Class, level and SLO: of the body, the headers, the objective, the key and the server.
 Status settle_service(openai::GenerationRequest& generation, const Asker& asker,
-                      const ServiceDefaults& defaults, std::vector<Request>& requests) {
+                      const ServerOptions& options, std::vector<Request>& requests) {
+  const ServiceDefaults& defaults = options.service;
   ASSIGN_OR_RETURN(const ServiceClaim headers, claim_of_headers(asker.request));
+  ASSIGN_OR_RETURN(const ServiceGrant grant,
+                   grant_for(asker.request, asker.grant, options.objectives));
   const ServiceClaim claim = claim_over(generation.service, headers);
   for (Request& request : requests) {
     ASSIGN_OR_RETURN(const ServiceTerms terms,
-                     settle(claim, asker.grant, defaults, std::ssize(request.prompt)));
+                     settle(claim, grant, defaults, std::ssize(request.prompt)));
     request.service_class = terms.service_class;
     request.level = terms.level;
     request.slo = terms.slo;
@@ -82,7 +86,7 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
     }
     requests.push_back(std::move(request).value());
   }
-  if (const Status settled = settle_service(generation, asker, context.options.service, requests);
+  if (const Status settled = settle_service(generation, asker, context.options, requests);
       !settled.ok()) {
     return refusal(settled.error(), context);
   }

@@ -129,7 +129,8 @@ std::string setting_names() {
 }
 
 // An error's message does not show the word: it may be part of a key.
-Result<ServiceGrant> parse_grant(const std::vector<std::string_view>& words) {
+Result<ServiceGrant> parse_grant(const std::vector<std::string_view>& words,
+                                 std::string_view what) {
   ServiceGrant grant;
   std::vector<std::string_view> seen;
   for (size_t i = 1; i < words.size(); ++i) {
@@ -137,9 +138,9 @@ Result<ServiceGrant> parse_grant(const std::vector<std::string_view>& words) {
     const std::string_view name = words[i].substr(0, equals);
     const auto setting = std::ranges::find(kSettings, name, &Setting::name);
     if (equals == std::string_view::npos || setting == kSettings.end()) {
-      return invalid_argument(fmt::format(
-          "word {} is no setting of a key; a key is one word, and behind it may stand {}", i + 1,
-          setting_names()));
+      return invalid_argument(
+          fmt::format("word {} is no setting of {}; {} is one word, and behind it may stand {}",
+                      i + 1, what, what, setting_names()));
     }
     if (std::ranges::find(seen, name) != seen.end()) {
       return invalid_argument(fmt::format("{} stands there twice", name));
@@ -169,6 +170,19 @@ bool is_key(std::string_view word) {
 
 }  // namespace
 
+Result<NamedGrant> parse_named_grant(std::string_view line, std::string_view what) {
+  const std::vector<std::string_view> words = words_of(line);
+  if (words.empty() || words.front().starts_with('#')) {
+    return NamedGrant{};
+  }
+  if (!is_key(words.front())) {
+    return invalid_argument(
+        fmt::format("{} is one word of at most {} printable ASCII characters", what, kMaxKeyBytes));
+  }
+  ASSIGN_OR_RETURN(const ServiceGrant grant, parse_grant(words, what));
+  return NamedGrant{.name = std::string(words.front()), .grant = grant};
+}
+
 Result<std::vector<ApiKey>> parse_key_file(std::string_view text, std::string_view path) {
   const auto broken = [&](std::string_view problem) {
     return invalid_argument(fmt::format("--api-key-file {}: {}", path, problem), "api-key-file");
@@ -182,24 +196,17 @@ Result<std::vector<ApiKey>> parse_key_file(std::string_view text, std::string_vi
   for (size_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const std::vector<std::string_view> words = words_of(line);
-    if (words.empty() || words.front().starts_with('#')) {
+    Result<NamedGrant> named = parse_named_grant(line, "a key");
+    if (!named.ok()) {
+      return broken(fmt::format("line {}: {}", number, named.error().message));
+    }
+    if (named->name.empty()) {
       continue;
     }
-    if (!is_key(words.front())) {
-      return broken(
-          fmt::format("the key of line {} is not one word of at most {} printable ASCII "
-                      "characters",
-                      number, kMaxKeyBytes));
-    }
-    Result<ServiceGrant> grant = parse_grant(words);
-    if (!grant.ok()) {
-      return broken(fmt::format("line {}: {}", number, grant.error().message));
-    }
-    const auto [known, is_new] = places.emplace(words.front(), Place{keys.size(), number});
+    const auto [known, is_new] = places.emplace(named->name, Place{keys.size(), number});
     if (is_new) {
-      keys.push_back({std::string(words.front()), std::move(grant).value()});
-    } else if (keys[known->second.index].grant != *grant) {
+      keys.push_back({.key = std::move(named->name), .grant = named->grant});
+    } else if (keys[known->second.index].grant != named->grant) {
       return broken(fmt::format("lines {} and {} give the same key other settings; keep one",
                                 known->second.line, number));
     }

@@ -24,4 +24,12 @@ namespace tandem::api {
                                                          std::string_view path);
 [[nodiscard]] Result<std::vector<ApiKey>> read_key_file(const std::string& path);
 
+// One line of it: a name, empty where the line is, and its settings. `what` stands for the name in
+// errors ("a key"), which do not show it.
+struct NamedGrant {
+  std::string name;
+  ServiceGrant grant;
+};
+[[nodiscard]] Result<NamedGrant> parse_named_grant(std::string_view line, std::string_view what);
+
 }  // namespace tandem::api

@@ -11,6 +11,7 @@
 #include "api/api_keys.h"
 #include "api/cors.h"
 #include "api/http_parser.h"
+#include "api/objectives.h"
 #include "api/tls.h"
 #include "base/clock.h"
 #include "openai/error_body.h"
@@ -43,7 +44,8 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one, see Server::port()
   std::vector<ApiKey> api_keys;
-  ServiceDefaults service;  // of requests that say nothing of class and SLO
+  ServiceDefaults service;            // of requests that say nothing of class and SLO
+  std::vector<Objective> objectives;  // names that stand for class, level and SLO
   TlsFiles tls;
   CorsOptions cors;
   openai::ErrorSettings errors;

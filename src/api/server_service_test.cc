@@ -23,6 +23,8 @@ ServerOptions with_keys() {
   ServerOptions options;
   options.service = {.service_class = ServiceClass::kLatencySensitive,
                      .slo = {.ttft = TtftRule{.base = 2s}, .tpot = 200ms}};
+  options.objectives = {
+      {.name = "night", .gives = {.service_class = ServiceClass::kBestEffort, .level = 4}}};
   options.api_keys = {
       {.key = "plain"},
       {.key = "chat", .grant = {.level = -2, .slo = {.ttft = TtftRule{.base = 1s}, .tpot = {}}}},
@@ -57,6 +59,11 @@ TEST(ServerService, ARequestGetsWhatItsDoorsSay) {
   EXPECT_FALSE(test.frontend.request(3).explain);
   EXPECT_EQ(ask("plain", R"("service_tier":"flex","tandem":{"explain":true})", ""), "flex");
   EXPECT_TRUE(test.frontend.request(4).explain);
+  EXPECT_EQ(ask("chat", "", "x-llm-d-inference-objective: night\r\n"), "flex");
+  EXPECT_EQ(test.frontend.request(5).level, 4);
+  EXPECT_EQ(ask("chat", R"("service_tier":"priority")", "x-llm-d-inference-objective: night\r\n"),
+            "priority")
+      << "what the request says itself stands over it";
 }
 
 TEST(ServerService, EveryChunkOfAStreamNamesTheTier) {

@@ -25,7 +25,7 @@ def classed(binary, tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(KEYS)
     server = launch(binary, "classed", MODEL, "--served-model-name", "golden", "--api-key-file", keys, "--ttft-slo", "20s+1ms/tok,max=30s",
-                    "--tpot-slo", "10s", env={"TANDEM_API_KEY": "key-env"})
+                    "--tpot-slo", "10s", "--objective", "chat level=-3 ttft=12s", "--objective", "night class=flex", env={"TANDEM_API_KEY": "key-env"})
     server.key = "key-plain"
     server.keys_file = keys
     yield server
@@ -54,6 +54,21 @@ def test_the_class_that_is_used_is_echoed_whoever_asks(classed):
     assert chat(classed, "key-modest", service_tier="priority").service_tier == "priority"
     text = classed.openai().completions.create(model="golden", prompt="a", max_tokens=2, extra_body={"service_tier": "flex"})
     assert text.service_tier == "flex"
+
+
+@pytest.mark.core
+def test_an_objective_stands_between_the_request_and_the_key(classed):
+    def of(name, key="key-plain", **fields):
+        return explained(classed, key, {"x-llm-d-inference-objective": name}, **fields)
+
+    wanted = of("chat", "key-chat")
+    assert (wanted["class"], wanted["level"]) == ("latency_sensitive", -3)
+    assert wanted["choices"][0]["slo"]["ttft_ms"] == pytest.approx(12000)
+    assert of("night")["class"] == "best_effort"
+    assert of("night", service_tier="priority")["class"] == "latency_sensitive", "the request itself comes first"
+    capped = of("chat", "key-batch")
+    assert (capped["class"], capped["level"]) == ("best_effort", 0), "the key bounds it"
+    assert of("nobody knows it")["class"] == "latency_sensitive"
 
 
 def test_every_chunk_of_a_stream_names_it(classed):
