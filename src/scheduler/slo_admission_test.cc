@@ -27,7 +27,7 @@ struct Stage {
   int64_t version = 1;
 };
 
-AdmissionView view_of(const Stage& stage) {
+AdmissionView view_of(const Stage& stage) {  // which must outlive it
   AdmissionView view;
   view.version = stage.version;
   view.decodes = stage.decodes;
@@ -110,7 +110,8 @@ TEST(SloAdmission, TheStepInFlightMustEndFirst) {
 
 TEST(SloAdmission, AClockThatJumpsGivesAnAnswerAllTheSame) {
   Desk desk;
-  AdmissionView view = view_of({.prompts = {waits(100, milliseconds(50))}});
+  const Stage stage{.prompts = {waits(100, milliseconds(50))}};
+  AdmissionView view = view_of(stage);
   for (const Nanos now : {Nanos{0}, Nanos{std::chrono::hours(1000)}, Nanos{milliseconds(1)}}) {
     view.now = now;
     view.step_began = std::chrono::hours(10);
