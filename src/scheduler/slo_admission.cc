@@ -20,6 +20,7 @@ constexpr int64_t kBeyond = 120;
 // Who waits for others to end asks again after this at the latest.
 constexpr Nanos kLongestRetry = std::chrono::minutes(10);
 
+// b >= 0.
 Nanos later(Nanos a, Nanos b) { return a > kNone - b ? kNone : a + b; }
 
 // What is left of a TTFT target for planning.
@@ -86,7 +87,7 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
     verdict.reason = RefusalReason::kTokenTime;
     return refuse(view, ask, verdict);
   }
-  const Nanos waited = view.now - ask.arrived;
+  const Nanos waited = std::max(view.now - ask.arrived, Nanos{0});  // the view may be older
   const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
   verdict.reason = RefusalReason::kFirstToken;
   if (const Nanos soonest = soonest_first_token(view, ask, limits);
