@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -96,14 +97,22 @@ struct Setting {
   std::string_view name;
   Fault (*set)(std::string_view value, ServiceGrant& grant);
 };
+// What is given, then what may be claimed at most.
 constexpr std::array<Setting, 8> kSettings = {{{"class", set_class},
-                                               {"max-class", set_best_class},
                                                {"level", set_level},
-                                               {"min-level", set_least_level},
                                                {"ttft", set_ttft},
                                                {"tpot", set_tpot},
+                                               {"max-class", set_best_class},
+                                               {"min-level", set_least_level},
                                                {"min-ttft", set_least_ttft},
                                                {"min-tpot", set_least_tpot}}};
+constexpr size_t kGiven = 4;
+
+std::span<const Setting> settings_of(GrantOf what) {
+  return std::span(kSettings).first(what == GrantOf::kKey ? kSettings.size() : kGiven);
+}
+
+std::string_view noun(GrantOf what) { return what == GrantOf::kKey ? "a key" : "an objective"; }
 
 // No more of them than can be right and one that makes it wrong.
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -120,27 +129,27 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-std::string setting_names() {
+std::string setting_names(std::span<const Setting> settings) {
   std::vector<std::string_view> names;
-  for (const Setting& setting : kSettings) {
+  for (const Setting& setting : settings) {
     names.push_back(setting.name);
   }
   return fmt::format("{}=", fmt::join(names, "=, "));
 }
 
 // An error's message does not show the word: it may be part of a key.
-Result<ServiceGrant> parse_grant(const std::vector<std::string_view>& words,
-                                 std::string_view what) {
+Result<ServiceGrant> parse_grant(const std::vector<std::string_view>& words, GrantOf what) {
+  const std::span<const Setting> settings = settings_of(what);
   ServiceGrant grant;
   std::vector<std::string_view> seen;
   for (size_t i = 1; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     const std::string_view name = words[i].substr(0, equals);
-    const auto setting = std::ranges::find(kSettings, name, &Setting::name);
-    if (equals == std::string_view::npos || setting == kSettings.end()) {
+    const auto setting = std::ranges::find(settings, name, &Setting::name);
+    if (equals == std::string_view::npos || setting == settings.end()) {
       return invalid_argument(
           fmt::format("word {} is no setting of {}; {} is one word, and behind it may stand {}",
-                      i + 1, what, what, setting_names()));
+                      i + 1, noun(what), noun(what), setting_names(settings)));
     }
     if (std::ranges::find(seen, name) != seen.end()) {
       return invalid_argument(fmt::format("{} stands there twice", name));
@@ -170,14 +179,14 @@ bool is_key(std::string_view word) {
 
 }  // namespace
 
-Result<NamedGrant> parse_named_grant(std::string_view line, std::string_view what) {
+Result<NamedGrant> parse_named_grant(std::string_view line, GrantOf what) {
   const std::vector<std::string_view> words = words_of(line);
   if (words.empty() || words.front().starts_with('#')) {
     return NamedGrant{};
   }
   if (!is_key(words.front())) {
-    return invalid_argument(
-        fmt::format("{} is one word of at most {} printable ASCII characters", what, kMaxKeyBytes));
+    return invalid_argument(fmt::format("{} is one word of at most {} printable ASCII characters",
+                                        noun(what), kMaxKeyBytes));
   }
   ASSIGN_OR_RETURN(const ServiceGrant grant, parse_grant(words, what));
   return NamedGrant{.name = std::string(words.front()), .grant = grant};
@@ -196,7 +205,7 @@ Result<std::vector<ApiKey>> parse_key_file(std::string_view text, std::string_vi
   for (size_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    Result<NamedGrant> named = parse_named_grant(line, "a key");
+    Result<NamedGrant> named = parse_named_grant(line, GrantOf::kKey);
     if (!named.ok()) {
       return broken(fmt::format("line {}: {}", number, named.error().message));
     }

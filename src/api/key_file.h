@@ -10,6 +10,7 @@
 // key. Threads: any.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,12 +25,15 @@ namespace tandem::api {
                                                          std::string_view path);
 [[nodiscard]] Result<std::vector<ApiKey>> read_key_file(const std::string& path);
 
-// One line of it: a name, empty where the line is, and its settings. `what` stands for the name in
-// errors ("a key"), which do not show it.
+// One line of it: a name, empty where the line is, and its settings. Errors do not show the name.
 struct NamedGrant {
   std::string name;
   ServiceGrant grant;
 };
-[[nodiscard]] Result<NamedGrant> parse_named_grant(std::string_view line, std::string_view what);
+enum class GrantOf : uint8_t {
+  kKey,        // class, level, targets, and the most that may be claimed
+  kObjective,  // class, level and targets alone (objectives.h)
+};
+[[nodiscard]] Result<NamedGrant> parse_named_grant(std::string_view line, GrantOf what);
 
 }  // namespace tandem::api

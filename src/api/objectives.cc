@@ -16,19 +16,9 @@ constexpr std::string_view kHeader = "x-llm-d-inference-objective";
 constexpr size_t kMostObjectives = 1000;
 
 Result<Objective> parse_objective(std::string_view text) {
-  ASSIGN_OR_RETURN(NamedGrant named, parse_named_grant(text, "an objective"));
+  ASSIGN_OR_RETURN(NamedGrant named, parse_named_grant(text, GrantOf::kObjective));
   if (named.name.empty()) {
     return invalid_argument("an objective begins with its name");
-  }
-  ServiceGrant caps = named.grant;
-  caps.service_class.reset();
-  caps.level.reset();
-  caps.slo = {};
-  if (caps != ServiceGrant{}) {
-    return invalid_argument(fmt::format(
-        "'{}': max-class, min-level, min-ttft and min-tpot are what a key may, not what "
-        "an objective asks; it has class, level, ttft and tpot",
-        named.name));
   }
   return Objective{.name = std::move(named.name), .gives = named.grant};
 }

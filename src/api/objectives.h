@@ -23,7 +23,7 @@ struct Objective {
   ServiceGrant gives;  // class, level and targets alone
 };
 
-// Errors show the name: it is no secret.
+// Errors name the setting and its place.
 [[nodiscard]] Result<std::vector<Objective>> parse_objectives(std::span<const std::string> flags);
 
 // What the key gives, with the objective that the request names over it. A name that is not known

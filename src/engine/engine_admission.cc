@@ -38,8 +38,7 @@ AdmissionAsk Engine::ask_of(const Arrival& arrival) const {
 AdmittedPrompt Engine::prompt_of(const AdmissionAsk& ask) {
   return {.level = ask.level,
           .arrived = ask.arrived,
-          .first_token_due =
-              ask.ttft < Nanos::max() - ask.arrived ? ask.arrived + ask.ttft : Nanos::max(),
+          .first_token_due = due_at(ask.arrived, ask.ttft),
           .computed_tokens = ask.cached_tokens,
           .pending_tokens = ask.prompt_tokens - ask.cached_tokens,
           .choices = ask.choices,

@@ -117,8 +117,7 @@ struct alignas(64) LiveSequence : BusySequence {
     arrived = owner->arrived;
     const Slo& slo = owner->request.slo;
     if (slo.ttft.has_value()) {
-      const Nanos target = slo.ttft->target(std::ssize(owner->request.prompt));
-      first_token_due = target < Nanos::max() - arrived ? arrived + target : Nanos::max();
+      first_token_due = due_at(arrived, slo.ttft->target(std::ssize(owner->request.prompt)));
     }
     promised = owner->forecast_ttft.has_value();
     tpot_target = slo.tpot.value_or(Nanos::max());

@@ -40,6 +40,11 @@ struct TtftRule {
   bool operator==(const TtftRule&) const = default;
 };
 
+// When something that arrived then is due by a target from its arrival; Nanos::max(): never.
+constexpr Nanos due_at(Nanos arrived, Nanos target) {
+  return target < Nanos::max() - arrived ? arrived + target : Nanos::max();
+}
+
 struct Slo {
   std::optional<TtftRule> ttft;  // absent: throughput mode
   std::optional<Nanos> tpot;
