@@ -1,13 +1,15 @@
 // Y = X W^T of bf16 on the matrix unit: 16 x 16 fp32 tiles, 32 depths a step.
 //
-// A panel is multiplied with units of up to 48 rows: six sum tiles, so that a step of 6 products
-// takes 5 KB from the cache. Up to 48 rows the weights are one stream from memory, fetched just
-// ahead. More rows are cut into sets whose x stays in the L2 cache while a group of panels passes
-// by, and the work on a panel fetches the next one; further sets find the group's weights in the
-// shared cache. An output takes its products in the order of depth in all of these, its sum is
-// carried in fp32 between cuts of the depth, and the matrix unit treats rows one by one: so a row's
-// result never depends on its company. For the same reason the last 16 rows may overlap those
-// before them.
+// Up to 16 rows take two panels at once: two streams from memory, and each step of x serves 64
+// columns. More rows are cut into units of up to 48, six sum tiles, so that a step of 6 products
+// takes 5 KB from the cache; the first unit streams a panel from memory, fetching just ahead, and
+// the others find it in the L2 cache. Weights fetched further ahead would hold the fill buffers
+// that tile loads from the L2 cache need: measured, that was never faster than fetching late.
+// Many rows are cut into sets whose x stays in the L2 cache while a group of panels passes by;
+// further sets find the group's weights in the shared cache. An output takes its products in the
+// order of depth in all of these, its sum is carried in fp32 between cuts of the depth, and the
+// matrix unit treats rows one by one: so a row's result never depends on its company. For the same
+// reason the last 16 rows may overlap those before them.
 //
 // x is read where it lies. Rows a multiple of 4 KB apart fall into the same lines of the L1 cache,
 // which is slow: callers keep them an odd number of lines apart.
@@ -26,6 +28,7 @@
 // gcc 12 takes the operands that its own intrinsics leave undefined for uninitialized variables.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512bw,avx512dq,amx-tile,amx-bf16")
@@ -34,55 +37,69 @@ namespace tandem::kernels::amx {
 namespace {
 
 // Tiles 0-5: sums of up to three row groups x two column halves; 6: w; 7: x. With fewer groups 4
-// holds x and 5 w, too.
+// holds x and 5 w, too; fewer rows than a group has only two panels at once, whose sums are 0-3.
 void configure(int64_t rows) {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) {
-    config.rows[tile] = tile == 6 || (tile == 5 && rows < 16) ? 16 : static_cast<uint8_t>(rows);
+    const bool holds_w = tile == 6 || (tile == 5 && rows < kTileRows);
+    config.rows[tile] = static_cast<uint8_t>(holds_w ? kTileRows : rows);
     config.bytes_per_row[tile] = 64;
   }
   finish_config(&config);
   _tile_loadconfig(&config);
 }
 
-constexpr int64_t kGroupRows = 16;
+constexpr int64_t kGroupRows = kTileRows;
 constexpr int64_t kUnitGroups = 3;
-constexpr int64_t kStepBytes = 2048;  // of a panel's weights: 32 depths, two tiles
-constexpr int64_t kXStepBytes = 64;   // of a row of x
-constexpr int64_t kAheadBytes = 2048;
+constexpr int64_t kStepBytes = 2 * kTileBytes;  // of a panel's weights: 32 depths, two tiles
+constexpr int64_t kXStepBytes = 64;             // of a row of x
+constexpr int64_t kAheadBytes = 1024;           // in a stream of weights
 
-// What the work on a unit fetches into the caches meanwhile.
-struct Fetch {
-  const char* at = nullptr;  // weights that are needed next
-  int64_t lines = 0;         // of them per depth step
-  const float* y = nullptr;  // the unit's results
-  int64_t y_stride = 0;
-  int64_t y_rows = 0;  // one per depth step; 0 before the last chunk of the depth
+HWY_INLINE void fetch(const char* begin, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64) {
+    _mm_prefetch(begin + line, _MM_HINT_T0);
+  }
+}
+
+// Fetches what the stream needs after the tile `w`. Between two tile loads, not all at once: the
+// loads would wait behind them.
+HWY_INLINE void fetch_after(const char* w) {
+#pragma GCC unroll 16
+  for (int64_t line = 0; line < kTileBytes; line += 64) {
+    _mm_prefetch(w + kAheadBytes + line, _MM_HINT_T0);
+  }
+}
+
+// Results that are fetched into the cache before they are added to or written: a row a depth step.
+struct FetchResults {
+  const float* y = nullptr;
+  int64_t stride = 0;
+  int64_t rows = 0;     // 0 before the last chunk of the depth
+  int64_t columns = 0;  // of each
 };
+
+HWY_INLINE void fetch_result(FetchResults& results) {
+  if (results.rows > 0) {
+    for (int64_t column = 0; column < results.columns; column += 16) {
+      _mm_prefetch(reinterpret_cast<const char*>(results.y + column), _MM_HINT_T0);
+    }
+    results.y += results.stride;
+    --results.rows;
+  }
+}
 
 enum class Source {
-  kMemory,  // the weights come just ahead of their use, all in one stream
-  kCache,   // they were fetched by the work before
+  kMemory,      // the weights are fetched just ahead of their use, all in one stream
+  kCacheAhead,  // an earlier unit has read them; meanwhile those of the next panel are fetched
+  kCache,
 };
+constexpr int64_t kLinesAhead = 8;  // of the next panel, a depth step
 
-template <Source kSource>
-HWY_INLINE void fetch_step(Fetch& fetch) {
-  if constexpr (kSource == Source::kMemory) {
-#pragma GCC unroll 32
-    for (int64_t line = 0; line < kStepBytes; line += 64) {
-      _mm_prefetch(fetch.at + line, _MM_HINT_T0);
-    }
-    fetch.at += kStepBytes;
-  } else {
-    for (int64_t line = 0; line < fetch.lines; ++line, fetch.at += 64) {
-      _mm_prefetch(fetch.at, _MM_HINT_T1);
-    }
-  }
-  if (fetch.y_rows > 0) {
-    _mm_prefetch(reinterpret_cast<const char*>(fetch.y), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(fetch.y + 16), _MM_HINT_T0);
-    fetch.y += fetch.y_stride;
-    --fetch.y_rows;
+template <int kLines>
+HWY_INLINE void fetch_next(const char*& next) {
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line, next += 64) {
+    _mm_prefetch(next, _MM_HINT_T1);
   }
 }
 
@@ -94,53 +111,102 @@ struct UnitRows {
 
 // Adds the products of `kGroups` row groups with `steps` depth steps of a panel to the sum tiles.
 template <int kGroups, Source kSource>
-void multiply(const UnitRows& rows, const char* w, int64_t steps, Fetch fetch) {
+void multiply(const UnitRows& rows, const char* w, int64_t steps, FetchResults results,
+              const char* next) {
+  constexpr bool kStream = kSource == Source::kMemory;
+  constexpr int kLoads = kGroups == 3 ? 8 : 2 + kGroups;
+  // A few lines before each load, never many: loads wait behind them.
+  constexpr int kNext = kSource == Source::kCacheAhead ? kLinesAhead / kLoads : 0;
   int64_t at = 0;  // bytes into a row of x
-  for (int64_t step = 0; step < steps; ++step, w += kStepBytes) {
-    fetch_step<kSource>(fetch);
-    _tile_loadd(6, w, 64);
+  for (int64_t step = 0; step < steps; ++step, w += kStepBytes, at += kXStepBytes) {
+    fetch_result(results);
+    if constexpr (kStream) {
+      fetch_after(w);
+    }
+    fetch_next<kNext>(next);
     _tile_loadd(7, rows.x[0] + at, rows.stride);
+    fetch_next<kNext>(next);
+    _tile_loadd(6, w, 64);
+    _tile_dpbf16ps(0, 7, 6);
     if constexpr (kGroups < 3) {  // with tiles left over all loads can be on their way at once
-      _tile_loadd(5, w + kStepBytes / 2, 64);
-      _tile_dpbf16ps(0, 7, 6);
+      if constexpr (kStream) {
+        fetch_after(w + kTileBytes);
+      }
+      fetch_next<kNext>(next);
+      _tile_loadd(5, w + kTileBytes, 64);
       _tile_dpbf16ps(1, 7, 5);
       if constexpr (kGroups > 1) {
+        fetch_next<kNext>(next);
         _tile_loadd(4, rows.x[1] + at, rows.stride);
         _tile_dpbf16ps(2, 4, 6);
         _tile_dpbf16ps(3, 4, 5);
       }
     } else {
-      _tile_dpbf16ps(0, 7, 6);
+      fetch_next<kNext>(next);
       _tile_loadd(7, rows.x[1] + at, rows.stride);
       _tile_dpbf16ps(2, 7, 6);
+      fetch_next<kNext>(next);
       _tile_loadd(7, rows.x[2] + at, rows.stride);
       _tile_dpbf16ps(4, 7, 6);
-      _tile_loadd(6, w + kStepBytes / 2, 64);
+      if constexpr (kStream) {
+        fetch_after(w + kTileBytes);
+      }
+      fetch_next<kNext>(next);
+      _tile_loadd(6, w + kTileBytes, 64);
       _tile_dpbf16ps(5, 7, 6);
+      fetch_next<kNext>(next);
       _tile_loadd(7, rows.x[1] + at, rows.stride);
       _tile_dpbf16ps(3, 7, 6);
+      fetch_next<kNext>(next);
       _tile_loadd(7, rows.x[0] + at, rows.stride);
       _tile_dpbf16ps(1, 7, 6);
     }
-    at += kXStepBytes;
   }
 }
 
 template <Source kSource>
 void multiply_unit(int64_t groups, const UnitRows& rows, const char* w, int64_t steps,
-                   const Fetch& fetch) {
+                   const FetchResults& results, const char* next) {
   switch (groups) {
     case 1:
-      return multiply<1, kSource>(rows, w, steps, fetch);
+      return multiply<1, kSource>(rows, w, steps, results, next);
     case 2:
-      return multiply<2, kSource>(rows, w, steps, fetch);
+      return multiply<2, kSource>(rows, w, steps, results, next);
     default:
-      return multiply<3, kSource>(rows, w, steps, fetch);
+      return multiply<3, kSource>(rows, w, steps, results, next);
+  }
+}
+
+// Adds the products of one row group with `steps` depth steps of `kPanels` panels to the sums.
+template <int kPanels>
+void multiply_panels_at_once(const UnitRows& rows, const char* w, int64_t steps,
+                             FetchResults results) {
+  const int64_t panel_bytes = steps * kStepBytes;
+  int64_t at = 0;
+  for (int64_t step = 0; step < steps; ++step, w += kStepBytes, at += kXStepBytes) {
+    fetch_result(results);
+    _tile_loadd(7, rows.x[0] + at, rows.stride);
+    fetch_after(w);
+    _tile_loadd(6, w, 64);
+    _tile_dpbf16ps(0, 7, 6);
+    fetch_after(w + kTileBytes);
+    _tile_loadd(5, w + kTileBytes, 64);
+    _tile_dpbf16ps(1, 7, 5);
+    if constexpr (kPanels > 1) {
+      const char* second = w + panel_bytes;
+      fetch_after(second);
+      _tile_loadd(6, second, 64);
+      _tile_dpbf16ps(2, 7, 6);
+      fetch_after(second + kTileBytes);
+      _tile_loadd(5, second + kTileBytes, 64);
+      _tile_dpbf16ps(3, 7, 5);
+    }
   }
 }
 
 constexpr int64_t kSumStride = kPanelColumns * 4;           // bytes
 constexpr int64_t kGroupSums = kGroupRows * kPanelColumns;  // floats
+constexpr int64_t kPanelsAtOnce = 2;                        // for one row group
 
 void clear_sums() {
   _tile_zero(0);
@@ -256,12 +322,11 @@ Cut cut_of(const GemmArgs& args) {
       groups <= kOneSetGroups ? groups : divide_up(groups, divide_up(groups, kSetGroups));
   const int64_t chunks = divide_up(cut.set_groups * kGroupRows * args.w.k * 2, kChunkBytes);
   cut.chunk_steps = divide_up(steps, chunks);
-  const bool one_stream = groups <= kUnitGroups && chunks == 1;
-  cut.group_panels = one_stream    ? args.w.panels()
-                     : chunks == 1 ? kGroupPanels
-                                   : kChunkedGroupPanels;
+  cut.group_panels = cut.set_groups == groups && chunks == 1 ? args.w.panels()
+                     : chunks == 1                           ? kGroupPanels
+                                                             : kChunkedGroupPanels;
   cut.sum_panels = chunks == 1 ? args.panel_unit() : kChunkedGroupPanels;
-  cut.c_bytes = cut.sum_panels * cut.set_groups * kGroupSums * 4;
+  cut.c_bytes = std::max(cut.sum_panels * cut.set_groups, kPanelsAtOnce) * kGroupSums * 4;
   return cut;
 }
 
@@ -298,9 +363,7 @@ void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, i
     for (int64_t row = group * kGroupRows; row < row_end; ++row) {
       const int64_t at = sums + (row - from) * kPanelColumns;
       if (ahead != nullptr) {
-        for (int64_t line = 0; line < ahead_bytes; line += 64) {
-          _mm_prefetch(ahead + line, _MM_HINT_T0);
-        }
+        fetch(ahead, ahead_bytes);
         ahead += ahead_bytes;
       }
       if (pass.gate != nullptr) {
@@ -313,28 +376,23 @@ void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, i
 }
 
 void run_pass(const GemmArgs& args, const PanelPass& pass) {
-  const int64_t units = divide_up(pass.groups, kUnitGroups);
-  const bool one_unit = units == 1;
-  const int64_t stride = args.x_stride * 2;
-  Fetch fetch;
-  fetch.at = one_unit ? pass.w + kAheadBytes : pass.next;
-  fetch.lines = divide_up(kStepBytes / 64, units);
-  fetch.y_stride = args.y_stride;
+  // One group streams better than three; two do so well enough to be done with.
+  const int64_t first = pass.groups <= 2 ? pass.groups : 1;
+  const int64_t units = 1 + divide_up(pass.groups - first, kUnitGroups);
+  FetchResults results{.stride = args.y_stride, .columns = kPanelColumns};
+  UnitRows rows{.stride = args.x_stride * 2};
   int64_t done = 0;      // groups
   int64_t finished = 0;  // groups
   for (int64_t unit = 0; unit < units; ++unit) {
-    const int64_t own = divide_up(pass.groups - done, units - unit);
+    const int64_t own = unit == 0 ? first : divide_up(pass.groups - done, units - unit);
     const int64_t group = pass.first_group + done;
-    UnitRows rows;
-    rows.stride = stride;
     for (int64_t i = 0; i < own; ++i) {
-      rows.x[i] = pass.x + group_row(args, group + i) * stride;
+      rows.x[i] = pass.x + group_row(args, group + i) * rows.stride;
     }
     float* c = pass.c + done * kGroupSums;
-    fetch.y_rows = 0;
     if (pass.store && pass.gate == nullptr) {
-      fetch.y = args.y + group * kGroupRows * args.y_stride + pass.column;
-      fetch.y_rows = std::min(own * kGroupRows, args.rows - group * kGroupRows);
+      results.y = args.y + group * kGroupRows * args.y_stride + pass.column;
+      results.rows = std::min(own * kGroupRows, args.rows - group * kGroupRows);
     }
     memory_barrier();
     if (pass.first) {
@@ -342,14 +400,16 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
     } else {
       load_sums(c, own);
     }
-    if (one_unit) {
-      multiply_unit<Source::kMemory>(own, rows, pass.w, pass.steps, fetch);
+    if (unit == 0) {
+      multiply_unit<Source::kMemory>(own, rows, pass.w, pass.steps, results, nullptr);
+    } else if (unit <= kStepBytes / 64 / kLinesAhead) {
+      const char* next = pass.next + (unit - 1) * pass.steps * kLinesAhead * 64;
+      multiply_unit<Source::kCacheAhead>(own, rows, pass.w, pass.steps, results, next);
     } else {
-      multiply_unit<Source::kCache>(own, rows, pass.w, pass.steps, fetch);
+      multiply_unit<Source::kCache>(own, rows, pass.w, pass.steps, results, nullptr);
     }
     store_sums(c, own);
     memory_barrier();
-    fetch.at += fetch.lines * 64 * pass.steps;
     // One unit later: reading a tile's memory right after writing it would wait for the store.
     if (pass.store && unit > 0) {
       finish_groups(args, pass, pass.first_group + finished, pass.first_group + done, nullptr);
@@ -359,7 +419,7 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
   }
   if (pass.store) {
     finish_groups(args, pass, pass.first_group + finished, pass.first_group + done,
-                  one_unit ? pass.next + kAheadBytes : nullptr);
+                  pass.next + (units == 1 ? kAheadBytes : 0));
   }
 }
 
@@ -400,9 +460,57 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
   }
 }
 
+// One row group, two panels at once.
+void run_one_group(const GemmArgs& args, int64_t begin, int64_t end, float* sums) {
+  const int64_t steps = args.w.k / 32;
+  const int64_t panel_bytes = steps * kStepBytes;
+  const UnitRows rows{.x = {static_cast<const char*>(args.x)}, .stride = args.x_stride * 2};
+  PanelPass pass;
+  pass.groups = 1;
+  for (int64_t panel = begin; panel < end; panel += kPanelsAtOnce) {
+    const char* w = static_cast<const char*>(args.w.data) + panel * panel_bytes;
+    const int64_t panels = std::min(kPanelsAtOnce, end - panel);
+    const bool pair = args.store == GemmStore::kSiluMul;
+    FetchResults results{.stride = args.y_stride};
+    if (!pair) {
+      results.y = args.y + panel * kPanelColumns;
+      results.rows = args.rows;
+      results.columns = panels * kPanelColumns;
+    }
+    memory_barrier();
+    clear_sums();
+    if (panels == 1) {
+      multiply_panels_at_once<1>(rows, w, steps, results);
+    } else {
+      multiply_panels_at_once<2>(rows, w, steps, results);
+    }
+    store_sums(sums, panels);  // as if they were groups of rows
+    memory_barrier();
+    for (int64_t next = panel + panels; next < std::min(end, panel + 2 * kPanelsAtOnce); ++next) {
+      fetch(static_cast<const char*>(args.w.data) + next * panel_bytes, kAheadBytes);
+    }
+    if (pair) {
+      pass.gate = sums;
+      pass.c = sums + kGroupSums;
+      pass.column = panel / 2 * kPanelColumns;
+      finish_groups(args, pass, 0, 1, nullptr);
+      continue;
+    }
+    for (int64_t i = 0; i < panels; ++i) {
+      pass.c = sums + i * kGroupSums;
+      pass.column = (panel + i) * kPanelColumns;
+      finish_groups(args, pass, 0, 1, nullptr);
+    }
+  }
+}
+
 void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   const Cut cut = cut_of(args);
   configure(std::min(args.rows, kGroupRows));
+  if (args.rows <= kGroupRows) {
+    run_one_group(args, panel_begin, panel_end, static_cast<float*>(scratch));
+    return;
+  }
   for (int64_t panel = panel_begin; panel < panel_end; panel += cut.group_panels) {
     run_panels(args, cut, panel, std::min(panel_end, panel + cut.group_panels),
                static_cast<float*>(scratch));
