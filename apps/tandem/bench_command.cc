@@ -79,9 +79,18 @@ Command add_bench_command(CLI::App& tandem) {
   kernels->add_option("--threads", flags->kernels.threads, "Threads")->capture_default_str();
   kernels->add_option("--rows", flags->kernels.rows, "Rows M of the matrix products")
       ->capture_default_str();
+  kernels
+      ->add_option_function<std::string>(
+          "--shapes",
+          [flags](const std::string& name) {
+            flags->kernels.shapes = name == "8B" ? bench::shapes_8b() : bench::shapes_1b();
+          },
+          "Shapes of the matrix products: a layer of a 1B or an 8B Llama (default 1B)")
+      ->check(CLI::IsMember({"1B", "8B"}));
   kernels->add_option("--passes", flags->kernels.passes, "Passes; medians are shown")
       ->capture_default_str();
-  kernels->add_option("--only", flags->kernels.only, "Only rows whose name holds this");
+  kernels->add_option("--only", flags->kernels.only,
+                      "Only rows whose name holds this (\"ceilings\": those of the machine)");
   kernels->add_option("--json", flags->kernels.json_path, "Write the rows to this file too");
 
   CLI::App* model =

@@ -6,10 +6,14 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
-#include <memory>
+#include <random>
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
+#include "device/cpu/pages.h"
+#include "device/cpu/spin.h"
+#include "device/cpu/worker_pool.h"
 #include "hwy/highway.h"
 
 #if defined(__x86_64__)
@@ -43,20 +47,111 @@ void pin_to_processor(int index) {
   }
 }
 
-uint64_t read_all(const uint64_t* data, int64_t count) {
-  constexpr int64_t kAhead = 96;  // 768 bytes: the best distance of 0.5 to 1 KB
-  uint64_t sums[8] = {};
-  for (int64_t i = 0; i < count; i += 8) {
-    __builtin_prefetch(data + i + kAhead, 0, 3);
-    for (int64_t j = 0; j < 8; ++j) {
-      sums[j] ^= data[i + j];
+constexpr int64_t kLine = 64;
+constexpr int64_t kAheadBytes = 768;  // the best distance of 0.5 to 1 KB
+constexpr int64_t kBlockBytes = 1024;
+
+enum class Ahead { kLines, kPiece };
+
+// One word of each line: the line comes whole. `next` is what is read after `data`; it is fetched
+// from its start while the last block is read, or line by line a whole piece ahead.
+uint64_t read_run(const std::byte* data, int64_t bytes, const std::byte* next, Ahead ahead) {
+  uint64_t sums[4] = {};
+  for (int64_t block = 0; block < bytes; block += kBlockBytes) {
+    const bool last = block + kBlockBytes >= bytes;
+    const std::byte* fetched = ahead == Ahead::kPiece ? next + block
+                               : last                 ? next
+                                                      : data + block + kAheadBytes;
+    for (int64_t at = 0; at < kBlockBytes; at += kLine) {
+      __builtin_prefetch(fetched + at, 0, 3);
+      sums[at / kLine % 4] ^= *reinterpret_cast<const uint64_t*>(data + block + at);
     }
   }
-  uint64_t sum = 0;
-  for (const uint64_t part : sums) {
-    sum ^= part;
+  return sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
+}
+
+// Huge pages where the system gives them, as a server's weights and KV have; every word written.
+device::Pages filled_pages(int64_t bytes) {
+  auto pages = device::Pages::map(bytes);
+  CHECK(pages.has_value(), "no memory for {} bytes", bytes);
+  auto* words = reinterpret_cast<uint64_t*>(pages->data());
+  for (int64_t i = 0; i < bytes / 8; ++i) {
+    words[i] = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15ULL;
   }
-  return sum;
+  return std::move(*pages);
+}
+
+// Bytes per second of `threads` threads that each read `bytes` of their own `rounds` times, in
+// pieces of `page_bytes` in random order, or all in one run where that is 0.
+double read_speed(int threads, int64_t bytes, int64_t page_bytes) {
+  constexpr int64_t kReadBytes = int64_t{512} << 20;  // a pass reads as much, however small the set
+  const int64_t rounds = std::max<int64_t>(1, kReadBytes / bytes);
+  const int64_t piece = page_bytes > 0 ? page_bytes : bytes;
+  std::vector<device::Pages> data;
+  std::vector<std::vector<const std::byte*>> pieces(static_cast<size_t>(threads));
+  std::mt19937_64 random(1);
+  for (std::vector<const std::byte*>& own : pieces) {
+    data.push_back(filled_pages(bytes));
+    for (int64_t at = 0; at < bytes; at += piece) {
+      own.push_back(data.back().data() + at);
+    }
+    std::shuffle(own.begin(), own.end(), random);
+  }
+  std::atomic<uint64_t> sink = 0;
+  double best = 0.0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    // Whichever is faster on this machine.
+    const Ahead ahead = page_bytes > 0 && pass % 2 != 0 ? Ahead::kPiece : Ahead::kLines;
+    const double seconds = run_together(threads, [&](int thread) {
+      const std::vector<const std::byte*>& own = pieces[static_cast<size_t>(thread)];
+      uint64_t sum = 0;
+      for (int64_t round = 0; round < rounds; ++round) {
+        for (size_t i = 0; i < own.size(); ++i) {
+          sum ^= read_run(own[i], piece, own[(i + 1) % own.size()], ahead);
+        }
+      }
+      sink.fetch_xor(sum);
+    });
+    best = std::max(best,
+                    static_cast<double>(threads * rounds) * static_cast<double>(bytes) / seconds);
+  }
+  return best;
+}
+
+// Jobs per second that the pool gives a part of to each of its threads, one after another: the
+// parts end when all have begun, so that no thread does two.
+double fork_join_speed(int threads) {
+  constexpr int64_t kJobs = 5'000;
+  auto pool =
+      device::WorkerPool::create({.threads = threads, .spin = std::chrono::milliseconds(1)});
+  CHECK(pool.ok(), "{}", pool.error().message);
+  const int32_t desk = (*pool)->open_desk();
+  device::Scratch scratch;
+  struct Meeting {
+    std::atomic<int64_t> begun{0};
+    std::atomic<int64_t> wanted{0};
+  } meeting;
+  Meeting* address = &meeting;
+  const device::PoolJob job{.run =
+                                [](const void* context, int64_t, void*) {
+                                  Meeting* own = *static_cast<Meeting* const*>(context);
+                                  own->begun.fetch_add(1);
+                                  while (own->begun.load() < own->wanted.load()) {
+                                    device::cpu_relax();
+                                  }
+                                },
+                            .context = &address,
+                            .chunks = threads};
+  double best = 0.0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const double began = seconds_now();
+    for (int64_t i = 0; i < kJobs; ++i) {
+      meeting.wanted.fetch_add(threads);
+      (*pool)->run(desk, job, scratch);
+    }
+    best = std::max(best, static_cast<double>(kJobs) / (seconds_now() - began));
+  }
+  return best;
 }
 
 #if defined(__x86_64__)
@@ -183,26 +278,12 @@ double run_together(int threads, const std::function<void(int)>& body) {
          *std::min_element(begins.begin(), begins.end());
 }
 
-double read_ceiling(int threads) {
-  constexpr int64_t kBytes = int64_t{512} << 20;
-  constexpr int64_t kWords = kBytes / 8;
-  std::vector<std::unique_ptr<uint64_t[]>> data;
-  for (int thread = 0; thread < threads; ++thread) {
-    data.push_back(std::make_unique_for_overwrite<uint64_t[]>(kWords));
-    for (int64_t i = 0; i < kWords; ++i) {
-      data.back()[static_cast<size_t>(i)] = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15ULL;
-    }
-  }
-  std::atomic<uint64_t> sink = 0;
-  double best = 0.0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const double seconds = run_together(threads, [&](int thread) {
-      sink.fetch_xor(read_all(data[static_cast<size_t>(thread)].get(), kWords));
-    });
-    best = std::max(best, static_cast<double>(threads) * kBytes / seconds);
-  }
-  return best;
+uint64_t read_lines(const void* data, int64_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  return read_run(begin, bytes, begin + bytes, Ahead::kLines);
 }
+
+double read_ceiling(int threads) { return read_speed(threads, int64_t{512} << 20, 0); }
 
 double compute_ceiling(kernels::Isa isa, int threads) {
   double best = 0.0;
@@ -217,6 +298,42 @@ double compute_ceiling(kernels::Isa isa, int threads) {
     best = std::max(best, total / seconds);
   }
   return best;
+}
+
+void measure_ceilings(int threads, const std::function<void(const CeilingRow&)>& each) {
+  struct Reading {
+    const char* name;
+    int64_t bytes;  // of each thread
+    int64_t page_bytes;
+  };
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  constexpr Reading kReadings[] = {{"read memory", 512 * kMiB, 0},
+                                   {"read memory, pages of 32 KiB", 512 * kMiB, 32 << 10},
+                                   {"read memory, pages of 4 KiB", 512 * kMiB, 4 << 10},
+                                   {"read shared cache", 32 * kMiB, 0},
+                                   {"read own cache", kMiB / 2, 0}};
+  std::vector<int> counts;
+  for (int count = 1; count < threads; count *= 2) {
+    counts.push_back(count);
+  }
+  counts.push_back(threads);
+  for (const int count : counts) {
+    for (const Reading& reading : kReadings) {
+      each({reading.name, count, reading.bytes * count,
+            read_speed(count, reading.bytes, reading.page_bytes), "bytes"});
+    }
+    for (const kernels::Isa isa : kernels::available_isas()) {
+      const double speed = compute_ceiling(isa, count);
+      if (speed > 0.0) {
+        const std::string name = std::string(kernels::isa_name(isa)) +
+                                 (isa == kernels::Isa::kAmx ? " bf16" : " fp32") + " in registers";
+        each({name, count, 0, speed, "operations"});
+      }
+    }
+    if (count > 1) {
+      each({"fork and join", count, 0, fork_join_speed(count), "jobs"});
+    }
+  }
 }
 
 }  // namespace tandem::bench

@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <memory>
-#include <new>
 #include <nlohmann/json.hpp>
 
 #include "attention_bench.h"
+#include "base/check.h"
 #include "ceilings.h"
+#include "device/cpu/pages.h"
 
 namespace tandem::bench {
 
@@ -22,19 +23,18 @@ using kernels::GemmArgs;
 using kernels::Kernels;
 using kernels::PackedMatrix;
 
-struct Free {
-  void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{64}); }
-};
-using Memory = std::unique_ptr<std::byte, Free>;
+using device::Pages;
 
-Memory allocate(int64_t bytes) {
-  return Memory(static_cast<std::byte*>(
-      ::operator new (static_cast<size_t>(std::max<int64_t>(bytes, 64)), std::align_val_t{64})));
+// In huge pages where the system gives them, as a server's weights and activations are.
+Pages allocate(int64_t bytes) {
+  auto pages = Pages::map(bytes);
+  CHECK(pages.has_value(), "no memory for {} bytes", bytes);
+  return std::move(*pages);
 }
 
 // Values of both signs and several exponents; in the packed layout any order is as random.
-Memory random_values(ElementType type, int64_t count, uint64_t seed) {
-  Memory memory = allocate(count * element_bytes(type));
+Pages random_values(ElementType type, int64_t count, uint64_t seed) {
+  Pages memory = allocate(count * element_bytes(type));
   uint64_t state = seed * 2 + 1;
   for (int64_t i = 0; i < count; ++i) {
     state ^= state << 13;
@@ -42,9 +42,9 @@ Memory random_values(ElementType type, int64_t count, uint64_t seed) {
     state ^= state << 17;
     const float value = static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-31F;
     if (type == ElementType::kF32) {
-      reinterpret_cast<float*>(memory.get())[i] = value;
+      reinterpret_cast<float*>(memory.data())[i] = value;
     } else {
-      reinterpret_cast<BFloat16*>(memory.get())[i] = f32_to_bf16(value);
+      reinterpret_cast<BFloat16*>(memory.data())[i] = f32_to_bf16(value);
     }
   }
   return memory;
@@ -54,33 +54,55 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The seconds of each product in one pass over the copies of the weight, all threads together.
-std::vector<double> time_products(const Kernels& table, const std::vector<GemmArgs>& products,
-                                  int threads, int passes) {
-  std::vector<Memory> scratch;
+// Sorted, one of each pass.
+struct PassSeconds {
+  std::vector<double> reading;
+  std::vector<double> products;
+};
+
+// The seconds of each product in one pass over the copies of the weight, all threads together, and
+// of one that only reads them.
+PassSeconds time_products(const Kernels& table, const std::vector<GemmArgs>& products, int threads,
+                          int passes) {
+  std::vector<Pages> scratch;
   for (int thread = 0; thread < threads; ++thread) {
     scratch.push_back(allocate(table.gemm_scratch_bytes(products[0])));
   }
   const int64_t panels = products[0].w.panels();
+  const int64_t panel_bytes = products[0].w.bytes() / panels;
   std::barrier together(threads);
-  std::vector<double> per_pass;
+  std::atomic<uint64_t> sink = 0;
+  PassSeconds result;
   // A pass is what decoding does: one product after the other, all threads meeting in between.
+  const auto run_pass = [&](int thread, std::vector<double>* seconds, const auto& one) {
+    together.arrive_and_wait();
+    const double began = seconds_now();
+    for (const GemmArgs& product : products) {
+      one(product, panels * thread / threads, panels * (thread + 1) / threads);
+      together.arrive_and_wait();
+    }
+    if (thread == 0 && seconds != nullptr) {
+      seconds->push_back((seconds_now() - began) / static_cast<double>(products.size()));
+    }
+  };
   run_together(threads, [&](int thread) {
     for (int pass = -1; pass < passes; ++pass) {  // the first warms up
-      together.arrive_and_wait();
-      const double began = seconds_now();
-      for (const GemmArgs& product : products) {
-        table.gemm(product, panels * thread / threads, panels * (thread + 1) / threads,
-                   scratch[static_cast<size_t>(thread)].get());
-        together.arrive_and_wait();
-      }
-      if (thread == 0 && pass >= 0) {
-        per_pass.push_back((seconds_now() - began) / static_cast<double>(products.size()));
-      }
+      const bool counts = pass >= 0;
+      run_pass(
+          thread, counts ? &result.reading : nullptr,
+          [&](const GemmArgs& product, int64_t begin, int64_t end) {
+            const auto* data = static_cast<const std::byte*>(product.w.data);
+            sink.fetch_xor(read_lines(data + begin * panel_bytes, (end - begin) * panel_bytes));
+          });
+      run_pass(thread, counts ? &result.products : nullptr,
+               [&](const GemmArgs& product, int64_t begin, int64_t end) {
+                 table.gemm(product, begin, end, scratch[static_cast<size_t>(thread)].data());
+               });
     }
   });
-  std::sort(per_pass.begin(), per_pass.end());
-  return per_pass;
+  std::sort(result.reading.begin(), result.reading.end());
+  std::sort(result.products.begin(), result.products.end());
+  return result;
 }
 
 void print_row(const BenchRow& row, const Ceilings& ceilings) {
@@ -89,7 +111,7 @@ void print_row(const BenchRow& row, const Ceilings& ceilings) {
       row.op, row.isa, row.type, row.rows, row.n, row.k, row.ceiling_seconds * 1e6,
       row.seconds * 1e6, row.fastest_seconds * 1e6, row.slowest_seconds * 1e6,
       row.bytes / row.seconds * 1e-9, row.operations / row.seconds * 1e-12);
-  fmt::print("  read {:3.0f} %", 100.0 * row.bytes / row.seconds / ceilings.read);
+  fmt::print("  read {:3.0f} %", 100.0 * row.read_seconds / row.seconds);
   if (ceilings.compute > 0.0) {
     fmt::print("  compute {:3.0f} %", 100.0 * row.operations / row.seconds / ceilings.compute);
   }
@@ -107,6 +129,7 @@ nlohmann::json to_json(const BenchRow& row) {
           {"k", row.k},
           {"bytes", row.bytes},
           {"operations", row.operations},
+          {"read_seconds", row.read_seconds},
           {"model_seconds", row.ceiling_seconds},
           {"measured_seconds", row.seconds},
           {"fastest_seconds", row.fastest_seconds},
@@ -114,10 +137,35 @@ nlohmann::json to_json(const BenchRow& row) {
           {"ratio", row.ceiling_seconds / row.seconds}};
 }
 
+void print_ceiling(const CeilingRow& row) {
+  const double scale = row.unit == "bytes" ? 1e-9 : row.unit == "operations" ? 1e-12 : 1e-3;
+  const std::string_view unit = row.unit == "bytes"        ? "GB/s"
+                                : row.unit == "operations" ? "TF"
+                                                           : "jobs/ms";
+  fmt::print("ceiling  {:36} {:2} threads  {:7.1f} MiB  {:8.3f} {}\n", row.name, row.threads,
+             static_cast<double>(row.bytes) / (1 << 20), row.per_second * scale, unit);
+  std::fflush(stdout);
+}
+
+nlohmann::json to_json(const CeilingRow& row) {
+  return {{"name", row.name},
+          {"threads", row.threads},
+          {"bytes", row.bytes},
+          {"per_second", row.per_second},
+          {"unit", row.unit}};
+}
+
 }  // namespace
 
-Ceilings measure_ceilings(kernels::Isa isa, int threads) {
-  return {read_ceiling(threads), compute_ceiling(isa, threads)};
+std::vector<GemmShape> shapes_1b() {
+  return {{"qkv", 2560, 2048}, {"out", 2048, 2048}, {"gate_up", 11264, 2048}, {"down", 2048, 5632}};
+}
+
+std::vector<GemmShape> shapes_8b() {
+  return {{"qkv 8B", 6144, 4096},
+          {"out 8B", 4096, 4096},
+          {"gate_up 8B", 28672, 4096},
+          {"down 8B", 4096, 14336}};
 }
 
 std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::Isa isa,
@@ -137,21 +185,21 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
     matrix.n = shape.n;
     matrix.k = shape.k;
     const int64_t copies = std::max<int64_t>(1, options.weight_bytes / matrix.bytes());
-    const Memory weights = random_values(options.type, copies * shape.n * shape.k, 1);
+    const Pages weights = random_values(options.type, copies * shape.n * shape.k, 1);
     for (const int64_t count : options.rows) {
       const int64_t x_stride = kernels::spread_stride(shape.k, options.type);
       const int64_t y_stride = kernels::spread_stride(shape.n, ElementType::kF32);
-      const Memory x = random_values(options.type, count * x_stride, 2);
-      const Memory y = allocate(count * y_stride * int64_t{sizeof(float)});
+      const Pages x = random_values(options.type, count * x_stride, 2);
+      const Pages y = allocate(count * y_stride * int64_t{sizeof(float)});
       std::vector<GemmArgs> products;
       for (int64_t copy = 0; copy < copies; ++copy) {
         GemmArgs args;
-        args.x = x.get();
+        args.x = x.data();
         args.x_stride = x_stride;
         args.rows = count;
         args.w = matrix;
-        args.w.data = weights.get() + copy * matrix.bytes();
-        args.y = reinterpret_cast<float*>(y.get());
+        args.w.data = weights.data() + copy * matrix.bytes();
+        args.y = reinterpret_cast<float*>(y.data());
         args.y_stride = y_stride;
         products.push_back(args);
         const double operations = 2.0 * static_cast<double>(count * shape.n) *
@@ -160,8 +208,7 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
           break;  // enough for a pass of this many rows
         }
       }
-      const std::vector<double> seconds =
-          time_products(**table, products, options.threads, options.passes);
+      const PassSeconds seconds = time_products(**table, products, options.threads, options.passes);
       BenchRow row;
       row.op = shape.name;
       row.isa = kernels::isa_name(isa);
@@ -172,13 +219,14 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
       row.k = shape.k;
       row.bytes = static_cast<double>(matrix.bytes());
       row.operations = 2.0 * static_cast<double>(count * shape.n) * static_cast<double>(shape.k);
-      row.ceiling_seconds = row.bytes / ceilings.read;
+      row.read_seconds = seconds.reading[seconds.reading.size() / 2];
+      row.ceiling_seconds = row.read_seconds;
       if (ceilings.compute > 0.0) {
         row.ceiling_seconds = std::max(row.ceiling_seconds, row.operations / ceilings.compute);
       }
-      row.seconds = seconds[seconds.size() / 2];
-      row.fastest_seconds = seconds.front();
-      row.slowest_seconds = seconds.back();
+      row.seconds = seconds.products[seconds.products.size() / 2];
+      row.fastest_seconds = seconds.products.front();
+      row.slowest_seconds = seconds.products.back();
       print_row(row, ceilings);
       rows.push_back(row);
     }
@@ -195,6 +243,13 @@ int bench_kernels(const BenchKernelsOptions& options) {
   result["threads"] = options.threads;
   result["passes"] = options.passes;
   result["rows"] = nlohmann::json::array();
+  result["machine"] = nlohmann::json::array();
+  if (std::string("ceilings").find(options.only) != std::string::npos) {
+    measure_ceilings(options.threads, [&](const CeilingRow& row) {
+      print_ceiling(row);
+      result["machine"].push_back(to_json(row));
+    });
+  }
   for (const kernels::Isa isa : isas) {
     // First of all: it also gets the operating system's leave to use the matrix unit.
     const Result<const Kernels*> table = kernels::kernels_for(isa);
@@ -204,14 +259,16 @@ int bench_kernels(const BenchKernelsOptions& options) {
     }
     // fp32 weights never reach the matrix unit.
     const bool vectors = isa == kernels::Isa::kAmx && options.type == ElementType::kF32;
-    const Ceilings ceilings =
-        measure_ceilings(vectors ? kernels::Isa::kAvx512 : isa, options.threads);
+    const Ceilings ceilings = {
+        read_ceiling(options.threads),
+        compute_ceiling(vectors ? kernels::Isa::kAvx512 : isa, options.threads)};
     fmt::print("{}, {} threads: read ceiling {:.1f} GB/s, compute ceiling {:.2f} TF\n",
                kernels::isa_name(isa), options.threads, ceilings.read * 1e-9,
                ceilings.compute * 1e-12);
     fmt::print(
         "op       isa     type       rows      n      k  model us  measured us (median, "
-        "fastest..slowest)\n");
+        "fastest..slowest); model: reading the bytes in this run, or the operations at the "
+        "ceiling\n");
     result["ceilings"][std::string(kernels::isa_name(isa))] = {
         {"read_bytes_per_second", ceilings.read}, {"operations_per_second", ceilings.compute}};
     for (const BenchRow& row : measure_gemm(options, isa, ceilings)) {
