@@ -64,6 +64,28 @@ int run_bench(BenchFlags& flags) {
   return bench::bench_frontend(flags.frontend);
 }
 
+void add_kernels_flags(CLI::App& kernels, BenchFlags& flags) {
+  flags.kernels.threads = static_cast<int>(std::thread::hardware_concurrency());
+  kernels.add_option("--isa", flags.isas,
+                     "Families to measure (default: the best of this machine)");
+  kernels.add_option("--threads", flags.kernels.threads, "Threads")->capture_default_str();
+  kernels.add_option("--rows", flags.kernels.rows, "Rows M of the matrix products")
+      ->capture_default_str();
+  kernels
+      .add_option_function<std::string>(
+          "--shapes",
+          [&flags](const std::string& name) {
+            flags.kernels.shapes = name == "8B" ? bench::shapes_8b() : bench::shapes_1b();
+          },
+          "Shapes of the matrix products: a layer of a 1B or an 8B Llama (default 1B)")
+      ->check(CLI::IsMember({"1B", "8B"}));
+  kernels.add_option("--passes", flags.kernels.passes, "Passes; medians are shown")
+      ->capture_default_str();
+  kernels.add_option("--only", flags.kernels.only,
+                     "Only rows whose name holds this (\"ceilings\": those of the machine)");
+  kernels.add_option("--json", flags.kernels.json_path, "Write the rows to this file too");
+}
+
 }  // namespace
 
 Command add_bench_command(CLI::App& tandem) {
@@ -73,25 +95,7 @@ Command add_bench_command(CLI::App& tandem) {
 
   CLI::App* kernels = app->add_subcommand(
       "kernels", "Matrix products and attention beside this machine's ceilings");
-  flags->kernels.threads = static_cast<int>(std::thread::hardware_concurrency());
-  kernels->add_option("--isa", flags->isas,
-                      "Families to measure (default: the best of this machine)");
-  kernels->add_option("--threads", flags->kernels.threads, "Threads")->capture_default_str();
-  kernels->add_option("--rows", flags->kernels.rows, "Rows M of the matrix products")
-      ->capture_default_str();
-  kernels
-      ->add_option_function<std::string>(
-          "--shapes",
-          [flags](const std::string& name) {
-            flags->kernels.shapes = name == "8B" ? bench::shapes_8b() : bench::shapes_1b();
-          },
-          "Shapes of the matrix products: a layer of a 1B or an 8B Llama (default 1B)")
-      ->check(CLI::IsMember({"1B", "8B"}));
-  kernels->add_option("--passes", flags->kernels.passes, "Passes; medians are shown")
-      ->capture_default_str();
-  kernels->add_option("--only", flags->kernels.only,
-                      "Only rows whose name holds this (\"ceilings\": those of the machine)");
-  kernels->add_option("--json", flags->kernels.json_path, "Write the rows to this file too");
+  add_kernels_flags(*kernels, *flags);
 
   CLI::App* model =
       app->add_subcommand("model", "Prompt and decode speed of a model through the engine");

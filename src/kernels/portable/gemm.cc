@@ -3,8 +3,9 @@
 // Every output is one accumulator that takes its products in the order of depth, whatever the
 // number of rows or the vector width: so a row's result never depends on its company. Registers
 // hold a block of R rows x 32 (or 16) columns; the rows of a block are copied to scratch as fp32,
-// depth-major, so that the inner loop reads x and w as two sequential streams. Blocks of rows that
-// fit the L2 cache together share one pass over the weights.
+// 16 depths of one row after those of the other, so that the inner loop reads x and w as two
+// sequential streams and the copy moves whole vectors. Blocks of rows that fit the L2 cache
+// together share one pass over the weights.
 #include <algorithm>
 #include <cstdint>
 
@@ -67,33 +68,45 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
          (pairs ? row_set_size(args) * kPairColumns * int64_t{sizeof(float)} : 0);
 }
 
-// Copies rows [row, row + count) to `to` as fp32 [k][count].
-void copy_rows(const GemmArgs& args, int64_t row, int count, float* HWY_RESTRICT to) {
-  const int64_t depth = args.w.k;
-  for (int r = 0; r < count; ++r) {
-    const int64_t begin = (row + r) * args.x_stride;
-    if (args.w.type == ElementType::kF32) {
-      const float* HWY_RESTRICT x = static_cast<const float*>(args.x) + begin;
-      for (int64_t k = 0; k < depth; ++k) {
-        to[k * count + r] = x[k];
-      }
-    } else {
-      const BFloat16* HWY_RESTRICT x = static_cast<const BFloat16*>(args.x) + begin;
-      for (int64_t k = 0; k < depth; ++k) {
-        to[k * count + r] = bf16_to_f32(x[k]);
-      }
+constexpr int64_t kXDepths = 16;  // of one row side by side in scratch
+
+Vec load_f32(const float* from) { return hn::LoadU(F32(), from); }
+Vec load_f32(const BFloat16* from) {
+  const hn::Rebind<uint16_t, F32> d16;
+  const U32 du;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(bits));
+}
+
+template <typename X>
+void copy_row(const X* HWY_RESTRICT x, int64_t depth, int count, float* HWY_RESTRICT to) {
+  for (int64_t k = 0; k < depth; k += kXDepths, to += count * kXDepths) {
+    for (int64_t i = 0; i < kXDepths; i += kLanes) {
+      hn::Store(load_f32(x + k + i), F32(), to + i);
     }
   }
 }
 
-// acc[r][v] += x[r] * w[v] for one depth.
+// Copies rows [row, row + count) to `to` as fp32 [k / 16][count][16].
+void copy_rows(const GemmArgs& args, int64_t row, int count, float* HWY_RESTRICT to) {
+  for (int r = 0; r < count; ++r) {
+    const int64_t begin = (row + r) * args.x_stride;
+    if (args.w.type == ElementType::kF32) {
+      copy_row(static_cast<const float*>(args.x) + begin, args.w.k, count, to + r * kXDepths);
+    } else {
+      copy_row(static_cast<const BFloat16*>(args.x) + begin, args.w.k, count, to + r * kXDepths);
+    }
+  }
+}
+
+// acc[r][v] += x of row r * w[v] for one depth.
 template <int kRows, int kVectors>
 HWY_INLINE void multiply_add(const float* HWY_RESTRICT x, const Vec (&w)[kVectors],
                              Vec (&acc)[kRows][kVectors]) {
   const F32 d;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    const Vec value = hn::Set(d, x[r]);
+    const Vec value = hn::Set(d, x[r * kXDepths]);
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       acc[r][v] = hn::MulAdd(value, w[v], acc[r][v]);
@@ -111,7 +124,10 @@ HWY_INLINE void multiply_bf16(const float* HWY_RESTRICT x, const BFloat16* HWY_R
   const auto upper = hn::Set(du, 0xffff0000U);
   const BFloat16* HWY_RESTRICT block = panel + half * panel_layout::kTileElements;
   for (int64_t k = 0; k < depth; k += 32, block += 2 * panel_layout::kTileElements) {
-    for (int pair = 0; pair < 16; ++pair) {
+    for (int pair = 0; pair < 16; ++pair, x += 2) {
+      if (pair == kXDepths / 2) {
+        x += (kRows - 1) * kXDepths;
+      }
       hn::Vec<U32> raw[kVectors];
       Vec w[kVectors];
 #pragma GCC unroll 16
@@ -129,9 +145,9 @@ HWY_INLINE void multiply_bf16(const float* HWY_RESTRICT x, const BFloat16* HWY_R
       for (int v = 0; v < kVectors; ++v) {
         w[v] = hn::BitCast(d, hn::And(raw[v], upper));
       }
-      multiply_add<kRows, kVectors>(x + kRows, w, acc);
-      x += 2 * kRows;
+      multiply_add<kRows, kVectors>(x + 1, w, acc);
     }
+    x += (kRows - 1) * kXDepths;
   }
 }
 
@@ -142,7 +158,10 @@ HWY_INLINE void multiply_f32(const float* HWY_RESTRICT x, const float* HWY_RESTR
   constexpr int kVectors = kHalves * kHalfVectors;
   const F32 d;
   const float* HWY_RESTRICT w_row = panel + half * 16;
-  for (int64_t k = 0; k < depth; ++k, w_row += kPanelColumns, x += kRows) {
+  for (int64_t k = 0; k < depth; ++k, w_row += kPanelColumns, ++x) {
+    if (k % kXDepths == 0 && k > 0) {
+      x += (kRows - 1) * kXDepths;
+    }
     Vec w[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
