@@ -376,8 +376,12 @@ void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, i
 }
 
 void run_pass(const GemmArgs& args, const PanelPass& pass) {
-  // One group streams better than three; two do so well enough to be done with.
-  const int64_t first = pass.groups <= 2 ? pass.groups : 1;
+  // One group streams better than three, two do so well enough to be done with; where many units
+  // follow, computing counts more than streaming.
+  constexpr int64_t kManyGroups = 9;
+  const int64_t first = pass.groups <= 2            ? pass.groups
+                        : pass.groups < kManyGroups ? 1
+                                                    : kUnitGroups;
   const int64_t units = 1 + divide_up(pass.groups - first, kUnitGroups);
   FetchResults results{.stride = args.y_stride, .columns = kPanelColumns};
   UnitRows rows{.stride = args.x_stride * 2};
