@@ -83,7 +83,7 @@ Result<std::string> ChatTemplate::render(const ChatTemplateInput& input) const {
   for (const auto& [name, value] : texts)
     variables.push_back({name, &value});  // the first of a name counts
   const jinja::Template& chosen = has_tools && tool_use_ ? *tool_use_ : usual_;
-  return chosen.render(variables, input.now);
+  return chosen.render(variables, input.now, options_.limits);
 }
 
 }  // namespace tandem::text

@@ -26,6 +26,7 @@ struct ChatTemplateOptions {
   std::vector<std::pair<std::string, std::string>> other_tokens;
   // Takes the place of the source when a request offers tools.
   std::optional<std::string> tool_use_source;
+  jinja::Limits limits;  // of one rendering
 };
 
 // What one request puts in. Everything is borrowed for the call.
