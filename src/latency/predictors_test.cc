@@ -131,6 +131,20 @@ TEST(TableModel, InterpolatesBetweenNumbersOfSequences) {
 
 TEST(TableModel, MoreIsNeverCheaper) { expect_monotone(*TableModel::create(table_costs())); }
 
+TEST(TableModel, BeyondItsLastRowMoreIsNeverCheaperEither) {
+  TableCosts costs = table_costs();
+  costs.decode = {{.sequences = 1, .by_context = *Ladder::through({{16, 100}, {1024, 9000}})},
+                  {.sequences = 4, .by_context = *Ladder::through({{64, 9000}, {4096, 9500}})}};
+  const TableModel model = *TableModel::create(costs);
+  expect_monotone(model);
+  StepShape shape;
+  for (int i = 0; i < 7; ++i) {
+    shape.add_decode(i == 0 ? 58 : 1);
+  }
+  const double first = 100 + 8900.0 * (64 - 16) / (1024 - 16);
+  EXPECT_NEAR(static_cast<double>(model.step_time(shape).count()), 9000 + (9000 - first), 1);
+}
+
 TEST(TableModel, RefusesTablesThatCannotBe) {
   TableCosts costs = table_costs();
   costs.decode.clear();

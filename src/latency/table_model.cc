@@ -36,6 +36,9 @@ double TableModel::decode(double sequences, double context) const {
   if (sequences <= 0) {
     return 0;
   }
+  if (sequences > static_cast<double>(costs_.decode.back().sequences)) {
+    return beyond(sequences, context);
+  }
   // The nearest rows below and above; none below: the first row holds.
   double low = 0;
   double high = 0;
@@ -51,9 +54,25 @@ double TableModel::decode(double sequences, double context) const {
     }
   }
   if (low_count == 0) {
-    return std::max(1.0, sequences / high_count) * high;
+    return high;
   }
   return low + (high - low) * (sequences - low_count) / (high_count - low_count);
+}
+
+// What a sequence adds beyond the last row is taken where that row begins, for all contexts: the
+// difference of two rows may shrink with the context, and so would the sum, the more the further
+// out.
+double TableModel::beyond(double sequences, double context) const {
+  const auto last_count = static_cast<double>(costs_.decode.back().sequences);
+  const double last = decode(last_count, context);
+  if (costs_.decode.size() == 1) {
+    return last * sequences / last_count;
+  }
+  const auto low_count = static_cast<double>(costs_.decode.end()[-2].sequences);
+  const auto begin = static_cast<double>(costs_.decode.back().by_context.points().front().rows);
+  const double slope =
+      (decode(last_count, begin) - decode(low_count, begin)) / (last_count - low_count);
+  return last + slope * (sequences - last_count);
 }
 
 Nanos TableModel::step_time(const StepShape& shape) const {

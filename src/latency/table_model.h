@@ -51,6 +51,7 @@ class TableModel final : public StepTimeModel {
  private:
   explicit TableModel(TableCosts costs) : costs_(std::move(costs)) {}
   [[nodiscard]] double decode(double sequences, double context) const;
+  [[nodiscard]] double beyond(double sequences, double context) const;
 
   TableCosts costs_;
 };

@@ -48,11 +48,10 @@ std::string tiles(const Summary& summary) {
   html += latency("Time to first token", all.ttft);
   html += latency("Time per output token", all.tpot);
   html += latency("Time between tokens", all.itl);
-  if (all.goodput.any() && all.sent > 0) {
-    html += tile("Within targets",
-                 fmt::format("{:.1f} <small>%</small>",
-                             100.0 * static_cast<double>(all.good) / static_cast<double>(all.sent)),
-                 fmt::format("goodput {:.3g} req/s", summary.per_second(all.good)));
+  if (const std::optional<double> share = all.attainment_percent()) {
+    html +=
+        tile("Within targets", fmt::format("{:.1f} <small>%</small>", *share),
+             fmt::format("{} of {} that have some", grouped(all.aimed_good), grouped(all.aimed)));
   } else {
     html += tile("Failed", grouped(all.failed),
                  all.failed == 0 ? "every answer was whole" : "see the reasons below");
@@ -111,13 +110,12 @@ std::string targets_of(const Goodput& goodput) {
 
 std::string group_row(const GroupSummary& group, const Summary& summary, int series) {
   std::string attainment = "–";
-  if (group.goodput.any() && group.sent > 0) {
-    const double share = 100.0 * static_cast<double>(group.good) / static_cast<double>(group.sent);
+  if (const std::optional<double> share = group.attainment_percent()) {
     attainment = fmt::format("<span class=\"{}\" title=\"{}\">{:.1f} %</span>",
-                             share >= 99  ? "good"
-                             : share < 90 ? "bad"
-                                          : "",
-                             escaped(targets_of(group.goodput)), share);
+                             *share >= 99  ? "good"
+                             : *share < 90 ? "bad"
+                                           : "",
+                             escaped(targets_of(group.goodput)), *share);
   }
   const std::string name =
       series < 0 ? escaped(group.name)

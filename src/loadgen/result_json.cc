@@ -64,8 +64,7 @@ Json describe(const GroupSummary& group, const Summary& summary) {
     json["goodput_targets"] = describe(group.goodput);
     json["good"] = group.good;
     json["request_goodput"] = summary.per_second(group.good);
-    json["slo_attainment"] =
-        group.sent > 0 ? static_cast<double>(group.good) / static_cast<double>(group.sent) : 0;
+    json["slo_attainment"] = group.attainment_percent().value_or(0) / 100;
   }
   json["other_service_tier"] = group.other_tiers;
   if (group.judged > 0) {

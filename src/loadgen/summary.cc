@@ -41,7 +41,10 @@ void add_what_the_server_said(const RequestRecord& record, const RequestGroup& g
 void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& summary,
          Samples& samples) {
   ++summary.planned;
-  summary.sent += record.outcome == Outcome::kNotSent ? 0 : 1;
+  const bool sent = record.outcome != Outcome::kNotSent;
+  const bool aimed = sent && group.goodput.any();
+  summary.sent += sent ? 1 : 0;
+  summary.aimed += aimed ? 1 : 0;
   summary.interrupted += record.outcome == Outcome::kInterrupted ? 1 : 0;
   if (record.outcome == Outcome::kFailed) {
     ++summary.failed;
@@ -57,7 +60,9 @@ void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& s
   summary.cached_tokens += record.usage ? record.usage->cached_tokens : 0;
   summary.short_outputs += record.output_tokens() < record.planned_output_tokens ? 1 : 0;
   summary.other_inputs += record.input_tokens() != record.planned_input_tokens ? 1 : 0;
-  summary.good += keeps(group.goodput, record) ? 1 : 0;
+  const bool good = keeps(group.goodput, record);
+  summary.good += good ? 1 : 0;
+  summary.aimed_good += aimed && good ? 1 : 0;
   add_what_the_server_said(record, group, summary, samples);
   samples.ttft.push_back(to_millis(record.ttft()));
   samples.e2el.push_back(to_millis(record.e2el()));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct GroupSummary {
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t good = 0;           // done and within the targets
+  int64_t aimed = 0;          // sent and with targets
+  int64_t aimed_good = 0;     // of these, done and within them
   int64_t judged = 0;         // done and judged by the server itself
   int64_t judged_good = 0;    // of these, within the targets by the server's clock
   int64_t other_tiers = 0;    // done as another service tier than asked
@@ -36,6 +39,14 @@ struct GroupSummary {
   std::map<std::string, int64_t> reasons;       // of failures
   Distribution ttft, tpot, itl, e2el;           // of done requests
   Distribution engine_ttft;                     // by the server's clock, where it explains
+
+  // Percent within the targets of those that have some; what failed is not within. nullopt: none
+  // has.
+  [[nodiscard]] std::optional<double> attainment_percent() const {
+    return aimed == 0 ? std::nullopt
+                      : std::optional(100.0 * static_cast<double>(aimed_good) /
+                                      static_cast<double>(aimed));
+  }
 };
 
 // One slice of time.

@@ -87,6 +87,19 @@ TEST(Summary, GoodputNeedsEveryTarget) {
   EXPECT_EQ(summary.groups[0].good, 1);
 }
 
+TEST(Summary, AttainmentIsOfThoseThatHaveTargets) {
+  Load load = load_of(4);
+  load.groups.push_back({.name = "filler"});
+  RequestRecord filler = done(0, {150, 160});
+  filler.group = 1;
+  const RunResult run =
+      run_of({done(0, {50, 60}), failed(1, "closed"), filler, RequestRecord{}}, 1000);
+  const Summary summary = summarize(load, run);
+  EXPECT_EQ(summary.groups[1].attainment_percent(), std::nullopt);
+  EXPECT_EQ(summary.all.aimed, 2) << "neither without targets nor never sent";
+  EXPECT_EQ(summary.all.attainment_percent(), 50);
+}
+
 TEST(Summary, FailuresAreCountedByReasonAndInterruptedOnesAreNone) {
   RequestRecord cut = failed(5, "");
   cut.outcome = Outcome::kInterrupted;

@@ -72,12 +72,11 @@ std::string percent_of(int64_t part, int64_t whole) {
 }
 
 void print_group(const loadgen::GroupSummary& group, const loadgen::Summary& summary) {
-  fmt::print(
-      "{:<20} {:>7} {:>7} {:>9.2f} {:>10.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8}\n", group.name,
-      group.done, group.failed, summary.per_second(group.done),
-      summary.per_second(group.output_tokens), group.ttft.at(50), group.ttft.at(99),
-      group.tpot.at(50),
-      group.goodput.any() && group.sent > 0 ? percent_of(group.good, group.sent) + " %" : "-");
+  const std::optional<double> attainment = group.attainment_percent();
+  fmt::print("{:<20} {:>7} {:>7} {:>9.2f} {:>10.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8}\n", group.name,
+             group.done, group.failed, summary.per_second(group.done),
+             summary.per_second(group.output_tokens), group.ttft.at(50), group.ttft.at(99),
+             group.tpot.at(50), attainment ? fmt::format("{:.1f} %", *attainment) : "-");
 }
 
 void print_groups(std::string_view what, const std::vector<loadgen::GroupSummary>& groups,
@@ -110,7 +109,9 @@ void print_summary(const loadgen::Summary& summary, const std::vector<std::strin
   print_row("Request throughput (req/s):", fmt::format("{:.2f}", summary.per_second(all.done)));
   if (all.goodput.any()) {
     print_row("Request goodput (req/s):", fmt::format("{:.2f}", summary.per_second(all.good)));
-    print_row("Within their targets (%):", percent_of(all.good, all.sent));
+  }
+  if (const std::optional<double> attainment = all.attainment_percent()) {
+    print_row("Within their targets (%):", fmt::format("{:.1f}", *attainment));
   }
   if (all.judged > 0) {
     print_row("By the server's own clock (%):", percent_of(all.judged_good, all.judged));
