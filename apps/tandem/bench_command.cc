@@ -1,5 +1,5 @@
-// `tandem bench kernels|model|tiers|scheduler|frontend|serve`: the parts of the server and a whole
-// one, measured.
+// `tandem bench kernels|model|tiers|visits|scheduler|frontend|serve`: the parts of the server and a
+// whole one, measured.
 #include <cstdlib>
 #include <memory>
 #include <thread>
@@ -10,6 +10,7 @@
 #include "bench/scheduler_bench.h"
 #include "bench/serve_bench.h"
 #include "bench/tiers_bench.h"
+#include "bench/visits_bench.h"
 #include "commands.h"
 
 namespace tandem {
@@ -23,10 +24,12 @@ struct BenchFlags {
   bench::ServeBenchFlags serve;
   bench::BenchTiersOptions tiers;
   bench::BenchSchedulerOptions scheduler;
+  bench::BenchVisitsOptions visits;
   CLI::App* kernels_app = nullptr;
   CLI::App* model_app = nullptr;
   CLI::App* tiers_app = nullptr;
   CLI::App* scheduler_app = nullptr;
+  CLI::App* visits_app = nullptr;
 };
 
 int run_bench(BenchFlags& flags) {
@@ -57,6 +60,9 @@ int run_bench(BenchFlags& flags) {
   }
   if (flags.scheduler_app->parsed()) {
     return bench::bench_scheduler(flags.scheduler);
+  }
+  if (flags.visits_app->parsed()) {
+    return bench::bench_visits(flags.visits);
   }
   if (flags.serve.app->parsed()) {
     return bench::bench_serve(flags.serve);
@@ -157,6 +163,9 @@ Command add_bench_command(CLI::App& tandem) {
   flags->tiers_app = app->add_subcommand(
       "tiers", "Offloaded decode beside a paced, hollow accelerator, against its bound");
   bench::add_tiers_bench_flags(*flags->tiers_app, flags->tiers);
+  flags->visits_app = app->add_subcommand(
+      "visits", "What rows of offloaded tokens cost the engine's thread, without a device");
+  bench::add_visits_bench_flags(*flags->visits_app, flags->visits);
   return {app, [flags] { return run_bench(*flags); }};
 }
 

@@ -273,10 +273,11 @@ class Engine {
     PrefixFetch prefix;
   };
   std::vector<Fetch> fetches_;
-  int64_t ended_ = 0;        // sequences that have ended and are not removed yet
-  int32_t in_executor_ = 0;  // sequences that entered and did not leave
-  int32_t leaving_ = 0;      // of these, told to leave
-  int32_t under_way_ = 0;    // tokens in the executor that will be sampled
+  int64_t ended_ = 0;            // sequences that have ended and are not removed yet
+  int32_t in_executor_ = 0;      // sequences that entered and did not leave
+  int32_t leaving_ = 0;          // of these, told to leave
+  int32_t under_way_ = 0;        // tokens in the executor that will be sampled
+  bool some_come_back_ = false;  // of those that the host failed
   // A host that fails again and again is left alone for a while, then tried again.
   int32_t failures_in_a_row_ = 0;  // of tokens, since one was computed
   int32_t suspensions_ = 0;        // in a row

@@ -109,6 +109,7 @@ void Engine::host_failed(LiveSequence& sequence, Nanos now) {
   sequence.state.change_to(SequenceState::kParkedWaiting);
   kv_.shrink(sequence.kv, sequence.computed_tokens);
   sequence.comes_back = true;
+  some_come_back_ = true;
 }
 
 void Engine::doubt_host(Nanos now) {
@@ -130,6 +131,9 @@ int32_t Engine::places_left() const {
 }
 
 void Engine::take_back_failed() {
+  if (!std::exchange(some_come_back_, false)) {
+    return;
+  }
   std::vector<LiveSequence*> failed;
   std::ranges::copy_if(offloaded_, std::back_inserter(failed),
                        [](const LiveSequence* sequence) { return sequence->comes_back; });

@@ -63,6 +63,7 @@ struct BusySequence {
   int32_t prompt_logprobs = -1;
   int32_t level = 0;
   int32_t host_failures = 0;  // times that the host could not compute a token of it
+  Nanos first_token{0};
   Nanos last_token{0};
   Nanos most_gap{0};  // between two of its tokens
   Nanos arrived{0};
@@ -95,7 +96,6 @@ struct alignas(64) LiveSequence : BusySequence {
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;
   Nanos admitted{0};
-  Nanos first_token{0};
   int32_t preemptions = 0;            // times that its KV was dropped
   int32_t host_tokens = 0;            // output tokens that came from the host tier
   Nanos parked{0};                    // that its KV was on the host, up to parked_since
@@ -104,7 +104,8 @@ struct alignas(64) LiveSequence : BusySequence {
   // Nanos::max() before the first token, and without a target.
   [[nodiscard]] Nanos next_token_due() const {
     const int64_t made = output_tokens();
-    return made == 0 || tpot_target > (Nanos::max() - first_token) / made
+    return made == 0 || tpot_target == Nanos::max() ||
+                   tpot_target > (Nanos::max() - first_token) / made
                ? Nanos::max()
                : first_token + tpot_target * made;
   }

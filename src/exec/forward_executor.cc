@@ -224,6 +224,7 @@ TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(
 TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }
 void ForwardExecutor::freeze_host() { impl_->tier().freeze(); }
 void ForwardExecutor::thaw_host() { impl_->tier().thaw(); }
+int64_t ForwardExecutor::tasks_in_hand() const { return impl_->tier().tasks_in_hand(); }
 HostProbeLimits ForwardExecutor::probe_limits() const { return impl_->tier().probe_limits(); }
 Result<Nanos> ForwardExecutor::time_host_attention(int32_t rows, int32_t context) {
   return impl_->tier().time_attention(rows, context);

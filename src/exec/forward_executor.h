@@ -102,6 +102,8 @@ class ForwardExecutor final : public StepExecutor {
   // and begin nothing. Two tiers only.
   void freeze_host();
   void thaw_host();
+  // Tasks that these have not ended.
+  [[nodiscard]] int64_t tasks_in_hand() const;
 
   // Parts of the second tier alone, for profiles: with nothing under way, and with KV that nobody
   // needs any more. They wait for what they time. Attention: of one layer, for `rows` tokens that

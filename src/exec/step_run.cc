@@ -343,10 +343,9 @@ void StepRun::lay_out_group() {
 }
 
 void StepRun::launch_group(int32_t end_stage) {
-  size_t begin = 0;
+  routed_.clear();
   for (int32_t stage = next_stage_; stage < end_stage; ++stage) {
-    const auto i = static_cast<size_t>(stage - next_stage_);
-    const TailRows& tail = tails_[i];
+    const TailRows& tail = tails_[static_cast<size_t>(stage - next_stage_)];
     if (stage == last_stage_) {
       launch_last_stage(tail);
       continue;
@@ -356,10 +355,8 @@ void StepRun::launch_group(int32_t end_stage) {
       parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, stage, tail);
     }
     if (tail.rows > 0) {
-      parts_.tier->send(std::span(visits_).subspan(begin, stage_ends_[i] - begin),
-                        parts_.device.record_quietly(parts_.stream));
+      routed_.push_back(parts_.device.record_quietly(parts_.stream));
     }
-    begin = stage_ends_[i];
     if (residents > 0 && attends(stage)) {
       parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, stage);
     }
@@ -368,6 +365,20 @@ void StepRun::launch_group(int32_t end_stage) {
                      .done = parts_.device.record(parts_.stream),
                      .launched = parts_.tier->now(),
                      .stages = end_stage - next_stage_});
+  send_visitors();
+}
+
+// Behind the launch of the whole group, so that the stream that carries them is woken once for it.
+void StepRun::send_visitors() {
+  size_t begin = 0;
+  size_t sent = 0;
+  for (size_t i = 0; sent < routed_.size(); ++i) {
+    if (tails_[i].rows > 0) {
+      parts_.tier->send(std::span(visits_).subspan(begin, stage_ends_[i] - begin), routed_[sent]);
+      ++sent;
+    }
+    begin = stage_ends_[i];
+  }
 }
 
 }  // namespace tandem

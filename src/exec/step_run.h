@@ -82,6 +82,7 @@ class StepRun {
   void show_bind(Nanos began) const;
   void lay_out_group();
   void launch_group(int32_t end_stage);
+  void send_visitors();
   void launch_last_stage(const TailRows& tail);
   void end();
   [[nodiscard]] bool attends(int32_t layer) const;
@@ -115,6 +116,7 @@ class StepRun {
   std::vector<piggyback::Visit> visits_;
   std::vector<size_t> stage_ends_;  // by stage of the group: its visits end here
   std::vector<TailRows> tails_;
+  std::vector<device::EventId> routed_;  // by stage with visitors that go on to the host
   const kernels::SampleRow* visitor_samples_ = nullptr;
 };
 

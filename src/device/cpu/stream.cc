@@ -58,10 +58,7 @@ int64_t CpuStream::record(const std::function<void()>* listener) {
   return event;
 }
 
-void CpuStream::wait(CpuStream& other, int64_t event) {
-  queue_.push(WaitEntry{&other, event});
-  publish();
-}
+void CpuStream::wait(CpuStream& other, int64_t event) { queue_.push(WaitEntry{&other, event}); }
 
 void CpuStream::publish() {
   quiet_ops_ = 0;

@@ -56,8 +56,8 @@ class CpuStream {
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
 
-  // The stream learns of ops by what follows them, or when many have gathered: one publication and
-  // at most one wake-up for many ops.
+  // The stream learns of ops and waits by an event that is recorded behind them, or when many have
+  // gathered: one publication and at most one wake-up for many of them.
   void launch(const Op& op) {
     queue_.push(op);
     if (++quiet_ops_ >= kMaxQuietOps) {

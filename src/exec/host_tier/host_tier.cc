@@ -15,7 +15,10 @@ namespace {
 
 // Workers with cores of their own look for work across the gap between two groups; waking one that
 // sleeps costs the engine thread some 10 us.
-constexpr Nanos kWorkerSpin = std::chrono::microseconds(300);
+constexpr Nanos kWorkerSpin = std::chrono::microseconds(1000);
+
+// Half a group's rows, but not every stage's.
+constexpr int32_t kFewestStagesWorthWaking = 2;
 
 // Planted: how late the latest answers come.
 constexpr int kLatestInPatiences = 3;
@@ -110,6 +113,7 @@ HostTier::HostTier(device::Device& device, const ExecutorOptions& options, const
       longest_table_(longest_table),
       core_(limits),
       watchdog_({.age = options.host.hop_patience}),
+      stages_worth_waking_(std::max(kFewestStagesWorthWaking, options.host.group_stages / 2)),
       out_stream_(device.create_stream(StreamKind::kDeviceToHost)),
       back_stream_(device.create_stream(StreamKind::kHostToDevice)) {}
 
@@ -255,11 +259,12 @@ void HostTier::send(std::span<const Visit> visits, device::EventId routed) {
   for (const Visit& visit : visits) {
     exit.hops.push_back(visit.hop);
   }
-  // Rows for workers that have enough to do can wait until somebody looks; for others, two stages'
-  // rows at a time are soon enough.
-  sends_odd_ = !sends_odd_;
+  // Rows for workers that have enough to do can wait until somebody looks; for others, the rows of
+  // some stages at a time are soon enough.
+  const bool enough = ++sent_stages_ >= stages_worth_waking_;
+  sent_stages_ = enough ? 0 : sent_stages_;
   exit.copied = record_copy(
-      out_stream_, attention_->waiting() == 0 && !sends_odd_ ? Worth::kWaking : Worth::kNothing);
+      out_stream_, enough && attention_->waiting() == 0 ? Worth::kWaking : Worth::kNothing);
   counts_.hops += static_cast<int64_t>(visits.size());
   counts_.bytes_to_host += static_cast<int64_t>(visits.size()) * shape_.routed_row_bytes;
   exits_.push_back(std::move(exit));

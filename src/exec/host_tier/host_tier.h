@@ -72,6 +72,7 @@ class HostTier {
   // The workers stand still, or go on.
   void freeze() { attention_->freeze(); }
   void thaw() { attention_->thaw(); }
+  [[nodiscard]] int64_t tasks_in_hand() const { return attention_->in_hand(); }
 
   // -- parts timed alone, see ForwardExecutor (host_probe.cc)
   [[nodiscard]] HostProbeLimits probe_limits() const;
@@ -154,6 +155,7 @@ class HostTier {
   const size_t longest_table_;
   piggyback::HopCore core_;
   piggyback::Watchdog watchdog_;
+  const int32_t stages_worth_waking_;  // that the rows of so many stages are out
   const device::StreamId out_stream_;
   const device::StreamId back_stream_;
   std::unique_ptr<device::Memory> ring_;
@@ -180,7 +182,7 @@ class HostTier {
   int64_t table_changes_ = 0;           // tables replaced or given up
   Nanos apart_{0};
   bool kept_quiet_ = false;  // copies whose end nobody will be told of
-  bool sends_odd_ = false;
+  int32_t sent_stages_ = 0;  // whose rows left since somebody was to be woken for that
   Nanos returning_since_{0};
   int32_t workers_ = 0;
   std::vector<Lost> lost_;  // attempts that have not come back

@@ -11,28 +11,19 @@ void AttentionQueue::List::push(AttentionJob* job) {
   job->next = nullptr;
   (last != nullptr ? last->next : first) = job;
   last = job;
-  ++count;
 }
 
 void AttentionQueue::List::push_first(AttentionJob* job) {
   job->next = first;
   last = last != nullptr ? last : job;
   first = job;
-  ++count;
 }
 
 AttentionJob* AttentionQueue::List::pop() {
   AttentionJob* job = first;
-  remove(job, nullptr);
+  first = job->next;
+  last = first != nullptr ? last : nullptr;
   return job;
-}
-
-void AttentionQueue::List::remove(AttentionJob* job, AttentionJob* before) {
-  (before != nullptr ? before->next : first) = job->next;
-  if (last == job) {
-    last = before;
-  }
-  --count;
 }
 
 void AttentionQueue::submit(std::span<const AttentionTask> tasks) {
@@ -40,17 +31,7 @@ void AttentionQueue::submit(std::span<const AttentionTask> tasks) {
   {
     const std::lock_guard lock(mutex_);
     sleepers = sleepers_;
-    for (const AttentionTask& task : tasks) {
-      if (unused_.first == nullptr) {
-        jobs_.push_back(std::make_unique<AttentionJob>());
-        unused_.push_first(jobs_.back().get());
-      }
-      AttentionJob* job = unused_.pop();
-      job->task = task;
-      job->gate.open();
-      job->failed = false;
-      waiting_.push(job);
-    }
+    waiting_.insert(waiting_.end(), tasks.begin(), tasks.end());
   }
   wake(static_cast<int64_t>(tasks.size()), sleepers);
 }
@@ -79,12 +60,30 @@ bool AttentionQueue::take_now(AttentionWork& work) {
     }
     return true;
   }
-  if (waiting_.first != nullptr) {
-    work = {waiting_.pop(), -1};
-    work.job->active = true;
+  if (waiting_now() > 0) {
+    work = {begin_next(), -1};
     return true;
   }
   return false;
+}
+
+AttentionJob* AttentionQueue::begin_next() {
+  if (unused_.first == nullptr) {
+    jobs_.push_back(std::make_unique<AttentionJob>());
+    unused_.push_first(jobs_.back().get());
+  }
+  AttentionJob* job = unused_.pop();
+  job->task = waiting_[next_waiting_++];
+  job->gate.open();
+  job->failed = false;
+  job->active = true;
+  // What has been begun goes when it is the greater part, so that a queue that is never empty stays
+  // as short as its tasks.
+  if (2 * next_waiting_ > waiting_.size()) {
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(next_waiting_));
+    next_waiting_ = 0;
+  }
+  return job;
 }
 
 bool AttentionQueue::take(AttentionWork& work) {
@@ -173,7 +172,7 @@ bool AttentionQueue::deliver(const AttentionDone& done, int32_t times) {
 
 // Others will be answered soon, and the owner was woken a moment ago.
 bool AttentionQueue::may_wait(const AttentionDone& done) const {
-  return !done.failed && waiting_.first != nullptr && done.ended - last_told_ < apart_;
+  return !done.failed && waiting_now() > 0 && done.ended - last_told_ < apart_;
 }
 
 void AttentionQueue::gather_answers(Nanos apart) {
@@ -196,25 +195,20 @@ void AttentionQueue::take_done(std::vector<AttentionDone>& done) {
 }
 
 void AttentionQueue::withdraw(HopId hop, int32_t attempt) {
-  const auto is_it = [&](const AttentionJob& job) {
-    return job.task.hop == hop && job.task.attempt == attempt;
+  const auto is_it = [&](const AttentionTask& task) {
+    return task.hop == hop && task.attempt == attempt;
   };
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    AttentionJob* before = nullptr;
-    AttentionJob* job = waiting_.first;
-    while (job != nullptr && !is_it(*job)) {
-      before = job;
-      job = job->next;
-    }
-    if (job != nullptr) {
-      waiting_.remove(job, before);
-      unused_.push_first(job);
+    const auto begin = waiting_.begin() + static_cast<std::ptrdiff_t>(next_waiting_);
+    const auto task = std::find_if(begin, waiting_.end(), is_it);
+    if (task != waiting_.end()) {
+      waiting_.erase(task);
       first = deliver({.hop = hop, .attempt = attempt, .failed = true}, 1);
     } else {
       for (const std::unique_ptr<AttentionJob>& one : jobs_) {
-        if (one->active && is_it(*one) && one->gate.withdraw()) {
+        if (one->active && is_it(one->task) && one->gate.withdraw()) {
           first = deliver({.hop = hop, .attempt = attempt, .failed = true}, 1);
         }
       }
@@ -271,9 +265,14 @@ int32_t AttentionQueue::wait_for_exits(int32_t workers, Nanos limit) {
   return exited_;
 }
 
+int64_t AttentionQueue::in_hand() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_now() + std::ranges::count_if(jobs_, [](const auto& job) { return job->active; });
+}
+
 int64_t AttentionQueue::waiting() const {
   const std::lock_guard lock(mutex_);
-  return waiting_.count;
+  return waiting_now();
 }
 
 }  // namespace tandem::piggyback

@@ -95,6 +95,7 @@ class AttentionQueue {
   // Waits at most `limit` for `workers` to have called exited(); returns how many have.
   int32_t wait_for_exits(int32_t workers, Nanos limit);
   [[nodiscard]] int64_t waiting() const;
+  [[nodiscard]] int64_t in_hand() const;
 
   // -- from workers
   // Blocks; false: stop.
@@ -114,14 +115,16 @@ class AttentionQueue {
   struct List {
     AttentionJob* first = nullptr;
     AttentionJob* last = nullptr;
-    int64_t count = 0;
     void push(AttentionJob* job);
     void push_first(AttentionJob* job);
     AttentionJob* pop();
-    void remove(AttentionJob* job, AttentionJob* before);
   };
 
   bool take_now(AttentionWork& work);
+  AttentionJob* begin_next();
+  [[nodiscard]] int64_t waiting_now() const {
+    return std::ssize(waiting_) - static_cast<int64_t>(next_waiting_);
+  }
   void wake(int64_t pieces, int64_t sleepers);
   bool deliver(const AttentionDone& done, int32_t times);
   [[nodiscard]] bool may_wait(const AttentionDone& done) const;
@@ -137,7 +140,10 @@ class AttentionQueue {
   // GUARDED_BY(mutex_) from here on.
   std::vector<std::unique_ptr<AttentionJob>> jobs_;
   List unused_;  // a stack: the one given back last is the warmest in cache
-  List waiting_;
+  // Tasks that nobody has begun, from next_waiting_ on. A row of them and no jobs: these have been
+  // in a worker's cache, and the engine's thread would wait for each.
+  std::vector<AttentionTask> waiting_;
+  size_t next_waiting_ = 0;
   List cut_;  // with pieces that nobody has taken
   std::vector<AttentionDone> done_;
   bool told_ = false;   // of those in done_

@@ -93,6 +93,8 @@ void HostAttention::thaw() { crew_->queue.thaw(); }
 
 int64_t HostAttention::waiting() const { return crew_->queue.waiting(); }
 
+int64_t HostAttention::in_hand() const { return crew_->queue.in_hand(); }
+
 HostAttentionStatistics HostAttention::statistics() const {
   HostAttentionStatistics sum;
   for (const WorkerCounts& one : crew_->counts) {

@@ -89,6 +89,7 @@ class HostAttention {
 
   [[nodiscard]] HostAttentionStatistics statistics() const;
   [[nodiscard]] int64_t waiting() const;  // tasks that no worker has begun
+  [[nodiscard]] int64_t in_hand() const;  // these, and those that one works on; O(tasks)
 
  private:
   explicit HostAttention(const HostAttentionOptions& options);
