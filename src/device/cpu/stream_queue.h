@@ -93,10 +93,12 @@ class StreamQueue {
     }
   }
 
+  // A segment is used again when an entry behind it has been consumed: a stream that has consumed
+  // just its last one has yet to follow its `next`.
   void next_segment() {
     write_->end = pushed_;
     Segment* next = write_->next;
-    if (next == write_ || consumed_.load(std::memory_order_acquire) < next->end) {
+    if (next == write_ || consumed_.load(std::memory_order_acquire) <= next->end) {
       segments_.push_back(std::make_unique<Segment>());
       Segment* fresh = segments_.back().get();
       fresh->next = next;
