@@ -1,5 +1,8 @@
 // HopCore::audit: every count and list again, from the rows and slots themselves.
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 
 #include "piggyback/core/hop_core.h"
 
@@ -60,29 +63,20 @@ Status HopCore::audit_row(int32_t row) const {
 }
 
 Status HopCore::audit_rows() const {
-  int32_t out = 0;
-  int32_t spent = 0;
-  int32_t lost = 0;
-  int32_t consumed = 0;
-  int32_t due = 0;
-  int32_t free = 0;
+  std::array<int32_t, kRowStates> counted{};
   for (int32_t row = 0; row < limits_.hop_rows; ++row) {
     RETURN_IF_ERROR(audit_row(row));
-    const RowState state = row_at(row).state;
-    out += is_out(state) ? 1 : 0;
-    spent += state == RowState::kSpent ? 1 : 0;
-    lost += state == RowState::kLost ? 1 : 0;
-    consumed += state == RowState::kConsumed ? 1 : 0;
-    due += state == RowState::kDue ? 1 : 0;
-    free += state == RowState::kFree ? 1 : 0;
+    ++counted[static_cast<size_t>(row_at(row).state)];
   }
-  if (out != in_flight_ || spent != quarantined_ || lost != lost_ || consumed != consumed_count_ ||
-      due != due_.count || free != allocator_.free_rows()) {
-    return wrong(
-        "{} hops out, {} quarantined, {} lost, {} consumed, {} due, {} free; counted {} {} {} {} "
-        "{} {}",
-        in_flight_, quarantined_, lost_, consumed_count_, due_.count, allocator_.free_rows(), out,
-        spent, lost, consumed, due, free);
+  if (counted != rows_in_) {
+    return wrong("rows in each state are {}, counted {}", fmt::join(rows_in_, " "),
+                 fmt::join(counted, " "));
+  }
+  if (rows_in(RowState::kConsumed) != consumed_count_ || rows_in(RowState::kDue) != due_.count ||
+      rows_in(RowState::kFree) != allocator_.free_rows()) {
+    return wrong("{} consumed, {} due, {} free; listed {} {} {}", rows_in(RowState::kConsumed),
+                 rows_in(RowState::kDue), rows_in(RowState::kFree), consumed_count_, due_.count,
+                 allocator_.free_rows());
   }
   for (int32_t i = 0; i < consumed_count_; ++i) {
     const int32_t row =

@@ -17,7 +17,7 @@ void HopCore::group_done(int64_t ticket) {
     if (oldest.ticket > ticket) {
       return;
     }
-    consumed_first_ = (consumed_first_ + 1) % limits_.hop_rows;
+    consumed_first_ = consumed_first_ + 1 < limits_.hop_rows ? consumed_first_ + 1 : 0;
     --consumed_count_;
     release_row(oldest.row);
   }
@@ -59,8 +59,8 @@ bool HopCore::next_task(Nanos now, HopTask& task) {
     return false;
   }
   remove_due(row);
-  set_state(row, RowState::kWorking);
   Row& one = row_at(row);
+  set_state(one, RowState::kWorking);
   one.unanswered |= attempt_bit(one.attempt);
   one.handed_out = now;
   task = task_of(row);
@@ -100,7 +100,7 @@ bool HopCore::answered(HopId hop, int32_t attempt, int32_t& row) {
   if (one.state == RowState::kLost) {
     if (one.unanswered == 0) {
       one.slot = -1;
-      set_state(row, RowState::kFree);
+      set_state(one, RowState::kFree);
       allocator_.give_back(row);
     }
     return false;
@@ -116,7 +116,7 @@ bool HopCore::task_done(HopId hop, int32_t attempt) {
   if (row_at(row).state == RowState::kDue) {
     remove_due(row);  // an earlier attempt was faster than the next one's start
   }
-  set_state(row, RowState::kDone);
+  set_state(row_at(row), RowState::kDone);
   done_.insert(row);
   return true;
 }
@@ -153,9 +153,9 @@ bool HopCore::try_again(int32_t row) {
 void HopCore::take_returns(std::vector<RowRun>& runs) {
   for (RowRun run = done_.run_from(0, limits_.hop_rows); run.rows > 0;
        run = done_.run_from(run.begin + run.rows, limits_.hop_rows)) {
+    done_.erase(run);
     for (int32_t row = run.begin; row < run.begin + run.rows; ++row) {
-      done_.erase(row);
-      set_state(row, RowState::kReturning);
+      set_state(row_at(row), RowState::kReturning);
     }
     runs.push_back(run);
   }
@@ -166,12 +166,12 @@ void HopCore::returns_copied(std::span<const RowRun> runs, Nanos now) {
     CHECK(run.begin >= 0 && run.rows >= 0 && run.begin <= limits_.hop_rows - run.rows,
           "rows {} + {} of {}", run.begin, run.rows, limits_.hop_rows);
     for (int32_t row = run.begin; row < run.begin + run.rows; ++row) {
-      const Row& one = row_at(row);
+      Row& one = row_at(row);
       CHECK(one.state == RowState::kReturning, "the result in row {} was not on its way", row);
       if (leaving(one)) {
         release_row(row);
       } else {
-        set_state(row, RowState::kReady);
+        set_state(one, RowState::kReady);
         end_out(one.slot);
         join_queue(one.slot, one.layer + 1, now);
       }
@@ -191,7 +191,7 @@ void HopCore::overdue(Nanos now, Nanos age, std::vector<HopTask>& hops) const {
 }
 
 void HopCore::stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) const {
-  for (int32_t row = 0; quarantined_ > 0 && row < limits_.hop_rows; ++row) {
+  for (int32_t row = 0; quarantined() > 0 && row < limits_.hop_rows; ++row) {
     const Row& one = row_at(row);
     if (one.state != RowState::kSpent || now - one.handed_out < age) {
       continue;
@@ -206,8 +206,8 @@ void HopCore::stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) c
 }
 
 void HopCore::lose(Nanos now, Nanos age, std::vector<LostAttempt>& attempts) {
-  for (int32_t row = 0; quarantined_ > 0 && row < limits_.hop_rows; ++row) {
-    const Row& one = row_at(row);
+  for (int32_t row = 0; quarantined() > 0 && row < limits_.hop_rows; ++row) {
+    Row& one = row_at(row);
     if (one.state != RowState::kSpent || now - one.handed_out < age) {
       continue;
     }
@@ -220,7 +220,7 @@ void HopCore::lose(Nanos now, Nanos age, std::vector<LostAttempt>& attempts) {
                             .position = one.position});
       }
     }
-    set_state(row, RowState::kLost);
+    set_state(one, RowState::kLost);
     --slot.rows_held;
     if (slot.state == SlotState::kLeaving) {
       release_slot(one.slot);

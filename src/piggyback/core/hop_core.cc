@@ -33,6 +33,7 @@ HopCore::HopCore(const HopLimits& limits)
   for (int32_t slot = limits.slots - 1; slot >= 0; --slot) {
     free_slots_.push_back(slot);
   }
+  rows_in_[static_cast<size_t>(RowState::kFree)] = limits.hop_rows;
   named_.reserve(slots_.size());
   left_.reserve(slots_.size());
   failed_.reserve(slots_.size());
@@ -44,18 +45,6 @@ const HopCore::Queue& HopCore::queue(int32_t stage, int32_t lane) const {
   CHECK(stage >= 0 && stage <= limits_.last_stage && lane >= 0 && lane < kLanes,
         "stage {} of {}, lane {}", stage, limits_.last_stage, lane);
   return queues_[static_cast<size_t>(stage * kLanes + lane)];
-}
-
-bool HopCore::is_out(RowState state) {
-  return state >= RowState::kExiting && state <= RowState::kReturning;
-}
-
-void HopCore::set_state(int32_t row, RowState state) {
-  Row& one = row_at(row);
-  in_flight_ += (is_out(state) ? 1 : 0) - (is_out(one.state) ? 1 : 0);
-  quarantined_ += (state == RowState::kSpent ? 1 : 0) - (one.state == RowState::kSpent ? 1 : 0);
-  lost_ += (state == RowState::kLost ? 1 : 0) - (one.state == RowState::kLost ? 1 : 0);
-  one.state = state;
 }
 
 int32_t HopCore::find_slot(SequenceId sequence) const {
@@ -114,7 +103,7 @@ void HopCore::leave_queue(int32_t slot) {
 
 void HopCore::push_due(int32_t row, bool first) {
   Row& one = row_at(row);
-  set_state(row, RowState::kDue);
+  set_state(one, RowState::kDue);
   one.previous_due = first ? -1 : due_.last;
   one.next_due = first ? due_.first : -1;
   (one.previous_due >= 0 ? row_at(one.previous_due).next_due : due_.first) = row;
@@ -196,7 +185,7 @@ void HopCore::leave_row(int32_t row) {
       release_row(row);
       break;
     case RowState::kDone:
-      done_.erase(row);
+      done_.erase({row, 1});
       release_row(row);
       break;
     case RowState::kWorking:
@@ -231,11 +220,11 @@ void HopCore::release_row(int32_t row) {
     slot.row = -1;
   }
   if (one.unanswered != 0) {
-    set_state(row, RowState::kSpent);
+    set_state(one, RowState::kSpent);
     return;
   }
   const int32_t owner = one.slot;
-  set_state(row, RowState::kFree);
+  set_state(one, RowState::kFree);
   one.slot = -1;
   allocator_.give_back(row);
   --slot.rows_held;
@@ -362,9 +351,10 @@ Visit HopCore::visit(int32_t slot, int32_t hop_row, int64_t ticket) {
               .position = one.position,
               .return_row = one.row};
   if (one.row >= 0 && one.row != hop_row) {
-    set_state(one.row, RowState::kConsumed);
-    const size_t end = static_cast<size_t>(consumed_first_ + consumed_count_) % consumed_.size();
-    consumed_[end] = {ticket, one.row};
+    set_state(row_at(one.row), RowState::kConsumed);
+    const int32_t end = consumed_first_ + consumed_count_;
+    consumed_[static_cast<size_t>(end < limits_.hop_rows ? end : end - limits_.hop_rows)] = {
+        ticket, one.row};
     ++consumed_count_;
   }
   const bool takes_over = hop_row >= 0 && one.row == hop_row;
@@ -375,7 +365,7 @@ Visit HopCore::visit(int32_t slot, int32_t hop_row, int64_t ticket) {
     return visit;
   }
   Row& row = row_at(hop_row);
-  set_state(hop_row, RowState::kExiting);
+  set_state(row, RowState::kExiting);
   row.slot = slot;
   row.generation = one.generation;
   row.layer = one.stage;

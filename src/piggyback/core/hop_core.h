@@ -18,6 +18,7 @@
 // Errors: broken contracts are bugs (CHECK); late, double and outdated answers are not.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -115,13 +116,16 @@ class HopCore {
   // -- state
   [[nodiscard]] const HopLimits& limits() const { return limits_; }
   // Hops between bind and ready, also of sequences that leave.
-  [[nodiscard]] int32_t in_flight() const { return in_flight_; }
+  [[nodiscard]] int32_t in_flight() const {
+    return rows_in(RowState::kExiting) + rows_in(RowState::kDue) + rows_in(RowState::kWorking) +
+           rows_in(RowState::kDone) + rows_in(RowState::kReturning);
+  }
   // Tokens between entry and the bind of their last visit, without those that left.
   [[nodiscard]] int32_t tokens() const { return tokens_; }
   // Hop rows that only wait for an outstanding answer.
-  [[nodiscard]] int32_t quarantined() const { return quarantined_; }
+  [[nodiscard]] int32_t quarantined() const { return rows_in(RowState::kSpent); }
   // Hop rows of lost attempts.
-  [[nodiscard]] int32_t lost() const { return lost_; }
+  [[nodiscard]] int32_t lost() const { return rows_in(RowState::kLost); }
   [[nodiscard]] int32_t free_slots() const { return static_cast<int32_t>(free_slots_.size()); }
   [[nodiscard]] int32_t free_hop_rows() const { return allocator_.free_rows(); }
   [[nodiscard]] int32_t free_ring_rows() const { return ring_.free_rows(); }
@@ -141,9 +145,12 @@ class HopCore {
     kSpent,      // of no more use, but an attempt has not answered
     kLost,       // the same, and nobody waits for it: the slot is not this row's any more
   };
+  static constexpr size_t kRowStates = 10;
   enum class SlotState : uint8_t { kFree, kIdle, kReady, kOut, kLeaving };
 
-  struct Row {
+  // A row and a slot each fit into a cache line: every hop goes through several of their fields
+  // half a dozen times.
+  struct alignas(64) Row {
     RowState state = RowState::kFree;
     int32_t slot = -1;
     uint32_t generation = 0;
@@ -157,8 +164,9 @@ class HopCore {
     int32_t next_due = -1;
   };
 
-  struct Slot {
+  struct alignas(64) Slot {
     SlotState state = SlotState::kFree;
+    bool failed = false;  // leaves by itself
     SequenceId sequence{};
     uint32_t generation = 0;
     int32_t row = -1;       // of the hop that is out, or of the result that waits
@@ -168,10 +176,11 @@ class HopCore {
     TokenId token = 0;
     int32_t position = 0;
     Nanos ready_since{0};
-    bool failed = false;    // leaves by itself
     int32_t previous = -1;  // in the stage's queue
     int32_t next = -1;
   };
+
+  static_assert(sizeof(Row) == 64 && sizeof(Slot) == 64);
 
   struct Queue {
     int32_t first = -1;
@@ -209,8 +218,17 @@ class HopCore {
   [[nodiscard]] bool can_move(const Row& row) const;
   [[nodiscard]] bool answered(HopId hop, int32_t attempt, int32_t& row);
 
-  static bool is_out(RowState state);
-  void set_state(int32_t row, RowState state);
+  static bool is_out(RowState state) {
+    return state >= RowState::kExiting && state <= RowState::kReturning;
+  }
+  [[nodiscard]] int32_t rows_in(RowState state) const {
+    return rows_in_[static_cast<size_t>(state)];
+  }
+  void set_state(Row& row, RowState state) {
+    --rows_in_[static_cast<size_t>(row.state)];
+    ++rows_in_[static_cast<size_t>(state)];
+    row.state = state;
+  }
   int32_t take_slot(SequenceId sequence);
   void set_out(int32_t slot);
   void end_out(int32_t slot);
@@ -247,13 +265,11 @@ class HopCore {
   int32_t consumed_count_ = 0;
   RowAllocator allocator_;
   ExitRing ring_;
-  RowSet done_;         // rows in state done
-  Queue due_;           // rows
-  int64_t ticket_ = 0;  // the highest so far
-  int32_t in_flight_ = 0;
+  RowSet done_;                                // rows in state done
+  Queue due_;                                  // rows
+  int64_t ticket_ = 0;                         // the highest so far
+  std::array<int32_t, kRowStates> rows_in_{};  // each state
   int32_t tokens_ = 0;
-  int32_t quarantined_ = 0;
-  int32_t lost_ = 0;
   std::vector<SequenceId> left_;
   std::vector<SequenceId> failed_;
 };

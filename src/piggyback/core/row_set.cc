@@ -8,11 +8,7 @@
 namespace tandem::piggyback {
 namespace {
 
-constexpr int32_t kWordBits = 64;
 constexpr uint64_t kAllBits = ~uint64_t{0};
-
-uint64_t bit(int32_t row) { return uint64_t{1} << (row % kWordBits); }
-size_t word_of(int32_t row) { return static_cast<size_t>(row / kWordBits); }
 
 }  // namespace
 
@@ -21,21 +17,21 @@ RowSet::RowSet(int32_t rows)
   CHECK(rows >= 1, "{} rows", rows);
 }
 
-void RowSet::insert(int32_t row) {
-  CHECK(row >= 0 && row < rows_, "row {} of {}", row, rows_);
-  CHECK(!contains(row), "row {} twice", row);
-  words_[word_of(row)] |= bit(row);
-  ++size_;
+void RowSet::erase(const RowRun& run) {
+  CHECK(run.begin >= 0 && run.rows >= 0 && run.begin <= rows_ - run.rows, "rows {} + {} of {}",
+        run.begin, run.rows, rows_);
+  const int32_t end = run.begin + run.rows;
+  for (int32_t row = run.begin; row < end;) {
+    const int32_t first = row % kWordBits;
+    const int32_t count = std::min(kWordBits - first, end - row);
+    const uint64_t bits = (kAllBits >> (kWordBits - count)) << first;
+    CHECK((words_[word_of(row)] & bits) == bits, "of rows {} to {} some are not there", row,
+          row + count - 1);
+    words_[word_of(row)] &= ~bits;
+    row += count;
+  }
+  size_ -= run.rows;
 }
-
-void RowSet::erase(int32_t row) {
-  CHECK(row >= 0 && row < rows_, "row {} of {}", row, rows_);
-  CHECK(contains(row), "row {} is not there", row);
-  words_[word_of(row)] &= ~bit(row);
-  --size_;
-}
-
-bool RowSet::contains(int32_t row) const { return (words_[word_of(row)] & bit(row)) != 0; }
 
 // The first row >= from whose bit, flipped by `flip`, is set; rows_ when there is none.
 int32_t RowSet::next(int32_t from, uint64_t flip) const {
@@ -84,9 +80,7 @@ RowRun RowAllocator::take(int32_t want) {
       from = run.begin + run.rows;
     }
   }
-  for (int32_t row = best.begin; row < best.begin + best.rows; ++row) {
-    free_.erase(row);
-  }
+  free_.erase(best);
   if (best.rows > 0) {
     cursor_ = (best.begin + best.rows) % rows_;
   }
@@ -95,16 +89,9 @@ RowRun RowAllocator::take(int32_t want) {
 
 int32_t ExitRing::reserve() {
   CHECK(used_ < rows_, "the ring of {} rows is full", rows_);
-  const auto row = static_cast<int32_t>((int64_t{oldest_} + used_) % rows_);
+  const int64_t row = int64_t{oldest_} + used_;
   ++used_;
-  return row;
-}
-
-void ExitRing::release(int32_t row) {
-  CHECK(used_ > 0 && row == oldest_, "ring row {} is released, {} of {} are in use from {} on", row,
-        used_, rows_, oldest_);
-  oldest_ = (oldest_ + 1) % rows_;
-  --used_;
+  return static_cast<int32_t>(row < rows_ ? row : row - rows_);
 }
 
 }  // namespace tandem::piggyback

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "piggyback/core/hop_types.h"
 
 namespace tandem::piggyback {
@@ -13,15 +14,25 @@ class RowSet {
  public:
   explicit RowSet(int32_t rows);  // empty
 
-  void insert(int32_t row);  // not in the set
-  void erase(int32_t row);   // in the set
-  [[nodiscard]] bool contains(int32_t row) const;
+  // Not in the set.
+  void insert(int32_t row) {
+    CHECK(row >= 0 && row < rows_ && !contains(row), "row {} of {}", row, rows_);
+    words_[word_of(row)] |= bit(row);
+    ++size_;
+  }
+  void erase(const RowRun& run);  // all in the set
+  [[nodiscard]] bool contains(int32_t row) const { return (words_[word_of(row)] & bit(row)) != 0; }
   [[nodiscard]] int32_t size() const { return size_; }
 
   // The first run of members that begins at `from` or later, cut to `most` rows; rows = 0: none.
   [[nodiscard]] RowRun run_from(int32_t from, int32_t most) const;
 
  private:
+  static constexpr int32_t kWordBits = 64;
+  static uint64_t bit(int32_t row) {
+    return uint64_t{1} << (static_cast<uint32_t>(row) % kWordBits);
+  }
+  static size_t word_of(int32_t row) { return static_cast<uint32_t>(row) / kWordBits; }
   [[nodiscard]] int32_t next(int32_t from, uint64_t flip) const;
 
   int32_t rows_ = 0;
@@ -57,7 +68,12 @@ class ExitRing {
   // Needs free_rows() > 0.
   int32_t reserve();
   // `row` must be the one reserved longest ago.
-  void release(int32_t row);
+  void release(int32_t row) {
+    CHECK(used_ > 0 && row == oldest_, "ring row {} is released, {} of {} are in use from {} on",
+          row, used_, rows_, oldest_);
+    oldest_ = oldest_ + 1 < rows_ ? oldest_ + 1 : 0;
+    --used_;
+  }
   [[nodiscard]] int32_t free_rows() const { return rows_ - used_; }
   [[nodiscard]] int32_t oldest() const { return oldest_; }
 

@@ -18,12 +18,33 @@ TEST(RowSet, FindsRunsAcrossWordsAndCutsThem) {
   EXPECT_EQ(set.run_from(0, 200), (RowRun{60, 80}));
   EXPECT_EQ(set.run_from(64, 10), (RowRun{64, 10}));
   EXPECT_EQ(set.run_from(140, 200), (RowRun{199, 1}));
-  set.erase(100);
+  set.erase({100, 1});
   EXPECT_EQ(set.run_from(0, 200), (RowRun{60, 40}));
   EXPECT_EQ(set.run_from(100, 200), (RowRun{101, 39}));
-  set.erase(199);
+  set.erase({199, 1});
   EXPECT_EQ(set.run_from(140, 200).rows, 0);
   EXPECT_EQ(set.size(), 79);
+}
+
+TEST(RowSet, ErasesRunsAcrossWords) {
+  for (const RowRun run :
+       {RowRun{0, 300}, RowRun{63, 2}, RowRun{64, 64}, RowRun{1, 190}, RowRun{70, 0}}) {
+    RowSet set(300);
+    for (int32_t row = 0; row < 300; ++row) {
+      set.insert(row);
+    }
+    set.erase(run);
+    EXPECT_EQ(set.size(), 300 - run.rows);
+    for (int32_t row = 0; row < 300; ++row) {
+      EXPECT_EQ(set.contains(row), row < run.begin || row >= run.begin + run.rows) << row;
+    }
+  }
+}
+
+TEST(RowSetDeathTest, ARowThatIsNotThereCannotBeErased) {
+  RowSet set(100);
+  set.insert(7);
+  EXPECT_DEATH(set.erase({7, 2}), "some are not there");
 }
 
 TEST(RowAllocator, GivesOneRunWhereThereIsOne) {
