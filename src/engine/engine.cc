@@ -150,7 +150,13 @@ void Engine::absorb_one(Arrival& arrival, Nanos) {
   const SequenceId id{next_sequence_++};
   LiveSequence& sequence = sequences_[id];
   sequence.id = id;
-  sequence.tokens = owner->request.prompt;
+  // Room for a usual answer, so that sequences that began together do not all grow in one step.
+  constexpr int32_t kUsualOutput = 1024;
+  const std::vector<TokenId>& prompt = owner->request.prompt;
+  sequence.tokens.reserve(
+      prompt.size() +
+      static_cast<size_t>(std::clamp(owner->request.sampling.max_tokens, 0, kUsualOutput)));
+  sequence.tokens.assign(prompt.begin(), prompt.end());
   sequence.prompt_tokens = sequence.known_tokens();
   sequence.hashes = std::move(arrival.prompt_hashes);
   sequence.seed = owner->seed;
