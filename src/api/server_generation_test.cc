@@ -185,7 +185,7 @@ TEST(ServerGeneration, AFailureIsReported) {
   const auto fail = [&](size_t n) {
     std::vector<TokenEvent> events;
     events.push_back(openai::finish_event(FinishReason::kError));
-    events.back().error = "device lost";
+    events.back().finish->error = "device lost";
     test.frontend.emit(n, std::move(events));
   };
   Client whole(test.port());

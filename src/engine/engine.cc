@@ -235,19 +235,21 @@ void Engine::emit_finish(const LiveSequence& sequence, int32_t choice, FinishRea
   if (event == nullptr) {
     return;
   }
-  event->reason = reason;
-  event->prompt_tokens = sequence.prompt_tokens;
-  event->output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
-  event->cached_tokens = sequence.cached_tokens;
-  event->error = std::move(error);
+  auto finish = std::make_unique<FinishInfo>();
+  finish->reason = reason;
+  finish->prompt_tokens = sequence.prompt_tokens;
+  finish->output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
+  finish->cached_tokens = sequence.cached_tokens;
+  finish->error = std::move(error);
   if (sequence.owner->request.explain) {
-    event->report = make_report(sequence);
+    finish->report = make_report(sequence);
   }
-  if (reason == FinishReason::kStop && event->output_tokens > 0 &&
+  if (reason == FinishReason::kStop && finish->output_tokens > 0 &&
       std::ranges::count(sequence.stop_ids, sequence.tokens.back()) > 0) {
-    event->stop_token = sequence.tokens.back();
-    --event->output_tokens;  // the end token is neither sent nor billed
+    finish->stop_token = sequence.tokens.back();
+    --finish->output_tokens;  // the end token is neither sent nor billed
   }
+  event->finish = std::move(finish);
 }
 
 void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error) {

@@ -27,7 +27,7 @@ class Collector final : public TokenSink {
       if (event.kind == TokenEvent::Kind::kToken) {
         tokens_[event.tag].push_back(event.token);
       } else {
-        reasons_[event.tag] = event.reason;
+        reasons_[event.tag] = event.finish->reason;
         ++finished_;
       }
     }

@@ -173,18 +173,20 @@ std::vector<int32_t> Generation::take(size_t prompt, std::span<TokenEvent> event
       if (take_token(choice, event, piece)) {
         stopped.push_back(event.choice);
       }
-      const bool finish_follows =
-          i + 1 < events.size() && events[i + 1].kind == TokenEvent::Kind::kFinish &&
-          events[i + 1].choice == event.choice && events[i + 1].reason != FinishReason::kError;
+      const bool finish_follows = i + 1 < events.size() &&
+                                  events[i + 1].kind == TokenEvent::Kind::kFinish &&
+                                  events[i + 1].choice == event.choice &&
+                                  events[i + 1].finish->reason != FinishReason::kError;
       if (finish_follows) {
-        take_finish(choice, events[++i], piece);
+        take_finish(choice, *events[++i].finish, piece);
       }
     } else {
-      if (event.reason == FinishReason::kError && !was_finished) {
-        fail(std::move(event.error), out);
+      FinishInfo& finish = *event.finish;
+      if (finish.reason == FinishReason::kError && !was_finished) {
+        fail(std::move(finish.error), out);
         break;
       }
-      take_finish(choice, event, piece);
+      take_finish(choice, finish, piece);
     }
     if (!was_finished) {
       emit(index, piece, out);
@@ -236,31 +238,31 @@ bool Generation::take_token(Choice& choice, TokenEvent& event, Piece& piece) {
   return true;
 }
 
-void Generation::take_finish(Choice& choice, TokenEvent& event, Piece& piece) {
-  CHECK(!choice.ended, "choice {} ended twice", event.choice);
+void Generation::take_finish(Choice& choice, FinishInfo& finish, Piece& piece) {
+  CHECK(!choice.ended, "a choice of {} tokens ended twice", choice.tokens);
   choice.ended = true;
-  choice.cached_tokens = event.cached_tokens;
-  choice.report = std::move(event.report);
+  choice.cached_tokens = finish.cached_tokens;
+  choice.report = std::move(finish.report);
   --open_choices_;
   if (choice.finished) {
     return;
   }
   choice.finished = true;
-  choice.reason = event.reason;
+  choice.reason = finish.reason;
   piece.finishes = true;
   if (discard_output_) {
-    choice.reason = event.reason == FinishReason::kStop ? FinishReason::kLength : event.reason;
+    choice.reason = finish.reason == FinishReason::kStop ? FinishReason::kLength : finish.reason;
     return;
   }
   std::string rest;
-  if (event.reason == FinishReason::kStop && event.stop_token >= 0) {
+  if (finish.reason == FinishReason::kStop && finish.stop_token >= 0) {
     // The model's own end of text is no reason that the client gave.
-    if (std::ranges::find(stop_token_ids_, event.stop_token) != stop_token_ids_.end()) {
+    if (std::ranges::find(stop_token_ids_, finish.stop_token) != stop_token_ids_.end()) {
       choice.stop_reason.clear();
-      append_integer(choice.stop_reason, event.stop_token);
+      append_integer(choice.stop_reason, finish.stop_token);
     }
     if (include_stop_) {
-      rest = choice.detokenizer.push(event.stop_token);
+      rest = choice.detokenizer.push(finish.stop_token);
     }
   }
   rest += choice.detokenizer.flush();

@@ -81,7 +81,7 @@ class Generation {
 
   void take_prompt(size_t prompt, const TokenEvent& event, std::string& out);
   bool take_token(Choice& choice, TokenEvent& event, Piece& piece);
-  void take_finish(Choice& choice, TokenEvent& event, Piece& piece);
+  void take_finish(Choice& choice, FinishInfo& finish, Piece& piece);
   void emit(size_t index, const Piece& piece, std::string& out);
   void append_echo_chunk(size_t index, std::string& out);
   void append_role_chunk(size_t index, std::string& out) const;

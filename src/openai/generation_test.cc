@@ -43,7 +43,7 @@ class GenerationTest : public ::testing::Test {
   }
   static TokenEvent finish(FinishReason reason, int32_t cached_tokens = 0) {
     TokenEvent event = finish_event(reason);
-    event.cached_tokens = cached_tokens;
+    event.finish->cached_tokens = cached_tokens;
     return event;
   }
   static TokenEvent with_logprobs(TokenId token, std::vector<TokenLogprob> top) {
@@ -218,12 +218,12 @@ TEST_F(GenerationTest, StopStringsCanBeShown) {
 
 TEST_F(GenerationTest, OnlyTheClientsStopIdsAreReasons) {
   TokenEvent end = finish(FinishReason::kStop);
-  end.stop_token = 'q';
+  end.finish->stop_token = 'q';
   Generation asked = complete(R"(,"stop_token_ids":[113])");
   take_one(asked, std::move(end));
   EXPECT_EQ(Json::parse(asked.body())["choices"][0]["stop_reason"], 'q');
   end = finish(FinishReason::kStop);
-  end.stop_token = ByteTokenizer::kEos;
+  end.finish->stop_token = ByteTokenizer::kEos;
   Generation plain = complete("");
   take_one(plain, std::move(end));
   EXPECT_TRUE(Json::parse(plain.body())["choices"][0]["stop_reason"].is_null());

@@ -105,7 +105,7 @@ class ExplanationTest : public ::testing::Test {
   static std::vector<TokenEvent> answer() {
     std::vector<TokenEvent> events = text_events("ab");
     events.push_back(finish_event(FinishReason::kLength));
-    events.back().report =
+    events.back().finish->report =
         std::make_unique<ServiceReport>(ServiceReport{.service_class = ServiceClass::kBestEffort,
                                                       .level = 3,
                                                       .ttft_target = 500ms,

@@ -84,7 +84,8 @@ TokenEvent token_event(TokenId token, int32_t choice) {
 TokenEvent finish_event(FinishReason reason, int32_t choice) {
   TokenEvent event;
   event.kind = TokenEvent::Kind::kFinish;
-  event.reason = reason;
+  event.finish = std::make_unique<FinishInfo>();
+  event.finish->reason = reason;
   event.choice = choice;
   return event;
 }

@@ -70,7 +70,19 @@ struct ServiceReport {
   int32_t preemptions = 0;    // times that its KV was dropped and computed anew
 };
 
-// One thing that happened to one choice of a request.
+// How a choice ended.
+struct FinishInfo {
+  FinishReason reason = FinishReason::kStop;
+  int32_t stop_token = -1;  // by a stop id: which
+  int32_t prompt_tokens = 0;
+  int32_t output_tokens = 0;              // kToken events sent for this choice
+  int32_t cached_tokens = 0;              // prompt tokens taken from the prefix cache
+  std::string error;                      // with kError: what went wrong
+  std::unique_ptr<ServiceReport> report;  // when asked
+};
+
+// One thing that happened to one choice of a request. What few have is kept elsewhere: a step makes
+// one of these for every running sequence.
 struct TokenEvent {
   enum class Kind : uint8_t {
     kPrompt,  // before the first token of choice 0, when prompt_logprobs are asked; holds for all
@@ -78,19 +90,13 @@ struct TokenEvent {
     kFinish
   };
   Kind kind = Kind::kToken;
-  RequestId request{};
-  uint64_t tag = 0;  // Request::sink_tag
   int32_t choice = 0;
-  TokenId token = 0;                                          // kToken
+  TokenId token = 0;  // kToken
+  RequestId request{};
+  uint64_t tag = 0;                                           // Request::sink_tag
   std::unique_ptr<LogprobInfo> logprobs;                      // kToken, when asked
   std::unique_ptr<std::vector<LogprobInfo>> prompt_logprobs;  // kPrompt: of tokens 1, 2, ..
-  FinishReason reason = FinishReason::kStop;                  // kFinish; exactly one per choice
-  int32_t stop_token = -1;                                    // kFinish by a stop id: which
-  int32_t prompt_tokens = 0;                                  // kFinish
-  int32_t output_tokens = 0;              // kFinish: kToken events sent for this choice
-  int32_t cached_tokens = 0;              // kFinish: prompt tokens taken from the prefix cache
-  std::string error;                      // kFinish with kError: what went wrong
-  std::unique_ptr<ServiceReport> report;  // kFinish, when asked
+  std::unique_ptr<FinishInfo> finish;                         // kFinish; exactly one per choice
 };
 
 // Receives the events of a step in one call, on the engine thread: take them, wake your own thread,

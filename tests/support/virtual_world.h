@@ -127,11 +127,12 @@ class VirtualWorld final {
           outcome.tokens.push_back(event.token);
           outcome.times.push_back(world.clock_.now());
         } else {
-          outcome.reason = event.reason;
-          outcome.error = event.error;
-          outcome.cached_tokens = event.cached_tokens;
-          if (event.report != nullptr) {
-            outcome.report = *event.report;
+          const FinishInfo& finish = *event.finish;
+          outcome.reason = finish.reason;
+          outcome.error = finish.error;
+          outcome.cached_tokens = finish.cached_tokens;
+          if (finish.report != nullptr) {
+            outcome.report = *finish.report;
           }
           ++outcome.finishes;
         }

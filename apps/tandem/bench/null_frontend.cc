@@ -156,9 +156,10 @@ void NullFrontend::append_events(Sequence& sequence, std::vector<TokenEvent>& ev
     finish.request = sequence.request;
     finish.tag = sequence.tag;
     finish.choice = sequence.choice;
-    finish.reason = sequence.end;
-    finish.prompt_tokens = sequence.prompt_tokens;
-    finish.output_tokens = sequence.sent_tokens;
+    finish.finish = std::make_unique<FinishInfo>();
+    finish.finish->reason = sequence.end;
+    finish.finish->prompt_tokens = sequence.prompt_tokens;
+    finish.finish->output_tokens = sequence.sent_tokens;
     events.push_back(std::move(finish));
     sequence.left_tokens = -1;
   }
