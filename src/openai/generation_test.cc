@@ -291,7 +291,7 @@ TEST_F(GenerationTest, AFailureEndsTheStreamWithAnError) {
   Generation generation = chat(R"(,"stream":true)");
   take(generation, text_events("a"));
   TokenEvent failure = finish(FinishReason::kError);
-  failure.error = "device lost";
+  failure.finish->error = "device lost";
   const std::vector<Json> chunks = documents(take_one(generation, std::move(failure)));
   ASSERT_EQ(chunks.size(), 2U);
   EXPECT_EQ(chunks[0]["error"]["message"], "the request failed: device lost");
