@@ -209,6 +209,7 @@ class Engine {
   void view_waiting();
   void view_head_of_queue();
   void view_offloaded(SystemView& view);
+  [[nodiscard]] Status audit_views() const;
   void enqueue(LiveSequence& sequence);
   // What is filled in place is written once: a record built elsewhere and copied is read back while
   // its writes are still on their way to the cache.

@@ -28,6 +28,10 @@ bool between_tokens(const LiveSequence& sequence) {
   return state == SequenceState::kParkedWaiting || state == SequenceState::kSwapped;
 }
 
+bool moves(SequenceState state) {
+  return state == SequenceState::kOffloading || state == SequenceState::kOnloading;
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- what the executor reports
@@ -276,14 +280,16 @@ bool Engine::enter_tokens(const StepPlan& plan) {
   }
   first_lane_ = plan.first_lane;
   std::ranges::sort(first_lane_);
+  std::array<std::vector<LiveSequence*>, kServiceClasses> waiting;  // few
+  for (LiveSequence* sequence : offloaded_) {
+    if (sequence->state.state() == SequenceState::kParkedWaiting) {
+      waiting[static_cast<size_t>(sequence->service_class)].push_back(sequence);
+    }
+  }
   bool starved = false;
-  for (const ServiceClass service_class :
-       {ServiceClass::kLatencySensitive, ServiceClass::kBestEffort}) {
-    for (LiveSequence* sequence : offloaded_) {
-      if (sequence->service_class == service_class &&
-          sequence->state.state() == SequenceState::kParkedWaiting) {
-        starved |= !enter(*sequence);
-      }
+  for (const std::vector<LiveSequence*>& of_class : waiting) {
+    for (LiveSequence* sequence : of_class) {
+      starved |= !enter(*sequence);
     }
   }
   // As long as anything is on its way, somebody will end or go and leave blocks.
@@ -381,21 +387,31 @@ void Engine::enqueue(LiveSequence& sequence) {
 
 // ---------------------------------------------------------------- view and books
 
+// Of hundreds of offloaded sequences a dozen get a token in a step, so what is shown of the others
+// stands: nothing of one that stays on the host changes but with its state.
 void Engine::view_offloaded(SystemView& view) {
-  offloaded_views_.clear();
-  prefetch_sequences(offloaded_, [](const LiveSequence* sequence) { return sequence; });
   for (const LiveSequence* sequence : offloaded_) {
+    __builtin_prefetch(sequence);
+  }
+  size_t places = 0;
+  for (LiveSequence* sequence : offloaded_) {
     const SequenceState state = sequence->state.state();
     if (state == SequenceState::kFinishing || state == SequenceState::kDropped) {
       continue;
     }
-    show(*sequence, offloaded_views_.emplace_back());
+    if (places == offloaded_views_.size()) {
+      offloaded_views_.emplace_back();
+    }
+    SequenceView& shown = offloaded_views_[places++];
+    if (sequence->state.take_changed() || shown.id != sequence->id || moves(state)) {
+      show(*sequence, shown);
+    }
     view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
     if (state == SequenceState::kParkedWaiting || state == SequenceState::kOffloading) {
-      view.budget.host_free_blocks -=
-          kv_.blocks_for(sequence->known_tokens()) - sequence->kv.blocks();
+      view.budget.host_free_blocks -= kv_.blocks_for(shown.known_tokens) - shown.held_blocks;
     }
   }
+  offloaded_views_.resize(places);
   view.budget.sequences = std::max(view.budget.sequences, 0);
   view.budget.host_free_blocks = std::max<int64_t>(view.budget.host_free_blocks, 0);
   if (view.now < suspended_until_) {
@@ -404,7 +420,28 @@ void Engine::view_offloaded(SystemView& view) {
   view.offloaded = offloaded_views_;
 }
 
+Status Engine::audit_views() const {
+  for (const LiveSequence* sequence : offloaded_) {
+    const auto shown = std::ranges::find(offloaded_views_, sequence->id, &SequenceView::id);
+    if (shown == offloaded_views_.end() || sequence->state.changed() ||
+        moves(sequence->state.state())) {
+      continue;
+    }
+    SequenceView anew;
+    show(*sequence, anew);
+    anew.own_blocks = shown->own_blocks;
+    if (anew != *shown) {
+      return Error{ErrorCode::kInternal,
+                   fmt::format("what is shown of sequence {} in state {} is out of date",
+                               raw(sequence->id), state_name(sequence->state.state())),
+                   ""};
+    }
+  }
+  return {};
+}
+
 Status Engine::audit() const {
+  RETURN_IF_ERROR(audit_views());
   std::vector<const SequenceKv*> users;
   std::array<int32_t, 3> counted{};  // in the executor, leaving, under way
   size_t transfers = 0;

@@ -29,6 +29,11 @@ class Section {
   void add(const T& value) { host_[count_++] = value; }
   // One with its defaults, to be filled in.
   T& add() { return host_[count_++] = T{}; }
+  // `count` of them, to be written.
+  T* add_room(int64_t count) {
+    count_ += count;
+    return host_ + (count_ - count);
+  }
   // Copies a run and returns where it will lie; T and U have the same representation.
   template <class U>
   const T* add_all(const U* values, size_t count) {

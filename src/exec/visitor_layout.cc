@@ -1,5 +1,7 @@
 #include "exec/visitor_layout.h"
 
+#include <iterator>
+
 namespace tandem {
 
 int64_t visitor_bytes(int64_t visits, const StepSize& samples) {
@@ -21,12 +23,18 @@ TailRows VisitorWriter::add_stage(std::span<const piggyback::Visit> visits) {
                       .return_rows = return_rows_.device_end(),
                       .ring_rows = ring_rows_.device_end(),
                       .slots = slots_.device_end()};
+  const int64_t count = std::ssize(visits);
+  int32_t* ids = ids_.add_room(count);
+  int32_t* positions = positions_.add_room(count);
+  int32_t* return_rows = return_rows_.add_room(count);
+  int32_t* ring_rows = ring_rows_.add_room(count);
+  int32_t* slots = slots_.add_room(count);
   for (const piggyback::Visit& visit : visits) {
-    ids_.add(visit.token);
-    positions_.add(visit.position);
-    return_rows_.add(visit.return_row);
-    ring_rows_.add(visit.ring_row);
-    slots_.add(visit.hop.slot);
+    *ids++ = visit.token;
+    *positions++ = visit.position;
+    *return_rows++ = visit.return_row;
+    *ring_rows++ = visit.ring_row;
+    *slots++ = visit.hop.slot;
   }
   return rows;
 }

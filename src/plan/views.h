@@ -33,7 +33,8 @@ struct SequenceView {
   int32_t computed_tokens =
       0;  // of these, with KV; for a waiting one: what the prefix cache holds of it now
   int32_t held_blocks = 0;         // in its table
-  int32_t own_blocks = 0;          // of these, free again if it were preempted
+  int32_t own_blocks = 0;          // of these, free again if it were preempted; of one that stays
+                                   // on the host, as it was when its state changed last
   int32_t copy_blocks = 0;         // blocks its next token needs for copy-on-write (0 or 1)
   int32_t cached_free_blocks = 0;  // waiting: cached blocks it would take that count as free now
   int32_t choices = 1;             // sequences it becomes when its prompt is done
@@ -46,6 +47,7 @@ struct SequenceView {
   [[nodiscard]] bool decodes() const {
     return pending_tokens() == 1 && state == SequenceState::kDecoding;
   }
+  bool operator==(const SequenceView&) const = default;
 };
 
 struct SystemView {

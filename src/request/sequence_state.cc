@@ -53,9 +53,10 @@ bool may_change(SequenceState from, SequenceState to) {
 }
 
 void StateMachine::change_to(SequenceState next) {
-  CHECK(may_change(state_, next), "a sequence cannot go from {} to {}", state_name(state_),
+  CHECK(may_change(state(), next), "a sequence cannot go from {} to {}", state_name(state()),
         state_name(next));
-  state_ = next;
+  state_ = static_cast<uint8_t>(next) & 0x7fU;
+  changed_ = 1;
 }
 
 }  // namespace tandem

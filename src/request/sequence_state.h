@@ -35,11 +35,20 @@ bool may_change(SequenceState from, SequenceState to);
 // The state of one sequence; an illegal change is a bug and stops the process.
 class StateMachine {
  public:
-  [[nodiscard]] SequenceState state() const { return state_; }
+  [[nodiscard]] SequenceState state() const { return static_cast<SequenceState>(state_); }
   void change_to(SequenceState next);
+  // Whether it is new or has changed since take_changed(): for who keeps a picture of the sequence.
+  [[nodiscard]] bool changed() const { return changed_ != 0; }
+  [[nodiscard]] bool take_changed() {
+    const bool changed = changed_ != 0;
+    changed_ = 0;
+    return changed;
+  }
 
  private:
-  SequenceState state_ = SequenceState::kQueued;
+  // One byte: a sequence's first cache line is full.
+  uint8_t state_ : 7 = static_cast<uint8_t>(SequenceState::kQueued);
+  uint8_t changed_ : 1 = 1;
 };
 
 }  // namespace tandem
