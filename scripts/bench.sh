@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Measures Tandem beside llama.cpp and oneDNN on this machine and prints one table of ratios.
+# Measures Tandem beside llama.cpp, OpenVINO GenAI and oneDNN on this machine and prints tables of ratios.
 # Usage: scripts/bench.sh [--quick] [--no-peers] [--model DIR]
 #   --quick      one round instead of two, batches 1 and 16 only
-#   --no-peers   Tandem alone (no llama.cpp, no oneDNN)
+#   --no-peers   Tandem alone
 #   --model DIR  instead of the random 1.1B model that is made in build/models/1B
 # Run it on an idle machine: nothing else may compile or serve meanwhile. Results: build/bench/*.json, and a plot, roofline.svg.
 set -euo pipefail
@@ -11,11 +11,12 @@ cd "$(dirname "$0")/.."
 passes=3
 rounds=(1 2)
 batches=(1 16 32)
+long_batches=(1 8 32)  # with prompts of 1024 tokens, beside OpenVINO
 peers=1
 model=build/models/1B
 while [ $# -gt 0 ]; do
   case "$1" in
-    --quick) rounds=(1); batches=(1 16) ;;
+    --quick) rounds=(1); batches=(1 16); long_batches=(1 8) ;;
     --no-peers) peers=0 ;;
     --model) model=${2:?--model needs a folder}; shift ;;
     -h|--help) sed -n '2,7s/^# \?//p' "$0"; exit 0 ;;
@@ -45,8 +46,14 @@ for round in "${rounds[@]}"; do
   "$tandem" bench model "$model" --prompt 512 --output 128 --batch "${batches[@]}" --passes "$passes" \
     --json "build/bench/model.$round.json"
   if [ "$peers" -eq 1 ]; then
-    build/peers-venv/bin/python bench/peers/run_llama_cpp.py --types F16 --threads "$threads" \
+    build/peers-venv/bin/python bench/peers/run_llama_cpp.py --types F16,Q8_0 --threads "$threads" \
       --batches "$(IFS=,; echo "${batches[*]}")" --rounds "$passes" -o "build/bench/llama_cpp.$round.json"
+  fi
+  "$tandem" bench model "$model" --prompt 1024 --output 32 --batch "${long_batches[@]}" --passes "$passes" \
+    --json "build/bench/long.$round.json"
+  if [ "$peers" -eq 1 ]; then
+    build/peers-venv/bin/python bench/peers/run_openvino.py --threads "$threads" --prompt 1024 --steps 32 \
+      --batches "$(IFS=,; echo "${long_batches[*]}")" --rounds "$passes" -o "build/bench/openvino.$round.json"
   fi
 done
 "$tandem" bench kernels --threads "$threads" --passes "$passes" --json build/bench/kernels.json

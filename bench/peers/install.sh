@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs the peers that Tandem is measured beside: llama.cpp (through llama-cpp-python, compiled for this machine) into
-# build/peers-venv, and the oneDNN comparator's library. Usage: bench/peers/install.sh
+# Installs the peers that Tandem is measured beside: llama.cpp (through llama-cpp-python, compiled for this machine) and
+# OpenVINO GenAI into build/peers-venv, and the oneDNN comparator's library. Usage: bench/peers/install.sh
 # Compiling llama.cpp takes about ten minutes on two cores; an interrupted run goes on where it was. Nothing is done again
-# until requirements.txt changes.
+# until requirements.txt or this file changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 scripts/install_packages.sh build test
 venv=build/peers-venv
 work=$PWD/build/peers
-wanted=$(sha256sum bench/peers/requirements.txt | cut -d' ' -f1)
+wanted=$(cat bench/peers/requirements.txt bench/peers/install.sh | sha256sum | cut -d' ' -f1)
 if [ "$(cat $venv/requirements.sha256 2>/dev/null)" = "$wanted" ]; then
   echo "peers: already installed in $venv"
   exit 0
@@ -34,8 +34,10 @@ if [ ! -f "$source/pyproject.toml" ]; then
   tar -xzf "$source.tar.gz" -C "$work"
 fi
 # From source: a ready-made wheel would be one for the least common CPU. No vision parts. At a fixed path, so that it can go on.
+# gcc 12 takes only the first 8 bytes of the matrix unit's tile configuration for used and removes the stores to the rest, which
+# stops every Q8_0 run; without dead store elimination they stay.
 echo "peers: compiling llama.cpp (about ten minutes)"
-CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=$(scripts/jobs.sh) \
+CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'" CMAKE_BUILD_PARALLEL_LEVEL=$(scripts/jobs.sh) \
   "${pip[@]}" install --config-settings "build-dir=$work/llama-build" "$source" || give_up "llama.cpp did not compile: read the message above"
 echo "$wanted" >$venv/requirements.sha256
 echo "peers: installed in $((SECONDS - began)) s"

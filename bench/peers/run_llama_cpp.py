@@ -18,75 +18,14 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import time
 
-import gguf
 import llama_cpp
-import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SHAPES = {  # layers, hidden, heads, KV heads, FFN, vocabulary
-    "1.1B": (22, 2048, 32, 4, 5632, 32000),
-    "tiny": (2, 256, 8, 2, 512, 512),
-}
-TYPES = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16, "BF16": gguf.GGMLQuantizationType.BF16,
-         "Q8_0": gguf.GGMLQuantizationType.Q8_0}
-FILE_TYPES = {"F32": gguf.LlamaFileType.ALL_F32, "F16": gguf.LlamaFileType.MOSTLY_F16, "BF16": gguf.LlamaFileType.MOSTLY_BF16,
-              "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
-
-
-def write_model(path, shape, type_name, context):
-    """A GGUF file with seeded random weights and no vocabulary (ids go in as they are)."""
-    layers, hidden, heads, kv_heads, ffn, vocab = SHAPES[shape]
-    head_dim = hidden // heads
-    random = np.random.default_rng(1)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(f"random {shape}")
-    writer.add_file_type(FILE_TYPES[type_name])
-    writer.add_context_length(context)
-    writer.add_embedding_length(hidden)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(ffn)
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(kv_heads)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(head_dim)
-    writer.add_vocab_size(vocab)
-    writer.add_tokenizer_model("no_vocab")
-
-    def matrix(name, rows, columns):
-        values = random.standard_normal((rows, columns), dtype=np.float32)
-        values *= 1.0 / np.sqrt(columns)
-        if type_name == "F32":
-            writer.add_tensor(name, values)
-        elif type_name == "F16":
-            writer.add_tensor(name, values.astype(np.float16))
-        else:
-            writer.add_tensor(name, gguf.quants.quantize(values, TYPES[type_name]), raw_dtype=TYPES[type_name])
-
-    matrix("token_embd.weight", vocab, hidden)
-    for layer in range(layers):
-        p = f"blk.{layer}."
-        writer.add_tensor(p + "attn_norm.weight", np.ones(hidden, np.float32))
-        writer.add_tensor(p + "ffn_norm.weight", np.ones(hidden, np.float32))
-        matrix(p + "attn_q.weight", hidden, hidden)
-        matrix(p + "attn_k.weight", kv_heads * head_dim, hidden)
-        matrix(p + "attn_v.weight", kv_heads * head_dim, hidden)
-        matrix(p + "attn_output.weight", hidden, hidden)
-        matrix(p + "ffn_gate.weight", ffn, hidden)
-        matrix(p + "ffn_up.weight", ffn, hidden)
-        matrix(p + "ffn_down.weight", hidden, ffn)
-    writer.add_tensor("output_norm.weight", np.ones(hidden, np.float32))
-    matrix("output.weight", vocab, hidden)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+from random_gguf import ROOT, SHAPES, TYPES, machine, model_file
 
 
 class Runner:
@@ -177,15 +116,6 @@ def measure(path, type_name, options):
     return results
 
 
-def machine():
-    info = pathlib.Path("/proc/cpuinfo").read_text()
-    name = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), platform.machine())
-    flags = next((line.split(":", 1)[1].split() for line in info.splitlines() if line.startswith("flags")), [])
-    memory = next(line.split()[1] for line in open("/proc/meminfo") if line.startswith("MemTotal"))
-    return {"cpu": name, "cores": os.cpu_count(), "memory_gib": int(memory) >> 20,
-            "isa": [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8") if f in flags]}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: [int(part) for part in text.split(",")]
@@ -206,17 +136,10 @@ def main():
     quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)  # kept alive to the end
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
-    folder = ROOT / "build" / "peers"
-    folder.mkdir(parents=True, exist_ok=True)
     load_before = os.getloadavg()[0]
     results = []
     for name in options.types:
-        path = folder / f"{options.shape}-{name}.gguf"
-        if not path.is_file():
-            print(f"writing {path.name}", file=sys.stderr)
-            partial = path.with_suffix(".partial")
-            write_model(partial, options.shape, name, 4096)
-            partial.rename(path)
+        path = model_file(options.shape, name)
         print(f"measuring {path.name}", file=sys.stderr)
         results += measure(path, name, options)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/element_type.h"
@@ -53,6 +54,7 @@ struct AttentionTask {
   int32_t split_count = 0;
   int64_t partial_offset =
       -1;  // floats into `partials`; -1: the task covers its rows' whole context and writes `out`
+  int64_t cost = 0;  // a guess, to compare with other tasks of the plan
 };
 
 // Rows of tasks whose context was divided; merging reads the partials of each row's splits in order
@@ -68,7 +70,11 @@ struct AttentionMerge {
 };
 
 struct AttentionPlan {
-  std::vector<AttentionTask> tasks;    // any order, any thread
+  std::vector<AttentionTask> tasks;  // any order, any thread
+  // Tasks that one thread had better take at once, as the end of each run in `tasks`: long runs
+  // first, short ones last, so that threads seldom change over to K and V that nobody asked for
+  // and yet end together.
+  std::vector<int32_t> run_ends;
   std::vector<AttentionMerge> merges;  // after all tasks
   int64_t partial_floats = 0;
 };
@@ -77,5 +83,11 @@ struct AttentionPlan {
 // and a context only where there are too few (sequence, kv head) units. Reuses the plan's memory.
 // The result of the attention does not depend on the division.
 void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan);
+
+// The tasks of a run.
+inline std::span<const AttentionTask> run_of(const AttentionPlan& plan, size_t run) {
+  const auto begin = static_cast<size_t>(run == 0 ? 0 : plan.run_ends[run - 1]);
+  return std::span(plan.tasks).subspan(begin, static_cast<size_t>(plan.run_ends[run]) - begin);
+}
 
 }  // namespace tandem::kernels

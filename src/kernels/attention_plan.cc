@@ -1,5 +1,6 @@
 // Division of a step's attention into tasks of about equal cost.
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 #include "kernels/attention.h"
@@ -55,6 +56,7 @@ class Planner {
         add_slice(s, head);
       }
     }
+    form_runs();
   }
 
  private:
@@ -99,6 +101,7 @@ class Planner {
     // One thread gains nothing by dividing a context.
     const int64_t pieces = threads_ == 1 ? 1 : std::min(splits, (cost + target_ - 1) / target_);
     if (pieces <= 1) {
+      task.cost = cost;
       plan_.tasks.push_back(task);
       return;
     }
@@ -110,6 +113,7 @@ class Planner {
       task.split_begin = static_cast<int32_t>(first_split + begin);
       task.split_count = static_cast<int32_t>(end - begin);
       task.partial_offset = base + begin * split_stride;
+      task.cost = cost * (end - begin) / splits;
       plan_.tasks.push_back(task);
     }
     plan_.merges.push_back({.slice = slice_index,
@@ -120,6 +124,33 @@ class Planner {
                             .split_count = static_cast<int32_t>(splits),
                             .partial_offset = base});
     plan_.partial_floats += splits * split_stride;
+  }
+
+  // Costly tasks first, then runs of half of each thread's share of what is left.
+  void form_runs() {
+    const auto costs_more = [](const AttentionTask& a, const AttentionTask& b) {
+      return a.cost > b.cost;
+    };
+    if (!std::is_sorted(plan_.tasks.begin(), plan_.tasks.end(), costs_more)) {
+      std::sort(plan_.tasks.begin(), plan_.tasks.end(),
+                [&](const AttentionTask& a, const AttentionTask& b) {
+                  return std::tuple(-a.cost, a.slice, a.kv_head, a.row_begin, a.split_begin) <
+                         std::tuple(-b.cost, b.slice, b.kv_head, b.row_begin, b.split_begin);
+                });
+    }
+    int64_t left = 0;
+    for (const AttentionTask& task : plan_.tasks) {
+      left += task.cost;
+    }
+    int64_t run = 0;
+    for (size_t i = 0; i < plan_.tasks.size(); ++i) {
+      run += plan_.tasks[i].cost;
+      if (run * 2 * threads_ >= left || i + 1 == plan_.tasks.size()) {
+        plan_.run_ends.push_back(static_cast<int32_t>(i + 1));
+        left -= run;
+        run = 0;
+      }
+    }
   }
 
   const AttentionArgs& args_;
@@ -137,6 +168,7 @@ void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& p
         "{} heads over {} kv heads", args.heads, args.layout.kv_heads);
   CHECK(args.window >= 0, "a window of {} tokens", args.window);
   plan.tasks.clear();
+  plan.run_ends.clear();
   plan.merges.clear();
   plan.partial_floats = 0;
   Planner(args, threads, plan).run();

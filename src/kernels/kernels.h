@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -37,8 +38,13 @@ struct Kernels {
   void (*rope_route)(const RopeRouteArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*tail_gather)(const TailGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*kv_append)(const KvAppendArgs&, int64_t kv_head_begin, int64_t kv_head_end) = nullptr;
-  void (*attend)(const AttentionArgs&, const AttentionTask&, void* scratch) = nullptr;
-  void (*merge)(const AttentionArgs&, const AttentionMerge&) = nullptr;
+  // Computes the tasks in order; while one ends, the K and V of the next are on their way.
+  void (*attend)(const AttentionArgs&, std::span<const AttentionTask>, void* scratch) = nullptr;
+  // Records of attention_partial.h: state <- state merged with the next split's record, of
+  // `padded_head_dim` values; and a whole context's state to its place in `out`.
+  void (*fold)(float* state, const float* record, int64_t padded_head_dim) = nullptr;
+  void (*write_attended)(const AttentionArgs&, int64_t row, int64_t head,
+                         const float* state) = nullptr;
   void (*row_gather)(const RowGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*sample)(const SampleArgs&, int64_t row_begin, int64_t row_end) = nullptr;
 };
@@ -48,6 +54,9 @@ struct Kernels {
 std::vector<Isa> available_isas();
 std::string_view isa_name(Isa isa);
 Result<Isa> parse_isa(std::string_view name);  // an unknown name: error with the known ones
+
+// Merges the records of a divided context in order and writes its rows of `out`.
+void merge_splits(const Kernels& kernels, const AttentionArgs& args, const AttentionMerge& merge);
 
 // The table of a family; an error when this machine cannot run it.
 Result<const Kernels*> kernels_for(Isa isa);

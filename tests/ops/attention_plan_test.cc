@@ -2,6 +2,7 @@
 // window.
 #include <gtest/gtest.h>
 
+#include <span>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -92,6 +93,38 @@ TEST(AttentionPlan, LooksOnlyAtTheSplitsOfTheWindow) {
   plan_attention(args, 8, plan);
   ASSERT_FALSE(plan.merges.empty());
   EXPECT_EQ(plan.merges[0].split_begin, (131072 - 4096) / kSplitTokens);
+}
+
+TEST(AttentionPlan, RunsHoldEveryTaskOnceCostlyOnesFirstAndGetShorter) {
+  std::vector<AttentionSlice> slices = {{0, 1, 50000, nullptr}, {1, 200, 1000, nullptr}};
+  for (int32_t i = 0; i < 100; ++i) {
+    slices.push_back({201 + i, 1, 1000 + 37 * (i % 11), nullptr});
+  }
+  for (const int32_t threads : {1, 2, 7}) {
+    AttentionPlan plan;
+    plan_attention(plan_args(slices), threads, plan);
+    int64_t total = 0;
+    for (size_t i = 0; i < plan.tasks.size(); ++i) {
+      total += plan.tasks[i].cost;
+      ASSERT_TRUE(i == 0 || plan.tasks[i].cost <= plan.tasks[i - 1].cost) << "task " << i;
+    }
+    int64_t left = total;
+    size_t seen = 0;
+    for (size_t run = 0; run < plan.run_ends.size(); ++run) {
+      const std::span<const AttentionTask> tasks = run_of(plan, run);
+      ASSERT_FALSE(tasks.empty());
+      int64_t cost = 0;
+      for (const AttentionTask& task : tasks) {
+        ASSERT_EQ(&task, &plan.tasks[seen++]);
+        cost += task.cost;
+      }
+      // Half of a thread's share of what is left, and less than one task more.
+      EXPECT_LT((cost - tasks.back().cost) * 2 * threads, left) << "run " << run;
+      left -= cost;
+    }
+    EXPECT_EQ(seen, plan.tasks.size());
+    EXPECT_EQ(left, 0);
+  }
 }
 
 TEST(AttentionPlan, IsEmptyWithoutSlices) {

@@ -103,8 +103,8 @@ class Case {
     std::vector<std::thread> workers;
     const auto work = [&](size_t first) {
       Guarded<std::byte> scratch(kernels.attend_scratch_bytes(args));
-      for (size_t i = first; i < plan.tasks.size(); i += static_cast<size_t>(threads)) {
-        kernels.attend(args, plan.tasks[i], scratch.data());
+      for (size_t i = first; i < plan.run_ends.size(); i += static_cast<size_t>(threads)) {
+        kernels.attend(args, run_of(plan, i), scratch.data());
       }
       EXPECT_TRUE(scratch.guards_intact());
     };
@@ -116,7 +116,7 @@ class Case {
       worker.join();
     }
     for (const AttentionMerge& merge : plan.merges) {
-      kernels.merge(args, merge);
+      merge_splits(kernels, args, merge);
     }
     EXPECT_TRUE(out.guards_intact());
     EXPECT_TRUE(partials.guards_intact());
@@ -314,6 +314,21 @@ TEST_P(Attention, TasksMayRunOnAnyThreadsAtOnce) {
   plan_attention(attention.args(), 8, plan);
   ASSERT_FALSE(plan.merges.empty());
   EXPECT_EQ(attention.run(*kernels_, 1), attention.run_plan(*kernels_, plan, 4));
+}
+
+TEST_P(Attention, TasksGivenTogetherEqualTasksGivenOneByOne) {
+  for (const int32_t block_tokens : {16, 32, 64}) {
+    Case attention({kBF16, 2, 4, 64, block_tokens, kF32},
+                   {{1500, 1}, {600, 37}, {0, 1}, {3, 1}, {40, 90}, {255, 1}}, 23);
+    AttentionPlan plan;
+    plan_attention(attention.args(), 2, plan);
+    const std::vector<float> together = attention.run_plan(*kernels_, plan, 1);
+    plan.run_ends.resize(plan.tasks.size());
+    std::iota(plan.run_ends.begin(), plan.run_ends.end(), 1);
+    EXPECT_EQ(together, attention.run_plan(*kernels_, plan, 1));
+    plan.run_ends = {static_cast<int32_t>(plan.tasks.size())};
+    EXPECT_EQ(together, attention.run_plan(*kernels_, plan, 1));
+  }
 }
 
 TEST_P(Attention, ResultDoesNotDependOnTheOtherSlices) {

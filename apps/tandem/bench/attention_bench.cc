@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "base/check.h"
 #include "ceilings.h"
@@ -115,17 +116,21 @@ class Step {
 
   double time_attention(const Kernels& table) {
     std::atomic<size_t> next = 0;
-    double seconds = run_together(threads_, [&](int) {
-      Mapping scratch(table.attend_scratch_bytes(args_));
-      for (size_t i = next++; i < plan_.tasks.size(); i = next++) {
-        table.attend(args_, plan_.tasks[i], scratch.data());
+    // A server's threads keep their workspace: new memory costs a system milliseconds.
+    while (std::ssize(scratch_) < threads_) {
+      scratch_.push_back(std::make_unique<Mapping>(table.attend_scratch_bytes(args_)));
+    }
+    double seconds = run_together(threads_, [&](int thread) {
+      for (size_t i = next++; i < plan_.run_ends.size(); i = next++) {
+        table.attend(args_, kernels::run_of(plan_, i),
+                     scratch_[static_cast<size_t>(thread)]->data());
       }
     });
     next = 0;
     if (!plan_.merges.empty()) {
       seconds += run_together(threads_, [&](int) {
         for (size_t i = next++; i < plan_.merges.size(); i = next++) {
-          table.merge(args_, plan_.merges[i]);
+          kernels::merge_splits(table, args_, plan_.merges[i]);
         }
       });
     }
@@ -137,8 +142,8 @@ class Step {
     std::atomic<uint64_t> sink = 0;
     return run_together(threads_, [&](int) {
       uint64_t sum = 0;
-      for (size_t i = next++; i < plan_.tasks.size(); i = next++) {
-        sum ^= read_task(plan_.tasks[i]);
+      for (size_t i = next++; i < plan_.run_ends.size(); i = next++) {
+        sum ^= read_tasks(kernels::run_of(plan_, i));
       }
       sink.fetch_xor(sum);
     });
@@ -146,24 +151,26 @@ class Step {
 
  private:
   // The runs of contiguous bytes that attention reads, in its order: a split's K, then its V.
-  uint64_t read_task(const AttentionTask& task) {
-    const AttentionSlice& slice = slices_[static_cast<size_t>(task.slice)];
-    const int64_t blocks_per_split = kSplitTokens / args_.layout.block_tokens;
-    const int64_t context = slice.first_position + slice.row_count;
-    const int64_t blocks = (context + args_.layout.block_tokens - 1) / args_.layout.block_tokens;
+  uint64_t read_tasks(std::span<const AttentionTask> tasks) {
     const std::byte* current = nullptr;
     uint64_t sum = 0;
-    for (int32_t s = 0; s < task.split_count; ++s) {
-      const int64_t begin = (task.split_begin + s) * blocks_per_split;
-      const int64_t end = std::min(begin + blocks_per_split, blocks);
-      for (const bool values : {false, true}) {
-        for (int64_t b = begin; b < end; ++b) {
-          const int64_t block = slice.block_table[b];
-          const std::byte* run =
-              args_.kv + (values ? args_.layout.value_offset(block, 0, task.kv_head)
-                                 : args_.layout.key_offset(block, 0, task.kv_head));
-          sum ^= current == nullptr ? 0 : read_run(current, run);
-          current = run;
+    for (const AttentionTask& task : tasks) {
+      const AttentionSlice& slice = slices_[static_cast<size_t>(task.slice)];
+      const int64_t blocks_per_split = kSplitTokens / args_.layout.block_tokens;
+      const int64_t context = slice.first_position + slice.row_count;
+      const int64_t blocks = (context + args_.layout.block_tokens - 1) / args_.layout.block_tokens;
+      for (int32_t s = 0; s < task.split_count; ++s) {
+        const int64_t begin = (task.split_begin + s) * blocks_per_split;
+        const int64_t end = std::min(begin + blocks_per_split, blocks);
+        for (const bool values : {false, true}) {
+          for (int64_t b = begin; b < end; ++b) {
+            const int64_t block = slice.block_table[b];
+            const std::byte* run =
+                args_.kv + (values ? args_.layout.value_offset(block, 0, task.kv_head)
+                                   : args_.layout.key_offset(block, 0, task.kv_head));
+            sum ^= current == nullptr ? 0 : read_run(current, run);
+            current = run;
+          }
         }
       }
     }
@@ -190,6 +197,7 @@ class Step {
   std::vector<AttentionSlice> slices_;
   AttentionPlan plan_;
   std::vector<float> partials_;
+  std::vector<std::unique_ptr<Mapping>> scratch_;  // of each thread
 };
 
 double median(std::vector<double>& seconds) {

@@ -152,13 +152,13 @@ void OpRunner::run_one(const AttentionOp& op) {
   }
   args.partials = static_cast<float*>(
       partials_.require(plan_.partial_floats * static_cast<int64_t>(sizeof(float))));
-  divide({.units = static_cast<int64_t>(plan_.tasks.size()),
+  divide({.units = static_cast<int64_t>(plan_.run_ends.size()),
           .nanos = attention_nanos_,
           .scratch_bytes = kernels_.attend_scratch_bytes(args),
           .chunks_per_thread = kUnequalChunksPerThread},
          [&](int64_t begin, int64_t end, void* scratch) {
            for (int64_t i = begin; i < end; ++i) {
-             kernels_.attend(args, plan_.tasks[static_cast<size_t>(i)], scratch);
+             kernels_.attend(args, kernels::run_of(plan_, static_cast<size_t>(i)), scratch);
            }
          });
   divide_rows(static_cast<int64_t>(plan_.merges.size()),
@@ -166,7 +166,7 @@ void OpRunner::run_one(const AttentionOp& op) {
                   as_double(std::max<int64_t>(static_cast<int64_t>(plan_.merges.size()), 1)),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  kernels_.merge(args, plan_.merges[static_cast<size_t>(i)]);
+                  kernels::merge_splits(kernels_, args, plan_.merges[static_cast<size_t>(i)]);
                 }
               });
 }

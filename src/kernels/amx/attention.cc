@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "hwy/highway.h"
 #include "kernels/amx/amx.h"
@@ -53,6 +54,8 @@ struct Tile {
   float* state = nullptr;       // [kTileQueries, record]
   float* record = nullptr;      // [kTileQueries, record], of a split
   std::byte* values = nullptr;  // [kSplitUnits] copies of V, see ValueUnits
+  decltype(Kernels::fold) fold = nullptr;
+  decltype(Kernels::write_attended) write_attended = nullptr;
 };
 
 int64_t unit_value_bytes(const KvLayout& layout) {
@@ -116,30 +119,73 @@ HWY_INLINE void store_high_low(__m512 first, __m512 second, void* high, void* lo
   _mm512_store_si512(low, upper_halves(rounded(first_low), rounded(second_low)));
 }
 
-// Fetches a task's K and V into the L2 cache in the order of their use, ahead of it.
+// A way of a tile of queries through the splits of its task.
+struct Trip {
+  int64_t task = 0;   // of the tasks given
+  int64_t first = 0;  // query of the task, counted row by row
+  int64_t queries = 0;
+  int64_t begin_split = 0;
+  int64_t end_split = 0;
+  TokenRange tokens;  // that some query attends to
+};
+
+int64_t task_queries(const AttentionArgs& args, const AttentionTask& task) {
+  return task.row_count * query_group(args);
+}
+
+Trip trip_of(const AttentionArgs& args, std::span<const AttentionTask> tasks, int64_t index,
+             int64_t first) {
+  const AttentionTask& task = tasks[static_cast<size_t>(index)];
+  const AttentionSlice& slice = args.slices[task.slice];
+  const int64_t group = query_group(args);
+  const int64_t queries = std::min(kTileQueries, task_queries(args, task) - first);
+  const TokenRange top = row_tokens(args, slice, task.row_begin + first / group);
+  const TokenRange bottom = row_tokens(args, slice, task.row_begin + (first + queries - 1) / group);
+  Trip trip{.task = index, .first = first, .queries = queries};
+  trip.begin_split = std::max<int64_t>(task.split_begin, top.begin / kSplitTokens);
+  trip.end_split = std::min<int64_t>(task.split_begin + task.split_count, splits_of(bottom.end));
+  trip.tokens = {std::max(trip.begin_split * kSplitTokens, top.begin),
+                 std::min(trip.end_split * kSplitTokens, bottom.end)};
+  return trip;
+}
+
+// The next one; `task` is the number of tasks when there is none.
+Trip trip_after(const AttentionArgs& args, std::span<const AttentionTask> tasks, const Trip& trip) {
+  const int64_t first = trip.first + trip.queries;
+  if (first < task_queries(args, tasks[static_cast<size_t>(trip.task)])) {
+    return trip_of(args, tasks, trip.task, first);
+  }
+  if (trip.task + 1 < std::ssize(tasks)) {
+    return trip_of(args, tasks, trip.task + 1, 0);
+  }
+  return {.task = std::ssize(tasks)};
+}
+
+// Fetches the K and V of trips into the L2 cache in the order of their use, ahead of it: while one
+// trip ends, the first lines of the next are on their way.
 class Ahead {
  public:
-  Ahead(const AttentionArgs& args, const AttentionTask& task)
+  Ahead(const AttentionArgs& args, std::span<const AttentionTask> tasks)
       : args_(args),
+        tasks_(tasks),
         layout_(args.layout),
-        block_table_(args.slices[task.slice].block_table),
-        kv_head_(task.kv_head),
         run_lines_(args.layout.head_bytes() / kCacheLine) {}
 
-  // The tokens [begin, end) are what will be read, split by split.
-  void start(int64_t begin, int64_t end) {
-    end_block_ = (end + layout_.block_tokens - 1) / layout_.block_tokens;
-    first_ = begin / layout_.block_tokens;
-    block_ = first_;
-    values_ = false;
-    fetched_ = 0;
-    left_ = 0;
+  // The next trip is used from here on. Returns how many lines were asked for before its first one.
+  int64_t begin_trip(const Trip& trip) {
+    if (used_trips_ == fetched_trips_) {
+      enter(trip);
+    }
+    ++used_trips_;
+    return trip_start_;
   }
+  [[nodiscard]] int64_t fetched() const { return fetched_; }
   // How far to be ahead of the use: 16 KB, and a run where that is more (its lines are not used in
   // order).
   [[nodiscard]] int64_t distance() const { return std::max<int64_t>(256, run_lines_); }
 
-  // Goes on until `lines` lines since start() have been asked for.
+  // Goes on until `lines` lines in all have been asked for, at most to the end of the trip after
+  // the used one.
   HWY_INLINE void fetch_to(int64_t lines) {
     while (fetched_ < lines) {
       if (left_ == 0 && !next_run()) {
@@ -155,7 +201,33 @@ class Ahead {
   }
 
  private:
-  bool next_run() {
+  void enter(const Trip& trip) {
+    trip_ = trip;
+    ++fetched_trips_;
+    const AttentionTask& task = tasks_[static_cast<size_t>(trip.task)];
+    block_table_ = args_.slices[task.slice].block_table;
+    kv_head_ = task.kv_head;
+    end_block_ = (trip.tokens.end + layout_.block_tokens - 1) / layout_.block_tokens;
+    first_ = trip.tokens.begin / layout_.block_tokens;
+    block_ = first_;
+    values_ = false;
+    left_ = 0;
+    trip_start_ = fetched_;
+  }
+
+  bool enter_next() {
+    if (fetched_trips_ > used_trips_) {
+      return false;
+    }
+    const Trip next = trip_after(args_, tasks_, trip_);
+    if (next.task == std::ssize(tasks_)) {
+      return false;
+    }
+    enter(next);
+    return true;
+  }
+
+  HWY_NOINLINE bool next_run() {
     const int64_t together = kSplitTokens / layout_.block_tokens;
     if (block_ >= std::min(end_block_, (first_ / together + 1) * together)) {
       if (values_) {
@@ -163,7 +235,7 @@ class Ahead {
       }
       values_ = !values_;
       block_ = first_;
-      if (block_ >= end_block_) {
+      if (block_ >= end_block_ && !enter_next()) {
         return false;
       }
     }
@@ -176,23 +248,57 @@ class Ahead {
   }
 
   const AttentionArgs& args_;
+  const std::span<const AttentionTask> tasks_;
   const KvLayout& layout_;
-  const int32_t* block_table_;
-  int64_t kv_head_;
-  int64_t run_lines_;
+  const int64_t run_lines_;
+  Trip trip_;  // that is being fetched
+  int64_t used_trips_ = 0;
+  int64_t fetched_trips_ = 0;  // begun; used_trips_ or one more
+  int64_t trip_start_ = 0;     // lines before trip_
+  const int32_t* block_table_ = nullptr;
+  int64_t kv_head_ = 0;
   const char* at_ = nullptr;
   int64_t left_ = 0;     // lines of the current run
-  int64_t fetched_ = 0;  // lines since start()
+  int64_t fetched_ = 0;  // lines in all
   int64_t first_ = 0;    // block of the split
   int64_t block_ = 0;    // after the current run's
   int64_t end_block_ = 0;
   bool values_ = false;
 };
 
+// Spreads fetching over the tile instructions of a phase: a few lines after each, for tile loads
+// that follow many prefetches wait for all of them.
+class Pace {
+ public:
+  // `end`: lines in all that the phase's `points` ask for.
+  Pace(Ahead& ahead, int64_t end, int64_t points)
+      : ahead_(ahead), end_(end), step_(points), next_(end) {
+    const int64_t lines = end - ahead.fetched();
+    if (lines > 0) {
+      next_ = ahead.fetched();
+      step_ = (lines + points - 1) / points;
+    }
+  }
+  explicit Pace(Ahead& ahead) : Pace(ahead, 0, 1) {}  // nothing to fetch
+
+  HWY_INLINE void go_on() {
+    if (next_ < end_) {
+      next_ = std::min(next_ + step_, end_);
+      ahead_.fetch_to(next_);
+    }
+  }
+
+ private:
+  Ahead& ahead_;
+  const int64_t end_;
+  int64_t step_;
+  int64_t next_;
+};
+
 // Scores of 32 tokens for kGroups groups. `stride`: bytes from one pair of dims to the next.
 template <int kGroups>
 HWY_INLINE void score_unit(const char* key, int64_t stride, const char* q, int64_t steps,
-                           float* scores) {
+                           float* scores, Pace& pace) {
   const int64_t group_bytes = steps * 2 * kTileBytes;
   _tile_zero(0);
   _tile_zero(1);
@@ -201,22 +307,24 @@ HWY_INLINE void score_unit(const char* key, int64_t stride, const char* q, int64
     _tile_zero(3);
   }
   for (int64_t step = 0; step < steps; ++step, key += kTileRows * stride, q += 2 * kTileBytes) {
-    _tile_loadd(4, key, stride);
     _tile_loadd(6, q, kTileRowBytes);
+    _tile_loadd(4, key, stride);
+    _tile_dpbf16ps(0, 6, 4);
+    pace.go_on();
+    _tile_loadd(7, q + kTileBytes, kTileRowBytes);
+    _tile_dpbf16ps(0, 7, 4);
+    pace.go_on();
     _tile_loadd(5, key + kTileRowBytes, stride);
-    _tile_dpbf16ps(0, 6, 4);
     _tile_dpbf16ps(1, 6, 5);
+    pace.go_on();
+    _tile_dpbf16ps(1, 7, 5);
+    pace.go_on();
     if constexpr (kGroups > 1) {
-      _tile_loadd(7, q + group_bytes, kTileRowBytes);
-      _tile_dpbf16ps(2, 7, 4);
-      _tile_dpbf16ps(3, 7, 5);
-    }
-    _tile_loadd(6, q + kTileBytes, kTileRowBytes);
-    _tile_dpbf16ps(0, 6, 4);
-    _tile_dpbf16ps(1, 6, 5);
-    if constexpr (kGroups > 1) {
+      _tile_loadd(6, q + group_bytes, kTileRowBytes);
+      _tile_dpbf16ps(2, 6, 4);
       _tile_loadd(7, q + group_bytes + kTileBytes, kTileRowBytes);
       _tile_dpbf16ps(2, 7, 4);
+      _tile_dpbf16ps(3, 6, 5);
       _tile_dpbf16ps(3, 7, 5);
     }
   }
@@ -228,6 +336,7 @@ HWY_INLINE void score_unit(const char* key, int64_t stride, const char* q, int64
     _tile_stored(3, scores + kTileRows * kScoreStride + 16, kStride);
   }
 }
+constexpr int64_t kScorePoints = 4;  // of a step of 32 dims
 
 // The tokens of a unit that lie in the range, as bits.
 HWY_INLINE uint32_t unit_mask(const TokenRange& tokens, int64_t unit) {
@@ -305,43 +414,42 @@ float weights_from_scores(float* scores, const QueryUnits& units, float largest)
 // Weighted V of the units [begin, end), of kDims * 16 dims, for kGroups groups (kGroups * kDims <=
 // 4). `values`: V of each unit at the first dim.
 template <int kGroups, int kDims>
-HWY_INLINE void weigh_unit(const char* weights, const char* value, int64_t stride) {
+HWY_INLINE void weigh_unit(const char* weights, const char* value, int64_t stride, Pace& pace) {
   constexpr int64_t kStride = kScoreStride * 4;
+  _tile_loadd(6, weights, kStride);
+  _tile_loadd(4, value, stride);
+  _tile_dpbf16ps(0, 6, 4);
+  pace.go_on();
+  _tile_loadd(7, weights + kTileRowBytes, kStride);
+  _tile_dpbf16ps(0, 7, 4);
+  pace.go_on();
+  _tile_loadd(5, value + kTileRowBytes, stride);
+  _tile_dpbf16ps(1, 6, 5);
+  pace.go_on();
+  _tile_dpbf16ps(1, 7, 5);
+  pace.go_on();
   if constexpr (kGroups > 1) {
     static_assert(kDims == 2);
-    _tile_loadd(4, value, stride);
-    _tile_loadd(6, weights, kStride);
-    _tile_loadd(5, value + kTileRowBytes, stride);
-    _tile_dpbf16ps(0, 6, 4);
-    _tile_dpbf16ps(1, 6, 5);
-    _tile_loadd(7, weights + kTileRows * kStride, kStride);
-    _tile_dpbf16ps(2, 7, 4);
-    _tile_dpbf16ps(3, 7, 5);
-    _tile_loadd(6, weights + kTileRowBytes, kStride);
-    _tile_dpbf16ps(0, 6, 4);
-    _tile_dpbf16ps(1, 6, 5);
+    _tile_loadd(6, weights + kTileRows * kStride, kStride);
+    _tile_dpbf16ps(2, 6, 4);
     _tile_loadd(7, weights + kTileRows * kStride + kTileRowBytes, kStride);
     _tile_dpbf16ps(2, 7, 4);
+    _tile_dpbf16ps(3, 6, 5);
     _tile_dpbf16ps(3, 7, 5);
-  } else {
-    _tile_loadd(6, weights, kStride);
-    _tile_loadd(7, weights + kTileRowBytes, kStride);
-    _tile_loadd(4, value, stride);
-    _tile_dpbf16ps(0, 6, 4);
-    _tile_loadd(5, value + kTileRowBytes, stride);
-    _tile_dpbf16ps(1, 6, 5);
-    _tile_dpbf16ps(0, 7, 4);
-    _tile_dpbf16ps(1, 7, 5);
-    if constexpr (kDims > 2) {
-      _tile_loadd(4, value + 2 * kTileRowBytes, stride);
-      _tile_dpbf16ps(2, 6, 4);
-      _tile_loadd(5, value + 3 * kTileRowBytes, stride);
-      _tile_dpbf16ps(3, 6, 5);
-      _tile_dpbf16ps(2, 7, 4);
-      _tile_dpbf16ps(3, 7, 5);
-    }
+  } else if constexpr (kDims > 2) {
+    _tile_loadd(4, value + 2 * kTileRowBytes, stride);
+    _tile_dpbf16ps(2, 6, 4);
+    pace.go_on();
+    _tile_dpbf16ps(2, 7, 4);
+    pace.go_on();
+    _tile_loadd(5, value + 3 * kTileRowBytes, stride);
+    _tile_dpbf16ps(3, 6, 5);
+    pace.go_on();
+    _tile_dpbf16ps(3, 7, 5);
+    pace.go_on();
   }
 }
+constexpr int64_t kWeighPoints = 2;  // of 32 tokens and 16 dims
 
 template <int kGroups, int kDims>
 HWY_INLINE void store_values(float* values, int64_t record_floats) {
@@ -388,47 +496,12 @@ bool copy_values(const char* from, int64_t width, uint32_t mask, char* to) {
   return infinite == 0;
 }
 
-float exp_of(float x) {
-  return _mm512_cvtss_f32(exp2_of(_mm512_set1_ps(x * kExpLog2e), __mmask16{0xffff}));
-}
-
-// state <- state merged with the next split's record.
-void fold(float* state, const float* record, int64_t width) {
-  const float max = std::max(state[kPartialMax], record[kPartialMax]);
-  const float keep = exp_of(state[kPartialMax] - max);
-  const float add = exp_of(record[kPartialMax] - max);
-  state[kPartialMax] = max;
-  state[kPartialSum] = state[kPartialSum] * keep + record[kPartialSum] * add;
-  const __m512 keeps = _mm512_set1_ps(keep);
-  const __m512 adds = _mm512_set1_ps(add);
-  for (int64_t i = kPartialValues; i < kPartialValues + width; i += 16) {
-    const __m512 kept = _mm512_mul_ps(_mm512_loadu_ps(state + i), keeps);
-    _mm512_storeu_ps(state + i, _mm512_fmadd_ps(_mm512_loadu_ps(record + i), adds, kept));
-  }
-}
-
-void write_out(const AttentionArgs& args, int64_t row, int64_t head, const float* state) {
-  const int64_t width = args.layout.padded_head_dim;
-  const int64_t index = row * args.out_stride + head * width;
-  const __m512 sum = _mm512_set1_ps(state[kPartialSum]);
-  for (int64_t i = 0; i < width; i += 16) {
-    const auto real =
-        static_cast<__mmask16>((1U << std::clamp<int64_t>(args.layout.head_dim - i, 0, 16)) - 1);
-    const __m512 value =
-        _mm512_maskz_div_ps(real, _mm512_loadu_ps(state + kPartialValues + i), sum);
-    if (args.out_type == ElementType::kF32) {
-      _mm512_storeu_ps(static_cast<float*>(args.out) + index + i, value);
-    } else {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<BFloat16*>(args.out) + index + i),
-                          (__m256i)_mm512_cvtneps_pbh(value));
-    }
-  }
-}
-
 // One split for one tile.
 class SplitPass {
  public:
-  SplitPass(const AttentionArgs& args, const AttentionTask& task, const Tile& tile, Ahead& ahead)
+  // `ahead_base`: lines fetched before the tile's first one.
+  SplitPass(const AttentionArgs& args, const AttentionTask& task, const Tile& tile, Ahead& ahead,
+            int64_t ahead_base)
       : args_(args),
         layout_(args.layout),
         block_table_(args.slices[task.slice].block_table),
@@ -436,7 +509,8 @@ class SplitPass {
         tile_(tile),
         ahead_(ahead),
         steps_(args.layout.padded_head_dim / 32),
-        record_floats_(partial_record_floats(args.layout)) {}
+        record_floats_(partial_record_floats(args.layout)),
+        ahead_base_(ahead_base) {}
 
   // Fills the tile's records of all queries that have tokens in the split; may spoil the others'.
   void run(int64_t split) {
@@ -498,24 +572,23 @@ class SplitPass {
   }
 
   // The first pass through a split fetches as many lines as it uses: those of K during the scores,
-  // of V for a quarter during the weights, so that memory is never idle.
-  HWY_INLINE void lead(int64_t done, int64_t of, int64_t begin_lines, int64_t end_lines) {
-    if (leads_) {
-      ahead_.fetch_to(ahead_base_ + ahead_.distance() + begin_lines +
-                      (end_lines - begin_lines) * done / of);
-    }
+  // of V for a quarter during the weights, so that memory is never idle. `end_lines`: of the split,
+  // at the end of a phase of `points`.
+  [[nodiscard]] Pace pace_to(int64_t end_lines, int64_t points) {
+    return leads_ ? Pace(ahead_, ahead_base_ + ahead_.distance() + end_lines, points)
+                  : Pace(ahead_);
   }
 
   template <int kGroups>
   void run_pass(int64_t group, int64_t first, int64_t end) {
     const int64_t units = end_unit_ - begin_unit_;
-    const int64_t weight_lines = ahead_budget_ / 4;
     const char* q = reinterpret_cast<const char*>(tile_.q) + group * steps_ * 2 * kTileBytes;
     const int64_t key_stride = layout_.block_tokens * 2 * int64_t{sizeof(BFloat16)};
     memory_barrier();
+    Pace score_pace = pace_to(ahead_budget_, units * steps_ * kScorePoints);
     for (int64_t unit = begin_unit_; unit < end_unit_; ++unit) {
-      lead(unit - begin_unit_ + 1, units, 0, ahead_budget_);
-      score_unit<kGroups>(key_of(unit), key_stride, q, steps_, tile_.scores + unit * kUnitTokens);
+      score_unit<kGroups>(key_of(unit), key_stride, q, steps_, tile_.scores + unit * kUnitTokens,
+                          score_pace);
     }
     memory_barrier();
     // All maxima first: a row's weights wait for its maximum, other rows' maxima need not.
@@ -525,8 +598,9 @@ class SplitPass {
                                         QueryUnits(tokens_of(i), begin_unit_, end_unit_));
     }
     constexpr float kLn2 = 0.693147181F;
+    Pace weights_pace = pace_to(ahead_budget_ + ahead_budget_ / 4, end - first);
     for (int64_t i = first; i < end; ++i) {
-      lead(i - first + 1, end - first, ahead_budget_, ahead_budget_ + weight_lines);
+      weights_pace.go_on();
       float* record = tile_.record + i * record_floats_;
       record[kPartialMax] = maxima[i - first] * kLn2;
       record[kPartialSum] =
@@ -535,8 +609,7 @@ class SplitPass {
     }
     const ValueUnits values = find_values(first, end);
     if (values.finite) {
-      weigh<kGroups>(values, tile_.scores, tile_.record + first * record_floats_,
-                     ahead_budget_ + weight_lines);
+      weigh<kGroups>(values, tile_.scores, tile_.record + first * record_floats_);
     } else {
       weigh_apart(first, end);
     }
@@ -570,24 +643,22 @@ class SplitPass {
 
   // Records' weighted V, from the weights at `weights`.
   template <int kGroups>
-  void weigh(const ValueUnits& values, const float* weights, float* records, int64_t led) {
+  void weigh(const ValueUnits& values, const float* weights, float* records) {
     constexpr int kDims = kGroups > 1 ? 2 : 4;
     const int64_t width = layout_.padded_head_dim;
     const int64_t units = end_unit_ - begin_unit_;
-    const int64_t slices = (width + kDims * 16 - 1) / (kDims * 16) * units;
-    int64_t done = 0;
+    Pace pace = pace_to(2 * ahead_budget_, width / 16 * units * kWeighPoints);
     memory_barrier();
     for (int64_t dim = 0; dim < width; dim += kDims * 16) {
       clear_sums();
       const bool half = width - dim < kDims * 16;
       for (int64_t unit = begin_unit_; unit < end_unit_; ++unit) {
-        lead(++done, slices, led, 2 * ahead_budget_);
         const char* own = reinterpret_cast<const char*>(weights + unit * kUnitTokens);
         const char* value = values.at[unit] + dim * 4;
         if (half) {
-          weigh_unit<1, 2>(own, value, width * 4);
+          weigh_unit<1, 2>(own, value, width * 4, pace);
         } else {
-          weigh_unit<kGroups, kDims>(own, value, width * 4);
+          weigh_unit<kGroups, kDims>(own, value, width * 4, pace);
         }
       }
       if (half) {
@@ -606,7 +677,7 @@ class SplitPass {
     for (int64_t i = first; i < end; ++i) {
       const int64_t row = (i - first) % kTileRows;
       const float* weights = tile_.scores + (i - first - row) * kScoreStride;
-      weigh<1>(find_values(i, i + 1), weights, results, 0);
+      weigh<1>(find_values(i, i + 1), weights, results);
       std::memcpy(tile_.record + i * record_floats_ + kPartialValues,
                   results + row * record_floats_ + kPartialValues,
                   static_cast<size_t>(layout_.padded_head_dim) * sizeof(float));
@@ -625,7 +696,7 @@ class SplitPass {
   TokenRange ranges_[kTileQueries];  // of each query in the split
   int64_t begin_unit_ = 0;
   int64_t end_unit_ = 0;
-  int64_t ahead_base_ = 0;    // lines of K and V of the splits before
+  int64_t ahead_base_;        // lines of K and V of the splits before
   int64_t ahead_budget_ = 0;  // lines of K (and of V) in this split, 0 when they are fetched
   bool leads_ = false;
 };
@@ -640,8 +711,9 @@ int64_t attend_scratch(const KvLayout& layout) {
              int64_t{sizeof(float)};
 }
 
-// Queries first .. first + tile.queries - 1 of the task, counted row by row.
-void load_queries(const AttentionArgs& args, const AttentionTask& task, int64_t first, Tile& tile) {
+// The trip's queries.
+void load_queries(const AttentionArgs& args, const AttentionTask& task, const Trip& trip,
+                  Tile& tile) {
   const int64_t width = args.layout.padded_head_dim;
   const int64_t group = query_group(args);
   const int64_t steps = width / 32;
@@ -655,8 +727,8 @@ void load_queries(const AttentionArgs& args, const AttentionTask& task, int64_t 
       }
       continue;
     }
-    const int64_t row = task.row_begin + (first + i) / group;
-    const int64_t head = task.kv_head * group + (first + i) % group;
+    const int64_t row = task.row_begin + (trip.first + i) / group;
+    const int64_t head = task.kv_head * group + (trip.first + i) % group;
     const float* q = args.q + (row * args.heads + head) * width;
     for (int64_t step = 0; step < steps; ++step, to += 2 * kTileBytes) {
       store_high_low(_mm512_mul_ps(_mm512_loadu_ps(q + step * 32), scale),
@@ -667,7 +739,7 @@ void load_queries(const AttentionArgs& args, const AttentionTask& task, int64_t 
   }
 }
 
-void keep_records(const AttentionArgs& args, const AttentionTask& task, int64_t first,
+void keep_records(const AttentionArgs& args, const AttentionTask& task, const Trip& trip,
                   const Tile& tile, int64_t split) {
   const int64_t record_floats = partial_record_floats(args.layout);
   const auto record_bytes = static_cast<size_t>(record_floats) * sizeof(float);
@@ -679,39 +751,40 @@ void keep_records(const AttentionArgs& args, const AttentionTask& task, int64_t 
     if (task.partial_offset >= 0) {
       std::memcpy(args.partials + task.partial_offset +
                       (split - task.split_begin) * split_floats(args, task.row_count) +
-                      (first + i) * record_floats,
+                      (trip.first + i) * record_floats,
                   record, record_bytes);
     } else if (tile.tokens[i].begin / kSplitTokens == split) {  // its first one
       std::memcpy(tile.state + i * record_floats, record, record_bytes);
     } else {
-      fold(tile.state + i * record_floats, record, args.layout.padded_head_dim);
+      tile.fold(tile.state + i * record_floats, record, args.layout.padded_head_dim);
     }
   }
 }
 
-void attend_tile(const AttentionArgs& args, const AttentionTask& task, int64_t first,
-                 const Tile& tile) {
+void attend_trip(const AttentionArgs& args, const AttentionTask& task, const Trip& trip,
+                 const Tile& tile, Ahead& ahead) {
   const int64_t group = query_group(args);
-  const int64_t begin = std::max<int64_t>(task.split_begin, tile.tokens[0].begin / kSplitTokens);
-  const int64_t end = std::min<int64_t>(task.split_begin + task.split_count,
-                                        splits_of(tile.tokens[tile.queries - 1].end));
-  Ahead ahead(args, task);
-  ahead.start(std::max(begin * kSplitTokens, tile.tokens[0].begin),
-              std::min(end * kSplitTokens, tile.tokens[tile.queries - 1].end));
-  SplitPass pass(args, task, tile, ahead);
-  for (int64_t split = begin; split < end; ++split) {
+  SplitPass pass(args, task, tile, ahead, ahead.begin_trip(trip));
+  for (int64_t split = trip.begin_split; split < trip.end_split; ++split) {
     pass.run(split);
-    keep_records(args, task, first, tile, split);
+    keep_records(args, task, trip, tile, split);
   }
   for (int64_t i = 0; task.partial_offset < 0 && i < tile.queries; ++i) {
-    write_out(args, task.row_begin + (first + i) / group,
-              task.kv_head * group + (first + i) % group,
-              tile.state + i * partial_record_floats(args.layout));
+    tile.write_attended(args, task.row_begin + (trip.first + i) / group,
+                        task.kv_head * group + (trip.first + i) % group,
+                        tile.state + i * partial_record_floats(args.layout));
   }
 }
 
-void attend_on_tiles(const AttentionArgs& args, const AttentionTask& task, void* scratch) {
-  const int64_t queries = task.row_count * query_group(args);
+Kernels vector_kernels() {
+  Kernels table;
+  portable::fill_attention(Isa::kAvx512, table);
+  return table;
+}
+
+void attend_on_tiles(const AttentionArgs& args, std::span<const AttentionTask> tasks,
+                     void* scratch) {
+  const Kernels vector = vector_kernels();
   Tile tile;
   auto* at = static_cast<std::byte*>(scratch);
   tile.q = reinterpret_cast<BFloat16*>(at);
@@ -719,20 +792,24 @@ void attend_on_tiles(const AttentionArgs& args, const AttentionTask& task, void*
   tile.scores = reinterpret_cast<float*>(tile.values + kSplitUnits * unit_value_bytes(args.layout));
   tile.state = tile.scores + score_floats(args.layout);
   tile.record = tile.state + kTileQueries * partial_record_floats(args.layout);
-  configure(std::min(queries, kTileRows));
-  for (int64_t first = 0; first < queries; first += kTileQueries) {
-    tile.queries = std::min<int64_t>(kTileQueries, queries - first);
+  tile.fold = vector.fold;
+  tile.write_attended = vector.write_attended;
+  Ahead ahead(args, tasks);
+  int64_t rows = 0;
+  for (Trip trip = trip_of(args, tasks, 0, 0); trip.task < std::ssize(tasks);
+       trip = trip_after(args, tasks, trip)) {
+    const AttentionTask& task = tasks[static_cast<size_t>(trip.task)];
+    const int64_t wanted_rows = std::min(task_queries(args, task), kTileRows);
+    if (wanted_rows != rows) {
+      rows = wanted_rows;
+      configure(rows);
+    }
+    tile.queries = trip.queries;
     tile.groups = (tile.queries + kTileRows - 1) / kTileRows;
-    load_queries(args, task, first, tile);
-    attend_tile(args, task, first, tile);
+    load_queries(args, task, trip, tile);
+    attend_trip(args, task, trip, tile, ahead);
   }
   _tile_release();
-}
-
-Kernels vector_kernels() {
-  Kernels table;
-  portable::fill_attention(Isa::kAvx512, table);
-  return table;
 }
 
 bool fits_tiles(const AttentionArgs& args) {
@@ -744,35 +821,14 @@ int64_t attend_scratch_bytes(const AttentionArgs& args) {
                           : vector_kernels().attend_scratch_bytes(args);
 }
 
-void attend(const AttentionArgs& args, const AttentionTask& task, void* scratch) {
-  if (fits_tiles(args)) {
-    attend_on_tiles(args, task, scratch);
-  } else {
-    vector_kernels().attend(args, task, scratch);
-  }
-}
-
-void merge(const AttentionArgs& args, const AttentionMerge& merge) {
-  if (!fits_tiles(args)) {
-    vector_kernels().merge(args, merge);
+void attend(const AttentionArgs& args, std::span<const AttentionTask> tasks, void* scratch) {
+  if (tasks.empty()) {
     return;
   }
-  const AttentionSlice& slice = args.slices[merge.slice];
-  const int64_t group = query_group(args);
-  const int64_t split_stride = split_floats(args, merge.row_count);
-  for (int64_t r = 0; r < merge.row_count; ++r) {
-    const int64_t row = merge.row_begin + r;
-    const TokenRange context = row_tokens(args, slice, row);
-    const int64_t first = context.begin / kSplitTokens;
-    for (int64_t h = 0; h < group; ++h) {
-      float* state = args.partials + merge.partial_offset +
-                     (first - merge.split_begin) * split_stride +
-                     (r * group + h) * partial_record_floats(args.layout);
-      for (int64_t split = 1; split < splits_of(context.end) - first; ++split) {
-        fold(state, state + split * split_stride, args.layout.padded_head_dim);
-      }
-      write_out(args, row, merge.kv_head * group + h, state);
-    }
+  if (fits_tiles(args)) {
+    attend_on_tiles(args, tasks, scratch);
+  } else {
+    vector_kernels().attend(args, tasks, scratch);
   }
 }
 
@@ -781,7 +837,6 @@ void merge(const AttentionArgs& args, const AttentionMerge& merge) {
 void fill_attention(Kernels& table) {
   table.attend_scratch_bytes = attend_scratch_bytes;
   table.attend = attend;
-  table.merge = merge;
 }
 
 }  // namespace tandem::kernels::amx

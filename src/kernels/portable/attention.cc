@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "kernels/attention_partial.h"
 #include "kernels/portable/portable.h"
@@ -226,7 +227,7 @@ void write_values(const float* state, int64_t head_dim, int64_t width, Out* out)
   std::memset(out + head_dim, 0, static_cast<size_t>(width - head_dim) * sizeof(Out));
 }
 
-void write_out(const AttentionArgs& args, int64_t row, int64_t head, const float* state) {
+void write_attended(const AttentionArgs& args, int64_t row, int64_t head, const float* state) {
   const int64_t width = args.layout.padded_head_dim;
   const int64_t index = row * args.out_stride + head * width;
   if (args.out_type == ElementType::kF32) {
@@ -258,13 +259,16 @@ int64_t attend_scratch_bytes(const AttentionArgs& args) {
 template <typename Element>
 class SplitPass {
  public:
-  SplitPass(const AttentionArgs& args, const AttentionTask& task, const Tile& tile)
+  // `after`: what will be read after the tile.
+  SplitPass(const AttentionArgs& args, const AttentionTask& task, const Tile& tile,
+            const std::byte* after)
       : args_(args),
         layout_(args.layout),
         block_table_(args.slices[task.slice].block_table),
         kv_head_(task.kv_head),
         last_split_(task.split_begin + task.split_count - 1),
-        tile_(tile) {}
+        tile_(tile),
+        after_(after) {}
 
   // Fills records[i] for every query i that has tokens in the split; others are left alone. There
   // must be one.
@@ -314,7 +318,10 @@ class SplitPass {
   [[nodiscard]] const std::byte* first_of_next(int64_t b) const {
     const bool more =
         split_ < last_split_ && !in_split(tile_.tokens[tile_.queries - 1], split_ + 1).empty();
-    return more ? key_of(split_ + 1, 0) : value_of(split_, b);
+    if (more) {
+      return key_of(split_ + 1, 0);
+    }
+    return after_ != nullptr ? after_ : value_of(split_, b);
   }
 
   // Scores of block b for all queries of the tile that reach it.
@@ -444,6 +451,7 @@ class SplitPass {
   int64_t kv_head_;
   int64_t last_split_;
   const Tile& tile_;
+  const std::byte* after_;
   int64_t split_ = 0;
   int64_t first_query_ = 0;
   int64_t end_query_ = 0;
@@ -468,10 +476,10 @@ void load_queries(const AttentionArgs& args, const AttentionTask& task, int64_t 
 
 template <typename Element>
 void attend_tile(const AttentionArgs& args, const AttentionTask& task, int64_t first,
-                 const Tile& tile) {
+                 const Tile& tile, const std::byte* after) {
   const int64_t record_floats = partial_record_floats(args.layout);
   const int64_t group = query_group(args);
-  SplitPass<Element> pass(args, task, tile);
+  SplitPass<Element> pass(args, task, tile, after);
   const int64_t begin = std::max<int64_t>(task.split_begin, tile.tokens[0].begin / kSplitTokens);
   const int64_t end = std::min<int64_t>(task.split_begin + task.split_count,
                                         splits_of(tile.tokens[tile.queries - 1].end));
@@ -497,47 +505,44 @@ void attend_tile(const AttentionArgs& args, const AttentionTask& task, int64_t f
     }
   }
   for (int64_t i = 0; task.partial_offset < 0 && i < tile.queries; ++i) {
-    write_out(args, task.row_begin + (first + i) / group,
-              task.kv_head * group + (first + i) % group, tile.state + i * record_floats);
+    write_attended(args, task.row_begin + (first + i) / group,
+                   task.kv_head * group + (first + i) % group, tile.state + i * record_floats);
   }
 }
 
-void attend(const AttentionArgs& args, const AttentionTask& task, void* scratch) {
-  const int64_t width = args.layout.padded_head_dim;
+// The first K that a task reads.
+const std::byte* first_key(const AttentionArgs& args, const AttentionTask& task) {
+  const AttentionSlice& slice = args.slices[task.slice];
+  const int64_t token = std::max(int64_t{task.split_begin} * kSplitTokens,
+                                 row_tokens(args, slice, task.row_begin).begin);
+  return args.kv + args.layout.key_offset(slice.block_table[token / args.layout.block_tokens],
+                                          args.layer, task.kv_head);
+}
+
+void attend_task(const AttentionArgs& args, const AttentionTask& task, Tile& tile,
+                 const std::byte* after) {
   const int64_t queries = task.row_count * query_group(args);
-  Tile tile;
-  tile.q = static_cast<float*>(scratch);
-  tile.scores = tile.q + kTileQueries * width;
-  tile.state = tile.scores + kTileQueries * kScoreStride;
-  tile.record = tile.state + kTileQueries * partial_record_floats(args.layout);
   for (int64_t first = 0; first < queries; first += kTileQueries) {
     tile.queries = std::min<int64_t>(kTileQueries, queries - first);
     load_queries(args, task, first, tile);
+    const std::byte* next = first + kTileQueries < queries ? nullptr : after;
     if (args.layout.type == ElementType::kF32) {
-      attend_tile<float>(args, task, first, tile);
+      attend_tile<float>(args, task, first, tile, next);
     } else {
-      attend_tile<BFloat16>(args, task, first, tile);
+      attend_tile<BFloat16>(args, task, first, tile, next);
     }
   }
 }
 
-void merge(const AttentionArgs& args, const AttentionMerge& merge) {
-  const AttentionSlice& slice = args.slices[merge.slice];
-  const int64_t group = query_group(args);
-  const int64_t split_stride = split_floats(args, merge.row_count);
-  for (int64_t r = 0; r < merge.row_count; ++r) {
-    const int64_t row = merge.row_begin + r;
-    const TokenRange context = row_tokens(args, slice, row);
-    const int64_t first = context.begin / kSplitTokens;
-    for (int64_t h = 0; h < group; ++h) {
-      float* state = args.partials + merge.partial_offset +
-                     (first - merge.split_begin) * split_stride +
-                     (r * group + h) * partial_record_floats(args.layout);
-      for (int64_t split = 1; split < splits_of(context.end) - first; ++split) {
-        fold(state, state + split * split_stride, args.layout.padded_head_dim);
-      }
-      write_out(args, row, merge.kv_head * group + h, state);
-    }
+void attend(const AttentionArgs& args, std::span<const AttentionTask> tasks, void* scratch) {
+  Tile tile;
+  tile.q = static_cast<float*>(scratch);
+  tile.scores = tile.q + kTileQueries * args.layout.padded_head_dim;
+  tile.state = tile.scores + kTileQueries * kScoreStride;
+  tile.record = tile.state + kTileQueries * partial_record_floats(args.layout);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    attend_task(args, tasks[i], tile,
+                i + 1 < tasks.size() ? first_key(args, tasks[i + 1]) : nullptr);
   }
 }
 
@@ -546,7 +551,8 @@ void merge(const AttentionArgs& args, const AttentionMerge& merge) {
 void fill_attention(Kernels& table) {
   table.attend_scratch_bytes = attend_scratch_bytes;
   table.attend = attend;
-  table.merge = merge;
+  table.fold = fold;
+  table.write_attended = write_attended;
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)

@@ -13,7 +13,7 @@ namespace tandem::kernels::portable {
 void fill_gemm(Isa isa, Kernels& table);
 // rms_norm, rope_table, rope_write, rope_route, tail_gather, kv_append, row_gather.
 void fill_rowwise(Isa isa, Kernels& table);
-// attend_scratch_bytes, attend, merge.
+// attend_scratch_bytes, attend, fold, write_attended.
 void fill_attention(Isa isa, Kernels& table);
 void fill_sample(Isa isa, Kernels& table);  // sample
 

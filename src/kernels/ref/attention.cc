@@ -1,6 +1,7 @@
 // Attention as plain loops: one (row, head) after the other.
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "kernels/attention_partial.h"
 #include "kernels/ref/ref.h"
@@ -67,7 +68,7 @@ void fold(float* state, const float* record, int64_t width) {
   }
 }
 
-void write_out(const AttentionArgs& args, int64_t row, int64_t head, const float* state) {
+void write_attended(const AttentionArgs& args, int64_t row, int64_t head, const float* state) {
   const int64_t width = args.layout.padded_head_dim;
   for (int64_t dim = 0; dim < width; ++dim) {
     const float value =
@@ -85,7 +86,7 @@ int64_t attend_scratch_bytes(const AttentionArgs& args) {
   return 2 * partial_record_floats(args.layout) * static_cast<int64_t>(sizeof(float));
 }
 
-void attend(const AttentionArgs& args, const AttentionTask& task, void* scratch) {
+void attend_task(const AttentionArgs& args, const AttentionTask& task, void* scratch) {
   const AttentionSlice& slice = args.slices[task.slice];
   const int64_t width = args.layout.padded_head_dim;
   const int64_t group = query_group(args);
@@ -116,29 +117,15 @@ void attend(const AttentionArgs& args, const AttentionTask& task, void* scratch)
         }
       }
       if (task.partial_offset < 0) {
-        write_out(args, row, head, state);
+        write_attended(args, row, head, state);
       }
     }
   }
 }
 
-void merge(const AttentionArgs& args, const AttentionMerge& merge) {
-  const AttentionSlice& slice = args.slices[merge.slice];
-  const int64_t group = query_group(args);
-  const int64_t split_stride = split_floats(args, merge.row_count);
-  for (int64_t r = 0; r < merge.row_count; ++r) {
-    const int64_t row = merge.row_begin + r;
-    const TokenRange context = row_tokens(args, slice, row);
-    const int64_t first = context.begin / kSplitTokens;
-    for (int64_t h = 0; h < group; ++h) {
-      float* state = args.partials + merge.partial_offset +
-                     (first - merge.split_begin) * split_stride +
-                     (r * group + h) * partial_record_floats(args.layout);
-      for (int64_t split = 1; split < splits_of(context.end) - first; ++split) {
-        fold(state, state + split * split_stride, args.layout.padded_head_dim);
-      }
-      write_out(args, row, merge.kv_head * group + h, state);
-    }
+void attend(const AttentionArgs& args, std::span<const AttentionTask> tasks, void* scratch) {
+  for (const AttentionTask& task : tasks) {
+    attend_task(args, task, scratch);
   }
 }
 
@@ -147,7 +134,8 @@ void merge(const AttentionArgs& args, const AttentionMerge& merge) {
 void fill_attention(Kernels& table) {
   table.attend_scratch_bytes = attend_scratch_bytes;
   table.attend = attend;
-  table.merge = merge;
+  table.fold = fold;
+  table.write_attended = write_attended;
 }
 
 }  // namespace tandem::kernels::ref

@@ -12,7 +12,7 @@ namespace tandem::kernels::ref {
 void fill_gemm(Kernels& table);
 // rms_norm, rope_table, rope_write, rope_route, tail_gather, kv_append, row_gather.
 void fill_rowwise(Kernels& table);
-// attend_scratch_bytes, attend, merge.
+// attend_scratch_bytes, attend, fold, write_attended.
 void fill_attention(Kernels& table);
 void fill_sample(Kernels& table);  // sample
 

@@ -1,6 +1,7 @@
 #include "piggyback/workers/attention_worker.h"
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 
 #include "base/check.h"
@@ -163,11 +164,7 @@ bool AttentionWorker::whole(AttentionJob& job) {
   CHECK(plan_.merges.empty(), "{} merges for one thread", plan_.merges.size());
   static_cast<void>(ask(WorkerPoint::kAttend, job));
   void* scratch = scratch_.require(options_.kernels->attend_scratch_bytes(job.args));
-  return touch(job, [&] {
-    for (const kernels::AttentionTask& task : plan_.tasks) {
-      options_.kernels->attend(job.args, task, scratch);
-    }
-  });
+  return touch(job, [&] { options_.kernels->attend(job.args, plan_.tasks, scratch); });
 }
 
 void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
@@ -176,7 +173,8 @@ void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
     static_cast<void>(ask(WorkerPoint::kAttend, job));
     void* scratch = scratch_.require(options_.kernels->attend_scratch_bytes(job.args));
     failed = !touch(job, [&] {
-      options_.kernels->attend(job.args, job.plan.tasks[static_cast<size_t>(piece)], scratch);
+      options_.kernels->attend(
+          job.args, std::span(job.plan.tasks).subspan(static_cast<size_t>(piece), 1), scratch);
     });
   } catch (const std::exception&) {
     failed = true;
@@ -186,7 +184,7 @@ void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
   }
   failed = crew_.queue.any_failed(job) || !touch(job, [&] {
              for (const kernels::AttentionMerge& merge : job.plan.merges) {
-               options_.kernels->merge(job.args, merge);
+               kernels::merge_splits(*options_.kernels, job.args, merge);
              }
            });
   finish(job, failed);

@@ -182,9 +182,8 @@ std::vector<std::byte> HostRows::plain(int32_t layer) {
   kernels::AttentionPlan plan;
   kernels::plan_attention(args, 1, plan);
   AlignedBuffer scratch;
-  for (const kernels::AttentionTask& task : plan.tasks) {
-    given.kernels->attend(args, task, scratch.require(given.kernels->attend_scratch_bytes(args)));
-  }
+  given.kernels->attend(args, plan.tasks,
+                        scratch.require(given.kernels->attend_scratch_bytes(args)));
   const auto* bytes = static_cast<const std::byte*>(args.out);
   return {bytes, bytes + rows * out_pitch_};
 }
