@@ -230,6 +230,41 @@ BenchRow measure_step(const AttentionBenchOptions& options, const Kernels& table
   return row;
 }
 
+// A prompt computed in chunks beside the same prompt at once.
+BenchRow measure_chunks(const AttentionBenchOptions& options, const Kernels& table,
+                        const AttentionShape& shape, int32_t prompt) {
+  Step whole(options, shape, 1, prompt, prompt);
+  std::vector<std::unique_ptr<Step>> chunks;
+  for (int32_t begin = 0; begin < prompt; begin += options.chunk) {
+    const int32_t end = std::min(prompt, begin + options.chunk);
+    chunks.push_back(std::make_unique<Step>(options, shape, 1, end, end - begin));
+  }
+  std::vector<double> at_once;
+  std::vector<double> chunked;
+  for (int pass = -1; pass < options.passes; ++pass) {  // the first warms up
+    const double whole_seconds = whole.time_attention(table);
+    double seconds = 0.0;
+    for (const std::unique_ptr<Step>& chunk : chunks) {
+      seconds += chunk->time_attention(table);
+    }
+    if (pass >= 0) {
+      at_once.push_back(whole_seconds);
+      chunked.push_back(seconds);
+    }
+  }
+  BenchRow row;
+  row.isa = table.name;
+  row.type = element_name(options.type);
+  row.threads = options.threads;
+  row.bytes = whole.read_bytes();
+  row.operations = whole.operations();
+  row.ceiling_seconds = median(at_once);
+  row.seconds = median(chunked);
+  row.fastest_seconds = chunked.front();
+  row.slowest_seconds = chunked.back();
+  return row;
+}
+
 void print_row(const BenchRow& row) {
   fmt::print(
       "{:20} {:7} {:9} {:5} {:6} {:5}  {:9.1f} {:9.1f} [{:.1f}..{:.1f}]  {:6.2f} GB/s  {:7.1f} GF",
@@ -282,6 +317,11 @@ std::vector<BenchRow> measure_attention(const AttentionBenchOptions& options, ke
       row.ceiling_seconds =
           operations_per_second > 0.0 ? row.operations / operations_per_second : 0.0;
       add(row, shape, prompt, prompt);
+      if (prompt > options.chunk) {
+        row = measure_chunks(options, **table, shape, prompt);
+        row.op = prefill + " in chunks";
+        add(row, shape, options.chunk, prompt);
+      }
     }
   }
   return rows;

@@ -27,6 +27,7 @@ struct AttentionBenchOptions {
       {"4x64 gqa 8", 4, 8, 64}, {"8x128 gqa 4", 8, 4, 128}, {"32x64 mha", 32, 1, 64}};
   std::vector<int32_t> contexts = {1024, 4096, 16384};  // decode
   std::vector<int32_t> prompts = {512, 2048};           // prefill from an empty context
+  int32_t chunk = 256;  // longer prompts also in chunks of so many tokens
   int passes = 7;
   std::string only;                     // rows whose name holds this; empty: all
   int64_t kv_bytes = int64_t{1} << 30;  // of all sequences together, so that caches do not help
@@ -34,7 +35,8 @@ struct AttentionBenchOptions {
 
 // One row per shape and context or prompt. BenchRow: rows = tokens computed at once, n = context,
 // k = kv heads * head dim, ceiling_seconds = the reading pass, or the operations at
-// `operations_per_second` (0: unknown) for prefill.
+// `operations_per_second` (0: unknown) for prefill. Where a prompt is computed in chunks, rows is
+// the chunk's, and ceiling_seconds what the whole prompt takes at once.
 std::vector<BenchRow> measure_attention(const AttentionBenchOptions& options, kernels::Isa isa,
                                         double operations_per_second);
 
