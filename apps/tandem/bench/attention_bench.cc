@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "ceilings.h"
@@ -205,6 +206,22 @@ double median(std::vector<double>& seconds) {
   return seconds[seconds.size() / 2];
 }
 
+// `expected`, `measured`: seconds of each pass.
+BenchRow row_of(const AttentionBenchOptions& options, const Kernels& table, const Step& step,
+                std::vector<double> expected, std::vector<double> measured) {
+  BenchRow row;
+  row.isa = table.name;
+  row.type = element_name(options.type);
+  row.threads = options.threads;
+  row.bytes = step.read_bytes();
+  row.operations = step.operations();
+  row.ceiling_seconds = median(expected);
+  row.seconds = median(measured);
+  row.fastest_seconds = measured.front();
+  row.slowest_seconds = measured.back();
+  return row;
+}
+
 BenchRow measure_step(const AttentionBenchOptions& options, const Kernels& table, Step& step,
                       bool read_too) {
   std::vector<double> reading;
@@ -217,17 +234,7 @@ BenchRow measure_step(const AttentionBenchOptions& options, const Kernels& table
       attention.push_back(seconds);
     }
   }
-  BenchRow row;
-  row.isa = table.name;
-  row.type = element_name(options.type);
-  row.threads = options.threads;
-  row.bytes = step.read_bytes();
-  row.operations = step.operations();
-  row.ceiling_seconds = median(reading);
-  row.seconds = median(attention);
-  row.fastest_seconds = attention.front();
-  row.slowest_seconds = attention.back();
-  return row;
+  return row_of(options, table, step, std::move(reading), std::move(attention));
 }
 
 // A prompt computed in chunks beside the same prompt at once.
@@ -252,17 +259,7 @@ BenchRow measure_chunks(const AttentionBenchOptions& options, const Kernels& tab
       chunked.push_back(seconds);
     }
   }
-  BenchRow row;
-  row.isa = table.name;
-  row.type = element_name(options.type);
-  row.threads = options.threads;
-  row.bytes = whole.read_bytes();
-  row.operations = whole.operations();
-  row.ceiling_seconds = median(at_once);
-  row.seconds = median(chunked);
-  row.fastest_seconds = chunked.front();
-  row.slowest_seconds = chunked.back();
-  return row;
+  return row_of(options, table, whole, std::move(at_once), std::move(chunked));
 }
 
 void print_row(const BenchRow& row) {
