@@ -1,7 +1,5 @@
-"""A GGUF file of a random-weight Llama for the peers, and what machine they run on."""
-import os
+"""A GGUF file of a random-weight Llama for the peers."""
 import pathlib
-import platform
 import sys
 
 import gguf
@@ -91,12 +89,3 @@ def write_model(path, shape, type_name):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def machine():
-    info = pathlib.Path("/proc/cpuinfo").read_text()
-    name = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), platform.machine())
-    flags = next((line.split(":", 1)[1].split() for line in info.splitlines() if line.startswith("flags")), [])
-    memory = next(line.split()[1] for line in open("/proc/meminfo") if line.startswith("MemTotal"))
-    return {"cpu": name, "cores": os.cpu_count(), "memory_gib": int(memory) >> 20,
-            "isa": [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8") if f in flags]}

@@ -14,18 +14,15 @@ Run it on an idle machine: the record says what load it saw, and compare only nu
 """
 import argparse
 import ctypes
-import datetime
-import json
 import os
-import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 import llama_cpp
 
-from random_gguf import ROOT, SHAPES, TYPES, machine, model_file
+from random_gguf import SHAPES, TYPES, model_file
+from report import write_report
 
 
 class Runner:
@@ -142,17 +139,9 @@ def main():
         path = model_file(options.shape, name)
         print(f"measuring {path.name}", file=sys.stderr)
         results += measure(path, name, options)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    text = json.dumps({
-        "program": "llama.cpp through llama-cpp-python", "version": llama_cpp.__version__,
-        "system": llama_cpp.llama_print_system_info().decode(), "tandem_commit": commit,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
-        "load_average": {"before": load_before, "after": os.getloadavg()[0]}, "shape": options.shape, "threads": options.threads,
-        "rounds": options.rounds, "results": results}, indent=1)
-    if options.output == "-":
-        print(text)
-    else:
-        pathlib.Path(options.output).write_text(text + "\n")
+    peer = {"program": "llama.cpp through llama-cpp-python", "version": llama_cpp.__version__,
+            "system": llama_cpp.llama_print_system_info().decode()}
+    write_report(peer, options, load_before, results)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,16 @@ Both from the library's own records. With weights of 16 bits OpenVINO computes i
 told otherwise; the record says which type it chose.
 """
 import argparse
-import datetime
-import json
 import os
-import pathlib
 import statistics
-import subprocess
 import sys
 
 import numpy as np
 import openvino
 import openvino_genai
 
-from random_gguf import ROOT, SHAPES, TYPES, machine, model_file
+from random_gguf import SHAPES, TYPES, model_file
+from report import write_report
 
 
 def prompts(count, tokens, first):
@@ -69,17 +66,9 @@ def main():
                         "ttft_samples": first_ms, "tpot_samples": token_ms})
         print(f"  {options.type} batch {batch}: first token {results[-1]['ttft_ms']} ms, then {results[-1]['tpot_ms']} ms a token",
               file=sys.stderr)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    text = json.dumps({
-        "program": "OpenVINO GenAI", "version": openvino_genai.__version__, "runtime": openvino.get_version(),
-        "inference_type": str(openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT")), "backend": options.backend,
-        "tandem_commit": commit, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine(), "load_average": {"before": load_before, "after": os.getloadavg()[0]}, "shape": options.shape,
-        "threads": options.threads, "rounds": options.rounds, "results": results}, indent=1)
-    if options.output == "-":
-        print(text)
-    else:
-        pathlib.Path(options.output).write_text(text + "\n")
+    peer = {"program": "OpenVINO GenAI", "version": openvino_genai.__version__, "runtime": openvino.get_version(),
+            "inference_type": str(openvino.Core().get_property("CPU", "INFERENCE_PRECISION_HINT")), "backend": options.backend}
+    write_report(peer, options, load_before, results)
 
 
 if __name__ == "__main__":
