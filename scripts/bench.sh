@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures Tandem beside llama.cpp, OpenVINO GenAI and oneDNN on this machine and prints tables of ratios.
-# Usage: scripts/bench.sh [--quick] [--no-peers] [--model DIR]
+# Usage: scripts/bench.sh [--quick] [--passes N] [--no-peers] [--model DIR]
 #   --quick      one round instead of two, batches 1 and 16 only
+#   --passes N   passes of each program in a round (default 3); kernels take three at least
 #   --no-peers   Tandem alone
 #   --model DIR  instead of the random 1.1B model that is made in build/models/1B
 # Run it on an idle machine: nothing else may compile or serve meanwhile. Results: build/bench/*.json, and a plot, roofline.svg.
@@ -17,9 +18,13 @@ model=build/models/1B
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick) rounds=(1); batches=(1 16); long_batches=(1 8) ;;
+    --passes)
+      passes=${2:?--passes needs a number}
+      [[ $passes =~ ^[1-9][0-9]?$ ]] || { echo "bench.sh: --passes takes 1 to 99, not '$passes'" >&2; exit 2; }
+      shift ;;
     --no-peers) peers=0 ;;
     --model) model=${2:?--model needs a folder}; shift ;;
-    -h|--help) sed -n '2,7s/^# \?//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,8s/^# \?//p' "$0"; exit 0 ;;
     *) echo "bench.sh: unknown argument '$1'; --help lists them" >&2; exit 2 ;;
   esac
   shift
@@ -52,11 +57,13 @@ for round in "${rounds[@]}"; do
   "$tandem" bench model "$model" --prompt 1024 --output 32 --batch "${long_batches[@]}" --passes "$passes" \
     --json "build/bench/long.$round.json"
   if [ "$peers" -eq 1 ]; then
-    build/peers-venv/bin/python bench/peers/run_openvino.py --threads "$threads" --prompt 1024 --steps 32 \
-      --batches "$(IFS=,; echo "${long_batches[*]}")" --rounds "$passes" -o "build/bench/openvino.$round.json"
+    for mlp in fused apart; do
+      build/peers-venv/bin/python bench/peers/run_openvino.py --threads "$threads" --prompt 1024 --steps 32 --mlp "$mlp" \
+        --batches "$(IFS=,; echo "${long_batches[*]}")" --rounds "$passes" -o "build/bench/openvino.$mlp.$round.json"
+    done
   fi
 done
-"$tandem" bench kernels --threads "$threads" --passes "$passes" --json build/bench/kernels.json
+"$tandem" bench kernels --threads "$threads" --passes "$((passes > 3 ? passes : 3))" --json build/bench/kernels.json
 scripts/roofline.py build/bench/kernels.json -o build/bench/roofline.svg
 if [ "$peers" -eq 1 ]; then
   OMP_NUM_THREADS=$threads build/release/bench/onednn_gemm 1 16 64 256 512 >build/bench/onednn.json

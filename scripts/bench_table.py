@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints what scripts/bench.sh measured: Tandem beside llama.cpp, OpenVINO GenAI and oneDNN, and each kernel beside its ceiling.
 
-Usage: scripts/bench_table.py FOLDER   (with model.*.json, and llama_cpp.*.json, long.*.json, openvino.*.json, kernels.json,
+Usage: scripts/bench_table.py FOLDER   (with model.*.json, and llama_cpp.*.json, long.*.json, openvino.*.*.json, kernels.json,
                                         onednn.json where measured)
 Ratios are of medians of one run; above 1 Tandem is faster.
 """
@@ -55,26 +55,28 @@ def long_rows(folder):
     ours = load(folder, "long.*.json")
     if not ours:
         return
-    peers = load(folder, "openvino.*.json")
+    peers = load(folder, "openvino.*.*.json")
     print()
     describe(peers)
     peer = {}
     for run in peers:
         for row in run["results"]:
-            peer.setdefault(row["batch"], []).append(row)
+            peer.setdefault((row["mlp"], row["batch"]), []).append(row)
+    forms = list(dict.fromkeys(form for form, _ in peer))
     times = {}
     for run in ours:
         for row in run["rows"]:
             if row["batch"] == 1:
                 times.setdefault(("TTFT", 1), []).append(1e3 * run["prompt_tokens"] / row["prefill_tokens_per_second"])
             times.setdefault(("TPOT", row["batch"]), []).append(1e3 * row["batch"] / row["decode_tokens_per_second"])
-    print(f"{'ms, prompts of 1024':24} {'Tandem':>10} {'OpenVINO':>10} {'ratio':>7}")
+    print(f"{'ms, prompts of 1024':24} {'Tandem':>10}" + "".join(f" {'OpenVINO, MLP ' + form:>20} {'ratio':>7}" for form in forms))
     for (test, batch), values in times.items():
         mine = statistics.median(values)
         line = f"{f'{test}, batch {batch}':24} {mine:10.1f}"
-        if batch in peer:
-            theirs = statistics.median(row["ttft_ms" if test == "TTFT" else "tpot_ms"] for row in peer[batch])
-            line += f" {theirs:10.1f} {theirs / mine:7.2f}"
+        for form in forms:
+            if (form, batch) in peer:
+                theirs = statistics.median(row["ttft_ms" if test == "TTFT" else "tpot_ms"] for row in peer[form, batch])
+                line += f" {theirs:20.1f} {theirs / mine:7.2f}"
         print(line)
 
 

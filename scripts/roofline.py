@@ -2,7 +2,8 @@
 """Draws the roofline of a `tandem bench kernels --json` file: each kernel's speed over its operations per byte, under the machine's ceilings.
 
 Usage: scripts/roofline.py KERNELS.json -o PLOT.svg
-One colour per kernel; both axes are logarithmic. No packages needed.
+Circles are matrix products, triangles decode attention, squares prefill attention (hollow: in chunks); one colour for each shape.
+Both axes are logarithmic. No packages needed.
 """
 import argparse
 import json
@@ -38,6 +39,21 @@ def line(x1, y1, x2, y2, style):
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {style}/>'
 
 
+def marker(x, y, kind, colour):
+    """A circle, triangle or square about a point; hollow for chunks."""
+    paint = f'fill="white" stroke="{colour}" stroke-width="1.5"' if kind.endswith("chunks") else f'fill="{colour}" fill-opacity="0.8"'
+    if kind.startswith("decode"):
+        return f'<path d="M {x:.1f} {y - 6:.1f} l 6 11 h -12 z" {paint}/>'
+    if kind.startswith("prefill"):
+        return f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9" {paint}/>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" {paint}/>'
+
+
+def shape_of(name):
+    """The shape of an attention kernel without what is done with it, or a product's name."""
+    return name.removeprefix("decode ").removeprefix("prefill ").removesuffix(" in chunks")
+
+
 def draw(result):
     rows = [row for row in result["rows"] if row["bytes"] > 0 and row["measured_seconds"] > 0]
     points = [(row["op"], row["operations"] / row["bytes"], row["operations"] / row["measured_seconds"]) for row in rows]
@@ -69,13 +85,14 @@ def draw(result):
     middle = math.sqrt(start * knee)
     parts.append(text(x.at(middle) - 8, y.at(middle * read) - 8, f"{read * 1e-9:.1f} GB/s", "end", 12))
     names = list(dict.fromkeys(name for name, _, _ in points))
+    shapes = list(dict.fromkeys(shape_of(name) for name in names))
     for index, name in enumerate(names):
-        colour = COLOURS[index % len(COLOURS)]
+        colour = COLOURS[shapes.index(shape_of(name)) % len(COLOURS)]
         for own, intensity, speed in points:
             if own == name:
-                parts.append(f'<circle cx="{x.at(intensity):.1f}" cy="{y.at(speed):.1f}" r="5" fill="{colour}" fill-opacity="0.8"/>')
+                parts.append(marker(x.at(intensity), y.at(speed), name, colour))
         height = TOP + 14 + 22 * index
-        parts.append(f'<circle cx="{WIDTH - RIGHT + 20}" cy="{height - 4}" r="5" fill="{colour}"/>')
+        parts.append(marker(WIDTH - RIGHT + 20, height - 4, name, colour))
         parts.append(text(WIDTH - RIGHT + 32, height, name))
     return "\n".join(parts + ["</svg>", ""])
 

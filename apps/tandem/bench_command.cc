@@ -2,7 +2,6 @@
 // whole one, measured.
 #include <cstdlib>
 #include <memory>
-#include <thread>
 
 #include "bench/frontend_bench.h"
 #include "bench/gemm_bench.h"
@@ -12,6 +11,8 @@
 #include "bench/tiers_bench.h"
 #include "bench/visits_bench.h"
 #include "commands.h"
+#include "device/cpu/cpu_device.h"
+#include "numa_option.h"
 
 namespace tandem {
 namespace {
@@ -42,6 +43,9 @@ int run_bench(BenchFlags& flags) {
       }
       flags.kernels.isas.push_back(*isa);
     }
+    if (flags.kernels.threads == 0) {
+      flags.kernels.threads = device::usual_threads(device::usable_nodes());
+    }
     return bench::bench_kernels(flags.kernels);
   }
   if (flags.model_app->parsed()) {
@@ -71,10 +75,11 @@ int run_bench(BenchFlags& flags) {
 }
 
 void add_kernels_flags(CLI::App& kernels, BenchFlags& flags) {
-  flags.kernels.threads = static_cast<int>(std::thread::hardware_concurrency());
+  flags.kernels.threads = 0;
   kernels.add_option("--isa", flags.isas,
                      "Families to measure (default: the best of this machine)");
-  kernels.add_option("--threads", flags.kernels.threads, "Threads")->capture_default_str();
+  kernels.add_option("--threads", flags.kernels.threads, "Threads (default: one for each core)")
+      ->check(CLI::Range(1, 1024));
   kernels.add_option("--rows", flags.kernels.rows, "Rows M of the matrix products")
       ->capture_default_str();
   kernels
@@ -92,6 +97,27 @@ void add_kernels_flags(CLI::App& kernels, BenchFlags& flags) {
   kernels.add_option("--json", flags.kernels.json_path, "Write the rows to this file too");
 }
 
+void add_model_flags(CLI::App& model, BenchFlags& flags) {
+  model.add_option("model", flags.model.node.model, "Model folder")->required();
+  model.add_option("--prompt", flags.model.prompt_tokens, "Prompt tokens")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model.add_option("--output", flags.model.output_tokens, "Output tokens")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model.add_option("--batch", flags.model.batches, "Sequences at a time")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model.add_option("--passes", flags.model.passes, "Passes; medians are shown")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model.add_option("--threads", flags.model.node.device.threads,
+                   "Compute threads (default: one for each core)");
+  add_numa_option(model, flags.model.node.device.numa);
+  model.add_flag("--ops", flags.model.with_ops, "Print the time of each kind of op in a step, too");
+  model.add_option("--json", flags.model.json_path, "Write the rows to this file too");
+}
+
 }  // namespace
 
 Command add_bench_command(CLI::App& tandem) {
@@ -105,24 +131,7 @@ Command add_bench_command(CLI::App& tandem) {
 
   CLI::App* model =
       app->add_subcommand("model", "Prompt and decode speed of a model through the engine");
-  model->add_option("model", flags->model.node.model, "Model folder")->required();
-  model->add_option("--prompt", flags->model.prompt_tokens, "Prompt tokens")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  model->add_option("--output", flags->model.output_tokens, "Output tokens")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  model->add_option("--batch", flags->model.batches, "Sequences at a time")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  model->add_option("--passes", flags->model.passes, "Passes; medians are shown")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  model->add_option("--threads", flags->model.node.device.threads,
-                    "Compute threads (default: all)");
-  model->add_flag("--ops", flags->model.with_ops,
-                  "Print the time of each kind of op in a step, too");
-  model->add_option("--json", flags->model.json_path, "Write the rows to this file too");
+  add_model_flags(*model, *flags);
 
   CLI::App* frontend = app->add_subcommand(
       "frontend", "Streamed tokens per second of the HTTP server before a null model");

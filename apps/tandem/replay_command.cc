@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "node/replay.h"
+#include "numa_option.h"
 
 namespace tandem {
 namespace {
@@ -53,7 +54,8 @@ Command add_replay_command(CLI::App& tandem) {
   app->add_option("record", flags->record, "File written by serve --record-out")->required();
   app->add_option("--model", flags->node.model, "The model's folder")->required();
   app->add_option("--threads", flags->node.device.threads,
-                  "Compute threads (default: all cores this process may use)");
+                  "Compute threads (default: one for each core this process may use)");
+  add_numa_option(*app, flags->node.device.numa);
   return {app, [flags] { return run_replay(*flags); }};
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
+#include "device/cpu/proc_text.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
@@ -31,6 +32,11 @@ void print_start(const ServeFlags& flags, const Node& node) {
             TANDEM_VERSION, shape.architecture_name, shape.layers, shape.hidden, shape.heads,
             shape.kv_heads, static_cast<double>(model::parameter_count(shape)) / 1e9,
             node.parts().device->caps().name);
+  for (const device::NodeUse& one : node.parts().device->caps().nodes) {
+    log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", one.id, one.threads,
+              one.threads == 1 ? "" : "s", device::format_ranges(one.cpus),
+              format_bytes(one.free_bytes), format_bytes(one.memory_bytes));
+  }
   log::info("configuration: {}", config_json(node.config_json(), flags));
   log::info("memory plan:\n{}", format_plan(node.parts().plan));
   if (flags.node.emulation.has_value() && flags.node.emulation->faults.any()) {

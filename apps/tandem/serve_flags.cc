@@ -114,8 +114,14 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
       ->check(CLI::IsMember({"auto", "cpu"}));
   command
       .add_option("--threads", node.device.threads,
-                  "Compute threads (default: all cores this process may use)")
+                  "Compute threads (default: one for each core this process may use)")
       ->check(CLI::Range(1, 4096));
+  command
+      .add_option(
+          "--numa", flags.numa,
+          "Memory nodes to compute on: auto (all that this process may use; threads, weights "
+          "and KV are placed on them), off (as if there were one) or a list such as 0,2-3")
+      ->capture_default_str();
   command.add_option("--device-memory", flags.device_memory,
                      "For weights, workspaces and KV, e.g. 8GiB (default: 80 % of free memory)");
   command.add_option("--emulate-accelerator", flags.emulation,
@@ -366,6 +372,13 @@ Status resolve_tiers(ServeFlags& flags) {
         "--threads does not go with --emulate-accelerator: say cores=N,host-cores=N there",
         "threads");
   }
+  if (node.device.numa.mode == device::NumaMode::kNodes) {
+    return invalid_argument(
+        "--numa with a list does not go with --emulate-accelerator, which divides the cores "
+        "itself; "
+        "start it with taskset or numactl to keep it to some",
+        "numa");
+  }
   node.emulation = *emulation;
   ASSIGN_OR_RETURN(node.hop_patience, duration_flag("hop-patience", flags.hop_patience));
   constexpr Nanos kShortest = std::chrono::milliseconds(10);
@@ -435,6 +448,11 @@ Status resolve(ServeFlags& flags) {
   }
   ASSIGN_OR_RETURN(node.profile.model, latency::parse_time_model(flags.time_model));
   node.profile.cache_folder = profile_folder();
+  const Result<device::NumaChoice> numa = device::parse_numa(flags.numa);
+  if (!numa.ok()) {
+    return about_flag("numa", numa.error());
+  }
+  node.device.numa = *numa;
   RETURN_IF_ERROR(resolve_tiers(flags));
   RETURN_IF_ERROR(resolve_service(flags));
   ASSIGN_OR_RETURN(node.record_limit_bytes, bytes_flag("record-limit", flags.record_limit));

@@ -19,6 +19,7 @@ struct ServeFlags {
   std::string dtype = "auto";
   std::string kv_dtype = "auto";
   std::string device = "auto";
+  std::string numa = "auto";
   std::string emulation;
   std::string host_memory;
   std::string device_memory;

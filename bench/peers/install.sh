@@ -1,14 +1,28 @@
 #!/usr/bin/env bash
 # Installs the peers that Tandem is measured beside: llama.cpp (through llama-cpp-python, compiled for this machine) and
-# OpenVINO GenAI into build/peers-venv, and the oneDNN comparator's library. Usage: bench/peers/install.sh
+# OpenVINO GenAI into build/peers-venv, and the oneDNN comparator's library. Usage: bench/peers/install.sh [--avx2]
+#   --avx2   only llama.cpp without AVX-512 and AMX, into build/peers-venv-avx2: the peer of TANDEM_ISA=avx2
 # Compiling llama.cpp takes about ten minutes on two cores; an interrupted run goes on where it was. Nothing is done again
 # until requirements.txt or this file changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-scripts/install_packages.sh build test
 venv=build/peers-venv
 work=$PWD/build/peers
+build=llama-build
+features="-DGGML_NATIVE=ON"
+others="llama-cpp-python"
+case "${1-}" in
+  "") ;;
+  --avx2)
+    venv=build/peers-venv-avx2
+    build=llama-build-avx2
+    others="llama-cpp-python|openvino"
+    features="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON" ;;
+  -h|--help) sed -n '2,6s/^# \?//p' bench/peers/install.sh; exit 0 ;;
+  *) echo "install.sh: unknown argument '$1'; --help tells what it does" >&2; exit 2 ;;
+esac
+scripts/install_packages.sh build test
 wanted=$(cat bench/peers/requirements.txt bench/peers/install.sh | sha256sum | cut -d' ' -f1)
 if [ "$(cat $venv/requirements.sha256 2>/dev/null)" = "$wanted" ]; then
   echo "peers: already installed in $venv"
@@ -26,7 +40,7 @@ version=$(sed -n 's/^llama-cpp-python==//p' bench/peers/requirements.txt)
 source=$work/llama_cpp_python-$version
 began=$SECONDS
 
-"${pip[@]}" install -r <(grep -v llama-cpp-python bench/peers/requirements.txt) || give_up "pip failed: check the network"
+"${pip[@]}" install -r <(grep -v -E "$others" bench/peers/requirements.txt) || give_up "pip failed: check the network"
 if [ ! -f "$source/pyproject.toml" ]; then
   echo "peers: fetching llama.cpp"
   mkdir -p "$work"
@@ -37,7 +51,7 @@ fi
 # gcc 12 takes only the first 8 bytes of the matrix unit's tile configuration for used and removes the stores to the rest, which
 # stops every Q8_0 run; without dead store elimination they stay.
 echo "peers: compiling llama.cpp (about ten minutes)"
-CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'" CMAKE_BUILD_PARALLEL_LEVEL=$(scripts/jobs.sh) \
-  "${pip[@]}" install --config-settings "build-dir=$work/llama-build" "$source" || give_up "llama.cpp did not compile: read the message above"
+CMAKE_ARGS="$features -DLLAVA_BUILD=OFF -DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'" CMAKE_BUILD_PARALLEL_LEVEL=$(scripts/jobs.sh) \
+  "${pip[@]}" install --config-settings "build-dir=$work/$build" "$source" || give_up "llama.cpp did not compile: read the message above"
 echo "$wanted" >$venv/requirements.sha256
 echo "peers: installed in $((SECONDS - began)) s"

@@ -45,6 +45,15 @@ enum class StreamKind : uint8_t {
   kSwap,          // blocks that change tier, in small pieces, so that nobody queues behind them
 };
 
+// A memory node (NUMA) with compute threads on it.
+struct NodeUse {
+  int32_t id = 0;
+  int32_t threads = 0;
+  std::vector<int32_t> cpus = {};  // that these may run on
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;
+};
+
 struct DeviceCaps {
   std::string name;  // "cpu (amx, 2 threads)"
   kernels::Isa isa = kernels::Isa::kRef;
@@ -52,6 +61,9 @@ struct DeviceCaps {
   int64_t memory_bytes = 0;  // of kind kDevice; with one tier, what this process may use in all
                              // (cgroup limits respected)
   int64_t free_memory_bytes = 0;
+  // Of the cpu device on a machine with several memory nodes, unless it was told to look at none.
+  std::vector<NodeUse> nodes = {};
+  int64_t near_free_bytes = 0;  // free on these nodes; 0: free_memory_bytes are
   // Two tiers only.
   int64_t host_memory_bytes = 0;               // of kind kHostPinned; 0: there is one tier
   std::vector<int32_t> accelerator_cpus = {};  // that the device computes and copies on
@@ -83,6 +95,12 @@ class Device {
   // kResourceExhausted, naming the bytes asked and left, when they are not there.
   [[nodiscard]] virtual Result<std::unique_ptr<Memory>> allocate(MemoryKind kind,
                                                                  int64_t bytes) = 0;
+  // Advice on memory that was allocated and not touched yet, for a back end whose threads are
+  // nearer to one part of the memory than to another; pages for the panels of each matrix are
+  // placed beside the threads that get these panels, and `memory`, which is read in pieces of
+  // `unit_bytes`, is spread over all. Most have one memory and nothing to do.
+  virtual void place_panels(const kernels::PackedMatrix& /*matrix*/) {}
+  virtual void spread(const Memory& /*memory*/, int64_t /*unit_bytes*/) {}
   virtual StreamId create_stream(StreamKind kind) = 0;
   StreamId create_stream() { return create_stream(StreamKind::kCompute); }
   // The op may be held back until an event is recorded behind it.

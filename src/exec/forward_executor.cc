@@ -102,6 +102,7 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options,
   const WorkspaceSizes sizes = workspace_sizes(config_, weights_, options);
   const int64_t kv_bytes = bounds_.limits.total_blocks * layout_.block_bytes();
   ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kDevice, kv_bytes));
+  device_.spread(*kv_, layout_.block_bytes());
   ASSIGN_OR_RETURN(activations_, device_.allocate(MemoryKind::kDevice, sizes.activations));
   RETURN_IF_ERROR(sampling_.allocate(sizes.logits, sizes.device_results, sizes.host_results));
   RETURN_IF_ERROR(staging_.allocate(sizes.staging));

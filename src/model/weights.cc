@@ -109,6 +109,19 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
   return memory;
 }
 
+void place(device::Device& device, const Weights& weights) {
+  device.place_panels(weights.embedding);
+  for (const LayerWeights& layer : weights.layers) {
+    for (const kernels::PackedMatrix* matrix :
+         {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      device.place_panels(*matrix);
+    }
+  }
+  if (weights.lm_head.data != weights.embedding.data) {
+    device.place_panels(weights.lm_head);
+  }
+}
+
 }  // namespace
 
 Weights hollow_weights(const ModelConfig& config, ElementType type) {
@@ -136,6 +149,7 @@ Result<Weights> load_weights(const std::filesystem::path& folder, const ModelCon
     pieces.push_back(piece->data());
   }
   WeightPlan plan = plan_weights(config, options.type, pieces);
+  place(device, plan.weights);
   RETURN_IF_ERROR(copy_weights(checkpoint, plan.jobs, device, options.on_progress));
   plan.weights.memory = std::move(memory);
   return std::move(plan.weights);

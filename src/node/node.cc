@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/affinity.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "device/emulated/emulated_accelerator.h"
@@ -50,9 +51,23 @@ ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts)
   return model;
 }
 
+// The threads that this one starts from here on, and what they touch, stay where compute is.
+void stay_on_nodes(const device::DeviceCaps& caps) {
+  std::vector<int32_t> cpus;
+  for (const device::NodeUse& node : caps.nodes) {
+    cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
+  }
+  if (!cpus.empty()) {
+    pin_this_thread(cpus);
+  }
+}
+
 Status open_device(const NodeOptions& options, ModelOnDevice& parts) {
   if (!options.emulation.has_value()) {
     ASSIGN_OR_RETURN(parts.device, device::make_cpu_device(options.device));
+    if (options.device.numa.mode == device::NumaMode::kNodes) {
+      stay_on_nodes(parts.device->caps());
+    }
     return {};
   }
   if (options.memory_bytes == 0 || options.host_memory_bytes == 0) {
@@ -173,8 +188,11 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& o
   input.max_model_len = options.max_model_len;
   input.memory_bytes = options.memory_bytes;
   if (input.memory_bytes == 0) {
-    input.memory_bytes = static_cast<int64_t>(
-        static_cast<double>(parts.device->caps().free_memory_bytes) * kDefaultMemoryShare);
+    const device::DeviceCaps& caps = parts.device->caps();
+    const int64_t free_bytes =
+        caps.near_free_bytes > 0 ? caps.near_free_bytes : caps.free_memory_bytes;
+    input.memory_bytes =
+        static_cast<int64_t>(static_cast<double>(free_bytes) * kDefaultMemoryShare);
   }
   input.executor.max_batched_tokens = options.max_num_batched_tokens;
   input.executor.max_logit_rows = options.max_num_seqs;
@@ -349,6 +367,9 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["device"] = parts.device->caps().name;
   json["isa"] = std::string(kernels::isa_name(parts.device->caps().isa));
   json["threads"] = parts.device->caps().threads;
+  for (const device::NodeUse& node : parts.device->caps().nodes) {
+    json["numa_nodes"].push_back({{"node", node.id}, {"threads", node.threads}});
+  }
   json["dtype"] = std::string(element_name(parts.dtype));
   json["kv_cache_dtype"] = std::string(element_name(parts.kv_dtype));
   json["policy"] = policy_name(options);

@@ -51,7 +51,8 @@ struct NodeOptions {
   int32_t max_num_seqs = 256;           // running sequences
   int32_t max_num_batched_tokens = 2048;
   int32_t block_tokens = 0;  // 0: chosen from the shape
-  int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: 80 % of what is free
+  int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: 80 % of what is free, where there are
+                             // several memory nodes on those that compute
   // Two tiers: an accelerator played by some of the cores, with memory_bytes of its own.
   std::optional<device::EmulationSpec> emulation;
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
@@ -89,7 +90,8 @@ struct ModelOnDevice {
 // The policy that is chosen, by name or by default.
 std::string policy_name(const NodeOptions& options);
 
-// Small files, device and plan; no weights yet.
+// Small files, device and plan; no weights yet. With memory nodes named, the calling thread and
+// what it starts later stay on these.
 Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock);
 // The same for a shape that needs no files: a hollow device has no use for weights.
 Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& options,

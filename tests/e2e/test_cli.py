@@ -241,3 +241,40 @@ def test_bench_tiers_says_what_it_cannot_do(binary):
     assert code == 1 and "34B" in text
     code, text = run(binary, "bench", "tiers", "--shape", "8B", "--step-ms", "0.05", "--residents", 2, "--offloaded", 2)
     assert code == 1 and "--step-ms" in text
+
+
+NODES = pathlib.Path("/sys/devices/system/node/online")
+
+
+def test_memory_nodes_are_chosen_by_flag_and_change_no_answer(binary, start_server):
+    answers = set()
+    choices = ["auto", "off"] + ([NODES.read_text().strip().split("-")[0].split(",")[0]] if NODES.exists() else [])
+    for choice in choices:
+        server = start_server(LLAMA, "--numa", choice)
+        reply = server.openai().completions.create(model=server.model_name(), prompt=[3, 5, 7, 11], max_tokens=8, temperature=0)
+        answers.add(reply.choices[0].text)
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("choice", ["", "on", "1-0", "0,", "-1", "99999", "0-99999999999999999999"])
+def test_lists_of_memory_nodes_that_make_no_sense_are_refused(binary, choice):
+    code, text = run(binary, "serve", LLAMA, f"--numa={choice}")
+    assert code == 2
+    assert "--numa" in text
+
+
+def test_a_memory_node_that_is_not_there_is_refused_by_name(binary):
+    code, text = run(binary, "serve", LLAMA, "--numa", "1023")
+    assert code == 2
+    assert "node 1023" in text and "choose among" in text
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="taskset is not installed")
+def test_one_thread_runs_where_one_cpu_is_allowed(binary, tmp_path):
+    cpu = min(os.sched_getaffinity(0))
+    kept = tmp_path / "tandem"
+    kept.write_text(f'#!/bin/sh\nexec taskset -c {cpu} "{binary}" "$@"\n')
+    kept.chmod(0o755)
+    code, text = run(kept, "bench", "model", LLAMA, "--prompt", "4", "--output", "2", "--passes", "1")
+    assert code == 0
+    assert "1 thread)" in text or "1 thread," in text, text

@@ -1,7 +1,5 @@
 #include "ceilings.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -10,8 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "base/check.h"
 #include "device/cpu/pages.h"
+#include "device/cpu/seats.h"
 #include "device/cpu/spin.h"
 #include "device/cpu/worker_pool.h"
 #include "hwy/highway.h"
@@ -30,21 +30,10 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void pin_to_processor(int index) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-    return;  // unpinned figures are still figures
-  }
-  int seen = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &allowed) && seen++ == index) {
-      cpu_set_t one;
-      CPU_ZERO(&one);
-      CPU_SET(cpu, &one);
-      sched_setaffinity(0, sizeof(one), &one);
-      return;
-    }
-  }
+// As a server's threads are: over the nodes, a core of its own for each as long as there are any.
+std::vector<device::Seat> seats_of(int threads) {
+  return device::seat_threads(device::share_threads(device::usable_nodes(), threads),
+                              device::SeatWidth::kCpu);
 }
 
 constexpr int64_t kLine = 64;
@@ -87,15 +76,17 @@ double read_speed(int threads, int64_t bytes, int64_t page_bytes) {
   constexpr int64_t kReadBytes = int64_t{512} << 20;  // a pass reads as much, however small the set
   const int64_t rounds = std::max<int64_t>(1, kReadBytes / bytes);
   const int64_t piece = page_bytes > 0 ? page_bytes : bytes;
-  std::vector<device::Pages> data;
+  std::vector<device::Pages> data(static_cast<size_t>(threads));
   std::vector<std::vector<const std::byte*>> pieces(static_cast<size_t>(threads));
   std::mt19937_64 random(1);
-  for (std::vector<const std::byte*>& own : pieces) {
-    data.push_back(filled_pages(bytes));
+  // Whoever reads them fills them, so that they lie on the reader's node.
+  run_together(threads,
+               [&](int thread) { data[static_cast<size_t>(thread)] = filled_pages(bytes); });
+  for (size_t i = 0; i < pieces.size(); ++i) {
     for (int64_t at = 0; at < bytes; at += piece) {
-      own.push_back(data.back().data() + at);
+      pieces[i].push_back(data[i].data() + at);
     }
-    std::shuffle(own.begin(), own.end(), random);
+    std::shuffle(pieces[i].begin(), pieces[i].end(), random);
   }
   std::atomic<uint64_t> sink = 0;
   double best = 0.0;
@@ -258,13 +249,14 @@ double operations_of(kernels::Isa isa) {
 }  // namespace
 
 double run_together(int threads, const std::function<void(int)>& body) {
+  const std::vector<device::Seat> seats = seats_of(threads);
   std::barrier start(threads);
   std::vector<std::thread> workers;
   std::vector<double> begins(static_cast<size_t>(threads));
   std::vector<double> ends(static_cast<size_t>(threads));
   for (int thread = 0; thread < threads; ++thread) {
     workers.emplace_back([&, thread] {
-      pin_to_processor(thread);
+      pin_this_thread(seats[static_cast<size_t>(thread)].cpus);  // unpinned figures are figures
       start.arrive_and_wait();
       begins[static_cast<size_t>(thread)] = seconds_now();
       body(thread);

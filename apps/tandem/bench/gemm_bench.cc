@@ -12,8 +12,12 @@
 
 #include "attention_bench.h"
 #include "base/check.h"
+#include "base/units.h"
 #include "ceilings.h"
+#include "device/cpu/machine.h"
 #include "device/cpu/pages.h"
+#include "device/cpu/proc_text.h"
+#include "device/cpu/topology.h"
 
 namespace tandem::bench {
 
@@ -234,12 +238,30 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
   return rows;
 }
 
+// The memory nodes of this machine; nothing where there is one.
+void report_nodes(nlohmann::json& result) {
+  const device::Topology topology = device::read_topology(device::allowed_cpus());
+  if (topology.size() < 2) {
+    return;
+  }
+  for (const device::MemoryNode& node : topology) {
+    std::vector<int32_t> cpus = node.cpus;
+    std::sort(cpus.begin(), cpus.end());
+    const std::string list = device::format_ranges(cpus);
+    fmt::print("node {:2}  {:3} cores, CPUs {}, {}\n", node.id, node.cores, list,
+               format_bytes(node.memory_bytes));
+    result["nodes"].push_back(
+        {{"node", node.id}, {"cpus", list}, {"memory_bytes", node.memory_bytes}});
+  }
+}
+
 int bench_kernels(const BenchKernelsOptions& options) {
   std::vector<kernels::Isa> isas = options.isas;
   if (isas.empty()) {
     isas.push_back(kernels::available_isas().back());
   }
   nlohmann::json result;
+  report_nodes(result);
   result["threads"] = options.threads;
   result["passes"] = options.passes;
   result["rows"] = nlohmann::json::array();

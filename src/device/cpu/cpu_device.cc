@@ -12,6 +12,9 @@
 #include "device/cpu/op_runner.h"
 #include "device/cpu/op_times.h"
 #include "device/cpu/pages.h"
+#include "device/cpu/placement.h"
+#include "device/cpu/proc_text.h"
+#include "device/cpu/seats.h"
 #include "device/cpu/stream_set.h"
 #include "device/cpu/worker_pool.h"
 
@@ -54,9 +57,22 @@ class CpuMemory final : public Memory {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(const kernels::Kernels& kernels, std::unique_ptr<WorkerPool> pool, DeviceCaps caps,
-            OpTimes* op_times)
-      : kernels_(kernels), pool_(std::move(pool)), caps_(std::move(caps)), op_times_(op_times) {}
+  struct Parts {
+    const kernels::Kernels* kernels = nullptr;
+    std::unique_ptr<WorkerPool> pool;
+    std::unique_ptr<Placement> placement;  // null: nothing is placed
+    std::vector<int32_t> stream_cpus;      // a stream's thread computes as one of the first node
+    DeviceCaps caps;
+    OpTimes* op_times = nullptr;  // null: ops are not timed
+  };
+
+  explicit CpuDevice(Parts parts)
+      : kernels_(*parts.kernels),
+        pool_(std::move(parts.pool)),
+        placement_(std::move(parts.placement)),
+        stream_cpus_(std::move(parts.stream_cpus)),
+        caps_(std::move(parts.caps)),
+        op_times_(parts.op_times) {}
 
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
@@ -86,12 +102,24 @@ class CpuDevice final : public Device {
     return std::unique_ptr<Memory>(std::make_unique<CpuMemory>(std::move(*pages), ledger_));
   }
 
+  void place_panels(const kernels::PackedMatrix& matrix) override {
+    if (placement_ != nullptr) {
+      placement_->place_panels(matrix);
+    }
+  }
+  void spread(const Memory& memory, int64_t unit_bytes) override {
+    if (placement_ != nullptr) {
+      placement_->spread({memory.data(), memory.bytes(), unit_bytes});
+    }
+  }
+
   StreamId create_stream(StreamKind) override {
     std::unique_ptr<StreamWork> work = std::make_unique<OpRunner>(kernels_, *pool_);
     if (op_times_ != nullptr) {
       work = timed(std::move(work), *op_times_);
     }
-    return streams_.add(std::move(work), {.spin = pool_->spin() > kNoSpin ? kStreamSpin : kNoSpin});
+    return streams_.add(std::move(work), {.spin = pool_->spin() > kNoSpin ? kStreamSpin : kNoSpin,
+                                          .cpus = stream_cpus_});
   }
   void launch(StreamId stream, const Op& op) override { streams_.launch(stream, op); }
   EventId record(StreamId stream) override { return streams_.record(stream); }
@@ -107,9 +135,11 @@ class CpuDevice final : public Device {
   const kernels::Kernels& kernels_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unique_ptr<WorkerPool> pool_;
+  const std::unique_ptr<Placement> placement_;
+  const std::vector<int32_t> stream_cpus_;
   const DeviceCaps caps_;
-  OpTimes* const op_times_;  // null: ops are not timed
-  StreamSet streams_;        // last: its threads use the pool
+  OpTimes* const op_times_;
+  StreamSet streams_;  // last: its threads use the pool
 };
 
 Result<kernels::Isa> choose_isa(const CpuDeviceOptions& options) {
@@ -119,7 +149,56 @@ Result<kernels::Isa> choose_isa(const CpuDeviceOptions& options) {
   return kernels::available_isas().back();
 }
 
+struct Layout {
+  std::vector<NodeShare> nodes;
+  int32_t usable_cpus = 0;  // of the nodes that were chosen
+  bool bound = false;       // threads may not run wherever the process may
+  bool told = false;        // there are several nodes, and they are looked at
+};
+
+Result<Layout> lay_out_threads(const CpuDeviceOptions& options) {
+  const Topology topology = options.topology ? *options.topology : read_topology(allowed_cpus());
+  ASSIGN_OR_RETURN(const std::vector<MemoryNode> chosen, choose_nodes(topology, options.numa));
+  const int32_t usable = quota_cpus(cpu_count(chosen));
+  const int32_t threads = options.threads > 0 ? options.threads : usual_threads(chosen);
+  return Layout{.nodes = share_threads(chosen, threads),
+                .usable_cpus = usable,
+                .bound = cpu_count(chosen) < cpu_count(topology) || chosen.size() > 1,
+                .told = topology.size() > 1 && options.numa.mode != NumaMode::kOff};
+}
+
+std::vector<Seat> seats_for(const Layout& layout, Pinning pinning) {
+  const int32_t threads = shares_of(layout.nodes).threads();
+  if (pinning == Pinning::kOn || (pinning == Pinning::kAuto && threads >= kPinFromThreads)) {
+    return seat_threads(layout.nodes, SeatWidth::kCpu);
+  }
+  return layout.bound ? seat_threads(layout.nodes, SeatWidth::kNode) : std::vector<Seat>{};
+}
+
+void describe_nodes(const Layout& layout, DeviceCaps& caps) {
+  if (!layout.told) {
+    return;
+  }
+  std::vector<int32_t> ids;
+  for (const NodeShare& share : layout.nodes) {
+    const MemoryNode& node = share.node;
+    ids.push_back(node.id);
+    std::vector<int32_t> cpus = node.cpus;
+    std::sort(cpus.begin(), cpus.end());
+    caps.nodes.push_back(
+        {node.id, share.threads, std::move(cpus), node.memory_bytes, node.free_bytes});
+    caps.near_free_bytes += node.free_bytes;
+  }
+  caps.near_free_bytes = std::min(caps.near_free_bytes, caps.free_memory_bytes);
+  caps.name.insert(caps.name.size() - 1,
+                   fmt::format(", node{} {}", ids.size() == 1 ? "" : "s", format_ranges(ids)));
+}
+
 }  // namespace
+
+int32_t usual_threads(std::span<const MemoryNode> nodes) {
+  return std::min({core_count(nodes), quota_cpus(cpu_count(nodes)), kMaxThreads});
+}
 
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
@@ -129,25 +208,30 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   }
   ASSIGN_OR_RETURN(const kernels::Isa isa, choose_isa(options));
   ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(isa));
-  const std::vector<int32_t> cpus = allowed_cpus();
-  const auto cpu_count = static_cast<int32_t>(cpus.size());
-  const int32_t usable = quota_cpus(cpu_count);
-  const int32_t threads = options.threads == 0 ? std::min(usable, kMaxThreads) : options.threads;
-  const bool pin = options.pinning == Pinning::kOn ||
-                   (options.pinning == Pinning::kAuto && threads >= kPinFromThreads);
+  ASSIGN_OR_RETURN(const Layout layout, lay_out_threads(options));
+  const int32_t threads = shares_of(layout.nodes).threads();
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerPool> pool,
                    WorkerPool::create({.threads = threads,
-                                       .spin = threads <= usable ? kSpin : kNoSpin,
-                                       .cpus = pin ? cpus : std::vector<int32_t>{}}));
+                                       .spin = threads <= layout.usable_cpus ? kSpin : kNoSpin,
+                                       .seats = seats_for(layout, options.pinning)}));
   const MachineMemory memory = machine_memory();
-  DeviceCaps caps{
+  CpuDevice::Parts parts;
+  parts.kernels = kernels;
+  parts.pool = std::move(pool);
+  parts.placement =
+      make_placement(layout.nodes, options.placer == nullptr ? kernel_placer() : *options.placer);
+  if (layout.bound) {
+    parts.stream_cpus = layout.nodes.front().node.cpus;
+  }
+  parts.caps = {
       .name = fmt::format("cpu ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s"),
       .isa = isa,
       .threads = threads,
       .memory_bytes = memory.total_bytes,
       .free_memory_bytes = memory.free_bytes};
-  return std::unique_ptr<Device>(
-      std::make_unique<CpuDevice>(*kernels, std::move(pool), std::move(caps), options.op_times));
+  describe_nodes(layout, parts.caps);
+  parts.op_times = options.op_times;
+  return std::unique_ptr<Device>(std::make_unique<CpuDevice>(std::move(parts)));
 }
 
 }  // namespace tandem::device

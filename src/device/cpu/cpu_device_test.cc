@@ -10,8 +10,27 @@
 #include <thread>
 #include <vector>
 
+#include "device/cpu/machine.h"
+#include "device/cpu/placement.h"
+
 namespace tandem::device {
 namespace {
+
+// Counts what would be asked of the kernel.
+class Recorder final : public PagePlacer {
+ public:
+  [[nodiscard]] bool has_policy_of_its_own() const override { return false; }
+  [[nodiscard]] bool prefer(std::byte* /*data*/, int64_t /*bytes*/,
+                            int32_t /*node*/) const override {
+    ++calls;
+    return true;
+  }
+  void touch(std::byte* /*data*/, int64_t /*bytes*/,
+             std::span<const int32_t> /*cpus*/) const override {
+    ++calls;
+  }
+  mutable int32_t calls = 0;
+};
 
 std::unique_ptr<Device> make_device(int32_t threads) {
   auto device = make_cpu_device({.threads = threads});
@@ -238,6 +257,93 @@ TEST(CpuDevice, TheNumberOfThreadsDoesNotChangeAProduct) {
   const std::vector<float> one = multiply(*make_device(1), shape);
   for (const int32_t threads : {2, 3, 5}) {
     EXPECT_EQ(multiply(*make_device(threads), shape), one) << threads << " threads";
+  }
+}
+
+// This machine's CPUs as two made-up nodes, whose memory is that of the first real one.
+Topology two_nodes() {
+  const std::vector<int32_t> cpus = allowed_cpus();
+  const std::vector<int32_t> last = {cpus.back()};
+  const int64_t some = int64_t{1} << 30;
+  return {{.id = 0, .cpus = {cpus.front()}, .cores = 1, .memory_bytes = some, .free_bytes = some},
+          {.id = 0, .cpus = last, .cores = 1, .memory_bytes = some, .free_bytes = some}};
+}
+
+std::unique_ptr<Device> device_on_two_nodes(int32_t threads, Pinning pinning) {
+  auto device = make_cpu_device({.threads = threads, .pinning = pinning, .topology = two_nodes()});
+  CHECK(device.ok(), "{}", device.error().message);
+  return std::move(device).value();
+}
+
+TEST(CpuDevice, NodesDoNotChangeAProduct) {
+  const Product shape{.rows = 5, .n = 4096, .k = 512};
+  const std::vector<float> one = multiply(*make_device(1), shape);
+  for (const int32_t threads : {2, 3, 5}) {
+    for (const Pinning pinning : {Pinning::kOff, Pinning::kOn}) {
+      EXPECT_EQ(multiply(*device_on_two_nodes(threads, pinning), shape), one)
+          << threads << " threads";
+    }
+  }
+}
+
+TEST(CpuDevice, SaysWhichNodesItComputesOn) {
+  const auto device = device_on_two_nodes(3, Pinning::kAuto);
+  const DeviceCaps& caps = device->caps();
+  EXPECT_EQ(caps.threads, 3);
+  ASSERT_EQ(caps.nodes.size(), 2U);
+  EXPECT_EQ(caps.nodes[0].threads, 2);
+  EXPECT_EQ(caps.nodes[1].cpus, std::vector<int32_t>{allowed_cpus().back()});
+  EXPECT_EQ(caps.near_free_bytes, std::min(int64_t{2} << 30, caps.free_memory_bytes));
+  EXPECT_NE(caps.name.find("node"), std::string::npos) << caps.name;
+}
+
+TEST(CpuDevice, OneNodeOrNoneLookedAtIsNotSpokenOf) {
+  Topology one = two_nodes();
+  one.pop_back();
+  for (const CpuDeviceOptions& options :
+       {CpuDeviceOptions{.threads = 2, .topology = one},
+        CpuDeviceOptions{
+            .threads = 2, .numa = {.mode = NumaMode::kOff}, .topology = two_nodes()}}) {
+    const auto device = make_cpu_device(options);
+    ASSERT_TRUE(device.ok());
+    EXPECT_TRUE((*device)->caps().nodes.empty());
+    EXPECT_EQ((*device)->caps().near_free_bytes, 0);
+    EXPECT_EQ((*device)->caps().name.find("node"), std::string::npos);
+  }
+}
+
+TEST(CpuDevice, OneThreadForEachCoreUnlessToldOtherwise) {
+  Topology siblings = two_nodes();
+  siblings[0].cpus = allowed_cpus();
+  siblings[0].cores = 1;
+  siblings.pop_back();
+  const auto device = make_cpu_device({.topology = siblings});
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ((*device)->caps().threads, 1);
+}
+
+TEST(CpuDevice, ANodeThatIsNotThereIsRefused) {
+  const auto device =
+      make_cpu_device({.numa = {.mode = NumaMode::kNodes, .nodes = {7}}, .topology = two_nodes()});
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().param, "numa");
+  EXPECT_NE(device.error().message.find("node 7"), std::string::npos);
+}
+
+TEST(CpuDevice, ServerMemoryIsPlacedOnlyOnSeveralNodes) {
+  Recorder recorder;
+  for (const bool several : {false, true}) {
+    Topology topology = two_nodes();
+    if (!several) {
+      topology.pop_back();
+    }
+    const auto device = make_cpu_device({.threads = 2, .topology = topology, .placer = &recorder});
+    ASSERT_TRUE(device.ok());
+    const auto memory = (*device)->allocate(MemoryKind::kDevice, int64_t{16} << 20);
+    ASSERT_TRUE(memory.ok());
+    (*device)->place_panels({.data = (*memory)->data(), .n = 2048, .k = 4096});
+    (*device)->spread(**memory, 1 << 20);
+    EXPECT_EQ(recorder.calls, several ? 2 + 8 : 0);
   }
 }
 

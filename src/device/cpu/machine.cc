@@ -3,14 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+
+#include "device/cpu/proc_text.h"
 
 namespace tandem::device {
 namespace {
@@ -18,36 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
-// Empty where the file cannot be read: a limit that cannot be seen is not applied.
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::optional<int64_t> parse_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end == text.data()) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-// The number after `key` at the start of a line ("MemTotal:   123 kB", "inactive_file 123").
-std::optional<int64_t> field(const std::string& text, std::string_view key) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.size() > key.size() && line.starts_with(key) &&
-        (line[key.size()] == ' ' || line[key.size()] == ':' || line[key.size()] == '\t')) {
-      const size_t digits = line.find_first_of("0123456789", key.size());
-      if (digits != std::string::npos) {
-        return parse_number(std::string_view(line).substr(digits));
-      }
-    }
-  }
-  return std::nullopt;
-}
 
 // A controller's folders for this process, from its own cgroup up to the mount point.
 struct CgroupFolders {
@@ -157,7 +127,8 @@ int64_t held_bytes(const fs::path& folder, bool v2) {
   const std::string stat = read_text(folder / "memory.stat");
   const char* inactive = v2 ? "inactive_file" : "total_inactive_file";
   const char* active = v2 ? "active_file" : "total_active_file";
-  const int64_t droppable = field(stat, inactive).value_or(0) + field(stat, active).value_or(0) / 2;
+  const int64_t droppable =
+      find_field(stat, inactive).value_or(0) + find_field(stat, active).value_or(0) / 2;
   return std::max<int64_t>(usage.value_or(0) - droppable, 0);
 }
 
@@ -166,9 +137,10 @@ int64_t held_bytes(const fs::path& folder, bool v2) {
 MachineMemory machine_memory(const fs::path& root) {
   constexpr int64_t kKiB = 1024;
   const std::string info = read_text(root / "proc/meminfo");
-  const int64_t total = field(info, "MemTotal").value_or(0) * kKiB;
-  MachineMemory memory{.total_bytes = total,
-                       .free_bytes = field(info, "MemAvailable").value_or(total / kKiB) * kKiB};
+  const int64_t total = find_field(info, "MemTotal").value_or(0) * kKiB;
+  MachineMemory memory{
+      .total_bytes = total,
+      .free_bytes = find_field(info, "MemAvailable").value_or(total / kKiB) * kKiB};
   const CgroupFolders groups = cgroup_folders(root, "memory");
   for (const fs::path& folder : groups.folders) {
     const auto limit =

@@ -58,7 +58,8 @@ void OpRunner::divide(const Work& work, const Part& part) {
             {.run = run_chunk,
              .context = &context,
              .chunks = chunks,
-             .scratch_bytes = work.scratch_bytes},
+             .scratch_bytes = work.scratch_bytes,
+             .order = work.order},
             scratch_);
 }
 
@@ -104,7 +105,9 @@ void OpRunner::run_one(const kernels::GemmArgs& args) {
   }
   divide({.units = args.w.panels() / args.panel_unit(),
           .nanos = nanos,
-          .scratch_bytes = kernels_.gemm_scratch_bytes(args)},
+          .scratch_bytes = kernels_.gemm_scratch_bytes(args),
+          .chunks_per_thread = args.rows < kManyRows ? kChunksPerThread : kManyRowsChunksPerThread,
+          .order = ChunkOrder::kOwnNodeFirst},
          [&](int64_t begin, int64_t end, void* scratch) {
            kernels_.gemm(args, begin * args.panel_unit(), end * args.panel_unit(), scratch);
          });

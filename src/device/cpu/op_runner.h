@@ -29,9 +29,13 @@ class OpRunner final : public StreamWork {
     double nanos = 0;
     int64_t scratch_bytes = 0;
     int64_t chunks_per_thread = kChunksPerThread;
+    ChunkOrder order = ChunkOrder::kAsTheyCome;
   };
   // More chunks than threads, so that a thread that is held up leaves its share to the others.
   static constexpr int64_t kChunksPerThread = 6;
+  // Each chunk of a product brings all rows of x to its core's cache: many rows, few chunks.
+  static constexpr int64_t kManyRows = 128;
+  static constexpr int64_t kManyRowsChunksPerThread = 2;
   static constexpr int64_t kUnequalChunksPerThread = 32;
   // Calls part(begin, end, scratch) on runs of units that together are 0 .. units.
   template <class Part>

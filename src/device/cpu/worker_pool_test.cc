@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -99,9 +100,101 @@ TEST(WorkerPool, EachThreadHasAWorkspaceOfTheSizeAskedFor) {
 }
 
 TEST(WorkerPool, PinnedWorkersComputeTheSame) {
-  auto pool = WorkerPool::create({.threads = 3, .spin = microseconds(5), .cpus = {0, 0}});
+  auto pool = WorkerPool::create(
+      {.threads = 3, .spin = microseconds(5), .seats = seats_at(std::vector{0, 0})});
   ASSERT_TRUE(pool.ok());
   run_jobs(**pool, 500, 9);
+}
+
+// --- several nodes
+
+// Nodes that are made up: threads of one CPU play them.
+std::vector<Seat> two_shares(int32_t first, int32_t second) {
+  std::vector<Seat> seats(static_cast<size_t>(first + second));
+  for (size_t i = static_cast<size_t>(first); i < seats.size(); ++i) {
+    seats[i].share = 1;
+  }
+  return seats;
+}
+
+TEST(WorkerPool, OnSeveralNodesEveryChunkRunsExactlyOnceInEitherOrder) {
+  auto pool =
+      WorkerPool::create({.threads = 5, .spin = microseconds(20), .seats = two_shares(2, 3)});
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ((*pool)->shares().count(), 2);
+  const int32_t desk = (*pool)->open_desk();
+  Scratch scratch;
+  for (int32_t round = 0; round < 3000; ++round) {
+    Counts counts{std::vector<int32_t>(static_cast<size_t>(1 + round % 23), 0)};
+    Counts* address = &counts;
+    PoolJob job = counting_job(counts);
+    job.context = &address;
+    job.order = round % 3 == 0 ? ChunkOrder::kAsTheyCome : ChunkOrder::kOwnNodeFirst;
+    (*pool)->run(desk, job, scratch);
+    for (const int32_t calls : counts.calls) {
+      ASSERT_EQ(calls, 1);
+    }
+  }
+}
+
+// Who ran which chunk, in what order; the second thread is held in its first chunk.
+struct Meeting {
+  std::thread::id bringer;
+  int64_t held_until = 0;  // so many chunks are done
+  std::atomic<int64_t> worker_first{-1};
+  std::atomic<int64_t> done{0};
+  std::vector<int64_t> by_bringer;
+
+  void run(int64_t chunk) {
+    if (std::this_thread::get_id() == bringer) {
+      by_bringer.push_back(chunk);
+      while (worker_first.load() < 0) {
+        std::this_thread::yield();
+      }
+    } else if (int64_t none = -1; worker_first.compare_exchange_strong(none, chunk)) {
+      while (done.load() < held_until) {
+        std::this_thread::yield();
+      }
+    }
+    done.fetch_add(1);
+  }
+};
+
+// Eight chunks for this thread and one worker.
+void meet(WorkerPool& pool, int32_t desk, ChunkOrder order, Meeting& meeting) {
+  Scratch scratch;
+  Meeting* address = &meeting;
+  pool.run(desk,
+           {.run = [](const void* context, int64_t chunk,
+                      void*) { (*static_cast<Meeting* const*>(context))->run(chunk); },
+            .context = &address,
+            .chunks = 8,
+            .order = order},
+           scratch);
+}
+
+TEST(WorkerPool, AThreadTakesItsOwnNodesChunksFirstAndThenHelps) {
+  auto pool =
+      WorkerPool::create({.threads = 2, .spin = microseconds(20), .seats = two_shares(1, 1)});
+  ASSERT_TRUE(pool.ok());
+  const int32_t desk = (*pool)->open_desk();
+  for (int32_t round = 0; round < 50; ++round) {
+    Meeting meeting{.bringer = std::this_thread::get_id(), .held_until = 7};
+    meet(**pool, desk, ChunkOrder::kOwnNodeFirst, meeting);
+    EXPECT_EQ(meeting.worker_first, 4);
+    EXPECT_EQ(meeting.by_bringer, (std::vector<int64_t>{0, 1, 2, 3, 5, 6, 7}));
+  }
+}
+
+TEST(WorkerPool, ChunksWithoutNodesAreTakenInOrderOnSeveralNodesToo) {
+  auto pool =
+      WorkerPool::create({.threads = 2, .spin = microseconds(20), .seats = two_shares(1, 1)});
+  ASSERT_TRUE(pool.ok());
+  const int32_t desk = (*pool)->open_desk();
+  Meeting meeting{.bringer = std::this_thread::get_id(), .held_until = 7};
+  meet(**pool, desk, ChunkOrder::kAsTheyCome, meeting);
+  EXPECT_LT(meeting.worker_first, 2);
+  EXPECT_EQ(meeting.by_bringer.back(), 7);
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
   ASSIGN_OR_RETURN(parts.compute_pool,
                    WorkerPool::create({.threads = threads,
                                        .spin = threads >= kSpinFromCores ? kSpin : Nanos{0},
-                                       .cpus = cores.accelerator}));
+                                       .seats = seats_at(cores.accelerator)}));
   ASSIGN_OR_RETURN(parts.copy_pool, WorkerPool::create({.threads = 1}));
   parts.caps = {
       .name = fmt::format("emulated accelerator ({}, {}, {} core{}, {} device and "

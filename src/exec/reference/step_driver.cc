@@ -25,7 +25,10 @@ std::unique_ptr<device::Device> make_device(const RigOptions& options) {
     CHECK(device.ok(), "{}", device.error().message);
     return std::move(device).value();
   }
-  auto device = device::make_cpu_device({.threads = options.threads, .isa = options.isa});
+  auto device = device::make_cpu_device({.threads = options.threads,
+                                         .isa = options.isa,
+                                         .topology = options.topology,
+                                         .placer = options.placer});
   CHECK(device.ok(), "{}", device.error().message);
   return std::move(device).value();
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "device/cpu/placement.h"
 #include "device/device.h"
 #include "exec/forward_executor.h"
 #include "exec/reference/random_model.h"
@@ -26,10 +27,12 @@ struct RigOptions {
   int32_t blocks = 64;
   int32_t block_tokens = 32;
   int32_t served_positions = 0;
-  int64_t emulated_memory_bytes = 0;  // of each tier; 0: one tier, the cpu device
-  int32_t host_blocks = 0;            // of the second tier's pool; 0: everything stays resident
-  HostTierOptions host = {};          // its kv_bytes are host_blocks
-  std::string emulation = {};         // as --emulate-accelerator takes it
+  std::optional<device::Topology> topology = {};  // absent: this machine's
+  const device::PagePlacer* placer = nullptr;     // null: the kernel
+  int64_t emulated_memory_bytes = 0;              // of each tier; 0: one tier, the cpu device
+  int32_t host_blocks = 0;     // of the second tier's pool; 0: everything stays resident
+  HostTierOptions host = {};   // its kv_bytes are host_blocks
+  std::string emulation = {};  // as --emulate-accelerator takes it
   // Stands between the executor and the device that it would get.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap = {};
 };

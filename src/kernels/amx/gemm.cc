@@ -51,6 +51,7 @@ void configure(int64_t rows) {
 
 constexpr int64_t kGroupRows = kTileRows;
 constexpr int64_t kUnitGroups = 3;
+constexpr int64_t kManyGroups = 9;
 constexpr int64_t kStepBytes = 2 * kTileBytes;  // of a panel's weights: 32 depths, two tiles
 constexpr int64_t kXStepBytes = 64;             // of a row of x
 constexpr int64_t kAheadBytes = 1024;           // in a stream of weights
@@ -70,175 +71,11 @@ HWY_INLINE void fetch_after(const char* w) {
   }
 }
 
-// Results that are fetched into the cache before they are added to or written: a row a depth step.
-struct FetchResults {
-  const float* y = nullptr;
-  int64_t stride = 0;
-  int64_t rows = 0;     // 0 before the last chunk of the depth
-  int64_t columns = 0;  // of each
-};
-
-HWY_INLINE void fetch_result(FetchResults& results) {
-  if (results.rows > 0) {
-    for (int64_t column = 0; column < results.columns; column += 16) {
-      _mm_prefetch(reinterpret_cast<const char*>(results.y + column), _MM_HINT_T0);
-    }
-    results.y += results.stride;
-    --results.rows;
-  }
-}
-
-enum class Source {
-  kMemory,      // the weights are fetched just ahead of their use, all in one stream
-  kCacheAhead,  // an earlier unit has read them; meanwhile those of the next panel are fetched
-  kCache,
-};
-constexpr int64_t kLinesAhead = 8;  // of the next panel, a depth step
-
-template <int kLines>
-HWY_INLINE void fetch_next(const char*& next) {
-#pragma GCC unroll 4
-  for (int line = 0; line < kLines; ++line, next += 64) {
-    _mm_prefetch(next, _MM_HINT_T1);
-  }
-}
-
-// The x of a unit: row groups and the bytes from row to row.
-struct UnitRows {
-  const char* x[kUnitGroups] = {};
-  int64_t stride = 0;
-};
-
-// Adds the products of `kGroups` row groups with `steps` depth steps of a panel to the sum tiles.
-template <int kGroups, Source kSource>
-void multiply(const UnitRows& rows, const char* w, int64_t steps, FetchResults results,
-              const char* next) {
-  constexpr bool kStream = kSource == Source::kMemory;
-  constexpr int kLoads = kGroups == 3 ? 8 : 2 + kGroups;
-  // A few lines before each load, never many: loads wait behind them.
-  constexpr int kNext = kSource == Source::kCacheAhead ? kLinesAhead / kLoads : 0;
-  int64_t at = 0;  // bytes into a row of x
-  for (int64_t step = 0; step < steps; ++step, w += kStepBytes, at += kXStepBytes) {
-    fetch_result(results);
-    if constexpr (kStream) {
-      fetch_after(w);
-    }
-    fetch_next<kNext>(next);
-    _tile_loadd(7, rows.x[0] + at, rows.stride);
-    fetch_next<kNext>(next);
-    _tile_loadd(6, w, 64);
-    _tile_dpbf16ps(0, 7, 6);
-    if constexpr (kGroups < 3) {  // with tiles left over all loads can be on their way at once
-      if constexpr (kStream) {
-        fetch_after(w + kTileBytes);
-      }
-      fetch_next<kNext>(next);
-      _tile_loadd(5, w + kTileBytes, 64);
-      _tile_dpbf16ps(1, 7, 5);
-      if constexpr (kGroups > 1) {
-        fetch_next<kNext>(next);
-        _tile_loadd(4, rows.x[1] + at, rows.stride);
-        _tile_dpbf16ps(2, 4, 6);
-        _tile_dpbf16ps(3, 4, 5);
-      }
-    } else {
-      fetch_next<kNext>(next);
-      _tile_loadd(7, rows.x[1] + at, rows.stride);
-      _tile_dpbf16ps(2, 7, 6);
-      fetch_next<kNext>(next);
-      _tile_loadd(7, rows.x[2] + at, rows.stride);
-      _tile_dpbf16ps(4, 7, 6);
-      if constexpr (kStream) {
-        fetch_after(w + kTileBytes);
-      }
-      fetch_next<kNext>(next);
-      _tile_loadd(6, w + kTileBytes, 64);
-      _tile_dpbf16ps(5, 7, 6);
-      fetch_next<kNext>(next);
-      _tile_loadd(7, rows.x[1] + at, rows.stride);
-      _tile_dpbf16ps(3, 7, 6);
-      fetch_next<kNext>(next);
-      _tile_loadd(7, rows.x[0] + at, rows.stride);
-      _tile_dpbf16ps(1, 7, 6);
-    }
-  }
-}
-
-template <Source kSource>
-void multiply_unit(int64_t groups, const UnitRows& rows, const char* w, int64_t steps,
-                   const FetchResults& results, const char* next) {
-  switch (groups) {
-    case 1:
-      return multiply<1, kSource>(rows, w, steps, results, next);
-    case 2:
-      return multiply<2, kSource>(rows, w, steps, results, next);
-    default:
-      return multiply<3, kSource>(rows, w, steps, results, next);
-  }
-}
-
-// Adds the products of one row group with `steps` depth steps of `kPanels` panels to the sums.
-template <int kPanels>
-void multiply_panels_at_once(const UnitRows& rows, const char* w, int64_t steps,
-                             FetchResults results) {
-  const int64_t panel_bytes = steps * kStepBytes;
-  int64_t at = 0;
-  for (int64_t step = 0; step < steps; ++step, w += kStepBytes, at += kXStepBytes) {
-    fetch_result(results);
-    _tile_loadd(7, rows.x[0] + at, rows.stride);
-    fetch_after(w);
-    _tile_loadd(6, w, 64);
-    _tile_dpbf16ps(0, 7, 6);
-    fetch_after(w + kTileBytes);
-    _tile_loadd(5, w + kTileBytes, 64);
-    _tile_dpbf16ps(1, 7, 5);
-    if constexpr (kPanels > 1) {
-      const char* second = w + panel_bytes;
-      fetch_after(second);
-      _tile_loadd(6, second, 64);
-      _tile_dpbf16ps(2, 7, 6);
-      fetch_after(second + kTileBytes);
-      _tile_loadd(5, second + kTileBytes, 64);
-      _tile_dpbf16ps(3, 7, 5);
-    }
-  }
-}
-
-constexpr int64_t kSumStride = kPanelColumns * 4;           // bytes
 constexpr int64_t kGroupSums = kGroupRows * kPanelColumns;  // floats
-constexpr int64_t kPanelsAtOnce = 2;                        // for one row group
 
-void clear_sums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  _tile_zero(4);
-  _tile_zero(5);
-}
-void load_sums(const float* c, int64_t groups) {
-  _tile_loadd(0, c, kSumStride);
-  _tile_loadd(1, c + 16, kSumStride);
-  if (groups > 1) {
-    _tile_loadd(2, c + kGroupSums, kSumStride);
-    _tile_loadd(3, c + kGroupSums + 16, kSumStride);
-  }
-  if (groups > 2) {
-    _tile_loadd(4, c + 2 * kGroupSums, kSumStride);
-    _tile_loadd(5, c + 2 * kGroupSums + 16, kSumStride);
-  }
-}
-void store_sums(float* c, int64_t groups) {
-  _tile_stored(0, c, kSumStride);
-  _tile_stored(1, c + 16, kSumStride);
-  if (groups > 1) {
-    _tile_stored(2, c + kGroupSums, kSumStride);
-    _tile_stored(3, c + kGroupSums + 16, kSumStride);
-  }
-  if (groups > 2) {
-    _tile_stored(4, c + 2 * kGroupSums, kSumStride);
-    _tile_stored(5, c + 2 * kGroupSums + 16, kSumStride);
-  }
+// The first row of a group: the last one ends with the last row.
+int64_t group_row(const GemmArgs& args, int64_t group) {
+  return std::max<int64_t>(0, std::min(group * kGroupRows, args.rows - kGroupRows));
 }
 
 // y (+)= c + bias for one row of a panel.
@@ -304,7 +141,10 @@ struct Cut {
   int64_t chunk_steps = 0;   // depth steps whose x for a set fits there
   int64_t group_panels = 0;  // panels that pass by before the next chunk of the depth, then set
   int64_t sum_panels = 0;    // panels whose sums are in scratch together
-  int64_t c_bytes = 0;       // scratch: sums as [panel][row group][16][32]
+  // Floats of scratch, twice: sums as [panel][row group][16][32].
+  [[nodiscard]] int64_t panel_sums() const { return set_groups * kGroupSums; }
+  [[nodiscard]] int64_t sums() const { return sum_panels * panel_sums(); }
+  [[nodiscard]] int64_t scratch_bytes() const { return 2 * sums() * 4; }
 };
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -315,6 +155,8 @@ Cut cut_of(const GemmArgs& args) {
   constexpr int64_t kChunkBytes = 1024 * 1024;
   constexpr int64_t kGroupPanels = 32;         // 4 MB of a depth of 2048
   constexpr int64_t kChunkedGroupPanels = 16;  // their sums share the L2 cache too
+  constexpr int64_t kSums = 32 * 1024;         // 128 KB
+  constexpr int64_t kMostSumPanels = 32;
   const int64_t groups = divide_up(args.rows, kGroupRows);
   const int64_t steps = args.w.k / 32;
   Cut cut;
@@ -325,9 +167,232 @@ Cut cut_of(const GemmArgs& args) {
   cut.group_panels = cut.set_groups == groups && chunks == 1 ? args.w.panels()
                      : chunks == 1                           ? kGroupPanels
                                                              : kChunkedGroupPanels;
-  cut.sum_panels = chunks == 1 ? args.panel_unit() : kChunkedGroupPanels;
-  cut.c_bytes = std::max(cut.sum_panels * cut.set_groups, kPanelsAtOnce) * kGroupSums * 4;
+  const int64_t fitting = kSums / cut.panel_sums() / 2 * 2;  // pairs: gate and up
+  cut.sum_panels =
+      chunks == 1 ? std::clamp<int64_t>(fitting, 2, kMostSumPanels) : kChunkedGroupPanels;
   return cut;
+}
+
+// Where sums are kept, and their way to y. The sums of several panels are written to y at once, row
+// by row: a row of y is a page of its own, and a visit to each row for every panel's two lines
+// slows the stream of weights down by a fifth. There are two sets of sums, so that the written one
+// can also be a row of a panel at each step of the next one's products: vector work hides behind
+// the matrix unit's. That pays where many rows compute; where weights stream it disturbs them.
+class Results {
+ public:
+  Results(const GemmArgs& args, const Cut& cut, float* scratch)
+      : args_(args), cut_(cut), sums_(scratch) {}
+  [[nodiscard]] float* sums() const { return sums_ + half_ * cut_.sums(); }
+  // The sums are those of the panels [begin, end) and of `groups` from `first_group` on. They go to
+  // y now or beside the next products; sums() is the other set then.
+  void complete(int64_t begin, int64_t end, int64_t first_group, int64_t groups) {
+    finish();
+    waiting_ = sums();
+    half_ ^= 1;
+    panel_begin_ = begin;
+    panel_end_ = end;
+    first_group_ = first_group;
+    row_ = first_group * kGroupRows;
+    row_end_ = std::min(args_.rows, (first_group + groups) * kGroupRows);
+    begin_row();
+    if (groups < kManyGroups) {
+      finish();
+    }
+  }
+  HWY_INLINE void step() {
+    if (row_ < row_end_) {
+      write_one();
+    }
+  }
+  void finish() {
+    while (row_ < row_end_) {
+      write_one();
+    }
+  }
+
+ private:
+  void begin_row() {
+    const int64_t group = row_ / kGroupRows;
+    c_ = waiting_ + (group - first_group_) * kGroupSums +
+         (row_ - group_row(args_, group)) * kPanelColumns;
+    panel_ = panel_begin_;
+  }
+  HWY_INLINE void write_one() {
+    if (args_.store == GemmStore::kSiluMul) {
+      store_activated(args_, c_, c_ + cut_.panel_sums(), row_, panel_ / 2 * kPanelColumns);
+    } else {
+      store_row(args_, c_, row_, panel_ * kPanelColumns);
+    }
+    panel_ += args_.panel_unit();
+    c_ += args_.panel_unit() * cut_.panel_sums();
+    if (panel_ >= panel_end_ && ++row_ < row_end_) {
+      begin_row();
+    }
+  }
+
+  const GemmArgs& args_;
+  const Cut& cut_;
+  float* sums_;
+  int64_t half_ = 0;
+  // What waits to be written: from panel_ of row_ on.
+  const float* waiting_ = nullptr;
+  const float* c_ = nullptr;
+  int64_t panel_begin_ = 0;
+  int64_t panel_end_ = 0;
+  int64_t first_group_ = 0;
+  int64_t panel_ = 0;
+  int64_t row_ = 0;
+  int64_t row_end_ = 0;
+};
+
+enum class Source {
+  kMemory,      // the weights are fetched just ahead of their use, all in one stream
+  kCacheAhead,  // an earlier unit has read them; meanwhile those of the next panel are fetched
+  kCache,
+};
+constexpr int64_t kLinesAhead = 8;  // of the next panel, a depth step
+
+template <int kLines>
+HWY_INLINE void fetch_next(const char*& next) {
+#pragma GCC unroll 4
+  for (int line = 0; line < kLines; ++line, next += 64) {
+    _mm_prefetch(next, _MM_HINT_T1);
+  }
+}
+
+// The x of a unit: row groups and the bytes from row to row.
+struct UnitRows {
+  const char* x[kUnitGroups] = {};
+  int64_t stride = 0;
+};
+
+// Adds the products of `kGroups` row groups with `steps` depth steps of a panel to the sum tiles.
+template <int kGroups, Source kSource>
+void multiply(const UnitRows& rows, const char* w, int64_t steps, const char* next,
+              Results& results) {
+  constexpr bool kStream = kSource == Source::kMemory;
+  constexpr int kLoads = kGroups == 3 ? 8 : 2 + kGroups;
+  // A few lines before each load, never many: loads wait behind them.
+  constexpr int kNext = kSource == Source::kCacheAhead ? kLinesAhead / kLoads : 0;
+  int64_t at = 0;  // bytes into a row of x
+  for (int64_t step = 0; step < steps; ++step, w += kStepBytes, at += kXStepBytes) {
+    results.step();
+    if constexpr (kStream) {
+      fetch_after(w);
+    }
+    fetch_next<kNext>(next);
+    _tile_loadd(7, rows.x[0] + at, rows.stride);
+    fetch_next<kNext>(next);
+    _tile_loadd(6, w, 64);
+    _tile_dpbf16ps(0, 7, 6);
+    if constexpr (kGroups < 3) {  // with tiles left over all loads can be on their way at once
+      if constexpr (kStream) {
+        fetch_after(w + kTileBytes);
+      }
+      fetch_next<kNext>(next);
+      _tile_loadd(5, w + kTileBytes, 64);
+      _tile_dpbf16ps(1, 7, 5);
+      if constexpr (kGroups > 1) {
+        fetch_next<kNext>(next);
+        _tile_loadd(4, rows.x[1] + at, rows.stride);
+        _tile_dpbf16ps(2, 4, 6);
+        _tile_dpbf16ps(3, 4, 5);
+      }
+    } else {
+      fetch_next<kNext>(next);
+      _tile_loadd(7, rows.x[1] + at, rows.stride);
+      _tile_dpbf16ps(2, 7, 6);
+      fetch_next<kNext>(next);
+      _tile_loadd(7, rows.x[2] + at, rows.stride);
+      _tile_dpbf16ps(4, 7, 6);
+      if constexpr (kStream) {
+        fetch_after(w + kTileBytes);
+      }
+      fetch_next<kNext>(next);
+      _tile_loadd(6, w + kTileBytes, 64);
+      _tile_dpbf16ps(5, 7, 6);
+      fetch_next<kNext>(next);
+      _tile_loadd(7, rows.x[1] + at, rows.stride);
+      _tile_dpbf16ps(3, 7, 6);
+      fetch_next<kNext>(next);
+      _tile_loadd(7, rows.x[0] + at, rows.stride);
+      _tile_dpbf16ps(1, 7, 6);
+    }
+  }
+}
+
+template <Source kSource>
+void multiply_unit(int64_t groups, const UnitRows& rows, const char* w, int64_t steps,
+                   const char* next, Results& results) {
+  switch (groups) {
+    case 1:
+      return multiply<1, kSource>(rows, w, steps, next, results);
+    case 2:
+      return multiply<2, kSource>(rows, w, steps, next, results);
+    default:
+      return multiply<3, kSource>(rows, w, steps, next, results);
+  }
+}
+
+// Adds the products of one row group with `steps` depth steps of `kPanels` panels to the sums.
+template <int kPanels>
+void multiply_panels_at_once(const UnitRows& rows, const char* w, int64_t steps) {
+  const int64_t panel_bytes = steps * kStepBytes;
+  int64_t at = 0;
+  for (int64_t step = 0; step < steps; ++step, w += kStepBytes, at += kXStepBytes) {
+    _tile_loadd(7, rows.x[0] + at, rows.stride);
+    fetch_after(w);
+    _tile_loadd(6, w, 64);
+    _tile_dpbf16ps(0, 7, 6);
+    fetch_after(w + kTileBytes);
+    _tile_loadd(5, w + kTileBytes, 64);
+    _tile_dpbf16ps(1, 7, 5);
+    if constexpr (kPanels > 1) {
+      const char* second = w + panel_bytes;
+      fetch_after(second);
+      _tile_loadd(6, second, 64);
+      _tile_dpbf16ps(2, 7, 6);
+      fetch_after(second + kTileBytes);
+      _tile_loadd(5, second + kTileBytes, 64);
+      _tile_dpbf16ps(3, 7, 5);
+    }
+  }
+}
+
+constexpr int64_t kSumStride = kPanelColumns * 4;  // bytes
+constexpr int64_t kPanelsAtOnce = 2;               // for one row group
+
+void clear_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+}
+void load_sums(const float* c, int64_t groups) {
+  _tile_loadd(0, c, kSumStride);
+  _tile_loadd(1, c + 16, kSumStride);
+  if (groups > 1) {
+    _tile_loadd(2, c + kGroupSums, kSumStride);
+    _tile_loadd(3, c + kGroupSums + 16, kSumStride);
+  }
+  if (groups > 2) {
+    _tile_loadd(4, c + 2 * kGroupSums, kSumStride);
+    _tile_loadd(5, c + 2 * kGroupSums + 16, kSumStride);
+  }
+}
+void store_sums(float* c, int64_t groups) {
+  _tile_stored(0, c, kSumStride);
+  _tile_stored(1, c + 16, kSumStride);
+  if (groups > 1) {
+    _tile_stored(2, c + kGroupSums, kSumStride);
+    _tile_stored(3, c + kGroupSums + 16, kSumStride);
+  }
+  if (groups > 2) {
+    _tile_stored(4, c + 2 * kGroupSums, kSumStride);
+    _tile_stored(5, c + 2 * kGroupSums + 16, kSumStride);
+  }
 }
 
 // A chunk of the depth of one panel, for a set of rows.
@@ -337,67 +402,34 @@ struct PanelPass {
   const char* next = nullptr;  // the weights of the pass after this one
   int64_t steps = 0;           // of depth
   bool first = false;          // chunk of the depth
-  bool last = false;
-  bool store = false;           // its sums, at the last chunk
-  float* c = nullptr;           // the panel's sums
-  const float* gate = nullptr;  // of up's panel: the sums of gate's
-  int64_t column = 0;           // of y
-  int64_t first_group = 0;      // of the set
+  float* c = nullptr;          // the panel's sums
+  int64_t first_group = 0;     // of the set
   int64_t groups = 0;
 };
 
-// The first row of a group: the last one ends with the last row.
-int64_t group_row(const GemmArgs& args, int64_t group) {
-  return std::max<int64_t>(0, std::min(group * kGroupRows, args.rows - kGroupRows));
-}
-
-// Sums of the groups [begin, end) of all to y, each row once. `ahead`, unless null: the stream of
-// weights goes on from there meanwhile.
-void finish_groups(const GemmArgs& args, const PanelPass& pass, int64_t begin, int64_t end,
-                   const char* ahead) {
-  const int64_t ahead_bytes = pass.gate != nullptr ? 768 : 256;  // as memory gives in that time
-  for (int64_t group = begin; group < end; ++group) {
-    const int64_t from = group_row(args, group);
-    const int64_t sums = (group - pass.first_group) * kGroupSums;
-    const int64_t row_end = std::min(args.rows, (group + 1) * kGroupRows);
-    for (int64_t row = group * kGroupRows; row < row_end; ++row) {
-      const int64_t at = sums + (row - from) * kPanelColumns;
-      if (ahead != nullptr) {
-        fetch(ahead, ahead_bytes);
-        ahead += ahead_bytes;
-      }
-      if (pass.gate != nullptr) {
-        store_activated(args, pass.gate + at, pass.c + at, row, pass.column);
-      } else {
-        store_row(args, pass.c + at, row, pass.column);
-      }
-    }
+// How many of a set's groups the first unit has, which streams the weights. One or two stream best,
+// and units of three compute best: with many of those computing counts more.
+int64_t streaming_groups(int64_t groups) {
+  if (groups >= kManyGroups) {
+    return kUnitGroups;
   }
+  if (groups == kUnitGroups) {
+    return 2;
+  }
+  return groups % kUnitGroups == 0 ? 1 : groups % kUnitGroups;
 }
 
-void run_pass(const GemmArgs& args, const PanelPass& pass) {
-  // One group streams better than three, two do so well enough to be done with; where many units
-  // follow, computing counts more than streaming.
-  constexpr int64_t kManyGroups = 9;
-  const int64_t first = pass.groups <= 2            ? pass.groups
-                        : pass.groups < kManyGroups ? 1
-                                                    : kUnitGroups;
+void run_pass(const GemmArgs& args, const PanelPass& pass, Results& results) {
+  const int64_t first = streaming_groups(pass.groups);
   const int64_t units = 1 + divide_up(pass.groups - first, kUnitGroups);
-  FetchResults results{.stride = args.y_stride, .columns = kPanelColumns};
   UnitRows rows{.stride = args.x_stride * 2};
-  int64_t done = 0;      // groups
-  int64_t finished = 0;  // groups
+  int64_t done = 0;  // groups
   for (int64_t unit = 0; unit < units; ++unit) {
     const int64_t own = unit == 0 ? first : divide_up(pass.groups - done, units - unit);
-    const int64_t group = pass.first_group + done;
     for (int64_t i = 0; i < own; ++i) {
-      rows.x[i] = pass.x + group_row(args, group + i) * rows.stride;
+      rows.x[i] = pass.x + group_row(args, pass.first_group + done + i) * rows.stride;
     }
     float* c = pass.c + done * kGroupSums;
-    if (pass.store && pass.gate == nullptr) {
-      results.y = args.y + group * kGroupRows * args.y_stride + pass.column;
-      results.rows = std::min(own * kGroupRows, args.rows - group * kGroupRows);
-    }
     memory_barrier();
     if (pass.first) {
       clear_sums();
@@ -405,30 +437,22 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
       load_sums(c, own);
     }
     if (unit == 0) {
-      multiply_unit<Source::kMemory>(own, rows, pass.w, pass.steps, results, nullptr);
+      multiply_unit<Source::kMemory>(own, rows, pass.w, pass.steps, nullptr, results);
     } else if (unit <= kStepBytes / 64 / kLinesAhead) {
       const char* next = pass.next + (unit - 1) * pass.steps * kLinesAhead * 64;
-      multiply_unit<Source::kCacheAhead>(own, rows, pass.w, pass.steps, results, next);
+      multiply_unit<Source::kCacheAhead>(own, rows, pass.w, pass.steps, next, results);
     } else {
-      multiply_unit<Source::kCache>(own, rows, pass.w, pass.steps, results, nullptr);
+      multiply_unit<Source::kCache>(own, rows, pass.w, pass.steps, nullptr, results);
     }
     store_sums(c, own);
     memory_barrier();
-    // One unit later: reading a tile's memory right after writing it would wait for the store.
-    if (pass.store && unit > 0) {
-      finish_groups(args, pass, pass.first_group + finished, pass.first_group + done, nullptr);
-      finished = done;
-    }
     done += own;
-  }
-  if (pass.store) {
-    finish_groups(args, pass, pass.first_group + finished, pass.first_group + done,
-                  pass.next + (units == 1 ? kAheadBytes : 0));
   }
 }
 
 // A group of panels with all sets of rows.
-void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end, float* sums) {
+void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end,
+                Results& results) {
   const int64_t steps = args.w.k / 32;
   const int64_t groups = divide_up(args.rows, kGroupRows);
   const auto weights = [&](int64_t panel, int64_t step) {
@@ -442,83 +466,68 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
       pass.steps = std::min(cut.chunk_steps, steps - step);
       pass.x = static_cast<const char*>(args.x) + step * kXStepBytes;
       pass.first = step == 0;
-      pass.last = step + pass.steps == steps;
+      const bool last = step + pass.steps == steps;
       for (int64_t panel = begin; panel < end; ++panel) {
         pass.w = weights(panel, step);
         pass.next = panel + 1 < end                 ? weights(panel + 1, step)
-                    : !pass.last                    ? weights(begin, step + pass.steps)
+                    : !last                         ? weights(begin, step + pass.steps)
                     : set + cut.set_groups < groups ? weights(begin, 0)
                     : end < args.w.panels()         ? weights(end, 0)
                                                     : pass.w;
-        pass.c = sums + (panel - begin) % cut.sum_panels * cut.set_groups * kGroupSums;
-        pass.column = panel / args.panel_unit() * kPanelColumns;
-        pass.store = pass.last;
-        if (args.store == GemmStore::kSiluMul) {
-          const bool is_gate = panel % 2 == 0;
-          pass.gate = is_gate ? nullptr : pass.c - cut.set_groups * kGroupSums;
-          pass.store = pass.last && !is_gate;
+        const int64_t place = (panel - begin) % cut.sum_panels;
+        pass.c = results.sums() + place * cut.panel_sums();
+        run_pass(args, pass, results);
+        if (last && (panel + 1 == end || place + 1 == cut.sum_panels)) {
+          results.complete(panel - place, panel + 1, pass.first_group, pass.groups);
         }
-        run_pass(args, pass);
       }
     }
   }
 }
 
 // One row group, two panels at once.
-void run_one_group(const GemmArgs& args, int64_t begin, int64_t end, float* sums) {
+void run_one_group(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end,
+                   Results& results) {
   const int64_t steps = args.w.k / 32;
   const int64_t panel_bytes = steps * kStepBytes;
   const UnitRows rows{.x = {static_cast<const char*>(args.x)}, .stride = args.x_stride * 2};
-  PanelPass pass;
-  pass.groups = 1;
+  int64_t written = begin;
   for (int64_t panel = begin; panel < end; panel += kPanelsAtOnce) {
     const char* w = static_cast<const char*>(args.w.data) + panel * panel_bytes;
     const int64_t panels = std::min(kPanelsAtOnce, end - panel);
-    const bool pair = args.store == GemmStore::kSiluMul;
-    FetchResults results{.stride = args.y_stride};
-    if (!pair) {
-      results.y = args.y + panel * kPanelColumns;
-      results.rows = args.rows;
-      results.columns = panels * kPanelColumns;
-    }
     memory_barrier();
     clear_sums();
     if (panels == 1) {
-      multiply_panels_at_once<1>(rows, w, steps, results);
+      multiply_panels_at_once<1>(rows, w, steps);
     } else {
-      multiply_panels_at_once<2>(rows, w, steps, results);
+      multiply_panels_at_once<2>(rows, w, steps);
     }
-    store_sums(sums, panels);  // as if they were groups of rows
+    // As if they were groups of rows.
+    store_sums(results.sums() + (panel - written) * kGroupSums, panels);
     memory_barrier();
-    for (int64_t next = panel + panels; next < std::min(end, panel + 2 * kPanelsAtOnce); ++next) {
+    const int64_t done = panel + panels;
+    for (int64_t next = done; next < std::min(end, done + kPanelsAtOnce); ++next) {
       fetch(static_cast<const char*>(args.w.data) + next * panel_bytes, kAheadBytes);
     }
-    if (pair) {
-      pass.gate = sums;
-      pass.c = sums + kGroupSums;
-      pass.column = panel / 2 * kPanelColumns;
-      finish_groups(args, pass, 0, 1, nullptr);
-      continue;
-    }
-    for (int64_t i = 0; i < panels; ++i) {
-      pass.c = sums + i * kGroupSums;
-      pass.column = (panel + i) * kPanelColumns;
-      finish_groups(args, pass, 0, 1, nullptr);
+    if (done == end || done - written == cut.sum_panels) {
+      results.complete(written, done, 0, 1);
+      written = done;
     }
   }
 }
 
 void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   const Cut cut = cut_of(args);
+  Results results(args, cut, static_cast<float*>(scratch));
   configure(std::min(args.rows, kGroupRows));
   if (args.rows <= kGroupRows) {
-    run_one_group(args, panel_begin, panel_end, static_cast<float*>(scratch));
-    return;
+    run_one_group(args, cut, panel_begin, panel_end, results);
+  } else {
+    for (int64_t panel = panel_begin; panel < panel_end; panel += cut.group_panels) {
+      run_panels(args, cut, panel, std::min(panel_end, panel + cut.group_panels), results);
+    }
   }
-  for (int64_t panel = panel_begin; panel < panel_end; panel += cut.group_panels) {
-    run_panels(args, cut, panel, std::min(panel_end, panel + cut.group_panels),
-               static_cast<float*>(scratch));
-  }
+  results.finish();
 }
 
 // For fp32 weights.
@@ -535,7 +544,7 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
   if (args.rows <= 0) {
     return 0;
   }
-  return cut_of(args).c_bytes;
+  return cut_of(args).scratch_bytes();
 }
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
