@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernels/amx/amx.h"
+#include "kernels/avx512bf16/avx512bf16.h"
 #endif
 
 namespace tandem::kernels {
@@ -22,8 +23,11 @@ struct IsaName {
   Isa isa;
   const char* name;
 };
-constexpr std::array kNames = {IsaName{Isa::kRef, "ref"}, IsaName{Isa::kNeon, "neon"},
-                               IsaName{Isa::kAvx2, "avx2"}, IsaName{Isa::kAvx512, "avx512"},
+constexpr std::array kNames = {IsaName{Isa::kRef, "ref"},
+                               IsaName{Isa::kNeon, "neon"},
+                               IsaName{Isa::kAvx2, "avx2"},
+                               IsaName{Isa::kAvx512, "avx512"},
+                               IsaName{Isa::kAvx512Bf16, "avx512bf16"},
                                IsaName{Isa::kAmx, "amx"}};
 
 Kernels ref_table() {
@@ -49,6 +53,14 @@ Kernels portable_table(Isa isa) {
 }
 
 #if defined(__x86_64__)
+
+Kernels avx512bf16_table() {
+  Kernels table = portable_table(Isa::kAvx512);
+  table.isa = Isa::kAvx512Bf16;
+  table.name = "avx512bf16";
+  avx512bf16::fill_gemm(table);
+  return table;
+}
 
 Kernels amx_table() {
   Kernels table = portable_table(Isa::kAvx512);
@@ -83,6 +95,8 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") != 0;
 }
 
+bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0; }
+
 // True when the CPU has AMX BF16 and the operating system lets this process use it; the permission
 // is for all threads, and asking again is harmless.
 bool has_amx() {
@@ -93,8 +107,8 @@ bool has_amx() {
   constexpr unsigned kAmxBf16 = 1U << 22;
   constexpr unsigned kAmxTile = 1U << 24;
   constexpr unsigned kWanted = kAmxBf16 | kAmxTile;
-  if (!has_avx512() || __builtin_cpu_supports("avx512bf16") == 0 ||
-      __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kWanted) != kWanted) {
+  if (!has_avx512bf16() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
+      (edx & kWanted) != kWanted) {
     return false;
   }
   constexpr int64_t kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
@@ -112,8 +126,17 @@ std::vector<Isa> available_isas() {
   if (has_avx2()) {
     isas.push_back(Isa::kAvx2);
   }
+  // Products of pairs take AMD's processors as long as multiply-adds and Intel's four times as
+  // long.
+  const bool fast_pairs = __builtin_cpu_is("amd") != 0;
+  if (has_avx512bf16() && !fast_pairs) {
+    isas.push_back(Isa::kAvx512Bf16);
+  }
   if (has_avx512()) {
     isas.push_back(Isa::kAvx512);
+  }
+  if (has_avx512bf16() && fast_pairs) {
+    isas.push_back(Isa::kAvx512Bf16);
   }
   if (has_amx()) {
     isas.push_back(Isa::kAmx);
@@ -121,6 +144,15 @@ std::vector<Isa> available_isas() {
 #elif defined(__aarch64__)
   isas.push_back(Isa::kNeon);
 #endif
+  return isas;
+}
+
+std::vector<Isa> known_isas() {
+  std::vector<Isa> isas;
+  isas.reserve(kNames.size());
+  for (const IsaName& entry : kNames) {
+    isas.push_back(entry.isa);
+  }
   return isas;
 }
 
@@ -173,6 +205,10 @@ Result<const Kernels*> kernels_for(Isa isa) {
     }
     case Isa::kAvx512: {
       static const Kernels table = portable_table(Isa::kAvx512);
+      return &table;
+    }
+    case Isa::kAvx512Bf16: {
+      static const Kernels table = avx512bf16_table();
       return &table;
     }
     case Isa::kAmx: {

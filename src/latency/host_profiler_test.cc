@@ -22,8 +22,12 @@ class TestTier final : public HostMeter {
   }
   Result<Nanos> copy(LinkWay way, int64_t bytes) override {
     EXPECT_LE(bytes, limits_.copy_bytes);
-    return pass((way == LinkWay::kToHost ? 12000 : 15000) + 0.2 * static_cast<double>(bytes));
+    const bool waits = held_up_ && ++copies_ % 3 != 0;  // for a core
+    return pass((way == LinkWay::kToHost ? 12000 : 15000) + 0.2 * static_cast<double>(bytes) +
+                (waits ? 4e6 : 0.0));
   }
+  // From now on two of three copies wait for a core.
+  void hold_up() { held_up_ = true; }
   Result<TierSteps> steps(int32_t residents, int32_t visitors) override {
     EXPECT_LE(visitors, limits_.visitors);
     const double visits = visitors * 0.9 * 8 / 2;
@@ -51,6 +55,8 @@ class TestTier final : public HostMeter {
   const double noise_;
   ManualClock& clock_;
   std::mt19937 random_{3};
+  bool held_up_ = false;
+  int64_t copies_ = 0;
 };
 
 const HostLimits kRoomy{.rows = 64,
@@ -82,6 +88,20 @@ TEST(HostProfiler, FindsWhatEachPartTakes) {
   EXPECT_GT(found->attention_accuracy.mean, 0.95);
   EXPECT_GT(found->link_accuracy.mean, 0.95);
   EXPECT_GT(shown, 0.9);
+}
+
+TEST(HostProfiler, ALinkIsFoundOnABusyMachineInNoTime) {
+  ManualClock clock;
+  TestTier tier(kRoomy, 0.02, clock);
+  tier.hold_up();
+  HostProfilerOptions options;
+  options.time = Nanos{1};
+  const auto found = measure_host(tier, TestTier::costs(), options, clock, {});
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_NEAR(found->times.to_host.alpha_nanos, 12000, 1200);
+  EXPECT_NEAR(found->times.from_host.alpha_nanos, 15000, 1500);
+  EXPECT_NEAR(found->times.to_host.beta_nanos, 0.2, 0.02);
+  EXPECT_NEAR(found->times.from_host.beta_nanos, 0.2, 0.02);
 }
 
 TEST(HostProfiler, AVisitorsCostIsWhatItsRowDoesNotExplain) {

@@ -455,9 +455,7 @@ TEST_P(Attention, PaddingOfHeadsIsWrittenAsZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Attention,
-                         testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
-                                         Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Attention, testing::ValuesIn(known_isas()),
                          [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 }  // namespace

@@ -160,9 +160,7 @@ TEST_P(GemmSiluMul, NanPassesThrough) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, GemmSiluMul,
-                         testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
-                                         Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, GemmSiluMul, testing::ValuesIn(known_isas()),
                          [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 }  // namespace

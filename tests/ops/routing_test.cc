@@ -369,9 +369,7 @@ TEST(RoutedRow, PartsFollowEachOtherOnCacheLines) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Routing,
-                         testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
-                                         Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Routing, testing::ValuesIn(known_isas()),
                          [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 }  // namespace

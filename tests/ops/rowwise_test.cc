@@ -305,9 +305,7 @@ TEST(KvLayout, EveryElementOfABlockHasItsOwnPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Rowwise,
-                         testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
-                                         Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Rowwise, testing::ValuesIn(known_isas()),
                          [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 }  // namespace

@@ -447,9 +447,7 @@ TEST_P(Sampling, AGivenTokenIsReportedOnAndNoneIsDrawn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Sampling,
-                         testing::Values(Isa::kRef, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
-                                         Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(EveryIsa, Sampling, testing::ValuesIn(known_isas()),
                          [](const auto& param_info) { return isa_test_name(param_info.param); });
 
 TEST(SampleUniform, IsPhilox) {

@@ -205,6 +205,27 @@ double avx512_operations() {
 }
 HWY_POP_ATTRIBUTES
 
+HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")
+double avx512bf16_operations() {
+  __m512 sums[12];
+  for (__m512& sum : sums) {
+    sum = _mm512_set1_ps(1.0F);
+  }
+  const auto factor = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f00));  // 1 and 0.5
+  const auto term = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3c003b00));
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 12
+    for (__m512& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, factor, term);
+    }
+  }
+  for (const __m512& sum : sums) {
+    asm volatile("" ::"v"(sum));
+  }
+  return static_cast<double>(kSteps) * 12 * 16 * 4;
+}
+HWY_POP_ATTRIBUTES
+
 HWY_PUSH_ATTRIBUTES("avx2,fma")
 double avx2_operations() {
   __m256 sums[12];
@@ -233,6 +254,8 @@ double operations_of(kernels::Isa isa) {
   switch (isa) {
     case kernels::Isa::kAmx:
       return amx_operations();
+    case kernels::Isa::kAvx512Bf16:
+      return avx512bf16_operations();
     case kernels::Isa::kAvx512:
       return avx512_operations();
     case kernels::Isa::kAvx2:
@@ -277,6 +300,10 @@ uint64_t read_lines(const void* data, int64_t bytes) {
 
 double read_ceiling(int threads) { return read_speed(threads, int64_t{512} << 20, 0); }
 
+bool has_bf16_products(kernels::Isa isa) {
+  return isa == kernels::Isa::kAmx || isa == kernels::Isa::kAvx512Bf16;
+}
+
 double compute_ceiling(kernels::Isa isa, int threads) {
   double best = 0.0;
   for (int pass = 0; pass < kPasses; ++pass) {
@@ -318,7 +345,7 @@ void measure_ceilings(int threads, const std::function<void(const CeilingRow&)>&
       const double speed = compute_ceiling(isa, count);
       if (speed > 0.0) {
         const std::string name = std::string(kernels::isa_name(isa)) +
-                                 (isa == kernels::Isa::kAmx ? " bf16" : " fp32") + " in registers";
+                                 (has_bf16_products(isa) ? " bf16" : " fp32") + " in registers";
         each({name, count, 0, speed, "operations"});
       }
     }

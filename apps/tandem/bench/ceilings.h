@@ -23,8 +23,11 @@ uint64_t read_lines(const void* data, int64_t bytes);
 // pages.
 double read_ceiling(int threads);
 
-// Operations per second (a multiply-add is two) of the family's multiplier on data in registers.
-// bf16 on the matrix unit for kAmx, else fp32. 0 where it is not known how to measure.
+// Whether the family multiplies bf16 as such; others convert it to fp32.
+bool has_bf16_products(kernels::Isa isa);
+
+// Operations per second (a multiply-add is two) of the family's multiplier on data in registers:
+// bf16 where it has such, else fp32. 0 where it is not known how to measure.
 double compute_ceiling(kernels::Isa isa, int threads);
 
 // One ceiling of the machine.

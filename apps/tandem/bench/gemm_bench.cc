@@ -279,8 +279,8 @@ int bench_kernels(const BenchKernelsOptions& options) {
       fmt::print(stderr, "tandem: {}\n", table.error().message);
       return 1;
     }
-    // fp32 weights never reach the matrix unit.
-    const bool vectors = isa == kernels::Isa::kAmx && options.type == ElementType::kF32;
+    // fp32 weights are multiplied by the AVX-512 kernels.
+    const bool vectors = has_bf16_products(isa) && options.type == ElementType::kF32;
     const Ceilings ceilings = {
         read_ceiling(options.threads),
         compute_ceiling(vectors ? kernels::Isa::kAvx512 : isa, options.threads)};

@@ -12,6 +12,7 @@ namespace {
 constexpr double kBytesPerNano = 12.0;
 constexpr double kRowBytesPerNano = 4.0;  // row-wise kernels: arithmetic beside the bytes
 constexpr double kMatrixFlopsPerNano = 1500.0;
+constexpr double kPairFlopsPerNano = 300.0;
 constexpr double kVectorFlopsPerNano = 80.0;
 constexpr double kReferenceFlopsPerNano = 1.0;
 // A fork and join costs a few microseconds, more when workers sleep.
@@ -25,8 +26,12 @@ double flops_per_nano(kernels::Isa isa, ElementType type) {
   if (isa == kernels::Isa::kRef) {
     return kReferenceFlopsPerNano;
   }
-  return isa == kernels::Isa::kAmx && type == ElementType::kBF16 ? kMatrixFlopsPerNano
-                                                                 : kVectorFlopsPerNano;
+  if (type != ElementType::kBF16) {
+    return kVectorFlopsPerNano;
+  }
+  return isa == kernels::Isa::kAmx          ? kMatrixFlopsPerNano
+         : isa == kernels::Isa::kAvx512Bf16 ? kPairFlopsPerNano
+                                            : kVectorFlopsPerNano;
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 // hold a block of R rows x 32 (or 16) columns; the rows of a block are copied to scratch as fp32,
 // 16 depths of one row after those of the other, so that the inner loop reads x and w as two
 // sequential streams and the copy moves whole vectors. Blocks of rows that fit the L2 cache
-// together share one pass over the weights.
+// together share one pass over the weights: each takes a piece of a panel that fits the L1 cache,
+// one after the other, while the next piece is fetched in equal parts. So the stream of weights
+// hides behind the arithmetic however many rows there are.
 #include <algorithm>
 #include <cstdint>
 
@@ -35,20 +37,16 @@ constexpr int kHalfVectors = static_cast<int>(16 / kLanes);  // vectors in 16 co
 // vectors) blocks of more than 3 rows take a panel in two halves of 16 columns.
 constexpr bool kManyRegisters = kLanes == 16;
 constexpr int kMaxRows = kManyRegisters ? 12 : 6;
-constexpr int kRowBlocks[] = {12, 8, 6, 4, 3, 2, 1};
 constexpr int kWideRows = kManyRegisters ? 12 : 3;
 
-constexpr int64_t kPrefetchBytes = 1024;       // ahead in the stream of weights
-constexpr int64_t kRowSetBytes = 1024 * 1024;  // x rows in scratch that share a pass over W
+// A step of a panel: 32 depths of bf16 or 16 of fp32.
+constexpr int64_t kStepBytes = 2048;
+constexpr int64_t kPieceSteps = 8;
+constexpr int64_t kStepPairs = kStepBytes / 128;  // a pair of lines each: two depths, or one
+constexpr int64_t kAheadBytes = 4096;             // where one pass takes all of a panel
+constexpr int64_t kRowSetBytes = 1024 * 1024;     // x rows in scratch that share a pass over W
 
-int next_row_block(int64_t rows) {
-  for (const int block : kRowBlocks) {
-    if (block <= kMaxRows && block <= rows) {
-      return block;
-    }
-  }
-  return 1;
-}
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows that share one pass over the weights.
 int64_t row_set_size(const GemmArgs& args) {
@@ -58,14 +56,16 @@ int64_t row_set_size(const GemmArgs& args) {
 
 constexpr int64_t kPairColumns = 2 * kPanelColumns;  // gate and up
 
+// Scratch: the x of a set, sums between the pieces of a panel, products with gate and up.
 int64_t x_scratch_bytes(const GemmArgs& args) {
   return round_up(row_set_size(args) * args.w.k * int64_t{sizeof(float)}, 64);
 }
-
+int64_t sum_scratch_bytes(const GemmArgs& args) {
+  return row_set_size(args) * kPanelColumns * int64_t{sizeof(float)};
+}
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   const bool pairs = args.store == GemmStore::kSiluMul;
-  return x_scratch_bytes(args) +
-         (pairs ? row_set_size(args) * kPairColumns * int64_t{sizeof(float)} : 0);
+  return x_scratch_bytes(args) + sum_scratch_bytes(args) * (pairs ? 3 : 1);
 }
 
 constexpr int64_t kXDepths = 16;  // of one row side by side in scratch
@@ -114,95 +114,121 @@ HWY_INLINE void multiply_add(const float* HWY_RESTRICT x, const Vec (&w)[kVector
   }
 }
 
-// The products of a row block with `kHalves` halves of a bf16 panel, from half `half` on.
-template <int kRows, int kHalves>
-HWY_INLINE void multiply_bf16(const float* HWY_RESTRICT x, const BFloat16* HWY_RESTRICT panel,
-                              int64_t depth, int half, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+// Lines fetched beside each pair of lines that is read, one after the other.
+enum class Fetch : uint8_t { kNone, kOne, kTwo };
+
+template <Fetch kFetch>
+HWY_INLINE void fetch(const char* next, int64_t pair) {
+  if constexpr (kFetch == Fetch::kOne) {
+    hwy::Prefetch(next + pair * 64);
+  }
+  if constexpr (kFetch == Fetch::kTwo) {
+    hwy::Prefetch(next + pair * 128);
+    hwy::Prefetch(next + pair * 128 + 64);
+  }
+}
+
+// The products of a row block with `kHalves` halves of a step of a bf16 panel.
+template <int kRows, int kHalves, Fetch kFetch>
+HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const BFloat16* HWY_RESTRICT w,
+                              const char* next, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
   constexpr int kVectors = kHalves * kHalfVectors;
   const F32 d;
   const U32 du;
   const auto upper = hn::Set(du, 0xffff0000U);
-  const BFloat16* HWY_RESTRICT block = panel + half * panel_layout::kTileElements;
-  for (int64_t k = 0; k < depth; k += 32, block += 2 * panel_layout::kTileElements) {
-    for (int pair = 0; pair < 16; ++pair, x += 2) {
-      if (pair == kXDepths / 2) {
-        x += (kRows - 1) * kXDepths;
-      }
-      hn::Vec<U32> raw[kVectors];
-      Vec w[kVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        const BFloat16* at = block + v / kHalfVectors * panel_layout::kTileElements + pair * 32 +
-                             v % kHalfVectors * kLanes * 2;
-        if (v % kHalfVectors == 0) {
-          hwy::Prefetch(at + kPrefetchBytes / 2);
-        }
-        raw[v] = hn::Load(du, reinterpret_cast<const uint32_t*>(at));
-        w[v] = hn::BitCast(d, hn::ShiftLeft<16>(raw[v]));
-      }
-      multiply_add<kRows, kVectors>(x, w, acc);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        w[v] = hn::BitCast(d, hn::And(raw[v], upper));
-      }
-      multiply_add<kRows, kVectors>(x + 1, w, acc);
+  for (int64_t pair = 0; pair < kStepPairs; ++pair, x += 2) {
+    if (pair == kXDepths / 2) {
+      x += (kRows - 1) * kXDepths;
     }
-    x += (kRows - 1) * kXDepths;
+    fetch<kFetch>(next, pair);
+    hn::Vec<U32> raw[kVectors];
+    Vec even[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const BFloat16* at = w + v / kHalfVectors * panel_layout::kTileElements + pair * 32 +
+                           v % kHalfVectors * kLanes * 2;
+      raw[v] = hn::Load(du, reinterpret_cast<const uint32_t*>(at));
+      even[v] = hn::BitCast(d, hn::ShiftLeft<16>(raw[v]));
+    }
+    multiply_add<kRows, kVectors>(x, even, acc);
+    Vec odd[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      odd[v] = hn::BitCast(d, hn::And(raw[v], upper));
+    }
+    multiply_add<kRows, kVectors>(x + 1, odd, acc);
   }
 }
 
 // The same of an fp32 panel.
-template <int kRows, int kHalves>
-HWY_INLINE void multiply_f32(const float* HWY_RESTRICT x, const float* HWY_RESTRICT panel,
-                             int64_t depth, int half, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+template <int kRows, int kHalves, Fetch kFetch>
+HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w,
+                              const char* next, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
   constexpr int kVectors = kHalves * kHalfVectors;
   const F32 d;
-  const float* HWY_RESTRICT w_row = panel + half * 16;
-  for (int64_t k = 0; k < depth; ++k, w_row += kPanelColumns, ++x) {
-    if (k % kXDepths == 0 && k > 0) {
-      x += (kRows - 1) * kXDepths;
-    }
-    Vec w[kVectors];
+  for (int64_t k = 0; k < kStepPairs; ++k) {
+    fetch<kFetch>(next, k);
+    Vec row[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      if (v % kHalfVectors == 0) {
-        hwy::Prefetch(w_row + v * kLanes + kPrefetchBytes / 4);
-      }
-      w[v] = hn::Load(d, w_row + v * kLanes);
+      row[v] = hn::Load(d, w + k * kPanelColumns + v * kLanes);
     }
-    multiply_add<kRows, kVectors>(x, w, acc);
+    multiply_add<kRows, kVectors>(x + k, row, acc);
   }
 }
 
-// Where the results of a row block with a panel go.
+// Elements of w from the first half of a panel's columns to the second, and depths in a step.
+constexpr int64_t half_elements(const BFloat16*) { return panel_layout::kTileElements; }
+constexpr int64_t half_elements(const float*) { return kPanelColumns / 2; }
+template <typename Element>
+constexpr int64_t step_depths() {
+  return kStepBytes / int64_t{sizeof(Element)} / kPanelColumns;
+}
+
+// A part of a panel's depth, and what is fetched beside its products.
+struct Piece {
+  const char* w = nullptr;
+  int64_t steps = 0;
+  bool first = false;          // of the depth: sums begin with zero
+  bool last = false;           // of the depth: sums are the results
+  bool stream = false;         // fetch what lies kAheadBytes ahead; else
+  const char* next = nullptr;  // from here half a step beside each
+  int64_t next_steps = 0;      // of so many steps, at most `steps`
+};
+
+template <typename Element, int kRows, int kHalves>
+HWY_INLINE void multiply(const float* HWY_RESTRICT x, const Piece& piece, int half,
+                         Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+  constexpr int64_t kXStep = step_depths<Element>() * kRows;
+  constexpr int64_t kStepElements = kStepBytes / int64_t{sizeof(Element)};
+  const auto* w = reinterpret_cast<const Element*>(piece.w);
+  w += half * half_elements(w);
+  const char* next = piece.next;
+  int64_t step = 0;
+  for (; piece.stream && step < piece.steps; ++step, x += kXStep, w += kStepElements) {
+    const char* ahead = reinterpret_cast<const char*>(w) + kAheadBytes;
+    multiply_step<kRows, kHalves, Fetch::kTwo>(x, w, ahead, acc);
+  }
+  for (; step < piece.next_steps; ++step, x += kXStep, w += kStepElements, next += kStepBytes / 2) {
+    multiply_step<kRows, kHalves, Fetch::kOne>(x, w, next, acc);
+  }
+  for (; step < piece.steps; ++step, x += kXStep, w += kStepElements) {
+    multiply_step<kRows, kHalves, Fetch::kNone>(x, w, nullptr, acc);
+  }
+}
+
+// Where the sums of a row block with a panel are kept between pieces, and where they go.
 struct Results {
-  float* y = nullptr;  // first row, first column of the panel
+  float* sums = nullptr;  // [rows, 32]
+  float* y = nullptr;     // first row, first column of the panel
   int64_t stride = 0;
 };
 
-template <int kRows, int kHalves>
-HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Results& results,
-                            int64_t panel, int half) {
-  constexpr int kVectors = kHalves * kHalfVectors;
+// y (+)= sums + bias
+template <int kRows, int kVectors>
+HWY_INLINE void store_results(const GemmArgs& args, const Results& results, int64_t column,
+                              int half, const Vec (&acc)[kRows][kVectors]) {
   const F32 d;
-  Vec acc[kRows][kVectors];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      acc[r][v] = hn::Zero(d);
-    }
-  }
-  const int64_t depth = args.w.k;
-  const int64_t panel_elements = panel * kPanelColumns * depth;
-  if (args.w.type == ElementType::kF32) {
-    multiply_f32<kRows, kHalves>(x, static_cast<const float*>(args.w.data) + panel_elements, depth,
-                                 half, acc);
-  } else {
-    multiply_bf16<kRows, kHalves>(x, static_cast<const BFloat16*>(args.w.data) + panel_elements,
-                                  depth, half, acc);
-  }
-  const int64_t column = panel * kPanelColumns + half * 16;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     float* y = results.y + r * results.stride + half * 16;
@@ -210,7 +236,7 @@ HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Results&
     for (int v = 0; v < kVectors; ++v) {
       Vec sum = acc[r][v];
       if (args.bias != nullptr) {
-        sum = hn::Add(sum, hn::LoadU(d, args.bias + column + v * kLanes));
+        sum = hn::Add(sum, hn::LoadU(d, args.bias + column + half * 16 + v * kLanes));
       }
       if (args.store == GemmStore::kAdd) {
         sum = hn::Add(hn::LoadU(d, y + v * kLanes), sum);
@@ -220,46 +246,140 @@ HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Results&
   }
 }
 
-template <int kRows>
-void row_block_panel(const GemmArgs& args, const float* x, const Results& results, int64_t panel) {
-  if constexpr (kRows > kMaxRows) {
-    return;  // never called: next_row_block gives at most kMaxRows
-  } else if constexpr (kRows <= kWideRows) {
-    row_block<kRows, 2>(args, x, results, panel, 0);
+template <int kRows, int kHalves>
+HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Piece& piece,
+                            const Results& results, int64_t column, int half) {
+  constexpr int kVectors = kHalves * kHalfVectors;
+  const F32 d;
+  float* sums = results.sums + half * 16;
+  Vec acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      acc[r][v] = piece.first ? hn::Zero(d) : hn::Load(d, sums + r * kPanelColumns + v * kLanes);
+    }
+  }
+  if (args.w.type == ElementType::kF32) {
+    multiply<float, kRows, kHalves>(x, piece, half, acc);
   } else {
-    row_block<kRows, 1>(args, x, results, panel, 0);
-    row_block<kRows, 1>(args, x, results, panel, 1);
+    multiply<BFloat16, kRows, kHalves>(x, piece, half, acc);
+  }
+  if (piece.last) {
+    store_results<kRows, kVectors>(args, results, column, half, acc);
+    return;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      hn::Store(acc[r][v], d, sums + r * kPanelColumns + v * kLanes);
+    }
   }
 }
 
-void row_block_of(int rows, const GemmArgs& args, const float* x, const Results& results,
-                  int64_t panel) {
+// The passes that a row block needs over a piece.
+int passes_of(int64_t rows) { return rows <= kWideRows ? 1 : 2; }
+
+template <int kRows>
+void row_block_pass(const GemmArgs& args, const float* x, const Piece& piece,
+                    const Results& results, int64_t column, int pass) {
+  if constexpr (kRows > kMaxRows) {
+    return;  // never called
+  } else if constexpr (kRows <= kWideRows) {
+    row_block<kRows, 2>(args, x, piece, results, column, 0);
+  } else {
+    row_block<kRows, 1>(args, x, piece, results, column, pass);
+  }
+}
+
+void row_block_of(int64_t rows, const GemmArgs& args, const float* x, const Piece& piece,
+                  const Results& results, int64_t column, int pass) {
   switch (rows) {
-    case 12:
-      return row_block_panel<12>(args, x, results, panel);
-    case 8:
-      return row_block_panel<8>(args, x, results, panel);
-    case 6:
-      return row_block_panel<6>(args, x, results, panel);
-    case 4:
-      return row_block_panel<4>(args, x, results, panel);
-    case 3:
-      return row_block_panel<3>(args, x, results, panel);
-    case 2:
-      return row_block_panel<2>(args, x, results, panel);
+#define TANDEM_ROWS(n) \
+  case n:              \
+    return row_block_pass<n>(args, x, piece, results, column, pass);
+    TANDEM_ROWS(1)
+    TANDEM_ROWS(2)
+    TANDEM_ROWS(3)
+    TANDEM_ROWS(4)
+    TANDEM_ROWS(5)
+    TANDEM_ROWS(6)
+    TANDEM_ROWS(7)
+    TANDEM_ROWS(8)
+    TANDEM_ROWS(9)
+    TANDEM_ROWS(10)
+    TANDEM_ROWS(11)
+    TANDEM_ROWS(12)
+#undef TANDEM_ROWS
     default:
-      return row_block_panel<1>(args, x, results, panel);
+      return;
   }
 }
 
-// Rows [begin, end) that are in scratch, with one panel; the first row's results go to `results`.
-void multiply_set(const GemmArgs& args, const float* x, int64_t begin, int64_t end,
-                  const Results& results, int64_t panel) {
-  for (int64_t row = begin; row < end;) {
-    const int rows = next_row_block(end - row);
-    const Results own{results.y + (row - begin) * results.stride, results.stride};
-    row_block_of(rows, args, x + (row - begin) * args.w.k, own, panel);
-    row += rows;
+// A set of rows in scratch, cut into blocks of nearly the same size.
+struct RowSet {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  [[nodiscard]] int64_t blocks() const { return divide_up(rows, kMaxRows); }
+  [[nodiscard]] int64_t block_begin(int64_t block) const { return block * rows / blocks(); }
+  [[nodiscard]] int64_t block_rows(int64_t block) const {
+    return block_begin(block + 1) - block_begin(block);
+  }
+  [[nodiscard]] int64_t passes() const {
+    int64_t sum = 0;
+    for (int64_t block = 0; block < blocks(); ++block) {
+      sum += passes_of(block_rows(block));
+    }
+    return sum;
+  }
+};
+
+// All blocks of a set with one piece, each fetching its part of the one that comes `next`.
+void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth, const char* next,
+                    Piece piece, const Results& results, int64_t column) {
+  const int64_t passes = set.passes();
+  const int64_t parts = 2 * piece.steps;
+  int64_t done = 0;
+  for (int64_t block = 0; block < set.blocks(); ++block) {
+    const int64_t begin = set.block_begin(block);
+    const int64_t rows = set.block_rows(block);
+    const float* x = set.x + begin * args.w.k + depth * rows;
+    const Results own{results.sums + begin * kPanelColumns, results.y + begin * results.stride,
+                      results.stride};
+    for (int pass = 0; pass < passes_of(rows); ++pass, ++done) {
+      const int64_t part = done * parts / passes;
+      piece.next = next + part * kStepBytes / 2;
+      piece.next_steps = (done + 1) * parts / passes - part;
+      row_block_of(rows, args, x, piece, own, column, pass);
+    }
+  }
+}
+
+// A set of rows with one panel; its first row's results go to `results`. `next`: the panel that
+// comes after it.
+void multiply_set(const GemmArgs& args, const RowSet& set, int64_t panel, int64_t next,
+                  const Results& results) {
+  const int64_t element = element_bytes(args.w.type);
+  const int64_t panel_bytes = kPanelColumns * args.w.k * element;
+  const int64_t steps = panel_bytes / kStepBytes;
+  const auto* data = static_cast<const char*>(args.w.data);
+  const int64_t column = panel * kPanelColumns;
+  Piece piece{.w = data + panel * panel_bytes};
+  if (set.passes() == 1) {
+    piece.steps = steps;
+    piece.first = piece.last = piece.stream = true;
+    row_block_of(set.rows, args, set.x, piece, results, column, 0);
+    return;
+  }
+  for (int64_t step = 0; step < steps; step += kPieceSteps) {
+    piece.w = data + panel * panel_bytes + step * kStepBytes;
+    piece.steps = std::min(kPieceSteps, steps - step);
+    piece.first = step == 0;
+    piece.last = step + piece.steps == steps;
+    const char* after = piece.last ? data + next * panel_bytes : piece.w + piece.steps * kStepBytes;
+    multiply_piece(args, set, step * kStepBytes / (kPanelColumns * element), after, piece, results,
+                   column);
   }
 }
 
@@ -288,28 +408,28 @@ void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_
 }
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
-  float* x = static_cast<float*>(scratch);
-  const int64_t depth = args.w.k;
+  auto* x = static_cast<float*>(scratch);
+  auto* sums = reinterpret_cast<float*>(static_cast<char*>(scratch) + x_scratch_bytes(args));
+  float* pair = sums + sum_scratch_bytes(args) / int64_t{sizeof(float)};
   const int64_t set_size = args.rows > 0 ? row_set_size(args) : 1;
-  for (int64_t set_begin = 0; set_begin < args.rows; set_begin += set_size) {
-    const int64_t set_end = std::min(args.rows, set_begin + set_size);
-    for (int64_t row = set_begin; row < set_end;) {
-      const int rows = next_row_block(set_end - row);
-      copy_rows(args, row, rows, x + (row - set_begin) * depth);
-      row += rows;
-    }
-    if (args.store == GemmStore::kSiluMul) {
-      auto* pair = reinterpret_cast<float*>(static_cast<char*>(scratch) + x_scratch_bytes(args));
-      for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-        multiply_set(args, x, set_begin, set_end, {pair, kPairColumns}, panel);
-        multiply_set(args, x, set_begin, set_end, {pair + kPanelColumns, kPairColumns}, panel + 1);
-        activate_set(args, pair, set_begin, set_end, panel);
-      }
-      continue;
+  for (int64_t begin = 0; begin < args.rows; begin += set_size) {
+    const RowSet set{x, std::min(set_size, args.rows - begin)};
+    for (int64_t block = 0; block < set.blocks(); ++block) {
+      copy_rows(args, begin + set.block_begin(block), static_cast<int>(set.block_rows(block)),
+                x + set.block_begin(block) * args.w.k);
     }
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      float* y = args.y + set_begin * args.y_stride + panel * kPanelColumns;
-      multiply_set(args, x, set_begin, set_end, {y, args.y_stride}, panel);
+      const int64_t next = panel + 1 < panel_end ? panel + 1 : panel_begin;
+      if (args.store != GemmStore::kSiluMul) {
+        float* y = args.y + begin * args.y_stride + panel * kPanelColumns;
+        multiply_set(args, set, panel, next, {sums, y, args.y_stride});
+        continue;
+      }
+      const int64_t half = (panel - panel_begin) % 2;
+      multiply_set(args, set, panel, next, {sums, pair + half * kPanelColumns, kPairColumns});
+      if (half == 1) {
+        activate_set(args, pair, begin, begin + set.rows, panel - 1);
+      }
     }
   }
 }

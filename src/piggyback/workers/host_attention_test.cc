@@ -104,10 +104,7 @@ TEST_P(HostAttentionBits, StayWhenATaskIsDoneAgain) {
   EXPECT_EQ(rows.pool_bytes(), pool);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, HostAttentionBits,
-                         testing::Values(kernels::Isa::kRef, kernels::Isa::kNeon,
-                                         kernels::Isa::kAvx2, kernels::Isa::kAvx512,
-                                         kernels::Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(Isas, HostAttentionBits, testing::ValuesIn(kernels::known_isas()),
                          [](const auto& param_info) {
                            return std::string(kernels::isa_name(param_info.param));
                          });
