@@ -179,7 +179,7 @@ TEST_P(Gemm, LargeShapesMatchDoubleSums) {
     int64_t rows, n, k;
   };
   for (const Shape shape : {Shape{300, 64, 2048}, Shape{97, 32, 5632}, Shape{16, 544, 544},
-                            Shape{600, 32, 416}, Shape{65, 32, 14336}}) {
+                            Shape{600, 32, 416}, Shape{65, 32, 14336}, Shape{100, 96, 5632}}) {
     for (const ElementType type : kWeightTypes) {
       const Weight weight = pack_all(
           *kernels_,

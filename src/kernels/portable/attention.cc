@@ -33,6 +33,10 @@ constexpr int kMaxQueries = HWY_TARGET == HWY_AVX3 ? 8 : 4;
 constexpr int kVectors = kLanes >= 8 ? 2 : 4;
 constexpr int64_t kCacheLine = 64;
 
+// So few queries have too few sums to keep the multipliers busy: each waits for its own last
+// product. They take twice as many tokens or dims at a time.
+constexpr int kFewQueries = HWY_TARGET == HWY_AVX3 ? 4 : 0;
+
 // Loads two vectors: of dims 2p and 2p+1 of K for consecutive tokens, or of tokens 2p and 2p+1 of V
 // for consecutive dims. `stride` is the distance in fp32 of the two rows.
 HWY_INLINE void load_pair(const float* at, int64_t stride, FloatVec& even, FloatVec& odd) {
@@ -66,41 +70,47 @@ HWY_INLINE void prefetch_pair(const Element* at, int64_t vectors, int64_t stride
   }
 }
 
-// scores[r][t] = q[r] . K[t] for the tokens of one block from 0 to at least `tokens`; whole
-// vectors, so scores of tokens past the context may be garbage. q [kQueries, width], already
-// scaled.
-template <typename Element, int kQueries, int kWidth>
-void score_block(const Element* key, int64_t block_tokens, int64_t tokens, int64_t width,
-                 const float* q, float* scores, int64_t ahead) {
+// scores[r][t] = q[r] . K[t] for the tokens of `kBlocks` blocks from 0 to at least `tokens` of
+// each; whole vectors, so scores of tokens past the context may be garbage. The second block's K
+// lies `apart` elements behind the first's. q [kQueries, width], already scaled.
+template <typename Element, int kQueries, int kWidth, int kBlocks>
+void score_block(const Element* key, int64_t apart, int64_t block_tokens, int64_t tokens,
+                 int64_t width, const float* q, float* scores, const int64_t (&ahead)[kBlocks]) {
   const FloatTag d;
   const int64_t pair_stride = 2 * block_tokens;
+  constexpr int kSums = kWidth * kBlocks;
   for (int64_t t = 0; t < tokens; t += kWidth * kLanes) {
-    FloatVec sums[kQueries][kWidth];
+    FloatVec sums[kQueries][kSums];
     HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
-      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) { sums[r][v] = hn::Zero(d); }
+      HWY_UNROLL(8) for (int v = 0; v < kSums; ++v) { sums[r][v] = hn::Zero(d); }
     }
     const Element* at = key + pair_element<Element>(t);
     for (int64_t dim = 0; dim < width; dim += 2, at += pair_stride) {
-      prefetch_pair(at, kWidth, block_tokens, ahead);
-      FloatVec even[kWidth];
-      FloatVec odd[kWidth];
-      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
-        load_pair(at + pair_element<Element>(v * kLanes), block_tokens, even[v], odd[v]);
+      FloatVec even[kSums];
+      FloatVec odd[kSums];
+      HWY_UNROLL(2) for (int block = 0; block < kBlocks; ++block) {
+        const Element* own = at + block * apart;
+        prefetch_pair(own, kWidth, block_tokens, ahead[block]);
+        HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
+          const int sum = block * kWidth + v;
+          load_pair(own + pair_element<Element>(v * kLanes), block_tokens, even[sum], odd[sum]);
+        }
       }
       HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
         const FloatVec q_even = hn::Set(d, q[r * width + dim]);
-        HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
+        HWY_UNROLL(8) for (int v = 0; v < kSums; ++v) {
           sums[r][v] = hn::MulAdd(q_even, even[v], sums[r][v]);
         }
         const FloatVec q_odd = hn::Set(d, q[r * width + dim + 1]);
-        HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
+        HWY_UNROLL(8) for (int v = 0; v < kSums; ++v) {
           sums[r][v] = hn::MulAdd(q_odd, odd[v], sums[r][v]);
         }
       }
     }
     HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
-      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
-        hn::StoreU(sums[r][v], d, scores + r * kScoreStride + t + v * kLanes);
+      HWY_UNROLL(8) for (int v = 0; v < kSums; ++v) {
+        hn::StoreU(sums[r][v], d,
+                   scores + r * kScoreStride + v / kWidth * block_tokens + t + v % kWidth * kLanes);
       }
     }
   }
@@ -108,14 +118,14 @@ void score_block(const Element* key, int64_t block_tokens, int64_t tokens, int64
 
 // values[r] += sum over the block's tokens begin .. end-1 of weights[r][t] * V[t]. Reads no weight
 // and uses no V outside that range.
-template <typename Element, int kQueries>
+template <typename Element, int kQueries, int kWidth>
 void weigh_block(const Element* value, int64_t width, int64_t begin, int64_t end,
                  const float* weights, float* values, int64_t record_floats, int64_t ahead) {
   const FloatTag d;
-  for (int64_t dim = 0; dim < width; dim += kVectors * kLanes) {
-    FloatVec sums[kQueries][kVectors];
+  for (int64_t dim = 0; dim < width; dim += kWidth * kLanes) {
+    FloatVec sums[kQueries][kWidth];
     HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
-      HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
         sums[r][v] = hn::LoadU(d, values + r * record_floats + dim + v * kLanes);
       }
     }
@@ -125,7 +135,7 @@ void weigh_block(const Element* value, int64_t width, int64_t begin, int64_t end
     int64_t t = begin;
     if (t % 2 != 0 && t < end) {
       const Element* at = column + (t - 1) * width;
-      HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
         load_pair(at + pair_element<Element>(v * kLanes), width, even, odd);
         HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
           sums[r][v] = hn::MulAdd(hn::Set(d, weights[r * kScoreStride + t]), odd, sums[r][v]);
@@ -135,26 +145,26 @@ void weigh_block(const Element* value, int64_t width, int64_t begin, int64_t end
     }
     for (; t + 2 <= end; t += 2) {
       const Element* at = column + t * width;
-      prefetch_pair(at, kVectors, width, ahead);
-      FloatVec evens[kVectors];
-      FloatVec odds[kVectors];
-      HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+      prefetch_pair(at, kWidth, width, ahead);
+      FloatVec evens[kWidth];
+      FloatVec odds[kWidth];
+      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
         load_pair(at + pair_element<Element>(v * kLanes), width, evens[v], odds[v]);
       }
       HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
         const FloatVec w_even = hn::Set(d, weights[r * kScoreStride + t]);
-        HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+        HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
           sums[r][v] = hn::MulAdd(w_even, evens[v], sums[r][v]);
         }
         const FloatVec w_odd = hn::Set(d, weights[r * kScoreStride + t + 1]);
-        HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+        HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
           sums[r][v] = hn::MulAdd(w_odd, odds[v], sums[r][v]);
         }
       }
     }
     if (t < end) {
       const Element* at = column + t * width;
-      HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
         load_pair(at + pair_element<Element>(v * kLanes), width, even, odd);
         HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
           sums[r][v] = hn::MulAdd(hn::Set(d, weights[r * kScoreStride + t]), even, sums[r][v]);
@@ -162,7 +172,7 @@ void weigh_block(const Element* value, int64_t width, int64_t begin, int64_t end
       }
     }
     HWY_UNROLL(8) for (int r = 0; r < kQueries; ++r) {
-      HWY_UNROLL(8) for (int v = 0; v < kVectors; ++v) {
+      HWY_UNROLL(8) for (int v = 0; v < kWidth; ++v) {
         hn::StoreU(sums[r][v], d, values + r * record_floats + dim + v * kLanes);
       }
     }
@@ -285,8 +295,16 @@ class SplitPass {
     const int64_t first = tokens_of(first_query_).begin / layout_.block_tokens;
     const int64_t blocks =
         (tokens_of(end_query_ - 1).end + layout_.block_tokens - 1) / layout_.block_tokens;
-    for (int64_t b = first; b < blocks; ++b) {
-      score(b, b + 1 < blocks ? key_of(split, b + 1) : value_of(split, first));
+    const auto after = [&](int64_t b) {
+      return b < blocks ? key_of(split, b)
+                        : value_of(split, std::min(first + b - blocks, blocks - 1));
+    };
+    int64_t b = first;
+    for (; few_queries() && b + 1 < blocks; b += 2) {
+      score_two(b, after(b + 2), after(b + 3));
+    }
+    for (; b < blocks; ++b) {
+      score(b, after(b + 1));
     }
     const int64_t record_floats = partial_record_floats(layout_);
     for (int64_t i = first_query_; i < end_query_; ++i) {
@@ -341,6 +359,40 @@ class SplitPass {
     }
   }
 
+  [[nodiscard]] bool few_queries() const {
+    return end_query_ - first_query_ <= kFewQueries &&
+           layout_.block_tokens % (kVectors * kLanes) == 0;
+  }
+
+  // Scores of blocks b and b + 1 for few queries.
+  void score_two(int64_t b, const std::byte* next, const std::byte* second_next) {
+    const std::byte* key = key_of(split_, b);
+    const std::byte* second = key_of(split_, b + 1);
+    const auto* elements = reinterpret_cast<const Element*>(key);
+    const int64_t apart = reinterpret_cast<const Element*>(second) - elements;
+    const int64_t ahead[] = {next - key, second_next - second};
+    const int64_t tokens = layout_.block_tokens;
+    const int64_t width = layout_.padded_head_dim;
+    const float* q = tile_.q + first_query_ * width;
+    float* scores = tile_.scores + first_query_ * kScoreStride + b * tokens;
+    switch (end_query_ - first_query_) {
+#define TANDEM_SCORE_TWO(n)                                                                 \
+  case n:                                                                                   \
+    score_block<Element, n, kVectors, 2>(elements, apart, tokens, tokens, width, q, scores, \
+                                         ahead);                                            \
+    break;
+#if HWY_TARGET == HWY_AVX3
+      TANDEM_SCORE_TWO(1)
+      TANDEM_SCORE_TWO(2)
+      TANDEM_SCORE_TWO(3)
+      TANDEM_SCORE_TWO(4)
+#endif
+#undef TANDEM_SCORE_TWO
+      default:
+        break;
+    }
+  }
+
   void score_queries(const std::byte* key, int64_t b, int64_t i, int64_t count, int64_t wanted,
                      int64_t ahead) {
     const auto* elements = reinterpret_cast<const Element*>(key);
@@ -349,16 +401,16 @@ class SplitPass {
     float* scores = tile_.scores + i * kScoreStride + b * layout_.block_tokens;
     if (layout_.block_tokens % (kVectors * kLanes) != 0) {  // AVX-512 and blocks of 16
       for (int64_t r = 0; r < count; ++r) {
-        score_block<Element, 1, 1>(elements, layout_.block_tokens, wanted, width, q + r * width,
-                                   scores + r * kScoreStride, ahead);
+        score_block<Element, 1, 1, 1>(elements, 0, layout_.block_tokens, wanted, width,
+                                      q + r * width, scores + r * kScoreStride, {ahead});
       }
       return;
     }
     switch (count) {
-#define TANDEM_SCORE(n)                                                                         \
-  case n:                                                                                       \
-    score_block<Element, n, kVectors>(elements, layout_.block_tokens, wanted, width, q, scores, \
-                                      ahead);                                                   \
+#define TANDEM_SCORE(n)                                                                       \
+  case n:                                                                                     \
+    score_block<Element, n, kVectors, 1>(elements, 0, layout_.block_tokens, wanted, width, q, \
+                                         scores, {ahead});                                    \
     break;
       TANDEM_SCORE(1)
       TANDEM_SCORE(2)
@@ -410,9 +462,32 @@ class SplitPass {
                  float* records) {
     const int64_t record_floats = partial_record_floats(layout_);
     if (!tokens.empty()) {
-      weigh_block<Element, 1>(reinterpret_cast<const Element*>(value), layout_.padded_head_dim,
-                              tokens.begin, tokens.end, tile_.scores + query * kScoreStride + start,
-                              records + query * record_floats + kPartialValues, record_floats, 0);
+      weigh_block<Element, 1, kVectors>(
+          reinterpret_cast<const Element*>(value), layout_.padded_head_dim, tokens.begin,
+          tokens.end, tile_.scores + query * kScoreStride + start,
+          records + query * record_floats + kPartialValues, record_floats, 0);
+    }
+  }
+
+  void weigh_few(const Element* elements, const TokenRange& tokens, int64_t count,
+                 const float* weights, float* values, int64_t ahead) {
+    const int64_t width = layout_.padded_head_dim;
+    const int64_t record_floats = partial_record_floats(layout_);
+    switch (count) {
+#define TANDEM_WEIGH_FEW(n)                                                                   \
+  case n:                                                                                     \
+    weigh_block<Element, n, 2 * kVectors>(elements, width, tokens.begin, tokens.end, weights, \
+                                          values, record_floats, ahead);                      \
+    break;
+#if HWY_TARGET == HWY_AVX3
+      TANDEM_WEIGH_FEW(1)
+      TANDEM_WEIGH_FEW(2)
+      TANDEM_WEIGH_FEW(3)
+      TANDEM_WEIGH_FEW(4)
+#endif
+#undef TANDEM_WEIGH_FEW
+      default:
+        break;
     }
   }
 
@@ -423,11 +498,15 @@ class SplitPass {
     const int64_t record_floats = partial_record_floats(layout_);
     const float* weights = tile_.scores + i * kScoreStride + start;
     float* values = records + i * record_floats + kPartialValues;
+    if (count <= kFewQueries && width % (2 * kVectors * kLanes) == 0) {
+      weigh_few(elements, tokens, count, weights, values, ahead);
+      return;
+    }
     switch (count) {
-#define TANDEM_WEIGH(n)                                                                 \
-  case n:                                                                               \
-    weigh_block<Element, n>(elements, width, tokens.begin, tokens.end, weights, values, \
-                            record_floats, ahead);                                      \
+#define TANDEM_WEIGH(n)                                                                           \
+  case n:                                                                                         \
+    weigh_block<Element, n, kVectors>(elements, width, tokens.begin, tokens.end, weights, values, \
+                                      record_floats, ahead);                                      \
     break;
       TANDEM_WEIGH(1)
       TANDEM_WEIGH(2)
