@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/stream_set.h"
+#include "device/cpu/topology.h"
 #include "device/cpu/worker_pool.h"
 #include "device/emulated/arena.h"
 #include "device/emulated/emulated_work.h"
@@ -205,7 +206,7 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
   parts.timeline = options.timeline;
   const kernels::Isa isa = options.isa ? *options.isa : kernels::available_isas().back();
   ASSIGN_OR_RETURN(parts.kernels, kernels::kernels_for(isa));
-  ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, allowed_cpus()));
+  ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, usable_nodes()));
   ASSIGN_OR_RETURN(parts.device_memory, Arena::create({.tier = "device", .flag = "--device-memory"},
                                                       options.device_memory_bytes));
   // Times count where it is paced, so its pinned memory is there from the start.

@@ -189,7 +189,28 @@ std::string describe_pace(const EmulationSpec& spec) {
   return text;
 }
 
-Result<EmulatedCores> divide_cores(const EmulationSpec& spec, const std::vector<int32_t>& cpus) {
+namespace {
+
+// One CPU of each core where that is enough, else all: a core's other threads share its units.
+std::vector<int32_t> cpus_to_divide(const EmulationSpec& spec, std::span<const MemoryNode> nodes) {
+  const int32_t wanted = std::max(spec.cores, 1) + std::max(spec.host_cores, 1);
+  const bool cores_suffice = wanted <= core_count(nodes);
+  std::vector<int32_t> cpus;
+  for (const MemoryNode& node : nodes) {
+    std::vector<int32_t> own = node.cpus;
+    if (cores_suffice) {
+      own.resize(static_cast<size_t>(node.cores));
+    }
+    std::ranges::sort(own);
+    cpus.insert(cpus.end(), own.begin(), own.end());
+  }
+  return cpus;
+}
+
+}  // namespace
+
+Result<EmulatedCores> divide_cores(const EmulationSpec& spec, std::span<const MemoryNode> nodes) {
+  const std::vector<int32_t> cpus = cpus_to_divide(spec, nodes);
   const auto count = static_cast<int32_t>(cpus.size());
   if (count == 1 && spec.cores == 0 && spec.host_cores == 0) {
     return EmulatedCores{cpus, cpus};

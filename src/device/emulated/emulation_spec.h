@@ -3,7 +3,8 @@
 //
 // Grammar: items separated by commas, each at most once, in any order; an empty SPEC is all
 // defaults.
-//   cores=N        cores that compute and copy for the accelerator
+//   cores=N        cores that compute and copy for the accelerator (hardware threads where there
+//                  are too few cores for both)
 //   host-cores=N   cores left for attention on the host; never shared with the accelerator's
 //   pace=NAME      paced: no op ends earlier than on a100, h100, h200, t4 or a10 (cost_model.h)
 //   hollow         with pace: dense ops and resident attention only take their time and leave
@@ -18,11 +19,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "device/cpu/topology.h"
 #include "device/emulated/cost_model.h"
 #include "device/emulated/planted_faults.h"
 
@@ -55,9 +58,9 @@ struct EmulatedCores {
   std::vector<int32_t> host;
 };
 
-// Divides `cpus` (those that this process may use, ascending): the accelerator's from the front,
-// the host's from the back. Errors when there are too few. One CPU and a spec that names no number:
-// both share it.
-Result<EmulatedCores> divide_cores(const EmulationSpec& spec, const std::vector<int32_t>& cpus);
+// Divides the CPUs of `nodes` (those that this process may use), one of each core where that is
+// enough and else all, node by node: the accelerator's from the front, the host's from the back.
+// Errors when there are too few. One CPU and a spec that names no number: both share it.
+Result<EmulatedCores> divide_cores(const EmulationSpec& spec, std::span<const MemoryNode> nodes);
 
 }  // namespace tandem::device

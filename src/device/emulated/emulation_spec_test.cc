@@ -126,12 +126,19 @@ TEST(EmulationSpec, BrokenTextsAreRefused) {
   }
 }
 
-std::vector<int32_t> cpus_of(int32_t count) {
-  std::vector<int32_t> cpus;
+// So many cores of one thread each.
+Topology cpus_of(int32_t count) {
+  MemoryNode node;
+  node.cores = count;
   for (int32_t i = 0; i < count; ++i) {
-    cpus.push_back(2 * i + 1);
+    node.cpus.push_back(2 * i + 1);
   }
-  return cpus;
+  return {node};
+}
+
+// Two nodes of two cores with two threads each, numbered as on most machines.
+Topology threaded_nodes() {
+  return {{.id = 0, .cpus = {0, 1, 4, 5}, .cores = 2}, {.id = 1, .cpus = {2, 3, 6, 7}, .cores = 2}};
 }
 
 struct Division {
@@ -163,6 +170,22 @@ TEST(EmulationSpec, MoreCoresThanThereAreIsAnErrorThatNamesThem) {
     EXPECT_NE(cores.error().message.find("4 that this process"), std::string::npos);
   }
   EXPECT_FALSE(divide_cores({.cores = 1}, cpus_of(1)).ok());
+}
+
+TEST(EmulationSpec, ACoreIsNotSharedByTheTiersWhileThereAreOthers) {
+  const auto half = divide_cores({}, threaded_nodes());
+  ASSERT_TRUE(half.ok()) << half.error().message;
+  EXPECT_EQ(half->accelerator, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(half->host, (std::vector<int32_t>{2, 3}));
+  const auto all = divide_cores({.cores = 5, .host_cores = 2}, threaded_nodes());
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  EXPECT_EQ(all->accelerator, (std::vector<int32_t>{0, 1, 4, 5, 2}));
+  EXPECT_EQ(all->host, (std::vector<int32_t>{6, 7}));
+  const Topology one_core = {{.id = 0, .cpus = {0, 1}, .cores = 1}};
+  const auto threads = divide_cores({}, one_core);
+  ASSERT_TRUE(threads.ok()) << threads.error().message;
+  EXPECT_EQ(threads->accelerator, (std::vector<int32_t>{0}));
+  EXPECT_EQ(threads->host, (std::vector<int32_t>{1}));
 }
 
 TEST(EmulationSpec, AMachineOfOneCpuSharesItWhenNoNumberIsAsked) {
