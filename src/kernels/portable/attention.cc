@@ -295,17 +295,7 @@ class SplitPass {
     const int64_t first = tokens_of(first_query_).begin / layout_.block_tokens;
     const int64_t blocks =
         (tokens_of(end_query_ - 1).end + layout_.block_tokens - 1) / layout_.block_tokens;
-    const auto after = [&](int64_t b) {
-      return b < blocks ? key_of(split, b)
-                        : value_of(split, std::min(first + b - blocks, blocks - 1));
-    };
-    int64_t b = first;
-    for (; few_queries() && b + 1 < blocks; b += 2) {
-      score_two(b, after(b + 2), after(b + 3));
-    }
-    for (; b < blocks; ++b) {
-      score(b, after(b + 1));
-    }
+    score_blocks(first, blocks);
     const int64_t record_floats = partial_record_floats(layout_);
     for (int64_t i = first_query_; i < end_query_; ++i) {
       float* record = records + i * record_floats;
@@ -342,6 +332,20 @@ class SplitPass {
     return after_ != nullptr ? after_ : value_of(split_, b);
   }
 
+  // Scores of the split's blocks first .. end-1. What is read next: their V.
+  void score_blocks(int64_t first, int64_t end) {
+    const auto after = [&](int64_t b) {
+      return b < end ? key_of(split_, b) : value_of(split_, std::min(first + b - end, end - 1));
+    };
+    int64_t b = first;
+    for (; few_queries() && b + 1 < end; b += 2) {
+      score_two(b, after(b + 2), after(b + 3));
+    }
+    for (; b < end; ++b) {
+      score(b, after(b + 1));
+    }
+  }
+
   // Scores of block b for all queries of the tile that reach it.
   void score(int64_t b, const std::byte* next) {
     const std::byte* key = key_of(split_, b);
@@ -364,32 +368,42 @@ class SplitPass {
            layout_.block_tokens % (kVectors * kLanes) == 0;
   }
 
+  // Two blocks and what their scores are made of.
+  struct Pair {
+    const Element* key = nullptr;
+    int64_t apart = 0;
+    int64_t ahead[2] = {};
+    const float* q = nullptr;
+    float* scores = nullptr;
+  };
   // Scores of blocks b and b + 1 for few queries.
   void score_two(int64_t b, const std::byte* next, const std::byte* second_next) {
     const std::byte* key = key_of(split_, b);
     const std::byte* second = key_of(split_, b + 1);
-    const auto* elements = reinterpret_cast<const Element*>(key);
-    const int64_t apart = reinterpret_cast<const Element*>(second) - elements;
-    const int64_t ahead[] = {next - key, second_next - second};
-    const int64_t tokens = layout_.block_tokens;
-    const int64_t width = layout_.padded_head_dim;
-    const float* q = tile_.q + first_query_ * width;
-    float* scores = tile_.scores + first_query_ * kScoreStride + b * tokens;
+    const Pair pair{
+        .key = reinterpret_cast<const Element*>(key),
+        .apart = reinterpret_cast<const Element*>(second) - reinterpret_cast<const Element*>(key),
+        .ahead = {next - key, second_next - second},
+        .q = tile_.q + first_query_ * layout_.padded_head_dim,
+        .scores = tile_.scores + first_query_ * kScoreStride + b * layout_.block_tokens};
     switch (end_query_ - first_query_) {
-#define TANDEM_SCORE_TWO(n)                                                                 \
-  case n:                                                                                   \
-    score_block<Element, n, kVectors, 2>(elements, apart, tokens, tokens, width, q, scores, \
-                                         ahead);                                            \
-    break;
-#if HWY_TARGET == HWY_AVX3
-      TANDEM_SCORE_TWO(1)
-      TANDEM_SCORE_TWO(2)
-      TANDEM_SCORE_TWO(3)
-      TANDEM_SCORE_TWO(4)
-#endif
-#undef TANDEM_SCORE_TWO
+      case 1:
+        return score_pair<1>(pair);
+      case 2:
+        return score_pair<2>(pair);
+      case 3:
+        return score_pair<3>(pair);
       default:
-        break;
+        return score_pair<4>(pair);
+    }
+  }
+
+  template <int kQueries>
+  void score_pair(const Pair& pair) {
+    if constexpr (kQueries <= kFewQueries) {
+      score_block<Element, kQueries, kVectors, 2>(pair.key, pair.apart, layout_.block_tokens,
+                                                  layout_.block_tokens, layout_.padded_head_dim,
+                                                  pair.q, pair.scores, pair.ahead);
     }
   }
 
@@ -469,25 +483,26 @@ class SplitPass {
     }
   }
 
-  void weigh_few(const Element* elements, const TokenRange& tokens, int64_t count,
+  template <int kQueries>
+  void weigh_few(const Element* elements, const TokenRange& tokens, const float* weights,
+                 float* values, int64_t ahead) {
+    if constexpr (kQueries <= kFewQueries) {
+      weigh_block<Element, kQueries, 2 * kVectors>(elements, layout_.padded_head_dim, tokens.begin,
+                                                   tokens.end, weights, values,
+                                                   partial_record_floats(layout_), ahead);
+    }
+  }
+  void weigh_few(int64_t count, const Element* elements, const TokenRange& tokens,
                  const float* weights, float* values, int64_t ahead) {
-    const int64_t width = layout_.padded_head_dim;
-    const int64_t record_floats = partial_record_floats(layout_);
     switch (count) {
-#define TANDEM_WEIGH_FEW(n)                                                                   \
-  case n:                                                                                     \
-    weigh_block<Element, n, 2 * kVectors>(elements, width, tokens.begin, tokens.end, weights, \
-                                          values, record_floats, ahead);                      \
-    break;
-#if HWY_TARGET == HWY_AVX3
-      TANDEM_WEIGH_FEW(1)
-      TANDEM_WEIGH_FEW(2)
-      TANDEM_WEIGH_FEW(3)
-      TANDEM_WEIGH_FEW(4)
-#endif
-#undef TANDEM_WEIGH_FEW
+      case 1:
+        return weigh_few<1>(elements, tokens, weights, values, ahead);
+      case 2:
+        return weigh_few<2>(elements, tokens, weights, values, ahead);
+      case 3:
+        return weigh_few<3>(elements, tokens, weights, values, ahead);
       default:
-        break;
+        return weigh_few<4>(elements, tokens, weights, values, ahead);
     }
   }
 
@@ -499,7 +514,7 @@ class SplitPass {
     const float* weights = tile_.scores + i * kScoreStride + start;
     float* values = records + i * record_floats + kPartialValues;
     if (count <= kFewQueries && width % (2 * kVectors * kLanes) == 0) {
-      weigh_few(elements, tokens, count, weights, values, ahead);
+      weigh_few(count, elements, tokens, weights, values, ahead);
       return;
     }
     switch (count) {
