@@ -24,6 +24,8 @@ constexpr int64_t round_up(int64_t x, int64_t multiple) {
   return (x + multiple - 1) / multiple * multiple;
 }
 
+constexpr int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
 // Elements from one row of an activation to the next that keep rows an odd number of cache lines
 // apart: rows a power of two apart share the sets of a cache, and sixteen of them do not fit one.
 // Any stride is right; this one is fast.

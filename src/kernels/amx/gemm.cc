@@ -90,8 +90,6 @@ struct Cut {
   [[nodiscard]] int64_t scratch_bytes() const { return 2 * sums() * 4; }
 };
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 Cut cut_of(const GemmArgs& args) {
   constexpr int64_t kOneSetGroups = 16;  // too many for several sets, but better than two
   constexpr int64_t kSetGroups = 12;
@@ -473,16 +471,9 @@ void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_en
   results.finish();
 }
 
-// For fp32 weights.
-Kernels vector_kernels() {
-  Kernels table;
-  portable::fill_gemm(Isa::kAvx512, table);
-  return table;
-}
-
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   if (args.w.type == ElementType::kF32) {
-    return vector_kernels().gemm_scratch_bytes(args);
+    return portable::avx512_gemm().gemm_scratch_bytes(args);
   }
   if (args.rows <= 0) {
     return 0;
@@ -495,7 +486,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
     return;
   }
   if (args.w.type == ElementType::kF32) {
-    vector_kernels().gemm(args, panel_begin, panel_end, scratch);
+    portable::avx512_gemm().gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   multiply_panels(args, panel_begin, panel_end, scratch);

@@ -39,8 +39,6 @@ constexpr int64_t kPieceSteps = 8;                               // 16 KB of a p
 constexpr int64_t kAheadBytes = 4096;                            // where one block takes all
 constexpr int64_t kRowSums = kPanelColumns;                      // floats
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // How a product is cut.
 struct Cut {
   int64_t set_rows = 0;
@@ -262,16 +260,9 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
   }
 }
 
-// For fp32 weights.
-Kernels vector_kernels() {
-  Kernels table;
-  portable::fill_gemm(Isa::kAvx512, table);
-  return table;
-}
-
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   if (args.w.type == ElementType::kF32) {
-    return vector_kernels().gemm_scratch_bytes(args);
+    return portable::avx512_gemm().gemm_scratch_bytes(args);
   }
   if (args.rows <= 0) {
     return 0;
@@ -285,7 +276,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
     return;
   }
   if (args.w.type == ElementType::kF32) {
-    vector_kernels().gemm(args, panel_begin, panel_end, scratch);
+    portable::avx512_gemm().gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   const Cut cut = cut_of(args);

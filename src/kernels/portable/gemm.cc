@@ -46,8 +46,6 @@ constexpr int64_t kStepPairs = kStepBytes / 128;  // a pair of lines each: two d
 constexpr int64_t kAheadBytes = 4096;             // where one pass takes all of a panel
 constexpr int64_t kRowSetBytes = 1024 * 1024;     // x rows in scratch that share a pass over W
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Rows that share one pass over the weights.
 int64_t row_set_size(const GemmArgs& args) {
   const int64_t fit = kRowSetBytes / (args.w.k * int64_t{sizeof(float)}) / kMaxRows * kMaxRows;
