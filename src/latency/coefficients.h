@@ -2,6 +2,7 @@
 // Internal to latency/.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -13,14 +14,19 @@
 
 namespace tandem::latency {
 
-// More than any step takes; sums of what is let in stay far below the end of Nanos.
+// More than any step takes (11 days). Every answer of a model is cut to it, so that thousands of
+// them can be added without passing the end of Nanos.
 inline constexpr double kMostNanos = 1e15;
 inline constexpr double kMostRowNanos = 1e9;  // of a row, a token, a pair: a second
 inline constexpr int32_t kMostLayers = 10'000;
 
 inline Nanos to_nanos(double value) {
-  constexpr double kEnd = 1e18;
-  return Nanos{static_cast<int64_t>(std::min(value, kEnd) + 0.5)};
+  return Nanos{static_cast<int64_t>(std::min(value, kMostNanos) + 0.5)};
+}
+
+// `parts` of `of` equal parts of a time.
+inline Nanos share_of(Nanos time, int32_t parts, int32_t of) {
+  return to_nanos(static_cast<double>(time.count()) * parts / of);
 }
 
 inline Status check_coefficient(std::string_view what, double value, double most) {

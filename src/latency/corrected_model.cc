@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "latency/coefficients.h"
 
 namespace tandem::latency {
 namespace {
@@ -38,7 +39,13 @@ StepShape without_decode(StepShape shape) {
   return shape;
 }
 
-Nanos to_nanos(double value) { return Nanos{static_cast<int64_t>(value + 0.5)}; }
+// A step of visitors alone is of the regime of decodes.
+StepShape visitors_of(const StepShape& shape) {
+  StepShape visitors;
+  visitors.visits = shape.visits;
+  visitors.visitor_logits = shape.visitor_logits;
+  return visitors;
+}
 
 }  // namespace
 
@@ -65,12 +72,17 @@ Nanos CorrectedModel::step_time(const StepShape& shape) const {
   if (!has_visitors(shape)) {
     return to_nanos(residents(shape, false));
   }
-  return to_nanos(std::max(residents(shape, true), residents(without_visitors(shape), false)));
+  double nanos = std::max(residents(shape, true), residents(without_visitors(shape), false));
+  if (regime_of(shape) == Regime::kPrefill) {
+    nanos = std::max(nanos, times(visitors_of(shape), Regime::kDecode, true));
+  }
+  return to_nanos(nanos);
 }
 
 Nanos CorrectedModel::time_before_stage(const StepShape& shape, int32_t stage) const {
-  return to_nanos(static_cast<double>(model_->time_before_stage(shape, stage).count()) *
-                  correction(shape));
+  const double before =
+      static_cast<double>(model_->time_before_stage(shape, stage).count()) * correction(shape);
+  return std::min(to_nanos(before), step_time(shape));
 }
 
 // Which regime the step will be of is not asked; visitors count as they did in the regime that

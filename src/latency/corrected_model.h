@@ -3,8 +3,8 @@
 // only), with visitors and without. Factors move slowly and stay between 0.5 and 2, so one stalled
 // step changes little and a wrong profile is bent back, but never trusted to be anything.
 //
-// Still monotone: where rows of another regime come on top, the step is never cheaper than its
-// parts by their own factors.
+// Still monotone: a step is never cheaper than its prompts, its decodes or its visitors alone, each
+// by the factor of its own regime.
 //
 // Threads: observe on the engine's thread; everything else from any.
 #pragma once

@@ -76,16 +76,15 @@ Result<Ladder> Ladder::through(std::vector<LadderPoint> points) {
   }
   level(points);
   Ladder ladder;
-  // The last slope: over the last half of the range, so that a flat end does not promise that all
-  // rows beyond it are free.
+  const LadderPoint& first = points.front();
   const LadderPoint& last = points.back();
-  const double middle = static_cast<double>(last.rows) / 2;
-  const double at_middle = interpolate(points, middle);
   if (points.size() > 1) {
-    ladder.slope_ = std::max(
-        (last.nanos - at_middle) / (static_cast<double>(last.rows) -
-                                    std::max(middle, static_cast<double>(points.front().rows))),
-        0.0);
+    const double middle =
+        std::max(static_cast<double>(last.rows) / 2, static_cast<double>(first.rows));
+    const double upper_half =
+        (last.nanos - interpolate(points, middle)) / (static_cast<double>(last.rows) - middle);
+    const double whole = (last.nanos - first.nanos) / static_cast<double>(last.rows - first.rows);
+    ladder.slope_ = std::max(upper_half > 0 ? upper_half : whole, 0.0);
   }
   const int64_t table = std::min(last.rows, kTableRows);
   ladder.by_row_.reserve(static_cast<size_t>(table) + 1);

@@ -28,8 +28,9 @@ class Ladder {
   // kMostRows or named twice, a time that is not finite or negative.
   static Result<Ladder> through(std::vector<LadderPoint> points);
 
-  // 0 for no rows. Between points by interpolation, below the first as there, beyond the last on
-  // the line through the last two that differ.
+  // 0 for no rows. Between points by interpolation, below the first as there. Beyond the last the
+  // line goes on with the mean slope of the upper half of the range, or, if that half is flat, of
+  // the whole range: rows beyond a flat end are not free.
   [[nodiscard]] double nanos(double rows) const;
   [[nodiscard]] const std::vector<LadderPoint>& points() const { return points_; }
 

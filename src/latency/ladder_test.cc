@@ -33,6 +33,11 @@ TEST(Ladder, InterpolatesBetweenPointsAndGoesOnBeyondThem) {
   EXPECT_DOUBLE_EQ(ladder.nanos(1000), 1100);
 }
 
+TEST(Ladder, RowsBeyondAFlatEndAreNotFree) {
+  EXPECT_DOUBLE_EQ(made({{1, 100}, {16, 263}, {64, 263}}).nanos(127), 263 + 63 * 163.0 / 63);
+  EXPECT_DOUBLE_EQ(made({{1, 100}, {64, 100}}).nanos(1000), 100) << "nothing is known of a slope";
+}
+
 TEST(Ladder, PointsThatFallAreLevelledToTheirMean) {
   const Ladder ladder = made({{1, 10}, {2, 30}, {3, 20}, {4, 40}});
   EXPECT_DOUBLE_EQ(ladder.nanos(2), 25);

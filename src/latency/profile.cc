@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -75,6 +76,34 @@ Status check_fits(const Profile& profile, const ProfileIdentity& identity) {
   RETURN_IF_ERROR(differs("device", own.device, identity.device));
   RETURN_IF_ERROR(differs("element type", own.dtype, identity.dtype));
   return differs("KV element type", own.kv_dtype, identity.kv_dtype);
+}
+
+Status check_covers(const Profile& profile, const StepLimits& limits) {
+  constexpr int32_t kShare = 4;
+  const auto covers = [](int32_t measured, int32_t wanted) { return measured >= wanted / kShare; };
+  const bool rows = covers(std::max(profile.limits.rows, profile.most_rows), limits.rows);
+  const bool sequences =
+      profile.limits.sequences == 0 || covers(profile.limits.sequences, limits.sequences);
+  if (rows && sequences) {
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("it was measured for steps of up to {} {}, and this server's may have {}; "
+                  "measure again with tandem profile and the flags of the server",
+                  rows ? profile.limits.sequences
+                       : std::max(profile.limits.rows, profile.most_rows),
+                  rows ? "sequences" : "rows", rows ? limits.sequences : limits.rows),
+      "profile");
+}
+
+Status check_prices_mixed_steps(TimeModel model) {
+  if (model != TimeModel::kTable) {
+    return {};
+  }
+  return invalid_argument(
+      "the table model of time adds the times of prompts and decodes, which is wrong for steps "
+      "that hold both, and the policy plans such steps; use --time-model modular or regression",
+      "time-model");
 }
 
 std::string text_digest(std::string_view text) {

@@ -38,11 +38,19 @@ struct ProfileAccuracy {
   Accuracy repeatability;
 };
 
+// How large a server's steps may be.
+struct StepLimits {
+  int32_t rows = 0;
+  int32_t sequences = 0;
+  int32_t context = 0;  // of a sequence
+};
+
 struct Profile {
   ProfileIdentity identity;
   std::string date;  // "2026-11-21T10:00:00Z"
   int64_t batches = 0;
   int32_t most_rows = 0;  // of a measured step
+  StepLimits limits;      // of the server that was measured; those not named in the file are 0
   ModularCosts modular;
   RegressionCosts regression;
   TableCosts table;
@@ -69,6 +77,14 @@ Result<Profile> read_profile(const std::filesystem::path& path);
 
 // Nothing, or what differs and what to do: a profile of another machine is of no use.
 Status check_fits(const Profile& profile, const ProfileIdentity& identity);
+
+// Nothing, or what to do: the profile was measured for steps less than a quarter as large as those
+// of a server with `limits`, so most of what it says would be extrapolated. A profile whose
+// measuring ended early, though it was asked for as much, covers them.
+Status check_covers(const Profile& profile, const StepLimits& limits);
+
+// Nothing, or why a policy whose steps hold prompts and decodes together cannot use the model.
+Status check_prices_mixed_steps(TimeModel model);
 
 // Sixteen hexadecimal digits that name a text. Not for anything that somebody might want to forge.
 std::string text_digest(std::string_view text);

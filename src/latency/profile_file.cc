@@ -314,6 +314,15 @@ ProfileIdentity read_identity(Fields fields) {
           .kv_dtype = fields.text("kv_dtype")};
 }
 
+// Files of before these limits were written have none.
+StepLimits read_limits(Fields fields) {
+  constexpr int64_t kMost = 1 << 30;
+  const auto count = [&](const char* name) {
+    return static_cast<int32_t>(fields.count(name, 0, kMost));
+  };
+  return {.rows = count("rows"), .sequences = count("sequences"), .context = count("context")};
+}
+
 // What the models themselves check: coefficients that are negative or too large.
 Status check_models(const Profile& profile) {
   for (const TimeModel which : {TimeModel::kModular, TimeModel::kRegression, TimeModel::kTable}) {
@@ -346,6 +355,9 @@ std::string profile_text(const Profile& profile) {
                      {"dtype", identity.dtype},   {"kv_dtype", identity.kv_dtype}};
   out["batches"] = profile.batches;
   out["most_rows"] = profile.most_rows;
+  out["limits"] = {{"rows", profile.limits.rows},
+                   {"sequences", profile.limits.sequences},
+                   {"context", profile.limits.context}};
   out["unit"] = "nanoseconds";
   out["modular"] = modular_json(profile.modular);
   out["regression"] = regression_json(profile.regression);
@@ -383,6 +395,9 @@ Result<Profile> parse_profile(std::string_view text) {
   profile.identity = read_identity(fields.object("identity"));
   profile.batches = fields.count("batches", 0, kMostCount);
   profile.most_rows = static_cast<int32_t>(fields.count("most_rows", 0, 1 << 30));
+  if (parsed.contains("limits")) {
+    profile.limits = read_limits(fields.object("limits"));
+  }
   profile.modular = read_modular(fields.object("modular"));
   profile.regression = read_regression(fields.object("regression"));
   profile.table = read_table(fields.object("table"), status);

@@ -36,6 +36,7 @@ Profile made_profile() {
   profile.date = "2026-01-02T03:04:05Z";
   profile.batches = measured.batches;
   profile.most_rows = measured.most_rows;
+  profile.limits = {.rows = 512, .sequences = 64, .context = 1024};
   profile.modular = measured.modular;
   profile.regression = measured.regression;
   profile.table = measured.table;
@@ -87,6 +88,29 @@ TEST(ProfileFile, AllItsModelsCanBeMade) {
     EXPECT_GT((*model)->step_time(shape), std::chrono::milliseconds(1));
   }
   EXPECT_FALSE(parse_time_model("oracle").ok());
+}
+
+TEST(ProfileFile, OfSmallStepsDoesNotCoverAServerWithLargeOnes) {
+  Profile own = profile();
+  EXPECT_TRUE(check_covers(own, {.rows = 2048, .sequences = 256}).ok());
+  const Status rows = check_covers(own, {.rows = 2052, .sequences = 64});
+  ASSERT_FALSE(rows.ok());
+  EXPECT_NE(rows.error().message.find("512 rows, and this server's may have 2052"),
+            std::string::npos)
+      << rows.error().message;
+  EXPECT_FALSE(check_covers(own, {.rows = 512, .sequences = 260}).ok());
+  own.most_rows = 64;  // asked for 512, but the time sufficed for 64
+  EXPECT_TRUE(check_covers(own, {.rows = 2048, .sequences = 256}).ok());
+}
+
+TEST(ProfileFile, WithoutLimitsCoversWhatWasMeasured) {
+  const Result<Profile> back = parse_profile(changed([](json& p) {
+    p.erase("limits");
+    p["most_rows"] = 16;
+  }));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_TRUE(check_covers(*back, {.rows = 64, .sequences = 1000}).ok());
+  EXPECT_FALSE(check_covers(*back, {.rows = 2048, .sequences = 256}).ok());
 }
 
 TEST(ProfileFile, OneTierHasNoHost) {

@@ -17,6 +17,12 @@ constexpr int32_t kSliceRows = 64;    // prompts of the dense ladder: little att
 constexpr int32_t kShortContext = 4;  // decodes of the last stage's ladder
 constexpr double kNoise = 0.02;       // of the same batch, at best
 constexpr int32_t kWarmUp = 8;
+constexpr int64_t kTile = 16;  // Algorithm 1 compares its time with that of one row
+// Measured however long they take: below, nothing tells what a row of a prompt costs.
+constexpr int64_t kMinRows = 64;
+constexpr int32_t kMinRandomBatches = 6;   // two of each regime
+constexpr int32_t kMinHeldOutBatches = 4;  // one of them with as many rows as time allows
+constexpr double kFarShare = 0.1;          // of the time, for one held-out batch of that kind
 // Parts of the time, one after another.
 constexpr double kDenseEnd = 0.35;
 constexpr double kHeadEnd = 0.45;
@@ -44,6 +50,7 @@ class Profiler {
     RETURN_IF_ERROR(find_most_rows());
     RETURN_IF_ERROR(measure_dense());
     RETURN_IF_ERROR(measure_head());
+    RETURN_IF_ERROR(measure_ends());
     RETURN_IF_ERROR(measure_grid());
     RETURN_IF_ERROR(measure_random());
     return hold_out();
@@ -91,11 +98,25 @@ class Profiler {
     batch.contexts.assign(static_cast<size_t>(sequences), static_cast<int32_t>(context));
     return batch;
   }
+  // One whole prompt, or several where a context is too short.
+  [[nodiscard]] Batch prompt_batch(int64_t rows) const {
+    if (rows >= max_context(1)) {
+      return dense_batch(rows);
+    }
+    Batch batch;
+    batch.prompts.push_back({.rows = static_cast<int32_t>(rows), .logits = 1});
+    return batch;
+  }
   [[nodiscard]] bool possible(const Batch& batch) const { return check_batch(batch, limits_).ok(); }
+
+  // The longest context that one sequence of such batches may have.
+  [[nodiscard]] int64_t max_context(int64_t sequences) const;
+  [[nodiscard]] int64_t far_rows() const;
 
   Status find_most_rows();
   Status measure_dense();
   Status measure_head();
+  Status measure_ends();
   Status measure_grid();
   Status measure_random();
   Status hold_out();
@@ -111,14 +132,15 @@ class Profiler {
 
   int64_t batches_ = 0;
   int64_t most_rows_ = 1;
+  double most_rows_nanos_ = 1;
   LadderKnots knots_;
   TableSamples grid_;
   std::vector<Sample> samples_;
   std::vector<HeldOut> held_out_;
 };
 
-// As many rows as one step may have without taking most of the time: four times as many are tried
-// only while the last try was short.
+// The number of rows up to which steps are measured: kMinRows, then four times as many for as long
+// as the last try was short.
 Status Profiler::find_most_rows() {
   constexpr double kMostOfTime = 0.02;  // four times as many rows take four times as long at most
   const int32_t context = std::min(kShortContext, limits_.context);
@@ -135,8 +157,10 @@ Status Profiler::find_most_rows() {
     ASSIGN_OR_RETURN(const double nanos, time_of(batch, "warming up"));
     samples_.push_back({batch.shape(), nanos});
     most_rows_ = rows;
-    if (rows == limits_.rows ||
-        to_seconds(clock_.now() - before) > kMostOfTime * to_seconds(options_.time)) {
+    most_rows_nanos_ = nanos;
+    const bool is_long =
+        to_seconds(clock_.now() - before) > kMostOfTime * to_seconds(options_.time);
+    if (rows == limits_.rows || (rows >= kMinRows && is_long)) {
       return {};
     }
   }
@@ -150,8 +174,8 @@ Status Profiler::search(const LadderSearch& range, double end, std::string_view 
   std::vector<LadderPoint> known;
   const auto measure = [&](int64_t rows) {
     const Batch batch = batch_of(rows);
-    const bool ends = rows == range.least_rows || rows == range.most_rows;
-    if (!status.ok() || (!ends && (gone() > end || !possible(batch)))) {
+    const bool required = rows == range.least_rows || rows == range.most_rows || rows == kTile;
+    if (!status.ok() || (!required && (gone() > end || !possible(batch)))) {
       return std::nan("");  // no more questions are asked below
     }
     const Result<double> nanos = sample(batch, what, end);
@@ -164,7 +188,7 @@ Status Profiler::search(const LadderSearch& range, double end, std::string_view 
   };
   LadderSearch own = range;
   const double at_one = measure(range.least_rows);
-  const int64_t sixteen = std::min<int64_t>(16, range.most_rows);
+  const int64_t sixteen = std::min(kTile, range.most_rows);
   const double at_sixteen = sixteen > range.least_rows ? measure(sixteen) : at_one;
   own.threshold_nanos = ladder_threshold(at_one, at_sixteen, kNoise);
   static_cast<void>(search_ladder(own, [&](int64_t rows) {
@@ -190,6 +214,37 @@ Status Profiler::measure_head() {
   return search(
       {.least_rows = 1, .most_rows = most, .points = options_.ladder_points / 2}, kHeadEnd,
       "logits", [&](int64_t rows) { return decode_batch(rows, context); }, knots_.head);
+}
+
+int64_t Profiler::max_context(int64_t sequences) const {
+  const int64_t own = limits_.tokens / sequences / limits_.block_tokens * limits_.block_tokens;
+  return std::min<int64_t>(limits_.context, own - 1);
+}
+
+// The largest batches of each kind of attention, however little time is left: without them the fit
+// cannot tell attention from the work of a row.
+Status Profiler::measure_ends() {
+  const auto add = [&](const Batch& batch) -> Status {
+    if (!possible(batch)) {
+      return {};
+    }
+    ASSIGN_OR_RETURN(const double nanos, time_of(batch, "long contexts"));
+    samples_.push_back({batch.shape(), nanos});
+    return {};
+  };
+  const int64_t context = max_context(1);
+  const int64_t rows = std::min(most_rows_, context - 1);
+  for (const int64_t chunk : {rows, std::min(rows, kTile)}) {
+    Batch batch;
+    batch.prompts.push_back({.computed_tokens = static_cast<int32_t>(context - 1 - chunk),
+                             .rows = static_cast<int32_t>(chunk),
+                             .logits = 1});
+    RETURN_IF_ERROR(add(batch));
+  }
+  RETURN_IF_ERROR(add(decode_batch(1, context)));
+  const int64_t decodes = std::min<int64_t>({limits_.sequences, most_rows_, kMinRows});
+  RETURN_IF_ERROR(add(decode_batch(decodes, max_context(decodes))));
+  return far_rows() > most_rows_ ? add(prompt_batch(far_rows())) : Status{};
 }
 
 Status Profiler::measure_grid() {
@@ -223,7 +278,8 @@ Status Profiler::measure_random() {
   BatchLimits limits = limits_;
   limits.rows = static_cast<int32_t>(most_rows_);
   RandomBatches random(limits, options_.seed);
-  for (int32_t i = 0; i < options_.random_batches && (i < 3 || gone() < kRandomEnd); ++i) {
+  for (int32_t i = 0;
+       i < options_.random_batches && (i < kMinRandomBatches || gone() < kRandomEnd); ++i) {
     const Batch batch = random.next(static_cast<Regime>(i % kRegimes));
     ASSIGN_OR_RETURN(const double nanos, time_of(batch, "random batches"));
     samples_.push_back({batch.shape(), nanos});
@@ -231,12 +287,28 @@ Status Profiler::measure_random() {
   return {};
 }
 
+// How many rows a step may have that takes kFarShare of the time, if rows beyond those measured
+// cost as much each as those up to there.
+int64_t Profiler::far_rows() const {
+  const double share = kFarShare * to_seconds(options_.time) * 1e9 / most_rows_nanos_;
+  const double rows = static_cast<double>(most_rows_) * std::max(share, 1.0);
+  return static_cast<int64_t>(std::min(rows, static_cast<double>(limits_.rows)));
+}
+
+// The models are judged by batches like those they learnt from. Where the server's steps may have
+// more rows than were measured, every fourth batch has more: predictions of these are judged, too.
 Status Profiler::hold_out() {
   BatchLimits limits = limits_;
   limits.rows = static_cast<int32_t>(most_rows_);
   RandomBatches random(limits, options_.seed + 1);
-  for (int32_t i = 0; i < options_.held_out_batches && (i < 3 || gone() < 1); ++i) {
-    const Batch batch = random.next();
+  const int64_t beyond = far_rows() - most_rows_;
+  for (int32_t i = 0;
+       i < options_.held_out_batches && (i < kMinHeldOutBatches || gone() < 1); ++i) {
+    const bool far = beyond > 0 && i % 4 == 3;
+    const Batch batch = far ? prompt_batch(most_rows_ + beyond * (1 + i / 4 % 3) / 4) : random.next();
+    if (!possible(batch)) {
+      continue;
+    }
     ASSIGN_OR_RETURN(const double nanos, time_of(batch, "held-out batches"));
     ASSIGN_OR_RETURN(const double again, time_of(batch, "held-out batches"));
     held_out_.push_back({{batch.shape(), nanos}, again});
@@ -268,6 +340,7 @@ Result<Measured> Profiler::fit(const ModelFacts& facts) const {
                   .repeatability = twice.accuracy(),
                   .batches = batches_,
                   .most_rows = static_cast<int32_t>(most_rows_),
+                  .limits = limits_,
                   .held_out = held_out_};
 }
 

@@ -1,6 +1,8 @@
-// Finds out what steps take, by running some: the batches of Algorithm 1 for the ladders, a grid
-// for the tables, random ones for everything else, and random ones that no model has seen to say
-// how good they are. Within a given time: what does not fit it is left out, the widest gaps last.
+// Finds out what steps take, by running some: the batches of Algorithm 1 for the ladders, the
+// longest contexts, a grid for the tables, random batches for everything else, and random batches
+// that no model has seen to say how good the models are. Within a given time: what does not fit is
+// left out, the widest gaps last. Some 25 batches, of 64 rows and more, are run however long they
+// take, so on a slow machine measuring takes longer than asked.
 //
 // One thread.
 #pragma once
@@ -49,6 +51,7 @@ struct Measured {
   Accuracy repeatability;
   int64_t batches = 0;    // run in all
   int32_t most_rows = 0;  // that were measured; beyond, the ladder goes on as it ended
+  BatchLimits limits;     // of the server that was measured
   std::vector<HeldOut> held_out;
 };
 

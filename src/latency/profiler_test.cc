@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "latency/random_batch.h"
 #include "latency/test_machine.h"
 
@@ -47,6 +49,46 @@ TEST(Profiler, KeepsToItsTimeAndStillAnswers) {
     EXPECT_LT(clock.now(), time + std::chrono::milliseconds(500));
     EXPECT_GE(result->held_out.size(), 3U);
   }
+}
+
+StepShape prompt_of(int32_t rows) {
+  StepShape shape;
+  shape.add_prefill(0, rows, 1);
+  return shape;
+}
+
+StepShape decodes_of(int32_t sequences, int32_t context) {
+  StepShape shape;
+  for (int32_t i = 0; i < sequences; ++i) {
+    shape.add_decode(context);
+  }
+  return shape;
+}
+
+// One row takes a quarter of a second and more: the time suffices for a few dozen batches.
+TEST(Profiler, KnowsWhatRowsCostOnASlowMachine) {
+  for (const double slowness : {80.0, 150.0, 500.0}) {
+    const TestMachineOptions machine{.slowness = slowness};
+    const Measured result = measured(machine, short_profile());
+    EXPECT_GE(result.most_rows, 64);
+    const ModularModel modular = ModularModel::create(result.modular).value();
+    const RegressionModel regression = RegressionModel::create(result.regression).value();
+    for (const StepShape& shape : {prompt_of(512), decodes_of(32, 500), decodes_of(1, 1000)}) {
+      const double truth = TestMachine::truth(shape) * slowness;
+      EXPECT_NEAR(static_cast<double>(modular.step_time(shape).count()), truth, 0.25 * truth)
+          << slowness << " times as slow, " << shape.rows() << " rows";
+      // Its squares are learnt from few rows, so it errs further beyond them.
+      const double share = static_cast<double>(regression.step_time(shape).count()) / truth;
+      EXPECT_TRUE(share > 0.6 && share < 2.5)
+          << slowness << " times as slow, " << shape.rows() << " rows: " << share;
+    }
+  }
+}
+
+TEST(Profiler, IsJudgedByStepsBeyondThoseItLearntFrom) {
+  const Measured result = measured({.slowness = 150}, short_profile());
+  const auto rows = [](const HeldOut& held) { return held.sample.shape.rows(); };
+  EXPECT_GT(std::ranges::max(result.held_out, {}, rows).sample.shape.rows(), result.most_rows);
 }
 
 TEST(Profiler, WorksWithTheLeastThatAServerMayHave) {

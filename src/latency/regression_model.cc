@@ -49,7 +49,7 @@ Nanos RegressionModel::step_time(const StepShape& shape) const {
 Nanos RegressionModel::time_before_stage(const StepShape& shape, int32_t stage) const {
   CHECK(stage >= 0 && stage <= costs_.layers, "stage {} of a model of {} layers", stage,
         costs_.layers);
-  return step_time(shape) * stage / (costs_.layers + 1);
+  return share_of(step_time(shape), stage, costs_.layers + 1);
 }
 
 Nanos RegressionModel::visit_time(const StageRows& at, int64_t visitors) const {

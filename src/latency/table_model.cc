@@ -89,7 +89,7 @@ Nanos TableModel::step_time(const StepShape& shape) const {
 Nanos TableModel::time_before_stage(const StepShape& shape, int32_t stage) const {
   CHECK(stage >= 0 && stage <= costs_.layers, "stage {} of a model of {} layers", stage,
         costs_.layers);
-  return step_time(shape) * stage / (costs_.layers + 1);
+  return share_of(step_time(shape), stage, costs_.layers + 1);
 }
 
 Nanos TableModel::visit_time(const StageRows& at, int64_t visitors) const {

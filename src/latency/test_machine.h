@@ -10,7 +10,8 @@ namespace tandem::latency {
 
 struct TestMachineOptions {
   BatchLimits limits{.rows = 512, .sequences = 64, .context = 1024, .tokens = 32768};
-  double noise = 0;  // of a measurement, evenly both ways
+  double noise = 0;     // of a measurement, evenly both ways
+  double slowness = 1;  // times as long
 };
 
 class TestMachine final : public BatchMeter {
@@ -40,7 +41,8 @@ class TestMachine final : public BatchMeter {
   Result<Nanos> measure(const Batch& batch) override {
     RETURN_IF_ERROR(check_batch(batch, options_.limits));
     std::uniform_real_distribution<double> off(1 - options_.noise, 1 + options_.noise);
-    const Nanos took{static_cast<int64_t>(truth(batch.shape()) * off(random_))};
+    const Nanos took{static_cast<int64_t>(truth(batch.shape()) * options_.slowness *
+                                          off(random_))};
     clock_.advance(took);
     ++measured_;
     return took;

@@ -173,14 +173,6 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& o
   if (parts.policy == nullptr && parts.profile.has_value()) {
     RETURN_IF_ERROR(choose_policy(options, parts));
   }
-  if (parts.policy == nullptr && options.emulation.has_value()) {
-    // Its binder is a part of the executor, which measuring would need already.
-    return invalid_argument(
-        fmt::format("{} on two tiers needs step times: measure them with tandem profile and the "
-                    "same flags, and give the file as --profile",
-                    policy_name(options)),
-        "profile");
-  }
 
   MemoryPlanInput input;
   input.weight_type = parts.dtype;
@@ -199,7 +191,10 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& o
   input.executor.kv_type = parts.kv_dtype;
   input.executor.block_tokens = options.block_tokens;
   if (options.emulation.has_value()) {
-    parts.binder = make_binder(*parts.policy);
+    parts.binder = std::make_unique<LateBinder>();
+    if (parts.policy != nullptr) {
+      parts.binder->use(make_binder(*parts.policy));
+    }
     input.host_memory_bytes = options.host_memory_bytes;
     input.offloaded_sequences = options.max_num_seqs;
     input.executor.host.group_stages = options.group_stages;
@@ -238,7 +233,14 @@ Status load_model(ModelOnDevice& parts,
 Status complete_model(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
                       const Clock& clock, const latency::ProfileProgress& progress) {
   RETURN_IF_ERROR(make_profile(options, parts, bell, clock, progress));
-  return parts.policy == nullptr ? choose_policy(options, parts) : Status{};
+  if (parts.policy != nullptr) {
+    return {};
+  }
+  RETURN_IF_ERROR(choose_policy(options, parts));
+  if (parts.binder != nullptr) {
+    parts.binder->use(make_binder(*parts.policy));
+  }
+  return {};
 }
 
 EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts) {

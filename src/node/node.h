@@ -25,6 +25,7 @@
 #include "model/model_folder.h"
 #include "model/weights.h"
 #include "node/engine_thread.h"
+#include "node/late_binder.h"
 #include "node/memory_plan.h"
 #include "node/step_bell.h"
 #include "node/time_profile.h"
@@ -84,7 +85,7 @@ struct ModelOnDevice {
   std::optional<latency::Profile> profile;
   std::unique_ptr<latency::CorrectedModel> step_times;
   std::unique_ptr<StepPolicy> policy;  // null: it needs step times, which are not known yet
-  std::unique_ptr<Binder> binder;      // of visitors; two tiers only
+  std::unique_ptr<LateBinder> binder;  // of visitors; two tiers only
 };
 
 // The policy that is chosen, by name or by default.

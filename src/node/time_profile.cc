@@ -67,6 +67,14 @@ void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
       "P90 (the same batch twice: {:.1f} %)",
       profile.date, from.empty() ? "" : fmt::format(" in {}", from.string()), own.batches,
       own.mean * 100, own.p90 * 100, profile.accuracy.repeatability.mean * 100);
+  constexpr int32_t kFar = 8;
+  if (profile.most_rows < profile.limits.rows / kFar) {
+    log::warn(
+        "step times: steps of up to {} rows were measured and {} are allowed; the times of larger "
+        "ones are extrapolated. tandem profile --time 300s measures more, and a smaller "
+        "--max-num-batched-tokens needs less",
+        profile.most_rows, profile.limits.rows);
+  }
 }
 
 }  // namespace
@@ -120,6 +128,13 @@ Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
           fmt::format("the profile '{}' does not fit: {}", path.string(), fits.error().message),
           "profile");
     }
+    const latency::StepLimits limits{.rows = options.max_num_batched_tokens,
+                                     .sequences = options.max_num_seqs};
+    if (const Status covers = check_covers(profile, limits); !covers.ok()) {
+      return invalid_argument(fmt::format("the profile '{}' says too little: {}", path.string(),
+                                          covers.error().message),
+                              "profile");
+    }
     return profile;
   };
   Result<Profile> profile = read();
@@ -136,6 +151,9 @@ Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
 }
 
 Status use_profile(const NodeOptions& options, ModelOnDevice& parts) {
+  if (policy_needs_times(policy_name(options))) {
+    RETURN_IF_ERROR(latency::check_prices_mixed_steps(options.profile.model));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<const latency::StepTimeModel> model,
                    make_time_model(*parts.profile, options.profile.model));
   parts.step_times = std::make_unique<latency::CorrectedModel>(std::move(model));
@@ -180,6 +198,9 @@ Profile profile_of(MeasuredProfile made, ProfileIdentity identity) {
   profile.date = now_text();
   profile.batches = measured.batches;
   profile.most_rows = measured.most_rows;
+  profile.limits = {.rows = measured.limits.rows,
+                    .sequences = measured.limits.sequences,
+                    .context = measured.limits.context};
   profile.modular = std::move(measured.modular);
   profile.regression = measured.regression;
   profile.table = std::move(measured.table);

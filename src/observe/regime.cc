@@ -25,10 +25,6 @@ Regime RegimeLimits::lowest() const {
 void RegimeMeter::add_step(const StepRecord& step, int64_t offloaded) {
   ++now_.steps;
   now_.step_time += step.duration;
-  if (step.resident_rows > 0) {
-    ++now_.full_steps;
-    now_.full_step_time += step.duration;
-  }
   now_.rows += step.resident_rows;
   now_.offloaded_seconds += static_cast<double>(offloaded) * to_seconds(step.duration);
 }
@@ -55,10 +51,8 @@ std::optional<RegimeLimits> RegimeMeter::limits() const {
   const double seconds = to_seconds(b.at - a.at);
   const double layers = b.tiers.layers;
   const double tokens = over(static_cast<double>(b.tiers.hops - a.tiers.hops), layers);
-  const bool full = b.full_steps > a.full_steps;
-  const auto steps = static_cast<double>(full ? b.full_steps - a.full_steps : b.steps - a.steps);
-  const double step_seconds = over(
-      to_seconds(full ? b.full_step_time - a.full_step_time : b.step_time - a.step_time), steps);
+  const auto steps = static_cast<double>(b.steps - a.steps);
+  const double step_seconds = over(to_seconds(b.step_time - a.step_time), steps);
   if (!(tokens > 0) || !(seconds > 0) || !(steps > 0) || layers <= 0) {
     return std::nullopt;
   }
@@ -71,7 +65,7 @@ std::optional<RegimeLimits> RegimeMeter::limits() const {
   const double slower_way = std::max(1.0, bytes_back > 0 ? bytes_out / bytes_back : 1.0);
   const double room = std::max(
       0.0, static_cast<double>(b.tiers.max_rows) -
-               static_cast<double>(b.rows - a.rows) / static_cast<double>(b.steps - a.steps));
+               static_cast<double>(b.rows - a.rows) / steps);
   RegimeLimits limits;
   limits.tokens_per_second = {
       over(kDecodingShare * sequences, (layers + 1) * step_seconds),
@@ -79,6 +73,10 @@ std::optional<RegimeLimits> RegimeMeter::limits() const {
       over(tokens, returning * slower_way),
       over(room, step_seconds),
   };
+  // The rates are estimates; a limit below the rate that was reached would be no limit.
+  for (double& limit : limits.tokens_per_second) {
+    limit = std::max(limit, tokens / seconds);
+  }
   return limits;
 }
 

@@ -7,7 +7,8 @@
 //   link            as many as the link back would carry, were it never idle; by bytes the way out
 //   device          rows left in a step / T
 //
-// In tokens per second; the lowest one names the regime. Pure arithmetic. One thread.
+// In tokens per second, none below the rate that was reached; the lowest one names the regime. T is
+// the mean of all steps, with residents or without. Pure arithmetic. One thread.
 #pragma once
 
 #include <array>
@@ -47,8 +48,6 @@ class RegimeMeter {
     TierRecord tiers;
     int64_t steps = 0;
     Nanos step_time{0};
-    int64_t full_steps = 0;  // with residents: they pass every stage
-    Nanos full_step_time{0};
     int64_t rows = 0;              // prompt and decode tokens
     double offloaded_seconds = 0;  // sequences x time
   };

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/units.h"
+
 namespace tandem::observe {
 namespace {
 
@@ -51,6 +53,32 @@ TEST(Regime, IsNamedByTheLowestLimit) {
   EXPECT_EQ(limits_of({.returning_per_second = 300ms})->lowest(), Regime::kLink);
   EXPECT_EQ(limits_of({.rows = 255})->lowest(), Regime::kDevice);
   EXPECT_EQ(limits_of({.offloaded = 1})->lowest(), Regime::kHostMemory);
+}
+
+// Best effort alone: most steps are short and hold visitors only, few are long and hold a prompt.
+TEST(Regime, NoLimitIsBelowTheRateThatWasReached) {
+  for (const int64_t hops : {4, 40, 400, 4000}) {
+    RegimeMeter meter;
+    TierRecord sums{.workers = 2, .layers = 4, .max_rows = 256};
+    Nanos now{0};
+    for (int i = 0; i <= 4000; ++i) {
+      meter.add_tiers(sums, now);
+      StepRecord step;
+      step.resident_rows = i % 50 == 0 ? 200 : 0;
+      step.duration = step.resident_rows > 0 ? 40ms : 2ms;
+      now += step.duration;
+      meter.add_step(step, 16);
+      sums.hops += hops;
+      sums.hop_bytes_out += hops * 300;
+      sums.hop_bytes_back += hops * 100;
+      sums.attention_time += 1ms;
+      sums.returning_time += 2ms;
+    }
+    const std::optional<RegimeLimits> limits = meter.limits();
+    ASSERT_TRUE(limits.has_value());
+    const double rate = static_cast<double>(sums.hops) / sums.layers / to_seconds(now);
+    EXPECT_GE(limits->tokens_per_second[static_cast<size_t>(limits->lowest())], 0.95 * rate);
+  }
 }
 
 TEST(Regime, IsUnknownWhileNothingIsOffloaded) {

@@ -30,6 +30,8 @@ namespace {
 
 // By so much is a prompt late that ends beyond what is walked.
 constexpr Nanos kBeyondWalk = std::chrono::hours(1);
+// Time stands still here, far below the end of Nanos: after ten years.
+constexpr Nanos kNever = std::chrono::hours(24 * 365 * 10);
 
 }  // namespace
 
@@ -45,10 +47,10 @@ void PromptReplay::close() {
   if (rules_.decodes.decode_rows > 0) {
     longest_ = std::max(longest_, took);
   }
-  now_ += took + rules_.apart;
+  now_ = std::min(now_ + took + rules_.apart, kNever);
   ends_.push_back(now_);
   for (const Nanos due : dues_) {
-    late_ += std::max(now_ - due, Nanos{0});
+    late_ = std::min(late_ + std::max(now_ - due, Nanos{0}), kNever);
   }
   dues_.clear();
   rules_.decodes.decode_context += rules_.decodes.decode_rows + joining_.decode_context;

@@ -42,6 +42,20 @@ TEST(ChunkReplay, ATileGoesInEvenWhereNothingFits) {
   EXPECT_EQ(done[0], 2 * std::chrono::microseconds(3600));
 }
 
+TEST(ChunkReplay, StepsOfDaysDoNotPassTheEndOfTime) {
+  const latency::ModularModel slow = latency::simple_model(
+      {.layers = 1, .fixed = std::chrono::hours(24 * 11), .per_row = milliseconds(1)});
+  PromptReplay replay(slow, {.decodes = {}, .limit = milliseconds(1), .step_tokens = 16});
+  for (int i = 0; i < 200; ++i) {
+    replay.add({.pending_tokens = 100, .due = milliseconds(1)});
+  }
+  replay.finish();
+  for (int32_t step = 1; step < 1000; ++step) {
+    EXPECT_GE(replay.end_of(step), replay.end_of(step - 1));
+  }
+  EXPECT_GE(replay.late(), Nanos{0});
+}
+
 TEST(ChunkReplay, WhatLiesTooFarAheadHasNoTime) {
   const std::vector<PromptAhead> prompts{{.pending_tokens = (kReplaySteps + 1) * kTileTokens}};
   EXPECT_EQ(

@@ -215,7 +215,6 @@ TierCounts HostTier::counts() const {
   const piggyback::HostAttentionStatistics workers = attention_->statistics();
   counts.attended_bytes = workers.bytes;
   counts.attention_time = workers.busy;
-  counts.doubted += workers.failed;
   counts.offloaded_bytes = transfers_->offloaded_bytes();
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.hops_in_flight = core_.in_flight();
@@ -350,7 +349,7 @@ void HostTier::take_answers() {
     find(answer);
     // A late or outdated answer says no more than that its worker is back.
     if (answer.failed) {
-      static_cast<void>(core_.task_failed(answer.hop, answer.attempt));
+      counts_.doubted += core_.task_failed(answer.hop, answer.attempt) ? 1 : 0;
     } else {
       static_cast<void>(core_.task_done(answer.hop, answer.attempt));
     }
@@ -379,26 +378,29 @@ void HostTier::send_returns() {
   if (!back.runs.empty()) {
     for (const RowRun& run : back.runs) {
       const int64_t offset = run.begin * shape_.attended_row_bytes;
-      device_.launch(back_stream_,
-                     CopyOp{returns_->data() + offset, host_->results->data() + offset,
-                            run.rows * shape_.attended_row_bytes});
-      counts_.bytes_from_host += run.rows * shape_.attended_row_bytes;
+      const int64_t bytes = run.rows * shape_.attended_row_bytes;
+      device_.launch(back_stream_, CopyOp{returns_->data() + offset,
+                                          host_->results->data() + offset, bytes});
+      back.bytes += bytes;
     }
+    counts_.bytes_from_host += back.bytes;
     back.copied = record_copy(back_stream_, Worth::kNothing);  // the next bind looks
-    if (returning_.empty()) {
-      returning_since_ = clock_.now();
-    }
+    back.launched = clock_.now();
     returning_.push_back(std::move(back));
   } else {
     spare_runs_.push_back(std::move(back.runs));
   }
+  int64_t bytes = 0;
+  Nanos launched{0};
   while (!returning_.empty() && device_.query(returning_.front().copied)) {
+    launched = bytes == 0 ? returning_.front().launched : launched;
+    bytes += returning_.front().bytes;
     core_.returns_copied(returning_.front().runs, clock_.now());
     spare_runs_.push_back(std::move(returning_.front().runs));
     returning_.pop_front();
-    if (returning_.empty()) {
-      counts_.returning_time += clock_.now() - returning_since_;
-    }
+  }
+  if (bytes > 0) {
+    counts_.returning_time += return_link_.carried(bytes, launched, clock_.now());
   }
 }
 
@@ -411,8 +413,7 @@ void HostTier::watch() {
   }
   watched_ = now;
   dropped_.clear();
-  watchdog_.check(now, core_, dropped_);
-  counts_.doubted += static_cast<int64_t>(dropped_.size());
+  counts_.doubted += watchdog_.check(now, core_, dropped_);
   for (const HopTask& task : dropped_) {
     attention_->withdraw(task.hop, task.attempt);
   }

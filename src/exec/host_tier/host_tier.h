@@ -25,6 +25,7 @@
 #include "device/device.h"
 #include "exec/forward/stages.h"
 #include "exec/forward_executor.h"
+#include "exec/host_tier/link_time.h"
 #include "exec/host_tier/transfers.h"
 #include "exec/workspaces.h"
 #include "kernels/kv_layout.h"
@@ -122,6 +123,8 @@ class HostTier {
   };
   struct Return {
     device::EventId copied{};
+    Nanos launched{0};
+    int64_t bytes = 0;
     std::vector<piggyback::RowRun> runs;
   };
 
@@ -183,7 +186,7 @@ class HostTier {
   Nanos apart_{0};
   bool kept_quiet_ = false;  // copies whose end nobody will be told of
   int32_t sent_stages_ = 0;  // whose rows left since somebody was to be woken for that
-  Nanos returning_since_{0};
+  LinkTime return_link_;
   int32_t workers_ = 0;
   std::vector<Lost> lost_;  // attempts that have not come back
   // What is timed alone takes its blocks in turn, so that it does not find them in a cache.

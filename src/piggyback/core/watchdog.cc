@@ -15,7 +15,8 @@ Watchdog::Watchdog(const WatchdogOptions& options) : options_(options) {
   CHECK(options.age > Nanos{0}, "an age of {} ns", options.age.count());
 }
 
-void Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped) {
+int64_t Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped) {
+  int64_t given_up = 0;
   core.stragglers(now, options_.age, dropped);
   overdue_.clear();
   core.overdue(now, options_.age, overdue_);
@@ -24,9 +25,11 @@ void Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped) {
     if (now - task.handed_out >= options_.age * (1 << doublings)) {
       dropped.push_back(task);
       core.retry(task.hop);
+      ++given_up;
     }
   }
   core.strand_check(now, last_patience(core));
+  return given_up;
 }
 
 void Watchdog::check_lost(Nanos now, HopCore& core, std::vector<LostAttempt>& lost) const {

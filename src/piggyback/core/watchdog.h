@@ -21,11 +21,11 @@ class Watchdog {
  public:
   explicit Watchdog(const WatchdogOptions& options);
 
-  // Appends the attempts that nobody waits for any more: those tried again or given up just now,
-  // and those that hold up rows since their sequence left or another attempt was faster, the latter
-  // with every call. Their workers should be told to drop them. Worth a call a few times per `age`;
-  // looks at all rows.
-  void check(Nanos now, HopCore& core, std::vector<HopTask>& dropped);
+  // Gives up overdue attempts and returns how many. Appends every attempt whose worker should be
+  // told to drop it: those just given up, and, with every call, those that hold up rows because
+  // their sequence left or another attempt was faster. Worth a call a few times per `age`; looks at
+  // all rows.
+  [[nodiscard]] int64_t check(Nanos now, HopCore& core, std::vector<HopTask>& dropped);
   // Appends the attempts that did not answer although they were told to long ago: their workers
   // hang inside a kernel and are lost. To be called with check.
   void check_lost(Nanos now, HopCore& core, std::vector<LostAttempt>& lost) const;

@@ -40,7 +40,7 @@ class WatchdogTest : public testing::Test {
   std::vector<HopTask> look_at(Nanos time) {
     now = time;
     std::vector<HopTask> dropped;
-    watchdog.check(now, core, dropped);
+    given_up += watchdog.check(now, core, dropped);
     EXPECT_TRUE(core.audit().ok()) << core.audit().error().message;
     return dropped;
   }
@@ -62,9 +62,21 @@ class WatchdogTest : public testing::Test {
 
   HopCore core{{.slots = 3, .ring_rows = 4, .hop_rows = 3, .last_stage = 2, .attempts = 3}};
   Watchdog watchdog{{.age = seconds(1)}};
+  int64_t given_up = 0;
   Nanos now{0};
   HopTask a, b;
 };
+
+TEST_F(WatchdogTest, CountsAnAttemptThatHangsOnce) {
+  EXPECT_TRUE(core.task_done(b.hop, b.attempt));
+  EXPECT_THAT(look_at(seconds(1)), testing::SizeIs(1));
+  const HopTask again = next();
+  EXPECT_TRUE(core.task_done(again.hop, again.attempt));
+  for (int quarter = 5; quarter < 40; ++quarter) {
+    look_at(milliseconds(250) * quarter);  // the first attempt still holds its row
+  }
+  EXPECT_EQ(given_up, 1);
+}
 
 TEST_F(WatchdogTest, LeavesThoseAloneThatAreInTime) {
   EXPECT_THAT(look_at(milliseconds(999)), IsEmpty());
@@ -185,7 +197,7 @@ TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
   std::vector<LostAttempt> lost;
   std::vector<SequenceId> gone;
   for (now = seconds(0); now <= seconds(60) && lost.empty(); now += milliseconds(250)) {
-    watchdog.check(now, one, dropped);
+    static_cast<void>(watchdog.check(now, one, dropped));
     one.take_failed(gone);
     EXPECT_THAT(gone, IsEmpty()) << "while the attempt may still write";
     watchdog.check_lost(now, one, lost);
@@ -230,7 +242,7 @@ TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
   HopTask task;
   ASSERT_TRUE(one.next_task(now, task));
   std::vector<HopTask> dropped;
-  watchdog.check(seconds(1), one, dropped);
+  static_cast<void>(watchdog.check(seconds(1), one, dropped));
   ASSERT_TRUE(one.next_task(seconds(1), task));
   ASSERT_TRUE(one.task_done(task.hop, 1));
   std::vector<RowRun> runs;
@@ -239,9 +251,9 @@ TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
   visits.clear();
   one.bind(1, 2, 2, visits);
   EXPECT_THAT(visits, IsEmpty()) << "the only row is not safe to be used again";
-  watchdog.check(seconds(2), one, dropped);
+  static_cast<void>(watchdog.check(seconds(2), one, dropped));
   EXPECT_EQ(one.tokens(), 2);
-  watchdog.check(seconds(5), one, dropped);
+  static_cast<void>(watchdog.check(seconds(5), one, dropped));
   EXPECT_EQ(one.tokens(), 0);
   std::vector<SequenceId> gone;
   one.take_failed(gone);
