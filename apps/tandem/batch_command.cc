@@ -10,6 +10,7 @@
 #include "batch_progress.h"
 #include "commands.h"
 #include "jobs/batch_run.h"
+#include "node/policy_choice.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
@@ -41,6 +42,8 @@ std::chrono::local_seconds local_time() {
 Result<std::unique_ptr<Node>> open_node(BatchFlags& flags, const Clock& clock) {
   RETURN_IF_ERROR(resolve(flags.serve));
   flags.serve.node.max_queue = kMaxQueue;
+  flags.serve.node.max_queue_flex = kMaxQueue;
+  choose_plain_policy(flags.serve.node);  // all lines are best effort
   return Node::open(flags.serve.node, clock);
 }
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
+#include "node/policy_choice.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
@@ -94,9 +95,8 @@ Status run_profile(ProfileFlags& flags) {
   // Measured, not read; kept where it is asked for, or where serve looks for it.
   const ProfileOptions place{.file = flags.out, .cache_folder = profile_folder()};
   node.profile = {};
-  if (policy_needs_times(policy_name(node))) {
-    node.policy.clear();  // it cannot be made yet, and nothing is planned here
-  }
+  node.policy.clear();  // nothing is planned here
+  choose_plain_policy(node);
   const SteadyClock clock;
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(node, clock));
   StepBell bell;

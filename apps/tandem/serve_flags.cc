@@ -47,10 +47,10 @@ void add_profile_flags(CLI::App& command, ServeFlags& flags) {
 void add_policy_flags(CLI::App& command, NodeOptions& node) {
   command.add_option(
       "--policy", node.policy,
-      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free, two "
-      "classes), "
-      "piggyback (two classes; best effort decodes on the host where memory is short; default "
-      "on two tiers), overlap and lanes (the same with other rules of joining a step), omniserve "
+      "Scheduling policy: auto (default: omniserve if a target is given or a profile of this model "
+      "on this machine lies ready, else sarathi, on two tiers piggyback), "
+      "accel_only (first come, first served), sarathi (stall-free, two classes), "
+      "piggyback (two classes; best effort decodes on the host where memory is short), overlap and lanes (the same with other rules of joining a step), omniserve "
       "(as piggyback by a model of time, so that targets are kept; needs a profile), llumnix (two "
       "classes, a fixed share of the KV blocks kept for the first) or llumnix_cpu (the same, and "
       "what overflows decodes on the host)");
@@ -59,9 +59,11 @@ void add_policy_flags(CLI::App& command, NodeOptions& node) {
           "--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
           "llumnix, llumnix_cpu: percent of the KV blocks into which no best-effort request is let")
       ->capture_default_str();
+  node.policy_options.sarathi_token_budget = 0;
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
-                  "Tokens of a step under sarathi")
+                  "Tokens of a step under sarathi; 0: as many, up to 512, as keep decodes smooth, "
+                  "measured at start")
       ->capture_default_str();
   PiggybackOptions& piggyback = node.policy_options.piggyback;
   command
@@ -151,7 +153,14 @@ void add_engine_flags(CLI::App& command, ServeFlags& flags) {
 
 void add_queue_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
-  command.add_option("--max-queue", node.max_queue, "Waiting requests; more are refused with 429")
+  command
+      .add_option("--max-queue", node.max_queue,
+                  "Waiting latency-sensitive requests; more are refused with 429")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      .add_option("--max-queue-flex", node.max_queue_flex,
+                  "Waiting best-effort requests; more are refused with 429")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 24));
   command.add_option("--record-out", node.record_out,
@@ -337,6 +346,13 @@ Status resolve_service(ServeFlags& flags) {
     service.slo.tpot = *target;
   }
   ASSIGN_OR_RETURN(flags.server.objectives, api::parse_objectives(flags.objectives));
+  const auto has_target = [](const Slo& slo) {
+    return slo.ttft.has_value() || slo.tpot.has_value();
+  };
+  flags.node.targets_given =
+      has_target(service.slo) ||
+      std::ranges::any_of(flags.server.objectives,
+                          [&](const api::Objective& o) { return has_target(o.gives.slo); });
   return {};
 }
 

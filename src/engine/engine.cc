@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 
@@ -72,8 +73,22 @@ void Engine::cancel_all() {
 }
 
 EngineLoad Engine::load() const {
-  return {static_cast<int64_t>(running_.size() + offloaded_.size()),
-          static_cast<int64_t>(waiting_.size() + inbox_.size())};
+  const auto is_best_effort = [](const LiveSequence* sequence) {
+    return sequence->service_class == ServiceClass::kBestEffort;
+  };
+  int64_t best_effort = 0;
+  if (policy_.queue_order() == QueueOrder::kClassFirst) {
+    best_effort = waiting_.end() - std::ranges::partition_point(waiting_, std::not_fn(is_best_effort));
+  } else {
+    best_effort = std::ranges::count_if(waiting_, is_best_effort);
+  }
+  best_effort += std::ranges::count_if(inbox_, [](const EngineInput& input) {
+    const auto* arrival = std::get_if<Arrival>(&input);
+    return arrival != nullptr && arrival->request.service_class == ServiceClass::kBestEffort;
+  });
+  return {.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
+          .waiting = static_cast<int64_t>(waiting_.size() + inbox_.size()),
+          .waiting_best_effort = best_effort};
 }
 
 EngineActivity Engine::advance(Nanos now) {

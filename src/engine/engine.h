@@ -71,6 +71,7 @@ using EngineInput = std::variant<Arrival, EngineCancel, EngineStop, EngineRefusa
 struct EngineLoad {
   int64_t running = 0;
   int64_t waiting = 0;
+  int64_t waiting_best_effort = 0;  // of these
 };
 
 enum class EngineActivity : uint8_t {

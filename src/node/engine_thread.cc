@@ -102,7 +102,7 @@ Status EngineThread::check_fit(const Request& request) const {
   return {};
 }
 
-Status EngineThread::check_room() {
+Status EngineThread::check_room(ServiceClass service_class) {
   std::string reason;
   Error error;
   const ServingState now = state();
@@ -116,12 +116,23 @@ Status EngineThread::check_room() {
     reason = "draining";
     error = {ErrorCode::kUnavailable, "the server is shutting down and accepts no new requests",
              ""};
-  } else if (engine_load_.waiting + queued_arrivals_ >= options_.max_queue) {
+  } else if (const int64_t flex = engine_load_.waiting_best_effort + queued_best_effort_;
+             service_class == ServiceClass::kBestEffort) {
+    if (flex >= options_.max_queue_flex) {
+      reason = "queue_full";
+      error = {ErrorCode::kOverloaded,
+               fmt::format("the queue is full: {} best-effort requests wait (--max-queue-flex); "
+                           "try again later",
+                           flex),
+               ""};
+    }
+  } else if (const int64_t waiting = engine_load_.waiting + queued_arrivals_ - flex;
+             waiting >= options_.max_queue) {
     reason = "queue_full";
-    error = {ErrorCode::kOverloaded,
-             fmt::format("the queue is full: {} requests wait (--max-queue); try again later",
-                         engine_load_.waiting + queued_arrivals_),
-             ""};
+    error = {
+        ErrorCode::kOverloaded,
+        fmt::format("the queue is full: {} requests wait (--max-queue); try again later", waiting),
+        ""};
   }
   if (reason.empty()) {
     return {};
@@ -145,21 +156,27 @@ Submission EngineThread::submit(Request request) {
     }
   } else {
     const std::lock_guard lock(mutex_);
-    if (const Status room = check_room(); !room.ok()) {
+    if (const Status room = check_room(arrival.request.service_class); !room.ok()) {
       return room.error();
     }
+    count_queued(arrival);
     mailbox_.emplace_back(std::move(arrival));
-    ++queued_arrivals_;
   }
   wake_.notify_one();
   return id;
+}
+
+// Until the engine's own counts hold it. Needs mutex_.
+void EngineThread::count_queued(const Arrival& arrival) {
+  ++queued_arrivals_;
+  queued_best_effort_ += arrival.request.service_class == ServiceClass::kBestEffort ? 1 : 0;
 }
 
 std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
   const std::lock_guard engine(engine_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    const Status room = check_room();
+    const Status room = check_room(arrival.request.service_class);
     if (!room.ok() || engine_ == nullptr) {
       Refusal refusal;
       refusal.error = room.ok() ? stopped() : room.error();
@@ -173,9 +190,9 @@ std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
     }
     return describe_refusal(considered.ask, considered.verdict);
   }
-  engine_->post(std::move(arrival));
   const std::lock_guard lock(mutex_);
-  ++queued_arrivals_;
+  count_queued(arrival);
+  engine_->post(std::move(arrival));
   posted_ = true;
   return std::nullopt;
 }
@@ -203,6 +220,7 @@ void EngineThread::run() {
       posted_ = false;
       inputs.swap(mailbox_);
       queued_arrivals_ = 0;
+      queued_best_effort_ = 0;
       for (EngineInput& input : inputs) {
         engine_->post(std::move(input));
       }

@@ -27,7 +27,10 @@
 namespace tandem {
 
 struct EngineThreadOptions {
-  int64_t max_queue = 1024;  // waiting requests; more are refused
+  // Waiting requests; more are refused. Each class has a bound of its own, so that no number of
+  // best-effort requests refuses a latency-sensitive one.
+  int64_t max_queue = 1024;       // latency sensitive
+  int64_t max_queue_flex = 1024;  // best effort
   int32_t block_tokens = 32;
 };
 
@@ -58,7 +61,8 @@ class EngineThread final : public Frontend {
   void stop(RequestId request, int32_t choice) override;
 
  private:
-  [[nodiscard]] Status check_room();
+  [[nodiscard]] Status check_room(ServiceClass service_class);
+  void count_queued(const Arrival& arrival);
   // Posts it, or says why not. Takes engine_mutex_.
   std::optional<Refusal> admit(Arrival& arrival);
   [[nodiscard]] Status check_fit(const Request& request) const;
@@ -79,6 +83,7 @@ class EngineThread final : public Frontend {
   std::condition_variable wake_;
   std::vector<EngineInput> mailbox_;  // guarded by mutex_
   int64_t queued_arrivals_ = 0;       // of mailbox_; guarded by mutex_
+  int64_t queued_best_effort_ = 0;    // of these; guarded by mutex_
   EngineLoad engine_load_;            // guarded by mutex_
   bool posted_ = false;               // to the engine itself; guarded by mutex_
   bool step_completed_ = false;       // guarded by mutex_

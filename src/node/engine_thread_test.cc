@@ -85,9 +85,10 @@ class ImmediateExecutor final : public StepExecutor {
 
 struct Fixture {
   explicit Fixture(int64_t max_queue = 64, const EchoOptions& echo = {},
-                   std::string_view policy_name = "accel_only")
+                   std::string_view policy_name = "accel_only", int64_t max_queue_flex = 64)
       : thread({.names = {"m"}, .max_model_len = 128, .vocabulary = 1000, .max_choices = 4},
-               {.max_queue = max_queue, .block_tokens = 4}, clock,
+               {.max_queue = max_queue, .max_queue_flex = max_queue_flex, .block_tokens = 4},
+               clock,
                [this](const std::string& reason) { rejected = reason; }),
         executor(echo, [this] { thread.step_completed(); }),
         policy(std::move(make_policy(policy_name,
@@ -180,6 +181,32 @@ TEST(EngineThread, RefusesWhileLoadingAndWhileDraining) {
   fixture.thread.drain();
   EXPECT_EQ(fixture.thread.submit(fixture.request(1, 4)).error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(fixture.rejected, "draining");
+}
+
+TEST(EngineThread, AFloodOfBestEffortRefusesNoLatencySensitiveRequest) {
+  for (const std::string_view policy : {"accel_only", "sarathi"}) {
+    Fixture fixture(1, {}, policy, 0);
+    fixture.start();
+    Request flex = fixture.request(1, 4);
+    flex.service_class = ServiceClass::kBestEffort;
+    const auto refused = fixture.thread.submit(std::move(flex));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kOverloaded);
+    EXPECT_NE(refused.error().message.find("--max-queue-flex"), std::string::npos);
+    EXPECT_EQ(fixture.rejected, "queue_full");
+    ASSERT_TRUE(fixture.thread.submit(fixture.request(2, 4)).ok());
+    fixture.sink->wait_for(1);
+  }
+}
+
+TEST(EngineThread, AFloodOfLatencySensitiveRequestsRefusesNoBestEffort) {
+  Fixture fixture(0, {}, "sarathi", 1);
+  fixture.start();
+  EXPECT_FALSE(fixture.thread.submit(fixture.request(1, 4)).ok());
+  Request flex = fixture.request(2, 4);
+  flex.service_class = ServiceClass::kBestEffort;
+  ASSERT_TRUE(fixture.thread.submit(std::move(flex)).ok());
+  fixture.sink->wait_for(1);
 }
 
 TEST(EngineThread, AFullQueueRefusesWithAReason) {

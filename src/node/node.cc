@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "device/emulated/emulated_accelerator.h"
+#include "node/engine_meter.h"
+#include "node/policy_choice.h"
 #include "node/record_file.h"
 
 namespace tandem {
@@ -127,7 +129,28 @@ Status choose_policy(const NodeOptions& options, ModelOnDevice& parts) {
   if (parts.profile.has_value() && parts.profile->host.has_value()) {
     policy.beliefs.host_times = &*parts.profile->host;
   }
-  ASSIGN_OR_RETURN(parts.policy, make_policy(policy_name(options), policy));
+  ASSIGN_OR_RETURN(parts.policy, make_policy(options.policy, policy));
+  return {};
+}
+
+// Not before the model is loaded and something has been measured.
+bool is_made_later(const NodeOptions& options) {
+  return policy_needs_times(options.policy) || wants_step_budget(options);
+}
+
+Status settle_step_budget(NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
+                          const Clock& clock) {
+  EngineMeter meter({.vocabulary = parts.folder.config.vocabulary,
+                     .max_model_len = parts.plan.max_model_len,
+                     .max_running = options.max_num_seqs},
+                    *parts.executor, bell, clock);
+  ASSIGN_OR_RETURN(const SmoothBudget budget, measure_step_budget(meter));
+  options.policy_options.sarathi_token_budget = budget.tokens;
+  log::info(
+      "policy: steps of up to {} tokens, which take {}, so that decodes stay smooth (limit {}; one "
+      "decode alone takes {}); --sarathi-token-budget sets another number",
+      budget.tokens, format_duration(budget.step), format_duration(budget.limit),
+      format_duration(budget.decode));
   return {};
 }
 
@@ -143,23 +166,16 @@ std::string record_head(const NodeOptions& options, const ModelOnDevice& parts) 
 
 }  // namespace
 
-std::string policy_name(const NodeOptions& options) {
-  if (!options.policy.empty()) {
-    return options.policy;
-  }
-  return options.emulation.has_value() ? "piggyback" : "accel_only";
-}
-
-Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock) {
+Result<ModelOnDevice> open_model(NodeOptions& options, const Clock& clock) {
   ASSIGN_OR_RETURN(model::ModelFolder folder, model::open_model_folder(options.model));
   return plan_model(std::move(folder), options, clock);
 }
 
-Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& options,
+Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options,
                                  const Clock& clock) {
   ModelOnDevice parts;
   parts.folder = std::move(folder);
-  if (!policy_needs_times(policy_name(options))) {
+  if (!is_automatic(options) && !is_made_later(options)) {
     RETURN_IF_ERROR(choose_policy(options, parts));
   }
   if (!options.timeline_out.empty()) {
@@ -169,8 +185,14 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& o
   parts.hollow = options.emulation.has_value() && options.emulation->hollow;
   parts.dtype = choose_dtype(options, parts.folder.config);
   parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
+  if (is_automatic(options)) {
+    PolicyChoice choice = choose_automatic_policy(options, parts);
+    log::info("policy: {} (auto: {})", choice.policy, choice.reason);
+    options.policy = std::move(choice.policy);
+  }
   RETURN_IF_ERROR(find_profile(options, parts));
-  if (parts.policy == nullptr && parts.profile.has_value()) {
+  const bool known = parts.profile.has_value() || !policy_needs_times(options.policy);
+  if (parts.policy == nullptr && known && !wants_step_budget(options)) {
     RETURN_IF_ERROR(choose_policy(options, parts));
   }
 
@@ -230,9 +252,12 @@ Status load_model(ModelOnDevice& parts,
   return {};
 }
 
-Status complete_model(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
+Status complete_model(NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
                       const Clock& clock, const latency::ProfileProgress& progress) {
   RETURN_IF_ERROR(make_profile(options, parts, bell, clock, progress));
+  if (wants_step_budget(options)) {
+    RETURN_IF_ERROR(settle_step_budget(options, parts, bell, clock));
+  }
   if (parts.policy != nullptr) {
     return {};
   }
@@ -263,19 +288,21 @@ EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& part
 Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock) {
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
   std::unique_ptr<Node> node(new Node(std::move(options), std::move(parts), clock));
-  if (!node->options_.record_out.empty()) {
-    if (wants_profile(node->options_) && !node->parts_.profile.has_value()) {
-      return invalid_argument(
-          "a run whose steps are predicted can be recorded once there is a profile: measure one "
-          "with tandem profile and give it as --profile",
-          "record-out");
-    }
-    ASSIGN_OR_RETURN(
-        node->recorder_,
-        RecordFile::create(node->options_.record_out, node->options_.record_limit_bytes,
-                           record_head(node->options_, node->parts_)));
+  if (!node->options_.record_out.empty() && node->parts_.policy != nullptr) {
+    RETURN_IF_ERROR(node->start_recording());
   }
   return node;
+}
+
+// A record begins with what the policy knows, so it is written once that is known.
+Status Node::start_recording() {
+  if (options_.record_out.empty() || recorder_ != nullptr) {
+    return {};
+  }
+  ASSIGN_OR_RETURN(recorder_,
+                   RecordFile::create(options_.record_out, options_.record_limit_bytes,
+                                      record_head(options_, parts_)));
+  return {};
 }
 
 Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
@@ -288,7 +315,7 @@ Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
       .total_blocks = parts_.plan.kv_blocks,
       .host_blocks = parts_.plan.host.kv_blocks,
       .predicted = wants_profile(options_) ? observe::Predicted::kYes : observe::Predicted::kNo,
-      .admission = options_.admission == AdmissionMode::kOn && policy_admits(policy_name(options_))
+      .admission = options_.admission == AdmissionMode::kOn && policy_admits(options_.policy)
                        ? observe::Admits::kYes
                        : observe::Admits::kNo});
   metrics_->on_gauges(
@@ -296,6 +323,7 @@ Node::Node(NodeOptions options, ModelOnDevice parts, const Clock& clock)
   thread_ = std::make_unique<EngineThread>(
       std::move(model),
       EngineThreadOptions{.max_queue = options_.max_queue,
+                          .max_queue_flex = options_.max_queue_flex,
                           .block_tokens = parts_.plan.block_tokens},
       clock_, [this](const std::string& reason) { metrics_->on_rejected(reason); });
 }
@@ -323,7 +351,8 @@ Node::~Node() {
 Status Node::load(const std::function<void(const model::LoadProgress&)>& progress,
                   const latency::ProfileProgress& profile_progress) {
   EngineThread& thread = *thread_;
-  measuring_ = wants_profile(options_) && !parts_.profile.has_value();
+  measuring_ =
+      (wants_profile(options_) && !parts_.profile.has_value()) || wants_step_budget(options_);
   Status loaded = load_model(parts_, progress, [this, &thread] {
     if (measuring_) {
       bell_.ring();
@@ -332,7 +361,13 @@ Status Node::load(const std::function<void(const model::LoadProgress&)>& progres
     }
   });
   if (loaded.ok()) {
-    loaded = complete_model(options_, parts_, bell_, clock_, profile_progress);
+    NodeOptions measured = options_;
+    loaded = complete_model(measured, parts_, bell_, clock_, profile_progress);
+    const std::lock_guard lock(measured_mutex_);
+    options_.policy_options = measured.policy_options;
+  }
+  if (loaded.ok()) {
+    loaded = start_recording();
   }
   if (!loaded.ok()) {
     thread_->set_failed();
@@ -359,7 +394,10 @@ std::string Node::metrics_text() const {
   return metrics_->render();
 }
 
-std::string Node::config_json() const { return effective_config_json(options_, parts_); }
+std::string Node::config_json() const {
+  const std::lock_guard lock(measured_mutex_);
+  return effective_config_json(options_, parts_);
+}
 
 std::string effective_config_json(const NodeOptions& options, const ModelOnDevice& parts) {
   const model::ModelConfig& shape = parts.folder.config;
@@ -374,7 +412,7 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   }
   json["dtype"] = std::string(element_name(parts.dtype));
   json["kv_cache_dtype"] = std::string(element_name(parts.kv_dtype));
-  json["policy"] = policy_name(options);
+  json["policy"] = options.policy;
   json["sarathi_token_budget"] = options.policy_options.sarathi_token_budget;
   json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
   json["offload_below"] = options.policy_options.piggyback.offload_below;
@@ -392,6 +430,7 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["kv_blocks"] = parts.plan.kv_blocks;
   json["prefix_caching"] = std::string(caching_name(options.prefix_caching));
   json["max_queue"] = options.max_queue;
+  json["max_queue_flex"] = options.max_queue_flex;
   json["seed"] = options.seed;
   for (const MemoryPlanRow& row : parts.plan.rows) {
     json["memory_plan_bytes"][row.what] = row.bytes;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,8 +42,10 @@ enum class AdmissionMode : uint8_t { kOff, kOn };
 struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
-  std::string policy;                     // empty: accel_only on one tier, piggyback on two
-  PolicyOptions policy_options;           // its beliefs are filled in from the profile
+  std::string policy;                     // empty or "auto": see policy_choice.h
+  bool targets_given = false;             // some requests will have targets: for "auto"
+  PolicyOptions policy_options;           // its beliefs are filled in from the profile; a step
+                                          // budget of 0 of sarathi is chosen by measuring
   ProfileOptions profile;                 // of step times
   AdmissionMode admission = AdmissionMode::kOn;
   device::CpuDeviceOptions device;
@@ -61,7 +64,8 @@ struct NodeOptions {
   Nanos hop_patience = std::chrono::seconds(2);  // before a host worker is doubted
   std::string timeline_out;  // Chrome trace of streams, workers and binds; empty: none
   int64_t kv_blocks = 0;     // 0: as many as memory and use allow
-  int64_t max_queue = 1024;  // waiting requests
+  int64_t max_queue = 1024;       // waiting latency-sensitive requests
+  int64_t max_queue_flex = 1024;  // waiting best-effort requests
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   uint64_t seed = 0;
   bool vllm_metrics = true;
@@ -88,23 +92,21 @@ struct ModelOnDevice {
   std::unique_ptr<LateBinder> binder;  // of visitors; two tiers only
 };
 
-// The policy that is chosen, by name or by default.
-std::string policy_name(const NodeOptions& options);
-
 // Small files, device and plan; no weights yet. With memory nodes named, the calling thread and
-// what it starts later stay on these.
-Result<ModelOnDevice> open_model(const NodeOptions& options, const Clock& clock);
+// what it starts later stay on these. Afterwards `options.policy` names the policy.
+Result<ModelOnDevice> open_model(NodeOptions& options, const Clock& clock);
 // The same for a shape that needs no files: a hollow device has no use for weights.
-Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& options,
+Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options,
                                  const Clock& clock);
 // Weights (none for a hollow device) and executor. `on_step` is called on a device thread after
 // each step.
 Status load_model(ModelOnDevice& parts,
                   const std::function<void(const model::LoadProgress&)>& progress,
                   std::function<void()> on_step);
-// After load_model: step times are measured where they are wanted and not known, and the policy is
-// made. The completion listener must ring `bell` meanwhile.
-Status complete_model(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
+// After load_model: step times and a step budget are measured where they are wanted and not known,
+// and the policy is made. The completion listener must ring `bell` meanwhile. `options` are the
+// same as before but for the budget.
+Status complete_model(NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
                       const Clock& clock, const latency::ProfileProgress& progress);
 EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts);
 
@@ -124,8 +126,11 @@ class Node {
 
  private:
   Node(NodeOptions options, ModelOnDevice parts, const Clock& clock);
+  Status start_recording();
 
+  // Fixed once open, but for what load measures; effective_config_json is the only reader of that.
   NodeOptions options_;
+  mutable std::mutex measured_mutex_;
   const Clock& clock_;
   ModelOnDevice parts_;
   std::unique_ptr<observe::EngineMetrics> metrics_;

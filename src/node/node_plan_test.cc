@@ -21,7 +21,7 @@ device::Topology with_far_memory() {
       {.id = 1, .cpus = {}, .cores = 0, .memory_bytes = 400 * kMiB, .free_bytes = 400 * kMiB}};
 }
 
-Result<ModelOnDevice> plan(const NodeOptions& options) {
+Result<ModelOnDevice> plan(NodeOptions options) {
   const auto config = model::preset_config("tiny");
   CHECK(config.ok(), "{}", config.error().message);
   model::ModelFolder folder;

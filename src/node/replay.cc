@@ -424,7 +424,7 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
   }
   StepSignal signal;
   try {
-    ASSIGN_OR_RETURN(const NodeOptions options, options_from(head->at("config"), overrides));
+    ASSIGN_OR_RETURN(NodeOptions options, options_from(head->at("config"), overrides));
     const SteadyClock clock;
     ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
     if (parts.policy == nullptr && parts.step_times == nullptr) {

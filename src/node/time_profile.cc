@@ -80,7 +80,7 @@ void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
 }  // namespace
 
 bool wants_profile(const NodeOptions& options) {
-  return policy_needs_times(policy_name(options)) || !options.profile.file.empty() ||
+  return policy_needs_times(options.policy) || !options.profile.file.empty() ||
          !options.profile.text.empty();
 }
 
@@ -107,6 +107,30 @@ ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& par
           .kv_dtype = std::string(element_name(parts.kv_dtype))};
 }
 
+Result<std::optional<Profile>> fitting_profile(const NodeOptions& options,
+                                               const ModelOnDevice& parts) {
+  const ProfileIdentity identity = identity_of(options, parts);
+  const std::filesystem::path path = profile_path(options.profile, identity);
+  std::error_code error;
+  if (path.empty() || !std::filesystem::exists(path, error)) {
+    return std::optional<Profile>();
+  }
+  ASSIGN_OR_RETURN(Profile profile, latency::read_profile(path));
+  if (const Status fits = check_fits(profile, identity); !fits.ok()) {
+    return invalid_argument(
+        fmt::format("the profile '{}' does not fit: {}", path.string(), fits.error().message),
+        "profile");
+  }
+  const latency::StepLimits limits{.rows = options.max_num_batched_tokens,
+                                   .sequences = options.max_num_seqs};
+  if (const Status covers = check_covers(profile, limits); !covers.ok()) {
+    return invalid_argument(
+        fmt::format("the profile '{}' says too little: {}", path.string(), covers.error().message),
+        "profile");
+  }
+  return std::optional<Profile>(std::move(profile));
+}
+
 Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
   if (!wants_profile(options)) {
     return {};
@@ -115,29 +139,7 @@ Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
     ASSIGN_OR_RETURN(parts.profile, latency::parse_profile(options.profile.text));
     return use_profile(options, parts);
   }
-  const ProfileIdentity identity = identity_of(options, parts);
-  const std::filesystem::path path = profile_path(options.profile, identity);
-  std::error_code error;
-  if (path.empty() || !std::filesystem::exists(path, error)) {
-    return {};
-  }
-  const auto read = [&]() -> Result<Profile> {
-    ASSIGN_OR_RETURN(Profile profile, latency::read_profile(path));
-    if (const Status fits = check_fits(profile, identity); !fits.ok()) {
-      return invalid_argument(
-          fmt::format("the profile '{}' does not fit: {}", path.string(), fits.error().message),
-          "profile");
-    }
-    const latency::StepLimits limits{.rows = options.max_num_batched_tokens,
-                                     .sequences = options.max_num_seqs};
-    if (const Status covers = check_covers(profile, limits); !covers.ok()) {
-      return invalid_argument(fmt::format("the profile '{}' says too little: {}", path.string(),
-                                          covers.error().message),
-                              "profile");
-    }
-    return profile;
-  };
-  Result<Profile> profile = read();
+  Result<std::optional<Profile>> profile = fitting_profile(options, parts);
   if (!profile.ok()) {
     if (!options.profile.file.empty()) {
       return profile.error();
@@ -145,13 +147,16 @@ Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
     log::warn("{}; it is measured anew", profile.error().message);
     return {};
   }
-  parts.profile = *std::move(profile);
-  print_accuracy(*parts.profile, path);
+  if (!profile->has_value()) {
+    return {};
+  }
+  parts.profile = *std::move(*profile);
+  print_accuracy(*parts.profile, profile_path(options.profile, identity_of(options, parts)));
   return use_profile(options, parts);
 }
 
 Status use_profile(const NodeOptions& options, ModelOnDevice& parts) {
-  if (policy_needs_times(policy_name(options))) {
+  if (policy_needs_times(options.policy)) {
     RETURN_IF_ERROR(latency::check_prices_mixed_steps(options.profile.model));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<const latency::StepTimeModel> model,

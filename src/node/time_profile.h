@@ -35,6 +35,11 @@ latency::ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDe
 std::filesystem::path profile_path(const ProfileOptions& options,
                                    const latency::ProfileIdentity& identity);
 
+// The named profile, or the one in the cache; nullopt: there is no such file. Errors: it cannot be
+// read, is of something else, or covers too little.
+Result<std::optional<latency::Profile>> fitting_profile(const NodeOptions& options,
+                                                        const ModelOnDevice& parts);
+
 // Reads the profile if there is one. A named file must be readable and fit; one in the cache that
 // is not or does not is measured again. Needs no weights.
 Status find_profile(const NodeOptions& options, ModelOnDevice& parts);

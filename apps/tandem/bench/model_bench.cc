@@ -12,6 +12,7 @@
 #include "bench/step_signal.h"
 #include "device/cpu/op_times.h"
 #include "engine/engine.h"
+#include "node/policy_choice.h"
 
 namespace tandem::bench {
 namespace {
@@ -220,6 +221,7 @@ Status run_bench(BenchModelOptions& options) {
   }
   options.node.max_num_seqs =
       std::max(options.node.max_num_seqs, std::ranges::max(options.batches));
+  choose_plain_policy(options.node);
   const SteadyClock clock;
   ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options.node, clock));
   if (options.prompt_tokens + options.output_tokens > parts.plan.max_model_len) {

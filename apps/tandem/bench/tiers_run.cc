@@ -9,6 +9,7 @@
 #include "base/affinity.h"
 #include "base/log.h"
 #include "device/emulated/emulated_accelerator.h"
+#include "node/policy_choice.h"
 
 namespace tandem::bench {
 namespace {
@@ -134,6 +135,7 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
   std::unique_ptr<TiersRun> run(new TiersRun(options, load));
   model::ModelFolder folder;
   folder.config = shape;
+  choose_plain_policy(run->options_);
   ASSIGN_OR_RETURN(run->parts_, plan_model(std::move(folder), run->options_, run->clock_));
   run->probe_->device = run->parts_.emulated;
   StepSignal& signal = run->signal_;

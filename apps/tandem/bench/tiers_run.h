@@ -79,7 +79,7 @@ class TiersRun {
   Status run_until(const Done& done);
   [[nodiscard]] Sums sums() const;
 
-  const NodeOptions options_;
+  NodeOptions options_;
   const TiersLoad load_;
   SteadyClock clock_;
   StepSignal signal_;

@@ -1,0 +1,100 @@
+#include "node/policy_choice.h"
+
+#include <algorithm>
+
+#include "node/node.h"
+#include "node/time_profile.h"
+
+namespace tandem {
+namespace {
+
+constexpr Nanos kSmoothStep = std::chrono::milliseconds(100);
+constexpr int32_t kDecodeShare = 3;
+constexpr int32_t kMinBudget = 64;
+constexpr int32_t kMaxBudget = 512;
+constexpr int kRepeats = 3;
+
+// The shortest of a few: what is measured once may have been interrupted.
+Result<Nanos> shortest(latency::BatchMeter& meter, const latency::Batch& batch) {
+  Nanos best = Nanos::max();
+  for (int i = 0; i < kRepeats; ++i) {
+    ASSIGN_OR_RETURN(const Nanos took, meter.measure(batch));
+    best = std::min(best, took);
+    if (took > kSmoothStep) {
+      break;  // long enough to be sure
+    }
+  }
+  return best;
+}
+
+// Prompts of so many rows in all that go on after the step, as chunks of long prompts do.
+latency::Batch prompts_of(int32_t rows, const latency::BatchLimits& limits) {
+  latency::Batch batch;
+  const int32_t slice = std::min(rows, limits.context - 2);
+  for (int32_t left = rows; left > 0; left -= slice) {
+    batch.prompts.push_back({.computed_tokens = 0, .rows = std::min(left, slice), .logits = 0});
+  }
+  return batch;
+}
+
+}  // namespace
+
+bool is_automatic(const NodeOptions& options) {
+  return options.policy.empty() || options.policy == "auto";
+}
+
+void choose_plain_policy(NodeOptions& options) {
+  if (is_automatic(options)) {
+    options.policy = options.emulation.has_value() ? "piggyback" : "accel_only";
+  }
+}
+
+PolicyChoice choose_automatic_policy(const NodeOptions& options, const ModelOnDevice& parts) {
+  const bool two_tiers = options.emulation.has_value();
+  if (options.profile.model != latency::TimeModel::kTable) {
+    if (options.targets_given) {
+      return {"omniserve", "a TTFT or TPOT target is given"};
+    }
+    if (!options.profile.file.empty()) {
+      return {"omniserve", "a profile is named"};
+    }
+    if (const auto ready = fitting_profile(options, parts); ready.ok() && ready->has_value()) {
+      return {"omniserve", "a profile of this model on this machine lies ready"};
+    }
+  }
+  return {two_tiers ? "piggyback" : "sarathi",
+          "no target is given and there is no profile of this model on this machine"};
+}
+
+bool wants_step_budget(const NodeOptions& options) {
+  return options.policy == "sarathi" && options.policy_options.sarathi_token_budget == 0;
+}
+
+Result<SmoothBudget> measure_step_budget(latency::BatchMeter& meter) {
+  const latency::BatchLimits limits = meter.limits();
+  SmoothBudget budget;
+  latency::Batch decode;
+  decode.contexts.push_back(std::min(16, limits.context));
+  ASSIGN_OR_RETURN(budget.decode, shortest(meter, decode));
+  budget.limit = std::max(kSmoothStep, kDecodeShare * budget.decode);
+  for (int32_t rows = kMinBudget; rows <= kMaxBudget; rows *= 2) {
+    const int32_t own = std::min(rows, limits.rows);
+    const latency::Batch batch = prompts_of(own, limits);
+    if (budget.tokens == own || !check_batch(batch, limits).ok()) {
+      break;
+    }
+    ASSIGN_OR_RETURN(const Nanos took, shortest(meter, batch));
+    if (took > budget.limit && budget.tokens > 0) {
+      break;
+    }
+    budget.tokens = own;
+    budget.step = took;
+    if (took > budget.limit) {
+      break;
+    }
+  }
+  budget.tokens = std::max(budget.tokens, std::min(kMinBudget, limits.rows));
+  return budget;
+}
+
+}  // namespace tandem

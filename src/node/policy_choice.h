@@ -1,0 +1,51 @@
+// Which policy a server runs when the operator names none (--policy auto), and how many tokens a
+// step of `sarathi` may have when the operator names no number.
+//
+// | targets given, or a profile is named or lies ready | one tier | two tiers |
+// |---|---|---|
+// | yes | omniserve | omniserve |
+// | no | sarathi | piggyback |
+//
+// All of them serve latency-sensitive requests first. Start-up only, one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "latency/batch.h"
+
+namespace tandem {
+
+struct NodeOptions;
+struct ModelOnDevice;
+
+// True: `options.policy` is empty or "auto".
+bool is_automatic(const NodeOptions& options);
+
+// Where all requests are alike, as in a batch or a benchmark: first come, first served. Replaces an
+// automatic policy by accel_only, on two tiers by piggyback.
+void choose_plain_policy(NodeOptions& options);
+
+struct PolicyChoice {
+  std::string policy;
+  std::string reason;  // for the log: "a TTFT or TPOT target is given"
+};
+// Needs the opened device and the element types in `parts`; reads a profile file if there is one.
+PolicyChoice choose_automatic_policy(const NodeOptions& options, const ModelOnDevice& parts);
+
+// True: the policy is `sarathi` and its step budget is to be measured.
+bool wants_step_budget(const NodeOptions& options);
+
+struct SmoothBudget {
+  int32_t tokens = 0;
+  Nanos step{0};    // what a step of so many prompt tokens takes
+  Nanos decode{0};  // a step of one decode
+  Nanos limit{0};   // how long a step may take so that decodes stay smooth
+};
+// The largest of 64, 128, 256 and 512 rows (fewer where a step has fewer) whose step takes at most
+// 100 ms, or three times as long as one decode alone if that is longer.
+Result<SmoothBudget> measure_step_budget(latency::BatchMeter& meter);
+
+}  // namespace tandem
