@@ -50,7 +50,8 @@ void add_policy_flags(CLI::App& command, NodeOptions& node) {
       "Scheduling policy: auto (default: omniserve if a target is given or a profile of this model "
       "on this machine lies ready, else sarathi, on two tiers piggyback), "
       "accel_only (first come, first served), sarathi (stall-free, two classes), "
-      "piggyback (two classes; best effort decodes on the host where memory is short), overlap and lanes (the same with other rules of joining a step), omniserve "
+      "piggyback (two classes; best effort decodes on the host where memory is short), overlap and "
+      "lanes (the same with other rules of joining a step), omniserve "
       "(as piggyback by a model of time, so that targets are kept; needs a profile), llumnix (two "
       "classes, a fixed share of the KV blocks kept for the first) or llumnix_cpu (the same, and "
       "what overflows decodes on the host)");

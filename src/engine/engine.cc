@@ -78,7 +78,8 @@ EngineLoad Engine::load() const {
   };
   int64_t best_effort = 0;
   if (policy_.queue_order() == QueueOrder::kClassFirst) {
-    best_effort = waiting_.end() - std::ranges::partition_point(waiting_, std::not_fn(is_best_effort));
+    best_effort =
+        waiting_.end() - std::ranges::partition_point(waiting_, std::not_fn(is_best_effort));
   } else {
     best_effort = std::ranges::count_if(waiting_, is_best_effort);
   }

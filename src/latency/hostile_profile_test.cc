@@ -64,11 +64,10 @@ class RandomProfiles {
     modular.collective = {number(kMostNanos), number(kMostRowNanos)};
     made.regression.layers = layers;
     made.regression.fixed = number(kMostNanos);
-    for (double* cost :
-         {&made.regression.prefill_rows, &made.regression.decode_context,
-          &made.regression.prefill_rows_squared, &made.regression.decode_context_squared,
-          &made.regression.prefill_slices, &made.regression.decode_rows,
-          &made.regression.prefix_products}) {
+    for (double* cost : {&made.regression.prefill_rows, &made.regression.decode_context,
+                         &made.regression.prefill_rows_squared,
+                         &made.regression.decode_context_squared, &made.regression.prefill_slices,
+                         &made.regression.decode_rows, &made.regression.prefix_products}) {
       *cost = number(kMostRowNanos);
     }
     made.table.layers = layers;

@@ -88,11 +88,11 @@ Status check_covers(const Profile& profile, const StepLimits& limits) {
     return {};
   }
   return invalid_argument(
-      fmt::format("it was measured for steps of up to {} {}, and this server's may have {}; "
-                  "measure again with tandem profile and the flags of the server",
-                  rows ? profile.limits.sequences
-                       : std::max(profile.limits.rows, profile.most_rows),
-                  rows ? "sequences" : "rows", rows ? limits.sequences : limits.rows),
+      fmt::format(
+          "it was measured for steps of up to {} {}, and this server's may have {}; "
+          "measure again with tandem profile and the flags of the server",
+          rows ? profile.limits.sequences : std::max(profile.limits.rows, profile.most_rows),
+          rows ? "sequences" : "rows", rows ? limits.sequences : limits.rows),
       "profile");
 }
 

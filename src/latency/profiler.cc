@@ -278,8 +278,8 @@ Status Profiler::measure_random() {
   BatchLimits limits = limits_;
   limits.rows = static_cast<int32_t>(most_rows_);
   RandomBatches random(limits, options_.seed);
-  for (int32_t i = 0;
-       i < options_.random_batches && (i < kMinRandomBatches || gone() < kRandomEnd); ++i) {
+  for (int32_t i = 0; i < options_.random_batches && (i < kMinRandomBatches || gone() < kRandomEnd);
+       ++i) {
     const Batch batch = random.next(static_cast<Regime>(i % kRegimes));
     ASSIGN_OR_RETURN(const double nanos, time_of(batch, "random batches"));
     samples_.push_back({batch.shape(), nanos});
@@ -302,10 +302,11 @@ Status Profiler::hold_out() {
   limits.rows = static_cast<int32_t>(most_rows_);
   RandomBatches random(limits, options_.seed + 1);
   const int64_t beyond = far_rows() - most_rows_;
-  for (int32_t i = 0;
-       i < options_.held_out_batches && (i < kMinHeldOutBatches || gone() < 1); ++i) {
+  for (int32_t i = 0; i < options_.held_out_batches && (i < kMinHeldOutBatches || gone() < 1);
+       ++i) {
     const bool far = beyond > 0 && i % 4 == 3;
-    const Batch batch = far ? prompt_batch(most_rows_ + beyond * (1 + i / 4 % 3) / 4) : random.next();
+    const Batch batch =
+        far ? prompt_batch(most_rows_ + beyond * (1 + i / 4 % 3) / 4) : random.next();
     if (!possible(batch)) {
       continue;
     }

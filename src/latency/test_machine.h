@@ -41,8 +41,7 @@ class TestMachine final : public BatchMeter {
   Result<Nanos> measure(const Batch& batch) override {
     RETURN_IF_ERROR(check_batch(batch, options_.limits));
     std::uniform_real_distribution<double> off(1 - options_.noise, 1 + options_.noise);
-    const Nanos took{static_cast<int64_t>(truth(batch.shape()) * options_.slowness *
-                                          off(random_))};
+    const Nanos took{static_cast<int64_t>(truth(batch.shape()) * options_.slowness * off(random_))};
     clock_.advance(took);
     ++measured_;
     return took;

@@ -87,8 +87,7 @@ struct Fixture {
   explicit Fixture(int64_t max_queue = 64, const EchoOptions& echo = {},
                    std::string_view policy_name = "accel_only", int64_t max_queue_flex = 64)
       : thread({.names = {"m"}, .max_model_len = 128, .vocabulary = 1000, .max_choices = 4},
-               {.max_queue = max_queue, .max_queue_flex = max_queue_flex, .block_tokens = 4},
-               clock,
+               {.max_queue = max_queue, .max_queue_flex = max_queue_flex, .block_tokens = 4}, clock,
                [this](const std::string& reason) { rejected = reason; }),
         executor(echo, [this] { thread.step_completed(); }),
         policy(std::move(make_policy(policy_name,

@@ -299,9 +299,8 @@ Status Node::start_recording() {
   if (options_.record_out.empty() || recorder_ != nullptr) {
     return {};
   }
-  ASSIGN_OR_RETURN(recorder_,
-                   RecordFile::create(options_.record_out, options_.record_limit_bytes,
-                                      record_head(options_, parts_)));
+  ASSIGN_OR_RETURN(recorder_, RecordFile::create(options_.record_out, options_.record_limit_bytes,
+                                                 record_head(options_, parts_)));
   return {};
 }
 

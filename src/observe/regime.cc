@@ -64,8 +64,7 @@ std::optional<RegimeLimits> RegimeMeter::limits() const {
   const double returning = to_seconds(b.tiers.returning_time - a.tiers.returning_time);
   const double slower_way = std::max(1.0, bytes_back > 0 ? bytes_out / bytes_back : 1.0);
   const double room = std::max(
-      0.0, static_cast<double>(b.tiers.max_rows) -
-               static_cast<double>(b.rows - a.rows) / steps);
+      0.0, static_cast<double>(b.tiers.max_rows) - static_cast<double>(b.rows - a.rows) / steps);
   RegimeLimits limits;
   limits.tokens_per_second = {
       over(kDecodingShare * sequences, (layers + 1) * step_seconds),

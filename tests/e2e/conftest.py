@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import tempfile
 
 import pytest
 from server import Server
@@ -54,7 +55,14 @@ def long_model(tmp_path_factory):
     return folder
 
 
+# Profiles that servers measure, kept for this session's servers that name a policy. A server that names none sees an empty folder:
+# what `auto` chooses must not depend on which test ran before.
+CACHES = tempfile.TemporaryDirectory(prefix="tandem-e2e-")
+
+
 def launch(binary, name, model, *flags, env=None):
+    cache = pathlib.Path(CACHES.name) / ("named" if "--policy" in flags else f"auto-{len(Server.running)}")
+    env = {"XDG_CACHE_HOME": str(cache)} | (env or {})
     return Server(binary, model, LOGS / (re.sub(r"\W+", "-", name) + ".log"), flags, env).wait_ready()
 
 

@@ -24,7 +24,7 @@ def classed(binary, tmp_path_factory):
     from conftest import launch
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(KEYS)
-    server = launch(binary, "classed", MODEL, "--served-model-name", "golden", "--api-key-file", keys, "--ttft-slo", "20s+1ms/tok,max=30s",
+    server = launch(binary, "classed", MODEL, "--served-model-name", "golden", "--policy", "sarathi", "--api-key-file", keys, "--ttft-slo", "20s+1ms/tok,max=30s",
                     "--tpot-slo", "10s", "--objective", "chat level=-3 ttft=12s", "--objective", "night class=flex", env={"TANDEM_API_KEY": "key-env"})
     server.key = "key-plain"
     server.keys_file = keys
@@ -172,7 +172,7 @@ def test_nan_is_no_json_and_therefore_refused(classed):
 
 
 def test_attainment_and_latencies_are_counted_by_class(binary, start_server):
-    server = start_server(MODEL, "--served-model-name", "golden", "--tpot-slo", "10s")
+    server = start_server(MODEL, "--served-model-name", "golden", "--policy", "sarathi", "--tpot-slo", "10s")
     outcomes = lambda service_class, outcome: server.metric("tandem_slo_requests_total", **{"class": service_class, "outcome": outcome})
     assert outcomes("latency_sensitive", "met") == 0
     chat(server, key=None)
@@ -192,7 +192,7 @@ def test_attainment_and_latencies_are_counted_by_class(binary, start_server):
 
 
 def test_the_servers_class_can_be_best_effort(start_server):
-    server = start_server(MODEL, "--served-model-name", "golden", "--default-class", "flex", "--ttft-slo", "5s")
+    server = start_server(MODEL, "--served-model-name", "golden", "--policy", "sarathi", "--default-class", "flex", "--ttft-slo", "5s")
     assert chat(server, key=None).service_tier == "flex"
     assert chat(server, key=None, service_tier="priority").service_tier == "priority"
     with server.http() as http:
@@ -237,7 +237,7 @@ def test_wrong_key_files_end_the_start_and_tell_no_key(binary, tmp_path):
 
 def test_a_record_keeps_class_and_targets_and_replays(binary, start_server, tmp_path):
     record = tmp_path / "run.jsonl"
-    server = start_server(MODEL, "--served-model-name", "golden", "--record-out", record, "--ttft-slo", "9s+1ms/tok,max=10s")
+    server = start_server(MODEL, "--served-model-name", "golden", "--record-out", record, "--policy", "sarathi", "--ttft-slo", "9s+1ms/tok,max=10s")
     chat(server, key=None, priority=3, slo={"tpot_ms": 250})
     chat(server, key=None, service_tier="flex")
     server.stop_cleanly()

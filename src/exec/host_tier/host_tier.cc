@@ -379,8 +379,8 @@ void HostTier::send_returns() {
     for (const RowRun& run : back.runs) {
       const int64_t offset = run.begin * shape_.attended_row_bytes;
       const int64_t bytes = run.rows * shape_.attended_row_bytes;
-      device_.launch(back_stream_, CopyOp{returns_->data() + offset,
-                                          host_->results->data() + offset, bytes});
+      device_.launch(back_stream_,
+                     CopyOp{returns_->data() + offset, host_->results->data() + offset, bytes});
       back.bytes += bytes;
     }
     counts_.bytes_from_host += back.bytes;

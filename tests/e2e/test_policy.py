@@ -1,0 +1,87 @@
+"""Which policy a server takes when none is named, and what it does for the classes with no flags at all."""
+import re
+import threading
+
+import pytest
+from conftest import GOLDENS
+from server import until
+
+MODEL = GOLDENS / "llama-gqa-rope3-f32"
+
+
+def policy_line(server):
+    lines = re.findall(r"policy: (\w+) \(auto: ([^)]*)\)", server.log.read_text())
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_the_default_policy_serves_latency_sensitive_requests_first(start_server, long_model):
+    server = start_server(long_model, "--served-model-name", "long", "--max-num-seqs", "4")
+    assert policy_line(server)[0] == "sarathi"
+    budget = re.search(r"policy: steps of up to (\d+) tokens", server.log.read_text())
+    assert int(budget[1]) in (64, 128, 256, 512)
+    with server.http() as http:
+        config = http.get("/v1/tandem/config").json()
+    assert config["policy"] == "sarathi" and config["sarathi_token_budget"] == int(budget[1])
+    ended = []
+
+    def ask(tier, name):
+        server.openai().completions.create(model="long", prompt=[7] * 40, max_tokens=3000,
+                                            extra_body={"ignore_eos": True, "service_tier": tier})
+        ended.append(name)
+
+    flood = [threading.Thread(target=ask, args=("flex", "flex")) for _ in range(16)]
+    for thread in flood:
+        thread.start()
+    until(lambda: server.metric("vllm:num_requests_waiting") >= 8)
+    chat = threading.Thread(target=ask, args=("priority", "chat"))
+    chat.start()
+    for thread in [chat, *flood]:
+        thread.join()
+    assert "chat" in ended[:9], "it waits for a place, not for the whole queue"
+
+
+@pytest.mark.parametrize("flags", [("--ttft-slo", "5s"), ("--tpot-slo", "5s"), ("--objective", "chat ttft=5s")])
+def test_a_target_makes_the_default_policy_one_that_reads_it(start_server, tmp_path_factory, flags):
+    cache = tmp_path_factory.getbasetemp() / "policy-cache"  # one profile for all of them
+    server = start_server(MODEL, *flags, env={"XDG_CACHE_HOME": str(cache)})
+    assert policy_line(server) == ("omniserve", "a TTFT or TPOT target is given")
+
+
+def test_a_profile_that_lies_ready_is_used(start_server, tmp_path):
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    start_server(MODEL, "--policy", "omniserve", env=env).stop_cleanly()
+    server = start_server(MODEL, env=env)
+    assert policy_line(server) == ("omniserve", "a profile of this model on this machine lies ready")
+    # One that was measured for much smaller steps is not taken.
+    small = start_server(MODEL, "--max-num-batched-tokens", "65536", env=env)
+    assert policy_line(small)[0] == "sarathi"
+
+
+def test_two_tiers_measure_the_profile_that_omniserve_needs(start_server, tmp_path):
+    server = start_server(MODEL, "--policy", "omniserve", "--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB",
+                          env={"XDG_CACHE_HOME": str(tmp_path)})
+    assert list((tmp_path / "tandem" / "profiles").glob("*.json")), "kept for the next start"
+    answer = server.openai().completions.create(model=server.openai().models.list().data[0].id, prompt="Hi", max_tokens=4)
+    assert answer.usage.completion_tokens > 0
+
+
+def test_a_flood_of_best_effort_fills_its_own_queue_only(start_server, long_model):
+    server = start_server(long_model, "--served-model-name", "long", "--max-num-seqs", "1", "--max-queue-flex", "2")
+    body = {"model": "long", "prompt": [7] * 40, "max_tokens": 4000, "ignore_eos": True}
+    statuses = []
+
+    def post(**fields):
+        with server.http() as http:
+            return http.post("/v1/completions", json=body | fields).status_code
+
+    clients = [threading.Thread(target=lambda: statuses.append(post(service_tier="flex"))) for _ in range(6)]
+    clients[0].start()
+    until(lambda: server.metric("vllm:num_requests_running") == 1)
+    for client in clients[1:]:
+        client.start()
+    until(lambda: statuses.count(429) >= 3)
+    assert post(service_tier="priority", max_tokens=4) == 200
+    for client in clients:
+        client.join()
+    assert statuses.count(200) == 3 and statuses.count(429) == 3
