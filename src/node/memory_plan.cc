@@ -56,11 +56,10 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
     return invalid_argument("a host tier needs at least one place for an offloaded sequence",
                             "host-memory");
   }
-  host.rows = buffers;
   host.block_bytes = plan.executor.kv_bytes / plan.kv_blocks;
   host.offloaded_sequences = input.offloaded_sequences;
   host.memory_bytes = input.host_memory_bytes;
-  const int64_t fixed = sum_of(host.rows);
+  const int64_t fixed = sum_of(buffers);
   const int64_t useful =
       useful_blocks(plan.max_model_len, plan.block_tokens, input.offloaded_sequences);
   host.kv_blocks =
@@ -75,9 +74,14 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
                  "host-memory"};
   }
   host.kv_bytes = host.kv_blocks * host.block_bytes;
-  host.rows.push_back({"host KV blocks", host.kv_bytes});
-  host.total_bytes = fixed + host.kv_bytes;
   return host;
+}
+
+// The blocks that the host's pool has at most, before it is known what is left for it.
+int64_t most_host_blocks(const MemoryPlanInput& input, const kernels::KvLayout& layout,
+                         int32_t longest) {
+  return std::min(input.host_memory_bytes / layout.block_bytes(),
+                  useful_blocks(longest, layout.block_tokens, input.offloaded_sequences));
 }
 
 // Everything on the accelerator but KV; `tier` gets what a second tier takes on both sides.
@@ -93,6 +97,19 @@ std::vector<MemoryPlanRow> fixed_rows(const model::ModelConfig& config,
     rows.insert(rows.end(), tier.accelerator.begin(), tier.accelerator.end());
   }
   return rows;
+}
+
+// What is allocated, now that all sizes are known.
+void fill_rows(const model::ModelConfig& config, const MemoryPlanInput& input, MemoryPlan& plan) {
+  HostTierPlan tier;
+  plan.rows = fixed_rows(config, input, plan.executor, tier);
+  plan.rows.push_back({"KV blocks", plan.executor.kv_bytes});
+  plan.total_bytes = sum_of(plan.rows);
+  if (input.host_memory_bytes > 0) {
+    plan.host.rows = tier.host;
+    plan.host.rows.push_back({"host KV blocks", plan.host.kv_bytes});
+    plan.host.total_bytes = sum_of(plan.host.rows);
+  }
 }
 
 void append_rows(const std::vector<MemoryPlanRow>& rows, int64_t total, int64_t memory,
@@ -123,8 +140,10 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
         "max-model-len");
   }
   const int32_t wanted_len = input.max_model_len > 0 ? input.max_model_len : config.max_positions;
-  // Block tables are a part of a step's input, so the more blocks there are, the more memory is
-  // taken beside them: reckoned with as many as there would be without.
+  plan.executor.served_positions = wanted_len;
+  plan.executor.host.kv_bytes = most_host_blocks(input, layout, wanted_len) * layout.block_bytes();
+  // Block tables and histories are a part of a step's input, so the more blocks there are, the more
+  // memory is taken beside them: reckoned with as many as there would be without.
   int64_t blocks = 0;
   int64_t fixed = 0;
   HostTierPlan tier;
@@ -145,7 +164,6 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.kv_blocks = blocks;
   plan.kv_tokens = blocks * layout.block_tokens;
   plan.executor.kv_bytes = blocks * layout.block_bytes();
-  plan.rows.push_back({"KV blocks", plan.executor.kv_bytes});
   plan.total_bytes = fixed + plan.executor.kv_bytes;
 
   const int64_t needed_len = input.max_model_len > 0 ? input.max_model_len : 1;
@@ -165,6 +183,7 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.executor.served_positions = plan.max_model_len;
   ASSIGN_OR_RETURN(plan.host, plan_host(plan, input, tier.host));
   plan.executor.host.kv_bytes = plan.host.kv_bytes;
+  fill_rows(config, input, plan);
   return plan;
 }
 

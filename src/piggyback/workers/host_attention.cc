@@ -1,12 +1,26 @@
 #include "piggyback/workers/host_attention.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/affinity.h"
 #include "base/check.h"
+#include "kernels/attention_partial.h"
 #include "piggyback/workers/attention_worker.h"
 
 namespace tandem::piggyback {
+
+PartialRooms partial_rooms(const kernels::KvLayout& layout, int32_t heads, int64_t context_tokens,
+                           int32_t threads) {
+  const int64_t all = kernels::partial_room(layout, heads, context_tokens, threads);
+  if (all == 0) {
+    return {};
+  }
+  // One task has a row for each kv head.
+  const int64_t each = layout.kv_heads * kernels::splits_of(context_tokens) *
+                       (heads / layout.kv_heads) * kernels::partial_record_floats(layout);
+  return {.count = std::max<int64_t>(all / each, 1), .floats = each};
+}
 
 HostAttention::HostAttention(const HostAttentionOptions& options)
     : crew_(std::make_shared<AttentionCrew>(options)) {}
