@@ -70,6 +70,11 @@ std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
                                            const model::Weights& weights,
                                            const ExecutorOptions& options);
 
+// What the compute threads take for themselves while they work, where they are this machine's: with
+// one tier.
+int64_t thread_workspace_bytes(const model::ModelConfig& config, const model::Weights& weights,
+                               const ExecutorOptions& options);
+
 // What a second tier takes beside that, but for KV; options.host.sequences > 0.
 struct HostTierPlan {
   std::vector<MemoryPlanRow> accelerator;

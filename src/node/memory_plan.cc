@@ -95,6 +95,8 @@ std::vector<MemoryPlanRow> fixed_rows(const model::ModelConfig& config,
   if (input.host_memory_bytes > 0) {
     tier = plan_host_tier(config, shape, executor);
     rows.insert(rows.end(), tier.accelerator.begin(), tier.accelerator.end());
+  } else {
+    rows.push_back({"compute threads", thread_workspace_bytes(config, shape, executor)});
   }
   return rows;
 }
