@@ -24,7 +24,7 @@ using reference::Step;
 constexpr int32_t kRows = 96;
 constexpr int32_t kPlaces = 8;
 constexpr int32_t kBlockTokens = 16;
-constexpr int32_t kBlocks = 80;
+constexpr int32_t kBlocks = 100;
 constexpr int32_t kEndTokens = 5;
 constexpr int32_t kPromptTokens = 25 * kBlockTokens;  // choices write to blocks of their own
 constexpr int32_t kDecodes = 4;

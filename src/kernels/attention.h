@@ -81,8 +81,8 @@ struct AttentionPlan {
 };
 
 // Room for partials with which `threads` threads share any step's attention well, of contexts up to
-// `context_tokens`: so many rows of such contexts can be divided that each thread works on parts of
-// two. None for one thread.
+// `context_tokens`: for 16 queries of such contexts for each thread, or one row of a kv head where
+// that is more. None for one thread.
 int64_t partial_room(const KvLayout& layout, int32_t heads, int64_t context_tokens,
                      int32_t threads);
 

@@ -15,11 +15,10 @@ namespace {
 // that taking one costs nothing.
 constexpr int64_t kTasksPerThread = 4;
 
-// Rows are read anew by each part of them, so these parts are no finer than that.
-constexpr int64_t kRowPartsPerThread = 2;
-
-// Rows of one kv head whose contexts can be divided at once.
-constexpr int64_t kDividedRowsPerThread = 2;
+// Queries whose contexts can be divided at once, and one row of a kv head at least. With so many,
+// steps of all sizes end as early in the mean as with any number; half as many cost small chunks of
+// long prompts a third on some numbers of threads.
+constexpr int64_t kDividedQueriesPerThread = 16;
 
 // Queries (rows x heads of a group) that share one pass over the KV; matches the kernels' tile, so
 // that a unit is one pass.
@@ -59,7 +58,7 @@ class Planner {
     }
     left_ = total;
     target_ = std::max<int64_t>(1, total / (kTasksPerThread * threads_));
-    row_target_ = std::max<int64_t>(1, total / (kRowPartsPerThread * threads_));
+    row_target_ = std::max<int64_t>(1, total / threads_);  // the K and V are read anew by each part
     for (int32_t s = 0; s < args_.slice_count; ++s) {
       for (int32_t head = 0; head < args_.layout.kv_heads; ++head) {
         add_slice(s, head);
@@ -207,9 +206,10 @@ class Planner {
 
 int64_t partial_room(const KvLayout& layout, int32_t heads, int64_t context_tokens,
                      int32_t threads) {
+  const int64_t queries = std::max<int64_t>(kDividedQueriesPerThread, heads / layout.kv_heads);
   return threads == 1 ? 0
-                      : kDividedRowsPerThread * threads * splits_of(context_tokens) *
-                            (heads / layout.kv_heads) * partial_record_floats(layout);
+                      : threads * queries * splits_of(context_tokens) *
+                            partial_record_floats(layout);
 }
 
 void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan) {

@@ -12,14 +12,14 @@ namespace tandem::piggyback {
 
 PartialRooms partial_rooms(const kernels::KvLayout& layout, int32_t heads, int64_t context_tokens,
                            int32_t threads) {
-  const int64_t all = kernels::partial_room(layout, heads, context_tokens, threads);
-  if (all == 0) {
+  // So many tasks at a time, each in a part for each kv head, give every worker two.
+  constexpr int64_t kPartsPerThread = 2;
+  if (threads == 1) {
     return {};
   }
-  // One task has a row for each kv head.
-  const int64_t each = layout.kv_heads * kernels::splits_of(context_tokens) *
-                       (heads / layout.kv_heads) * kernels::partial_record_floats(layout);
-  return {.count = std::max<int64_t>(all / each, 1), .floats = each};
+  return {.count = std::min<int64_t>((kPartsPerThread * threads - 1) / layout.kv_heads + 1, threads),
+          .floats = heads * kernels::splits_of(context_tokens) *
+                    kernels::partial_record_floats(layout)};
 }
 
 HostAttention::HostAttention(const HostAttentionOptions& options)
