@@ -114,6 +114,19 @@ void fill_rows(const model::ModelConfig& config, const MemoryPlanInput& input, M
   }
 }
 
+// `block_bytes` of KV, `fixed` of everything else.
+Error does_not_fit(const MemoryPlan& plan, int64_t fixed, int64_t block_bytes, int64_t needed_len) {
+  return {ErrorCode::kResourceExhausted,
+          fmt::format(
+              "the model does not fit: weights and workspaces take {}, KV for one sequence of "
+              "{} tokens makes it {}, the plan has {}. Raise --device-memory (now {}), or lower "
+              "--max-model-len, --max-num-batched-tokens or --max-num-seqs",
+              format_bytes(fixed), needed_len,
+              format_bytes(fixed + blocks_of(needed_len, plan.block_tokens) * block_bytes),
+              format_bytes(fixed + plan.executor.kv_bytes), format_bytes(plan.memory_bytes)),
+          "device-memory"};
+}
+
 void append_rows(const std::vector<MemoryPlanRow>& rows, int64_t total, int64_t memory,
                  std::string& text) {
   for (const MemoryPlanRow& row : rows) {
@@ -166,26 +179,20 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.kv_blocks = blocks;
   plan.kv_tokens = blocks * layout.block_tokens;
   plan.executor.kv_bytes = blocks * layout.block_bytes();
-  plan.total_bytes = fixed + plan.executor.kv_bytes;
 
   const int64_t needed_len = input.max_model_len > 0 ? input.max_model_len : 1;
-  if (plan.kv_tokens < needed_len || plan.total_bytes > input.memory_bytes) {
-    const int64_t least = fixed + blocks_of(needed_len, layout.block_tokens) * layout.block_bytes();
-    return Error{
-        ErrorCode::kResourceExhausted,
-        fmt::format(
-            "the model does not fit: weights and workspaces take {}, KV for one sequence of "
-            "{} tokens makes it {}, the plan has {}. Raise --device-memory (now {}), or lower "
-            "--max-model-len, --max-num-batched-tokens or --max-num-seqs",
-            format_bytes(fixed), needed_len, format_bytes(least),
-            format_bytes(plan.executor.kv_bytes + fixed), format_bytes(input.memory_bytes)),
-        "device-memory"};
+  if (plan.kv_tokens < needed_len) {
+    return does_not_fit(plan, fixed, layout.block_bytes(), needed_len);
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
   plan.executor.served_positions = plan.max_model_len;
   ASSIGN_OR_RETURN(plan.host, plan_host(plan, input, tier.host));
   plan.executor.host.kv_bytes = plan.host.kv_bytes;
   fill_rows(config, input, plan);
+  if (plan.total_bytes > input.memory_bytes) {
+    return does_not_fit(plan, plan.total_bytes - plan.executor.kv_bytes, layout.block_bytes(),
+                        needed_len);
+  }
   return plan;
 }
 
