@@ -27,7 +27,7 @@ struct StepSize {
   int64_t biases = 0;
   int64_t history_tokens = 0;  // of the KV blocks that penalties look at
   int64_t history_tables = 0;  // entries: where each sample's history lies among these
-  int64_t scored = 0;  // prompt tokens whose log-probabilities are reported
+  int64_t scored = 0;          // prompt tokens whose log-probabilities are reported
 };
 
 // A step's input in device memory.

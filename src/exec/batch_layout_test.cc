@@ -224,10 +224,10 @@ TEST_F(BatchLayout, BlocksThatSequencesShareAreThereOnce) {
   const std::vector<TokenId> token = {1};
   SamplingParams params;
   params.repetition_penalty = 1.5F;
-  const std::vector<std::vector<BlockId>> tables = {
-      blocks({3, 8, 10}), blocks({3, 8, 11}), blocks({3, 8, 12, 13}), blocks({3, 20})};
-  const std::vector<std::vector<TokenId>> outputs = {tokens_from(60, 2), tokens_from(70, 9),
-                                                     tokens_from(80, 15), {}};
+  const std::vector<std::vector<BlockId>> tables = {blocks({3, 8, 10}), blocks({3, 8, 11}),
+                                                    blocks({3, 8, 12, 13}), blocks({3, 20})};
+  const std::vector<std::vector<TokenId>> outputs = {
+      tokens_from(60, 2), tokens_from(70, 9), tokens_from(80, 15), {}};
   std::vector<std::vector<SampleSpec>> specs;
   for (size_t i = 0; i < tables.size(); ++i) {
     specs.push_back({{.sequence = static_cast<SequenceId>(i),
@@ -269,7 +269,8 @@ TEST_F(BatchLayout, ASharedBlockThatOneHasWrittenFurtherIsCompleteForBoth) {
   const std::vector<SampleSpec> second = {
       {.sequence = SequenceId{2}, .params = &params, .prompt = prompt, .output = output}};
   StepInput input;
-  input.slices = {{SequenceId{1}, token, 2, table, first}, {SequenceId{2}, token, 7, table, second}};
+  input.slices = {{SequenceId{1}, token, 2, table, first},
+                  {SequenceId{2}, token, 7, table, second}};
   const StepInputs& inputs = lay_out(input);
   EXPECT_EQ(history_of(inputs.samples[0], 0, 3), prompt);
   EXPECT_EQ(history_of(inputs.samples[1], 0, 3), prompt);

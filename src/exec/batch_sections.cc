@@ -21,8 +21,7 @@ void measure_sample(const SampleSpec& spec, std::span<const BlockId> table,
 
 int64_t SampleRowWriter::bytes(const StepSize& size) {
   return section_bytes<int32_t>(size.banned) + section_bytes<kernels::TokenBias>(size.biases) +
-         section_bytes<int32_t>(size.history_tokens) +
-         section_bytes<int32_t>(size.history_tables) +
+         section_bytes<int32_t>(size.history_tokens) + section_bytes<int32_t>(size.history_tables) +
          section_bytes<kernels::SampleRow>(size.samples);
 }
 

@@ -55,8 +55,7 @@ void HistoryBlocks::add(const Range& range, std::span<const BlockId> table) {
         range.end);
   for (int64_t i = range.begin / block_tokens_; i < table_entries(range); ++i) {
     const BlockId id = table[static_cast<size_t>(i)];
-    CHECK(raw(id) >= 0 && raw(id) < std::ssize(blocks_), "block {} of {}", raw(id),
-          blocks_.size());
+    CHECK(raw(id) >= 0 && raw(id) < std::ssize(blocks_), "block {} of {}", raw(id), blocks_.size());
     if (block(id).place < 0) {
       block(id).place = static_cast<int32_t>(added_.size());
       added_.push_back(id);

@@ -22,12 +22,12 @@ std::vector<GemmArgs> products(const model::ModelConfig& config, const model::We
     args.store = store;
     return args;
   };
-  return {product(qkv, weights.padded_hidden, GemmStore::kWrite),
-          product(weights.padded_hidden, attention, GemmStore::kAdd),
-          product(2 * int64_t{weights.padded_intermediate}, weights.padded_hidden,
-                  GemmStore::kSiluMul),
-          product(weights.padded_hidden, weights.padded_intermediate, GemmStore::kAdd),
-          product(weights.padded_vocabulary, weights.padded_hidden, GemmStore::kWrite)};
+  return {
+      product(qkv, weights.padded_hidden, GemmStore::kWrite),
+      product(weights.padded_hidden, attention, GemmStore::kAdd),
+      product(2 * int64_t{weights.padded_intermediate}, weights.padded_hidden, GemmStore::kSiluMul),
+      product(weights.padded_hidden, weights.padded_intermediate, GemmStore::kAdd),
+      product(weights.padded_vocabulary, weights.padded_hidden, GemmStore::kWrite)};
 }
 
 int64_t most_for_products(const Kernels& table, const model::ModelConfig& config,

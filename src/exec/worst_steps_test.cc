@@ -149,8 +149,8 @@ class WorstSteps : public testing::TestWithParam<WorstCase> {
   }
 
   void expect_planned(std::map<device::MemoryKind, int64_t> before, int64_t pool) {
-    const int64_t on_device = device_.allocated[device::MemoryKind::kDevice] -
-                              before[device::MemoryKind::kDevice];
+    const int64_t on_device =
+        device_.allocated[device::MemoryKind::kDevice] - before[device::MemoryKind::kDevice];
     const int64_t on_host = device_.allocated[device::MemoryKind::kHostPinned] -
                             before[device::MemoryKind::kHostPinned];
     const int64_t workspaces = sum_of(plan_workspaces(model_.config, weights_, options_));

@@ -207,9 +207,9 @@ class Planner {
 int64_t partial_room(const KvLayout& layout, int32_t heads, int64_t context_tokens,
                      int32_t threads) {
   const int64_t queries = std::max<int64_t>(kDividedQueriesPerThread, heads / layout.kv_heads);
-  return threads == 1 ? 0
-                      : threads * queries * splits_of(context_tokens) *
-                            partial_record_floats(layout);
+  return threads == 1
+             ? 0
+             : threads * queries * splits_of(context_tokens) * partial_record_floats(layout);
 }
 
 void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan) {

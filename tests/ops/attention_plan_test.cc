@@ -126,8 +126,8 @@ struct PlanShape {
   int32_t kv_heads;
   int32_t dim;
 };
-constexpr PlanShape kShapes[] = {{32, 8, 128}, {56, 8, 128}, {16, 8, 256}, {32, 32, 128},
-                                 {14, 2, 64},  {8, 1, 256}};
+constexpr PlanShape kShapes[] = {{32, 8, 128},  {56, 8, 128}, {16, 8, 256},
+                                 {32, 32, 128}, {14, 2, 64},  {8, 1, 256}};
 
 AttentionArgs args_for(const PlanShape& shape, const std::vector<AttentionSlice>& slices,
                        int64_t context, int32_t threads) {
@@ -172,9 +172,9 @@ TEST(AttentionPlan, PartialsNeverOutgrowTheirRoomAndTheRoomIsSmall) {
           }
           most = std::max(most, plan.partial_floats);
         }
-        const int64_t room = partial_room({ElementType::kBF16, 1, shape.kv_heads, shape.dim,
-                                           shape.dim, 32},
-                                          shape.heads, context, threads);
+        const int64_t room =
+            partial_room({ElementType::kBF16, 1, shape.kv_heads, shape.dim, shape.dim, 32},
+                         shape.heads, context, threads);
         // Records take 1.13 to 2 times the bytes of a bf16 value each, and 256 tokens share one.
         EXPECT_LE(room * 4, int64_t{threads} * 16 * (context / 256) * (shape.dim + 16) * 4);
         EXPECT_TRUE(threads > 1 || most == 0);

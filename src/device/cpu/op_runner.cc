@@ -132,8 +132,8 @@ void OpRunner::run_one(const kernels::RopeWriteArgs& args) {
 bool OpRunner::plan_fits(const kernels::AttentionArgs& args) const {
   return planned_.slices != nullptr && planned_.slices == args.slices &&
          planned_.slice_count == args.slice_count && planned_.heads == args.heads &&
-         planned_.partial_floats == args.partial_floats &&
-         planned_.window == args.window && planned_.layout.kv_heads == args.layout.kv_heads &&
+         planned_.partial_floats == args.partial_floats && planned_.window == args.window &&
+         planned_.layout.kv_heads == args.layout.kv_heads &&
          planned_.layout.padded_head_dim == args.layout.padded_head_dim &&
          planned_.layout.block_tokens == args.layout.block_tokens &&
          planned_.layout.type == args.layout.type;

@@ -46,9 +46,8 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
                     .attended_row_bytes = sizes.attended_row,
                     .residual_stride = stage_strides(config, weights).residual,
                     .block_tokens = layout.block_tokens};
-  const auto longest_table =
-      static_cast<size_t>((longest_context(config, options) + layout.block_tokens - 1) /
-                          layout.block_tokens);
+  const auto longest_table = static_cast<size_t>(
+      (longest_context(config, options) + layout.block_tokens - 1) / layout.block_tokens);
   std::unique_ptr<HostTier> tier(new HostTier(device, options, shape, limits, longest_table));
   RETURN_IF_ERROR(tier->allocate(sizes));
   tier->transfers_ = std::make_unique<Transfers>(

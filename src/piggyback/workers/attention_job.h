@@ -143,7 +143,7 @@ class AttentionQueue {
   // GUARDED_BY(mutex_) from here on.
   std::vector<std::unique_ptr<AttentionJob>> jobs_;
   std::vector<float*> rooms_;  // that no job has
-  List unused_;  // a stack: the one given back last is the warmest in cache
+  List unused_;                // a stack: the one given back last is the warmest in cache
   // Tasks that nobody has begun, from next_waiting_ on. A row of them and no jobs: these have been
   // in a worker's cache, and the engine's thread would wait for each.
   std::vector<AttentionTask> waiting_;

@@ -17,9 +17,10 @@ PartialRooms partial_rooms(const kernels::KvLayout& layout, int32_t heads, int64
   if (threads == 1) {
     return {};
   }
-  return {.count = std::min<int64_t>((kPartsPerThread * threads - 1) / layout.kv_heads + 1, threads),
-          .floats = heads * kernels::splits_of(context_tokens) *
-                    kernels::partial_record_floats(layout)};
+  return {
+      .count = std::min<int64_t>((kPartsPerThread * threads - 1) / layout.kv_heads + 1, threads),
+      .floats =
+          heads * kernels::splits_of(context_tokens) * kernels::partial_record_floats(layout)};
 }
 
 HostAttention::HostAttention(const HostAttentionOptions& options)

@@ -108,8 +108,7 @@ int64_t HostRows::result_bytes() const {
 HostAttentionOptions HostRows::options() {
   constexpr int32_t kMostThreads = 4;
   const int32_t longest = *std::ranges::max_element(positions_) + 1;
-  const PartialRooms rooms =
-      partial_rooms(layout_, routed_row_.heads, longest, kMostThreads);
+  const PartialRooms rooms = partial_rooms(layout_, routed_row_.heads, longest, kMostThreads);
   return {.kernels = table_of(shape_.isa),
           .layout = layout_,
           .kv = static_cast<std::byte*>(pool_.require(0)),
