@@ -78,9 +78,9 @@ struct CopyOp {
 };
 
 // Attention of decode rows and prefill chunks; the back end divides the work
-// (kernels::plan_attention) with its own workspace.
+// (kernels::plan_attention), contexts as far as there is room in args.partials.
 struct AttentionOp {
-  kernels::AttentionArgs args;  // args.partials is ignored
+  kernels::AttentionArgs args;
 };
 
 using Op = std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,

@@ -9,9 +9,17 @@
 namespace tandem {
 namespace {
 
+// Of the slice's table, those that it reaches.
+std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens) {
+  const int64_t end = int64_t{slice.first_position} + std::ssize(slice.tokens);
+  const auto blocks = static_cast<size_t>((end + block_tokens - 1) / block_tokens);
+  return slice.block_table.first(std::min(blocks, slice.block_table.size()));
+}
+
 class Writer {
  public:
-  Writer(const StepSize& size, const StepBounds& bounds, SectionCarver carver)
+  Writer(const StepSize& size, const StepBounds& bounds, HistoryBlocks& histories,
+         SectionCarver carver)
       : bounds_(bounds),
         ids_(carver.take<int32_t>(size.rows)),
         positions_(carver.take<int32_t>(size.rows)),
@@ -20,7 +28,7 @@ class Writer {
         sampled_rows_(carver.take<int32_t>(size.samples)),
         tables_(carver.take<int32_t>(size.table_blocks)),
         slices_(carver.take<kernels::AttentionSlice>(size.slices)),
-        samples_(size, carver),
+        samples_(size, histories, carver),
         scored_rows_(carver.take<int32_t>(size.scored)),
         scored_(carver.take<kernels::SampleRow>(size.scored)) {}
 
@@ -33,7 +41,7 @@ class Writer {
     CHECK(static_cast<int64_t>(slice.block_table.size()) * block_tokens >= end,
           "{} blocks of {} tokens for {} tokens", slice.block_table.size(), block_tokens, end);
     const int32_t* table = tables_.device_end();
-    for (const BlockId block : slice.block_table) {
+    for (const BlockId block : blocks_for(slice, block_tokens)) {
       CHECK(raw(block) >= 0 && raw(block) < bounds_.limits.total_blocks, "block {} of {}",
             raw(block), bounds_.limits.total_blocks);
       tables_.add(raw(block));
@@ -67,7 +75,7 @@ class Writer {
     for (const SampleSpec& spec : slice.samples) {
       in_order_ = in_order_ && sample_count_ == rows_ - 1;
       sampled_rows_.add(rows_ - 1);
-      samples_.add(spec);
+      samples_.add(spec, slice.block_table);
       ++sample_count_;
     }
     ++slice_count_;
@@ -111,15 +119,16 @@ class Writer {
 
 }  // namespace
 
-StepSize measure_step(const StepInput& input) {
+StepSize measure_step(const StepInput& input, HistoryBlocks& histories) {
+  histories.clear();
   StepSize size;
   for (const StepSlice& slice : input.slices) {
     ++size.slices;
     size.rows += static_cast<int64_t>(slice.tokens.size());
-    size.table_blocks += static_cast<int64_t>(slice.block_table.size());
+    size.table_blocks += std::ssize(blocks_for(slice, histories.block_tokens()));
     size.scored += static_cast<int64_t>(slice.scored.size());
     for (const SampleSpec& spec : slice.samples) {
-      measure_sample(spec, size);
+      measure_sample(spec, slice.block_table, histories, size);
     }
   }
   return size;
@@ -133,12 +142,14 @@ int64_t staging_bytes(const StepSize& size) {
 }
 
 StepInputs lay_out_step(const StepInput& input, const StepSize& size, const StepBounds& bounds,
-                        const StagingPlace& place) {
+                        HistoryBlocks& histories, const StagingPlace& place) {
   CHECK(size.rows <= bounds.limits.max_batched_tokens, "{} rows in a step of at most {}", size.rows,
         bounds.limits.max_batched_tokens);
   CHECK(size.samples <= bounds.limits.max_logit_rows, "{} samples in a step of at most {}",
         size.samples, bounds.limits.max_logit_rows);
-  Writer writer(size, bounds, SectionCarver(place));
+  CHECK(size.slices <= bounds.limits.max_logit_rows, "{} slices in a step of at most {}",
+        size.slices, bounds.limits.max_logit_rows);
+  Writer writer(size, bounds, histories, SectionCarver(place));
   for (const StepSlice& slice : input.slices) {
     writer.add(slice);
   }

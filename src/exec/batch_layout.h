@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "exec/history_blocks.h"
 #include "kernels/attention.h"
 #include "kernels/sample.h"
 #include "plan/step.h"
@@ -21,10 +22,12 @@ struct StepSize {
   int64_t rows = 0;
   int64_t slices = 0;
   int64_t samples = 0;
-  int64_t table_blocks = 0;  // entries of all block tables
-  int64_t tokens = 0;        // histories and bans copied for sampling
+  int64_t table_blocks = 0;  // entries of all block tables, as far as the slices reach
+  int64_t banned = 0;
   int64_t biases = 0;
-  int64_t scored = 0;  // prompt tokens whose log-probabilities are reported
+  int64_t history_tokens = 0;  // of the KV blocks that penalties look at
+  int64_t history_tables = 0;  // entries: where each sample's history lies among these
+  int64_t scored = 0;          // prompt tokens whose log-probabilities are reported
 };
 
 // A step's input in device memory.
@@ -57,13 +60,15 @@ struct StepBounds {
   int32_t vocabulary = 0;
 };
 
-StepSize measure_step(const StepInput& input);
+// `histories` is used until the step is laid out.
+StepSize measure_step(const StepInput& input, HistoryBlocks& histories);
 
 // Bytes that lay_out_step writes, at most.
 int64_t staging_bytes(const StepSize& size);
 
-// Writes the arrays of `input` to place.host, with addresses that hold at place.device.
+// Writes the arrays of `input` to place.host, with addresses that hold at place.device. `size` and
+// `histories` are what measure_step made of it.
 StepInputs lay_out_step(const StepInput& input, const StepSize& size, const StepBounds& bounds,
-                        const StagingPlace& place);
+                        HistoryBlocks& histories, const StagingPlace& place);
 
 }  // namespace tandem

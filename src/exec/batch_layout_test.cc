@@ -20,7 +20,7 @@ std::vector<BlockId> blocks(std::initializer_list<int32_t> ids) {
 class BatchLayout : public testing::Test {
  protected:
   const StepInputs& lay_out(const StepInput& input) {
-    const StepSize size = measure_step(input);
+    const StepSize size = measure_step(input, histories_);
     const auto bytes = static_cast<size_t>(staging_bytes(size));
     host_.assign(bytes + 64, std::byte{0});
     device_.assign(bytes + 64, std::byte{0xee});
@@ -32,11 +32,12 @@ class BatchLayout : public testing::Test {
                                        .total_blocks = 50,
                                        .block_tokens = 16},
                             .vocabulary = 100},
-                           {host, device});
+                           histories_, {host, device});
     std::copy(host, host + bytes, device);
     std::fill(host_.begin(), host_.end(), std::byte{0xdd});
     return inputs_;
   }
+  StepSize measure(const StepInput& input) { return measure_step(input, histories_); }
 
  private:
   static std::byte* align(std::vector<std::byte>& bytes) {
@@ -45,7 +46,25 @@ class BatchLayout : public testing::Test {
   std::vector<std::byte> host_;
   std::vector<std::byte> device_;
   StepInputs inputs_;
+  HistoryBlocks histories_{50, 16};
 };
+
+std::vector<int32_t> history_of(const kernels::SampleRow& row, int64_t begin, int64_t end) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t size = row.history_block_tokens;
+    tokens.push_back(row.history[row.history_blocks[i / size] * size + i % size]);
+  }
+  return tokens;
+}
+
+std::vector<TokenId> tokens_from(TokenId first, int32_t count) {
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < count; ++i) {
+    tokens.push_back((first + i) % 100);
+  }
+  return tokens;
+}
 
 TEST_F(BatchLayout, ScoredTokensNameTheRowBeforeThem) {
   const std::vector<TokenId> first = {10, 11};
@@ -165,10 +184,9 @@ TEST_F(BatchLayout, SamplingParametersAndHistoriesAreCopied) {
   EXPECT_EQ(row.logprobs, kernels::kMaxTopLogprobs);
   EXPECT_EQ(row.seed, 77U);
   EXPECT_EQ(row.position, 5);
-  EXPECT_EQ(std::vector<int32_t>(row.prompt, row.prompt + row.prompt_tokens),
-            (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(std::vector<int32_t>(row.output, row.output + row.output_tokens),
-            (std::vector<int32_t>{7, 8, 9}));
+  ASSERT_EQ(row.prompt_tokens, 2);
+  ASSERT_EQ(row.output_tokens, 3);
+  EXPECT_EQ(history_of(row, 0, 5), (std::vector<int32_t>{5, 6, 7, 8, 9}));
   ASSERT_EQ(row.banned_count, 1);
   EXPECT_EQ(row.banned[0], 2);
   ASSERT_EQ(row.bias_count, 2);
@@ -178,18 +196,93 @@ TEST_F(BatchLayout, SamplingParametersAndHistoriesAreCopied) {
 
 TEST_F(BatchLayout, HistoriesThatNobodyReadsAreNotCopied) {
   const std::vector<TokenId> token = {1};
-  const auto table = blocks({0});
-  const std::vector<TokenId> history(1000, 1);
+  const auto table = blocks({0, 4, 9, 2, 7});
+  const std::vector<TokenId> prompt = tokens_from(0, 40);
+  const std::vector<TokenId> output = tokens_from(50, 39);
   SamplingParams params;
   const std::vector<SampleSpec> spec = {
-      {.sequence = SequenceId{1}, .params = &params, .prompt = history, .output = history}};
+      {.sequence = SequenceId{1}, .params = &params, .prompt = prompt, .output = output}};
   StepInput input;
-  input.slices = {{SequenceId{1}, token, 0, table, spec}};
-  EXPECT_EQ(measure_step(input).tokens, 0);
+  input.slices = {{SequenceId{1}, token, 78, table, spec}};
+  EXPECT_EQ(measure(input).history_tokens, 0);
+  EXPECT_EQ(measure(input).history_tables, 0);
   params.presence_penalty = 0.5F;
-  EXPECT_EQ(measure_step(input).tokens, 1000);
+  EXPECT_EQ(measure(input).history_tokens, 3 * 16);  // from the block in which the output begins
+  EXPECT_EQ(history_of(lay_out(input).samples[0], 40, 79), output);
   params.repetition_penalty = 1.5F;
-  EXPECT_EQ(measure_step(input).tokens, 2000);
+  EXPECT_EQ(measure(input).history_tokens, 5 * 16);
+  EXPECT_EQ(history_of(lay_out(input).samples[0], 0, 40), prompt);
+  EXPECT_EQ(history_of(lay_out(input).samples[0], 40, 79), output);
+}
+
+TEST_F(BatchLayout, BlocksThatSequencesShareAreThereOnce) {
+  // Three choices of a prompt of 37 tokens: two full blocks are shared, of the third each has a
+  // copy; and another prompt that begins alike, with the first block from the cache.
+  const std::vector<TokenId> prompt = tokens_from(0, 37);
+  std::vector<TokenId> other = tokens_from(0, 16);
+  other.push_back(99);
+  const std::vector<TokenId> token = {1};
+  SamplingParams params;
+  params.repetition_penalty = 1.5F;
+  const std::vector<std::vector<BlockId>> tables = {blocks({3, 8, 10}), blocks({3, 8, 11}),
+                                                    blocks({3, 8, 12, 13}), blocks({3, 20})};
+  const std::vector<std::vector<TokenId>> outputs = {
+      tokens_from(60, 2), tokens_from(70, 9), tokens_from(80, 15), {}};
+  std::vector<std::vector<SampleSpec>> specs;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    specs.push_back({{.sequence = static_cast<SequenceId>(i),
+                      .params = &params,
+                      .prompt = i < 3 ? prompt : other,
+                      .output = outputs[i]}});
+  }
+  StepInput input;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const auto known = static_cast<int32_t>((i < 3 ? 37U : 17U) + outputs[i].size());
+    input.slices.push_back({static_cast<SequenceId>(i), token, known - 1, tables[i], specs[i]});
+  }
+  const StepSize size = measure(input);
+  EXPECT_EQ(size.history_tokens, 7 * 16);
+  EXPECT_EQ(size.history_tables, 3 + 3 + 4 + 2);
+  const StepInputs& inputs = lay_out(input);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    std::vector<int32_t> expected = i < 3 ? prompt : other;
+    const auto begin = static_cast<int64_t>(expected.size());
+    expected.insert(expected.end(), outputs[i].begin(), outputs[i].end());
+    const kernels::SampleRow& row = inputs.samples[i];
+    EXPECT_EQ(row.prompt_tokens, begin);
+    EXPECT_EQ(history_of(row, 0, static_cast<int64_t>(expected.size())), expected) << i;
+  }
+  // The next step knows nothing of this one.
+  input.slices.resize(1);
+  EXPECT_EQ(measure(input).history_tokens, 3 * 16);
+}
+
+TEST_F(BatchLayout, ASharedBlockThatOneHasWrittenFurtherIsCompleteForBoth) {
+  const std::vector<TokenId> prompt = tokens_from(0, 3);
+  const std::vector<TokenId> output = tokens_from(30, 5);
+  const std::vector<TokenId> token = {1};
+  SamplingParams params;
+  params.repetition_penalty = 0.5F;
+  const auto table = blocks({6});
+  const std::vector<SampleSpec> first = {
+      {.sequence = SequenceId{1}, .params = &params, .prompt = prompt}};
+  const std::vector<SampleSpec> second = {
+      {.sequence = SequenceId{2}, .params = &params, .prompt = prompt, .output = output}};
+  StepInput input;
+  input.slices = {{SequenceId{1}, token, 2, table, first},
+                  {SequenceId{2}, token, 7, table, second}};
+  const StepInputs& inputs = lay_out(input);
+  EXPECT_EQ(history_of(inputs.samples[0], 0, 3), prompt);
+  EXPECT_EQ(history_of(inputs.samples[1], 0, 3), prompt);
+  EXPECT_EQ(history_of(inputs.samples[1], 3, 8), output);
+}
+
+TEST_F(BatchLayout, OfATableOnlyWhatTheSliceReachesIsCopied) {
+  const std::vector<TokenId> tokens = tokens_from(0, 5);
+  const auto table = blocks({1, 2, 3, 4});
+  StepInput input;
+  input.slices = {{SequenceId{1}, tokens, 14, table, {}}};
+  EXPECT_EQ(measure(input).table_blocks, 2);
 }
 
 using BatchLayoutDeathTest = BatchLayout;

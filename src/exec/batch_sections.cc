@@ -5,38 +5,36 @@
 #include "base/check.h"
 
 namespace tandem {
-namespace {
-
-// Only a repetition penalty looks at the prompt, and only penalties look at the output: nothing
-// else is worth copying.
-bool reads_prompt(const SamplingParams& params) { return params.repetition_penalty != 1.0F; }
-bool reads_output(const SamplingParams& params) {
-  return reads_prompt(params) || params.presence_penalty != 0.0F ||
-         params.frequency_penalty != 0.0F;
-}
-
-}  // namespace
-
-void measure_sample(const SampleSpec& spec, StepSize& size) {
+void measure_sample(const SampleSpec& spec, std::span<const BlockId> table,
+                    HistoryBlocks& histories, StepSize& size) {
   CHECK(spec.params != nullptr, "a sample of sequence {} without parameters", raw(spec.sequence));
   ++size.samples;
-  size.tokens += static_cast<int64_t>(spec.banned.size());
-  size.tokens += reads_prompt(*spec.params) ? static_cast<int64_t>(spec.prompt.size()) : int64_t{0};
-  size.tokens += reads_output(*spec.params) ? static_cast<int64_t>(spec.output.size()) : int64_t{0};
+  size.banned += static_cast<int64_t>(spec.banned.size());
   size.biases += static_cast<int64_t>(spec.params->logit_bias.size());
+  const HistoryBlocks::Range history = HistoryBlocks::range_of(spec);
+  if (!history.empty()) {
+    histories.add(history, table);
+    size.history_tokens = histories.tokens();
+    size.history_tables += histories.table_entries(history);
+  }
 }
 
 int64_t SampleRowWriter::bytes(const StepSize& size) {
-  return section_bytes<int32_t>(size.tokens) + section_bytes<kernels::TokenBias>(size.biases) +
+  return section_bytes<int32_t>(size.banned) + section_bytes<kernels::TokenBias>(size.biases) +
+         section_bytes<int32_t>(size.history_tokens) + section_bytes<int32_t>(size.history_tables) +
          section_bytes<kernels::SampleRow>(size.samples);
 }
 
-SampleRowWriter::SampleRowWriter(const StepSize& size, SectionCarver& carver)
-    : tokens_(carver.take<int32_t>(size.tokens)),
+SampleRowWriter::SampleRowWriter(const StepSize& size, HistoryBlocks& histories,
+                                 SectionCarver& carver)
+    : histories_(histories),
+      banned_(carver.take<int32_t>(size.banned)),
       biases_(carver.take<kernels::TokenBias>(size.biases)),
+      history_(carver.take<int32_t>(size.history_tokens)),
+      history_tables_(carver.take<int32_t>(size.history_tables)),
       rows_(carver.take<kernels::SampleRow>(size.samples)) {}
 
-void SampleRowWriter::add(const SampleSpec& spec) {
+void SampleRowWriter::add(const SampleSpec& spec, std::span<const BlockId> table) {
   const SamplingParams& params = *spec.params;
   kernels::SampleRow& row = rows_.add();
   row.temperature = params.temperature;
@@ -49,16 +47,18 @@ void SampleRowWriter::add(const SampleSpec& spec) {
   row.seed = spec.seed;
   row.position = spec.position;
   row.logprobs = std::min(params.logprobs, kernels::kMaxTopLogprobs);
-  if (reads_prompt(params)) {
-    row.prompt = tokens_.add_all(spec.prompt.data(), spec.prompt.size());
+  const HistoryBlocks::Range history = HistoryBlocks::range_of(spec);
+  if (!history.empty()) {
+    row.history = history_.device();
+    row.history_blocks = history_tables_.device_end();
+    row.history_block_tokens = histories_.block_tokens();
     row.prompt_tokens = static_cast<int64_t>(spec.prompt.size());
-  }
-  if (reads_output(params)) {
-    row.output = tokens_.add_all(spec.output.data(), spec.output.size());
     row.output_tokens = static_cast<int64_t>(spec.output.size());
+    histories_.write(spec, history, table, history_.host(),
+                     history_tables_.add_room(histories_.table_entries(history)));
   }
   if (!spec.banned.empty()) {
-    row.banned = tokens_.add_all(spec.banned.data(), spec.banned.size());
+    row.banned = banned_.add_all(spec.banned.data(), spec.banned.size());
     row.banned_count = static_cast<int64_t>(spec.banned.size());
   }
   if (!params.logit_bias.empty()) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "exec/batch_layout.h"
 #include "kernels/sample.h"
@@ -26,6 +27,7 @@ class Section {
   Section(T* host, const T* device) : host_(host), device_(device) {}
   [[nodiscard]] const T* device() const { return device_; }
   [[nodiscard]] const T* device_end() const { return device_ + count_; }
+  [[nodiscard]] T* host() const { return host_; }
   void add(const T& value) { host_[count_++] = value; }
   // One with its defaults, to be filled in.
   T& add() { return host_[count_++] = T{}; }
@@ -66,21 +68,25 @@ class SectionCarver {
   int64_t used_ = 0;
 };
 
-// Adds what one more sample needs to samples, tokens and biases of `size`.
-void measure_sample(const SampleSpec& spec, StepSize& size);
+// Adds what one more sample needs to `size`. `table`: the KV blocks of its sequence.
+void measure_sample(const SampleSpec& spec, std::span<const BlockId> table,
+                    HistoryBlocks& histories, StepSize& size);
 
 // The rows that sampling reads, with the histories, bans and biases that they point to.
 class SampleRowWriter {
  public:
-  static int64_t bytes(const StepSize& size);  // of samples, tokens and biases
-  SampleRowWriter(const StepSize& size, SectionCarver& carver);
+  static int64_t bytes(const StepSize& size);  // of all that measure_sample counts
+  SampleRowWriter(const StepSize& size, HistoryBlocks& histories, SectionCarver& carver);
 
-  void add(const SampleSpec& spec);
+  void add(const SampleSpec& spec, std::span<const BlockId> table);
   [[nodiscard]] const kernels::SampleRow* rows() const { return rows_.device(); }
 
  private:
-  Section<int32_t> tokens_;
+  HistoryBlocks& histories_;
+  Section<int32_t> banned_;
   Section<kernels::TokenBias> biases_;
+  Section<int32_t> history_;
+  Section<int32_t> history_tables_;
   Section<kernels::SampleRow> rows_;
 };
 

@@ -69,6 +69,7 @@ class ExecutorMemory : public testing::Test {
         weights_(reference::pack(model_, ElementType::kBF16, *device_)) {
     options_.max_batched_tokens = 100;
     options_.max_logit_rows = 10;
+    options_.compute_threads = 2;
     options_.kv_bytes = kv_layout_for(model_.config, options_).block_bytes() * 7 + 1000;
   }
   auto create(std::function<void()> on_complete = {}) {

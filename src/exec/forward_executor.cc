@@ -44,6 +44,7 @@ class ForwardExecutor::Impl {
         device_(device),
         layout_(kv_layout_for(config, options)),
         bounds_(bounds_for(config, layout_, options)),
+        histories_(bounds_.limits.total_blocks, layout_.block_tokens),
         staging_(device, kStagedSteps),
         stream_(device.create_stream()),
         sampling_(config_, weights_, bounds_.limits, {device_, stream_}) {}
@@ -86,11 +87,13 @@ class ForwardExecutor::Impl {
   Device& device_;
   const kernels::KvLayout layout_;
   const StepBounds bounds_;
+  HistoryBlocks histories_;
   StepStaging staging_;
   const device::StreamId stream_;
   StepSampling sampling_;
   std::unique_ptr<Memory> kv_;
   std::unique_ptr<Memory> activations_;
+  std::unique_ptr<Memory> partials_;
   std::unique_ptr<HostTier> tier_;  // null: one tier
   std::unique_ptr<Stages> stages_;
   std::unique_ptr<StepRun> run_;
@@ -104,12 +107,15 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options,
   ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kDevice, kv_bytes));
   device_.spread(*kv_, layout_.block_bytes());
   ASSIGN_OR_RETURN(activations_, device_.allocate(MemoryKind::kDevice, sizes.activations));
-  RETURN_IF_ERROR(sampling_.allocate(sizes.logits, sizes.device_results, sizes.host_results));
+  ASSIGN_OR_RETURN(partials_, device_.allocate(MemoryKind::kDevice, sizes.partials));
+  RETURN_IF_ERROR(sampling_.allocate(sizes));
   RETURN_IF_ERROR(staging_.allocate(sizes.staging));
 
   StageBuffers buffers = place_buffers(config_, weights_, options, activations_->data());
   buffers.logits = sampling_.logits();
   buffers.kv = kv_->data();
+  buffers.partials = reinterpret_cast<float*>(partials_->data());
+  buffers.partial_floats = sizes.partials / static_cast<int64_t>(sizeof(float));
   if (has_host_tier(options)) {
     ASSIGN_OR_RETURN(
         tier_, HostTier::create(config_, weights_, device_, options, kv_->data(), on_complete));
@@ -128,7 +134,7 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options,
                                                   .group_stages = options.host.group_stages,
                                                   .binds = binds},
                                    bounds_.limits, config_.layers);
-  RETURN_IF_ERROR(run_->allocate(host_tier_sizes(config_, weights_, options).group_staging));
+  RETURN_IF_ERROR(run_->allocate(host_tier_sizes(config_, weights_, options)));
   return upload_frequencies(buffers.inverse_frequency, options);
 }
 
@@ -161,10 +167,10 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
   CHECK(tier_ != nullptr || (input.transfers.empty() && input.entering.empty()),
         "step {} needs a host tier, but there is none", input.step);
   launch_copies(input);
-  const StepSize size = measure_step(input);
+  const StepSize size = measure_step(input, histories_);
   const int64_t bytes = staging_bytes(size);
   const StagingPlace place = staging_.next(bytes);
-  const StepInputs inputs = lay_out_step(input, size, bounds_, place);
+  const StepInputs inputs = lay_out_step(input, size, bounds_, histories_, place);
   sampling_.begin(input);
   for (const TierTransfer& transfer : input.transfers) {
     tier_->start(transfer);
@@ -203,7 +209,9 @@ TierEvents ForwardExecutor::Impl::take_tier_events() {
 
 Result<std::unique_ptr<ForwardExecutor>> ForwardExecutor::create(
     const model::ModelConfig& config, const model::Weights& weights, device::Device& device,
-    const ExecutorOptions& options, std::function<void()> on_complete) {
+    const ExecutorOptions& given, std::function<void()> on_complete) {
+  ExecutorOptions options = given;
+  use_threads(device.caps(), options);
   RETURN_IF_ERROR(check_options(config, options));
   check_weights(config, weights);
   auto impl = std::make_unique<Impl>(config, weights, device, options);

@@ -30,7 +30,7 @@ struct HostTierOptions {
   int32_t sequences = 0;  // offloaded at a time
   int32_t ring_rows = 0;  // on the way from the accelerator; 0: one for each sequence
   int32_t hop_rows = 0;   // 0: two for each sequence
-  int32_t threads = 0;    // attention workers; 0: one for each of the host's CPUs
+  int32_t threads = 0;    // attention workers; 0: see use_threads
   int32_t group_stages = 4;  // that are launched together, with visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
   const Clock* clock = nullptr;
@@ -47,8 +47,14 @@ struct ExecutorOptions {
       0;  // 0: 32, or more where a block and layer would be under 32 KiB (decisions.md 5)
   int32_t served_positions = 0;  // the longest sequence; 0: what config.json says
   int64_t kv_bytes = 0;          // of the pool; whole blocks of it are used
+  int32_t compute_threads = 0;   // of the device; 0: see use_threads
+  int32_t end_tokens = 16;       // that the model has at most; each may be banned from a sample
   HostTierOptions host = {};
 };
+
+// What workspaces depend on: the device's compute threads, and where there is a second tier an
+// attention worker for each of the host's CPUs. Leaves numbers that were chosen.
+void use_threads(const device::DeviceCaps& caps, ExecutorOptions& options);
 
 // A row of the memory plan (decisions.md 5).
 struct MemoryPlanRow {
@@ -58,10 +64,16 @@ struct MemoryPlanRow {
 
 kernels::KvLayout kv_layout_for(const model::ModelConfig& config, const ExecutorOptions& options);
 
-// Everything the executor will allocate besides weights and KV, for the memory plan.
+// Everything the executor will allocate besides weights and KV, for the memory plan: also all that
+// any step can need. `options` with use_threads.
 std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
                                            const model::Weights& weights,
                                            const ExecutorOptions& options);
+
+// What the compute threads take for themselves while they work, where they are this machine's: with
+// one tier.
+int64_t thread_workspace_bytes(const model::ModelConfig& config, const model::Weights& weights,
+                               const ExecutorOptions& options);
 
 // What a second tier takes beside that, but for KV; options.host.sequences > 0.
 struct HostTierPlan {

@@ -29,10 +29,16 @@ StepRun::StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_
     : parts_(parts),
       limits_(limits),
       last_stage_(last_stage),
-      staging_(parts.device, kStagedGroups) {}
+      histories_(limits.host_blocks, limits.block_tokens),
+      staging_(parts.device, kStagedGroups),
+      sample_staging_(parts.device, kStagedSamples) {}
 
-Status StepRun::allocate(int64_t group_staging_bytes) {
-  return parts_.tier == nullptr ? Status{} : staging_.allocate(group_staging_bytes);
+Status StepRun::allocate(const HostTierSizes& sizes) {
+  if (parts_.tier == nullptr) {
+    return {};
+  }
+  RETURN_IF_ERROR(staging_.allocate(sizes.group_staging));
+  return sample_staging_.allocate(sizes.sample_staging);
 }
 
 void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
@@ -316,29 +322,52 @@ void StepRun::lay_out_group() {
   if (visits_.empty()) {
     return;
   }
-  const bool samples = next_stage_ + static_cast<int32_t>(stage_ends_.size()) > last_stage_;
-  const size_t last_begin = stage_ends_.size() < 2 ? 0 : stage_ends_[stage_ends_.size() - 2];
   const std::span<const Visit> all = visits_;
-  const std::span<const Visit> sampled = samples ? all.subspan(last_begin) : all.first(0);
-  StepSize size;
-  for (const Visit& visit : sampled) {
-    measure_sample(parts_.tier->sample_of(visit.sequence), size);
-  }
   const auto count = static_cast<int64_t>(visits_.size());
-  const int64_t bytes = visitor_bytes(count, size);
+  const int64_t bytes = visitor_bytes(count);
   const StagingPlace place = staging_.next(bytes);
-  VisitorWriter writer(count, size, place);
+  VisitorWriter writer(count, place);
   size_t begin = 0;
   for (size_t i = 0; i < stage_ends_.size(); ++i) {
     tails_[i] = writer.add_stage(all.subspan(begin, stage_ends_[i] - begin));
     begin = stage_ends_[i];
   }
-  for (const Visit& visit : sampled) {
+  parts_.device.launch(parts_.stream, CopyOp{place.device, place.host, bytes});
+  if (next_stage_ + static_cast<int32_t>(stage_ends_.size()) > last_stage_) {
+    const size_t last_begin = stage_ends_.size() < 2 ? 0 : stage_ends_[stage_ends_.size() - 2];
+    lay_out_samples(all.subspan(last_begin));
+  }
+}
+
+// The host's blocks of a visitor whose penalties look at them; good until the next one's.
+std::span<const BlockId> StepRun::history_table(const SampleSpec& spec) {
+  history_table_.clear();
+  if (!HistoryBlocks::range_of(spec).empty()) {
+    parts_.tier->append_blocks(spec.sequence, history_table_);
+  }
+  return history_table_;
+}
+
+void StepRun::lay_out_samples(std::span<const Visit> visits) {
+  if (visits.empty()) {
+    return;
+  }
+  histories_.clear();
+  StepSize size;
+  for (const Visit& visit : visits) {
     const SampleSpec& spec = parts_.tier->sample_of(visit.sequence);
-    writer.add_sample(spec);
+    measure_sample(spec, history_table(spec), histories_, size);
+  }
+  const int64_t bytes = SampleRowWriter::bytes(size);
+  const StagingPlace place = sample_staging_.next(bytes);
+  SectionCarver carver(place);
+  SampleRowWriter writer(size, histories_, carver);
+  for (const Visit& visit : visits) {
+    const SampleSpec& spec = parts_.tier->sample_of(visit.sequence);
+    writer.add(spec, history_table(spec));
     parts_.sampling.add_visitor(spec);
   }
-  visitor_samples_ = writer.samples();
+  visitor_samples_ = writer.rows();
   parts_.device.launch(parts_.stream, CopyOp{place.device, place.host, bytes});
 }
 

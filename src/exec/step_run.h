@@ -12,14 +12,17 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
 #include "exec/batch_layout.h"
 #include "exec/forward/stages.h"
+#include "exec/history_blocks.h"
 #include "exec/host_tier/host_tier.h"
 #include "exec/step_sampling.h"
 #include "exec/step_staging.h"
+#include "exec/workspaces.h"
 #include "plan/decisions.h"
 
 namespace tandem {
@@ -38,7 +41,7 @@ class StepRun {
   };
   StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_stage);
 
-  Status allocate(int64_t group_staging_bytes);
+  Status allocate(const HostTierSizes& sizes);
 
   // The residents' input is on its way to the device. Launches what may be launched at once.
   void begin(int64_t step, StepMode mode, const StepInputs& inputs);
@@ -81,6 +84,8 @@ class StepRun {
   BindView view_of(const Scope& scope);
   void show_bind(Nanos began) const;
   void lay_out_group();
+  std::span<const BlockId> history_table(const SampleSpec& spec);
+  void lay_out_samples(std::span<const piggyback::Visit> visits);
   void launch_group(int32_t end_stage);
   void send_visitors();
   void launch_last_stage(const TailRows& tail);
@@ -90,7 +95,9 @@ class StepRun {
   const Parts parts_;
   const ExecutorLimits limits_;
   const int32_t last_stage_;
+  HistoryBlocks histories_;  // of visitors, whose KV is on the host
   StepStaging staging_;
+  StepStaging sample_staging_;
 
   bool running_ = false;
   bool launched_all_ = false;
@@ -118,6 +125,7 @@ class StepRun {
   std::vector<TailRows> tails_;
   std::vector<device::EventId> routed_;  // by stage with visitors that go on to the host
   const kernels::SampleRow* visitor_samples_ = nullptr;
+  std::vector<BlockId> history_table_;
 };
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "exec/batch_sections.h"
+#include "exec/workspaces.h"
 
 namespace tandem {
 namespace {
@@ -37,13 +38,14 @@ StepSampling::Results StepSampling::results_in(const device::Memory& memory) con
                                                    token_bytes(limits_.max_logit_rows))};
 }
 
-Status StepSampling::allocate(int64_t logits_bytes, int64_t device_result_bytes,
-                              int64_t host_result_bytes) {
-  ASSIGN_OR_RETURN(logits_, place_.device.allocate(MemoryKind::kDevice, logits_bytes));
-  ASSIGN_OR_RETURN(device_results_,
-                   place_.device.allocate(MemoryKind::kDevice, device_result_bytes));
-  ASSIGN_OR_RETURN(host_results_,
-                   place_.device.allocate(MemoryKind::kHostPinned, host_result_bytes));
+int64_t StepSampling::score_bytes(int64_t tokens) { return tokens * kResultBytes; }
+
+Status StepSampling::allocate(const WorkspaceSizes& sizes) {
+  device::Device& device = place_.device;
+  ASSIGN_OR_RETURN(logits_, device.allocate(MemoryKind::kDevice, sizes.logits));
+  ASSIGN_OR_RETURN(device_results_, device.allocate(MemoryKind::kDevice, sizes.device_results));
+  ASSIGN_OR_RETURN(host_results_, device.allocate(MemoryKind::kHostPinned, sizes.host_results));
+  ASSIGN_OR_RETURN(host_scored_, device.allocate(MemoryKind::kHostPinned, sizes.host_scores));
   pending_.reserve(static_cast<size_t>(limits_.max_logit_rows));
   return {};
 }
@@ -108,12 +110,6 @@ void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t firs
 // As many rows at a time as there are logit rows. It works on gathered copies, so the rows stay as
 // they are.
 void StepSampling::launch_scoring(const Stages& stages, const StepInputs& inputs) {
-  if (!host_scored_) {
-    auto memory =
-        place_.device.allocate(MemoryKind::kHostPinned, limits_.max_batched_tokens * kResultBytes);
-    CHECK(memory.ok(), "room for scored prompt tokens: {}", memory.error().message);
-    host_scored_ = std::move(memory).value();
-  }
   scored_count_ = inputs.scored_count;
   for (int32_t begin = 0; begin < inputs.scored_count; begin += limits_.max_logit_rows) {
     StepInputs part = inputs;

@@ -17,6 +17,8 @@
 
 namespace tandem {
 
+struct WorkspaceSizes;
+
 class StepSampling {
  public:
   struct Place {
@@ -35,7 +37,9 @@ class StepSampling {
 
   // Of what `rows` rows of logits give, on either side.
   static int64_t result_bytes(int64_t rows);
-  Status allocate(int64_t logits_bytes, int64_t device_result_bytes, int64_t host_result_bytes);
+  // Of `tokens` scored tokens of prompts, on the host.
+  static int64_t score_bytes(int64_t tokens);
+  Status allocate(const WorkspaceSizes& sizes);
   [[nodiscard]] float* logits() const { return reinterpret_cast<float*>(logits_->data()); }
 
   // A step begins: its residents' samples, in order.
@@ -84,8 +88,8 @@ class StepSampling {
   std::unique_ptr<device::Memory> logits_;
   std::unique_ptr<device::Memory> device_results_;
   std::unique_ptr<device::Memory> host_results_;
+  std::unique_ptr<device::Memory> host_scored_;
   std::unique_ptr<device::Memory> host_logits_;  // only when logits are kept
-  std::unique_ptr<device::Memory> host_scored_;  // only once prompt tokens were scored
 
   std::vector<Pending> pending_;  // of the step in flight, in the order of its rows
   size_t residents_ = 0;          // of these

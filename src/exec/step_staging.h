@@ -1,7 +1,7 @@
 // Room for the inputs of steps and of their groups: pinned memory that one is laid out in and
 // device memory of the same size that it is copied to. Several rooms in turn, so that one can be
-// laid out while the device still reads those before. Grows for an input that needs more than
-// planned (long histories under penalties, many shared block tables). Engine thread.
+// laid out while the device still reads those before. Never grows: the memory plan has room for the
+// most that any step can bring (workspaces.h). Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class StepStaging {
   Status allocate(int64_t bytes);
 
   // A place of at least `bytes` that nothing in flight uses, given that at most as many are in
-  // flight as there are rooms. Stops the process when the memory to grow is not there.
+  // flight as there are rooms.
   StagingPlace next(int64_t bytes);
 
  private:
@@ -29,7 +29,6 @@ class StepStaging {
     std::unique_ptr<device::Memory> host;
     std::unique_ptr<device::Memory> device;
   };
-  Status allocate(Room& room, int64_t bytes);
 
   device::Device& device_;
   std::vector<Room> rooms_;

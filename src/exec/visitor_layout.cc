@@ -4,17 +4,14 @@
 
 namespace tandem {
 
-int64_t visitor_bytes(int64_t visits, const StepSize& samples) {
-  return 5 * section_bytes<int32_t>(visits) + SampleRowWriter::bytes(samples);
-}
+int64_t visitor_bytes(int64_t visits) { return 5 * section_bytes<int32_t>(visits); }
 
-VisitorWriter::VisitorWriter(int64_t visits, const StepSize& samples, SectionCarver carver)
+VisitorWriter::VisitorWriter(int64_t visits, SectionCarver carver)
     : ids_(carver.take<int32_t>(visits)),
       positions_(carver.take<int32_t>(visits)),
       return_rows_(carver.take<int32_t>(visits)),
       ring_rows_(carver.take<int32_t>(visits)),
-      slots_(carver.take<int32_t>(visits)),
-      samples_(samples, carver) {}
+      slots_(carver.take<int32_t>(visits)) {}
 
 TailRows VisitorWriter::add_stage(std::span<const piggyback::Visit> visits) {
   const TailRows rows{.rows = static_cast<int32_t>(visits.size()),

@@ -2,7 +2,8 @@
 // packed into one piece of staging memory. Plain arithmetic; owns nothing; engine thread.
 //
 // At each stage the visitors' rows stand behind the residents', in the order bound; at the last
-// stage they stand behind the residents' sampled rows and are sampled with them.
+// stage they stand behind the residents' sampled rows and are sampled with them. What sampling
+// needs of them is laid out apart (SampleRowWriter): few groups have a last stage.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,6 @@
 
 #include "exec/batch_layout.h"
 #include "exec/batch_sections.h"
-#include "kernels/sample.h"
 #include "piggyback/core/hop_types.h"
 #include "plan/step.h"
 
@@ -27,29 +27,25 @@ struct TailRows {
   const int32_t* slots = nullptr;        // [rows] of the residual store
 };
 
-// Bytes for `visits` rows in all stages of a group, and for the samples counted in `samples`.
-int64_t visitor_bytes(int64_t visits, const StepSize& samples);
+// Bytes for `visits` rows in all stages of a group.
+int64_t visitor_bytes(int64_t visits);
 
 // Writes the rows of a group, stage after stage.
 class VisitorWriter {
  public:
-  VisitorWriter(int64_t visits, const StepSize& samples, const StagingPlace& place)
-      : VisitorWriter(visits, samples, SectionCarver(place)) {}
+  VisitorWriter(int64_t visits, const StagingPlace& place)
+      : VisitorWriter(visits, SectionCarver(place)) {}
 
   TailRows add_stage(std::span<const piggyback::Visit> visits);
-  // Of the last stage's visitors, in their order.
-  void add_sample(const SampleSpec& spec) { samples_.add(spec); }
-  [[nodiscard]] const kernels::SampleRow* samples() const { return samples_.rows(); }
 
  private:
-  VisitorWriter(int64_t visits, const StepSize& samples, SectionCarver carver);
+  VisitorWriter(int64_t visits, SectionCarver carver);
 
   Section<int32_t> ids_;
   Section<int32_t> positions_;
   Section<int32_t> return_rows_;
   Section<int32_t> ring_rows_;
   Section<int32_t> slots_;
-  SampleRowWriter samples_;
 };
 
 }  // namespace tandem

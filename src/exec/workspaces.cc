@@ -6,13 +6,31 @@
 #include "exec/step_sampling.h"
 #include "exec/visitor_layout.h"
 #include "kernels/routed_row.h"
+#include "request/sampling_limits.h"
 
 namespace tandem {
 namespace {
 
-// Tokens of penalty histories and bans that a sample has room for before staging must grow.
-constexpr int64_t kSamplingTokensPerSample = 256;
 constexpr int64_t kAlignment = 64;
+
+int64_t blocks_of(int64_t tokens, const kernels::KvLayout& layout) {
+  return (tokens + layout.block_tokens - 1) / layout.block_tokens;
+}
+
+// The most that the samples of a step can bring with them, of sequences whose KV is in a pool of
+// `pool_blocks`. Each lists all that a request may list; their histories are made of blocks of the
+// pool, each of which is there once.
+StepSize most_samples(const model::ModelConfig& config, const ExecutorOptions& options,
+                      int64_t pool_blocks) {
+  const kernels::KvLayout layout = kv_layout_for(config, options);
+  const int64_t samples = options.max_logit_rows;
+  const int64_t tables = samples * blocks_of(longest_context(config, options), layout);
+  return {.samples = samples,
+          .banned = samples * (int64_t{kMostStopTokenIds} + options.end_tokens),
+          .biases = samples * kMostLogitBiases,
+          .history_tokens = std::min(pool_blocks, tables) * layout.block_tokens,
+          .history_tables = tables};
+}
 
 // Hands out consecutive aligned pieces; with a null start it only counts.
 class Carver {
@@ -60,6 +78,30 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
 
 }  // namespace
 
+void use_threads(const device::DeviceCaps& caps, ExecutorOptions& options) {
+  if (options.compute_threads == 0) {
+    options.compute_threads = caps.threads;
+  }
+  if (options.host.threads == 0) {
+    options.host.threads = std::max(static_cast<int32_t>(caps.host_cpus.size()), 1);
+  }
+}
+
+int32_t longest_context(const model::ModelConfig& config, const ExecutorOptions& options) {
+  const int64_t served =
+      options.served_positions > 0 ? options.served_positions : config.max_positions;
+  const kernels::KvLayout layout = kv_layout_for(config, options);
+  return static_cast<int32_t>(
+      std::min(served, total_blocks(layout, options) * layout.block_tokens));
+}
+
+piggyback::PartialRooms partial_rooms(const model::ModelConfig& config,
+                                      const ExecutorOptions& options) {
+  return piggyback::partial_rooms(kv_layout_for(config, options), config.heads,
+                                  longest_context(config, options),
+                                  std::max(options.host.threads, 1));
+}
+
 int64_t total_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options) {
   return options.kv_bytes / layout.block_bytes();
 }
@@ -69,19 +111,25 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
   Carver activations(nullptr);
   carve(config, weights, options, activations);
   const int64_t samples = options.max_logit_rows;
-  const StepSize largest{.rows = options.max_batched_tokens,
-                         .slices = options.max_batched_tokens,
-                         .samples = samples,
-                         .table_blocks = total_blocks(kv_layout_for(config, options), options) +
-                                         options.max_batched_tokens,
-                         .tokens = samples * kSamplingTokensPerSample,
-                         .biases = samples};
+  const kernels::KvLayout layout = kv_layout_for(config, options);
+  const int64_t longest = longest_context(config, options);
+  // A sequence has at most one slice, and there are no more sequences than rows of logits.
+  const int64_t slices = std::min(options.max_batched_tokens, options.max_logit_rows);
+  StepSize largest = most_samples(config, options, total_blocks(layout, options));
+  largest.rows = options.max_batched_tokens;
+  largest.slices = slices;
+  largest.table_blocks = slices * blocks_of(longest, layout);
+  largest.scored = options.max_batched_tokens;
   const int64_t results = StepSampling::result_bytes(samples);
   return {.activations = activations.used(),
           .logits = samples * weights.padded_vocabulary * static_cast<int64_t>(sizeof(float)),
           .staging = staging_bytes(largest),
+          .partials = kernels::partial_room(layout, config.heads, longest,
+                                            std::max(options.compute_threads, 1)) *
+                      static_cast<int64_t>(sizeof(float)),
           .device_results = results,
-          .host_results = results};
+          .host_results = results,
+          .host_scores = StepSampling::score_bytes(options.max_batched_tokens)};
 }
 
 piggyback::HopLimits hop_limits(const model::ModelConfig& config, const ExecutorOptions& options) {
@@ -107,12 +155,12 @@ HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Wei
   sizes.returns = limits.hop_rows * sizes.attended_row;
   sizes.residual_store =
       limits.slots * stage_strides(config, weights).residual * static_cast<int64_t>(sizeof(float));
-  const StepSize samples{.samples = options.max_logit_rows,
-                         .tokens = options.max_logit_rows * kSamplingTokensPerSample,
-                         .biases = options.max_logit_rows};
-  sizes.group_staging = visitor_bytes(limits.slots, samples);
+  sizes.group_staging = visitor_bytes(limits.slots);
+  sizes.sample_staging = SampleRowWriter::bytes(
+      most_samples(config, options, options.host.kv_bytes / layout.block_bytes()));
   sizes.outbox = limits.hop_rows * sizes.routed_row;
   sizes.results = limits.hop_rows * sizes.attended_row;
+  sizes.partials = partial_rooms(config, options).bytes();
   sizes.kv = options.host.kv_bytes / layout.block_bytes() * layout.block_bytes();
   return sizes;
 }
@@ -148,25 +196,35 @@ std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
                                            const ExecutorOptions& options) {
   const WorkspaceSizes sizes = workspace_sizes(config, weights, options);
   const bool one_tier = !plans_host_tier(options);
-  return {{"activations", sizes.activations},
-          {"logits", sizes.logits},
-          {"step inputs", sizes.staging * kStagedSteps * (one_tier ? 2 : 1)},
-          {"sampled tokens", sizes.device_results + (one_tier ? sizes.host_results : 0)}};
+  std::vector<MemoryPlanRow> rows = {
+      {"activations", sizes.activations},
+      {"logits", sizes.logits},
+      {"step inputs", sizes.staging * kStagedSteps * (one_tier ? 2 : 1)},
+      {"partial attention", sizes.partials},
+      {"sampled tokens", sizes.device_results + (one_tier ? sizes.host_results : 0)}};
+  if (one_tier) {
+    rows.push_back({"scored prompt tokens", sizes.host_scores});
+  }
+  return rows;
 }
 
 HostTierPlan plan_host_tier(const model::ModelConfig& config, const model::Weights& weights,
                             const ExecutorOptions& options) {
   const WorkspaceSizes sizes = workspace_sizes(config, weights, options);
   const HostTierSizes tier = host_tier_sizes(config, weights, options);
-  return {.accelerator = {{"visitors' inputs", tier.group_staging * kStagedGroups},
+  const int64_t visitors =
+      tier.group_staging * kStagedGroups + tier.sample_staging * kStagedSamples;
+  return {.accelerator = {{"visitors' inputs", visitors},
                           {"rows to the host", tier.ring},
                           {"results from the host", tier.returns},
                           {"residuals of offloaded", tier.residual_store}},
           .host = {{"step inputs", sizes.staging * kStagedSteps},
-                   {"visitors' inputs", tier.group_staging * kStagedGroups},
+                   {"visitors' inputs", visitors},
                    {"sampled tokens", sizes.host_results},
+                   {"scored prompt tokens", sizes.host_scores},
                    {"rows from the accelerator", tier.outbox},
-                   {"attention results", tier.results}}};
+                   {"attention results", tier.results},
+                   {"partial attention", tier.partials}}};
 }
 
 }  // namespace tandem

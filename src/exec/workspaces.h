@@ -12,6 +12,7 @@
 #include "model/config.h"
 #include "model/weights.h"
 #include "piggyback/core/hop_types.h"
+#include "piggyback/workers/host_attention.h"
 
 namespace tandem {
 
@@ -20,8 +21,10 @@ struct WorkspaceSizes {
   int64_t activations = 0;     // device
   int64_t logits = 0;          // device
   int64_t staging = 0;         // one step's input; four times: two steps, host and device
+  int64_t partials = 0;        // device; of attention
   int64_t device_results = 0;  // device
   int64_t host_results = 0;    // pinned
+  int64_t host_scores = 0;     // pinned; of prompt tokens
 };
 
 inline constexpr int kStagedSteps = 2;  // a step can be laid out while the one before is read
@@ -29,6 +32,9 @@ inline constexpr int kStagedSteps = 2;  // a step can be laid out while the one 
 // Groups of stages that may be on their way at once, and inputs of theirs that are kept.
 inline constexpr int kGroupsAhead = 8;
 inline constexpr int kStagedGroups = kGroupsAhead + 1;
+
+// A step's visitors are sampled once in each lane.
+inline constexpr int kStagedSamples = piggyback::kLanes;
 
 // Of the second tier; each but the rows its own allocation. All 0 where there is one tier.
 struct HostTierSizes {
@@ -38,16 +44,24 @@ struct HostTierSizes {
   int64_t returns = 0;         // device
   int64_t residual_store = 0;  // device
   int64_t group_staging = 0;   // one group's input; kStagedGroups times on either side
+  int64_t sample_staging = 0;  // visitors' samples; kStagedSamples times on either side
   int64_t outbox = 0;          // pinned
   int64_t results = 0;         // pinned
+  int64_t partials = 0;        // pinned; of attention
   int64_t kv = 0;              // pinned
 };
 HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Weights& weights,
                               const ExecutorOptions& options);
 piggyback::HopLimits hop_limits(const model::ModelConfig& config, const ExecutorOptions& options);
-// While memory is planned the size of the host's pool is not known yet.
+// While memory is planned the host's pool may be larger than it will be.
 inline bool plans_host_tier(const ExecutorOptions& options) { return options.host.sequences > 0; }
 inline bool has_host_tier(const ExecutorOptions& options) { return options.host.kv_bytes > 0; }
+
+// Tokens of the longest sequence: of the options, as far as the pool holds one so long.
+int32_t longest_context(const model::ModelConfig& config, const ExecutorOptions& options);
+// Where the host's workers keep partial results.
+piggyback::PartialRooms partial_rooms(const model::ModelConfig& config,
+                                      const ExecutorOptions& options);
 
 // Blocks of the KV pool; 0 when not even one fits.
 int64_t total_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options);

@@ -41,7 +41,8 @@ struct AttentionArgs {
                            // input; padding dims are zero
   int64_t out_stride = 0;  // in elements, >= heads * padded_head_dim
   ElementType out_type = ElementType::kBF16;
-  float* partials = nullptr;  // workspace for split tasks, see AttentionPlan::partial_floats
+  float* partials = nullptr;   // workspace for split tasks
+  int64_t partial_floats = 0;  // as many as fit there; 0: no context is divided
 };
 
 // One unit of work for one thread: rows x one kv head (all its query heads) x a run of splits.
@@ -79,9 +80,16 @@ struct AttentionPlan {
   int64_t partial_floats = 0;
 };
 
-// Divides the work into about four tasks per thread of equal cost (KV read and queries computed),
-// and a context only where there are too few (sequence, kv head) units. Reuses the plan's memory.
-// The result of the attention does not depend on the division.
+// Room for partials with which `threads` threads share any step's attention well, of contexts up to
+// `context_tokens`: for 16 queries of such contexts for each thread, or one row of a kv head where
+// that is more. None for one thread.
+int64_t partial_room(const KvLayout& layout, int32_t heads, int64_t context_tokens,
+                     int32_t threads);
+
+// Divides the work into tasks of about equal cost (KV read and queries computed), most of them
+// large and the last ones a quarter of a thread's share. A context is divided only where there are
+// too few (rows, kv head) units, and only as far as args.partial_floats go: beyond that its rows
+// are. Reuses the plan's memory. The result of the attention does not depend on the division.
 void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan);
 
 // The tasks of a run.

@@ -5,14 +5,20 @@
 #include "base/check.h"
 #include "kernels/attention.h"
 #include "kernels/attention_partial.h"
+#include "kernels/gemm.h"
 
 namespace tandem::kernels {
 
 namespace {
 
-// Small enough that the last task leaves no thread idle for long, large enough that taking one
-// costs nothing.
+// The finest tasks: small enough that the last one leaves no thread idle for long, large enough
+// that taking one costs nothing.
 constexpr int64_t kTasksPerThread = 4;
+
+// Queries whose contexts can be divided at once, and one row of a kv head at least. With so many,
+// steps of all sizes end as early in the mean as with any number; half as many cost small chunks of
+// long prompts a third on some numbers of threads.
+constexpr int64_t kDividedQueriesPerThread = 16;
 
 // Queries (rows x heads of a group) that share one pass over the KV; matches the kernels' tile, so
 // that a unit is one pass.
@@ -50,7 +56,9 @@ class Planner {
         total += unit_cost(args_, slice, tile(slice, row)) * args_.layout.kv_heads;
       }
     }
+    left_ = total;
     target_ = std::max<int64_t>(1, total / (kTasksPerThread * threads_));
+    row_target_ = std::max<int64_t>(1, total / threads_);  // the K and V are read anew by each part
     for (int32_t s = 0; s < args_.slice_count; ++s) {
       for (int32_t head = 0; head < args_.layout.kv_heads; ++head) {
         add_slice(s, head);
@@ -64,7 +72,7 @@ class Planner {
     return {row, std::min<int64_t>(tile_rows_, slice.row_count - row)};
   }
 
-  // Runs of tiles up to the target cost become one task; a tile above it is divided by splits.
+  // Runs of tiles up to the target cost become one task; a tile above it may be divided.
   void add_slice(int32_t slice_index, int32_t head) {
     const AttentionSlice& slice = args_.slices[slice_index];
     Unit run;
@@ -85,45 +93,77 @@ class Planner {
     }
   }
 
+  // What costs more than a thread's share of all that is left is divided: so threads find large
+  // tasks while there are many, and end together. One thread gains nothing by that.
   void add_unit(int32_t slice_index, int32_t head, const Unit& unit, int64_t cost) {
+    const int64_t share = left_ / threads_;
+    left_ -= cost;
+    AttentionTask task = whole_task(slice_index, head, unit);
+    if (threads_ == 1 || cost <= std::max(target_, share)) {
+      task.cost = cost;
+      plan_.tasks.push_back(task);
+      return;
+    }
+    const int64_t parts = std::min<int64_t>(task.split_count, divide_up(cost, target_));
+    const int64_t floats = task.split_count * split_floats(args_, unit.row_count);
+    if (parts > 1 && floats <= args_.partial_floats - plan_.partial_floats) {
+      divide_context(task, cost, parts);
+    } else {
+      divide_rows(slice_index, head, unit, divide_up(cost, std::max(row_target_, share)));
+    }
+  }
+
+  [[nodiscard]] AttentionTask whole_task(int32_t slice_index, int32_t head,
+                                         const Unit& unit) const {
     const AttentionSlice& slice = args_.slices[slice_index];
     const int64_t row_begin = slice.row_begin + unit.row_begin;
     const int64_t first_split = row_tokens(args_, slice, row_begin).begin / kSplitTokens;
-    const int64_t splits =
-        splits_of(row_context_tokens(slice, row_begin + unit.row_count - 1)) - first_split;
+    const int64_t end_split = splits_of(row_context_tokens(slice, row_begin + unit.row_count - 1));
     AttentionTask task;
     task.slice = slice_index;
     task.kv_head = head;
     task.row_begin = static_cast<int32_t>(row_begin);
     task.row_count = static_cast<int32_t>(unit.row_count);
     task.split_begin = static_cast<int32_t>(first_split);
-    task.split_count = static_cast<int32_t>(splits);
-    // One thread gains nothing by dividing a context.
-    const int64_t pieces = threads_ == 1 ? 1 : std::min(splits, (cost + target_ - 1) / target_);
-    if (pieces <= 1) {
-      task.cost = cost;
-      plan_.tasks.push_back(task);
-      return;
-    }
+    task.split_count = static_cast<int32_t>(end_split - first_split);
+    return task;
+  }
+
+  // Each part leaves records of its splits, which are merged when all are there.
+  void divide_context(const AttentionTask& whole, int64_t cost, int64_t parts) {
     const int64_t base = plan_.partial_floats;
-    const int64_t split_stride = split_floats(args_, unit.row_count);
-    for (int64_t piece = 0; piece < pieces; ++piece) {
-      const int64_t begin = splits * piece / pieces;
-      const int64_t end = splits * (piece + 1) / pieces;
-      task.split_begin = static_cast<int32_t>(first_split + begin);
+    const int64_t splits = whole.split_count;
+    const int64_t split_stride = split_floats(args_, whole.row_count);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = splits * part / parts;
+      const int64_t end = splits * (part + 1) / parts;
+      AttentionTask task = whole;
+      task.split_begin = static_cast<int32_t>(whole.split_begin + begin);
       task.split_count = static_cast<int32_t>(end - begin);
       task.partial_offset = base + begin * split_stride;
       task.cost = cost * (end - begin) / splits;
       plan_.tasks.push_back(task);
     }
-    plan_.merges.push_back({.slice = slice_index,
-                            .kv_head = head,
-                            .row_begin = task.row_begin,
-                            .row_count = task.row_count,
-                            .split_begin = static_cast<int32_t>(first_split),
-                            .split_count = static_cast<int32_t>(splits),
+    plan_.merges.push_back({.slice = whole.slice,
+                            .kv_head = whole.kv_head,
+                            .row_begin = whole.row_begin,
+                            .row_count = whole.row_count,
+                            .split_begin = whole.split_begin,
+                            .split_count = whole.split_count,
                             .partial_offset = base});
     plan_.partial_floats += splits * split_stride;
+  }
+
+  void divide_rows(int32_t slice_index, int32_t head, const Unit& unit, int64_t wanted) {
+    const int64_t parts = std::clamp<int64_t>(wanted, 1, unit.row_count);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = unit.row_count * part / parts;
+      const int64_t end = unit.row_count * (part + 1) / parts;
+      const Unit rows{unit.row_begin + begin, end - begin};
+      AttentionTask task = whole_task(slice_index, head, rows);
+      task.cost = unit_cost(args_, args_.slices[slice_index], rows);
+      plan_.tasks.push_back(task);
+    }
   }
 
   // Costly tasks first, then runs of half of each thread's share of what is left.
@@ -157,10 +197,20 @@ class Planner {
   AttentionPlan& plan_;
   int64_t threads_ = 1;
   int64_t tile_rows_ = 1;
+  int64_t left_ = 0;  // cost of what has no task yet
   int64_t target_ = 1;
+  int64_t row_target_ = 1;
 };
 
 }  // namespace
+
+int64_t partial_room(const KvLayout& layout, int32_t heads, int64_t context_tokens,
+                     int32_t threads) {
+  const int64_t queries = std::max<int64_t>(kDividedQueriesPerThread, heads / layout.kv_heads);
+  return threads == 1
+             ? 0
+             : threads * queries * splits_of(context_tokens) * partial_record_floats(layout);
+}
 
 void plan_attention(const AttentionArgs& args, int32_t threads, AttentionPlan& plan) {
   CHECK(threads > 0, "plan_attention for {} threads", threads);

@@ -32,9 +32,13 @@ struct SampleRow {
   int32_t logprobs =
       -1;  // -1: none; 0: of the chosen token; k: also of the k most likely (<= kMaxTopLogprobs)
   int32_t given = -1;  // at least 0: this token is reported on, none is drawn
-  const int32_t* prompt = nullptr;
-  int64_t prompt_tokens = 0;
-  const int32_t* output = nullptr;  // so far
+  // The tokens so far, prompt then output, in blocks that rows may share: position p is
+  // history[history_blocks[p / history_block_tokens] * history_block_tokens + p %
+  // history_block_tokens]. Where only the output counts, the prompt's need not be there.
+  const int32_t* history = nullptr;
+  const int32_t* history_blocks = nullptr;
+  int32_t history_block_tokens = 1;
+  int64_t prompt_tokens = 0;  // 0, as the output's, where there is no penalty
   int64_t output_tokens = 0;
   const TokenBias* biases = nullptr;
   int64_t bias_count = 0;

@@ -28,6 +28,19 @@ void extend(std::span<const int32_t> ids, int64_t vocabulary, IdRange& range) {
   }
 }
 
+// Calls visit(ids) for runs of tokens that together are positions begin .. end - 1.
+template <class Visit>
+void visit_history(const SampleRow& spec, int64_t begin, int64_t end, const Visit& visit) {
+  const int64_t size = spec.history_block_tokens;
+  while (begin < end) {
+    const int64_t slot = begin % size;
+    const int64_t count = std::min(size - slot, end - begin);
+    visit(std::span(spec.history + spec.history_blocks[begin / size] * size + slot,
+                    static_cast<size_t>(count)));
+    begin += count;
+  }
+}
+
 void penalize_once(std::span<const int32_t> ids, float penalty, int64_t begin, int64_t end,
                    uint64_t* marks, float* logits) {
   for (const int32_t id : ids) {
@@ -43,31 +56,35 @@ void penalize_once(std::span<const int32_t> ids, float penalty, int64_t begin, i
   }
 }
 
-void apply_repetition(const SampleRow& spec, std::span<const int32_t> prompt,
-                      std::span<const int32_t> output, float* logits, int64_t vocabulary) {
+void apply_repetition(const SampleRow& spec, float* logits, int64_t vocabulary) {
+  const int64_t tokens = spec.prompt_tokens + spec.output_tokens;
   IdRange range;
-  extend(prompt, vocabulary, range);
-  extend(output, vocabulary, range);
+  visit_history(spec, 0, tokens,
+                [&](std::span<const int32_t> ids) { extend(ids, vocabulary, range); });
   for (int64_t begin = range.first; begin <= range.last; begin += kMarkWindow) {
     uint64_t marks[kMarkWindow / 64] = {};
     const int64_t end = std::min(begin + kMarkWindow, vocabulary);
-    penalize_once(prompt, spec.repetition_penalty, begin, end, marks, logits);
-    penalize_once(output, spec.repetition_penalty, begin, end, marks, logits);
+    visit_history(spec, 0, tokens, [&](std::span<const int32_t> ids) {
+      penalize_once(ids, spec.repetition_penalty, begin, end, marks, logits);
+    });
   }
 }
 
-void apply_counts(const SampleRow& spec, std::span<const int32_t> output, float* logits,
-                  int64_t vocabulary) {
+void apply_counts(const SampleRow& spec, float* logits, int64_t vocabulary) {
+  const int64_t tokens = spec.prompt_tokens + spec.output_tokens;
   IdRange range;
-  extend(output, vocabulary, range);
+  visit_history(spec, spec.prompt_tokens, tokens,
+                [&](std::span<const int32_t> ids) { extend(ids, vocabulary, range); });
   for (int64_t begin = range.first; begin <= range.last; begin += kCountWindow) {
     int32_t counts[kCountWindow] = {};
     const int64_t end = std::min(begin + kCountWindow, vocabulary);
-    for (const int32_t id : output) {
-      if (id >= begin && id < end) {
-        ++counts[id - begin];
+    visit_history(spec, spec.prompt_tokens, tokens, [&](std::span<const int32_t> ids) {
+      for (const int32_t id : ids) {
+        if (id >= begin && id < end) {
+          ++counts[id - begin];
+        }
       }
-    }
+    });
     for (int64_t i = 0; i < end - begin; ++i) {
       if (counts[i] > 0) {
         logits[begin + i] -=
@@ -91,13 +108,11 @@ void apply_biases_and_penalties(const SampleRow& spec, float* logits, int64_t vo
       logits[spec.banned[i]] = -std::numeric_limits<float>::infinity();
     }
   }
-  const std::span<const int32_t> prompt(spec.prompt, static_cast<size_t>(spec.prompt_tokens));
-  const std::span<const int32_t> output(spec.output, static_cast<size_t>(spec.output_tokens));
   if (spec.repetition_penalty != 1.0F) {
-    apply_repetition(spec, prompt, output, logits, vocabulary);
+    apply_repetition(spec, logits, vocabulary);
   }
   if (spec.presence_penalty != 0.0F || spec.frequency_penalty != 0.0F) {
-    apply_counts(spec, output, logits, vocabulary);
+    apply_counts(spec, logits, vocabulary);
   }
 }
 

@@ -56,11 +56,10 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
     return invalid_argument("a host tier needs at least one place for an offloaded sequence",
                             "host-memory");
   }
-  host.rows = buffers;
   host.block_bytes = plan.executor.kv_bytes / plan.kv_blocks;
   host.offloaded_sequences = input.offloaded_sequences;
   host.memory_bytes = input.host_memory_bytes;
-  const int64_t fixed = sum_of(host.rows);
+  const int64_t fixed = sum_of(buffers);
   const int64_t useful =
       useful_blocks(plan.max_model_len, plan.block_tokens, input.offloaded_sequences);
   host.kv_blocks =
@@ -75,9 +74,14 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
                  "host-memory"};
   }
   host.kv_bytes = host.kv_blocks * host.block_bytes;
-  host.rows.push_back({"host KV blocks", host.kv_bytes});
-  host.total_bytes = fixed + host.kv_bytes;
   return host;
+}
+
+// The blocks that the host's pool has at most, before it is known what is left for it.
+int64_t most_host_blocks(const MemoryPlanInput& input, const kernels::KvLayout& layout,
+                         int32_t longest) {
+  return std::min(input.host_memory_bytes / layout.block_bytes(),
+                  useful_blocks(longest, layout.block_tokens, input.offloaded_sequences));
 }
 
 // Everything on the accelerator but KV; `tier` gets what a second tier takes on both sides.
@@ -91,8 +95,36 @@ std::vector<MemoryPlanRow> fixed_rows(const model::ModelConfig& config,
   if (input.host_memory_bytes > 0) {
     tier = plan_host_tier(config, shape, executor);
     rows.insert(rows.end(), tier.accelerator.begin(), tier.accelerator.end());
+  } else {
+    rows.push_back({"compute threads", thread_workspace_bytes(config, shape, executor)});
   }
   return rows;
+}
+
+// What is allocated, now that all sizes are known.
+void fill_rows(const model::ModelConfig& config, const MemoryPlanInput& input, MemoryPlan& plan) {
+  HostTierPlan tier;
+  plan.rows = fixed_rows(config, input, plan.executor, tier);
+  plan.rows.push_back({"KV blocks", plan.executor.kv_bytes});
+  plan.total_bytes = sum_of(plan.rows);
+  if (input.host_memory_bytes > 0) {
+    plan.host.rows = tier.host;
+    plan.host.rows.push_back({"host KV blocks", plan.host.kv_bytes});
+    plan.host.total_bytes = sum_of(plan.host.rows);
+  }
+}
+
+// `block_bytes` of KV, `fixed` of everything else.
+Error does_not_fit(const MemoryPlan& plan, int64_t fixed, int64_t block_bytes, int64_t needed_len) {
+  return {ErrorCode::kResourceExhausted,
+          fmt::format(
+              "the model does not fit: weights and workspaces take {}, KV for one sequence of "
+              "{} tokens makes it {}, the plan has {}. Raise --device-memory (now {}), or lower "
+              "--max-model-len, --max-num-batched-tokens or --max-num-seqs",
+              format_bytes(fixed), needed_len,
+              format_bytes(fixed + blocks_of(needed_len, plan.block_tokens) * block_bytes),
+              format_bytes(fixed + plan.executor.kv_bytes), format_bytes(plan.memory_bytes)),
+          "device-memory"};
 }
 
 void append_rows(const std::vector<MemoryPlanRow>& rows, int64_t total, int64_t memory,
@@ -123,8 +155,10 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
         "max-model-len");
   }
   const int32_t wanted_len = input.max_model_len > 0 ? input.max_model_len : config.max_positions;
-  // Block tables are a part of a step's input, so the more blocks there are, the more memory is
-  // taken beside them: reckoned with as many as there would be without.
+  plan.executor.served_positions = wanted_len;
+  plan.executor.host.kv_bytes = most_host_blocks(input, layout, wanted_len) * layout.block_bytes();
+  // Block tables and histories are a part of a step's input, so the more blocks there are, the more
+  // memory is taken beside them: reckoned with as many as there would be without.
   int64_t blocks = 0;
   int64_t fixed = 0;
   HostTierPlan tier;
@@ -145,26 +179,20 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.kv_blocks = blocks;
   plan.kv_tokens = blocks * layout.block_tokens;
   plan.executor.kv_bytes = blocks * layout.block_bytes();
-  plan.rows.push_back({"KV blocks", plan.executor.kv_bytes});
-  plan.total_bytes = fixed + plan.executor.kv_bytes;
 
   const int64_t needed_len = input.max_model_len > 0 ? input.max_model_len : 1;
-  if (plan.kv_tokens < needed_len || plan.total_bytes > input.memory_bytes) {
-    const int64_t least = fixed + blocks_of(needed_len, layout.block_tokens) * layout.block_bytes();
-    return Error{
-        ErrorCode::kResourceExhausted,
-        fmt::format(
-            "the model does not fit: weights and workspaces take {}, KV for one sequence of "
-            "{} tokens makes it {}, the plan has {}. Raise --device-memory (now {}), or lower "
-            "--max-model-len, --max-num-batched-tokens or --max-num-seqs",
-            format_bytes(fixed), needed_len, format_bytes(least),
-            format_bytes(plan.executor.kv_bytes + fixed), format_bytes(input.memory_bytes)),
-        "device-memory"};
+  if (plan.kv_tokens < needed_len) {
+    return does_not_fit(plan, fixed, layout.block_bytes(), needed_len);
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
   plan.executor.served_positions = plan.max_model_len;
   ASSIGN_OR_RETURN(plan.host, plan_host(plan, input, tier.host));
   plan.executor.host.kv_bytes = plan.host.kv_bytes;
+  fill_rows(config, input, plan);
+  if (plan.total_bytes > input.memory_bytes) {
+    return does_not_fit(plan, plan.total_bytes - plan.executor.kv_bytes, layout.block_bytes(),
+                        needed_len);
+  }
   return plan;
 }
 

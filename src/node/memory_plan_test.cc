@@ -130,6 +130,62 @@ TEST(MemoryPlan, AHostTierWithoutRoomForABlockOrWithoutPlacesIsRefused) {
   EXPECT_FALSE(plan_memory(one_billion(), input).ok());
 }
 
+int64_t row(const std::vector<MemoryPlanRow>& rows, std::string_view what) {
+  int64_t bytes = 0;
+  for (const MemoryPlanRow& one : rows) {
+    bytes += one.what == what ? one.bytes : 0;
+  }
+  return bytes;
+}
+
+TEST(MemoryPlan, AllThatAStepCanNeedHasARow) {
+  MemoryPlanInput input{.memory_bytes = 8 * kGiB};
+  input.executor.compute_threads = 64;
+  const auto one_tier = plan_memory(one_billion(), input);
+  ASSERT_TRUE(one_tier.ok());
+  // 16 queries for each thread, of 4096 tokens in splits of 256.
+  EXPECT_EQ(row(one_tier->rows, "partial attention"), 64 * 16 * 16 * (64 + 16) * 4);
+  EXPECT_GT(row(one_tier->rows, "compute threads"), 64 * 64 * 1024);
+  EXPECT_GT(row(one_tier->rows, "scored prompt tokens"), 2048 * 20 * 8);
+  // The tokens of every block, a table of blocks and the longest lists for each sequence; twice,
+  // on both sides.
+  EXPECT_GT(row(one_tier->rows, "step inputs"),
+            4 * (one_tier->kv_tokens * 4 + 256 * (128 * 4 * 2 + 1024 * 8 + 128 * 4)));
+  input.executor.compute_threads = 1;
+  const auto alone = plan_memory(one_billion(), input);
+  EXPECT_EQ(row(alone->rows, "partial attention"), 0);
+
+  input.host_memory_bytes = 8 * kGiB;
+  input.offloaded_sequences = 256;
+  input.executor.host.threads = 64;
+  const auto two_tiers = plan_memory(one_billion(), input);
+  ASSERT_TRUE(two_tiers.ok());
+  EXPECT_GT(row(two_tiers->host.rows, "partial attention"), 0);
+  EXPECT_GT(row(two_tiers->host.rows, "scored prompt tokens"), 2048 * 20 * 8);
+  const int64_t host_tokens = two_tiers->host.kv_blocks * two_tiers->block_tokens;
+  for (const auto* rows : {&two_tiers->rows, &two_tiers->host.rows}) {
+    EXPECT_GT(row(*rows, "visitors' inputs"), 2 * (host_tokens * 4 + 256 * 1024 * 8));
+  }
+}
+
+TEST(MemoryPlan, AMachineWithJustWhatAPlanTakesHasTheSamePlan) {
+  MemoryPlanInput input{
+      .memory_bytes = 8 * kGiB, .host_memory_bytes = 2 * kGiB, .offloaded_sequences = 256};
+  input.executor.compute_threads = 4;
+  input.executor.host.threads = 4;
+  const auto plan = plan_memory(one_billion(), input);
+  ASSERT_TRUE(plan.ok());
+  input.memory_bytes = plan->total_bytes;
+  input.executor.kv_bytes = plan->executor.kv_bytes;
+  const auto exact = plan_memory(one_billion(), input);
+  ASSERT_TRUE(exact.ok()) << exact.error().message;
+  EXPECT_EQ(exact->total_bytes, plan->total_bytes);
+  EXPECT_EQ(exact->kv_blocks, plan->kv_blocks);
+  EXPECT_EQ(exact->host.kv_blocks, plan->host.kv_blocks);
+  // The least block that is left over is of no use to anybody.
+  EXPECT_LT(plan->host.memory_bytes - plan->host.total_bytes, 2 * plan->host.block_bytes);
+}
+
 TEST(MemoryPlan, MorePositionsThanTheModelKnowsAreRefused) {
   const auto plan = plan_memory(one_billion(), {.max_model_len = 5000, .memory_bytes = 8 * kGiB});
   ASSERT_FALSE(plan.ok());

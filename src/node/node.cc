@@ -210,6 +210,8 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options
   }
   input.executor.max_batched_tokens = options.max_num_batched_tokens;
   input.executor.max_logit_rows = options.max_num_seqs;
+  input.executor.end_tokens = static_cast<int32_t>(parts.folder.eos_token_ids.size());
+  use_threads(parts.device->caps(), input.executor);
   input.executor.kv_type = parts.kv_dtype;
   input.executor.block_tokens = options.block_tokens;
   if (options.emulation.has_value()) {

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "openai/json_input.h"
+#include "request/sampling_limits.h"
 #include "request/sampling_params.h"
 #include "text/stop_strings.h"
 
@@ -28,8 +29,8 @@ struct SamplingLimits {
   int32_t max_logprobs = 20;
   int32_t max_stop_strings = 16;
   int32_t max_stop_string_bytes = 1024;
-  int32_t max_stop_token_ids = 128;
-  int32_t max_logit_biases = 1024;
+  int32_t max_stop_token_ids = kMostStopTokenIds;
+  int32_t max_logit_biases = kMostLogitBiases;
 };
 
 // Fills everything but max_tokens, min_tokens, logprobs and stop_strings. Ids are checked against

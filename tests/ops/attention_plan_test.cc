@@ -2,6 +2,9 @@
 // window.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <queue>
 #include <span>
 #include <vector>
 
@@ -43,7 +46,44 @@ AttentionArgs plan_args(const std::vector<AttentionSlice>& slices) {
   args.heads = 16;
   args.slices = slices.data();
   args.slice_count = static_cast<int32_t>(slices.size());
+  args.partial_floats = int64_t{1} << 40;  // no bound
   return args;
+}
+
+// The longest context of the slices.
+int64_t longest(const std::vector<AttentionSlice>& slices) {
+  int64_t tokens = 0;
+  for (const AttentionSlice& slice : slices) {
+    tokens = std::max<int64_t>(tokens, slice.first_position + slice.row_count);
+  }
+  return tokens;
+}
+
+// When all threads have ended, each taking the next run of tasks when it is free.
+double finish(const AttentionPlan& plan, int32_t threads) {
+  std::priority_queue<double, std::vector<double>, std::greater<>> free;
+  for (int32_t i = 0; i < threads; ++i) {
+    free.push(0);
+  }
+  double last = 0;
+  for (size_t run = 0; run < plan.run_ends.size(); ++run) {
+    double end = free.top();
+    free.pop();
+    for (const AttentionTask& task : run_of(plan, run)) {
+      end += static_cast<double>(task.cost);
+    }
+    free.push(end);
+    last = std::max(last, end);
+  }
+  return last;
+}
+
+int64_t cost_of(const AttentionPlan& plan) {
+  int64_t sum = 0;
+  for (const AttentionTask& task : plan.tasks) {
+    sum += task.cost;
+  }
+  return sum;
 }
 
 TEST(AttentionPlan, CoversEveryRowHeadAndSplitOnce) {
@@ -79,6 +119,112 @@ TEST(AttentionPlan, DividesNoContextForOneThreadOrWhenThereAreManySequences) {
   plan_attention(plan_args(many), 2, plan);
   EXPECT_EQ(plan.merges.size(), 0U);
   EXPECT_EQ(plan.partial_floats, 0);
+}
+
+struct PlanShape {
+  int32_t heads;
+  int32_t kv_heads;
+  int32_t dim;
+};
+constexpr PlanShape kShapes[] = {{32, 8, 128},  {56, 8, 128}, {16, 8, 256},
+                                 {32, 32, 128}, {14, 2, 64},  {8, 1, 256}};
+
+AttentionArgs args_for(const PlanShape& shape, const std::vector<AttentionSlice>& slices,
+                       int64_t context, int32_t threads) {
+  AttentionArgs args = plan_args(slices);
+  args.layout = {ElementType::kBF16, 1, shape.kv_heads, shape.dim, shape.dim, 32};
+  args.heads = shape.heads;
+  args.partial_floats = partial_room(args.layout, shape.heads, context, threads);
+  return args;
+}
+
+// Chunks of prompts of all sizes, decodes, and both, of contexts up to 128k tokens.
+std::vector<std::vector<AttentionSlice>> steps_of(int32_t context) {
+  std::vector<std::vector<AttentionSlice>> steps;
+  for (int32_t rows = 1; rows <= 2048; rows += rows < 64 ? 5 : 191) {
+    steps.push_back({{0, rows, context - rows, nullptr}});
+  }
+  for (const int32_t sequences : {2, 7, 31, 100}) {
+    std::vector<AttentionSlice> step;
+    for (int32_t i = 0; i < sequences; ++i) {
+      step.push_back({i, 1, context - 1 - i, nullptr});
+    }
+    steps.push_back(step);
+    step.push_back({sequences, 96, context - 96, nullptr});
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+TEST(AttentionPlan, PartialsNeverOutgrowTheirRoomAndTheRoomIsSmall) {
+  AttentionPlan plan;
+  for (const PlanShape& shape : kShapes) {
+    for (const int32_t threads : {1, 2, 16, 64, 128}) {
+      for (const int32_t context : {2048, 8192, 131072}) {
+        int64_t most = 0;
+        for (const std::vector<AttentionSlice>& slices : steps_of(context)) {
+          const AttentionArgs args = args_for(shape, slices, context, threads);
+          plan_attention(args, threads, plan);
+          ASSERT_LE(plan.partial_floats, args.partial_floats)
+              << threads << " threads, " << slices.front().row_count << " rows";
+          for (const AttentionTask& task : plan.tasks) {
+            ASSERT_LT(task.partial_offset, std::max<int64_t>(args.partial_floats, 1));
+          }
+          most = std::max(most, plan.partial_floats);
+        }
+        const int64_t room =
+            partial_room({ElementType::kBF16, 1, shape.kv_heads, shape.dim, shape.dim, 32},
+                         shape.heads, context, threads);
+        // Records take 1.13 to 2 times the bytes of a bf16 value each, and 256 tokens share one.
+        EXPECT_LE(room * 4, int64_t{threads} * 16 * (context / 256) * (shape.dim + 16) * 4);
+        EXPECT_TRUE(threads > 1 || most == 0);
+        EXPECT_TRUE(threads < 64 || most > 0);
+      }
+    }
+  }
+}
+
+TEST(AttentionPlan, CoversEverythingOnceWhereTheRoomIsShort) {
+  const std::vector<AttentionSlice> slices = {{0, 37, 9000, nullptr},
+                                              {37, 1, 30000, nullptr},
+                                              {38, 1, 500, nullptr},
+                                              {39, 100, 700, nullptr}};
+  AttentionPlan plan;
+  for (const int32_t threads : {2, 7, 64}) {
+    for (const int64_t room : {0, 1, 50000, 500000, 5000000}) {
+      AttentionArgs args = plan_args(slices);
+      args.partial_floats = room;
+      plan_attention(args, threads, plan);
+      expect_complete(args, plan);
+      EXPECT_LE(plan.partial_floats, room);
+      EXPECT_EQ(plan.merges.empty(), plan.partial_floats == 0);
+    }
+  }
+}
+
+// By the planner's own measure of cost, with the planned room.
+TEST(AttentionPlan, TheRoomIsEnoughForThreadsToEndTogether) {
+  AttentionPlan plan;
+  AttentionPlan whole;
+  for (const PlanShape& shape : kShapes) {
+    for (const int32_t threads : {2, 4, 16, 64, 128}) {
+      for (const int32_t context : {8192, 131072}) {
+        for (const std::vector<AttentionSlice>& slices : steps_of(context)) {
+          const AttentionArgs args = args_for(shape, slices, longest(slices), threads);
+          plan_attention(args, 1, whole);
+          plan_attention(args, threads, plan);
+          const double least = static_cast<double>(cost_of(whole)) / threads;
+          double finest = 0;  // a split is not divided
+          for (const AttentionTask& task : plan.tasks) {
+            finest = std::max(finest, static_cast<double>(task.cost / task.split_count));
+          }
+          EXPECT_LE(finish(plan, threads), 1.5 * least + 2 * finest)
+              << shape.heads << "/" << shape.kv_heads << " heads, " << threads << " threads, "
+              << slices.size() << " slices, " << slices.back().row_count << " rows of " << context;
+        }
+      }
+    }
+  }
 }
 
 TEST(AttentionPlan, LooksOnlyAtTheSplitsOfTheWindow) {

@@ -76,6 +76,7 @@ class Case {
     args_.q = q_->data();
     args_.slices = slices_.data();
     args_.slice_count = static_cast<int32_t>(slices_.size());
+    args_.partial_floats = int64_t{1} << 40;  // whatever the plan divides, there is room for
   }
 
   [[nodiscard]] const AttentionArgs& args() const { return args_; }

@@ -23,12 +23,30 @@ struct Request {
   std::vector<int32_t> output;
   std::vector<TokenBias> biases;
   std::vector<int32_t> banned;
+  mutable std::vector<int32_t> history;  // what row() points to
+  mutable std::vector<int32_t> history_blocks;
 
+  // The history's blocks lie backwards, with others between them.
   [[nodiscard]] SampleRow row() const {
+    constexpr int32_t kBlockTokens = 16;
+    std::vector<int32_t> tokens = prompt;
+    tokens.insert(tokens.end(), output.begin(), output.end());
+    const auto blocks =
+        static_cast<int32_t>((std::ssize(tokens) + kBlockTokens - 1) / kBlockTokens);
+    history.assign(static_cast<size_t>(2 * blocks * kBlockTokens), 1);
+    history_blocks.clear();
+    for (int32_t i = 0; i < blocks; ++i) {
+      history_blocks.push_back(2 * (blocks - 1 - i));
+      const auto begin = static_cast<int64_t>(i) * kBlockTokens;
+      std::copy(tokens.begin() + begin,
+                tokens.begin() + std::min<int64_t>(begin + kBlockTokens, std::ssize(tokens)),
+                history.begin() + static_cast<int64_t>(history_blocks.back()) * kBlockTokens);
+    }
     SampleRow row = spec;
-    row.prompt = prompt.data();
+    row.history = history.data();
+    row.history_blocks = history_blocks.data();
+    row.history_block_tokens = kBlockTokens;
     row.prompt_tokens = static_cast<int64_t>(prompt.size());
-    row.output = output.data();
     row.output_tokens = static_cast<int64_t>(output.size());
     row.biases = biases.data();
     row.bias_count = static_cast<int64_t>(biases.size());

@@ -90,9 +90,10 @@ class Step {
     args_.out = out_->data();
     args_.slices = slices_.data();
     args_.slice_count = static_cast<int32_t>(slices_.size());
-    kernels::plan_attention(args_, threads_, plan_);
-    partials_.resize(static_cast<size_t>(plan_.partial_floats));
+    args_.partial_floats = kernels::partial_room(args_.layout, args_.heads, context, threads_);
+    partials_.resize(static_cast<size_t>(args_.partial_floats));
     args_.partials = partials_.data();
+    kernels::plan_attention(args_, threads_, plan_);
   }
 
   [[nodiscard]] double read_bytes() const {  // K and V of every task once

@@ -132,14 +132,15 @@ void OpRunner::run_one(const kernels::RopeWriteArgs& args) {
 bool OpRunner::plan_fits(const kernels::AttentionArgs& args) const {
   return planned_.slices != nullptr && planned_.slices == args.slices &&
          planned_.slice_count == args.slice_count && planned_.heads == args.heads &&
-         planned_.window == args.window && planned_.layout.kv_heads == args.layout.kv_heads &&
+         planned_.partial_floats == args.partial_floats && planned_.window == args.window &&
+         planned_.layout.kv_heads == args.layout.kv_heads &&
          planned_.layout.padded_head_dim == args.layout.padded_head_dim &&
          planned_.layout.block_tokens == args.layout.block_tokens &&
          planned_.layout.type == args.layout.type;
 }
 
 void OpRunner::run_one(const AttentionOp& op) {
-  kernels::AttentionArgs args = op.args;
+  const kernels::AttentionArgs& args = op.args;
   if (args.slice_count <= 0) {
     return;
   }
@@ -158,8 +159,6 @@ void OpRunner::run_one(const AttentionOp& op) {
     flops *= 4.0 * args.heads * args.layout.padded_head_dim;
     attention_nanos_ = flops / (flops_per_nano(kernels_.isa, ElementType::kF32) / 4);
   }
-  args.partials = static_cast<float*>(
-      partials_.require(plan_.partial_floats * static_cast<int64_t>(sizeof(float))));
   divide({.units = static_cast<int64_t>(plan_.run_ends.size()),
           .nanos = attention_nanos_,
           .scratch_bytes = kernels_.attend_scratch_bytes(args),

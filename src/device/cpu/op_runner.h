@@ -67,7 +67,6 @@ class OpRunner final : public StreamWork {
   WorkerPool& pool_;
   const int32_t desk_;
   Scratch scratch_;
-  Scratch partials_;
   kernels::AttentionPlan plan_;
   kernels::AttentionArgs planned_;  // what plan_ was made from; slices null: nothing
   double attention_nanos_ = 0;

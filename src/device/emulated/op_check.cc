@@ -77,6 +77,9 @@ class Checker {
               args.slice_count * static_cast<int64_t>(sizeof(kernels::AttentionSlice)));
     on_device("attention out", args.out,
               int64_t{args.heads} * args.layout.padded_head_dim * element_bytes(args.out_type));
+    if (args.partial_floats > 0) {
+      on_device("attention partials", args.partials, args.partial_floats * kFloat);
+    }
   }
   void check(const kernels::RowGatherArgs& args) const {
     on_device("row_gather x", args.x, args.stride * kFloat);

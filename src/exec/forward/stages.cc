@@ -69,7 +69,8 @@ void Stages::launch_attention(device::Device& device, device::StreamId stream,
                                    .out = buffers_.attended,
                                    .out_stride = strides_.attended,
                                    .out_type = weights_.type,
-                                   .partials = nullptr}});
+                                   .partials = buffers_.partials,
+                                   .partial_floats = buffers_.partial_floats}});
 }
 
 void Stages::embed(const Target& target, const TokenRows& tokens) const {

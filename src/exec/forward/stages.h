@@ -46,6 +46,8 @@ struct StageBuffers {
   std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], weights' type
   float* logits = nullptr;                // [S, vocabulary]
   std::byte* kv = nullptr;                // the pool's start
+  float* partials = nullptr;              // of contexts that attention divides
+  int64_t partial_floats = 0;
   // Two tiers only: the accelerator's ends of the hops' queues.
   std::byte* ring = nullptr;        // [ring rows] RoutedRow: q, k, v on their way to the host
   std::byte* returns = nullptr;     // [hop rows, heads * padded_head_dim], weights' type: results

@@ -46,10 +46,8 @@ Result<std::unique_ptr<HostTier>> HostTier::create(
                     .attended_row_bytes = sizes.attended_row,
                     .residual_stride = stage_strides(config, weights).residual,
                     .block_tokens = layout.block_tokens};
-  const int32_t longest =
-      options.served_positions > 0 ? options.served_positions : config.max_positions;
-  const auto longest_table =
-      static_cast<size_t>((longest + layout.block_tokens - 1) / layout.block_tokens);
+  const auto longest_table = static_cast<size_t>(
+      (longest_context(config, options) + layout.block_tokens - 1) / layout.block_tokens);
   std::unique_ptr<HostTier> tier(new HostTier(device, options, shape, limits, longest_table));
   RETURN_IF_ERROR(tier->allocate(sizes));
   tier->transfers_ = std::make_unique<Transfers>(
@@ -71,8 +69,7 @@ Status HostTier::start_workers(const model::ModelConfig& config, const model::We
     windows.push_back(config.window_of(layer));
   }
   const std::vector<int32_t>& cpus = device_.caps().host_cpus;
-  const int32_t threads = std::max(
-      options.host.threads > 0 ? options.host.threads : static_cast<int32_t>(cpus.size()), 1);
+  const int32_t threads = options.host.threads;
   if (const device::PlantedFaults& faults = options.host.faults; faults.of_workers()) {
     host_->faults = std::make_unique<piggyback::FaultyWorkers>(
         piggyback::WorkerFaults{.throws = faults.throws,
@@ -92,6 +89,8 @@ Status HostTier::start_workers(const model::ModelConfig& config, const model::We
                                     .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
                                     .windows = std::move(windows),
                                     .out_type = weights.type,
+                                    .partials = partial_rooms(config, options),
+                                    .partial_memory = host_->partials->data(),
                                     .threads = threads,
                                     .cpus = cpus,
                                     .spin = threads <= std::ssize(cpus) ? kWorkerSpin : Nanos{0},
@@ -130,6 +129,7 @@ Status HostTier::allocate(const HostTierSizes& sizes) {
   ASSIGN_OR_RETURN(host_->outbox, device_.allocate(MemoryKind::kHostPinned, sizes.outbox));
   ASSIGN_OR_RETURN(host_->results, device_.allocate(MemoryKind::kHostPinned, sizes.results));
   ASSIGN_OR_RETURN(host_->kv, device_.allocate(MemoryKind::kHostPinned, sizes.kv));
+  ASSIGN_OR_RETURN(host_->partials, device_.allocate(MemoryKind::kHostPinned, sizes.partials));
   return {};
 }
 
@@ -184,6 +184,11 @@ void HostTier::start(const TierTransfer& transfer) { transfers_->start(transfer)
 
 const SampleSpec& HostTier::sample_of(SequenceId sequence) const {
   return offloaded_.at(sequence).sample;
+}
+
+void HostTier::append_blocks(SequenceId sequence, std::vector<BlockId>& blocks) const {
+  std::ranges::transform(*offloaded_.at(sequence).table, std::back_inserter(blocks),
+                         [](int32_t block) { return static_cast<BlockId>(block); });
 }
 
 TierEvents HostTier::take_events() {

@@ -91,6 +91,8 @@ class HostTier {
   void group_done(int64_t ticket) { core_.group_done(ticket); }
   // Of the token of `sequence` that is under way.
   [[nodiscard]] const SampleSpec& sample_of(SequenceId sequence) const;
+  // Of the host, as far as that token.
+  void append_blocks(SequenceId sequence, std::vector<BlockId>& blocks) const;
 
  private:
   struct Shape {
@@ -111,6 +113,7 @@ class HostTier {
     std::unique_ptr<device::Memory> outbox;
     std::unique_ptr<device::Memory> results;
     std::unique_ptr<device::Memory> kv;
+    std::unique_ptr<device::Memory> partials;
     std::vector<std::shared_ptr<Table>> lost_tables;  // of sequences that left a worker behind
   };
   struct Lost {

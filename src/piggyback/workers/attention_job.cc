@@ -114,6 +114,14 @@ bool AttentionQueue::take(AttentionWork& work) {
   }
 }
 
+void AttentionQueue::take_room(AttentionJob& job) {
+  const std::lock_guard lock(mutex_);
+  if (!rooms_.empty()) {
+    job.partials = rooms_.back();
+    rooms_.pop_back();
+  }
+}
+
 void AttentionQueue::publish(AttentionJob& job) {
   const auto pieces = static_cast<int32_t>(job.plan.tasks.size());
   CHECK(pieces > 0, "a job of no pieces");
@@ -152,6 +160,10 @@ void AttentionQueue::answer(const AttentionDone& done, int32_t times) {
 
 void AttentionQueue::give_back(AttentionJob& job) {
   const std::lock_guard lock(mutex_);
+  if (job.partials != nullptr) {
+    rooms_.push_back(job.partials);
+    job.partials = nullptr;
+  }
   job.active = false;
   unused_.push_first(&job);
 }

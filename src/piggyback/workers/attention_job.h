@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "kernels/attention.h"
-#include "piggyback/workers/aligned_buffer.h"
 #include "piggyback/workers/attention_task.h"
 
 namespace tandem::piggyback {
@@ -67,7 +66,7 @@ struct AttentionJob {
   kernels::AttentionSlice slice;
   kernels::AttentionArgs args;
   kernels::AttentionPlan plan;
-  AlignedBuffer partials;
+  float* partials = nullptr;  // a room of the queue's; null: it has none
   Nanos began{0};
   int64_t bytes = 0;
 };
@@ -81,6 +80,8 @@ struct AttentionWork {
 class AttentionQueue {
  public:
   explicit AttentionQueue(Nanos spin) : spin_(spin) {}
+  // Rooms for partial results that jobs may have; before anything else.
+  void add_room(float* room) { rooms_.push_back(room); }
 
   // -- from the engine's thread
   void submit(std::span<const AttentionTask> tasks);
@@ -100,6 +101,8 @@ class AttentionQueue {
   // -- from workers
   // Blocks; false: stop.
   bool take(AttentionWork& work);
+  // A room for the job's partial results, if there is one; it goes back with the job.
+  void take_room(AttentionJob& job);
   // The job's plan is cut into pieces from here on.
   void publish(AttentionJob& job);
   // True: it was the last one, and the caller finishes the job. `failed` of any piece holds for
@@ -139,7 +142,8 @@ class AttentionQueue {
   std::function<void()> listener_;    // GUARDED_BY(listener_mutex_)
   // GUARDED_BY(mutex_) from here on.
   std::vector<std::unique_ptr<AttentionJob>> jobs_;
-  List unused_;  // a stack: the one given back last is the warmest in cache
+  std::vector<float*> rooms_;  // that no job has
+  List unused_;                // a stack: the one given back last is the warmest in cache
   // Tasks that nobody has begun, from next_waiting_ on. A row of them and no jobs: these have been
   // in a worker's cache, and the engine's thread would wait for each.
   std::vector<AttentionTask> waiting_;

@@ -146,16 +146,18 @@ bool AttentionWorker::append(AttentionJob& job) {
   return touch(job, [&] { options_.kernels->kv_append(args, 0, options_.layout.kv_heads); });
 }
 
-// Makes the plan of a task that is worth cutting; false: it is not.
+// Makes the plan of a task that is worth cutting; false: it is not. Where all rooms are taken there
+// are tasks enough for the others, and it is cut into heads.
 bool AttentionWorker::cut(AttentionJob& job) {
   if (options_.threads == 1 || job.bytes <= kPieceBytes) {
     return false;
   }
   const int64_t threads =
       std::clamp<int64_t>(job.bytes / (kPiecesPerThread * kPieceBytes), 2, options_.threads);
+  crew_.queue.take_room(job);
+  job.args.partials = job.partials;
+  job.args.partial_floats = job.partials == nullptr ? 0 : options_.partials.floats;
   kernels::plan_attention(job.args, static_cast<int32_t>(threads), job.plan);
-  job.args.partials = static_cast<float*>(
-      job.partials.require(job.plan.partial_floats * static_cast<int64_t>(sizeof(float))));
   return true;
 }
 

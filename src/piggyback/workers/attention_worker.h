@@ -22,7 +22,12 @@ struct alignas(64) WorkerCounts {
 
 struct AttentionCrew {
   explicit AttentionCrew(const HostAttentionOptions& given)
-      : options(given), queue(given.spin), counts(static_cast<size_t>(given.threads)) {}
+      : options(given), queue(given.spin), counts(static_cast<size_t>(given.threads)) {
+    auto* room = reinterpret_cast<float*>(given.partial_memory);
+    for (int64_t i = 0; i < given.partials.count; ++i, room += given.partials.floats) {
+      queue.add_room(room);
+    }
+  }
   const HostAttentionOptions options;
   AttentionQueue queue;
   std::vector<WorkerCounts> counts;  // by worker

@@ -1,12 +1,27 @@
 #include "piggyback/workers/host_attention.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/affinity.h"
 #include "base/check.h"
+#include "kernels/attention_partial.h"
 #include "piggyback/workers/attention_worker.h"
 
 namespace tandem::piggyback {
+
+PartialRooms partial_rooms(const kernels::KvLayout& layout, int32_t heads, int64_t context_tokens,
+                           int32_t threads) {
+  // So many tasks at a time, each in a part for each kv head, give every worker two.
+  constexpr int64_t kPartsPerThread = 2;
+  if (threads == 1) {
+    return {};
+  }
+  return {
+      .count = std::min<int64_t>((kPartsPerThread * threads - 1) / layout.kv_heads + 1, threads),
+      .floats =
+          heads * kernels::splits_of(context_tokens) * kernels::partial_record_floats(layout)};
+}
 
 HostAttention::HostAttention(const HostAttentionOptions& options)
     : crew_(std::make_shared<AttentionCrew>(options)) {}

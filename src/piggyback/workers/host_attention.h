@@ -26,6 +26,19 @@
 
 namespace tandem::piggyback {
 
+// Room for the partial results of tasks whose contexts are divided: so many of them at a time.
+// Others are cut into heads.
+struct PartialRooms {
+  int64_t count = 0;
+  int64_t floats = 0;  // of each
+  [[nodiscard]] int64_t bytes() const {
+    return count * floats * static_cast<int64_t>(sizeof(float));
+  }
+};
+// As much as lets `threads` workers share tasks of contexts up to `context_tokens` well.
+PartialRooms partial_rooms(const kernels::KvLayout& layout, int32_t heads, int64_t context_tokens,
+                           int32_t threads);
+
 struct HostAttentionOptions {
   const kernels::Kernels* kernels = nullptr;  // the device's family: families differ in bits
   kernels::KvLayout layout;
@@ -34,6 +47,8 @@ struct HostAttentionOptions {
   float scale = 0.0F;
   std::vector<int32_t> windows = {};  // by layer, 0: all tokens; empty: no layer has one
   ElementType out_type = ElementType::kBF16;
+  PartialRooms partials = {};
+  std::byte* partial_memory = nullptr;  // 64-byte aligned, of partials.bytes()
   int32_t threads = 1;
   std::vector<int32_t> cpus = {};  // worker i is pinned to cpus[i % size]; empty: not pinned
   Nanos spin{0};                   // how long an idle worker looks for work before it sleeps

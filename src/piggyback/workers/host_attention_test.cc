@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -25,9 +26,11 @@ bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
 }
 
 // Every layer of the rows by workers against the plain path, results and pool.
-void expect_plain(HostRows& rows, const HostShape& shape, int32_t threads) {
+void expect_plain(HostRows& rows, const HostShape& shape, int32_t threads,
+                  int64_t most_rooms = 1000) {
   HostAttentionOptions options = rows.options();
   options.threads = threads;
+  options.partials.count = std::min(options.partials.count, most_rooms);
   const std::unique_ptr<HostAttention> attention = start(options);
   for (int32_t layer = 0; layer < shape.layers; ++layer) {
     rows.reset();
@@ -87,6 +90,9 @@ TEST_P(HostAttentionBits, EqualThePlainPathWhenContextsAreCutOverTheWorkers) {
   HostRows rows(shape, {2499, 300, 1279}, 11);
   for (const int32_t threads : {1, 2, 4}) {
     expect_plain(rows, shape, threads);
+    // Whoever finds no room for partial results is cut into heads.
+    expect_plain(rows, shape, threads, 1);
+    expect_plain(rows, shape, threads, 0);
   }
 }
 

@@ -106,13 +106,18 @@ int64_t HostRows::result_bytes() const {
 }
 
 HostAttentionOptions HostRows::options() {
+  constexpr int32_t kMostThreads = 4;
+  const int32_t longest = *std::ranges::max_element(positions_) + 1;
+  const PartialRooms rooms = partial_rooms(layout_, routed_row_.heads, longest, kMostThreads);
   return {.kernels = table_of(shape_.isa),
           .layout = layout_,
           .kv = static_cast<std::byte*>(pool_.require(0)),
           .heads = routed_row_.heads,
           .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
           .windows = shape_.windows,
-          .out_type = shape_.out_type};
+          .out_type = shape_.out_type,
+          .partials = rooms,
+          .partial_memory = static_cast<std::byte*>(partials_.require(rooms.bytes()))};
 }
 
 std::vector<AttentionTask> HostRows::tasks(int32_t layer) {

@@ -58,6 +58,7 @@ class HostRows {
   AlignedBuffer pool_;
   AlignedBuffer routed_;
   AlignedBuffer out_;
+  AlignedBuffer partials_;
   int64_t out_pitch_ = 0;
 };
 
