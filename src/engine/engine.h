@@ -175,7 +175,8 @@ class Engine {
   }
 
   // Offload, onload, and the tokens of offloaded sequences.
-  void begin_transfers(const StepPlan& plan);
+  // False: nothing moves.
+  bool begin_transfers(const StepPlan& plan);
   // False, and nothing changed: the other tier has too few blocks.
   bool begin_offload(LiveSequence& sequence);
   bool begin_onload(LiveSequence& sequence);
@@ -293,7 +294,7 @@ class Engine {
   int64_t next_admission_ = 1;
   int64_t next_transfer_ = 1;
   uint64_t put_off_ = 0;  // parts of plans, since the start
-  Nanos now_{0};  // of the advance under way
+  Nanos now_{0};          // of the advance under way
   std::mt19937_64 seeds_;
 
   // The step in flight, and memory reused from step to step.

@@ -212,6 +212,7 @@ void Engine::accept_token(LiveSequence& sequence, SampledToken& sampled, Nanos n
 
 EngineActivity Engine::plan_and_launch(Nanos now) {
   record_ = {};
+  size_t without_step = 0;  // plans so far
   while (!running_.empty() || !waiting_.empty() || !offloaded_.empty()) {
     input_.transfers.clear();
     input_.entering.clear();
@@ -224,7 +225,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     }
     apply_preemptions(plan);
     apply_admissions(plan, now);
-    begin_transfers(plan);
+    const bool moved = begin_transfers(plan);
     begin_write_through(plan);
     bind(plan);
     const bool requeued = enter_tokens(plan);
@@ -239,9 +240,13 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     if (tier_busy()) {
       return EngineActivity::kTierBusy;
     }
-    if (plan.preempt.empty() && plan.offload.empty() && plan.onload.empty() && !requeued) {
-      // Limits are checked when a request is accepted, so this is unreachable as long as policies
-      // keep their guarantee; a policy that breaks it costs one request, not the server.
+    // Limits are checked when a request is accepted, so this is unreachable as long as policies
+    // keep their guarantee; a policy that breaks it, or drops and admits the same sequences in
+    // turn, costs one request, not the server.
+    constexpr size_t kMovesOfASequence = 4;
+    const bool changed = moved || requeued || !plan.preempt.empty();
+    if (!changed || ++without_step > kMovesOfASequence * sequences_.size()) {
+      without_step = 0;
       fail_unschedulable(now);
     }
   }

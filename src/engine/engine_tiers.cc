@@ -193,20 +193,26 @@ void Engine::settle_transfers() {
 
 // ---------------------------------------------------------------- offload and onload
 
-void Engine::begin_transfers(const StepPlan& plan) {
+bool Engine::begin_transfers(const StepPlan& plan) {
+  bool moved = false;
   for (const SequenceId id : plan.offload) {
-    if (!begin_offload(sequences_.at(id))) {
+    if (begin_offload(sequences_.at(id))) {
+      moved = true;
+    } else {
       put_off("the offload", id);
     }
   }
   for (const SequenceId id : plan.onload) {
-    if (!begin_onload(sequences_.at(id))) {
+    if (begin_onload(sequences_.at(id))) {
+      moved = true;
+    } else {
       put_off("the return", id);
     }
   }
-  if (!plan.offload.empty() || !plan.onload.empty()) {
+  if (moved) {
     settle_transfers();  // where everything was there already
   }
+  return moved;
 }
 
 bool Engine::begin_offload(LiveSequence& sequence) {

@@ -2,7 +2,8 @@
 // for them. Where blocks are missing, first best-effort decodes are offloaded, newest first, and
 // whoever needs the blocks waits until they come; only where the host has no room are best-effort
 // sequences recomputed, newest first; latency-sensitive ones go last, onto the host where that has
-// room. Whom to drop: victims.h. In which order, and how many tokens each, is the policy's business.
+// room. Whom to drop: victims.h. In which order, and how many tokens each, is the policy's
+// business.
 //
 // One object per planning; borrows the view.
 #pragma once

@@ -76,8 +76,8 @@ class PlanBuilder {
   }
   // The blocks that an admission takes now, and those that it will need in all.
   struct Admission {
-    int64_t now = 0;    // for its first tokens, cached blocks that count as free included
-    int64_t later = 0;  // beyond these
+    int64_t now = 0;         // for its first tokens, cached blocks that count as free included
+    int64_t later = 0;       // beyond these
     int64_t taken_over = 0;  // blocks of its prefix that are in use in the view
   };
   [[nodiscard]] Admission blocks_to_begin(const SequenceView& sequence, int32_t tokens) const;

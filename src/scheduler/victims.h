@@ -13,10 +13,11 @@
 
 namespace tandem {
 
-// The newest sequence at or behind place `first` of `view.running` that may go (`may_go(place)`) and
-// frees blocks.
+// The newest sequence at or behind place `first` of `view.running` that may go (`may_go(place)`)
+// and frees blocks.
 template <class MayGo>
-std::optional<size_t> newest_with_blocks(const SystemView& view, size_t first, const MayGo& may_go) {
+std::optional<size_t> newest_with_blocks(const SystemView& view, size_t first,
+                                         const MayGo& may_go) {
   for (size_t i = view.running.size(); i-- > first;) {
     if (view.running[i].own_blocks > 0 && may_go(i)) {
       return i;
