@@ -245,8 +245,8 @@ class EngineMetrics::Impl {
   }
 
   Both<Gauge> running, waiting, kv_usage, kv_blocks_in_use, kv_blocks_total;
-  Both<Counter> prompt_tokens, generation_tokens, preemptions, plan_shortfalls, prefix_queries, prefix_hits,
-      prompt_cached, steps;
+  Both<Counter> prompt_tokens, generation_tokens, preemptions, plan_shortfalls, prefix_queries,
+      prefix_hits, prompt_cached, steps;
   std::array<Both<Histogram>, kServiceClasses> first_token, token_gap;
   struct SloCounters {
     Counter* met = nullptr;
