@@ -176,9 +176,11 @@ class Engine {
   }
 
   // Offload, onload, and the tokens of offloaded sequences.
-  void begin_transfers(const StepPlan& plan);
-  void begin_offload(LiveSequence& sequence);
-  void begin_onload(LiveSequence& sequence);
+  // False: nothing moves.
+  bool begin_transfers(const StepPlan& plan);
+  // False, and nothing changed: the other tier has too few blocks.
+  bool begin_offload(LiveSequence& sequence);
+  bool begin_onload(LiveSequence& sequence);
   void begin_copy(LiveSequence& sequence, TransferKind kind,
                   std::vector<TierTransfer::Pair> blocks);
   // Copies of full blocks whose sequence goes on meanwhile.
@@ -219,10 +221,13 @@ class Engine {
   void apply_preemptions(const StepPlan& plan);
   void apply_admissions(const StepPlan& plan, Nanos now);
   // The running sequence of that id, looked for at `place` of running_ first; `place` goes behind
-  // it.
-  LiveSequence& running_sequence(SequenceId id, size_t& place);
+  // it. Null: it does not run.
+  LiveSequence* running_sequence(SequenceId id, size_t& place);
   void bind(const StepPlan& plan);
-  void make_writable(LiveSequence& sequence, int32_t tokens);
+  [[nodiscard]] bool has_logit_rows(const LiveSequence& sequence, int32_t tokens) const;
+  bool make_writable(LiveSequence& sequence, int32_t tokens);
+  // A part of the plan finds no room: it is left out and counted, and nothing else suffers.
+  void put_off(std::string_view what, SequenceId sequence);
   void bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice& slice);
   std::span<const SampleSpec> bind_samples(const LiveSequence& sequence);
   static void fill_sample(const LiveSequence& sequence, SampleSpec& spec);
@@ -289,7 +294,8 @@ class Engine {
   int64_t next_step_ = 1;
   int64_t next_admission_ = 1;
   int64_t next_transfer_ = 1;
-  Nanos now_{0};  // of the advance under way
+  uint64_t put_off_ = 0;  // parts of plans, since the start
+  Nanos now_{0};          // of the advance under way
   std::mt19937_64 seeds_;
 
   // The step in flight, and memory reused from step to step.

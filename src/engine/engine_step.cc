@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/engine.h"
 #include "engine/prefetch.h"
 
@@ -210,6 +212,7 @@ void Engine::accept_token(LiveSequence& sequence, SampledToken& sampled, Nanos n
 
 EngineActivity Engine::plan_and_launch(Nanos now) {
   record_ = {};
+  size_t without_step = 0;  // plans so far
   while (!running_.empty() || !waiting_.empty() || !offloaded_.empty()) {
     input_.transfers.clear();
     input_.entering.clear();
@@ -222,7 +225,7 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     }
     apply_preemptions(plan);
     apply_admissions(plan, now);
-    begin_transfers(plan);
+    const bool moved = begin_transfers(plan);
     begin_write_through(plan);
     bind(plan);
     const bool requeued = enter_tokens(plan);
@@ -237,13 +240,17 @@ EngineActivity Engine::plan_and_launch(Nanos now) {
     if (tier_busy()) {
       return EngineActivity::kTierBusy;
     }
-    if (plan.preempt.empty() && plan.offload.empty() && plan.onload.empty() && !requeued) {
-      // Limits are checked when a request is accepted, so this is unreachable as long as policies
-      // keep their guarantee; a policy that breaks it costs one request, not the server.
+    // Limits are checked when a request is accepted, so this is unreachable as long as policies
+    // keep their guarantee; a policy that breaks it, or drops and admits the same sequences in
+    // turn, costs one request, not the server.
+    constexpr size_t kMovesOfASequence = 4;
+    const bool changed = moved || requeued || !plan.preempt.empty();
+    if (!changed || ++without_step > kMovesOfASequence * sequences_.size()) {
+      without_step = 0;
       fail_unschedulable(now);
     }
   }
-  return EngineActivity::kIdle;
+  return tier_busy() ? EngineActivity::kTierBusy : EngineActivity::kIdle;
 }
 
 void Engine::fail_unschedulable(Nanos now) {
@@ -285,15 +292,19 @@ void Engine::apply_admissions(const StepPlan& plan, Nanos now) {
   }
 }
 
-LiveSequence& Engine::running_sequence(SequenceId id, size_t& place) {
+LiveSequence* Engine::running_sequence(SequenceId id, size_t& place) {
   if (place >= running_.size() || running_[place]->id != id) {
-    LiveSequence& sequence = sequences_.at(id);
-    place = static_cast<size_t>(std::ranges::find(running_, &sequence) - running_.begin());
+    const auto found = std::ranges::find(running_, id, &LiveSequence::id);
+    if (found == running_.end()) {
+      return nullptr;
+    }
+    place = static_cast<size_t>(found - running_.begin());
   }
-  return *running_[place++];
+  return running_[place++];
 }
 
-// Gives every slice its tokens and blocks, and its samples where it reaches the last known token.
+// Gives every slice its tokens and blocks, and its samples where it reaches the last known token. A
+// slice for which there is no room after all is left out: its sequence waits for a later step.
 void Engine::bind(const StepPlan& plan) {
   input_.step = next_step_;
   input_.mode = plan.mode;
@@ -304,26 +315,54 @@ void Engine::bind(const StepPlan& plan) {
   shape_ = {};
   record_.step = next_step_;
   size_t place = 0;  // policies name running sequences in order, by and large
-  for (size_t i = 0; i < plan.slices.size(); ++i) {
-    LiveSequence& sequence = running_sequence(plan.slices[i].sequence, place);
-    prefetch_for_layout(sequence);
-    make_writable(sequence, plan.slices[i].tokens);
-    bind_slice(sequence, plan.slices[i].tokens, input_.slices[i]);
+  size_t bound = 0;
+  for (const StepPlan::Slice& slice : plan.slices) {
+    LiveSequence* sequence = running_sequence(slice.sequence, place);
+    if (sequence != nullptr) {
+      prefetch_for_layout(*sequence);
+    }
+    if (sequence == nullptr || !has_logit_rows(*sequence, slice.tokens) ||
+        !make_writable(*sequence, slice.tokens)) {
+      put_off("a slice", slice.sequence);
+      continue;
+    }
+    bind_slice(*sequence, slice.tokens, input_.slices[bound++]);
+  }
+  input_.slices.resize(bound);
+}
+
+void Engine::put_off(std::string_view what, SequenceId sequence) {
+  ++record_.put_off;
+  if (std::has_single_bit(++put_off_)) {  // rarely, however often it happens
+    log::error(
+        "step {}: policy {} planned {} of sequence {} without room for it ({} of {} KV blocks are "
+        "free, {} of {} on the host); it waits for a later step. This is a bug in the policy. It "
+        "has happened {} times",
+        next_step_, policy_.name(), what, raw(sequence), kv_.free_blocks(), kv_.total_blocks(),
+        kv_.free_blocks(Tier::kHost), kv_.total_blocks(Tier::kHost), put_off_);
   }
 }
 
-// The places of its next tokens.
-void Engine::make_writable(LiveSequence& sequence, int32_t tokens) {
+bool Engine::has_logit_rows(const LiveSequence& sequence, int32_t tokens) const {
+  return sequence.computed_tokens + tokens < sequence.known_tokens() ||
+         step_samples_.size() + static_cast<size_t>(sequence.choices) <= step_samples_.capacity();
+}
+
+// The places of its next tokens. False, and nothing changed, when there are not enough free blocks.
+bool Engine::make_writable(LiveSequence& sequence, int32_t tokens) {
   const int32_t first = sequence.computed_tokens;
-  if (kv_.needs_copy(sequence.kv, first)) {
-    const std::optional<BlockCopy> copy = kv_.make_writable(sequence.kv, first);
-    CHECK(copy.has_value(), "step {}: the plan counted a block for a copy, but none is free",
-          next_step_);
-    input_.copies.push_back(*copy);
+  if (!kv_.needs_copy(sequence.kv, first)) {
+    return kv_.grow(sequence.kv, first + tokens);
   }
-  const bool grown = kv_.grow(sequence.kv, first + tokens);
-  CHECK(grown, "step {}: the plan spends more blocks than the {} that are free", next_step_,
-        kv_.free_blocks());
+  const int32_t grown = std::max(kv_.blocks_for(first + tokens) - sequence.kv.blocks(), 0);
+  if (1 + grown > kv_.free_blocks()) {
+    return false;
+  }
+  const std::optional<BlockCopy> copy = kv_.make_writable(sequence.kv, first);
+  CHECK(copy.has_value() && kv_.grow(sequence.kv, first + tokens),
+        "{} blocks were free, but {} could not be taken", kv_.free_blocks(), 1 + grown);
+  input_.copies.push_back(*copy);
+  return true;
 }
 
 void Engine::bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice& slice) {

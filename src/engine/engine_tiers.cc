@@ -146,9 +146,8 @@ void Engine::take_back_failed() {
     if (sequence->state.state() != SequenceState::kParkedWaiting) {
       continue;  // it ended
     }
-    if (places_left() > 0 && sequence->kv.blocks() < kv_.free_blocks()) {
-      begin_onload(*sequence);
-    } else {
+    if (places_left() < 1 || sequence->kv.blocks() >= kv_.free_blocks() ||
+        !begin_onload(*sequence)) {
       drop(*sequence);
       ++record_.preempted;
     }
@@ -194,36 +193,50 @@ void Engine::settle_transfers() {
 
 // ---------------------------------------------------------------- offload and onload
 
-void Engine::begin_transfers(const StepPlan& plan) {
+bool Engine::begin_transfers(const StepPlan& plan) {
+  bool moved = false;
   for (const SequenceId id : plan.offload) {
-    begin_offload(sequences_.at(id));
+    if (begin_offload(sequences_.at(id))) {
+      moved = true;
+    } else {
+      put_off("the offload", id);
+    }
   }
   for (const SequenceId id : plan.onload) {
-    begin_onload(sequences_.at(id));
+    if (begin_onload(sequences_.at(id))) {
+      moved = true;
+    } else {
+      put_off("the return", id);
+    }
   }
-  if (!plan.offload.empty() || !plan.onload.empty()) {
+  if (moved) {
     settle_transfers();  // where everything was there already
   }
+  return moved;
 }
 
-void Engine::begin_offload(LiveSequence& sequence) {
+bool Engine::begin_offload(LiveSequence& sequence) {
   auto blocks = kv_.begin_transfer(sequence.kv, sequence.computed_tokens);
-  CHECK(blocks.has_value(), "step {}: the plan offloads {} blocks, but the host has {} free",
-        next_step_, sequence.kv.blocks(), kv_.free_blocks(Tier::kHost));
+  if (!blocks.has_value()) {
+    return false;
+  }
   sequence.state.change_to(SequenceState::kOffloading);
   std::erase(running_, &sequence);
   insert_by_admission(offloaded_, sequence);
   begin_copy(sequence, TransferKind::kOffload, std::move(*blocks));
+  return true;
 }
 
-void Engine::begin_onload(LiveSequence& sequence) {
+bool Engine::begin_onload(LiveSequence& sequence) {
   auto blocks = kv_.begin_transfer(sequence.kv, sequence.computed_tokens);
-  CHECK(blocks.has_value(), "step {}: the plan brings {} blocks back, but {} are free", next_step_,
-        sequence.kv.blocks(), kv_.free_blocks());
+  if (!blocks.has_value()) {
+    return false;
+  }
   sequence.state.change_to(SequenceState::kOnloading);
   end_parking(sequence);
   leave_executor(sequence);
   begin_copy(sequence, TransferKind::kOnload, std::move(*blocks));
+  return true;
 }
 
 void Engine::begin_copy(LiveSequence& sequence, TransferKind kind,
@@ -336,8 +349,7 @@ bool Engine::make_host_room() {
   }
   CHECK(victim != nullptr, "the host is full of {} sequences, but none of them can go",
         offloaded_.size());
-  if (places_left() > 0 && victim->kv.blocks() < kv_.free_blocks()) {
-    begin_onload(*victim);
+  if (places_left() > 0 && victim->kv.blocks() < kv_.free_blocks() && begin_onload(*victim)) {
     settle_transfers();
     return true;
   }

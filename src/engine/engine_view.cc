@@ -22,6 +22,7 @@ bool may_be_shown(const LiveSequence* sequence) {
 void Engine::show(const LiveSequence& sequence, SequenceView& view) const {
   const Tier tier = sequence.kv.tier();
   view.id = sequence.id;
+  view.request = sequence.request;
   view.state = sequence.state.state();
   view.service_class = sequence.service_class;
   view.level = sequence.level;

@@ -247,7 +247,8 @@ void EngineThread::run() {
 // While a step runs only its end matters: what comes in meanwhile waits for it anyway, but where it
 // waits for hops alone. Where
 // something is under way the engine looks again after a while even if nobody calls: a worker that
-// hangs calls nobody, and it is the engine's looking that notices its age.
+// hangs calls nobody, and it is the engine's looking that notices its age. An idle engine is woken
+// too: by a worker that was taken for lost and is back.
 void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
   constexpr auto kLookAgain = std::chrono::milliseconds(250);
   std::unique_lock lock(mutex_);
@@ -257,8 +258,7 @@ void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
     }
     // Where it is known already that all is to end, only the tiers have anything left to say.
     const bool ending = (stopping_ || cancel_all_) && stop_news == StopNews::kOpen;
-    return !mailbox_.empty() || posted_ || ending ||
-           (activity != EngineActivity::kIdle && step_completed_);
+    return !mailbox_.empty() || posted_ || ending || step_completed_;
   };
   if (activity == EngineActivity::kIdle) {
     wake_.wait(lock, news);

@@ -71,6 +71,8 @@ class EngineMetrics::Impl {
         counter("generation_tokens_total", "generation_tokens_total", "Output tokens computed");
     preemptions = counter("preemptions_total", "num_preemptions_total",
                           "Sequences dropped for lack of KV blocks");
+    plan_shortfalls = counter("plan_shortfalls_total", "",
+                              "Parts of step plans that found too few KV blocks and were put off");
     prefix_queries = counter("prefix_cache_queries_total", "prefix_cache_queries_total",
                              "Tokens looked up in the prefix cache");
     prefix_hits = counter("prefix_cache_hits_total", "prefix_cache_hits_total",
@@ -243,8 +245,8 @@ class EngineMetrics::Impl {
   }
 
   Both<Gauge> running, waiting, kv_usage, kv_blocks_in_use, kv_blocks_total;
-  Both<Counter> prompt_tokens, generation_tokens, preemptions, prefix_queries, prefix_hits,
-      prompt_cached, steps;
+  Both<Counter> prompt_tokens, generation_tokens, preemptions, plan_shortfalls, prefix_queries,
+      prefix_hits, prompt_cached, steps;
   std::array<Both<Histogram>, kServiceClasses> first_token, token_gap;
   struct SloCounters {
     Counter* met = nullptr;
@@ -354,6 +356,7 @@ void EngineMetrics::on_step(const StepRecord& record) {
   add(impl_->prompt_cached, record.cached_tokens);
   add(impl_->generation_tokens, record.sampled_tokens);
   add(impl_->preemptions, record.preempted);
+  add(impl_->plan_shortfalls, record.put_off);
   add(impl_->prefix_queries, record.prefix_queried_tokens);
   add(impl_->prefix_hits, record.prefix_hit_tokens);
   for (size_t i = 0; i < kServiceClasses; ++i) {

@@ -17,6 +17,7 @@ namespace tandem {
 
 struct SequenceView {
   SequenceId id{};
+  RequestId request{};  // the choices of a request share the blocks of its prompt
   SequenceState state = SequenceState::kQueued;
   ServiceClass service_class = ServiceClass::kLatencySensitive;
   int32_t level = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/victims.h"
+
 namespace tandem {
 namespace {
 
@@ -19,6 +21,7 @@ ClassedPlanner::ClassedPlanner(const SystemView& view)
   for (const SequenceView& sequence : view.offloaded) {
     if (sequence.state == SequenceState::kOffloading) {
       coming_ += sequence.own_blocks;
+      more_comes_ |= sequence.own_blocks < sequence.held_blocks;
     }
   }
 }
@@ -69,6 +72,7 @@ bool ClassedPlanner::offload(size_t index, Need need) {
   }
   fates_[index] = Fate::kGone;
   coming_ += sequence.own_blocks;
+  more_comes_ |= sequence.own_blocks < sequence.held_blocks;
   return true;
 }
 
@@ -82,21 +86,43 @@ void ClassedPlanner::offload_best_effort(int64_t wanted, Need need) {
 }
 
 ClassedPlanner::Room ClassedPlanner::make_room(ServiceClass service_class, int64_t missing,
-                                               Claim claim) {
+                                               std::optional<size_t> asker) {
   offload_best_effort(missing, service_class == kLs ? Need::kUrgent : Need::kWish);
   if (coming_ > 0) {
     return Room::kComing;
   }
-  std::optional<size_t> victim;
-  if (service_class == kLs || claim == Claim::kRunning) {
-    victim = newest(kBe, Where::kAway);
+  if (service_class == kBe) {
+    return asker.has_value() ? drop_newest(kBe, *asker, asker) : Room::kNone;
   }
-  if (!victim.has_value() && service_class == kLs && claim == Claim::kRunning) {
-    victim = newest(kLs, Where::kAway);
-    refused_ = true;
-    if (victim.has_value() && offload(*victim, Need::kUrgent)) {
-      return Room::kComing;
-    }
+  const Room room = drop_newest(kBe, 0, std::nullopt);
+  if (room != Room::kNone || !asker.has_value()) {
+    return room;
+  }
+  refused_ = true;
+  if (more_comes_) {
+    return Room::kComing;  // it may be enough: no latency-sensitive sequence goes for nothing
+  }
+  const std::optional<size_t> victim =
+      newest_with_blocks(view_, *asker, [&](size_t i) { return may_go(i, kLs); });
+  if (victim.has_value() && offload(*victim, Need::kUrgent)) {
+    return Room::kComing;
+  }
+  return drop_newest(kLs, *asker, asker);
+}
+
+ClassedPlanner::Room ClassedPlanner::drop_newest(ServiceClass service_class, size_t first,
+                                                 std::optional<size_t> asker) {
+  const std::optional<size_t> victim =
+      newest_with_blocks(view_, first, [&](size_t i) { return may_go(i, service_class); });
+  if (victim.has_value() && victim != asker) {
+    drop(*victim);
+    return Room::kMade;
+  }
+  if (asker.has_value() && !victim.has_value()) {
+    return Room::kNone;  // it has nothing that it could lose, and waits
+  }
+  if (drop_sharers(service_class, asker.has_value() ? *asker + 1 : first)) {
+    return Room::kComing;
   }
   if (!victim.has_value()) {
     return Room::kNone;
@@ -105,10 +131,20 @@ ClassedPlanner::Room ClassedPlanner::make_room(ServiceClass service_class, int64
   return Room::kMade;
 }
 
+bool ClassedPlanner::drop_sharers(ServiceClass service_class, size_t first) {
+  const std::vector<size_t> sharers =
+      newest_sharers(view_, first, [&](size_t i) { return may_go(i, service_class); });
+  for (const size_t sharer : sharers) {
+    drop(sharer);
+  }
+  return !sharers.empty();
+}
+
 void ClassedPlanner::drop(size_t index) {
-  builder_.preempt(view_.running[index]);
+  const SequenceView& sequence = view_.running[index];
+  builder_.preempt(sequence);
   fates_[index] = Fate::kGone;
-  made_ += view_.running[index].own_blocks;
+  more_comes_ |= sequence.own_blocks < sequence.held_blocks;
 }
 
 void ClassedPlanner::add(size_t index, int32_t tokens) {
@@ -123,7 +159,7 @@ void ClassedPlanner::add(size_t index, int32_t tokens) {
     }
     const int64_t needed = blocks_for(sequence.computed_tokens + tokens) - sequence.held_blocks +
                            sequence.copy_blocks - builder_.blocks_left();
-    if (make_room(sequence.service_class, needed, Claim::kRunning) != Room::kMade) {
+    if (make_room(sequence.service_class, needed, index) != Room::kMade) {
       refused_ = true;
       return;
     }
@@ -157,9 +193,10 @@ bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens) {
     make_places(waiting);
   }
   if (fit == Fit::kNoBlocks) {
-    const int64_t missing = std::max<int64_t>(blocks_to_begin(waiting) - builder_.blocks_left(), 1);
-    for (Room room = Room::kMade; room == Room::kMade && missing > made_;) {
-      room = make_room(waiting.service_class, missing - made_, Claim::kWaiting);
+    int64_t missing = builder_.missing_to_admit(waiting, tokens);
+    for (Room room = Room::kMade; room == Room::kMade && missing > 0;) {
+      room = make_room(waiting.service_class, missing, std::nullopt);
+      missing = builder_.missing_to_admit(waiting, tokens);
     }
   }
   return fit == Fit::kFits;

@@ -2,7 +2,8 @@
 // for them. Where blocks are missing, first best-effort decodes are offloaded, newest first, and
 // whoever needs the blocks waits until they come; only where the host has no room are best-effort
 // sequences recomputed, newest first; latency-sensitive ones go last, onto the host where that has
-// room. In which order, and how many tokens each, is the policy's business.
+// room. Whom to drop: victims.h. In which order, and how many tokens each, is the policy's
+// business.
 //
 // One object per planning; borrows the view.
 #pragma once
@@ -30,8 +31,8 @@ class ClassedPlanner {
   // does: by others of its class too, itself included. Nothing where it has gone already.
   void add(size_t index, int32_t tokens);
 
-  // Lets a waiting one begin with `tokens` (>= 1). Nobody is let in while somebody else waits for
-  // room, nor beside one that is dropped: the blocks that they share would be counted twice. A
+  // Lets a waiting one begin with `tokens` (>= 1). Refuses all admissions while another sequence
+  // waits for room, and beside one that is dropped: what is free now is that one's place. A
   // latency-sensitive one makes room at the cost of best effort; a best-effort one of nobody.
   bool admit(const SequenceView& waiting, int32_t tokens);
 
@@ -79,23 +80,30 @@ class ClassedPlanner {
  private:
   enum class Fate : uint8_t { kOpen, kPlanned, kGone };
   enum class Where : uint8_t { kHost, kAway };
-  enum class Claim : uint8_t { kRunning, kWaiting };
   enum class Room : uint8_t {
     kMade,    // blocks are free now
     kComing,  // they will be, when copies are done
     kNone,
   };
 
+  [[nodiscard]] bool may_go(size_t index, ServiceClass service_class) const {
+    return fates_[index] == Fate::kOpen && view_.running[index].service_class == service_class;
+  }
   [[nodiscard]] std::optional<size_t> newest(ServiceClass service_class, Where where) const;
   void make_places(const SequenceView& waiting);
   void drop(size_t index);
-  Room make_room(ServiceClass service_class, int64_t missing, Claim claim);
+  // For running sequence `asker`, or for one that waits.
+  Room make_room(ServiceClass service_class, int64_t missing, std::optional<size_t> asker);
+  // Drops the newest sequence of a class at or behind place `first`. `asker`: where the blocks are
+  // for one of the same class.
+  Room drop_newest(ServiceClass service_class, size_t first, std::optional<size_t> asker);
+  bool drop_sharers(ServiceClass service_class, size_t first);
 
   const SystemView& view_;
   PlanBuilder builder_;
   std::vector<Fate> fates_;  // by index in view.running
   int64_t coming_ = 0;       // blocks that offloads under way and planned will free
-  int64_t made_ = 0;         // blocks that dropped ones have freed
+  bool more_comes_ = false;  // those that go shared blocks: the next plan knows what that freed
   int64_t reserved_ = 0;
   bool refused_ = false;
   std::vector<SequenceId> write_through_;

@@ -6,15 +6,11 @@
 
 namespace tandem {
 
-PlanBuilder::PlanBuilder(const SystemView& view) : budget_(view.budget) {
+PlanBuilder::PlanBuilder(const SystemView& view) : view_(view), budget_(view.budget) {
   plan_.slices.reserve(view.running.size());
   for (const SequenceView& sequence : view.running) {
     promised_blocks_ += promised(sequence);
   }
-}
-
-int64_t PlanBuilder::promised(const SequenceView& sequence) const {
-  return missing_blocks(sequence, sequence.known_tokens);
 }
 
 Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
@@ -31,23 +27,43 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
     return Fit::kNoLogitRows;
   }
   if (blocks > budget_.free_blocks) {
+    short_of_blocks_ = true;
     return Fit::kNoBlocks;
   }
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks;
-  promised_blocks_ -= std::min(grown, promised(sequence));
+  promised_blocks_ -= std::min(blocks, promised(sequence));
   add_slice(sequence.id, tokens);
   return Fit::kFits;
+}
+
+PlanBuilder::Admission PlanBuilder::blocks_to_begin(const SequenceView& sequence,
+                                                    int32_t tokens) const {
+  const int64_t cached = sequence.computed_tokens / budget_.block_tokens;
+  const int64_t in_use = cached - sequence.cached_free_blocks;
+  Admission blocks;
+  blocks.now = blocks_for(sequence.computed_tokens + tokens) - cached +
+               sequence.cached_free_blocks + std::min(in_use, freed_blocks_);
+  blocks.later =
+      blocks_for(sequence.known_tokens + 1) - blocks_for(sequence.computed_tokens + tokens);
+  blocks.taken_over = in_use;
+  return blocks;
+}
+
+int64_t PlanBuilder::wanted(const Admission& admission) const {
+  const bool alone = promised_blocks_ == 0 && plan_.slices.empty();
+  return alone ? admission.now : admission.now + admission.later + promised_blocks_;
+}
+
+int64_t PlanBuilder::missing_to_admit(const SequenceView& sequence, int32_t tokens) const {
+  return wanted(blocks_to_begin(sequence, tokens)) - budget_.free_blocks;
 }
 
 Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
   CHECK(tokens >= 1 && tokens <= sequence.pending_tokens(),
         "{} tokens of a sequence with {} pending", tokens, sequence.pending_tokens());
   const int32_t logit_rows = tokens == sequence.pending_tokens() ? sequence.choices : 0;
-  const int64_t cached_blocks = sequence.computed_tokens / budget_.block_tokens;
-  const int64_t all_new = blocks_for(sequence.known_tokens + 1) - cached_blocks;
-  const int64_t now_new = blocks_for(sequence.computed_tokens + tokens) - cached_blocks;
   if (sequence.choices > budget_.sequences) {
     return Fit::kNoSequences;
   }
@@ -57,16 +73,18 @@ Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
   if (logit_rows > budget_.logit_rows) {
     return Fit::kNoLogitRows;
   }
-  const bool alone = promised_blocks_ == 0 && plan_.slices.empty();
-  const int64_t wanted = alone ? now_new : all_new + promised_blocks_;
-  if (wanted + sequence.cached_free_blocks > budget_.free_blocks) {
+  const Admission blocks = blocks_to_begin(sequence, tokens);
+  if (wanted(blocks) > budget_.free_blocks) {
     return Fit::kNoBlocks;
   }
   budget_.sequences -= sequence.choices;
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
-  budget_.free_blocks -= now_new + sequence.cached_free_blocks;
-  promised_blocks_ += all_new - now_new;
+  budget_.free_blocks -= blocks.now;
+  promised_blocks_ += blocks.later;
+  const int64_t freed = std::min(blocks.taken_over, freed_blocks_);
+  freed_blocks_ -= freed;
+  taken_over_ += blocks.taken_over - freed;
   plan_.admit.push_back(sequence.id);
   add_slice(sequence.id, tokens);
   return Fit::kFits;
@@ -103,8 +121,38 @@ void PlanBuilder::preempt(const SequenceView& sequence) {
   if (sequence.tier == Tier::kHost) {
     return;  // what it frees is elsewhere, and not before it has left
   }
-  budget_.free_blocks += sequence.own_blocks;
+  const int64_t kept = std::min<int64_t>(sequence.own_blocks, taken_over_);
+  taken_over_ -= kept;
+  freed_blocks_ += sequence.own_blocks - kept;
+  budget_.free_blocks += sequence.own_blocks - kept;
   promised_blocks_ -= promised(sequence);
+}
+
+StepPlan PlanBuilder::finish() {
+  const bool nothing_happens = plan_.slices.empty() && plan_.preempt.empty() &&
+                               plan_.offload.empty() && plan_.onload.empty();
+  const auto leaves = [](const SequenceView& sequence) {
+    return sequence.state == SequenceState::kOffloading;
+  };
+  if (short_of_blocks_ && nothing_happens && std::ranges::none_of(view_.offloaded, leaves)) {
+    drop_a_sharer();
+  }
+  return std::move(plan_);
+}
+
+// The next plan then sees what that has changed: of two sequences that shared a block the other one
+// need not copy it any more.
+void PlanBuilder::drop_a_sharer() {
+  const SequenceView* newest = nullptr;
+  for (const SequenceView& sequence : view_.running) {
+    const bool shares_all = sequence.own_blocks == 0 && sequence.copy_blocks > 0;
+    if (shares_all && (newest == nullptr || sequence.service_class >= newest->service_class)) {
+      newest = &sequence;
+    }
+  }
+  if (newest != nullptr) {
+    preempt(*newest);
+  }
 }
 
 }  // namespace tandem

@@ -1,5 +1,10 @@
 // Collects a step plan and keeps its budgets: whatever does not fit is refused and changes nothing.
 // Shared by all policies. Lives for one planning; borrows the view.
+//
+// A finished plan never needs more blocks than there are, in whatever order its parts were added.
+// A waiting sequence takes blocks of its cached prefix over from running sequences. If one of these
+// is dropped in the same plan, before or after the admission, only those of its blocks are counted
+// as free that the admitted sequence does not need.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +33,11 @@ class PlanBuilder {
   Fit add(const SequenceView& sequence, int32_t tokens);
 
   // Makes a waiting sequence run, beginning with `tokens` of it. Refused unless all its known
-  // tokens and one more would find blocks beside what running prompts still need, so that prompts
-  // half computed do not evict each other.
+  // tokens and one more would find blocks beside what running sequences still need, copies of
+  // shared blocks included, so that prompts half computed do not evict each other.
   Fit admit(const SequenceView& sequence, int32_t tokens);
+  // How many blocks are missing for `admit`; 0 or less: none.
+  [[nodiscard]] int64_t missing_to_admit(const SequenceView& sequence, int32_t tokens) const;
 
   // Drops the KV of a running sequence that has no slice in this plan, or of a parked one.
   void preempt(const SequenceView& sequence);
@@ -47,7 +54,9 @@ class PlanBuilder {
   [[nodiscard]] int64_t blocks_left() const { return budget_.free_blocks; }
   [[nodiscard]] int64_t host_blocks_left() const { return budget_.host_free_blocks; }
   [[nodiscard]] bool preempts() const { return !plan_.preempt.empty(); }
-  [[nodiscard]] StepPlan finish() { return std::move(plan_); }
+  // Planners let a sequence wait that lacks blocks and would free none if it were dropped. If every
+  // running sequence waits like that, the newest is dropped here.
+  [[nodiscard]] StepPlan finish();
 
  private:
   [[nodiscard]] int64_t blocks_for(int64_t tokens) const {
@@ -62,7 +71,18 @@ class PlanBuilder {
   [[nodiscard]] int64_t blocks_to_hold(const SequenceView& sequence) const {
     return std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
   }
-  [[nodiscard]] int64_t promised(const SequenceView& sequence) const;
+  [[nodiscard]] int64_t promised(const SequenceView& sequence) const {
+    return missing_blocks(sequence, sequence.known_tokens) + sequence.copy_blocks;
+  }
+  // The blocks that an admission takes now, and those that it will need in all.
+  struct Admission {
+    int64_t now = 0;         // for its first tokens, cached blocks that count as free included
+    int64_t later = 0;       // beyond these
+    int64_t taken_over = 0;  // blocks of its prefix that are in use in the view
+  };
+  [[nodiscard]] Admission blocks_to_begin(const SequenceView& sequence, int32_t tokens) const;
+  [[nodiscard]] int64_t wanted(const Admission& admission) const;
+  void drop_a_sharer();
 
   void add_slice(SequenceId sequence, int32_t tokens) {
     StepPlan::Slice& slice = plan_.slices.emplace_back();
@@ -70,8 +90,14 @@ class PlanBuilder {
     slice.tokens = tokens;
   }
 
+  const SystemView& view_;
   StepBudget budget_;
-  int64_t promised_blocks_ = 0;  // that prompts being computed will still need
+  int64_t promised_blocks_ = 0;  // that running sequences need for their known tokens
+  // Of dropped sequences, counted as free; an admission may take some of them over.
+  int64_t freed_blocks_ = 0;
+  // In use in the view and taken over by admitted sequences; a dropped sequence may have them.
+  int64_t taken_over_ = 0;
+  bool short_of_blocks_ = false;  // a running sequence found too few
   StepPlan plan_;
 };
 

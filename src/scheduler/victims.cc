@@ -7,18 +7,36 @@ namespace tandem {
 RunningPlanner::RunningPlanner(const SystemView& view, PlanBuilder& builder)
     : view_(view), builder_(builder), fates_(view.running.size(), Fate::kUndecided) {}
 
-int32_t RunningPlanner::newest_undecided() const {
-  auto index = static_cast<int32_t>(fates_.size()) - 1;
-  while (index >= 0 && fates_[static_cast<size_t>(index)] != Fate::kUndecided) {
-    --index;
-  }
-  return index;
+void RunningPlanner::drop(size_t index) {
+  builder_.preempt(view_.running[index]);
+  fates_[index] = Fate::kDropped;
 }
 
-void RunningPlanner::add(int32_t index, int32_t limit) {
-  const SequenceView& sequence = view_.running[static_cast<size_t>(index)];
-  Fate& fate = fates_[static_cast<size_t>(index)];
-  if (fate == Fate::kDropped) {
+// False: the sequence has no part in this plan.
+bool RunningPlanner::make_room(size_t index) {
+  const auto may_go = [&](size_t i) { return fates_[i] == Fate::kUndecided; };
+  const std::optional<size_t> victim = newest_with_blocks(view_, index, may_go);
+  if (victim.has_value() && *victim != index) {
+    drop(*victim);
+    return true;
+  }
+  if (!victim.has_value()) {
+    return false;
+  }
+  // What they free the next plan knows.
+  const std::vector<size_t> sharers = newest_sharers(view_, index + 1, may_go);
+  for (const size_t sharer : sharers) {
+    drop(sharer);
+  }
+  if (sharers.empty()) {
+    drop(index);
+  }
+  return false;
+}
+
+void RunningPlanner::add(size_t index, int32_t limit) {
+  const SequenceView& sequence = view_.running[index];
+  if (fates_[index] == Fate::kDropped) {
     return;
   }
   const int32_t tokens = std::min({sequence.pending_tokens(), limit, builder_.tokens_left()});
@@ -26,20 +44,11 @@ void RunningPlanner::add(int32_t index, int32_t limit) {
     return;
   }
   Fit fit = builder_.add(sequence, tokens);
-  while (fit == Fit::kNoBlocks) {
-    const int32_t victim = newest_undecided();
-    if (victim < 0) {
-      return;  // everyone newer already runs in this step; this one waits
-    }
-    builder_.preempt(view_.running[static_cast<size_t>(victim)]);
-    fates_[static_cast<size_t>(victim)] = Fate::kDropped;
-    if (victim == index) {
-      return;
-    }
+  while (fit == Fit::kNoBlocks && make_room(index)) {
     fit = builder_.add(sequence, tokens);
   }
   if (fit == Fit::kFits) {
-    fate = Fate::kPlanned;
+    fates_[index] = Fate::kPlanned;
   }
 }
 

@@ -43,6 +43,9 @@ struct WorldOptions {
   int32_t belief_percent = 100;
   enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
+  // Stands between the engine and the policy: what it returns is asked for plans, and passes on or
+  // looks at views and plans. Admission stays the policy's own.
+  std::function<std::unique_ptr<StepPolicy>(std::unique_ptr<StepPolicy>)> wrap_policy;
   enum class Admits : uint8_t { kNo, kYes } admits = Admits::kNo;
   enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
@@ -57,7 +60,9 @@ class VirtualWorld final {
         admission_(options_.admits == WorldOptions::Admits::kYes ? make_admission(*policy_)
                                                                  : nullptr),
         sink_(std::make_shared<Sink>(*this)),
-        engine_(options_.engine, executor_, *policy_, clock_, &observer_, nullptr) {
+        asked_(options_.wrap_policy ? options_.wrap_policy(std::move(policy_))
+                                    : std::move(policy_)),
+        engine_(options_.engine, executor_, *asked_, clock_, &observer_, nullptr) {
     if (options_.learning == WorldOptions::Learning::kYes) {
       engine_.predict_with(step_times_);
     }
@@ -104,6 +109,8 @@ class VirtualWorld final {
   [[nodiscard]] const Engine& engine() const { return engine_; }
   [[nodiscard]] const EchoExecutor& executor() const { return executor_; }
   [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
+  // Parts of plans for which there was no room.
+  [[nodiscard]] int64_t put_off() const { return observer_.put_off; }
   // Of ended choices, in the order of their ends.
   [[nodiscard]] const std::vector<observe::RequestRecord>& requests() const {
     return observer_.requests;
@@ -141,11 +148,15 @@ class VirtualWorld final {
     VirtualWorld& world;
   };
   struct Observer final : observe::EngineObserver {
-    void on_step(const observe::StepRecord& record) override { preemptions += record.preempted; }
+    void on_step(const observe::StepRecord& record) override {
+      preemptions += record.preempted;
+      put_off += record.put_off;
+    }
     void on_gauges(const observe::EngineGauges&) override {}
     void on_request(const observe::RequestRecord& record) override { requests.push_back(record); }
     std::vector<observe::RequestRecord> requests;
     int64_t preemptions = 0;
+    int64_t put_off = 0;
   };
 
   void take(EngineInput& input) {
@@ -195,6 +206,7 @@ class VirtualWorld final {
   std::shared_ptr<Sink> sink_;
   std::multimap<Nanos, EngineInput> inputs_;
   std::map<std::pair<int64_t, int32_t>, Outcome> outcomes_;
+  std::unique_ptr<StepPolicy> asked_;
   Engine engine_;
 };
 

@@ -11,7 +11,7 @@ namespace tandem {
 StepPlan AccelOnlyPolicy::plan(const SystemView& view) {
   PlanBuilder builder(view);
   RunningPlanner running(view, builder);
-  for (int32_t i = 0; i < static_cast<int32_t>(view.running.size()); ++i) {
+  for (size_t i = 0; i < view.running.size(); ++i) {
     running.add(i, std::numeric_limits<int32_t>::max());
   }
   if (builder.preempts()) {
