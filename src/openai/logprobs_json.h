@@ -40,6 +40,10 @@ class LogprobsJson {
                      std::string_view text);
   // The object, or "null" when log probabilities are off. Empties this.
   void move_to(std::string& out);
+  // Of the object so far, but for its names.
+  [[nodiscard]] size_t bytes() const {
+    return tokens_.size() + token_logprobs_.size() + top_logprobs_.size() + text_offset_.size();
+  }
   [[nodiscard]] bool wanted() const { return style_.top >= 0; }
   // Characters that the token adds to the text, as the completions format counts them.
   [[nodiscard]] int64_t chars_of(TokenId token) const;

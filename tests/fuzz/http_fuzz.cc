@@ -24,12 +24,16 @@ struct Outcome {
 Outcome parse(std::string_view input, size_t piece_bytes) {
   Outcome outcome;
   HttpParser parser(kLimits);
+  HttpRequest head;
   while (!input.empty() && outcome.error_status == 0) {
     HttpParser::State state = parser.feed(input.substr(0, piece_bytes));
     input.remove_prefix(std::min(piece_bytes, input.size()));
-    while (state == HttpParser::State::kExpectsContinue || state == HttpParser::State::kComplete) {
-      if (state == HttpParser::State::kComplete) {
-        outcome.requests.push_back(parser.take());
+    while (state == HttpParser::State::kHeaders || state == HttpParser::State::kComplete) {
+      if (state == HttpParser::State::kHeaders) {
+        head = parser.head();
+      } else {
+        head.body = parser.take_body();
+        outcome.requests.push_back(head);
       }
       state = parser.feed({});
     }

@@ -1,0 +1,42 @@
+// How large the parts of an answer become, so that callers can write large ones elsewhere.
+#include "openai/generation.h"
+
+namespace tandem::openai {
+
+size_t Generation::prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const {
+  constexpr size_t kScoreBytes = 32;  // a token's text, its log-probability, and what separates
+  if (echoes_.empty() && prompts_.empty()) {
+    return 0;
+  }
+  size_t bytes = 0;
+  for (const TokenEvent& event : events) {
+    if (event.kind == TokenEvent::Kind::kPrompt && event.prompt_logprobs != nullptr) {
+      size_t scores = 0;
+      for (const LogprobInfo& info : *event.prompt_logprobs) {
+        scores += info.top.size() + 2;
+      }
+      bytes += scores * kScoreBytes * (echoes_.empty() ? 1 : n_);
+    }
+    if (streams_ && !echoes_.empty()) {
+      const size_t choice = prompt * n_ + static_cast<size_t>(event.choice);
+      bytes += event.kind == TokenEvent::Kind::kPrompt ? echoes_[prompt].size() * n_
+               : choices_[choice].echo_sent            ? 0
+                                                       : echoes_[prompt].size();
+    }
+  }
+  return bytes;
+}
+
+size_t Generation::body_bytes() const {
+  constexpr size_t kFrameBytes = 256;  // names, reasons, numbers
+  size_t bytes = kFrameBytes * choices_.size();
+  for (size_t index = 0; index < choices_.size(); ++index) {
+    const Choice& choice = choices_[index];
+    bytes += choice.text.size() + choice.logprobs.bytes();
+    bytes += prompt_logprobs_json_[index / n_].size();
+    bytes += echoes_.empty() ? 0 : echoes_[index / n_].size();
+  }
+  return bytes;
+}
+
+}  // namespace tandem::openai
