@@ -87,14 +87,16 @@ void SideThreads::forget(const Job& job, Ticket ticket) {
 }
 
 // Threads for all jobs prefer long ones: short ones have a thread of their own.
-bool SideThreads::take_next(bool short_only, Job& job) {
+// nullptr: there is no job for this thread.
+SideThreads::Lane* SideThreads::take_next(bool short_only, Job& job) {
   Lane* lane = &short_;
   if (!short_only && !long_.jobs.empty()) {
     lane = &long_;
   }
   if (lane->jobs.empty()) {
-    return false;
+    return nullptr;
   }
+  ++lane->running;
   const auto next = lane->jobs.begin();
   lane->now = next->first.first;
   job = std::move(next->second);
@@ -102,26 +104,31 @@ bool SideThreads::take_next(bool short_only, Job& job) {
   lane->jobs.erase(next);
   // A client whose last job lies in the past starts at `now`, as one that is not known.
   constexpr size_t kManyClients = 1024;
-  if (lane->jobs.empty()) {
-    lane->ready.clear();
-  } else if (lane->ready.size() > kManyClients) {
+  if (lane->ready.size() > kManyClients) {
     std::erase_if(lane->ready, [&](const auto& entry) { return entry.second <= lane->now; });
   }
-  return true;
+  return lane;
 }
 
 void SideThreads::run(bool short_only) {
   std::unique_lock lock(mutex_);
   while (true) {
     Job job;
-    changed_.wait(lock, [&] { return stopping_ || take_next(short_only, job); });
-    if (!job.work) {
+    Lane* lane = nullptr;
+    changed_.wait(lock, [&] {
+      lane = stopping_ ? nullptr : take_next(short_only, job);
+      return stopping_ || lane != nullptr;
+    });
+    if (lane == nullptr) {
       return;  // stopping
     }
     lock.unlock();
     job.work();
     job = Job{};
     lock.lock();
+    if (--lane->running == 0 && lane->jobs.empty()) {
+      lane->ready.clear();  // idle: nobody has had more than another
+    }
   }
 }
 

@@ -55,12 +55,13 @@ class SideThreads {
   };
   struct Lane {
     std::map<Place, Job> jobs;
+    int32_t running = 0;
     int64_t now = 0;                                 // virtual start of the job that was taken last
     std::unordered_map<std::string, int64_t> ready;  // virtual end of each client's last job
   };
 
   void run(bool short_only);
-  bool take_next(bool short_only, Job& job);
+  Lane* take_next(bool short_only, Job& job);
   void forget(const Job& job, Ticket ticket);
 
   const SideThreadsOptions options_;
