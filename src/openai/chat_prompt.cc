@@ -30,9 +30,11 @@ Result<std::string> join_parts(const Json& parts, size_t index) {
       return wrong_message(index, "each part of 'content' must be an object with a 'type'");
     }
     if (*type != "text") {
-      return wrong_message(
+      Error error = wrong_message(
           index, fmt::format("content parts of type {} are not supported, only \"text\" is",
-                             describe(*type)));
+                             quoted(*type)));
+      error.code = ErrorCode::kUnsupported;
+      return error;
     }
     const auto value = part.find("text");
     if (value == part.end() || !value->is_string()) {

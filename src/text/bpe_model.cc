@@ -52,6 +52,25 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const TokenBytes& bytes, BpeOpt
       }
     }
   }
+  fill_bound(vocabulary);
+}
+
+// What the model is given: bytes, or characters as the vocabulary spells them.
+void BpeModel::fill_bound(const Vocabulary& vocabulary) {
+  constexpr size_t kLastUtf8Byte = 0xF4;
+  every_byte_has_tokens_ =
+      (options_.byte_level || options_.byte_fallback) &&
+      std::all_of(byte_ids_.begin(), byte_ids_.begin() + kLastUtf8Byte + 1, [&](const TokenId& id) {
+        const auto byte = static_cast<size_t>(&id - byte_ids_.data());
+        return id != kNoToken || byte == 0xC0 || byte == 0xC1;  // in no UTF-8
+      });
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view spelling = vocabulary.text(id);
+    bound_.add(options_.byte_level ? byte_level_decode(spelling).value_or("") : spelling);
+  }
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    bound_.add(std::string(1, static_cast<char>(byte)));
+  }
 }
 
 void BpeModel::add_merge(TokenId a, TokenId b, TokenId merged, uint32_t rank) {
@@ -95,6 +114,7 @@ void BpeModel::encode(std::string_view piece, Scratch& scratch, std::vector<Toke
 }
 
 void BpeModel::make_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
+  symbols.reserve(piece.size());
   for (size_t i = 0; i < piece.size();) {
     const auto byte = static_cast<uint8_t>(piece[i]);
     TokenId id = kNoToken;
@@ -164,6 +184,7 @@ void BpeModel::merge_long(Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   std::vector<uint64_t>& heap = scratch.heap;
   heap.clear();
+  heap.reserve(symbols.size());
   const auto count = static_cast<uint32_t>(symbols.size());
   for (uint32_t i = 0; i < count; ++i) {
     symbols[i].previous = i == 0 ? kEnd : i - 1;
