@@ -112,6 +112,22 @@ TEST_F(RequestLimitsTest, ListedTokensAreBoundedButNotByTheContext) {
   EXPECT_TRUE(detokenize(R"({"tokens":[)" + ids.substr(2) + "]}", context_).ok());
 }
 
+TEST_F(RequestLimitsTest, VariablesOfTemplatesAreFew) {
+  const auto with = [&](int count) {
+    std::string object;
+    for (int i = 0; i < count; ++i) {
+      object += (i == 0 ? "\"x" : ",\"x") + std::to_string(i) + "\":0";
+    }
+    return parse_generation(Endpoint::kChat,
+                            R"({"messages":[{"role":"user","content":"a"}],)"
+                            R"("chat_template_kwargs":{)" +
+                                object + "}}",
+                            context_);
+  };
+  EXPECT_TRUE(with(64).ok());
+  EXPECT_EQ(with(65).error().param, "chat_template_kwargs");
+}
+
 TEST_F(RequestLimitsTest, WhatIsNotBuiltIsCalledUnsupported) {
   const auto image = chat(
       R"({"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]})");
