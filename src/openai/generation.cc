@@ -445,14 +445,8 @@ Usage Generation::usage() const {
 std::string Generation::body() {
   CHECK(ended() && !error_ && !streams_, "body() of an answer that is streamed or not complete");
   const bool chat = endpoint_ == Endpoint::kChat;
-  size_t bytes = 0;
-  for (size_t index = 0; index < choices_.size(); ++index) {
-    const Prompt& prompt = prompts_[index / n_];
-    bytes += prompt.echo.size() + prompt.echo_logprobs.bytes() + prompt.logprobs.size() +
-             choices_[index].text.size() + choices_[index].logprobs.bytes();
-  }
   std::string out = head_;
-  out.reserve(out.size() + bytes);
+  out.reserve(out.size() + body_bytes());
   for (size_t index = 0; index < choices_.size(); ++index) {
     Choice& choice = choices_[index];
     const Prompt& prompt = prompts_[index / n_];

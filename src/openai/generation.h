@@ -47,6 +47,12 @@ class Generation {
   [[nodiscard]] std::vector<int32_t> take(size_t prompt, std::span<TokenEvent> events,
                                           std::string& out);
 
+  // About how many bytes of JSON a take() of these events writes for the prompt (its text, its
+  // log-probabilities); 0: what tokens bring is not counted. For callers that must not be held up.
+  [[nodiscard]] size_t prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const;
+  // About how many bytes body() has.
+  [[nodiscard]] size_t body_bytes() const;
+
   [[nodiscard]] bool streams() const { return streams_; }
   // Every choice has ended, or one has failed: further events are ignored.
   [[nodiscard]] bool ended() const { return error_.has_value() || open_choices_ == 0; }

@@ -32,7 +32,7 @@ Error does_not_fit(std::string_view prompt_tokens, const ServedModel& model, End
 // Appends the tokens of a prompt. Sets `too_long` if it does not fit the context.
 Status encode_prompt(const std::string& text, text::EncodeOptions options,
                      const ParseContext& context, GenerationRequest& out) {
-  options.max_tokens = kCountedContexts * context.model.max_model_len;
+  options.max_tokens = max_counted_tokens(context.model.max_model_len);
   Result<std::vector<TokenId>> tokens = context.tokenizer.encode(text, options);
   if (!tokens.ok() && tokens.error().code == ErrorCode::kPayloadTooLarge) {
     out.prompts.emplace_back();

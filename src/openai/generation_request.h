@@ -2,6 +2,7 @@
 // sockets, no state. Threads: any; tokenizing a long prompt takes time in proportion to it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -34,9 +35,12 @@ struct RequestLimits {
   int64_t max_listed_tokens = 1 << 20;         // of /tokenize and /detokenize, if over the context
 };
 
-// Prompts of up to so many contexts are counted to the last token, which helps to shorten them; of
-// longer ones the beginning is looked at.
-inline constexpr int64_t kCountedContexts = 2;
+// Prompts of up to so many tokens are counted to the last one, which helps to shorten them; of longer
+// ones the beginning is looked at.
+[[nodiscard]] constexpr int64_t max_counted_tokens(int32_t max_model_len) {
+  constexpr int64_t kMaxBeyond = 32768;
+  return int64_t{max_model_len} + std::min<int64_t>(max_model_len, kMaxBeyond);
+}
 
 // What parsing needs to know about the served model. Borrows.
 struct ParseContext {

@@ -127,7 +127,7 @@ TEST_F(PromptScores, TimeGrowsWithTheTokensNotWithTheirSquare) {
       text += "hello";
     }
     auto best = std::chrono::nanoseconds::max();
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 7; ++i) {
       LogprobsJson json(test_.tokenizer, {.top = 0});
       const auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(json.add_prompt(tokens, infos, text), std::ssize(text));
@@ -135,7 +135,7 @@ TEST_F(PromptScores, TimeGrowsWithTheTokensNotWithTheirSquare) {
     }
     return best;
   };
-  EXPECT_LT(time_of(40'000), 3 * time_of(20'000));
+  EXPECT_LT(time_of(40'000), 8 * time_of(10'000));  // the square would be 16
 }
 
 TEST_F(PromptScores, TheChoicesOfAPromptShareItsPart) {

@@ -184,7 +184,8 @@ void BpeModel::merge_long(Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   std::vector<uint64_t>& heap = scratch.heap;
   heap.clear();
-  heap.reserve(symbols.size());
+  size_t max_entries = symbols.size() + symbols.size() / 2;
+  heap.reserve(max_entries);
   const auto count = static_cast<uint32_t>(symbols.size());
   for (uint32_t i = 0; i < count; ++i) {
     symbols[i].previous = i == 0 ? kEnd : i - 1;
@@ -194,10 +195,18 @@ void BpeModel::merge_long(Scratch& scratch) const {
     }
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  const auto is_out_of_date = [&](uint64_t entry) {
+    return symbols[static_cast<uint32_t>(entry)].rank != static_cast<uint32_t>(entry >> 32);
+  };
   const auto update = [&](uint32_t at) {
     Symbol& symbol = symbols[at];
     symbol.rank = symbol.next == kEnd ? kNoRank : rank(symbol.id, symbols[symbol.next].id);
     if (symbol.rank != kNoRank) {
+      if (heap.size() >= max_entries) {  // a third of them are out of date
+        std::erase_if(heap, is_out_of_date);
+        std::make_heap(heap.begin(), heap.end(), std::greater<>());
+        max_entries = std::max(max_entries, heap.size() + heap.size() / 2);
+      }
       heap.push_back(IntMap::key(symbol.rank, at));
       std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
@@ -208,7 +217,7 @@ void BpeModel::merge_long(Scratch& scratch) const {
     heap.pop_back();
     const auto at = static_cast<uint32_t>(entry);
     Symbol& left = symbols[at];
-    if (left.rank != static_cast<uint32_t>(entry >> 32)) {
+    if (is_out_of_date(entry)) {
       continue;
     }
     Symbol& right = symbols[left.next];

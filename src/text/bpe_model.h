@@ -52,7 +52,7 @@ class BpeModel {
   [[nodiscard]] int64_t min_tokens(std::string_view text) const {
     return every_byte_has_tokens_ ? bound_.min_tokens(text) : 0;
   }
-  // Appends the tokens of `piece` (valid UTF-8 unless byte level; under 4 GiB). Takes at most 36
+  // Appends the tokens of `piece` (valid UTF-8 unless byte level; under 4 GiB). Takes at most 28
   // bytes of work space for each byte.
   void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const;
 

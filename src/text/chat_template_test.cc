@@ -36,6 +36,9 @@ TEST_P(GoldenTemplates, RenderAsJinja2DoesTextAndErrors) {
       must_parse(read_all(shared / "templates" / (name + ".jinja")), options);
   ASSERT_GE(golden["cases"].size(), 10U);
   for (const Json& c : golden["cases"]) {
+    if (name.ends_with("-tool_use") && c["tools"].is_null()) {
+      continue;  // such templates are for requests with tools; they iterate over what is then None
+    }
     ChatTemplateInput input;
     input.messages = &c["messages"];
     input.tools = &c["tools"];
