@@ -5,9 +5,6 @@ namespace tandem::openai {
 
 size_t Generation::prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const {
   constexpr size_t kScoreBytes = 32;  // a token's text, its log-probability, and what separates
-  if (echoes_.empty() && prompts_.empty()) {
-    return 0;
-  }
   size_t bytes = 0;
   for (const TokenEvent& event : events) {
     if (event.kind == TokenEvent::Kind::kPrompt && event.prompt_logprobs != nullptr) {
@@ -15,13 +12,14 @@ size_t Generation::prompt_bytes_of(size_t prompt, std::span<const TokenEvent> ev
       for (const LogprobInfo& info : *event.prompt_logprobs) {
         scores += info.top.size() + 2;
       }
-      bytes += scores * kScoreBytes * (echoes_.empty() ? 1 : n_);
+      bytes += scores * kScoreBytes * (echoes_ && streams_ ? n_ : 1);
     }
-    if (streams_ && !echoes_.empty()) {
+    if (streams_ && echoes_) {
+      const size_t echo_bytes = prompts_[prompt].echo.size();
       const size_t choice = prompt * n_ + static_cast<size_t>(event.choice);
-      bytes += event.kind == TokenEvent::Kind::kPrompt ? echoes_[prompt].size() * n_
+      bytes += event.kind == TokenEvent::Kind::kPrompt ? echo_bytes * n_
                : choices_[choice].echo_sent            ? 0
-                                                       : echoes_[prompt].size();
+                                                       : echo_bytes;
     }
   }
   return bytes;
@@ -32,9 +30,9 @@ size_t Generation::body_bytes() const {
   size_t bytes = kFrameBytes * choices_.size();
   for (size_t index = 0; index < choices_.size(); ++index) {
     const Choice& choice = choices_[index];
+    const Prompt& prompt = prompts_[index / n_];
     bytes += choice.text.size() + choice.logprobs.bytes();
-    bytes += prompt_logprobs_json_[index / n_].size();
-    bytes += echoes_.empty() ? 0 : echoes_[index / n_].size();
+    bytes += prompt.echo.size() + prompt.echo_logprobs.bytes() + prompt.logprobs.size();
   }
   return bytes;
 }

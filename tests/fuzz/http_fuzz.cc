@@ -13,7 +13,7 @@
 namespace tandem::api {
 namespace {
 
-constexpr HttpLimits kLimits{.max_header_bytes = 1024, .max_body_bytes = 512};
+constexpr HttpLimits kLimits{.max_header_bytes = 8192, .max_body_bytes = 32768};
 
 struct Outcome {
   std::vector<HttpRequest> requests;
@@ -45,7 +45,7 @@ Outcome parse(std::string_view input, size_t piece_bytes) {
   return outcome;
 }
 
-TANDEM_FUZZ_TARGET(input) {
+TANDEM_FUZZ_TARGET_IN_TIME(input) {
   const Outcome whole = parse(input, std::max<size_t>(input.size(), 1));
   const Outcome cut = parse(input, 1 + input.size() % 7);
   // A request that is wrong and not complete may be refused now or with its last byte. Headers
