@@ -145,6 +145,15 @@ Command add_bench_command(CLI::App& tandem) {
   bench::BenchCrowdOptions& crowd = flags->frontend.crowd;
   frontend->add_flag("--crowd", flags->frontend.with_crowd,
                      "Measure instead what a token waits among idle and refused clients");
+  bench::BenchHostileOptions& hostile = flags->frontend.hostile;
+  frontend->add_flag("--hostile", flags->frontend.with_hostile,
+                     "Measure instead the longest stall of a stream beside the worst requests");
+  frontend->add_option("--attackers", hostile.attackers, "--hostile: connections that attack")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  frontend->add_option("--hostile-seconds", hostile.seconds, "--hostile: time of each attack")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
   frontend->add_option("--streams", crowd.streams, "--crowd: clients that stream")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));

@@ -114,11 +114,24 @@ void raise_descriptor_limit(const ServeFlags& flags) {
   }
 }
 
-void reload_keys(const ServeFlags& flags, api::Server& server) {
-  if (flags.api_key_file.empty()) {
-    log::info("SIGHUP: nothing to read again, there is no --api-key-file");
+void warn_of_expiry(const api::Server& server) {
+  constexpr std::chrono::hours kSoon{14 * 24};
+  if (const auto left = server.certificate_valid_for(); left && *left < kSoon) {
+    log::warn("the TLS certificate expires in {} hours; renew it and send SIGHUP", left->count());
+  }
+}
+
+void reload_certificate(api::Server& server) {
+  if (const Status reloaded = server.reload_certificate(); !reloaded.ok()) {
+    log::error("SIGHUP: the TLS certificate stays as it is: {}", reloaded.error().message);
     return;
   }
+  log::info("SIGHUP: TLS certificate read, valid for {} hours; new connections get it",
+            server.certificate_valid_for().value_or(std::chrono::hours(0)).count());
+  warn_of_expiry(server);
+}
+
+void reload_keys(const ServeFlags& flags, api::Server& server) {
   const Result<std::vector<api::ApiKey>> keys = api_keys(flags);
   if (!keys.ok()) {
     log::error("SIGHUP: the keys stay as they are: {}", keys.error().message);
@@ -128,13 +141,25 @@ void reload_keys(const ServeFlags& flags, api::Server& server) {
   log::info("SIGHUP: {} API keys", keys->size());
 }
 
+void reload(const ServeFlags& flags, api::Server& server) {
+  if (flags.api_key_file.empty() && !flags.server.tls.wanted()) {
+    log::info("SIGHUP: nothing to read again, there is no --api-key-file and no --ssl-certfile");
+  }
+  if (!flags.api_key_file.empty()) {
+    reload_keys(flags, server);
+  }
+  if (flags.server.tls.wanted()) {
+    reload_certificate(server);
+  }
+}
+
 void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Server& server) {
   while (true) {
     switch (signals.wait(std::chrono::hours(1))) {
       case Signals::Asked::kStop:
         return;
       case Signals::Asked::kReload:
-        reload_keys(flags, server);
+        reload(flags, server);
         break;
       case Signals::Asked::kNothing:
         break;
@@ -170,10 +195,7 @@ Status serve(ServeFlags& flags) {
   flags.server.metrics.push_back([&node] { return node->metrics_text(); });
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
                    api::Server::start(flags.server, node->frontend(), text));
-  constexpr std::chrono::hours kSoon{14 * 24};
-  if (const auto left = server->certificate_valid_for(); left && *left < kSoon) {
-    log::warn("the TLS certificate expires in {} hours; renew it and start again", left->count());
-  }
+  warn_of_expiry(*server);
 
   ProgressBar bar("loading weights", clock);
   ProfileBar profile_bar(clock);

@@ -7,6 +7,7 @@
 
 #include "api/key_file.h"
 #include "base/units.h"
+#include "commit.h"
 
 namespace tandem {
 namespace {
@@ -187,6 +188,10 @@ void add_limit_flags(CLI::App& command, ServeFlags& flags) {
                   "Memory for requests that are being sent, all together")
       ->capture_default_str();
   command
+      .add_option("--max-answer-bytes", flags.max_answer_bytes,
+                  "Memory for answers that wait for slow readers, all together")
+      ->capture_default_str();
+  command
       .add_option("--header-timeout", flags.header_timeout, "Longest time for a request's headers")
       ->capture_default_str();
   command.add_option("--body-timeout", flags.body_timeout, "Longest time for a request's body")
@@ -227,8 +232,9 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--api-key-file", flags.api_key_file,
                      "File with more such keys, one a line, and behind each what its requests get "
                      "and may claim (docs/scheduling.md); read again on SIGHUP");
-  command.add_option("--allowed-origins", server.cors.allowed_origins, "CORS origins")
-      ->capture_default_str();
+  command.add_option("--allowed-origins", flags.allowed_origins,
+                     "CORS origins; * for all (default: all with an API key; without one the pages "
+                     "of this machine)");
   command.add_option("--allowed-methods", server.cors.allowed_methods, "CORS methods")
       ->capture_default_str();
   command.add_option("--allowed-headers", server.cors.allowed_headers, "CORS headers")
@@ -312,6 +318,8 @@ Status resolve_http(ServeFlags& flags) {
                     flags.max_request_bytes, flags.max_body),
         "max-request-bytes");
   }
+  ASSIGN_OR_RETURN(limits.max_answer_bytes_held,
+                   bytes_flag("max-answer-bytes", flags.max_answer_bytes));
   ASSIGN_OR_RETURN(limits.header_timeout, duration_flag("header-timeout", flags.header_timeout));
   ASSIGN_OR_RETURN(limits.body_timeout, duration_flag("body-timeout", flags.body_timeout));
   ASSIGN_OR_RETURN(limits.idle_timeout, duration_flag("idle-timeout", flags.idle_timeout));
@@ -321,7 +329,11 @@ Status resolve_http(ServeFlags& flags) {
   flags.server.cors.credentials =
       flags.allow_credentials ? api::CorsCredentials::kAllowed : api::CorsCredentials::kForbidden;
   ASSIGN_OR_RETURN(flags.server.api_keys, api_keys(flags));
+  if (!flags.allowed_origins.empty()) {
+    flags.server.cors.allowed_origins = flags.allowed_origins;
+  }
   flags.server.version = TANDEM_VERSION;
+  flags.server.commit = kCommit;
   return {};
 }
 

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "api/api_keys.h"
 #include "api/client_places.h"
@@ -17,6 +20,7 @@ struct ApiContext {
   ApiContext(ServerOptions server_options, Frontend& served, const TextServices& text_services)
       : options(std::move(server_options)),
         frontend(served),
+        encrypted(options.tls.wanted()),
         places(options.limits.max_connections_per_client),
         keys(options.api_keys),
         cors(options.cors),
@@ -29,14 +33,29 @@ struct ApiContext {
 
   const ServerOptions options;
   Frontend& frontend;
-  std::unique_ptr<const TlsContext> tls;  // null: connections are plain
+  const bool encrypted;  // connections are under TLS
   ClientPlaces places;
   ApiKeys keys;
   const Cors cors;
   const openai::ParseContext parse;
+
+  // The certificate of new connections; null unless `encrypted`.
+  [[nodiscard]] std::shared_ptr<const TlsContext> tls() const {
+    const std::scoped_lock lock(tls_mutex_);
+    return current_tls_;
+  }
+  void set_tls(std::shared_ptr<const TlsContext> tls) {
+    const std::scoped_lock lock(tls_mutex_);
+    current_tls_ = std::move(tls);
+  }
+
   HttpMetrics metrics;
   std::atomic<bool> draining{false};
   std::atomic<int64_t> answering{0};  // connections whose request is being answered
+
+ private:
+  mutable std::mutex tls_mutex_;
+  std::shared_ptr<const TlsContext> current_tls_;  // guarded by tls_mutex_
 };
 
 }  // namespace tandem::api

@@ -4,6 +4,7 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace tandem::api {
 
@@ -49,6 +50,10 @@ void ApiKeys::replace(std::span<const ApiKey> keys) {
     return std::ranges::any_of(
         keys_, [&](const Key& key) { return key.match.number == old.match.number; });
   });
+  // A key that is forgotten and comes back gets a new number: its prefixes are computed anew.
+  if (std::ssize(former_) > kMaxFormer) {
+    former_.erase(former_.begin(), former_.end() - kMaxFormer);
+  }
 }
 
 bool ApiKeys::required() const { return count() > 0; }

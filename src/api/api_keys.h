@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -30,7 +31,9 @@ class ApiKeys {
  public:
   explicit ApiKeys(std::span<const ApiKey> keys) { replace(keys); }
 
-  // From now on these are the keys. One that was known before keeps its number.
+  // From now on these are the keys. A key that was known before keeps its number, unless
+  // kMaxFormer others were replaced since.
+  static constexpr ptrdiff_t kMaxFormer = 4096;
   void replace(std::span<const ApiKey> keys);
   [[nodiscard]] bool required() const;
   [[nodiscard]] size_t count() const;

@@ -49,6 +49,17 @@ TEST(ApiKeys, AReplacedKeyNoLongerOpensAndItsNumberIsNotGivenToAnother) {
   EXPECT_EQ(keys.count(), 1U);
 }
 
+TEST(ApiKeys, FormerKeysAreForgottenInTimeAndTheirNumbersNotGivenAgain) {
+  ApiKeys keys(of({"first"}));
+  for (int64_t i = 1; i <= ApiKeys::kMaxFormer + 1; ++i) {
+    keys.replace(std::vector<ApiKey>{{"key" + std::to_string(i), {}}});
+    EXPECT_EQ(number(keys, ("Bearer key" + std::to_string(i)).c_str()), i);
+  }
+  keys.replace(of({"key9", "first"}));
+  EXPECT_EQ(number(keys, "Bearer key9"), 9);
+  EXPECT_EQ(number(keys, "Bearer first"), ApiKeys::kMaxFormer + 2);
+}
+
 TEST(ApiKeys, AReplacedKeyHasItsNewGrant) {
   ApiKeys keys(of({"a"}));
   EXPECT_EQ(keys.match("Bearer a")->grant, ServiceGrant{});

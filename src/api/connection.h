@@ -1,26 +1,35 @@
 // One client connection: reads requests, answers them one after the other, streams, notices when
 // the client leaves. What is written waits in one place, so that a step's chunks leave in one
-// gather write; what a stream's reader does not take is bounded. A client that closes its sending
-// side while it waits counts as gone. Threads: the loop's only. Ownership: the loop and the pending
-// operations share it.
+// gather write; what its reader does not take is counted and bounded. A request is refused by its
+// headers where they are enough (path, method, key), before its body is in memory. Long bodies are
+// parsed and long pieces of answers written on the side threads; meanwhile events of the generation
+// wait here. A client that closes its sending side while it waits counts as gone. Threads: the
+// loop's only. Ownership: the loop, the pending operations and the jobs beside the loop share it.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/system/error_code.hpp>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "api/access_log.h"
 #include "api/api_context.h"
 #include "api/client_places.h"
+#include "api/counted_bytes.h"
 #include "api/generation_job.h"
 #include "api/http_message.h"
 #include "api/http_parser.h"
 #include "api/io_loop.h"
 #include "api/routes.h"
+#include "api/side_threads.h"
 #include "api/transport.h"
 #include "request/request.h"
 
@@ -46,19 +55,19 @@ class Connection final : public std::enable_shared_from_this<Connection> {
  private:
   enum class Phase : uint8_t { kReading, kAnswering, kLingering, kClosed };
 
-  // The request being answered.
+  // The request being answered, or whose headers were accepted and whose body comes.
   struct Answer {
-    HttpRequest request;
+    HttpRequest request;  // without its body
     const Route* route = nullptr;
     RequestNames names;
     std::string tenant;
     ServiceGrant grant;  // of the API key
     Nanos started{0};
     int64_t request_bytes = 0;
-    int64_t body_bytes_held = 0;  // in memory still
     int64_t response_bytes = 0;
     int status = 0;
     bool keep_alive = false;
+    bool streams = false;
     bool complete = false;  // all of it is in the output
     BodyFraming framing = BodyFraming::kLength;
   };
@@ -68,18 +77,30 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void on_read_end(const boost::system::error_code& error);
   void accept_bytes(std::string_view bytes);
   void handle(HttpParser::State state);
-  void begin(HttpRequest request);
-  void route_request();
-  void begin_generation(openai::Endpoint endpoint);
-  void start_job(Result<openai::GenerationRequest> parsed);
+  bool accept_head();
+  std::optional<HttpResponse> refuse_by_head();
+  void begin_answer();
+  void route_request(std::string body);
+  void answer_aside(std::string body);
+  void begin_generation(std::string body);
+  void start_job(Preparation prepared);
   void begin_stream();
+  void aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
+             std::function<void()> done);
+  struct Delivery;
+  void deliver_aside(int64_t bytes, size_t prompt, std::span<TokenEvent> events);
+  void end_delivery(Delivery& delivery);
   void end_job();
   void respond(HttpResponse response);
+  [[nodiscard]] bool answers_are_crowded() const;
   void add_common_headers(HttpResponse& response) const;
   void record(std::string_view outcome);
   void refuse_unread(HttpResponse response);
-  void count_held_bytes();
   void tick_reading(Nanos now);
+  [[nodiscard]] bool holds_enough() const;
+  void append_output(std::string text);
+  [[nodiscard]] size_t waiting_bytes() const { return stream_.size() + ahead_bytes_; }
+  void write_slice();
   void on_written(const boost::system::error_code& error);
   void end_answer();
   void linger();
@@ -90,30 +111,40 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   IoLoop& loop_;
   ApiContext& context_;
   HttpParser parser_;
-  std::string client_;
+  std::string client_;     // address and port
+  std::string requester_;  // with whom side threads are shared fairly: the key, else the address
   Phase phase_ = Phase::kReading;
   Answer answer_;
   std::unique_ptr<GenerationJob> job_;
+  std::vector<uint64_t> tags_;  // of the generation, by prompt
+  // A job of this connection waits or runs beside the loop.
+  std::optional<SideThreads::Ticket> ticket_;
+  bool job_is_aside_ = false;
+  std::vector<std::pair<size_t, std::vector<TokenEvent>>> events_held_;  // come meanwhile
 
-  // Not given to the socket yet: bytes as they are, then stream text that still needs its chunk
-  // frame.
+  // Not given to the socket yet: heads, then large pieces of text, then small ones. Streamed text
+  // still needs its chunk frame.
   std::string raw_;
+  std::deque<std::string> ahead_;
+  size_t ahead_bytes_ = 0;
   std::string stream_;
-  // Being written.
+  // Being written, stream_out_ slice by slice.
   std::string raw_out_;
   std::string frame_out_;
   std::string stream_out_;
   std::string end_out_;
+  size_t slice_begin_ = 0;
+  size_t slice_end_ = 0;
+  CountedBytes unsent_;  // of ahead_, stream_ and stream_out_
 
   bool touched_ = false;
   bool writing_ = false;
   bool reading_ = false;     // a wait for readability is under way
   bool peer_ended_ = false;  // no more bytes will come
-  bool parsing_aside_ = false;
   Nanos phase_since_{0};
   Nanos begun_at_{0};       // first byte of the request being read
   Nanos body_began_at_{0};  // end of its headers; 0: not there yet
-  int64_t held_bytes_ = 0;  // as counted in HttpMetrics::request_bytes_held
+  CountedBytes body_held_;  // what the parser has of a body
   Nanos write_began_{0};
   Nanos last_output_{0};
 };

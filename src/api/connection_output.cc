@@ -2,8 +2,10 @@
 // answer.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <iterator>
+#include <utility>
 
 #include "api/connection.h"
 
@@ -19,19 +21,41 @@ constexpr size_t kKeptCapacity = 64 * 1024;  // bigger buffers are given back be
 
 }  // namespace
 
+// A large text stays the string it is.
+void Connection::append_output(std::string text) {
+  constexpr size_t kLargeBytes = 64 * 1024;
+  unsent_.set(unsent_.bytes() + std::ssize(text));
+  if (text.size() < kLargeBytes) {
+    stream_ += text;
+    return;
+  }
+  if (!stream_.empty()) {
+    ahead_bytes_ += stream_.size();
+    ahead_.push_back(std::exchange(stream_, {}));
+  }
+  ahead_bytes_ += text.size();
+  ahead_.push_back(std::move(text));
+}
+
 void Connection::flush() {
   touched_ = false;
   if (writing_ || phase_ == Phase::kClosed) {
     return;
   }
   raw_out_.swap(raw_);
-  stream_out_.swap(stream_);
+  if (ahead_.empty()) {
+    stream_out_.swap(stream_);
+  } else {
+    stream_out_ = std::move(ahead_.front());
+    ahead_.pop_front();
+    ahead_bytes_ -= stream_out_.size();
+  }
   if (answer_.framing == BodyFraming::kChunked) {
     if (!stream_out_.empty()) {
       fmt::format_to(std::back_inserter(frame_out_), "{:x}\r\n", stream_out_.size());
       end_out_ += "\r\n";
     }
-    if (answer_.complete) {
+    if (answer_.complete && waiting_bytes() == 0) {
       end_out_ += kLastChunk;
       answer_.framing = BodyFraming::kLength;  // the frame is closed: nothing may follow
     }
@@ -40,9 +64,25 @@ void Connection::flush() {
     return;
   }
   writing_ = true;
+  slice_begin_ = 0;
+  write_slice();
+}
+
+// Slice by slice, so that a write has a time limit however large an answer is, and a fast reader of
+// a large answer does not hold up the others.
+void Connection::write_slice() {
+  constexpr size_t kSliceBytes = 256 * 1024;
   write_began_ = last_output_ = loop_.now();
-  const Transport::Parts parts = {asio::buffer(raw_out_), asio::buffer(frame_out_),
-                                  asio::buffer(stream_out_), asio::buffer(end_out_)};
+  slice_end_ = slice_begin_ + std::min(stream_out_.size() - slice_begin_, kSliceBytes);
+  Transport::Parts parts;
+  if (slice_begin_ == 0) {
+    parts[0] = asio::buffer(raw_out_);
+    parts[1] = asio::buffer(frame_out_);
+  }
+  parts[2] = asio::buffer(stream_out_.data() + slice_begin_, slice_end_ - slice_begin_);
+  if (slice_end_ == stream_out_.size()) {
+    parts[3] = asio::buffer(end_out_);
+  }
   transport_.async_write(parts,
                          [self = shared_from_this()](const error_code& error, size_t /*bytes*/) {
                            self->on_written(error);
@@ -50,8 +90,16 @@ void Connection::flush() {
 }
 
 void Connection::on_written(const error_code& error) {
+  if (!error && phase_ != Phase::kClosed && slice_end_ < stream_out_.size()) {
+    slice_begin_ = slice_end_;
+    write_slice();
+    return;
+  }
   writing_ = false;
-  context_.metrics.unsent_bytes -= std::ssize(stream_out_);
+  unsent_.set(unsent_.bytes() - std::ssize(stream_out_));
+  if (stream_out_.size() > kKeptCapacity) {
+    loop_.dispose(std::exchange(stream_out_, {}));
+  }
   for (std::string* part : {&raw_out_, &frame_out_, &stream_out_, &end_out_}) {
     part->clear();
   }
@@ -62,7 +110,7 @@ void Connection::on_written(const error_code& error) {
     close("disconnected");
     return;
   }
-  if (!raw_.empty() || !stream_.empty() ||
+  if (!raw_.empty() || waiting_bytes() > 0 ||
       (answer_.complete && answer_.framing == BodyFraming::kChunked)) {
     flush();
   } else if (phase_ == Phase::kAnswering && answer_.complete) {
@@ -76,6 +124,7 @@ void Connection::end_answer() {
   answer_ = Answer{};
   phase_ = Phase::kReading;
   phase_since_ = begun_at_ = loop_.now();
+  body_began_at_ = Nanos{0};  // the next request has clocks of its own
   if (!keep_alive) {
     linger();
     return;
@@ -86,7 +135,6 @@ void Connection::end_answer() {
     }
   }
   handle(parser_.feed({}));
-  count_held_bytes();
   wait_readable();
 }
 
@@ -100,7 +148,6 @@ void Connection::linger() {
   phase_ = Phase::kLingering;
   phase_since_ = loop_.now();
   parser_.discard();
-  count_held_bytes();
   transport_.shutdown_send();
   wait_readable();
 }

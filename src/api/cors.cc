@@ -17,18 +17,48 @@ bool allows(const std::vector<std::string>& list, std::string_view value) {
   return lists(list, "*") || lists(list, value);
 }
 
+// "http://localhost:3000", "https://app.localhost", "http://127.0.0.1", "http://[::1]:8080". Not
+// "null": any page can make a frame with that origin.
+bool is_of_this_machine(std::string_view origin) {
+  const size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) {
+    return false;
+  }
+  std::string_view host = origin.substr(scheme + 3);
+  if (host == "[::1]" || host.starts_with("[::1]:")) {
+    return true;
+  }
+  host = host.substr(0, host.find(':'));
+  const bool loopback = host.starts_with("127.") &&
+                        host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host == "localhost" || host.ends_with(".localhost") || loopback;
+}
+
 constexpr std::string_view kAllMethods = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> Cors::headers(const HttpRequest& request) const {
+bool Cors::allows_all_origins(bool keys_required) const {
+  return options_.allowed_origins ? lists(*options_.allowed_origins, "*") : keys_required;
+}
+
+bool Cors::allows_origin(std::string_view origin, bool keys_required) const {
+  if (allows_all_origins(keys_required)) {
+    return true;
+  }
+  return options_.allowed_origins ? lists(*options_.allowed_origins, origin)
+                                  : is_of_this_machine(origin);
+}
+
+std::vector<std::pair<std::string, std::string>> Cors::headers(const HttpRequest& request,
+                                                               bool keys_required) const {
   std::vector<std::pair<std::string, std::string>> out;
   const std::string_view origin = request.header("origin");
-  if (origin.empty() || !allows(options_.allowed_origins, origin)) {
+  if (origin.empty() || !allows_origin(origin, keys_required)) {
     return out;
   }
   const bool credentials = options_.credentials == CorsCredentials::kAllowed;
-  if (lists(options_.allowed_origins, "*") && !credentials) {
+  if (allows_all_origins(keys_required) && !credentials) {
     out.emplace_back("Access-Control-Allow-Origin", "*");
   } else {
     out.emplace_back("Access-Control-Allow-Origin", origin);
@@ -40,18 +70,21 @@ std::vector<std::pair<std::string, std::string>> Cors::headers(const HttpRequest
   return out;
 }
 
-std::optional<HttpResponse> Cors::preflight(const HttpRequest& request) const {
+std::optional<HttpResponse> Cors::preflight(const HttpRequest& request, bool keys_required) const {
   const std::string_view origin = request.header("origin");
   const std::string_view method = request.header("access-control-request-method");
-  if (options_.allowed_origins.empty() || request.method != "OPTIONS" || origin.empty() ||
-      method.empty()) {
+  const bool off = options_.allowed_origins && options_.allowed_origins->empty();
+  if (off || request.method != "OPTIONS" || origin.empty() || method.empty()) {
     return std::nullopt;
   }
   HttpResponse response;
   response.content_type = "text/plain; charset=utf-8";
-  if (!allows(options_.allowed_origins, origin)) {
+  if (!allows_origin(origin, keys_required)) {
     response.status = 400;
-    response.body = "this origin is not allowed";
+    response.body = options_.allowed_origins
+                        ? "this origin is not allowed; the server's --allowed-origins names others"
+                        : "this origin is not allowed: a server without API keys answers pages of "
+                          "its own machine only; give it --api-key or --allowed-origins";
     return response;
   }
   if (!allows(options_.allowed_methods, method)) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,9 +13,11 @@ namespace tandem::api {
 
 enum class CorsCredentials { kForbidden, kAllowed };
 
-// "*" stands for all; an empty list of origins turns the headers off.
+// "*" stands for all; an empty list of origins turns the headers off. Absent origins: all where
+// clients need a key, else the pages of this machine, because any page may ask a server on
+// localhost and only the key keeps it from reading the answers.
 struct CorsOptions {
-  std::vector<std::string> allowed_origins = {"*"};
+  std::optional<std::vector<std::string>> allowed_origins;
   std::vector<std::string> allowed_methods = {"*"};
   std::vector<std::string> allowed_headers = {"*"};
   CorsCredentials credentials = CorsCredentials::kForbidden;
@@ -25,12 +28,16 @@ class Cors {
   explicit Cors(CorsOptions options) : options_(std::move(options)) {}
 
   // The answer to a preflight request; nullopt if `request` is none.
-  [[nodiscard]] std::optional<HttpResponse> preflight(const HttpRequest& request) const;
+  [[nodiscard]] std::optional<HttpResponse> preflight(const HttpRequest& request,
+                                                      bool keys_required) const;
   // What is added to the answer of any other request.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> headers(
-      const HttpRequest& request) const;
+      const HttpRequest& request, bool keys_required) const;
 
  private:
+  [[nodiscard]] bool allows_origin(std::string_view origin, bool keys_required) const;
+  [[nodiscard]] bool allows_all_origins(bool keys_required) const;
+
   CorsOptions options_;
 };
 

@@ -24,50 +24,75 @@ std::string header(const std::vector<std::pair<std::string, std::string>>& heade
   return "";
 }
 
-TEST(Cors, AllOriginsAreAllowedByDefault) {
+TEST(Cors, AllOriginsAreAllowedByDefaultWhereKeysAreNeeded) {
   const Cors cors({});
   const HttpRequest request = preflight_from("http://a", "POST");
-  const auto answer = cors.preflight(request);
+  const auto answer = cors.preflight(request, true);
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->status, 200);
   EXPECT_NE(header(answer->headers, "Access-Control-Allow-Methods").find("POST"),
             std::string::npos);
   EXPECT_EQ(header(answer->headers, "Access-Control-Allow-Headers"), "authorization");
-  EXPECT_EQ(header(cors.headers(request), "Access-Control-Allow-Origin"), "*");
+  EXPECT_EQ(header(cors.headers(request, true), "Access-Control-Allow-Origin"), "*");
+}
+
+TEST(Cors, WithoutKeysOnlyPagesOfThisMachineAreAllowed) {
+  const Cors cors({});
+  for (const char* origin :
+       {"http://localhost", "http://localhost:3000", "https://app.localhost:8443",
+        "http://127.0.0.1:5173", "http://127.8.9.1", "http://[::1]", "http://[::1]:9"}) {
+    const HttpRequest request = preflight_from(origin, "POST");
+    EXPECT_EQ(cors.preflight(request, false)->status, 200) << origin;
+    EXPECT_EQ(header(cors.headers(request, false), "Access-Control-Allow-Origin"), origin);
+    EXPECT_EQ(header(cors.headers(request, false), "Vary"), "Origin");
+  }
+  for (const char* origin :
+       {"http://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.evil.example",
+        "http://evillocalhost", "http://[::1].evil.example", "localhost"}) {
+    const HttpRequest request = preflight_from(origin, "POST");
+    const auto refused = cors.preflight(request, false);
+    EXPECT_EQ(refused->status, 400) << origin;
+    EXPECT_NE(refused->body.find("--allowed-origins"), std::string::npos);
+    EXPECT_TRUE(cors.headers(request, false).empty()) << origin;
+  }
+  const Cors all({.allowed_origins = std::vector<std::string>{"*"}});
+  EXPECT_EQ(header(all.headers(preflight_from("http://a", "GET"), false), "Access-Control-Allow-Origin"), "*")
+      << "what the operator asks for holds";
 }
 
 TEST(Cors, ListsAreKept) {
-  const Cors cors({.allowed_origins = {"http://a"},
+  const Cors cors({.allowed_origins = std::vector<std::string>{"http://a"},
                    .allowed_methods = {"GET"},
                    .allowed_headers = {"x-one"},
                    .credentials = CorsCredentials::kAllowed});
-  EXPECT_EQ(cors.preflight(preflight_from("http://b", "GET"))->status, 400);
-  EXPECT_EQ(cors.preflight(preflight_from("http://a", "POST"))->status, 400);
-  const auto answer = cors.preflight(preflight_from("http://a", "GET"));
+  EXPECT_EQ(cors.preflight(preflight_from("http://b", "GET"), true)->status, 400);
+  EXPECT_EQ(cors.preflight(preflight_from("http://a", "POST"), true)->status, 400);
+  const auto answer = cors.preflight(preflight_from("http://a", "GET"), true);
   EXPECT_EQ(answer->status, 200);
   EXPECT_EQ(header(answer->headers, "Access-Control-Allow-Headers"), "x-one");
-  const auto headers = cors.headers(preflight_from("http://a", "GET"));
+  const auto headers = cors.headers(preflight_from("http://a", "GET"), true);
   EXPECT_EQ(header(headers, "Access-Control-Allow-Origin"), "http://a");
   EXPECT_EQ(header(headers, "Access-Control-Allow-Credentials"), "true");
   EXPECT_EQ(header(headers, "Vary"), "Origin");
-  EXPECT_TRUE(cors.headers(preflight_from("http://b", "GET")).empty());
+  EXPECT_TRUE(cors.headers(preflight_from("http://b", "GET"), true).empty());
 }
 
 TEST(Cors, CredentialsNameTheOriginInsteadOfAStar) {
   const Cors cors({.credentials = CorsCredentials::kAllowed});
-  EXPECT_EQ(header(cors.headers(preflight_from("http://a", "GET")), "Access-Control-Allow-Origin"),
+  EXPECT_EQ(header(cors.headers(preflight_from("http://a", "GET"), true), "Access-Control-Allow-Origin"),
             "http://a");
 }
 
 TEST(Cors, OtherRequestsAreNoPreflight) {
   HttpRequest plain = preflight_from("http://a", "GET");
   plain.method = "GET";
-  EXPECT_FALSE(Cors({}).preflight(plain).has_value());
+  EXPECT_FALSE(Cors({}).preflight(plain, true).has_value());
   HttpRequest no_origin;
   no_origin.method = "OPTIONS";
-  EXPECT_FALSE(Cors({}).preflight(no_origin).has_value());
-  EXPECT_TRUE(Cors({}).headers(no_origin).empty());
-  EXPECT_FALSE(Cors({.allowed_origins = {}}).preflight(preflight_from("http://a", "GET")));
+  EXPECT_FALSE(Cors({}).preflight(no_origin, true).has_value());
+  EXPECT_TRUE(Cors({}).headers(no_origin, true).empty());
+  const Cors off({.allowed_origins = std::vector<std::string>{}});
+  EXPECT_FALSE(off.preflight(preflight_from("http://localhost", "GET"), true));
 }
 
 }  // namespace

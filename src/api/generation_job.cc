@@ -71,9 +71,10 @@ GenerationJob::~GenerationJob() {
   --context_.metrics.generations;
 }
 
-std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit(
-    Result<openai::GenerationRequest> parsed, const Asker& asker, const Destination& destination,
-    ApiContext& context) {
+Preparation GenerationJob::prepare(openai::Endpoint endpoint, std::string_view body,
+                                   ApiContext& context) {
+  Result<openai::GenerationRequest> parsed =
+      openai::parse_generation(endpoint, body, context.parse);
   if (!parsed.ok()) {
     return refusal(parsed.error(), context);
   }
@@ -86,6 +87,14 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
     }
     requests.push_back(std::move(request).value());
   }
+  return PreparedGeneration{std::move(generation), std::move(requests)};
+}
+
+std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit(
+    PreparedGeneration prepared, const Asker& asker, const Destination& destination,
+    ApiContext& context) {
+  openai::GenerationRequest& generation = prepared.generation;
+  std::vector<Request>& requests = prepared.requests;
   if (const Status settled = settle_service(generation, asker, context.options, requests);
       !settled.ok()) {
     return refusal(settled.error(), context);
@@ -103,7 +112,6 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
     }
     request.sink = destination.sink;
     request.sink_tag = destination.make_tag(prompt);
-    job->tags_.push_back(request.sink_tag);
     const Submission id = context.frontend.submit(std::move(request));
     if (!id.ok()) {
       // The job's end cancels what was accepted before.

@@ -1,6 +1,6 @@
-// One HTTP request for generated text, from its body to the last event: parsed, submitted (one
-// Request per prompt), answered, stopped, cancelled. No sockets. Threads: parse() any; the rest one
-// owner at a time.
+// One HTTP request for generated text, from its body to the last event: prepared, submitted (one
+// Request per prompt), answered, stopped, cancelled. No sockets. Threads: prepare() any; the rest
+// one owner at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,26 @@ struct Asker {
   const HttpRequest& request;  // for its headers
 };
 
+// A body that was parsed and fits, and what the engine is asked: a Request per prompt.
+struct PreparedGeneration {
+  openai::GenerationRequest generation;
+  std::vector<Request> requests;
+};
+using Preparation = std::variant<PreparedGeneration, HttpResponse>;
+
 class GenerationJob {
  public:
-  // Where the events go: `tags` has one tag per prompt.
+  // Where the events go: one tag per prompt.
   struct Destination {
     std::shared_ptr<TokenSink> sink;
     std::function<uint64_t(size_t prompt)> make_tag;
   };
 
+  // Takes time in proportion to the body.
+  static Preparation prepare(openai::Endpoint endpoint, std::string_view body, ApiContext& context);
   // Submits all prompts, or none and gives the answer that says why.
   static std::variant<std::unique_ptr<GenerationJob>, HttpResponse> submit(
-      Result<openai::GenerationRequest> parsed, const Asker& asker, const Destination& destination,
+      PreparedGeneration prepared, const Asker& asker, const Destination& destination,
       ApiContext& context);
   ~GenerationJob();
   GenerationJob(const GenerationJob&) = delete;
@@ -46,13 +55,17 @@ class GenerationJob {
 
   // Appends streamed text to `out` and tells the Frontend about stop strings.
   void take(size_t prompt, std::span<TokenEvent> events, std::string& out);
+  // See openai::Generation: what is large is better written beside the I/O thread.
+  [[nodiscard]] size_t prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const {
+    return generation_.prompt_bytes_of(prompt, events);
+  }
+  [[nodiscard]] size_t answer_bytes() const { return generation_.body_bytes(); }
   [[nodiscard]] bool ended() const { return generation_.ended(); }
   [[nodiscard]] bool streams() const { return generation_.streams(); }
   // The whole answer. Needs ended() and !streams().
   [[nodiscard]] HttpResponse answer();
   [[nodiscard]] openai::Usage usage() const { return generation_.usage(); }
   [[nodiscard]] bool failed() const { return generation_.error().has_value(); }
-  [[nodiscard]] const std::vector<uint64_t>& tags() const { return tags_; }
 
  private:
   GenerationJob(const openai::GenerationRequest& request, openai::AnswerIdentity identity,
@@ -60,7 +73,6 @@ class GenerationJob {
 
   ApiContext& context_;
   openai::Generation generation_;
-  std::vector<uint64_t> tags_;
   std::vector<RequestId> requests_;  // by prompt
 };
 

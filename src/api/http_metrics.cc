@@ -94,14 +94,14 @@ std::string HttpMetrics::render() const {
   single("tandem_http_generations", "gauge", "Answers being made now.", generations.load());
   single("tandem_http_pending_deliveries", "gauge",
          "Engine steps whose tokens wait for the front end.", pending_deliveries.load());
-  single("tandem_http_unsent_bytes", "gauge", "Streamed text that waits for its readers.",
+  single("tandem_http_unsent_bytes", "gauge", "Bytes of answers, whole or streamed, that wait for their readers.",
          unsent_bytes.load());
   single("tandem_http_disconnect_cancels_total", "counter",
          "Answers ended because the client disconnected.", disconnect_cancels.load());
   single("tandem_http_slow_readers_cut_total", "counter",
          "Connections closed because the client read too slowly.", slow_readers_cut.load());
   single("tandem_http_request_bytes_held", "gauge",
-         "Bytes of requests that are read and not answered yet.", request_bytes_held.load());
+         "Bytes of request bodies that are read and not parsed yet.", request_bytes_held.load());
   single("tandem_http_requests_timed_out_total", "counter",
          "Requests whose headers or body did not arrive in time.", requests_timed_out.load());
   single("tandem_http_idle_closed_total", "counter",

@@ -35,10 +35,10 @@ class HttpMetrics {
   std::atomic<int64_t> connections{0};         // open now
   std::atomic<int64_t> generations{0};         // answers being made now
   std::atomic<int64_t> pending_deliveries{0};  // steps handed over by engines and not yet looked at
-  std::atomic<int64_t> unsent_bytes{0};        // streamed text waiting for slow readers
+  std::atomic<int64_t> unsent_bytes{0};        // of answers, whole or streamed, not sent yet
   std::atomic<int64_t> disconnect_cancels{0};  // generations ended because their client left
   std::atomic<int64_t> slow_readers_cut{0};
-  std::atomic<int64_t> request_bytes_held{0};     // of requests read and not answered yet
+  std::atomic<int64_t> request_bytes_held{0};     // of bodies that are read and not parsed yet
   std::atomic<int64_t> requests_timed_out{0};     // answered 408
   std::atomic<int64_t> idle_closed{0};            // connections closed because nothing came
   std::atomic<int64_t> tls_handshakes_failed{0};  // connections that ended before keys were agreed

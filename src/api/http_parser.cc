@@ -24,6 +24,28 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// The path of a target "/path?query" or, as clients of proxies send it, "http://host/path?query".
+// "": the target names no host.
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (lower(target.substr(0, scheme.size())) == scheme) {
+      target.remove_prefix(scheme.size());
+      const size_t authority_bytes = std::min(target.find_first_of("/?#"), target.size());
+      target.remove_prefix(authority_bytes);
+      if (authority_bytes == 0) {
+        return {};
+      }
+      if (!target.starts_with('/')) {
+        return "/";
+      }
+      break;
+    }
+  }
+  return target.substr(0, target.find('?'));
+}
+
+std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
 }  // namespace
 
 struct HttpParser::Impl {
@@ -33,6 +55,7 @@ struct HttpParser::Impl {
   }
   http::request_parser<http::string_body> parser;
   bool header_examined = false;
+  bool skips_body = false;
 };
 
 HttpParser::HttpParser(const HttpLimits& limits)
@@ -43,8 +66,24 @@ bool HttpParser::has_begun() const { return impl_->parser.got_some() || !buffer_
 
 bool HttpParser::in_body() const { return impl_->header_examined; }
 
-size_t HttpParser::unread_bytes() const {
-  return buffer_.size() + impl_->parser.get().body().size();
+size_t HttpParser::body_bytes() const { return impl_->parser.get().body().size(); }
+
+void HttpParser::skip_body() {
+  impl_->skips_body = true;
+  trim_body();
+}
+
+// A skipped body is thrown away as it comes. One that comes in chunks gets its room at once:
+// growing step by step would copy tens of megabytes at a time.
+void HttpParser::trim_body() {
+  constexpr size_t kSmallBytes = 1 << 20;
+  constexpr uint64_t kMaxReservedBytes = 64 << 20;
+  std::string& body = impl_->parser.get().body();
+  if (impl_->skips_body) {
+    std::string().swap(body);
+  } else if (body.size() > kSmallBytes && body.capacity() < kMaxReservedBytes) {
+    body.reserve(std::min(limits_.max_body_bytes, kMaxReservedBytes));
+  }
 }
 
 void HttpParser::discard() {
@@ -59,30 +98,52 @@ HttpParser::State HttpParser::fail(int status, std::string reason) {
   return State::kFailed;
 }
 
-HttpParser::State HttpParser::examine_header() {
+// False after fail().
+bool HttpParser::examine_header() {
   impl_->header_examined = true;
   const auto& message = impl_->parser.get();
+  const auto refuse = [&](int status, std::string reason) {
+    fail(status, std::move(reason));
+    return false;
+  };
   if (message.version() != 10 && message.version() != 11) {
-    return fail(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    return refuse(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
   }
   if (message.version() == 11 && message.count(http::field::host) != 1) {
-    return fail(400, "a request needs exactly one Host header");
+    return refuse(400, "a request needs exactly one Host header");
   }
-  // Two lengths are how requests are smuggled through proxies.
-  if (message.count(http::field::content_length) > 1 ||
-      message.count(http::field::transfer_encoding) > 1 ||
-      (message.count(http::field::content_length) == 1 &&
-       message.count(http::field::transfer_encoding) == 1)) {
-    return fail(400, "a request must state the length of its body once");
+  if (path_of(view(message.target())).empty()) {
+    return refuse(400, "the request target has no path; send for example GET /v1/models");
+  }
+  // Two lengths are how requests are smuggled through proxies, and so are codings that a proxy
+  // reads otherwise: nothing but "chunked" is taken for one.
+  const size_t codings = message.count(http::field::transfer_encoding);
+  if (message.count(http::field::content_length) > 1 || codings > 1 ||
+      (message.count(http::field::content_length) == 1 && codings == 1)) {
+    return refuse(400, "a request must state the length of its body once");
+  }
+  if (codings == 1) {
+    if (message.version() == 10) {
+      return refuse(400, "HTTP/1.0 has no Transfer-Encoding; send Content-Length");
+    }
+    if (lower(view(message[http::field::transfer_encoding])) != "chunked") {
+      return refuse(400,
+                    "the only Transfer-Encoding understood is chunked; send it, or Content-Length");
+    }
   }
   const auto expect = message.find(http::field::expect);
-  if (expect != message.end() && !impl_->parser.is_done()) {
-    if (lower(std::string_view(expect->value().data(), expect->value().size())) != "100-continue") {
-      return fail(417, "the only expectation understood is 100-continue");
-    }
-    return State::kExpectsContinue;
+  if (expect != message.end() && !impl_->parser.is_done() &&
+      lower(view(expect->value())) != "100-continue") {
+    return refuse(417, "the only expectation understood is 100-continue");
   }
-  return State::kNeedMore;
+  return true;
+}
+
+// HTTP/1.0 knows no answers before the answer.
+bool HttpParser::expects_continue() const {
+  const auto& message = impl_->parser.get();
+  return message.version() == 11 && message.count(http::field::expect) > 0 &&
+         !impl_->parser.is_done();
 }
 
 HttpParser::State HttpParser::feed(std::string_view input) {
@@ -102,6 +163,7 @@ HttpParser::State HttpParser::parse() {
     if (!parser.is_done() && !buffer_.empty()) {
       used = parser.put(boost::asio::const_buffer(buffer_.data(), buffer_.size()), error);
       buffer_.erase(0, used);
+      trim_body();
     }
     if (error && error != http::error::need_more) {
       if (error == http::error::body_limit) {
@@ -118,10 +180,7 @@ HttpParser::State HttpParser::parse() {
     }
     if (parser.is_header_done() && !impl_->header_examined) {
       parser.eager(true);
-      if (const State state = examine_header(); state != State::kNeedMore) {
-        return state;
-      }
-      continue;  // the body, of which nothing was looked at yet
+      return examine_header() ? State::kHeaders : State::kFailed;
     }
     if (parser.is_done()) {
       return State::kComplete;
@@ -135,23 +194,27 @@ HttpParser::State HttpParser::parse() {
   }
 }
 
-HttpRequest HttpParser::take() {
-  auto& parser = impl_->parser;
-  CHECK(parser.is_done(), "take() before the request is complete");
+HttpRequest HttpParser::head() const {
+  const auto& parser = impl_->parser;
+  CHECK(impl_->header_examined, "head() before the headers are complete");
+  const auto& message = parser.get();
   HttpRequest request;
   request.keep_alive = parser.keep_alive();
-  auto& message = parser.get();
   request.version = static_cast<int>(message.version());
-  request.method = std::string(message.method_string().data(), message.method_string().size());
-  const std::string_view target(message.target().data(), message.target().size());
-  request.path = target.substr(0, target.find('?'));
+  request.method = view(message.method_string());
+  request.path = path_of(view(message.target()));
   for (const auto& field : message) {
-    request.headers.emplace_back(lower({field.name_string().data(), field.name_string().size()}),
-                                 std::string(field.value().data(), field.value().size()));
+    request.headers.emplace_back(lower(view(field.name_string())),
+                                 std::string(view(field.value())));
   }
-  request.body = std::move(message.body());
-  impl_ = std::make_unique<Impl>(limits_);
   return request;
+}
+
+std::string HttpParser::take_body() {
+  CHECK(impl_->parser.is_done(), "take_body() before the request is complete");
+  std::string body = std::move(impl_->parser.get().body());
+  impl_ = std::make_unique<Impl>(limits_);
+  return body;
 }
 
 }  // namespace tandem::api

@@ -26,13 +26,12 @@ class HttpParser {
 
   enum class State : uint8_t {
     kNeedMore,
-    kExpectsContinue,  // headers are complete and the client waits for "100 Continue"; reported
-                       // once
-    kComplete,         // take() the request before feeding more
-    kFailed,           // error_status() and error_reason(); nothing more can be parsed
+    kHeaders,   // headers are complete, the body was not looked at; reported once a request
+    kComplete,  // take_body() before feeding more
+    kFailed,    // error_status() and error_reason(); nothing more can be parsed
   };
-  // Takes all of `input`; what follows a complete request is kept for the next one: after take(),
-  // feed({}) looks at it.
+  // Takes all of `input`. Stops after the headers and after the body of a request: feed({}) goes
+  // on with what is kept.
   State feed(std::string_view input);
   // Keeps `input` without looking at it: what a client sends ahead while its request is being
   // answered.
@@ -42,12 +41,18 @@ class HttpParser {
   // Forgets what was read of a request that will not be answered as such.
   void discard();
 
-  // The complete request; the parser is then ready for the next one.
-  [[nodiscard]] HttpRequest take();
+  // The request without its body. Needs State::kHeaders.
+  [[nodiscard]] HttpRequest head() const;
+  // The client waits for "100 Continue" before it sends the body. Needs State::kHeaders.
+  [[nodiscard]] bool expects_continue() const;
+  // The body of the request under way is parsed, but not kept.
+  void skip_body();
+  // The body of the complete request; the parser is then ready for the next request.
+  [[nodiscard]] std::string take_body();
 
-  [[nodiscard]] bool has_begun() const;       // some bytes of an unfinished request were consumed
-  [[nodiscard]] bool in_body() const;         // its headers are complete
-  [[nodiscard]] size_t unread_bytes() const;  // in memory, of requests not taken yet
+  [[nodiscard]] bool has_begun() const;     // some bytes of an unfinished request were consumed
+  [[nodiscard]] bool in_body() const;       // its headers are complete
+  [[nodiscard]] size_t body_bytes() const;  // in memory, of a body that is not complete yet
   [[nodiscard]] int error_status() const { return error_status_; }
   [[nodiscard]] const std::string& error_reason() const { return error_reason_; }
 
@@ -55,7 +60,8 @@ class HttpParser {
   struct Impl;
   State fail(int status, std::string reason);
   State parse();
-  State examine_header();
+  bool examine_header();
+  void trim_body();
 
   HttpLimits limits_;
   std::unique_ptr<Impl> impl_;

@@ -42,7 +42,7 @@ class IoLoop::Sink final : public TokenSink {
   IoLoop* loop_;  // guarded by mutex_
 };
 
-IoLoop::IoLoop(ApiContext& context, asio::thread_pool& side)
+IoLoop::IoLoop(ApiContext& context, SideThreads& side)
     : context_(context),
       side_(side),
       work_(asio::make_work_guard(io_)),
@@ -53,35 +53,43 @@ IoLoop::IoLoop(ApiContext& context, asio::thread_pool& side)
   scratch_.resize(kScratchBytes);
 }
 
-IoLoop::~IoLoop() { stop(); }
+IoLoop::~IoLoop() {
+  close_connections();
+  stop();
+}
 
 void IoLoop::start() {
   wait_tick();
   thread_ = std::thread([this] { io_.run(); });
 }
 
-void IoLoop::stop() {
-  if (!thread_.joinable()) {
-    return;
+void IoLoop::close_connections() {
+  if (thread_.joinable()) {
+    sink_->detach();
+    asio::post(io_, [this] { close_all(); });
   }
-  sink_->detach();
-  asio::post(io_, [this] { close_all(); });
-  thread_.join();
+}
+
+void IoLoop::stop() {
+  if (thread_.joinable()) {
+    asio::post(io_, [this] { work_.reset(); });
+    thread_.join();
+  }
 }
 
 void IoLoop::close_all() {
+  closing_ = true;
   const auto connections = connections_;
   for (const auto& [raw, connection] : connections) {
     connection->close("server_stopped");
   }
   ticker_.cancel();
-  work_.reset();
 }
 
 void IoLoop::post_socket(asio::ip::tcp::socket socket, ClientPlaces::Place place) {
   asio::post(io_, [this, place = std::move(place),
                    taken = std::make_shared<asio::ip::tcp::socket>(std::move(socket))] {
-    if (!work_) {
+    if (closing_) {
       --context_.metrics.connections;  // accepted while the server ends
       return;
     }
@@ -114,8 +122,24 @@ void IoLoop::forget(Connection& connection) { connections_.erase(&connection); }
 
 std::string IoLoop::new_id() { return fmt::format("{:016x}{:016x}", random_(), random_()); }
 
-void IoLoop::aside(std::function<std::function<void()>()> work) {
-  asio::post(side_, [this, work = std::move(work)] { asio::post(io_, work()); });
+std::optional<SideThreads::Ticket> IoLoop::aside(const std::string& client, int64_t cost,
+                                                 SideThreads::Bound bound,
+                                                 std::function<void()> work,
+                                                 std::function<void()> done) {
+  return side_.post(client, cost, bound,
+                    [this, work = std::move(work), done = std::move(done)]() mutable {
+                      work();
+                      work = nullptr;
+                      asio::post(io_, std::move(done));
+                    });
+}
+
+void IoLoop::dispose(std::string text) {
+  constexpr size_t kLargeBytes = 2 << 20;
+  if (text.capacity() > kLargeBytes) {
+    auto owned = std::make_shared<std::string>(std::move(text));
+    side_.post("", 1, SideThreads::Bound::kIgnored, [owned]() mutable { owned.reset(); });
+  }
 }
 
 void IoLoop::dispatch(std::vector<TokenEvent>& events) {
@@ -143,8 +167,8 @@ void IoLoop::dispatch(std::vector<TokenEvent>& events) {
 void IoLoop::wait_tick() {
   ticker_.expires_after(context_.options.tick);
   ticker_.async_wait([this](const boost::system::error_code& error) {
-    if (error || !work_) {
-      return;  // work_: this tick was due already when close_all cancelled the timer
+    if (error || closing_) {
+      return;  // closing_: this tick was due already when close_all cancelled the timer
     }
     const auto connections = connections_;
     const Nanos time = now();

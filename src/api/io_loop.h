@@ -7,7 +7,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 
 #include "api/api_context.h"
 #include "api/client_places.h"
+#include "api/side_threads.h"
 #include "base/clock.h"
 #include "request/request.h"
 
@@ -31,12 +31,13 @@ class Connection;
 class IoLoop {
  public:
   // `side` runs what would hold up the loop: tokenizing long prompts.
-  IoLoop(ApiContext& context, boost::asio::thread_pool& side);
+  IoLoop(ApiContext& context, SideThreads& side);
   ~IoLoop();
 
   void start();
-  // Closes every connection, cancels their generations and ends the thread. `side` must be idle for
-  // good.
+  // The end, in two halves, `side` to be stopped between them: closes every connection and cancels
+  // their generations; runs what `side` still handed over, and ends the thread.
+  void close_connections();
   void stop();
   // Starts serving an accepted socket, which must belong to io().
   void post_socket(boost::asio::ip::tcp::socket socket, ClientPlaces::Place place);
@@ -51,8 +52,14 @@ class IoLoop {
   [[nodiscard]] std::string new_id();
   [[nodiscard]] Nanos now() const { return clock_.now(); }
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
-  // Runs `work` beside the loop and then what it returns on the loop.
-  void aside(std::function<std::function<void()>()> work);
+  // Runs `work` beside the loop and then `done` on the loop. See SideThreads::post. What `work`
+  // owns is destroyed beside the loop unless `done` owns it, too.
+  std::optional<SideThreads::Ticket> aside(const std::string& client, int64_t cost,
+                                           SideThreads::Bound bound, std::function<void()> work,
+                                           std::function<void()> done);
+  void withdraw(SideThreads::Ticket ticket) { side_.withdraw(ticket); }
+  // Frees `text`; a large one beside the loop, because giving pages back takes time.
+  void dispose(std::string text);
 
  private:
   class Sink;
@@ -65,7 +72,7 @@ class IoLoop {
   void close_all();
 
   ApiContext& context_;
-  boost::asio::thread_pool& side_;
+  SideThreads& side_;
   boost::asio::io_context io_{1};
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   boost::asio::steady_timer ticker_;
@@ -76,6 +83,7 @@ class IoLoop {
   uint64_t next_tag_ = 1;
   std::mt19937_64 random_;
   std::vector<char> scratch_;  // what was just read; empty between handlers
+  bool closing_ = false;
   std::thread thread_;
 };
 

@@ -177,6 +177,11 @@ Access check_access(const HttpRequest& request, const ApiContext& context) {
   return access;
 }
 
+bool takes_body(const Route& route) {
+  return route.id == RouteId::kCompletions || route.id == RouteId::kChatCompletions ||
+         route.id == RouteId::kTokenize || route.id == RouteId::kDetokenize;
+}
+
 std::optional<HttpResponse> check_method(const HttpRequest& request, const Route* route) {
   if (route == nullptr) {
     return error_with_status(404,
@@ -220,6 +225,10 @@ HttpResponse answer(const HttpRequest& request, const Route& route, const ApiCon
     case RouteId::kVersion: {
       HttpResponse response{.body = R"({"version":)"};
       openai::append_untrusted_string(response.body, context.options.version);
+      if (!context.options.commit.empty()) {
+        response.body += R"(,"commit":)";
+        openai::append_untrusted_string(response.body, context.options.commit);
+      }
       response.body += '}';
       return response;
     }

@@ -43,6 +43,9 @@ struct Access {
 };
 [[nodiscard]] Access check_access(const HttpRequest& request, const ApiContext& context);
 
+// False: a body is read and thrown away.
+[[nodiscard]] bool takes_body(const Route& route);
+
 // 404 or 405, or nullopt if `route` may be used like that. GET routes take HEAD too.
 [[nodiscard]] std::optional<HttpResponse> check_method(const HttpRequest& request,
                                                        const Route* route);

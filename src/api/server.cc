@@ -6,7 +6,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <ctime>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "api/api_context.h"
 #include "api/io_loop.h"
 #include "api/routes.h"
+#include "api/side_threads.h"
 #include "base/log.h"
 
 namespace tandem::api {
@@ -44,6 +44,11 @@ Status check_options(const ServerOptions& options) {
     return invalid_argument(
         fmt::format("the number of I/O threads must be 1 to 256, not {}", options.io_threads),
         "io-threads");
+  }
+  if (options.side.threads < 2 || options.side.threads > 256) {
+    return invalid_argument(
+        fmt::format("the number of side threads must be 2 to 256, not {}", options.side.threads),
+        "side-threads");
   }
   const int status = options.errors.overload_status;
   if (status < 400 || status > 599) {
@@ -111,7 +116,8 @@ Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io)
 
 struct Server::Impl {
   Impl(ServerOptions options, Frontend& frontend, const TextServices& text)
-      : context(with_defaults(std::move(options)), frontend, text) {
+      : context(with_defaults(std::move(options)), frontend, text),
+        side(context.options.side) {
     for (int32_t i = 0; i < context.options.io_threads; ++i) {
       loops.push_back(std::make_unique<IoLoop>(context, side));
     }
@@ -126,7 +132,12 @@ struct Server::Impl {
         acceptor->close(ignored);
       }
     });
-    side.join();
+    // Connections post jobs to the side threads, whose ends come back to the loops: first no job
+    // may follow, then the last ones end, then the loops have nothing left to take.
+    for (const auto& loop : loops) {
+      loop->close_connections();
+    }
+    side.stop();
     for (const auto& loop : loops) {
       loop->stop();
     }
@@ -181,7 +192,7 @@ struct Server::Impl {
             : refuse({ErrorCode::kUnavailable,
                       "too many connections from this address; close some, or try again later", ""},
                      "connections_of_client", context);
-    if (context.tls) {
+    if (context.encrypted) {
       return;  // a handshake costs more than the answer is worth: the socket is closed
     }
     const std::string text = response_head(response, BodyFraming::kLength, false) + response.body;
@@ -192,7 +203,7 @@ struct Server::Impl {
   }
 
   ApiContext context;
-  asio::thread_pool side{1};
+  SideThreads side;
   std::vector<std::unique_ptr<IoLoop>> loops;
   std::optional<tcp::acceptor> acceptor;
   std::unique_ptr<asio::steady_timer> acceptor_pause;
@@ -208,7 +219,8 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Frontend& f
   RETURN_IF_ERROR(check_options(options));
   auto impl = std::make_unique<Impl>(std::move(options), frontend, text);
   if (const TlsFiles& files = impl->context.options.tls; files.wanted()) {
-    ASSIGN_OR_RETURN(impl->context.tls, TlsContext::load(files));
+    ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> tls, TlsContext::load(files));
+    impl->context.set_tls(std::move(tls));
   }
   ASSIGN_OR_RETURN(impl->acceptor, listen(impl->context.options, impl->loops.front()->io()));
   error_code error;
@@ -233,8 +245,15 @@ Nanos Server::io_thread_time() const {
 
 void Server::set_api_keys(const std::vector<ApiKey>& keys) { impl_->context.keys.replace(keys); }
 
+Status Server::reload_certificate() {
+  ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> tls,
+                   TlsContext::load(impl_->context.options.tls));
+  impl_->context.set_tls(std::move(tls));
+  return {};
+}
+
 std::optional<std::chrono::hours> Server::certificate_valid_for() const {
-  const TlsContext* tls = impl_->context.tls.get();
+  const std::shared_ptr<const TlsContext> tls = impl_->context.tls();
   return tls == nullptr ? std::nullopt : std::optional(tls->valid_for());
 }
 

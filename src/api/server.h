@@ -36,6 +36,9 @@ class Server {
 
   // The keys that count from now on; connections stay open.
   void set_api_keys(const std::vector<ApiKey>& keys);
+  // Reads the files of the certificate again: new connections get it. An error changes nothing and
+  // says what is wrong with the files. Needs TLS.
+  Status reload_certificate();
   // How long the certificate is still valid; nullopt without TLS.
   [[nodiscard]] std::optional<std::chrono::hours> certificate_valid_for() const;
 

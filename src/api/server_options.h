@@ -12,6 +12,7 @@
 #include "api/cors.h"
 #include "api/http_parser.h"
 #include "api/objectives.h"
+#include "api/side_threads.h"
 #include "api/tls.h"
 #include "base/clock.h"
 #include "openai/error_body.h"
@@ -25,16 +26,21 @@ struct ServerLimits {
   HttpLimits http;
   openai::RequestLimits request;
   int32_t max_connections = 4096;  // more are answered 503 and closed
-  size_t max_unsent_bytes =
-      1024 * 1024;  // of one stream; a reader that falls further behind is cut
+  // Of one stream, beside the piece being written; a reader that falls further behind is cut.
+  size_t max_unsent_bytes = 1024 * 1024;
+  // Of all answers that wait for their readers. Beyond it, answers above max_small_answer_bytes
+  // get 503, and streams with so much behind them are cut.
+  int64_t max_answer_bytes_held = int64_t{512} << 20;
+  size_t max_small_answer_bytes = 64 * 1024;
   size_t max_pipelined_bytes = 64 * 1024;                // sent ahead while an answer is under way
-  int64_t max_request_bytes_held = int64_t{512} << 20;   // of all requests not answered yet
+  int64_t max_request_bytes_held = int64_t{512} << 20;   // bodies of all requests, until parsed
   int32_t max_connections_per_client = 0;                // of one address; 0: no limit
   Nanos idle_timeout = std::chrono::seconds(75);         // between requests
   Nanos crowded_idle_timeout = std::chrono::seconds(5);  // when 3 of 4 connections are taken
   Nanos header_timeout = std::chrono::seconds(15);  // from the first byte to the end of headers
   Nanos body_timeout = std::chrono::seconds(60);    // from there to the last byte
-  Nanos write_timeout = std::chrono::seconds(60);   // for one write to be taken
+  Nanos write_timeout = std::chrono::seconds(60);   // for a write (of 256 KiB) to be taken
+  Nanos crowded_write_timeout = std::chrono::seconds(5);  // when 3/4 of max_answer_bytes_held wait
   Nanos linger_timeout = std::chrono::seconds(2);   // for the client to read a last answer
   int32_t socket_send_buffer_bytes = 0;             // 0: the system's choice
 };
@@ -55,6 +61,7 @@ struct ServerOptions {
   Nanos keep_alive_comment =
       std::chrono::seconds(5);               // a comment in a stream that long without output
   std::string version = "unknown";           // of /version
+  std::string commit;                        // likewise; empty: left out
   std::function<std::string()> config_json;  // of /v1/tandem/config; absent: {}
   std::vector<std::function<std::string()>>
       metrics;                            // more text for /metrics; called on I/O threads
@@ -65,8 +72,11 @@ struct ServerOptions {
 
   // Changes speed.
   int32_t io_threads = 1;
-  size_t inline_parse_bytes =
-      64 * 1024;  // longer bodies are parsed and tokenized beside the I/O threads
+  SideThreadsOptions side;
+  // Longer bodies are parsed and tokenized, and longer pieces of answers written, beside the I/O
+  // threads: a kilobyte of text takes up to a millisecond, a kilobyte of answer some microseconds.
+  size_t inline_parse_bytes = 4 * 1024;
+  size_t inline_answer_bytes = 128 * 1024;
   Nanos tick = std::chrono::milliseconds(250);  // how often timeouts are looked at
 };
 

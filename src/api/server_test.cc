@@ -137,7 +137,9 @@ TEST(Server, IdsComeBack) {
 }
 
 TEST(Server, BrowsersAreAnswered) {
-  TestServer test;
+  ServerOptions options;
+  options.api_keys = {{.key = "one"}};
+  TestServer test(std::move(options));
   Client client(test.port());
   client.send(
       "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: http://page\r\n"
@@ -147,6 +149,29 @@ TEST(Server, BrowsersAreAnswered) {
   EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
   const ClientResponse plain = test.get("/v1/models", "Origin: http://page\r\n");
   EXPECT_EQ(plain.headers.at("access-control-allow-origin"), "*");
+  TestServer keyless;
+  EXPECT_FALSE(keyless.get("/v1/models", "Origin: http://page\r\n")
+                   .headers.contains("access-control-allow-origin"));
+  EXPECT_EQ(keyless.get("/v1/models", "Origin: http://localhost:3000\r\n")
+                .headers.at("access-control-allow-origin"),
+            "http://localhost:3000");
+}
+
+TEST(Server, TheVersionNamesTheCommit) {
+  ServerOptions options;
+  options.version = "1.2.3";
+  options.commit = "54d7ab1b95b7";
+  TestServer test(std::move(options));
+  EXPECT_EQ(test.get("/version").body, R"({"version":"1.2.3","commit":"54d7ab1b95b7"})");
+}
+
+TEST(Server, TargetsMayNameTheHost) {
+  ServerOptions options;
+  options.api_keys = {{.key = "one"}};
+  TestServer test(std::move(options));
+  EXPECT_EQ(test.get("http://x/version").status, 200);
+  EXPECT_EQ(test.get("http://x/v1/models").status, 401) << "the key counts for the path";
+  EXPECT_EQ(test.get("http://x/v1/models", "Authorization: Bearer one\r\n").status, 200);
 }
 
 TEST(Server, ConnectionsAreKeptAndPipelined) {

@@ -1,4 +1,4 @@
-// The server's side of TLS: certificate and key, read and checked once at start. OpenSSL does the
+// The server's side of TLS: a certificate and its key, read and checked together. OpenSSL does the
 // rest; TLS 1.2 and later, forward-secret ciphers, no renegotiation, no session cache. Needs a
 // process that ignores SIGPIPE, because OpenSSL writes to sockets without asking for silence.
 // Threads: const and shared. Errors name the file and the cure.
@@ -37,7 +37,7 @@ class TlsContext {
   // Until the certificate expires; at load it has not.
   [[nodiscard]] std::chrono::hours valid_for() const { return valid_for_; }
   // A session over the socket, waiting for a client's handshake; nullptr when memory is out. Freed
-  // with SSL_free.
+  // with SSL_free; it may outlive the TlsContext.
   [[nodiscard]] ssl_st* new_session(int socket) const;
 
  private:

@@ -122,6 +122,16 @@ class TlsClient {
 
   bool shake_hands() { return connected_ && SSL_connect(session_) == 1; }
   void use_versions_up_to(int version) { SSL_set_max_proto_version(session_, version); }
+  // The certificate that the server has shown.
+  [[nodiscard]] std::string servers_key() const {
+    X509* certificate = SSL_get1_peer_certificate(session_);
+    unsigned char* text = nullptr;
+    const int bytes = i2d_PUBKEY(X509_get0_pubkey(certificate), &text);
+    std::string key(reinterpret_cast<const char*>(text), static_cast<size_t>(bytes));
+    OPENSSL_free(text);
+    X509_free(certificate);
+    return key;
+  }
   [[nodiscard]] std::string version() const { return SSL_get_version(session_); }
   void send(std::string_view text) {
     size_t written = 0;
@@ -166,6 +176,30 @@ TEST_F(TlsServer, AnswersOneRequestAfterAnother) {
       client.send("GET /version HTTP/1.1\r\nHost: x\r\n\r\n");
       EXPECT_TRUE(client.read_until("}").ends_with(R"({"version":"unknown"})"));
     }
+  }
+}
+
+TEST_F(TlsServer, ACertificateIsReadAgain) {
+  const auto test = serve();
+  TlsClient before(test->port());
+  ASSERT_TRUE(before.shake_hands());
+  const PrivateKey renewed = make_key();
+  write_key(files_.key, renewed.get());
+  const Status broken = test->server->reload_certificate();
+  ASSERT_FALSE(broken.ok());
+  EXPECT_NE(broken.error().message.find("is not the key of the certificate"), std::string::npos);
+  TlsClient between(test->port());
+  ASSERT_TRUE(between.shake_hands());
+  EXPECT_EQ(between.servers_key(), before.servers_key()) << "a broken pair changes nothing";
+  write_certificate(files_.certificate, renewed.get(), -3600, 7200);
+  ASSERT_TRUE(test->server->reload_certificate().ok());
+  EXPECT_LE(*test->server->certificate_valid_for(), std::chrono::hours(2));
+  TlsClient after(test->port());
+  ASSERT_TRUE(after.shake_hands());
+  EXPECT_NE(after.servers_key(), before.servers_key());
+  for (TlsClient* client : {&before, &between, &after}) {
+    client->send("GET /version HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_TRUE(client->read_until("}").ends_with(R"({"version":"unknown"})"));
   }
 }
 

@@ -24,7 +24,7 @@ class Transport {
   using Socket = boost::asio::ip::tcp::socket;
   using Parts = std::array<boost::asio::const_buffer, 4>;
 
-  // `tls` null: plain. Borrows it.
+  // `tls` null: plain. It is needed by the constructor only.
   Transport(Socket socket, const TlsContext* tls);
   ~Transport();
   Transport(const Transport&) = delete;

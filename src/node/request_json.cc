@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -51,15 +52,17 @@ json request_to_json(const Request& request) {
 
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostTokens = int64_t{1} << 24;   // of a vocabulary
+constexpr int64_t kMostContext = int64_t{1} << 30;  // what --max-model-len may ask for
 
 Result<int32_t> whole(const json& in, const char* key, int64_t low, int64_t high) {
   ASSIGN_OR_RETURN(const int64_t value, record_integer(in, key, low, high));
   return static_cast<int32_t>(value);
 }
 
+// Any float but infinities and NaN: requests are not held to ranges twice.
 Result<float> real(const json& value, const char* key) {
-  constexpr double kLargest = 1e9;
+  constexpr double kLargest = std::numeric_limits<float>::max();
   if (!value.is_number() || !(std::abs(value.get<double>()) <= kLargest)) {
     return invalid_argument(
         fmt::format("an arrival of the record is broken: {} must be a number", key));
@@ -116,8 +119,8 @@ Status read_sampling(const json& in, SamplingParams& sampling) {
   if (in.contains("prompt_logprobs")) {  // older records have none
     ASSIGN_OR_RETURN(sampling.prompt_logprobs, whole(in, "prompt_logprobs", -1, 1000));
   }
-  ASSIGN_OR_RETURN(sampling.max_tokens, whole(in, "max_tokens", 1, kMostTokens));
-  ASSIGN_OR_RETURN(sampling.min_tokens, whole(in, "min_tokens", 0, kMostTokens));
+  ASSIGN_OR_RETURN(sampling.max_tokens, whole(in, "max_tokens", 1, kMostContext));
+  ASSIGN_OR_RETURN(sampling.min_tokens, whole(in, "min_tokens", 0, kMostContext));
   sampling.ignore_eos = in.at("ignore_eos").get<bool>();
   ASSIGN_OR_RETURN(sampling.stop_token_ids, tokens(in.at("stop_token_ids"), "stop_token_ids"));
   for (const json& bias : in.at("logit_bias")) {

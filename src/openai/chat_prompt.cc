@@ -9,6 +9,9 @@ namespace tandem::openai {
 
 namespace {
 
+// A template looks at all of them for each name that it reads.
+constexpr size_t kMaxTemplateVariables = 64;
+
 Error wrong_message(size_t index, std::string_view what) {
   std::string field = fmt::format("messages[{}]", index);
   std::string message = fmt::format("'{}': {}", field, what);
@@ -30,9 +33,11 @@ Result<std::string> join_parts(const Json& parts, size_t index) {
       return wrong_message(index, "each part of 'content' must be an object with a 'type'");
     }
     if (*type != "text") {
-      return wrong_message(
+      Error error = wrong_message(
           index, fmt::format("content parts of type {} are not supported, only \"text\" is",
-                             describe(*type)));
+                             quoted(*type)));
+      error.code = ErrorCode::kUnsupported;
+      return error;
     }
     const auto value = part.find("text");
     if (value == part.end() || !value->is_string()) {
@@ -159,6 +164,12 @@ Result<std::string> render_chat(const FieldReader& fields, const text::ChatTempl
   ASSIGN_OR_RETURN(const auto add_prompt, fields.boolean("add_generation_prompt"));
   ASSIGN_OR_RETURN(const Json* documents, fields.array("documents"));
   ASSIGN_OR_RETURN(const Json* more, fields.object("chat_template_kwargs"));
+  if (more != nullptr && more->size() > kMaxTemplateVariables) {
+    return invalid_argument(
+        fmt::format("'chat_template_kwargs' has {} entries, at most {} are allowed", more->size(),
+                    kMaxTemplateVariables),
+        "chat_template_kwargs");
+  }
   Json extra = more == nullptr ? Json::object() : *more;
   if (documents != nullptr) {
     extra["documents"] = *documents;

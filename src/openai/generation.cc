@@ -117,32 +117,35 @@ Generation::Generation(const GenerationRequest& request, AnswerIdentity identity
       head_(head_of(request, identity)),
       tail_(streams_ ? "}\n\n" : "}"),
       tokenizer_(tokenizer),
-      echoes_(request.prompt_texts),
+      echoes_(request.echo),
       prompt_logprobs_(request.prompt_logprobs),
-      prompt_logprobs_json_(request.prompts.size(), "null"),
+      min_tokens_(request.sampling.min_tokens),
       discard_output_(request.discard_output),
       explain_(request.explain),
       open_choices_(request.prompts.size() * n_) {
   if (request.stop_strings != nullptr) {
     stop_strings_ = request.stop_strings->strings();
   }
-  if (request.sampling.prompt_logprobs >= 0) {
-    prompts_ = request.prompts;
-  }
   const LogprobsStyle style{.endpoint = request.endpoint,
                             .top = request.sampling.logprobs,
                             .tokens_as_ids = request.tokens_as_ids};
+  prompts_.reserve(request.prompts.size());
   choices_.reserve(open_choices_);
   for (const std::vector<TokenId>& prompt : request.prompts) {
-    prompt_tokens_.push_back(std::ssize(prompt));
+    const bool scored = request.sampling.prompt_logprobs >= 0;
+    prompts_.push_back({.tokens = std::ssize(prompt),
+                        .echo = echoes_ ? request.prompt_texts[prompts_.size()] : "",
+                        .echo_logprobs = LogprobsJson(tokenizer, style),
+                        .scored = scored ? prompt : std::vector<TokenId>()});
+    const text::IncrementalDetokenizer detokenizer(
+        tokenizer, {.skip_special_tokens = request.skip_special_tokens}, prompt);
     for (size_t i = 0; i < n_; ++i) {
       choices_.push_back(
-          {.detokenizer = text::IncrementalDetokenizer(
-               tokenizer, {.skip_special_tokens = request.skip_special_tokens}, prompt),
+          {.detokenizer = detokenizer,
            .cutter = text::StopStringCutter(request.stop_strings,
                                             {.include_stop_string_in_output = include_stop_}),
            .logprobs = LogprobsJson(tokenizer, style),
-           .text = request.echo ? request.prompt_texts[prompt_tokens_.size() - 1] : "",
+           .text = "",
            .stop_reason = "null"});
     }
   }
@@ -199,22 +202,27 @@ std::vector<int32_t> Generation::take(size_t prompt, std::span<TokenEvent> event
 }
 
 // It holds for all choices of the prompt.
-void Generation::take_prompt(size_t prompt, const TokenEvent& event, std::string& out) {
-  CHECK(prompt < prompts_.size() && event.prompt_logprobs != nullptr,
-        "log-probabilities of prompt {} that were not asked for", prompt);
+void Generation::take_prompt(size_t index, const TokenEvent& event, std::string& out) {
+  CHECK(index < prompts_.size() && !prompts_[index].scored.empty() &&
+            event.prompt_logprobs != nullptr,
+        "log-probabilities of prompt {} that were not asked for", index);
+  Prompt& prompt = prompts_[index];
   if (prompt_logprobs_ >= 0) {
-    prompt_logprobs_json_[prompt] = prompt_logprobs_json(tokenizer_, prompts_[prompt],
-                                                         *event.prompt_logprobs, prompt_logprobs_);
+    prompt.logprobs =
+        prompt_logprobs_json(tokenizer_, prompt.scored, *event.prompt_logprobs, prompt_logprobs_);
   }
-  for (size_t index = prompt * n_; index < (prompt + 1) * n_ && !echoes_.empty(); ++index) {
-    Choice& choice = choices_[index];
-    if (choice.logprobs.wanted()) {
-      choice.text_chars =
-          choice.logprobs.add_prompt(prompts_[prompt], *event.prompt_logprobs, echoes_[prompt]);
+  if (echoes_ && prompt.echo_logprobs.wanted()) {
+    const int64_t chars =
+        prompt.echo_logprobs.add_prompt(prompt.scored, *event.prompt_logprobs, prompt.echo);
+    for (size_t choice = index * n_; choice < (index + 1) * n_; ++choice) {
+      choices_[choice].text_chars = chars;
     }
-    if (streams_) {
-      append_echo_chunk(index, out);
-    }
+  }
+  for (size_t choice = index * n_; choice < (index + 1) * n_ && echoes_ && streams_; ++choice) {
+    append_echo_chunk(choice, out);
+  }
+  if (streams_) {
+    prompt.echo_logprobs.release();
   }
 }
 
@@ -225,7 +233,12 @@ bool Generation::take_token(Choice& choice, TokenEvent& event, Piece& piece) {
     choice.logprobs.add(event.token, *event.logprobs, choice.text_chars);
     choice.text_chars += choice.logprobs.chars_of(event.token);
   }
-  text::StopCut cut = choice.cutter.push(choice.detokenizer.push(event.token));
+  const std::string text = choice.detokenizer.push(event.token);
+  if (choice.tokens <= min_tokens_) {
+    piece.text = choice.cutter.pass(text);
+    return false;
+  }
+  text::StopCut cut = choice.cutter.push(text);
   piece.text = std::move(cut.text);
   if (!cut.stop) {
     return false;
@@ -266,11 +279,12 @@ void Generation::take_finish(Choice& choice, FinishInfo& finish, Piece& piece) {
     }
   }
   rest += choice.detokenizer.flush();
-  const text::StopCut cut = choice.cutter.push(rest);
-  piece.text += cut.text;
-  if (!cut.stop) {
-    piece.text += choice.cutter.flush();
+  if (choice.tokens <= min_tokens_) {
+    piece.text += choice.cutter.pass(rest);
+  } else {
+    piece.text += choice.cutter.push(rest).text;
   }
+  piece.text += choice.cutter.flush();  // nothing after a stop string
 }
 
 void Generation::emit(size_t index, const Piece& piece, std::string& out) {
@@ -283,7 +297,7 @@ void Generation::emit(size_t index, const Piece& piece, std::string& out) {
   if (chat && !std::exchange(choice.role_sent, true)) {
     append_role_chunk(index, out);
   }
-  if (!echoes_.empty() && !choice.echo_sent) {
+  if (echoes_ && !choice.echo_sent) {
     append_echo_chunk(index, out);
   }
   out += head_;
@@ -300,7 +314,7 @@ void Generation::emit(size_t index, const Piece& piece, std::string& out) {
     append_escaped(out, piece.text);
     out += R"("})";
   }
-  append_choice_end(choice, out);
+  append_choice_end(choice, nullptr, out);
   out += ']';
   append_chunk_usage(index, choice.tokens, out);
   out += tail_;
@@ -314,18 +328,20 @@ void Generation::append_echo_chunk(size_t index, std::string& out) {
   out += R"({"index":)";
   append_integer(out, static_cast<int64_t>(index));
   out += R"(,"text":")";
-  append_escaped(out, echoes_[index / n_]);
+  append_escaped(out, prompts_[index / n_].echo);
   out += R"(","logprobs":)";
-  choice.logprobs.move_to(out);
+  prompts_[index / n_].echo_logprobs.append_to(out, nullptr);
   out += R"(,"finish_reason":null}])";
   append_chunk_usage(index, 0, out);
   out += tail_;
 }
 
-// From "logprobs" to the end of the choice.
-void Generation::append_choice_end(Choice& choice, std::string& out) const {
+// From "logprobs", those of `before` first, to the end of the choice.
+void Generation::append_choice_end(Choice& choice, const LogprobsJson* before,
+                                   std::string& out) const {
   out += R"(,"logprobs":)";
-  choice.logprobs.move_to(out);
+  choice.logprobs.append_to(out, before);
+  choice.logprobs.clear();
   if (!choice.finished) {
     out += R"(,"finish_reason":null})";
     return;
@@ -351,7 +367,7 @@ void Generation::append_chunk_usage(size_t index, int32_t completion_tokens,
   if (stream_usage_ == StreamUsage::kAtEnd) {
     out += R"(,"usage":null)";
   } else if (stream_usage_ == StreamUsage::kContinuous) {
-    append_usage({.prompt_tokens = prompt_tokens_[index / n_],
+    append_usage({.prompt_tokens = prompts_[index / n_].tokens,
                   .completion_tokens = completion_tokens,
                   .cached_tokens = choices_[index].cached_tokens},
                  out);
@@ -413,8 +429,8 @@ void Generation::fail(std::string message, std::string& out) {
 
 Usage Generation::usage() const {
   Usage usage;
-  for (size_t prompt = 0; prompt < prompt_tokens_.size(); ++prompt) {
-    usage.prompt_tokens += prompt_tokens_[prompt];
+  for (size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
+    usage.prompt_tokens += prompts_[prompt].tokens;
     // The other choices share the prompt of the first, which shows what was there before.
     int32_t cached_tokens = choices_[prompt * n_].cached_tokens;
     for (size_t i = prompt * n_; i < (prompt + 1) * n_; ++i) {
@@ -430,18 +446,21 @@ std::string Generation::body() {
   CHECK(ended() && !error_ && !streams_, "body() of an answer that is streamed or not complete");
   const bool chat = endpoint_ == Endpoint::kChat;
   std::string out = head_;
+  out.reserve(out.size() + body_bytes());
   for (size_t index = 0; index < choices_.size(); ++index) {
     Choice& choice = choices_[index];
+    const Prompt& prompt = prompts_[index / n_];
     out += index == 0 ? R"({"index":)" : R"(,{"index":)";
     append_integer(out, static_cast<int64_t>(index));
     out += chat ? R"(,"message":{"role":"assistant","content":")" : R"(,"text":")";
+    append_escaped(out, prompt.echo);
     append_escaped(out, choice.text);
     out += chat ? R"("})" : R"(")";
     if (prompt_logprobs_ >= 0) {
       out += R"(,"prompt_logprobs":)";
-      out += prompt_logprobs_json_[index / n_];
+      out += prompt.logprobs;
     }
-    append_choice_end(choice, out);
+    append_choice_end(choice, &prompt.echo_logprobs, out);
   }
   out += ']';
   append_final_usage(out);

@@ -47,6 +47,12 @@ class Generation {
   [[nodiscard]] std::vector<int32_t> take(size_t prompt, std::span<TokenEvent> events,
                                           std::string& out);
 
+  // About how many bytes of JSON a take() of these events writes for the prompt (its text, its
+  // log-probabilities); 0: what tokens bring is not counted. For callers that must not be held up.
+  [[nodiscard]] size_t prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const;
+  // About how many bytes body() has.
+  [[nodiscard]] size_t body_bytes() const;
+
   [[nodiscard]] bool streams() const { return streams_; }
   // Every choice has ended, or one has failed: further events are ignored.
   [[nodiscard]] bool ended() const { return error_.has_value() || open_choices_ == 0; }
@@ -60,8 +66,8 @@ class Generation {
     text::IncrementalDetokenizer detokenizer;
     text::StopStringCutter cutter;
     LogprobsJson logprobs;
-    std::string text;        // whole responses only
-    int64_t text_chars = 0;  // of the tokens so far, for text_offset
+    std::string text;        // whole responses only; without the echoed prompt
+    int64_t text_chars = 0;  // of prompt and tokens so far, for text_offset
     int32_t tokens = 0;      // sent and billed
     int32_t cached_tokens = 0;
     bool role_sent = false;
@@ -71,6 +77,15 @@ class Generation {
     FinishReason reason = FinishReason::kStop;
     std::string stop_reason;                // JSON: null, a string or a token id
     std::unique_ptr<ServiceReport> report;  // when asked, once it has ended
+  };
+
+  // What the choices of a prompt have in common.
+  struct Prompt {
+    int64_t tokens = 0;
+    std::string echo;                 // with echo: its text
+    LogprobsJson echo_logprobs;       // with echo: of its tokens, once they are known
+    std::vector<TokenId> scored;      // its tokens, when their log-probabilities come
+    std::string logprobs = "null";    // "prompt_logprobs" of its choices
   };
 
   // What a step adds to a choice.
@@ -85,7 +100,7 @@ class Generation {
   void emit(size_t index, const Piece& piece, std::string& out);
   void append_echo_chunk(size_t index, std::string& out);
   void append_role_chunk(size_t index, std::string& out) const;
-  void append_choice_end(Choice& choice, std::string& out) const;
+  void append_choice_end(Choice& choice, const LogprobsJson* before, std::string& out) const;
   void append_chunk_usage(size_t index, int32_t completion_tokens, std::string& out) const;
   void append_last_chunks(std::string& out) const;
   void append_final_usage(std::string& out) const;
@@ -98,17 +113,16 @@ class Generation {
   StreamUsage stream_usage_;
   size_t n_;
   std::vector<TokenId> stop_token_ids_;
-  std::vector<int64_t> prompt_tokens_;
   std::string head_;  // the JSON of a response or chunk up to and including "choices":[
   std::string tail_;  // what ends it, after "usage"
   std::vector<std::string> stop_strings_;
   const text::Tokenizer& tokenizer_;
-  std::vector<std::string> echoes_;                // with echo: of each prompt
-  std::vector<std::vector<TokenId>> prompts_;      // only when their log-probabilities come
-  int32_t prompt_logprobs_;                        // see GenerationRequest
-  std::vector<std::string> prompt_logprobs_json_;  // of each prompt, when asked
+  bool echoes_;
+  int32_t prompt_logprobs_;  // see GenerationRequest
+  int32_t min_tokens_;       // so many tokens are not looked at for stop strings
   bool discard_output_;
   bool explain_;
+  std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // prompt * n + choice
   size_t open_choices_;
   std::optional<Error> error_;

@@ -21,28 +21,53 @@ constexpr size_t kMaxShownName = 256;
 constexpr std::string_view kPromptShapes =
     "a string, a list of strings, a list of token ids, or a list of lists of token ids";
 
-Result<std::vector<std::vector<TokenId>>> parse_prompts(const FieldReader& fields,
-                                                        const ParseContext& context) {
+Error does_not_fit(std::string_view prompt_tokens, const ServedModel& model, Endpoint endpoint) {
+  return invalid_argument(
+      fmt::format("This model's maximum context length is {} tokens, and the prompt has {}, which "
+                  "leaves no room for output; shorten the prompt",
+                  model.max_model_len, prompt_tokens),
+      endpoint == Endpoint::kChat ? "messages" : "prompt");
+}
+
+// Appends the tokens of a prompt. Sets `too_long` if it does not fit the context.
+Status encode_prompt(const std::string& text, text::EncodeOptions options,
+                     const ParseContext& context, GenerationRequest& out) {
+  options.max_tokens = max_counted_tokens(context.model.max_model_len);
+  Result<std::vector<TokenId>> tokens = context.tokenizer.encode(text, options);
+  if (!tokens.ok() && tokens.error().code == ErrorCode::kPayloadTooLarge) {
+    out.prompts.emplace_back();
+    out.too_long = does_not_fit(fmt::format("more than {}", options.max_tokens), context.model,
+                                out.endpoint);
+    return {};
+  }
+  ASSIGN_OR_RETURN(out.prompts.emplace_back(), std::move(tokens));
+  if (std::ssize(out.prompts.back()) >= context.model.max_model_len) {
+    out.too_long =
+        does_not_fit(std::to_string(out.prompts.back().size()), context.model, out.endpoint);
+  }
+  return {};
+}
+
+Status parse_prompts(const FieldReader& fields, const ParseContext& context,
+                     GenerationRequest& out) {
   const Json* prompt = fields.find("prompt");
   if (prompt == nullptr) {
     return invalid_argument(fmt::format("'prompt' is missing; give {}", kPromptShapes), "prompt");
   }
   const auto encode = [&](const Json& text) {
-    return context.tokenizer.encode(text.get_ref<const std::string&>(),
-                                    {.add_special_tokens = true, .parse_special_tokens = true});
+    return encode_prompt(text.get_ref<const std::string&>(),
+                         {.add_special_tokens = true, .parse_special_tokens = true}, context, out);
   };
-  std::vector<std::vector<TokenId>> prompts;
   if (prompt->is_string()) {
-    ASSIGN_OR_RETURN(prompts.emplace_back(), encode(*prompt));
-    return prompts;
+    return encode(*prompt);
   }
   if (!prompt->is_array() || prompt->empty()) {
     return fields.wrong("prompt", kPromptShapes, *prompt);
   }
   if (prompt->front().is_number()) {
-    ASSIGN_OR_RETURN(prompts.emplace_back(),
+    ASSIGN_OR_RETURN(out.prompts.emplace_back(),
                      parse_token_ids(*prompt, "prompt", context.model.vocabulary));
-    return prompts;
+    return {};
   }
   if (std::ssize(*prompt) > context.limits.max_prompts) {
     return invalid_argument(
@@ -51,30 +76,31 @@ Result<std::vector<std::vector<TokenId>>> parse_prompts(const FieldReader& field
         "prompt");
   }
   for (const Json& item : *prompt) {
+    if (out.too_long) {
+      break;  // the request is refused, whatever the others are
+    }
     if (item.is_string() && prompt->front().is_string()) {
-      ASSIGN_OR_RETURN(prompts.emplace_back(), encode(item));
+      RETURN_IF_ERROR(encode(item));
     } else if (item.is_array() && prompt->front().is_array()) {
-      ASSIGN_OR_RETURN(prompts.emplace_back(),
+      ASSIGN_OR_RETURN(out.prompts.emplace_back(),
                        parse_token_ids(item, "prompt", context.model.vocabulary));
     } else {
       return fields.wrong("prompt", kPromptShapes, item);
     }
   }
-  return prompts;
+  return {};
 }
 
-Result<std::vector<std::vector<TokenId>>> parse_chat_prompt(const FieldReader& fields,
-                                                            const ParseContext& context) {
+Status parse_chat_prompt(const FieldReader& fields, const ParseContext& context,
+                         GenerationRequest& out) {
   ASSIGN_OR_RETURN(const auto add_special_tokens, fields.boolean("add_special_tokens"));
   ASSIGN_OR_RETURN(const std::string text,
                    render_chat(fields, context.chat_template, context.now()));
-  std::vector<std::vector<TokenId>> prompts;
   // The template writes BOS and the like itself.
-  ASSIGN_OR_RETURN(
-      prompts.emplace_back(),
-      context.tokenizer.encode(text, {.add_special_tokens = add_special_tokens.value_or(false),
-                                      .parse_special_tokens = true}));
-  return prompts;
+  return encode_prompt(text,
+                       {.add_special_tokens = add_special_tokens.value_or(false),
+                        .parse_special_tokens = true},
+                       context, out);
 }
 
 Status parse_stream(const FieldReader& fields, GenerationRequest& out) {
@@ -151,6 +177,22 @@ std::vector<std::string> texts_of_prompts(const Json& prompt, const GenerationRe
                                            {.skip_special_tokens = request.skip_special_tokens}));
   }
   return texts;
+}
+
+// Each choice shows its prompt's text.
+Status check_echo(const GenerationRequest& request, const RequestLimits& limits) {
+  int64_t bytes = 0;
+  for (const std::string& text : request.prompt_texts) {
+    bytes += std::ssize(text) * request.n;
+  }
+  if (bytes > limits.max_echo_bytes) {
+    return invalid_argument(
+        fmt::format("'echo' asks for {} bytes of prompts, at most {} are given; ask for fewer "
+                    "choices ('n'), or leave 'echo' out",
+                    bytes, limits.max_echo_bytes),
+        "echo");
+  }
+  return {};
 }
 
 // Log-probabilities of a prompt are kept until it is done and answered in one piece.
@@ -279,8 +321,11 @@ Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view b
   if (out.stop_strings != nullptr) {
     out.sampling.stop_strings = out.stop_strings->strings();
   }
-  ASSIGN_OR_RETURN(out.prompts, endpoint == Endpoint::kChat ? parse_chat_prompt(fields, context)
-                                                            : parse_prompts(fields, context));
+  RETURN_IF_ERROR(endpoint == Endpoint::kChat ? parse_chat_prompt(fields, context, out)
+                                              : parse_prompts(fields, context, out));
+  if (out.too_long) {
+    return out;
+  }
   const std::string field = endpoint == Endpoint::kChat ? "messages" : "prompt";
   for (const std::vector<TokenId>& prompt : out.prompts) {
     if (prompt.empty()) {
@@ -296,20 +341,20 @@ Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view b
   RETURN_IF_ERROR(check_scores(out, context.limits));
   if (out.echo) {
     out.prompt_texts = texts_of_prompts(*fields.find("prompt"), out, context.tokenizer);
+    RETURN_IF_ERROR(check_echo(out, context.limits));
   }
   return out;
 }
 
 Result<Request> make_request(const GenerationRequest& generation, size_t prompt,
                              const ServedModel& model) {
+  if (generation.too_long) {
+    return *generation.too_long;
+  }
   const std::vector<TokenId>& tokens = generation.prompts[prompt];
   const int64_t room = model.max_model_len - std::ssize(tokens);
   if (room < 1) {
-    return invalid_argument(
-        fmt::format("This model's maximum context length is {} tokens, and the prompt has {}, "
-                    "which leaves no room for output; shorten the prompt",
-                    model.max_model_len, tokens.size()),
-        generation.endpoint == Endpoint::kChat ? "messages" : "prompt");
+    return does_not_fit(std::to_string(tokens.size()), model, generation.endpoint);
   }
   Request request;
   request.prompt = tokens;

@@ -2,6 +2,7 @@
 // sockets, no state. Threads: any; tokenizing a long prompt takes time in proportion to it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -30,7 +31,16 @@ struct RequestLimits {
   int32_t max_prompts = 256;     // in one body
   int32_t max_choices = 1024;    // prompts times n
   int64_t max_scores = 1 << 20;  // log-probabilities of prompt tokens in one answer
+  int64_t max_echo_bytes = int64_t{32} << 20;  // echoed prompts in one answer
+  int64_t max_listed_tokens = 1 << 20;         // of /tokenize and /detokenize, if over the context
 };
+
+// Prompts of up to so many tokens are counted to the last one, which helps to shorten them; of longer
+// ones the beginning is looked at.
+[[nodiscard]] constexpr int64_t max_counted_tokens(int32_t max_model_len) {
+  constexpr int64_t kMaxBeyond = 32768;
+  return int64_t{max_model_len} + std::min<int64_t>(max_model_len, kMaxBeyond);
+}
 
 // What parsing needs to know about the served model. Borrows.
 struct ParseContext {
@@ -52,6 +62,7 @@ struct GenerationRequest {
   Endpoint endpoint = Endpoint::kCompletions;
   std::string model;  // the name the client used
   std::vector<std::vector<TokenId>> prompts;
+  std::optional<Error> too_long;  // a text does not fit the context: what make_request answers
   SamplingParams sampling;            // max_tokens: see max_tokens below
   std::optional<int32_t> max_tokens;  // absent: the rest of the context
   int32_t n = 1;
@@ -72,6 +83,8 @@ struct GenerationRequest {
 
 // kNotFound: no such model (code "model_not_found"); kInvalidArgument and kUnsupported name the
 // field.
+// A text that cannot fit the context is not tokenized to its end, nor are those after it;
+// make_request says so.
 [[nodiscard]] Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
                                                          const ParseContext& context);
 

@@ -100,6 +100,36 @@ TEST_F(GenerationTest, AChatCompletionHasOpenAisShape) {
       R"("prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
+TEST_F(GenerationTest, TheFirstMinTokensAreNotLookedAtForStopStrings) {
+  Generation generation = complete(R"(,"stop":["ab"],"min_tokens":4)");
+  take(generation, text_events("abab"));
+  EXPECT_EQ(generation.usage().completion_tokens, 4);
+  std::vector<TokenEvent> events = text_events("xab");
+  std::string out;
+  EXPECT_EQ(generation.take(0, events, out), std::vector<int32_t>{0});
+  take_one(generation, finish(FinishReason::kStop));
+  const Json choice = Json::parse(generation.body())["choices"][0];
+  EXPECT_EQ(choice["text"], "ababx");
+  EXPECT_EQ(choice["stop_reason"], "ab");
+}
+
+// As in vLLM: what counts is where a stop string ends.
+TEST_F(GenerationTest, AStopStringMayBeginInTheFirstMinTokens) {
+  Generation generation = complete(R"(,"stop":["bc"],"min_tokens":2)");
+  take(generation, text_events("abc"));
+  take_one(generation, finish(FinishReason::kStop));
+  EXPECT_EQ(Json::parse(generation.body())["choices"][0]["text"], "a");
+}
+
+TEST_F(GenerationTest, ATextThatEndsWithinMinTokensIsWhole) {
+  Generation generation = complete(R"(,"stop":["ab"],"min_tokens":3,"max_tokens":3)");
+  take(generation, text_events("cab"));
+  take_one(generation, finish(FinishReason::kLength));
+  const Json choice = Json::parse(generation.body())["choices"][0];
+  EXPECT_EQ(choice["text"], "cab");
+  EXPECT_EQ(choice["finish_reason"], "length");
+}
+
 TEST_F(GenerationTest, ACompletionStreamIsExact) {
   Generation generation = complete(R"(,"stream":true)");
   const std::string head =

@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
+#include "openai/json_builder.h"
 #include "text/utf8.h"
 
 namespace tandem::openai {
@@ -16,7 +18,7 @@ namespace {
 // refuse.
 Status check_shape(std::string_view body, const JsonLimits& limits) {
   std::vector<int32_t> keys;  // of the containers that are open
-  int64_t commas = 0;
+  int64_t values = 1;
   bool in_string = false;
   for (size_t i = 0; i < body.size(); ++i) {
     const char c = body[i];
@@ -28,7 +30,7 @@ Status check_shape(std::string_view body, const JsonLimits& limits) {
       }
       continue;
     }
-    if (c == ',' && ++commas >= limits.max_values) {
+    if ((c == ',' || c == '{' || c == '[') && ++values > limits.max_values) {
       return invalid_argument(
           fmt::format("the JSON body has more than {} values; send fewer prompts "
                       "at a time",
@@ -72,30 +74,35 @@ Result<Json> parse_object(std::string_view body, const JsonLimits& limits) {
         "the request body is not valid UTF-8 at byte {}; send JSON encoded as UTF-8", *at));
   }
   RETURN_IF_ERROR(check_shape(body, limits));
-  try {
-    Json parsed = Json::parse(body.begin(), body.end());
-    if (!parsed.is_object()) {
-      return invalid_argument(
-          fmt::format("the request body must be a JSON object, not {}", describe(parsed)));
-    }
-    return parsed;
-  } catch (const Json::exception& error) {
+  JsonBuilder builder;
+  if (!Json::sax_parse(body.begin(), body.end(), &builder)) {
     return invalid_argument(
-        fmt::format("the request body is not valid JSON: {}", without_label(error.what())));
+        fmt::format("the request body is not valid JSON: {}", without_label(builder.error())));
   }
+  Json parsed = std::move(builder).take();
+  if (!parsed.is_object()) {
+    return invalid_argument(
+        fmt::format("the request body must be a JSON object, not {}", describe(parsed)));
+  }
+  return parsed;
+}
+
+std::string quoted(const Json& value) {
+  constexpr size_t kShownBytes = 40;
+  if (!value.is_string()) {
+    return describe(value);
+  }
+  const auto& string = value.get_ref<const std::string&>();
+  std::string shown;
+  text::append_repaired_utf8(std::string_view(string).substr(0, kShownBytes),
+                             text::Utf8Tail::kMayGrow, text::InvalidBytes::kOnePerSequence, shown);
+  return fmt::format("\"{}{}\"", shown, string.size() > kShownBytes ? "..." : "");
 }
 
 std::string describe(const Json& value) {
-  constexpr size_t kShownBytes = 40;
   switch (value.type()) {
-    case Json::value_t::string: {
-      const auto& string = value.get_ref<const std::string&>();
-      std::string shown;
-      text::append_repaired_utf8(std::string_view(string).substr(0, kShownBytes),
-                                 text::Utf8Tail::kMayGrow, text::InvalidBytes::kOnePerSequence,
-                                 shown);
-      return fmt::format("the string \"{}{}\"", shown, string.size() > kShownBytes ? "..." : "");
-    }
+    case Json::value_t::string:
+      return "the string " + quoted(value);
     case Json::value_t::number_integer:
     case Json::value_t::number_unsigned:
     case Json::value_t::number_float:

@@ -20,10 +20,11 @@ using Json = nlohmann::ordered_json;  // ordered: templates print tools in the c
 struct JsonLimits {
   int32_t max_depth = 64;
   int32_t max_object_keys = 4096;  // finding a key takes time in proportion to their number
-  int32_t max_values = 4'000'000;  // one of two bytes takes dozens of bytes once it is read
+  int32_t max_values = 4'000'000;  // lists and objects included; one takes dozens of bytes
 };
 
-// Needs nothing; the body must be one JSON object.
+// Needs nothing; the body must be one JSON object. Takes time in proportion to the body, whatever
+// it holds. A key that stands twice in an object has its first place and its last value.
 [[nodiscard]] Result<Json> parse_object(std::string_view body, const JsonLimits& limits);
 
 struct NumberRange {
@@ -59,5 +60,7 @@ class FieldReader {
 [[nodiscard]] std::optional<int64_t> as_integer(const Json& value, int64_t low, int64_t high);
 // "the string \"abc\"" shortened, "the number 7", "a list".
 [[nodiscard]] std::string describe(const Json& value);
+// As describe(), but a string without the words: "\"abc\"".
+[[nodiscard]] std::string quoted(const Json& value);
 
 }  // namespace tandem::openai

@@ -158,8 +158,8 @@ int64_t LogprobsJson::add_prompt(std::span<const TokenId> tokens,
   CHECK(infos.size() + 1 == tokens.size() && style_.endpoint == Endpoint::kCompletions,
         "{} scores of {} tokens", infos.size(), tokens.size());
   std::string_view rest = text;
+  int64_t offset_chars = 0;  // of what stands before `rest`
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const int64_t offset_chars = count_chars(text) - count_chars(rest);
     if (i > 0) {
       add(tokens[i], infos[i - 1], offset_chars);
     } else {
@@ -179,36 +179,58 @@ int64_t LogprobsJson::add_prompt(std::span<const TokenId> tokens,
       bytes.remove_prefix(std::min({lost, bytes.size(), bytes.find_first_not_of(' ')}));
     }
     if (rest.starts_with(bytes) || !tokenizer_.is_special(tokens[i])) {
-      rest.remove_prefix(std::min(rest.size(), bytes.size()));
+      const size_t taken = std::min(rest.size(), bytes.size());
+      offset_chars += count_chars(rest.substr(0, taken));
+      rest.remove_prefix(taken);
     }
   }
-  return count_chars(text);
+  return offset_chars + count_chars(rest);
 }
 
-void LogprobsJson::move_to(std::string& out) {
+void LogprobsJson::append_to(std::string& out, const LogprobsJson* before) const {
   if (!wanted()) {
     out += "null";
     return;
   }
+  const auto append_list = [&](std::string LogprobsJson::*list) {
+    if (before != nullptr && !(before->*list).empty()) {
+      out += before->*list;
+      out += (this->*list).empty() ? "" : ",";
+    }
+    out += this->*list;
+  };
   if (style_.endpoint == Endpoint::kChat) {
     out += R"({"content":[)";
-    out += tokens_;
+    append_list(&LogprobsJson::tokens_);
     out += "]}";
-  } else {
-    out += R"({"text_offset":[)";
-    out += text_offset_;
-    out += R"(],"token_logprobs":[)";
-    out += token_logprobs_;
-    out += R"(],"tokens":[)";
-    out += tokens_;
-    out += R"(],"top_logprobs":[)";
-    out += top_logprobs_;
-    out += "]}";
+    return;
   }
+  out += R"({"text_offset":[)";
+  append_list(&LogprobsJson::text_offset_);
+  out += R"(],"token_logprobs":[)";
+  append_list(&LogprobsJson::token_logprobs_);
+  out += R"(],"tokens":[)";
+  append_list(&LogprobsJson::tokens_);
+  out += R"(],"top_logprobs":[)";
+  append_list(&LogprobsJson::top_logprobs_);
+  out += "]}";
+}
+
+void LogprobsJson::clear() {
   tokens_.clear();
   token_logprobs_.clear();
   top_logprobs_.clear();
   text_offset_.clear();
+}
+
+void LogprobsJson::release() {
+  for (std::string* list : {&tokens_, &token_logprobs_, &top_logprobs_, &text_offset_}) {
+    std::string().swap(*list);
+  }
+}
+
+size_t LogprobsJson::bytes() const {
+  return tokens_.size() + token_logprobs_.size() + top_logprobs_.size() + text_offset_.size();
 }
 
 }  // namespace tandem::openai

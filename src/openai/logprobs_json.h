@@ -35,12 +35,17 @@ class LogprobsJson {
   // `offset_chars`: where the token's text begins in the choice's text, in characters.
   void add(TokenId token, const LogprobInfo& info, int64_t offset_chars);
   // The tokens of an echoed prompt, whose text is `text`; `infos` are of all but the first. Needs
-  // the completions format. Returns the characters of `text`, at which the answer begins.
+  // the completions format. Returns the characters of `text`, at which the answer begins. Takes
+  // time in proportion to the tokens and the text.
   int64_t add_prompt(std::span<const TokenId> tokens, std::span<const LogprobInfo> infos,
                      std::string_view text);
-  // The object, or "null" when log probabilities are off. Empties this.
-  void move_to(std::string& out);
+  // The object, or "null" when log probabilities are off. The entries of `before` stand in front of
+  // this one's; it may be null.
+  void append_to(std::string& out, const LogprobsJson* before) const;
+  void clear();
+  void release();  // like clear(), and frees the memory
   [[nodiscard]] bool wanted() const { return style_.top >= 0; }
+  [[nodiscard]] size_t bytes() const;
   // Characters that the token adds to the text, as the completions format counts them.
   [[nodiscard]] int64_t chars_of(TokenId token) const;
 

@@ -1,6 +1,7 @@
 // echo and prompt_logprobs of /v1/completions: what is asked of the engine, and how it is answered.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -114,6 +115,47 @@ TEST_F(PromptScores, ValuesThatMakeNoSenseAreRefusedByName) {
     ASSERT_FALSE(request.ok()) << fields;
     EXPECT_EQ(request.error().param, param) << request.error().message;
     EXPECT_EQ(request.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_F(PromptScores, TimeGrowsWithTheTokensNotWithTheirSquare) {
+  const auto time_of = [this](size_t count) {
+    const std::vector<TokenId> tokens(count, ByteTokenizer::kHello);
+    const std::vector<LogprobInfo> infos(count - 1);
+    std::string text;
+    for (size_t i = 0; i < count; ++i) {
+      text += "hello";
+    }
+    auto best = std::chrono::nanoseconds::max();
+    for (int i = 0; i < 7; ++i) {
+      LogprobsJson json(test_.tokenizer, {.top = 0});
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_EQ(json.add_prompt(tokens, infos, text), std::ssize(text));
+      best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - begin);
+    }
+    return best;
+  };
+  EXPECT_LT(time_of(40'000), 8 * time_of(10'000));  // the square would be 16
+}
+
+TEST_F(PromptScores, TheChoicesOfAPromptShareItsPart) {
+  Generation generation = make(R"(,"echo":true,"logprobs":1,"n":3)");
+  std::vector<TokenEvent> events;
+  events.push_back(prompt_event(3));
+  for (int32_t choice = 0; choice < 3; ++choice) {
+    TokenEvent token = scored_token('a' + choice);
+    token.choice = choice;
+    events.push_back(std::move(token));
+    events.push_back(finish_event(FinishReason::kLength, choice));
+  }
+  take(generation, std::move(events));
+  const Json body = Json::parse(generation.body());
+  for (size_t choice = 0; choice < 3; ++choice) {
+    const Json& logprobs = body["choices"][choice]["logprobs"];
+    EXPECT_EQ(logprobs["tokens"].size(), 5U);
+    EXPECT_EQ(logprobs["tokens"][1], "h");
+    EXPECT_EQ(logprobs["tokens"][4], std::string(1, static_cast<char>('a' + choice)));
+    EXPECT_EQ(logprobs["text_offset"], Json({0, 0, 1, 2, 2}));
   }
 }
 

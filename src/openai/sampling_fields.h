@@ -25,6 +25,11 @@ struct GenerationDefaults {
       max_tokens;  // the file's max_new_tokens: what a chat gets that asks for no number of its own
 };
 
+// A logit divided by or multiplied with a penalty stays a number. Values near the ends are of no
+// use; the model folder's default has the same range (model/generation_config.cc).
+inline constexpr double kMinRepetitionPenalty = 0.001;
+inline constexpr double kMaxRepetitionPenalty = 1000.0;
+
 struct SamplingLimits {
   int32_t max_logprobs = 20;
   int32_t max_stop_strings = 16;

@@ -19,6 +19,9 @@ Result<std::vector<TokenId>> ByteTokenizer::encode(std::string_view text,
     ids.push_back(kBos);
   }
   for (size_t i = 0; i < text.size(); ++i) {
+    if (std::ssize(ids) >= options.max_tokens) {
+      return Error{ErrorCode::kPayloadTooLarge, "more tokens than asked for", ""};
+    }
     if (options.parse_special_tokens && text.substr(i).starts_with("</s>")) {
       ids.push_back(kEos);
       i += 3;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -20,21 +21,40 @@ Status check_model(const FieldReader& fields, const ServedModel& model) {
   return resolved.ok() ? Status() : Status(resolved.error());
 }
 
+int64_t max_listed_tokens(const ParseContext& context) {
+  return std::max<int64_t>(context.limits.max_listed_tokens, context.model.max_model_len);
+}
+
+// The text may be longer than the context, but not without end.
+Result<std::vector<TokenId>> encode(const std::string& text, text::EncodeOptions options,
+                                    std::string_view field, const ParseContext& context) {
+  options.max_tokens = max_listed_tokens(context);
+  Result<std::vector<TokenId>> tokens = context.tokenizer.encode(text, options);
+  if (!tokens.ok() && tokens.error().code == ErrorCode::kPayloadTooLarge) {
+    return invalid_argument(
+        fmt::format("'{}' has more than {} tokens; send it in parts", field, options.max_tokens),
+        std::string(field));
+  }
+  return tokens;
+}
+
 Result<std::vector<TokenId>> tokens_of(const FieldReader& fields, const ParseContext& context) {
   ASSIGN_OR_RETURN(const auto add_special, fields.boolean("add_special_tokens"));
   if (fields.find("messages") != nullptr) {
     RETURN_IF_ERROR(refuse_unsupported(fields));
     ASSIGN_OR_RETURN(const std::string text,
                      render_chat(fields, context.chat_template, context.now()));
-    return context.tokenizer.encode(
-        text, {.add_special_tokens = add_special.value_or(false), .parse_special_tokens = true});
+    return encode(text,
+                  {.add_special_tokens = add_special.value_or(false), .parse_special_tokens = true},
+                  "messages", context);
   }
   ASSIGN_OR_RETURN(const auto prompt, fields.string("prompt"));
   if (!prompt) {
     return invalid_argument("'prompt' (a string) or 'messages' (a list) is missing", "prompt");
   }
-  return context.tokenizer.encode(
-      *prompt, {.add_special_tokens = add_special.value_or(true), .parse_special_tokens = true});
+  return encode(*prompt,
+                {.add_special_tokens = add_special.value_or(true), .parse_special_tokens = true},
+                "prompt", context);
 }
 
 void append_tokens(std::string& out, std::span<const TokenId> tokens) {
@@ -94,6 +114,12 @@ Result<std::string> detokenize(std::string_view body, const ParseContext& contex
   ASSIGN_OR_RETURN(const Json* list, fields.array("tokens"));
   if (list == nullptr) {
     return invalid_argument("'tokens' (a list of token ids) is missing", "tokens");
+  }
+  if (std::ssize(*list) > max_listed_tokens(context)) {
+    return invalid_argument(fmt::format("'tokens' has {} tokens, at most {} are allowed; send them "
+                                        "in parts",
+                                        list->size(), max_listed_tokens(context)),
+                            "tokens");
   }
   ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
                    parse_token_ids(*list, "tokens", context.model.vocabulary));

@@ -82,8 +82,10 @@ std::optional<AddedTokenMatcher::Found> AddedTokenMatcher::longest_at(std::strin
 }
 
 std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::cut(std::string_view text,
-                                                            SpecialTokens special) const {
+                                                            SpecialTokens special,
+                                                            int64_t max_tokens) const {
   std::vector<Part> parts;
+  int64_t tokens = 0;
   size_t done = 0;  // what stands before is in parts
   size_t i = 0;
   while (i < text.size() && !entries_.empty()) {
@@ -117,6 +119,9 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::cut(std::string_view tex
       parts.push_back({{done, begin}, std::nullopt});
     }
     parts.push_back({{begin, end}, entry.id});
+    if (++tokens > max_tokens) {
+      return parts;
+    }
     done = end;
     i = end;
   }

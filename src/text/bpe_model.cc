@@ -52,6 +52,25 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const TokenBytes& bytes, BpeOpt
       }
     }
   }
+  fill_bound(vocabulary);
+}
+
+// What the model is given: bytes, or characters as the vocabulary spells them.
+void BpeModel::fill_bound(const Vocabulary& vocabulary) {
+  constexpr size_t kLastUtf8Byte = 0xF4;
+  every_byte_has_tokens_ =
+      (options_.byte_level || options_.byte_fallback) &&
+      std::all_of(byte_ids_.begin(), byte_ids_.begin() + kLastUtf8Byte + 1, [&](const TokenId& id) {
+        const auto byte = static_cast<size_t>(&id - byte_ids_.data());
+        return id != kNoToken || byte == 0xC0 || byte == 0xC1;  // in no UTF-8
+      });
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view spelling = vocabulary.text(id);
+    bound_.add(options_.byte_level ? byte_level_decode(spelling).value_or("") : spelling);
+  }
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    bound_.add(std::string(1, static_cast<char>(byte)));
+  }
 }
 
 void BpeModel::add_merge(TokenId a, TokenId b, TokenId merged, uint32_t rank) {
@@ -95,6 +114,7 @@ void BpeModel::encode(std::string_view piece, Scratch& scratch, std::vector<Toke
 }
 
 void BpeModel::make_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
+  symbols.reserve(piece.size());
   for (size_t i = 0; i < piece.size();) {
     const auto byte = static_cast<uint8_t>(piece[i]);
     TokenId id = kNoToken;
@@ -164,6 +184,8 @@ void BpeModel::merge_long(Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   std::vector<uint64_t>& heap = scratch.heap;
   heap.clear();
+  size_t max_entries = symbols.size() + symbols.size() / 2;
+  heap.reserve(max_entries);
   const auto count = static_cast<uint32_t>(symbols.size());
   for (uint32_t i = 0; i < count; ++i) {
     symbols[i].previous = i == 0 ? kEnd : i - 1;
@@ -173,10 +195,18 @@ void BpeModel::merge_long(Scratch& scratch) const {
     }
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  const auto is_out_of_date = [&](uint64_t entry) {
+    return symbols[static_cast<uint32_t>(entry)].rank != static_cast<uint32_t>(entry >> 32);
+  };
   const auto update = [&](uint32_t at) {
     Symbol& symbol = symbols[at];
     symbol.rank = symbol.next == kEnd ? kNoRank : rank(symbol.id, symbols[symbol.next].id);
     if (symbol.rank != kNoRank) {
+      if (heap.size() >= max_entries) {  // a third of them are out of date
+        std::erase_if(heap, is_out_of_date);
+        std::make_heap(heap.begin(), heap.end(), std::greater<>());
+        max_entries = std::max(max_entries, heap.size() + heap.size() / 2);
+      }
       heap.push_back(IntMap::key(symbol.rank, at));
       std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
@@ -187,7 +217,7 @@ void BpeModel::merge_long(Scratch& scratch) const {
     heap.pop_back();
     const auto at = static_cast<uint32_t>(entry);
     Symbol& left = symbols[at];
-    if (left.rank != static_cast<uint32_t>(entry >> 32)) {
+    if (is_out_of_date(entry)) {
       continue;
     }
     Symbol& right = symbols[left.next];

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "text/int_map.h"
 #include "text/token_bytes.h"
+#include "text/token_count_bound.h"
 #include "text/vocabulary.h"
 
 namespace tandem::text {
@@ -47,7 +48,12 @@ class BpeModel {
     std::vector<Symbol> symbols;
     std::vector<uint64_t> heap;
   };
-  // Appends the tokens of `piece` (valid UTF-8 unless byte level; under 4 GiB).
+  // `text` becomes at least so many tokens, however it is cut into pieces; 0 if nothing is known.
+  [[nodiscard]] int64_t min_tokens(std::string_view text) const {
+    return every_byte_has_tokens_ ? bound_.min_tokens(text) : 0;
+  }
+  // Appends the tokens of `piece` (valid UTF-8 unless byte level; under 4 GiB). Takes at most 28
+  // bytes of work space for each byte.
   void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const;
 
  private:
@@ -57,6 +63,7 @@ class BpeModel {
   void make_symbols(std::string_view piece, std::vector<Symbol>& symbols) const;
   void append_unknown(std::string_view character, std::vector<Symbol>& symbols) const;
   [[nodiscard]] uint32_t rank(TokenId a, TokenId b) const;
+  void fill_bound(const Vocabulary& vocabulary);
   void merge_short(std::vector<Symbol>& symbols) const;
   void merge_long(Scratch& scratch) const;
 
@@ -67,6 +74,8 @@ class BpeModel {
   std::array<TokenId, 128> ascii_ids_{};                 // characters, unless byte level
   IntMap char_ids_;                                      // the other characters
   std::unordered_map<std::string_view, TokenId> whole_;  // ignore_merges: a piece's bytes -> token
+  TokenCountBound bound_;
+  bool every_byte_has_tokens_ = false;  // without, unknown text may vanish or become one token
 };
 
 }  // namespace tandem::text

@@ -45,11 +45,25 @@ Status check_text(std::string_view text) {
   return check_utf8(text);
 }
 
+Error too_many_tokens(int64_t max_tokens) {
+  return {ErrorCode::kPayloadTooLarge,
+          fmt::format("the text has more than {} tokens; shorten it", max_tokens),
+          {}};
+}
+
 struct BpeTokenizer::Work {
+  int64_t max_tokens = 0;
   std::vector<TokenId> ids;
   BpeModel::Scratch scratch;
   SpecialTokens special = SpecialTokens::kLeaveAsText;
   std::optional<PieceCache> cache;
+
+  // An error if `text` alone becomes more tokens than are left.
+  [[nodiscard]] Status check(const BpeModel& model, std::string_view text) const {
+    const int64_t left = max_tokens - std::ssize(ids);
+    const bool fits = std::ssize(text) <= left || model.min_tokens(text) <= left;
+    return fits ? Status() : too_many_tokens(max_tokens);
+  }
 
   void add(const BpeModel& model, std::string_view piece) {
     if (!cache || piece.size() > PieceCache::kLongestPieceBytes || piece.size() < 2) {
@@ -97,6 +111,7 @@ Result<std::vector<TokenId>> BpeTokenizer::encode(std::string_view text,
                                                   EncodeOptions options) const {
   RETURN_IF_ERROR(check_text(text));
   Work work;
+  work.max_tokens = options.max_tokens;
   work.special = options.parse_special_tokens ? SpecialTokens::kParse : SpecialTokens::kLeaveAsText;
   if (text.size() >= kCacheFromBytes) {
     work.cache.emplace();
@@ -104,7 +119,10 @@ Result<std::vector<TokenId>> BpeTokenizer::encode(std::string_view text,
   if (options.add_special_tokens) {
     work.ids = parts_->prefix;
   }
-  for (const AddedTokenMatcher::Part& part : raw_tokens_.cut(text, work.special)) {
+  for (const AddedTokenMatcher::Part& part : raw_tokens_.cut(text, work.special, work.max_tokens)) {
+    if (std::ssize(work.ids) > work.max_tokens) {
+      return too_many_tokens(work.max_tokens);
+    }
     if (part.token) {
       work.ids.push_back(*part.token);
     } else {
@@ -116,6 +134,9 @@ Result<std::vector<TokenId>> BpeTokenizer::encode(std::string_view text,
   if (options.add_special_tokens) {
     work.ids.insert(work.ids.end(), parts_->suffix.begin(), parts_->suffix.end());
   }
+  if (std::ssize(work.ids) > work.max_tokens) {
+    return too_many_tokens(work.max_tokens);
+  }
   return std::move(work.ids);
 }
 
@@ -124,17 +145,20 @@ Status BpeTokenizer::encode_raw(std::string_view text, TextPlace place, Work& wo
   if (normalized.size() > kLongestTextBytes) {
     return check_text(normalized);
   }
-  for (const AddedTokenMatcher::Part& part : normalized_tokens_.cut(normalized, work.special)) {
+  for (const AddedTokenMatcher::Part& part : normalized_tokens_.cut(normalized, work.special, work.max_tokens)) {
     if (part.token) {
       work.ids.push_back(*part.token);
       continue;
     }
     const TextPlace part_place = part.range.begin == 0 ? place : TextPlace::kLater;
-    ASSIGN_OR_RETURN(
-        const Pieces pieces,
-        parts_->pre_tokenizer.apply(
-            normalized.substr(part.range.begin, part.range.end - part.range.begin), part_place));
+    std::string part_text = normalized.substr(part.range.begin, part.range.end - part.range.begin);
+    if (parts_->pre_tokenizer.keeps_text()) {
+      RETURN_IF_ERROR(work.check(*parts_->model, part_text));
+    }
+    ASSIGN_OR_RETURN(const Pieces pieces,
+                     parts_->pre_tokenizer.apply(std::move(part_text), part_place));
     for (size_t i = 0; i < pieces.ranges.size(); ++i) {
+      RETURN_IF_ERROR(work.check(*parts_->model, pieces[i]));
       work.add(*parts_->model, pieces[i]);
     }
   }

@@ -54,5 +54,7 @@ class BpeTokenizer final : public Tokenizer {
 // Long texts would overflow 32-bit positions; no request comes near.
 inline constexpr size_t kLongestTextBytes = size_t{1} << 30;
 Status check_text(std::string_view text);
+// What encode() answers beyond EncodeOptions::max_tokens.
+Error too_many_tokens(int64_t max_tokens);
 
 }  // namespace tandem::text

@@ -74,12 +74,15 @@ Result<std::string> ChatTemplate::render(const ChatTemplateInput& input) const {
   for (const auto& [name, token] : options_.other_tokens) texts.emplace_back(name, token);
   texts.emplace_back("add_generation_prompt", input.add_generation_prompt);
 
+  // Templates test `tools is none`: what is absent is None, as transformers passes it.
+  const Json none;
   std::vector<jinja::Variable> variables;
   variables.push_back({"messages", input.messages});
-  if (!is_absent(input.tools)) variables.push_back({"tools", input.tools});
+  variables.push_back({"tools", is_absent(input.tools) ? &none : input.tools});
   if (!is_absent(input.extra)) {
     for (const auto& [name, value] : input.extra->items()) variables.push_back({name, &value});
   }
+  variables.push_back({"documents", &none});
   for (const auto& [name, value] : texts)
     variables.push_back({name, &value});  // the first of a name counts
   const jinja::Template& chosen = has_tools && tool_use_ ? *tool_use_ : usual_;

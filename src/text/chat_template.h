@@ -33,10 +33,11 @@ struct ChatTemplateOptions {
 struct ChatTemplateInput {
   const nlohmann::ordered_json* messages = nullptr;  // an array of objects; required
   const nlohmann::ordered_json* tools =
-      nullptr;                        // an array; null (or JSON null): the template sees no `tools`
+      nullptr;                        // an array; null (or JSON null): `tools` is None
   bool add_generation_prompt = true;  // end with what comes before the model's answer
   const nlohmann::ordered_json* extra =
-      nullptr;                       // an object of more variables (chat_template_kwargs), or null
+      nullptr;                       // an object of more variables (chat_template_kwargs), or null;
+                                     // without one of that name `documents` is None
   std::chrono::local_seconds now{};  // wall-clock time where the server stands, for strftime_now()
 };
 

@@ -36,6 +36,9 @@ TEST_P(GoldenTemplates, RenderAsJinja2DoesTextAndErrors) {
       must_parse(read_all(shared / "templates" / (name + ".jinja")), options);
   ASSERT_GE(golden["cases"].size(), 10U);
   for (const Json& c : golden["cases"]) {
+    if (name.ends_with("-tool_use") && c["tools"].is_null()) {
+      continue;  // such templates are for requests with tools; they iterate over what is then None
+    }
     ChatTemplateInput input;
     input.messages = &c["messages"];
     input.tools = &c["tools"];
@@ -82,11 +85,14 @@ class ChatTemplateTest : public ::testing::Test {
   Json extra_;
 };
 
-TEST_F(ChatTemplateTest, NullToolsAreNotDefinedAndKeysKeepTheirOrder) {
-  const ChatTemplate chat = must_parse("{{ tools is defined }}{{ tools[0]|tojson if tools }}");
-  EXPECT_EQ(text(chat), "False");
+TEST_F(ChatTemplateTest, AbsentToolsAndDocumentsAreNoneAndKeysKeepTheirOrder) {
+  const ChatTemplate chat = must_parse(
+      "{{ tools is defined }} {{ tools is none }} {{ documents is none }} {{ tools[0]|tojson if "
+      "tools }}{{ documents|tojson }}");
+  EXPECT_EQ(text(chat), "True True True null");
   tools_ = Json::parse(R"([{"z": 1, "a": {"y": 2, "b": 3}}])");
-  EXPECT_EQ(text(chat), R"(True{"z": 1, "a": {"y": 2, "b": 3}})");
+  extra_ = Json::parse(R"({"documents": [1]})");
+  EXPECT_EQ(text(chat), R"(True False False {"z": 1, "a": {"y": 2, "b": 3}}[1])");
 }
 
 TEST_F(ChatTemplateTest, ToolsChooseTheToolTemplate) {

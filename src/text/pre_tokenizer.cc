@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -140,6 +141,14 @@ Status PreTokenizer::parse_metaspace(const nlohmann::json& value, std::string_vi
   ASSIGN_OR_RETURN(step.split, bool_field(value, "split", where, true));
   steps_.emplace_back(std::move(step));
   return {};
+}
+
+bool PreTokenizer::keeps_text() const {
+  return std::ranges::none_of(steps_, [](const Step& step) {
+    const auto* split = std::get_if<Split>(&step);
+    return (split != nullptr && split->behavior == Behavior::kRemoved) ||
+           std::holds_alternative<Metaspace>(step);
+  });
 }
 
 Result<Pieces> PreTokenizer::apply(std::string text, TextPlace place) const {

@@ -39,6 +39,8 @@ class PreTokenizer {
 
   // The pieces are to be tokenized as bytes, not as characters.
   [[nodiscard]] bool byte_level() const { return byte_level_; }
+  // The pieces joined are the text, with more spaces perhaps: nothing is removed or replaced.
+  [[nodiscard]] bool keeps_text() const;
   // `text` must be valid UTF-8.
   [[nodiscard]] Result<Pieces> apply(std::string text, TextPlace place) const;
 

@@ -9,6 +9,8 @@
 #include "text/bpe_tokenizer.h"
 #include "text/byte_level.h"
 #include "text/json_fields.h"
+#include "text/sentencepiece_normalizer.h"
+#include "text/token_count_bound.h"
 #include "text/utf8.h"
 
 namespace tandem::text {
@@ -31,6 +33,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   Status read_pieces(const std::string& file, const TokenizerConfig& config);
+  void fill_bound(std::string_view content);
   Status encode_part(std::string_view text, TextPlace place, std::vector<TokenId>& ids) const;
 
   sentencepiece::SentencePieceProcessor processor_;
@@ -38,6 +41,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   TokenBytes bytes_;
   AddedTokenMatcher matcher_;
   SpecialFrame frame_;
+  std::optional<TokenCountBound> bound_;  // of texts that lose nothing before they are tokenized
   TokenizerTraits traits_;
   bool legacy_ = true;
   std::string lead_;               // what stands in for the text before a part that is not first
@@ -84,6 +88,25 @@ Status SentencePieceTokenizer::read_pieces(const std::string& file, const Tokeni
   return {};
 }
 
+// Without a token for every byte, unknown characters side by side become one token.
+void SentencePieceTokenizer::fill_bound(std::string_view content) {
+  int32_t byte_tokens = 0;
+  TokenCountBound bound;
+  for (TokenId id = 0; id < processor_.GetPieceSize(); ++id) {
+    const std::string& piece = processor_.IdToPiece(id);
+    if (processor_.IsByte(id)) {
+      bound.add(std::string(1, static_cast<char>(byte_fallback_value(piece).value_or(0))));
+      ++byte_tokens;
+      continue;
+    }
+    bound.add(piece);  // the mark stands for itself or for a space
+    bound.add(piece_bytes(piece));
+  }
+  if (byte_tokens == 256 && keeps_every_byte(content)) {
+    bound_ = bound;
+  }
+}
+
 Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::load(std::string_view content,
                                                                 const std::string& file,
                                                                 const TokenizerConfig& config) {
@@ -99,6 +122,7 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::load(std::string_view
                                       result->processor_.GetPieceSize(), kMostTokens));
   }
   RETURN_IF_ERROR(result->read_pieces(file, config));
+  result->fill_bound(content);
   const auto id_or_none = [](int32_t id) {
     return id < 0 ? std::nullopt : std::optional<TokenId>(id);
   };
@@ -140,17 +164,27 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::encode(std::string_view tex
   }
   const SpecialTokens special =
       options.parse_special_tokens ? SpecialTokens::kParse : SpecialTokens::kLeaveAsText;
-  for (const AddedTokenMatcher::Part& part : matcher_.cut(text, special)) {
+  for (const AddedTokenMatcher::Part& part : matcher_.cut(text, special, options.max_tokens)) {
     if (part.token) {
       ids.push_back(*part.token);
     } else {
-      RETURN_IF_ERROR(encode_part(text.substr(part.range.begin, part.range.end - part.range.begin),
-                                  part.range.begin == 0 ? TextPlace::kBeginning : TextPlace::kLater,
-                                  ids));
+      const std::string_view rest =
+          text.substr(part.range.begin, part.range.end - part.range.begin);
+      if (bound_ && bound_->min_tokens(rest) > options.max_tokens - std::ssize(ids)) {
+        return too_many_tokens(options.max_tokens);
+      }
+      RETURN_IF_ERROR(encode_part(
+          rest, part.range.begin == 0 ? TextPlace::kBeginning : TextPlace::kLater, ids));
+    }
+    if (std::ssize(ids) > options.max_tokens) {
+      return too_many_tokens(options.max_tokens);
     }
   }
   if (options.add_special_tokens) {
     ids.insert(ids.end(), frame_.suffix.begin(), frame_.suffix.end());
+  }
+  if (std::ssize(ids) > options.max_tokens) {
+    return too_many_tokens(options.max_tokens);
   }
   return ids;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -32,7 +34,8 @@ Result<std::shared_ptr<const StopStrings>> StopStrings::compile(std::vector<std:
         next = static_cast<int32_t>(result->nodes_.size());
         result->children_.insert(IntMap::key(static_cast<uint32_t>(node), byte),
                                  {static_cast<uint32_t>(next), 0});
-        result->nodes_.push_back({.depth = result->nodes_[node].depth + 1});
+        result->nodes_.push_back(
+            {.parent = node, .byte = byte, .depth = result->nodes_[node].depth + 1});
       }
       node = next;
     }
@@ -62,27 +65,21 @@ int32_t StopStrings::step(int32_t node, uint8_t byte) const {
   }
 }
 
-// Sets `fail` and inherits `longest`, breadth first: a node's fail is always nearer to the root
-// than the node.
+// Sets `fail` and inherits `longest`, by depth: a node's fail is always nearer to the root than the
+// node.
 void StopStrings::link() {
-  std::vector<int32_t> level = {0};
-  while (!level.empty()) {
-    std::vector<int32_t> below;
-    for (const int32_t node : level) {
-      for (int32_t byte = 0; byte < 256; ++byte) {
-        const int32_t next = child(node, static_cast<uint8_t>(byte));
-        if (next == kNone) {
-          continue;
-        }
-        Node& to = nodes_[next];
-        to.fail = node == 0 ? 0 : step(nodes_[node].fail, static_cast<uint8_t>(byte));
-        if (to.longest == kNone) {
-          to.longest = nodes_[to.fail].longest;
-        }
-        below.push_back(next);
-      }
+  std::vector<int32_t> by_depth(nodes_.size());
+  std::iota(by_depth.begin(), by_depth.end(), 0);
+  std::ranges::stable_sort(by_depth, {}, [this](int32_t node) { return nodes_[node].depth; });
+  for (const int32_t at : by_depth) {
+    Node& node = nodes_[at];
+    if (node.depth == 0) {
+      continue;
     }
-    level = std::move(below);
+    node.fail = node.parent == 0 ? 0 : step(nodes_[node.parent].fail, node.byte);
+    if (node.longest == kNone) {
+      node.longest = nodes_[node.fail].longest;
+    }
   }
 }
 
@@ -107,10 +104,26 @@ StopCut StopStringCutter::push(std::string_view text) {
     node_ = 0;
     return cut;
   }
-  const auto keep = static_cast<size_t>(strings_->nodes_[node_].depth);
-  StopCut cut{held_.substr(0, held_.size() - keep), std::nullopt};
-  held_.erase(0, held_.size() - keep);
-  return cut;
+  return {take_sendable(), std::nullopt};
+}
+
+std::string StopStringCutter::pass(std::string_view text) {
+  if (strings_ == nullptr) {
+    return std::string(text);
+  }
+  held_.append(text);
+  for (const char byte : text) {
+    node_ = strings_->step(node_, static_cast<uint8_t>(byte));
+  }
+  return take_sendable();
+}
+
+// All but what may be the beginning of a stop string.
+std::string StopStringCutter::take_sendable() {
+  const size_t sendable = held_.size() - static_cast<size_t>(strings_->nodes_[node_].depth);
+  std::string text = held_.substr(0, sendable);
+  held_.erase(0, sendable);
+  return text;
 }
 
 std::string StopStringCutter::flush() {

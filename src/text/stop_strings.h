@@ -1,8 +1,9 @@
 // Ends a generated text at the first stop string, on the way out: what may still become one is held
 // back. The first stop string to be complete wins; of several that end at the same place, the
-// longest. So the result does not depend on how the text was cut into pushes. Time per byte does
-// not depend on how many stop strings there are. Threads: StopStrings is const and shared; a
-// StopStringCutter has one owner. Units: bytes of UTF-8.
+// longest. So the result does not depend on how the text was cut into pushes. Compiling takes time
+// in proportion to the bytes of the stop strings; time per byte of text does not depend on how many
+// there are. Threads: StopStrings is const and shared; a StopStringCutter has one owner. Units:
+// bytes of UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,8 @@ class StopStrings {
   friend class StopStringCutter;
   static constexpr int32_t kNone = -1;
   struct Node {
+    int32_t parent = 0;
+    uint8_t byte = 0;         // leads here from the parent
     int32_t fail = 0;         // the longest proper suffix that begins a stop string
     int32_t depth = 0;        // bytes from the root
     int32_t longest = kNone;  // the longest stop string that ends here
@@ -59,11 +62,16 @@ class StopStringCutter {
       : strings_(std::move(strings)), options_(options) {}
 
   [[nodiscard]] StopCut push(std::string_view text);
+  // Like push(), but a stop string that ends in `text` does not stop it. One that begins in it may
+  // still end in a later text.
+  [[nodiscard]] std::string pass(std::string_view text);
 
   // What was held back, at the end of a text that no stop string ended.
   [[nodiscard]] std::string flush();
 
  private:
+  [[nodiscard]] std::string take_sendable();
+
   std::shared_ptr<const StopStrings> strings_;
   StopOptions options_;
   int32_t node_ = 0;

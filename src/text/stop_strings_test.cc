@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 
 namespace tandem::text {
@@ -76,6 +77,19 @@ TEST(StopStringCutter, HoldsBackNoMoreThanMayBecomeAStopString) {
   EXPECT_EQ(cutter.flush(), "");
 }
 
+TEST(StopStringCutter, PassedTextDoesNotStopButMayBegin) {
+  StopStringCutter cutter(compile({"END", "NDX"}), {});
+  EXPECT_EQ(cutter.pass("a END b EN"), "a END b ");
+  const StopCut cut = cutter.push("DX");
+  EXPECT_EQ(cut.text, "");
+  EXPECT_EQ(cut.stop, 0U);
+  StopStringCutter other(compile({"END", "NDX"}), {});
+  EXPECT_EQ(other.pass("END"), "");  // ND may become NDX; the E before it is held with it
+  EXPECT_EQ(other.push("X").stop, 1U);
+  StopStringCutter none(nullptr, {});
+  EXPECT_EQ(none.pass("abc"), "abc");
+}
+
 TEST(StopStringCutter, PassesEverythingWhenThereAreNoStopStrings) {
   StopStringCutter none(nullptr, {});
   EXPECT_EQ(none.push("abc").text, "abc");
@@ -127,6 +141,31 @@ TEST(StopStrings, ManyLongOnesCostNoMorePerByte) {
   }
   const std::string text(1 << 20, 'a');
   EXPECT_EQ(run(compile(strings), {}, text, 4096), (Outcome{text, std::nullopt}));
+}
+
+// Compiling costs a few looks at each byte, as searching does.
+TEST(StopStrings, CompilingTakesTimeInProportionToTheirBytes) {
+  std::mt19937 random(1);
+  std::vector<std::string> strings(16);
+  std::string text;
+  for (std::string& string : strings) {
+    for (int i = 0; i < 1024; ++i) {
+      string += static_cast<char>('a' + random() % 26);
+    }
+    text += string.substr(1);
+  }
+  auto compiling = std::chrono::nanoseconds::max();
+  auto searching = compiling;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto compiled = compile(strings);
+    const auto between = std::chrono::steady_clock::now();
+    EXPECT_FALSE(run(compiled, {}, text, 1024).stop);
+    searching = std::min<std::chrono::nanoseconds>(searching,
+                                                   std::chrono::steady_clock::now() - between);
+    compiling = std::min<std::chrono::nanoseconds>(compiling, between - begin);
+  }
+  EXPECT_LT(compiling, 15 * searching);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,9 @@ struct EncodeOptions {
   bool add_special_tokens = true;  // BOS, EOS or what else the model folder puts around a text
   bool parse_special_tokens =
       false;  // take "<|eot_id|>" in the text as that token instead of as characters
+  // A text of more is an error of code kPayloadTooLarge, found as early as its bytes tell: refusing
+  // a long text takes far less time and memory than tokenizing it.
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();
 };
 
 struct DecodeOptions {

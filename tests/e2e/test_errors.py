@@ -47,7 +47,7 @@ def test_a_body_that_is_no_json_object_is_400(server, content):
     ("temperature", -1), ("top_p", 2), ("top_p", -0.1), ("top_k", "x"), ("min_p", 2), ("n", 0), ("n", "two"), ("n", 10**9), ("stop", 5),
     ("stop", [1]), ("stop", ["x"] * 1000), ("seed", "x"), ("logprobs", -1), ("logprobs", 10**6), ("logit_bias", [1]),
     ("logit_bias", {"x": 1}), ("logit_bias", {"5": 1000}), ("logit_bias", {"99999": 1}), ("presence_penalty", 9),
-    ("repetition_penalty", 0), ("stream", "yes"), ("stream_options", 3), ("model", 3), ("min_tokens", -1), ("ignore_eos", 3),
+    ("repetition_penalty", 0), ("repetition_penalty", 1e-40), ("stream", "yes"), ("stream_options", 3), ("model", 3), ("min_tokens", -1), ("ignore_eos", 3),
     ("stop_token_ids", ["a"]), ("service_tier", "gold"), ("service_tier", 7), ("min_tokens", 10**6),
 ])
 def test_a_wrong_value_is_refused_by_name(server, field, value):

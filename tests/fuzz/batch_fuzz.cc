@@ -3,7 +3,7 @@
 #include "openai/batch_line.h"
 
 namespace tandem::openai {
-TANDEM_FUZZ_TARGET(input) {
+TANDEM_FUZZ_TARGET_IN_TIME(input) {
   const BatchLine line = parse_batch_line(input, {});
   if (line.error.has_value()) {
     CHECK(!line.error_code.empty() && !line.error->message.empty() && line.body.empty());

@@ -13,7 +13,7 @@
 namespace tandem::api {
 namespace {
 
-constexpr HttpLimits kLimits{.max_header_bytes = 1024, .max_body_bytes = 512};
+constexpr HttpLimits kLimits{.max_header_bytes = 8192, .max_body_bytes = 32768};
 
 struct Outcome {
   std::vector<HttpRequest> requests;
@@ -24,12 +24,16 @@ struct Outcome {
 Outcome parse(std::string_view input, size_t piece_bytes) {
   Outcome outcome;
   HttpParser parser(kLimits);
+  HttpRequest head;
   while (!input.empty() && outcome.error_status == 0) {
     HttpParser::State state = parser.feed(input.substr(0, piece_bytes));
     input.remove_prefix(std::min(piece_bytes, input.size()));
-    while (state == HttpParser::State::kExpectsContinue || state == HttpParser::State::kComplete) {
-      if (state == HttpParser::State::kComplete) {
-        outcome.requests.push_back(parser.take());
+    while (state == HttpParser::State::kHeaders || state == HttpParser::State::kComplete) {
+      if (state == HttpParser::State::kHeaders) {
+        head = parser.head();
+      } else {
+        head.body = parser.take_body();
+        outcome.requests.push_back(head);
       }
       state = parser.feed({});
     }
@@ -41,7 +45,7 @@ Outcome parse(std::string_view input, size_t piece_bytes) {
   return outcome;
 }
 
-TANDEM_FUZZ_TARGET(input) {
+TANDEM_FUZZ_TARGET_IN_TIME(input) {
   const Outcome whole = parse(input, std::max<size_t>(input.size(), 1));
   const Outcome cut = parse(input, 1 + input.size() % 7);
   // A request that is wrong and not complete may be refused now or with its last byte. Headers

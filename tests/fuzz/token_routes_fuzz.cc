@@ -3,8 +3,8 @@
 #include "openai/token_routes.h"
 
 namespace tandem::fuzz {
-TANDEM_FUZZ_TARGET(input) {
-  static const openai::TestModel model;
+TANDEM_FUZZ_TARGET_IN_TIME(input) {
+  static const FuzzModel model;
   for (const auto& answer :
        {openai::tokenize(input, model.context), openai::detokenize(input, model.context)}) {
     if (answer.ok()) {

@@ -159,6 +159,9 @@ int bench_frontend(const BenchFrontendOptions& options) {
   if (const Status quiet = log::start("warning"); !quiet.ok()) {  // no line for each request
     return 1;
   }
+  if (options.with_hostile) {
+    return bench_hostile(options.hostile);
+  }
   const WordTokenizer tokenizer;
   const text::ChatTemplate chat_template = text::ChatTemplate::plain({});
   if (options.with_crowd) {

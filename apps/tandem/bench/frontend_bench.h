@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bench/crowd_bench.h"
+#include "bench/hostile_bench.h"
 
 namespace tandem::bench {
 
@@ -15,6 +16,8 @@ struct BenchFrontendOptions {
   int32_t requests = 2048;   // answers in all
   bool with_crowd = false;   // measure latency in a crowd instead
   BenchCrowdOptions crowd;
+  bool with_hostile = false;  // measure stalls beside hostile requests instead
+  BenchHostileOptions hostile;
 };
 
 // Prints the result; returns the exit code.

@@ -40,6 +40,7 @@ Submission NullFrontend::submit(Request request) {
                           .choice = choice,
                           .prompt_tokens = static_cast<int32_t>(request.prompt.size()),
                           .left_tokens = request.sampling.max_tokens,
+                          .prompt_scores = choice == 0 ? request.sampling.prompt_logprobs : -1,
                           .sink = request.sink});
   }
   changed_.notify_all();
@@ -137,8 +138,26 @@ NullFrontend::Deliveries NullFrontend::make_step() {
   return deliveries;
 }
 
+void NullFrontend::append_scores(Sequence& sequence, std::vector<TokenEvent>& events) const {
+  TokenEvent scores;
+  scores.kind = TokenEvent::Kind::kPrompt;
+  scores.request = sequence.request;
+  scores.tag = sequence.tag;
+  LogprobInfo info{.logprob = -0.5F, .rank = 1, .top = {}};
+  for (TokenId id = 0; id < sequence.prompt_scores; ++id) {
+    info.top.push_back({.token = id, .logprob = -0.25F});
+  }
+  scores.prompt_logprobs = std::make_unique<std::vector<LogprobInfo>>(
+      static_cast<size_t>(sequence.prompt_tokens - 1), info);
+  events.push_back(std::move(scores));
+  sequence.prompt_scores = -1;
+}
+
 // A sequence that has ended is left with -1 tokens.
 void NullFrontend::append_events(Sequence& sequence, std::vector<TokenEvent>& events) const {
+  if (sequence.prompt_scores >= 0) {
+    append_scores(sequence, events);
+  }
   if (sequence.left_tokens > 0) {
     TokenEvent token;
     token.request = sequence.request;

@@ -33,7 +33,7 @@ class NullFrontend final : public Frontend {
   [[nodiscard]] const ServedModel& model() const override { return options_.model; }
   [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
   [[nodiscard]] FrontendLoad load() const override;
-  // Every choice gets max_tokens tokens and ends with kLength.
+  // Every choice gets max_tokens tokens and ends with kLength. Scores of prompts are made up.
   Submission submit(Request request) override;
   void cancel(RequestId request) override;
   void stop(RequestId request, int32_t choice) override;
@@ -45,7 +45,7 @@ class NullFrontend final : public Frontend {
   void start_paced(Nanos interval);
   [[nodiscard]] int64_t steps() const { return steps_; }
   // When the tokens of that step were handed over, for the last kKeptSteps steps.
-  static constexpr int64_t kKeptSteps = 1024;
+  static constexpr int64_t kKeptSteps = 16384;
   [[nodiscard]] Nanos delivered_at(int64_t step) const {
     return Nanos(delivered_at_[static_cast<size_t>(step % kKeptSteps)]);
   }
@@ -57,6 +57,7 @@ class NullFrontend final : public Frontend {
     int32_t choice;
     int32_t prompt_tokens;
     int32_t left_tokens;
+    int32_t prompt_scores = -1;  // alternatives of each prompt token; -1: not asked, or reported
     int32_t sent_tokens = 0;
     FinishReason end = FinishReason::kLength;
     std::shared_ptr<TokenSink> sink;
@@ -66,6 +67,7 @@ class NullFrontend final : public Frontend {
   void run();
   void run_paced(Nanos interval);
   Deliveries make_step();
+  void append_scores(Sequence& sequence, std::vector<TokenEvent>& events) const;
   void append_events(Sequence& sequence, std::vector<TokenEvent>& events) const;
   template <class Condition>
   void end_where(Condition condition, FinishReason reason);

@@ -1,0 +1,349 @@
+// The part of Connection that answers: by the headers, by routes, by generations; here or beside
+// the loop.
+#include <fmt/format.h>
+
+#include <iterator>
+#include <utility>
+#include <variant>
+
+#include "api/connection.h"
+
+namespace tandem::api {
+
+// A generation while its events are taken beside the loop.
+struct Connection::Delivery {
+  std::unique_ptr<GenerationJob> job;
+  size_t prompt = 0;
+  std::vector<TokenEvent> events;
+  std::string text;
+  std::optional<HttpResponse> answer;  // once it has ended, unless it streams
+};
+
+// False: the request is refused, and answered as far as it was read. Only a refusal whose body is
+// there already leaves the connection open: else the client may send the rest or not.
+bool Connection::accept_head() {
+  answer_.request = parser_.head();
+  answer_.names = names_of(answer_.request, loop_.new_id());
+  answer_.keep_alive = answer_.request.keep_alive;
+  answer_.route = find_route(answer_.request.path);
+  if (auto refusal = refuse_by_head()) {
+    parser_.skip_body();
+    const bool whole = parser_.feed({}) == HttpParser::State::kComplete;
+    if (whole) {
+      static_cast<void>(parser_.take_body());
+    } else {
+      parser_.discard();
+    }
+    answer_.keep_alive = answer_.keep_alive && whole;
+    begin_answer();
+    respond(std::move(*refusal));
+    return false;
+  }
+  if (!takes_body(*answer_.route)) {
+    parser_.skip_body();
+  }
+  if (parser_.expects_continue()) {
+    raw_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    flush();
+  }
+  return true;
+}
+
+std::optional<HttpResponse> Connection::refuse_by_head() {
+  if (auto preflight = context_.cors.preflight(answer_.request, context_.keys.required())) {
+    return preflight;
+  }
+  Access access = check_access(answer_.request, context_);
+  if (access.refusal) {
+    return std::move(access.refusal);
+  }
+  if (auto refusal = check_method(answer_.request, answer_.route)) {
+    return refusal;
+  }
+  if (access.key) {
+    answer_.grant = access.key->grant;
+    requester_ = fmt::format("key{}", access.key->number);
+    if (context_.keys.count() > 1) {
+      answer_.tenant = requester_;
+    }
+  }
+  return std::nullopt;
+}
+
+void Connection::begin_answer() {
+  phase_ = Phase::kAnswering;
+  phase_since_ = answer_.started = loop_.now();
+  ++context_.answering;
+}
+
+void Connection::route_request(std::string body) {
+  answer_.request_bytes = std::ssize(body);
+  const RouteId id = answer_.route->id;
+  if (id == RouteId::kCompletions || id == RouteId::kChatCompletions) {
+    begin_generation(std::move(body));
+  } else if (body.size() > context_.options.inline_parse_bytes) {
+    answer_aside(std::move(body));
+  } else {
+    answer_.request.body = std::move(body);
+    respond(answer(answer_.request, *answer_.route, context_));
+  }
+}
+
+// Runs `work` beside the loop, then `done` on it unless the connection was closed meanwhile.
+void Connection::aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
+                       std::function<void()> done) {
+  ticket_ = loop_.aside(requester_, cost, bound, std::move(work),
+                        [self = shared_from_this(), done = std::move(done)] {
+                          self->ticket_.reset();
+                          if (self->phase_ != Phase::kClosed) {
+                            done();
+                          }
+                        });
+  if (!ticket_ && bound == SideThreads::Bound::kApplies) {
+    respond(refuse({ErrorCode::kUnavailable,
+                    "too many long requests wait to be read by the server; try again later", ""},
+                   "long_requests", context_));
+  }
+}
+
+void Connection::answer_aside(std::string body) {
+  struct Work {
+    HttpRequest request;
+    CountedBytes held;
+    HttpResponse response;
+  };
+  const int64_t bytes = std::ssize(body);
+  auto shared = std::make_shared<Work>(Work{
+      .request = {.method = answer_.request.method, .path = answer_.request.path, .headers = {}},
+      .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
+      .response = {}});
+  shared->request.body = std::move(body);
+  aside(
+      bytes, SideThreads::Bound::kApplies,
+      [shared, route = answer_.route, &context = context_] {
+        shared->response = answer(shared->request, *route, context);
+        std::string().swap(shared->request.body);
+        shared->held.set(0);
+      },
+      [this, shared] { respond(std::move(shared->response)); });
+}
+
+void Connection::begin_generation(std::string body) {
+  if (const std::string_view reason = refusal_reason(context_); !reason.empty()) {
+    respond(refuse({ErrorCode::kUnavailable,
+                    fmt::format("the server is {} and takes no requests for text now", reason), ""},
+                   reason, context_));
+    return;
+  }
+  const openai::Endpoint endpoint = answer_.route->id == RouteId::kChatCompletions
+                                        ? openai::Endpoint::kChat
+                                        : openai::Endpoint::kCompletions;
+  if (body.size() <= context_.options.inline_parse_bytes) {
+    start_job(GenerationJob::prepare(endpoint, body, context_));
+    return;
+  }
+  struct Work {
+    std::string body;
+    CountedBytes held;
+    std::optional<Preparation> prepared;
+  };
+  const int64_t bytes = std::ssize(body);
+  auto shared = std::make_shared<Work>(
+      Work{.body = std::move(body),
+           .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
+           .prepared = {}});
+  aside(
+      bytes, SideThreads::Bound::kApplies,
+      [shared, endpoint, &context = context_] {
+        shared->prepared = GenerationJob::prepare(endpoint, shared->body, context);
+        std::string().swap(shared->body);
+        shared->held.set(0);
+      },
+      [this, shared] { start_job(std::move(*shared->prepared)); });
+}
+
+void Connection::start_job(Preparation prepared) {
+  if (auto* refusal = std::get_if<HttpResponse>(&prepared)) {
+    respond(std::move(*refusal));
+    return;
+  }
+  const GenerationJob::Destination destination{
+      .sink = loop_.sink(),
+      .make_tag = [&](size_t prompt) { return tags_.emplace_back(loop_.add_tag(*this, prompt)); }};
+  auto submitted = GenerationJob::submit(std::move(std::get<PreparedGeneration>(prepared)),
+                                         {.request_id = answer_.names.request_id,
+                                          .tenant = answer_.tenant,
+                                          .grant = answer_.grant,
+                                          .request = answer_.request},
+                                         destination, context_);
+  if (auto* refusal = std::get_if<HttpResponse>(&submitted)) {
+    respond(std::move(*refusal));
+    return;
+  }
+  job_ = std::move(std::get<std::unique_ptr<GenerationJob>>(submitted));
+  if (job_->streams()) {
+    begin_stream();
+  }
+}
+
+void Connection::begin_stream() {
+  HttpResponse response{.content_type = "text/event-stream; charset=utf-8"};
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  response.headers.emplace_back("X-Accel-Buffering", "no");
+  if (answer_.request.version == 10) {
+    answer_.framing = BodyFraming::kToClose;
+    answer_.keep_alive = false;
+  } else {
+    answer_.framing = BodyFraming::kChunked;
+  }
+  answer_.streams = true;
+  answer_.keep_alive = answer_.keep_alive && !context_.draining;
+  answer_.status = response.status;
+  add_common_headers(response);
+  raw_ += response_head(response, answer_.framing, answer_.keep_alive);
+  flush();
+}
+
+// What these events bring is never too much for their reader: only what waited before them counts,
+// and not more than the piece under way took its reader.
+void Connection::take(size_t prompt, std::span<TokenEvent> events) {
+  if (job_is_aside_) {
+    events_held_.emplace_back(prompt,
+                              std::vector<TokenEvent>(std::move_iterator(events.begin()),
+                                                      std::move_iterator(events.end())));
+    return;
+  }
+  if (job_ == nullptr) {
+    return;
+  }
+  const ServerLimits& limits = context_.options.limits;
+  const size_t waiting = waiting_bytes();
+  const bool behind = waiting > limits.max_unsent_bytes + stream_out_.size();
+  const bool in_the_way = waiting > limits.max_small_answer_bytes &&
+                          context_.metrics.unsent_bytes > limits.max_answer_bytes_held;
+  if (behind || in_the_way) {
+    ++context_.metrics.slow_readers_cut;
+    close("slow_reader");
+    return;
+  }
+  const size_t prompt_bytes = job_->prompt_bytes_of(prompt, events);
+  if (prompt_bytes > context_.options.inline_answer_bytes) {
+    deliver_aside(static_cast<int64_t>(prompt_bytes), prompt, events);
+    return;
+  }
+  const size_t before = stream_.size();
+  job_->take(prompt, events, stream_);
+  const auto bytes = static_cast<int64_t>(stream_.size() - before);
+  unsent_.set(unsent_.bytes() + bytes);
+  answer_.response_bytes += bytes;
+  if (job_->ended()) {
+    end_job();
+  }
+}
+
+// Takes events, and writes the answer if it has ended with them, beside the loop.
+void Connection::deliver_aside(int64_t bytes, size_t prompt, std::span<TokenEvent> events) {
+  auto delivery = std::make_shared<Delivery>(
+      Delivery{.job = std::move(job_),
+               .prompt = prompt,
+               .events = {std::move_iterator(events.begin()), std::move_iterator(events.end())},
+               .text = {},
+               .answer = {}});
+  job_is_aside_ = true;
+  constexpr int64_t kBytesOfCost = 16;  // an answer is written faster than a body is parsed
+  aside(
+      bytes / kBytesOfCost, SideThreads::Bound::kIgnored,
+      [delivery] {
+        GenerationJob& job = *delivery->job;
+        if (!delivery->events.empty()) {
+          job.take(delivery->prompt, delivery->events, delivery->text);
+          delivery->events.clear();
+        }
+        if (job.ended() && !job.streams()) {
+          delivery->answer = job.answer();
+        }
+      },
+      [this, delivery] { end_delivery(*delivery); });
+}
+
+void Connection::end_delivery(Delivery& delivery) {
+  job_is_aside_ = false;
+  job_ = std::move(delivery.job);
+  answer_.response_bytes += std::ssize(delivery.text);
+  append_output(std::move(delivery.text));
+  if (delivery.answer) {
+    respond(std::move(*delivery.answer));
+    return;
+  }
+  if (job_->ended()) {
+    end_job();
+  }
+  for (auto& [prompt, events] : std::exchange(events_held_, {})) {
+    take(prompt, events);
+  }
+  flush();
+}
+
+void Connection::end_job() {
+  if (job_->streams()) {
+    answer_.complete = true;
+    record(job_->failed() ? "failed" : "done");
+    drop_job();
+  } else if (job_->answer_bytes() > context_.options.inline_answer_bytes) {
+    deliver_aside(static_cast<int64_t>(job_->answer_bytes()), 0, {});
+  } else {
+    respond(job_->answer());
+  }
+}
+
+void Connection::drop_job() {
+  for (const uint64_t tag : tags_) {
+    loop_.remove_tag(tag);
+  }
+  tags_.clear();
+  events_held_.clear();
+  job_.reset();
+}
+
+void Connection::add_common_headers(HttpResponse& response) const {
+  response.headers.emplace_back("X-Request-Id", answer_.names.request_id);
+  if (!answer_.names.correlation_id.empty()) {
+    response.headers.emplace_back("X-Correlation-ID", answer_.names.correlation_id);
+  }
+  for (auto& header : context_.cors.headers(answer_.request, context_.keys.required())) {
+    response.headers.push_back(std::move(header));
+  }
+}
+
+bool Connection::answers_are_crowded() const {
+  return context_.metrics.unsent_bytes > context_.options.limits.max_answer_bytes_held / 4 * 3;
+}
+
+// A large answer needs room among those that wait for their readers.
+void Connection::respond(HttpResponse response) {
+  const ServerLimits& limits = context_.options.limits;
+  if (response.body.size() > limits.max_small_answer_bytes &&
+      context_.metrics.unsent_bytes + std::ssize(response.body) > limits.max_answer_bytes_held) {
+    loop_.dispose(std::move(response.body));
+    response = refuse({ErrorCode::kUnavailable,
+                       "the answers that wait for their readers fill the server's memory for them "
+                       "(--max-answer-bytes); try again later, or ask for less",
+                       ""},
+                      "answer_memory", context_);
+  }
+  answer_.status = response.status;
+  answer_.keep_alive = answer_.keep_alive && !context_.draining && !peer_ended_;
+  answer_.framing = BodyFraming::kLength;
+  answer_.response_bytes = std::ssize(response.body);
+  add_common_headers(response);
+  raw_ += response_head(response, BodyFraming::kLength, answer_.keep_alive);
+  if (answer_.request.method != "HEAD") {
+    append_output(std::move(response.body));
+  }
+  answer_.complete = true;
+  record(job_ != nullptr && job_->failed() ? "failed" : "done");
+  drop_job();
+  flush();
+}
+
+}  // namespace tandem::api
