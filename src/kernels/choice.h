@@ -39,9 +39,10 @@ struct Choice {
 std::string choice_text(const Choice& choice);
 Result<Choice> parse_choice(std::string_view text);
 
-// The tables of a choice.
+// The tables of a choice. An empty one is good for being assigned to.
 class KernelSet {
  public:
+  KernelSet() = default;
   KernelSet(const Kernels& all) : all_(&all) {}  // NOLINT(google-explicit-constructor)
   void add(int64_t most_rows, const Kernels& kernels) {
     products_.push_back({most_rows, &kernels});
@@ -61,7 +62,7 @@ class KernelSet {
     int64_t most_rows = 0;
     const Kernels* kernels = nullptr;
   };
-  const Kernels* all_;
+  const Kernels* all_ = nullptr;
   std::vector<Products> products_;
 };
 

@@ -105,7 +105,7 @@ TEST(Choice, TheMatrixUnitAddsInAnotherOrder) {
 }
 
 // Everything that a product leaves behind, bit for bit, over shapes of all kinds.
-void expect_same_products(Isa one, Isa other) {
+void expect_same_products(Isa one, Isa other, ElementType type) {
   const Kernels& first = table_of(one);
   const Kernels& second = table_of(other);
   Random random(9);
@@ -114,21 +114,21 @@ void expect_same_products(Isa one, Isa other) {
     const int64_t k = pick(random, 1, round % 10 == 0 ? 300 : 60) * 32;
     const int64_t rows = round % 3 == 0 ? pick(random, 1, 12) : pick(random, 1, 150);
     const Source source =
-        make_source(random, whole(n), whole(k), ElementType::kBF16, ElementType::kBF16);
-    Guarded<std::byte> memory(n * k * 2);
-    const PackedMatrix w{.data = memory.data(), .type = ElementType::kBF16, .n = n, .k = k};
+        make_source(random, whole(n), whole(k), type, type);
+    Guarded<std::byte> memory(n * k * element_bytes(type));
+    const PackedMatrix w{.data = memory.data(), .type = type, .n = n, .k = k};
     first.pack({.source = source.bytes.data(),
-                .source_type = ElementType::kBF16,
+                .source_type = type,
                 .n = source.n,
                 .k = source.k,
                 .target = w,
                 .target_data = memory.data()},
                0, n / kPanelColumns);
     const int64_t x_stride = k + 32 * pick(random, 0, 2);
-    std::vector<BFloat16> x(static_cast<size_t>(rows * x_stride));
-    for (BFloat16& value : x) {
+    std::vector<std::byte> x(static_cast<size_t>(rows * x_stride * element_bytes(type)));
+    for (int64_t i = 0; i < rows * x_stride; ++i) {
       const int scale = static_cast<int>(pick(random, -20, 10));
-      value = f32_to_bf16(std::ldexp(uniform(random, -1.0F, 1.0F), scale));
+      put(x.data(), type, i, std::ldexp(uniform(random, -1.0F, 1.0F), scale));
     }
     std::vector<float> bias(static_cast<size_t>(n));
     std::ranges::generate(bias, [&] { return uniform(random, -1.0F, 1.0F); });
@@ -159,7 +159,8 @@ TEST(Choice, VectorFamiliesComputeTheSameProductsBitForBit) {
     GTEST_SKIP() << "no AVX-512 here";
   }
   EXPECT_TRUE(same_products(table_of(kAvx2), table_of(kAvx512)));
-  expect_same_products(kAvx2, kAvx512);
+  expect_same_products(kAvx2, kAvx512, ElementType::kBF16);
+  expect_same_products(kAvx2, kAvx512, ElementType::kF32);
 }
 
 TEST(Choice, ProductsOfPairsAreThoseOfMultiplyAdds) {
@@ -172,8 +173,8 @@ TEST(Choice, ProductsOfPairsAreThoseOfMultiplyAdds) {
   EXPECT_TRUE(same || __builtin_cpu_is("intel") == 0);
 #endif
   if (same) {
-    expect_same_products(kPairs, kAvx512);
-    expect_same_products(kPairs, kAvx2);
+    expect_same_products(kPairs, kAvx512, ElementType::kBF16);
+    expect_same_products(kPairs, kAvx2, ElementType::kBF16);
   }
 }
 
