@@ -118,6 +118,30 @@ std::string without_user(std::string_view url) {
              : fmt::format("{}//{}{}", url.substr(0, begin), kHidden, url.substr(at));
 }
 
+std::string without_secrets(std::string text, std::string_view headers) {
+  constexpr size_t kShortestSecret = 6;  // anything shorter stands in other words, too
+  const auto hide = [&text](std::string_view secret) {
+    if (secret.size() < kShortestSecret) {
+      return;
+    }
+    for (size_t at = text.find(secret); at != text.npos; at = text.find(secret, at)) {
+      text.replace(at, secret.size(), kHidden);
+    }
+  };
+  while (!headers.empty()) {
+    const size_t end = std::min(headers.find("\r\n"), headers.size());
+    const std::string_view line = headers.substr(0, end);
+    const size_t colon = line.find(": ");
+    if (colon != line.npos && is_secret(line.substr(0, colon))) {
+      const std::string_view value = line.substr(colon + 2);
+      hide(value);
+      hide(value.substr(value.find(' ') + 1));
+    }
+    headers.remove_prefix(std::min(end + 2, headers.size()));
+  }
+  return text;
+}
+
 std::string recorded_value(std::string_view flag, std::string_view value) {
   if (flag == "api-key") {
     return std::string(kHidden);

@@ -15,6 +15,11 @@ std::string recorded_command(const std::vector<std::string>& arguments);
 // The value of the flag of this name ("extra-body", without dashes), without credentials.
 std::string recorded_value(std::string_view flag, std::string_view value);
 
+// The text without the credentials of `headers` (whole lines), wherever they stand in it: servers
+// repeat them in messages. Of headers with such a name only; what follows a scheme ("Bearer")
+// alone, too.
+std::string without_secrets(std::string text, std::string_view headers);
+
 // "http://...@host/path" of an address with a user; any other text as it is.
 std::string without_user(std::string_view url);
 

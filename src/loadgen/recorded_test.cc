@@ -58,6 +58,15 @@ TEST(RecordedCommand, EverythingElseIsThereAsAShellReadsIt) {
   EXPECT_EQ(recorded_value("base-url", "http://host:8000/v1"), "http://host:8000/v1");
 }
 
+TEST(Recorded, SecretsThatAServerRepeatsAreHidden) {
+  const std::string headers =
+      "Authorization: Bearer S3CRET-1\r\nX-Route: somewhere\r\nX-Api-Key: S3CRET-2\r\nCookie: "
+      "a\r\n";
+  EXPECT_EQ(without_secrets("no key 'S3CRET-1' (S3CRET-2S3CRET-1) at somewhere, a cookie", headers),
+            "no key '...' (......) at somewhere, a cookie");
+  EXPECT_EQ(without_secrets("text", ""), "text");
+}
+
 TEST(Url, AUserInTheAddressIsRefusedWithoutSayingThePassword) {
   for (const char* text : {"http://user:S3CRET@host", "http://user:S3CRET@host:8000/v1",
                            "https://S3CRET@[::1]:80", "ftp://user:S3CRET@host"}) {

@@ -113,8 +113,7 @@ void expect_same_products(Isa one, Isa other, ElementType type) {
     const int64_t n = pick(random, 1, 6) * 64;
     const int64_t k = pick(random, 1, round % 10 == 0 ? 300 : 60) * 32;
     const int64_t rows = round % 3 == 0 ? pick(random, 1, 12) : pick(random, 1, 150);
-    const Source source =
-        make_source(random, whole(n), whole(k), type, type);
+    const Source source = make_source(random, whole(n), whole(k), type, type);
     Guarded<std::byte> memory(n * k * element_bytes(type));
     const PackedMatrix w{.data = memory.data(), .type = type, .n = n, .k = k};
     first.pack({.source = source.bytes.data(),

@@ -314,20 +314,30 @@ class ServeBench {
                            loadgen::compact_date());
       }
       const std::string path = flags_.result_dir.empty() ? name : flags_.result_dir + "/" + name;
+      const Json json = loadgen::result_json(
+          info_, load, result, summary,
+          flags_.save_detailed ? loadgen::Detail::kRequests : loadgen::Detail::kSummary);
       RETURN_IF_ERROR(loadgen::write_text(
-          path, loadgen::result_json(
-                    info_, load, result, summary,
-                    flags_.save_detailed ? loadgen::Detail::kRequests : loadgen::Detail::kSummary)
-                        .dump(1, ' ', false, Json::error_handler_t::replace) +
-                    "\n"));
+          path,
+          without_secrets(json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", load)));
       log::info("result: {}", path);
     }
     if (!flags_.report.empty()) {
-      RETURN_IF_ERROR(
-          loadgen::write_text(flags_.report, loadgen::report_html(info_, load, result, summary)));
+      RETURN_IF_ERROR(loadgen::write_text(
+          flags_.report,
+          without_secrets(loadgen::report_html(info_, load, result, summary), load)));
       log::info("report: {}", flags_.report);
     }
     return {};
+  }
+
+  // What a server said may repeat the credentials that it was sent.
+  [[nodiscard]] std::string without_secrets(std::string text, const loadgen::Load& load) const {
+    std::string headers = fmt::format("Authorization: Bearer {}\r\n", endpoint_.api_key);
+    for (const loadgen::RequestGroup& group : load.groups) {
+      headers += group.headers;
+    }
+    return loadgen::without_secrets(std::move(text), headers);
   }
 
   ServeBenchFlags flags_;
