@@ -104,6 +104,12 @@ Result<int> run_batch(BatchFlags& flags) {
     log::warn("'{}' ended in a torn line: {} bytes cut off", flags.output,
               output.written().torn_bytes);
   }
+  if (output.written().zeroed_bytes > 0) {
+    log::warn(
+        "'{}' held zeros where a loss of power kept bytes from the disk: {} bytes taken out; what "
+        "they answered is asked again",
+        flags.output, output.written().zeroed_bytes);
+  }
   if (start.before > 0) {
     log::info("going on: {} of {} lines have their answer already, {} of them errors", start.before,
               start.total, output.written().failed);

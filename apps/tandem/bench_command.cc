@@ -50,7 +50,7 @@ int run_bench(BenchFlags& flags) {
   }
   if (flags.model_app->parsed()) {
     if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
-      const auto parsed = kernels::parse_isa(isa);
+      const auto parsed = kernels::parse_choice(isa);
       if (!parsed.ok()) {
         fmt::print(stderr, "tandem: {}\n", parsed.error().message);
         return 2;

@@ -23,7 +23,7 @@ int run_replay(ReplayFlags& flags) {
     return 1;
   }
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
-    const auto parsed = kernels::parse_isa(isa);
+    const auto parsed = kernels::parse_choice(isa);
     if (!parsed.ok()) {
       log::error("{}", parsed.error().message);
       return 2;
@@ -37,6 +37,9 @@ int run_replay(ReplayFlags& flags) {
   }
   fmt::print("{} steps, {} requests, {} tokens replayed{}\n", report->steps, report->requests,
              report->tokens, report->complete ? "" : " (the record was cut before its end)");
+  if (!report->other_kernels.empty()) {
+    fmt::print("{}\n", report->other_kernels);
+  }
   if (!report->first_difference.empty()) {
     fmt::print("DIFFERENT:\n{}\n", report->first_difference);
     return 1;

@@ -477,6 +477,7 @@ Status resolve(ServeFlags& flags) {
   }
   ASSIGN_OR_RETURN(node.profile.model, latency::parse_time_model(flags.time_model));
   node.profile.cache_folder = profile_folder();
+  node.kernels_folder = profile_folder();
   const Result<device::NumaChoice> numa = device::parse_numa(flags.numa);
   if (!numa.ok()) {
     return about_flag("numa", numa.error());
@@ -487,7 +488,7 @@ Status resolve(ServeFlags& flags) {
   ASSIGN_OR_RETURN(node.record_limit_bytes, bytes_flag("record-limit", flags.record_limit));
   RETURN_IF_ERROR(resolve_http(flags));
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
-    ASSIGN_OR_RETURN(node.device.isa, kernels::parse_isa(isa));
+    ASSIGN_OR_RETURN(node.device.isa, kernels::parse_choice(isa));
   }
   node.admission = flags.admission == "on" ? AdmissionMode::kOn : AdmissionMode::kOff;
   node.prefix_caching = flags.prefix_caching == "on" ? PrefixCaching::kOn : PrefixCaching::kOff;

@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "kernels/choice.h"
 #include "kernels/kernels.h"
 
 namespace tandem::device {
@@ -68,6 +69,16 @@ struct DeviceCaps {
   int64_t host_memory_bytes = 0;               // of kind kHostPinned; 0: there is one tier
   std::vector<int32_t> accelerator_cpus = {};  // that the device computes and copies on
   std::vector<int32_t> host_cpus = {};         // left for attention on the host
+  // Of products that another family computes, with the same results.
+  std::vector<kernels::Choice::Products> products = {};
+  std::string product_times = {};  // what that was chosen by; empty: nothing was measured
+
+  // "avx2:8,avx512bf16"; in profiles and records.
+  [[nodiscard]] std::string kernels_text() const {
+    kernels::Choice choice(isa);
+    choice.products = products;
+    return kernels::choice_text(choice);
+  }
 };
 
 // Copies `bytes` between two places, each of either kind.

@@ -44,6 +44,7 @@ BatchInput::BatchInput(BatchInput&& other) noexcept
       max_line_bytes_(other.max_line_bytes_),
       buffer_(std::move(other.buffer_)),
       position_(other.position_),
+      begun_(other.begun_),
       ended_(other.ended_),
       number_(other.number_) {}
 
@@ -66,20 +67,33 @@ Status BatchInput::fill() {
     return input_error(path_, std::strerror(errno));
   }
   ended_ = got == 0;
+  if (!std::exchange(begun_, true) && buffer_.starts_with(kByteOrderMark)) {
+    position_ = kByteOrderMark.size();
+  }
   return {};
 }
 
 Result<std::optional<InputLine>> BatchInput::next() {
   const auto limit = static_cast<size_t>(max_line_bytes_);
   InputLine line;
+  bool blank = true;
+  // A piece of the line, or the rest of it.
+  const auto take = [&](size_t end) {
+    const std::string_view piece = std::string_view(buffer_).substr(position_, end - position_);
+    blank = blank && piece.find_first_not_of(" \t\r") == std::string_view::npos;
+    line.hash = openai::hash_of_line(piece, line.hash);
+    line.too_long = line.too_long || piece.size() > limit;
+    if (!line.too_long) {
+      line.text = piece;
+    }
+    position_ = end;
+  };
   size_t searched = 0;  // of the buffer from position_
   for (;;) {
     const size_t end = buffer_.find('\n', position_ + searched);
     if (end == std::string::npos && !ended_) {
-      if (buffer_.size() - position_ > limit) {
-        line.text = line.too_long ? std::move(line.text) : buffer_.substr(position_, limit);
-        line.too_long = true;
-        position_ = buffer_.size();
+      if (line.too_long || buffer_.size() - position_ > limit) {
+        take(buffer_.size());
       }
       searched = buffer_.size() - position_;
       RETURN_IF_ERROR(fill());
@@ -88,22 +102,14 @@ Result<std::optional<InputLine>> BatchInput::next() {
     if (end == std::string::npos && position_ == buffer_.size() && !line.too_long) {
       return std::optional<InputLine>();
     }
-    const size_t stop = std::min(end, buffer_.size());
-    std::string_view text = std::string_view(buffer_).substr(position_, stop - position_);
-    position_ = std::min(stop + 1, buffer_.size());
+    take(std::min(end, buffer_.size()));
+    position_ = std::min(position_ + 1, buffer_.size());
     searched = 0;
     line.number = ++number_;
-    if (!line.too_long) {
-      if (number_ == 1 && text.starts_with(kByteOrderMark)) {
-        text.remove_prefix(kByteOrderMark.size());
-      }
-      if (text.find_first_not_of(" \t\r") == std::string_view::npos) {
-        continue;
-      }
-      line.too_long = text.size() > limit;
-      line.text = text.substr(0, limit);
+    if (!blank) {
+      return std::optional(std::move(line));
     }
-    return std::optional(std::move(line));
+    line = {};
   }
 }
 
@@ -113,6 +119,7 @@ Status BatchInput::rewind() {
   }
   buffer_.clear();
   position_ = 0;
+  begun_ = false;
   ended_ = false;
   number_ = 0;
   return {};

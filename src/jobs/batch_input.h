@@ -1,5 +1,5 @@
 // Reads the lines of a batch's input file one after the other, with bounded memory: a line that is
-// too long is skipped and says so. Owns the descriptor. Threads: one.
+// too long is skipped and says so, with its hash. Owns the descriptor. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,15 @@
 #include <string>
 
 #include "base/result.h"
+#include "openai/batch_line.h"
 
 namespace tandem::jobs {
 
 struct InputLine {
   int64_t number = 0;  // 1 is the first of the file; blank lines count but are not returned
-  std::string text;    // without the line end; cut after max_line_bytes where too_long
-  bool too_long = false;
+  std::string text;    // without the line end; empty where too_long
+  uint64_t hash = openai::kHashOfNothing;  // of the whole line, whatever its length
+  bool too_long = false;                   // longer than max_line_bytes
 };
 
 class BatchInput {
@@ -28,6 +30,7 @@ class BatchInput {
   // The next line that is not blank; nullopt: the end.
   Result<std::optional<InputLine>> next();
   Status rewind();
+  [[nodiscard]] int64_t max_line_bytes() const { return max_line_bytes_; }
 
  private:
   BatchInput(int descriptor, std::filesystem::path path, int64_t max_line_bytes)
@@ -39,6 +42,7 @@ class BatchInput {
   int64_t max_line_bytes_;
   std::string buffer_;  // read but not returned yet, from position_
   size_t position_ = 0;
+  bool begun_ = false;  // of the file's bytes some were read
   bool ended_ = false;
   int64_t number_ = 0;
 };

@@ -107,14 +107,42 @@ Status BatchOutput::take_line(std::string_view line, int64_t number) {
   return {};
 }
 
+// A line with its end. Where it has zeros in it, it is left out and what comes later has to move
+// up: it is added to `moved`.
+Status BatchOutput::take_or_leave(std::string_view line, int64_t number, std::string& moved) {
+  if (line.find('\0') != std::string_view::npos) {
+    written_.zeroed_bytes += std::ssize(line);
+    return {};
+  }
+  RETURN_IF_ERROR(take_line(line.substr(0, line.size() - 1), number));
+  if (written_.zeroed_bytes == 0) {
+    size_bytes_ += std::ssize(line);
+    return {};
+  }
+  // Only what was written after the last sync can be lost, which is little.
+  constexpr size_t kMostMovedBytes = size_t{256} << 20;
+  if (moved.size() + line.size() > kMostMovedBytes) {
+    return invalid_argument(
+        fmt::format("'{}' holds zeros at byte {}, too far from its end for a loss of power: the "
+                    "disk may be failing; the file is left as it is: copy it without the lines "
+                    "that hold zeros, or name another output",
+                    path_.string(), size_bytes_),
+        "output");
+  }
+  moved += line;
+  return {};
+}
+
 Status BatchOutput::read_written() {
   std::string buffer;
+  std::string moved;
+  int64_t read = 0;  // bytes of whole lines
   int64_t number = 0;
   for (;;) {
     const size_t had = buffer.size();
     buffer.resize(had + kReadBytes);
     const ssize_t got = ::pread(descriptor_, buffer.data() + had, kReadBytes,
-                                static_cast<off_t>(size_bytes_) + static_cast<off_t>(had));
+                                static_cast<off_t>(read) + static_cast<off_t>(had));
     if (got < 0 && errno == EINTR) {
       buffer.resize(had);
       continue;
@@ -129,24 +157,37 @@ Status BatchOutput::read_written() {
     size_t begin = 0;
     size_t end = buffer.find('\n', had);
     for (; end != std::string::npos; end = buffer.find('\n', begin)) {
-      RETURN_IF_ERROR(take_line(std::string_view(buffer).substr(begin, end - begin), ++number));
+      const std::string_view line = std::string_view(buffer).substr(begin, end + 1 - begin);
+      RETURN_IF_ERROR(take_or_leave(line, ++number, moved));
       begin = end + 1;
     }
     buffer.erase(0, begin);
-    size_bytes_ += static_cast<int64_t>(begin);
+    read += static_cast<int64_t>(begin);
   }
-  // What has no line end was being written when the run was killed; but only a file that has whole
-  // lines of ours, or the beginning of one, is ours to cut.
+  return mend(moved, buffer);
+}
+
+// `torn` has no line end: it was being written when the run was killed.
+Status BatchOutput::mend(std::string_view moved, std::string_view torn) {
+  // Only a file that has whole lines of ours, or the beginning of one, is ours to cut.
   constexpr std::string_view kBegin = R"({"id":"batch_req_)";
-  const size_t common = std::min(buffer.size(), kBegin.size());
-  if (number == 0 && buffer.substr(0, common) != kBegin.substr(0, common)) {
-    return take_line(buffer, 1);
+  const bool begins = torn.substr(0, kBegin.size()) == kBegin.substr(0, torn.size());
+  if (written_.hash_by_number.empty() && (written_.zeroed_bytes > 0 || !begins)) {
+    return invalid_argument(
+        fmt::format("'{}' is not what `tandem batch run` writes; the file is left as it is: name "
+                    "another output",
+                    path_.string()),
+        "output");
   }
-  written_.torn_bytes = static_cast<int64_t>(buffer.size());
-  if (!buffer.empty() && ::ftruncate(descriptor_, static_cast<off_t>(size_bytes_)) != 0) {
+  written_.torn_bytes = std::ssize(torn);
+  if (written_.zeroed_bytes + written_.torn_bytes == 0) {
+    return {};
+  }
+  if (::ftruncate(descriptor_, static_cast<off_t>(size_bytes_)) != 0) {
     return failure("repair");
   }
-  return {};
+  RETURN_IF_ERROR(append(moved));
+  return sync();
 }
 
 Status BatchOutput::append(std::string_view lines) {

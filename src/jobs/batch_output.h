@@ -1,7 +1,8 @@
 // The output file of a batch run: lines are only ever appended, whole, and synced to the disk, so
 // that a run which was killed goes on where it was. Opening reads what is there: the answered
-// lines, and a torn last line, which is cut off. A file that is no output of this batch is left
-// untouched. Locked against a second run. Threads: one.
+// lines, and what a kill or a loss of power left broken, which is taken out: a torn last line, and
+// zeros that stand where bytes never reached the disk before later ones did. A file that is no
+// output of this batch is left untouched. Locked against a second run. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct WrittenLines {
   std::unordered_set<std::string> custom_ids;            // theirs, without refused duplicates
   int64_t failed = 0;                                    // of them, those that are errors
   int64_t torn_bytes = 0;                                // cut off at the end
+  int64_t zeroed_bytes = 0;                              // of lines with zeros in them, taken out
 };
 
 class BatchOutput {
@@ -45,6 +47,8 @@ class BatchOutput {
   Status lock();
   Status read_written();
   Status take_line(std::string_view line, int64_t number);
+  Status take_or_leave(std::string_view line, int64_t number, std::string& moved);
+  Status mend(std::string_view moved, std::string_view torn);
   [[nodiscard]] Error failure(std::string_view doing) const;
 
   int descriptor_;

@@ -129,27 +129,29 @@ class Run {
   // Leaves the line's request in waiting_, or its error in the output, or nothing where an earlier
   // run has answered it.
   void prepare(const InputLine& line) {
-    const openai::BatchLineId id{line.number, openai::hash_of_line(line.text)};
+    const openai::BatchLineId id{line.number, line.hash};
     if (output_.written().hash_by_number.contains(id.number)) {
       return;
     }
     if (line.too_long) {
-      fail(
-          id, std::nullopt, openai::kLineTooLong,
-          fmt::format("line {} is longer than {} bytes: split the request or raise --max-line-size",
-                      id.number, line.text.size()));
+      fail(id, std::nullopt, openai::kLineTooLong,
+           fmt::format("line {} is longer than {} bytes: raise --max-line-size, delete this answer "
+                       "and run the same command again",
+                       id.number, input_.max_line_bytes()));
       return;
     }
     openai::BatchLine parsed = openai::parse_batch_line(line.text, parse_.limits.json);
+    // Before anything else is said of the line: whether its custom_id is taken must not depend on
+    // which lines an earlier run has answered.
+    if (parsed.custom_id && !custom_ids_.insert(*parsed.custom_id).second) {
+      fail(id, parsed.custom_id, openai::kDuplicateCustomId,
+           fmt::format("line {}: another line has this custom_id; give each line its own",
+                       id.number));
+      return;
+    }
     if (parsed.error) {
       fail(id, parsed.custom_id, parsed.error_code,
            fmt::format("line {}: {}", id.number, parsed.error->message));
-      return;
-    }
-    if (!custom_ids_.insert(*parsed.custom_id).second) {
-      fail(id, parsed.custom_id, openai::kDuplicateCustomId,
-           fmt::format("line {}: an earlier line has this custom_id; give each line its own",
-                       id.number));
       return;
     }
     Result<openai::GenerationRequest> request =
@@ -347,7 +349,7 @@ Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& writt
     if (found == written.hash_by_number.end()) {
       continue;
     }
-    if (found->second != openai::hash_of_line(line->text)) {
+    if (found->second != line->hash) {
       return invalid_argument(
           fmt::format("the output answers another line {} than this batch has: the batch was "
                       "changed, or the output belongs to another one; name another output",

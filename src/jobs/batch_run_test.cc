@@ -256,6 +256,42 @@ TEST_F(BatchRun, LinesBeyondTheLimitAreSkippedWithoutHoldingThem) {
   EXPECT_EQ(too_long, 2);
 }
 
+TEST_F(BatchRun, ALineThatWasTooLongIsAskedOnceTheLimitIsRaisedAndItsAnswerDeleted) {
+  const std::string longer = line("long", std::string(1 << 20, ' '));
+  write(line("a") + std::string(1 << 20, ' ') + "\n" + longer + line("b"));
+  ASSERT_TRUE(run(1000).ok());
+  ASSERT_EQ(answers().size(), 3U) << "a long blank line is blank";
+  const auto unchanged = run(4 << 20);
+  ASSERT_TRUE(unchanged.ok()) << unchanged.error().message;
+  EXPECT_EQ(unchanged->done, 0);
+  std::string kept;
+  for (const Json& answer : answers()) {
+    kept += answer["error"].is_object() ? "" : answer.dump() + "\n";
+  }
+  std::ofstream(out(), std::ios::trunc) << kept;
+  const auto raised = run(4 << 20);
+  ASSERT_TRUE(raised.ok()) << raised.error().message;
+  EXPECT_EQ(raised->done, 1);
+  EXPECT_EQ(answers().back()["custom_id"], "long");
+}
+
+TEST_F(BatchRun, TheSameLineHasTheSameHashWhateverTheLimit) {
+  write("\xEF\xBB\xBF" + line("a") + line("b", std::string(3 << 20, 'x')) + "no end of line");
+  std::vector<uint64_t> hashes[2];
+  for (const int64_t limit : {4, 8 << 20}) {
+    auto input = BatchInput::open(in(), limit);
+    ASSERT_TRUE(input.ok());
+    for (auto one = input->next(); one.ok() && *one; one = input->next()) {
+      hashes[limit == 4 ? 0 : 1].push_back((*one)->hash);
+      EXPECT_EQ((*one)->too_long, limit == 4);
+      EXPECT_EQ((*one)->text.empty(), limit == 4);
+    }
+  }
+  ASSERT_EQ(hashes[0].size(), 3U);
+  EXPECT_EQ(hashes[0], hashes[1]);
+  EXPECT_EQ(hashes[1][2], openai::hash_of_line("no end of line"));
+}
+
 TEST_F(BatchRun, SeveralPromptsAndChoicesShareOneAnswer) {
   write(
       R"({"custom_id":"a","url":"/v1/completions","body":{"prompt":["x","y"],"n":2,"max_tokens":2}})");

@@ -59,6 +59,7 @@ class Generator::Exchange final : public AnswerListener {
   void on_end(std::string_view failure, std::string_view message, Nanos now) override {
     RequestRecord& mine = record();
     mine.ended_at = now - generator_.began_;
+    mine.count_closing_chunk();
     if (failure == "interrupted") {
       mine.outcome = Outcome::kInterrupted;
     } else if (!failure.empty()) {
@@ -94,6 +95,7 @@ class Generator::Exchange final : public AnswerListener {
     }
     if (!chunk->finish_reason.empty()) {
       mine.finish_reason = chunk->finish_reason;
+      mine.finish_at = at;
       mine.service_tier = chunk->service_tier;
     }
     if (!chunk->error.empty()) {

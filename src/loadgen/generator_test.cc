@@ -125,6 +125,19 @@ TEST(Generator, AnswersAreReadOverOneConnection) {
   EXPECT_LE(server.accepted(), 2) << "one to find the address, one for the requests";
 }
 
+TEST(Generator, AnEndTokenThatTheServerCountsIsATokenOfItsClosingChunk) {
+  // As vLLM sends an answer whose first token is its last.
+  const std::string body =
+      "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"stop\"}]}\n\n"
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":1}}\n\n"
+      "data: [DONE]\n\n";
+  CannedServer server([&](int) { return stream_answer(body); });
+  const std::vector<RequestRecord> records = run_against(server, 1);
+  EXPECT_EQ(records[0].outcome, Outcome::kDone) << records[0].reason;
+  EXPECT_EQ(records[0].chunk_times.size(), 1U);
+  EXPECT_EQ(records[0].finish_at, records[0].chunk_times[0]);
+}
+
 TEST(Generator, EveryFailureHasItsReasonAndTheRunGoesOn) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 34\r\n\r\n{\"error\":{\"message\":\"too "

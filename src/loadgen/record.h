@@ -31,6 +31,7 @@ struct RequestRecord {
   Nanos due_at{0};   // when it could be sent: planned, or when --max-concurrency let it
   Nanos sent_at{0};  // when its bytes (or its connection) were asked for
   std::vector<Nanos> chunk_times;  // when chunks with a token came
+  std::optional<Nanos> finish_at;  // when the chunk with finish_reason came
   Nanos ended_at{0};
   Outcome outcome = Outcome::kNotSent;
   int32_t status = 0;   // of HTTP, 0: none came
@@ -49,12 +50,22 @@ struct RequestRecord {
     return usage ? usage->prompt_tokens : planned_input_tokens;
   }
   [[nodiscard]] Nanos ttft() const { return chunk_times.front() - sent_at; }  // needs a chunk
-  [[nodiscard]] Nanos e2el() const { return chunk_times.back() - sent_at; }   // needs a chunk
+  // Needs a chunk.
+  [[nodiscard]] Nanos e2el() const { return finish_at.value_or(chunk_times.back()) - sent_at; }
   // Per token after the first; nullopt when there was one token only.
   [[nodiscard]] std::optional<Nanos> tpot() const {
     return output_tokens() > 1 && chunk_times.size() > 1
                ? std::optional((chunk_times.back() - chunk_times.front()) / (output_tokens() - 1))
                : std::nullopt;
+  }
+  // To be called when the stream has ended: counts the closing chunk as one with a token where the
+  // server counted more tokens than it sent chunks. vLLM sends the end token that way: in its
+  // completion_tokens, without text. Servers that do not count it send no token there.
+  void count_closing_chunk() {
+    if (finish_at && usage && usage->completion_tokens > std::ssize(chunk_times) &&
+        (chunk_times.empty() || chunk_times.back() < *finish_at)) {
+      chunk_times.push_back(*finish_at);
+    }
   }
   [[nodiscard]] Nanos lateness() const { return sent_at - due_at; }
   [[nodiscard]] Nanos client_wait() const { return due_at - planned_at; }

@@ -182,13 +182,15 @@ std::string percentile_table(const Summary& summary) {
       {"Whole answer (E2EL)", &summary.all.e2el},
       {"Lateness of the generator", &summary.lateness}};
   for (const auto& [name, values] : rows) {
-    html += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td>", name,
-                        grouped(values->count()), short_millis(values->mean),
-                        short_millis(values->least()));
+    const auto cell = [&values](double figure) {
+      return fmt::format("<td>{}</td>", values->count() == 0 ? "–" : short_millis(figure));
+    };
+    html += fmt::format("<tr><td>{}</td><td>{}</td>{}{}", name, grouped(values->count()),
+                        cell(values->mean), cell(values->least()));
     for (const double percent : kPercentiles) {
-      html += fmt::format("<td>{}</td>", short_millis(values->at(percent)));
+      html += cell(values->at(percent));
     }
-    html += fmt::format("<td>{}</td></tr>", short_millis(values->most()));
+    html += cell(values->most()) + "</tr>";
   }
   return html + "</table></div></section>";
 }

@@ -13,11 +13,11 @@ namespace {
 using Json = nlohmann::json;
 
 std::string headers_of(const EndpointOptions& endpoint, std::string_view more) {
-  return fmt::format("{}{}{}",
+  return fmt::format("{}{}",
                      endpoint.api_key.empty()
                          ? std::string()
                          : fmt::format("Authorization: Bearer {}\r\n", endpoint.api_key),
-                     endpoint.headers, more);
+                     more);
 }
 
 Json body_of(const EndpointOptions& endpoint, const std::string& model, std::string text,
@@ -56,7 +56,11 @@ Result<std::string> header_line(std::string_view text) {
   if (!is_name || std::ranges::any_of(value, [](char c) {
         return static_cast<unsigned char>(c) < ' ' || c == 127;
       })) {
-    return invalid_argument(fmt::format("'{}' is no header; write Name: value", text), "header");
+    // Without what was given: it may be a key.
+    return invalid_argument(
+        is_name ? fmt::format("the value of the header '{}' has a control character", name)
+                : std::string("a --header has no name before its colon; write Name: value"),
+        "header");
   }
   return fmt::format("{}: {}\r\n", name, value);
 }
@@ -92,11 +96,11 @@ std::string generation_request(const EndpointOptions& endpoint, const Load& load
 
 std::string counting_request(const EndpointOptions& endpoint, const std::string& model,
                              const std::string& text) {
-  return post(endpoint, {}, body_of(endpoint, model, text, 1));
+  return post(endpoint, endpoint.headers, body_of(endpoint, model, text, 1));
 }
 
 std::string get_request(const EndpointOptions& endpoint, std::string_view path) {
-  return http_request("GET", endpoint.url, path, headers_of(endpoint, {}), {});
+  return http_request("GET", endpoint.url, path, headers_of(endpoint, endpoint.headers), {});
 }
 
 }  // namespace tandem::loadgen

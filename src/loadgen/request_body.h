@@ -20,8 +20,9 @@ struct EndpointOptions {
   Url url;
   Endpoint endpoint = Endpoint::kCompletions;
   std::string route = "/v1/completions";
-  std::string api_key;     // empty: none is sent
-  std::string headers;     // of every request: whole lines, CRLF at their ends
+  std::string api_key;  // empty: none is sent
+  // Of the requests before the load, whose groups have their own: whole lines, CRLF at their ends.
+  std::string headers;
   bool ignore_eos = true;  // ask for exactly as many tokens as planned
   std::optional<double> temperature = 0.0;
   nlohmann::json extra_body = nlohmann::json::object();  // laid over every body

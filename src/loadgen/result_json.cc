@@ -15,15 +15,20 @@ using Json = nlohmann::ordered_json;
 // "99", "99.9".
 std::string percent_name(double percent) { return fmt::format("{:g}", percent); }
 
+// Null without samples: 0 ms would be the best of all figures.
+Json figure(const Distribution& distribution, double value) {
+  return distribution.count() == 0 ? Json() : Json(value);
+}
+
 Json describe(const Distribution& distribution) {
   Json json;
   json["count"] = distribution.count();
-  json["mean"] = distribution.mean;
-  json["std"] = distribution.deviation;
-  json["min"] = distribution.least();
-  json["max"] = distribution.most();
+  json["mean"] = figure(distribution, distribution.mean);
+  json["std"] = figure(distribution, distribution.deviation);
+  json["min"] = figure(distribution, distribution.least());
+  json["max"] = figure(distribution, distribution.most());
   for (const double percent : kPercentiles) {
-    json["percentiles"][percent_name(percent)] = distribution.at(percent);
+    json["percentiles"][percent_name(percent)] = figure(distribution, distribution.at(percent));
   }
   return json;
 }
@@ -64,7 +69,8 @@ Json describe(const GroupSummary& group, const Summary& summary) {
     json["goodput_targets"] = describe(group.goodput);
     json["good"] = group.good;
     json["request_goodput"] = summary.per_second(group.good);
-    json["slo_attainment"] = group.attainment_percent().value_or(0) / 100;
+    const std::optional<double> percent = group.attainment_percent();
+    json["slo_attainment"] = percent ? Json(*percent / 100) : Json();
   }
   json["other_service_tier"] = group.other_tiers;
   if (group.judged > 0) {
@@ -150,11 +156,12 @@ Json requests(const Load& load, const RunResult& run) {
 
 void add_metric(const RunInfo& info, std::string_view name, const Distribution& values,
                 Json& json) {
-  json[fmt::format("mean_{}_ms", name)] = values.mean;
-  json[fmt::format("median_{}_ms", name)] = values.at(50);
-  json[fmt::format("std_{}_ms", name)] = values.deviation;
+  json[fmt::format("mean_{}_ms", name)] = figure(values, values.mean);
+  json[fmt::format("median_{}_ms", name)] = figure(values, values.at(50));
+  json[fmt::format("std_{}_ms", name)] = figure(values, values.deviation);
   for (const double percent : info.percentiles) {
-    json[fmt::format("p{}_{}_ms", percent_name(percent), name)] = values.at(percent);
+    json[fmt::format("p{}_{}_ms", percent_name(percent), name)] =
+        figure(values, values.at(percent));
   }
 }
 

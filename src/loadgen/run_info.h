@@ -13,7 +13,7 @@ namespace tandem::loadgen {
 struct RunInfo {
   std::string tandem_version;
   std::string commit;   // of the sources; empty: not known
-  std::string command;  // as it was typed, without keys
+  std::string command;  // as it was typed, without credentials
   std::string label;    // the user's name for the run
   std::string date;     // ISO 8601, UTC, of the start
   std::string backend;  // "openai" or "openai-chat"

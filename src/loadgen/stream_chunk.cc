@@ -12,12 +12,44 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMostMessageBytes = 300;
+constexpr int64_t kMostTokens = int64_t{1} << 32;  // of one answer
 
+// The length of the character of UTF-8 that `text` begins with; 0: it begins with none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [text](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const unsigned first = byte(0);
+  const size_t length = first < 0x80                     ? 1
+                        : first >= 0xC2 && first <= 0xDF ? 2
+                        : (first & 0xF0U) == 0xE0        ? 3
+                        : first >= 0xF0 && first <= 0xF4 ? 4
+                                                         : 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80) {
+      return 0;
+    }
+  }
+  // Longer than needed, half of a pair of UTF-16, or beyond Unicode.
+  const bool wrong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+                     (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
+  return wrong ? 0 : length;
+}
+
+// The beginning, as whole characters that a terminal and a page take.
 std::string printable(std::string_view text) {
-  std::string cut(text.substr(0, kMostMessageBytes));
-  std::ranges::replace_if(
-      cut, [](char c) { return (c >= 0 && c < ' ') || c == 127; }, ' ');
-  return cut;
+  std::string shown;
+  for (size_t i = 0; i < text.size();) {
+    const size_t bytes = character_bytes(text.substr(i));
+    const std::string_view character = bytes == 0 ? "?" : text.substr(i, bytes);
+    if (shown.size() + character.size() > kMostMessageBytes) {
+      break;
+    }
+    const bool control = bytes == 1 && (text[i] < ' ' || text[i] == 127);
+    shown += control ? " " : character;
+    i += std::max<size_t>(bytes, 1);
+  }
+  return shown;
 }
 
 // The member, or null when `object` is none or has no such member.
@@ -32,7 +64,8 @@ const Json& member(const Json& object, const char* name) {
 
 int64_t count(const Json& object, const char* name) {
   const Json& value = member(object, name);
-  return value.is_number_integer() ? std::max<int64_t>(value.get<int64_t>(), 0) : 0;
+  const int64_t number = value.is_number_integer() ? value.get<int64_t>() : 0;
+  return number < 0 || number > kMostTokens ? 0 : number;
 }
 
 std::optional<TokenUsage> usage_of(const Json& answer) {

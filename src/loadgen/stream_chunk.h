@@ -11,6 +11,7 @@
 
 namespace tandem::loadgen {
 
+// Counts that no answer can have are 0: sums of a run stay within their type.
 struct TokenUsage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
@@ -25,7 +26,8 @@ struct StreamChunk {
   bool is_end = false;    // "[DONE]"
   bool has_text = false;  // a reader sees something new
   // A chunk that brings a token a reader does not see yet: part of a character, or an empty one.
-  // The opening chunk of a chat (role alone) and the closing one (finish_reason alone) bring none.
+  // The opening chunk of a chat (role alone) brings none, and the closing one (finish_reason alone)
+  // only where the server counts its end token: RequestRecord::count_closing_chunk.
   bool has_token = false;
   std::string finish_reason;
   std::string service_tier;  // the one that was used, where the server names it
@@ -36,7 +38,8 @@ struct StreamChunk {
 // An error when `data` is no such event.
 Result<StreamChunk> read_chunk(std::string_view data);
 
-// The "message" of an OpenAI error body; the body's beginning when it is none.
+// The "message" of an OpenAI error body; the body's beginning when it is none. Valid UTF-8 without
+// control characters.
 std::string error_message(std::string_view body);
 // "usage" of a whole answer.
 std::optional<TokenUsage> read_usage(std::string_view body);

@@ -89,5 +89,30 @@ TEST(StreamChunk, ErrorBodiesGiveTheirMessageOrTheirBeginning) {
   EXPECT_LE(error_message(std::string(100000, 'x')).size(), 300);
 }
 
+TEST(StreamChunk, MessagesAreCutBetweenCharactersAndAreUtf8) {
+  for (size_t before = 290; before <= 302; ++before) {
+    for (const std::string character : {"é", "€", "😀"}) {
+      const std::string text = std::string(before, 'x') + character + character;
+      const std::string shown = error_message(text);
+      EXPECT_EQ(shown, text.substr(0, shown.size()));
+      EXPECT_LE(shown.size(), 300U);
+      const size_t of_characters = shown.size() - std::min(before, shown.size());
+      EXPECT_EQ(of_characters % character.size(), 0U) << before << character;
+    }
+  }
+  EXPECT_EQ(error_message("a\xff\xc3,\xed\xa0\x80\xf5z"), "a??,????z");
+  EXPECT_EQ(error_message("cut \xe2\x82"), "cut ??");
+}
+
+TEST(StreamChunk, CountsThatNoAnswerHasAreNone) {
+  for (const char* count : {"9223372036854775807", "18446744073709551615", "-1", "1e300"}) {
+    const StreamChunk chunk = *read_chunk(
+        std::string(R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":)") + count +
+        R"(,"prompt_tokens_details":{"cached_tokens":)" + count + "}}}");
+    EXPECT_EQ(chunk.usage->completion_tokens, 0) << count;
+    EXPECT_EQ(chunk.usage->cached_tokens, 0) << count;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::loadgen

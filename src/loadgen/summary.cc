@@ -42,7 +42,8 @@ void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& s
          Samples& samples) {
   ++summary.planned;
   const bool sent = record.outcome != Outcome::kNotSent;
-  const bool aimed = sent && group.goodput.any();
+  // What the end of the run cut off has neither kept nor missed its targets.
+  const bool aimed = sent && record.outcome != Outcome::kInterrupted && group.goodput.any();
   summary.sent += sent ? 1 : 0;
   summary.aimed += aimed ? 1 : 0;
   summary.interrupted += record.outcome == Outcome::kInterrupted ? 1 : 0;
@@ -108,7 +109,9 @@ class TimelineMaker {
   }
 
   void add(const RequestRecord& record) {
-    ++at(record.planned_at).planned;
+    if (to_seconds(record.planned_at) <= summary_.duration_s) {
+      ++at(record.planned_at).planned;  // a run that was ended early never came to the others
+    }
     if (record.outcome == Outcome::kNotSent) {
       return;
     }

@@ -28,7 +28,7 @@ struct GroupSummary {
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t good = 0;           // done and within the targets
-  int64_t aimed = 0;          // sent and with targets
+  int64_t aimed = 0;          // done or failed, and with targets
   int64_t aimed_good = 0;     // of these, done and within them
   int64_t judged = 0;         // done and judged by the server itself
   int64_t judged_good = 0;    // of these, within the targets by the server's clock

@@ -115,6 +115,53 @@ TEST(Summary, FailuresAreCountedByReasonAndInterruptedOnesAreNone) {
   EXPECT_THAT(summary.warnings, Contains(HasSubstr("ended early")));
 }
 
+TEST(Summary, WhatTheEndOfTheRunCutOffHasNotMissedItsTargets) {
+  RequestRecord cut = failed(5, "");
+  cut.outcome = Outcome::kInterrupted;
+  const Summary summary = summarize(
+      load_of(4), run_of({done(0, {50, 60}), failed(1, "closed"), cut, RequestRecord{}}, 100));
+  EXPECT_EQ(summary.all.sent, 3);
+  EXPECT_EQ(summary.all.aimed, 2);
+  EXPECT_EQ(summary.all.attainment_percent(), 50);
+}
+
+TEST(Summary, ArrivalsThatTheRunNeverCameToAreInNoSlice) {
+  RequestRecord never;
+  never.planned_at = milliseconds(2000);
+  const Summary summary =
+      summarize(load_of(4), run_of({done(0, {50, 60}), done(900, {950, 960}), never, never}, 1000));
+  int64_t planned = 0;
+  for (const TimelineSlice& slice : summary.timeline) {
+    planned += slice.planned;
+    EXPECT_LE(slice.planned, 1);
+  }
+  EXPECT_EQ(planned, 2);
+  EXPECT_EQ(summary.all.planned, 4);
+}
+
+TEST(Summary, TheClosingChunkCountsWhereTheServerCountsItsEndToken) {
+  // Three tokens with text at 10, 20 and 30 ms, the end token's chunk at 40 ms.
+  RequestRecord counted = done(0, {10, 20, 30});
+  counted.finish_at = milliseconds(40);
+  counted.usage->completion_tokens = 4;
+  counted.count_closing_chunk();
+  EXPECT_DOUBLE_EQ(to_millis(*counted.tpot()), 10);
+  EXPECT_EQ(counted.chunk_times.size(), 4U);
+  EXPECT_DOUBLE_EQ(to_millis(counted.e2el()), 40);
+  RequestRecord not_counted = done(0, {10, 20, 30});
+  not_counted.finish_at = milliseconds(40);
+  not_counted.count_closing_chunk();
+  EXPECT_DOUBLE_EQ(to_millis(*not_counted.tpot()), 10);
+  EXPECT_EQ(not_counted.chunk_times.size(), 3U);
+  EXPECT_DOUBLE_EQ(to_millis(not_counted.e2el()), 40) << "the answer had not ended before";
+  // The last token's text came with the finish.
+  RequestRecord together = done(0, {10, 20, 30});
+  together.finish_at = milliseconds(30);
+  together.usage->completion_tokens = 5;
+  together.count_closing_chunk();
+  EXPECT_EQ(together.chunk_times.size(), 3U);
+}
+
 TEST(Summary, TheTimelineHoldsEveryRequestAndChunkOnce) {
   std::vector<RequestRecord> records;
   for (int64_t i = 0; i < 50; ++i) {
@@ -207,6 +254,24 @@ TEST(ResultJson, HasVllmsKeysAtTheTopAndOursBelow) {
   EXPECT_EQ(json["tandem"]["all"]["failures"]["http_503"], 1);
   EXPECT_DOUBLE_EQ(json["tandem"]["all"]["ttft_ms"]["percentiles"]["99.9"].get<double>(), 50);
   EXPECT_EQ(json["tandem"]["requests"][1]["outcome"], "http_503");
+}
+
+TEST(ResultJson, AFigureWithoutSamplesIsNull) {
+  const RunResult run = run_of({done(0, {5})}, 100);  // one token: no time between tokens
+  const Load load = load_of(1);
+  RunInfo info;
+  const auto json = result_json(info, load, run, summarize(load, run), Detail::kSummary);
+  EXPECT_EQ(json["mean_ttft_ms"], 5);
+  for (const char* key : {"mean_tpot_ms", "median_tpot_ms", "std_itl_ms", "p99_tpot_ms"}) {
+    EXPECT_TRUE(json[key].is_null()) << key;
+  }
+  EXPECT_TRUE(json["tandem"]["all"]["tpot_ms"]["mean"].is_null());
+  EXPECT_TRUE(json["tandem"]["all"]["tpot_ms"]["percentiles"]["99"].is_null());
+  EXPECT_EQ(json["tandem"]["all"]["tpot_ms"]["count"], 0);
+  const RunResult none = run_of({RequestRecord{}}, 0);
+  EXPECT_TRUE(result_json(info, load, none, summarize(load, none),
+                          Detail::kSummary)["tandem"]["classes"][0]["slo_attainment"]
+                  .is_null());
 }
 
 TEST(ResultJson, AnEmptyRunIsStillAResult) {

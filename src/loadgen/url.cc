@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "loadgen/recorded.h"
+
 namespace tandem::loadgen {
 
 std::string Url::authority() const {
@@ -19,7 +21,8 @@ std::string Url::text() const {
 Result<Url> parse_url(std::string_view text) {
   const auto wrong = [text](std::string_view why) {
     return invalid_argument(
-        fmt::format("'{}' is no address of a server: {}; write http://127.0.0.1:8000", text, why),
+        fmt::format("'{}' is no address of a server: {}; write http://127.0.0.1:8000",
+                    without_user(text), why),
         "base-url");
   };
   std::string_view rest = text;
@@ -41,6 +44,10 @@ Result<Url> parse_url(std::string_view text) {
     while (url.path.ends_with('/')) {
       url.path.pop_back();
     }
+  }
+  if (authority.find('@') != authority.npos) {
+    return wrong(
+        "it has a user; give credentials with --api-key or --header \"Authorization: ...\"");
   }
   if (authority.starts_with('[')) {
     const size_t close = authority.find(']');

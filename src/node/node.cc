@@ -12,6 +12,7 @@
 #include "node/engine_meter.h"
 #include "node/policy_choice.h"
 #include "node/record_file.h"
+#include "node/run_kernels.h"
 
 namespace tandem {
 namespace {
@@ -64,9 +65,12 @@ void stay_on_nodes(const device::DeviceCaps& caps) {
   }
 }
 
-Status open_device(const NodeOptions& options, ModelOnDevice& parts) {
+Status open_device(const NodeOptions& options, const RunKernels& run, ModelOnDevice& parts) {
   if (!options.emulation.has_value()) {
-    ASSIGN_OR_RETURN(parts.device, device::make_cpu_device(options.device));
+    device::CpuDeviceOptions device = options.device;
+    device.isa = run.choice;
+    device.products = run.products;
+    ASSIGN_OR_RETURN(parts.device, device::make_cpu_device(device));
     if (options.device.numa.mode == device::NumaMode::kNodes) {
       stay_on_nodes(parts.device->caps());
     }
@@ -83,7 +87,8 @@ Status open_device(const NodeOptions& options, ModelOnDevice& parts) {
       device::make_emulated_accelerator({.spec = *options.emulation,
                                          .device_memory_bytes = options.memory_bytes,
                                          .host_memory_bytes = options.host_memory_bytes,
-                                         .isa = options.device.isa,
+                                         .isa = run.choice,
+                                         .products = run.products,
                                          .timeline = parts.timeline.get()}));
   parts.emulated = device.get();
   parts.device = std::move(device);
@@ -181,9 +186,11 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options
   if (!options.timeline_out.empty()) {
     parts.timeline = std::make_unique<observe::Timeline>(kSpansPerTrack);
   }
-  RETURN_IF_ERROR(open_device(options, parts));
-  parts.hollow = options.emulation.has_value() && options.emulation->hollow;
   parts.dtype = choose_dtype(options, parts.folder.config);
+  const RunKernels run = find_kernels(options, parts.folder.config, parts.dtype);
+  RETURN_IF_ERROR(open_device(options, run, parts));
+  parts.kernels_from = settle_kernels(run, parts.device->caps());
+  parts.hollow = options.emulation.has_value() && options.emulation->hollow;
   parts.kv_dtype = options.kv_dtype.value_or(parts.dtype);
   if (is_automatic(options)) {
     PolicyChoice choice = choose_automatic_policy(options, parts);
@@ -406,7 +413,8 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["model"] = std::filesystem::weakly_canonical(options.model).filename().string();
   json["architecture"] = shape.architecture_name;
   json["device"] = parts.device->caps().name;
-  json["isa"] = std::string(kernels::isa_name(parts.device->caps().isa));
+  json["isa"] = parts.device->caps().kernels_text();
+  json["isa_chosen"] = parts.kernels_from;
   json["threads"] = parts.device->caps().threads;
   for (const device::NodeUse& node : parts.device->caps().nodes) {
     json["numa_nodes"].push_back({{"node", node.id}, {"threads", node.threads}});

@@ -48,11 +48,12 @@ struct NodeOptions {
                                           // budget of 0 of sarathi is chosen by measuring
   ProfileOptions profile;                 // of step times
   AdmissionMode admission = AdmissionMode::kOn;
-  device::CpuDeviceOptions device;
-  std::optional<ElementType> dtype;     // absent: the checkpoint's (F16 as bf16)
-  std::optional<ElementType> kv_dtype;  // absent: the weights'
-  int32_t max_model_len = 0;            // tokens of a sequence; 0: what model and memory allow
-  int32_t max_num_seqs = 256;           // running sequences
+  device::CpuDeviceOptions device;  // its isa: the kernels, on both tiers; products is filled in
+  std::filesystem::path kernels_folder;  // where measured kernels are kept; empty: nowhere
+  std::optional<ElementType> dtype;      // absent: the checkpoint's (F16 as bf16)
+  std::optional<ElementType> kv_dtype;   // absent: the weights'
+  int32_t max_model_len = 0;             // tokens of a sequence; 0: what model and memory allow
+  int32_t max_num_seqs = 256;            // running sequences
   int32_t max_num_batched_tokens = 2048;
   int32_t block_tokens = 0;  // 0: chosen from the shape
   int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: 80 % of what is free, where there are
@@ -83,6 +84,7 @@ struct ModelOnDevice {
   MemoryPlan plan;
   ElementType dtype = ElementType::kBF16;
   ElementType kv_dtype = ElementType::kBF16;
+  std::string kernels_from;  // who chose them
   model::Weights weights;
   std::unique_ptr<ForwardExecutor> executor;
   // Of step times; absent where none is wanted, or none was found yet.

@@ -19,10 +19,11 @@ struct ReplayReport {
   int64_t tokens = 0;
   bool complete = true;  // false: the record was cut (limit, crash); what there is was replayed
   std::string first_difference;  // empty: the run was reproduced exactly
+  std::string other_kernels;     // a sentence where the record's could not be used; else empty
 };
 
-// `overrides.model` names the folder; the rest of the configuration comes from the record, except
-// threads and ISA.
+// `overrides.model` names the folder; the rest of the configuration comes from the record, the
+// kernels too where this machine has them and `overrides` asks for no others, but not the threads.
 Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptions& overrides,
                             const std::function<void(int64_t steps)>& on_progress);
 

@@ -101,7 +101,7 @@ ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& par
           .model_digest = shape_digest(parts.folder.config),
           .device = device_text(options, parts),
           .cpu = device::cpu_name(),
-          .isa = std::string(kernels::isa_name(caps.isa)),
+          .isa = caps.kernels_text(),
           .threads = caps.threads,
           .dtype = std::string(element_name(parts.dtype)),
           .kv_dtype = std::string(element_name(parts.kv_dtype))};

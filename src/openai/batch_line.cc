@@ -104,6 +104,77 @@ std::optional<Integer> parse_whole(std::string_view text, int base) {
   return value;
 }
 
+// Takes what is asked of a written line out of its parse and keeps nothing else: an answer with the
+// likeliest tokens of thousands has millions of values.
+class WrittenLineReader final : public nlohmann::json_sax<Json> {
+ public:
+  std::string id;
+  std::optional<std::string> custom_id;
+  std::string error_code;
+  int64_t status_code = 0;
+  bool has_response = false;
+
+  bool null() override { return scalar(); }
+  bool boolean(bool) override { return scalar(); }
+  bool number_integer(number_integer_t) override { return scalar(); }
+  bool number_unsigned(number_unsigned_t number) override {
+    if (place() == "response.status_code" && number <= 999) {
+      status_code = static_cast<int64_t>(number);
+    }
+    return scalar();
+  }
+  bool number_float(number_float_t, const string_t&) override { return scalar(); }
+  bool string(string_t& text) override {
+    if (place() == "id") {
+      id = std::move(text);
+    } else if (place() == "custom_id") {
+      custom_id = std::move(text);
+    } else if (place() == "error.code") {
+      error_code = std::move(text);
+    }
+    return scalar();
+  }
+  bool binary(binary_t&) override { return false; }
+  bool key(string_t& name) override {
+    if (depth_ == 1) {
+      member_ = std::move(name);
+      has_response = has_response || member_ == "response";
+    } else if (depth_ == 2) {
+      inner_ = std::move(name);
+    }
+    return true;
+  }
+  bool start_object(size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  // The outermost value is an object.
+  bool start_array(size_t) override { return depth_ > 0 && open(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  // "id", "response.status_code"; nothing of what lies deeper.
+  [[nodiscard]] std::string place() const {
+    return depth_ == 1 ? member_ : depth_ == 2 ? member_ + "." + inner_ : std::string();
+  }
+  [[nodiscard]] bool scalar() const { return depth_ > 0; }
+  bool open() {
+    ++depth_;
+    inner_.clear();
+    return true;
+  }
+  bool close() {
+    --depth_;
+    inner_.clear();
+    return true;
+  }
+
+  int64_t depth_ = 0;
+  std::string member_;  // the key of the line's object that is being read
+  std::string inner_;   // the key of that member's object
+};
+
 Error not_ours() { return invalid_argument("is not a line that `tandem batch run` writes"); }
 
 }  // namespace
@@ -133,8 +204,8 @@ BatchLine parse_batch_line(std::string_view line, const JsonLimits& limits) {
 }
 
 // FNV-1a, 64 bits: tells lines apart, is no protection against who wants two to look alike.
-uint64_t hash_of_line(std::string_view line) {
-  uint64_t hash = 0xcbf29ce484222325U;
+uint64_t hash_of_line(std::string_view line, uint64_t before) {
+  uint64_t hash = before;
   for (const char c : line) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   }
@@ -184,34 +255,18 @@ std::string failed_batch_line(const BatchLineId& id, const std::optional<std::st
 }
 
 Result<WrittenBatchLine> parse_written_batch_line(std::string_view line) {
-  const Result<Json> json = parse_object(line, {.max_depth = 64, .max_object_keys = 4096});
-  if (!json.ok()) {
+  WrittenLineReader reader;
+  if (!Json::sax_parse(line.begin(), line.end(), &reader) || !reader.has_response) {
     return not_ours();
   }
-  const FieldReader fields(*json);
-  const Json* id = fields.find("id");
-  if (id == nullptr || !id->is_string() || !json->contains("response")) {
+  const auto id = parse_batch_request_id(reader.id);
+  if (!id) {
     return not_ours();
   }
-  const auto parsed = parse_batch_request_id(id->get_ref<const std::string&>());
-  if (!parsed) {
-    return not_ours();
-  }
-  WrittenBatchLine out{.id = *parsed, .custom_id = {}, .failed = true, .error_code = {}};
-  if (const Json* custom_id = fields.find("custom_id");
-      custom_id != nullptr && custom_id->is_string()) {
-    out.custom_id = custom_id->get<std::string>();
-  }
-  if (const Json* response = fields.find("response");
-      response != nullptr && response->is_object()) {
-    const auto status = FieldReader(*response).integer("status_code", 0, 999);
-    out.failed = !status.ok() || status->value_or(0) != 200;
-  }
-  if (const Json* error = fields.find("error"); error != nullptr && error->is_object()) {
-    const auto code = FieldReader(*error).string("code");
-    out.error_code = code.ok() ? code->value_or("") : "";
-  }
-  return out;
+  return WrittenBatchLine{.id = *id,
+                          .custom_id = std::move(reader.custom_id),
+                          .failed = reader.status_code != 200,
+                          .error_code = std::move(reader.error_code)};
 }
 
 }  // namespace tandem::openai

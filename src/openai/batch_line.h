@@ -34,7 +34,9 @@ struct BatchLineId {
   bool operator==(const BatchLineId&) const = default;
 };
 
-[[nodiscard]] uint64_t hash_of_line(std::string_view line);
+inline constexpr uint64_t kHashOfNothing = 0xcbf29ce484222325U;
+// A line that comes in pieces: each after the hash of those before it.
+[[nodiscard]] uint64_t hash_of_line(std::string_view line, uint64_t before = kHashOfNothing);
 // "batch_req_7_00c0ffee00c0ffee"
 [[nodiscard]] std::string batch_request_id(const BatchLineId& id);
 [[nodiscard]] std::optional<BatchLineId> parse_batch_request_id(std::string_view text);
@@ -48,8 +50,8 @@ struct BatchLineId {
                                             const std::optional<std::string>& custom_id,
                                             std::string_view code, std::string_view message);
 
-// What a continued run must know of an output line. A caller's mistake where `line` was not written
-// by answered_batch_line or failed_batch_line.
+// What a continued run must know of an output line, whatever its answer's size. A caller's mistake
+// where `line` was not written by answered_batch_line or failed_batch_line.
 struct WrittenBatchLine {
   BatchLineId id;
   std::optional<std::string> custom_id;

@@ -105,10 +105,35 @@ TEST(BatchLine, OutputLinesAreJsonAndComeBack) {
   EXPECT_EQ(again->error_code, "invalid_json");
 }
 
+TEST(BatchLine, AnAnswerOfAnySizeComesBack) {
+  std::string body = R"({"choices":[{"logprobs":{"id":"x","custom_id":"y","top":[0)";
+  for (int i = 0; i < 5'000'000; ++i) {
+    body += ",0";
+  }
+  body += "," + std::string(2000, '[') + std::string(2000, ']') + R"(]}}],"error":{"code":"z"}})";
+  const BatchLineId id{3, hash_of_line("abc")};
+  const auto written = parse_written_batch_line(answered_batch_line(id, "a", 200, body));
+  ASSERT_TRUE(written.ok());
+  EXPECT_EQ(written->id, id);
+  EXPECT_EQ(written->custom_id, "a");
+  EXPECT_FALSE(written->failed);
+  EXPECT_EQ(written->error_code, "");
+}
+
+TEST(BatchLine, AHashCanBeMadeOfPieces) {
+  EXPECT_EQ(hash_of_line("defg", hash_of_line("abc")), hash_of_line("abcdefg"));
+  EXPECT_EQ(hash_of_line(""), kHashOfNothing);
+}
+
 TEST(BatchLine, ForeignLinesAreNotTakenForOutput) {
   for (const char* line :
        {"", "{}", "[]", "hello", R"({"id":"batch_req_abc","response":null})",
-        R"({"id":7,"response":null})", R"({"custom_id":"a","url":"/v1/completions","body":{}})"}) {
+        R"({"id":7,"response":null})", R"([{"id":"batch_req_7_0000000000c0ffee","response":null}])",
+        R"({"id":"batch_req_7_0000000000c0ffee","response":null)",
+        R"({"x":{"id":"batch_req_7_0000000000c0ffee"},"response":null})",
+        R"({"id":["batch_req_7_0000000000c0ffee"],"response":null})",
+        R"({"id":"batch_req_7_0000000000c0ffee","error":null})",
+        R"({"custom_id":"a","url":"/v1/completions","body":{}})"}) {
     EXPECT_FALSE(parse_written_batch_line(line).ok()) << line;
   }
 }

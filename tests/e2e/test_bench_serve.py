@@ -131,13 +131,20 @@ def test_ctrl_c_writes_what_was_measured(binary, long_server, tmp_path):
     result = json.loads(path.read_text())
     assert result["completed"] > 0 and result["tandem"]["interrupted"]
     assert result["tandem"]["all"]["sent"] < 5000
+    assert sum(result["tandem"]["timeline"]["planned"]) < 5000 and max(result["tandem"]["timeline"]["planned"]) < 1000
 
 
 def test_keys_are_sent_and_never_written(binary, start_server, long_model, tmp_path):
     server = start_server(long_model, "--api-key", "secret-key-1")
-    result = bench(binary, server, tmp_path, "--api-key", "secret-key-1", "--num-prompts", 2, "--random-input-len", 9, "--random-output-len", 2)
+    report = tmp_path / "report.html"
+    small = ["--num-prompts", 2, "--random-input-len", 9, "--random-output-len", 2, "--report", report]
+    result = bench(binary, server, tmp_path, "--api-key", "secret-key-1", "--header", "X-Api-Key: secret-key-2", "--header=Cookie:secret-key-3",
+                   "--extra-body", json.dumps({"user": "me", "upstream": {"access_token": "secret-key-4"}}), *small)
     assert result["completed"] == 2
-    assert "secret-key-1" not in (tmp_path / "result.json").read_text()
+    assert result["tandem"]["config"]["extra-body"] == json.dumps({"user": "me", "upstream": {"access_token": "..."}}, separators=(",", ":"))
+    assert "secret-key" not in (tmp_path / "result.json").read_text() + report.read_text()
+    result = bench(binary, server, tmp_path, "--header", "authorization: Bearer secret-key-1", *small)
+    assert result["completed"] == 2 and "secret-key" not in (tmp_path / "result.json").read_text()
 
 
 @pytest.mark.parametrize("flags, names", [
@@ -149,6 +156,7 @@ def test_keys_are_sent_and_never_written(binary, start_server, long_model, tmp_p
     (["--goodput", "itl:5"], "goodput"),
     (["--mix", "priority:x"], "--mix"),
     (["--base-url", "ftp://x"], "https"),
+    (["--base-url", "http://me:pw@127.0.0.1"], "http://...@127.0.0.1"),
     (["--input-len-dist", "zipf:1"], "zipf"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else value)
 def test_wrong_flags_are_named(binary, flags, names):

@@ -77,6 +77,30 @@ def test_a_recorded_run_replays_exactly(binary, tmp_path, start_server):
     assert "terminate called" not in text and code in (0, 1)
 
 
+def test_a_replay_takes_the_records_kernels(binary, tmp_path, start_server):
+    record = tmp_path / "run.jsonl"
+    server = start_server(LLAMA, "--served-model-name", "golden", "--record-out", record, env={"TANDEM_ISA": "ref"})
+    server.openai().completions.create(model="golden", prompt="Hello", max_tokens=30, seed=1, temperature=1)
+    assert "kernels: ref (as asked for)" in server.log.read_text()
+    server.stop_cleanly()
+    code, text = run(binary, "replay", record, "--model", LLAMA)
+    assert code == 0 and "identical" in text and "kernels" not in text, text
+    lines = record.read_text().splitlines(keepends=True)
+    assert '"isa":"ref"' in lines[0]
+    for isa, said in (("neon", "cannot run the neon kernels"), ("ref:4,avx2", "cannot mix"), ("sse9", "no kernels that this build knows")):
+        (tmp_path / "other.jsonl").write_text(lines[0].replace('"isa":"ref"', f'"isa":"{isa}"') + "".join(lines[1:]))
+        code, text = run(binary, "replay", tmp_path / "other.jsonl", "--model", LLAMA)
+        assert said in text and "texts may differ" in text, text
+    done = subprocess.run([str(binary), "replay", str(record), "--model", str(LLAMA)], env=os.environ | {"TANDEM_ISA": "avx2"}, capture_output=True, text=True, timeout=120)
+    assert "asked to use 'avx2'" in done.stdout
+
+
+def test_kernels_that_are_none_are_refused(binary):
+    for isa, said in (("sse", "unknown instruction set"), ("avx2,avx512", "TANDEM_ISA"), ("ref:4,avx2", "cannot mix")):
+        done = subprocess.run([str(binary), "serve", str(LLAMA), "--port", "0"], env=os.environ | {"TANDEM_ISA": isa}, capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0 and said in done.stdout + done.stderr, done.stdout + done.stderr
+
+
 def test_a_record_with_lines_out_of_order_ends_with_an_error(binary, tmp_path, start_server):
     record = tmp_path / "run.jsonl"
     server = start_server(LLAMA, "--served-model-name", "golden", "--record-out", record)

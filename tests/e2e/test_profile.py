@@ -1,5 +1,6 @@
 """Step times: `tandem profile`, what serve makes of the file, and what it says about its error."""
 import json
+import os
 import subprocess
 
 import pytest
@@ -49,6 +50,18 @@ def test_a_server_without_one_measures_and_keeps_it(start_server, tmp_path):
     server = start_server(MODEL, *FLAGS, "--profile", path)
     assert json.loads(path.read_text())["tandem_profile"] == 1
     assert "profile of" in server.log.read_text()
+
+
+def test_a_profile_brings_its_kernels(binary, start_server, tmp_path):
+    path = tmp_path / "plain.json"
+    run = subprocess.run([str(binary), "profile", str(MODEL), *FLAGS, "-o", str(path), "--time", "2s", "--held-out", "3"], env=os.environ | {"TANDEM_ISA": "ref"},
+                         capture_output=True, text=True, timeout=240)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert json.loads(path.read_text())["identity"]["isa"] == "ref"
+    server = start_server(MODEL, *FLAGS, "--profile", path)
+    assert "kernels: ref (as the profile was measured)" in server.log.read_text()
+    with server.http() as http:
+        assert http.get("/v1/tandem/config").json()["isa"] == "ref"
 
 
 def test_a_second_tier_is_measured_and_its_server_takes_the_profile(binary, start_server, tmp_path):

@@ -73,10 +73,14 @@ std::string percent_of(int64_t part, int64_t whole) {
 
 void print_group(const loadgen::GroupSummary& group, const loadgen::Summary& summary) {
   const std::optional<double> attainment = group.attainment_percent();
-  fmt::print("{:<20} {:>7} {:>7} {:>9.2f} {:>10.1f} {:>9.1f} {:>9.1f} {:>9.2f} {:>8}\n", group.name,
+  const auto millis = [](const loadgen::Distribution& values, double percent, int digits) {
+    return values.count() == 0 ? "-" : fmt::format("{:.{}f}", values.at(percent), digits);
+  };
+  fmt::print("{:<20} {:>7} {:>7} {:>9.2f} {:>10.1f} {:>9} {:>9} {:>9} {:>8}\n", group.name,
              group.done, group.failed, summary.per_second(group.done),
-             summary.per_second(group.output_tokens), group.ttft.at(50), group.ttft.at(99),
-             group.tpot.at(50), attainment ? fmt::format("{:.1f} %", *attainment) : "-");
+             summary.per_second(group.output_tokens), millis(group.ttft, 50, 1),
+             millis(group.ttft, 99, 1), millis(group.tpot, 50, 2),
+             attainment ? fmt::format("{:.1f} %", *attainment) : "-");
 }
 
 void print_groups(std::string_view what, const std::vector<loadgen::GroupSummary>& groups,

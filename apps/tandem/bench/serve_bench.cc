@@ -15,6 +15,7 @@
 #include "commit.h"
 #include "loadgen/client.h"
 #include "loadgen/generator.h"
+#include "loadgen/recorded.h"
 #include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
 #include "loadgen/run_info.h"
@@ -26,24 +27,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The arguments of this process; what follows --api-key and Authorization headers is left out.
+// The arguments of this process, without credentials.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string command;
-  std::string argument;
-  bool secret = false;
-  while (std::getline(file, argument, '\0')) {
-    if (secret || argument.starts_with("--api-key=") || argument.starts_with("Authorization:")) {
-      argument = argument.starts_with("--api-key=") ? "--api-key=..." : "...";
-      secret = false;
-    } else {
-      secret = argument == "--api-key";
-    }
-    const bool plain = argument.find_first_of(" ;\"'$&|<>()*") == std::string::npos;
-    command += fmt::format("{}{}", command.empty() ? "" : " ",
-                           plain ? argument : fmt::format("'{}'", argument));
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) {
+    arguments.push_back(argument);
   }
-  return command;
+  return loadgen::recorded_command(arguments);
 }
 
 // Every flag with its effective value.
@@ -61,7 +52,7 @@ Json effective_config(const CLI::App& app) {
     if (option->count() > 0) {
       value.clear();
       for (const std::string& one : option->results()) {
-        value += (value.empty() ? "" : " ") + one;
+        value += (value.empty() ? "" : " ") + loadgen::recorded_value(name, one);
       }
     }
     config[name] = value;
@@ -118,6 +109,10 @@ Result<loadgen::EndpointOptions> endpoint_of(const ServeBenchFlags& flags) {
   endpoint.api_key = flags.api_key;
   if (endpoint.api_key.find_first_of("\r\n") != std::string::npos) {
     return invalid_argument("--api-key has a line break", "api-key");
+  }
+  for (const std::string& header : flags.stream.headers) {
+    ASSIGN_OR_RETURN(const std::string line, loadgen::header_line(header));
+    endpoint.headers += line;
   }
   endpoint.ignore_eos = flags.ignore_eos;
   endpoint.temperature = flags.temperature;
@@ -319,20 +314,30 @@ class ServeBench {
                            loadgen::compact_date());
       }
       const std::string path = flags_.result_dir.empty() ? name : flags_.result_dir + "/" + name;
+      const Json json = loadgen::result_json(
+          info_, load, result, summary,
+          flags_.save_detailed ? loadgen::Detail::kRequests : loadgen::Detail::kSummary);
       RETURN_IF_ERROR(loadgen::write_text(
-          path, loadgen::result_json(
-                    info_, load, result, summary,
-                    flags_.save_detailed ? loadgen::Detail::kRequests : loadgen::Detail::kSummary)
-                        .dump(1, ' ', false, Json::error_handler_t::replace) +
-                    "\n"));
+          path,
+          without_secrets(json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", load)));
       log::info("result: {}", path);
     }
     if (!flags_.report.empty()) {
-      RETURN_IF_ERROR(
-          loadgen::write_text(flags_.report, loadgen::report_html(info_, load, result, summary)));
+      RETURN_IF_ERROR(loadgen::write_text(
+          flags_.report,
+          without_secrets(loadgen::report_html(info_, load, result, summary), load)));
       log::info("report: {}", flags_.report);
     }
     return {};
+  }
+
+  // What a server said may repeat the credentials that it was sent.
+  [[nodiscard]] std::string without_secrets(std::string text, const loadgen::Load& load) const {
+    std::string headers = fmt::format("Authorization: Bearer {}\r\n", endpoint_.api_key);
+    for (const loadgen::RequestGroup& group : load.groups) {
+      headers += group.headers;
+    }
+    return loadgen::without_secrets(std::move(text), headers);
   }
 
   ServeBenchFlags flags_;

@@ -58,7 +58,7 @@ class CpuMemory final : public Memory {
 class CpuDevice final : public Device {
  public:
   struct Parts {
-    const kernels::Kernels* kernels = nullptr;
+    kernels::KernelSet kernels;
     std::unique_ptr<WorkerPool> pool;
     std::unique_ptr<Placement> placement;  // null: nothing is placed
     std::vector<int32_t> stream_cpus;      // a stream's thread computes as one of the first node
@@ -67,7 +67,7 @@ class CpuDevice final : public Device {
   };
 
   explicit CpuDevice(Parts parts)
-      : kernels_(*parts.kernels),
+      : kernels_(std::move(parts.kernels)),
         pool_(std::move(parts.pool)),
         placement_(std::move(parts.placement)),
         stream_cpus_(std::move(parts.stream_cpus)),
@@ -132,7 +132,7 @@ class CpuDevice final : public Device {
   }
 
  private:
-  const kernels::Kernels& kernels_;
+  const kernels::KernelSet kernels_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unique_ptr<WorkerPool> pool_;
   const std::unique_ptr<Placement> placement_;
@@ -141,13 +141,6 @@ class CpuDevice final : public Device {
   OpTimes* const op_times_;
   StreamSet streams_;  // last: its threads use the pool
 };
-
-Result<kernels::Isa> choose_isa(const CpuDeviceOptions& options) {
-  if (options.isa) {
-    return *options.isa;
-  }
-  return kernels::available_isas().back();
-}
 
 struct Layout {
   std::vector<NodeShare> nodes;
@@ -206,29 +199,31 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
                                         options.threads, kMaxThreads),
                             "threads");
   }
-  ASSIGN_OR_RETURN(const kernels::Isa isa, choose_isa(options));
-  ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(isa));
   ASSIGN_OR_RETURN(const Layout layout, lay_out_threads(options));
   const int32_t threads = shares_of(layout.nodes).threads();
   ASSIGN_OR_RETURN(std::unique_ptr<WorkerPool> pool,
                    WorkerPool::create({.threads = threads,
                                        .spin = threads <= layout.usable_cpus ? kSpin : kNoSpin,
                                        .seats = seats_for(layout, options.pinning)}));
+  const KernelChoice choice =
+      options.isa ? KernelChoice{*options.isa, {}} : choose_kernels(options.products, *pool);
   const MachineMemory memory = machine_memory();
   CpuDevice::Parts parts;
-  parts.kernels = kernels;
+  ASSIGN_OR_RETURN(parts.kernels, kernels::kernel_set(choice.choice));
   parts.pool = std::move(pool);
   parts.placement =
       make_placement(layout.nodes, options.placer == nullptr ? kernel_placer() : *options.placer);
   if (layout.bound) {
     parts.stream_cpus = layout.nodes.front().node.cpus;
   }
-  parts.caps = {
-      .name = fmt::format("cpu ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s"),
-      .isa = isa,
-      .threads = threads,
-      .memory_bytes = memory.total_bytes,
-      .free_memory_bytes = memory.free_bytes};
+  parts.caps = {.name = fmt::format("cpu ({}, {} thread{})", parts.kernels.all().name, threads,
+                                    threads == 1 ? "" : "s"),
+                .isa = choice.choice.isa,
+                .threads = threads,
+                .memory_bytes = memory.total_bytes,
+                .free_memory_bytes = memory.free_bytes,
+                .products = choice.choice.products,
+                .product_times = choice.times};
   describe_nodes(layout, parts.caps);
   parts.op_times = options.op_times;
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(std::move(parts)));

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "device/cpu/kernel_choice.h"
 #include "device/cpu/topology.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
@@ -27,7 +28,9 @@ enum class Pinning : uint8_t {
 struct CpuDeviceOptions {
   int32_t threads = 0;  // compute threads; 0: one for each core that affinity, nodes and cgroup
                         // quota allow
-  std::optional<kernels::Isa> isa = {};  // absent: the best that this machine has
+  std::optional<kernels::Choice> isa = {};  // absent: chosen by measuring `products`, if there are
+                                            // some, else the best that this machine has
+  std::optional<ProductShape> products = {};
   Pinning pinning = Pinning::kAuto;
   OpTimes* op_times = nullptr;  // when set every op is timed; must outlive the device
   // Memory nodes to compute on. With several, each thread keeps to one of them and weights and KV

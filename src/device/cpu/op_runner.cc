@@ -102,19 +102,20 @@ void OpRunner::run_one(const kernels::RmsNormArgs& args) {
 }
 
 void OpRunner::run_one(const kernels::GemmArgs& args) {
+  const kernels::Kernels& own = set_.for_rows(args.rows);
   const double flops = 2.0 * as_double(args.rows) * as_double(args.w.n) * as_double(args.w.k);
   const double nanos = std::max(as_double(args.w.bytes()) / kBytesPerNano,
-                                flops / flops_per_nano(kernels_.isa, args.w.type));
+                                flops / flops_per_nano(own.isa, args.w.type));
   if (args.rows <= 0) {
     return;
   }
   divide({.units = args.w.panels() / args.panel_unit(),
           .nanos = nanos,
-          .scratch_bytes = kernels_.gemm_scratch_bytes(args),
+          .scratch_bytes = own.gemm_scratch_bytes(args),
           .chunks_per_thread = args.rows < kManyRows ? kChunksPerThread : kManyRowsChunksPerThread,
           .order = ChunkOrder::kOwnNodeFirst},
          [&](int64_t begin, int64_t end, void* scratch) {
-           kernels_.gemm(args, begin * args.panel_unit(), end * args.panel_unit(), scratch);
+           own.gemm(args, begin * args.panel_unit(), end * args.panel_unit(), scratch);
          });
 }
 

@@ -1,22 +1,24 @@
-// Runs one op at a time with the kernels of one family: decides how to divide it (panels, rows,
+// Runs one op at a time with the kernels of a run's choice: decides how to divide it (panels, rows,
 // attention tasks, pieces of a copy), and whether it is worth waking others for at all. Results do
 // not depend on the division. One thread.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "device/cpu/pages.h"
 #include "device/cpu/stream.h"
 #include "device/cpu/worker_pool.h"
 #include "device/device.h"
+#include "kernels/choice.h"
 #include "kernels/kernels.h"
 
 namespace tandem::device {
 
 class OpRunner final : public StreamWork {
  public:
-  OpRunner(const kernels::Kernels& kernels, WorkerPool& pool)
-      : kernels_(kernels), pool_(pool), desk_(pool.open_desk()) {}
+  OpRunner(kernels::KernelSet kernels, WorkerPool& pool)
+      : set_(std::move(kernels)), kernels_(set_.all()), pool_(pool), desk_(pool.open_desk()) {}
 
   void run(const Op& op) override;
   void before_event() override { forget_plan(); }
@@ -63,7 +65,8 @@ class OpRunner final : public StreamWork {
   void forget_plan() { planned_.slices = nullptr; }
   [[nodiscard]] bool plan_fits(const kernels::AttentionArgs& args) const;
 
-  const kernels::Kernels& kernels_;
+  const kernels::KernelSet set_;
+  const kernels::Kernels& kernels_;  // of all but products
   WorkerPool& pool_;
   const int32_t desk_;
   Scratch scratch_;

@@ -25,7 +25,7 @@ constexpr Nanos kSpin = std::chrono::microseconds(40);
 constexpr int32_t kSpinFromCores = 4;
 
 struct Parts {
-  const kernels::Kernels* kernels = nullptr;
+  kernels::KernelSet kernels;
   std::unique_ptr<WorkerPool> compute_pool;
   std::unique_ptr<WorkerPool> copy_pool;  // of one thread: each copy stream copies by itself
   std::shared_ptr<Arena> device_memory;
@@ -74,7 +74,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
     auto& counters = counters_[static_cast<size_t>(index)];
     counters = std::make_unique<StreamCounters>(kind);
     WorkerPool& pool = computes ? *parts_.compute_pool : *parts_.copy_pool;
-    auto work = std::make_unique<EmulatedWork>(*parts_.kernels, pool, tiers_, *counters);
+    auto work = std::make_unique<EmulatedWork>(parts_.kernels, pool, tiers_, *counters);
     work->set_pace({.profile = parts_.spec.pace,
                     .link = link_.bytes_per_second() > 0 ? &link_ : nullptr,
                     .slowdown = parts_.spec.slowdown});
@@ -204,8 +204,6 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
   Parts parts;
   parts.spec = options.spec;
   parts.timeline = options.timeline;
-  const kernels::Isa isa = options.isa ? *options.isa : kernels::available_isas().back();
-  ASSIGN_OR_RETURN(parts.kernels, kernels::kernels_for(isa));
   ASSIGN_OR_RETURN(EmulatedCores cores, divide_cores(options.spec, usable_nodes()));
   ASSIGN_OR_RETURN(parts.device_memory, Arena::create({.tier = "device", .flag = "--device-memory"},
                                                       options.device_memory_bytes));
@@ -220,20 +218,25 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
                    WorkerPool::create({.threads = threads,
                                        .spin = threads >= kSpinFromCores ? kSpin : Nanos{0},
                                        .seats = seats_at(cores.accelerator)}));
+  const KernelChoice choice = options.isa ? KernelChoice{*options.isa, {}}
+                                          : choose_kernels(options.products, *parts.compute_pool);
+  ASSIGN_OR_RETURN(parts.kernels, kernels::kernel_set(choice.choice));
   ASSIGN_OR_RETURN(parts.copy_pool, WorkerPool::create({.threads = 1}));
   parts.caps = {
       .name = fmt::format("emulated accelerator ({}, {}, {} core{}, {} device and "
                           "{} host memory)",
-                          describe_pace(options.spec), parts.kernels->name, threads,
+                          describe_pace(options.spec), parts.kernels.all().name, threads,
                           threads == 1 ? "" : "s", format_bytes(options.device_memory_bytes),
                           format_bytes(options.host_memory_bytes)),
-      .isa = isa,
+      .isa = choice.choice.isa,
       .threads = threads,
       .memory_bytes = options.device_memory_bytes,
       .free_memory_bytes = options.device_memory_bytes,
       .host_memory_bytes = options.host_memory_bytes,
       .accelerator_cpus = std::move(cores.accelerator),
-      .host_cpus = std::move(cores.host)};
+      .host_cpus = std::move(cores.host),
+      .products = choice.choice.products,
+      .product_times = choice.times};
   return std::unique_ptr<EmulatedAccelerator>(std::make_unique<EmulatedDevice>(std::move(parts)));
 }
 

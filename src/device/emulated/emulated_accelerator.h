@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "device/cpu/kernel_choice.h"
 #include "device/device.h"
 #include "device/emulated/emulation_spec.h"
 #include "observe/timeline.h"
@@ -30,9 +31,11 @@ namespace tandem::device {
 
 struct EmulatedAcceleratorOptions {
   EmulationSpec spec;
-  int64_t device_memory_bytes = 0;       // bound of MemoryKind::kDevice
-  int64_t host_memory_bytes = 0;         // bound of MemoryKind::kHostPinned
-  std::optional<kernels::Isa> isa = {};  // absent: the best that this machine has
+  int64_t device_memory_bytes = 0;          // bound of MemoryKind::kDevice
+  int64_t host_memory_bytes = 0;            // bound of MemoryKind::kHostPinned
+  std::optional<kernels::Choice> isa = {};  // absent: chosen by measuring `products`, if there are
+                                            // some, else the best that this machine has
+  std::optional<ProductShape> products = {};
   // Gets a track for each stream, with a span for each op: when it ran or, where paced, when it
   // would have run. Outlives the device; null: nothing is recorded.
   observe::Timeline* timeline = nullptr;

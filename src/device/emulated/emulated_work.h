@@ -28,8 +28,8 @@ struct StreamPace {
 
 class EmulatedWork final : public StreamWork {
  public:
-  // `kernels`, `pool`, the tiers, the link and the counters must outlive the stream.
-  EmulatedWork(const kernels::Kernels& kernels, WorkerPool& pool, const Tiers& tiers,
+  // `pool`, the tiers, the link and the counters must outlive the stream.
+  EmulatedWork(const kernels::KernelSet& kernels, WorkerPool& pool, const Tiers& tiers,
                StreamCounters& counters)
       : runner_(kernels, pool), tiers_(tiers), counters_(counters) {}
 

@@ -6,7 +6,8 @@
 // equal parts: so the stream of weights hides behind the products however many rows there are. Sets
 // of rows, and cuts of the depth, keep x in the L2 cache while a group of panels passes by. An
 // output takes its products in the order of depth in all of these, its sum is carried in fp32
-// between pieces: so a row's result never depends on its company.
+// between pieces: so a row's result never depends on its company. The instruction adds the second
+// product of a pair, then the first, each rounded: the vector families do the same (choice.h).
 #include <immintrin.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "hwy/highway.h"
 #include "kernels/avx512/result_rows.h"
 #include "kernels/avx512bf16/avx512bf16.h"
+#include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
 
@@ -279,6 +281,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
     portable::avx512_gemm().gemm(args, panel_begin, panel_end, scratch);
     return;
   }
+  const FlushDenormals throughout;  // not in the products alone, which do so by themselves
   const Cut cut = cut_of(args);
   for (int64_t panel = panel_begin; panel < panel_end; panel += cut.group_panels) {
     run_panels(args, cut, panel, std::min(panel_end, panel + cut.group_panels),

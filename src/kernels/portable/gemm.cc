@@ -1,7 +1,9 @@
 // Y = X W^T with vector fused multiply-adds in fp32, for bf16 and fp32 weights in the panel layout.
 //
 // Every output is one accumulator that takes its products in the order of depth, whatever the
-// number of rows or the vector width: so a row's result never depends on its company. Registers
+// number of rows or the vector width: so a row's result never depends on its company. With bf16
+// weights the second depth of a pair comes before the first, as with the instruction for products
+// of pairs (avx512bf16), whose results these are bit for bit. Registers
 // hold a block of R rows x 32 (or 16) columns; the rows of a block are copied to scratch as fp32,
 // 16 depths of one row after those of the other, so that the inner loop reads x and w as two
 // sequential streams and the copy moves whole vectors. Blocks of rows that fit the L2 cache
@@ -12,6 +14,7 @@
 #include <cstdint>
 
 #include "hwy/cache_control.h"
+#include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
 
@@ -140,21 +143,21 @@ HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const BFloat16* HWY_R
     }
     fetch<kFetch>(next, pair);
     hn::Vec<U32> raw[kVectors];
-    Vec even[kVectors];
+    Vec odd[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       const BFloat16* at = w + v / kHalfVectors * panel_layout::kTileElements + pair * 32 +
                            v % kHalfVectors * kLanes * 2;
       raw[v] = hn::Load(du, reinterpret_cast<const uint32_t*>(at));
-      even[v] = hn::BitCast(d, hn::ShiftLeft<16>(raw[v]));
-    }
-    multiply_add<kRows, kVectors>(x, even, acc);
-    Vec odd[kVectors];
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
       odd[v] = hn::BitCast(d, hn::And(raw[v], upper));
     }
     multiply_add<kRows, kVectors>(x + 1, odd, acc);
+    Vec even[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      even[v] = hn::BitCast(d, hn::ShiftLeft<16>(raw[v]));
+    }
+    multiply_add<kRows, kVectors>(x, even, acc);
   }
 }
 
@@ -405,7 +408,7 @@ void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_
   }
 }
 
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
+void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   auto* x = static_cast<float*>(scratch);
   auto* sums = reinterpret_cast<float*>(static_cast<char*>(scratch) + x_scratch_bytes(args));
   float* pair = sums + sum_scratch_bytes(args) / int64_t{sizeof(float)};
@@ -430,6 +433,15 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
       }
     }
   }
+}
+
+void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
+  if (args.w.type == ElementType::kF32) {
+    multiply_panels(args, panel_begin, panel_end, scratch);
+    return;
+  }
+  const FlushDenormals as_products_of_pairs_do;
+  multiply_panels(args, panel_begin, panel_end, scratch);
 }
 
 }  // namespace

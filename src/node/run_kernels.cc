@@ -1,0 +1,123 @@
+#include "node/run_kernels.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/log.h"
+#include "device/cpu/machine.h"
+#include "latency/profile.h"
+#include "model/weights.h"
+#include "node/node.h"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Absent: no such kernels, or not on this machine.
+std::optional<kernels::Choice> usable(std::string_view text) {
+  const Result<kernels::Choice> choice = kernels::parse_choice(text);
+  return choice.ok() && kernels::kernel_set(*choice).ok() ? std::optional(*choice) : std::nullopt;
+}
+
+// What a given profile was measured with. Whatever is wrong with the file is said when it is used.
+std::optional<kernels::Choice> of_profile(const ProfileOptions& options) {
+  if (options.file.empty() && options.text.empty()) {
+    return std::nullopt;
+  }
+  const Result<latency::Profile> profile = options.text.empty()
+                                               ? latency::read_profile(options.file)
+                                               : latency::parse_profile(options.text);
+  return profile.ok() ? usable(profile->identity.isa) : std::nullopt;
+}
+
+// Everything that a measurement depends on.
+fs::path path_of_kept(const NodeOptions& options, const device::ProductShape& shape) {
+  if (options.kernels_folder.empty()) {
+    return {};
+  }
+  std::string text = fmt::format("1\n{}\n{} of {} and {} CPUs\n{} {} {}\n{}", device::cpu_name(),
+                                 options.device.threads, device::allowed_cpus().size(),
+                                 device::quota_cpus(0), shape.n, shape.k, shape.weight_bytes,
+                                 options.emulation.has_value() ? "two tiers" : "one tier");
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    text += fmt::format("\n{}", kernels::isa_name(isa));
+  }
+  return options.kernels_folder / fmt::format("kernels-{}.json", latency::text_digest(text));
+}
+
+std::optional<kernels::Choice> read_kept(const fs::path& path) {
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  std::ifstream file(path);
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const bool named = json.is_object() && json.contains("kernels") && json["kernels"].is_string();
+  return named ? usable(json["kernels"].get<std::string>()) : std::nullopt;
+}
+
+// Whole or not at all.
+bool write_kept(const fs::path& path, const device::DeviceCaps& caps) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  const fs::path part = fs::path(path).concat(".part");
+  std::ofstream file(part);
+  file << nlohmann::ordered_json{{"kernels", caps.kernels_text()}, {"times", caps.product_times}}
+              .dump(1)
+       << "\n";
+  file.close();
+  if (!file) {
+    return false;
+  }
+  fs::rename(part, path, error);
+  return !error;
+}
+
+}  // namespace
+
+RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& shape,
+                        ElementType dtype) {
+  RunKernels run;
+  if (options.device.isa) {
+    run.choice = options.device.isa;
+    run.from = "as asked for";
+    return run;
+  }
+  run.choice = of_profile(options.profile);
+  if (run.choice) {
+    run.from = "as the profile was measured";
+    return run;
+  }
+  run.from = "this machine's usual";
+  if (options.emulation.has_value() && options.emulation->hollow) {
+    return run;  // no products are computed
+  }
+  run.products = device::ProductShape{.n = 2 * int64_t{shape.intermediate},
+                                      .k = shape.hidden,
+                                      .weight_bytes = model::weight_bytes(shape, dtype),
+                                      .type = dtype};
+  run.kept = path_of_kept(options, *run.products);
+  run.choice = read_kept(run.kept);
+  if (run.choice) {
+    run.from = fmt::format("measured at an earlier start, see '{}'", run.kept.string());
+  }
+  return run;
+}
+
+std::string settle_kernels(const RunKernels& run, const device::DeviceCaps& caps) {
+  std::string from = run.from;
+  if (!caps.product_times.empty()) {
+    from = fmt::format("measured now: {}", caps.product_times);
+    if (!run.kept.empty() && !write_kept(run.kept, caps)) {
+      log::warn("cannot write '{}'; the next start measures again, and may choose otherwise",
+                run.kept.string());
+    }
+  }
+  log::info("kernels: {} ({})", caps.kernels_text(), from);
+  return from;
+}
+
+}  // namespace tandem

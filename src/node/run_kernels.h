@@ -1,0 +1,33 @@
+// Which kernels a node computes with, and who decided it: what was asked for, the profile or the
+// record that the run belongs to, an earlier start on this machine, or a measurement now. The same
+// machine and model so get the same kernels at every start, and with them the same texts.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "device/cpu/kernel_choice.h"
+#include "device/device.h"
+#include "kernels/choice.h"
+#include "model/config.h"
+
+namespace tandem {
+
+struct NodeOptions;
+
+struct RunKernels {
+  std::optional<kernels::Choice> choice;         // absent: the device chooses,
+  std::optional<device::ProductShape> products;  // by measuring these, if there are some
+  std::string from;                              // who decided; ends a sentence
+  std::filesystem::path kept;                    // where a measured choice is to be kept; or empty
+};
+
+// Before the device is opened. Reads small files.
+RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& shape,
+                        ElementType dtype);
+
+// After it was opened: keeps what was measured, and says what came of it. Returns who decided.
+std::string settle_kernels(const RunKernels& run, const device::DeviceCaps& caps);
+
+}  // namespace tandem
