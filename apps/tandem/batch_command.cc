@@ -12,6 +12,7 @@
 #include "jobs/batch_run.h"
 #include "profile_bar.h"
 #include "progress.h"
+#include "read_tokenizer.h"
 #include "serve_flags.h"
 #include "signals.h"
 #include "text/chat_template.h"
@@ -38,20 +39,16 @@ std::chrono::local_seconds local_time() {
   return std::chrono::local_seconds(std::chrono::seconds(now + parts.tm_gmtoff));
 }
 
-Result<std::unique_ptr<Node>> open_node(BatchFlags& flags, const Clock& clock) {
-  RETURN_IF_ERROR(resolve(flags.serve));
-  flags.serve.node.max_queue = kMaxQueue;
-  return Node::open(flags.serve.node, clock);
-}
-
 // Answers what is open; leaves the node idle.
 Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& output,
                                    const jobs::BatchProgress& start, BatchFlags& flags,
                                    const Signals& signals) {
   const SteadyClock clock;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, clock));
+  RETURN_IF_ERROR(resolve(flags.serve));
+  flags.serve.node.max_queue = kMaxQueue;
   ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                   text::load_tokenizer(node->parts().folder.path));
+                   read_tokenizer(flags.serve.node));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.serve.node, clock));
   ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
                    text::load_chat_template(node->parts().folder.path));
   ProgressBar loading("loading weights", clock);
