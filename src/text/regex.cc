@@ -58,7 +58,8 @@ std::string with_unicode_spaces(std::string_view pattern) {
     if (two == "\\s" || two == "\\S") {
       const std::string_view spaces = two == "\\s" ? kSpaces : kNoSpaces;
       if (in_class && plain_hyphen) {
-        out.insert(out.size() - 1, "\\");  // no range from what stands before it
+        out.back() = '\\';  // no range from what stands before it
+        out += '-';
       }
       out += in_class ? std::string(spaces) : fmt::format("[{}]", spaces);
       ++i;

@@ -235,7 +235,8 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
     case 's':
     case 'r':
     case 'a': {
-      const std::string text = spec.type == 's' ? to_text(value, work) : to_repr(value, work);
+      std::string text = spec.type == 's' ? to_text(value, work) : to_repr(value, work);
+      if (spec.type == 'a') text = to_ascii(text);
       spec.type = 's';
       if (spec.align == '\0' || spec.align == '=') spec.align = '>';
       if (spec.fill == "0") spec.fill = " ";
@@ -244,7 +245,10 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
     case 'c': {
       spec.type = 's';
       if (spec.align == '\0') spec.align = '>';
-      if (value.is_string()) return format_string(value.as_text()->text, spec, work);
+      if (const Text* text = value.as_text()) {
+        if (count_code_points(text->text) != 1) fail("%c requires int or char");
+        return format_string(text->text, spec, work);
+      }
       const int64_t code = to_count(value, "%c");
       if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
         fail("%c arg not in range(0x110000)");
@@ -279,58 +283,7 @@ std::string format_value(const Value& value, std::string_view spec_text, Work& w
   const FormatSpec spec = parse_spec(spec_text);
   if (value.as_number()) return format_number(value, spec, work);
   if (value.is_string()) return format_string(value.as_text()->text, spec, work);
-  if (value.is_undefined()) return format_string("", spec, work);
   fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
-}
-
-std::string format_text(std::string_view text, const Arguments& arguments, Work& work) {
-  std::string out;
-  size_t automatic = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
-      out += c;
-      ++i;
-      continue;
-    }
-    if (c == '}') fail("Single '}' encountered in format string");
-    if (c != '{') {
-      out += c;
-      continue;
-    }
-    const size_t close = text.find('}', i);
-    if (close == std::string_view::npos) fail("Single '{' encountered in format string");
-    std::string_view field = text.substr(i + 1, close - i - 1);
-    i = close;
-    const size_t colon = std::min(field.find(':'), field.size());
-    const std::string_view spec =
-        colon < field.size() ? field.substr(colon + 1) : std::string_view();
-    field = field.substr(0, colon);
-    const size_t bang = field.rfind('!');
-    const bool as_repr = bang != std::string_view::npos && field.substr(bang + 1) == "r";
-    field = field.substr(0, std::min(bang, field.size()));
-    const Value* value = nullptr;
-    const bool is_index =
-        !field.empty() && field.find_first_not_of("0123456789") == std::string_view::npos;
-    if (field.empty() || is_index) {
-      const auto index =
-          is_index ? parse_integer(field, 10).value_or(-1) : static_cast<Int>(automatic++);
-      if (index >= 0 && index < static_cast<Int>(arguments.positional.size())) {
-        value = &arguments.positional[static_cast<size_t>(index)];
-      }
-    } else {
-      for (const auto& [name, named] : arguments.named) {
-        if (name == field) value = &named;
-      }
-    }
-    if (value == nullptr) fail(fmt::format("the format names '{}', which is not given", field));
-    const std::string piece = as_repr
-                                  ? format_value(Value::string(to_repr(*value, work)), spec, work)
-                                  : format_value(*value, spec, work);
-    work.allocate(piece.size());
-    out += piece;
-  }
-  return out;
 }
 
 Value format_percent(const Text& format, const Value& values, Work& work) {
