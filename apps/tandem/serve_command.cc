@@ -30,10 +30,9 @@ bool is_loopback(const std::string& host) {
 
 void print_start(const ServeFlags& flags, const Node& node) {
   const model::ModelConfig& shape = node.parts().folder.config;
-  log::info("Tandem {}: {} ({} layers, hidden {}, {}/{} heads, {} parameters), {}",
-            TANDEM_VERSION, shape.architecture_name, shape.layers, shape.hidden, shape.heads,
-            shape.kv_heads, rounded_count(model::parameter_count(shape)),
-            node.parts().device->caps().name);
+  log::info("Tandem {}: {} ({} layers, hidden {}, {}/{} heads, {} parameters), {}", TANDEM_VERSION,
+            shape.architecture_name, shape.layers, shape.hidden, shape.heads, shape.kv_heads,
+            rounded_count(model::parameter_count(shape)), node.parts().device->caps().name);
   for (const device::NodeUse& one : node.parts().device->caps().nodes) {
     log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", one.id, one.threads,
               one.threads == 1 ? "" : "s", device::format_ranges(one.cpus),

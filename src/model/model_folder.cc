@@ -102,9 +102,9 @@ void sort_unique(std::vector<TokenId>& ids) {
 
 void add_end_token(ModelFolder& folder, TokenId id, std::string_view source) {
   if (id < 0 || id >= folder.config.vocabulary) {
-    folder.warnings.push_back(
-        fmt::format("{}: the end token has the id {}, but the model makes ids from 0 to {}; ignored",
-                    source, id, folder.config.vocabulary - 1));
+    folder.warnings.push_back(fmt::format(
+        "{}: the end token has the id {}, but the model makes ids from 0 to {}; ignored", source,
+        id, folder.config.vocabulary - 1));
     return;
   }
   folder.eos_token_ids.push_back(id);

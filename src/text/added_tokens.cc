@@ -12,8 +12,8 @@ namespace {
 // \w of Rust's regular expressions: Alphabetic, marks, decimal digits, connectors, joiners.
 bool is_word_char(char32_t c) {
   constexpr std::pair<char32_t, char32_t> kOthers[] = {
-      {0x200C, 0x200D},    // joiners
-      {0x24B6, 0x24E9},    // letters in circles and squares: symbols that are Alphabetic
+      {0x200C, 0x200D},  // joiners
+      {0x24B6, 0x24E9},  // letters in circles and squares: symbols that are Alphabetic
       {0x1F130, 0x1F149},
       {0x1F150, 0x1F169},
       {0x1F170, 0x1F189}};

@@ -151,7 +151,8 @@ class Maker:
     def deep_number(self):
         number = self.number
         return self.pick(
-            lambda: f"({number()} {self.pick('+', '-', '*', '//', '%', '/', '**')} {self.pick('1', '2', '3', number)})",
+            lambda: f"({number()} {self.pick('+', '-', '*', '//', '%', '/')} {self.pick('1', '2', '3', number)})",
+            lambda: f"({self.leaf_number()} ** {self.pick('2', '3', '0.5', '-1')})",
             lambda: f"({self.any()})|{self.pick('length', 'count', 'int', 'float', 'wordcount', 'abs', 'round', 'round(1)', 'int(5)', 'sum', 'min', 'max')}",
             lambda: f"({self.text()}).{self.pick('find', 'rfind', 'index', 'count')}({self.text()}{self.pick('', ', 1', ', 0, 3')})",
             lambda: f"({self.list()})|sum(attribute={quoted(self.pick(*KEYS))})",
@@ -192,7 +193,7 @@ class Maker:
             lambda: f"({many()})|groupby({key()})|{self.pick('list', 'length', 'map(attribute=' + quoted('grouper') + ')|list')}",
             lambda: f"({many()})[{self.slice()}]",
             lambda: f"({many()} + {many()})",
-            lambda: f"({self.text()}).{self.pick('split()', 'splitlines()', 'split(",")')}",
+            lambda: f"({self.text()}).{self.pick('split()', 'splitlines()', 'split(' + quoted(',') + ')')}",
             lambda: f"[{self.any()}, {self.any()}]",
             lambda: f"({self.expression(('table',))}).{self.pick('items', 'keys', 'values')}()",
             lambda: f"({self.expression(('table',))})|{self.pick('items', 'list', 'dictsort', 'dictsort(false, ' + quoted('value') + ')')}|list")
@@ -229,6 +230,8 @@ class Maker:
         return "".join(self.statement(depth) for _ in range(self.random.randrange(1, 5)))
 
     def good(self, make):
+        if self.random.random() < 0.4:
+            return self.pick("s", "n", "x", "item", "content", "messages|length", "words", "bos_token")
         for _ in range(4):
             expression = make()
             if self.accept(expression):

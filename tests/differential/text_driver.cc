@@ -36,10 +36,9 @@ Json render(const Json& request) {
 
 Json tokenize(const Tokenizer& tokenizer, const Json& request) {
   if (request.contains("encode")) {
-    const auto ids =
-        tokenizer.encode(request.at("encode").get<std::string>(),
-                         {.add_special_tokens = request.at("special").get<bool>(),
-                          .parse_special_tokens = request.at("parse").get<bool>()});
+    const auto ids = tokenizer.encode(request.at("encode").get<std::string>(),
+                                      {.add_special_tokens = request.at("special").get<bool>(),
+                                       .parse_special_tokens = request.at("parse").get<bool>()});
     return ids.ok() ? Json{{"ids", *ids}} : refusal(ids.error());
   }
   const auto ids = request.at("decode").get<std::vector<TokenId>>();

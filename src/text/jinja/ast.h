@@ -200,9 +200,8 @@ struct Continue {};
 
 struct Statement {
   int line = 1;
-  std::variant<OutputText, OutputValue, For, If, Set, SetBlock,
-               std::shared_ptr<MacroDefinition>, CallBlock, FilterBlock, With, Generation,
-               Break, Continue>
+  std::variant<OutputText, OutputValue, For, If, Set, SetBlock, std::shared_ptr<MacroDefinition>,
+               CallBlock, FilterBlock, With, Generation, Break, Continue>
       node;
 };
 

@@ -57,8 +57,8 @@ FilterFunction find_filter(std::string_view name) {
 }
 
 bool is_filter_of_jinja2(std::string_view name) {
-  constexpr std::string_view kNames[] = {"filesizeformat", "pprint",   "random",  "striptags",
-                                         "urlencode",      "urlize",   "wordwrap", "xmlattr"};
+  constexpr std::string_view kNames[] = {"filesizeformat", "pprint", "random",   "striptags",
+                                         "urlencode",      "urlize", "wordwrap", "xmlattr"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

@@ -163,8 +163,8 @@ Value sort(Interpreter& interpreter, const Value& input, const Arguments& argume
     Value key = sort_key(interpreter, item, bound.get(2, Value()), case_rule(bound, 1));
     entries.push_back({std::move(key), std::move(item)});
   }
-  // Its keys are lists of attributes, which look for what is equal before they ask for an order: many
-  // of None or undefined keep theirs.
+  // Its keys are lists of attributes, which look for what is equal before they ask for an order:
+  // many of None or undefined keep theirs.
   const bool descending = bound.flag(0, false);
   merge_sort(entries, [&](const Keyed& a, const Keyed& b) {
     if (equals(a.key, b.key, work)) return false;

@@ -19,8 +19,10 @@ struct FormatSpec {
   std::string fill = " ";
   char align = '\0';  // '<', '>', '^', '=' or none given
   char sign = '-';
+  bool has_sign = false;
   char grouping = '\0';
   bool alternate = false;
+  bool zero = false;  // a 0 before the width
   int64_t width = 0;
   int precision = -1;
   char type = '\0';
@@ -56,17 +58,19 @@ FormatSpec parse_spec(std::string_view text) {
   } else if (!text.empty() && is_align(text[0])) {
     spec.align = text[at++];
   }
-  if (has('+') || has('-') || has(' ')) spec.sign = text[at++];
+  const bool has_fill = at > 1;
+  if (has('+') || has('-') || has(' ')) {
+    spec.has_sign = true;
+    spec.sign = text[at++];
+  }
   if (has('#')) {
     spec.alternate = true;
     ++at;
   }
   if (has('0')) {
     ++at;
-    if (spec.align == '\0') {
-      spec.fill = "0";
-      spec.align = '=';
-    }
+    spec.zero = true;
+    if (!has_fill) spec.fill = "0";
   }
   spec.width = take_number(text, at);
   if (has(',') || has('_')) spec.grouping = text[at++];
@@ -170,12 +174,16 @@ std::string sign_of(bool negative, char rule) {
   return rule == '-' ? "" : std::string(1, rule);
 }
 
-std::string format_number(const Value& value, const FormatSpec& spec, Work& work) {
+bool is_integer_type(char type) {
   constexpr std::string_view kRealTypes = "fFeEgG%";
+  return kRealTypes.find(type) == std::string_view::npos;
+}
+
+std::string format_number(const Value& value, const FormatSpec& spec, Work& work) {
   const auto integer = value.as_integer();
   std::string digits;
   bool negative = false;
-  if (integer && (spec.type == '\0' || kRealTypes.find(spec.type) == std::string_view::npos)) {
+  if (integer && is_integer_type(spec.type)) {
     digits = integer_digits(*integer, spec);
     negative = *integer < 0;
   } else {
@@ -184,13 +192,17 @@ std::string format_number(const Value& value, const FormatSpec& spec, Work& work
     digits = real_digits(std::fabs(number), spec);
   }
   if (spec.grouping != '\0') digits = group_digits(digits, spec.grouping);
-  return pad(sign_of(negative, spec.sign), digits, spec, '>', work);
+  return pad(sign_of(negative, spec.sign), digits, spec, spec.zero ? '=' : '>', work);
 }
 
 std::string format_string(std::string_view text, const FormatSpec& spec, Work& work) {
   if (spec.type != '\0' && spec.type != 's') {
     fail(fmt::format("Unknown format code '{}' for object of type 'str'", spec.type));
   }
+  if (spec.has_sign) fail("Sign not allowed in string format specifier");
+  if (spec.alternate) fail("Alternate form (#) not allowed in string format specifier");
+  if (spec.align == '=') fail("'=' alignment not allowed in string format specifier");
+  if (spec.grouping != '\0') fail(fmt::format("Cannot specify '{}' with 's'.", spec.grouping));
   if (spec.precision >= 0)
     text = text.substr(0, byte_offset(text, static_cast<size_t>(spec.precision)));
   return pad("", std::string(text), spec, '<', work);
@@ -200,7 +212,9 @@ std::string format_string(std::string_view text, const FormatSpec& spec, Work& w
 class PercentValues {
  public:
   explicit PercentValues(const Value& values)
-      : values_(values), tuple_(values.as_kind(SequenceKind::kTuple)) {}
+      : values_(values), tuple_(values.as_kind(SequenceKind::kTuple)) {
+    if (tuple_ == nullptr) tuple_ = values.as_kind(SequenceKind::kGroup);
+  }
 
   Value next() {
     const size_t count = tuple_ == nullptr ? 1 : tuple_->items.size();
@@ -219,8 +233,11 @@ class PercentValues {
   }
 
   void check_all_used() const {
-    const bool all =
-        tuple_ != nullptr ? used_ >= tuple_->items.size() : used_ > 0 || values_.is_dict();
+    // What has items counts as a mapping, of which not all need to be used.
+    const bool has_items = values_.is_dict() || values_.is_undefined() ||
+                           values_.as_range() != nullptr ||
+                           values_.as_kind(SequenceKind::kList) != nullptr;
+    const bool all = tuple_ != nullptr ? used_ >= tuple_->items.size() : used_ > 0 || has_items;
     if (!all) fail("not all arguments converted during string formatting");
   }
 
@@ -238,6 +255,7 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
       std::string text = spec.type == 's' ? to_text(value, work) : to_repr(value, work);
       if (spec.type == 'a') text = to_ascii(text);
       spec.type = 's';
+      spec.alternate = false;
       if (spec.align == '\0' || spec.align == '=') spec.align = '>';
       if (spec.fill == "0") spec.fill = " ";
       return format_string(text, spec, work);
@@ -281,6 +299,9 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
 std::string format_value(const Value& value, std::string_view spec_text, Work& work) {
   if (spec_text.empty()) return to_text(value, work);
   const FormatSpec spec = parse_spec(spec_text);
+  if (value.as_integer() && is_integer_type(spec.type) && spec.precision >= 0) {
+    fail("Precision not allowed in integer format specifier");
+  }
   if (value.as_number()) return format_number(value, spec, work);
   if (value.is_string()) return format_string(value.as_text()->text, spec, work);
   fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));

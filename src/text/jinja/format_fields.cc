@@ -11,9 +11,9 @@ namespace tandem::text::jinja {
 namespace {
 
 struct Field {
-  std::string_view name;     // "0.role[key]"; empty: the next argument
-  char conversion = '\0';    // of !s, !r, !a
-  std::string_view spec;     // may hold fields itself
+  std::string_view name;   // "0.role[key]"; empty: the next argument
+  char conversion = '\0';  // of !s, !r, !a
+  std::string_view spec;   // may hold fields itself
 };
 
 // The field behind the brace text[at - 1]; moves `at` past its end.
@@ -106,7 +106,8 @@ class FieldFormatter {
       if (!is_item && rest.front() != '.') {
         fail("Only '.' or '[' may follow ']' in format field specifier");
       }
-      const size_t stop = is_item ? rest.find(']') : std::min(rest.find_first_of(".[", 1), rest.size());
+      const size_t stop =
+          is_item ? rest.find(']') : std::min(rest.find_first_of(".[", 1), rest.size());
       if (stop == std::string_view::npos) fail("Missing ']' in format string");
       const std::string_view key = rest.substr(1, stop - 1);
       if (key.empty()) fail("Empty attribute in format string");
@@ -133,8 +134,8 @@ class FieldFormatter {
         fail("a format cannot mix numbered fields with '{}'");
       }
       numbering_ = wanted;
-      const Int index = name.empty() ? static_cast<Int>(automatic_++)
-                                     : parse_integer(name, 10).value_or(-1);
+      const Int index =
+          name.empty() ? static_cast<Int>(automatic_++) : parse_integer(name, 10).value_or(-1);
       if (index >= 0 && index < static_cast<Int>(arguments_.positional.size())) {
         return arguments_.positional[static_cast<size_t>(index)];
       }

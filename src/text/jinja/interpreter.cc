@@ -368,9 +368,9 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, const Arguments&
   for (size_t i = 0; i < count; ++i) {
     const auto& [name, fallback] = macro.parameters[i];
     if (given[i] != nullptr) continue;
-    scope_->set(name, fallback != nullptr ? evaluate(*fallback)
-                                          : Value::undefined(fmt::format(
-                                                "parameter '{}' was not provided", name)));
+    scope_->set(name, fallback != nullptr
+                          ? evaluate(*fallback)
+                          : Value::undefined(fmt::format("parameter '{}' was not provided", name)));
   }
 }
 

@@ -229,7 +229,8 @@ class Lexer {
     if (end >= source_.size()) fail_here("a string is not closed");
     const std::optional<std::string> decoded =
         decode_escapes(source_.substr(at_ + 1, end - at_ - 1));
-    if (!decoded) fail_here("a string holds a broken \\x or \\u escape, or \\N{...}, which is not supported");
+    if (!decoded)
+      fail_here("a string holds a broken \\x or \\u escape, or \\N{...}, which is not supported");
     push(TokenKind::kString, *decoded);
     advance(end + 1 - at_);
   }

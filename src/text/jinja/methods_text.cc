@@ -261,6 +261,14 @@ Value join(Interpreter& interpreter, const Value& object, const Arguments& argum
   std::string out;
   size_t index = 0;
   for (const Value& item : items_of(bound.at(0), work)) {
+    if (separator.is_markup) {  // takes everything, and escapes it
+      const Text text = soft_text(item, work);
+      const std::string piece = text.is_markup ? text.text : escape_html(text.text);
+      work.allocate(piece.size() + separator.text.size());
+      if (index++ != 0) out += separator.text;
+      out += piece;
+      continue;
+    }
     if (!item.is_string()) {
       if (item.is_undefined()) fail(item.undefined_message());
       fail(
@@ -275,8 +283,7 @@ Value join(Interpreter& interpreter, const Value& object, const Arguments& argum
 
 Value format(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
   const Text& text = *object.as_text();
-  return make_string_like(text, format_text(interpreter, text.text, arguments),
-                          interpreter.work());
+  return make_string_like(text, format_text(interpreter, text.text, arguments), interpreter.work());
 }
 
 template <PadSide kFill>

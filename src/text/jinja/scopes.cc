@@ -111,7 +111,7 @@ class Reader {
   }
   void visit(const Unary& unary) { read(unary.operand); }
   template <class Node>
-    requires std::is_same_v<Node, Binary> || std::is_same_v<Node, Logic>
+  requires std::is_same_v<Node, Binary> || std::is_same_v<Node, Logic>
   void visit(const Node& node) {
     read(node.left);
     read(node.right);
@@ -245,7 +245,7 @@ class Settler {
 
   // The filters of a block work inside it, when its text is there.
   template <class Block>
-    requires std::is_same_v<Block, SetBlock> || std::is_same_v<Block, FilterBlock>
+  requires std::is_same_v<Block, SetBlock> || std::is_same_v<Block, FilterBlock>
   void settle_inside(ScopeNames& outer, Block& block) {
     ScopeNames names(&outer);
     settle_body(names, block.body);

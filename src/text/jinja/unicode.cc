@@ -311,9 +311,8 @@ std::string to_folded(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const CodePoint point = decode_at(text, at);
     utf8proc_int32_t folded[8] = {};
-    const auto count =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point.code), folded,
-                                std::ssize(folded), UTF8PROC_CASEFOLD, nullptr);
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point.code), folded,
+                                               std::ssize(folded), UTF8PROC_CASEFOLD, nullptr);
     for (utf8proc_ssize_t i = 0; i < std::min<utf8proc_ssize_t>(count, std::ssize(folded)); ++i) {
       append_utf8(static_cast<char32_t>(folded[i]), out);
     }

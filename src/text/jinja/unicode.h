@@ -25,7 +25,8 @@ bool is_printable(char32_t code);
 bool is_alpha(char32_t code);
 bool is_decimal(char32_t code);  // digits of any script
 bool is_digit(char32_t code);    // and raised, lowered, circled ones
-bool is_numeric(char32_t code);  // and fractions, Roman numerals; not CJK numerals, which are letters
+bool is_numeric(
+    char32_t code);  // and fractions, Roman numerals; not CJK numerals, which are letters
 bool is_alphanumeric(char32_t code);
 bool begins_name(char32_t code);     // a Python identifier
 bool continues_name(char32_t code);  // behind its first character
