@@ -80,7 +80,7 @@ end
 jobs=$(scripts/jobs.sh)
 begin "build ($preset, $jobs jobs)"
 targets=()
-if [ "$unit" -eq 0 ]; then targets=(--target tandem); fi
+if [ "$unit" -eq 0 ]; then targets=(--target tandem text_driver); fi
 cmake --build "$build" -j "$jobs" "${targets[@]}" -- --quiet || give_up "the build failed: mend the first error above"
 end
 
@@ -114,7 +114,7 @@ if [ "$e2e" -eq 1 ]; then
   if [ "$(cat build/venv/requirements.sha256 2>/dev/null)" != "$wanted" ]; then
     rm -rf build/venv
     "$python" -m venv build/venv || give_up "python3 -m venv failed: install python3-venv"
-    build/venv/bin/pip install --quiet --disable-pip-version-check -r tests/e2e/requirements.txt ||
+    build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/e2e/requirements.txt ||
       give_up "pip could not install tests/e2e/requirements.txt: check the network and run again"
     echo "$wanted" >build/venv/requirements.sha256
   fi

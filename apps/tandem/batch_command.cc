@@ -13,6 +13,7 @@
 #include "node/policy_choice.h"
 #include "profile_bar.h"
 #include "progress.h"
+#include "read_tokenizer.h"
 #include "serve_flags.h"
 #include "signals.h"
 #include "text/chat_template.h"
@@ -39,22 +40,18 @@ std::chrono::local_seconds local_time() {
   return std::chrono::local_seconds(std::chrono::seconds(now + parts.tm_gmtoff));
 }
 
-Result<std::unique_ptr<Node>> open_node(BatchFlags& flags, const Clock& clock) {
-  RETURN_IF_ERROR(resolve(flags.serve));
-  flags.serve.node.max_queue = kMaxQueue;
-  flags.serve.node.max_queue_flex = kMaxQueue;
-  choose_plain_policy(flags.serve.node);  // all lines are best effort
-  return Node::open(flags.serve.node, clock);
-}
-
 // Answers what is open; leaves the node idle.
 Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& output,
                                    const jobs::BatchProgress& start, BatchFlags& flags,
                                    const Signals& signals) {
   const SteadyClock clock;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, clock));
+  RETURN_IF_ERROR(resolve(flags.serve));
+  flags.serve.node.max_queue = kMaxQueue;
+  flags.serve.node.max_queue_flex = kMaxQueue;
+  choose_plain_policy(flags.serve.node);  // all lines are best effort
   ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                   text::load_tokenizer(node->parts().folder.path));
+                   read_tokenizer(flags.serve.node));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.serve.node, clock));
   ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
                    text::load_chat_template(node->parts().folder.path));
   ProgressBar loading("loading weights", clock);

@@ -67,12 +67,6 @@ model::ModelConfig changed(model::ModelConfig config, const MakeFlags& flags) {
   return config;
 }
 
-// "1.1 billion".
-std::string rounded_count(int64_t count) {
-  return count < 1'000'000'000 ? fmt::format("{:.3g} million", static_cast<double>(count) / 1e6)
-                               : fmt::format("{:.3g} billion", static_cast<double>(count) / 1e9);
-}
-
 int run_make(const MakeFlags& flags) {
   if (const Status started = log::start("info"); !started.ok()) {
     return failed(started.error());
@@ -137,6 +131,9 @@ void print_text(const model::ModelReport& report) {
   if (const std::string window = window_text(config); !window.empty()) {
     line("sliding window", window);
   }
+  for (const std::string& warning : report.folder.warnings) {
+    line("warning", warning);
+  }
   line("end tokens", fmt::format("{}", fmt::join(report.folder.eos_token_ids, ", ")));
   line("tokenizer", report.tokenizer);
   line("chat template", report.has_chat_template ? "yes" : "no");
@@ -177,6 +174,7 @@ void print_json(const model::ModelReport& report) {
                        {"rope_scaling", model::rope_scaling_text(config)},
                        {"sliding_window", window_text(config)},
                        {"eos_token_ids", report.folder.eos_token_ids},
+                       {"warnings", report.folder.warnings},
                        {"tokenizer", report.tokenizer},
                        {"chat_template", report.has_chat_template},
                        {"checkpoint_bytes", report.checkpoint_bytes},
@@ -258,6 +256,11 @@ void add_info(CLI::App& model, int& exit_code) {
 }
 
 }  // namespace
+
+std::string rounded_count(int64_t count) {
+  return count < 1'000'000'000 ? fmt::format("{:.3g} million", static_cast<double>(count) / 1e6)
+                               : fmt::format("{:.3g} billion", static_cast<double>(count) / 1e9);
+}
 
 CLI::App* add_model_command(CLI::App& tandem, int& exit_code) {
   CLI::App* model = tandem.add_subcommand("model", "Make and inspect model folders");

@@ -12,8 +12,10 @@
 #include "base/units.h"
 #include "commands.h"
 #include "device/cpu/proc_text.h"
+#include "model_command.h"
 #include "profile_bar.h"
 #include "progress.h"
+#include "read_tokenizer.h"
 #include "serve_flags.h"
 #include "signals.h"
 #include "text/chat_template.h"
@@ -28,10 +30,9 @@ bool is_loopback(const std::string& host) {
 
 void print_start(const ServeFlags& flags, const Node& node) {
   const model::ModelConfig& shape = node.parts().folder.config;
-  log::info("Tandem {}: {} ({} layers, hidden {}, {}/{} heads, {:.2f}B parameters), {}",
-            TANDEM_VERSION, shape.architecture_name, shape.layers, shape.hidden, shape.heads,
-            shape.kv_heads, static_cast<double>(model::parameter_count(shape)) / 1e9,
-            node.parts().device->caps().name);
+  log::info("Tandem {}: {} ({} layers, hidden {}, {}/{} heads, {} parameters), {}", TANDEM_VERSION,
+            shape.architecture_name, shape.layers, shape.hidden, shape.heads, shape.kv_heads,
+            rounded_count(model::parameter_count(shape)), node.parts().device->caps().name);
   for (const device::NodeUse& one : node.parts().device->caps().nodes) {
     log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", one.id, one.threads,
               one.threads == 1 ? "" : "s", device::format_ranges(one.cpus),
@@ -177,10 +178,9 @@ Status serve(ServeFlags& flags) {
   // one makes the heap keep all that follow.
   constexpr int kMappedBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, read_tokenizer(flags.node));
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
   print_start(flags, *node);
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                   text::load_tokenizer(node->parts().folder.path));
   ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
                    text::load_chat_template(node->parts().folder.path));
   if (chat_template.is_plain()) {

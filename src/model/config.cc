@@ -209,17 +209,17 @@ Status parse_element_type(const JsonFields& fields, ModelConfig& config) {
   return {};
 }
 
-Status parse_special_tokens(const JsonFields& fields, ModelConfig& config) {
+// A model computes the same without them.
+void parse_special_tokens(const JsonFields& fields, ModelConfig& config) {
   const IntegerRange range{0, config.vocabulary - 1};
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ends, fields.integers("eos_token_id", range));
-  for (const int64_t id : ends) {
+  for (const int64_t id : fields.usable_integers("eos_token_id", range, config.warnings)) {
     config.eos_token_ids.push_back(narrow(id));
   }
-  ASSIGN_OR_RETURN(const std::vector<int64_t> begins, fields.integers("bos_token_id", range));
+  const std::vector<int64_t> begins =
+      fields.usable_integers("bos_token_id", range, config.warnings);
   if (!begins.empty()) {
     config.bos_token_id = narrow(begins.front());
   }
-  return {};
 }
 
 }  // namespace
@@ -238,7 +238,7 @@ Result<ModelConfig> parse_config(const std::string& json_text) {
   RETURN_IF_ERROR(refuse_unbuilt(fields));
   RETURN_IF_ERROR(parse_windows(fields, config));
   RETURN_IF_ERROR(parse_element_type(fields, config));
-  RETURN_IF_ERROR(parse_special_tokens(fields, config));
+  parse_special_tokens(fields, config);
   ASSIGN_OR_RETURN(const std::optional<double> epsilon, fields.number("rms_norm_eps", {0.0, 0.1}));
   config.rms_epsilon = static_cast<float>(epsilon.value_or(1e-6));
   ASSIGN_OR_RETURN(const std::optional<bool> tied, fields.boolean("tie_word_embeddings"));

@@ -71,6 +71,7 @@ struct ModelConfig {
   ElementType checkpoint_type = ElementType::kBF16;
   std::vector<TokenId> eos_token_ids;  // of config.json; generation_config.json may say more
   std::optional<TokenId> bos_token_id;
+  std::vector<std::string> warnings;  // a line for each value that cannot be used and was left out
 
   [[nodiscard]] int32_t window_of(int32_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];

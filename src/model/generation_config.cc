@@ -10,9 +10,16 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-Result<std::optional<float>> number(const JsonFields& fields, const char* key, NumberRange range) {
-  ASSIGN_OR_RETURN(const std::optional<double> value, fields.number(key, range));
+std::optional<float> number(const JsonFields& fields, const char* key, NumberRange range,
+                            std::vector<std::string>& warnings) {
+  const std::optional<double> value = usable(fields.number(key, range), warnings);
   return value ? std::optional<float>(static_cast<float>(*value)) : std::nullopt;
+}
+
+std::optional<int32_t> integer(const JsonFields& fields, const char* key, IntegerRange range,
+                               std::vector<std::string>& warnings) {
+  const std::optional<int64_t> value = usable(fields.integer(key, range), warnings);
+  return value ? std::optional<int32_t>(static_cast<int32_t>(*value)) : std::nullopt;
 }
 
 }  // namespace
@@ -21,29 +28,24 @@ Result<GenerationDefaults> parse_generation_config(const std::string& json_text,
                                                    int32_t vocabulary) {
   ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::parse("generation_config.json", json_text));
   GenerationDefaults defaults;
+  std::vector<std::string>& warnings = defaults.warnings;
   const IntegerRange ids{0, vocabulary - 1};
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ends, fields.integers("eos_token_id", ids));
-  for (const int64_t id : ends) {
+  for (const int64_t id : fields.usable_integers("eos_token_id", ids, warnings)) {
     defaults.eos_token_ids.push_back(static_cast<TokenId>(id));
   }
-  ASSIGN_OR_RETURN(const std::vector<int64_t> begins, fields.integers("bos_token_id", ids));
+  const std::vector<int64_t> begins = fields.usable_integers("bos_token_id", ids, warnings);
   if (!begins.empty()) {
     defaults.bos_token_id = static_cast<TokenId>(begins.front());
   }
-  ASSIGN_OR_RETURN(defaults.do_sample, fields.boolean("do_sample"));
-  ASSIGN_OR_RETURN(defaults.temperature, number(fields, "temperature", {0.0, 100.0}));
-  ASSIGN_OR_RETURN(defaults.top_p, number(fields, "top_p", {1e-9, 1.0}));
-  ASSIGN_OR_RETURN(defaults.min_p, number(fields, "min_p", {0.0, 1.0}));
-  ASSIGN_OR_RETURN(defaults.repetition_penalty,
-                   number(fields, "repetition_penalty", {1e-3, 1000.0}));
-  ASSIGN_OR_RETURN(const std::optional<int64_t> max_new_tokens,
-                   fields.integer("max_new_tokens", {1, 1 << 30}));
-  if (max_new_tokens) {
-    defaults.max_new_tokens = static_cast<int32_t>(*max_new_tokens);
-  }
-  ASSIGN_OR_RETURN(const std::optional<int64_t> top_k, fields.integer("top_k", {-1, 1 << 24}));
-  if (top_k) {
-    defaults.top_k = static_cast<int32_t>(std::max<int64_t>(*top_k, 0));  // -1 also means off
+  defaults.do_sample = usable(fields.boolean("do_sample"), warnings);
+  defaults.temperature = number(fields, "temperature", {0.0, 100.0}, warnings);
+  defaults.top_p = number(fields, "top_p", {1e-9, 1.0}, warnings);
+  defaults.min_p = number(fields, "min_p", {0.0, 1.0}, warnings);
+  defaults.repetition_penalty = number(fields, "repetition_penalty", {1e-3, 1000.0}, warnings);
+  defaults.max_new_tokens = integer(fields, "max_new_tokens", {1, 1 << 30}, warnings);
+  defaults.top_k = integer(fields, "top_k", {-1, 1 << 24}, warnings);
+  if (defaults.top_k) {
+    defaults.top_k = std::max(*defaults.top_k, 0);  // -1 also means off
   }
   return defaults;
 }

@@ -25,9 +25,10 @@ struct GenerationDefaults {
   std::optional<int32_t> top_k;  // 0: off
   std::optional<float> repetition_penalty;
   std::optional<int32_t> max_new_tokens;
+  std::vector<std::string> warnings;  // a line for each value that cannot be used and was left out
 };
 
-// Errors name the field. Token ids must lie in the vocabulary.
+// An error where the text is no JSON object. Token ids must lie in the vocabulary.
 Result<GenerationDefaults> parse_generation_config(const std::string& json_text,
                                                    int32_t vocabulary);
 

@@ -202,6 +202,30 @@ Result<std::vector<int64_t>> JsonFields::integers(std::string_view key, IntegerR
   return numbers;
 }
 
+std::vector<int64_t> JsonFields::usable_integers(std::string_view key, IntegerRange range,
+                                                 std::vector<std::string>& warnings) const {
+  constexpr int kMaxWarnings = 4;
+  int refused = 0;
+  std::vector<int64_t> numbers;
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) {
+    return numbers;
+  }
+  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+  for (const nlohmann::json& item : list) {
+    if (is_int64(item) && item.get<int64_t>() >= range.min && item.get<int64_t>() <= range.max) {
+      numbers.push_back(item.get<int64_t>());
+    } else if (++refused <= kMaxWarnings) {
+      const std::string_view names = value->is_array() ? "holds" : "is";
+      warnings.push_back(error(key, fmt::format("{} {}, but must be an integer from {} to {}, or "
+                                                "a list of them; ignored",
+                                                names, shown(item), range.min, range.max))
+                             .message);
+    }
+  }
+  return numbers;
+}
+
 Result<std::vector<std::string>> JsonFields::strings(std::string_view key) const {
   std::vector<std::string> texts;
   const nlohmann::json* value = find(key);

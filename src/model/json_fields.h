@@ -45,6 +45,9 @@ class JsonFields {
   // A single value counts as a list of one.
   [[nodiscard]] Result<std::vector<int64_t>> integers(std::string_view key,
                                                       IntegerRange range) const;
+  // The same, but what does not lie in the range is left out with a line in `warnings`.
+  [[nodiscard]] std::vector<int64_t> usable_integers(std::string_view key, IntegerRange range,
+                                                     std::vector<std::string>& warnings) const;
   [[nodiscard]] Result<std::vector<std::string>> strings(std::string_view key) const;
   // The object at `key`; its errors name the path: "config.json: rope_scaling.factor".
   [[nodiscard]] Result<std::optional<JsonFields>> object(std::string_view key) const;
@@ -62,5 +65,16 @@ class JsonFields {
   std::string path_;  // "rope_scaling." inside an object
   std::shared_ptr<const nlohmann::json> json_;
 };
+
+// The value of a field that a model does without: one that cannot be used is left out with a line
+// in `warnings`, since whoever serves a model often cannot change its files.
+template <class T>
+std::optional<T> usable(const Result<std::optional<T>>& field, std::vector<std::string>& warnings) {
+  if (!field.ok()) {
+    warnings.push_back(field.error().message + "; ignored");
+    return std::nullopt;
+  }
+  return *field;
+}
 
 }  // namespace tandem::model

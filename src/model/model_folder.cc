@@ -56,8 +56,8 @@ Error not_a_folder(const fs::path& path) {
   if (looks_like_hub_id(text)) {
     return {ErrorCode::kNotFound,
             fmt::format("there is no folder '{0}'. If it is the name of a model on a hub: Tandem "
-                        "does not download; fetch it first, for example with `huggingface-cli "
-                        "download {0} --local-dir DIR`, and pass DIR",
+                        "does not download; fetch it first, for example with `hf download {0} "
+                        "--local-dir DIR`, and pass DIR",
                         text),
             "model"};
   }
@@ -93,7 +93,23 @@ Error no_config(const fs::path& path) {
       "model");
 }
 
+void sort_unique(std::vector<TokenId>& ids) {
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
 }  // namespace
+
+void add_end_token(ModelFolder& folder, TokenId id, std::string_view source) {
+  if (id < 0 || id >= folder.config.vocabulary) {
+    folder.warnings.push_back(fmt::format(
+        "{}: the end token has the id {}, but the model makes ids from 0 to {}; ignored", source,
+        id, folder.config.vocabulary - 1));
+    return;
+  }
+  folder.eos_token_ids.push_back(id);
+  sort_unique(folder.eos_token_ids);
+}
 
 Result<ModelFolder> open_model_folder(const fs::path& path) {
   std::error_code failure;
@@ -108,12 +124,13 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, read_text_file(path / "config.json", kMaxConfigBytes));
   ASSIGN_OR_RETURN(folder.config, parse_config(text));
   ASSIGN_OR_RETURN(folder.generation, read_generation_config(path, folder.config.vocabulary));
-  folder.eos_token_ids = folder.config.eos_token_ids;
-  folder.eos_token_ids.insert(folder.eos_token_ids.end(), folder.generation.eos_token_ids.begin(),
-                              folder.generation.eos_token_ids.end());
-  std::sort(folder.eos_token_ids.begin(), folder.eos_token_ids.end());
-  folder.eos_token_ids.erase(std::unique(folder.eos_token_ids.begin(), folder.eos_token_ids.end()),
-                             folder.eos_token_ids.end());
+  for (const auto* ids : {&folder.config.eos_token_ids, &folder.generation.eos_token_ids}) {
+    folder.eos_token_ids.insert(folder.eos_token_ids.end(), ids->begin(), ids->end());
+  }
+  sort_unique(folder.eos_token_ids);
+  for (const auto* lines : {&folder.config.warnings, &folder.generation.warnings}) {
+    folder.warnings.insert(folder.warnings.end(), lines->begin(), lines->end());
+  }
   return folder;
 }
 

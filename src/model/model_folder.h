@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -16,7 +18,12 @@ struct ModelFolder {
   ModelConfig config;
   GenerationDefaults generation;
   std::vector<TokenId> eos_token_ids;  // of both files, each once, ascending
+  std::vector<std::string> warnings;   // what the files say and cannot be used
 };
+
+// Makes `id` an end token, too. One outside the vocabulary, which no answer can have, is left out
+// with a warning.
+void add_end_token(ModelFolder& folder, TokenId id, std::string_view source);
 
 // Errors say what to do: a hub id that must be downloaded first, a GGUF or other file instead of a
 // folder, a folder without config.json.

@@ -45,14 +45,66 @@ TEST(ModelFolder, DoesWithoutAGenerationConfig) {
   EXPECT_FALSE(opened->generation.temperature);
 }
 
-TEST(ModelFolder, ABrokenGenerationConfigNamesFieldAndCure) {
+TEST(ModelFolder, WhatAGenerationConfigSaysAndCannotBeUsedIsLeftOutWithAWarning) {
   for (const auto& [text, says] :
-       {std::pair("{", "not valid JSON"), std::pair("[]", "must be a JSON object"),
-        std::pair(R"({"temperature":-1})", "temperature"), std::pair(R"({"top_p":0})", "top_p"),
-        std::pair(R"({"top_p":"x"})", "top_p"), std::pair(R"({"top_k":1.5})", "top_k"),
-        std::pair(R"({"eos_token_id":512})", "eos_token_id"),
-        std::pair(R"({"max_new_tokens":0})", "max_new_tokens"),
-        std::pair(R"({"repetition_penalty":0})", "repetition_penalty")}) {
+       {std::pair(R"("temperature":-1)", "temperature: is -1"),
+        std::pair(R"("top_p":0.0)", "top_p: is 0.0"), std::pair(R"("top_p":"x")", "top_p: is"),
+        std::pair(R"("top_k":1.5)", "top_k: is 1.5"), std::pair(R"("min_p":2)", "min_p: is 2"),
+        std::pair(R"("eos_token_id":[2,512,7])", "eos_token_id: holds 512"),
+        std::pair(R"("bos_token_id":-1)", "bos_token_id: is -1"),
+        std::pair(R"("max_new_tokens":0)", "max_new_tokens: is 0"),
+        std::pair(R"("do_sample":"yes")", "do_sample: is"),
+        std::pair(R"("repetition_penalty":0)", "repetition_penalty: is 0")}) {
+    const TempFolder folder;
+    folder.write("config.json", kConfig);
+    // The other values of the file count.
+    folder.write("generation_config.json", "{\"pad_token_id\":-9," + std::string(text) + "}");
+    const auto opened = open_model_folder(folder.path());
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_THAT(opened->warnings,
+                ElementsAre(AllOf(HasSubstr("generation_config.json: "), HasSubstr(says),
+                                  HasSubstr("but must be"), HasSubstr("ignored"))));
+    const GenerationDefaults& generation = opened->generation;
+    EXPECT_FALSE(generation.temperature || generation.top_p || generation.min_p ||
+                 generation.top_k || generation.repetition_penalty || generation.max_new_tokens ||
+                 generation.bos_token_id || generation.do_sample)
+        << text;
+    const bool two = std::string(text).find('[') != std::string::npos;
+    EXPECT_EQ(opened->eos_token_ids, two ? std::vector<TokenId>({2, 7}) : std::vector<TokenId>{2});
+  }
+}
+
+TEST(ModelFolder, ManyBadEndTokensAreAFewWarnings) {
+  const TempFolder folder;
+  folder.write("config.json", kConfig);
+  std::string ids;
+  for (int i = 0; i < 1000; ++i) {
+    ids += std::to_string(600 + i) + ",";
+  }
+  folder.write("generation_config.json", "{\"eos_token_id\":[" + ids + "3]}");
+  const auto opened = open_model_folder(folder.path());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_THAT(opened->eos_token_ids, ElementsAre(2, 3));
+  EXPECT_EQ(opened->warnings.size(), 4U);
+}
+
+TEST(ModelFolder, TheTokenizersEndTokenJoinsThem) {
+  const TempFolder folder;
+  folder.write("config.json", kConfig);
+  auto opened = open_model_folder(folder.path());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  add_end_token(*opened, 1, "the tokenizer");
+  add_end_token(*opened, 2, "the tokenizer");
+  EXPECT_THAT(opened->eos_token_ids, ElementsAre(1, 2));
+  EXPECT_TRUE(opened->warnings.empty());
+  add_end_token(*opened, 512, "the tokenizer");  // added without a row in the embeddings
+  EXPECT_THAT(opened->eos_token_ids, ElementsAre(1, 2));
+  EXPECT_THAT(opened->warnings, ElementsAre(HasSubstr("has the id 512")));
+}
+
+TEST(ModelFolder, AGenerationConfigThatIsNoneNamesTheCure) {
+  for (const auto& [text, says] :
+       {std::pair("{", "not valid JSON"), std::pair("[]", "must be a JSON object")}) {
     const TempFolder folder;
     folder.write("config.json", kConfig);
     folder.write("generation_config.json", text);
@@ -67,8 +119,8 @@ TEST(ModelFolder, SaysWhatToDoWithAHubId) {
   const auto opened = open_model_folder("some-org/Some-Model-1.1B");
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, ErrorCode::kNotFound);
-  EXPECT_THAT(opened.error().message,
-              AllOf(HasSubstr("does not download"), HasSubstr("--local-dir")));
+  EXPECT_THAT(opened.error().message, AllOf(HasSubstr("does not download"),
+                                            HasSubstr("hf download some-org/Some-Model-1.1B")));
   const auto absent = open_model_folder("/no/such/folder");
   ASSERT_FALSE(absent.ok());
   EXPECT_THAT(absent.error().message, HasSubstr("there is no folder '/no/such/folder'"));

@@ -173,6 +173,12 @@ std::string record_head(const NodeOptions& options, const ModelOnDevice& parts) 
 
 Result<ModelOnDevice> open_model(NodeOptions& options, const Clock& clock) {
   ASSIGN_OR_RETURN(model::ModelFolder folder, model::open_model_folder(options.model));
+  for (const TokenId id : options.end_tokens) {
+    model::add_end_token(folder, id, "the tokenizer");
+  }
+  for (const std::string& warning : folder.warnings) {
+    log::warn("{}", warning);
+  }
   return plan_model(std::move(folder), options, clock);
 }
 
@@ -441,6 +447,7 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   json["max_queue"] = options.max_queue;
   json["max_queue_flex"] = options.max_queue_flex;
   json["seed"] = options.seed;
+  json["end_tokens"] = parts.folder.eos_token_ids;
   for (const MemoryPlanRow& row : parts.plan.rows) {
     json["memory_plan_bytes"][row.what] = row.bytes;
   }

@@ -67,6 +67,7 @@ struct NodeOptions {
   int64_t kv_blocks = 0;          // 0: as many as memory and use allow
   int64_t max_queue = 1024;       // waiting latency-sensitive requests
   int64_t max_queue_flex = 1024;  // waiting best-effort requests
+  std::vector<TokenId> end_tokens;  // the tokenizer's, which end answers as the folder's own do
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   uint64_t seed = 0;
   bool vllm_metrics = true;

@@ -141,6 +141,10 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
       ASSIGN_OR_RETURN(const int64_t stages, record_integer(config, "group_stages", 1, 1024));
       options.group_stages = static_cast<int32_t>(stages);
     }
+    // Records of earlier builds come from servers that knew those of the model's folder alone.
+    if (config.contains("end_tokens")) {
+      options.end_tokens = config.at("end_tokens").get<std::vector<TokenId>>();
+    }
     options.prefix_caching = config.at("prefix_caching").get<std::string>() == "on"
                                  ? PrefixCaching::kOn
                                  : PrefixCaching::kOff;

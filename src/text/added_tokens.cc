@@ -2,14 +2,25 @@
 
 #include <utf8proc.h>
 
+#include <utility>
+
 #include "text/utf8.h"
 
 namespace tandem::text {
 namespace {
 
+// \w of Rust's regular expressions: Alphabetic, marks, decimal digits, connectors, joiners.
 bool is_word_char(char32_t c) {
-  if (c == '_') {
-    return true;
+  constexpr std::pair<char32_t, char32_t> kOthers[] = {
+      {0x200C, 0x200D},  // joiners
+      {0x24B6, 0x24E9},  // letters in circles and squares: symbols that are Alphabetic
+      {0x1F130, 0x1F149},
+      {0x1F150, 0x1F169},
+      {0x1F170, 0x1F189}};
+  for (const auto& [first, last] : kOthers) {
+    if (c >= first && c <= last) {
+      return true;
+    }
   }
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_LU:
@@ -21,6 +32,7 @@ bool is_word_char(char32_t c) {
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:

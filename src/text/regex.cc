@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "text/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -33,6 +35,54 @@ std::string pcre2_text(int code) {
   char buffer[256] = {};
   pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(buffer), sizeof(buffer));
   return buffer;
+}
+
+// White space as Unicode and Oniguruma have it. PCRE2's own \s has U+180E, which ceased to be a
+// space in Unicode 6.3, as well. Both end in a range, behind which a hyphen is one.
+constexpr std::string_view kSpaces =
+    R"(\t-\r\x20\x85\xA0\x{1680}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}\x{2000}-\x{200A})";
+constexpr std::string_view kNoSpaces =
+    R"(\x00-\x08\x0E-\x1F!-\x84\x86-\x9F\xA1-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027})"
+    R"(\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
+
+// The pattern with \s, \S and [:space:] spelled out.
+std::string with_unicode_spaces(std::string_view pattern) {
+  std::string out;
+  bool escaped = false;  // the character before was written with a backslash
+  bool in_class = false;
+  size_t class_begin = 0;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const bool plain_hyphen = i > 0 && pattern[i - 1] == '-' && !escaped;
+    escaped = false;
+    const std::string_view two = pattern.substr(i, 2);
+    if (two == "\\s" || two == "\\S") {
+      const std::string_view spaces = two == "\\s" ? kSpaces : kNoSpaces;
+      if (in_class && plain_hyphen) {
+        out.back() = '\\';  // no range from what stands before it
+        out += '-';
+      }
+      out += in_class ? std::string(spaces) : fmt::format("[{}]", spaces);
+      ++i;
+    } else if (in_class && two == "[:") {
+      const size_t end = std::min(pattern.find(":]", i), pattern.size() - 2) + 2;
+      const std::string_view name = pattern.substr(i, end - i);
+      out += name == "[:space:]" ? kSpaces : name;
+      i = end - 1;
+    } else if (two.size() == 2 && two[0] == '\\') {
+      out += two;
+      ++i;
+      escaped = true;
+    } else {
+      if (!in_class && pattern[i] == '[') {
+        in_class = true;
+        class_begin = i + (pattern.substr(i + 1, 1) == "^" ? 2 : 1);
+      } else if (in_class && pattern[i] == ']' && i > class_begin) {
+        in_class = false;
+      }
+      out += pattern[i];
+    }
+  }
+  return out;
 }
 
 // Says what of Oniguruma's syntax PCRE2 would silently read as something else.
@@ -93,18 +143,21 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
                              where, *what),
                  {}};
   }
-  pattern = linear_form(pattern);
   std::unique_ptr<pcre2_compile_context, CompileContextDeleter> options(
       pcre2_compile_context_create(nullptr));
   pcre2_set_newline(options.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
-  // Oniguruma's ^ and $ always mean lines.
-  constexpr uint32_t kFlags = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-  code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                 kFlags, &error, &offset, options.get()));
-  if (code->code == nullptr) {
+  const auto compiled = [&](std::string_view text) {
+    // Oniguruma's ^ and $ always mean lines.
+    constexpr uint32_t kFlags = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), kFlags,
+                                   &error, &offset, options.get()));
+    return code->code != nullptr;
+  };
+  // The mistake's place is told as the file has it.
+  if (!compiled(with_unicode_spaces(linear_form(pattern))) && !compiled(pattern)) {
     return invalid_argument(
         fmt::format("{}: the regular expression is broken at byte {}: {}; take the file anew from "
                     "the model's source",

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
-#include <algorithm>
-
 #include "text/added_tokens.h"
 #include "text/bpe_tokenizer.h"
 #include "text/byte_level.h"
@@ -17,6 +15,18 @@ namespace tandem::text {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+// The space that many models want before a text.
+enum class FirstSpace {
+  kOfTheModel,  // the library puts it before every part between special tokens, or nowhere
+  kOnce,        // before the text, unless it begins with one, and before no later part
+  kNever,
+};
+
+// Protocol buffers say that of fields which come twice the last counts, in messages inside, too:
+// this behind a model leaves it as it is but for two fields of its NormalizerSpec (3), whose
+// add_dummy_prefix (3) and remove_extra_whitespaces (4) become false.
+constexpr std::string_view kSpacesAsTheyAre("\x1A\x04\x18\x00\x20\x00", 6);
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -32,8 +42,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   const TokenizerTraits& traits() const override { return traits_; }
 
  private:
+  Status read_model(std::string_view content, const std::string& file,
+                    const TokenizerConfig& config);
   Status read_pieces(const std::string& file, const TokenizerConfig& config);
   void fill_bound(std::string_view content);
+  [[nodiscard]] bool adds_space() const;
   Status encode_part(std::string_view text, TextPlace place, std::vector<TokenId>& ids) const;
 
   sentencepiece::SentencePieceProcessor processor_;
@@ -43,9 +56,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   SpecialFrame frame_;
   std::optional<TokenCountBound> bound_;  // of texts that lose nothing before they are tokenized
   TokenizerTraits traits_;
-  bool legacy_ = true;
-  std::string lead_;               // what stands in for the text before a part that is not first
-  std::vector<TokenId> lead_ids_;  // its tokens
+  FirstSpace first_space_ = FirstSpace::kOfTheModel;
 };
 
 std::string piece_bytes(std::string_view piece) {
@@ -57,6 +68,39 @@ std::string piece_bytes(std::string_view piece) {
     done = at + kSpaceMark.size();
   }
   return bytes.append(piece.substr(done));
+}
+
+// The model says by what it does whether it puts a space before a text.
+bool SentencePieceTokenizer::adds_space() const {
+  if (first_space_ != FirstSpace::kOfTheModel) {
+    return first_space_ == FirstSpace::kOnce;
+  }
+  std::vector<std::string> pieces;
+  return processor_.Encode("a", &pieces).ok() && !pieces.empty() &&
+         pieces.front().starts_with(kSpaceMark);
+}
+
+Status SentencePieceTokenizer::read_model(std::string_view content, const std::string& file,
+                                          const TokenizerConfig& config) {
+  const auto load = [&](std::string_view bytes) -> Status {
+    const sentencepiece::util::Status status =
+        processor_.LoadFromSerializedProto({bytes.data(), bytes.size()});
+    if (!status.ok()) {
+      return bad_file(file, fmt::format("is neither a SentencePiece model nor tiktoken text ({})",
+                                        status.ToString()));
+    }
+    return {};
+  };
+  RETURN_IF_ERROR(load(content));
+  if (processor_.GetPieceSize() > kMostTokens) {
+    return bad_file(file, fmt::format("has {} pieces, more than the {} that are possible",
+                                      processor_.GetPieceSize(), kMostTokens));
+  }
+  if ((config.legacy && config.add_prefix_space) || !adds_space()) {
+    return {};
+  }
+  first_space_ = config.add_prefix_space ? FirstSpace::kOnce : FirstSpace::kNever;
+  return load(std::string(content).append(kSpacesAsTheyAre));
 }
 
 Status SentencePieceTokenizer::read_pieces(const std::string& file, const TokenizerConfig& config) {
@@ -111,16 +155,7 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::load(std::string_view
                                                                 const std::string& file,
                                                                 const TokenizerConfig& config) {
   auto result = std::make_unique<SentencePieceTokenizer>();
-  const sentencepiece::util::Status status =
-      result->processor_.LoadFromSerializedProto({content.data(), content.size()});
-  if (!status.ok()) {
-    return bad_file(file, fmt::format("is neither a SentencePiece model nor tiktoken text ({})",
-                                      status.ToString()));
-  }
-  if (result->processor_.GetPieceSize() > kMostTokens) {
-    return bad_file(file, fmt::format("has {} pieces, more than the {} that are possible",
-                                      result->processor_.GetPieceSize(), kMostTokens));
-  }
+  RETURN_IF_ERROR(result->read_model(content, file, config));
   RETURN_IF_ERROR(result->read_pieces(file, config));
   result->fill_bound(content);
   const auto id_or_none = [](int32_t id) {
@@ -134,23 +169,10 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::load(std::string_view
   }
   RETURN_IF_ERROR(apply_config(config, result->vocabulary_, frame));
 
-  result->legacy_ = config.legacy;
-  if (!config.legacy) {
-    result->lead_ = result->processor_.IdToPiece(result->processor_.unk_id());
-    std::vector<int> ids;
-    if (!result->processor_.Encode(result->lead_, &ids).ok()) {
-      return bad_file(file, "its unknown piece cannot be tokenized");
-    }
-    result->lead_ids_.assign(ids.begin(), ids.end());
-  }
-  // The model says by what it does whether it puts a space before a text.
-  std::vector<int> probe;
-  const bool adds_space = result->processor_.Encode("a", &probe).ok() && !probe.empty() &&
-                          result->bytes_[probe.front()].starts_with(' ');
   result->traits_ = {.vocab_size = result->vocabulary_.size(),
                      .bos_id = frame.bos_id,
                      .eos_id = frame.eos_id,
-                     .stripped_leading_spaces = adds_space ? 1 : 0,
+                     .stripped_leading_spaces = result->adds_space() ? 1 : 0,
                      .invalid_bytes = InvalidBytes::kOnePerByte};
   return std::unique_ptr<Tokenizer>(std::move(result));
 }
@@ -191,11 +213,11 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::encode(std::string_view tex
 
 Status SentencePieceTokenizer::encode_part(std::string_view text, TextPlace place,
                                            std::vector<TokenId>& ids) const {
-  // The library puts its space before every text it is given. Where none belongs, the part gets a
-  // lead whose tokens are known and taken off again.
-  const bool with_lead = !legacy_ && place == TextPlace::kLater;
-  const std::string led = with_lead ? lead_ + std::string(text) : std::string();
-  const std::string_view given = with_lead ? std::string_view(led) : text;
+  const bool has_space = text.starts_with(' ') || text.starts_with(kSpaceMark);
+  const bool spaced =
+      first_space_ == FirstSpace::kOnce && place == TextPlace::kBeginning && !has_space;
+  const std::string led = spaced ? " " + std::string(text) : std::string();
+  const std::string_view given = spaced ? std::string_view(led) : text;
   std::vector<int> found;
   const sentencepiece::util::Status status =
       processor_.Encode({given.data(), given.size()}, &found);
@@ -204,8 +226,7 @@ Status SentencePieceTokenizer::encode_part(std::string_view text, TextPlace plac
                  fmt::format("SentencePiece cannot tokenize the text: {}", status.ToString()),
                  {}};
   }
-  const size_t skip = with_lead ? std::min(lead_ids_.size(), found.size()) : 0;
-  ids.insert(ids.end(), found.begin() + static_cast<ptrdiff_t>(skip), found.end());
+  ids.insert(ids.end(), found.begin(), found.end());
   return {};
 }
 

@@ -53,6 +53,28 @@ TEST(PreTokenizer, SplitHasFiveBehaviors) {
             (Strings{"the", "-", "final", "--", "countdown"}));
 }
 
+TEST(PreTokenizer, WhiteSpaceIsUnicodesAndNotTheVowelSeparator) {
+  const std::string separator = "\u180E";
+  for (const char* space : {" ", "\t", "\u0085", "\u00A0", "\u1680", "\u2000", "\u200A", "\u2028",
+                            "\u202F", "\u205F", "\u3000"}) {
+    const std::string text = "a" + std::string(space) + "b" + separator + "c";
+    for (const char* pattern : {"\\s", "[\\s]", "[^\\S]", "[[:space:]]", "[[:digit:]\\s]", "[-\\s]",
+                                "[\\s-]", "[!-\\s]", "[\\s-!]", "(?i:[\\s!])"}) {
+      EXPECT_EQ(split(split_on({{"Regex", pattern}}, "Removed"), text),
+                (Strings{"a", "b" + separator + "c"}))
+          << pattern;
+    }
+    for (const char* pattern : {"\\S", "[\\S]", "[^\\s]", "[^[:space:]]"}) {
+      EXPECT_EQ(split(split_on({{"Regex", pattern}}, "Contiguous"), text),
+                (Strings{"a", space, "b" + separator + "c"}))
+          << pattern;
+    }
+  }
+  EXPECT_EQ(split(split_on({{"Regex", "[a\\-\\s]"}}, "Removed"), "xa-b c"),
+            (Strings{"x", "b", "c"}));
+  EXPECT_EQ(split(split_on({{"Regex", "\\\\s"}}, "Removed"), "x\\s y"), (Strings{"x", " y"}));
+}
+
 TEST(PreTokenizer, InvertTurnsMatchesAndGapsAround) {
   EXPECT_EQ(split(split_on({{"Regex", "[a-z]+"}}, "Removed", true), "ab1cd"),
             (Strings{"ab", "cd"}));

@@ -148,6 +148,8 @@ Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& model
       }
     }
     ASSIGN_OR_RETURN(config.legacy, bool_field(object, "legacy", config.file, true));
+    ASSIGN_OR_RETURN(config.add_prefix_space,
+                     bool_field(object, "add_prefix_space", config.file, true));
     RETURN_IF_ERROR(read_special_names(object, config.file, config));
     RETURN_IF_ERROR(read_added_decoder(object, config));
   }

@@ -22,7 +22,9 @@ struct TokenizerConfig {
   std::string file;             // for errors
   std::optional<bool> add_bos;  // nullopt: as the vocabulary file says
   std::optional<bool> add_eos;
-  bool legacy = true;  // SentencePiece: text after a special token begins with a space, too
+  // SentencePiece models that put a space before a text:
+  bool legacy = true;            // before the text after a special token, too
+  bool add_prefix_space = true;  // false: nowhere
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   std::vector<AddedToken> added;

@@ -123,6 +123,10 @@ struct Expression {
 struct Statement;
 using Body = std::vector<Statement>;
 
+// What a scope begins with: `unset` below are names that are set in it and undefined until then,
+// even where the caller gives a variable of that name.
+using Variables = std::vector<std::pair<std::string, Value>>;
+
 // What a for or set writes to: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name;
@@ -143,6 +147,8 @@ struct For {
   Body body;
   Body otherwise;
   bool is_recursive = false;
+  Variables unset;            // of an iteration
+  Variables unset_otherwise;  // of the else part
 };
 struct If {
   std::vector<std::pair<ExpressionPtr, Body>> branches;
@@ -156,6 +162,7 @@ struct SetBlock {
   Target target;
   ExpressionPtr filter;  // a chain of Filters whose innermost input is null, or null
   Body body;
+  Variables unset;
 };
 struct MacroDefinition {
   struct Parameter {
@@ -165,38 +172,42 @@ struct MacroDefinition {
   std::string name;
   std::vector<Parameter> parameters;
   Body body;
+  Variables unset;
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;
 };
 struct CallBlock {
   ExpressionPtr call;  // a Call
-  std::shared_ptr<const MacroDefinition> caller;
+  std::shared_ptr<MacroDefinition> caller;
 };
 struct FilterBlock {
   ExpressionPtr filter;  // as in SetBlock, never null
   Body body;
+  Variables unset;
 };
 struct With {
   std::vector<std::pair<Target, ExpressionPtr>> assignments;
   Body body;
+  Variables unset;
 };
 struct Generation {  // marks what the model said; its text is copied
   Body body;
+  Variables unset;
 };
 struct Break {};
 struct Continue {};
 
 struct Statement {
   int line = 1;
-  std::variant<OutputText, OutputValue, For, If, Set, SetBlock,
-               std::shared_ptr<const MacroDefinition>, CallBlock, FilterBlock, With, Generation,
-               Break, Continue>
+  std::variant<OutputText, OutputValue, For, If, Set, SetBlock, std::shared_ptr<MacroDefinition>,
+               CallBlock, FilterBlock, With, Generation, Break, Continue>
       node;
 };
 
 struct SyntaxTree {
   Body body;
+  Variables unset;
 };
 
 }  // namespace tandem::text::jinja

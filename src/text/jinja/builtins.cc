@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "text/jinja/compare.h"
@@ -55,6 +56,12 @@ FilterFunction find_filter(std::string_view name) {
   return nullptr;
 }
 
+bool is_filter_of_jinja2(std::string_view name) {
+  constexpr std::string_view kNames[] = {"filesizeformat", "pprint", "random",   "striptags",
+                                         "urlencode",      "urlize", "wordwrap", "xmlattr"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 namespace {
 
 Value make_range(Interpreter& interpreter, const Arguments& arguments) {
@@ -86,6 +93,7 @@ Dict make_entries(Interpreter& interpreter, std::string_view function, const Arg
     fail(fmt::format("{}() expected at most 1 argument", function));
   if (arguments.positional.size() == 1) {
     const Value& source = arguments.positional[0];
+    if (source.is_undefined()) fail(source.undefined_message());
     if (const Dict* other = source.as_dict()) {
       for (const Dict::Entry& entry : other->entries()) dict.set(entry.key, entry.value, work);
     } else {
@@ -184,11 +192,13 @@ bool is_sequence(const Value& value) {
          value.is_undefined();
 }
 
-Int require_integer(const Value& value) {
-  if (value.is_undefined()) fail(value.undefined_message());
-  const auto integer = value.as_integer();
-  if (!integer) fail(fmt::format("the test needs an integer, not '{}'", type_name(value)));
-  return *integer;
+// value % 2 == remainder
+template <Int kRemainder>
+bool leaves(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
+  const Bound bound(arguments, "the test", {});
+  Work& work = interpreter.work();
+  const Value rest = apply_binary(BinaryOperator::kModulo, value, Value::integer(2), work);
+  return equals(rest, Value::integer(kRemainder), work);
 }
 
 bool is_divisible(const Value& value, const Value& by, Work& work) {
@@ -249,8 +259,8 @@ constexpr NamedFunction<TestFunction> kTests[] = {
      simple_test<[](const Value& v) { return v.as_callable() != nullptr || v.is_undefined(); }>},
     {"escaped",
      simple_test<[](const Value& v) { return v.is_string() && v.as_text()->is_markup; }>},
-    {"odd", simple_test<[](const Value& v) { return require_integer(v) % 2 != 0; }>},
-    {"even", simple_test<[](const Value& v) { return require_integer(v) % 2 == 0; }>},
+    {"odd", leaves<1>},
+    {"even", leaves<0>},
     {"lower", [](Interpreter& i, const Value& v,
                  const Arguments&) { return is_in_case(v, to_lower, i.work()); }},
     {"upper", [](Interpreter& i, const Value& v,

@@ -25,6 +25,8 @@ struct NamedFunction {
 
 // Null when there is none of that name.
 FilterFunction find_filter(std::string_view name);
+// True for filters of jinja2 that are left out on purpose: they make HTML, or texts for people.
+bool is_filter_of_jinja2(std::string_view name);
 TestFunction find_test(std::string_view name);
 // A method of `object`'s type.
 MethodFunction find_method(const Value& object, std::string_view name);
@@ -39,6 +41,7 @@ FilterFunction find_sequence_filter(std::string_view name);
 FilterFunction find_selection_filter(std::string_view name);
 FilterFunction find_number_filter(std::string_view name);
 MethodFunction find_text_method(std::string_view name);
+MethodFunction find_character_method(std::string_view name);
 
 // Arguments by parameter: positional ones first, then by name. Fails on too many, unknown, repeated
 // or (below `required`) missing ones.

@@ -132,6 +132,9 @@ Value Interpreter::evaluate(const Test& node) {
 Value Interpreter::filter(std::string_view name, const Value& input, const Arguments& arguments) {
   work_.spend(1);
   const FilterFunction function = find_filter(name);
+  if (function == nullptr && is_filter_of_jinja2(name)) {
+    fail(fmt::format("jinja2's filter '{}' is not supported in chat templates.", name));
+  }
   if (function == nullptr) fail(fmt::format("No filter named '{}'.", name));
   return function(*this, input, arguments);
 }
@@ -210,6 +213,11 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
   if (const Sequence* group = object.as_kind(SequenceKind::kGroup)) {
     if (name == "grouper") return group->items[0];
     if (name == "list") return group->items[1];
+  }
+  if (const Range* range = object.as_range()) {
+    if (name == "start") return Value::integer(range->start);
+    if (name == "stop") return Value::integer(range->stop);
+    if (name == "step") return Value::integer(range->step);
   }
   if (const Callable* callable = object.as_callable(); callable != nullptr && name == "name") {
     return Value::string(callable->name);

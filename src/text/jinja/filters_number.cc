@@ -17,7 +17,8 @@ namespace {
 
 // int(number), which cuts towards zero; nullopt when there is no such integer.
 std::optional<Int> truncated(double number) {
-  if (!(std::fabs(number) < 1e38)) return std::nullopt;
+  if (!std::isfinite(number)) return std::nullopt;
+  if (std::fabs(number) >= 1e38) fail("an integer grows past 128 bits");
   return static_cast<Int>(number);
 }
 
@@ -33,6 +34,7 @@ Value to_int(Interpreter&, const Value& input, const Arguments& arguments) {
     if (real) result = truncated(*real);
   } else if (const auto number = input.as_number()) {
     const auto integer = input.as_integer();
+    if (std::isinf(*number)) fail("cannot convert float infinity to integer");
     result = integer ? integer : truncated(*number);
   }
   return result ? Value::integer(*result) : bound.get(0, Value::integer(0));

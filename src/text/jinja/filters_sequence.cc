@@ -124,9 +124,12 @@ Value reverse(Interpreter& interpreter, const Value& input, const Arguments& arg
   const Bound bound(arguments, "reverse", {});
   Work& work = interpreter.work();
   if (input.is_string()) return apply_slice(input, {Value(), Value(), Value::integer(-1)}, work);
+  // As Python's reversed(): what can only be read forwards becomes a list.
+  const bool forwards_only = input.as_kind(SequenceKind::kGenerator) != nullptr;
   std::vector<Value> reversed = items_of(input, work);
   std::reverse(reversed.begin(), reversed.end());
-  return make_sequence(SequenceKind::kGenerator, std::move(reversed), work);
+  return make_sequence(forwards_only ? SequenceKind::kList : SequenceKind::kGenerator,
+                       std::move(reversed), work);
 }
 
 std::vector<Value> items_of_keyed(const std::vector<Keyed>& entries) {
@@ -160,7 +163,13 @@ Value sort(Interpreter& interpreter, const Value& input, const Arguments& argume
     Value key = sort_key(interpreter, item, bound.get(2, Value()), case_rule(bound, 1));
     entries.push_back({std::move(key), std::move(item)});
   }
-  sort_keyed(entries, bound.flag(0, false), work);
+  // Its keys are lists of attributes, which look for what is equal before they ask for an order:
+  // many of None or undefined keep theirs.
+  const bool descending = bound.flag(0, false);
+  merge_sort(entries, [&](const Keyed& a, const Keyed& b) {
+    if (equals(a.key, b.key, work)) return false;
+    return descending ? less(b.key, a.key, "<", work) : less(a.key, b.key, "<", work);
+  });
   return make_list(items_of_keyed(entries), work);
 }
 

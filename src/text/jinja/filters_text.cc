@@ -28,7 +28,10 @@ std::string title_words(std::string_view text) {
   size_t begin = 0;
   bool in_separator = false;
   const auto flush = [&](size_t end) {
-    if (end > begin) out += to_capitalized(text.substr(begin, end - begin));
+    if (end > begin) {
+      const size_t rest = begin + decode_at(text, begin).bytes;
+      out += to_upper(text.substr(begin, rest - begin)) + to_lower(text.substr(rest, end - rest));
+    }
     begin = end;
   };
   for (size_t at = 0; at < text.size();) {
@@ -163,7 +166,6 @@ Value center(Interpreter& interpreter, const Value& input, const Arguments& argu
 Value truncate(Interpreter& interpreter, const Value& input, const Arguments& arguments) {
   Work& work = interpreter.work();
   const Bound bound(arguments, "truncate", {"length", "killwords", "end", "leeway"});
-  const Text text = soft_text(input, work);
   const int64_t length = to_count(bound.get(0, Value::integer(255)), "length");
   const Text end = soft_text(bound.get(2, Value::string("...")), work);
   const Value leeway_value = bound.get(3, Value());
@@ -171,8 +173,8 @@ Value truncate(Interpreter& interpreter, const Value& input, const Arguments& ar
   const auto end_length = static_cast<int64_t>(count_code_points(end.text));
   if (length < end_length) fail(fmt::format("expected length >= {}, got {}", end_length, length));
   if (leeway < 0) fail(fmt::format("expected leeway >= 0, got {}", leeway));
-  const auto count = static_cast<int64_t>(count_code_points(text.text));
-  if (count - leeway <= length) return make_string_like(text, text.text, work);
+  if (length_of(input, work) - leeway <= length) return input;
+  const Text& text = require_text(input, "what truncate cuts");
   std::string kept =
       text.text.substr(0, byte_offset(text.text, static_cast<size_t>(length - end_length)));
   if (!bound.flag(1, false)) {
@@ -188,7 +190,7 @@ Value count_words(Interpreter& interpreter, const Value& input, const Arguments&
   bool inside = false;
   for (size_t at = 0; at < text.size();) {
     const CodePoint point = decode_at(text, at);
-    const bool word = point.code == '_' || is_digit(point.code) || is_alpha(point.code);
+    const bool word = point.code == '_' || is_alphanumeric(point.code);
     if (word && !inside) ++words;
     inside = word;
     at += point.bytes;

@@ -19,8 +19,10 @@ struct FormatSpec {
   std::string fill = " ";
   char align = '\0';  // '<', '>', '^', '=' or none given
   char sign = '-';
+  bool has_sign = false;
   char grouping = '\0';
   bool alternate = false;
+  bool zero = false;  // a 0 before the width
   int64_t width = 0;
   int precision = -1;
   char type = '\0';
@@ -56,17 +58,19 @@ FormatSpec parse_spec(std::string_view text) {
   } else if (!text.empty() && is_align(text[0])) {
     spec.align = text[at++];
   }
-  if (has('+') || has('-') || has(' ')) spec.sign = text[at++];
+  const bool has_fill = at > 1;
+  if (has('+') || has('-') || has(' ')) {
+    spec.has_sign = true;
+    spec.sign = text[at++];
+  }
   if (has('#')) {
     spec.alternate = true;
     ++at;
   }
   if (has('0')) {
     ++at;
-    if (spec.align == '\0') {
-      spec.fill = "0";
-      spec.align = '=';
-    }
+    spec.zero = true;
+    if (!has_fill) spec.fill = "0";
   }
   spec.width = take_number(text, at);
   if (has(',') || has('_')) spec.grouping = text[at++];
@@ -170,12 +174,16 @@ std::string sign_of(bool negative, char rule) {
   return rule == '-' ? "" : std::string(1, rule);
 }
 
-std::string format_number(const Value& value, const FormatSpec& spec, Work& work) {
+bool is_integer_type(char type) {
   constexpr std::string_view kRealTypes = "fFeEgG%";
+  return kRealTypes.find(type) == std::string_view::npos;
+}
+
+std::string format_number(const Value& value, const FormatSpec& spec, Work& work) {
   const auto integer = value.as_integer();
   std::string digits;
   bool negative = false;
-  if (integer && (spec.type == '\0' || kRealTypes.find(spec.type) == std::string_view::npos)) {
+  if (integer && is_integer_type(spec.type)) {
     digits = integer_digits(*integer, spec);
     negative = *integer < 0;
   } else {
@@ -184,13 +192,17 @@ std::string format_number(const Value& value, const FormatSpec& spec, Work& work
     digits = real_digits(std::fabs(number), spec);
   }
   if (spec.grouping != '\0') digits = group_digits(digits, spec.grouping);
-  return pad(sign_of(negative, spec.sign), digits, spec, '>', work);
+  return pad(sign_of(negative, spec.sign), digits, spec, spec.zero ? '=' : '>', work);
 }
 
 std::string format_string(std::string_view text, const FormatSpec& spec, Work& work) {
   if (spec.type != '\0' && spec.type != 's') {
     fail(fmt::format("Unknown format code '{}' for object of type 'str'", spec.type));
   }
+  if (spec.has_sign) fail("Sign not allowed in string format specifier");
+  if (spec.alternate) fail("Alternate form (#) not allowed in string format specifier");
+  if (spec.align == '=') fail("'=' alignment not allowed in string format specifier");
+  if (spec.grouping != '\0') fail(fmt::format("Cannot specify '{}' with 's'.", spec.grouping));
   if (spec.precision >= 0)
     text = text.substr(0, byte_offset(text, static_cast<size_t>(spec.precision)));
   return pad("", std::string(text), spec, '<', work);
@@ -200,7 +212,9 @@ std::string format_string(std::string_view text, const FormatSpec& spec, Work& w
 class PercentValues {
  public:
   explicit PercentValues(const Value& values)
-      : values_(values), tuple_(values.as_kind(SequenceKind::kTuple)) {}
+      : values_(values), tuple_(values.as_kind(SequenceKind::kTuple)) {
+    if (tuple_ == nullptr) tuple_ = values.as_kind(SequenceKind::kGroup);
+  }
 
   Value next() {
     const size_t count = tuple_ == nullptr ? 1 : tuple_->items.size();
@@ -219,8 +233,11 @@ class PercentValues {
   }
 
   void check_all_used() const {
-    const bool all =
-        tuple_ != nullptr ? used_ >= tuple_->items.size() : used_ > 0 || values_.is_dict();
+    // What has items counts as a mapping, of which not all need to be used.
+    const bool has_items = values_.is_dict() || values_.is_undefined() ||
+                           values_.as_range() != nullptr ||
+                           values_.as_kind(SequenceKind::kList) != nullptr;
+    const bool all = tuple_ != nullptr ? used_ >= tuple_->items.size() : used_ > 0 || has_items;
     if (!all) fail("not all arguments converted during string formatting");
   }
 
@@ -235,8 +252,10 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
     case 's':
     case 'r':
     case 'a': {
-      const std::string text = spec.type == 's' ? to_text(value, work) : to_repr(value, work);
+      std::string text = spec.type == 's' ? to_text(value, work) : to_repr(value, work);
+      if (spec.type == 'a') text = to_ascii(text);
       spec.type = 's';
+      spec.alternate = false;
       if (spec.align == '\0' || spec.align == '=') spec.align = '>';
       if (spec.fill == "0") spec.fill = " ";
       return format_string(text, spec, work);
@@ -244,7 +263,10 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
     case 'c': {
       spec.type = 's';
       if (spec.align == '\0') spec.align = '>';
-      if (value.is_string()) return format_string(value.as_text()->text, spec, work);
+      if (const Text* text = value.as_text()) {
+        if (count_code_points(text->text) != 1) fail("%c requires int or char");
+        return format_string(text->text, spec, work);
+      }
       const int64_t code = to_count(value, "%c");
       if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
         fail("%c arg not in range(0x110000)");
@@ -277,60 +299,12 @@ std::string format_percent_value(const Value& value, FormatSpec spec, Work& work
 std::string format_value(const Value& value, std::string_view spec_text, Work& work) {
   if (spec_text.empty()) return to_text(value, work);
   const FormatSpec spec = parse_spec(spec_text);
+  if (value.as_integer() && is_integer_type(spec.type) && spec.precision >= 0) {
+    fail("Precision not allowed in integer format specifier");
+  }
   if (value.as_number()) return format_number(value, spec, work);
   if (value.is_string()) return format_string(value.as_text()->text, spec, work);
-  if (value.is_undefined()) return format_string("", spec, work);
   fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
-}
-
-std::string format_text(std::string_view text, const Arguments& arguments, Work& work) {
-  std::string out;
-  size_t automatic = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
-      out += c;
-      ++i;
-      continue;
-    }
-    if (c == '}') fail("Single '}' encountered in format string");
-    if (c != '{') {
-      out += c;
-      continue;
-    }
-    const size_t close = text.find('}', i);
-    if (close == std::string_view::npos) fail("Single '{' encountered in format string");
-    std::string_view field = text.substr(i + 1, close - i - 1);
-    i = close;
-    const size_t colon = std::min(field.find(':'), field.size());
-    const std::string_view spec =
-        colon < field.size() ? field.substr(colon + 1) : std::string_view();
-    field = field.substr(0, colon);
-    const size_t bang = field.rfind('!');
-    const bool as_repr = bang != std::string_view::npos && field.substr(bang + 1) == "r";
-    field = field.substr(0, std::min(bang, field.size()));
-    const Value* value = nullptr;
-    const bool is_index =
-        !field.empty() && field.find_first_not_of("0123456789") == std::string_view::npos;
-    if (field.empty() || is_index) {
-      const auto index =
-          is_index ? parse_integer(field, 10).value_or(-1) : static_cast<Int>(automatic++);
-      if (index >= 0 && index < static_cast<Int>(arguments.positional.size())) {
-        value = &arguments.positional[static_cast<size_t>(index)];
-      }
-    } else {
-      for (const auto& [name, named] : arguments.named) {
-        if (name == field) value = &named;
-      }
-    }
-    if (value == nullptr) fail(fmt::format("the format names '{}', which is not given", field));
-    const std::string piece = as_repr
-                                  ? format_value(Value::string(to_repr(*value, work)), spec, work)
-                                  : format_value(*value, spec, work);
-    work.allocate(piece.size());
-    out += piece;
-  }
-  return out;
 }
 
 Value format_percent(const Text& format, const Value& values, Work& work) {

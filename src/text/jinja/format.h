@@ -1,5 +1,5 @@
-// Python's text formatting: str.format() and the % operator, without attribute access inside the
-// format text (a sandbox's way out that no chat template uses). Charges `work` for padding.
+// Python's text formatting: str.format() and the % operator. What the fields of a format reach of
+// its arguments is what expressions reach. Charges `work` for padding.
 #pragma once
 
 #include <string>
@@ -11,7 +11,9 @@ namespace tandem::text::jinja {
 
 // format(value, spec): [[fill]align][sign][#][0][width][,][.precision][type].
 std::string format_value(const Value& value, std::string_view spec, Work& work);
-// text.format(*positional, **named) with {}, {0}, {name}, {0!r} and {:spec}.
-std::string format_text(std::string_view text, const Arguments& arguments, Work& work);
+// text.format(*positional, **named) with {}, {0}, {name}, {0.role[key]}, {0!r} and {:spec}, whose
+// spec may hold fields, too.
+std::string format_text(Interpreter& interpreter, std::string_view text,
+                        const Arguments& arguments);
 
 }  // namespace tandem::text::jinja

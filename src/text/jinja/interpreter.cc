@@ -96,6 +96,7 @@ std::string Interpreter::render(const SyntaxTree& tree,
   out_ = &out;
   scope_ = std::make_shared<Scope>();
   scope_->variables = std::move(variables);
+  for (const auto& [name, value] : tree.unset) scope_->set(name, value);
   run(tree.body);
   return out;
 }
@@ -119,12 +120,26 @@ void Interpreter::put(std::string_view text) {
   *out_ += text;
 }
 
-std::string Interpreter::capture(const Body& body, const ScopePtr& outer) {
+Interpreter::ScopePtr Interpreter::inside(const ScopePtr& outer, const Variables& unset) {
+  if (!unset.empty()) {
+    work_.spend(static_cast<int64_t>(unset.size()));
+    work_.allocate(unset.size(), sizeof(unset.front()));
+  }
+  return std::make_shared<Scope>(Scope{outer, unset});
+}
+
+std::string Interpreter::capture(const Body& body) {
   std::string text;
   const Restore<std::string*> output(out_, &text);
-  const Restore<ScopePtr> scope(scope_, std::make_shared<Scope>(Scope{outer, {}}));
   run(body);
   return text;
+}
+
+template <class Block>
+Value Interpreter::filtered_text(const Block& block) {
+  const Restore<ScopePtr> scope(scope_, inside(scope_, block.unset));
+  Value text = make_string(capture(block.body), work_);
+  return block.filter != nullptr ? apply_filter_chain(*block.filter, std::move(text)) : text;
 }
 
 Interpreter::Flow Interpreter::run(const Body& body) {
@@ -148,7 +163,8 @@ Interpreter::Flow Interpreter::run(const Statement& statement) {
         } else if constexpr (std::is_same_v<Node, OutputValue>) {
           put(to_text(evaluate(*node.value), work_));
         } else if constexpr (std::is_same_v<Node, Generation>) {
-          put(capture(node.body, scope_));
+          const Restore<ScopePtr> scope(scope_, inside(scope_, node.unset));
+          put(capture(node.body));
         } else if constexpr (std::is_same_v<Node, Break>) {
           return Flow::kBreak;
         } else if constexpr (std::is_same_v<Node, Continue>) {
@@ -181,7 +197,7 @@ std::vector<Value> Interpreter::loop_items(const For& loop, const Value& iterabl
   if (loop.condition == nullptr) return items;
   std::vector<Value> kept;
   for (Value& item : items) {
-    const Restore<ScopePtr> scope(scope_, std::make_shared<Scope>(Scope{outer, {}}));
+    const Restore<ScopePtr> scope(scope_, inside(outer));
     assign(loop.target, item);
     if (is_truthy(evaluate(*loop.condition))) kept.push_back(std::move(item));
   }
@@ -197,16 +213,21 @@ Interpreter::Flow Interpreter::run_loop(const For& loop, const Value& iterable,
   made->depth = depth;
   Loop& state = *made;
   const Value loop_value(own(std::move(made)));
+  // Unlike Python's, the else part runs unless some iteration came to its end: not when the first
+  // one breaks, nor when all of them continue.
+  bool any_completed = false;
   for (size_t i = 0; i < state.items.size(); ++i) {
     state.index = i;  // stays valid after the loop, for a template that kept `loop`
     work_.spend(1);
-    const Restore<ScopePtr> scope(scope_, std::make_shared<Scope>(Scope{outer, {}}));
+    const Restore<ScopePtr> scope(scope_, inside(outer, loop.unset));
     scope_->variables.emplace_back("loop", loop_value);
     assign(loop.target, state.items[i]);
-    if (run(loop.body) == Flow::kBreak) return Flow::kNext;
+    const Flow flow = run(loop.body);
+    if (flow == Flow::kBreak) break;
+    if (flow == Flow::kNext) any_completed = true;
   }
-  if (!state.items.empty() || loop.otherwise.empty()) return Flow::kNext;
-  const Restore<ScopePtr> scope(scope_, std::make_shared<Scope>(Scope{outer, {}}));
+  if (any_completed || loop.otherwise.empty()) return Flow::kNext;
+  const Restore<ScopePtr> scope(scope_, inside(outer, loop.unset_otherwise));
   return run(loop.otherwise);
 }
 
@@ -225,7 +246,7 @@ Value Interpreter::call_loop(const Loop& loop, const Arguments& arguments) {
 }
 
 Interpreter::Flow Interpreter::run(const With& with) {
-  auto inner = std::make_shared<Scope>(Scope{scope_, {}});
+  const ScopePtr inner = inside(scope_, with.unset);
   for (const auto& [target, value] : with.assignments) {
     const Value assigned = evaluate(*value);
     const Restore<ScopePtr> scope(scope_, inner);
@@ -237,23 +258,16 @@ Interpreter::Flow Interpreter::run(const With& with) {
 
 void Interpreter::run(const Set& set) { assign(set.target, evaluate(*set.value)); }
 
-void Interpreter::run(const SetBlock& block) {
-  Value text = make_string(capture(block.body, scope_), work_);
-  if (block.filter != nullptr) text = apply_filter_chain(*block.filter, std::move(text));
-  assign(block.target, text);
-}
+void Interpreter::run(const SetBlock& block) { assign(block.target, filtered_text(block)); }
 
-void Interpreter::run(const FilterBlock& block) {
-  Value text = make_string(capture(block.body, scope_), work_);
-  put(to_text(apply_filter_chain(*block.filter, std::move(text)), work_));
-}
+void Interpreter::run(const FilterBlock& block) { put(to_text(filtered_text(block), work_)); }
 
 Value Interpreter::apply_filter_chain(const Expression& filter, Value text) {
   const Restore<std::optional<Value>> input(filter_input_, std::move(text));
   return evaluate(filter);
 }
 
-void Interpreter::run(const std::shared_ptr<const MacroDefinition>& macro) {
+void Interpreter::run(const std::shared_ptr<MacroDefinition>& macro) {
   Value made = make_macro(macro);
   scope_->set(macro->name, std::move(made));
 }
@@ -304,7 +318,7 @@ Value Interpreter::call_macro(const MacroDefinition& macro, const ScopePtr& clos
   check_depth();
   std::string text;
   const Restore<std::string*> output(out_, &text);
-  const Restore<ScopePtr> scope(scope_, std::make_shared<Scope>(Scope{closure, {}}));
+  const Restore<ScopePtr> scope(scope_, inside(closure, macro.unset));
   const Restore<std::optional<Value>> no_input(filter_input_, std::nullopt);
   bind_parameters(macro, arguments);
   run(macro.body);
@@ -343,16 +357,20 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, const Arguments&
         make_sequence(SequenceKind::kTuple,
                       {arguments.positional.begin() + first, arguments.positional.end()}, work_));
   }
+  // All parameters are there, if undefined, when the defaults are made: none of these can mean a
+  // variable of the same name outside.
   for (size_t i = 0; i < count; ++i) {
-    const MacroDefinition::Parameter& parameter = macro.parameters[i];
-    if (given[i] != nullptr) {
-      scope_->set(parameter.name, *given[i]);
-    } else if (parameter.fallback != nullptr) {
-      scope_->set(parameter.name, evaluate(*parameter.fallback));
-    } else {
-      scope_->set(parameter.name,
-                  Value::undefined(fmt::format("parameter '{}' was not provided", parameter.name)));
-    }
+    const std::string& name = macro.parameters[i].name;
+    scope_->set(name, given[i] != nullptr
+                          ? *given[i]
+                          : Value::undefined(fmt::format("'{}' is undefined", name)));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto& [name, fallback] = macro.parameters[i];
+    if (given[i] != nullptr) continue;
+    scope_->set(name, fallback != nullptr
+                          ? evaluate(*fallback)
+                          : Value::undefined(fmt::format("parameter '{}' was not provided", name)));
   }
 }
 

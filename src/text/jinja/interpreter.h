@@ -64,14 +64,19 @@ class Interpreter {
   Flow run(const With& with);
   void run(const Set& set);
   void run(const SetBlock& block);
-  void run(const std::shared_ptr<const MacroDefinition>& macro);
+  void run(const std::shared_ptr<MacroDefinition>& macro);
   void run(const CallBlock& block);
   void run(const FilterBlock& block);
   std::vector<Value> loop_items(const For& loop, const Value& iterable, const ScopePtr& outer);
   void assign(const Target& target, const Value& value);
   void put(std::string_view text);
-  // What running `body` in a new scope inside `outer` prints.
-  std::string capture(const Body& body, const ScopePtr& outer);
+  // A new scope inside `outer`.
+  ScopePtr inside(const ScopePtr& outer, const Variables& unset = {});
+  // What running `body` prints.
+  std::string capture(const Body& body);
+  // The text of a block after its filters, if it has any.
+  template <class Block>
+  Value filtered_text(const Block& block);
   Value apply_filter_chain(const Expression& filter, Value text);
   Value make_macro(const std::shared_ptr<const MacroDefinition>& macro);
   Value call_macro(const MacroDefinition& macro, const ScopePtr& closure,

@@ -204,7 +204,7 @@ class Lexer {
     size_t end = at_;
     while (end < source_.size()) {
       const CodePoint point = decode_at(source_, end);
-      if (point.code != '_' && !is_digit(point.code) && !is_alpha(point.code)) break;
+      if (!continues_name(point.code)) break;
       end += point.bytes;
     }
     push(TokenKind::kName, source_.substr(at_, end - at_));
@@ -229,7 +229,8 @@ class Lexer {
     if (end >= source_.size()) fail_here("a string is not closed");
     const std::optional<std::string> decoded =
         decode_escapes(source_.substr(at_ + 1, end - at_ - 1));
-    if (!decoded) fail_here("a string holds a broken \\x, \\u or \\N escape");
+    if (!decoded)
+      fail_here("a string holds a broken \\x or \\u escape, or \\N{...}, which is not supported");
     push(TokenKind::kString, *decoded);
     advance(end + 1 - at_);
   }

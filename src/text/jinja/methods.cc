@@ -1,4 +1,4 @@
-// Methods of dict, list, tuple and numbers, and which method belongs to which type.
+// Methods of dict, list, tuple, range and numbers, and which method belongs to which type.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,6 +77,21 @@ Value is_integer(Interpreter&, const Value& object, const Arguments& arguments) 
   return Value::boolean(std::floor(*object.as_real()) == *object.as_real());
 }
 
+Value range_index(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
+  const Bound bound(arguments, "index", {"value"}, 1);
+  Work& work = interpreter.work();
+  const std::vector<Value> items = items_of(object, work);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (equals(items[i], bound.at(0), work)) return Value::integer(static_cast<Int>(i));
+  }
+  fail(fmt::format("{} is not in range", to_repr(bound.at(0), work)));
+}
+
+Value range_count(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
+  const Bound bound(arguments, "count", {"value"}, 1);
+  return Value::integer(contains(object, bound.at(0), interpreter.work()) ? 1 : 0);
+}
+
 constexpr NamedFunction<MethodFunction> kDictMethods[] = {
     {"get", dict_get},       {"items", dict_items}, {"keys", dict_keys},
     {"values", dict_values}, {"copy", copy},
@@ -85,6 +100,8 @@ constexpr NamedFunction<MethodFunction> kListMethods[] = {
     {"index", list_index}, {"count", list_count}, {"copy", copy}};
 constexpr NamedFunction<MethodFunction> kTupleMethods[] = {{"index", list_index},
                                                            {"count", list_count}};
+constexpr NamedFunction<MethodFunction> kRangeMethods[] = {{"index", range_index},
+                                                           {"count", range_count}};
 constexpr NamedFunction<MethodFunction> kRealMethods[] = {{"is_integer", is_integer}};
 
 constexpr std::string_view kForbiddenDictMethods[] = {"clear", "pop", "popitem", "setdefault",
@@ -109,6 +126,7 @@ MethodFunction find_method(const Value& object, std::string_view name) {
   if (object.is_dict()) return find_named(kDictMethods, name);
   if (object.as_kind(SequenceKind::kList) != nullptr) return find_named(kListMethods, name);
   if (is_tuple(object)) return find_named(kTupleMethods, name);
+  if (object.as_range() != nullptr) return find_named(kRangeMethods, name);
   if (object.as_real() != nullptr) return find_named(kRealMethods, name);
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// Methods of str. Positions are in code points.
+// Methods of str that cut, find, join and pad. Positions are in code points.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,13 +12,6 @@
 
 namespace tandem::text::jinja {
 namespace {
-
-template <std::string (*kChange)(std::string_view)>
-Value change_method(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
-  const Bound bound(arguments, "the method", {});
-  const Text& text = *object.as_text();
-  return make_string_like(text, kChange(text.text), interpreter.work());
-}
 
 template <Side kSide>
 Value strip_method(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
@@ -268,6 +261,14 @@ Value join(Interpreter& interpreter, const Value& object, const Arguments& argum
   std::string out;
   size_t index = 0;
   for (const Value& item : items_of(bound.at(0), work)) {
+    if (separator.is_markup) {  // takes everything, and escapes it
+      const Text text = soft_text(item, work);
+      const std::string piece = text.is_markup ? text.text : escape_html(text.text);
+      work.allocate(piece.size() + separator.text.size());
+      if (index++ != 0) out += separator.text;
+      out += piece;
+      continue;
+    }
     if (!item.is_string()) {
       if (item.is_undefined()) fail(item.undefined_message());
       fail(
@@ -282,8 +283,7 @@ Value join(Interpreter& interpreter, const Value& object, const Arguments& argum
 
 Value format(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
   const Text& text = *object.as_text();
-  return make_string_like(text, format_text(text.text, arguments, interpreter.work()),
-                          interpreter.work());
+  return make_string_like(text, format_text(interpreter, text.text, arguments), interpreter.work());
 }
 
 template <PadSide kFill>
@@ -312,29 +312,6 @@ Value zfill(Interpreter& interpreter, const Value& object, const Arguments& argu
                           interpreter.work());
 }
 
-// True when there are characters and all of them are of the class.
-template <bool (*kClass)(char32_t)>
-Value all_in_class(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
-  const Bound bound(arguments, "the method", {});
-  const std::string& text = object.as_text()->text;
-  interpreter.work().spend_on_bytes(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const CodePoint point = decode_at(text, at);
-    if (!kClass(point.code)) return Value::boolean(false);
-    at += point.bytes;
-  }
-  return Value::boolean(!text.empty());
-}
-
-bool is_alphanumeric(char32_t code) { return is_alpha(code) || is_digit(code); }
-
-template <const char* kTest>
-Value case_test(Interpreter& interpreter, const Value& object, const Arguments& arguments) {
-  return Value::boolean(interpreter.test(kTest, object, arguments));
-}
-constexpr char kUpper[] = "upper";
-constexpr char kLower[] = "lower";
-
 constexpr NamedFunction<MethodFunction> kMethods[] = {
     {"strip", strip_method<Side::kBoth>},
     {"lstrip", strip_method<Side::kLeft>},
@@ -356,27 +333,17 @@ constexpr NamedFunction<MethodFunction> kMethods[] = {
     {"replace", replace},
     {"join", join},
     {"format", format},
-    {"upper", change_method<to_upper>},
-    {"lower", change_method<to_lower>},
-    {"casefold", change_method<to_lower>},
-    {"title", change_method<to_title>},
-    {"capitalize", change_method<to_capitalized>},
     {"center", justify<PadSide::kBoth>},
     {"ljust", justify<PadSide::kRight>},
     {"rjust", justify<PadSide::kLeft>},
     {"zfill", zfill},
-    {"isspace", all_in_class<is_space>},
-    {"isalpha", all_in_class<is_alpha>},
-    {"isalnum", all_in_class<is_alphanumeric>},
-    {"isdigit", all_in_class<is_digit>},
-    {"isdecimal", all_in_class<is_digit>},
-    {"isnumeric", all_in_class<is_digit>},
-    {"isupper", case_test<kUpper>},
-    {"islower", case_test<kLower>},
 };
 
 }  // namespace
 
-MethodFunction find_text_method(std::string_view name) { return find_named(kMethods, name); }
+MethodFunction find_text_method(std::string_view name) {
+  const MethodFunction method = find_named(kMethods, name);
+  return method != nullptr ? method : find_character_method(name);
+}
 
 }  // namespace tandem::text::jinja

@@ -272,6 +272,7 @@ namespace {
 
 struct SliceIndices {
   int64_t start = 0;
+  int64_t stop = 0;
   int64_t step = 1;
   int64_t count = 0;
 };
@@ -300,7 +301,7 @@ SliceIndices resolve_slice(const SliceBounds& bounds, int64_t length) {
       bounds.stop.is_none() ? (forward ? length : -1) : clamp(part(bounds.stop, 0));
   const int64_t distance = forward ? stop - start : start - stop;
   const int64_t stride = forward ? step : -step;
-  return {start, step, distance <= 0 ? 0 : (distance + stride - 1) / stride};
+  return {start, stop, step, distance <= 0 ? 0 : (distance + stride - 1) / stride};
 }
 
 std::string slice_text(const std::string& text, const SliceBounds& bounds, Work& work) {
@@ -322,6 +323,8 @@ std::string slice_text(const std::string& text, const SliceBounds& bounds, Work&
   }
   return out;
 }
+
+constexpr int64_t kLargestStep = int64_t{1} << 50;
 
 }  // namespace
 
@@ -345,10 +348,13 @@ Value apply_slice(const Value& object, const SliceBounds& bounds, Work& work) {
   }
   if (const Range* range = object.as_range()) {
     const SliceIndices slice = resolve_slice(bounds, range->size());
-    Range part{range->start + slice.start * range->step, 0, range->step * slice.step};
-    if (slice.count <= 1)
-      part.step = 1;  // keeps steps below the span of the range, so they cannot overflow
-    part.stop = part.start + slice.count * part.step;
+    const auto at = [&](int64_t index) { return range->start + index * range->step; };
+    Range part{at(slice.start), at(slice.stop), 0};
+    // Of a slice of a slice the step may grow without bound, though it steps nowhere any more.
+    if (__builtin_mul_overflow(range->step, slice.step, &part.step) ||
+        std::abs(part.step) > kLargestStep) {
+      fail("the step of a range is too large");
+    }
     return Value(std::make_shared<const Range>(part));
   }
   if (object.is_dict()) fail("unhashable type: 'slice'");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/jinja/parser_state.h"
+#include "text/jinja/scopes.h"
 
 namespace tandem::text::jinja {
 namespace {
@@ -16,6 +17,7 @@ class StatementParser {
     SyntaxTree tree;
     tree.body = parse_body({});
     if (!stream_.at(TokenKind::kEnd)) stream_.fail_unexpected("end of the template");
+    settle_names(tree);
     return tree;
   }
 
@@ -68,7 +70,7 @@ class StatementParser {
     } else if (name == "call") {
       body.push_back({tag.line, parse_call_block()});
     } else if (name == "filter") {
-      FilterBlock block{expressions_.parse_filter_chain(nullptr), {}};
+      FilterBlock block{expressions_.parse_filter_chain(nullptr), {}, {}};
       end_block();
       block.body = parse_enclosed("endfilter");
       body.push_back({tag.line, std::move(block)});
@@ -76,7 +78,7 @@ class StatementParser {
       body.push_back({tag.line, parse_with()});
     } else if (name == "generation") {
       end_block();
-      body.push_back({tag.line, Generation{parse_enclosed("endgeneration")}});
+      body.push_back({tag.line, Generation{parse_enclosed("endgeneration"), {}}});
     } else if (name == "print") {
       while (!stream_.at(TokenKind::kBlockEnd)) {
         body.push_back({tag.line, OutputValue{expressions_.parse_expression()}});
@@ -186,7 +188,7 @@ class StatementParser {
       body.push_back({line, Set{std::move(target), std::move(value)}});
       return;
     }
-    SetBlock block{std::move(target), nullptr, {}};
+    SetBlock block{std::move(target), nullptr, {}, {}};
     if (stream_.skip_operator("|")) block.filter = expressions_.parse_filter_chain(nullptr);
     end_block();
     block.body = parse_enclosed("endset");
@@ -223,7 +225,7 @@ class StatementParser {
                  outer.end());  // an outer macro's body reads these names too
   }
 
-  std::shared_ptr<const MacroDefinition> parse_macro() {
+  std::shared_ptr<MacroDefinition> parse_macro() {
     auto macro = std::make_shared<MacroDefinition>();
     macro->name = parse_target_name();
     parse_parameters(*macro);

@@ -135,6 +135,11 @@ class Printer {
   int object_depth_ = 0;
 };
 
+std::string code_escape(uint32_t code) {
+  if (code < 0x100) return fmt::format("\\x{:02x}", code);
+  return code < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
+}
+
 }  // namespace
 
 std::string to_text(const Value& value, Work& work) {
@@ -182,6 +187,20 @@ std::string real_text(double value) {
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
+std::string to_ascii(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_at(text, at);
+    if (point.code < 0x80) {
+      out += text[at];
+    } else {
+      out += code_escape(static_cast<uint32_t>(point.code));
+    }
+    at += point.bytes;
+  }
+  return out;
+}
+
 std::string quoted(std::string_view text) {
   const bool use_double =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
@@ -201,12 +220,8 @@ std::string quoted(std::string_view text) {
       out += "\\t";
     } else if (is_printable(point.code)) {
       out += text.substr(at, point.bytes);
-    } else if (code < 0x100) {
-      out += fmt::format("\\x{:02x}", code);
-    } else if (code < 0x10000) {
-      out += fmt::format("\\u{:04x}", code);
     } else {
-      out += fmt::format("\\U{:08x}", code);
+      out += code_escape(code);
     }
     at += point.bytes;
   }

@@ -14,7 +14,9 @@ std::string to_text(const Value& value, Work& work);
 std::string to_repr(const Value& value, Work& work);
 
 std::string integer_text(Int value);
-std::string real_text(double value);             // Python's repr(float): 1.0, 1e+16, nan, inf
+std::string real_text(double value);  // Python's repr(float): 1.0, 1e+16, nan, inf
+// `text` with everything beyond ASCII as \x, \u or \U, as Python's ascii() has it.
+std::string to_ascii(std::string_view text);
 std::string quoted(std::string_view text);       // Python's repr(str)
 std::string escape_html(std::string_view text);  // & < > ' " as entities
 

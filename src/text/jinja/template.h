@@ -1,9 +1,9 @@
 // A Jinja template of the kind that Hugging Face models carry, rendered as Python's jinja2 3.1 does
 // in the environment of transformers: sandboxed, trim_blocks, lstrip_blocks, loop controls,
 // generation blocks, tojson = json.dumps without ASCII escapes. Left out: import, include, extends
-// and block, the filters that make HTML, and random. Neither a template nor its input is trusted:
-// work, memory, output and nesting are bounded. Threads: a parsed template may be rendered by any
-// number of threads at once. Nothing is thrown.
+// and block, the filters that make HTML or texts for people, and random. Neither a template nor its
+// input is trusted: work, memory, output and nesting are bounded. Threads: a parsed template may be
+// rendered by any number of threads at once. Nothing is thrown.
 #pragma once
 
 #include <chrono>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "text/utf8.h"
 
@@ -202,7 +203,46 @@ bool is_alpha(char32_t code) {
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_digit(char32_t code) { return code >= '0' && code <= '9'; }
+bool is_decimal(char32_t code) {
+  return code < 0x80 ? code >= '0' && code <= '9' : category_of(code) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_digit(char32_t code) {
+  if (is_decimal(code)) return true;
+  // Unicode's Numeric_Type=Digit, of which utf8proc does not know.
+  constexpr std::pair<char32_t, char32_t> kDigits[] = {
+      {0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+      {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+      {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+      {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+      {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}};
+  return std::any_of(std::begin(kDigits), std::end(kDigits), [code](const auto& range) {
+    return code >= range.first && code <= range.second;
+  });
+}
+
+bool is_numeric(char32_t code) {
+  const utf8proc_category_t category = category_of(code);
+  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+
+bool is_alphanumeric(char32_t code) { return is_alpha(code) || is_numeric(code); }
+
+bool begins_name(char32_t code) {
+  return code == '_' || is_alpha(code) || category_of(code) == UTF8PROC_CATEGORY_NL;
+}
+
+bool continues_name(char32_t code) {
+  const utf8proc_category_t category = category_of(code);
+  return begins_name(code) || category == UTF8PROC_CATEGORY_MN ||
+         category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ND ||
+         category == UTF8PROC_CATEGORY_PC;
+}
+
+bool is_lower(char32_t code) {
+  return code < 0x80 ? code >= 'a' && code <= 'z'
+                     : utf8proc_islower(static_cast<utf8proc_int32_t>(code)) != 0;
+}
 
 bool is_cased(char32_t code) {
   return upper_of(code) != code || lower_of(code) != code ||
@@ -243,6 +283,39 @@ std::string to_title(std::string_view text) {
       append_title(out, point.code);
     }
     inside_word = is_cased(point.code);
+    at += point.bytes;
+  }
+  return out;
+}
+
+std::string to_swapped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_at(text, at);
+    if (is_lower(point.code)) {
+      append_upper(out, point.code);
+    } else if (category_of(point.code) == UTF8PROC_CATEGORY_LT) {
+      append_utf8(point.code, out);  // neither upper nor lower case
+    } else {
+      append_lower(out, text, at, point);
+    }
+    at += point.bytes;
+  }
+  return out;
+}
+
+std::string to_folded(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_at(text, at);
+    utf8proc_int32_t folded[8] = {};
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point.code), folded,
+                                               std::ssize(folded), UTF8PROC_CASEFOLD, nullptr);
+    for (utf8proc_ssize_t i = 0; i < std::min<utf8proc_ssize_t>(count, std::ssize(folded)); ++i) {
+      append_utf8(static_cast<char32_t>(folded[i]), out);
+    }
     at += point.bytes;
   }
   return out;

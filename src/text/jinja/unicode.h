@@ -23,12 +23,21 @@ size_t byte_offset(std::string_view text, size_t index);
 bool is_space(char32_t code);
 bool is_printable(char32_t code);
 bool is_alpha(char32_t code);
-bool is_digit(char32_t code);  // ASCII digits only
+bool is_decimal(char32_t code);  // digits of any script
+bool is_digit(char32_t code);    // and raised, lowered, circled ones
+bool is_numeric(
+    char32_t code);  // and fractions, Roman numerals; not CJK numerals, which are letters
+bool is_alphanumeric(char32_t code);
+bool begins_name(char32_t code);     // a Python identifier
+bool continues_name(char32_t code);  // behind its first character
 bool is_cased(char32_t code);
+bool is_lower(char32_t code);
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);        // str.title(): every run of cased letters
+std::string to_swapped(std::string_view text);      // str.swapcase()
+std::string to_folded(std::string_view text);       // str.casefold()
 std::string to_capitalized(std::string_view text);  // first letter in title case, the rest lower
 
 enum class Side { kLeft, kRight, kBoth };
