@@ -9,13 +9,12 @@
 #include "base/units.h"
 #include "batch_progress.h"
 #include "commands.h"
+#include "help.h"
 #include "jobs/batch_run.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
 #include "signals.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -50,10 +49,7 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
                                    const Signals& signals) {
   const SteadyClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, clock));
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                   text::load_tokenizer(node->parts().folder.path));
-  ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
-                   text::load_chat_template(node->parts().folder.path));
+  ASSIGN_OR_RETURN(const TextParts text, load_text(flags.serve, node->parts().folder));
   ProgressBar loading("loading weights", clock);
   ProfileBar profile_bar(clock);
   RETURN_IF_ERROR(
@@ -63,8 +59,8 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   loading.finish();
 
   const openai::ParseContext parse{.model = node->frontend().model(),
-                                   .tokenizer = *tokenizer,
-                                   .chat_template = chat_template,
+                                   .tokenizer = *text.tokenizer,
+                                   .chat_template = *text.chat_template,
                                    .defaults = request_defaults(node->parts().folder.generation),
                                    .limits = {},
                                    .local_time = local_time};
@@ -85,7 +81,7 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
 
 Result<int> run_batch(BatchFlags& flags) {
   const Signals signals;
-  RETURN_IF_ERROR(log::start(flags.serve.log_level));
+  RETURN_IF_ERROR(start_log(flags.serve));
   const Result<int64_t> max_line = parse_bytes(flags.max_line);
   if (!max_line.ok() || *max_line < 1 || *max_line > (int64_t{1} << 30)) {
     return invalid_argument("--max-line-size: give a size from 1 byte to 1GiB", "max-line-size");
@@ -135,9 +131,9 @@ Command add_batch_command(CLI::App& tandem) {
       ->required();
   run->add_option("--max-line-size", flags->max_line, "Longest line of the input")
       ->capture_default_str();
-  run->add_option("--log-level", flags->serve.log_level,
-                  "trace, debug, info, warning, error or off")
-      ->capture_default_str();
+  add_log_flags(*run, flags->serve);
+  group_new_options(*run, "Batch");
+  add_text_flags(*run, flags->serve);
   add_node_flags(*run, flags->serve);
   for (CLI::Option* option : run->get_options()) {
     if (option->get_items_expected_max() <= 1) {

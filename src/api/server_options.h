@@ -55,6 +55,7 @@ struct ServerOptions {
   Nanos keep_alive_comment =
       std::chrono::seconds(5);               // a comment in a stream that long without output
   std::string version = "unknown";           // of /version
+  std::string commit;                        // likewise; empty: left out
   std::function<std::string()> config_json;  // of /v1/tandem/config; absent: {}
   std::vector<std::function<std::string()>>
       metrics;                            // more text for /metrics; called on I/O threads

@@ -14,9 +14,6 @@
 namespace tandem {
 namespace {
 
-constexpr double kDefaultMemoryShare =
-    0.8;  // of what is free: the rest is for the page cache and others
-
 constexpr int64_t kSpansPerTrack = 1 << 16;  // the last ones are kept
 
 ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& config) {
@@ -192,7 +189,7 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& o
     const int64_t free_bytes =
         caps.near_free_bytes > 0 ? caps.near_free_bytes : caps.free_memory_bytes;
     input.memory_bytes =
-        static_cast<int64_t>(static_cast<double>(free_bytes) * kDefaultMemoryShare);
+        static_cast<int64_t>(static_cast<double>(free_bytes) * options.memory_share);
   }
   input.executor.max_batched_tokens = options.max_num_batched_tokens;
   input.executor.max_logit_rows = options.max_num_seqs;
