@@ -203,7 +203,8 @@ Status start_log(const ServeFlags& flags) {
 }
 
 Result<TextParts> load_text(const ServeFlags& flags, const model::ModelFolder& folder) {
-  const std::filesystem::path place = flags.tokenizer.empty() ? folder.path : flags.tokenizer;
+  const std::filesystem::path place =
+      flags.tokenizer.empty() ? folder.path : std::filesystem::path(flags.tokenizer);
   TextParts parts;
   ASSIGN_OR_RETURN(parts.tokenizer, text::load_tokenizer(place));
   if (!flags.tokenizer.empty() && parts.tokenizer->vocab_size() > folder.config.vocabulary) {
