@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "help.h"
 #include "jobs/batch_run.h"
+#include "loading_watch.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
@@ -37,26 +38,24 @@ std::chrono::local_seconds local_time() {
   return std::chrono::local_seconds(std::chrono::seconds(now + parts.tm_gmtoff));
 }
 
-Result<std::unique_ptr<Node>> open_node(BatchFlags& flags, const Clock& clock) {
-  RETURN_IF_ERROR(resolve(flags.serve));
-  flags.serve.node.max_queue = kMaxQueue;
-  return Node::open(flags.serve.node, clock);
-}
-
 // Answers what is open; leaves the node idle.
 Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& output,
                                    const jobs::BatchProgress& start, BatchFlags& flags,
                                    const Signals& signals) {
   const SteadyClock clock;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, clock));
-  ASSIGN_OR_RETURN(const TextParts text, load_text(flags.serve, node->parts().folder));
+  RETURN_IF_ERROR(resolve(flags.serve));
+  flags.serve.node.max_queue = kMaxQueue;
+  ASSIGN_OR_RETURN(const TextParts text, load_text(flags.serve));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.serve.node, clock));
   ProgressBar loading("loading weights", clock);
   ProfileBar profile_bar(clock);
+  LoadingWatch watch(signals, kExitStopped, nullptr);
   RETURN_IF_ERROR(
       node->load([&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
                  [&](double share, std::string_view what) { profile_bar.show(share, what); }));
   profile_bar.clear();
   loading.finish();
+  const bool stopped = watch.finish();
 
   const openai::ParseContext parse{.model = node->frontend().model(),
                                    .tokenizer = *text.tokenizer,
@@ -68,7 +67,9 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   jobs::BatchRunOptions options;
   options.max_sequences_ahead = 2 * int64_t{flags.serve.node.max_num_seqs};
   // A closed terminal stops it, too.
-  options.should_stop = [&signals] { return signals.wait(Nanos{0}) != Signals::Asked::kNothing; };
+  options.should_stop = [&signals, stopped] {
+    return stopped || signals.wait(Nanos{0}) != Signals::Asked::kNothing;
+  };
   options.on_progress = [&bar](const jobs::BatchProgress& p) { bar.show(p); };
   options.unix_seconds = [] { return static_cast<int64_t>(std::time(nullptr)); };
   Result<jobs::BatchProgress> progress =

@@ -27,7 +27,7 @@ std::string value_of(const CLI::Option& option) {
 std::string name_of(const CLI::Option& option, bool is_positional) {
   std::string name = option.get_name(is_positional, !is_positional);
   std::ranges::replace(name, ',', ' ');
-  if (is_positional || option.get_type_size() == 0) {
+  if (is_positional || option.get_items_expected_max() == 0) {
     return name;
   }
   return fmt::format("{} {}{}", name, value_of(option),

@@ -7,8 +7,11 @@
 
 namespace tandem {
 
-LoadingWatch::LoadingWatch(const Signals& signals, std::function<void()> reload)
-    : signals_(signals), reload_(std::move(reload)), thread_([this] { watch(); }) {}
+LoadingWatch::LoadingWatch(const Signals& signals, int exit_code, std::function<void()> reload)
+    : signals_(signals),
+      exit_code_(exit_code),
+      reload_(std::move(reload)),
+      thread_([this] { watch(); }) {}
 
 LoadingWatch::~LoadingWatch() { static_cast<void>(finish()); }
 
@@ -16,15 +19,17 @@ void LoadingWatch::watch() {
   constexpr Nanos kPause = std::chrono::milliseconds(10);
   while (true) {
     const Signals::Asked asked = signals_.wait(kPause);
+    const bool reload = asked == Signals::Asked::kReload && reload_ != nullptr;
+    const bool stop = asked != Signals::Asked::kNothing && !reload;
     const std::lock_guard lock(mutex_);
-    if (asked == Signals::Asked::kStop && !over_) {
+    if (stop && !over_) {
       log::info("stopped while loading");
-      std::_Exit(0);
+      std::_Exit(exit_code_);
     }
-    if (asked == Signals::Asked::kReload) {
+    if (reload) {
       reload_();
     }
-    asked_ = asked_ || asked == Signals::Asked::kStop;
+    asked_ = asked_ || stop;
     if (over_) {
       return;
     }

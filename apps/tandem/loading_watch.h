@@ -1,6 +1,6 @@
 // Answers signals while the main thread loads weights or measures step times, which may take
-// minutes inside one call: SIGTERM and SIGINT end the process at once. Nothing is lost by that: no
-// request has been accepted, and files are written beside their place and moved.
+// minutes inside one call: a stop ends the process at once. Nothing is lost by that: no request has
+// been accepted, and files are written beside their place and moved.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,9 @@ namespace tandem {
 
 class LoadingWatch {
  public:
-  // `reload` is called, on the watch's thread, for SIGHUP.
-  LoadingWatch(const Signals& signals, std::function<void()> reload);
+  // `exit_code` is that of a process which is stopped. `reload` is called for SIGHUP, on the
+  // watch's thread; where it is empty SIGHUP is a stop like SIGTERM and SIGINT.
+  LoadingWatch(const Signals& signals, int exit_code, std::function<void()> reload);
   ~LoadingWatch();
 
   // Loading is over: signals end nothing any more. True: a stop was asked for since.
@@ -24,6 +25,7 @@ class LoadingWatch {
   void watch();
 
   const Signals& signals_;
+  const int exit_code_;
   const std::function<void()> reload_;
   std::mutex mutex_;
   bool over_ = false;   // GUARDED_BY(mutex_)

@@ -96,9 +96,9 @@ void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Serv
 
 // Opens everything that serving needs, but loads no weights and listens nowhere.
 Status check(const ServeFlags& flags, const Clock& clock) {
+  RETURN_IF_ERROR(load_text(flags));
   ASSIGN_OR_RETURN(const ModelOnDevice parts, open_model(flags.node, clock));
   log_start(flags, parts);
-  RETURN_IF_ERROR(load_text(flags, parts.folder));
   if (flags.server.tls.wanted()) {
     RETURN_IF_ERROR(api::TlsContext::load(flags.server.tls));
   }
@@ -122,9 +122,9 @@ Status serve(ServeFlags& flags, const CLI::App& command) {
   // one makes the heap keep all that follow.
   constexpr int kMappedBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
+  ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
   log_start(flags, node->parts());
-  ASSIGN_OR_RETURN(const TextParts parts, load_text(flags, node->parts().folder));
   if (parts.chat_template->is_plain()) {
     log::warn(
         "the model brings no chat template: /v1/chat/completions uses a plain one (role and text, "
@@ -148,7 +148,7 @@ Status serve(ServeFlags& flags, const CLI::App& command) {
 
   ProgressBar bar("loading weights", clock);
   ProfileBar profile_bar(clock);
-  LoadingWatch watch(signals, [&flags, &server] { reload_keys(flags, *server); });
+  LoadingWatch watch(signals, 0, [&flags, &server] { reload_keys(flags, *server); });
   RETURN_IF_ERROR(
       node->load([&](const model::LoadProgress& p) { bar.show(p.bytes_done, p.bytes_total); },
                  [&](double share, std::string_view what) { profile_bar.show(share, what); }));

@@ -61,7 +61,7 @@ void add_model_flags(CLI::App& command, ServeFlags& flags) {
             text == "auto" || text == "-1" ? 0 : parse_tokens("--max-model-len", text, 1 << 30);
       },
       "Tokens of a sequence, prompt and output (default: what model and memory allow)");
-  command.add_option("--seed", node.seed, "Of the seeds drawn for requests that bring none")
+  command.add_option("--seed", node.seed, "Seed from which requests without a seed get theirs")
       ->capture_default_str();
   group_new_options(command, "Model");
 }
@@ -84,17 +84,16 @@ void add_profile_flags(CLI::App& command, ServeFlags& flags) {
 void add_policy_flags(CLI::App& command, NodeOptions& node) {
   command.add_option(
       "--policy", node.policy,
-      "Scheduling policy: accel_only (first come, first served), sarathi (stall-free, two "
-      "classes), "
-      "piggyback (two classes; best effort decodes on the host where memory is short; default "
-      "on two tiers), overlap and lanes (the same with other rules of joining a step), omniserve "
-      "(as piggyback by a model of time, so that targets are kept; needs a profile), llumnix (two "
-      "classes, a fixed share of the KV blocks kept for the first) or llumnix_cpu (the same, and "
-      "what overflows decodes on the host)");
+      "Scheduling policy: accel_only (first come, first served; classes and targets are not looked "
+      "at; default), sarathi (two classes, long prompts do not stall answers), piggyback (as "
+      "sarathi; best effort decodes on the host where memory is short; default on two tiers), "
+      "overlap and lanes (as piggyback, with other rules for which offloaded tokens join a step), "
+      "omniserve (as piggyback, and keeps targets by predicting step times; needs a profile), "
+      "llumnix (two classes, a fixed share of the KV blocks kept for the first) or llumnix_cpu "
+      "(as llumnix; what overflows decodes on the host)");
   command
-      .add_option(
-          "--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
-          "llumnix, llumnix_cpu: percent of the KV blocks into which no best-effort request is let")
+      .add_option("--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
+                  "llumnix, llumnix_cpu: percent of the KV blocks that best effort may not use")
       ->capture_default_str();
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
@@ -106,19 +105,20 @@ void add_policy_flags(CLI::App& command, NodeOptions& node) {
                   "Tokens of a step under piggyback; under omniserve while no target limits it")
       ->capture_default_str();
   command
-      .add_option("--offload-below", piggyback.offload_below,
-                  "piggyback, omniserve: with fewer percent of the KV blocks free, best-effort "
-                  "decodes move to "
-                  "the host; 100: always")
+      .add_option(
+          "--offload-below", piggyback.offload_below,
+          "piggyback, omniserve: best-effort decodes move to the host while fewer percent of "
+          "the KV blocks are free; 100: always")
       ->capture_default_str();
   command
-      .add_option("--onload-above", piggyback.onload_above,
-                  "piggyback, omniserve: with so many percent still free afterwards, one moves "
-                  "back; 100: never")
+      .add_option(
+          "--onload-above", piggyback.onload_above,
+          "piggyback, omniserve: an offloaded decode moves back if that leaves at least this "
+          "percentage of the KV blocks free; 100: never")
       ->capture_default_str();
   command
       .add_option("--patience-steps", node.policy_options.patience_steps,
-                  "omniserve: best effort is passed over for so many steps at most")
+                  "omniserve: steps for which best effort may be passed over")
       ->capture_default_str();
 }
 
@@ -126,9 +126,8 @@ void add_scheduling_flags(CLI::App& command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   add_policy_flags(command, node);
   command
-      .add_option(
-          "--admission", flags.admission,
-          "omniserve: off lets in latency-sensitive requests whose targets are out of reach")
+      .add_option("--admission", flags.admission,
+                  "omniserve: off admits latency-sensitive requests whose targets are out of reach")
       ->capture_default_str()
       ->check(CLI::IsMember({"on", "off"}));
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")

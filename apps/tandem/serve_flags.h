@@ -81,7 +81,8 @@ struct TextParts {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<const text::ChatTemplate> chat_template;
 };
-Result<TextParts> load_text(const ServeFlags& flags, const model::ModelFolder& folder);
+// Reads the model's folder, or those that flags name instead.
+Result<TextParts> load_text(const ServeFlags& flags);
 
 // Of --api-key and, read anew, of --api-key-file.
 Result<std::vector<api::ApiKey>> api_keys(const ServeFlags& flags);

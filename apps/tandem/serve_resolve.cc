@@ -202,7 +202,8 @@ Status start_log(const ServeFlags& flags) {
   return log::start(flags.log_level, format);
 }
 
-Result<TextParts> load_text(const ServeFlags& flags, const model::ModelFolder& folder) {
+Result<TextParts> load_text(const ServeFlags& flags) {
+  ASSIGN_OR_RETURN(const model::ModelFolder folder, model::open_model_folder(flags.node.model));
   const std::filesystem::path place =
       flags.tokenizer.empty() ? folder.path : std::filesystem::path(flags.tokenizer);
   TextParts parts;

@@ -61,7 +61,6 @@ class EngineMetrics::Impl {
     vllm_labels_ = {{"model_name", options.model_name}, {"engine", "0"}};
     running = gauge("requests_running", "num_requests_running", "Sequences that run");
     waiting = gauge("requests_waiting", "num_requests_waiting", "Sequences that wait");
-    make_waiting_by_reason();
     make_rejection_counters();
     kv_usage = gauge("kv_usage_ratio", "kv_cache_usage_perc",
                      "Share of the KV blocks held by sequences, 0 to 1");
@@ -107,14 +106,6 @@ class EngineMetrics::Impl {
                                "Prompt tokens of a request", token_counts());
     request_output = histogram("request_generation_tokens", "request_generation_tokens",
                                "Output tokens of a request", token_counts());
-    if (options.vllm_names) {
-      // Without a counterpart of Tandem's own: every choice is in request_generation_tokens.
-      request_max_output = &prometheus::BuildHistogram()
-                                .Name("vllm:request_max_num_generation_tokens")
-                                .Help("Output tokens of a request's longest choice")
-                                .Register(registry_)
-                                .Add(vllm_labels_, token_counts());
-    }
     request_max = histogram("request_params_max_tokens", "request_params_max_tokens",
                             "max_tokens of a request", token_counts());
     request_n = histogram("request_params_n", "request_params_n", "n of a request", kChoices);
@@ -128,15 +119,7 @@ class EngineMetrics::Impl {
       admission = std::make_unique<AdmissionMetrics>(registry_, own_labels_);
     }
     if (options.vllm_names) {
-      prometheus::BuildGauge()
-          .Name("vllm:cache_config_info")
-          .Help("KV blocks")
-          .Register(registry_)
-          .Add({{"model_name", options.model_name},
-                {"engine", "0"},
-                {"block_size", std::to_string(options.block_tokens)},
-                {"num_gpu_blocks", std::to_string(options.total_blocks)}})
-          .Set(1);
+      make_vllm_alone();
     }
   }
 
@@ -189,12 +172,24 @@ class EngineMetrics::Impl {
     return classes;
   }
 
-  // vLLM tells sequences that wait for room (capacity) from those that something else holds back
-  // (deferred: an adapter, a transfer), which no sequence of Tandem's is.
-  void make_waiting_by_reason() {
-    if (!options_.vllm_names) {
-      return;
-    }
+  // vLLM's names without a counterpart of Tandem's own. vLLM tells sequences that wait for room
+  // (capacity) from those that something else holds back (deferred: an adapter, a transfer), which
+  // no sequence of Tandem's is.
+  void make_vllm_alone() {
+    request_max_output = &prometheus::BuildHistogram()
+                              .Name("vllm:request_max_num_generation_tokens")
+                              .Help("Output tokens of a request's longest choice")
+                              .Register(registry_)
+                              .Add(vllm_labels_, token_counts());
+    prometheus::Labels config = vllm_labels_;
+    config["block_size"] = std::to_string(options_.block_tokens);
+    config["num_gpu_blocks"] = std::to_string(options_.total_blocks);
+    prometheus::BuildGauge()
+        .Name("vllm:cache_config_info")
+        .Help("KV blocks")
+        .Register(registry_)
+        .Add(config)
+        .Set(1);
     auto& reasons = prometheus::BuildGauge()
                         .Name("vllm:num_requests_waiting_by_reason")
                         .Help("Sequences that wait, by what they wait for")
