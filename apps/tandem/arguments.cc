@@ -222,10 +222,11 @@ std::vector<std::string> unread_variables(const CLI::App& command, const char* c
   }
   if (!from_kubernetes.empty()) {
     std::ranges::sort(from_kubernetes);
-    lines.push_back(fmt::format(
-        "ignored, because Kubernetes sets them for a Service of this name: {}; give the "
-        "Service another name, or the pod enableServiceLinks: false, to be without them",
-        fmt::join(from_kubernetes, ", ")));
+    lines.push_back(
+        fmt::format("the variables {} are ignored: Kubernetes sets them in every pod for a Service "
+                    "of that name; to be without them rename the Service, or give the pod "
+                    "enableServiceLinks: false",
+                    fmt::join(from_kubernetes, ", ")));
   }
   return lines;
 }
