@@ -51,6 +51,11 @@ if [ -z "$model" ]; then
     build/release/tandem model make --preset tiny --seed 1 "$model.partial" || give_up "could not make the default model"
     mv "$model.partial" "$model"
   fi
+  # A model of 5 MiB needs no gigabytes of KV; who gives a size, or a file that may have one, gets it.
+  case "$* " in
+    *--device-memory*|*--gpu-memory-utilization*|*--config*) ;;
+    *) [ -n "${TANDEM_DEVICE_MEMORY:-}${TANDEM_CONFIG:-}" ] || set -- --device-memory 512MiB "$@" ;;
+  esac
   say "the default model has RANDOM WEIGHTS: its words are noise. ./serve.sh MODEL_DIR serves a real one"
 fi
 

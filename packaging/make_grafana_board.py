@@ -11,7 +11,8 @@ import pathlib
 import sys
 
 OUT = pathlib.Path(__file__).with_name("grafana.json")
-MODEL = '{model_name=~"$model"}'
+INSTANCE = '{instance=~"$instance"}'
+MODEL = '{model_name=~"$model",instance=~"$instance"}'
 
 
 def rate(name, by=""):
@@ -53,20 +54,44 @@ CLASSES = [
     ("Choices with targets per second", "reqps", [(rate("tandem_slo_requests_total", " by (class, outcome) "), "{{class}} {{outcome}}")]),
     ("Missed targets per second", "reqps", [(rate("tandem_slo_misses_total", " by (class, target) "), "{{class}} {{target}}")]),
 ]
+PROMISES = [
+    ("Admission decisions per second", "reqps",
+     [(rate("tandem_admission_decisions_total", " by (answer, reason) "), "{{answer}} {{reason}}")]),
+    ("Promised first tokens that came late, per second", "reqps", [(rate("tandem_promised_ttft_late_seconds_count"), "late")]),
+    ("Lateness of these", "s", quantiles("tandem_promised_ttft_late_seconds")),
+    ("Error of the forecast TTFT", "percentunit", quantiles("tandem_ttft_forecast_error_ratio")),
+    ("Error of the step time model, median by regime", "percentunit",
+     [(f"histogram_quantile(0.5, sum by (le, regime) (rate(tandem_step_time_error_ratio_bucket{MODEL}[$__rate_interval])))", "{{regime}}")]),
+    ("Correction of the step time model", "short", [(f"avg by (regime) (tandem_step_time_correction{MODEL})", "{{regime}}")]),
+]
+TIERS = [
+    ("Sequences: running and offloaded", "short",
+     [(f"sum(tandem_requests_running{MODEL})", "running"), (f"sum(tandem_offloaded_sequences{MODEL})", "offloaded")]),
+    ("KV blocks of the host", "short", [(f"sum(tandem_host_kv_blocks{MODEL})", "all"), (f"sum(tandem_host_kv_blocks_in_use{MODEL})", "held")]),
+    ("What limits offloaded decoding", "short", [(f"sum by (regime) (tandem_regime{MODEL})", "{{regime}}")]),
+    ("Hops per second, and doubted ones", "short", [(rate("tandem_hops_total"), "hops"), (rate("tandem_hop_doubts_total"), "doubted")]),
+    ("Bytes between the tiers per second", "Bps",
+     [(rate("tandem_tier_transfer_bytes_total", " by (direction) "), "KV {{direction}}"), (rate("tandem_hop_bytes_total", " by (direction) "), "hops {{direction}}")]),
+    ("Workers lost, host suspended", "short", [(f"sum(tandem_host_workers_lost{MODEL})", "workers lost"), (f"sum(tandem_host_suspended{MODEL})", "suspended")]),
+]
 SERVER = [
     ("Step time", "s", quantiles("tandem_step_seconds")),
     ("Engine's own work in a step", "s", quantiles("tandem_engine_work_seconds")),
-    ("HTTP answers per second", "reqps", [("sum by (status) (rate(http_requests_total[$__rate_interval]))", "{{status}}")]),
-    ("Refused per second", "reqps", [("sum by (reason) (rate(tandem_http_rejected_total[$__rate_interval]))", "{{reason}}")]),
-    ("Connections and answers under way", "short", [("sum(tandem_http_connections)", "connections"), ("sum(tandem_http_generations)", "answers")]),
-    ("Clients that left or did not read", "short", [("sum(rate(tandem_http_disconnect_cancels_total[$__rate_interval]))", "left"),
-                                                   ("sum(rate(tandem_http_slow_readers_cut_total[$__rate_interval]))", "cut")]),
+    ("HTTP answers per second", "reqps", [(f"sum by (status) (rate(http_requests_total{INSTANCE}[$__rate_interval]))", "{{status}}")]),
+    ("Refused per second", "reqps", [(f"sum by (reason) (rate(tandem_http_rejected_total{INSTANCE}[$__rate_interval]))", "{{reason}}")]),
+    ("Connections and answers under way", "short", [(f"sum(tandem_http_connections{INSTANCE})", "connections"), (f"sum(tandem_http_generations{INSTANCE})", "answers")]),
+    ("Clients that left or did not read", "short", [(f"sum(rate(tandem_http_disconnect_cancels_total{INSTANCE}[$__rate_interval]))", "left"),
+                                                    (f"sum(rate(tandem_http_slow_readers_cut_total{INSTANCE}[$__rate_interval]))", "cut")]),
+    ("Resident memory", "bytes", [(f"process_resident_memory_bytes{INSTANCE} and on (instance) tandem_build_info{INSTANCE}", "{{instance}}")]),
+    ("CPUs in use", "short", [(f"rate(process_cpu_seconds_total{INSTANCE}[$__rate_interval]) and on (instance) tandem_build_info{INSTANCE}", "{{instance}}")]),
+    ("Builds", "short", [(f"count by (version, commit) (tandem_build_info{INSTANCE})", "{{version}} {{commit}}")]),
 ]
 
 
 def panels():
     out, y = [], 0
-    for title, row in (("Tandem", TANDEM), ("Classes", CLASSES), ("Server", SERVER), ("vLLM's names", VLLM)):
+    for title, row in (("Tandem", TANDEM), ("Classes", CLASSES), ("Promises and the model of time (policy omniserve)", PROMISES),
+                       ("Two tiers", TIERS), ("Server", SERVER), ("vLLM's names", VLLM)):
         out.append({"type": "row", "title": title, "id": len(out) + 1, "collapsed": False, "panels": [], "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
         y += 1
         for index, (name, unit, targets) in enumerate(row):
@@ -87,6 +112,9 @@ def board():
         {"name": "model", "type": "query", "label": "Model", "datasource": {"type": "prometheus", "uid": "${datasource}"},
          "query": "label_values({__name__=~\"tandem_requests_running|vllm:num_requests_running\"}, model_name)", "includeAll": True, "multi": True,
          "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2},
+        {"name": "instance", "type": "query", "label": "Instance", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+         "query": "label_values({__name__=~\"tandem_requests_running|vllm:num_requests_running\",model_name=~\"$model\"}, instance)",
+         "includeAll": True, "multi": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}, "refresh": 2},
     ]
     return {"uid": "tandem", "title": "Tandem", "tags": ["llm"], "schemaVersion": 39, "editable": True, "refresh": "10s",
             "time": {"from": "now-30m", "to": "now"}, "templating": {"list": variables}, "panels": panels()}

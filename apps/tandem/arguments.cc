@@ -5,7 +5,9 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <string_view>
 
 namespace tandem {
 namespace {
@@ -24,9 +26,60 @@ size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-std::vector<std::string> flags_of(const CLI::App& command) {
+bool is_shown(const CLI::Option& option) { return !option.get_group().empty(); }
+
+// Those with a variable: not help, and not what is accepted but not shown.
+bool has_variable(const CLI::Option& option) {
+  return !option.get_lnames().empty() && option.get_lnames().front() != "help" && is_shown(option);
+}
+
+std::string variable_of(const CLI::Option& option) {
+  std::string variable = "TANDEM_" + option.get_lnames().front();
+  std::ranges::transform(variable, variable.begin(), [](char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  });
+  return variable;
+}
+
+bool is_address(std::string_view value) {
+  return value.starts_with("tcp://") || value.starts_with("udp://") || value.starts_with("sctp://");
+}
+
+// As Kubernetes names and fills the variables of a Service: NAME_SERVICE_HOST, NAME_SERVICE_PORT
+// and NAME_SERVICE_PORT_HTTP; NAME_PORT and NAME_PORT_8000_TCP with an address;
+// NAME_PORT_8000_TCP_ADDR, _PORT and _PROTO.
+bool is_from_kubernetes(std::string_view name, std::string_view value) {
+  if (name.ends_with("_SERVICE_HOST") || name.find("_SERVICE_PORT") != name.npos) {
+    return true;
+  }
+  if (is_address(value) && name.find("_PORT") != name.npos) {
+    return true;
+  }
+  for (const std::string_view end : {"_ADDR", "_PORT", "_PROTO"}) {
+    const std::string_view rest = name.substr(0, name.size() - std::min(end.size(), name.size()));
+    if (name.ends_with(end) && name.find("_PORT_") != name.npos &&
+        (rest.ends_with("_TCP") || rest.ends_with("_UDP") || rest.ends_with("_SCTP"))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// With hidden options, which are accepted but never proposed.
+std::vector<std::string> all_flags_of(const CLI::App& command) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option :
+       command.get_options([](const CLI::Option* o) { return is_shown(*o); })) {
     for (const std::string& name : option->get_lnames()) {
       flags.push_back("--" + name);
     }
@@ -49,7 +102,7 @@ std::string nearest(const std::string& unknown, const std::vector<std::string>& 
 }
 
 Result<std::vector<std::string>> flags_from_file(const std::string& path, const CLI::App& command) {
-  const std::vector<std::string> known = flags_of(command);
+  const std::vector<std::string> known = all_flags_of(command);
   std::vector<std::string> flags;
   try {
     const YAML::Node root = YAML::LoadFile(path);
@@ -132,16 +185,64 @@ Result<std::vector<std::string>> expand_config(const std::vector<std::string>& a
 
 void name_environment(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames().front() == "help" ||
-        option->get_lnames().front() == "config") {
+    if (!has_variable(*option)) {
       continue;
     }
-    std::string variable = "TANDEM_" + option->get_lnames().front();
-    std::ranges::transform(variable, variable.begin(), [](char c) {
-      return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    });
-    option->envname(variable);
+    const std::string variable = variable_of(*option);
+    const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
+    if (value == nullptr || !is_from_kubernetes(variable, value)) {
+      option->envname(variable);
+    }
   }
+}
+
+std::vector<std::string> unread_variables(const CLI::App& command, const char* const* environment) {
+  // Read without a flag of the name, here or by the scripts.
+  std::vector<std::string> known = {"TANDEM_CONFIG", "TANDEM_ISA", "TANDEM_JOBS", "TANDEM_SHARED",
+                                    "TANDEM_BINARY"};
+  for (const CLI::Option* option : command.get_options()) {
+    if (has_variable(*option)) {
+      known.push_back(variable_of(*option));
+    }
+  }
+  std::vector<std::string> from_kubernetes;
+  std::vector<std::string> lines;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with("TANDEM_")) {
+      continue;
+    }
+    if (is_from_kubernetes(name, entry.substr(std::min(entry.size(), name.size() + 1)))) {
+      from_kubernetes.emplace_back(name);
+    } else if (std::ranges::count(known, name) == 0) {
+      lines.push_back(fmt::format("the variable {} is not known and is ignored{}", name,
+                                  nearest(std::string(name), known)));
+    }
+  }
+  if (!from_kubernetes.empty()) {
+    std::ranges::sort(from_kubernetes);
+    lines.push_back(
+        fmt::format("the variables {} are ignored: Kubernetes sets them in every pod for a Service "
+                    "of that name; to be without them rename the Service, or give the pod "
+                    "enableServiceLinks: false",
+                    fmt::join(from_kubernetes, ", ")));
+  }
+  return lines;
+}
+
+std::string unknown_flag(const std::vector<std::string>& arguments, const CLI::App& command) {
+  const std::vector<std::string> known = all_flags_of(command);
+  for (const std::string& argument : arguments) {
+    if (argument == "--") {
+      break;
+    }
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (flag.starts_with("--") && std::ranges::count(known, flag) == 0) {
+      return fmt::format("unknown flag {}{}", flag, nearest_flag(flag, command));
+    }
+  }
+  return "";
 }
 
 }  // namespace tandem

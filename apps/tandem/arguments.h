@@ -16,9 +16,18 @@ namespace tandem {
 Result<std::vector<std::string>> expand_config(const std::vector<std::string>& arguments,
                                                const CLI::App& command);
 
-// Gives every option of `command` its environment variable: --max-num-seqs reads
-// TANDEM_MAX_NUM_SEQS.
+// Gives every option of `command` that its help shows an environment variable: --max-num-seqs reads
+// TANDEM_MAX_NUM_SEQS. Kubernetes sets variables of the same form in every pod beside a Service
+// called "tandem" (TANDEM_PORT=tcp://10.0.0.1:8000): these are not read.
 void name_environment(CLI::App& command);
+
+// What should be said of the variables TANDEM_* in `environment` ("NAME=value", ended by null) that
+// no option of `command` reads: those of Kubernetes in one line, and each that may be misspelt.
+std::vector<std::string> unread_variables(const CLI::App& command, const char* const* environment);
+
+// "unknown flag --max-num-seq, did you mean --max-num-seqs?" of the first flag that `command` does
+// not have; empty: it has all of them.
+std::string unknown_flag(const std::vector<std::string>& arguments, const CLI::App& command);
 
 // ", did you mean --max-num-seqs?", or nothing when no flag of `command` is near.
 std::string nearest_flag(const std::string& unknown, const CLI::App& command);

@@ -9,15 +9,14 @@
 #include "base/units.h"
 #include "batch_progress.h"
 #include "commands.h"
+#include "help.h"
 #include "jobs/batch_run.h"
+#include "loading_watch.h"
 #include "node/policy_choice.h"
 #include "profile_bar.h"
 #include "progress.h"
-#include "read_tokenizer.h"
 #include "serve_flags.h"
 #include "signals.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -49,22 +48,21 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   flags.serve.node.max_queue = kMaxQueue;
   flags.serve.node.max_queue_flex = kMaxQueue;
   choose_plain_policy(flags.serve.node);  // all lines are best effort
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer,
-                   read_tokenizer(flags.serve.node));
+  ASSIGN_OR_RETURN(const TextParts text, load_text(flags.serve));
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.serve.node, clock));
-  ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
-                   text::load_chat_template(node->parts().folder.path));
   ProgressBar loading("loading weights", clock);
   ProfileBar profile_bar(clock);
+  LoadingWatch watch(signals, kExitStopped, nullptr);
   RETURN_IF_ERROR(
       node->load([&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
                  [&](double share, std::string_view what) { profile_bar.show(share, what); }));
   profile_bar.clear();
   loading.finish();
+  const bool stopped = watch.finish();
 
   const openai::ParseContext parse{.model = node->frontend().model(),
-                                   .tokenizer = *tokenizer,
-                                   .chat_template = chat_template,
+                                   .tokenizer = *text.tokenizer,
+                                   .chat_template = *text.chat_template,
                                    .defaults = request_defaults(node->parts().folder.generation),
                                    .limits = {},
                                    .local_time = local_time};
@@ -72,7 +70,9 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   jobs::BatchRunOptions options;
   options.max_sequences_ahead = 2 * int64_t{flags.serve.node.max_num_seqs};
   // A closed terminal stops it, too.
-  options.should_stop = [&signals] { return signals.wait(Nanos{0}) != Signals::Asked::kNothing; };
+  options.should_stop = [&signals, stopped] {
+    return stopped || signals.wait(Nanos{0}) != Signals::Asked::kNothing;
+  };
   options.on_progress = [&bar](const jobs::BatchProgress& p) { bar.show(p); };
   options.unix_seconds = [] { return static_cast<int64_t>(std::time(nullptr)); };
   Result<jobs::BatchProgress> progress =
@@ -85,7 +85,7 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
 
 Result<int> run_batch(BatchFlags& flags) {
   const Signals signals;
-  RETURN_IF_ERROR(log::start(flags.serve.log_level));
+  RETURN_IF_ERROR(start_log(flags.serve));
   const Result<int64_t> max_line = parse_bytes(flags.max_line);
   if (!max_line.ok() || *max_line < 1 || *max_line > (int64_t{1} << 30)) {
     return invalid_argument("--max-line-size: give a size from 1 byte to 1GiB", "max-line-size");
@@ -141,9 +141,9 @@ Command add_batch_command(CLI::App& tandem) {
       ->required();
   run->add_option("--max-line-size", flags->max_line, "Longest line of the input")
       ->capture_default_str();
-  run->add_option("--log-level", flags->serve.log_level,
-                  "trace, debug, info, warning, error or off")
-      ->capture_default_str();
+  add_log_flags(*run, flags->serve);
+  group_new_options(*run, "Batch");
+  add_text_flags(*run, flags->serve);
   add_node_flags(*run, flags->serve);
   for (CLI::Option* option : run->get_options()) {
     if (option->get_items_expected_max() <= 1) {

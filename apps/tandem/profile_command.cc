@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "node/policy_choice.h"
+#include "help.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
@@ -159,6 +160,7 @@ Command add_profile_command(CLI::App& tandem) {
       ->check(CLI::Range(3, 1'000'000));
   app->add_option("--samples-out", flags->samples_out,
                   "Also write the held-out batches, measured and predicted, as CSV");
+  group_new_options(*app, "Profile");
   add_node_flags(*app, flags->serve);
   app->add_option("--config", "YAML file with any of these flags as keys; flags given here win");
   return {app, [flags] {

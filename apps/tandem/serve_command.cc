@@ -2,74 +2,25 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "api/server.h"
+#include "arguments.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "commands.h"
-#include "device/cpu/proc_text.h"
-#include "model_command.h"
+#include "loading_watch.h"
+#include "observe/process_metrics.h"
 #include "profile_bar.h"
 #include "progress.h"
-#include "read_tokenizer.h"
 #include "serve_flags.h"
 #include "signals.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "start_log.h"
 
 namespace tandem {
 namespace {
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-void print_start(const ServeFlags& flags, const Node& node) {
-  const model::ModelConfig& shape = node.parts().folder.config;
-  log::info("Tandem {}: {} ({} layers, hidden {}, {}/{} heads, {} parameters), {}", TANDEM_VERSION,
-            shape.architecture_name, shape.layers, shape.hidden, shape.heads, shape.kv_heads,
-            rounded_count(model::parameter_count(shape)), node.parts().device->caps().name);
-  for (const device::NodeUse& one : node.parts().device->caps().nodes) {
-    log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", one.id, one.threads,
-              one.threads == 1 ? "" : "s", device::format_ranges(one.cpus),
-              format_bytes(one.free_bytes), format_bytes(one.memory_bytes));
-  }
-  log::info("configuration: {}", config_json(node.config_json(), flags));
-  log::info("memory plan:\n{}", format_plan(node.parts().plan));
-  if (flags.node.emulation.has_value() && flags.node.emulation->faults.any()) {
-    log::warn("FAULTS ARE PLANTED into this server ({}): for drills and tests, not for use",
-              device::describe_pace(*flags.node.emulation));
-  }
-  if (!is_loopback(flags.server.host) && flags.server.api_keys.empty()) {
-    log::warn(
-        "listening on {} without --api-key: everyone who reaches this address may use the model",
-        flags.server.host);
-  }
-  if (!is_loopback(flags.server.host) && !flags.server.api_keys.empty() &&
-      !flags.server.tls.wanted()) {
-    log::warn(
-        "listening on {} without --ssl-certfile: keys and prompts cross the network in the clear "
-        "unless a proxy before this server encrypts them",
-        flags.server.host);
-  }
-}
-
-void print_ready(const ServeFlags& flags, const Node& node, uint16_t port,
-                 const std::string& name) {
-  const std::string base = fmt::format(
-      "{}://{}:{}/v1", flags.server.tls.wanted() ? "https" : "http", flags.server.host, port);
-  log::info("ready: {} serves '{}', up to {} tokens a sequence", base, name,
-            node.parts().plan.max_model_len);
-  log::info(
-      "try: curl {}/completions -H 'Content-Type: application/json' -d "
-      "'{{\"model\":\"{}\",\"prompt\":\"Once upon "
-      "a time\",\"max_tokens\":32}}'",
-      base, name);
-}
 
 // Answers what was accepted, for at most the drain timeout or until a second signal.
 void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, Node& node,
@@ -168,45 +119,68 @@ void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Serv
   }
 }
 
-Status serve(ServeFlags& flags) {
+// Opens everything that serving needs, but loads no weights and listens nowhere.
+Status check(ServeFlags& flags, const Clock& clock) {
+  RETURN_IF_ERROR(load_text(flags));
+  ASSIGN_OR_RETURN(const ModelOnDevice parts, open_model(flags.node, clock));
+  log_start(flags, parts);
+  if (flags.server.tls.wanted()) {
+    RETURN_IF_ERROR(api::TlsContext::load(flags.server.tls));
+  }
+  log::info("check: all in order; nothing was loaded");
+  return {};
+}
+
+Status serve(ServeFlags& flags, const CLI::App& command) {
   const Signals signals;
   const SteadyClock clock;
-  RETURN_IF_ERROR(log::start(flags.log_level));
+  RETURN_IF_ERROR(start_log(flags));
+  for (const std::string& line : unread_variables(command, environ)) {
+    log::warn("{}", line);
+  }
   RETURN_IF_ERROR(resolve(flags));
+  if (flags.check) {
+    return check(flags, clock);
+  }
   raise_descriptor_limit(flags);
   // Large bodies and answers go back to the system when they are freed; by default, the first large
   // one makes the heap keep all that follow.
   constexpr int kMappedBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, read_tokenizer(flags.node));
+  ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
-  print_start(flags, *node);
-  ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
-                   text::load_chat_template(node->parts().folder.path));
-  if (chat_template.is_plain()) {
+  log_start(flags, node->parts());
+  if (parts.chat_template->is_plain()) {
     log::warn(
         "the model brings no chat template: /v1/chat/completions uses a plain one (role and text, "
         "a line each)");
   }
 
-  const api::TextServices text{*tokenizer, chat_template,
+  const api::TextServices text{*parts.tokenizer, *parts.chat_template,
                                request_defaults(node->parts().folder.generation)};
   flags.server.config_json = [&node, &flags] { return config_json(node->config_json(), flags); };
   flags.server.metrics.push_back([&node] { return node->metrics_text(); });
+  flags.server.metrics.push_back([&flags] {
+    return observe::build_info_text(flags.server.version, flags.server.commit) +
+           observe::process_metrics_text();
+  });
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
                    api::Server::start(flags.server, node->frontend(), text));
   warn_of_expiry(*server);
 
   ProgressBar bar("loading weights", clock);
   ProfileBar profile_bar(clock);
+  LoadingWatch watch(signals, 0, [&flags, &server] { reload(flags, *server); });
   RETURN_IF_ERROR(
       node->load([&](const model::LoadProgress& p) { bar.show(p.bytes_done, p.bytes_total); },
                  [&](double share, std::string_view what) { profile_bar.show(share, what); }));
   profile_bar.clear();
   bar.finish();
-  print_ready(flags, *node, server->port(), node->frontend().model().names.front());
+  log_ready(flags, *node, server->port(), node->frontend().model().names.front());
 
-  serve_until_stop(flags, signals, *server);
+  if (!watch.finish()) {
+    serve_until_stop(flags, signals, *server);
+  }
   drain(flags, signals, clock, *node, *server);
   log::info("stopped");
   return {};
@@ -218,11 +192,11 @@ Command add_serve_command(CLI::App& tandem) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* app = tandem.add_subcommand("serve", "Serve a model over the OpenAI API");
   add_serve_flags(*app, *flags);
-  return {app, [flags] {
-            const Status status = serve(*flags);
+  return {app, [flags, app] {
+            const Status status = serve(*flags, *app);
             if (!status.ok()) {
               log::error("{}", status.error().message);
-              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+              return flags->check || status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
             }
             return 0;
           }};

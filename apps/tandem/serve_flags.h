@@ -3,12 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "api/server_options.h"
 #include "base/result.h"
 #include "node/node.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace tandem {
 
@@ -27,6 +30,12 @@ struct ServeFlags {
   std::string drain_timeout = "60s";
   std::string hop_patience = "2s";
   std::string log_level = "info";
+  std::string log_format = "text";
+  std::string tokenizer;                // a folder; empty: the model's
+  std::string chat_template;            // a file or a template; empty: the model's
+  double memory_share = 0;              // 0: not given
+  bool check = false;                   // show what would be done, and end
+  std::vector<std::string> vllm_notes;  // what was said of flags that change nothing
   std::string time_model = "modular";
   std::string prefix_caching = "on";
   std::string admission = "on";
@@ -44,6 +53,8 @@ struct ServeFlags {
   std::string max_request_bytes = "512MiB";
   std::string max_answer_bytes = "512MiB";
   std::vector<std::string> allowed_origins;  // empty: see api::CorsOptions
+  std::string max_answer_bytes = "512MiB";
+  std::vector<std::string> allowed_origins;  // empty: see api::CorsOptions
   int ssl_cert_reqs = 0;
   bool allow_credentials = false;
   bool no_vllm_metrics = false;
@@ -55,6 +66,10 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags);
 // Of them those of the model and its engine, which `tandem batch run` shares.
 void add_node_flags(CLI::App& command, ServeFlags& flags);
 
+// How lines are logged, and what text is made by: serve and batch run.
+void add_log_flags(CLI::App& command, ServeFlags& flags);
+void add_text_flags(CLI::App& command, ServeFlags& flags);
+
 // Where profiles of step times are kept: below $XDG_CACHE_HOME or ~/.cache; empty: nowhere.
 std::filesystem::path profile_folder();
 
@@ -63,6 +78,16 @@ openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_
 
 // Checks and converts; an error names the flag.
 Status resolve(ServeFlags& flags);
+
+Status start_log(const ServeFlags& flags);
+
+struct TextParts {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<const text::ChatTemplate> chat_template;
+};
+// Reads the model's folder, or those that flags name instead. Before the node is opened: the
+// tokenizer's end token ends answers, too, and goes into `flags.node`.
+Result<TextParts> load_text(ServeFlags& flags);
 
 // Of --api-key and, read anew, of --api-key-file.
 Result<std::vector<api::ApiKey>> api_keys(const ServeFlags& flags);

@@ -1,9 +1,6 @@
 #include "api/access_log.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace tandem::api {
@@ -60,25 +57,29 @@ RequestNames names_of(const HttpRequest& request, std::string generated) {
   return names;
 }
 
-std::string access_line(const AccessRecord& record, const RequestNames& names) {
-  std::string line = fmt::format(
-      "access method={} path={} status={} outcome={} duration_ms={:.1f} client={} request_id={}",
-      plain_word(record.method), plain_word(record.path), record.status, record.outcome,
-      to_millis(record.duration), record.client, names.request_id);
-  auto out = std::back_inserter(line);
+log::Fields access_fields(const AccessRecord& record, const RequestNames& names) {
+  log::Fields fields = {{"method", plain_word(record.method)},
+                        {"path", plain_word(record.path)},
+                        {"status", int64_t{record.status}},
+                        {"outcome", std::string(record.outcome)},
+                        {"duration_ms", to_millis(record.duration)},
+                        {"client", std::string(record.client)},
+                        {"request_id", names.request_id}};
   if (!names.correlation_id.empty()) {
-    fmt::format_to(out, " correlation_id={}", names.correlation_id);
+    fields.push_back({"correlation_id", names.correlation_id});
   }
   if (!names.trace_id.empty()) {
-    fmt::format_to(out, " trace_id={}", names.trace_id);
+    fields.push_back({"trace_id", names.trace_id});
   }
   if (record.prompt_tokens) {
-    fmt::format_to(out, " prompt_tokens={}", *record.prompt_tokens);
+    fields.push_back({"prompt_tokens", *record.prompt_tokens});
   }
   if (record.completion_tokens) {
-    fmt::format_to(out, " completion_tokens={}", *record.completion_tokens);
+    fields.push_back({"completion_tokens", *record.completion_tokens});
   }
-  return line;
+  return fields;
 }
+
+std::string access_line(const log::Fields& fields) { return "access" + log::text_of(fields); }
 
 }  // namespace tandem::api

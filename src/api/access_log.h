@@ -9,6 +9,7 @@
 
 #include "api/http_message.h"
 #include "base/clock.h"
+#include "base/log_fields.h"
 
 namespace tandem::api {
 
@@ -30,6 +31,8 @@ struct AccessRecord {
   std::optional<int64_t> prompt_tokens;
   std::optional<int64_t> completion_tokens;
 };
-[[nodiscard]] std::string access_line(const AccessRecord& record, const RequestNames& names);
+[[nodiscard]] log::Fields access_fields(const AccessRecord& record, const RequestNames& names);
+// "access" and the fields.
+[[nodiscard]] std::string access_line(const log::Fields& fields);
 
 }  // namespace tandem::api

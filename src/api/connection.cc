@@ -192,7 +192,8 @@ void Connection::record(std::string_view outcome) {
     line.prompt_tokens = usage.prompt_tokens;
     line.completion_tokens = usage.completion_tokens;
   }
-  log::info("{}", access_line(line, answer_.names));
+  const log::Fields fields = access_fields(line, answer_.names);
+  log::info_fields(log::is_json() ? "access" : access_line(fields), fields);
 }
 
 void Connection::tick(Nanos now) {

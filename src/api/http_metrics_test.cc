@@ -62,14 +62,15 @@ TEST(AccessLog, TheClientsIdsAreKeptWhenTheyArePlain) {
 }
 
 TEST(AccessLog, OneLineHoldsNoForgedFields) {
-  const std::string line = access_line({.method = "GET",
-                                        .path = "/a b\nstatus=200",
-                                        .client = "127.0.0.1:5",
-                                        .status = 404,
-                                        .duration = std::chrono::milliseconds(1500),
-                                        .prompt_tokens = 7,
-                                        .completion_tokens = {}},
-                                       {.request_id = "r", .correlation_id = "", .trace_id = "t"});
+  const std::string line =
+      access_line(access_fields({.method = "GET",
+                                 .path = "/a b\nstatus=200",
+                                 .client = "127.0.0.1:5",
+                                 .status = 404,
+                                 .duration = std::chrono::milliseconds(1500),
+                                 .prompt_tokens = 7,
+                                 .completion_tokens = {}},
+                                {.request_id = "r", .correlation_id = "", .trace_id = "t"}));
   EXPECT_EQ(line,
             "access method=GET path=/a?b?status=200 status=404 outcome=done duration_ms=1500.0 "
             "client=127.0.0.1:5 request_id=r trace_id=t prompt_tokens=7");

@@ -1,13 +1,118 @@
 #include "base/log.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <spdlog/formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
 
-namespace tandem::log {
+#include "base/log_fields.h"
 
-Status start(std::string_view level) {
+namespace tandem::log {
+namespace {
+
+// Read by every thread, written by start().
+std::atomic<bool> json_lines{false};
+// The fields of the line that this thread logs at the moment; the logger formats it before the call
+// returns.
+thread_local const Fields* current_fields = nullptr;
+
+// Bytes of the UTF-8 sequence that begins `text`; 0: it is not valid.
+size_t sequence_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) {
+    return 1;
+  }
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < bytes) {
+    return 0;
+  }
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) {
+      return 0;
+    }
+  }
+  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
+  const bool surrogate = first == 0xED && byte(1) >= 0xA0;
+  const bool too_large = first == 0xF4 && byte(1) >= 0x90;
+  return overlong || surrogate || too_large ? 0 : bytes;
+}
+
+// As a JSON string; bytes that are not UTF-8 become U+FFFD.
+void append_quoted(std::string& out, std::string_view text) {
+  out += '"';
+  while (!text.empty()) {
+    const char c = text.front();
+    const size_t bytes = sequence_bytes(text);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<uint8_t>(c));
+    } else if (bytes == 0) {
+      out += "\\ufffd";
+    } else {
+      out.append(text, 0, bytes);
+    }
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+  out += '"';
+}
+
+void append_value(std::string& out, const Field& field) {
+  if (const auto* text = std::get_if<std::string>(&field.value)) {
+    append_quoted(out, *text);
+  } else if (const auto* count = std::get_if<int64_t>(&field.value)) {
+    fmt::format_to(std::back_inserter(out), "{}", *count);
+  } else if (const auto* number = std::get_if<double>(&field.value)) {
+    fmt::format_to(std::back_inserter(out), "{:.1f}", *number);
+  } else {
+    out += std::get<RawJson>(field.value).text;
+  }
+}
+
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+    const auto since = message.time.time_since_epoch();
+    const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(since).count() % 1000;
+    std::string line = fmt::format(R"({{"time":"{:%Y-%m-%dT%H:%M:%S}.{:03}Z","level":"{}",)",
+                                   fmt::gmtime(std::chrono::system_clock::to_time_t(message.time)),
+                                   millis, spdlog::level::to_string_view(message.level));
+    line += R"("message":)";
+    append_quoted(line, {message.payload.data(), message.payload.size()});
+    if (current_fields != nullptr) {
+      for (const Field& field : *current_fields) {
+        fmt::format_to(std::back_inserter(line), ",\"{}\":", field.name);
+        append_value(line, field);
+      }
+    }
+    line += "}\n";
+    out.append(line.data(), line.data() + line.size());
+  }
+  [[nodiscard]] std::unique_ptr<spdlog::formatter> clone() const override {
+    return std::make_unique<JsonFormatter>();
+  }
+};
+
+}  // namespace
+
+Result<Format> parse_format(std::string_view name) {
+  if (name == "text" || name == "json") {
+    return name == "json" ? Format::kJson : Format::kText;
+  }
+  return invalid_argument(fmt::format("unknown log format '{}' (known: text, json)", name),
+                          "log-format");
+}
+
+Status start(std::string_view level, Format format) {
   const spdlog::level::level_enum parsed = spdlog::level::from_str(std::string(level));
   if (parsed == spdlog::level::off && level != "off") {
     return invalid_argument(
@@ -17,10 +122,38 @@ Status start(std::string_view level) {
   }
   spdlog::drop("tandem");
   auto logger = spdlog::stderr_color_mt("tandem");
-  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  if (format == Format::kJson) {
+    logger->set_formatter(std::make_unique<JsonFormatter>());
+  } else {
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  }
   logger->set_level(parsed);
+  json_lines = format == Format::kJson;
   spdlog::set_default_logger(std::move(logger));
   return {};
+}
+
+Status start(std::string_view level) { return start(level, Format::kText); }
+
+bool is_json() { return json_lines; }
+
+std::string text_of(const Fields& fields) {
+  std::string text;
+  for (const Field& field : fields) {
+    fmt::format_to(std::back_inserter(text), " {}=", field.name);
+    if (const auto* word = std::get_if<std::string>(&field.value)) {
+      text += *word;
+    } else {
+      append_value(text, field);
+    }
+  }
+  return text;
+}
+
+void info_fields(std::string_view message, const Fields& fields) {
+  current_fields = &fields;
+  info("{}", message);
+  current_fields = nullptr;
 }
 
 }  // namespace tandem::log

@@ -1,5 +1,6 @@
 // The part of Engine that says how a sequence was served: to the observer, and to a client that
 // asked for it.
+#include <algorithm>
 #include <array>
 
 #include "engine/engine.h"
@@ -51,6 +52,12 @@ void Engine::record_end(const LiveSequence& sequence, FinishReason reason, Nanos
   record.finish_reason = kNames.at(static_cast<size_t>(reason));
   record.prompt_tokens = sequence.prompt_tokens;
   record.output_tokens = sequence.output_tokens();
+  RequestState& request = *sequence.owner;
+  request.max_output_tokens = std::max(request.max_output_tokens, record.output_tokens);
+  request.ended_choices += 1 + static_cast<int32_t>(sequence.forks.size());
+  if (request.ended_choices == request.request.n) {
+    record.max_output_tokens = request.max_output_tokens;
+  }
   record.cached_tokens = sequence.cached_tokens;
   record.n = sequence.owner->request.n;
   record.max_tokens = sequence.sampling().max_tokens;

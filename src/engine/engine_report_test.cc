@@ -1,6 +1,7 @@
 // What the engine says of how it served a choice: to the client that asks, and to the metrics.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "engine/engine.h"
@@ -101,6 +102,34 @@ TEST(EngineReport, WaitingAndPreemptionsAreCounted) {
             world.preemptions());
   EXPECT_GT(*world.outcome(3).report->queue, 10ms);
   EXPECT_GT(world.outcome(2).report->most_gap, 2 * world.outcome(1).report->most_gap);
+}
+
+TEST(EngineReport, TheLongestChoiceIsKnownWhenTheLastOneEnds) {
+  VirtualWorld world(WorldOptions{});
+  Request request = explained(20, 6);
+  request.n = 3;
+  world.arrive(0ms, 1, request);
+  world.stop(2500us, 1, 0);  // the first choice ends before the others
+  world.run_until_idle();
+  ASSERT_EQ(world.requests().size(), 3U);
+  int32_t longest = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    longest = std::max(longest, world.requests()[i].output_tokens);
+    EXPECT_EQ(world.requests()[i].max_output_tokens.has_value(), i == 2) << i;
+  }
+  EXPECT_LT(world.requests()[0].output_tokens, longest);
+  EXPECT_EQ(world.requests()[2].max_output_tokens, longest);
+}
+
+TEST(EngineReport, ARequestThatIsCancelledBeforeItsChoicesPartHasEndedWithOneRecord) {
+  VirtualWorld world(WorldOptions{});
+  Request request = explained(20, 6);
+  request.n = 3;
+  world.arrive(0ms, 1, request);
+  world.cancel(0ms, 1);
+  world.run_until_idle();
+  ASSERT_EQ(world.requests().size(), 1U);
+  EXPECT_EQ(world.requests()[0].max_output_tokens, 0);
 }
 
 TEST(EngineReport, TokensOfTheHostTierAreCountedWithTheirHops) {

@@ -41,6 +41,8 @@ struct RequestState {
   uint64_t seed = 0;
   std::optional<Nanos> forecast_ttft;
   int32_t believed_cached = 0;
+  int32_t ended_choices = 0;
+  int32_t max_output_tokens = 0;  // of the choices that have ended
 };
 
 // What every step reads or writes of every running sequence, in as few cache lines as it takes: at

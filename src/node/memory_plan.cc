@@ -197,13 +197,14 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
 }
 
 std::string format_plan(const MemoryPlan& plan) {
-  std::string text;
+  const bool two_tiers = !plan.host.rows.empty();
+  std::string text = two_tiers ? "accelerator\n" : "";
   append_rows(plan.rows, plan.total_bytes, plan.memory_bytes, text);
   fmt::format_to(std::back_inserter(text),
                  "  KV holds {} tokens in {} blocks of {}; a sequence may have {} tokens",
                  plan.kv_tokens, plan.kv_blocks, plan.block_tokens, plan.max_model_len);
-  if (!plan.host.rows.empty()) {
-    text += '\n';
+  if (two_tiers) {
+    text += "\nhost\n";
     append_rows(plan.host.rows, plan.host.total_bytes, plan.host.memory_bytes, text);
     text += "  " + host_advice(plan);
   }

@@ -49,7 +49,7 @@ struct MemoryPlan {
 // An error says what does not fit and by how much, and which flag to change.
 Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPlanInput& input);
 
-// A table for the terminal, a row per line; one for each tier.
+// A table for people, a row per line; on two tiers one for each, under its name.
 std::string format_plan(const MemoryPlan& plan);
 
 // How many of the longest sequences the host holds, and what it would take to hold as many as may

@@ -17,9 +17,6 @@
 namespace tandem {
 namespace {
 
-constexpr double kDefaultMemoryShare =
-    0.8;  // of what is free: the rest is for the page cache and others
-
 constexpr int64_t kSpansPerTrack = 1 << 16;  // the last ones are kept
 
 ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& config) {
@@ -203,6 +200,7 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options
     log::info("policy: {} (auto: {})", choice.policy, choice.reason);
     options.policy = std::move(choice.policy);
   }
+  parts.policy_name = options.policy;
   RETURN_IF_ERROR(find_profile(options, parts));
   const bool known = parts.profile.has_value() || !policy_needs_times(options.policy);
   if (parts.policy == nullptr && known && !wants_step_budget(options)) {
@@ -219,7 +217,7 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options
     const int64_t free_bytes =
         caps.near_free_bytes > 0 ? caps.near_free_bytes : caps.free_memory_bytes;
     input.memory_bytes =
-        static_cast<int64_t>(static_cast<double>(free_bytes) * kDefaultMemoryShare);
+        static_cast<int64_t>(static_cast<double>(free_bytes) * options.memory_share);
   }
   input.executor.max_batched_tokens = options.max_num_batched_tokens;
   input.executor.max_logit_rows = options.max_num_seqs;
@@ -427,7 +425,7 @@ std::string effective_config_json(const NodeOptions& options, const ModelOnDevic
   }
   json["dtype"] = std::string(element_name(parts.dtype));
   json["kv_cache_dtype"] = std::string(element_name(parts.kv_dtype));
-  json["policy"] = options.policy;
+  json["policy"] = parts.policy_name;
   json["sarathi_token_budget"] = options.policy_options.sarathi_token_budget;
   json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
   json["offload_below"] = options.policy_options.piggyback.offload_below;

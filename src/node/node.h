@@ -55,9 +55,10 @@ struct NodeOptions {
   int32_t max_model_len = 0;             // tokens of a sequence; 0: what model and memory allow
   int32_t max_num_seqs = 256;            // running sequences
   int32_t max_num_batched_tokens = 2048;
-  int32_t block_tokens = 0;  // 0: chosen from the shape
-  int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: 80 % of what is free, where there are
-                             // several memory nodes on those that compute
+  int32_t block_tokens = 0;   // 0: chosen from the shape
+  int64_t memory_bytes = 0;   // weights, workspaces and KV; 0: memory_share of what is free, where
+                              // there are several memory nodes on those that compute
+  double memory_share = 0.8;  // the rest is for the page cache and others
   // Two tiers: an accelerator played by some of the cores, with memory_bytes of its own.
   std::optional<device::EmulationSpec> emulation;
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
@@ -91,6 +92,7 @@ struct ModelOnDevice {
   // Of step times; absent where none is wanted, or none was found yet.
   std::optional<latency::Profile> profile;
   std::unique_ptr<latency::CorrectedModel> step_times;
+  std::string policy_name;             // never "auto"
   std::unique_ptr<StepPolicy> policy;  // null: it needs step times, which are not known yet
   std::unique_ptr<LateBinder> binder;  // of visitors; two tiers only
 };

@@ -228,13 +228,14 @@ Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& 
                                                              latency::short_profile(), progress));
   const ProfileIdentity identity = identity_of(options, parts);
   parts.profile = profile_of(std::move(measured), identity);
-  const std::filesystem::path path = profile_path(options.profile, identity);
+  std::filesystem::path path = profile_path(options.profile, identity);
   if (!path.empty()) {
     if (const Status written = write_profile(*parts.profile, path); !written.ok()) {
       if (!options.profile.file.empty()) {
         return written;
       }
       log::warn("{}; the next start measures again", written.error().message);
+      path.clear();
     }
   }
   print_accuracy(*parts.profile, path);

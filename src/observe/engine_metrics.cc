@@ -61,6 +61,7 @@ class EngineMetrics::Impl {
     vllm_labels_ = {{"model_name", options.model_name}, {"engine", "0"}};
     running = gauge("requests_running", "num_requests_running", "Sequences that run");
     waiting = gauge("requests_waiting", "num_requests_waiting", "Sequences that wait");
+    make_rejection_counters();
     kv_usage = gauge("kv_usage_ratio", "kv_cache_usage_perc",
                      "Share of the KV blocks held by sequences, 0 to 1");
     kv_blocks_in_use = gauge("kv_blocks_in_use", "", "KV blocks held by sequences");
@@ -120,15 +121,7 @@ class EngineMetrics::Impl {
       admission = std::make_unique<AdmissionMetrics>(registry_, own_labels_);
     }
     if (options.vllm_names) {
-      prometheus::BuildGauge()
-          .Name("vllm:cache_config_info")
-          .Help("KV blocks")
-          .Register(registry_)
-          .Add({{"model_name", options.model_name},
-                {"engine", "0"},
-                {"block_size", std::to_string(options.block_tokens)},
-                {"num_gpu_blocks", std::to_string(options.total_blocks)}})
-          .Set(1);
+      make_vllm_alone();
     }
   }
 
@@ -181,7 +174,59 @@ class EngineMetrics::Impl {
     return classes;
   }
 
+  // vLLM's names without a counterpart of Tandem's own. vLLM tells sequences that wait for room
+  // (capacity) from those that something else holds back (deferred: an adapter, a transfer), which
+  // no sequence of Tandem's is.
+  void make_vllm_alone() {
+    request_max_output = &prometheus::BuildHistogram()
+                              .Name("vllm:request_max_num_generation_tokens")
+                              .Help("Output tokens of a request's longest choice")
+                              .Register(registry_)
+                              .Add(vllm_labels_, token_counts());
+    prometheus::Labels config = vllm_labels_;
+    config["block_size"] = std::to_string(options_.block_tokens);
+    config["num_gpu_blocks"] = std::to_string(options_.total_blocks);
+    prometheus::BuildGauge()
+        .Name("vllm:cache_config_info")
+        .Help("KV blocks")
+        .Register(registry_)
+        .Add(config)
+        .Set(1);
+    auto& reasons = prometheus::BuildGauge()
+                        .Name("vllm:num_requests_waiting_by_reason")
+                        .Help("Sequences that wait, by what they wait for")
+                        .Register(registry_);
+    prometheus::Labels labels = vllm_labels_;
+    labels["reason"] = "capacity";
+    waiting_for_capacity = &reasons.Add(labels);
+    labels["reason"] = "deferred";
+    reasons.Add(labels).Set(0);
+  }
+
   // They begin at 0, so that a rate over them is known from the first one on.
+  void make_rejection_counters() {
+    for (const char* reason : {"queue_full", "draining"}) {
+      reject(reason, 0);
+    }
+  }
+
+  // vLLM's counter has no label "engine", and its own name for a queue that is full.
+  void reject(const std::string& reason, double count) {
+    constexpr const char* kHelp = "Requests refused before they ran";
+    const auto add = [&](const char* name, const std::string& label) {
+      prometheus::Labels labels = own_labels_;
+      labels["reason"] = label;
+      prometheus::BuildCounter().Name(name).Help(kHelp).Register(registry_).Add(labels).Increment(
+          count);
+    };
+    add("tandem_admission_rejections_total", reason);
+    if (options_.vllm_names) {
+      add("vllm:admission_rejections_total",
+          reason == "queue_full" ? "max_num_queued_reqs" : reason);
+    }
+  }
+
+  // They begin at 0 as well.
   void make_slo_counters() {
     auto& outcomes = prometheus::BuildCounter()
                          .Name("tandem_slo_requests_total")
@@ -244,6 +289,8 @@ class EngineMetrics::Impl {
     return prometheus::TextSerializer().Serialize(registry_.Collect());
   }
 
+  Gauge* waiting_for_capacity = nullptr;    // null: without vLLM's names
+  Histogram* request_max_output = nullptr;  // the same
   Both<Gauge> running, waiting, kv_usage, kv_blocks_in_use, kv_blocks_total;
   Both<Counter> prompt_tokens, generation_tokens, preemptions, plan_shortfalls, prefix_queries,
       prefix_hits, prompt_cached, steps;
@@ -319,6 +366,9 @@ EngineMetrics::~EngineMetrics() = default;
 void EngineMetrics::on_gauges(const EngineGauges& gauges) {
   set(impl_->running, static_cast<double>(gauges.running));
   set(impl_->waiting, static_cast<double>(gauges.waiting));
+  if (impl_->waiting_for_capacity != nullptr) {
+    impl_->waiting_for_capacity->Set(static_cast<double>(gauges.waiting));
+  }
   set(impl_->kv_blocks_in_use, static_cast<double>(gauges.blocks_in_use));
   set(impl_->kv_blocks_total, static_cast<double>(gauges.total_blocks));
   set(impl_->kv_usage, gauges.total_blocks == 0 ? 0.0
@@ -385,6 +435,9 @@ void EngineMetrics::on_request(const RequestRecord& record) {
   observe_value(impl_->whole, difference(record.ended, record.arrived));
   observe_value(impl_->request_prompt, record.prompt_tokens);
   observe_value(impl_->request_output, record.output_tokens);
+  if (impl_->request_max_output != nullptr && record.max_output_tokens.has_value()) {
+    impl_->request_max_output->Observe(*record.max_output_tokens);
+  }
   observe_value(impl_->request_max, record.max_tokens);
   observe_value(impl_->request_n, record.n);
   if (record.admitted == Nanos{0}) {
@@ -402,10 +455,7 @@ void EngineMetrics::on_request(const RequestRecord& record) {
   }
 }
 
-void EngineMetrics::on_rejected(const std::string& reason) {
-  impl_->count("admission_rejections_total", "admission_rejections_total",
-               "Requests refused before they ran", {"reason", reason});
-}
+void EngineMetrics::on_rejected(const std::string& reason) { impl_->reject(reason, 1); }
 
 std::string EngineMetrics::render() const { return impl_->render(); }
 

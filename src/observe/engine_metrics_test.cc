@@ -34,6 +34,29 @@ TEST(EngineMetrics, ARequestThatNeverRanHasNoTimes) {
   EXPECT_THAT(text, HasSubstr("tandem_request_queue_time_seconds_count{model_name=\"m\"} 0"));
 }
 
+TEST(EngineMetrics, VllmsLabelsAreThoseOfVllm) {
+  EngineMetrics metrics({.model_name = "m"});
+  metrics.on_gauges({.running = 3, .waiting = 2});
+  metrics.on_rejected("queue_full");
+  metrics.on_rejected("slo_ttft");
+  metrics.on_request({.finish_reason = "stop", .output_tokens = 3});
+  metrics.on_request({.finish_reason = "stop", .output_tokens = 2, .max_output_tokens = 3});
+  const std::string text = metrics.render();
+  const std::string engine = R"({engine="0",model_name="m")";
+  for (const std::string& line :
+       {"vllm:num_requests_waiting_by_reason" + engine + R"(,reason="capacity"} 2)",
+        "vllm:num_requests_waiting_by_reason" + engine + R"(,reason="deferred"} 0)",
+        std::string(R"(vllm:admission_rejections_total{model_name="m",reason="draining"} 0)"),
+        std::string(
+            R"(vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 1)"),
+        std::string(R"(vllm:admission_rejections_total{model_name="m",reason="slo_ttft"} 1)"),
+        std::string(R"(tandem_admission_rejections_total{model_name="m",reason="queue_full"} 1)"),
+        "vllm:request_max_num_generation_tokens_count" + engine + "} 1",
+        "vllm:request_max_num_generation_tokens_sum" + engine + "} 3"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 TEST(EngineMetrics, StepsAddUp) {
   EngineMetrics metrics({.model_name = "m"});
   metrics.on_step({.step = 1,

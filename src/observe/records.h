@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,6 +124,8 @@ struct RequestRecord {
   std::string finish_reason{};  // stop, length, abort, error
   int32_t prompt_tokens = 0;
   int32_t output_tokens = 0;
+  // Of the request's longest choice; set with the choice that ends last.
+  std::optional<int32_t> max_output_tokens;
   int32_t cached_tokens = 0;
   int32_t n = 1;
   int32_t max_tokens = 0;

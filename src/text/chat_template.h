@@ -72,4 +72,9 @@ class ChatTemplate {
 // kInvalidArgument for what is in it.
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir);
 
+// The same with `given` instead of the folder's templates: the name of a file, or else the template
+// itself, which is known by its braces.
+Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir,
+                                        const std::string& given);
+
 }  // namespace tandem::text

@@ -103,9 +103,9 @@ void add_special_tokens(const Json& object, ChatTemplateOptions& options) {
   }
 }
 
-}  // namespace
-
-Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
+// With the special tokens of a folder. `find` is given its tokenizer_config.json.
+template <class FindSources>
+Result<ChatTemplate> load(const fs::path& model_dir, const FindSources& find) {
   std::error_code ignored;
   if (!fs::is_directory(model_dir, ignored)) {
     return Error{ErrorCode::kNotFound,
@@ -117,12 +117,40 @@ Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) 
   ChatTemplateOptions options;
   add_special_tokens(config, options);
   add_special_tokens(map, options);
-  ASSIGN_OR_RETURN(Sources sources, find_sources(model_dir, config));
+  ASSIGN_OR_RETURN(Sources sources, find(config));
   if (!sources.usual) return ChatTemplate::plain(std::move(options));
   options.tool_use_source = std::move(sources.tool_use);
   Result<ChatTemplate> made = ChatTemplate::parse(std::move(*sources.usual), std::move(options));
   if (!made.ok()) return bad_file(sources.from, made.error().message);
   return made;
+}
+
+Result<Sources> given_source(const std::string& given) {
+  Sources sources{{}, {}, "the template"};
+  if (is_file(given)) {
+    sources.from = given;
+    ASSIGN_OR_RETURN(sources.usual, read_file(given, kMaxTemplateBytes));
+    return sources;
+  }
+  if (given.find("{{") == std::string::npos && given.find("{%") == std::string::npos) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("'{}' is neither a file nor a template (no {{{{ or {{% in it)",
+                             given.substr(0, 200)),
+                 {}};
+  }
+  sources.usual = given;
+  return sources;
+}
+
+}  // namespace
+
+Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
+  return load(model_dir, [&](const Json& config) { return find_sources(model_dir, config); });
+}
+
+Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir,
+                                        const std::string& given) {
+  return load(model_dir, [&](const Json&) { return given_source(given); });
 }
 
 }  // namespace tandem::text

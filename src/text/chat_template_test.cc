@@ -209,6 +209,21 @@ TEST_F(ChatTemplateTest, ATemplateFileGoesBeforeTheConfig) {
   EXPECT_EQ(text(load_chat_template(folder.path()).value()), "json");
 }
 
+TEST_F(ChatTemplateTest, AGivenTemplateTakesThePlaceOfTheFoldersAndHasItsTokens) {
+  const TempFolder folder;
+  folder.write("tokenizer_config.json", R"({"chat_template": "config", "bos_token": "<s>"})");
+  folder.write("mine.jinja", "{{ bos_token }}file");
+  const std::string file = (folder.path() / "mine.jinja").string();
+  EXPECT_EQ(text(load_chat_template(folder.path(), file).value()), "<s>file");
+  EXPECT_EQ(text(load_chat_template(folder.path(), "{{ bos_token }}itself").value()), "<s>itself");
+  for (const auto& [given, said] : {std::pair("none.jinja", "neither a file nor a template"),
+                                    std::pair("{% if", "the template")}) {
+    const Result<ChatTemplate> chat = load_chat_template(folder.path(), given);
+    ASSERT_FALSE(chat.ok()) << given;
+    EXPECT_NE(chat.error().message.find(said), std::string::npos) << chat.error().message;
+  }
+}
+
 TEST_F(ChatTemplateTest, BrokenFoldersNameFileAndField) {
   for (const char* config : {R"({"chat_template": 5})", R"({"chat_template": [5]})",
                              R"({"chat_template": [{"name": 1}]})",

@@ -1,0 +1,117 @@
+#include "start_log.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "base/log.h"
+#include "base/log_fields.h"
+#include "base/units.h"
+#include "commit.h"
+#include "device/cpu/proc_text.h"
+#include "model_command.h"
+
+namespace tandem {
+namespace {
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+void log_model(const ModelOnDevice& parts) {
+  const model::ModelConfig& shape = parts.folder.config;
+  const std::string device = parts.device->caps().name;
+  const std::string model =
+      fmt::format("{} ({} layers, hidden {}, {}/{} heads, {} parameters)",
+                  shape.architecture_name, shape.layers, shape.hidden, shape.heads, shape.kv_heads,
+                  rounded_count(model::parameter_count(shape)));
+  log::info_fields(
+      fmt::format("Tandem {}{}: {}, {}", TANDEM_VERSION,
+                  *kCommit == '\0' ? "" : fmt::format(" ({})", kCommit), model, device),
+      {{"version", TANDEM_VERSION}, {"commit", kCommit}, {"model", model}, {"device", device}});
+  for (const device::NodeUse& node : parts.device->caps().nodes) {
+    log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", node.id, node.threads,
+              node.threads == 1 ? "" : "s", device::format_ranges(node.cpus),
+              format_bytes(node.free_bytes), format_bytes(node.memory_bytes));
+  }
+}
+
+// In text what people look for; all of it is in the JSON log and at /v1/tandem/config.
+void log_configuration(const ServeFlags& flags, const ModelOnDevice& parts) {
+  const NodeOptions& node = flags.node;
+  const device::DeviceCaps& caps = parts.device->caps();
+  log::info_fields(
+      fmt::format(
+          "configuration: policy {}, {} threads, {} kernels, {} weights, {} KV, "
+          "{} sequences of up to {} tokens, {} tokens a step, prefix caching {}; all of it: "
+          "GET /v1/tandem/config",
+          parts.policy_name, caps.threads, kernels::isa_name(caps.isa), element_name(parts.dtype),
+          element_name(parts.kv_dtype), node.max_num_seqs, parts.plan.max_model_len,
+          node.max_num_batched_tokens, flags.prefix_caching),
+      {{"configuration", log::RawJson{config_json(effective_config_json(node, parts), flags)}}});
+}
+
+void log_rows(const char* tier, const std::vector<MemoryPlanRow>& rows) {
+  for (const MemoryPlanRow& row : rows) {
+    log::info_fields(fmt::format("memory plan: {}", row.what),
+                     {{"tier", std::string(tier)}, {"what", row.what}, {"bytes", row.bytes}});
+  }
+}
+
+void log_memory_plan(const MemoryPlan& plan) {
+  if (log::is_json()) {
+    log_rows(plan.host.rows.empty() ? "device" : "accelerator", plan.rows);
+    log_rows("host", plan.host.rows);
+    return;
+  }
+  std::istringstream lines(format_plan(plan));
+  std::string line;
+  while (std::getline(lines, line)) {
+    log::info("memory plan: {}", line);
+  }
+}
+
+void log_warnings(const ServeFlags& flags) {
+  if (flags.node.emulation.has_value() && flags.node.emulation->faults.any()) {
+    log::warn("FAULTS ARE PLANTED into this server ({}): for drills and tests, not for use",
+              device::describe_pace(*flags.node.emulation));
+  }
+  if (!is_loopback(flags.server.host) && flags.server.api_keys.empty()) {
+    log::warn(
+        "listening on {} without --api-key: everyone who reaches this address may use the model",
+        flags.server.host);
+  }
+  if (!is_loopback(flags.server.host) && !flags.server.api_keys.empty() &&
+      !flags.server.tls.wanted()) {
+    log::warn(
+        "listening on {} without --ssl-certfile: keys and prompts cross the network in the clear "
+        "unless a proxy before this server encrypts them",
+        flags.server.host);
+  }
+}
+
+}  // namespace
+
+void log_start(const ServeFlags& flags, const ModelOnDevice& parts) {
+  log_model(parts);
+  for (const std::string& note : flags.vllm_notes) {
+    log::info("accepted without effect: {}", note);
+  }
+  log_configuration(flags, parts);
+  log_memory_plan(parts.plan);
+  log_warnings(flags);
+}
+
+void log_ready(const ServeFlags& flags, const Node& node, uint16_t port, const std::string& name) {
+  const std::string base = fmt::format(
+      "{}://{}:{}/v1", flags.server.tls.wanted() ? "https" : "http", flags.server.host, port);
+  log::info_fields(fmt::format("ready: {} serves '{}', up to {} tokens a sequence", base, name,
+                               node.parts().plan.max_model_len),
+                   {{"url", base}, {"model", name}});
+  log::info(
+      "try: curl {}/chat/completions -H 'Content-Type: application/json'{} -d '{{\"model\":\"{}\","
+      "\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}],\"max_tokens\":32}}'",
+      base, flags.server.api_keys.empty() ? "" : " -H \"Authorization: Bearer $KEY\"", name);
+}
+
+}  // namespace tandem

@@ -1,0 +1,207 @@
+"""How a server is told what to do: help, flags as vLLM writes them, variables, --check, and what it says when they are wrong."""
+import os
+import re
+import subprocess
+
+import pytest
+from conftest import GOLDENS, ROOT
+
+LLAMA = GOLDENS / "llama-gqa-rope3-f32"
+
+
+def run(binary, *arguments, env=None, seconds=60):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
+    done = subprocess.run([str(binary), *map(str, arguments)], capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL,
+                          env=clean | (env or {}))
+    return done.returncode, done.stdout + done.stderr
+
+
+def check(binary, *flags, env=None):
+    return run(binary, "serve", LLAMA, "--check", *flags, env=env)
+
+
+def test_help_has_groups_and_three_examples_on_pages_of_a_hundred_columns(binary):
+    code, text = run(binary, "serve", "--help")
+    assert code == 0
+    groups = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)
+    assert {"Model", "Scheduling", "Memory", "HTTP", "Limits", "TLS", "Operation", "Examples"} <= set(groups)
+    assert len(re.findall(r"^  tandem serve ", text, re.MULTILINE)) == 3
+    assert max(map(len, text.splitlines())) <= 100
+    assert "1073741824" not in text and "--tensor-parallel-size" not in text
+
+
+def test_without_a_command_the_help_is_shown(binary):
+    code, text = run(binary)
+    assert code == 2
+    assert all(f"\n  {name} " in text for name in ("serve", "batch", "bench", "profile", "replay", "model"))
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("serve", "--helpp"), "unknown flag --helpp, did you mean --help?"),
+    (("serve", LLAMA, "--first-wrong", "1", "--second-wrong", "2"), "unknown flag --first-wrong "),
+    (("serve", LLAMA, "--max-num-seq=4"), "unknown flag --max-num-seq, did you mean --max-num-seqs?"),
+    (("bench", "serve", "--ratee", "4"), "unknown flag --ratee"),
+    (("serve",), "tandem serve MODEL_DIR"),
+])
+def test_the_first_wrong_flag_is_named(binary, arguments, said):
+    code, text = run(binary, *arguments)
+    assert code == 2
+    assert said in text and len(text.strip().splitlines()) == 1
+
+
+def test_version_names_the_commit(binary):
+    code, text = run(binary, "--version")
+    assert code == 0
+    assert re.fullmatch(r"\d+\.\d+\.\d+( \([0-9a-f]{12}(-changed)?\))?\n", text)
+
+
+def test_check_shows_the_plan_and_ends(binary):
+    code, text = check(binary)
+    assert code == 0
+    assert "memory plan:" in text and "KV blocks" in text and "all in order" in text
+    assert "ready" not in text and "loading weights" not in text
+
+
+def test_a_check_of_two_tiers_shows_two_plans_by_name(binary):
+    code, text = check(binary, "--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB")
+    assert code == 0
+    assert text.index("memory plan: accelerator") < text.index("memory plan: host\n") < text.index("host KV blocks")
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--device-memory", "1KiB"), "--device-memory"),
+    (("--device-memory", "8GiB", "--gpu-memory-utilization", "0.5"), "--gpu-memory-utilization"),
+    (("--ssl-certfile", "/no/such.pem"), "/no/such.pem"),
+    (("--api-key-file", "/no/such/keys"), "/no/such/keys"),
+    (("--tokenizer", "/no/such/folder"), "/no/such/folder"),
+    (("--chat-template", "/no/such.jinja"), "--chat-template: '/no/such.jinja' is neither a file nor a template"),
+    (("--chat-template", "{% if %}"), "--chat-template"),
+    (("--max-model-len", "4Q"), "'4Q' is not a number of tokens"),
+    (("--max-model-len", "0"), "--max-model-len"),
+    (("--max-num-batched-tokens", "1.5"), "--max-num-batched-tokens"),
+    (("--log-format", "xml"), "--log-format"),
+])
+def test_a_check_that_fails_has_code_2_and_names_the_flag(binary, flags, said):
+    code, text = check(binary, *flags)
+    assert code == 2 and said in text, text
+
+
+def settings(binary, *flags, env=None):
+    """What --check says of the configuration, as text."""
+    code, text = check(binary, *flags, env=env)
+    assert code == 0, text
+    return next(line for line in text.splitlines() if " configuration: " in line), text
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--max-model-len", "256"), "up to 256 tokens"),
+    (("--max_model_len", "256"), "up to 256 tokens"),
+    (("--max-model-len", "auto"), "up to 512 tokens"),
+    (("--max-num-batched-tokens", "2k"), " 2000 tokens a step"),
+    (("--max-num-batched-tokens", "2K"), " 2048 tokens a step"),
+    (("--enable-prefix-caching",), "prefix caching on"),
+    (("--enable-prefix-caching", "off"), "prefix caching off"),
+    (("--enable-prefix-caching=false",), "prefix caching off"),
+    (("--no-enable-prefix-caching",), "prefix caching off"),
+    (("--no-enable-prefix-caching", "--enable-prefix-caching"), "prefix caching on"),
+    (("--dtype", "bfloat16"), "bfloat16 weights"),
+])
+def test_flags_mean_what_they_mean_to_vllm(binary, flags, said):
+    assert said in settings(binary, *flags)[0]
+
+
+def test_a_command_line_of_vllm_is_accepted_and_says_what_had_no_effect(binary):
+    _, text = settings(
+        binary, "-tp", "1", "--pipeline-parallel-size=1", "--enforce-eager", "--disable-log-requests", "--trust-remote-code", "--load-format",
+        "safetensors", "--gpu-memory-utilization", "0.5", "--num-gpu-blocks-override", "40", "--no-enable-log-requests", "--dtype", "auto",
+        "--enable-chunked-prefill", "--generation-config", "auto",
+    )
+    assert "in 40 blocks" in text
+    assert "accepted without effect: --enforce-eager: there are no graphs to capture" in text
+    assert "accepted without effect: --tensor-parallel-size 1:" in text
+
+
+def test_a_model_may_be_named_by_flag(binary):
+    assert run(binary, "serve", "--model", LLAMA, "--check")[0] == 0
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--tensor-parallel-size", "2"), "--tensor-parallel-size: '2' is not possible, only 1; "),
+    (("-tp=2",), "--tensor-parallel-size: '2' is not possible"),
+    (("--no-enable-chunked-prefill",), "--no-enable-chunked-prefill: "),
+    (("--enable-lora",), "merge the adapter"),
+    (("--quantization", "awq"), "--quantization: weights are"),
+    (("--tool-call-parser", "hermes"), "come back as text"),
+    (("--enable-log-requests",), "--record-out"),
+    (("--dtype", "half"), "bfloat16"),
+])
+def test_what_tandem_cannot_do_is_refused_with_what_to_do_instead(binary, flags, said):
+    code, text = check(binary, *flags)
+    assert code == 2 and said in text, text
+
+
+def test_the_table_of_vllms_flags_is_the_documents(binary):
+    code, table = run(binary, "serve", "--list-vllm-flags")
+    assert code == 0
+    assert len(table.splitlines()) > 42
+    assert table in (ROOT / "docs" / "serving.md").read_text(), "put the output of tandem serve --list-vllm-flags into docs/serving.md"
+
+
+KUBERNETES = {
+    "TANDEM_PORT": "tcp://10.0.0.1:8000",
+    "TANDEM_SERVICE_HOST": "10.0.0.1",
+    "TANDEM_SERVICE_PORT": "8000",
+    "TANDEM_SERVICE_PORT_HTTP": "8000",
+    "TANDEM_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+    "TANDEM_PORT_8000_TCP_ADDR": "10.0.0.1",
+    "TANDEM_PORT_8000_TCP_PORT": "8000",
+    "TANDEM_PORT_8000_TCP_PROTO": "tcp",
+}
+
+
+def test_variables_that_kubernetes_sets_are_ignored_with_one_warning(binary):
+    code, text = check(binary, env=KUBERNETES)
+    assert code == 0
+    warnings = [line for line in text.splitlines() if " warning " in line]
+    assert len(warnings) == 1 and all(name in warnings[0] for name in KUBERNETES), text
+    assert "Service" in warnings[0]
+
+
+def test_variables_are_flags_and_misspelt_ones_are_named(binary):
+    line, _ = settings(binary, env={"TANDEM_MAX_NUM_SEQS": "7"})
+    assert " 7 sequences" in line
+    code, text = check(binary, env={"TANDEM_PORT": "many"})
+    assert code == 2 and "many" in text
+    _, text = settings(binary, env={"TANDEM_MAX_NUM_SEQ": "7"})
+    assert "TANDEM_MAX_NUM_SEQ is not known and is ignored, did you mean TANDEM_MAX_NUM_SEQS?" in text
+
+
+def test_the_config_file_may_be_named_by_a_variable(binary, tmp_path):
+    file, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    file.write_text("max-num-seqs: 7\nenforce-eager: true\nenable_prefix_caching: false\nmax-model-len: 128\n")
+    other.write_text("max-num-seqs: 9\n")
+    line, text = settings(binary, env={"TANDEM_CONFIG": str(file)})
+    assert " 7 sequences of up to 128 tokens" in line and "prefix caching off" in line
+    assert "--enforce-eager" in text
+    line, _ = settings(binary, "--config", other, env={"TANDEM_CONFIG": str(file)})
+    assert " 9 sequences of up to 512 tokens" in line
+    code, text = check(binary, env={"TANDEM_CONFIG": "/no/such.yaml"})
+    assert code == 2 and "/no/such.yaml" in text
+
+
+def test_a_chat_template_takes_the_place_of_the_models(start_server, tmp_path):
+    template = tmp_path / "mine.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    messages = [{"role": "user", "content": "Hello there"}]
+    for given in (str(template), template.read_text()):
+        server = start_server(LLAMA, "--chat-template", given)
+        with server.http() as http:
+            chat = http.post("/tokenize", json={"model": server.model_name(), "messages": messages}).json()
+            plain = http.post("/tokenize", json={"model": server.model_name(), "prompt": "Hello there", "add_special_tokens": False}).json()
+            assert chat["tokens"] == plain["tokens"]
+            assert http.get("/v1/tandem/config").json()["chat_template"] == given
+
+
+def test_another_tokenizer_is_used(start_server, tmp_path):
+    server = start_server(LLAMA, "--tokenizer", LLAMA)
+    assert server.openai().completions.create(model=server.model_name(), prompt="Hello", max_tokens=2).usage.completion_tokens == 2
