@@ -202,6 +202,7 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, const NodeOptions& o
     parts.binder = make_binder(*parts.policy);
     input.host_memory_bytes = options.host_memory_bytes;
     input.offloaded_sequences = options.max_num_seqs;
+    input.executor.max_logit_rows += visitor_logit_rows(options.max_num_seqs);
     input.executor.host.group_stages = options.group_stages;
     input.executor.host.clock = &clock;
     input.executor.host.binder = parts.binder.get();

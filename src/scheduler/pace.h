@@ -37,9 +37,9 @@ struct StepPace {
   Nanos pace = Nanos::max();  // of those where nobody is late
 };
 
-// The shortest that a latency-sensitive sequence which runs or comes next asks for, among those
-// whose targets their decodes (`decodes`) and a tile of a prompt alone can keep; where there is
-// none, what those take; Nanos::max() where nobody has a target.
+// The shortest that a latency-sensitive sequence which runs or comes next asks for, but at least
+// what their decodes (`decodes`) and a tile of the next prompt take. A target that those alone
+// cannot keep limits nothing, unless admission has accepted it. Nanos::max(): no limit.
 StepPace step_pace(const SystemView& view, const latency::StepTimeModel& model,
                    const latency::StepShape& decodes);
 

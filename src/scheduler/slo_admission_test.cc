@@ -129,7 +129,7 @@ TEST(SloAdmission, OneThatOvertakesMustNotMakeOthersLate) {
   Stage stage{.prompts = {waits(512, milliseconds(70), 1)}};
   AdmissionAsk ask = ask_for(400, milliseconds(500));
   const AdmissionVerdict refused = desk.decide(stage, ask);
-  EXPECT_EQ(refused.reason, RefusalReason::kFirstToken);
+  EXPECT_EQ(refused.reason, RefusalReason::kOthersFirstToken);
   EXPECT_TRUE(refused.retry_after.has_value());
   ask.level = 1;  // behind it
   EXPECT_EQ(desk.decide(stage, ask).answer, AdmissionAnswer::kAccept);

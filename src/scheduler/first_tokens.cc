@@ -1,0 +1,51 @@
+#include "scheduler/first_tokens.h"
+
+#include <algorithm>
+#include <span>
+
+namespace tandem {
+
+void FirstTokens::note(const SequenceView& prompt, int32_t tokens) {
+  const Nanos due = planned_due(prompt.arrived, prompt.first_token_due);
+  if (tokens == prompt.pending_tokens()) {
+    due_in_step_.push_back(due);
+    return;
+  }
+  put({.computed_tokens = prompt.computed_tokens + tokens,
+       .pending_tokens = prompt.pending_tokens() - tokens,
+       .choices = prompt.choices},
+      due);
+}
+
+void FirstTokens::note(const AdmittedPrompt& prompt) {
+  put({.computed_tokens = prompt.computed_tokens,
+       .pending_tokens = prompt.pending_tokens,
+       .choices = prompt.choices},
+      planned_due(prompt.arrived, prompt.first_token_due));
+}
+
+void FirstTokens::put(const PromptAhead& rest, Nanos due) {
+  ahead_.push_back(rest);
+  due_ahead_.push_back(due);
+  looked_at_ = due < Nanos::max() ? ahead_.size() : looked_at_;
+}
+
+Nanos FirstTokens::limit(const latency::StepTimeModel& model, const ReplayRules& rules,
+                         Nanos now) const {
+  Nanos end = Nanos::max();
+  for (const Nanos due : due_in_step_) {
+    end = due == Nanos::max() ? end : std::min(end, due - now);
+  }
+  if (looked_at_ == 0) {
+    return end;
+  }
+  const std::vector<Nanos> rest = replay_prompts(model, rules, std::span(ahead_).first(looked_at_));
+  for (size_t i = 0; i < looked_at_; ++i) {
+    if (due_ahead_[i] < Nanos::max()) {
+      end = std::min(end, rest[i] == Nanos::max() ? Nanos{0} : due_ahead_[i] - now - rest[i]);
+    }
+  }
+  return end;
+}
+
+}  // namespace tandem

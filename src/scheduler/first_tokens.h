@@ -1,0 +1,44 @@
+// The first tokens that latency-sensitive prompts wait for while a step is planned: which prompts
+// end in the step, what is left of the others after it, and until when the step must end so that
+// all of them are in time. One object per planning. Plain state, no threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "latency/step_time_model.h"
+#include "plan/views.h"
+#include "scheduler/chunk_replay.h"
+
+namespace tandem {
+
+class FirstTokens {
+ public:
+  // `tokens` of this prompt are in the step, perhaps none. Prompts are noted in their order.
+  void note(const SequenceView& prompt, int32_t tokens);
+  // One of which nothing can be in the step.
+  void note(const AdmittedPrompt& prompt);
+
+  // Something is left of a prompt after this step.
+  [[nodiscard]] bool any_ahead() const { return !ahead_.empty(); }
+
+  // Of one that has a target.
+  [[nodiscard]] bool any_due_ahead() const { return looked_at_ > 0; }
+
+  // Until when, from `now`, the step must end; Nanos::max(): it does not matter. `rules` are those
+  // of the steps after it.
+  [[nodiscard]] Nanos limit(const latency::StepTimeModel& model, const ReplayRules& rules,
+                            Nanos now) const;
+
+ private:
+  void put(const PromptAhead& rest, Nanos due);
+
+  std::vector<Nanos> due_in_step_;  // of prompts that end in this step
+  std::vector<PromptAhead> ahead_;  // what is left of prompts after it
+  std::vector<Nanos> due_ahead_;
+  size_t looked_at_ = 0;  // of ahead_: beyond it none has a target
+};
+
+}  // namespace tandem
