@@ -30,6 +30,14 @@ void FirstTokens::put(const PromptAhead& rest, Nanos due) {
   looked_at_ = due < Nanos::max() ? ahead_.size() : looked_at_;
 }
 
+Nanos FirstTokens::first_due_in_step(Nanos now) const {
+  Nanos first = Nanos::max();
+  for (const Nanos due : due_in_step_) {
+    first = due > now ? std::min(first, due) : first;
+  }
+  return first;
+}
+
 Nanos FirstTokens::limit(const latency::StepTimeModel& model, const ReplayRules& rules,
                          Nanos now) const {
   Nanos end = Nanos::max();

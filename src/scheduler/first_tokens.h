@@ -27,6 +27,10 @@ class FirstTokens {
   // Of one that has a target.
   [[nodiscard]] bool any_due_ahead() const { return looked_at_ > 0; }
 
+  // When the first of the prompts that end in this step is due; those that are late already, and
+  // Nanos::max(), do not count.
+  [[nodiscard]] Nanos first_due_in_step(Nanos now) const;
+
   // Until when, from `now`, the step must end; Nanos::max(): it does not matter. `rules` are those
   // of the steps after it.
   [[nodiscard]] Nanos limit(const latency::StepTimeModel& model, const ReplayRules& rules,

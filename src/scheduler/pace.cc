@@ -34,17 +34,25 @@ StepPace step_pace(const SystemView& view, const latency::StepTimeModel& model,
   }
   const Nanos least_time = model.step_time(least);
   StepPace asked;
+  bool any_late = false;  // of those that an idle server could keep
   const auto look_at = [&](const SequenceView& one) {
-    if (!is_sensitive(one) || one.tpot == Nanos::max() ||
-        (one.tpot < least_time && !one.promised)) {
+    if (!is_sensitive(one) || one.tpot == Nanos::max()) {
       return;
     }
-    asked.pace = std::min(asked.pace, std::max(pace_of(one.tpot), least_time));
-    asked.step = std::min(asked.step, std::max(step_for(one, view.now), least_time));
+    if (one.tpot >= least_time) {
+      asked.pace = std::min(asked.pace, std::max(pace_of(one.tpot), least_time));
+      asked.step = std::min(asked.step, std::max(step_for(one, view.now), least_time));
+    } else if (!any_late) {
+      latency::StepShape alone;
+      alone.add_decode(one.known_tokens);
+      any_late = model.step_time(alone) <= one.tpot;
+    }
   };
   std::ranges::for_each(view.running, look_at);
   std::ranges::for_each(view.waiting, look_at);
-  return asked;
+  return any_late && asked.pace == Nanos::max()
+             ? StepPace{.step = least_time, .pace = least_time, .is_kept = false}
+             : asked;
 }
 
 }  // namespace tandem

@@ -14,6 +14,9 @@ namespace tandem {
 namespace {
 
 constexpr Nanos kNone = Nanos::max();
+// The closed form is a lower bound. Where it is beyond the target by no more than this part of it,
+// the replay gives a better forecast.
+constexpr int64_t kNearTarget = 4;
 // Who waits for others to end asks again after this at the latest.
 constexpr Nanos kLongestRetry = std::chrono::minutes(10);
 
@@ -87,7 +90,8 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
   const Nanos waited = std::max(view.now - ask.arrived, Nanos{0});  // the view may be older
   const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
   verdict.reason = RefusalReason::kFirstToken;
-  if (const Nanos soonest = soonest_first_token(view, ask, limits); soonest > left) {
+  if (const Nanos soonest = soonest_first_token(view, ask, limits);
+      left < kNone && soonest > left + left / kNearTarget) {
     verdict.ttft = later(soonest, waited);
     return refuse(view, ask, verdict);
   }

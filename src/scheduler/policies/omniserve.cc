@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -61,6 +62,7 @@ class Planning {
   StepPlan plan() {
     decode_latency_sensitive();
     limit_ = limit();
+    needs_all_rows_ = first_tokens_need_all_rows();
     planner_.bring_back(kLs, 0, std::numeric_limits<int32_t>::max());
     prefill_latency_sensitive();
     admit_latency_sensitive();
@@ -74,7 +76,6 @@ class Planning {
     keep_blocks_for_decodes();
     prefill_best_effort();
     admit_best_effort();
-    kept_rows_ = 0;
     decode_best_effort();
     bring_back_best_effort();
     remember();
@@ -99,11 +100,23 @@ class Planning {
   [[nodiscard]] Nanos limit() {
     const StepPace asked = step_pace(view_, model_, shape_);
     pace_ = asked.pace;
-    if (pace_ < kNoLimit) {
+    if (pace_ < kNoLimit && asked.is_kept) {
       memory_.limit = pace_;
       memory_.limited = view_.now;
     }
     return asked.step;
+  }
+
+  // Of the steps that come.
+  [[nodiscard]] ReplayRules replay_rules() const {
+    const Nanos forced = forced_time(model_, decodes_, claims_.work);
+    return {.decodes = decodes_,
+            .limit = pace_,
+            .step_tokens = std::min(most_step_tokens(), step_tokens_ - visitor_tokens_),
+            .before = forced,
+            .apart = forced / options_.patience_steps,
+            .forced_rows = claims_.work.rows(),
+            .patience_steps = options_.patience_steps};
   }
 
   // Until when the step must end so that every waiting LS prompt still gets its first token in
@@ -113,16 +126,8 @@ class Planning {
     if (work.decodes + work.prompts + work.offloaded == 0) {
       return kNoLimit;  // nothing would be held back
     }
-    ReplayRules rules{.decodes = decodes_,
-                      .limit = pace_,
-                      .step_tokens = std::min(most_step_tokens(), step_tokens_ - visitor_tokens_),
-                      .forced_rows = work.rows(),
-                      .patience_steps = options_.patience_steps};
-    if (first_tokens_.any_due_ahead()) {
-      rules.before = forced_time(model_, decodes_, work);
-      rules.apart = rules.before / options_.patience_steps;
-    }
-    return first_tokens_.limit(model_, rules, view_.now);
+    return first_tokens_.limit(
+        model_, first_tokens_.any_due_ahead() ? replay_rules() : ReplayRules{}, view_.now);
   }
 
   [[nodiscard]] Nanos best_effort_limit() const {
@@ -138,7 +143,27 @@ class Planning {
 
   // ---- tokens
   [[nodiscard]] int32_t most_step_tokens() const {
-    return limit_ == kNoLimit ? std::min(options_.token_budget, step_tokens_) : step_tokens_;
+    return limit_ == kNoLimit && !needs_all_rows_ ? std::min(options_.token_budget, step_tokens_)
+                                                  : step_tokens_;
+  }
+  // With the tokens of the budget alone a first token would come late that was promised when a
+  // target limited the steps, and not the budget.
+  [[nodiscard]] bool first_tokens_need_all_rows() const {
+    if (limit_ < kNoLimit || options_.token_budget >= step_tokens_) {
+      return false;
+    }
+    FirstTokens all;
+    for (const std::span<const SequenceView> sequences : {view_.running, view_.waiting}) {
+      for (const SequenceView& one : sequences) {
+        if (one.service_class == kLs && !one.decodes()) {
+          all.note(one, 0);
+        }
+      }
+    }
+    for (const AdmittedPrompt& prompt : view_.later) {
+      all.note(prompt);
+    }
+    return all.any_due_ahead() && all.limit(model_, replay_rules(), view_.now) <= Nanos{0};
   }
   // Beside what visitors and overdue best effort need.
   [[nodiscard]] int32_t prompt_room() const {
@@ -158,9 +183,12 @@ class Planning {
                          .least_tokens = least},
                         limit);
   }
-  // The first latency-sensitive prompt of a step gets a tile whatever the time.
+  // The first latency-sensitive prompt of a step gets a tile whatever the time. Those behind it do
+  // not make it late: steps may have become longer than when it was promised its first token.
   [[nodiscard]] int32_t latency_sensitive_chunk(const SequenceView& prompt) const {
-    return chunk_of(prompt, limit_, shape_.prefill_rows == 0 ? kTileTokens : 0);
+    const Nanos due = first_tokens_.first_due_in_step(view_.now);
+    const Nanos limit = due == kNoLimit ? limit_ : std::min(limit_, due - view_.now);
+    return chunk_of(prompt, limit, shape_.prefill_rows == 0 ? kTileTokens : 0);
   }
   void count_chunk(const SequenceView& prompt, int32_t tokens) {
     const bool ends = tokens == prompt.pending_tokens();
@@ -353,13 +381,14 @@ class Planning {
       const SequenceView& sequence = view_.running[i];
       const bool in_time = best_effort_limit_ == kNoLimit ||
                            time_with_decode(sequence.known_tokens) <= best_effort_limit_;
-      const bool leaves_visitors = planner_.builder().logit_rows_left() > visitor_logits_ &&
-                                   planner_.builder().tokens_left() > visitor_logits_;
-      const Patience& patience = memory_.patience;
-      if ((in_time && leaves_visitors) || shape_.rows() == 0 ||
-          patience.decode_is_overdue(sequence.id, view_.step)) {
+      const bool is_overdue = memory_.patience.decode_is_overdue(sequence.id, view_.step);
+      kept_rows_ -= is_overdue ? 1 : 0;
+      const bool leaves_others = planner_.builder().logit_rows_left() > visitor_logits_ &&
+                                 planner_.builder().tokens_left() - kept_rows_ > visitor_logits_;
+      if ((in_time && leaves_others) || is_overdue || shape_.rows() == 0) {
         add_decode(i);
-      } else if (patience.decode_passed_over(sequence.id, view_.step) >= kOffloadAfterSteps) {
+      } else if (memory_.patience.decode_passed_over(sequence.id, view_.step) >=
+                 kOffloadAfterSteps) {
         planner_.offload(i, ClassedPlanner::Need::kWish);
       }
       short_of_time_ = short_of_time_ || !in_time;
@@ -423,6 +452,7 @@ class Planning {
   int32_t step_tokens_;
   int32_t visitor_tokens_ = 0;
   int32_t visitor_logits_ = 0;
+  bool needs_all_rows_ = false;
   bool began_best_effort_ = false;
   bool unfinished_best_effort_ = false;
   bool short_of_time_ = false;

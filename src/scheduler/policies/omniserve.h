@@ -30,8 +30,9 @@
 // With admission: what best effort gets beyond that leaves all promised first tokens in time, by
 // the model.
 //
-// A target that LS decodes and one tile alone cannot keep limits nothing, unless admission has
-// accepted it: one impossible target does not slow down everybody.
+// A TPOT target that an idle server could not keep limits nothing, and one that LS decodes and a
+// tile alone cannot keep limits nothing while others can be kept: one impossible target does not
+// slow down the other requests.
 #pragma once
 
 #include <cstdint>
