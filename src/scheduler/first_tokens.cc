@@ -30,6 +30,17 @@ void FirstTokens::put(const PromptAhead& rest, Nanos due) {
   looked_at_ = due < Nanos::max() ? ahead_.size() : looked_at_;
 }
 
+bool FirstTokens::in_time_tile_by_tile(Nanos step, Nanos now) const {
+  int64_t steps = 0;
+  for (size_t i = 0; i < looked_at_; ++i) {
+    steps += (ahead_[i].pending_tokens + kTileTokens - 1) / kTileTokens;
+    if (due_ahead_[i] < Nanos::max() && (due_ahead_[i] - now) / steps < step) {
+      return false;
+    }
+  }
+  return true;
+}
+
 Nanos FirstTokens::first_due_in_step(Nanos now) const {
   Nanos first = Nanos::max();
   for (const Nanos due : due_in_step_) {

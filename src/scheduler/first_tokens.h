@@ -27,6 +27,10 @@ class FirstTokens {
   // Of one that has a target.
   [[nodiscard]] bool any_due_ahead() const { return looked_at_ > 0; }
 
+  // The first tokens are in time even where each step takes as long as `step` and has no more than
+  // a tile of a prompt.
+  [[nodiscard]] bool in_time_tile_by_tile(Nanos step, Nanos now) const;
+
   // When the first of the prompts that end in this step is due; those that are late already, and
   // Nanos::max(), do not count.
   [[nodiscard]] Nanos first_due_in_step(Nanos now) const;

@@ -62,7 +62,7 @@ class Planning {
   StepPlan plan() {
     decode_latency_sensitive();
     limit_ = limit();
-    needs_all_rows_ = first_tokens_need_all_rows();
+    at_risk_ = first_tokens_are_at_risk();
     planner_.bring_back(kLs, 0, std::numeric_limits<int32_t>::max());
     prefill_latency_sensitive();
     admit_latency_sensitive();
@@ -143,13 +143,15 @@ class Planning {
 
   // ---- tokens
   [[nodiscard]] int32_t most_step_tokens() const {
-    return limit_ == kNoLimit && !needs_all_rows_ ? std::min(options_.token_budget, step_tokens_)
-                                                  : step_tokens_;
+    return limit_ == kNoLimit && !at_risk_ ? std::min(options_.token_budget, step_tokens_)
+                                           : step_tokens_;
   }
-  // With the tokens of the budget alone a first token would come late that was promised when a
-  // target limited the steps, and not the budget.
-  [[nodiscard]] bool first_tokens_need_all_rows() const {
-    if (limit_ < kNoLimit || options_.token_budget >= step_tokens_) {
+  // First tokens are promised by the pace of the targets that limit steps. A first token would come
+  // late in the steps of the budget, once such a target is gone, or where a sequence that is late
+  // makes steps shorter.
+  [[nodiscard]] bool first_tokens_are_at_risk() const {
+    const bool is_slow = limit_ == kNoLimit ? options_.token_budget < step_tokens_ : limit_ < pace_;
+    if (!is_slow) {
       return false;
     }
     FirstTokens all;
@@ -163,7 +165,11 @@ class Planning {
     for (const AdmittedPrompt& prompt : view_.later) {
       all.note(prompt);
     }
-    return all.any_due_ahead() && all.limit(model_, replay_rules(), view_.now) <= Nanos{0};
+    if (!all.any_due_ahead() || (pace_ < kNoLimit && all.in_time_tile_by_tile(pace_, view_.now))) {
+      return false;
+    }
+    const Nanos end = all.limit(model_, replay_rules(), view_.now);
+    return end <= (limit_ == kNoLimit ? Nanos{0} : limit_);
   }
   // Beside what visitors and overdue best effort need.
   [[nodiscard]] int32_t prompt_room() const {
@@ -187,7 +193,8 @@ class Planning {
   // not make it late: steps may have become longer than when it was promised its first token.
   [[nodiscard]] int32_t latency_sensitive_chunk(const SequenceView& prompt) const {
     const Nanos due = first_tokens_.first_due_in_step(view_.now);
-    const Nanos limit = due == kNoLimit ? limit_ : std::min(limit_, due - view_.now);
+    const Nanos limit =
+        std::min(at_risk_ ? pace_ : limit_, due == kNoLimit ? due : due - view_.now);
     return chunk_of(prompt, limit, shape_.prefill_rows == 0 ? kTileTokens : 0);
   }
   void count_chunk(const SequenceView& prompt, int32_t tokens) {
@@ -452,7 +459,7 @@ class Planning {
   int32_t step_tokens_;
   int32_t visitor_tokens_ = 0;
   int32_t visitor_logits_ = 0;
-  bool needs_all_rows_ = false;
+  bool at_risk_ = false;  // first tokens
   bool began_best_effort_ = false;
   bool unfinished_best_effort_ = false;
   bool short_of_time_ = false;
