@@ -67,4 +67,31 @@ Nanos FirstTokens::limit(const latency::StepTimeModel& model, const ReplayRules&
   return end;
 }
 
+FirstTokens first_tokens_of(const SystemView& view) {
+  FirstTokens all;
+  for (const std::span<const SequenceView> sequences : {view.running, view.waiting}) {
+    for (const SequenceView& one : sequences) {
+      if (one.service_class == ServiceClass::kLatencySensitive && !one.decodes()) {
+        all.note(one, 0);
+      }
+    }
+  }
+  for (const AdmittedPrompt& prompt : view.later) {
+    all.note(prompt);
+  }
+  return all;
+}
+
+size_t promised_line(const SystemView& view) {
+  const auto is_due = [](const AdmittedPrompt& prompt) {
+    return prompt.first_token_due < Nanos::max();
+  };
+  if (std::ranges::any_of(view.later, is_due)) {
+    return view.waiting.size();
+  }
+  const auto last =
+      std::ranges::find(view.waiting.rbegin(), view.waiting.rend(), true, &SequenceView::promised);
+  return static_cast<size_t>(view.waiting.rend() - last);
+}
+
 }  // namespace tandem

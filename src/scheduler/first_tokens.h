@@ -49,4 +49,11 @@ class FirstTokens {
   size_t looked_at_ = 0;  // of ahead_: beyond it none has a target
 };
 
+// Of all latency-sensitive prompts, those that run and those that wait, before a step is planned.
+FirstTokens first_tokens_of(const SystemView& view);
+
+// How many of the leading sequences in view.waiting admission has promised their first token, or
+// wait before one that it has: what is promised behind them needs that they begin.
+size_t promised_line(const SystemView& view);
+
 }  // namespace tandem

@@ -14,6 +14,7 @@
 #include "plan/admission.h"
 #include "plan/decisions.h"
 #include "scheduler/chunk_replay.h"
+#include "scheduler/first_tokens.h"
 
 namespace tandem::testing {
 
@@ -183,20 +184,24 @@ class PolicyWatch final : public StepPolicy {
     if (overdue_ <= patience_) {
       return;
     }
-    const SequenceView* head = nullptr;
-    int32_t left = view.budget.sequences - static_cast<int32_t>(std::ssize(plan.onload));
-    bool takes = false;
-    for (const SequenceView& one : view.waiting) {
-      if (one.service_class == ServiceClass::kBestEffort) {
-        head = head == nullptr ? &one : head;
-      } else if (std::ranges::find(plan.admit, one.id) != plan.admit.end()) {
-        left -= one.choices;
-        takes = takes || !one.promised;
-      }
+    const auto head =
+        std::ranges::find(view.waiting, ServiceClass::kBestEffort, &SequenceView::service_class);
+    if (head == view.waiting.end()) {
+      return;
     }
-    if (takes && head != nullptr && left < std::min(head->choices, std::max(places_ / 4, 1))) {
-      found_.note("step {}: latency-sensitive requests leave the overdue head {} places", view.step,
-                  left);
+    const int32_t claim = std::min(head->choices, std::max(places_ / 4, 1));
+    int32_t left = view.budget.sequences;
+    const size_t promised = promised_line(view);
+    for (size_t i = 0; i < view.waiting.size(); ++i) {
+      const SequenceView& one = view.waiting[i];
+      if (std::ranges::find(plan.admit, one.id) == plan.admit.end()) {
+        continue;
+      }
+      left -= one.choices;
+      if (one.service_class == ServiceClass::kLatencySensitive && i >= promised && left < claim) {
+        found_.note("step {}: a latency-sensitive request leaves the overdue head {} places",
+                    view.step, left);
+      }
     }
   }
 

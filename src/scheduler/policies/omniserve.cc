@@ -154,17 +154,7 @@ class Planning {
     if (!is_slow) {
       return false;
     }
-    FirstTokens all;
-    for (const std::span<const SequenceView> sequences : {view_.running, view_.waiting}) {
-      for (const SequenceView& one : sequences) {
-        if (one.service_class == kLs && !one.decodes()) {
-          all.note(one, 0);
-        }
-      }
-    }
-    for (const AdmittedPrompt& prompt : view_.later) {
-      all.note(prompt);
-    }
+    const FirstTokens all = first_tokens_of(view_);
     if (!all.any_due_ahead() || (pace_ < kNoLimit && all.in_time_tile_by_tile(pace_, view_.now))) {
       return false;
     }
@@ -264,10 +254,13 @@ class Planning {
 
   void admit_latency_sensitive() {
     bool goes_on = !first_tokens_.any_ahead();
-    for (const SequenceView& waiting : view_.waiting) {
+    size_t promised = promised_line(view_);
+    for (SequenceView waiting : view_.waiting) {
       if (waiting.service_class != kLs) {
         break;
       }
+      waiting.promised = promised > 0;
+      promised -= promised > 0 ? 1 : 0;
       int32_t tokens = 0;
       if (goes_on && leaves_room_for_head(waiting)) {
         tokens = latency_sensitive_chunk(waiting);

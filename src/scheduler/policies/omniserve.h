@@ -23,7 +23,7 @@
 //     begun, the first in the queue begins after as many steps as soon as there are blocks and
 //     places for it. No LS request that has not begun takes those before it, up to a quarter of the
 //     blocks and places (claim_of_head), but for those that admission has promised their first
-//     token before.
+//     token before, and those that wait before such a one.
 //
 // The rows that the last two need are kept from LS prompts. Visitors: see slack_binder.h.
 //
