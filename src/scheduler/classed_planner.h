@@ -32,8 +32,10 @@ class ClassedPlanner {
 
   // Lets a waiting one begin with `tokens` (>= 1). Nobody is let in while somebody else waits for
   // room, nor beside one that is dropped: the blocks that they share would be counted twice. A
-  // latency-sensitive one makes room at the cost of best effort; a best-effort one of nobody.
-  bool admit(const SequenceView& waiting, int32_t tokens);
+  // latency-sensitive one makes room at the cost of best effort; a best-effort one of nobody. Where
+  // it finds no place, as many as `places` are made for the next step: its own, and those of
+  // promised ones behind it that could begin with it.
+  bool admit(const SequenceView& waiting, int32_t tokens, int32_t places = 0);
 
   // Begins to offload best-effort decodes without a part in this plan, newest first, until `wanted`
   // blocks are on their way.
@@ -87,7 +89,7 @@ class ClassedPlanner {
   };
 
   [[nodiscard]] std::optional<size_t> newest(ServiceClass service_class, Where where) const;
-  void make_places(const SequenceView& waiting);
+  void make_places(const SequenceView& waiting, int32_t places);
   void drop(size_t index);
   Room make_room(ServiceClass service_class, int64_t missing, Claim claim);
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -55,5 +56,8 @@ FirstTokens first_tokens_of(const SystemView& view);
 // How many of the leading sequences in view.waiting admission has promised their first token, or
 // wait before one that it has: what is promised behind them needs that they begin.
 size_t promised_line(const SystemView& view);
+
+// Places of the latency-sensitive sequences in `line` that could begin in a step with `rows`.
+int32_t places_to_begin(std::span<const SequenceView> line, int32_t rows);
 
 }  // namespace tandem

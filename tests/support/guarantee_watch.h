@@ -154,7 +154,11 @@ class PolicyWatch final : public StepPolicy {
       found_.note("step {}: no best-effort prompt gets tokens for {} steps ({})", view.step,
                   prompt_gap_, any ? "one has begun" : "the first in the queue could begin");
     }
-    overdue_ = !served && !any && head != nullptr ? overdue_ + 1 : 0;
+    if (served || any || head == nullptr) {
+      overdue_since_ = -1;
+    } else if (overdue_since_ < 0) {
+      overdue_since_ = view.step;
+    }
   }
 
   // Beside all that run and go on to their ends, and what they may take in this step.
@@ -181,7 +185,7 @@ class PolicyWatch final : public StepPolicy {
 
   // Who has not begun leaves the overdue head its places.
   void look_at_claim(const SystemView& view, const StepPlan& plan) {
-    if (overdue_ <= patience_) {
+    if (overdue_since_ < 0 || view.step - overdue_since_ < patience_) {
       return;
     }
     const auto head =
@@ -212,7 +216,7 @@ class PolicyWatch final : public StepPolicy {
   std::set<SequenceId> gone_;
   std::map<SequenceId, int64_t> decodes_;  // without a part, and since when
   int64_t prompt_gap_ = 0;
-  int64_t overdue_ = 0;
+  int64_t overdue_since_ = -1;  // the head waits with none before it
   int32_t places_ = 0;
   bool roomy_ = false;
   bool wide_ = false;

@@ -255,7 +255,8 @@ class Planning {
   void admit_latency_sensitive() {
     bool goes_on = !first_tokens_.any_ahead();
     size_t promised = promised_line(view_);
-    for (SequenceView waiting : view_.waiting) {
+    for (size_t i = 0; i < view_.waiting.size(); ++i) {
+      SequenceView waiting = view_.waiting[i];
       if (waiting.service_class != kLs) {
         break;
       }
@@ -264,7 +265,9 @@ class Planning {
       int32_t tokens = 0;
       if (goes_on && leaves_room_for_head(waiting)) {
         tokens = latency_sensitive_chunk(waiting);
-        if (tokens > 0 && !planner_.admit(waiting, tokens)) {
+        if (tokens > 0 && !planner_.admit(waiting, tokens,
+                                          places_to_begin(view_.waiting.subspan(i, promised + 1),
+                                                          prompt_room()))) {
           planner_.note_refused();
           tokens = 0;
         }
