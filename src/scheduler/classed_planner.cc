@@ -152,7 +152,8 @@ bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens, int32_t 
   if (tokens < 1 || refused_ || builder_.preempts()) {
     return false;
   }
-  const Fit fit = builder_.admit(waiting, tokens);
+  const Fit fit = waiting.service_class == kLs ? builder_.admit_before_best_effort(waiting, tokens)
+                                               : builder_.admit(waiting, tokens);
   if (fit == Fit::kNoSequences && waiting.service_class == kLs) {
     make_places(waiting, std::max(places, waiting.choices));
   }

@@ -9,7 +9,7 @@ namespace tandem {
 PlanBuilder::PlanBuilder(const SystemView& view) : budget_(view.budget) {
   plan_.slices.reserve(view.running.size());
   for (const SequenceView& sequence : view.running) {
-    promised_blocks_ += promised(sequence);
+    promise(sequence, promised(sequence));
   }
 }
 
@@ -36,12 +36,13 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks;
-  promised_blocks_ -= std::min(grown, promised(sequence));
+  promise(sequence, -std::min(grown, promised(sequence)));
   add_slice(sequence.id, tokens);
   return Fit::kFits;
 }
 
-Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
+Fit PlanBuilder::admit_beside(const SequenceView& sequence, int32_t tokens,
+                              int64_t promised_blocks) {
   CHECK(tokens >= 1 && tokens <= sequence.pending_tokens(),
         "{} tokens of a sequence with {} pending", tokens, sequence.pending_tokens());
   const int32_t logit_rows = tokens == sequence.pending_tokens() ? sequence.choices : 0;
@@ -58,7 +59,7 @@ Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
     return Fit::kNoLogitRows;
   }
   const bool alone = promised_blocks_ == 0 && plan_.slices.empty();
-  const int64_t wanted = alone ? now_new : all_new + promised_blocks_;
+  const int64_t wanted = alone ? now_new : all_new + promised_blocks;
   if (wanted + sequence.cached_free_blocks > budget_.free_blocks) {
     return Fit::kNoBlocks;
   }
@@ -66,7 +67,7 @@ Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= now_new + sequence.cached_free_blocks;
-  promised_blocks_ += all_new - now_new;
+  promise(sequence, all_new - now_new);
   plan_.admit.push_back(sequence.id);
   add_slice(sequence.id, tokens);
   return Fit::kFits;
@@ -78,7 +79,7 @@ Fit PlanBuilder::offload(const SequenceView& sequence) {
     return Fit::kNoHostBlocks;
   }
   budget_.host_free_blocks -= needed;
-  promised_blocks_ -= promised(sequence);
+  promise(sequence, -promised(sequence));
   plan_.offload.push_back(sequence.id);
   return Fit::kFits;
 }
@@ -104,7 +105,7 @@ void PlanBuilder::preempt(const SequenceView& sequence) {
     return;  // what it frees is elsewhere, and not before it has left
   }
   budget_.free_blocks += sequence.own_blocks;
-  promised_blocks_ -= promised(sequence);
+  promise(sequence, -promised(sequence));
 }
 
 }  // namespace tandem

@@ -30,7 +30,14 @@ class PlanBuilder {
   // Makes a waiting sequence run, beginning with `tokens` of it. Refused unless all its known
   // tokens and one more would find blocks beside what running prompts still need, so that prompts
   // half computed do not evict each other.
-  Fit admit(const SequenceView& sequence, int32_t tokens);
+  Fit admit(const SequenceView& sequence, int32_t tokens) {
+    return admit_beside(sequence, tokens, promised_blocks_);
+  }
+  // The same, but what running best-effort prompts still need does not count: for sequences that
+  // take their blocks from best effort anyway.
+  Fit admit_before_best_effort(const SequenceView& sequence, int32_t tokens) {
+    return admit_beside(sequence, tokens, promised_blocks_ - promised_best_effort_);
+  }
 
   // Drops the KV of a running sequence that has no slice in this plan, or of a parked one.
   void preempt(const SequenceView& sequence);
@@ -63,6 +70,13 @@ class PlanBuilder {
     return std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
   }
   [[nodiscard]] int64_t promised(const SequenceView& sequence) const;
+  // So many blocks more; fewer where negative.
+  void promise(const SequenceView& sequence, int64_t blocks) {
+    promised_blocks_ += blocks;
+    promised_best_effort_ +=
+        sequence.service_class == ServiceClass::kBestEffort ? blocks : int64_t{0};
+  }
+  Fit admit_beside(const SequenceView& sequence, int32_t tokens, int64_t promised_blocks);
 
   void add_slice(SequenceId sequence, int32_t tokens) {
     StepPlan::Slice& slice = plan_.slices.emplace_back();
@@ -71,7 +85,8 @@ class PlanBuilder {
   }
 
   StepBudget budget_;
-  int64_t promised_blocks_ = 0;  // that prompts being computed will still need
+  int64_t promised_blocks_ = 0;       // that prompts being computed will still need
+  int64_t promised_best_effort_ = 0;  // of these
   StepPlan plan_;
 };
 
