@@ -83,6 +83,10 @@ void Engine::gather(const LiveSequence& sequence) {
   const bool decodes = samples || (pending == 1 && sequence.output_tokens() > 0);
   if (sequence.service_class != kLs) {
     view.best_effort_prompts += decodes ? 0 : 1;
+    if (!decodes) {
+      view.best_effort_prompt_tokens =
+          std::max<int64_t>(view.best_effort_prompt_tokens, sequence.known_tokens());
+    }
     view.best_effort_decodes += decodes ? choices : 0;
     view.best_effort_context += decodes ? int64_t{sequence.known_tokens()} * choices : 0;
     return;
@@ -152,6 +156,8 @@ void Engine::gather_admitted() {
   for (const LiveSequence* sequence : waiting_) {
     if (sequence->service_class != kLs) {
       ++view.best_effort_prompts;
+      view.best_effort_prompt_tokens =
+          std::max<int64_t>(view.best_effort_prompt_tokens, sequence->known_tokens());
       break;  // class first: the others are best effort too
     }
     view.least_tpot = std::min(view.least_tpot, sequence->tpot_target);

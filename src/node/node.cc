@@ -33,6 +33,15 @@ ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& c
   return config.checkpoint_type;
 }
 
+// Sequences that run at a time. Each that decodes needs a row of every step, and visitors need some
+// beside them; with fewer rows the newest sequences would never have a turn.
+int32_t running_sequences(const NodeOptions& options) {
+  const int32_t rows = options.max_num_batched_tokens;
+  const int32_t most = std::min(options.max_num_seqs, rows);
+  return options.emulation.has_value() ? std::clamp(rows - visitor_logit_rows(most), 1, most)
+                                       : most;
+}
+
 ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts) {
   ServedModel model;
   model.names = options.served_names;
@@ -47,7 +56,7 @@ ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts)
   }
   model.max_model_len = parts.plan.max_model_len;
   model.vocabulary = parts.folder.config.vocabulary;
-  model.max_choices = options.max_num_seqs;
+  model.max_choices = running_sequences(options);
   return model;
 }
 
@@ -232,6 +241,7 @@ Result<ModelOnDevice> plan_model(model::ModelFolder folder, NodeOptions& options
     }
     input.host_memory_bytes = options.host_memory_bytes;
     input.offloaded_sequences = options.max_num_seqs;
+    input.executor.max_logit_rows += visitor_logit_rows(options.max_num_seqs);
     input.executor.host.group_stages = options.group_stages;
     input.executor.host.clock = &clock;
     input.executor.host.binder = parts.binder.get();
@@ -283,7 +293,13 @@ Status complete_model(NodeOptions& options, ModelOnDevice& parts, StepBell& bell
 
 EngineConfig engine_config(const NodeOptions& options, const ModelOnDevice& parts) {
   EngineConfig config;
-  config.max_running = options.max_num_seqs;
+  config.max_running = running_sequences(options);
+  if (config.max_running < options.max_num_seqs) {
+    log::warn(
+        "--max-num-seqs {} is more than the steps of --max-num-batched-tokens {} have rows for: {} "
+        "sequences run at a time; raise --max-num-batched-tokens or lower --max-num-seqs",
+        options.max_num_seqs, options.max_num_batched_tokens, config.max_running);
+  }
   config.max_model_len = parts.plan.max_model_len;
   config.prefix_caching = options.prefix_caching;
   config.eos_token_ids = parts.folder.eos_token_ids;

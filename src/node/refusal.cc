@@ -14,10 +14,7 @@ std::string forecast(const AdmissionVerdict& verdict) {
 }
 
 std::string own_target(const AdmissionAsk& ask) {
-  return ask.ttft == Nanos::max()
-             ? "it has no target of its own, but would delay others beyond theirs"
-             : fmt::format("its target is {}, of which a tenth is kept in reserve",
-                           millis(ask.ttft));
+  return fmt::format("its target is {}, of which a tenth is kept in reserve", millis(ask.ttft));
 }
 
 std::string cause(const AdmissionAsk& ask, const AdmissionVerdict& verdict) {
@@ -25,6 +22,11 @@ std::string cause(const AdmissionAsk& ask, const AdmissionVerdict& verdict) {
     case RefusalReason::kFirstToken:
       return fmt::format("by forecast its first token would come after {}; {}", forecast(verdict),
                          own_target(ask));
+    case RefusalReason::kOthersFirstToken:
+      return fmt::format(
+          "with it the first token of a request that was accepted before would come after its "
+          "target; its own would come after {}",
+          forecast(verdict));
     case RefusalReason::kTokenTime:
       return fmt::format(
           "by forecast a token would take {} with it, more than the shortest TPOT "

@@ -66,7 +66,8 @@ struct AdmissionView {
   // Best effort on the accelerator, and how many are on the host.
   int32_t best_effort_decodes = 0;
   int64_t best_effort_context = 0;
-  int32_t best_effort_prompts = 0;
+  int32_t best_effort_prompts = 0;        // running ones, and the first that waits
+  int64_t best_effort_prompt_tokens = 0;  // of the longest of these
   int32_t offloaded = 0;
   // What there is in all, and what is free.
   int32_t places = 0;  // sequences at a time
@@ -85,11 +86,12 @@ enum class AdmissionAnswer : uint8_t {
 
 enum class RefusalReason : uint8_t {
   kNone,
-  kFirstToken,       // its own, or that of one that was let in before, would come too late
-  kTokenTime,        // steps would take longer than a TPOT target
-  kBlocks,           // KV of all that were let in would not fit
-  kPlaces,           // as many sequences were let in as may run
-  kNeverFirstToken,  // its targets could not be kept on an idle server either
+  kFirstToken,        // its own would come too late
+  kOthersFirstToken,  // that of one that was let in before would
+  kTokenTime,         // steps would take longer than a TPOT target
+  kBlocks,            // KV of all that were let in would not fit
+  kPlaces,            // as many sequences were let in as may run
+  kNeverFirstToken,   // its targets could not be kept on an idle server either
   kNeverTokenTime,
 };
 
@@ -104,6 +106,8 @@ constexpr std::string_view reason_name(RefusalReason reason) {
   switch (reason) {
     case RefusalReason::kFirstToken:
       return "slo_ttft";
+    case RefusalReason::kOthersFirstToken:
+      return "slo_ttft_others";
     case RefusalReason::kTokenTime:
       return "slo_tpot";
     case RefusalReason::kBlocks:

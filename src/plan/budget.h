@@ -8,9 +8,14 @@
 //   host blocks      kv::KvManager       as blocks; what offloaded sequences need next is taken off
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tandem {
+
+// Rows of logits that visitors need beside one for each of `sequences` places: where a host tier
+// has none to spare, offloaded sequences would wait for as long as all places decode.
+constexpr int32_t visitor_logit_rows(int32_t sequences) { return std::max(sequences / 8, 1); }
 
 struct StepBudget {
   int32_t tokens = 0;

@@ -8,22 +8,47 @@
 namespace tandem {
 
 int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepShape& shape,
-                     const ChunkAsk& ask, Nanos limit, LeastChunk least) {
+                     const ChunkAsk& ask, Nanos limit) {
   const int32_t most = std::min(ask.pending_tokens, ask.most_tokens);
   if (most < 1) {
     return 0;
   }
-  const int32_t tile = least == LeastChunk::kTile ? std::min(most, kTileTokens) : 0;
   if (limit == Nanos::max()) {
     return most;
   }
-  return std::max(tile, latency::largest_chunk(model, shape,
-                                               {.computed_tokens = ask.computed_tokens,
-                                                .pending_tokens = ask.pending_tokens,
-                                                .last_logits = ask.choices,
-                                                .most_tokens = most,
-                                                .guess = ask.guess},
-                                               limit));
+  return std::max(std::min(most, ask.least_tokens),
+                  latency::largest_chunk(model, shape,
+                                         {.computed_tokens = ask.computed_tokens,
+                                          .pending_tokens = ask.pending_tokens,
+                                          .last_logits = ask.choices,
+                                          .most_tokens = most,
+                                          .guess = ask.guess},
+                                         limit));
+}
+
+namespace {
+
+// A step with a tile of a new prompt alone.
+Nanos tile_step(const latency::StepTimeModel& model) {
+  latency::StepShape tile;
+  tile.add_prefill(0, kTileTokens, 1);
+  return model.step_time(tile);
+}
+
+// What an overdue chunk may take beyond a tile of a new prompt.
+Nanos overdue_allowance(const latency::StepTimeModel& model) { return tile_step(model) / 4; }
+
+}  // namespace
+
+int32_t overdue_chunk(const latency::StepTimeModel& model, int64_t computed_tokens) {
+  return chunk_within(model, {},
+                      {.computed_tokens = computed_tokens,
+                       .pending_tokens = kTileTokens,
+                       .choices = 1,
+                       .most_tokens = kTileTokens,
+                       .guess = kTileTokens,
+                       .least_tokens = 1},
+                      tile_step(model) + overdue_allowance(model));
 }
 
 namespace {
@@ -38,8 +63,23 @@ constexpr Nanos kNever = std::chrono::hours(24 * 365 * 10);
 PromptReplay::PromptReplay(const latency::StepTimeModel& model, const ReplayRules& rules)
     : model_(&model), rules_(rules), now_(rules.before) {
   rules_.decodes.logit_rows = rules_.decodes.decode_rows;
+  owed_rows_ = int64_t{rules_.forced_rows} * (rules_.patience_steps - 1);
+  open();
+}
+
+// Best effort takes its rows from the first steps, which is when they delay the most prompts, and
+// gets as many again in `patience_steps` steps.
+void PromptReplay::open() {
   shape_ = rules_.decodes;
   room_ = std::max(rules_.step_tokens - static_cast<int32_t>(shape_.rows()), kTileTokens);
+  least_ = kTileTokens;
+  if (rules_.forced_rows > 0) {
+    owed_rows_ += rules_.forced_rows;
+    const int64_t taken =
+        std::min<int64_t>(owed_rows_ / rules_.patience_steps, room_ - kTileTokens);
+    owed_rows_ -= taken * rules_.patience_steps;
+    room_ -= static_cast<int32_t>(taken);
+  }
 }
 
 void PromptReplay::close() {
@@ -51,20 +91,19 @@ void PromptReplay::close() {
   ends_.push_back(now_);
   for (const Nanos due : dues_) {
     late_ = std::min(late_ + std::max(now_ - due, Nanos{0}), kNever);
+    late_until_ = now_ > due ? now_ : late_until_;
   }
   dues_.clear();
   rules_.decodes.decode_context += rules_.decodes.decode_rows + joining_.decode_context;
   rules_.decodes.decode_rows += joining_.decode_rows;
   rules_.decodes.logit_rows = rules_.decodes.decode_rows;
   joining_ = {};
-  shape_ = rules_.decodes;
-  room_ = std::max(rules_.step_tokens - static_cast<int32_t>(shape_.rows()), kTileTokens);
-  least_ = LeastChunk::kTile;
+  open();
 }
 
 // A step like the last one that was cut takes about as many rows.
 int32_t PromptReplay::rough_chunk(const PromptAhead& rest, int32_t most) {
-  const int32_t tile = least_ == LeastChunk::kTile ? std::min(most, kTileTokens) : 0;
+  const int32_t tile = std::min(most, least_);
   constexpr int32_t kStride = 32;  // rows change by that part
   while (true) {
     const int32_t chunk = std::clamp(usual_rows_ - shape_.prefill_rows, tile, most);
@@ -94,8 +133,9 @@ int32_t PromptReplay::chunk_of(const PromptAhead& rest, int32_t most) {
                                       .pending_tokens = rest.pending_tokens,
                                       .choices = rest.choices,
                                       .most_tokens = most,
-                                      .guess = std::max(usual_rows_ - shape_.prefill_rows, 0)},
-                                     rules_.limit, least_);
+                                      .guess = std::max(usual_rows_ - shape_.prefill_rows, 0),
+                                      .least_tokens = least_},
+                                     rules_.limit);
   if (chunk < most) {
     usual_rows_ = shape_.prefill_rows + chunk;
   }
@@ -107,9 +147,10 @@ int32_t PromptReplay::add(const PromptAhead& prompt) {
   int32_t most = std::numeric_limits<int32_t>::max();
   while (static_cast<int32_t>(ends_.size()) < kReplaySteps) {
     const bool fresh = shape_.prefill_rows == 0;
+    const int32_t room = room_;
     const int32_t chunk = chunk_of(rest, most);
     if (chunk > 0) {
-      least_ = LeastChunk::kNothing;
+      least_ = 0;
       room_ -= chunk;
       shape_.add_prefill(rest.computed_tokens, chunk,
                          chunk == rest.pending_tokens ? prompt.choices : 0);
@@ -125,11 +166,15 @@ int32_t PromptReplay::add(const PromptAhead& prompt) {
       }
       return static_cast<int32_t>(ends_.size());
     }
-    // A step that it has to itself takes no more of it than the one before: contexts only grow.
-    most = fresh ? std::max(chunk, kTileTokens) : most;
+    // A step that it has to itself takes no more of it than the one before, where time was short:
+    // contexts only grow.
+    most = fresh && chunk < room ? std::max(chunk, kTileTokens) : most;
     close();
   }
-  late_ += prompt.due < Nanos::max() ? kBeyondWalk : Nanos{0};
+  if (prompt.due < Nanos::max()) {
+    late_ += kBeyondWalk;
+    late_until_ = kBeyondWalk;
+  }
   return kReplaySteps;
 }
 
@@ -162,11 +207,23 @@ Nanos forced_time(const latency::StepTimeModel& model, latency::StepShape shape,
   shape.decode_rows += work.decodes;
   shape.decode_context += work.context;
   shape.logit_rows += work.decodes;
-  if (work.prompts > 0) {
-    shape.add_prefill(0, kTileTokens, 1);
-  }
   shape.visits += work.offloaded;
-  return model.step_time(shape) - without;
+  if (work.prompts == 0) {
+    return model.step_time(shape) - without;
+  }
+  const auto with_chunk = [&](int64_t computed_tokens, int32_t rows) {
+    latency::StepShape with = shape;
+    with.add_prefill(computed_tokens, rows, 1);
+    return model.step_time(with);
+  };
+  const Nanos tile = with_chunk(0, kTileTokens);
+  if (work.prompt_tokens <= kTileTokens) {
+    return tile - without;
+  }
+  // As overdue_chunk cuts it: a whole tile as far as that is allowed, in the end a single row.
+  const Nanos deepest = with_chunk(work.prompt_tokens - kTileTokens, kTileTokens);
+  const Nanos single = with_chunk(work.prompt_tokens - 1, 1);
+  return std::max(std::min(deepest, tile + overdue_allowance(model)), single) - without;
 }
 
 }  // namespace tandem

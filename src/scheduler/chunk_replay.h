@@ -19,18 +19,22 @@ inline constexpr int32_t kTileTokens = 16;
 // Of a step's rows visitors get this part where there are any.
 inline constexpr int32_t kVisitorShareOfTokens = 4;
 
-// The largest chunk of a prompt with which the step of `shape` stays within `limit`, at most
-// `most_tokens`, at least one tile of it where `least` says so.
+// The largest chunk of a prompt with which the step of `shape` stays within `limit`.
 struct ChunkAsk {
   int64_t computed_tokens = 0;
   int32_t pending_tokens = 0;
   int32_t choices = 1;
-  int32_t most_tokens = 0;
-  int32_t guess = 0;  // 0: nobody knows
+  int32_t most_tokens = 0;   // the chunk is at most this large
+  int32_t guess = 0;         // 0: nobody knows
+  int32_t least_tokens = 0;  // the chunk is at least this large, whatever the limit
 };
-enum class LeastChunk : uint8_t { kNothing, kTile };
 int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepShape& shape,
-                     const ChunkAsk& ask, Nanos limit, LeastChunk least);
+                     const ChunkAsk& ask, Nanos limit);
+
+// Rows of the chunk that an overdue best-effort prompt gets whatever the time: a tile. Attention
+// makes a tile dear far into a long prompt; there the chunk has fewer rows, but at least one, so
+// that a step with it alone takes at most a quarter longer than with a tile of a new prompt.
+int32_t overdue_chunk(const latency::StepTimeModel& model, int64_t computed_tokens);
 
 struct PromptAhead {
   int64_t computed_tokens = 0;
@@ -45,6 +49,9 @@ struct ReplayRules {
   int32_t step_tokens = 0;     // rows of a step, decodes included
   Nanos before{0};             // until the first step begins
   Nanos apart{0};              // what best effort may add to each step beyond its limit
+  // Rows that best effort may take from the prompts, once in `patience_steps` steps.
+  int32_t forced_rows = 0;
+  int32_t patience_steps = 64;
 };
 
 // Steps beyond the first `kExactSteps` are walked roughly: their chunks are taken from the steps
@@ -72,10 +79,13 @@ class PromptReplay {
   }
   // By how much prompts end later than they are due, all together, in steps that have ended.
   [[nodiscard]] Nanos late() const { return late_; }
+  // When the last prompt that is late ends, from now; 0 where none is.
+  [[nodiscard]] Nanos late_until() const { return late_until_; }
   // The longest of the ended steps that contains decodes, what best effort may add left out.
   [[nodiscard]] Nanos longest_step() const { return longest_; }
 
  private:
+  void open();
   void close();
   [[nodiscard]] int32_t chunk_of(const PromptAhead& rest, int32_t most);
   [[nodiscard]] int32_t rough_chunk(const PromptAhead& rest, int32_t most);
@@ -84,12 +94,14 @@ class PromptReplay {
   ReplayRules rules_;
   latency::StepShape shape_;  // of the open step
   int32_t room_ = 0;
-  int32_t usual_rows_ = 0;  // of prompts in a step that the limit cuts; 0: none was cut yet
-  LeastChunk least_ = LeastChunk::kTile;
-  latency::StepShape joining_;  // decodes that begin when the open step ends
-  std::vector<Nanos> dues_;     // of prompts that end in the open step
+  int32_t usual_rows_ = 0;       // of prompts in a step that the limit cuts; 0: none was cut yet
+  int32_t least_ = kTileTokens;  // of the next chunk in the open step
+  int64_t owed_rows_ = 0;        // to best effort, times `patience_steps`
+  latency::StepShape joining_;   // decodes that begin when the open step ends
+  std::vector<Nanos> dues_;      // of prompts that end in the open step
   std::vector<Nanos> ends_;
   Nanos late_{0};
+  Nanos late_until_{0};
   Nanos now_;
   Nanos longest_{0};
 };
@@ -99,15 +111,20 @@ class PromptReplay {
 std::vector<Nanos> replay_prompts(const latency::StepTimeModel& model, const ReplayRules& rules,
                                   std::span<const PromptAhead> prompts);
 
-// What best effort may claim whatever the time, because nobody is passed over for good: each
-// decode a token, one prompt a tile, each offloaded one a visit, once in `patience_steps` steps.
+// What best effort may claim whatever the time, because none of it is passed over for good: each
+// decode a token, one prompt a tile, each offloaded sequence a visit, once in `patience_steps`
+// steps.
 struct ForcedWork {
   int32_t decodes = 0;
   int64_t context = 0;  // of these
   int32_t prompts = 0;
+  int64_t prompt_tokens = 0;  // of the longest of these
   int32_t offloaded = 0;
+
+  // Of residents, in a step with all of it.
+  [[nodiscard]] int32_t rows() const { return decodes + (prompts > 0 ? kTileTokens : 0); }
 };
-// What all of it would add to a step of `shape`.
+// What all of it would add to a step of `shape`, at most: the tile may lie anywhere in its prompt.
 Nanos forced_time(const latency::StepTimeModel& model, latency::StepShape shape,
                   const ForcedWork& work);
 

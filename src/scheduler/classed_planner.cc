@@ -168,14 +168,14 @@ void ClassedPlanner::add(size_t index, int32_t tokens) {
 
 // For the next step. What was promised is kept at the cost of best effort that is computed anew,
 // where none can be offloaded.
-void ClassedPlanner::make_places(const SequenceView& waiting) {
+void ClassedPlanner::make_places(const SequenceView& waiting, int32_t places) {
   const int64_t coming = coming_;
   offload_best_effort(coming_ + 1, Need::kUrgent);
   const bool has_targets = waiting.first_token_due != Nanos::max() || waiting.tpot != Nanos::max();
   if (coming_ > coming || !(waiting.promised || has_targets)) {
     return;
   }
-  for (int32_t missing = waiting.choices - builder_.sequences_left(); missing > 0; --missing) {
+  for (int32_t missing = places - builder_.sequences_left(); missing > 0; --missing) {
     const std::optional<size_t> victim = newest(kBe, Where::kAway);
     if (!victim.has_value()) {
       return;
@@ -184,13 +184,14 @@ void ClassedPlanner::make_places(const SequenceView& waiting) {
   }
 }
 
-bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens) {
+bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens, int32_t places) {
   if (tokens < 1 || refused_ || builder_.preempts()) {
     return false;
   }
-  const Fit fit = builder_.admit(waiting, tokens);
+  const Fit fit = waiting.service_class == kLs ? builder_.admit_before_best_effort(waiting, tokens)
+                                               : builder_.admit(waiting, tokens);
   if (fit == Fit::kNoSequences && waiting.service_class == kLs) {
-    make_places(waiting);
+    make_places(waiting, std::max(places, waiting.choices));
   }
   if (fit == Fit::kNoBlocks) {
     int64_t missing = builder_.missing_to_admit(waiting, tokens);

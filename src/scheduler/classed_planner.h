@@ -33,8 +33,10 @@ class ClassedPlanner {
 
   // Lets a waiting one begin with `tokens` (>= 1). Refuses all admissions while another sequence
   // waits for room, and beside one that is dropped: what is free now is that one's place. A
-  // latency-sensitive one makes room at the cost of best effort; a best-effort one of nobody.
-  bool admit(const SequenceView& waiting, int32_t tokens);
+  // latency-sensitive one makes room at the cost of best effort; a best-effort one of nobody. Where
+  // it finds no place, as many as `places` are made for the next step: its own, and those of
+  // promised ones behind it that could begin with it.
+  bool admit(const SequenceView& waiting, int32_t tokens, int32_t places = 0);
 
   // Begins to offload best-effort decodes without a part in this plan, newest first, until `wanted`
   // blocks are on their way.
@@ -90,7 +92,7 @@ class ClassedPlanner {
     return fates_[index] == Fate::kOpen && view_.running[index].service_class == service_class;
   }
   [[nodiscard]] std::optional<size_t> newest(ServiceClass service_class, Where where) const;
-  void make_places(const SequenceView& waiting);
+  void make_places(const SequenceView& waiting, int32_t places);
   void drop(size_t index);
   // For running sequence `asker`, or for one that waits.
   Room make_room(ServiceClass service_class, int64_t missing, std::optional<size_t> asker);

@@ -20,9 +20,12 @@ void WaitBinder::bind(const BindView& view, BindDecision& decision) {
   if (view.mode == StepMode::kLanes) {
     CHECK(view.coming.size() == 1, "{} stages are bound at once in a step with lanes",
           view.coming.size());
-    if (view.coming.front() > 0 && view.held < patience_) {
-      decision.wait = true;
-      return;
+    if (view.coming.front() > 0 && view.now >= trusts_again_) {
+      if (view.held < patience_) {
+        decision.wait = true;
+        return;
+      }
+      trusts_again_ = view.now + kTrustsAgainAfter * patience_;
     }
   }
   fill_.bind(view, decision);

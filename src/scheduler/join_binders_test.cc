@@ -78,6 +78,30 @@ TEST_F(JoinBinders, AStageOfALaneGoesWithoutThoseThatTakeTooLong) {
   EXPECT_THAT(ask(binder, lane).visitors, ElementsAre(2));
 }
 
+// A host that hangs holds visitors back at one stage after another, in one step after another.
+TEST_F(JoinBinders, AHostThatHangsHoldsUpLanesForATenthOfTheTimeAtMost) {
+  const Nanos patience = std::chrono::milliseconds(10);
+  WaitBinder binder(patience);
+  Nanos now = std::chrono::seconds(1);
+  const Nanos began = now;
+  Nanos waited{0};
+  for (int bind = 0; bind < 1000; ++bind) {
+    BindView lane = view({0}, {1});
+    lane.mode = StepMode::kLanes;
+    lane.now = now;
+    if (ask(binder, lane).wait) {
+      now += patience;
+      waited += patience;
+      lane.now = now;
+      lane.held = patience;
+      EXPECT_FALSE(ask(binder, lane).wait);
+    }
+    now += std::chrono::microseconds(500);  // of a stage
+  }
+  EXPECT_GT(waited, Nanos{0});
+  EXPECT_LE(waited * 10, now - began);
+}
+
 TEST_F(JoinBinders, WithoutLanesNobodyWaits) {
   WaitBinder binder;
   EXPECT_THAT(ask(binder, view({2, 1}, {4, 0})).visitors, ElementsAre(2, 1));

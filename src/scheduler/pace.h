@@ -35,11 +35,13 @@ constexpr Nanos step_for(const SequenceView& decode, Nanos now) {
 struct StepPace {
   Nanos step = Nanos::max();  // of the next one
   Nanos pace = Nanos::max();  // of those where nobody is late
+  bool is_kept = true;        // false: it is what steps take at least, no target
 };
 
 // The shortest that a latency-sensitive sequence which runs or comes next asks for, among those
-// whose targets their decodes (`decodes`) and a tile of a prompt alone can keep; where there is
-// none, what those take; Nanos::max() where nobody has a target.
+// whose targets their decodes (`decodes`) and a tile of the next prompt can keep. Where there are
+// only others, what these take, so that they are as little late as can be. A target that an idle
+// server could not keep either limits nothing. Nanos::max(): no limit.
 StepPace step_pace(const SystemView& view, const latency::StepTimeModel& model,
                    const latency::StepShape& decodes);
 

@@ -9,7 +9,7 @@ namespace tandem {
 PlanBuilder::PlanBuilder(const SystemView& view) : view_(view), budget_(view.budget) {
   plan_.slices.reserve(view.running.size());
   for (const SequenceView& sequence : view.running) {
-    promised_blocks_ += promised(sequence);
+    promise(sequence, promised(sequence));
   }
 }
 
@@ -33,7 +33,7 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks;
-  promised_blocks_ -= std::min(blocks, promised(sequence));
+  promise(sequence, -std::min(blocks, promised(sequence)));
   add_slice(sequence.id, tokens);
   return Fit::kFits;
 }
@@ -51,16 +51,19 @@ PlanBuilder::Admission PlanBuilder::blocks_to_begin(const SequenceView& sequence
   return blocks;
 }
 
-int64_t PlanBuilder::wanted(const Admission& admission) const {
+int64_t PlanBuilder::wanted(const Admission& admission, int64_t promised_blocks) const {
   const bool alone = promised_blocks_ == 0 && plan_.slices.empty();
-  return alone ? admission.now : admission.now + admission.later + promised_blocks_;
+  return alone ? admission.now : admission.now + admission.later + promised_blocks;
 }
 
 int64_t PlanBuilder::missing_to_admit(const SequenceView& sequence, int32_t tokens) const {
-  return wanted(blocks_to_begin(sequence, tokens)) - budget_.free_blocks;
+  const bool best_effort = sequence.service_class == ServiceClass::kBestEffort;
+  const int64_t promised = best_effort ? promised_blocks_ : promised_blocks_ - promised_best_effort_;
+  return wanted(blocks_to_begin(sequence, tokens), promised) - budget_.free_blocks;
 }
 
-Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
+Fit PlanBuilder::admit_beside(const SequenceView& sequence, int32_t tokens,
+                              int64_t promised_blocks) {
   CHECK(tokens >= 1 && tokens <= sequence.pending_tokens(),
         "{} tokens of a sequence with {} pending", tokens, sequence.pending_tokens());
   const int32_t logit_rows = tokens == sequence.pending_tokens() ? sequence.choices : 0;
@@ -74,14 +77,14 @@ Fit PlanBuilder::admit(const SequenceView& sequence, int32_t tokens) {
     return Fit::kNoLogitRows;
   }
   const Admission blocks = blocks_to_begin(sequence, tokens);
-  if (wanted(blocks) > budget_.free_blocks) {
+  if (wanted(blocks, promised_blocks) > budget_.free_blocks) {
     return Fit::kNoBlocks;
   }
   budget_.sequences -= sequence.choices;
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks.now;
-  promised_blocks_ += blocks.later;
+  promise(sequence, blocks.later);
   const int64_t freed = std::min(blocks.taken_over, freed_blocks_);
   freed_blocks_ -= freed;
   taken_over_ += blocks.taken_over - freed;
@@ -96,7 +99,7 @@ Fit PlanBuilder::offload(const SequenceView& sequence) {
     return Fit::kNoHostBlocks;
   }
   budget_.host_free_blocks -= needed;
-  promised_blocks_ -= promised(sequence);
+  promise(sequence, -promised(sequence));
   plan_.offload.push_back(sequence.id);
   return Fit::kFits;
 }
@@ -125,7 +128,7 @@ void PlanBuilder::preempt(const SequenceView& sequence) {
   taken_over_ -= kept;
   freed_blocks_ += sequence.own_blocks - kept;
   budget_.free_blocks += sequence.own_blocks - kept;
-  promised_blocks_ -= promised(sequence);
+  promise(sequence, -promised(sequence));
 }
 
 StepPlan PlanBuilder::finish() {

@@ -35,8 +35,16 @@ class PlanBuilder {
   // Makes a waiting sequence run, beginning with `tokens` of it. Refused unless all its known
   // tokens and one more would find blocks beside what running sequences still need, copies of
   // shared blocks included, so that prompts half computed do not evict each other.
-  Fit admit(const SequenceView& sequence, int32_t tokens);
-  // How many blocks are missing for `admit`; 0 or less: none.
+  Fit admit(const SequenceView& sequence, int32_t tokens) {
+    return admit_beside(sequence, tokens, promised_blocks_);
+  }
+  // The same, but what running best-effort sequences still need does not count: for sequences that
+  // take their blocks from best effort anyway.
+  Fit admit_before_best_effort(const SequenceView& sequence, int32_t tokens) {
+    return admit_beside(sequence, tokens, promised_blocks_ - promised_best_effort_);
+  }
+  // How many blocks are missing to admit a best-effort sequence, or a latency-sensitive one before
+  // best effort; 0 or less: none.
   [[nodiscard]] int64_t missing_to_admit(const SequenceView& sequence, int32_t tokens) const;
 
   // Drops the KV of a running sequence that has no slice in this plan, or of a parked one.
@@ -81,7 +89,14 @@ class PlanBuilder {
     int64_t taken_over = 0;  // blocks of its prefix that are in use in the view
   };
   [[nodiscard]] Admission blocks_to_begin(const SequenceView& sequence, int32_t tokens) const;
-  [[nodiscard]] int64_t wanted(const Admission& admission) const;
+  [[nodiscard]] int64_t wanted(const Admission& admission, int64_t promised_blocks) const;
+  Fit admit_beside(const SequenceView& sequence, int32_t tokens, int64_t promised_blocks);
+  // So many blocks more; fewer where negative.
+  void promise(const SequenceView& sequence, int64_t blocks) {
+    promised_blocks_ += blocks;
+    promised_best_effort_ +=
+        sequence.service_class == ServiceClass::kBestEffort ? blocks : int64_t{0};
+  }
   void drop_a_sharer();
 
   void add_slice(SequenceId sequence, int32_t tokens) {
@@ -92,7 +107,8 @@ class PlanBuilder {
 
   const SystemView& view_;
   StepBudget budget_;
-  int64_t promised_blocks_ = 0;  // that running sequences need for their known tokens
+  int64_t promised_blocks_ = 0;       // that running sequences need for their known tokens
+  int64_t promised_best_effort_ = 0;  // of these
   // Of dropped sequences, counted as free; an admission may take some of them over.
   int64_t freed_blocks_ = 0;
   // In use in the view and taken over by admitted sequences; a dropped sequence may have them.

@@ -36,6 +36,23 @@ TEST(PlanBuilder, ALonePromptMayBeginWhereItsWholeWouldNotFitYet) {
   EXPECT_EQ(builder.admit(prompt(1, 64), 32), Fit::kFits);
 }
 
+// A best-effort prompt as large as the pool does not keep the other class out by what it still
+// needs.
+TEST(PlanBuilder, WhatBestEffortStillNeedsCountsOnlyForBestEffort) {
+  SequenceView large = prompt(1, 320);
+  large.state = SequenceState::kPrefilling;
+  large.service_class = ServiceClass::kBestEffort;
+  large.computed_tokens = 32;
+  large.held_blocks = 2;
+  SystemView view = view_with(
+      {.tokens = 64, .logit_rows = 4, .sequences = 4, .free_blocks = 10, .block_tokens = 16});
+  view.running = {&large, 1};
+  PlanBuilder builder(view);
+  EXPECT_EQ(builder.admit(prompt(2, 30), 30), Fit::kNoBlocks);
+  EXPECT_EQ(builder.admit_before_best_effort(prompt(2, 30), 30), Fit::kFits);
+  EXPECT_EQ(builder.admit_before_best_effort(prompt(3, 200), 30), Fit::kNoBlocks);
+}
+
 TEST(PlanBuilder, CachedBlocksAreNotPaidTwice) {
   const SystemView view = view_with(
       {.tokens = 64, .logit_rows = 4, .sequences = 4, .free_blocks = 3, .block_tokens = 16});

@@ -64,23 +64,32 @@ void SlackBinder::bind(const BindView& view, BindDecision& decision) {
   }
   lines_.resize(static_cast<size_t>(view.last_stage) + 1);
   decision.visitors.assign(view.ready.size(), 0);
+  int32_t owed = 0;  // credits, to overdue rows of the stages from here on
+  for (size_t i = 0; i < view.ready.size(); ++i) {
+    const int32_t stage = view.first_stage + static_cast<int32_t>(i);
+    Line& line = lines_[static_cast<size_t>(stage)];
+    count(line, view.step, view.ready[i]);
+    owed += stage == view.last_stage ? 0 : overdue(line, view.step);
+  }
   Nanos left = slack(view);
   int32_t routed = 0;  // hops that this group begins
   for (size_t i = 0; i < view.ready.size(); ++i) {
     const int32_t stage = view.first_stage + static_cast<int32_t>(i);
     const bool last = stage == view.last_stage;
+    Line& line = lines_[static_cast<size_t>(stage)];
+    const int32_t due = overdue(line, view.step);
+    owed -= last ? 0 : due;
     const int32_t places =
         std::min(view.row_room, last ? view.logit_room : view.credits[i] - routed);
-    const int32_t most = std::clamp(view.ready[i], 0, std::max(places, 0));
-    Line& line = lines_[static_cast<size_t>(stage)];
-    count(line, view.step, view.ready[i]);
+    const int32_t most = std::clamp(
+        view.ready[i], 0, std::max({last ? places : places - owed, std::min(due, places), 0}));
     const latency::StageRows at{
         stage, last ? int64_t{forecast_.shape.logit_rows} : int64_t{view.resident_rows}};
     int32_t joining = most;
     if (left != Nanos::max()) {
       const auto in_time = static_cast<int32_t>(
           latency::visitors_within(model_, at, std::max(left, Nanos{0}), most));
-      joining = std::min(most, std::max(in_time, overdue(line, view.step)));
+      joining = std::min(most, std::max(in_time, due));
       left -= model_.visit_time(at, joining);
     }
     take(line, joining);

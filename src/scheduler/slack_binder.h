@@ -4,7 +4,9 @@
 // Where the step runs ahead of the model visitors get the difference, where it lags they wait.
 //
 // Guarantee: a row that has been ready at a stage for `patience_steps` steps joins in the next
-// bind of its stage that has a row and a credit for it, whatever the time.
+// bind of its stage that has a row and a credit for it (at the last stage a row of logits),
+// whatever the time. Rows that are not overdue take no credits from overdue ones at later stages of
+// a bind.
 //
 // Engine thread, as the policy that writes the forecast.
 #pragma once

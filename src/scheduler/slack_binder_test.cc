@@ -49,6 +49,13 @@ TEST(SlackBinder, GivesTheSlackToTheLowestStageFirst) {
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 0, {3, 3, 3}), (Counts{3, 1, 0}));
 }
 
+TEST(SlackBinder, OverdueRowsHaveTheirCreditsBeforeOthersOfLowerStages) {
+  StepForecast step = forecast(Nanos::max());
+  SlackBinder binder(step, model(), 10);
+  EXPECT_EQ(bind(binder, 1, Nanos{0}, 0, {0, 2}, {0, 0}), (Counts{0, 0}));
+  EXPECT_EQ(bind(binder, 11, Nanos{0}, 0, {5, 2}, {3, 3}), (Counts{1, 2}));
+}
+
 TEST(SlackBinder, ReadsTheTimeAnewAtEachBind) {
   StepForecast step = forecast(milliseconds(9));
   SlackBinder binder(step, model(), 10);

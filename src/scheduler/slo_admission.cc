@@ -14,9 +14,9 @@ namespace tandem {
 namespace {
 
 constexpr Nanos kNone = Nanos::max();
-// The closed form counts only where it is so much beyond the target, in percent: it is no bound on
-// what the replay says, only near it.
-constexpr int64_t kBeyond = 120;
+// The closed form is a lower bound. Where it is beyond the target by no more than this part of it,
+// the replay gives a better forecast.
+constexpr int64_t kNearTarget = 4;
 // Who waits for others to end asks again after this at the latest.
 constexpr Nanos kLongestRetry = std::chrono::minutes(10);
 
@@ -73,7 +73,7 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
     return verdict;
   }
   verdict.answer = AdmissionAnswer::kRefuse;
-  if (!fits_places(view, ask)) {
+  if (missing_places(view, ask) > 0) {
     verdict.reason = RefusalReason::kPlaces;
     return refuse(view, ask, verdict);
   }
@@ -91,7 +91,7 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
   const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
   verdict.reason = RefusalReason::kFirstToken;
   if (const Nanos soonest = soonest_first_token(view, ask, limits);
-      left < kNone / kBeyond && soonest > left / 100 * kBeyond) {
+      left < kNone && soonest > left + left / kNearTarget) {
     verdict.ttft = later(soonest, waited);
     return refuse(view, ask, verdict);
   }
@@ -101,7 +101,8 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
     return refuse(view, ask, verdict);
   }
   if (walked.late > Nanos{0} && walked.late > late_without(view, ask, limits)) {
-    return refuse(view, ask, verdict);
+    verdict.reason = RefusalReason::kOthersFirstToken;
+    return refuse(view, ask, verdict, walked.late_until);
   }
   if (walked.longest > limits.tpot) {
     verdict.reason = RefusalReason::kTokenTime;
@@ -152,10 +153,12 @@ void SloAdmission::count(const AdmissionView& view) {
   }
 }
 
-bool SloAdmission::fits_places(const AdmissionView& view, const AdmissionAsk& ask) const {
-  const int64_t wanted = sums_.sequences + ask.choices;
-  return sums_.sequences == 0 ||
-         (wanted <= view.places - head_.places && wanted + kTileTokens <= view.step_tokens);
+int64_t SloAdmission::missing_places(const AdmissionView& view, const AdmissionAsk& ask) const {
+  if (sums_.sequences == 0) {
+    return 0;  // one request fits: that was seen to
+  }
+  return sums_.sequences + ask.choices -
+         std::min(view.places - head_.places, view.step_tokens - kTileTokens);
 }
 
 int64_t SloAdmission::missing_blocks(const AdmissionView& view, const AdmissionAsk& ask) const {
@@ -190,21 +193,32 @@ Nanos SloAdmission::step_rest(const AdmissionView& view) const {
   return std::max(*view.step_began + whole - view.now, Nanos{0});
 }
 
-SloAdmission::Limits SloAdmission::limits_for(const AdmissionView& view,
-                                              const AdmissionAsk& ask) const {
-  Limits limits;
-  limits.tpot = std::min(view.least_tpot, ask.tpot);
-  limits.step = pace_of(limits.tpot);
+ForcedWork SloAdmission::forced_work(const AdmissionView& view) const {
+  return {.decodes = view.best_effort_decodes,
+          .context = view.best_effort_context,
+          .prompts = view.best_effort_prompts,
+          .prompt_tokens = view.best_effort_prompt_tokens,
+          .offloaded = view.offloaded};
+}
+
+// How long steps with prompts may be beside that target, and how many rows they have.
+void SloAdmission::limit_steps(const AdmissionView& view, Nanos tpot, Limits& limits) const {
+  limits.step = pace_of(tpot);
   const int32_t visitors = std::min(view.offloaded, view.step_tokens / kVisitorShareOfTokens);
   limits.step_tokens = view.step_tokens - visitors;
   if (limits.step == kNone) {
     limits.step_tokens = std::min(limits.step_tokens, rules_.token_budget);
   }
-  const Nanos forced = forced_time(model_, sums_.decodes,
-                                   {.decodes = view.best_effort_decodes,
-                                    .context = view.best_effort_context,
-                                    .prompts = view.best_effort_prompts,
-                                    .offloaded = view.offloaded});
+}
+
+SloAdmission::Limits SloAdmission::limits_for(const AdmissionView& view,
+                                              const AdmissionAsk& ask) const {
+  Limits limits;
+  limits.tpot = std::min(view.least_tpot, ask.tpot);
+  limit_steps(view, limits.tpot, limits);
+  const ForcedWork work = forced_work(view);
+  limits.forced_rows = work.rows();
+  const Nanos forced = forced_time(model_, sums_.decodes, work);
   limits.before = step_rest(view) + forced;
   limits.apart = forced / rules_.patience_steps;
   const int64_t wanted =
@@ -221,8 +235,10 @@ ReplayRules SloAdmission::rules_for(const Limits& limits) const {
   return {.decodes = sums_.decodes,
           .limit = limits.step,
           .step_tokens = limits.step_tokens,
-          .before = limits.before,
-          .apart = limits.apart};
+          .before = {},  // counted by its callers: a line is kept while it goes on
+          .apart = limits.apart,
+          .forced_rows = limits.forced_rows,
+          .patience_steps = rules_.patience_steps};
 }
 
 // Of a step without prompts, when everybody has grown.
@@ -230,50 +246,75 @@ Nanos SloAdmission::grown_step(const AdmissionView& view, const AdmissionAsk& as
   latency::StepShape grown = sums_.grown;
   add_decodes(grown, ask.prompt_tokens + static_cast<int64_t>(lengths_.rest(0, ask.max_tokens)),
               ask.choices);
-  const Nanos forced = forced_time(model_, grown,
-                                   {.decodes = view.best_effort_decodes,
-                                    .context = view.best_effort_context,
-                                    .prompts = view.best_effort_prompts,
-                                    .offloaded = view.offloaded});
+  const Nanos forced = forced_time(model_, grown, forced_work(view));
   return model_.step_time(grown) + forced / rules_.patience_steps;
 }
 
-// Closed form: as if all prompts were one, in steps like the first.
+// Closed form: no sooner can the replay end. The rows of the line, attention to their prompts left
+// out, take at least the time that the cheapest number of rows a step takes for each of them. That
+// number is looked for among some; those between two of them are no cheaper than the larger number
+// of rows in the time of the smaller.
 Nanos SloAdmission::soonest_first_token(const AdmissionView& view, const AdmissionAsk& ask,
                                         const Limits& limits) const {
   int64_t tokens = ask.prompt_tokens - ask.cached_tokens;
   if (view.prompts.empty() || goes_before(view.prompts.back(), ask)) {
     tokens += sums_.pending_tokens;
   } else {
-    for (const AdmittedPrompt& prompt : view.prompts) {
-      tokens += goes_before(prompt, ask) ? prompt.pending_tokens : 0;
+    for (size_t i = 0; i < view.prompts.size(); ++i) {
+      const bool before =
+          std::cmp_less(i, view.running_prompts) || goes_before(view.prompts[i], ask);
+      tokens += before ? view.prompts[i].pending_tokens : 0;
     }
   }
-  const int32_t room =
+  const auto time_of = [&](int32_t rows) {
+    latency::StepShape step = sums_.decodes;
+    step.prefill_rows = rows;
+    step.prefill_slices = 1;
+    return model_.step_time(step);
+  };
+  int32_t rows =
       std::max(limits.step_tokens - static_cast<int32_t>(sums_.decodes.rows()), kTileTokens);
-  const auto all = static_cast<int32_t>(std::min<int64_t>(tokens, room));
-  const int32_t chunk = std::max(
-      chunk_within(model_, sums_.decodes, {0, all, 1, all}, limits.step, LeastChunk::kTile), 1);
-  latency::StepShape full = sums_.decodes;
-  full.add_prefill(0, chunk, 0);
-  const int64_t steps = tokens / chunk;
-  const Nanos step = model_.step_time(full);
-  return step > Nanos{0} && steps > kLongestTarget / step ? kNone : limits.before + step * steps;
+  rows = static_cast<int32_t>(std::min<int64_t>(rows, tokens));
+  const double least = static_cast<double>(time_of(1).count());
+  double cheapest = std::numeric_limits<double>::infinity();  // nanoseconds a row
+  while (rows > 1 && least < cheapest * rows) {
+    const int32_t fewer = rows - std::max(rows / 8, 1);
+    const Nanos shorter = time_of(fewer);
+    // A step of more than a tile is never longer than the limit.
+    if (fewer < kTileTokens || shorter <= limits.step) {
+      cheapest = std::min(cheapest, static_cast<double>(shorter.count()) / rows);
+    }
+    rows = fewer;
+  }
+  cheapest = std::min(cheapest, least);
+  const double whole = cheapest * static_cast<double>(tokens);
+  return whole >= static_cast<double>(kLongestTarget.count())
+             ? kNone
+             : limits.before + Nanos{static_cast<int64_t>(whole)};
+}
+
+PromptReplay SloAdmission::walk_line(const AdmissionView& view, const Limits& limits) const {
+  const Nanos start = view.now + limits.before;
+  PromptReplay replay(model_, rules_for(limits));
+  for (const AdmittedPrompt& prompt : view.prompts) {
+    replay.add(ahead_of(prompt, start));
+  }
+  return replay;
 }
 
 // The line as it is, without a newcomer. It is walked anew only where the view is another one, or
-// begins at another time.
+// its steps are.
 const PromptReplay& SloAdmission::line_of(const AdmissionView& view, const Limits& limits) {
   const Nanos start = view.now + limits.before;
-  if (line_.version != view.version || line_.limit != limits.step || line_.start != start ||
+  if (line_.version != view.version || line_.limit != limits.step ||
+      line_.step_tokens != limits.step_tokens || line_.start != start ||
       line_.prompts > view.prompts.size()) {
-    ReplayRules rules = rules_for(limits);
-    rules.before = Nanos{0};
     line_ = {.version = view.version,
              .prompts = 0,
              .limit = limits.step,
+             .step_tokens = limits.step_tokens,
              .start = start,
-             .replay = PromptReplay(model_, rules)};
+             .replay = PromptReplay(model_, rules_for(limits))};
   }
   for (; line_.prompts < view.prompts.size(); ++line_.prompts) {
     line_.replay->add(ahead_of(view.prompts[line_.prompts], line_.start));
@@ -293,6 +334,7 @@ SloAdmission::Walked SloAdmission::walk(const AdmissionView& view, const Admissi
     const Nanos end = replay.end_of(step);
     return Walked{.first_token = later(end, limits.before),
                   .late = replay.late(),
+                  .late_until = later(replay.late_until(), limits.before),
                   .longest = replay.longest_step()};
   };
   if (view.prompts.empty() || goes_before(view.prompts.back(), ask)) {
@@ -306,9 +348,7 @@ SloAdmission::Walked SloAdmission::walk(const AdmissionView& view, const Admissi
   while (!behind.empty() && behind.back().first_token_due == kNone) {
     behind = behind.first(behind.size() - 1);
   }
-  ReplayRules rules = rules_for(limits);
-  rules.before = Nanos{0};
-  PromptReplay replay(model_, rules);
+  PromptReplay replay(model_, rules_for(limits));
   for (const AdmittedPrompt& prompt :
        view.prompts.first(static_cast<size_t>(view.running_prompts))) {
     replay.add(ahead_of(prompt, start));
@@ -319,41 +359,34 @@ SloAdmission::Walked SloAdmission::walk(const AdmissionView& view, const Admissi
   return walked(std::move(replay), behind);
 }
 
-// Whom the model has let down already is not the newcomer's fault, as long as it makes them no
-// later.
+// Lateness that the model has caused already does not count against the newcomer, as long as it
+// makes none of them later.
 Nanos SloAdmission::late_without(const AdmissionView& view, const AdmissionAsk& ask,
                                  const Limits& limits) {
-  Limits before = limits;
-  if (ask.tpot < view.least_tpot) {
-    before.step = pace_of(view.least_tpot);
+  Limits without = limits;
+  const bool shortens = ask.tpot < view.least_tpot;
+  if (shortens) {
+    limit_steps(view, view.least_tpot, without);
   }
-  PromptReplay replay = line_of(view, before);
+  // The kept line stays the one of the limits that most asks have.
+  PromptReplay replay = shortens ? walk_line(view, without) : line_of(view, without);
   replay.finish();
   return replay.late();
 }
 
 // ---------------------------------------------------------------- refusals
 
-// Whether an idle server could not keep its targets either.
-std::optional<RefusalReason> SloAdmission::never(const AdmissionView& view, const AdmissionAsk& ask,
-                                                 Nanos& first_token) const {
+SloAdmission::Alone SloAdmission::alone(const AdmissionView& view, const AdmissionAsk& ask) const {
   const int32_t step_tokens =
       ask.tpot == kNone ? std::min(view.step_tokens, rules_.token_budget) : view.step_tokens;
-  PromptReplay replay(model_, {.decodes = {},
-                               .limit = pace_of(ask.tpot),
-                               .step_tokens = step_tokens,
-                               .before = {},
-                               .apart = {}});
+  PromptReplay replay(model_,
+                      {.decodes = {}, .limit = pace_of(ask.tpot), .step_tokens = step_tokens});
   const int32_t step = replay.add(ahead_of(ask));
   replay.finish();
-  first_token = replay.end_of(step);
-  if (first_token > planned(ask.ttft)) {
-    return RefusalReason::kNeverFirstToken;
-  }
-  latency::StepShape alone;
-  add_decodes(alone, ask.prompt_tokens, ask.choices);
-  return model_.step_time(alone) > ask.tpot ? std::optional(RefusalReason::kNeverTokenTime)
-                                            : std::nullopt;
+  latency::StepShape grown;
+  add_decodes(grown, ask.prompt_tokens + static_cast<int64_t>(lengths_.rest(0, ask.max_tokens)),
+              ask.choices);
+  return {.first_token = replay.end_of(step), .step_time = model_.step_time(grown)};
 }
 
 // When so many blocks and places are free again, as answers end.
@@ -378,39 +411,41 @@ Nanos SloAdmission::until_freed(const AdmissionView& view, int64_t blocks, int64
   return std::min(Nanos{static_cast<int64_t>(std::min(steps * step, 1e15))}, kLongestRetry);
 }
 
-AdmissionVerdict SloAdmission::refuse(const AdmissionView& view, const AdmissionAsk& ask,
-                                      AdmissionVerdict verdict) {
-  Nanos alone{0};
-  if (const std::optional<RefusalReason> reason = never(view, ask, alone)) {
-    verdict.reason = *reason;
-    verdict.ttft = alone == kNone ? std::optional<Nanos>() : alone;
-    latency::StepShape decodes;
-    add_decodes(decodes, ask.prompt_tokens, ask.choices);
-    verdict.step_time = model_.step_time(decodes);
-    return verdict;
-  }
-  Nanos wait{0};
+// Until what was missing may be there. Needs a verdict with one of the reasons that pass.
+Nanos SloAdmission::time_until(const AdmissionView& view, const AdmissionAsk& ask,
+                               const AdmissionVerdict& verdict) const {
   switch (verdict.reason) {
     case RefusalReason::kBlocks:
-      wait = until_freed(view, missing_blocks(view, ask), 1);
-      break;
+      return until_freed(view, missing_blocks(view, ask), 1);
     case RefusalReason::kPlaces:
-      wait =
-          until_freed(view, 0, std::max<int64_t>(sums_.sequences + ask.choices - view.places, 1));
-      break;
+      return until_freed(view, 0, missing_places(view, ask));
     case RefusalReason::kTokenTime:
-      wait = until_freed(view, 0, 1);
-      break;
+      return until_freed(view, 0, 1);
     default:
       // The line moves on as fast as time does.
-      wait = ask.ttft == kNone || *verdict.ttft == kNone ? kLongestRetry
+      return ask.ttft == kNone || *verdict.ttft == kNone ? kLongestRetry
                                                          : *verdict.ttft - planned(ask.ttft);
-      break;
   }
+}
+
+// `others_late_until`: of kOthersFirstToken, when the requests that it would make late are done.
+AdmissionVerdict SloAdmission::refuse(const AdmissionView& view, const AdmissionAsk& ask,
+                                      AdmissionVerdict verdict, Nanos others_late_until) {
+  const Alone idle = alone(view, ask);
+  const bool never_first = idle.first_token > planned(ask.ttft);
+  if (never_first || idle.step_time > ask.tpot) {
+    verdict.reason = never_first ? RefusalReason::kNeverFirstToken : RefusalReason::kNeverTokenTime;
+    verdict.ttft = idle.first_token == kNone ? std::optional<Nanos>() : idle.first_token;
+    verdict.step_time = idle.step_time;
+    return verdict;
+  }
+  const Nanos wait = verdict.reason == RefusalReason::kOthersFirstToken
+                         ? others_late_until
+                         : time_until(view, ask, verdict);
   const Nanos least = std::max(step_rest(view), Nanos{std::chrono::milliseconds(1)});
   verdict.retry_after = std::min(std::max(wait, least), kLongestRetry);
   if (!verdict.ttft.has_value()) {
-    verdict.ttft = later(*verdict.retry_after, alone);
+    verdict.ttft = later(*verdict.retry_after, idle.first_token);
   }
   if (*verdict.ttft == kNone) {
     verdict.ttft.reset();

@@ -8,10 +8,13 @@
 //      too long has a right to.
 //
 // The first is found by replaying the chunks that the omniserve policy will cut, unless a closed
-// form shows that it is out of reach. What best effort may claim whatever the time is reckoned
-// with; the rest of best effort gets only time that nobody needs, so it is not. A tenth of each
-// TTFT target is kept for errors of the model (planned_due). Where nobody has targets everybody is
-// let in.
+// form, a lower bound of what the replay would find, shows that it is out of reach. What best
+// effort may claim whatever the time is reckoned with; the rest of best effort gets only time that
+// no promise needs, so it is not. A tenth of each TTFT target is kept for errors of the model
+// (planned_due). Where no request has targets all are accepted.
+//
+// A verdict depends on the view, the ask and the lengths of earlier answers, not on what was asked
+// before. On an idle server a refusal is final: it has no retry time.
 //
 // An answer is as good as the model: what it gets wrong shows in a first token that comes late.
 //
@@ -19,6 +22,7 @@
 // answers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -30,11 +34,18 @@
 
 namespace tandem {
 
-// What the first best-effort request in the queue has a right to, once it has waited too long.
+// What the first best-effort request in the queue has a right to, once it has waited too long:
+// what it needs to begin, but at most a quarter of the blocks and of the places, so that no
+// best-effort request keeps the other class out. A larger one waits until so much is free anyway.
 struct OverdueHead {
   int64_t blocks = 0;
   int32_t places = 0;
 };
+inline constexpr int32_t kShareForHead = 4;
+constexpr OverdueHead claim_of_head(OverdueHead needs, int64_t total_blocks, int32_t places) {
+  return {.blocks = std::min(needs.blocks, total_blocks / kShareForHead),
+          .places = std::min(needs.places, std::max(places / kShareForHead, 1))};
+}
 
 struct AdmissionRules {
   int32_t token_budget = 512;  // of a step while no target limits it
@@ -72,6 +83,7 @@ class SloAdmission final : public Admission {
     int64_t version = -1;
     size_t prompts = 0;
     Nanos limit{0};
+    int32_t step_tokens = 0;
     Nanos start{0};  // of its first step
     std::optional<PromptReplay> replay;
   };
@@ -79,6 +91,7 @@ class SloAdmission final : public Admission {
     Nanos tpot = Nanos::max();  // least of all and the ask
     Nanos step = Nanos::max();  // of a step with prompts
     int32_t step_tokens = 0;
+    int32_t forced_rows = 0;
     Nanos before{0};
     Nanos apart{0};
   };
@@ -86,11 +99,13 @@ class SloAdmission final : public Admission {
   void count(const AdmissionView& view);
   void count_growth(int32_t known_tokens, int32_t output_tokens, int32_t max_tokens,
                     int32_t choices);
+  [[nodiscard]] ForcedWork forced_work(const AdmissionView& view) const;
   [[nodiscard]] Limits limits_for(const AdmissionView& view, const AdmissionAsk& ask) const;
+  void limit_steps(const AdmissionView& view, Nanos tpot, Limits& limits) const;
   [[nodiscard]] Nanos step_rest(const AdmissionView& view) const;
   [[nodiscard]] ReplayRules rules_for(const Limits& limits) const;
 
-  [[nodiscard]] bool fits_places(const AdmissionView& view, const AdmissionAsk& ask) const;
+  [[nodiscard]] int64_t missing_places(const AdmissionView& view, const AdmissionAsk& ask) const;
   [[nodiscard]] int64_t missing_blocks(const AdmissionView& view, const AdmissionAsk& ask) const;
   [[nodiscard]] Nanos grown_step(const AdmissionView& view, const AdmissionAsk& ask) const;
   [[nodiscard]] Nanos soonest_first_token(const AdmissionView& view, const AdmissionAsk& ask,
@@ -98,8 +113,10 @@ class SloAdmission final : public Admission {
   struct Walked {
     Nanos first_token{0};  // of the ask, from the view's now
     Nanos late{0};         // the others, all together
+    Nanos late_until{0};   // when the last of these has its first token, from the view's now
     Nanos longest{0};
   };
+  [[nodiscard]] PromptReplay walk_line(const AdmissionView& view, const Limits& limits) const;
   const PromptReplay& line_of(const AdmissionView& view, const Limits& limits);
   Walked walk(const AdmissionView& view, const AdmissionAsk& ask, const Limits& limits);
   [[nodiscard]] Nanos late_without(const AdmissionView& view, const AdmissionAsk& ask,
@@ -107,10 +124,15 @@ class SloAdmission final : public Admission {
 
   // A refusal: whether waiting would help, and how long.
   AdmissionVerdict refuse(const AdmissionView& view, const AdmissionAsk& ask,
-                          AdmissionVerdict verdict);
-  [[nodiscard]] std::optional<RefusalReason> never(const AdmissionView& view,
-                                                   const AdmissionAsk& ask,
-                                                   Nanos& first_token) const;
+                          AdmissionVerdict verdict, Nanos others_late_until = Nanos{0});
+  [[nodiscard]] Nanos time_until(const AdmissionView& view, const AdmissionAsk& ask,
+                                 const AdmissionVerdict& verdict) const;
+  // What an idle server would give it.
+  struct Alone {
+    Nanos first_token{0};
+    Nanos step_time{0};  // of its last tokens
+  };
+  [[nodiscard]] Alone alone(const AdmissionView& view, const AdmissionAsk& ask) const;
   [[nodiscard]] Nanos until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const;
 
   const AdmissionRules rules_;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <vector>
 
 #include "latency/modular_model.h"
+#include "scheduler/pace.h"
 
 namespace tandem {
 namespace {
@@ -129,7 +131,7 @@ TEST(SloAdmission, OneThatOvertakesMustNotMakeOthersLate) {
   Stage stage{.prompts = {waits(512, milliseconds(70), 1)}};
   AdmissionAsk ask = ask_for(400, milliseconds(500));
   const AdmissionVerdict refused = desk.decide(stage, ask);
-  EXPECT_EQ(refused.reason, RefusalReason::kFirstToken);
+  EXPECT_EQ(refused.reason, RefusalReason::kOthersFirstToken);
   EXPECT_TRUE(refused.retry_after.has_value());
   ask.level = 1;  // behind it
   EXPECT_EQ(desk.decide(stage, ask).answer, AdmissionAnswer::kAccept);
@@ -237,6 +239,105 @@ TEST(SloAdmission, AViewThatGoesOnGivesTheSameAnswersAsANewOne) {
   }
   EXPECT_GT(stage.prompts.size(), 5U);
   EXPECT_LT(stage.prompts.size(), 30U);
+}
+
+// At first it keeps its target, but not when the answer has grown.
+TEST(SloAdmission, AnIdleServerNeverTellsToComeBack) {
+  const latency::ModularModel times = latency::simple_model({.layers = 32,
+                                                             .fixed = milliseconds(2),
+                                                             .per_row = microseconds(50),
+                                                             .per_context_nanos = 2000,
+                                                             .per_pair_nanos = 10});
+  StepForecast forecast;
+  const OverdueHead head;
+  SloAdmission admission({}, times, forecast, head);
+  AdmissionAsk ask = ask_for(1000, Nanos::max(), microseconds(4300));
+  ask.max_tokens = 300;
+  const AdmissionVerdict verdict = admission.decide(view_of({}), ask);
+  EXPECT_EQ(verdict.reason, RefusalReason::kNeverTokenTime);
+  EXPECT_FALSE(verdict.retry_after.has_value());
+  EXPECT_GT(verdict.step_time, ask.tpot);
+}
+
+TEST(SloAdmission, RefusedForOthersSakeItComesBackWhenTheyAreDone) {
+  Desk desk;
+  Stage stage{.prompts = {waits(512, milliseconds(70)), waits(512, milliseconds(130))}};
+  AdmissionAsk ask = ask_for(1000, std::chrono::seconds(5));
+  ask.level = -1;
+  const AdmissionVerdict refused = desk.decide(stage, ask);
+  EXPECT_EQ(refused.reason, RefusalReason::kOthersFirstToken);
+  EXPECT_LT(*refused.ttft, std::chrono::seconds(5));
+  EXPECT_GE(*refused.retry_after, milliseconds(106));  // what both of them take alone
+}
+
+TEST(SloAdmission, AVerdictDoesNotDependOnWhoAskedBefore) {
+  Stage stage;
+  for (int i = 0; i < 10; ++i) {
+    stage.prompts.push_back(waits(1500, i == 9 ? milliseconds(1) : milliseconds(5000)));
+  }
+  const AdmissionAsk ask = ask_for(1000, std::chrono::seconds(9));
+  AdmissionAsk other = ask;
+  other.tpot = milliseconds(120);
+  Desk first({.token_budget = 128});
+  const AdmissionVerdict alone = first.decide(stage, ask);
+  Desk second({.token_budget = 128});
+  second.decide(stage, other);
+  const AdmissionVerdict after = second.decide(stage, ask);
+  EXPECT_EQ(alone.answer, after.answer);
+  EXPECT_EQ(alone.ttft, after.ttft);
+}
+
+TEST(SloAdmission, TheClosedFormNeverRefusesWhatTheReplayAccepts) {
+  std::mt19937_64 bits(5);
+  const auto whole = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(bits() % static_cast<uint64_t>(high - low + 1));
+  };
+  int refused = 0;
+  for (int seed = 0; seed < 5000; ++seed) {
+    const latency::ModularModel times =
+        latency::simple_model({.layers = 32,
+                               .fixed = microseconds(whole(1000, 10000)),
+                               .per_row = microseconds(whole(5, 50)),
+                               .per_logit = microseconds(1),
+                               .per_context_nanos = static_cast<double>(whole(1, 30)),
+                               .per_pair_nanos = static_cast<double>(whole(1, 30))});
+    StepForecast forecast;
+    const OverdueHead head;
+    SloAdmission admission({}, times, forecast, head);
+    Stage stage;
+    latency::StepShape decodes;
+    for (int64_t i = whole(0, 32); i > 0; --i) {
+      const auto known = static_cast<int32_t>(whole(10, 2000));
+      stage.decodes.push_back({.known_tokens = known, .output_tokens = 1, .max_tokens = 20});
+      decodes.add_decode(known);
+    }
+    const int64_t longest = whole(20, 500);
+    std::vector<PromptAhead> line;
+    for (int64_t i = whole(1, 60); i > 0; --i) {
+      stage.prompts.push_back(waits(static_cast<int32_t>(whole(10, longest))));
+      line.push_back({.pending_tokens = stage.prompts.back().pending_tokens});
+    }
+    stage.least_tpot = whole(0, 3) == 0 ? Nanos::max() : Nanos{milliseconds(whole(20, 300))};
+    const AdmissionAsk ask = ask_for(static_cast<int32_t>(whole(10, longest)),
+                                     milliseconds(whole(20, 5000)), stage.least_tpot);
+    AdmissionView view = view_of(stage);
+    view.places = view.free_places = 1000;
+    view.total_blocks = view.free_blocks = 1000000;
+    const AdmissionVerdict verdict = admission.decide(view, ask);
+    if (verdict.reason != RefusalReason::kFirstToken) {
+      continue;
+    }
+    ++refused;
+    line.push_back({.pending_tokens = ask.prompt_tokens});
+    const Nanos replayed =
+        replay_prompts(times,
+                       {.decodes = decodes, .limit = pace_of(stage.least_tpot), .step_tokens = 512},
+                       line)
+            .back();
+    ASSERT_GT(replayed, planned_due(Nanos{0}, ask.ttft)) << "world " << seed;
+    ASSERT_LE(*verdict.ttft, replayed) << "world " << seed;
+  }
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ struct Traffic {
   Nanos length = std::chrono::seconds(4);
   Nanos ls_every = milliseconds(40);  // on average
   Nanos be_every = milliseconds(100);
-  double burst = 0.3;  // the chance that an arrival brings others with it
+  int64_t longest_be = 900;  // prompt
+  double burst = 0.3;        // the chance that an arrival brings others with it
   enum class Targets : uint8_t { kAll, kSome } targets = Targets::kAll;  // kSome: both, one or none
 };
 
@@ -109,8 +110,8 @@ Tally run(WorldOptions options, const Traffic& traffic) {
     }
   }
   for (Nanos at{0}; at < traffic.length; at += random.wait(traffic.be_every)) {
-    std::vector<TokenId> prompt(static_cast<size_t>(random.whole(10, 900)));
-    std::iota(prompt.begin(), prompt.end(), first += 1000);
+    std::vector<TokenId> prompt(static_cast<size_t>(random.whole(10, traffic.longest_be)));
+    std::iota(prompt.begin(), prompt.end(), first += traffic.longest_be + 100);
     Request request = make_request(std::move(prompt), static_cast<int32_t>(random.whole(10, 200)));
     request.service_class = kBe;
     asked[++id] = request;
@@ -183,6 +184,21 @@ TEST(AdmissionPromise, IsKeptUnderAnyArrivalsWhereTheModelIsRight) {
     refused += tally.refused;
   }
   EXPECT_GT(refused, 1000);
+}
+
+// The attention of a best-effort prompt takes longer than its rows.
+TEST(AdmissionPromise, IsKeptBesideLongBestEffortPrompts) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    Traffic traffic{.seed = seed, .length = std::chrono::seconds(2), .longest_be = 8000};
+    traffic.be_every = milliseconds(200);
+    WorldOptions options = world_options();
+    options.executor.limits.total_blocks = 3000;
+    options.executor.per_attended = Nanos{50};
+    const Tally tally = run(std::move(options), traffic);
+    EXPECT_EQ(tally.late, 0) << "seed " << seed << ": " << describe(tally);
+    EXPECT_EQ(tally.slow, 0) << "seed " << seed << ": " << describe(tally);
+    EXPECT_GT(tally.promised, 25) << "seed " << seed << ": " << describe(tally);
+  }
 }
 
 // Twice as much as there is time for.

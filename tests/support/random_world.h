@@ -8,7 +8,7 @@
 //   played.run_until_idle();
 //   EXPECT_EQ(wrong_in(world, played), "");
 //
-// To check a property of plans, set `options.wrap_policy` before `played` is made: see
+// To check a property of plans, set `options.watch_policy` before `played` is made: see
 // tests/worlds/worlds_test.cc.
 #pragma once
 

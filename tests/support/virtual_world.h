@@ -43,10 +43,10 @@ struct WorldOptions {
   int32_t belief_percent = 100;
   enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
-  // Stands between the engine and the policy: what it returns is asked for plans, and passes on or
-  // looks at views and plans. Admission stays the policy's own.
-  std::function<std::unique_ptr<StepPolicy>(std::unique_ptr<StepPolicy>)> wrap_policy;
   enum class Admits : uint8_t { kNo, kYes } admits = Admits::kNo;
+  // What stands between the engine and its policy or admission, to look at what they do.
+  std::function<std::unique_ptr<StepPolicy>(StepPolicy&)> watch_policy;
+  std::function<std::unique_ptr<Admission>(Admission&)> watch_admission;
   enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
 
@@ -59,14 +59,17 @@ class VirtualWorld final {
         policy_(options_.make_policy ? options_.make_policy() : named_policy()),
         admission_(options_.admits == WorldOptions::Admits::kYes ? make_admission(*policy_)
                                                                  : nullptr),
+        policy_watch_(options_.watch_policy ? options_.watch_policy(*policy_) : nullptr),
+        admission_watch_(options_.watch_admission && admission_ != nullptr
+                             ? options_.watch_admission(*admission_)
+                             : nullptr),
         sink_(std::make_shared<Sink>(*this)),
-        asked_(options_.wrap_policy ? options_.wrap_policy(std::move(policy_))
-                                    : std::move(policy_)),
-        engine_(options_.engine, executor_, *asked_, clock_, &observer_, nullptr) {
+        engine_(options_.engine, executor_, policy_watch_ ? *policy_watch_ : *policy_, clock_,
+                &observer_, nullptr) {
     if (options_.learning == WorldOptions::Learning::kYes) {
       engine_.predict_with(step_times_);
     }
-    engine_.admit_with(admission_.get());
+    engine_.admit_with(admission_watch_ ? admission_watch_.get() : admission_.get());
   }
 
   // At `at`, a request arrives. Its sink is the world.
@@ -181,11 +184,14 @@ class VirtualWorld final {
     return options;
   }
 
+  // So many that the attention of the last one, which a modular model leaves out where nothing is
+  // sampled, does not count: the executor leaves out none.
+  static constexpr int32_t kLayers = 10000;
   static latency::CorrectedModel believed(const WorldOptions& options) {
     const auto scaled = [&](Nanos truth) { return truth * options.belief_percent / 100; };
     const double attended = static_cast<double>(scaled(options.executor.per_attended).count());
     return latency::CorrectedModel(std::make_unique<latency::ModularModel>(
-        latency::simple_model({.layers = 1,
+        latency::simple_model({.layers = kLayers,
                                .fixed = scaled(options.executor.step_fixed),
                                .per_row = scaled(options.executor.per_token),
                                .per_context_nanos = attended,
@@ -202,11 +208,12 @@ class VirtualWorld final {
   latency::CorrectedModel step_times_;
   std::unique_ptr<StepPolicy> policy_;
   std::unique_ptr<Admission> admission_;
+  std::unique_ptr<StepPolicy> policy_watch_;
+  std::unique_ptr<Admission> admission_watch_;
   Observer observer_;
   std::shared_ptr<Sink> sink_;
   std::multimap<Nanos, EngineInput> inputs_;
   std::map<std::pair<int64_t, int32_t>, Outcome> outcomes_;
-  std::unique_ptr<StepPolicy> asked_;
   Engine engine_;
 };
 

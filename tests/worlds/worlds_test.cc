@@ -72,13 +72,13 @@ class Watch {
 // Looks at every plan of a policy.
 class PlanWatch final : public StepPolicy {
  public:
-  explicit PlanWatch(std::unique_ptr<StepPolicy> policy) : policy_(std::move(policy)) {}
-  [[nodiscard]] std::string_view name() const override { return policy_->name(); }
-  [[nodiscard]] QueueOrder queue_order() const override { return policy_->queue_order(); }
+  explicit PlanWatch(StepPolicy& policy) : policy_(policy) {}
+  [[nodiscard]] std::string_view name() const override { return policy_.name(); }
+  [[nodiscard]] QueueOrder queue_order() const override { return policy_.queue_order(); }
 
   StepPlan plan(const SystemView& view) override {
-    StepPlan plan = policy_->plan(view);
-    if (policy_->queue_order() == QueueOrder::kClassFirst) {
+    StepPlan plan = policy_.plan(view);
+    if (policy_.queue_order() == QueueOrder::kClassFirst) {
       keeps_latency_sensitive(view, plan);
     }
     return plan;
@@ -104,7 +104,7 @@ class PlanWatch final : public StepPolicy {
     }
   }
 
-  std::unique_ptr<StepPolicy> policy_;
+  StepPolicy& policy_;
 };
 
 uint64_t number_from(const char* variable, uint64_t fallback) {
@@ -124,8 +124,8 @@ bool play(const std::string& policy, uint64_t seed, Totals& totals) {
       fmt::format("again: scripts/worlds.sh --policy {} --seeds {} 1\n", policy, seed);
   const Watch watch(again);
   RandomWorld world = random_world(policy, seed);
-  world.options.wrap_policy = [](std::unique_ptr<StepPolicy> inner) {
-    return std::make_unique<PlanWatch>(std::move(inner));
+  world.options.watch_policy = [](StepPolicy& policy) {
+    return std::make_unique<PlanWatch>(policy);
   };
   VirtualWorld played(world.options);
   world.send_to(played);

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
 #include "latency/questions.h"
+#include "scheduler/best_effort_claims.h"
 #include "scheduler/chunk_replay.h"
 #include "scheduler/classed_planner.h"
+#include "scheduler/first_tokens.h"
 #include "scheduler/pace.h"
 
 namespace tandem {
@@ -45,6 +48,8 @@ class Planning {
         model_(model),
         memory_(memory),
         planner_(view),
+        claims_(best_effort_claims(view, planner_, memory.patience)),
+        kept_rows_(claims_.rows()),
         step_tokens_(view.budget.tokens) {
     const auto parked = static_cast<int32_t>(view.offloaded.size());
     visitor_tokens_ = std::min(parked, view.budget.tokens / kVisitorShareOfTokens);
@@ -52,28 +57,21 @@ class Planning {
     ready_ = view.ready >= 0 ? view.ready
                              : std::ranges::count(view.offloaded, SequenceState::kParkedInFlight,
                                                   &SequenceView::state);
-    const auto head = std::ranges::find(view.waiting, kBe, &SequenceView::service_class);
-    head_ = head == view.waiting.end() ? nullptr : &*head;
-    for (const SequenceView& one : view.running) {
-      if (one.service_class == kBe) {
-        forced_.prompts += one.decodes() ? 0 : 1;
-        forced_.decodes += one.decodes() ? 1 : 0;
-        forced_.context += one.decodes() ? one.known_tokens : 0;
-      }
-    }
-    forced_.prompts += head_ == nullptr ? 0 : 1;
-    forced_.offloaded = parked;
   }
 
   StepPlan plan() {
     decode_latency_sensitive();
     limit_ = limit();
+    at_risk_ = first_tokens_are_at_risk();
     planner_.bring_back(kLs, 0, std::numeric_limits<int32_t>::max());
     prefill_latency_sensitive();
     admit_latency_sensitive();
-    note_later();
+    for (const AdmittedPrompt& prompt : view_.later) {
+      first_tokens_.note(prompt);
+    }
     first_token_limit_ = first_token_limit();
     best_effort_limit_ = best_effort_limit();
+    kept_rows_ = claims_.overdue_decodes;  // the tile is used from here on
     make_room_for_best_effort();
     keep_blocks_for_decodes();
     prefill_best_effort();
@@ -102,40 +100,34 @@ class Planning {
   [[nodiscard]] Nanos limit() {
     const StepPace asked = step_pace(view_, model_, shape_);
     pace_ = asked.pace;
-    if (pace_ < kNoLimit) {
+    if (pace_ < kNoLimit && asked.is_kept) {
       memory_.limit = pace_;
       memory_.limited = view_.now;
     }
     return asked.step;
   }
 
+  // Of the steps that come.
+  [[nodiscard]] ReplayRules replay_rules() const {
+    const Nanos forced = forced_time(model_, decodes_, claims_.work);
+    return {.decodes = decodes_,
+            .limit = pace_,
+            .step_tokens = std::min(most_step_tokens(), step_tokens_ - visitor_tokens_),
+            .before = forced,
+            .apart = forced / options_.patience_steps,
+            .forced_rows = claims_.work.rows(),
+            .patience_steps = options_.patience_steps};
+  }
+
   // Until when the step must end so that every waiting LS prompt still gets its first token in
   // time: those that end in this step, and the others with what the model says they take after it.
   [[nodiscard]] Nanos first_token_limit() const {
-    Nanos end = kNoLimit;
-    if (forced_.decodes + forced_.prompts + forced_.offloaded == 0) {
-      return end;  // nobody would be held back
+    const ForcedWork& work = claims_.work;
+    if (work.decodes + work.prompts + work.offloaded == 0) {
+      return kNoLimit;  // nothing would be held back
     }
-    for (const Nanos due : due_in_step_) {
-      end = due == kNoLimit ? end : std::min(end, due - view_.now);
-    }
-    const auto last_due = std::ranges::find_if(due_ahead_.rbegin(), due_ahead_.rend(),
-                                               [](Nanos due) { return due < kNoLimit; });
-    const auto looked_at = static_cast<size_t>(due_ahead_.rend() - last_due);
-    if (looked_at == 0) {
-      return end;
-    }
-    ReplayRules rules{.decodes = decodes_, .limit = pace_, .step_tokens = most_step_tokens()};
-    rules.before = forced_time(model_, decodes_, forced_);
-    rules.apart = rules.before / options_.patience_steps;
-    const std::vector<Nanos> rest =
-        replay_prompts(model_, rules, std::span(ahead_).first(looked_at));
-    for (size_t i = 0; i < looked_at; ++i) {
-      if (due_ahead_[i] < kNoLimit) {
-        end = std::min(end, rest[i] == kNoLimit ? Nanos{0} : due_ahead_[i] - view_.now - rest[i]);
-      }
-    }
-    return end;
+    return first_tokens_.limit(
+        model_, first_tokens_.any_due_ahead() ? replay_rules() : ReplayRules{}, view_.now);
   }
 
   [[nodiscard]] Nanos best_effort_limit() const {
@@ -151,17 +143,49 @@ class Planning {
 
   // ---- tokens
   [[nodiscard]] int32_t most_step_tokens() const {
-    return limit_ == kNoLimit ? std::min(options_.token_budget, step_tokens_) : step_tokens_;
+    return limit_ == kNoLimit && !at_risk_ ? std::min(options_.token_budget, step_tokens_)
+                                           : step_tokens_;
   }
+  // First tokens are promised by the pace of the targets that limit steps. A first token would come
+  // late in the steps of the budget, once such a target is gone, or where a sequence that is late
+  // makes steps shorter.
+  [[nodiscard]] bool first_tokens_are_at_risk() const {
+    const bool is_slow = limit_ == kNoLimit ? options_.token_budget < step_tokens_ : limit_ < pace_;
+    if (!is_slow) {
+      return false;
+    }
+    const FirstTokens all = first_tokens_of(view_);
+    if (!all.any_due_ahead() || (pace_ < kNoLimit && all.in_time_tile_by_tile(pace_, view_.now))) {
+      return false;
+    }
+    const Nanos end = all.limit(model_, replay_rules(), view_.now);
+    return end <= (limit_ == kNoLimit ? Nanos{0} : limit_);
+  }
+  // Beside what visitors and overdue best effort need.
   [[nodiscard]] int32_t prompt_room() const {
     const int32_t left = planner_.builder().tokens_left();
-    return std::min(most_step_tokens() - (step_tokens_ - left), left - visitor_tokens_);
+    return std::min(most_step_tokens() - (step_tokens_ - left), left - visitor_tokens_) -
+           kept_rows_;
   }
-  [[nodiscard]] int32_t chunk_of(const SequenceView& prompt, Nanos limit, LeastChunk least) const {
-    return chunk_within(
-        model_, shape_,
-        {prompt.computed_tokens, prompt.pending_tokens(), prompt.choices, prompt_room()}, limit,
-        least);
+  // `least` tokens go in even where neither the time nor the budget has room for them.
+  [[nodiscard]] int32_t chunk_of(const SequenceView& prompt, Nanos limit, int32_t least) const {
+    const int32_t left = planner_.builder().tokens_left() - claims_.overdue_decodes -
+                         (kept_rows_ > claims_.overdue_decodes ? 1 : 0);
+    return chunk_within(model_, shape_,
+                        {.computed_tokens = prompt.computed_tokens,
+                         .pending_tokens = prompt.pending_tokens(),
+                         .choices = prompt.choices,
+                         .most_tokens = std::max(prompt_room(), std::min(least, left)),
+                         .least_tokens = least},
+                        limit);
+  }
+  // The first latency-sensitive prompt of a step gets a tile whatever the time. Those behind it do
+  // not make it late: steps may have become longer than when it was promised its first token.
+  [[nodiscard]] int32_t latency_sensitive_chunk(const SequenceView& prompt) const {
+    const Nanos due = first_tokens_.first_due_in_step(view_.now);
+    const Nanos limit =
+        std::min(at_risk_ ? pace_ : limit_, due == kNoLimit ? due : due - view_.now);
+    return chunk_of(prompt, limit, shape_.prefill_rows == 0 ? kTileTokens : 0);
   }
   void count_chunk(const SequenceView& prompt, int32_t tokens) {
     const bool ends = tokens == prompt.pending_tokens();
@@ -196,24 +220,11 @@ class Planning {
     }
   }
 
-  // `tokens` of this LS prompt are in the step: what is left of it lies ahead.
+  // `tokens` of this LS prompt are in the step.
   void note_first_token(const SequenceView& prompt, int32_t tokens) {
-    const Nanos due = planned_due(prompt.arrived, prompt.first_token_due);
-    if (tokens == prompt.pending_tokens()) {
-      due_in_step_.push_back(due);
-      for (int32_t choice = 0; choice < prompt.choices; ++choice) {
-        decodes_.add_decode(prompt.known_tokens + 1);
-      }
-      return;
-    }
-    ahead_.push_back(
-        {prompt.computed_tokens + tokens, prompt.pending_tokens() - tokens, prompt.choices});
-    due_ahead_.push_back(due);
-  }
-  void note_later() {
-    for (const AdmittedPrompt& prompt : view_.later) {
-      ahead_.push_back({prompt.computed_tokens, prompt.pending_tokens, prompt.choices});
-      due_ahead_.push_back(planned_due(prompt.arrived, prompt.first_token_due));
+    first_tokens_.note(prompt, tokens);
+    for (int32_t i = 0; tokens == prompt.pending_tokens() && i < prompt.choices; ++i) {
+      decodes_.add_decode(prompt.known_tokens + 1);
     }
   }
 
@@ -227,8 +238,7 @@ class Planning {
     std::ranges::stable_sort(prompts, {}, [&](size_t i) { return view_.running[i].level; });
     for (const size_t i : prompts) {
       const SequenceView& prompt = view_.running[i];
-      const LeastChunk least = shape_.prefill_rows == 0 ? LeastChunk::kTile : LeastChunk::kNothing;
-      const int32_t tokens = ahead_.empty() ? chunk_of(prompt, limit_, least) : 0;
+      const int32_t tokens = first_tokens_.any_ahead() ? 0 : latency_sensitive_chunk(prompt);
       note_first_token(prompt, add_chunk(i, tokens) ? tokens : 0);
     }
   }
@@ -236,26 +246,28 @@ class Planning {
   // Blocks and the place of the first best-effort request in the queue, once it has waited long
   // enough.
   [[nodiscard]] bool leaves_room_for_head(const SequenceView& waiting) const {
-    if (head_ == nullptr || waiting.promised || !overdue(*head_)) {
-      return true;
-    }
-    return planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) >=
-               planner_.blocks_to_begin(*head_) &&
-           planner_.builder().sequences_left() - waiting.choices >= head_->choices;
+    return claims_.of_head.places == 0 || waiting.promised ||
+           (planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) >=
+                claims_.of_head.blocks &&
+            planner_.builder().sequences_left() - waiting.choices >= claims_.of_head.places);
   }
 
   void admit_latency_sensitive() {
-    bool goes_on = ahead_.empty();
-    for (const SequenceView& waiting : view_.waiting) {
+    bool goes_on = !first_tokens_.any_ahead();
+    size_t promised = promised_line(view_);
+    for (size_t i = 0; i < view_.waiting.size(); ++i) {
+      SequenceView waiting = view_.waiting[i];
       if (waiting.service_class != kLs) {
         break;
       }
+      waiting.promised = promised > 0;
+      promised -= promised > 0 ? 1 : 0;
       int32_t tokens = 0;
       if (goes_on && leaves_room_for_head(waiting)) {
-        const LeastChunk least =
-            shape_.prefill_rows == 0 ? LeastChunk::kTile : LeastChunk::kNothing;
-        tokens = chunk_of(waiting, limit_, least);
-        if (tokens > 0 && !planner_.admit(waiting, tokens)) {
+        tokens = latency_sensitive_chunk(waiting);
+        if (tokens > 0 && !planner_.admit(waiting, tokens,
+                                          places_to_begin(view_.waiting.subspan(i, promised + 1),
+                                                          prompt_room()))) {
           planner_.note_refused();
           tokens = 0;
         }
@@ -269,18 +281,14 @@ class Planning {
   }
 
   // ---- best effort
-  [[nodiscard]] bool overdue(const SequenceView& sequence) const {
-    const auto since = memory_.passed_over.find(sequence.id);
-    return since != memory_.passed_over.end() &&
-           view_.step - since->second >= options_.patience_steps;
-  }
-  [[nodiscard]] int64_t passed_over_steps(const SequenceView& sequence) const {
-    const auto since = memory_.passed_over.find(sequence.id);
-    return since == memory_.passed_over.end() ? 0 : view_.step - since->second;
-  }
-  // Where nothing else runs somebody must.
-  [[nodiscard]] bool unconditional(const SequenceView& sequence) const {
-    return overdue(sequence) || shape_.rows() == 0;
+  // What a best-effort prompt gets whatever the time. Where nothing else runs something must.
+  [[nodiscard]] int32_t least_chunk(const SequenceView& prompt) const {
+    if (shape_.rows() == 0) {
+      return kTileTokens;
+    }
+    return claims_.prompt_is_overdue && !began_best_effort_
+               ? overdue_chunk(model_, prompt.computed_tokens)
+               : 0;
   }
 
   // LS requests have targets now or had them a moment ago.
@@ -288,11 +296,7 @@ class Planning {
     return memory_.limit < kNoLimit && view_.now - memory_.limited <= kRememberLimit;
   }
   [[nodiscard]] int32_t kept_places() const {
-    int32_t places = view_.budget.sequences;
-    for (const SequenceView& sequence : view_.running) {
-      places += sequence.choices;
-    }
-    return limited() ? places / kPlacesForLs : 0;
+    return limited() ? places_of(view_) / kPlacesForLs : 0;
   }
   [[nodiscard]] int64_t kept_beside_best_effort() const {
     return planner_.share_of_blocks(std::min(options_.offload_below, kAdmissionMargin)) +
@@ -301,8 +305,10 @@ class Planning {
 
   void make_room_for_best_effort() {
     int64_t wanted = planner_.share_of_blocks(options_.offload_below) + planner_.reserved_blocks();
-    if (head_ != nullptr && !planner_.refused() && head_->choices <= view_.budget.sequences) {
-      wanted = std::max(wanted, planner_.blocks_to_begin(*head_) + kept_beside_best_effort());
+    if (claims_.head != nullptr && !planner_.refused() &&
+        claims_.head->choices <= view_.budget.sequences) {
+      wanted =
+          std::max(wanted, planner_.blocks_to_begin(*claims_.head) + kept_beside_best_effort());
     }
     planner_.offload_best_effort(wanted - planner_.builder().blocks_left(),
                                  ClassedPlanner::Need::kWish);
@@ -324,9 +330,7 @@ class Planning {
         continue;
       }
       const SequenceView& prompt = view_.running[i];
-      const LeastChunk least =
-          !began_best_effort_ && unconditional(prompt) ? LeastChunk::kTile : LeastChunk::kNothing;
-      const int32_t tokens = chunk_of(prompt, best_effort_limit_, least);
+      const int32_t tokens = chunk_of(prompt, best_effort_limit_, least_chunk(prompt));
       const bool has_blocks = planner_.builder().blocks_left() - decode_blocks_ >=
                               planner_.blocks_to_grow(i, std::max(tokens, 1));
       if (tokens > 0 && (has_blocks || decode_blocks_ == 0) && add_chunk(i, tokens)) {
@@ -345,17 +349,18 @@ class Planning {
       if (waiting.service_class != kBe) {
         continue;
       }
-      const bool first = &waiting == head_ && unconditional(waiting);
-      if (unfinished_best_effort_ && !first) {
-        return;
+      if (unfinished_best_effort_) {
+        return;  // one begins when the one before it is done
       }
+      const bool first =
+          &waiting == claims_.head && (claims_.prompt_is_overdue || shape_.rows() == 0);
       const bool crowded =
           !view_.running.empty() &&
           (planner_.builder().sequences_left() - waiting.choices < (first ? 0 : kept_places()) ||
            planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) - decode_blocks_ <
                (first ? 0 : kept_beside_best_effort()));
       const int32_t tokens =
-          chunk_of(waiting, best_effort_limit_, first ? LeastChunk::kTile : LeastChunk::kNothing);
+          chunk_of(waiting, best_effort_limit_, first ? least_chunk(waiting) : 0);
       if (tokens < 1) {
         return;
       }
@@ -364,7 +369,7 @@ class Planning {
         return;
       }
       count_chunk(waiting, tokens);
-      admitted_head_ = true;
+      began_best_effort_ = true;
       if (tokens < waiting.pending_tokens()) {
         return;
       }
@@ -379,10 +384,14 @@ class Planning {
       const SequenceView& sequence = view_.running[i];
       const bool in_time = best_effort_limit_ == kNoLimit ||
                            time_with_decode(sequence.known_tokens) <= best_effort_limit_;
-      const bool has_logits = planner_.builder().logit_rows_left() > visitor_logits_;
-      if ((in_time && has_logits) || unconditional(sequence)) {
+      const bool is_overdue = memory_.patience.decode_is_overdue(sequence.id, view_.step);
+      kept_rows_ -= is_overdue ? 1 : 0;
+      const bool leaves_others = planner_.builder().logit_rows_left() > visitor_logits_ &&
+                                 planner_.builder().tokens_left() - kept_rows_ > visitor_logits_;
+      if ((in_time && leaves_others) || is_overdue || shape_.rows() == 0) {
         add_decode(i);
-      } else if (passed_over_steps(sequence) >= kOffloadAfterSteps) {
+      } else if (memory_.patience.decode_passed_over(sequence.id, view_.step) >=
+                 kOffloadAfterSteps) {
         planner_.offload(i, ClassedPlanner::Need::kWish);
       }
       short_of_time_ = short_of_time_ || !in_time;
@@ -411,27 +420,20 @@ class Planning {
         kBe, planner_.share_of_blocks(options_.onload_above) + planner_.reserved_blocks(), 1);
   }
 
-  // Who was passed over in this step, and since when.
+  // What was passed over in this step.
   void remember() {
-    std::unordered_map<SequenceId, int64_t> passed_over;
-    const auto note = [&](const SequenceView& sequence) {
-      const auto since = memory_.passed_over.find(sequence.id);
-      passed_over.emplace(sequence.id,
-                          since == memory_.passed_over.end() ? view_.step : since->second);
-    };
+    Patience& patience = memory_.patience;
+    patience.begin_step(view_.step);
     for (size_t i = 0; i < view_.running.size(); ++i) {
-      if (view_.running[i].service_class == kBe && !planner_.planned(i)) {
-        note(view_.running[i]);
+      if (planner_.may_decode(i, kBe)) {
+        patience.pass_over_decode(view_.running[i].id);
       }
     }
-    memory_.head = {};
-    if (head_ != nullptr && !admitted_head_) {
-      note(*head_);
-      if (overdue(*head_)) {
-        memory_.head = {.blocks = planner_.blocks_to_begin(*head_), .places = head_->choices};
-      }
+    if (claims_.work.prompts > 0 && !began_best_effort_) {
+      patience.pass_over_prompts();
     }
-    memory_.passed_over = std::move(passed_over);
+    patience.end_step();
+    memory_.head = began_best_effort_ ? OverdueHead{} : claims_.of_head;
   }
 
   const SystemView& view_;
@@ -439,25 +441,23 @@ class Planning {
   const latency::StepTimeModel& model_;
   OmniServePolicy::Memory& memory_;
   ClassedPlanner planner_;
-  const SequenceView* head_ = nullptr;  // the first best-effort one in the queue
-  latency::StepShape shape_;            // of the plan so far
-  latency::StepShape decodes_;          // of LS in the next step
-  ForcedWork forced_;
-  Nanos limit_ = kNoLimit;  // of this step
-  Nanos pace_ = kNoLimit;   // of steps where nobody is late
+  const BestEffortClaims claims_;
+  int32_t kept_rows_;           // of the step, for what best effort claims of it
+  latency::StepShape shape_;    // of the plan so far
+  latency::StepShape decodes_;  // of LS in the next step
+  Nanos limit_ = kNoLimit;      // of this step
+  Nanos pace_ = kNoLimit;       // of steps where nobody is late
   Nanos first_token_limit_ = kNoLimit;
   Nanos best_effort_limit_ = kNoLimit;
-  std::vector<Nanos> due_in_step_;  // of LS prompts that end in this step
-  std::vector<PromptAhead> ahead_;  // what is left of LS prompts after it
-  std::vector<Nanos> due_ahead_;
-  int64_t ready_ = 0;  // results that wait for a stage
+  FirstTokens first_tokens_;  // of LS prompts
+  int64_t ready_ = 0;         // results that wait for a stage
   int64_t decode_blocks_ = 0;
   int32_t step_tokens_;
   int32_t visitor_tokens_ = 0;
   int32_t visitor_logits_ = 0;
+  bool at_risk_ = false;  // first tokens
   bool began_best_effort_ = false;
   bool unfinished_best_effort_ = false;
-  bool admitted_head_ = false;
   bool short_of_time_ = false;
 };
 
@@ -465,12 +465,13 @@ class Planning {
 
 OmniServePolicy::OmniServePolicy(const OmniServeOptions& options,
                                  const latency::StepTimeModel& step_times)
-    : options_(options), step_times_(step_times) {
+    : options_(options),
+      step_times_(step_times),
+      memory_{.patience = Patience(options.patience_steps), .head = {}} {
   CHECK(options.token_budget > 0 && options.offload_below >= 0 &&
-            options.offload_below <= options.onload_above && options.onload_above <= 100 &&
-            options.patience_steps > 0,
-        "a token budget of {}, offload below {} %, onload above {} %, a patience of {} steps",
-        options.token_budget, options.offload_below, options.onload_above, options.patience_steps);
+            options.offload_below <= options.onload_above && options.onload_above <= 100,
+        "a token budget of {}, offload below {} %, onload above {} %", options.token_budget,
+        options.offload_below, options.onload_above);
 }
 
 std::unique_ptr<Binder> OmniServePolicy::make_binder() {

@@ -11,26 +11,36 @@
 // ClassedPlanner says: offload before drop. Offloaded best effort comes back when time and blocks
 // have been left over for a while.
 //
-// Guarantees, whatever the model says. Where LS prompts run, the first gets a tile of tokens in
-// each step. A best-effort prompt gets a tile and a best-effort decode its token at the latest
-// after `patience_steps` steps; the best-effort request that is first in the queue begins after as
-// many as soon as there are blocks and a place, and no LS request that has not begun takes those
-// before it, but for those that admission has promised their first token before. Visitors: see
-// slack_binder.h.
+// Guarantees, whatever the model says, where a step has rows for all places, two tiles and the
+// visitors' quarter (with fewer rows a tile has fewer tokens):
+//
+//   - Each LS decode is in each step. Of the LS prompts that run, the first gets a tile of tokens
+//     in each step.
+//   - A best-effort decode gets its token after at most `patience_steps` steps, if there are blocks
+//     for it.
+//   - Best-effort prompts are computed one after another, and the first gets tokens after at most
+//     `patience_steps` steps: a tile, far into a long prompt fewer (overdue_chunk). When none is
+//     begun, the first in the queue begins after as many steps as soon as there are blocks and
+//     places for it. No LS request that has not begun takes those before it, up to a quarter of the
+//     blocks and places (claim_of_head), but for those that admission has promised their first
+//     token before, and those that wait before such a one.
+//
+// The rows that the last two need are kept from LS prompts. Visitors: see slack_binder.h.
 //
 // With admission: what best effort gets beyond that leaves all promised first tokens in time, by
 // the model.
 //
-// Limits that cannot be kept by LS decodes and one tile alone do not count while others can: one
-// impossible target does not slow down everybody.
+// A TPOT target that an idle server could not keep limits nothing, and one that LS decodes and a
+// tile alone cannot keep limits nothing while others can be kept: one impossible target does not
+// slow down the other requests.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 
 #include "latency/step_time_model.h"
 #include "plan/decisions.h"
+#include "scheduler/patience.h"
 #include "scheduler/slack_binder.h"
 #include "scheduler/slo_admission.h"
 
@@ -59,8 +69,7 @@ class OmniServePolicy final : public StepPolicy {
 
   // What it remembers from step to step.
   struct Memory {
-    // Best-effort sequences that had no part in the last plan, and the step since which.
-    std::unordered_map<SequenceId, int64_t> passed_over;
+    Patience patience;
     int64_t roomy_since = -1;    // step since which time was left over; -1: it was not
     Nanos limit = Nanos::max();  // that LS sequences last gave
     Nanos limited{0};            // when

@@ -10,6 +10,7 @@
 namespace tandem {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
@@ -209,10 +210,31 @@ TEST(OmniServe, WhoWasOffloadedComesBackOnlyAfterTimeHasBeenLeftOver) {
 
 TEST(OmniServe, NobodyIsLeftWithoutAStepWhereNothingElseRuns) {
   OmniServePolicy policy({}, model());
-  EXPECT_EQ(plan_of(policy, {.running = {decode(1, kLs, Nanos{1000})}}).slices.size(), 1U);
-  // The limit of the last one still holds, and is too short for anything.
+  const Nanos shortest = microseconds(2100);  // a decode
+  EXPECT_EQ(plan_of(policy, {.running = {decode(1, kLs, shortest)}}).slices.size(), 1U);
+  // The limit of the last one still holds, and is too short for anything else.
   EXPECT_EQ(tokens_of(plan_of(policy, {.running = {decode(2, kBe)}, .step = 2}), 2), 1);
   EXPECT_EQ(tokens_of(plan_of(policy, {.waiting = {prompt(3, kBe, 100)}, .step = 3}), 3), 16);
+}
+
+TEST(OmniServe, ATargetThatAnIdleServerCannotKeepLimitsNothingAndIsForgotten) {
+  OmniServePolicy policy({}, model());
+  const std::vector<SequenceView> impossible{decode(1, kLs, Nanos{1000})};
+  EXPECT_EQ(
+      tokens_of(plan_of(policy, {.running = impossible, .waiting = {prompt(3, kBe, 400)}}), 3),
+      400);
+  EXPECT_EQ(tokens_of(plan_of(policy, {.waiting = {prompt(4, kBe, 400)}, .step = 2}), 4), 400);
+}
+
+// Forty decodes take 6 ms: they are as little late as can be, and later steps are not held to that.
+TEST(OmniServe, TargetsThatTheLoadMakesImpossibleKeepStepsShortWhileItLasts) {
+  OmniServePolicy policy({}, model());
+  Stage stage{.waiting = {prompt(3, kBe, 400)}};
+  for (int64_t id = 10; id < 50; ++id) {
+    stage.running.push_back(decode(id, kLs, milliseconds(3)));
+  }
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 0);
+  EXPECT_EQ(tokens_of(plan_of(policy, {.waiting = {prompt(4, kBe, 400)}, .step = 2}), 4), 400);
 }
 
 }  // namespace
