@@ -111,7 +111,7 @@ void log_ready(const ServeFlags& flags, const Node& node, uint16_t port, const s
   log::info(
       "try: curl {}/chat/completions -H 'Content-Type: application/json'{} -d '{{\"model\":\"{}\","
       "\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}],\"max_tokens\":32}}'",
-      base, flags.server.api_keys.empty() ? "" : " -H \"Authorization: Bearer $KEY\"", name);
+      base, flags.server.api_keys.empty() ? "" : " --oauth2-bearer \"$KEY\"", name);
 }
 
 }  // namespace tandem
