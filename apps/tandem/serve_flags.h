@@ -89,6 +89,11 @@ struct TextParts {
 // tokenizer's end token ends answers, too, and goes into `flags.node`.
 Result<TextParts> load_text(ServeFlags& flags);
 
+// Whether flags, objectives or keys give targets, or a class or level other than the usual ones.
+// Needs resolved flags.
+bool gives_targets(const ServeFlags& flags);
+bool gives_classes(const ServeFlags& flags);
+
 // Of --api-key and, read anew, of --api-key-file.
 Result<std::vector<api::ApiKey>> api_keys(const ServeFlags& flags);
 

@@ -105,18 +105,6 @@ Status resolve_service(ServeFlags& flags) {
   return {};
 }
 
-// By flags, objectives or the terms of a key.
-bool gives_targets(const ServeFlags& flags) {
-  const auto has_target = [](const Slo& slo) {
-    return slo.ttft.has_value() || slo.tpot.has_value();
-  };
-  return has_target(flags.server.service.slo) ||
-         std::ranges::any_of(flags.server.objectives,
-                             [&](const api::Objective& o) { return has_target(o.gives.slo); }) ||
-         std::ranges::any_of(flags.server.api_keys,
-                             [&](const api::ApiKey& key) { return has_target(key.grant.slo); });
-}
-
 Status resolve_memory(ServeFlags& flags) {
   NodeOptions& node = flags.node;
   if (!flags.device_memory.empty()) {
@@ -192,6 +180,29 @@ Status resolve_tiers(ServeFlags& flags) {
 }
 
 }  // namespace
+
+bool gives_targets(const ServeFlags& flags) {
+  const auto has_target = [](const Slo& slo) {
+    return slo.ttft.has_value() || slo.tpot.has_value();
+  };
+  return has_target(flags.server.service.slo) ||
+         std::ranges::any_of(flags.server.objectives,
+                             [&](const api::Objective& o) { return has_target(o.gives.slo); }) ||
+         std::ranges::any_of(flags.server.api_keys,
+                             [&](const api::ApiKey& key) { return has_target(key.grant.slo); });
+}
+
+bool gives_classes(const ServeFlags& flags) {
+  const auto gives = [](const ServiceGrant& grant) {
+    return grant.service_class.has_value() || grant.level.has_value() ||
+           grant.best_class != ServiceClass::kLatencySensitive;
+  };
+  return flags.server.service.service_class != ServiceClass::kLatencySensitive ||
+         std::ranges::any_of(flags.server.objectives,
+                             [&](const api::Objective& o) { return gives(o.gives); }) ||
+         std::ranges::any_of(flags.server.api_keys,
+                             [&](const api::ApiKey& key) { return gives(key.grant); });
+}
 
 std::filesystem::path profile_folder() {
   for (const auto& [variable, below] : {std::pair("XDG_CACHE_HOME", "tandem/profiles"),

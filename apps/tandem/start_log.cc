@@ -71,6 +71,23 @@ void log_memory_plan(const MemoryPlan& plan) {
   }
 }
 
+// What flags, objectives and keys say that the policy does not read.
+void log_unread_terms(const ServeFlags& flags, const std::string& policy) {
+  const ServiceFields reads = policy_reads(policy);
+  if (!reads.targets && gives_targets(flags)) {
+    log::warn(
+        "TTFT or TPOT targets are given (--ttft-slo, --tpot-slo, --objective or a key), and the "
+        "policy {} plans for none; they are measured and reported only. --policy auto reads them",
+        policy);
+  }
+  if (!reads.service_class && gives_classes(flags)) {
+    log::warn(
+        "classes or levels are given (--default-class, --objective or a key), and the policy {} "
+        "serves all requests in the order of their arrival; --policy auto reads them",
+        policy);
+  }
+}
+
 void log_warnings(const ServeFlags& flags) {
   if (flags.node.emulation.has_value() && flags.node.emulation->faults.any()) {
     log::warn("FAULTS ARE PLANTED into this server ({}): for drills and tests, not for use",
@@ -99,6 +116,7 @@ void log_start(const ServeFlags& flags, const ModelOnDevice& parts) {
   }
   log_configuration(flags, parts);
   log_memory_plan(parts.plan);
+  log_unread_terms(flags, parts.policy_name);
   log_warnings(flags);
 }
 

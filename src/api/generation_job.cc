@@ -36,7 +36,8 @@ HttpResponse refusal(const Error& error, ApiContext& context) {
 
 // Class, level and SLO: of the body, the headers, the objective, the key and the server.
 Status settle_service(openai::GenerationRequest& generation, const Asker& asker,
-                      const ServerOptions& options, std::vector<Request>& requests) {
+                      ApiContext& context, std::vector<Request>& requests) {
+  const ServerOptions& options = context.options;
   const ServiceDefaults& defaults = options.service;
   ASSIGN_OR_RETURN(const ServiceClaim headers, claim_of_headers(asker.request));
   ASSIGN_OR_RETURN(const ServiceGrant grant,
@@ -49,6 +50,12 @@ Status settle_service(openai::GenerationRequest& generation, const Asker& asker,
     request.level = terms.level;
     request.slo = terms.slo;
     generation.service_tier = openai::tier_used(claim, terms, defaults);
+  }
+  const std::vector<std::string_view> ignored =
+      ignored_fields(claim, context.frontend.model().reads);
+  generation.honoured = ignored.empty();
+  for (const std::string_view field : ignored) {
+    context.metrics.claim_ignored(field);
   }
   return {};
 }
@@ -95,7 +102,7 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
     ApiContext& context) {
   openai::GenerationRequest& generation = prepared.generation;
   std::vector<Request>& requests = prepared.requests;
-  if (const Status settled = settle_service(generation, asker, context.options, requests);
+  if (const Status settled = settle_service(generation, asker, context, requests);
       !settled.ok()) {
     return refusal(settled.error(), context);
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "request/service.h"
+
 namespace tandem::api {
 
 namespace {
@@ -37,6 +39,11 @@ void HttpMetrics::answered(const AnsweredRequest& request) {
 void HttpMetrics::rejected(std::string_view reason) {
   const std::scoped_lock lock(mutex_);
   ++rejections_[std::string(reason)];
+}
+
+void HttpMetrics::claim_ignored(std::string_view field) {
+  const std::scoped_lock lock(mutex_);
+  ++ignored_claims_[std::string(field)];
 }
 
 std::string HttpMetrics::render() const {
@@ -89,6 +96,13 @@ std::string HttpMetrics::render() const {
   family("tandem_http_rejected_total", "counter", "Requests turned away before they ran.");
   for (const auto& [reason, count] : rejections_) {
     fmt::format_to(out, "tandem_http_rejected_total{{reason=\"{}\"}} {}\n", reason, count);
+  }
+  family("tandem_claims_ignored_total", "counter",
+         "Generations that asked for a class, level or target that the policy does not read.");
+  for (const std::string_view field : kClaimFields) {
+    const auto found = ignored_claims_.find(field);
+    fmt::format_to(out, "tandem_claims_ignored_total{{field=\"{}\"}} {}\n", field,
+                   found == ignored_claims_.end() ? 0 : found->second);
   }
   single("tandem_http_connections", "gauge", "Connections open now.", connections.load());
   single("tandem_http_generations", "gauge", "Answers being made now.", generations.load());

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -31,6 +32,8 @@ class HttpMetrics {
   void answered(const AnsweredRequest& request);
   // Turned away before it ran: "queue_full", "loading", "draining", "failed", "connections".
   void rejected(std::string_view reason);
+  // A generation claimed this part of a service (kClaimFields), which the policy does not read.
+  void claim_ignored(std::string_view field);
 
   std::atomic<int64_t> connections{0};         // open now
   std::atomic<int64_t> generations{0};         // answers being made now
@@ -63,6 +66,7 @@ class HttpMetrics {
   std::map<std::pair<std::string, std::string>, Durations> durations_;
   std::map<std::string, Sizes> sizes_;
   std::map<std::string, int64_t> rejections_;
+  std::map<std::string, int64_t, std::less<>> ignored_claims_;
 };
 
 }  // namespace tandem::api

@@ -57,6 +57,7 @@ ServedModel served_model(const NodeOptions& options, const ModelOnDevice& parts)
   model.max_model_len = parts.plan.max_model_len;
   model.vocabulary = parts.folder.config.vocabulary;
   model.max_choices = running_sequences(options);
+  model.reads = policy_reads(parts.policy_name);
   return model;
 }
 

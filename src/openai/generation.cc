@@ -122,6 +122,7 @@ Generation::Generation(const GenerationRequest& request, AnswerIdentity identity
       min_tokens_(request.sampling.min_tokens),
       discard_output_(request.discard_output),
       explain_(request.explain),
+      honoured_(request.honoured),
       open_choices_(request.prompts.size() * n_) {
   if (request.stop_strings != nullptr) {
     stop_strings_ = request.stop_strings->strings();
@@ -393,7 +394,8 @@ void Generation::append_final_usage(std::string& out) const {
   out += '}';
 }
 
-// ,"tandem":{"class":...,"level":...,"choices":[...]}. All choices have the same class and level.
+// ,"tandem":{"class":...,"level":...,"honoured":...,"choices":[...]}. All choices have the same class
+// and level.
 void Generation::append_explanation(std::string& out) const {
   std::string choices;
   const ServiceReport* any = nullptr;
@@ -413,6 +415,7 @@ void Generation::append_explanation(std::string& out) const {
   out += class_name(any->service_class);
   out += R"(","level":)";
   append_integer(out, any->level);
+  out += honoured_ ? R"(,"honoured":true)" : R"(,"honoured":false)";
   out += R"(,"choices":[)";
   out += choices;
   out += "]}";

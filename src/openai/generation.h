@@ -122,6 +122,7 @@ class Generation {
   int32_t min_tokens_;       // so many tokens are not looked at for stop strings
   bool discard_output_;
   bool explain_;
+  bool honoured_;  // see GenerationRequest
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // prompt * n + choice
   size_t open_choices_;

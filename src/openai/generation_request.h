@@ -77,6 +77,7 @@ struct GenerationRequest {
   ServiceClaim service;          // what the body says; see request/service.h for what it gets
   std::string service_tier = "default";  // the one that is used, to be named in the answer
   bool explain = false;                  // how it was served, in the answer's usage
+  bool honoured = true;                  // the policy reads all of the service that it claims
   std::shared_ptr<const text::StopStrings> stop_strings;  // may be null
   std::string cache_salt;
 };

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "request/request.h"
+#include "request/service.h"
 
 namespace tandem {
 
@@ -23,6 +24,7 @@ struct ServedModel {
   int32_t max_model_len = 0;  // prompt + output tokens of one sequence, at most
   int32_t vocabulary = 0;     // ids are below this
   int32_t max_choices = 1;    // largest Request::n
+  ServiceFields reads;        // of a request's claim, by the policy
 };
 
 struct FrontendLoad {

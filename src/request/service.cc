@@ -69,6 +69,19 @@ ServiceClaim claim_over(ServiceClaim upper, const ServiceClaim& lower) {
   return upper;
 }
 
+std::vector<std::string_view> ignored_fields(const ServiceClaim& claim, const ServiceFields& read) {
+  std::vector<std::string_view> ignored;
+  const std::array<bool, kClaimFields.size()> unread = {
+      claim.service_class && !read.service_class, claim.level && !read.level,
+      claim.ttft && !read.targets, claim.tpot && !read.targets};
+  for (size_t i = 0; i < unread.size(); ++i) {
+    if (unread[i]) {
+      ignored.push_back(kClaimFields[i]);
+    }
+  }
+  return ignored;
+}
+
 Result<ServiceTerms> settle(const ServiceClaim& claim, const ServiceGrant& grant,
                             const ServiceDefaults& defaults, int64_t prompt_tokens) {
   const bool capped = grant.best_class == ServiceClass::kBestEffort;

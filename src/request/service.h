@@ -3,10 +3,13 @@
 // that is refused, never changed without a word. Threads: any; pure functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -27,6 +30,17 @@ struct ServiceClaim {
 
 // `upper` where it says something, `lower` elsewhere.
 ServiceClaim claim_over(ServiceClaim upper, const ServiceClaim& lower);
+
+// Which parts of a claim a scheduling policy reads.
+struct ServiceFields {
+  bool service_class = true;
+  bool level = true;
+  bool targets = true;  // TTFT and TPOT
+};
+
+// Names of the parts that a request claims and nothing reads: "class", "level", "ttft", "tpot".
+std::vector<std::string_view> ignored_fields(const ServiceClaim& claim, const ServiceFields& read);
+inline constexpr std::array<std::string_view, 4> kClaimFields = {"class", "level", "ttft", "tpot"};
 
 // What an API key gives requests that say nothing, and the most that they may claim.
 struct ServiceGrant {

@@ -101,5 +101,16 @@ TEST(Service, WhatNobodyClaimedIsBroughtWithinWhatTheKeyMay) {
   EXPECT_EQ(settled({}, slow).slo, Slo{}) << "a bound on targets is no target";
 }
 
+TEST(IgnoredFields, AreThoseThatAreClaimedAndNotRead) {
+  ServiceClaim claim;
+  const ServiceFields nothing{.service_class = false, .level = false, .targets = false};
+  EXPECT_TRUE(ignored_fields(claim, nothing).empty());
+  claim.service_class = ServiceClass::kBestEffort;
+  claim.tpot = Nanos{1};
+  EXPECT_EQ(ignored_fields(claim, nothing), (std::vector<std::string_view>{"class", "tpot"}));
+  EXPECT_EQ(ignored_fields(claim, {.targets = false}), std::vector<std::string_view>{"tpot"});
+  EXPECT_TRUE(ignored_fields(claim, {}).empty());
+}
+
 }  // namespace
 }  // namespace tandem

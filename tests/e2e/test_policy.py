@@ -85,3 +85,30 @@ def test_a_flood_of_best_effort_fills_its_own_queue_only(start_server, long_mode
     for client in clients:
         client.join()
     assert statuses.count(200) == 3 and statuses.count(429) == 3
+
+
+@pytest.mark.parametrize("policy, unread", [("accel_only", {"class", "level", "ttft", "tpot"}), ("sarathi", {"ttft", "tpot"})])
+def test_what_the_policy_does_not_read_is_said_and_counted(start_server, policy, unread):
+    server = start_server(MODEL, "--policy", policy, "--ttft-slo", "5s", "--default-class", "flex")
+    log = server.log.read_text()
+    assert "the policy {} plans for none".format(policy) in log
+    assert ("in the order of their arrival" in log) == (policy == "accel_only")
+    body = {"model": server.model_name(), "prompt": "Hi", "max_tokens": 2, "tandem": {"explain": True}}
+    with server.http() as http:
+        plain = http.post("/v1/completions", json=body).json()["usage"]["tandem"]
+        assert plain["honoured"] is True
+        assert http.post("/v1/completions", json=body | {"service_tier": "priority"}).json()["usage"]["tandem"]["honoured"] is (policy == "sarathi")
+        asked = http.post("/v1/completions", json=body | {"service_tier": "priority", "priority": 3, "slo": {"ttft_ms": 9000, "tpot_ms": 900}}).json()
+    assert asked["usage"]["tandem"]["honoured"] is False
+    for field in ("class", "level", "ttft", "tpot"):
+        assert (server.metric("tandem_claims_ignored_total", field=field) > 0) == (field in unread), field
+
+
+def test_what_the_policy_reads_is_honoured(start_server, tmp_path_factory):
+    cache = tmp_path_factory.getbasetemp() / "policy-cache"
+    server = start_server(MODEL, "--policy", "omniserve", env={"XDG_CACHE_HOME": str(cache)})
+    body = {"model": server.model_name(), "prompt": "Hi", "max_tokens": 2, "tandem": {"explain": True}, "service_tier": "priority", "priority": 3,
+            "slo": {"ttft_ms": 9000, "tpot_ms": 900}}
+    with server.http() as http:
+        assert http.post("/v1/completions", json=body).json()["usage"]["tandem"]["honoured"] is True
+    assert server.metric("tandem_claims_ignored_total") == 0

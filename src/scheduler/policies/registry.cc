@@ -93,6 +93,11 @@ std::vector<std::string_view> policy_names() {
 
 bool policy_needs_times(std::string_view name) { return name == "omniserve"; }
 
+ServiceFields policy_reads(std::string_view name) {
+  const bool knows_classes = name != "accel_only";
+  return {.service_class = knows_classes, .level = knows_classes, .targets = name == "omniserve"};
+}
+
 bool policy_admits(std::string_view name) { return name == "omniserve"; }
 
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,

@@ -9,6 +9,7 @@
 #include "latency/corrected_model.h"
 #include "latency/host_times.h"
 #include "plan/decisions.h"
+#include "request/service.h"
 #include "scheduler/policies/piggyback.h"
 
 namespace tandem {
@@ -34,6 +35,8 @@ struct PolicyOptions {
 std::vector<std::string_view> policy_names();
 // True: the policy cannot do without beliefs.step_times, so they are measured where nobody has.
 bool policy_needs_times(std::string_view name);
+// What it reads of a request's class, level and targets.
+ServiceFields policy_reads(std::string_view name);
 // True: there is an admission that goes with it.
 bool policy_admits(std::string_view name);
 Result<std::unique_ptr<StepPolicy>> make_policy(std::string_view name,
