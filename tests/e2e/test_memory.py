@@ -83,7 +83,7 @@ def test_options_of_many_requests_at_once(start_server, long_model, expected):
 
 @pytest.mark.parametrize("threads", [2, 64])
 def test_one_tier_stays_within_its_plan(start_server, long_model, expected, threads):
-    server = start_server(long_model, *FLAGS, "--threads", str(threads), "--device-memory", "64MiB")
+    server = start_server(long_model, *FLAGS, "--threads", str(threads), "--device-memory", "512MiB", "--num-kv-blocks", "200")
     before = server.resident_bytes()
     long_prompt = {"prompt": [5 + (i * 7) % 360 for i in range(6000)], "max_tokens": 1, "temperature": 0}
     answer(server, long_prompt)  # a chunk of few rows, and one of many, over a long context
