@@ -38,9 +38,8 @@ std::string pcre2_text(int code) {
 }
 
 // White space as Unicode and Oniguruma have it. PCRE2's own \s has U+180E, which ceased to be a
-// space in Unicode 6.3, as well. Both end in a range, behind which a hyphen is one.
-constexpr std::string_view kSpaces =
-    R"(\t-\r\x20\x85\xA0\x{1680}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}\x{2000}-\x{200A})";
+// space in Unicode 6.3, as well.
+constexpr std::string_view kSpaces = R"(\t-\r\x85\p{Z})";
 constexpr std::string_view kNoSpaces =
     R"(\x00-\x08\x0E-\x1F!-\x84\x86-\x9F\xA1-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027})"
     R"(\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
@@ -56,13 +55,21 @@ std::string with_unicode_spaces(std::string_view pattern) {
     escaped = false;
     const std::string_view two = pattern.substr(i, 2);
     if (two == "\\s" || two == "\\S") {
-      const std::string_view spaces = two == "\\s" ? kSpaces : kNoSpaces;
       if (in_class && plain_hyphen) {
         out.back() = '\\';  // no range from what stands before it
         out += '-';
       }
-      out += in_class ? std::string(spaces) : fmt::format("[{}]", spaces);
+      if (in_class) {
+        out += two == "\\s" ? kSpaces : kNoSpaces;
+      } else {
+        out += fmt::format("[{}{}]", two == "\\s" ? "" : "^", kSpaces);
+      }
       ++i;
+      if (in_class && pattern.substr(i + 1, 1) == "-" && pattern.substr(i + 2, 1) != "]") {
+        out += "\\-";  // nor to what stands behind it
+        ++i;
+        escaped = true;
+      }
     } else if (in_class && two == "[:") {
       const size_t end = std::min(pattern.find(":]", i), pattern.size() - 2) + 2;
       const std::string_view name = pattern.substr(i, end - i);

@@ -60,15 +60,15 @@ TEST(SentencePiece, TheFirstSpaceIsWhereTheConfigPutsIt) {
     }
     return shown;
   };
-  EXPECT_EQ(pieces("{}", "Hey<s>you"), "[ Hey][<s>][ you]");
-  EXPECT_EQ(pieces(R"({"legacy": true})", " Hey"), "[ ][ Hey]");
-  EXPECT_EQ(pieces(R"({"legacy": false})", "Hey<s>you"), "[ Hey][<s>][you]");
-  EXPECT_EQ(pieces(R"({"legacy": false})", " Hey<s> you"), "[ Hey][<s>][ you]");
-  EXPECT_EQ(pieces(R"({"legacy": false})", "  Hey"), "[ ][ Hey]");
-  EXPECT_EQ(pieces(R"({"legacy": false})", "<s>Hey"), "[<s>][Hey]");
-  EXPECT_EQ(pieces(R"({"legacy": false, "add_prefix_space": false})", "Hey<s> you"),
-            "[Hey][<s>][ you]");
-  EXPECT_EQ(pieces(R"({"add_prefix_space": false})", "Hey<s>you"), "[Hey][<s>][you]");
+  EXPECT_EQ(pieces("{}", "the<s>you"), "[ the][<s>][ you]");
+  EXPECT_EQ(pieces(R"({"legacy": true})", " the"), "[ ][ the]");
+  EXPECT_EQ(pieces(R"({"legacy": false})", "the<s>you"), "[ the][<s>][you]");
+  EXPECT_EQ(pieces(R"({"legacy": false})", " the<s> you"), "[ the][<s>][ you]");
+  EXPECT_EQ(pieces(R"({"legacy": false})", "  the"), "[ ][ the]");
+  EXPECT_EQ(pieces(R"({"legacy": false})", "<s>the"), "[<s>][the]");
+  EXPECT_EQ(pieces(R"({"legacy": false, "add_prefix_space": false})", "the<s> you"),
+            "[the][<s>][ you]");
+  EXPECT_EQ(pieces(R"({"add_prefix_space": false})", "the<s>you"), "[the][<s>][you]");
 }
 
 // A field of a protocol buffer: a message or text, a float, a number.

@@ -153,8 +153,9 @@ class Maker:
         return self.pick(
             lambda: f"({number()} {self.pick('+', '-', '*', '//', '%', '/')} {self.pick('1', '2', '3', number)})",
             lambda: f"({self.leaf_number()} ** {self.pick('2', '3', '0.5', '-1')})",
-            lambda: f"({self.any()})|{self.pick('length', 'count', 'int', 'float', 'wordcount', 'abs', 'round', 'round(1)', 'int(5)', 'sum', 'min', 'max')}",
+            lambda: f"({self.any()})|{self.pick('length', 'count', 'int', 'float', 'abs', 'round', 'round(1)', 'int(5)', 'sum', 'min', 'max')}",
             lambda: f"({self.text()}).{self.pick('find', 'rfind', 'index', 'count')}({self.text()}{self.pick('', ', 1', ', 0, 3')})",
+            lambda: f"({self.leaf_text()})|wordcount",
             lambda: f"({self.list()})|sum(attribute={quoted(self.pick(*KEYS))})",
             lambda: f"({self.list()})[{number()}]",
             lambda: f"({self.list()}).{self.pick('index', 'count')}({self.any()})",
@@ -185,8 +186,8 @@ class Maker:
         return self.pick(
             lambda: f"({many()})|{self.pick('list', 'reverse', 'reverse|list', 'unique|list', 'sort', 'sort(reverse=true)', 'first', 'last')}",
             lambda: f"({many()})|sort(attribute={key()})",
-            lambda: f"({many()})|{self.pick('select', 'reject')}({self.pick('', test)})|{self.pick('list', 'reverse', 'first', 'list|length')}",
-            lambda: f"({many()})|{self.pick('selectattr', 'rejectattr')}({key()}{self.pick('', ', ' + quoted('defined'), lambda: ', ' + quoted('equalto') + ', ' + self.any())})|{self.pick('list', 'reverse', 'first')}",
+            lambda: f"({many()})|{self.pick('select', 'reject')}({self.pick('', test)})|{self.pick('list', 'reverse', 'list|first', 'list|length')}",
+            lambda: f"({many()})|{self.pick('selectattr', 'rejectattr')}({key()}{self.pick('', ', ' + quoted('defined'), lambda: ', ' + quoted('equalto') + ', ' + self.any())})|{self.pick('list', 'reverse', 'list|first')}",
             lambda: f"({many()})|map({self.pick('attribute=' + key(), 'attribute=' + key() + ', default=' + quoted('d'), quoted('upper'), quoted('length'), quoted('tojson'), quoted('trim'))})|{self.pick('list', 'reverse', 'unique|list', 'join')}",
             lambda: f"({many()})|batch(2{self.pick('', ', 0')})|list",
             lambda: f"({many()})|slice(2)|list",

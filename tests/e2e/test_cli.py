@@ -190,7 +190,7 @@ BROKEN = {
     "negative-offset": (edit_header(lambda h: h["model.norm.weight"].update(data_offsets=[-4, 284])), "model.norm.weight"),
     "config-deep": (lambda f: (f / "config.json").write_text("[" * 200000), "config.json"),
     "quantised": (spoil_config(quantization_config={"quant_method": "gptq"}), "quantization_config"),
-    "generation-config": (lambda f: (f / "generation_config.json").write_text('{"temperature": "hot"}'), "temperature"),
+    "generation-config": (lambda f: (f / "generation_config.json").write_text('{"temperature": '), "generation_config.json: is not valid JSON"),
     "template": (lambda f: (f / "tokenizer_config.json").write_text('{"chat_template": "{% for x in %}"}'), "chat_template"),
     "no-weights": (lambda f: (f / "model.safetensors").unlink(), "safetensors"),
     "truncated": (truncate, "model.safetensors"),

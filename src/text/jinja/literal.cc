@@ -161,7 +161,7 @@ std::optional<Int> parse_integer(std::string_view text, int base) {
   if (base < 2 || base > 36 || text.empty() || scan_digits(text, 0, base) != text.size())
     return std::nullopt;
   const std::optional<Int> value = digits_value(text, base);
-  if (!value) return std::nullopt;
+  if (!value) fail("an integer grows past 128 bits");
   return negative ? -*value : *value;
 }
 

@@ -29,7 +29,8 @@ NumberLiteral scan_number(std::string_view text, Fraction fraction);
 std::optional<std::string> decode_escapes(std::string_view text);
 
 // Python's int(text, base) and float(text): white space around, signs, single underscores between
-// digits. Base 0 reads a prefix. nullopt when `text` is no number or does not fit.
+// digits. Base 0 reads a prefix. nullopt when `text` is no number; an int beyond 128
+// bits is a failure.
 std::optional<Int> parse_integer(std::string_view text, int base);
 std::optional<double> parse_real(std::string_view text);
 

@@ -140,6 +140,7 @@ TEST(JinjaFormat, MistakesAreErrorsWithTheirCause) {
       {"{{ '1e309'|float|int }}", "error: cannot convert float infinity to integer"},
       {"{{ 1e100|int }}", "error: an integer grows past 128 bits"},
       {"{{ ('1' * 40)|int }}", "error: an integer grows past 128 bits"},
+      {"{{ ('0x' ~ 'f' * 40)|int(0, 16) }}", "error: an integer grows past 128 bits"},
       {"{{ 'a'|pprint }}", "error: jinja2's filter 'pprint' is not supported in chat templates."},
       {"{{ 'a'|urlencode }}",
        "error: jinja2's filter 'urlencode' is not supported in chat templates."},
