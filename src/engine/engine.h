@@ -224,7 +224,7 @@ class Engine {
   // it. Null: it does not run.
   LiveSequence* running_sequence(SequenceId id, size_t& place);
   void bind(const StepPlan& plan);
-  [[nodiscard]] bool has_logit_rows(const LiveSequence& sequence, int32_t tokens) const;
+  [[nodiscard]] bool has_rows(const LiveSequence& sequence, int32_t tokens) const;
   bool make_writable(LiveSequence& sequence, int32_t tokens);
   // A part of the plan finds no room: it is left out and counted, and nothing else suffers.
   void put_off(std::string_view what, SequenceId sequence);

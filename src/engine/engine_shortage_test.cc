@@ -17,7 +17,8 @@ using testing::prompt_of;
 using testing::VirtualWorld;
 using testing::WorldOptions;
 
-// Plans whatever there is, without a look at what is free, and sequences that do not run.
+// Plans whatever there is, without a look at what is free, and sequences that do not run or have
+// fewer tokens.
 class RecklessPolicy final : public StepPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "reckless"; }
@@ -46,6 +47,10 @@ class RecklessPolicy final : public StepPolicy {
         plan.onload.push_back(sequence.id);
       }
       plan.slices.push_back({sequence.id, 1});
+    }
+    if (!view.running.empty() && view.step % 7 == 0) {
+      const SequenceView& newest = view.running.back();
+      plan.slices.push_back({newest.id, newest.pending_tokens() + 1});
     }
     for (const SequenceView& sequence : view.waiting) {
       if (add(sequence)) {

@@ -321,7 +321,7 @@ void Engine::bind(const StepPlan& plan) {
     if (sequence != nullptr) {
       prefetch_for_layout(*sequence);
     }
-    if (sequence == nullptr || !has_logit_rows(*sequence, slice.tokens) ||
+    if (sequence == nullptr || !has_rows(*sequence, slice.tokens) ||
         !make_writable(*sequence, slice.tokens)) {
       put_off("a slice", slice.sequence);
       continue;
@@ -343,8 +343,14 @@ void Engine::put_off(std::string_view what, SequenceId sequence) {
   }
 }
 
-bool Engine::has_logit_rows(const LiveSequence& sequence, int32_t tokens) const {
-  return sequence.computed_tokens + tokens < sequence.known_tokens() ||
+// So many of its next tokens, and their samples, beside what is bound already.
+bool Engine::has_rows(const LiveSequence& sequence, int32_t tokens) const {
+  const int32_t pending = sequence.known_tokens() - sequence.computed_tokens;
+  if (tokens < 1 || tokens > pending ||
+      record_.resident_rows + tokens > executor_.limits().max_batched_tokens) {
+    return false;
+  }
+  return tokens < pending ||
          step_samples_.size() + static_cast<size_t>(sequence.choices) <= step_samples_.capacity();
 }
 

@@ -67,9 +67,11 @@ TEST(EngineMetrics, StepsAddUp) {
   metrics.on_step({.step = 2,
                    .decode_tokens = 1,
                    .sampled_tokens = 1,
+                   .put_off = 2,
                    .token_gaps = {{{}, {{.gap = 10ms, .tokens = 1}}}}});
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr("tandem_generation_tokens_total{model_name=\"m\"} 2"));
+  EXPECT_THAT(text, HasSubstr("tandem_plan_shortfalls_total{model_name=\"m\"} 2"));
   for (const char* line :
        {R"(tandem_time_to_first_token_seconds_count{class="latency_sensitive",model_name="m"} 1)",
         R"(tandem_time_to_first_token_seconds_count{class="best_effort",model_name="m"} 0)",
