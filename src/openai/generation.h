@@ -82,10 +82,10 @@ class Generation {
   // What the choices of a prompt have in common.
   struct Prompt {
     int64_t tokens = 0;
-    std::string echo;                 // with echo: its text
-    LogprobsJson echo_logprobs;       // with echo: of its tokens, once they are known
-    std::vector<TokenId> scored;      // its tokens, when their log-probabilities come
-    std::string logprobs = "null";    // "prompt_logprobs" of its choices
+    std::string echo;               // with echo: its text
+    LogprobsJson echo_logprobs;     // with echo: of its tokens, once they are known
+    std::vector<TokenId> scored;    // its tokens, when their log-probabilities come
+    std::string logprobs = "null";  // "prompt_logprobs" of its choices
   };
 
   // What a step adds to a choice.

@@ -36,8 +36,8 @@ Status encode_prompt(const std::string& text, text::EncodeOptions options,
   Result<std::vector<TokenId>> tokens = context.tokenizer.encode(text, options);
   if (!tokens.ok() && tokens.error().code == ErrorCode::kPayloadTooLarge) {
     out.prompts.emplace_back();
-    out.too_long = does_not_fit(fmt::format("more than {}", options.max_tokens), context.model,
-                                out.endpoint);
+    out.too_long =
+        does_not_fit(fmt::format("more than {}", options.max_tokens), context.model, out.endpoint);
     return {};
   }
   ASSIGN_OR_RETURN(out.prompts.emplace_back(), std::move(tokens));
@@ -97,10 +97,10 @@ Status parse_chat_prompt(const FieldReader& fields, const ParseContext& context,
   ASSIGN_OR_RETURN(const std::string text,
                    render_chat(fields, context.chat_template, context.now()));
   // The template writes BOS and the like itself.
-  return encode_prompt(text,
-                       {.add_special_tokens = add_special_tokens.value_or(false),
-                        .parse_special_tokens = true},
-                       context, out);
+  return encode_prompt(
+      text,
+      {.add_special_tokens = add_special_tokens.value_or(false), .parse_special_tokens = true},
+      context, out);
 }
 
 Status parse_stream(const FieldReader& fields, GenerationRequest& out) {

@@ -28,15 +28,15 @@ enum class Endpoint : uint8_t { kCompletions, kChat };
 struct RequestLimits {
   JsonLimits json;
   SamplingLimits sampling;
-  int32_t max_prompts = 256;     // in one body
-  int32_t max_choices = 1024;    // prompts times n
-  int64_t max_scores = 1 << 20;  // log-probabilities of prompt tokens in one answer
+  int32_t max_prompts = 256;                   // in one body
+  int32_t max_choices = 1024;                  // prompts times n
+  int64_t max_scores = 1 << 20;                // log-probabilities of prompt tokens in one answer
   int64_t max_echo_bytes = int64_t{32} << 20;  // echoed prompts in one answer
   int64_t max_listed_tokens = 1 << 20;         // of /tokenize and /detokenize, if over the context
 };
 
-// Prompts of up to so many tokens are counted to the last one, which helps to shorten them; of longer
-// ones the beginning is looked at.
+// Prompts of up to so many tokens are counted to the last one, which helps to shorten them; of
+// longer ones the beginning is looked at.
 [[nodiscard]] constexpr int64_t max_counted_tokens(int32_t max_model_len) {
   constexpr int64_t kMaxBeyond = 32768;
   return int64_t{max_model_len} + std::min<int64_t>(max_model_len, kMaxBeyond);
@@ -62,7 +62,7 @@ struct GenerationRequest {
   Endpoint endpoint = Endpoint::kCompletions;
   std::string model;  // the name the client used
   std::vector<std::vector<TokenId>> prompts;
-  std::optional<Error> too_long;  // a text does not fit the context: what make_request answers
+  std::optional<Error> too_long;      // a text does not fit the context: what make_request answers
   SamplingParams sampling;            // max_tokens: see max_tokens below
   std::optional<int32_t> max_tokens;  // absent: the rest of the context
   int32_t n = 1;

@@ -45,9 +45,8 @@ size_t JsonBuilder::drop_repeated_names(size_t first) {
   }
   std::vector<size_t> by_name(members_.size() - first);
   std::iota(by_name.begin(), by_name.end(), first);
-  std::ranges::stable_sort(by_name, {}, [this](size_t i) -> std::string_view {
-    return members_[i].name;
-  });
+  std::ranges::stable_sort(by_name, {},
+                           [this](size_t i) -> std::string_view { return members_[i].name; });
   std::vector<bool> repeated;
   for (size_t i = 1, kept = 0; i < by_name.size(); ++i) {
     if (members_[by_name[i]].name != members_[by_name[kept]].name) {

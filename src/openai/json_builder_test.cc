@@ -38,8 +38,8 @@ std::string random_json(std::mt19937& random, int depth) {
     default: {
       std::string object = "{";
       for (uint32_t i = random() % 30; i > 0; --i) {
-        object += "\"key" + std::to_string(random() % 20) +
-                  "\":" + random_json(random, depth + 1) + (i > 1 ? "," : "");
+        object += "\"key" + std::to_string(random() % 20) + "\":" + random_json(random, depth + 1) +
+                  (i > 1 ? "," : "");
       }
       return object + "}";
     }

@@ -65,8 +65,9 @@ class RequestLimitsTest : public ::testing::Test {
 
 TEST_F(RequestLimitsTest, TextsFarBeyondTheContextAreNotCounted) {
   const std::string quoted = "\"" + std::string(1000, 'a') + "\"";
-  EXPECT_NE(refusal_of(complete("\"prompt\":" + quoted)).find("64 tokens, and the prompt has more "
-                                                              "than 128"),
+  EXPECT_NE(refusal_of(complete("\"prompt\":" + quoted))
+                .find("64 tokens, and the prompt has more "
+                      "than 128"),
             std::string::npos);
   EXPECT_NE(refusal_of(chat(R"({"role":"user","content":)" + quoted + "}")).find("more than 128"),
             std::string::npos);
@@ -129,8 +130,8 @@ TEST_F(RequestLimitsTest, VariablesOfTemplatesAreFew) {
 }
 
 TEST_F(RequestLimitsTest, WhatIsNotBuiltIsCalledUnsupported) {
-  const auto image = chat(
-      R"({"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]})");
+  const auto image =
+      chat(R"({"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]})");
   ASSERT_FALSE(image.ok());
   EXPECT_EQ(image.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(image.error().message.find("of type \"image_url\" are not"), std::string::npos);

@@ -103,8 +103,8 @@ Result<SamplingParams> parse_sampling(const FieldReader& fields, const Generatio
   ASSIGN_OR_RETURN(const auto min_p, fields.number("min_p", {.low = 0.0, .high = 1.0}));
   params.min_p = min_p.value_or(defaults.min_p);
   ASSIGN_OR_RETURN(const auto repetition,
-                   fields.number("repetition_penalty", {.low = kMinRepetitionPenalty,
-                                                        .high = kMaxRepetitionPenalty}));
+                   fields.number("repetition_penalty",
+                                 {.low = kMinRepetitionPenalty, .high = kMaxRepetitionPenalty}));
   params.repetition_penalty = repetition.value_or(defaults.repetition_penalty);
   ASSIGN_OR_RETURN(const auto presence,
                    fields.number("presence_penalty", {.low = -2.0, .high = 2.0}));

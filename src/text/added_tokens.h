@@ -41,8 +41,8 @@ class AddedTokenMatcher {
     ByteRange range;
     std::optional<TokenId> token;  // nullopt: text to go on with
   };
-  // Cuts `text` (valid UTF-8) into parts in order; no part of text is empty. Stops once it has found
-  // more than `max_tokens` tokens.
+  // Cuts `text` (valid UTF-8) into parts in order; no part of text is empty. Stops once it has
+  // found more than `max_tokens` tokens.
   [[nodiscard]] std::vector<Part> cut(
       std::string_view text, SpecialTokens special,
       int64_t max_tokens = std::numeric_limits<int64_t>::max()) const;

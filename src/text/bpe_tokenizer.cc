@@ -145,7 +145,8 @@ Status BpeTokenizer::encode_raw(std::string_view text, TextPlace place, Work& wo
   if (normalized.size() > kLongestTextBytes) {
     return check_text(normalized);
   }
-  for (const AddedTokenMatcher::Part& part : normalized_tokens_.cut(normalized, work.special, work.max_tokens)) {
+  for (const AddedTokenMatcher::Part& part :
+       normalized_tokens_.cut(normalized, work.special, work.max_tokens)) {
     if (part.token) {
       work.ids.push_back(*part.token);
       continue;

@@ -32,9 +32,8 @@ struct ChatTemplateOptions {
 // What one request puts in. Everything is borrowed for the call.
 struct ChatTemplateInput {
   const nlohmann::ordered_json* messages = nullptr;  // an array of objects; required
-  const nlohmann::ordered_json* tools =
-      nullptr;                        // an array; null (or JSON null): `tools` is None
-  bool add_generation_prompt = true;  // end with what comes before the model's answer
+  const nlohmann::ordered_json* tools = nullptr;  // an array; null (or JSON null): `tools` is None
+  bool add_generation_prompt = true;              // end with what comes before the model's answer
   const nlohmann::ordered_json* extra =
       nullptr;                       // an object of more variables (chat_template_kwargs), or null;
                                      // without one of that name `documents` is None

@@ -161,8 +161,8 @@ TEST(StopStrings, CompilingTakesTimeInProportionToTheirBytes) {
     const auto compiled = compile(strings);
     const auto between = std::chrono::steady_clock::now();
     EXPECT_FALSE(run(compiled, {}, text, 1024).stop);
-    searching = std::min<std::chrono::nanoseconds>(searching,
-                                                   std::chrono::steady_clock::now() - between);
+    searching =
+        std::min<std::chrono::nanoseconds>(searching, std::chrono::steady_clock::now() - between);
     compiling = std::min<std::chrono::nanoseconds>(compiling, between - begin);
   }
   EXPECT_LT(compiling, 15 * searching);

@@ -25,8 +25,10 @@ std::unique_ptr<Tokenizer> load_folder(const std::filesystem::path& folder) {
 // Runs of few different parts, where bounds are tight and tokens are long.
 std::string repetitive_text(std::mt19937& random) {
   static const std::vector<std::string> kParts = {
-      " ",      "a",  "\n",   "=",  "----", "<s>", "\u2581", "hello ", "\u4e2d", "\xf0\x9f\x98\x80",
-      "\u00e9", "e\u0301", "1", "  ", "the", "\t",  "\u200b", "ACGT",  "</s>",   "\u1e9b\u0323"};
+      " ",      "a",       "\n",     "=",      "----",
+      "<s>",    "\u2581",  "hello ", "\u4e2d", "\xf0\x9f\x98\x80",
+      "\u00e9", "e\u0301", "1",      "  ",     "the",
+      "\t",     "\u200b",  "ACGT",   "</s>",   "\u1e9b\u0323"};
   std::string text;
   for (uint32_t i = 1 + random() % 6; i > 0; --i) {
     const std::string& part = kParts[random() % kParts.size()];

@@ -28,13 +28,12 @@
   }                                                                         \
   static void fuzz_one(std::string_view input)
 
-#define TANDEM_FUZZ_TARGET_IN_TIME(input)                                   \
-  static void fuzz_one(std::string_view input);                             \
-  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
-    tandem::fuzz::run_in_time(fuzz_one,                                     \
-                              {reinterpret_cast<const char*>(data), size}); \
-    return 0;                                                               \
-  }                                                                         \
+#define TANDEM_FUZZ_TARGET_IN_TIME(input)                                             \
+  static void fuzz_one(std::string_view input);                                       \
+  extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {           \
+    tandem::fuzz::run_in_time(fuzz_one, {reinterpret_cast<const char*>(data), size}); \
+    return 0;                                                                         \
+  }                                                                                   \
   static void fuzz_one(std::string_view input)
 
 namespace tandem::fuzz {
