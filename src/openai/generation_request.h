@@ -38,8 +38,9 @@ struct RequestLimits {
 // Prompts of up to so many tokens are counted to the last one, which helps to shorten them; of
 // longer ones the beginning is looked at.
 [[nodiscard]] constexpr int64_t max_counted_tokens(int32_t max_model_len) {
+  constexpr int64_t kMinBeyond = 4096;
   constexpr int64_t kMaxBeyond = 32768;
-  return int64_t{max_model_len} + std::min<int64_t>(max_model_len, kMaxBeyond);
+  return max_model_len + std::clamp<int64_t>(max_model_len, kMinBeyond, kMaxBeyond);
 }
 
 // What parsing needs to know about the served model. Borrows.

@@ -64,12 +64,12 @@ class RequestLimitsTest : public ::testing::Test {
 };
 
 TEST_F(RequestLimitsTest, TextsFarBeyondTheContextAreNotCounted) {
-  const std::string quoted = "\"" + std::string(1000, 'a') + "\"";
+  const std::string quoted = "\"" + std::string(5000, 'a') + "\"";
   EXPECT_NE(refusal_of(complete("\"prompt\":" + quoted))
                 .find("64 tokens, and the prompt has more "
-                      "than 128"),
+                      "than 4160"),
             std::string::npos);
-  EXPECT_NE(refusal_of(chat(R"({"role":"user","content":)" + quoted + "}")).find("more than 128"),
+  EXPECT_NE(refusal_of(chat(R"({"role":"user","content":)" + quoted + "}")).find("more than 4160"),
             std::string::npos);
   // What else is asked for does not matter, nor do empty prompts beside it.
   EXPECT_TRUE(complete("\"echo\":true,\"logprobs\":20,\"prompt\":" + quoted)->too_long);
