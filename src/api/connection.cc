@@ -199,8 +199,8 @@ void Connection::record(std::string_view outcome) {
 void Connection::tick(Nanos now) {
   const ServerLimits& limits = context_.options.limits;
   // When answers fill their memory, readers that take nothing make room.
-  const bool crowded =
-      answers_are_crowded() && unsent_.bytes() > static_cast<int64_t>(limits.max_small_answer_bytes);
+  const bool crowded = answers_are_crowded() &&
+                       unsent_.bytes() > static_cast<int64_t>(limits.max_small_answer_bytes);
   const Nanos patience =
       crowded ? std::min(limits.write_timeout, limits.crowded_write_timeout) : limits.write_timeout;
   if (writing_ && now - write_began_ > patience) {

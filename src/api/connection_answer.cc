@@ -148,10 +148,10 @@ void Connection::begin_generation(std::string body) {
     std::optional<Preparation> prepared;
   };
   const int64_t bytes = std::ssize(body);
-  auto shared = std::make_shared<Work>(
-      Work{.body = std::move(body),
-           .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
-           .prepared = {}});
+  auto shared =
+      std::make_shared<Work>(Work{.body = std::move(body),
+                                  .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
+                                  .prepared = {}});
   aside(
       bytes, SideThreads::Bound::kApplies,
       [shared, endpoint, &context = context_] {
@@ -208,9 +208,8 @@ void Connection::begin_stream() {
 // and not more than the piece under way took its reader.
 void Connection::take(size_t prompt, std::span<TokenEvent> events) {
   if (job_is_aside_) {
-    events_held_.emplace_back(prompt,
-                              std::vector<TokenEvent>(std::move_iterator(events.begin()),
-                                                      std::move_iterator(events.end())));
+    events_held_.emplace_back(prompt, std::vector<TokenEvent>(std::move_iterator(events.begin()),
+                                                              std::move_iterator(events.end())));
     return;
   }
   if (job_ == nullptr) {

@@ -29,8 +29,8 @@ bool is_of_this_machine(std::string_view origin) {
     return true;
   }
   host = host.substr(0, host.find(':'));
-  const bool loopback = host.starts_with("127.") &&
-                        host.find_first_not_of("0123456789.") == std::string_view::npos;
+  const bool loopback =
+      host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos;
   return host == "localhost" || host.ends_with(".localhost") || loopback;
 }
 

@@ -31,8 +31,8 @@ class Cors {
   [[nodiscard]] std::optional<HttpResponse> preflight(const HttpRequest& request,
                                                       bool keys_required) const;
   // What is added to the answer of any other request.
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> headers(
-      const HttpRequest& request, bool keys_required) const;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> headers(const HttpRequest& request,
+                                                                         bool keys_required) const;
 
  private:
   [[nodiscard]] bool allows_origin(std::string_view origin, bool keys_required) const;

@@ -46,9 +46,9 @@ TEST(Cors, WithoutKeysOnlyPagesOfThisMachineAreAllowed) {
     EXPECT_EQ(header(cors.headers(request, false), "Access-Control-Allow-Origin"), origin);
     EXPECT_EQ(header(cors.headers(request, false), "Vary"), "Origin");
   }
-  for (const char* origin :
-       {"http://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1.evil.example",
-        "http://evillocalhost", "http://[::1].evil.example", "localhost"}) {
+  for (const char* origin : {"http://evil.example", "null", "http://localhost.evil.example",
+                             "http://127.0.0.1.evil.example", "http://evillocalhost",
+                             "http://[::1].evil.example", "localhost"}) {
     const HttpRequest request = preflight_from(origin, "POST");
     const auto refused = cors.preflight(request, false);
     EXPECT_EQ(refused->status, 400) << origin;
@@ -56,7 +56,9 @@ TEST(Cors, WithoutKeysOnlyPagesOfThisMachineAreAllowed) {
     EXPECT_TRUE(cors.headers(request, false).empty()) << origin;
   }
   const Cors all({.allowed_origins = std::vector<std::string>{"*"}});
-  EXPECT_EQ(header(all.headers(preflight_from("http://a", "GET"), false), "Access-Control-Allow-Origin"), "*")
+  EXPECT_EQ(
+      header(all.headers(preflight_from("http://a", "GET"), false), "Access-Control-Allow-Origin"),
+      "*")
       << "what the operator asks for holds";
 }
 
@@ -79,8 +81,9 @@ TEST(Cors, ListsAreKept) {
 
 TEST(Cors, CredentialsNameTheOriginInsteadOfAStar) {
   const Cors cors({.credentials = CorsCredentials::kAllowed});
-  EXPECT_EQ(header(cors.headers(preflight_from("http://a", "GET"), true), "Access-Control-Allow-Origin"),
-            "http://a");
+  EXPECT_EQ(
+      header(cors.headers(preflight_from("http://a", "GET"), true), "Access-Control-Allow-Origin"),
+      "http://a");
 }
 
 TEST(Cors, OtherRequestsAreNoPreflight) {

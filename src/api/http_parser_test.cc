@@ -146,8 +146,8 @@ TEST(HttpParser, ABodyInChunksGrowsWithoutCopies) {
 TEST(HttpParser, TargetsMayNameTheHost) {
   for (const auto& [target, path] :
        {std::pair("http://h/v1/models?a=b", "/v1/models"), std::pair("HTTPS://h:8000/a", "/a"),
-        std::pair("http://h", "/"), std::pair("http://h?a=/b", "/"), std::pair("/a/http://b", "/a/http://b"),
-        std::pair("/a?http://b/c", "/a")}) {
+        std::pair("http://h", "/"), std::pair("http://h?a=/b", "/"),
+        std::pair("/a/http://b", "/a/http://b"), std::pair("/a?http://b/c", "/a")}) {
     Reader reader;
     ASSERT_EQ(reader.feed(fmt::format("GET {} HTTP/1.1\r\nHost: h\r\n\r\n", target)),
               State::kComplete);
@@ -160,7 +160,10 @@ TEST(HttpParser, CodingsOtherThanChunkedAreRefused) {
   const std::string next = "\r\n\r\n0\r\n\r\nGET /version HTTP/1.1\r\nHost: h\r\n\r\n";
   for (const char* coding :
        {"identity", "gzip", "xchunked", "chunked, identity", "chunked, chunked", "gzip, chunked",
-        "chunked;q=1", "chunked,", ", chunked", "\x0b" "chunked", "\"chunked\"", ""}) {
+        "chunked;q=1", "chunked,", ", chunked",
+        "\x0b"
+        "chunked",
+        "\"chunked\"", ""}) {
     Reader reader;
     ASSERT_EQ(reader.feed("POST /ping HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: " +
                           std::string(coding) + next),
@@ -170,7 +173,8 @@ TEST(HttpParser, CodingsOtherThanChunkedAreRefused) {
   }
   Reader old;
   ASSERT_EQ(old.feed("POST /ping HTTP/1.0\r\nConnection: keep-alive\r\n"
-                     "Transfer-Encoding: chunked" + next),
+                     "Transfer-Encoding: chunked" +
+                     next),
             State::kFailed);
   EXPECT_EQ(old.parser.error_status(), 400);
   Reader good;
@@ -215,7 +219,8 @@ TEST(HttpParser, MalformedRequestsAreOneStatus) {
   for (const Case& bad : table) {
     Reader reader({.max_header_bytes = 1024, .max_body_bytes = 500});
     ASSERT_EQ(reader.feed(bad.text), State::kFailed) << bad.text;
-    EXPECT_EQ(reader.parser.error_status(), bad.status) << bad.text << ": " << reader.parser.error_reason();
+    EXPECT_EQ(reader.parser.error_status(), bad.status)
+        << bad.text << ": " << reader.parser.error_reason();
     EXPECT_FALSE(reader.parser.error_reason().empty());
     EXPECT_EQ(reader.feed("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), State::kFailed);
   }

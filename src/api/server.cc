@@ -116,8 +116,7 @@ Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io)
 
 struct Server::Impl {
   Impl(ServerOptions options, Frontend& frontend, const TextServices& text)
-      : context(with_defaults(std::move(options)), frontend, text),
-        side(context.options.side) {
+      : context(with_defaults(std::move(options)), frontend, text), side(context.options.side) {
     for (int32_t i = 0; i < context.options.io_threads; ++i) {
       loops.push_back(std::make_unique<IoLoop>(context, side));
     }

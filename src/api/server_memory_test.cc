@@ -212,7 +212,8 @@ TokenEvent scores_of_prompt(int32_t tokens) {
   event.kind = TokenEvent::Kind::kPrompt;
   event.prompt_logprobs = std::make_unique<std::vector<LogprobInfo>>();
   for (int32_t i = 1; i < tokens; ++i) {
-    event.prompt_logprobs->push_back({.logprob = -0.5F, .rank = 1, .top = {{.token = 97, .logprob = -0.25F}}});
+    event.prompt_logprobs->push_back(
+        {.logprob = -0.5F, .rank = 1, .top = {{.token = 97, .logprob = -0.25F}}});
   }
   return event;
 }
@@ -227,10 +228,12 @@ TEST(ServerMemory, AnswersWrittenAsideAreTheSame) {
     for (const bool stream : {true, false}) {
       const size_t n = answers.size();
       Client client(test.port());
-      client.post("/v1/completions",
-                  fmt::format(R"({{"prompt":"abc","echo":true,"logprobs":1,"n":2,"stop":"yy","stream":{}}})",
-                              stream),
-                  "X-Request-Id: r\r\n");
+      client.post(
+          "/v1/completions",
+          fmt::format(
+              R"({{"prompt":"abc","echo":true,"logprobs":1,"n":2,"stop":"yy","stream":{}}})",
+              stream),
+          "X-Request-Id: r\r\n");
       test.frontend.request(n);
       std::vector<TokenEvent> first;
       first.push_back(scores_of_prompt(4));
@@ -278,8 +281,8 @@ struct GatedServer {
   }
   [[nodiscard]] int64_t held() const { return test->server->metrics().request_bytes_held; }
 
-  const std::string long_chat = R"({"messages":[{"role":"user","content":"hi"}],"user":")" +
-                                std::string(1000, 'u') + "\"}";
+  const std::string long_chat =
+      R"({"messages":[{"role":"user","content":"hi"}],"user":")" + std::string(1000, 'u') + "\"}";
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   int arrived = 0;

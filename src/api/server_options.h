@@ -41,8 +41,8 @@ struct ServerLimits {
   Nanos body_timeout = std::chrono::seconds(60);    // from there to the last byte
   Nanos write_timeout = std::chrono::seconds(60);   // for a write (of 256 KiB) to be taken
   Nanos crowded_write_timeout = std::chrono::seconds(5);  // when 3/4 of max_answer_bytes_held wait
-  Nanos linger_timeout = std::chrono::seconds(2);   // for the client to read a last answer
-  int32_t socket_send_buffer_bytes = 0;             // 0: the system's choice
+  Nanos linger_timeout = std::chrono::seconds(2);         // for the client to read a last answer
+  int32_t socket_send_buffer_bytes = 0;                   // 0: the system's choice
 };
 
 struct ServerOptions {

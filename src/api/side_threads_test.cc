@@ -42,7 +42,8 @@ class Story {
   }
   std::vector<std::string> wait_for(size_t count) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return told_.size() >= count; }));
+    EXPECT_TRUE(
+        changed_.wait_for(lock, std::chrono::seconds(20), [&] { return told_.size() >= count; }));
     return told_;
   }
 
@@ -117,7 +118,8 @@ TEST(SideThreads, AWithdrawnJobIsDestroyedAndNeverRuns) {
   ASSERT_TRUE(side.post("a", kLong, kApplies, story.blocking("first")));
   story.wait_for(1);
   const auto owned = std::make_shared<int>();
-  const auto ticket = side.post("a", kLong, kApplies, [owned, tell = story.telling("never")] { tell(); });
+  const auto ticket =
+      side.post("a", kLong, kApplies, [owned, tell = story.telling("never")] { tell(); });
   EXPECT_EQ(owned.use_count(), 2);
   side.withdraw(*ticket);
   EXPECT_EQ(owned.use_count(), 1);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """An hour (or less) of mixed good and hostile clients. Hostile ones vanish, stall, send a byte at a time, half-close, do not read,
-flood, pipeline, send noise, endless headers and 100 MB bodies, and hold thousands of idle connections. Good ones must be served all
+send bodies that are slow to parse, flood, pipeline, send noise, endless headers and 100 MB bodies, and hold thousands of idle connections. Good ones must be served all
 the while; at the end nothing may run, every block must be free, every gauge at rest and memory flat.
 
 Usage: hostile.py [--binary build/dev/tandem] [--seconds 60] [--good 8] [--hostile 3] [--connections 10000] [--pause 0.2] [--model FOLDER]
@@ -33,7 +33,7 @@ from server import Server, until
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "tests" / "goldens" / "llama-gqa-rope3-f32"
 SERVER_FLAGS = ("--served-model-name", "hostile", "--num-kv-blocks", "512", "--max-num-seqs", "16", "--max-queue", "32", "--max-connections", "4096",
-                "--max-connections-per-client", "1000", "--max-body-size", "32MiB", "--max-request-bytes", "128MiB", "--header-timeout", "3s",
+                "--max-connections-per-client", "1000", "--max-body-size", "32MiB", "--max-request-bytes", "128MiB", "--max-answer-bytes", "64MiB", "--header-timeout", "3s",
                 "--body-timeout", "4s", "--idle-timeout", "5s", "--write-timeout", "4s")
 RESTING_GAUGES = ("tandem_http_generations", "tandem_http_pending_deliveries", "tandem_http_unsent_bytes", "tandem_http_request_bytes_held")
 
@@ -236,6 +236,43 @@ async def nested_body(world):
     return result
 
 
+async def slow_to_parse(world):
+    """Bodies within every limit on size that cost what a server may spend on one."""
+    reader, writer = await world.connect()
+    many_keys = "{" + ",".join(f'"{number:x}":0' for number in range(250)) + "}"
+    kind = world.random.choice(("keys", "word", "stop", "messages"))
+    body = {"keys": lambda: '{"prompt":"x","max_tokens":1,"x":[' + ",".join([many_keys] * 1000) + "]}",
+            "word": lambda: json.dumps({"prompt": "a" * (4 << 20), "max_tokens": 1}),
+            "stop": lambda: json.dumps({"prompt": "x", "max_tokens": 4, "stop": [letter * 1024 for letter in "abcdefghijklmnop"]}),
+            "messages": lambda: json.dumps({"messages": [{"role": "user", "content": "a"}] * 2000, "max_tokens": 1})}[kind]().encode()
+    path = b"/v1/chat/completions" if kind == "messages" else b"/v1/completions"
+    writer.write(b"POST %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path, len(body)) + body)
+    result = await until_closed(reader, 30)
+    writer.close()
+    return result
+
+
+async def unread_answer(world):
+    """Asks for a whole answer of some megabytes and does not read it."""
+    reader, writer = await world.connect(receive_bytes=4096)
+    reader._limit = 1
+    writer.write(request({"prompt": "b" * 1_000_000, "return_token_strs": True}, path="/tokenize"))
+    await drain_quietly(writer)
+    await asyncio.sleep(world.random.uniform(0, 6))
+    writer.transport.abort()
+    return "left"
+
+
+async def two_lengths(world):
+    """What a proxy may read as one request and this server as two."""
+    reader, writer = await world.connect()
+    coding = world.random.choice((b"identity", b"gzip", b"xchunked", b"chunked, identity", b"chunked, chunked"))
+    writer.write(b"POST /ping HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: " + coding + b"\r\n\r\nGET /version HTTP/1.1\r\nHost: h\r\n\r\n")
+    result = await until_closed(reader, 15)
+    writer.close()
+    return "refused" if result in ("400", "closed") else f"SMUGGLED {result}"
+
+
 async def endless_headers(world):
     reader, writer = await world.connect()
     ending = asyncio.ensure_future(until_closed(reader, 20))
@@ -267,7 +304,7 @@ async def pipeline(world):
     return "left"
 
 
-KINDS = (vanish, half_close, stall, drip, slow_reader, flood, pipelined_flood, big_body, nested_body, endless_headers, noise, pipeline)
+KINDS = (vanish, half_close, stall, drip, slow_reader, flood, pipelined_flood, big_body, nested_body, slow_to_parse, unread_answer, two_lengths, endless_headers, noise, pipeline)
 
 
 async def again_and_again(kind, world):
@@ -305,10 +342,11 @@ async def good_client(world, number):
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{world.port}", timeout=60) as http:
         while world.going():
             tokens = world.random.choice((1, 8, 40))
+            long_body = {"user": "u" * 100_000} if world.random.random() < 0.3 else {}  # parsed beside the I/O threads
             began = time.monotonic()
             chunks, status = 0, 0
             try:
-                async with http.stream("POST", "/v1/completions", json=generation(tokens)) as response:
+                async with http.stream("POST", "/v1/completions", json=generation(tokens, **long_body)) as response:
                     status = response.status_code
                     async for piece in response.aiter_lines():
                         if piece.startswith("data: {"):
@@ -323,6 +361,9 @@ async def good_client(world, number):
                 continue
             if status == 429:
                 world.counts["good told to wait"] += 1
+                await asyncio.sleep(0.2)
+            elif status == 503:
+                world.counts["good told that memory is short"] += 1
                 await asyncio.sleep(0.2)
             elif status == 200 and chunks >= tokens:
                 world.counts["good served"] += 1
@@ -393,7 +434,7 @@ def hostile_run(server, seconds, good=8, hostile=3, connections=10_000, pause=0.
     print(f"resident {before >> 20} MiB after the first round, {after >> 20} MiB at the end")
     cut = {name: server.metric(f"tandem_http_{name}_total") for name in ("slow_readers_cut", "requests_timed_out", "idle_closed", "disconnect_cancels")}
     print(f"counted by the server: {cut}")
-    broken = {key: count for key, count in main.counts.items() if "BROKEN" in key or key.endswith("left open")}
+    broken = {key: count for key, count in main.counts.items() if "BROKEN" in key or "SMUGGLED" in key or key.endswith("left open")}
     code = server.stop()
     return [("good clients were served, each answer whole", main.counts["good served"] > 0 and not broken),
             ("slow readers, late requests, idle and vanished clients were all cut", all(cut.values())),

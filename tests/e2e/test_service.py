@@ -2,6 +2,7 @@
 import json
 import shutil
 import signal
+import socket
 import threading
 import time
 
@@ -30,7 +31,7 @@ def test_health_ping_version_and_load(server):
         assert http.get("/health").status_code == 200
         assert http.get("/ping").status_code == 200
         assert http.post("/ping").status_code == 200
-        assert http.get("/version").json()["version"]
+        assert http.get("/version").json().keys() == {"version", "commit"}
         assert isinstance(http.get("/load").json()["server_load"], int)
 
 
@@ -93,12 +94,12 @@ def test_the_request_id_comes_back(server):
 def test_a_cors_preflight_is_answered(server):
     with server.http() as http:
         reply = http.options("/v1/chat/completions", headers={
-            "Origin": "http://example.com", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"})
+            "Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"})
         assert reply.status_code in (200, 204)
-        assert reply.headers["access-control-allow-origin"] in ("*", "http://example.com")
+        assert reply.headers["access-control-allow-origin"] == "http://localhost:3000"
         assert "POST" in reply.headers["access-control-allow-methods"]
-        plain = http.get("/v1/models", headers={"Origin": "http://example.com"})
-        assert plain.headers["access-control-allow-origin"] in ("*", "http://example.com")
+        foreign = http.get("/v1/models", headers={"Origin": "http://example.com"})
+        assert "access-control-allow-origin" not in foreign.headers  # without a key, only pages of this machine
 
 
 def test_one_connection_serves_many_requests(server):
@@ -237,3 +238,33 @@ def test_the_folders_generation_config_gives_the_defaults(start_server, tmp_path
     ends = serve(eos_token_id=[372, int(first.split(":")[1])])
     reply = ends.completions.create(model="m", prompt="Hello", max_tokens=24, temperature=0)
     assert reply.choices[0].finish_reason == "stop" and reply.usage.completion_tokens <= 1
+
+
+def test_bodies_are_not_read_without_a_key_and_unread_answers_are_bounded(start_server):
+    """Clients without a key hold no memory for bodies; answers that nobody reads count and are bounded while nobody reads."""
+    server = start_server(GOLDENS / "llama-gqa-rope3-f32", "--api-key", "secret", "--max-answer-bytes", "24MiB", "--max-request-bytes", "32MiB")
+    held = []
+    for _ in range(4):
+        keyless = socket.create_connection(("127.0.0.1", server.port))
+        keyless.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 30000000\r\n\r\n" + b" " * 1000)
+        assert keyless.recv(4096).startswith(b"HTTP/1.1 401")
+        held.append(keyless)
+    assert server.metric("tandem_http_request_bytes_held") == 0
+    body = json.dumps({"prompt": "b" * 1_000_000, "return_token_strs": True}).encode()
+    ask = b"POST /tokenize HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    before = server.resident_bytes()
+    for _ in range(8):
+        unread = socket.socket()
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unread.connect(("127.0.0.1", server.port))
+        unread.sendall(ask)
+        held.append(unread)
+    assert until(lambda: any(reason == "answer_memory" for name, labels, _ in server.metrics() if name == "tandem_http_rejected_total"
+                             for reason in [labels["reason"]]))
+    assert 0 < server.metric("tandem_http_unsent_bytes") <= 24 << 20
+    assert until(lambda: server.metric("tandem_http_request_bytes_held") == 0)
+    assert server.resident_bytes() - before < 200 << 20
+    for connection in held:
+        connection.close()
+    assert until(lambda: server.metric("tandem_http_unsent_bytes") == 0)
+    server.stop_cleanly()

@@ -72,6 +72,25 @@ def refusal(binary, *flags):
     return run.stderr
 
 
+def test_a_certificate_is_read_again_on_sighup(start_server, tmp_path):
+    certificate, key = make_certificate(tmp_path)
+    server = start_server(MODEL, "--ssl-certfile", certificate, "--ssl-keyfile", key)
+
+    def shown():
+        return ssl.get_server_certificate(("127.0.0.1", server.port))
+
+    first = shown()
+    other = make_certificate(tmp_path, "other")
+    key.write_bytes(other[1].read_bytes())
+    server.process.send_signal(signal.SIGHUP)
+    assert until(lambda: "the TLS certificate stays as it is" in server.log.read_text())
+    assert shown() == first
+    certificate.write_bytes(other[0].read_bytes())
+    server.process.send_signal(signal.SIGHUP)
+    assert until(lambda: shown() != first)
+    server.stop_cleanly()
+
+
 def test_wrong_files_are_refused_at_start(binary, certificate, tmp_path):
     assert "cannot be read" in refusal(binary, "--ssl-certfile", tmp_path / "absent.pem")
     other = make_certificate(tmp_path, "other")

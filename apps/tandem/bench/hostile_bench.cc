@@ -38,8 +38,8 @@ class Socket {
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = fd_ >= 0 &&
-                 ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    connected_ =
+        fd_ >= 0 && ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
   ~Socket() { ::close(fd_); }
   Socket(const Socket&) = delete;

@@ -118,13 +118,14 @@ std::vector<HostileRequest> hostile_requests() {
   constexpr size_t kEchoTokens = 15'900;
   const std::string specials = repeated("<|im_start|>", kEchoTokens);
   const auto echo = [&](int logprobs, int n, bool stream) {
-    return completion(specials, fmt::format(R"("max_tokens":0,"echo":true,"logprobs":{},"n":{},"stream":{})",
-                                            logprobs, n, stream));
+    return completion(specials,
+                      fmt::format(R"("max_tokens":0,"echo":true,"logprobs":{},"n":{},"stream":{})",
+                                  logprobs, n, stream));
   };
   const std::string word(31 * kMiB, 'a');
-  const std::string many_messages = fmt::format(
-      R"({{"max_tokens":1,"messages":[{}{{"role":"user","content":"b"}}]}})",
-      repeated(R"({"role":"user","content":"a"},)", 2000));
+  const std::string many_messages =
+      fmt::format(R"({{"max_tokens":1,"messages":[{}{{"role":"user","content":"b"}}]}})",
+                  repeated(R"({"role":"user","content":"a"},)", 2000));
   return {
       {.name = "echo, logprobs 0, n 64, streamed", .body = echo(0, 64, true)},
       {.name = "echo, logprobs 0, n 64, whole", .body = echo(0, 64, false)},
@@ -133,7 +134,9 @@ std::vector<HostileRequest> hostile_requests() {
       {.name = "900 objects of 4,000 keys (28 MiB)", .body = with_objects(900, 4000)},
       {.name = "15,000 objects of 250 keys (25 MiB)", .body = with_objects(15'000, 250)},
       {.name = "a word of 31 MiB", .body = completion(word, R"("max_tokens":1)")},
-      {.name = "the same to /tokenize", .path = "/tokenize", .body = completion(word, R"("return_token_strs":true)")},
+      {.name = "the same to /tokenize",
+       .path = "/tokenize",
+       .body = completion(word, R"("return_token_strs":true)")},
       {.name = "16 stop strings of 1 KiB", .body = stop_strings()},
       {.name = "2,001 messages", .path = "/v1/chat/completions", .body = many_messages},
       {.name = "whole answers, unread",
@@ -143,7 +146,9 @@ std::vector<HostileRequest> hostile_requests() {
       {.name = "echo, logprobs 0, n 64, streamed, unread",
        .body = echo(0, 64, true),
        .answer_is_read = false},
-      {.name = "31 MiB without a key", .body = completion(word, R"("max_tokens":1)"), .with_key = false},
+      {.name = "31 MiB without a key",
+       .body = completion(word, R"("max_tokens":1)"),
+       .with_key = false},
   };
 }
 
