@@ -131,7 +131,12 @@ int32_t Engine::places_left() const {
   const auto coming = std::ranges::count_if(offloaded_, [](const LiveSequence* sequence) {
     return sequence->state.state() == SequenceState::kOnloading;
   });
-  return config_.max_running - static_cast<int32_t>(std::ssize(running_) + coming);
+  // A prompt takes the places of all that it becomes.
+  auto places = config_.max_running - static_cast<int32_t>(coming);
+  for (const LiveSequence* sequence : running_) {
+    places -= sequence->choices;
+  }
+  return places;
 }
 
 void Engine::take_back_failed() {

@@ -169,13 +169,18 @@ void ClassedPlanner::add(size_t index, int32_t tokens) {
 // For the next step. What was promised is kept at the cost of best effort that is computed anew,
 // where none can be offloaded.
 void ClassedPlanner::make_places(const SequenceView& waiting, int32_t places) {
-  const int64_t coming = coming_;
-  offload_best_effort(coming_ + 1, Need::kUrgent);
   const bool has_targets = waiting.first_token_due != Nanos::max() || waiting.tpot != Nanos::max();
-  if (coming_ > coming || !(waiting.promised || has_targets)) {
+  int32_t missing = places - builder_.sequences_left();
+  for (; missing > 0; --missing) {
+    const std::optional<size_t> victim = newest(kBe, Where::kHost);
+    if (!victim.has_value() || !offload(*victim, Need::kUrgent)) {
+      break;
+    }
+  }
+  if (!(waiting.promised || has_targets)) {
     return;
   }
-  for (int32_t missing = places - builder_.sequences_left(); missing > 0; --missing) {
+  for (; missing > 0; --missing) {
     const std::optional<size_t> victim = newest(kBe, Where::kAway);
     if (!victim.has_value()) {
       return;

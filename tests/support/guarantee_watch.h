@@ -146,7 +146,8 @@ class PolicyWatch final : public StepPolicy {
       found_.note("step {}: {} best-effort prompts have begun", view.step, begun);
     }
     const bool head_fits = head != nullptr && !promised_waits && plan.preempt.empty() &&
-                           head->choices <= view.budget.sequences && fits(view, *head);
+                           head->choices <= view.budget.sequences &&
+                           head->choices <= std::max(places_ / 4, 1) && fits(view, *head);
     const bool could = roomy_ && wide_ && (any || head_fits);
     prompt_gap_ = served || !could ? 0 : prompt_gap_ + 1;
     found_.longest_prompt_gap = std::max(found_.longest_prompt_gap, prompt_gap_);
@@ -180,7 +181,8 @@ class PolicyWatch final : public StepPolicy {
                     ? blocks_for(one.known_tokens + 1) + one.cached_free_blocks
                     : 0;
     }
-    return needed <= view.budget.free_blocks;
+    return needed <= view.budget.free_blocks &&
+           blocks_for(head.known_tokens + 1) <= view.budget.total_blocks / 4;
   }
 
   // Who has not begun leaves the overdue head its places.

@@ -14,7 +14,7 @@ namespace tandem::testing {
 
 struct PromiseWorld {
   WorldOptions options;
-  bool model_is_right = true;
+  bool model_is_right = true;  // of time, and of what is cached: promises must hold
   std::map<int64_t, std::pair<Nanos, Request>> requests;
   std::vector<std::pair<Nanos, int64_t>> cancels;
 };
@@ -128,7 +128,6 @@ inline Request random_request(PromiseDice& dice, const PromiseWorld& world,
   return request;
 }
 
-// `light`: a class that leaves the machine to the other one for most of the time.
 inline PromiseWorld random_promise_world(uint64_t seed) {
   PromiseDice dice(seed);
   PromiseWorld world;
@@ -144,6 +143,8 @@ inline PromiseWorld random_promise_world(uint64_t seed) {
   traffic.targets = dice.chance(0.6) ? 1 : dice.unit();
   traffic.long_prompts = dice.chance(0.3);
   traffic.prefixes = dice.chance(0.2);
+  // A cached prefix that counted as computed may be gone when its turn comes: no fault of promises.
+  world.model_is_right = world.model_is_right && !traffic.prefixes;
   traffic.levels = dice.chance(0.3);
   const Nanos length = traffic.step * dice.whole(100, 500);
   const double burst = dice.chance(0.5) ? 0.2 : 0;
