@@ -280,7 +280,9 @@ void Connection::close(std::string_view outcome) {
     loop_.withdraw(*ticket_);
   }
   drop_job();
-  ahead_.clear();
+  for (std::string& text : std::exchange(ahead_, {})) {
+    loop_.dispose(std::move(text));
+  }
   ahead_bytes_ = 0;
   stream_.clear();
   raw_.clear();

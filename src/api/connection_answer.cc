@@ -2,6 +2,7 @@
 // the loop.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <iterator>
 #include <utility>
 #include <variant>
@@ -9,6 +10,18 @@
 #include "api/connection.h"
 
 namespace tandem::api {
+
+namespace {
+
+// The body, as long as its headers say, is among the bytes that came with them (or is chunked).
+bool body_may_be_here(const HttpRequest& head, size_t held_bytes) {
+  const std::string_view text = head.header("content-length");
+  uint64_t bytes = 0;
+  std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return bytes <= held_bytes;
+}
+
+}  // namespace
 
 // A generation while its events are taken beside the loop.
 struct Connection::Delivery {
@@ -28,7 +41,8 @@ bool Connection::accept_head() {
   answer_.route = find_route(answer_.request.path);
   if (auto refusal = refuse_by_head()) {
     parser_.skip_body();
-    const bool whole = parser_.feed({}) == HttpParser::State::kComplete;
+    const bool whole = body_may_be_here(answer_.request, parser_.held_bytes()) &&
+                       parser_.feed({}) == HttpParser::State::kComplete;
     if (whole) {
       static_cast<void>(parser_.take_body());
     } else {

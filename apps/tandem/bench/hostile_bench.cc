@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -238,6 +239,8 @@ int failed(std::string_view what) {
 }  // namespace
 
 int bench_hostile(const BenchHostileOptions& options) {
+  constexpr int kMappedBytes = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, kMappedBytes);  // as `tandem serve` does
   const auto tokenizer = hostile_tokenizer();
   if (!tokenizer.ok()) {
     return failed(tokenizer.error().message);
