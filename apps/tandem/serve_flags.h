@@ -53,8 +53,6 @@ struct ServeFlags {
   std::string max_request_bytes = "512MiB";
   std::string max_answer_bytes = "512MiB";
   std::vector<std::string> allowed_origins;  // empty: see api::CorsOptions
-  std::string max_answer_bytes = "512MiB";
-  std::vector<std::string> allowed_origins;  // empty: see api::CorsOptions
   int ssl_cert_reqs = 0;
   bool allow_credentials = false;
   bool no_vllm_metrics = false;
