@@ -22,8 +22,8 @@ void log_model(const ModelOnDevice& parts) {
   const model::ModelConfig& shape = parts.folder.config;
   const std::string device = parts.device->caps().name;
   const std::string model =
-      fmt::format("{} ({} layers, hidden {}, {}/{} heads, {} parameters)",
-                  shape.architecture_name, shape.layers, shape.hidden, shape.heads, shape.kv_heads,
+      fmt::format("{} ({} layers, hidden {}, {}/{} heads, {} parameters)", shape.architecture_name,
+                  shape.layers, shape.hidden, shape.heads, shape.kv_heads,
                   rounded_count(model::parameter_count(shape)));
   log::info_fields(
       fmt::format("Tandem {}{}: {}, {}", TANDEM_VERSION,

@@ -102,8 +102,7 @@ std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit
     ApiContext& context) {
   openai::GenerationRequest& generation = prepared.generation;
   std::vector<Request>& requests = prepared.requests;
-  if (const Status settled = settle_service(generation, asker, context, requests);
-      !settled.ok()) {
+  if (const Status settled = settle_service(generation, asker, context, requests); !settled.ok()) {
     return refusal(settled.error(), context);
   }
   const bool chat = generation.endpoint == openai::Endpoint::kChat;

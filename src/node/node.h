@@ -64,10 +64,10 @@ struct NodeOptions {
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
   int32_t group_stages = 4;       // launched together, visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a host worker is doubted
-  std::string timeline_out;       // Chrome trace of streams, workers and binds; empty: none
-  int64_t kv_blocks = 0;          // 0: as many as memory and use allow
-  int64_t max_queue = 1024;       // waiting latency-sensitive requests
-  int64_t max_queue_flex = 1024;  // waiting best-effort requests
+  std::string timeline_out;         // Chrome trace of streams, workers and binds; empty: none
+  int64_t kv_blocks = 0;            // 0: as many as memory and use allow
+  int64_t max_queue = 1024;         // waiting latency-sensitive requests
+  int64_t max_queue_flex = 1024;    // waiting best-effort requests
   std::vector<TokenId> end_tokens;  // the tokenizer's, which end answers as the folder's own do
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   uint64_t seed = 0;

@@ -13,6 +13,7 @@
 #include "node/record_reader.h"
 #include "node/replay_executor.h"
 #include "node/request_json.h"
+#include "node/run_kernels.h"
 
 namespace tandem {
 namespace {
@@ -155,37 +156,6 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
     return invalid_argument("the record's configuration has sizes below 1");
   }
   return options;
-}
-
-// The record's kernels, whose last bits the recorded tokens depend on. A sentence where there are
-// others.
-std::string take_kernels(const json& config, NodeOptions& options) {
-  // Records of earlier builds name one family.
-  const std::string recorded = config.contains("isa") && config["isa"].is_string()
-                                   ? config["isa"].get<std::string>()
-                                   : std::string();
-  if (options.device.isa) {
-    const std::string asked = kernels::choice_text(*options.device.isa);
-    return asked == recorded
-               ? std::string()
-               : fmt::format(
-                     "the record was made with the kernels '{}', this replay is asked to "
-                     "use '{}': texts may differ in places",
-                     recorded, asked);
-  }
-  const Result<kernels::Choice> choice = kernels::parse_choice(recorded);
-  if (!choice.ok()) {
-    return "the record names no kernels that this build knows: texts may differ in places";
-  }
-  const Result<kernels::KernelSet> set = kernels::kernel_set(*choice);
-  if (!set.ok()) {
-    return fmt::format(
-        "the record was made with the kernels '{}', others are used, so texts may differ in "
-        "places: {}",
-        recorded, set.error().message);
-  }
-  options.device.isa = *choice;
-  return {};
 }
 
 // Wakes the replaying thread when a step has completed.
@@ -460,7 +430,9 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
   StepSignal signal;
   try {
     ASSIGN_OR_RETURN(NodeOptions options, options_from(head->at("config"), overrides));
-    const std::string other_kernels = take_kernels(head->at("config"), options);
+    // Records of earlier builds name one family.
+    const std::string other_kernels =
+        use_recorded_kernels(head->at("config").value("isa", std::string()), options.device.isa);
     const SteadyClock clock;
     ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
     if (parts.policy == nullptr && parts.step_times == nullptr) {

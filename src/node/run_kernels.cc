@@ -120,4 +120,31 @@ std::string settle_kernels(const RunKernels& run, const device::DeviceCaps& caps
   return from;
 }
 
+std::string use_recorded_kernels(const std::string& recorded,
+                                 std::optional<kernels::Choice>& chosen) {
+  if (chosen) {
+    const std::string asked = kernels::choice_text(*chosen);
+    if (asked == recorded) {
+      return {};
+    }
+    return fmt::format(
+        "the record was made with the kernels '{}', this replay is asked to use '{}': texts may "
+        "differ in places",
+        recorded, asked);
+  }
+  const Result<kernels::Choice> choice = kernels::parse_choice(recorded);
+  if (!choice.ok()) {
+    return "the record names no kernels that this build knows: texts may differ in places";
+  }
+  const Result<kernels::KernelSet> set = kernels::kernel_set(*choice);
+  if (!set.ok()) {
+    return fmt::format(
+        "the record was made with the kernels '{}', others are used, so texts may differ in "
+        "places: {}",
+        recorded, set.error().message);
+  }
+  chosen = *choice;
+  return {};
+}
+
 }  // namespace tandem

@@ -30,4 +30,10 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
 // After it was opened: keeps what was measured, and says what came of it. Returns who decided.
 std::string settle_kernels(const RunKernels& run, const device::DeviceCaps& caps);
 
+// For a replay: puts the kernels that a record names into `chosen`, unless others were asked for
+// there. The last bits of the recorded tokens depend on them: returns a sentence for the user where
+// other kernels are used, and nothing where they are the same.
+std::string use_recorded_kernels(const std::string& recorded,
+                                 std::optional<kernels::Choice>& chosen);
+
 }  // namespace tandem

@@ -394,8 +394,8 @@ void Generation::append_final_usage(std::string& out) const {
   out += '}';
 }
 
-// ,"tandem":{"class":...,"level":...,"honoured":...,"choices":[...]}. All choices have the same class
-// and level.
+// ,"tandem":{"class":...,"level":...,"honoured":...,"choices":[...]}. All choices have the same
+// class and level.
 void Generation::append_explanation(std::string& out) const {
   std::string choices;
   const ServiceReport* any = nullptr;

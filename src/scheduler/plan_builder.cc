@@ -9,7 +9,7 @@ namespace tandem {
 PlanBuilder::PlanBuilder(const SystemView& view) : view_(view), budget_(view.budget) {
   plan_.slices.reserve(view.running.size());
   for (const SequenceView& sequence : view.running) {
-    promise(sequence, promised(sequence));
+    promise(sequence, promised(sequence), missing_blocks(sequence, sequence.known_tokens));
   }
 }
 
@@ -33,7 +33,8 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks;
-  promise(sequence, -std::min(blocks, promised(sequence)));
+  const int64_t prompt = std::min(grown, missing_blocks(sequence, sequence.known_tokens));
+  promise(sequence, -std::min(blocks, promised(sequence)), -prompt);
   add_slice(sequence.id, tokens);
   return Fit::kFits;
 }
@@ -58,7 +59,8 @@ int64_t PlanBuilder::wanted(const Admission& admission, int64_t promised_blocks)
 
 int64_t PlanBuilder::missing_to_admit(const SequenceView& sequence, int32_t tokens) const {
   const bool best_effort = sequence.service_class == ServiceClass::kBestEffort;
-  const int64_t promised = best_effort ? promised_blocks_ : promised_blocks_ - promised_best_effort_;
+  const int64_t promised =
+      best_effort ? promised_blocks_ : promised_blocks_ - promised_best_effort_;
   return wanted(blocks_to_begin(sequence, tokens), promised) - budget_.free_blocks;
 }
 
@@ -84,7 +86,7 @@ Fit PlanBuilder::admit_beside(const SequenceView& sequence, int32_t tokens,
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks.now;
-  promise(sequence, blocks.later);
+  promise(sequence, blocks.later, blocks.later);
   const int64_t freed = std::min(blocks.taken_over, freed_blocks_);
   freed_blocks_ -= freed;
   taken_over_ += blocks.taken_over - freed;
@@ -99,7 +101,7 @@ Fit PlanBuilder::offload(const SequenceView& sequence) {
     return Fit::kNoHostBlocks;
   }
   budget_.host_free_blocks -= needed;
-  promise(sequence, -promised(sequence));
+  promise(sequence, -promised(sequence), -missing_blocks(sequence, sequence.known_tokens));
   plan_.offload.push_back(sequence.id);
   return Fit::kFits;
 }
@@ -128,7 +130,7 @@ void PlanBuilder::preempt(const SequenceView& sequence) {
   taken_over_ -= kept;
   freed_blocks_ += sequence.own_blocks - kept;
   budget_.free_blocks += sequence.own_blocks - kept;
-  promise(sequence, -promised(sequence));
+  promise(sequence, -promised(sequence), -missing_blocks(sequence, sequence.known_tokens));
 }
 
 StepPlan PlanBuilder::finish() {

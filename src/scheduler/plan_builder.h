@@ -38,8 +38,9 @@ class PlanBuilder {
   Fit admit(const SequenceView& sequence, int32_t tokens) {
     return admit_beside(sequence, tokens, promised_blocks_);
   }
-  // The same, but what running best-effort sequences still need does not count: for sequences that
-  // take their blocks from best effort anyway.
+  // The same, but what running best-effort prompts still need does not count: for sequences that
+  // take their blocks from best effort anyway. Copies of shared blocks count, so that no sequence
+  // is dropped beside the admission.
   Fit admit_before_best_effort(const SequenceView& sequence, int32_t tokens) {
     return admit_beside(sequence, tokens, promised_blocks_ - promised_best_effort_);
   }
@@ -91,11 +92,12 @@ class PlanBuilder {
   [[nodiscard]] Admission blocks_to_begin(const SequenceView& sequence, int32_t tokens) const;
   [[nodiscard]] int64_t wanted(const Admission& admission, int64_t promised_blocks) const;
   Fit admit_beside(const SequenceView& sequence, int32_t tokens, int64_t promised_blocks);
-  // So many blocks more; fewer where negative.
-  void promise(const SequenceView& sequence, int64_t blocks) {
+  // So many blocks more, `prompt` of them for the rest of a prompt and not for copies; fewer where
+  // negative.
+  void promise(const SequenceView& sequence, int64_t blocks, int64_t prompt) {
     promised_blocks_ += blocks;
     promised_best_effort_ +=
-        sequence.service_class == ServiceClass::kBestEffort ? blocks : int64_t{0};
+        sequence.service_class == ServiceClass::kBestEffort ? prompt : int64_t{0};
   }
   void drop_a_sharer();
 
@@ -108,7 +110,7 @@ class PlanBuilder {
   const SystemView& view_;
   StepBudget budget_;
   int64_t promised_blocks_ = 0;       // that running sequences need for their known tokens
-  int64_t promised_best_effort_ = 0;  // of these
+  int64_t promised_best_effort_ = 0;  // of these, for prompts of best effort
   // Of dropped sequences, counted as free; an admission may take some of them over.
   int64_t freed_blocks_ = 0;
   // In use in the view and taken over by admitted sequences; a dropped sequence may have them.

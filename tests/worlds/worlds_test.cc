@@ -124,9 +124,7 @@ bool play(const std::string& policy, uint64_t seed, Totals& totals) {
       fmt::format("again: scripts/worlds.sh --policy {} --seeds {} 1\n", policy, seed);
   const Watch watch(again);
   RandomWorld world = random_world(policy, seed);
-  world.options.watch_policy = [](StepPolicy& inner) {
-    return std::make_unique<PlanWatch>(inner);
-  };
+  world.options.watch_policy = [](StepPolicy& inner) { return std::make_unique<PlanWatch>(inner); };
   VirtualWorld played(world.options);
   world.send_to(played);
   played.run_until_idle();
