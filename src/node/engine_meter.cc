@@ -1,6 +1,7 @@
 #include "node/engine_meter.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -20,13 +21,19 @@ class EngineMeter::Rehearsal final : public StepExecutor {
   enum class Mode : uint8_t { kPretend, kRun };
 
   explicit Rehearsal(StepExecutor& executor)
-      : executor_(executor), filled_(static_cast<size_t>(executor.limits().total_blocks), false) {}
+      : executor_(executor),
+        pretended_limits_(executor.limits()),
+        filled_(static_cast<size_t>(executor.limits().total_blocks), false) {
+    pretended_limits_.max_batched_tokens = std::numeric_limits<int32_t>::max() / 2;
+  }
 
   void set_mode(Mode mode) { mode_ = mode; }
   // The step in flight needs the device: its end is signalled.
   [[nodiscard]] bool computes() const { return computes_; }
 
-  [[nodiscard]] const ExecutorLimits& limits() const override { return executor_.limits(); }
+  // Of the executor, but a pretended step may have any number of tokens.
+  [[nodiscard]] const ExecutorLimits& limits() const override { return pretended_limits_; }
+  [[nodiscard]] const ExecutorLimits& real_limits() const { return executor_.limits(); }
   void launch(const StepInput& input) override {
     if (mode_ == Mode::kRun) {
       computes_ = true;
@@ -99,6 +106,7 @@ class EngineMeter::Rehearsal final : public StepExecutor {
   }
 
   StepExecutor& executor_;
+  ExecutorLimits pretended_limits_;
   Mode mode_ = Mode::kPretend;
   bool computes_ = false;
   std::optional<StepResult> pretended_;
@@ -190,7 +198,7 @@ EngineMeter::EngineMeter(const EngineMeterOptions& options, StepExecutor& execut
 EngineMeter::~EngineMeter() = default;
 
 BatchLimits EngineMeter::limits() const {
-  const ExecutorLimits& limits = executor_->limits();
+  const ExecutorLimits& limits = executor_->real_limits();
   return {.rows = limits.max_batched_tokens,
           .sequences = std::min(options_.max_running, limits.max_logit_rows),
           // Room for two tokens: a sequence that is full has ended.
