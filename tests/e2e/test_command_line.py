@@ -59,7 +59,7 @@ def test_check_shows_the_plan_and_ends(binary):
     code, text = check(binary)
     assert code == 0
     assert "memory plan:" in text and "KV blocks" in text and "all in order" in text
-    assert "ready" not in text and "loading weights" not in text
+    assert "ready:" not in text and "loading weights" not in text
 
 
 def test_a_check_of_two_tiers_shows_two_plans_by_name(binary):
