@@ -88,7 +88,7 @@ class EngineMeter::Rehearsal final : public StepExecutor {
   }
   void compute_source(BlockId block, std::span<const TokenId> tokens) {
     std::vector<TokenId> text(
-        static_cast<size_t>(std::min(limits().block_tokens, limits().max_batched_tokens)));
+        static_cast<size_t>(std::min(limits().block_tokens, real_limits().max_batched_tokens)));
     for (size_t i = 0; i < text.size(); ++i) {
       text[i] = tokens[i % tokens.size()];
     }
