@@ -62,8 +62,8 @@ TANDEM_FUZZ_TARGET_IN_TIME(input) {
     CHECK(request.keep_alive == cut.requests[i].keep_alive);
     CHECK(request.body.size() <= kLimits.max_body_bytes);
     const RequestNames names = names_of(request, "generated");
-    const std::string line =
-        access_line({.method = request.method, .path = request.path, .client = "-"}, names);
+    const std::string line = access_line(
+        access_fields({.method = request.method, .path = request.path, .client = "-"}, names));
     CHECK(std::ranges::all_of(line, [](char c) { return c >= ' ' && c < 0x7F; }), "{}", line);
     const Result<ServiceClaim> claim = claim_of_headers(request);
     CHECK(claim.ok() ? !claim->tpot || *claim->tpot > Nanos{0} : !claim.error().param.empty());
