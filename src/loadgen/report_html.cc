@@ -182,8 +182,8 @@ std::string percentile_table(const Summary& summary) {
       {"Whole answer (E2EL)", &summary.all.e2el},
       {"Lateness of the generator", &summary.lateness}};
   for (const auto& [name, values] : rows) {
-    const auto cell = [&values](double figure) {
-      return fmt::format("<td>{}</td>", values->count() == 0 ? "–" : short_millis(figure));
+    const auto cell = [empty = values->count() == 0](double figure) {
+      return fmt::format("<td>{}</td>", empty ? "–" : short_millis(figure));
     };
     html += fmt::format("<tr><td>{}</td><td>{}</td>{}{}", name, grouped(values->count()),
                         cell(values->mean), cell(values->least()));
