@@ -240,7 +240,7 @@ def test_the_folders_generation_config_gives_the_defaults(start_server, tmp_path
     assert reply.choices[0].finish_reason == "stop" and reply.usage.completion_tokens <= 1
 
 
-def test_bodies_are_not_read_without_a_key_and_unread_answers_are_bounded(start_server):
+def test_bodies_are_not_read_without_a_key_and_unread_answers_are_bounded(binary, start_server):
     """Clients without a key hold no memory for bodies; answers that nobody reads count and are bounded while nobody reads."""
     server = start_server(GOLDENS / "llama-gqa-rope3-f32", "--api-key", "secret", "--max-answer-bytes", "24MiB", "--max-request-bytes", "32MiB")
     held = []
@@ -263,7 +263,8 @@ def test_bodies_are_not_read_without_a_key_and_unread_answers_are_bounded(start_
                              for reason in [labels["reason"]]))
     assert 0 < server.metric("tandem_http_unsent_bytes") <= 24 << 20
     assert until(lambda: server.metric("tandem_http_request_bytes_held") == 0)
-    assert server.resident_bytes() - before < 200 << 20
+    if binary.parent.name not in ("asan", "tsan"):  # they keep freed memory
+        assert server.resident_bytes() - before < 200 << 20
     for connection in held:
         connection.close()
     assert until(lambda: server.metric("tandem_http_unsent_bytes") == 0)
