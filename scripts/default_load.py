@@ -74,9 +74,9 @@ def measure(flags, policy, load, run):
 
 def figures(path):
     classes = {one["name"]: one for one in json.loads(path.read_text())["tandem"]["classes"]}
-    chat = classes["latency_sensitive"]
+    chat = classes["chat"]
     ttft, tpot = chat["ttft_ms"]["percentiles"], chat["tpot_ms"]["percentiles"]
-    flood = classes.get("best_effort")
+    flood = classes.get("flood")
     return {"ttft50": ttft["50"], "ttft99": ttft["99"], "tpot50": tpot["50"], "tpot99": tpot["99"], "done": chat["completed"], "planned": chat["planned"],
             "flood": flood["completed"] if flood else 0}
 
