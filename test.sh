@@ -120,6 +120,12 @@ if [ "$e2e" -eq 1 ]; then
   fi
   end
 
+  begin "tests of the default model's tasks"
+  build/venv/bin/python -B -m pytest -q -p no:cacheprovider --junitxml="$reports/pytest-train.xml" \
+    --ignore tools/train/tests/test_training.py tools/train/tests ||  # that file needs PyTorch
+    problems+=("tests of the default model's tasks: build/venv/bin/python -m pytest tools/train/tests")
+  end
+
   begin "end-to-end tests ($preset)"
   TANDEM_BINARY="$PWD/$build/tandem" "${run_as[@]}" build/venv/bin/python -B -m pytest -q -p no:cacheprovider \
     --junitxml="$reports/pytest.xml" "${pytest_options[@]}" tests/e2e || problems+=("end-to-end tests: ./test.sh --e2e --preset $preset")

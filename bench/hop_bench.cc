@@ -23,7 +23,7 @@
 #include "kernels/routed_row.h"
 #include "piggyback/core/hop_core.h"
 #include "piggyback/workers/aligned_buffer.h"
-#include "piggyback/workers/host_attention.h"
+#include "piggyback/workers/attention_workers.h"
 #include "support/hop_model.h"
 
 namespace tandem::piggyback {
@@ -196,44 +196,49 @@ constexpr kernels::KvLayout kLayout{.type = ElementType::kBF16,
 
 // Rows of `context` tokens each, all of one layer, with their memory.
 struct Rows {
+  static constexpr int64_t kOutBytes = int64_t{kHeads} * kLayout.padded_head_dim * 2;
+
   Rows(int32_t context, int64_t kv_bytes, int32_t least) {
     const int64_t blocks_each = (context + 31) / 32;
     const auto rows = static_cast<int32_t>(
         std::max<int64_t>(least, kv_bytes / (blocks_each * kLayout.block_bytes())));
     const int64_t routed_bytes = kernels::RoutedRow(kLayout, kHeads).bytes();
-    const int64_t out_bytes = int64_t{kHeads} * kLayout.padded_head_dim * 2;
     const int64_t pool_bytes = rows * blocks_each * kLayout.block_bytes();
     std::memset(pool.require(pool_bytes), 0x3f, static_cast<size_t>(pool_bytes));
     std::memset(routed.require(rows * routed_bytes), 0, static_cast<size_t>(rows * routed_bytes));
-    out.require(rows * out_bytes);
+    out.require(rows * kOutBytes);
     table.resize(static_cast<size_t>(rows * blocks_each));
     std::iota(table.begin(), table.end(), 0);
     for (int32_t row = 0; row < rows; ++row) {
       tasks.push_back({.hop = {row, 1},
                        .position = context - 1,
-                       .block_table = table.data() + row * blocks_each,
-                       .routed = static_cast<std::byte*>(routed.require(0)) + row * routed_bytes,
-                       .out = static_cast<std::byte*>(out.require(0)) + row * out_bytes});
+                       .hop_row = row,
+                       .block_table = table.data() + row * blocks_each});
     }
   }
   AlignedBuffer pool;
   AlignedBuffer routed;
   AlignedBuffer out;
   std::vector<int32_t> table;
-  std::vector<AttentionTask> tasks;
+  std::vector<HopTask> tasks;
 };
 
-std::unique_ptr<HostAttention> start_workers(Rows& rows, int32_t threads) {
+std::unique_ptr<AttentionWorkers> start_workers(Rows& rows, const Clock& clock, int32_t threads) {
   const auto kernels = kernels::kernels_for(kernels::available_isas().back());
   CHECK(kernels.ok());
-  auto attention = HostAttention::create(
-      {.kernels = *kernels,
-       .layout = kLayout,
-       .kv = static_cast<std::byte*>(rows.pool.require(0)),
-       .heads = kHeads,
-       .scale = 0.09F,
+  auto attention = AttentionWorkers::create(
+      {.spec = {.layout = kLayout,
+                .kv = static_cast<std::byte*>(rows.pool.require(0)),
+                .routed = static_cast<std::byte*>(rows.routed.require(0)),
+                .routed_row_bytes = kernels::RoutedRow(kLayout, kHeads).bytes(),
+                .results = static_cast<std::byte*>(rows.out.require(0)),
+                .result_row_bytes = Rows::kOutBytes,
+                .heads = kHeads,
+                .scale = 0.09F},
+       .kernels = *kernels,
        .threads = threads,
-       .cpus = threads == 1 ? std::vector<int32_t>{1} : std::vector<int32_t>{}});
+       .cpus = threads == 1 ? std::vector<int32_t>{1} : std::vector<int32_t>{},
+       .clock = &clock});
   CHECK(attention.ok());
   if (threads == 1) {
     pin_this_thread(0);  // beside its worker; for good, so this comes last
@@ -243,15 +248,15 @@ std::unique_ptr<HostAttention> start_workers(Rows& rows, int32_t threads) {
 
 void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
   Rows rows(context, kv_bytes, threads);
-  const std::span<const AttentionTask> tasks(rows.tasks);
-  const std::unique_ptr<HostAttention> attention = start_workers(rows, threads);
+  const std::span<const HopTask> tasks(rows.tasks);
   const SteadyClock clock;
+  const std::unique_ptr<AttentionWorkers> attention = start_workers(rows, clock, threads);
   constexpr int kPasses = 12;
   constexpr size_t kTogether = 13;  // rows of one stage
   Nanos submitting{0};
   Nanos taking{0};
   int64_t takes = 0;
-  std::vector<AttentionDone> done;
+  std::vector<HopAnswer> done;
   const Nanos begin = clock.now();
   for (int pass = 0; pass < kPasses; ++pass) {
     done.clear();
@@ -264,13 +269,13 @@ void measure_workers(int32_t context, int64_t kv_bytes, int32_t threads) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       const size_t known = done.size();
       const Nanos before = clock.now();
-      attention->take_done(done);
+      attention->take_answers(done);
       taking += clock.now() - before;
       takes += done.size() > known ? 1 : 0;
     }
   }
   const Nanos wall = clock.now() - begin;
-  const HostAttentionStatistics sum = attention->statistics();
+  const AttentionHostCounts sum = attention->counts();
   const double own = static_cast<double>(sum.bytes) / static_cast<double>(sum.busy.count());
   const double all = static_cast<double>(sum.bytes) / static_cast<double>(wall.count());
   fmt::print(

@@ -3,8 +3,12 @@
 
 src/LAYERS has one row per folder, top to bottom: `folder: the folders it may include besides itself`.
 Errors: a row that allows a folder standing above it (so a cycle cannot be written down), a row or a folder named twice, an
-allowed folder without a row, a folder of src/ without a row, an empty folder, an #include that the row does not allow, an
-#include by a relative path, and a CUDA header outside a `cuda` folder. Tests (`*_test.cc`) may also include what lies in tests/.
+allowed folder without a row or that no file but a test includes, a folder of src/ without a row, an empty folder, an #include
+that the row does not allow, an #include by a relative path, a CUDA header outside a `cuda` folder, and a clock of the machine
+that is named outside the folders that may read it (READ_CLOCKS): all others are given a Clock (base/clock.h), so that they also
+run in virtual time. Tests (`*_test.cc`, `test_*`) may name clocks and include what lies in tests/.
+Inside a folder, its subfolders and the files beside them may not include each other in a cycle either (tests aside). A line
+`a/b <-> a/c` excuses a pair that does; one that is no longer needed is an error.
 
 Usage: scripts/check_layers.py [SRC_FOLDER]   exit code 0 clean, 1 errors found, 2 usage
 """
@@ -15,15 +19,21 @@ import sys
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 QUOTED_LIBRARIES = {"hwy"}  # Highway re-includes files by name, so its headers are written with quotes
+READ_CLOCKS = {"api", "base", "bench", "device", "exec"}
+MACHINE_CLOCK = re.compile(r"\b(?:\w+_clock::now|std::chrono::\w+_clock|SteadyClock|CLOCK_[A-Z]+|gettimeofday)\b")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|cufft|curand|cusparse|cutlass|nccl|nvml|nvtx|nvToolsExt|thrust|cub/|cute/)")
 
 
 def read_layers(path, errors):
-    """Returns {folder: set of allowed folders} in the file's order; complains about everything else."""
-    layers, rows = {}, []
+    """Returns {folder: set of allowed folders} in the file's order, and {pair of subfolders: line number} of the excused
+    pairs; complains about everything else."""
+    layers, rows, excused = {}, [], {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         line = line.split("#", 1)[0].strip()
         if not line:
+            continue
+        if "<->" in line:
+            excused[frozenset(name.strip() for name in line.split("<->"))] = number
             continue
         folder, colon, allowed = line.partition(":")
         folder = folder.strip()
@@ -46,13 +56,22 @@ def read_layers(path, errors):
                 errors.append(f"{path}:{number}: '{folder}' allows '{name}', which has no row")
             elif order[name] < order[folder]:
                 errors.append(f"{path}:{number}: '{folder}' allows '{name}', which stands above it: includes only point down")
-    return layers
+    return layers, excused
 
 
-def check_file(path, src, layers, errors):
+def is_test(path):
+    return path.name.endswith("_test.cc") or path.name.startswith("test_")
+
+
+def check_file(path, src, layers, used, errors):
+    """Adds to `used` the pairs (folder that includes, included folder), subfolders apart, of files that are not tests."""
     folder = path.relative_to(src).parts[0]
     allowed = layers[folder] | {folder}
     text = path.read_text(encoding="utf-8", errors="replace")
+    if folder not in READ_CLOCKS and not path.name.endswith("_test.cc") and not path.name.startswith("test_"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if MACHINE_CLOCK.search(line.split("//", 1)[0]):
+                errors.append(f"{path}:{number}: '{folder}' reads a clock of the machine; take a Clock (base/clock.h) instead")
     for match in INCLUDE.finditer(text):
         quote, name = match.groups()
         where = f"{path}:{text.count(chr(10), 0, match.start(2)) + 1}"
@@ -66,7 +85,7 @@ def check_file(path, src, layers, errors):
         target = name.split("/", 1)[0]
         if target in QUOTED_LIBRARIES:
             continue
-        if path.name.endswith("_test.cc") and (src.parent / "tests" / name).is_file():
+        if is_test(path) and (src.parent / "tests" / name).is_file():
             continue
         if target not in layers:
             errors.append(f'{where}: "{name}" names folder \'{target}\', which has no row in LAYERS')
@@ -75,6 +94,57 @@ def check_file(path, src, layers, errors):
                           f"{' '.join(sorted(allowed - {folder})) or 'nothing'}")
         elif not (src / name).is_file():
             errors.append(f'{where}: "{name}" does not exist under {src}')
+        elif not is_test(path):
+            used.add((path.relative_to(src).parent.as_posix(), pathlib.PurePath(name).parent.as_posix()))
+
+
+def check_rows(layers, used, layers_path, errors):
+    rooms = {(user.split("/", 1)[0], name.split("/", 1)[0]) for user, name in used}
+    for folder, allowed in layers.items():
+        for name in sorted(allowed):
+            if (folder, name) not in rooms:
+                errors.append(f"{layers_path}: '{folder}' allows '{name}', which no file of it includes; remove it")
+
+
+def find_cycle(graph):
+    """The folders of one cycle of {folder: folders it includes}, the first again at the end; or None."""
+    done, path = set(), []
+
+    def visit(folder):
+        if folder in path:
+            return path[path.index(folder):] + [folder]
+        if folder in done:
+            return None
+        path.append(folder)
+        for name in sorted(graph.get(folder, ())):
+            cycle = visit(name)
+            if cycle:
+                return cycle
+        path.pop()
+        done.add(folder)
+        return None
+
+    for folder in sorted(graph):
+        cycle = visit(folder)
+        if cycle:
+            return cycle
+    return None
+
+
+def check_subfolders(used, excused, layers_path, errors):
+    inside = {pair for pair in used if pair[0] != pair[1] and pair[0].split("/", 1)[0] == pair[1].split("/", 1)[0]}
+    for pair, number in excused.items():
+        if len(pair) != 2 or not all((user, name) in inside for user in pair for name in pair if user != name):
+            errors.append(f"{layers_path}:{number}: {' and '.join(sorted(pair))} do not include each other (any more); "
+                          "remove the line")
+    graph = {}
+    for user, name in inside:
+        if frozenset((user, name)) not in excused:
+            graph.setdefault(user, set()).add(name)
+    cycle = find_cycle(graph)
+    if cycle:
+        errors.append(f"subfolders include each other in a cycle: {' -> '.join(cycle)}; move what the lower one needs into a "
+                      "folder below both")
 
 
 def main(argv):
@@ -88,8 +158,8 @@ def main(argv):
     if src.is_absolute() and src.is_relative_to(pathlib.Path.cwd()):
         src = src.relative_to(pathlib.Path.cwd())
     errors = []
-    layers = read_layers(src / "LAYERS", errors)
-    files = 0
+    layers, excused = read_layers(src / "LAYERS", errors)
+    files, used = 0, set()
     for folder in sorted(path for path in src.iterdir() if path.is_dir()):
         inside = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in SUFFIXES)
         if folder.name not in layers:
@@ -99,7 +169,9 @@ def main(argv):
             errors.append(f"{folder}: is empty; a folder comes with its first source file")
         for path in inside:
             files += 1
-            check_file(path, src, layers, errors)
+            check_file(path, src, layers, used, errors)
+    check_rows(layers, used, src / "LAYERS", errors)
+    check_subfolders(used, excused, src / "LAYERS", errors)
     for error in errors:
         print(error, file=sys.stderr)
     print(f"layers: {files} files, {len(layers)} rows, {len(errors)} errors")

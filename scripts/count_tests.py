@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Adds up test reports: GoogleTest's XML files (one per program), ctest's JUnit file and pytest's JUnit file.
+"""Adds up test reports: GoogleTest's XML files (one per program), ctest's JUnit file and pytest's JUnit files.
 
 A program that crashed leaves no GoogleTest file, and one that died half-way no failed case: then ctest's own verdict counts.
 Usage: scripts/count_tests.py REPORT_FOLDER
-  reads REPORT_FOLDER/gtest/*.xml, REPORT_FOLDER/ctest.xml, REPORT_FOLDER/pytest.xml (each may be missing)
+  reads REPORT_FOLDER/gtest/*.xml, REPORT_FOLDER/ctest.xml, REPORT_FOLDER/pytest*.xml (each may be missing)
   prints the failed tests by name and `passed failed skipped` as the last line, and exits 0
 """
 import pathlib
@@ -53,10 +53,11 @@ def main(argv):
             print(f"  failed: {name} (the program itself: a crash, a time-out or a sanitizer report)")
         elif verdict != "failed" and name not in programs:
             counts[verdict] += 1
-    for suite, name, verdict in cases(folder / "pytest.xml"):
-        counts[verdict] += 1
-        if verdict != "passed":
-            print(f"  {verdict}: {suite.replace('.', '/')}: {name}")
+    for path in sorted(folder.glob("pytest*.xml")):
+        for suite, name, verdict in cases(path):
+            counts[verdict] += 1
+            if verdict != "passed":
+                print(f"  {verdict}: {suite.replace('.', '/')}: {name}")
     print(counts["passed"], counts["failed"], counts["skipped"])
     return 0
 

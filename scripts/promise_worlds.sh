@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs random worlds of tests/scenario/promise_worlds_test.cc: more than ./test.sh does.
 # Usage: scripts/promise_worlds.sh FIRST LAST [PROCESSES] [--help]
-#   FIRST LAST   seeds of the worlds; 100000 of them take about an hour of one core with the dev build
+#   FIRST LAST   seeds of the worlds; 100000 of them take about a quarter of an hour of an idle core with the dev build
 #   PROCESSES    how many run at a time (default: 1)
 # Needs build/dev/tests/scenario/scenario_test (cmake --build build/dev --target scenario_test).
 # The last lines tell what each process found; exit code 0: no guarantee was broken.

@@ -11,7 +11,7 @@ case "${1:-}" in
   *) echo "test_aarch64.sh: unknown argument '$1' (--help)" >&2; exit 2 ;;
 esac
 
-packages=(libhwy-dev libhwy1 libfmt-dev libfmt9 libspdlog-dev libspdlog1.10 libgtest-dev libgmock-dev)
+packages=(libhwy-dev libhwy1 libfmt-dev libfmt9 libspdlog-dev libspdlog1.10 libgtest-dev libgmock-dev nlohmann-json3-dev)
 root=$PWD/build/aarch64-root
 build=build/aarch64
 

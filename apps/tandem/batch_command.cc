@@ -9,9 +9,9 @@
 #include "base/units.h"
 #include "batch_progress.h"
 #include "commands.h"
-#include "help.h"
 #include "jobs/batch_run.h"
 #include "loading_watch.h"
+#include "node/node.h"
 #include "node/policy_choice.h"
 #include "profile_bar.h"
 #include "progress.h"
@@ -60,12 +60,13 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   loading.finish();
   const bool stopped = watch.finish();
 
-  const openai::ParseContext parse{.model = node->frontend().model(),
-                                   .tokenizer = *text.tokenizer,
-                                   .chat_template = *text.chat_template,
-                                   .defaults = request_defaults(node->parts().folder.generation),
-                                   .limits = {},
-                                   .local_time = local_time};
+  Instance& instance = *node->instances().front();
+  const openai::ModelDirectory models(
+      {{.frontend = instance.frontend(),
+        .tokenizer = *text.tokenizer,
+        .chat_template = *text.chat_template,
+        .defaults = request_defaults(instance.model().folder.generation)}},
+      {}, local_time);
   BatchBar bar(clock);
   jobs::BatchRunOptions options;
   options.max_sequences_ahead = 2 * int64_t{flags.serve.node.max_num_seqs};
@@ -76,7 +77,7 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
   options.on_progress = [&bar](const jobs::BatchProgress& p) { bar.show(p); };
   options.unix_seconds = [] { return static_cast<int64_t>(std::time(nullptr)); };
   Result<jobs::BatchProgress> progress =
-      jobs::run_batch(input, output, start, node->frontend(), parse, clock, options);
+      jobs::run_batch(input, output, start, models, clock, options);
   if (progress.ok()) {
     bar.finish(*progress);
   }
@@ -128,28 +129,25 @@ Result<int> run_batch(BatchFlags& flags) {
 
 }  // namespace
 
-Command add_batch_command(CLI::App& tandem) {
+Subcommand add_batch_command(cli::Command tandem) {
   auto flags = std::make_shared<BatchFlags>();
-  CLI::App* app = tandem.add_subcommand("batch", "Answer files of requests without a server");
-  app->require_subcommand(1);
-  CLI::App* run = app->add_subcommand(
+  const cli::Command app =
+      tandem.add_subcommand("batch", "Answer files of requests without a server");
+  app.require_subcommand();
+  const cli::Command run = app.add_subcommand(
       "run", "Answer a file of OpenAI batch lines; the same command again goes on after a stop");
-  run->add_option("input", flags->input, "File with one request a line")->required();
-  run->add_option("-o,--output", flags->output, "File the answers are appended to")->required();
-  run->add_option("--model", flags->serve.node.model,
-                  "Folder with config.json, *.safetensors and a tokenizer")
-      ->required();
-  run->add_option("--max-line-size", flags->max_line, "Longest line of the input")
-      ->capture_default_str();
-  add_log_flags(*run, flags->serve);
-  group_new_options(*run, "Batch");
-  add_text_flags(*run, flags->serve);
-  add_node_flags(*run, flags->serve);
-  for (CLI::Option* option : run->get_options()) {
-    if (option->get_items_expected_max() <= 1) {
-      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    }
-  }
+  run.add_option("input", flags->input, "File with one request a line").required();
+  run.add_option("-o,--output", flags->output, "File the answers are appended to").required();
+  run.add_option("--model", flags->serve.node.model,
+                 "Folder with config.json, *.safetensors and a tokenizer")
+      .required();
+  run.add_option("--max-line-size", flags->max_line, "Longest line of the input")
+      .capture_default_str();
+  add_log_flags(run, flags->serve);
+  run.group_new_options("Batch");
+  add_text_flags(run, flags->serve);
+  add_node_flags(run, flags->serve);
+  run.let_last_win();
   return {app, [flags] {
             const Result<int> code = run_batch(*flags);
             if (code.ok()) {

@@ -11,6 +11,7 @@
 #include "bench/tiers_bench.h"
 #include "bench/visits_bench.h"
 #include "commands.h"
+#include "commit.h"
 #include "device/cpu/cpu_device.h"
 #include "numa_option.h"
 
@@ -26,11 +27,11 @@ struct BenchFlags {
   bench::BenchTiersOptions tiers;
   bench::BenchSchedulerOptions scheduler;
   bench::BenchVisitsOptions visits;
-  CLI::App* kernels_app = nullptr;
-  CLI::App* model_app = nullptr;
-  CLI::App* tiers_app = nullptr;
-  CLI::App* scheduler_app = nullptr;
-  CLI::App* visits_app = nullptr;
+  std::optional<cli::Command> kernels_app;
+  std::optional<cli::Command> model_app;
+  std::optional<cli::Command> tiers_app;
+  std::optional<cli::Command> scheduler_app;
+  std::optional<cli::Command> visits_app;
 };
 
 int run_bench(BenchFlags& flags) {
@@ -68,20 +69,20 @@ int run_bench(BenchFlags& flags) {
   if (flags.visits_app->parsed()) {
     return bench::bench_visits(flags.visits);
   }
-  if (flags.serve.app->parsed()) {
+  if (flags.serve.command->parsed()) {
     return bench::bench_serve(flags.serve);
   }
   return bench::bench_frontend(flags.frontend);
 }
 
-void add_kernels_flags(CLI::App& kernels, BenchFlags& flags) {
+void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
   flags.kernels.threads = 0;
   kernels.add_option("--isa", flags.isas,
                      "Families to measure (default: the best of this machine)");
   kernels.add_option("--threads", flags.kernels.threads, "Threads (default: one for each core)")
-      ->check(CLI::Range(1, 1024));
+      .in_range(1, 1024);
   kernels.add_option("--rows", flags.kernels.rows, "Rows M of the matrix products")
-      ->capture_default_str();
+      .capture_default_str();
   kernels
       .add_option_function<std::string>(
           "--shapes",
@@ -89,28 +90,28 @@ void add_kernels_flags(CLI::App& kernels, BenchFlags& flags) {
             flags.kernels.shapes = name == "8B" ? bench::shapes_8b() : bench::shapes_1b();
           },
           "Shapes of the matrix products: a layer of a 1B or an 8B Llama (default 1B)")
-      ->check(CLI::IsMember({"1B", "8B"}));
+      .one_of({"1B", "8B"});
   kernels.add_option("--passes", flags.kernels.passes, "Passes; medians are shown")
-      ->capture_default_str();
+      .capture_default_str();
   kernels.add_option("--only", flags.kernels.only,
                      "Only rows whose name holds this (\"ceilings\": those of the machine)");
   kernels.add_option("--json", flags.kernels.json_path, "Write the rows to this file too");
 }
 
-void add_model_flags(CLI::App& model, BenchFlags& flags) {
-  model.add_option("model", flags.model.node.model, "Model folder")->required();
+void add_model_flags(cli::Command model, BenchFlags& flags) {
+  model.add_option("model", flags.model.node.model, "Model folder").required();
   model.add_option("--prompt", flags.model.prompt_tokens, "Prompt tokens")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      .capture_default_str()
+      .positive();
   model.add_option("--output", flags.model.output_tokens, "Output tokens")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      .capture_default_str()
+      .positive();
   model.add_option("--batch", flags.model.batches, "Sequences at a time")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      .capture_default_str()
+      .positive();
   model.add_option("--passes", flags.model.passes, "Passes; medians are shown")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      .capture_default_str()
+      .positive();
   model.add_option("--threads", flags.model.node.device.threads,
                    "Compute threads (default: one for each core)");
   add_numa_option(model, flags.model.node.device.numa);
@@ -120,68 +121,70 @@ void add_model_flags(CLI::App& model, BenchFlags& flags) {
 
 }  // namespace
 
-Command add_bench_command(CLI::App& tandem) {
+Subcommand add_bench_command(cli::Command tandem) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* app = tandem.add_subcommand("bench", "Measure parts of the server or a running one");
-  app->require_subcommand(1);
+  flags->serve.version = TANDEM_VERSION;
+  flags->serve.commit = kCommit;
+  const cli::Command app =
+      tandem.add_subcommand("bench", "Measure parts of the server or a running one");
+  app.require_subcommand();
 
-  CLI::App* kernels = app->add_subcommand(
-      "kernels", "Matrix products and attention beside this machine's ceilings");
-  add_kernels_flags(*kernels, *flags);
+  const cli::Command kernels =
+      app.add_subcommand("kernels", "Matrix products and attention beside this machine's ceilings");
+  add_kernels_flags(kernels, *flags);
 
-  CLI::App* model =
-      app->add_subcommand("model", "Prompt and decode speed of a model through the engine");
-  add_model_flags(*model, *flags);
+  const cli::Command model =
+      app.add_subcommand("model", "Prompt and decode speed of a model through the engine");
+  add_model_flags(model, *flags);
 
-  CLI::App* frontend = app->add_subcommand(
+  const cli::Command frontend = app.add_subcommand(
       "frontend", "Streamed tokens per second of the HTTP server before a null model");
-  frontend
-      ->add_option("--connections", flags->frontend.connections, "Clients that stream at a time")
-      ->capture_default_str();
-  frontend->add_option("--tokens", flags->frontend.tokens, "Tokens of an answer")
-      ->capture_default_str();
-  frontend->add_option("--requests", flags->frontend.requests, "Answers in all")
-      ->capture_default_str();
+  frontend.add_option("--connections", flags->frontend.connections, "Clients that stream at a time")
+      .capture_default_str();
+  frontend.add_option("--tokens", flags->frontend.tokens, "Tokens of an answer")
+      .capture_default_str();
+  frontend.add_option("--requests", flags->frontend.requests, "Answers in all")
+      .capture_default_str();
   bench::BenchCrowdOptions& crowd = flags->frontend.crowd;
-  frontend->add_flag("--crowd", flags->frontend.with_crowd,
-                     "Measure instead what a token waits among idle and refused clients");
+  frontend.add_flag("--crowd", flags->frontend.with_crowd,
+                    "Measure instead what a token waits among idle and refused clients");
   bench::BenchHostileOptions& hostile = flags->frontend.hostile;
-  frontend->add_flag("--hostile", flags->frontend.with_hostile,
-                     "Measure instead the longest stall of a stream beside the worst requests");
-  frontend->add_option("--attackers", hostile.attackers, "--hostile: connections that attack")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  frontend->add_option("--hostile-seconds", hostile.seconds, "--hostile: time of each attack")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
-  frontend->add_option("--streams", crowd.streams, "--crowd: clients that stream")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
-  frontend->add_option("--idle", crowd.idle, "--crowd: connections that do nothing")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 100000));
-  frontend->add_option("--flooders", crowd.flooders, "--crowd: clients that are refused")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
-  frontend->add_option("--interval-ms", crowd.interval_ms, "--crowd: time of a step")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 10000.0));
-  frontend->add_option("--seconds", crowd.seconds, "--crowd: time of each of three phases")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+  frontend.add_flag("--hostile", flags->frontend.with_hostile,
+                    "Measure instead the longest stall of a stream beside the worst requests");
+  frontend.add_option("--attackers", hostile.attackers, "--hostile: connections that attack")
+      .capture_default_str()
+      .in_range(1, 1000);
+  frontend.add_option("--hostile-seconds", hostile.seconds, "--hostile: time of each attack")
+      .capture_default_str()
+      .in_range(0.1, 3600.0);
+  frontend.add_option("--streams", crowd.streams, "--crowd: clients that stream")
+      .capture_default_str()
+      .in_range(1, 100000);
+  frontend.add_option("--idle", crowd.idle, "--crowd: connections that do nothing")
+      .capture_default_str()
+      .in_range(0, 100000);
+  frontend.add_option("--flooders", crowd.flooders, "--crowd: clients that are refused")
+      .capture_default_str()
+      .in_range(1, 100000);
+  frontend.add_option("--interval-ms", crowd.interval_ms, "--crowd: time of a step")
+      .capture_default_str()
+      .in_range(0.1, 10000.0);
+  frontend.add_option("--seconds", crowd.seconds, "--crowd: time of each of three phases")
+      .capture_default_str()
+      .in_range(0.1, 3600.0);
 
   bench::add_serve_bench_flags(
-      *app->add_subcommand("serve", "Put a load on a running OpenAI server and measure it"),
+      app.add_subcommand("serve", "Put a load on a running OpenAI server and measure it"),
       flags->serve);
   flags->kernels_app = kernels;
-  flags->scheduler_app = app->add_subcommand(
-      "scheduler", "Plans and verdicts of omniserve with many requests at hand");
+  flags->scheduler_app =
+      app.add_subcommand("scheduler", "Plans and verdicts of omniserve with many requests at hand");
   bench::add_scheduler_bench_flags(*flags->scheduler_app, flags->scheduler);
   flags->model_app = model;
-  flags->tiers_app = app->add_subcommand(
+  flags->tiers_app = app.add_subcommand(
       "tiers", "Offloaded decode beside a paced, hollow accelerator, against its bound");
   bench::add_tiers_bench_flags(*flags->tiers_app, flags->tiers);
-  flags->visits_app = app->add_subcommand(
+  flags->visits_app = app.add_subcommand(
       "visits", "What rows of offloaded tokens cost the engine's thread, without a device");
   bench::add_visits_bench_flags(*flags->visits_app, flags->visits);
   return {app, [flags] { return run_bench(*flags); }};

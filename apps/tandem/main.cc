@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
+#include <optional>
 #include <vector>
 
-#include "arguments.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "cli/arguments.h"
 #include "commands.h"
 #include "commit.h"
-#include "help.h"
 #include "model_command.h"
 #include "vllm_flags.h"
 
@@ -29,95 +28,93 @@ std::string version_text() {
 }
 
 // The words that name the subcommand, and what follows them.
-struct CommandLine {
-  const CLI::App* command = nullptr;  // the innermost that is named
+struct NamedCommand {
+  cli::Command command;  // the innermost that is named
   std::vector<std::string> names;
   std::vector<std::string> rest;
 };
 
-CommandLine split(const CLI::App& root, const std::vector<std::string>& arguments) {
-  CommandLine line{.command = &root, .names = {}, .rest = arguments};
+NamedCommand split(cli::Command root, const std::vector<std::string>& arguments) {
+  NamedCommand line{.command = root, .names = {}, .rest = arguments};
   while (!line.rest.empty()) {
-    const auto inner = line.command->get_subcommands(
-        [&](const CLI::App* command) { return command->get_name() == line.rest.front(); });
-    if (inner.empty()) {
+    const std::optional<cli::Command> inner = line.command.find_subcommand(line.rest.front());
+    if (!inner) {
       break;
     }
-    line.command = inner.front();
+    line.command = *inner;
     line.names.push_back(line.rest.front());
     line.rest.erase(line.rest.begin());
   }
   return line;
 }
 
-// In CLI11's terms: the flags of a --config file are put before the others, and vLLM's ways of
-// writing flags become ours.
-Status expand(CommandLine& line, const CLI::App& serve) {
-  if (line.command->get_option_no_throw("--config") == nullptr) {
+// Puts the flags of a --config file before the others, and turns vLLM's ways of writing flags into
+// ours.
+Status expand(NamedCommand& line, cli::Command serve) {
+  if (!line.command.has_option("--config")) {
     return {};
   }
-  line.rest = plain_flags(std::move(line.rest), *line.command);
+  line.rest = plain_flags(std::move(line.rest), line.command);
   const bool named = std::ranges::any_of(line.rest, [](const std::string& argument) {
     return argument == "--config" || argument.starts_with("--config=");
   });
   const char* variable = std::getenv("TANDEM_CONFIG");  // NOLINT(concurrency-mt-unsafe): at start
-  if (line.command == &serve && !named && variable != nullptr && *variable != '\0') {
+  if (line.command == serve && !named && variable != nullptr && *variable != '\0') {
     line.rest.insert(line.rest.begin(), fmt::format("--config={}", variable));
   }
-  ASSIGN_OR_RETURN(line.rest, expand_config(line.rest, *line.command));
-  line.rest = plain_flags(std::move(line.rest), *line.command);
+  ASSIGN_OR_RETURN(line.rest, cli::expand_config(line.rest, line.command));
+  line.rest = plain_flags(std::move(line.rest), line.command);
   return {};
 }
 
 int run(int argc, char** argv) {
   CHECK(log::start("info").ok());  // until the command sets its own level
-  CLI::App tandem("Tandem: LLM inference that shares a model's work between accelerator and CPUs",
-                  "tandem");
-  tandem.formatter(std::make_shared<HelpFormatter>());  // of the subcommands, too
-  tandem.set_version_flag("--version", version_text());
-  tandem.require_subcommand(1);
+  cli::CommandLine command_line(
+      "Tandem: LLM inference that shares a model's work between accelerator and CPUs", "tandem");
+  command_line.set_version_flag(version_text());
+  const cli::Command tandem = command_line.root();
+  tandem.require_subcommand();
   int model_exit = 0;
-  CLI::App* model = add_model_command(tandem, model_exit);
-  const std::vector<Command> commands = {add_serve_command(tandem), add_replay_command(tandem),
-                                         add_batch_command(tandem), add_bench_command(tandem),
-                                         add_profile_command(tandem)};
-  name_environment(*commands.front().app);
+  const cli::Command model = add_model_command(tandem, model_exit);
+  const std::vector<Subcommand> commands = {add_serve_command(tandem), add_replay_command(tandem),
+                                            add_batch_command(tandem), add_bench_command(tandem),
+                                            add_profile_command(tandem)};
+  cli::name_environment(commands.front().command);
   if (argc <= 1) {
-    fmt::print(stderr, "{}", tandem.help());
+    fmt::print(stderr, "{}", command_line.help());
     return 2;
   }
 
-  CommandLine line = split(tandem, {argv + 1, argv + argc});
+  NamedCommand line = split(tandem, {argv + 1, argv + argc});
   std::string path;  // "bench serve "
   for (const std::string& name : line.names) {
     path += name + " ";
   }
-  if (const Status expanded = expand(line, *commands.front().app); !expanded.ok()) {
+  if (const Status expanded = expand(line, commands.front().command); !expanded.ok()) {
     return usage_error(expanded.error().message);
   }
   std::vector<std::string> arguments = line.names;
   arguments.insert(arguments.end(), line.rest.begin(), line.rest.end());
-  std::string wrong = unknown_subcommand(arguments, tandem);
+  std::string wrong = cli::unknown_subcommand(arguments, tandem);
   if (wrong.empty()) {
-    wrong = unknown_flag(line.rest, *line.command);
+    wrong = cli::unknown_flag(line.rest, line.command);
   }
   if (!wrong.empty()) {
     return usage_error(fmt::format("{} (see tandem {}--help)", wrong, path));
   }
-  std::ranges::reverse(arguments);  // CLI11 takes them last first
-  try {
-    tandem.parse(std::move(arguments));
-  } catch (const CLI::Success& success) {
-    return tandem.exit(success);
-  } catch (const CLI::ParseError& error) {
-    return usage_error(fmt::format("{} (see tandem {}--help)", error.what(), path));
+  const Result<std::optional<int>> done = command_line.parse(std::move(arguments));
+  if (!done.ok()) {
+    return usage_error(fmt::format("{} (see tandem {}--help)", done.error().message, path));
   }
-  for (const Command& command : commands) {
-    if (command.app->parsed()) {
-      return command.run();
+  if (done->has_value()) {
+    return **done;
+  }
+  for (const Subcommand& subcommand : commands) {
+    if (subcommand.command.parsed()) {
+      return subcommand.run();
     }
   }
-  return model->parsed() ? model_exit : 2;
+  return model.parsed() ? model_exit : 2;
 }
 
 }  // namespace

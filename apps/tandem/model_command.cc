@@ -210,49 +210,49 @@ int run_info(const InfoFlags& flags) {
   return 0;
 }
 
-void add_make(CLI::App& model, int& exit_code) {
+void add_make(cli::Command model, int& exit_code) {
   auto flags = std::make_shared<MakeFlags>();
-  CLI::App* make = model.add_subcommand("make",
-                                        "Write a model of random weights; its words are "
-                                        "noise, its shape and speed a real model's");
-  make->add_option("folder", flags->folder, "Folder to make")->required();
-  make->add_option("--preset", flags->preset,
-                   "tiny, 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B) or 34B (Yi-34B)")
-      ->capture_default_str();
-  make->add_option("--seed", flags->seed, "The same seed gives the same bytes")
-      ->capture_default_str();
-  make->add_option("--architecture", flags->architecture,
-                   "llama, mistral, qwen2 (biased QKV) or qwen3 (norms of heads)")
-      ->check(CLI::IsMember({"llama", "mistral", "qwen2", "qwen3"}))
-      ->capture_default_str();
-  make->add_option("--dtype", flags->dtype, "Element type of the files")
-      ->check(CLI::IsMember({"bfloat16", "float32", "float16"}))
-      ->capture_default_str();
-  make->add_option("--layers", flags->layers, "Layers (default: the preset's, as below)");
-  make->add_option("--hidden", flags->hidden, "Width of the residual");
-  make->add_option("--intermediate", flags->intermediate, "Width of the MLP");
-  make->add_option("--heads", flags->heads, "Query heads");
-  make->add_option("--kv-heads", flags->kv_heads, "Key and value heads; divides --heads");
-  make->add_option("--head-dim", flags->head_dim, "Dimensions of a head; even");
-  make->add_option("--vocab", flags->vocabulary, "Tokens, from 260 to 262144");
-  make->add_option("--max-positions", flags->max_positions, "Context limit, tokens");
-  make->add_option("--tied-embeddings", flags->tied_embeddings, "yes: the LM head is the embedding")
-      ->check(CLI::IsMember({"yes", "no"}));
-  make->add_option("--shard-size", flags->shard_size, "Largest weight file, such as 5GB")
-      ->capture_default_str();
-  make->add_flag("--force", flags->force, "Replace a model that is already in the folder");
-  make->callback([flags, &exit_code] { exit_code = run_make(*flags); });
+  const cli::Command make = model.add_subcommand("make",
+                                                 "Write a model of random weights; its words are "
+                                                 "noise, its shape and speed a real model's");
+  make.add_option("folder", flags->folder, "Folder to make").required();
+  make.add_option("--preset", flags->preset,
+                  "tiny, 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B) or 34B (Yi-34B)")
+      .capture_default_str();
+  make.add_option("--seed", flags->seed, "The same seed gives the same bytes")
+      .capture_default_str();
+  make.add_option("--architecture", flags->architecture,
+                  "llama, mistral, qwen2 (biased QKV) or qwen3 (norms of heads)")
+      .one_of({"llama", "mistral", "qwen2", "qwen3"})
+      .capture_default_str();
+  make.add_option("--dtype", flags->dtype, "Element type of the files")
+      .one_of({"bfloat16", "float32", "float16"})
+      .capture_default_str();
+  make.add_option("--layers", flags->layers, "Layers (default: the preset's, as below)");
+  make.add_option("--hidden", flags->hidden, "Width of the residual");
+  make.add_option("--intermediate", flags->intermediate, "Width of the MLP");
+  make.add_option("--heads", flags->heads, "Query heads");
+  make.add_option("--kv-heads", flags->kv_heads, "Key and value heads; divides --heads");
+  make.add_option("--head-dim", flags->head_dim, "Dimensions of a head; even");
+  make.add_option("--vocab", flags->vocabulary, "Tokens, from 260 to 262144");
+  make.add_option("--max-positions", flags->max_positions, "Context limit, tokens");
+  make.add_option("--tied-embeddings", flags->tied_embeddings, "yes: the LM head is the embedding")
+      .one_of({"yes", "no"});
+  make.add_option("--shard-size", flags->shard_size, "Largest weight file, such as 5GB")
+      .capture_default_str();
+  make.add_flag("--force", flags->force, "Replace a model that is already in the folder");
+  make.callback([flags, &exit_code] { exit_code = run_make(*flags); });
 }
 
-void add_info(CLI::App& model, int& exit_code) {
+void add_info(cli::Command model, int& exit_code) {
   auto flags = std::make_shared<InfoFlags>();
-  CLI::App* info =
+  const cli::Command info =
       model.add_subcommand("info", "Shape, bytes and what fits of a model's folder; loads nothing");
-  info->add_option("folder", flags->folder, "A Hugging Face model folder")->required();
-  info->add_option("--memory", flags->memory,
-                   "Memory to fit into, such as 16GiB (default: what is free here)");
-  info->add_flag("--json", flags->json, "Print JSON");
-  info->callback([flags, &exit_code] { exit_code = run_info(*flags); });
+  info.add_option("folder", flags->folder, "A Hugging Face model folder").required();
+  info.add_option("--memory", flags->memory,
+                  "Memory to fit into, such as 16GiB (default: what is free here)");
+  info.add_flag("--json", flags->json, "Print JSON");
+  info.callback([flags, &exit_code] { exit_code = run_info(*flags); });
 }
 
 }  // namespace
@@ -262,11 +262,11 @@ std::string rounded_count(int64_t count) {
                                : fmt::format("{:.3g} billion", static_cast<double>(count) / 1e9);
 }
 
-CLI::App* add_model_command(CLI::App& tandem, int& exit_code) {
-  CLI::App* model = tandem.add_subcommand("model", "Make and inspect model folders");
-  model->require_subcommand(1);
-  add_make(*model, exit_code);
-  add_info(*model, exit_code);
+cli::Command add_model_command(cli::Command tandem, int& exit_code) {
+  const cli::Command model = tandem.add_subcommand("model", "Make and inspect model folders");
+  model.require_subcommand();
+  add_make(model, exit_code);
+  add_info(model, exit_code);
   return model;
 }
 

@@ -4,19 +4,19 @@
 
 namespace tandem {
 
-void add_numa_option(CLI::App& command, device::NumaChoice& choice) {
+void add_numa_option(cli::Command command, device::NumaChoice& choice) {
   command
       .add_option_function<std::string>(
           "--numa",
           [&choice](const std::string& text) {
             const Result<device::NumaChoice> parsed = device::parse_numa(text);
             if (!parsed.ok()) {
-              throw CLI::ValidationError("--numa", parsed.error().message);
+              cli::refuse("--numa", parsed.error().message);
             }
             choice = *parsed;
           },
           "Memory nodes to compute on: auto, off or a list, as serve has it (default: auto)")
-      ->default_str("auto");
+      .default_str("auto");
 }
 
 }  // namespace tandem

@@ -1,13 +1,12 @@
 // The option --numa of commands that open a device without the flags of `serve`.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
+#include "cli/command.h"
 #include "device/cpu/topology.h"
 
 namespace tandem {
 
 // `choice` outlives the command. What cannot be parsed is told as other bad options are.
-void add_numa_option(CLI::App& command, device::NumaChoice& choice);
+void add_numa_option(cli::Command command, device::NumaChoice& choice);
 
 }  // namespace tandem

@@ -8,8 +8,9 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
-#include "help.h"
+#include "node/loaded_model.h"
 #include "node/policy_choice.h"
+#include "node/time_profile.h"
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
@@ -99,19 +100,22 @@ Status run_profile(ProfileFlags& flags) {
   node.policy.clear();  // nothing is planned here
   choose_plain_policy(node);
   const SteadyClock clock;
-  ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(node, clock));
-  StepBell bell;
+  Bell bell;
+  ASSIGN_OR_RETURN(const SoleModel opened, open_model(node, clock));
+  const PlannedModel& model = opened.model;
   ProgressBar loading("loading weights", clock);
-  RETURN_IF_ERROR(load_model(
-      parts, [&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
-      [&bell] { bell.ring(); }));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<LoadedModel> loaded,
+      load_model(
+          model, [&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
+          [&bell] { bell.ring(); }));
   loading.finish();
-  const latency::ProfileIdentity identity = identity_of(node, parts);
+  const latency::ProfileIdentity identity = identity_of(node, model);
   fmt::print("{}, {} on {} ({})\n", identity.model, identity.dtype, identity.device, identity.cpu);
   ProfileBar bar(clock);
   const Nanos began = clock.now();
   Result<MeasuredProfile> measured =
-      measure_profile(node, parts, bell, clock, flags.profiler,
+      measure_profile(node, model, *loaded, bell, clock, flags.profiler,
                       [&bar](double share, std::string_view what) { bar.show(share, what); });
   bar.clear();
   if (!measured.ok()) {
@@ -119,8 +123,8 @@ Status run_profile(ProfileFlags& flags) {
   }
   print_report(measured->steps, clock.now() - began);
   if (measured->host.has_value()) {
-    print_host(*measured->host, model::kv_bytes_per_token(parts.folder.config, parts.kv_dtype) /
-                                    parts.folder.config.layers);
+    print_host(*measured->host, model::kv_bytes_per_token(model.folder.config, model.kv_dtype) /
+                                    model.folder.config.layers);
   }
   if (!flags.samples_out.empty()) {
     RETURN_IF_ERROR(write_samples(flags.samples_out, measured->steps));
@@ -138,31 +142,31 @@ Status run_profile(ProfileFlags& flags) {
 
 }  // namespace
 
-Command add_profile_command(CLI::App& tandem) {
+Subcommand add_profile_command(cli::Command tandem) {
   auto flags = std::make_shared<ProfileFlags>();
   flags->serve.log_level = "warning";
   flags->profiler.random_batches = 2000;  // as many of them as the time allows
-  CLI::App* app = tandem.add_subcommand(
+  const cli::Command app = tandem.add_subcommand(
       "profile", "Measure how long steps of a model take here, for serve --profile");
-  app->add_option("model", flags->serve.node.model,
-                  "Folder with config.json, *.safetensors and a tokenizer")
-      ->required();
-  app->add_option("-o,--out", flags->out,
-                  "File for the profile (default: where serve looks for it)");
-  app->add_option("--time", flags->time, "For measuring, about")->capture_default_str();
-  app->add_option("--held-out", flags->profiler.held_out_batches,
-                  "Random batches that the models are judged by")
-      ->capture_default_str()
-      ->check(CLI::Range(3, 1'000'000));
-  app->add_option("--random", flags->profiler.random_batches,
-                  "Random batches to learn from, at most")
-      ->capture_default_str()
-      ->check(CLI::Range(3, 1'000'000));
-  app->add_option("--samples-out", flags->samples_out,
-                  "Also write the held-out batches, measured and predicted, as CSV");
-  group_new_options(*app, "Profile");
-  add_node_flags(*app, flags->serve);
-  app->add_option("--config", "YAML file with any of these flags as keys; flags given here win");
+  app.add_option("model", flags->serve.node.model,
+                 "Folder with config.json, *.safetensors and a tokenizer")
+      .required();
+  app.add_option("-o,--out", flags->out,
+                 "File for the profile (default: where serve looks for it)");
+  app.add_option("--time", flags->time, "For measuring, about").capture_default_str();
+  app.add_option("--held-out", flags->profiler.held_out_batches,
+                 "Random batches that the models are judged by")
+      .capture_default_str()
+      .in_range(3, 1'000'000);
+  app.add_option("--random", flags->profiler.random_batches,
+                 "Random batches to learn from, at most")
+      .capture_default_str()
+      .in_range(3, 1'000'000);
+  app.add_option("--samples-out", flags->samples_out,
+                 "Also write the held-out batches, measured and predicted, as CSV");
+  app.group_new_options("Profile");
+  add_node_flags(app, flags->serve);
+  app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
   return {app, [flags] {
             const Status status = run_profile(*flags);
             if (!status.ok()) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "commands.h"
 #include "node/replay.h"
@@ -30,7 +31,7 @@ int run_replay(ReplayFlags& flags) {
     }
     flags.node.device.isa = *parsed;
   }
-  const Result<ReplayReport> report = replay(flags.record, flags.node, {});
+  const Result<ReplayReport> report = replay(flags.record, flags.node, SteadyClock(), {});
   if (!report.ok()) {
     log::error("{}", report.error().message);
     return 1;
@@ -50,15 +51,15 @@ int run_replay(ReplayFlags& flags) {
 
 }  // namespace
 
-Command add_replay_command(CLI::App& tandem) {
+Subcommand add_replay_command(cli::Command tandem) {
   auto flags = std::make_shared<ReplayFlags>();
-  CLI::App* app =
+  const cli::Command app =
       tandem.add_subcommand("replay", "Run a record of serve --record-out again and compare");
-  app->add_option("record", flags->record, "File written by serve --record-out")->required();
-  app->add_option("--model", flags->node.model, "The model's folder")->required();
-  app->add_option("--threads", flags->node.device.threads,
-                  "Compute threads (default: one for each core this process may use)");
-  add_numa_option(*app, flags->node.device.numa);
+  app.add_option("record", flags->record, "File written by serve --record-out").required();
+  app.add_option("--model", flags->node.model, "The model's folder").required();
+  app.add_option("--threads", flags->node.device.threads,
+                 "Compute threads (default: one for each core this process may use)");
+  add_numa_option(app, flags->node.device.numa);
   return {app, [flags] { return run_replay(*flags); }};
 }
 

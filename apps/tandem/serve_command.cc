@@ -8,10 +8,11 @@
 #include <memory>
 
 #include "api/server.h"
-#include "arguments.h"
 #include "base/log.h"
+#include "cli/arguments.h"
 #include "commands.h"
 #include "loading_watch.h"
+#include "node/node.h"
 #include "observe/process_metrics.h"
 #include "profile_bar.h"
 #include "progress.h"
@@ -25,20 +26,20 @@ namespace {
 // Answers what was accepted, for at most the drain timeout or until a second signal.
 void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, Node& node,
            api::Server& server) {
-  log::info("draining: {} running, {} waiting (again to cancel them)",
-            node.frontend().load().running, node.frontend().load().waiting);
+  log::info("draining: {} running, {} waiting (again to cancel them)", node.request_load().running,
+            node.request_load().waiting);
   server.stop_accepting();
-  node.frontend().drain();
+  node.drain();
   const Nanos deadline = clock.now() + flags.drain;
   bool cancelled = false;
   const Nanos grace = std::chrono::seconds(5);  // for cancelled answers to be written
   Nanos last = deadline + grace;
-  while ((!node.frontend().idle() || !server.drained()) && clock.now() < last) {
+  while ((!node.idle() || !server.drained()) && clock.now() < last) {
     const bool again = signals.wait(std::chrono::milliseconds(20)) == Signals::Asked::kStop;
     if ((again || clock.now() > deadline) && !cancelled) {
       log::warn("cancelling {} requests",
-                node.frontend().load().running + node.frontend().load().waiting);
-      node.frontend().cancel_all();
+                node.request_load().running + node.request_load().waiting);
+      node.cancel_all();
       cancelled = true;
       last = std::min(last, clock.now() + grace);
     }
@@ -122,8 +123,8 @@ void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Serv
 // Opens everything that serving needs, but loads no weights and listens nowhere.
 Status check(ServeFlags& flags, const Clock& clock) {
   RETURN_IF_ERROR(load_text(flags));
-  ASSIGN_OR_RETURN(const ModelOnDevice parts, open_model(flags.node, clock));
-  log_start(flags, parts);
+  ASSIGN_OR_RETURN(const SoleModel opened, open_model(flags.node, clock));
+  log_start(flags, opened.model);
   if (flags.server.tls.wanted()) {
     RETURN_IF_ERROR(api::TlsContext::load(flags.server.tls));
   }
@@ -131,11 +132,11 @@ Status check(ServeFlags& flags, const Clock& clock) {
   return {};
 }
 
-Status serve(ServeFlags& flags, const CLI::App& command) {
+Status serve(ServeFlags& flags, cli::Command command) {
   const Signals signals;
   const SteadyClock clock;
   RETURN_IF_ERROR(start_log(flags));
-  for (const std::string& line : unread_variables(command, environ)) {
+  for (const std::string& line : cli::unread_variables(command, environ)) {
     log::warn("{}", line);
   }
   RETURN_IF_ERROR(resolve(flags));
@@ -149,23 +150,29 @@ Status serve(ServeFlags& flags, const CLI::App& command) {
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
-  log_start(flags, node->parts());
+  Instance& instance = *node->instances().front();
+  log_start(flags, instance.model());
   if (parts.chat_template->is_plain()) {
     log::warn(
         "the model brings no chat template: /v1/chat/completions uses a plain one (role and text, "
         "a line each)");
   }
 
-  const api::TextServices text{*parts.tokenizer, *parts.chat_template,
-                               request_defaults(node->parts().folder.generation)};
-  flags.server.config_json = [&node, &flags] { return config_json(node->config_json(), flags); };
+  const std::vector<openai::ModelServices> models{
+      {.frontend = instance.frontend(),
+       .tokenizer = *parts.tokenizer,
+       .chat_template = *parts.chat_template,
+       .defaults = request_defaults(instance.model().folder.generation)}};
+  flags.server.config_json = [&instance, &flags] {
+    return config_json(instance.config_json(), flags);
+  };
   flags.server.metrics.push_back([&node] { return node->metrics_text(); });
   flags.server.metrics.push_back([&flags] {
     return observe::build_info_text(flags.server.version, flags.server.commit) +
            observe::process_metrics_text();
   });
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
-                   api::Server::start(flags.server, node->frontend(), text));
+                   api::Server::start(flags.server, models));
   warn_of_expiry(*server);
 
   ProgressBar bar("loading weights", clock);
@@ -176,7 +183,7 @@ Status serve(ServeFlags& flags, const CLI::App& command) {
                  [&](double share, std::string_view what) { profile_bar.show(share, what); }));
   profile_bar.clear();
   bar.finish();
-  log_ready(flags, *node, server->port(), node->frontend().model().names.front());
+  log_ready(flags, instance, server->port());
 
   if (!watch.finish()) {
     serve_until_stop(flags, signals, *server);
@@ -188,12 +195,12 @@ Status serve(ServeFlags& flags, const CLI::App& command) {
 
 }  // namespace
 
-Command add_serve_command(CLI::App& tandem) {
+Subcommand add_serve_command(cli::Command tandem) {
   auto flags = std::make_shared<ServeFlags>();
-  CLI::App* app = tandem.add_subcommand("serve", "Serve a model over the OpenAI API");
-  add_serve_flags(*app, *flags);
+  const cli::Command app = tandem.add_subcommand("serve", "Serve a model over the OpenAI API");
+  add_serve_flags(app, *flags);
   return {app, [flags, app] {
-            const Status status = serve(*flags, *app);
+            const Status status = serve(*flags, app);
             if (!status.ok()) {
               log::error("{}", status.error().message);
               return flags->check || status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;

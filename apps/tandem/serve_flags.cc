@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "help.h"
 #include "vllm_flags.h"
 
 namespace tandem {
@@ -24,36 +23,36 @@ int32_t parse_tokens(const std::string& flag, const std::string& text, int32_t m
     const size_t power = std::string_view("kmg").find(unit);
     const size_t binary = std::string_view("KMG").find(unit);
     if (unit.size() != 1 || (power == std::string::npos && binary == std::string::npos)) {
-      throw CLI::ValidationError(
-          flag, fmt::format("'{}' is not a number of tokens; use for example 4096 or 4K", text));
+      cli::refuse(flag,
+                  fmt::format("'{}' is not a number of tokens; use for example 4096 or 4K", text));
     }
     number *= power != std::string::npos ? std::pow(1000, power + 1) : std::pow(1024, binary + 1);
   }
   if (!(number >= 1 && number <= max) || number != std::floor(number)) {
-    throw CLI::ValidationError(flag, fmt::format("{} is not a whole number of 1 to {}", text, max));
+    cli::refuse(flag, fmt::format("{} is not a whole number of 1 to {}", text, max));
   }
   return static_cast<int32_t>(number);
 }
 
-CLI::Option* add_tokens(CLI::App& command, const std::string& flag, int32_t& tokens, int32_t max,
-                        const std::string& description) {
+cli::Option add_tokens(cli::Command command, const std::string& flag, int32_t& tokens, int32_t max,
+                       const std::string& description) {
   return command.add_option_function<std::string>(
       flag,
       [flag, &tokens, max](const std::string& text) { tokens = parse_tokens(flag, text, max); },
       description);
 }
 
-void add_model_flags(CLI::App& command, ServeFlags& flags) {
+void add_model_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option("--served-model-name", node.served_names,
                      "Names the model answers to; the first is shown (default: the folder's name)");
   command
       .add_option("--dtype", flags.dtype, "Weights: auto (the checkpoint's), bfloat16 or float32")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--kv-cache-dtype", flags.kv_dtype,
                   "KV: auto (as the weights), bfloat16 or float32")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option_function<std::string>(
       "--max-model-len",
       [&node](const std::string& text) {
@@ -62,11 +61,11 @@ void add_model_flags(CLI::App& command, ServeFlags& flags) {
       },
       "Tokens of a sequence, prompt and output (default: what model and memory allow)");
   command.add_option("--seed", node.seed, "Seed from which requests without a seed get theirs")
-      ->capture_default_str();
-  group_new_options(command, "Model");
+      .capture_default_str();
+  command.group_new_options("Model");
 }
 
-void add_profile_flags(CLI::App& command, ServeFlags& flags) {
+void add_profile_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option("--profile", node.profile.file,
                      "Step times of this model on this machine, as `tandem profile` writes them; "
@@ -76,12 +75,12 @@ void add_profile_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--time-model", flags.time_model,
                   "Which of the profile's models predicts: modular (by modules, as OmniServe), "
                   "regression (as HyGen) or table (as SLINFER)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"modular", "regression", "table"}));
-  group_new_options(command, "Step times");
+      .capture_default_str()
+      .one_of({"modular", "regression", "table"});
+  command.group_new_options("Step times");
 }
 
-void add_policy_flags(CLI::App& command, NodeOptions& node) {
+void add_policy_flags(cli::Command command, NodeOptions& node) {
   command.add_option(
       "--policy", node.policy,
       "Scheduling policy: auto (default: omniserve if a target is given or a profile of this model "
@@ -96,94 +95,94 @@ void add_policy_flags(CLI::App& command, NodeOptions& node) {
   command
       .add_option("--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
                   "llumnix, llumnix_cpu: percent of the KV blocks that best effort may not use")
-      ->capture_default_str();
+      .capture_default_str();
   node.policy_options.sarathi_token_budget = 0;
   command
       .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
                   "Tokens of a step under sarathi; 0: as many, up to 512, as keep decodes smooth, "
                   "measured at start")
-      ->capture_default_str();
+      .capture_default_str();
   PiggybackOptions& piggyback = node.policy_options.piggyback;
   command
       .add_option("--piggyback-token-budget", piggyback.token_budget,
                   "Tokens of a step under piggyback; under omniserve while no target limits it")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option(
           "--offload-below", piggyback.offload_below,
           "piggyback, omniserve: best-effort decodes move to the host while fewer percent of "
           "the KV blocks are free; 100: always")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option(
           "--onload-above", piggyback.onload_above,
           "piggyback, omniserve: an offloaded decode moves back if that leaves at least this "
           "percentage of the KV blocks free; 100: never")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--patience-steps", node.policy_options.patience_steps,
                   "omniserve: steps for which best effort may be passed over")
-      ->capture_default_str();
+      .capture_default_str();
 }
 
-void add_scheduling_flags(CLI::App& command, ServeFlags& flags) {
+void add_scheduling_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   add_policy_flags(command, node);
   command
       .add_option("--admission", flags.admission,
                   "omniserve: off admits latency-sensitive requests whose targets are out of reach")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
+      .capture_default_str()
+      .one_of({"on", "off"});
   command.add_option("--max-num-seqs", node.max_num_seqs, "Sequences that run at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
+      .capture_default_str()
+      .in_range(1, 65536);
   add_tokens(command, "--max-num-batched-tokens", node.max_num_batched_tokens, 1 << 20,
              "Tokens of a step, prompts and decodes")
-      ->default_str(std::to_string(node.max_num_batched_tokens));
-  group_new_options(command, "Scheduling");
+      .default_str(std::to_string(node.max_num_batched_tokens));
+  command.group_new_options("Scheduling");
 }
 
-void add_memory_flags(CLI::App& command, ServeFlags& flags) {
+void add_memory_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option("--device-memory", flags.device_memory,
                      "For weights, workspaces and KV, e.g. 8GiB (default: 80 % of free memory)");
   command
       .add_option("--gpu-memory-utilization", flags.memory_share,
                   "The same as a share of the memory that is free at the start, e.g. 0.9")
-      ->check(CLI::Range(0.01, 1.0));
+      .in_range(0.01, 1.0);
   command
       .add_option("--num-kv-blocks,--num-gpu-blocks-override", node.kv_blocks,
                   "KV blocks (default: what memory and --max-num-seqs allow)")
-      ->check(CLI::Range(1, 1 << 30));
+      .in_range(1, 1 << 30);
   command
       .add_option("--enable-prefix-caching", flags.prefix_caching,
                   "Reuse KV of equal prompt beginnings; alone: on; --no-enable-prefix-caching: off")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"on", "off"}));
+      .capture_default_str()
+      .one_of({"on", "off"});
   command.add_option("--block-size", node.block_tokens,
                      "Tokens of a KV block (default: 32, more for small models)");
-  group_new_options(command, "Memory");
+  command.group_new_options("Memory");
 }
 
-void add_device_flags(CLI::App& command, ServeFlags& flags) {
+void add_device_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option("--device", flags.device, "Where to run: auto or cpu")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu"}));
+      .capture_default_str()
+      .one_of({"auto", "cpu"});
   command
       .add_option("--threads", node.device.threads,
                   "Compute threads (default: one for each core this process may use)")
-      ->check(CLI::Range(1, 4096));
+      .in_range(1, 4096);
   command
       .add_option(
           "--numa", flags.numa,
           "Memory nodes to compute on: auto (all that this process may use; threads, weights "
           "and KV are placed on them), off (as if there were one) or a list such as 0,2-3")
-      ->capture_default_str();
-  group_new_options(command, "Processors");
+      .capture_default_str();
+  command.group_new_options("Processors");
 }
 
-void add_tier_flags(CLI::App& command, ServeFlags& flags) {
+void add_tier_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command.add_option("--emulate-accelerator", flags.emulation,
                      "Two tiers on this machine: some cores play an accelerator with "
@@ -198,72 +197,72 @@ void add_tier_flags(CLI::App& command, ServeFlags& flags) {
       .add_option(
           "--group-stages", node.group_stages,
           "Layers launched together; offloaded tokens that are ready join before each group")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      .capture_default_str()
+      .in_range(1, 1024);
   command
       .add_option("--hop-patience", flags.hop_patience,
                   "How long a host worker may take for one layer of one token before "
                   "another one tries")
-      ->capture_default_str();
-  group_new_options(command, "Two tiers");
+      .capture_default_str();
+  command.group_new_options("Two tiers");
 }
 
-void add_queue_flags(CLI::App& command, ServeFlags& flags) {
+void add_queue_flags(cli::Command command, ServeFlags& flags) {
   NodeOptions& node = flags.node;
   command
       .add_option("--max-queue", node.max_queue,
                   "Waiting latency-sensitive requests; more are refused with 429")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+      .capture_default_str()
+      .in_range(1, 1 << 24);
   command
       .add_option("--max-queue-flex", node.max_queue_flex,
                   "Waiting best-effort requests; more are refused with 429")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 24));
+      .capture_default_str()
+      .in_range(1, 1 << 24);
   command.add_option("--record-out", node.record_out,
                      "Write the run to this file for `tandem replay` (holds prompts)");
   command.add_option("--record-limit", flags.record_limit, "Largest size of that file")
-      ->capture_default_str();
-  group_new_options(command, "Queue and record");
+      .capture_default_str();
+  command.group_new_options("Queue and record");
 }
 
-void add_limit_flags(CLI::App& command, ServeFlags& flags) {
+void add_limit_flags(cli::Command command, ServeFlags& flags) {
   api::ServerLimits& limits = flags.server.limits;
   command.add_option("--max-connections", limits.max_connections, "Open connections")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      .capture_default_str()
+      .in_range(1, 1 << 20);
   command
       .add_option("--max-connections-per-client", limits.max_connections_per_client,
                   "Open connections of one address; 0: as many as there are")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 20));
+      .capture_default_str()
+      .in_range(0, 1 << 20);
   command.add_option("--max-body-size", flags.max_body, "Largest request body")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--max-request-bytes", flags.max_request_bytes,
                   "Memory for requests that are being sent, all together")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--max-answer-bytes", flags.max_answer_bytes,
                   "Memory for answers that wait for slow readers, all together")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--header-timeout", flags.header_timeout, "Longest time for a request's headers")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--body-timeout", flags.body_timeout, "Longest time for a request's body")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--idle-timeout", flags.idle_timeout,
                   "Longest time between requests of a connection")
-      ->capture_default_str();
+      .capture_default_str();
   command
       .add_option("--write-timeout", flags.write_timeout,
                   "Longest time for a client to take what is written")
-      ->capture_default_str();
-  group_new_options(command, "Limits");
+      .capture_default_str();
+  command.group_new_options("Limits");
 }
 
-void add_tls_flags(CLI::App& command, ServeFlags& flags) {
+void add_tls_flags(cli::Command command, ServeFlags& flags) {
   api::TlsFiles& tls = flags.server.tls;
   command.add_option("--ssl-certfile", tls.certificate,
                      "PEM file with the server's certificate and those that sign it: serves https");
@@ -274,16 +273,16 @@ void add_tls_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option("--ssl-cert-reqs", flags.ssl_cert_reqs,
                   "Certificates of clients: 0 not asked for, 1 checked where sent, 2 required")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 2));
-  group_new_options(command, "TLS");
+      .capture_default_str()
+      .in_range(0, 2);
+  command.group_new_options("TLS");
 }
 
-void add_http_flags(CLI::App& command, ServeFlags& flags) {
+void add_http_flags(cli::Command command, ServeFlags& flags) {
   api::ServerOptions& server = flags.server;
-  command.add_option("--host", server.host, "Address to listen on")->capture_default_str();
+  command.add_option("--host", server.host, "Address to listen on").capture_default_str();
   command.add_option("--port", server.port, "Port to listen on; 0 picks a free one")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--api-key", flags.given_api_keys,
                      "Key that clients must send as Bearer; may be repeated (others see it in the "
                      "list of processes: prefer the file or the variable)");
@@ -294,37 +293,37 @@ void add_http_flags(CLI::App& command, ServeFlags& flags) {
                      "CORS origins; * for all (default: all with an API key; without one the pages "
                      "of this machine)");
   command.add_option("--allowed-methods", server.cors.allowed_methods, "CORS methods")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--allowed-headers", server.cors.allowed_headers, "CORS headers")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_flag("--allow-credentials", flags.allow_credentials, "CORS credentials");
-  group_new_options(command, "HTTP");
+  command.group_new_options("HTTP");
   add_limit_flags(command, flags);
   add_tls_flags(command, flags);
   command
       .add_option("--overload-status", server.errors.overload_status,
                   "HTTP status of refused requests when full")
-      ->capture_default_str()
-      ->check(CLI::IsMember({429, 503, 529}));
+      .capture_default_str()
+      .one_of({429, 503, 529});
   command.add_flag("--no-vllm-metrics", flags.no_vllm_metrics, "Publish tandem_* metrics only");
   command
       .add_option("--drain-timeout", flags.drain_timeout,
                   "After SIGTERM, how long running requests may still take")
-      ->capture_default_str();
+      .capture_default_str();
   add_log_flags(command, flags);
   command.add_flag(
       "--check", flags.check,
       "Check flags, keys, certificates and the model's files, show the memory plan, and "
       "end: code 0, or 2 with the reason");
-  group_new_options(command, "Operation");
+  command.group_new_options("Operation");
 }
 
-void add_service_flags(CLI::App& command, ServeFlags& flags) {
+void add_service_flags(cli::Command command, ServeFlags& flags) {
   command
       .add_option("--default-class", flags.default_class,
                   "Class of requests that name none: latency_sensitive or best_effort (or, as in "
                   "service_tier, priority or flex)")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--ttft-slo", flags.ttft_slo,
                      "Target of latency-sensitive requests that bring none, time to the first "
                      "token: a duration, or a rule of the prompt such as 500ms+2ms/tok,max=8s");
@@ -333,29 +332,29 @@ void add_service_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--objective", flags.objectives,
                      "What a name in the header x-llm-d-inference-objective stands for, e.g. "
                      "\"chat class=latency_sensitive level=-1 tpot=50ms\"; may be repeated");
-  group_new_options(command, "Classes and targets");
+  command.group_new_options("Classes and targets");
 }
 
 }  // namespace
 
-void add_log_flags(CLI::App& command, ServeFlags& flags) {
+void add_log_flags(cli::Command command, ServeFlags& flags) {
   command.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--log-format", flags.log_format, "text, or json: one object a line")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"text", "json"}));
+      .capture_default_str()
+      .one_of({"text", "json"});
 }
 
-void add_text_flags(CLI::App& command, ServeFlags& flags) {
+void add_text_flags(cli::Command command, ServeFlags& flags) {
   command.add_option("--tokenizer", flags.tokenizer,
                      "Folder with another tokenizer (default: the model's)");
   command.add_option("--chat-template", flags.chat_template,
                      "File with another chat template, or the template itself (default: the "
                      "model's)");
-  group_new_options(command, "Model");
+  command.group_new_options("Model");
 }
 
-void add_node_flags(CLI::App& command, ServeFlags& flags) {
+void add_node_flags(cli::Command command, ServeFlags& flags) {
   add_model_flags(command, flags);
   add_scheduling_flags(command, flags);
   add_memory_flags(command, flags);
@@ -364,7 +363,7 @@ void add_node_flags(CLI::App& command, ServeFlags& flags) {
   add_profile_flags(command, flags);
 }
 
-void add_serve_flags(CLI::App& command, ServeFlags& flags) {
+void add_serve_flags(cli::Command command, ServeFlags& flags) {
   command.add_option("model,--model", flags.node.model,
                      "Folder with config.json, *.safetensors and a tokenizer");
   add_text_flags(command, flags);
@@ -379,17 +378,13 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
       "--list-vllm-flags",
       [] {
         fmt::print("{}", vllm_flag_table());
-        throw CLI::Success();
+        cli::end_parse();
       },
       "Say what becomes of the flags of `vllm serve` that are not listed here");
-  group_new_options(command, "Operation");
+  command.group_new_options("Operation");
   add_vllm_flags(command, flags.vllm_notes);
-  command.add_flag("--no-enable-prefix-caching")->group("");  // see plain_flags
-  for (CLI::Option* option : command.get_options()) {
-    if (option->get_items_expected_max() <= 1) {
-      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    }
-  }
+  command.add_flag("--no-enable-prefix-caching", "").group("");  // see plain_flags
+  command.let_last_win();
   command.footer(
       "\nExamples:\n"
       "  tandem serve models/llama --host 0.0.0.0 --api-key-file keys\n"

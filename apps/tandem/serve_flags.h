@@ -1,7 +1,6 @@
 // The flags of `tandem serve` and what they mean for the node and the HTTP server.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,7 +8,9 @@
 
 #include "api/server_options.h"
 #include "base/result.h"
-#include "node/node.h"
+#include "cli/command.h"
+#include "model/generation_config.h"
+#include "node/node_options.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -59,14 +60,14 @@ struct ServeFlags {
   Nanos drain{0};
 };
 
-void add_serve_flags(CLI::App& command, ServeFlags& flags);
+void add_serve_flags(cli::Command command, ServeFlags& flags);
 
 // Of them those of the model and its engine, which `tandem batch run` shares.
-void add_node_flags(CLI::App& command, ServeFlags& flags);
+void add_node_flags(cli::Command command, ServeFlags& flags);
 
 // How lines are logged, and what text is made by: serve and batch run.
-void add_log_flags(CLI::App& command, ServeFlags& flags);
-void add_text_flags(CLI::App& command, ServeFlags& flags);
+void add_log_flags(cli::Command command, ServeFlags& flags);
+void add_text_flags(cli::Command command, ServeFlags& flags);
 
 // Where profiles of step times are kept: below $XDG_CACHE_HOME or ~/.cache; empty: nowhere.
 std::filesystem::path profile_folder();

@@ -10,6 +10,7 @@
 #include "base/log_fields.h"
 #include "base/units.h"
 #include "commit.h"
+#include "model/model_folder.h"
 #include "serve_flags.h"
 
 namespace tandem {

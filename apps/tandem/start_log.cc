@@ -10,6 +10,7 @@
 #include "commit.h"
 #include "device/cpu/proc_text.h"
 #include "model_command.h"
+#include "node/config_json.h"
 
 namespace tandem {
 namespace {
@@ -18,18 +19,21 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-void log_model(const ModelOnDevice& parts) {
-  const model::ModelConfig& shape = parts.folder.config;
-  const std::string device = parts.device->caps().name;
-  const std::string model =
+void log_model(const PlannedModel& model) {
+  const model::ModelConfig& shape = model.folder.config;
+  const std::string device = model.device.caps().name;
+  const std::string shape_text =
       fmt::format("{} ({} layers, hidden {}, {}/{} heads, {} parameters)", shape.architecture_name,
                   shape.layers, shape.hidden, shape.heads, shape.kv_heads,
                   rounded_count(model::parameter_count(shape)));
   log::info_fields(
       fmt::format("Tandem {}{}: {}, {}", TANDEM_VERSION,
-                  *kCommit == '\0' ? "" : fmt::format(" ({})", kCommit), model, device),
-      {{"version", TANDEM_VERSION}, {"commit", kCommit}, {"model", model}, {"device", device}});
-  for (const device::NodeUse& node : parts.device->caps().nodes) {
+                  *kCommit == '\0' ? "" : fmt::format(" ({})", kCommit), shape_text, device),
+      {{"version", TANDEM_VERSION},
+       {"commit", kCommit},
+       {"model", shape_text},
+       {"device", device}});
+  for (const device::NodeUse& node : model.device.caps().nodes) {
     log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", node.id, node.threads,
               node.threads == 1 ? "" : "s", device::format_ranges(node.cpus),
               format_bytes(node.free_bytes), format_bytes(node.memory_bytes));
@@ -37,18 +41,18 @@ void log_model(const ModelOnDevice& parts) {
 }
 
 // In text what people look for; all of it is in the JSON log and at /v1/tandem/config.
-void log_configuration(const ServeFlags& flags, const ModelOnDevice& parts) {
+void log_configuration(const ServeFlags& flags, const PlannedModel& model) {
   const NodeOptions& node = flags.node;
-  const device::DeviceCaps& caps = parts.device->caps();
+  const device::DeviceCaps& caps = model.device.caps();
   log::info_fields(
       fmt::format(
           "configuration: policy {}, {} threads, {} kernels, {} weights, {} KV, "
           "{} sequences of up to {} tokens, {} tokens a step, prefix caching {}; all of it: "
           "GET /v1/tandem/config",
-          parts.policy_name, caps.threads, kernels::isa_name(caps.isa), element_name(parts.dtype),
-          element_name(parts.kv_dtype), node.max_num_seqs, parts.plan.max_model_len,
+          model.policy_name, caps.threads, kernels::isa_name(caps.isa), element_name(model.dtype),
+          element_name(model.kv_dtype), node.max_num_seqs, model.plan.max_model_len,
           node.max_num_batched_tokens, flags.prefix_caching),
-      {{"configuration", log::RawJson{config_json(effective_config_json(node, parts), flags)}}});
+      {{"configuration", log::RawJson{config_json(effective_config_json(node, model), flags)}}});
 }
 
 void log_rows(const char* tier, const std::vector<MemoryPlanRow>& rows) {
@@ -109,22 +113,23 @@ void log_warnings(const ServeFlags& flags) {
 
 }  // namespace
 
-void log_start(const ServeFlags& flags, const ModelOnDevice& parts) {
-  log_model(parts);
+void log_start(const ServeFlags& flags, const PlannedModel& model) {
+  log_model(model);
   for (const std::string& note : flags.vllm_notes) {
     log::info("accepted without effect: {}", note);
   }
-  log_configuration(flags, parts);
-  log_memory_plan(parts.plan);
-  log_unread_terms(flags, parts.policy_name);
+  log_configuration(flags, model);
+  log_memory_plan(model.plan);
+  log_unread_terms(flags, model.policy_name);
   log_warnings(flags);
 }
 
-void log_ready(const ServeFlags& flags, const Node& node, uint16_t port, const std::string& name) {
+void log_ready(const ServeFlags& flags, Instance& instance, uint16_t port) {
+  const std::string& name = instance.frontend().model().names.front();
   const std::string base = fmt::format(
       "{}://{}:{}/v1", flags.server.tls.wanted() ? "https" : "http", flags.server.host, port);
   log::info_fields(fmt::format("ready: {} serves '{}', up to {} tokens a sequence", base, name,
-                               node.parts().plan.max_model_len),
+                               instance.model().plan.max_model_len),
                    {{"url", base}, {"model", name}});
   log::info(
       "try: curl {}/chat/completions -H 'Content-Type: application/json'{} -d '{{\"model\":\"{}\","

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
-#include "node/node.h"
+#include "node/instance.h"
 #include "serve_flags.h"
 
 namespace tandem {
 
-void log_start(const ServeFlags& flags, const ModelOnDevice& parts);
+void log_start(const ServeFlags& flags, const PlannedModel& model);
 
-// `name` is what the model answers to.
-void log_ready(const ServeFlags& flags, const Node& node, uint16_t port, const std::string& name);
+void log_ready(const ServeFlags& flags, Instance& instance, uint16_t port);
 
 }  // namespace tandem

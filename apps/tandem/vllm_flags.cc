@@ -128,19 +128,21 @@ constexpr std::array kFlags = {
     VllmFlag{"middleware", Takes::kValue, "", "put a proxy before the server"},
 };
 
-bool accepts(const VllmFlag& flag, std::string_view value) {
-  std::string_view rest = flag.accepted;
-  while (!rest.empty()) {
+std::vector<std::string_view> accepted_values(const VllmFlag& flag) {
+  std::vector<std::string_view> values;
+  for (std::string_view rest = flag.accepted; !rest.empty();) {
     const size_t end = std::min(rest.find('|'), rest.size());
-    if (rest.substr(0, end) == value) {
-      return true;
-    }
+    values.push_back(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  return false;
+  return values;
 }
 
-void add_switch(CLI::App& command, const VllmFlag& flag, std::vector<std::string>& notes) {
+bool accepts(const VllmFlag& flag, std::string_view value) {
+  return std::ranges::count(accepted_values(flag), value) > 0;
+}
+
+void add_switch(cli::Command command, const VllmFlag& flag, std::vector<std::string>& notes) {
   command
       .add_flag_function(fmt::format("--{0},!--no-{0}", flag.name),
                          [&flag, &notes](int64_t count) {
@@ -148,36 +150,31 @@ void add_switch(CLI::App& command, const VllmFlag& flag, std::vector<std::string
                            const std::string written =
                                fmt::format("--{}{}", on ? "" : "no-", flag.name);
                            if (!accepts(flag, on ? "on" : "off")) {
-                             throw CLI::ValidationError(written, flag.text);
+                             cli::refuse(written, flag.text);
                            }
                            notes.push_back(fmt::format("{}: {}", written, flag.text));
                          })
-      ->group("");
+      .group("");
 }
 
-void add_value(CLI::App& command, const VllmFlag& flag, std::vector<std::string>& notes) {
+void add_value(cli::Command command, const VllmFlag& flag, std::vector<std::string>& notes) {
   command
       .add_option_function<std::string>(
           fmt::format("--{}", flag.name),
           [&flag, &notes](const std::string& value) {
             const std::string written = fmt::format("--{}", flag.name);
             if (!accepts(flag, value)) {
-              throw CLI::ValidationError(
-                  written,
-                  *flag.accepted == '\0'
-                      ? flag.text
-                      : fmt::format("'{}' is not possible, only {}; {}", value,
-                                    fmt::join(CLI::detail::split(flag.accepted, '|'), " or "),
-                                    flag.text));
+              cli::refuse(written,
+                          *flag.accepted == '\0'
+                              ? flag.text
+                              : fmt::format("'{}' is not possible, only {}; {}", value,
+                                            fmt::join(accepted_values(flag), " or "), flag.text));
             }
             notes.push_back(fmt::format("{} {}: {}", written, value, flag.text));
-          })
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->group("");
-}
-
-bool has_flag(const CLI::App& command, const std::string& flag) {
-  return command.get_option_no_throw(flag) != nullptr;
+          },
+          "")
+      .last_wins()
+      .group("");
 }
 
 // on, off or nothing.
@@ -193,7 +190,7 @@ constexpr const char* kNoPrefixCaching = "--no-enable-prefix-caching";
 
 }  // namespace
 
-void add_vllm_flags(CLI::App& command, std::vector<std::string>& notes) {
+void add_vllm_flags(cli::Command command, std::vector<std::string>& notes) {
   for (const VllmFlag& flag : kFlags) {
     if (flag.takes == Takes::kSwitch) {
       add_switch(command, flag, notes);
@@ -209,10 +206,7 @@ std::string vllm_flag_table() {
   for (const VllmFlag& flag : kFlags) {
     const bool is_switch = flag.takes == Takes::kSwitch;
     std::string accepted;
-    for (const std::string& value : CLI::detail::split(flag.accepted, '|')) {
-      if (value.empty()) {
-        continue;
-      }
+    for (const std::string_view value : accepted_values(flag)) {
       accepted += accepted.empty() ? "" : ", ";
       accepted += is_switch ? fmt::format("`--{}{}`", value == "on" ? "" : "no-", flag.name)
                             : fmt::format("`{}`", value);
@@ -223,7 +217,7 @@ std::string vllm_flag_table() {
   return table;
 }
 
-std::vector<std::string> plain_flags(std::vector<std::string> arguments, const CLI::App& command) {
+std::vector<std::string> plain_flags(std::vector<std::string> arguments, cli::Command command) {
   constexpr std::array<std::pair<const char*, const char*>, 4> kShort = {
       {{"-tp", "--tensor-parallel-size"},
        {"-pp", "--pipeline-parallel-size"},
@@ -238,11 +232,11 @@ std::vector<std::string> plain_flags(std::vector<std::string> arguments, const C
     std::string name = argument.substr(0, end);
     std::string rest = argument.substr(end);
     for (const auto& [letters, flag] : kShort) {
-      name = name == letters && has_flag(command, flag) ? flag : name;
+      name = name == letters && command.has_option(flag) ? flag : name;
     }
     std::string dashes = name;
     std::ranges::replace(dashes, '_', '-');
-    name = has_flag(command, dashes) ? dashes : name;
+    name = command.has_option(dashes) ? dashes : name;
     if (name == kPrefixCaching || name == kNoPrefixCaching) {
       std::string_view value = rest.empty() ? "on" : on_or_off(rest.substr(1));
       if (rest.empty() && i + 1 < arguments.size() && !on_or_off(arguments[i + 1]).empty()) {

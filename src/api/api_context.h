@@ -5,39 +5,32 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "api/api_keys.h"
 #include "api/client_places.h"
 #include "api/cors.h"
 #include "api/http_metrics.h"
 #include "api/server_options.h"
-#include "openai/generation_request.h"
-#include "request/frontend.h"
+#include "openai/model_directory.h"
 
 namespace tandem::api {
 
 struct ApiContext {
-  ApiContext(ServerOptions server_options, Frontend& served, const TextServices& text_services)
+  ApiContext(ServerOptions server_options, const std::vector<openai::ModelServices>& served)
       : options(std::move(server_options)),
-        frontend(served),
         encrypted(options.tls.wanted()),
         places(options.limits.max_connections_per_client),
         keys(options.api_keys),
         cors(options.cors),
-        parse{.model = served.model(),
-              .tokenizer = text_services.tokenizer,
-              .chat_template = text_services.chat_template,
-              .defaults = text_services.defaults,
-              .limits = options.limits.request,
-              .local_time = options.local_time} {}
+        models(served, options.limits.request, options.local_time) {}
 
   const ServerOptions options;
-  Frontend& frontend;
   const bool encrypted;  // connections are under TLS
   ClientPlaces places;
   ApiKeys keys;
   const Cors cors;
-  const openai::ParseContext parse;
+  const openai::ModelDirectory models;
 
   // The certificate of new connections; null unless `encrypted`.
   [[nodiscard]] std::shared_ptr<const TlsContext> tls() const {

@@ -36,6 +36,7 @@ Connection::Connection(asio::ip::tcp::socket socket, ClientPlaces::Place place, 
       client_(address_of(transport_.socket())),
       requester_(client_.substr(0, client_.rfind(':'))),
       unsent_(context.metrics.unsent_bytes),
+      kept_(context.metrics.unsent_bytes),
       phase_since_(loop.now()),
       body_held_(context.metrics.request_bytes_held) {
   error_code ignored;
@@ -65,6 +66,7 @@ void Connection::wait_readable() {
   reading_ = true;
   transport_.async_wait_readable([self = shared_from_this()](const error_code& error) {
     self->reading_ = false;
+    self->loop_.run_deliveries();
     if (!error) {
       self->on_readable();
     }
@@ -73,8 +75,11 @@ void Connection::wait_readable() {
 
 void Connection::on_readable() {
   constexpr size_t kMaxBytesATurn = 256 * 1024;  // then other connections have their turn
-  for (size_t taken = 0;
-       taken < kMaxBytesATurn && phase_ != Phase::kClosed && !peer_ended_ && !holds_enough();) {
+  size_t taken = 0;
+  const auto may_go_on = [&] {
+    return taken < kMaxBytesATurn && !(taken > 0 && loop_.has_deliveries());
+  };
+  while (may_go_on() && phase_ != Phase::kClosed && !peer_ended_ && !holds_enough()) {
     const std::span<char> scratch = loop_.scratch();
     error_code error;
     const size_t bytes = transport_.read_some(scratch, error);
@@ -85,6 +90,7 @@ void Connection::on_readable() {
       on_read_end(error);
       return;
     }
+    loop_.count_read(bytes);
     accept_bytes({scratch.data(), bytes});
     taken += bytes;
     if (bytes < scratch.size() && !transport_.encrypted()) {
@@ -156,6 +162,11 @@ void Connection::handle(HttpParser::State state) {
   }
 }
 
+void Connection::forget_request() {
+  loop_.dispose(parser_.discard());
+  body_held_.set(0);
+}
+
 // Ends a request that was not read to its end, and the connection with it.
 void Connection::refuse_unread(HttpResponse response) {
   if (answer_.names.request_id.empty()) {  // its headers are not known
@@ -163,8 +174,7 @@ void Connection::refuse_unread(HttpResponse response) {
     answer_.names.request_id = loop_.new_id();
   }
   answer_.keep_alive = false;
-  parser_.discard();
-  body_held_.set(0);
+  forget_request();
   begin_answer();
   answer_.started = begun_at_;
   respond(std::move(response));
@@ -273,8 +283,7 @@ void Connection::close(std::string_view outcome) {
     --context_.answering;
   }
   phase_ = Phase::kClosed;
-  parser_.discard();
-  body_held_.set(0);
+  forget_request();
   --context_.metrics.connections;
   if (ticket_) {
     loop_.withdraw(*ticket_);
@@ -284,7 +293,7 @@ void Connection::close(std::string_view outcome) {
     loop_.dispose(std::move(text));
   }
   ahead_bytes_ = 0;
-  stream_.clear();
+  loop_.dispose(std::exchange(stream_, {}));
   raw_.clear();
   unsent_.set(std::ssize(stream_out_));  // until its write has ended
   transport_.close();

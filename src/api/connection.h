@@ -84,18 +84,26 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void answer_aside(std::string body);
   void begin_generation(std::string body);
   void start_job(Preparation prepared);
+  void submit_aside(PreparedGeneration prepared, int64_t bytes);
+  void begin_job(SubmittedGeneration submitted);
   void begin_stream();
   void aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
              std::function<void()> done);
   struct Delivery;
-  void deliver_aside(int64_t bytes, size_t prompt, std::span<TokenEvent> events);
+  using HeldEvents = std::vector<std::pair<size_t, std::vector<TokenEvent>>>;  // by prompt
+  static void hold(size_t prompt, std::span<TokenEvent> events, HeldEvents& held);
+  void deliver_aside(int64_t bytes, HeldEvents events);
   void end_delivery(Delivery& delivery);
+  void take_held();
   void end_job();
+  bool keep_within_memory();
+  HttpResponse refuse_for_memory();
   void respond(HttpResponse response);
   [[nodiscard]] bool answers_are_crowded() const;
   void add_common_headers(HttpResponse& response) const;
   void record(std::string_view outcome);
   void refuse_unread(HttpResponse response);
+  void forget_request();
   void tick_reading(Nanos now);
   [[nodiscard]] bool holds_enough() const;
   void append_output(std::string text);
@@ -120,7 +128,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // A job of this connection waits or runs beside the loop.
   std::optional<SideThreads::Ticket> ticket_;
   bool job_is_aside_ = false;
-  std::vector<std::pair<size_t, std::vector<TokenEvent>>> events_held_;  // come meanwhile
+  HeldEvents events_held_;  // come meanwhile
 
   // Not given to the socket yet: heads, then large pieces of text, then small ones. Streamed text
   // still needs its chunk frame.
@@ -136,6 +144,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   size_t slice_begin_ = 0;
   size_t slice_end_ = 0;
   CountedBytes unsent_;  // of ahead_, stream_ and stream_out_
+  CountedBytes kept_;    // of a whole answer that is being made
 
   bool touched_ = false;
   bool writing_ = false;

@@ -23,11 +23,15 @@ bool body_may_be_here(const HttpRequest& head, size_t held_bytes) {
 
 }  // namespace
 
+void Connection::hold(size_t prompt, std::span<TokenEvent> events, HeldEvents& held) {
+  held.emplace_back(prompt, std::vector<TokenEvent>(std::move_iterator(events.begin()),
+                                                    std::move_iterator(events.end())));
+}
+
 // A generation while its events are taken beside the loop.
 struct Connection::Delivery {
   std::unique_ptr<GenerationJob> job;
-  size_t prompt = 0;
-  std::vector<TokenEvent> events;
+  HeldEvents events;
   std::string text;
   std::optional<HttpResponse> answer;  // once it has ended, unless it streams
 };
@@ -46,7 +50,7 @@ bool Connection::accept_head() {
     if (whole) {
       static_cast<void>(parser_.take_body());
     } else {
-      parser_.discard();
+      forget_request();
     }
     answer_.keep_alive = answer_.keep_alive && whole;
     begin_answer();
@@ -103,15 +107,19 @@ void Connection::route_request(std::string body) {
   }
 }
 
-// Runs `work` beside the loop, then `done` on it unless the connection was closed meanwhile.
+// Runs `work` beside the loop, then `done` on it unless the connection was closed meanwhile; what
+// they own may be large and is then freed beside the loop.
 void Connection::aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
                        std::function<void()> done) {
   ticket_ = loop_.aside(requester_, cost, bound, std::move(work),
-                        [self = shared_from_this(), done = std::move(done)] {
+                        [self = shared_from_this(), done = std::move(done)]() mutable {
                           self->ticket_.reset();
-                          if (self->phase_ != Phase::kClosed) {
-                            done();
+                          if (self->phase_ == Phase::kClosed) {
+                            using Done = std::function<void()>;
+                            self->loop_.dispose(std::make_shared<Done>(std::move(done)));
+                            return;
                           }
+                          done();
                         });
   if (!ticket_ && bound == SideThreads::Bound::kApplies) {
     respond(refuse({ErrorCode::kUnavailable,
@@ -181,15 +189,62 @@ void Connection::start_job(Preparation prepared) {
     respond(std::move(*refusal));
     return;
   }
-  const GenerationJob::Destination destination{
-      .sink = loop_.sink(),
-      .make_tag = [&](size_t prompt) { return tags_.emplace_back(loop_.add_tag(*this, prompt)); }};
-  auto submitted = GenerationJob::submit(std::move(std::get<PreparedGeneration>(prepared)),
-                                         {.request_id = answer_.names.request_id,
-                                          .tenant = answer_.tenant,
-                                          .grant = answer_.grant,
-                                          .request = answer_.request},
-                                         destination, context_);
+  auto& generation = std::get<PreparedGeneration>(prepared);
+  for (size_t prompt = 0; prompt < generation.requests.size(); ++prompt) {
+    tags_.push_back(loop_.add_tag(*this, prompt));
+  }
+  const size_t bytes = generation.prompt_bytes();
+  if (bytes > context_.options.inline_submit_bytes) {
+    submit_aside(std::move(generation), static_cast<int64_t>(bytes));
+    return;
+  }
+  begin_job(GenerationJob::submit(std::move(generation),
+                                  {.request_id = answer_.names.request_id,
+                                   .tenant = answer_.tenant,
+                                   .grant = answer_.grant,
+                                   .request = answer_.request},
+                                  {.sink = loop_.sink(), .tags = tags_}, context_));
+}
+
+// Engines hash and copy prompts when they accept them. Events that come before the job is here wait
+// for it.
+void Connection::submit_aside(PreparedGeneration prepared, int64_t bytes) {
+  struct Work {
+    PreparedGeneration prepared;
+    std::string request_id;
+    std::string tenant;
+    ServiceGrant grant;
+    HttpRequest request;
+    std::vector<uint64_t> tags;
+    SubmittedGeneration submitted;
+  };
+  auto shared = std::make_shared<Work>(Work{.prepared = std::move(prepared),
+                                            .request_id = answer_.names.request_id,
+                                            .tenant = answer_.tenant,
+                                            .grant = answer_.grant,
+                                            .request = answer_.request,
+                                            .tags = tags_,
+                                            .submitted = {}});
+  job_is_aside_ = true;
+  aside(
+      bytes, SideThreads::Bound::kIgnored,
+      [shared, sink = loop_.sink(), &context = context_] {
+        shared->submitted = GenerationJob::submit(std::move(shared->prepared),
+                                                  {.request_id = shared->request_id,
+                                                   .tenant = shared->tenant,
+                                                   .grant = shared->grant,
+                                                   .request = shared->request},
+                                                  {.sink = sink, .tags = shared->tags}, context);
+      },
+      [this, shared] {
+        job_is_aside_ = false;
+        begin_job(std::move(shared->submitted));
+        take_held();
+        flush();
+      });
+}
+
+void Connection::begin_job(SubmittedGeneration submitted) {
   if (auto* refusal = std::get_if<HttpResponse>(&submitted)) {
     respond(std::move(*refusal));
     return;
@@ -222,8 +277,7 @@ void Connection::begin_stream() {
 // and not more than the piece under way took its reader.
 void Connection::take(size_t prompt, std::span<TokenEvent> events) {
   if (job_is_aside_) {
-    events_held_.emplace_back(prompt, std::vector<TokenEvent>(std::move_iterator(events.begin()),
-                                                              std::move_iterator(events.end())));
+    hold(prompt, events, events_held_);
     return;
   }
   if (job_ == nullptr) {
@@ -241,7 +295,9 @@ void Connection::take(size_t prompt, std::span<TokenEvent> events) {
   }
   const size_t prompt_bytes = job_->prompt_bytes_of(prompt, events);
   if (prompt_bytes > context_.options.inline_answer_bytes) {
-    deliver_aside(static_cast<int64_t>(prompt_bytes), prompt, events);
+    HeldEvents taken;
+    hold(prompt, events, taken);
+    deliver_aside(static_cast<int64_t>(prompt_bytes), std::move(taken));
     return;
   }
   const size_t before = stream_.size();
@@ -249,28 +305,46 @@ void Connection::take(size_t prompt, std::span<TokenEvent> events) {
   const auto bytes = static_cast<int64_t>(stream_.size() - before);
   unsent_.set(unsent_.bytes() + bytes);
   answer_.response_bytes += bytes;
-  if (job_->ended()) {
+  if (keep_within_memory() && job_->ended()) {
     end_job();
   }
 }
 
+// Counts what is kept of a whole answer. False: there is no memory for more of it, and it was
+// refused.
+bool Connection::keep_within_memory() {
+  const ServerLimits& limits = context_.options.limits;
+  const int64_t more = job_->kept_bytes() - kept_.bytes();
+  kept_.set(job_->kept_bytes());
+  if (more == 0 || kept_.bytes() <= static_cast<int64_t>(limits.max_small_answer_bytes) ||
+      context_.metrics.unsent_bytes <= limits.max_answer_bytes_held) {
+    return true;
+  }
+  respond(refuse_for_memory());
+  return false;
+}
+
+HttpResponse Connection::refuse_for_memory() {
+  return refuse(
+      {ErrorCode::kUnavailable,
+       "the answers that wait for their readers or are being made fill the server's memory for "
+       "them (--max-answer-bytes); try again later, or ask for less",
+       ""},
+      "answer_memory", context_);
+}
+
 // Takes events, and writes the answer if it has ended with them, beside the loop.
-void Connection::deliver_aside(int64_t bytes, size_t prompt, std::span<TokenEvent> events) {
+void Connection::deliver_aside(int64_t bytes, HeldEvents events) {
   auto delivery = std::make_shared<Delivery>(
-      Delivery{.job = std::move(job_),
-               .prompt = prompt,
-               .events = {std::move_iterator(events.begin()), std::move_iterator(events.end())},
-               .text = {},
-               .answer = {}});
+      Delivery{.job = std::move(job_), .events = std::move(events), .text = {}, .answer = {}});
   job_is_aside_ = true;
   constexpr int64_t kBytesOfCost = 16;  // an answer is written faster than a body is parsed
   aside(
       bytes / kBytesOfCost, SideThreads::Bound::kIgnored,
       [delivery] {
         GenerationJob& job = *delivery->job;
-        if (!delivery->events.empty()) {
-          job.take(delivery->prompt, delivery->events, delivery->text);
-          delivery->events.clear();
+        for (auto& [of, taken] : std::exchange(delivery->events, {})) {
+          job.take(of, taken, delivery->text);
         }
         if (job.ended() && !job.streams()) {
           delivery->answer = job.answer();
@@ -288,13 +362,29 @@ void Connection::end_delivery(Delivery& delivery) {
     respond(std::move(*delivery.answer));
     return;
   }
-  if (job_->ended()) {
+  if (keep_within_memory() && job_->ended()) {
     end_job();
   }
-  for (auto& [prompt, events] : std::exchange(events_held_, {})) {
+  flush();  // what is being written is no backlog for the events that follow
+  take_held();
+  flush();
+}
+
+// Many are taken beside the loop again, until it has caught up.
+void Connection::take_held() {
+  constexpr int64_t kBytesOfEvent = 256;  // of a streamed chunk
+  HeldEvents taken = std::exchange(events_held_, {});
+  size_t count = 0;
+  for (const auto& [prompt, events] : taken) {
+    count += events.size();
+  }
+  if (count > context_.options.inline_events && job_ != nullptr) {
+    deliver_aside(static_cast<int64_t>(count) * kBytesOfEvent, std::move(taken));
+    return;
+  }
+  for (auto& [prompt, events] : taken) {
     take(prompt, events);
   }
-  flush();
 }
 
 void Connection::end_job() {
@@ -303,7 +393,7 @@ void Connection::end_job() {
     record(job_->failed() ? "failed" : "done");
     drop_job();
   } else if (job_->answer_bytes() > context_.options.inline_answer_bytes) {
-    deliver_aside(static_cast<int64_t>(job_->answer_bytes()), 0, {});
+    deliver_aside(static_cast<int64_t>(job_->answer_bytes()), {});
   } else {
     respond(job_->answer());
   }
@@ -314,8 +404,19 @@ void Connection::drop_job() {
     loop_.remove_tag(tag);
   }
   tags_.clear();
+  constexpr size_t kManySteps = 16;
+  bool large = events_held_.size() > kManySteps;
+  if (job_ != nullptr) {
+    job_->end();
+    large = large || job_->answer_bytes() > context_.options.inline_answer_bytes;
+  }
+  if (large) {
+    using Rest = std::pair<std::unique_ptr<GenerationJob>, HeldEvents>;
+    loop_.dispose(std::make_shared<Rest>(std::move(job_), std::move(events_held_)));
+  }
   events_held_.clear();
   job_.reset();
+  kept_.set(0);
 }
 
 void Connection::add_common_headers(HttpResponse& response) const {
@@ -335,14 +436,11 @@ bool Connection::answers_are_crowded() const {
 // A large answer needs room among those that wait for their readers.
 void Connection::respond(HttpResponse response) {
   const ServerLimits& limits = context_.options.limits;
+  kept_.set(0);  // it became the response
   if (response.body.size() > limits.max_small_answer_bytes &&
       context_.metrics.unsent_bytes + std::ssize(response.body) > limits.max_answer_bytes_held) {
     loop_.dispose(std::move(response.body));
-    response = refuse({ErrorCode::kUnavailable,
-                       "the answers that wait for their readers fill the server's memory for them "
-                       "(--max-answer-bytes); try again later, or ask for less",
-                       ""},
-                      "answer_memory", context_);
+    response = refuse_for_memory();
   }
   answer_.status = response.status;
   answer_.keep_alive = answer_.keep_alive && !context_.draining && !peer_ended_;

@@ -85,6 +85,7 @@ void Connection::write_slice() {
   }
   transport_.async_write(parts,
                          [self = shared_from_this()](const error_code& error, size_t /*bytes*/) {
+                           self->loop_.run_deliveries();
                            self->on_written(error);
                          });
 }
@@ -147,7 +148,7 @@ void Connection::linger() {
   }
   phase_ = Phase::kLingering;
   phase_since_ = loop_.now();
-  parser_.discard();
+  forget_request();
   transport_.shutdown_send();
   wait_readable();
 }

@@ -5,26 +5,19 @@
 #include "api/objectives.h"
 #include "api/routes.h"
 #include "api/service_headers.h"
-#include "openai/service_fields.h"
 
 namespace tandem::api {
 
 namespace {
 
-std::string_view reason_of(const Error& error, const ApiContext& context) {
-  if (error.code == ErrorCode::kOverloaded) {
-    return "queue_full";
-  }
-  const std::string_view reason = refusal_reason(context);
-  return reason.empty() ? "unavailable" : reason;
-}
-
-HttpResponse refusal(const Error& error, ApiContext& context) {
+// `state`: why the model, or the server, refuses generations now; empty: it takes them.
+HttpResponse refusal(const Error& error, std::string_view state, ApiContext& context) {
   switch (error.code) {
     case ErrorCode::kOverloaded:
+      return refuse(error, "queue_full", context);
     case ErrorCode::kUnavailable:
     case ErrorCode::kResourceExhausted:
-      return refuse(error, reason_of(error, context), context);
+      return refuse(error, state.empty() ? "unavailable" : state, context);
     case ErrorCode::kNotFound:
       return error_response(error, context, "model_not_found");
     case ErrorCode::kForbidden:
@@ -35,24 +28,17 @@ HttpResponse refusal(const Error& error, ApiContext& context) {
 }
 
 // Class, level and SLO: of the body, the headers, the objective, the key and the server.
-Status settle_service(openai::GenerationRequest& generation, const Asker& asker,
-                      ApiContext& context, std::vector<Request>& requests) {
+Status settle_terms(const Asker& asker, ApiContext& context, PreparedGeneration& prepared) {
   const ServerOptions& options = context.options;
-  const ServiceDefaults& defaults = options.service;
   ASSIGN_OR_RETURN(const ServiceClaim headers, claim_of_headers(asker.request));
   ASSIGN_OR_RETURN(const ServiceGrant grant,
                    grant_for(asker.request, asker.grant, options.objectives));
+  openai::GenerationRequest& generation = prepared.generation;
   const ServiceClaim claim = claim_over(generation.service, headers);
-  for (Request& request : requests) {
-    ASSIGN_OR_RETURN(const ServiceTerms terms,
-                     settle(claim, grant, defaults, std::ssize(request.prompt)));
-    request.service_class = terms.service_class;
-    request.level = terms.level;
-    request.slo = terms.slo;
-    generation.service_tier = openai::tier_used(claim, terms, defaults);
-  }
+  RETURN_IF_ERROR(
+      openai::settle_service(claim, grant, options.service, generation, prepared.requests));
   const std::vector<std::string_view> ignored =
-      ignored_fields(claim, context.frontend.model().reads);
+      ignored_fields(claim, prepared.model->parse.model.reads);
   generation.honoured = ignored.empty();
   for (const std::string_view field : ignored) {
     context.metrics.claim_ignored(field);
@@ -62,76 +48,81 @@ Status settle_service(openai::GenerationRequest& generation, const Asker& asker,
 
 }  // namespace
 
-GenerationJob::GenerationJob(const openai::GenerationRequest& request,
-                             openai::AnswerIdentity identity, ApiContext& context)
-    : context_(context), generation_(request, std::move(identity), context.parse.tokenizer) {
+GenerationJob::GenerationJob(openai::Generation generation, openai::PromptSubmission submission,
+                             ApiContext& context)
+    : context_(context), generation_(std::move(generation)), submission_(std::move(submission)) {
   ++context_.metrics.generations;
 }
 
-// Whatever has not ended is of no use any more; for what has, cancel() does nothing.
-GenerationJob::~GenerationJob() {
+GenerationJob::~GenerationJob() { end(); }
+
+// Prompts that have not ended are of no use any more; for those that have, cancel() does nothing.
+void GenerationJob::end() {
+  if (!std::exchange(counted_, false)) {
+    return;
+  }
   if (!generation_.ended() || generation_.error()) {
-    for (const RequestId request : requests_) {
-      context_.frontend.cancel(request);
-    }
+    submission_.cancel();
   }
   --context_.metrics.generations;
 }
 
-Preparation GenerationJob::prepare(openai::Endpoint endpoint, std::string_view body,
-                                   ApiContext& context) {
-  Result<openai::GenerationRequest> parsed =
-      openai::parse_generation(endpoint, body, context.parse);
-  if (!parsed.ok()) {
-    return refusal(parsed.error(), context);
+size_t PreparedGeneration::prompt_bytes() const {
+  size_t bytes = 0;
+  for (const Request& request : requests) {
+    bytes += request.prompt.size() * sizeof(TokenId);
   }
-  openai::GenerationRequest& generation = *parsed;
-  std::vector<Request> requests;
-  for (size_t prompt = 0; prompt < generation.prompts.size(); ++prompt) {
-    Result<Request> request = openai::make_request(generation, prompt, context.frontend.model());
-    if (!request.ok()) {
-      return error_response(request.error(), context, "context_length_exceeded");
-    }
-    requests.push_back(std::move(request).value());
+  for (const std::string& text : generation.prompt_texts) {
+    bytes += text.size();
   }
-  return PreparedGeneration{std::move(generation), std::move(requests)};
+  return bytes;
 }
 
-std::variant<std::unique_ptr<GenerationJob>, HttpResponse> GenerationJob::submit(
-    PreparedGeneration prepared, const Asker& asker, const Destination& destination,
-    ApiContext& context) {
-  openai::GenerationRequest& generation = prepared.generation;
-  std::vector<Request>& requests = prepared.requests;
-  if (const Status settled = settle_service(generation, asker, context, requests); !settled.ok()) {
-    return refusal(settled.error(), context);
+Preparation GenerationJob::prepare(openai::Endpoint endpoint, std::string_view body,
+                                   ApiContext& context) {
+  Result<openai::RoutedGeneration> parsed =
+      openai::parse_generation(endpoint, body, context.models);
+  if (!parsed.ok()) {
+    return refusal(parsed.error(), refusal_reason(context), context);
   }
-  const bool chat = generation.endpoint == openai::Endpoint::kChat;
-  const auto now = context.options.unix_seconds();
-  std::unique_ptr<GenerationJob> job(new GenerationJob(
-      generation, {(chat ? "chatcmpl-" : "cmpl-") + asker.request_id, now}, context));
-  for (size_t prompt = 0; prompt < requests.size(); ++prompt) {
-    Request& request = requests[prompt];
-    request.external_id = asker.request_id;
-    request.tenant = asker.tenant;
-    if (!generation.cache_salt.empty()) {
-      request.tenant += '/' + generation.cache_salt;
-    }
-    request.sink = destination.sink;
-    request.sink_tag = destination.make_tag(prompt);
-    const Submission id = context.frontend.submit(std::move(request));
-    if (!id.ok()) {
-      // The job's end cancels what was accepted before.
-      return id.refusal().reason.empty() ? refusal(id.error(), context)
-                                         : refuse(id.refusal(), context);
-    }
-    job->requests_.push_back(id.value());
+  Result<std::vector<Request>> requests =
+      openai::make_requests(parsed->request, parsed->model->parse.model);
+  if (!requests.ok()) {
+    return error_response(requests.error(), context, "context_length_exceeded");
   }
-  return job;
+  return PreparedGeneration{parsed->model, std::move(parsed->request), std::move(requests).value()};
+}
+
+SubmittedGeneration GenerationJob::submit(PreparedGeneration prepared, const Asker& asker,
+                                          const Destination& destination, ApiContext& context) {
+  Frontend& frontend = prepared.model->frontend;
+  if (const Status settled = settle_terms(asker, context, prepared); !settled.ok()) {
+    return refusal(settled.error(), refusal_reason(frontend, context), context);
+  }
+  const openai::GenerationRequest& generation = prepared.generation;
+  openai::Generation answer(generation,
+                            {.id = openai::answer_id(generation.endpoint, asker.request_id),
+                             .created_unix_seconds = context.options.unix_seconds()},
+                            prepared.model->parse.tokenizer);
+  auto submitted = openai::PromptSubmission::submit(
+      generation, std::move(prepared.requests),
+      {.request_id = asker.request_id,
+       .tenant = asker.tenant,
+       .sink = destination.sink,
+       .make_tag = [&](size_t prompt) { return destination.tags[prompt]; }},
+      frontend);
+  if (const auto* refused = std::get_if<Refusal>(&submitted)) {
+    return refused->reason.empty()
+               ? refusal(refused->error, refusal_reason(frontend, context), context)
+               : refuse(*refused, context);
+  }
+  return std::unique_ptr<GenerationJob>(new GenerationJob(
+      std::move(answer), std::get<openai::PromptSubmission>(std::move(submitted)), context));
 }
 
 void GenerationJob::take(size_t prompt, std::span<TokenEvent> events, std::string& out) {
   for (const int32_t choice : generation_.take(prompt, events, out)) {
-    context_.frontend.stop(requests_[prompt], choice);
+    submission_.stop(prompt, choice);
   }
 }
 

@@ -1,10 +1,9 @@
-// One HTTP request for generated text, from its body to the last event: prepared, submitted (one
-// Request per prompt), answered, stopped, cancelled. No sockets. Threads: prepare() any; the rest
-// one owner at a time.
+// One HTTP request for generated text, from its body to the last event: prepared for the model that
+// it names, submitted (one Request per prompt), answered, stopped, cancelled. No sockets. Threads:
+// prepare() and submit() any; the rest one owner at a time.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +15,7 @@
 #include "api/http_message.h"
 #include "openai/generation.h"
 #include "openai/generation_request.h"
+#include "openai/prompt_submission.h"
 #include "request/request.h"
 
 namespace tandem::api {
@@ -28,30 +28,39 @@ struct Asker {
   const HttpRequest& request;  // for its headers
 };
 
-// A body that was parsed and fits, and what the engine is asked: a Request per prompt.
+// A body that was parsed and fits, the model that it names, and what the engine is asked: a Request
+// per prompt.
 struct PreparedGeneration {
+  const openai::OfferedModel* model = nullptr;
   openai::GenerationRequest generation;
   std::vector<Request> requests;
+
+  [[nodiscard]] size_t prompt_bytes() const;
 };
 using Preparation = std::variant<PreparedGeneration, HttpResponse>;
 
+class GenerationJob;
+using SubmittedGeneration = std::variant<std::unique_ptr<GenerationJob>, HttpResponse>;
+
 class GenerationJob {
  public:
-  // Where the events go: one tag per prompt.
+  // Where the events go.
   struct Destination {
     std::shared_ptr<TokenSink> sink;
-    std::function<uint64_t(size_t prompt)> make_tag;
+    const std::vector<uint64_t>& tags;  // one per prompt
   };
 
   // Takes time in proportion to the body.
   static Preparation prepare(openai::Endpoint endpoint, std::string_view body, ApiContext& context);
   // Submits all prompts, or none and gives the answer that says why.
-  static std::variant<std::unique_ptr<GenerationJob>, HttpResponse> submit(
-      PreparedGeneration prepared, const Asker& asker, const Destination& destination,
-      ApiContext& context);
-  ~GenerationJob();
+  static SubmittedGeneration submit(PreparedGeneration prepared, const Asker& asker,
+                                    const Destination& destination, ApiContext& context);
+  ~GenerationJob();  // as end()
   GenerationJob(const GenerationJob&) = delete;
   GenerationJob& operator=(const GenerationJob&) = delete;
+
+  // Cancels what has not ended. Nothing but destruction may follow.
+  void end();
 
   // Appends streamed text to `out` and tells the Frontend about stop strings.
   void take(size_t prompt, std::span<TokenEvent> events, std::string& out);
@@ -59,6 +68,7 @@ class GenerationJob {
   [[nodiscard]] size_t prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const {
     return generation_.prompt_bytes_of(prompt, events);
   }
+  [[nodiscard]] int64_t kept_bytes() const { return generation_.kept_bytes(); }
   [[nodiscard]] size_t answer_bytes() const { return generation_.body_bytes(); }
   [[nodiscard]] bool ended() const { return generation_.ended(); }
   [[nodiscard]] bool streams() const { return generation_.streams(); }
@@ -68,12 +78,13 @@ class GenerationJob {
   [[nodiscard]] bool failed() const { return generation_.error().has_value(); }
 
  private:
-  GenerationJob(const openai::GenerationRequest& request, openai::AnswerIdentity identity,
+  GenerationJob(openai::Generation generation, openai::PromptSubmission submission,
                 ApiContext& context);
 
   ApiContext& context_;
   openai::Generation generation_;
-  std::vector<RequestId> requests_;  // by prompt
+  openai::PromptSubmission submission_;
+  bool counted_ = true;  // among the generations being made
 };
 
 }  // namespace tandem::api

@@ -109,7 +109,8 @@ std::string HttpMetrics::render() const {
   single("tandem_http_pending_deliveries", "gauge",
          "Engine steps whose tokens wait for the front end.", pending_deliveries.load());
   single("tandem_http_unsent_bytes", "gauge",
-         "Bytes of answers, whole or streamed, that wait for their readers.", unsent_bytes.load());
+         "Bytes of answers that wait for their readers or, not streamed, are being made.",
+         unsent_bytes.load());
   single("tandem_http_disconnect_cancels_total", "counter",
          "Answers ended because the client disconnected.", disconnect_cancels.load());
   single("tandem_http_slow_readers_cut_total", "counter",

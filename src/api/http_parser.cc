@@ -74,22 +74,25 @@ void HttpParser::skip_body() {
 }
 
 // A skipped body is thrown away as it comes. One that comes in chunks gets its room at once:
-// growing step by step would copy tens of megabytes at a time.
+// growing step by step would copy tens of megabytes at a time. One whose length is known has it.
 void HttpParser::trim_body() {
-  constexpr size_t kSmallBytes = 1 << 20;
+  constexpr size_t kSmallBytes = 1 << 19;
   constexpr uint64_t kMaxReservedBytes = 64 << 20;
   std::string& body = impl_->parser.get().body();
   if (impl_->skips_body) {
     std::string().swap(body);
-  } else if (body.size() > kSmallBytes && body.capacity() < kMaxReservedBytes) {
+  } else if (impl_->parser.chunked() && body.size() > kSmallBytes &&
+             body.capacity() < kMaxReservedBytes) {
     body.reserve(std::min(limits_.max_body_bytes, kMaxReservedBytes));
   }
 }
 
-void HttpParser::discard() {
+std::string HttpParser::discard() {
+  std::string body = std::move(impl_->parser.get().body());
   impl_ = std::make_unique<Impl>(limits_);
   std::string().swap(buffer_);
   error_status_ = 0;
+  return body;
 }
 
 HttpParser::State HttpParser::fail(int status, std::string reason) {

@@ -38,8 +38,9 @@ class HttpParser {
   void hold(std::string_view input) { buffer_ += input; }
   [[nodiscard]] size_t held_bytes() const { return buffer_.size(); }
 
-  // Forgets what was read of a request that will not be answered as such.
-  void discard();
+  // Forgets what was read of a request that will not be answered as such. Returns what was kept of
+  // its body, because freeing it may take a while.
+  std::string discard();
 
   // The request without its body. Needs State::kHeaders.
   [[nodiscard]] HttpRequest head() const;

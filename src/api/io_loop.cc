@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <ctime>
@@ -26,10 +27,23 @@ class IoLoop::Sink final : public TokenSink {
       return;
     }
     ++loop_->context_.metrics.pending_deliveries;
-    asio::post(loop_->io_, [loop = loop_, taken = std::move(events)]() mutable {
-      loop->dispatch(taken);
-      --loop->context_.metrics.pending_deliveries;
-    });
+    // From here on the loop reads and writes nothing more before it waits for the lock in take().
+    const bool is_first = !loop_->deliveries_wait_.exchange(true);
+    waiting_.push_back({.events = std::move(events), .begin = {}});
+    if (loop_->context_.options.measure_deliveries) {
+      waiting_.back().begin = loop_->spent();
+    }
+    if (is_first) {
+      asio::post(loop_->io_, [loop = loop_] { loop->run_deliveries(); });
+    }
+  }
+
+  std::vector<Delivery> take() {
+    const std::scoped_lock lock(mutex_);
+    if (loop_ != nullptr) {
+      loop_->deliveries_wait_ = false;
+    }
+    return std::exchange(waiting_, {});
   }
 
   void detach() {
@@ -38,8 +52,9 @@ class IoLoop::Sink final : public TokenSink {
   }
 
  private:
-  std::mutex mutex_;
-  IoLoop* loop_;  // guarded by mutex_
+  std::mutex mutex_;  // guards what follows
+  IoLoop* loop_;
+  std::vector<Delivery> waiting_;
 };
 
 IoLoop::IoLoop(ApiContext& context, SideThreads& side)
@@ -130,19 +145,38 @@ std::optional<SideThreads::Ticket> IoLoop::aside(const std::string& client, int6
                     [this, work = std::move(work), done = std::move(done)]() mutable {
                       work();
                       work = nullptr;
-                      asio::post(io_, std::move(done));
+                      asio::post(io_, [this, done = std::move(done)] {
+                        run_deliveries();
+                        done();
+                      });
                     });
 }
 
 void IoLoop::dispose(std::string text) {
-  constexpr size_t kLargeBytes = 2 << 20;
+  constexpr size_t kLargeBytes = 1 << 20;
   if (text.capacity() > kLargeBytes) {
-    auto owned = std::make_shared<std::string>(std::move(text));
-    side_.post("", 1, SideThreads::Bound::kIgnored, [owned]() mutable { owned.reset(); });
+    dispose(std::shared_ptr<void>(std::make_shared<std::string>(std::move(text))));
   }
 }
 
-void IoLoop::dispatch(std::vector<TokenEvent>& events) {
+// The job is the only owner from here on: were there another on this thread, it might be the last.
+void IoLoop::dispose(std::shared_ptr<void> owned) {
+  side_.post("", 1, SideThreads::Bound::kIgnored,
+             [last = std::move(owned)]() mutable { last.reset(); });
+}
+
+void IoLoop::run_deliveries() {
+  if (!has_deliveries()) {
+    return;
+  }
+  for (Delivery& delivery : sink_->take()) {
+    dispatch(delivery);
+    --context_.metrics.pending_deliveries;
+  }
+}
+
+void IoLoop::dispatch(Delivery& delivery) {
+  std::vector<TokenEvent>& events = delivery.events;
   std::vector<std::shared_ptr<Connection>> touched;
   for (size_t begin = 0; begin < events.size();) {
     size_t end = begin + 1;
@@ -162,6 +196,16 @@ void IoLoop::dispatch(std::vector<TokenEvent>& events) {
   for (const std::shared_ptr<Connection>& connection : touched) {
     connection->flush();
   }
+  if (context_.options.measure_deliveries) {
+    const DeliveryCost end = spent();
+    longest_delivery_ = std::max<int64_t>(longest_delivery_,
+                                          (end.thread_time - delivery.begin.thread_time).count());
+    most_read_ = std::max<int64_t>(most_read_, end.bytes_read - delivery.begin.bytes_read);
+  }
+}
+
+DeliveryCost IoLoop::spent() const {
+  return {.thread_time = thread_time(), .bytes_read = bytes_read_};
 }
 
 void IoLoop::wait_tick() {

@@ -1,9 +1,12 @@
 // One I/O thread: its connections, its timer, and the sink through which engines wake it. A step's
-// events arrive in one post, are given to their connections by tag, and each touched connection
-// then writes once. Threads: start(), stop(), post_socket() and the sink's deliver() may be called
-// from any thread; all else runs on the loop's.
+// events are given to their connections by tag, and each touched connection then writes once. Steps
+// go before everything else that waits: before each piece of reading and writing the loop looks for
+// them, so a token waits for one such piece, however many connections are busy. Threads: start(),
+// stop(), post_socket(), take_longest_delivery() and the sink's deliver() may be called from any
+// thread; all else runs on the loop's.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -20,6 +23,7 @@
 
 #include "api/api_context.h"
 #include "api/client_places.h"
+#include "api/delivery_cost.h"
 #include "api/side_threads.h"
 #include "base/clock.h"
 #include "request/request.h"
@@ -43,8 +47,17 @@ class IoLoop {
   void post_socket(boost::asio::ip::tcp::socket socket, ClientPlaces::Place place);
   [[nodiscard]] boost::asio::io_context& io() { return io_; }
   [[nodiscard]] Nanos thread_time() const;
+  // See Server::take_longest_delivery().
+  [[nodiscard]] DeliveryCost take_longest_delivery() {
+    return {.thread_time = Nanos(longest_delivery_.exchange(0)),
+            .bytes_read = most_read_.exchange(0)};
+  }
 
   // For connections.
+  // Steps wait to be dispatched.
+  [[nodiscard]] bool has_deliveries() const { return deliveries_wait_; }
+  // Dispatches the steps that wait. May write to any connection, and close it.
+  void run_deliveries();
   [[nodiscard]] std::shared_ptr<TokenSink> sink() const;
   [[nodiscard]] uint64_t add_tag(Connection& connection, size_t prompt);
   void remove_tag(uint64_t tag) { destinations_.erase(tag); }
@@ -52,6 +65,7 @@ class IoLoop {
   [[nodiscard]] std::string new_id();
   [[nodiscard]] Nanos now() const { return clock_.now(); }
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
+  void count_read(size_t bytes) { bytes_read_ += static_cast<int64_t>(bytes); }
   // Runs `work` beside the loop and then `done` on the loop. See SideThreads::post. What `work`
   // owns is destroyed beside the loop unless `done` owns it, too.
   std::optional<SideThreads::Ticket> aside(const std::string& client, int64_t cost,
@@ -60,14 +74,21 @@ class IoLoop {
   void withdraw(SideThreads::Ticket ticket) { side_.withdraw(ticket); }
   // Frees `text`; a large one beside the loop, because giving pages back takes time.
   void dispose(std::string text);
+  // Frees what nobody else owns beside the loop.
+  void dispose(std::shared_ptr<void> owned);
 
  private:
   class Sink;
+  struct Delivery {
+    std::vector<TokenEvent> events;
+    DeliveryCost begin;  // the loop's when it was handed over; if deliveries are measured
+  };
   struct Destination {
     Connection* connection;
     size_t prompt;
   };
-  void dispatch(std::vector<TokenEvent>& events);
+  void dispatch(Delivery& delivery);
+  [[nodiscard]] DeliveryCost spent() const;
   void wait_tick();
   void close_all();
 
@@ -77,6 +98,10 @@ class IoLoop {
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   boost::asio::steady_timer ticker_;
   std::shared_ptr<Sink> sink_;
+  std::atomic<bool> deliveries_wait_{false};
+  std::atomic<int64_t> bytes_read_{0};
+  std::atomic<int64_t> longest_delivery_{0};  // thread time, if deliveries are measured
+  std::atomic<int64_t> most_read_{0};         // likewise
   SteadyClock clock_;
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint64_t, Destination> destinations_;

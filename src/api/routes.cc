@@ -46,9 +46,35 @@ std::string_view state_name(ServingState state) {
   return "failed";
 }
 
-ServingState state_of(const ApiContext& context) {
-  const ServingState state = context.frontend.state();
+// The state of one model, as clients of this server see it.
+ServingState state_of(const Frontend& frontend, const ApiContext& context) {
+  const ServingState state = frontend.state();
   return state == ServingState::kReady && context.draining ? ServingState::kDraining : state;
+}
+
+// How far a state is from ready.
+int distance(ServingState state) {
+  switch (state) {
+    case ServingState::kReady:
+      return 0;
+    case ServingState::kDraining:
+      return 1;
+    case ServingState::kLoading:
+      return 2;
+    case ServingState::kFailed:
+      break;
+  }
+  return 3;
+}
+
+// The state of the server: that of the model which is furthest from ready.
+ServingState state_of(const ApiContext& context) {
+  ServingState worst = ServingState::kReady;
+  for (const openai::OfferedModel& model : context.models.models()) {
+    const ServingState state = state_of(model.frontend, context);
+    worst = distance(state) > distance(worst) ? state : worst;
+  }
+  return worst;
 }
 
 // Model names may hold slashes and are sent percent-escaped by some clients.
@@ -88,7 +114,12 @@ HttpResponse health(const ApiContext& context, ServingState state) {
 }
 
 HttpResponse load(const ApiContext& context) {
-  const FrontendLoad load = context.frontend.load();
+  FrontendLoad load;
+  for (const openai::OfferedModel& model : context.models.models()) {
+    const FrontendLoad own = model.frontend.load();
+    load.running += own.running;
+    load.waiting += own.waiting;
+  }
   return {.body = fmt::format(R"({{"server_load":{},"running":{},"waiting":{}}})",
                               load.running + load.waiting, load.running, load.waiting)};
 }
@@ -205,17 +236,18 @@ HttpResponse answer(const HttpRequest& request, const Route& route, const ApiCon
   const ServingState state = state_of(context);
   switch (route.id) {
     case RouteId::kModels:
-      return {.body = openai::model_list(context.frontend.model())};
+      return {.body = openai::model_list(context.models)};
     case RouteId::kModel: {
       const size_t front = route.path.size() - kAnyId.size();
       return of_result(openai::model_card(unescape(std::string_view(request.path).substr(front)),
-                                          context.frontend.model()),
+                                          context.models),
                        context, "model_not_found");
     }
     case RouteId::kTokenize:
-      return of_result(openai::tokenize(request.body, context.parse), context, "model_not_found");
+      return of_result(openai::tokenize(request.body, context.models), context, "model_not_found");
     case RouteId::kDetokenize:
-      return of_result(openai::detokenize(request.body, context.parse), context, "model_not_found");
+      return of_result(openai::detokenize(request.body, context.models), context,
+                       "model_not_found");
     case RouteId::kHealth:
     case RouteId::kPing:
       return health(context, state);
@@ -261,7 +293,19 @@ HttpResponse error_with_status(int status, std::string_view message) {
 }
 
 std::string_view refusal_reason(const ApiContext& context) {
-  const ServingState state = state_of(context);
+  std::string_view reason;
+  for (const openai::OfferedModel& model : context.models.models()) {
+    const std::string_view own = refusal_reason(model.frontend, context);
+    if (own.empty()) {
+      return "";
+    }
+    reason = reason.empty() ? own : reason;
+  }
+  return reason;
+}
+
+std::string_view refusal_reason(const Frontend& frontend, const ApiContext& context) {
+  const ServingState state = state_of(frontend, context);
   return state == ServingState::kReady ? "" : state_name(state);
 }
 

@@ -58,8 +58,11 @@ struct Access {
                                           std::string_view code = {});
 [[nodiscard]] HttpResponse error_with_status(int status, std::string_view message);
 
-// Why generations are refused right now ("loading", "draining", "failed"), or "" when they are not.
+// Why generations are refused right now ("loading", "draining", "failed"), or "" if some model
+// takes them.
 [[nodiscard]] std::string_view refusal_reason(const ApiContext& context);
+// The same for the model behind `frontend`.
+[[nodiscard]] std::string_view refusal_reason(const Frontend& frontend, const ApiContext& context);
 
 // An overload or unavailability answer with Retry-After, retry-after-ms and the reason; counted.
 [[nodiscard]] HttpResponse refuse(const Error& error, std::string_view reason, ApiContext& context);

@@ -115,8 +115,8 @@ Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io)
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions options, Frontend& frontend, const TextServices& text)
-      : context(with_defaults(std::move(options)), frontend, text), side(context.options.side) {
+  Impl(ServerOptions options, const std::vector<openai::ModelServices>& models)
+      : context(with_defaults(std::move(options)), models), side(context.options.side) {
     for (int32_t i = 0; i < context.options.io_threads; ++i) {
       loops.push_back(std::make_unique<IoLoop>(context, side));
     }
@@ -213,10 +213,10 @@ struct Server::Impl {
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
-Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Frontend& frontend,
-                                              const TextServices& text) {
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options,
+                                              const std::vector<openai::ModelServices>& models) {
   RETURN_IF_ERROR(check_options(options));
-  auto impl = std::make_unique<Impl>(std::move(options), frontend, text);
+  auto impl = std::make_unique<Impl>(std::move(options), models);
   if (const TlsFiles& files = impl->context.options.tls; files.wanted()) {
     ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> tls, TlsContext::load(files));
     impl->context.set_tls(std::move(tls));
@@ -240,6 +240,16 @@ Nanos Server::io_thread_time() const {
     sum += loop->thread_time();
   }
   return sum;
+}
+
+DeliveryCost Server::take_longest_delivery() {
+  DeliveryCost longest;
+  for (const auto& loop : impl_->loops) {
+    const DeliveryCost cost = loop->take_longest_delivery();
+    longest.thread_time = std::max(longest.thread_time, cost.thread_time);
+    longest.bytes_read = std::max(longest.bytes_read, cost.bytes_read);
+  }
+  return longest;
 }
 
 void Server::set_api_keys(const std::vector<ApiKey>& keys) { impl_->context.keys.replace(keys); }

@@ -1,7 +1,7 @@
-// The HTTP server: OpenAI's routes before one Frontend. Sockets live on its own threads; callers
-// see none of them. Threads: all functions may be called from any thread. Ownership: borrows the
-// Frontend and the text services, which must outlive it; engines may keep the TokenSinks of
-// requests longer than the server lives.
+// The HTTP server: OpenAI's routes before the front ends of the models that it serves. Sockets live
+// on its own threads; callers see none of them. Threads: all functions may be called from any
+// thread. Ownership: borrows front ends and text services, which must outlive it; engines may keep
+// the TokenSinks of requests longer than the server lives.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "api/delivery_cost.h"
 #include "api/http_metrics.h"
 #include "api/server_options.h"
 #include "base/result.h"
-#include "request/frontend.h"
+#include "openai/model_directory.h"
 
 namespace tandem::api {
 
@@ -21,9 +22,8 @@ class Server {
  public:
   // Binds, listens and serves from then on. Errors name the address and what to do (port in use,
   // not allowed, ...).
-  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options,
-                                                             Frontend& frontend,
-                                                             const TextServices& text);
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(
+      ServerOptions options, const std::vector<openai::ModelServices>& models);
   // Ends at once: open answers are cut and cancelled.
   ~Server();
   Server(const Server&) = delete;
@@ -33,6 +33,10 @@ class Server {
   [[nodiscard]] const HttpMetrics& metrics() const;
   // Processor time that the I/O threads have used.
   [[nodiscard]] Nanos io_thread_time() const;
+  // The most that an I/O thread has done since the last call between the moment when an engine
+  // hands over a step and the moment when its events are written. Needs
+  // ServerOptions::measure_deliveries.
+  DeliveryCost take_longest_delivery();
 
   // The keys that count from now on; connections stay open.
   void set_api_keys(const std::vector<ApiKey>& keys);

@@ -205,6 +205,32 @@ TEST(ServerMemory, ReadersThatTakeNothingMakeRoomWhenAnswersFillTheMemory) {
   EXPECT_EQ(test.post("/v1/completions", kPrompt).status, 200);
 }
 
+TEST(ServerMemory, AnswersBeingMadeCountAndAreBounded) {
+  ServerOptions options;
+  options.limits.max_answer_bytes_held = 1'500'000;
+  TestServer test(std::move(options));
+  Client first(test.port());
+  first.post("/v1/completions", kPrompt);
+  test.frontend.emit_text(0, std::string(1'000'000, 'a'));
+  test.eventually([&] { return test.server->metrics().unsent_bytes >= 1'000'000; });
+  EXPECT_LT(test.server->metrics().unsent_bytes, 1'100'000);
+  Client second(test.port());
+  second.post("/v1/completions", kPrompt);
+  test.frontend.emit_text(1, std::string(1'000'000, 'a'));
+  const ClientResponse refused = second.read_response();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(reason(refused), "answer_memory");
+  test.frontend.wait_for_cancels(1);
+  Client third(test.port());
+  third.post("/v1/completions", kPrompt);
+  test.frontend.emit_text(2, std::string(1000, 'a'));
+  test.frontend.emit_finish(2);
+  EXPECT_EQ(third.read_response().status, 200) << "small answers always pass";
+  test.frontend.emit_finish(0);
+  EXPECT_EQ(first.read_response().status, 200);
+  test.eventually([&] { return test.server->metrics().unsent_bytes == 0; });
+}
+
 // ---------------------------------------------------------------- long work
 
 TokenEvent scores_of_prompt(int32_t tokens) {
@@ -252,6 +278,69 @@ TEST(ServerMemory, AnswersWrittenAsideAreTheSame) {
   EXPECT_EQ(answers_of(1), here);
   EXPECT_NE(here[0].find(R"("text":"abc")"), std::string::npos) << here[0];
   EXPECT_EQ(nlohmann::json::parse(here[1])["choices"][0]["text"], "abcx");
+}
+
+// A piece that was written beside the loop is no backlog of a reader that has not seen it.
+TEST(ServerMemory, EventsThatWaitForALargePieceDoNotMakeItsReaderSlow) {
+  for (int i = 0; i < 20; ++i) {
+    ServerOptions options;
+    options.inline_answer_bytes = 1;
+    options.inline_events = 2;
+    options.limits.max_unsent_bytes = 4000;  // of each prompt's echo there are some 9 KB
+    TestServer test(std::move(options));
+    Client client(test.port());
+    const std::string text(60, 'a');
+    client.post("/v1/completions",
+                fmt::format(R"({{"prompt":["{0}","{0}"],"max_tokens":3,"echo":true,"logprobs":1,)"
+                            R"("n":2,"stream":true}})",
+                            text));
+    test.frontend.request(1);
+    for (size_t prompt = 0; prompt < 2; ++prompt) {
+      std::vector<TokenEvent> first;
+      first.push_back(scores_of_prompt(61));
+      test.frontend.emit(prompt, std::move(first));
+    }
+    for (size_t prompt = 0; prompt < 2; ++prompt) {
+      for (int32_t choice = 0; choice < 2; ++choice) {
+        std::vector<TokenEvent> events;
+        for (int32_t token = 0; token < 3; ++token) {
+          events.push_back(openai::token_event('x', choice));
+        }
+        events.push_back(openai::finish_event(FinishReason::kLength, choice));
+        test.frontend.emit(prompt, std::move(events));
+      }
+    }
+    const std::string body = client.read_response().body;
+    EXPECT_TRUE(body.ends_with("data: [DONE]\n\n"));
+    size_t tokens = 0;
+    for (size_t at = body.find("\"text\":\"x\""); at != std::string::npos;
+         at = body.find("\"text\":\"x\"", at + 1)) {
+      ++tokens;
+    }
+    EXPECT_EQ(tokens, 12U);
+    EXPECT_EQ(test.server->metrics().slow_readers_cut, 0);
+  }
+}
+
+// A prompt that costs the engine time is submitted beside the loop; what comes of it is the same.
+TEST(ServerMemory, LongPromptsAreSubmittedAside) {
+  ServerOptions options;
+  options.inline_submit_bytes = 0;
+  TestServer test(std::move(options));
+  test.frontend.set_gate([&](size_t n) {
+    return n < 4 ? Status() : Status(Error{ErrorCode::kOverloaded, "the queue is full", ""});
+  });
+  test.frontend.answer_at_once("xyz");  // events come before the job does
+  for (const bool stream : {true, false}) {
+    const ClientResponse response =
+        test.post("/v1/completions",
+                  fmt::format(R"({{"prompt":["a","b"],"max_tokens":3,"stream":{}}})", stream));
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_NE(response.body.find(stream ? "data: [DONE]" : R"("text":"xyz")"), std::string::npos)
+        << response.body;
+  }
+  EXPECT_EQ(test.post("/v1/completions", kPrompt).status, 429) << "refusals come back, too";
+  test.eventually([&] { return test.server->metrics().generations == 0; });
 }
 
 // Chats wait in the side threads until the gate is opened.

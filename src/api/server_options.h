@@ -17,8 +17,6 @@
 #include "base/clock.h"
 #include "openai/error_body.h"
 #include "openai/generation_request.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace tandem::api {
 
@@ -28,8 +26,8 @@ struct ServerLimits {
   int32_t max_connections = 4096;  // more are answered 503 and closed
   // Of one stream, beside the piece being written; a reader that falls further behind is cut.
   size_t max_unsent_bytes = 1024 * 1024;
-  // Of all answers that wait for their readers. Beyond it, answers above max_small_answer_bytes
-  // get 503, and streams with so much behind them are cut.
+  // Of all answers that wait for their readers or, whole ones, are being made. Beyond it, answers
+  // above max_small_answer_bytes get 503, and streams with so much behind them are cut.
   int64_t max_answer_bytes_held = int64_t{512} << 20;
   size_t max_small_answer_bytes = 64 * 1024;
   size_t max_pipelined_bytes = 64 * 1024;                // sent ahead while an answer is under way
@@ -77,14 +75,12 @@ struct ServerOptions {
   // threads: a kilobyte of text takes up to a millisecond, a kilobyte of answer some microseconds.
   size_t inline_parse_bytes = 4 * 1024;
   size_t inline_answer_bytes = 128 * 1024;
+  size_t inline_submit_bytes = 256 * 1024;  // likewise prompts given to the engine: tokens and text
+  size_t inline_events = 1024;              // likewise the events of one answer
   Nanos tick = std::chrono::milliseconds(250);  // how often timeouts are looked at
-};
 
-// The served model's text side. Borrowed: outlives the server.
-struct TextServices {
-  const text::Tokenizer& tokenizer;
-  const text::ChatTemplate& chat_template;
-  openai::GenerationDefaults defaults;
+  // Measures Server::take_longest_delivery(), which costs some system calls a step.
+  bool measure_deliveries = false;
 };
 
 }  // namespace tandem::api

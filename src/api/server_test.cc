@@ -224,10 +224,11 @@ TEST(Server, BindErrorsSayWhatToDo) {
   TestServer test;
   FakeFrontend frontend;
   const auto error_of = [&](ServerOptions options) {
-    const auto started = Server::start(std::move(options), frontend,
-                                       {.tokenizer = test.test_model.tokenizer,
-                                        .chat_template = test.test_model.chat_template,
-                                        .defaults = {}});
+    const auto started =
+        Server::start(std::move(options), {{.frontend = frontend,
+                                            .tokenizer = test.test_model.tokenizer,
+                                            .chat_template = test.test_model.chat_template,
+                                            .defaults = {}}});
     return started.ok() ? std::string() : started.error().message;
   };
   ServerOptions taken;

@@ -239,16 +239,21 @@ bool Client::closed_by_server() {
 
 // ---------------------------------------------------------------- TestServer
 
-TestServer::TestServer(ServerOptions options) {
+std::unique_ptr<Server> start_server(ServerOptions options,
+                                     const std::vector<openai::ModelServices>& models) {
   options.port = 0;
   options.tick = std::chrono::milliseconds(5);
   options.unix_seconds = [] { return int64_t{1234}; };
-  auto started = Server::start(std::move(options), frontend,
-                               {.tokenizer = test_model.tokenizer,
-                                .chat_template = test_model.chat_template,
-                                .defaults = {}});
+  auto started = Server::start(std::move(options), models);
   CHECK(started.ok(), "{}", started.error().message);
-  server = std::move(started).value();
+  return std::move(started).value();
+}
+
+TestServer::TestServer(ServerOptions options) {
+  server = start_server(std::move(options), {{.frontend = frontend,
+                                              .tokenizer = test_model.tokenizer,
+                                              .chat_template = test_model.chat_template,
+                                              .defaults = {}}});
 }
 
 ClientResponse TestServer::get(std::string_view path, std::string_view headers) {

@@ -22,6 +22,8 @@ namespace tandem::api {
 // Accepts requests and keeps them; tokens come when the test emits them. Any thread.
 class FakeFrontend final : public Frontend {
  public:
+  explicit FakeFrontend(ServedModel model = openai::tiny_model()) : model_(std::move(model)) {}
+
   struct Choice {
     RequestId request;
     int32_t choice;
@@ -39,6 +41,9 @@ class FakeFrontend final : public Frontend {
   void set_gate(std::function<Status(size_t)> gate) { gate_ = std::move(gate); }
   // Every accepted request gets this text at once and ends with kLength.
   void answer_at_once(std::string text) { instant_ = std::move(text); }
+  void answer_only_when_told() { instant_.reset(); }
+  // Before any request.
+  void set_max_model_len(int32_t tokens) { model_.max_model_len = tokens; }
 
   // The n-th request submitted, waited for.
   Request& request(size_t n);
@@ -56,7 +61,7 @@ class FakeFrontend final : public Frontend {
   template <class Condition>
   void wait(std::unique_lock<std::mutex>& lock, Condition condition);
 
-  ServedModel model_ = openai::tiny_model();
+  ServedModel model_;
   std::atomic<ServingState> state_{ServingState::kReady};
   std::function<Status(size_t)> gate_;
   std::optional<std::string> instant_;
@@ -98,6 +103,10 @@ class Client {
   int socket_ = -1;
   std::string received_;
 };
+
+// A server on a free port, with short ticks and its own time.
+std::unique_ptr<Server> start_server(ServerOptions options,
+                                     const std::vector<openai::ModelServices>& models);
 
 // A server on a free port with a fake Frontend behind it.
 struct TestServer {

@@ -118,9 +118,8 @@ class Device {
   virtual void launch(StreamId stream, const Op& op) = 0;
   virtual EventId record(
       StreamId stream) = 0;  // completes when all ops launched so far on `stream` have
-  // The same, but the listener is not called for it: for events that somebody looks at when another
-  // wakes him. A back end may call it all the same.
-  virtual EventId record_quietly(StreamId stream) { return record(stream); }
+  // Like record(), but need not notify the listener: for events that the engine polls anyway.
+  virtual EventId record_polled(StreamId stream) { return record(stream); }
   // Later ops of `stream` start after `event`. A compute stream never waits for another: there the
   // event must be its own or complete already; the emulated accelerator stops where it is not.
   virtual void wait(StreamId stream, EventId event) = 0;

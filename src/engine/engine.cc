@@ -1,50 +1,82 @@
 #include "engine/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <functional>
+#include <utility>
 
 #include "base/check.h"
+#include "engine/gauges.h"
 
 namespace tandem {
+namespace {
 
-Engine::Engine(const EngineConfig& config, StepExecutor& executor, StepPolicy& policy,
-               const Clock& clock, observe::EngineObserver* observer, Recorder* recorder)
+TierMoverOptions mover_options(const EngineConfig& config, const EngineParts& parts) {
+  return {.prefix_caching = config.prefix_caching,
+          .max_host_failures = config.max_host_failures,
+          .fetch = {.max_running = config.max_running,
+                    .from_host = config.from_host,
+                    .step_times = parts.step_times}};
+}
+
+AdmissionBookOptions book_options(const EngineConfig& config, const EngineParts& parts) {
+  return {.max_running = config.max_running,
+          .max_model_len = config.max_model_len,
+          .step_tokens = parts.executor.limits().max_batched_tokens,
+          .queue_order = parts.policy.queue_order(),
+          .keeps_refusals = &parts.recorder != &no_recorder()};
+}
+
+ViewOptions view_options(const EngineConfig& config, const EngineParts& parts) {
+  return {.queue_order = parts.policy.queue_order(),
+          .max_running = config.max_running,
+          .shows_later = parts.admission != nullptr};
+}
+
+EngineActivity running_step(const CurrentStep& step) {
+  return step.visitors_only() ? EngineActivity::kVisitorsOnly : EngineActivity::kStepRunning;
+}
+
+EngineAdvance until(EngineActivity activity, const StepExecutor& executor, Nanos now) {
+  const bool idle = activity == EngineActivity::kIdle;
+  return {.activity = activity, .next_wakeup = idle ? Nanos::max() : executor.next_check(now)};
+}
+
+}  // namespace
+
+Engine::Engine(const EngineConfig& config, const EngineParts& parts)
     : config_(config),
-      executor_(executor),
-      policy_(policy),
-      clock_(clock),
-      observer_(observer),
-      recorder_(recorder),
-      kv_(executor.limits().total_blocks, executor.limits().block_tokens, config.prefix_caching,
-          executor.limits().host_blocks),
+      parts_(parts),
+      kv_(parts.executor.limits().total_blocks, parts.executor.limits().block_tokens,
+          config.prefix_caching, parts.executor.limits().host_blocks),
+      table_(parts.policy.queue_order()),
+      outbox_(parts.executor.limits().hops_per_token),
+      shortfalls_(parts.policy.name(), kv_, step_),
+      mover_(mover_options(config, parts), table_, kv_, parts.executor, step_, shortfalls_),
+      finisher_(table_, mover_, outbox_, parts.observer, parts.admission),
+      assembler_(table_, kv_, mover_, shortfalls_, parts.executor.limits(), step_),
+      committer_(config.max_model_len, parts.step_times, table_, kv_, mover_, outbox_, finisher_,
+                 step_),
+      views_(view_options(config, parts), table_, kv_, parts.executor, mover_.trust(), step_),
+      admission_book_(book_options(config, parts), parts.admission, table_, kv_, step_, parts.clock,
+                      parts.observer),
       seeds_(config.seed) {
+  const ExecutorLimits& limits = parts.executor.limits();
   const int64_t pool_tokens = kv_.total_blocks() * kv_.block_tokens();
   CHECK(config.max_model_len > 0 && config.max_model_len <= pool_tokens,
         "a sequence of {} tokens must fit the KV pool of {} tokens", config.max_model_len,
         pool_tokens);
-  CHECK(config.max_running <= executor.limits().max_logit_rows && config.max_running > 0,
+  CHECK(config.max_running <= limits.max_logit_rows && config.max_running > 0,
         "{} running sequences need as many logit rows, there are {}", config.max_running,
-        executor.limits().max_logit_rows);
-  CHECK(executor.limits().host_blocks == 0 || executor.limits().offloaded_sequences > 0,
-        "a host tier of {} blocks with {} places for offloaded sequences",
-        executor.limits().host_blocks, executor.limits().offloaded_sequences);
+        limits.max_logit_rows);
+  CHECK(limits.host_blocks == 0 || limits.offloaded_sequences > 0,
+        "a host tier of {} blocks with {} places for offloaded sequences", limits.host_blocks,
+        limits.offloaded_sequences);
 }
 
 Engine::~Engine() {
-  for (auto& [id, kv] : write_throughs_) {
-    end_write_through(kv);
-  }
-  for (Fetch& fetch : fetches_) {
-    kv_.fetch_copied(fetch.prefix);
-    kv_.end_fetch(fetch.prefix);
-  }
-  for (auto& [id, sequence] : sequences_) {
-    if (sequence.kv.moving()) {
-      kv_.copied(sequence.kv);
-      kv_.abort_transfer(sequence.kv);
-    }
-    kv_.release(sequence.kv);
-  }
+  mover_.release_all();
+  table_.release_all(kv_);
 }
 
 Arrival Engine::make_arrival(RequestId id, Request request, Nanos now, int32_t block_tokens) {
@@ -54,316 +86,218 @@ Arrival Engine::make_arrival(RequestId id, Request request, Nanos now, int32_t b
   return arrival;
 }
 
-void Engine::post(EngineInput input) { inbox_.push_back(std::move(input)); }
-
-void Engine::cancel_all() {
-  std::vector<RequestId> ids;
-  for (const auto& [id, sequences] : by_request_) {
-    ids.push_back(id);
-  }
-  for (const EngineInput& input : inbox_) {
-    if (const auto* arrival = std::get_if<Arrival>(&input)) {
-      ids.push_back(arrival->id);
-    }
-  }
-  std::ranges::sort(ids);
-  for (const RequestId id : ids) {
-    post(EngineCancel{id});
-  }
-}
-
 EngineLoad Engine::load() const {
-  const auto is_best_effort = [](const LiveSequence* sequence) {
-    return sequence->service_class == ServiceClass::kBestEffort;
-  };
-  int64_t best_effort = 0;
-  if (policy_.queue_order() == QueueOrder::kClassFirst) {
-    best_effort =
-        waiting_.end() - std::ranges::partition_point(waiting_, std::not_fn(is_best_effort));
-  } else {
-    best_effort = std::ranges::count_if(waiting_, is_best_effort);
-  }
-  best_effort += std::ranges::count_if(inbox_, [](const EngineInput& input) {
-    const auto* arrival = std::get_if<Arrival>(&input);
-    return arrival != nullptr && arrival->request.service_class == ServiceClass::kBestEffort;
-  });
-  return {.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
-          .waiting = static_cast<int64_t>(waiting_.size() + inbox_.size()),
-          .waiting_best_effort = best_effort};
+  return {.running = std::ssize(table_.running()) + std::ssize(table_.offloaded()),
+          .waiting = std::ssize(table_.waiting()),
+          .waiting_best_effort = table_.waiting_best_effort()};
 }
 
-EngineActivity Engine::advance(Nanos now) {
-  const Nanos work_began = clock_.now();
-  now_ = now;
-  std::optional<observe::StepRecord> finished;
-  if (in_flight_) {
-    if (!inbox_.empty() && input_.slices.empty()) {
-      executor_.wait_no_longer();
-    }
-    if (!executor_.poll(result_)) {
-      return running_step();
-    }
-    in_flight_ = false;
-    record_.started = launched_;
-    record_.duration = now - launched_;
-    learn_from_step(result_);
-    if (recorder_ != nullptr) {
-      recorder_->result(
-          result_,
-          {.measured = record_.duration, .predicted = record_.predicted, .visits = step_visits()});
-    }
-    commit(result_, now);
-    finished = std::move(record_);
+EngineAdvance Engine::advance(Nanos now, EngineInputs& inputs) {
+  const Nanos work_began = parts_.clock.now();
+  step_.now = now;
+  if (step_.in_flight && !inputs.empty() && step_.visitors_only()) {
+    parts_.executor.wait_no_longer();
   }
-  admitted_.current = false;
-  absorb_tier_events(now);
-  absorb(now);
-  const EngineActivity activity = plan_and_launch(now);
-  deliver();
-  if (observer_ != nullptr) {
-    if (finished.has_value()) {
-      finished->engine_work = clock_.now() - work_began;
-      observer_->on_step(*finished);
-    }
-    report_gauges();
+  if (!finish_step()) {
+    return until(running_step(step_), parts_.executor, now);
   }
-  return activity;
+  admission_book_.invalidate();
+  absorb_tier_events();
+  absorb(inputs);
+  const EngineActivity activity = plan_and_launch();
+  report(work_began);
+  return until(activity, parts_.executor, now);
+}
+
+bool Engine::commit(Nanos now) {
+  const Nanos work_began = parts_.clock.now();
+  step_.now = now;
+  const bool done = finish_step();
+  if (done) {
+    admission_book_.invalidate();
+    report(work_began);
+  }
+  return done;
+}
+
+// False: the step in flight is still running.
+bool Engine::finish_step() {
+  if (!step_.in_flight) {
+    return true;
+  }
+  if (!parts_.executor.poll(step_.result)) {
+    return false;
+  }
+  step_.in_flight = false;
+  step_.record.started = step_.launched;
+  step_.record.duration = step_.now - step_.launched;
+  const int64_t visits = parts_.executor.tier_counts().visits - step_.visits_before;
+  committer_.learn(step_.result, visits);
+  parts_.recorder.result(
+      step_.result,
+      {.measured = step_.record.duration, .predicted = step_.record.predicted, .visits = visits});
+  committer_.commit(step_.result);
+  step_.finished = std::exchange(step_.record, {});
+  return true;
+}
+
+void Engine::report(Nanos work_began) {
+  outbox_.deliver();
+  if (step_.finished.has_value()) {
+    step_.finished->engine_work = parts_.clock.now() - work_began;
+    parts_.observer.on_step(*step_.finished);
+    step_.finished.reset();
+  }
+  parts_.observer.on_gauges(gauges_of(table_, kv_, mover_.trust().suspended(parts_.clock.now())));
+  if (parts_.executor.limits().host_blocks > 0) {
+    parts_.observer.on_tiers(tiers_of(parts_.executor));
+  }
 }
 
 // ---------------------------------------------------------------- absorb
 
-void Engine::absorb(Nanos now) {
-  for (EngineInput& input : inbox_) {
-    std::visit([&](auto& one) { absorb_one(one, now); }, input);
+void Engine::absorb_tier_events() {
+  if (kv_.total_blocks(Tier::kHost) == 0) {
+    return;
   }
-  inbox_.clear();
-  remove_ended();
+  const TierEvents events = parts_.executor.take_tier_events();
+  parts_.recorder.tiers(step_.number, events);
+  for (LiveSequence* sequence : mover_.absorb(events, step_.now)) {
+    finisher_.finish(*sequence, FinishReason::kError, step_.now,
+                     fmt::format("the host failed to compute the attention of this request {} "
+                                 "times; the server's log says why",
+                                 sequence->host_failures));
+  }
+  if (!events.transfers_done.empty() || !events.left.empty() || !events.failed.empty()) {
+    mover_.settle();
+    table_.remove_ended(kv_);
+  }
 }
 
-void Engine::absorb_one(Arrival& arrival, Nanos) {
-  auto owner = std::allocate_shared<RequestState>(std::pmr::polymorphic_allocator<>(&memory_));
+void Engine::absorb(EngineInputs& inputs) {
+  admission_book_.record_refusals(parts_.recorder);
+  for (EngineInput& input : inputs) {
+    std::visit([&](auto& item) { absorb_one(item); }, input);
+  }
+  inputs.clear();
+  table_.remove_ended(kv_);
+}
+
+void Engine::absorb_one(Arrival& arrival) {
+  std::shared_ptr<RequestState> owner = table_.new_request();
   owner->id = arrival.id;
   owner->arrived = arrival.arrived;
   owner->root = arrival.root;
   owner->seed = arrival.request.sampling.seed.value_or(seeds_());
   owner->forecast_ttft = arrival.forecast_ttft;
   owner->believed_cached = arrival.believed_cached;
-  if (recorder_ != nullptr) {
-    recorder_->arrival(next_step_, arrival, owner->seed);
-  }
+  parts_.recorder.arrival(step_.number, arrival, owner->seed);
   owner->request = std::move(arrival.request);
+  const SamplingParams& sampling = owner->request.sampling;
   owner->stop_ids = config_.eos_token_ids;
-  if (owner->request.sampling.ignore_eos || !owner->request.sampling.stop_token_ids.empty()) {
-    owner->own_stop_ids = owner->request.sampling.stop_token_ids;
-    if (!owner->request.sampling.ignore_eos) {
+  if (sampling.ignore_eos || !sampling.stop_token_ids.empty()) {
+    owner->own_stop_ids = sampling.stop_token_ids;
+    if (!sampling.ignore_eos) {
       owner->own_stop_ids.insert(owner->own_stop_ids.end(), config_.eos_token_ids.begin(),
                                  config_.eos_token_ids.end());
     }
     owner->stop_ids = owner->own_stop_ids;
   }
   CHECK(!owner->request.prompt.empty() && owner->request.n >= 1, "a request was not validated");
-
-  const SequenceId id{next_sequence_++};
-  LiveSequence& sequence = sequences_[id];
-  sequence.id = id;
-  // Room for a usual answer, so that sequences that began together do not all grow in one step.
-  constexpr int32_t kUsualOutput = 1024;
-  const std::vector<TokenId>& prompt = owner->request.prompt;
-  sequence.tokens.reserve(
-      prompt.size() +
-      static_cast<size_t>(std::clamp(owner->request.sampling.max_tokens, 0, kUsualOutput)));
-  sequence.tokens.assign(prompt.begin(), prompt.end());
-  sequence.prompt_tokens = sequence.known_tokens();
-  sequence.hashes = std::move(arrival.prompt_hashes);
-  sequence.seed = owner->seed;
-  std::vector<SequenceId>& ids = by_request_[owner->id];
-  ids.push_back(sequence.id);
-  for (int32_t choice = 1; choice < owner->request.n; ++choice) {
-    sequence.forks.push_back(SequenceId{next_sequence_++});
-  }
-  sequence.choices = owner->request.n;
-  sequence.set_owner(std::move(owner));
-  enqueue(sequence);
+  table_.add(std::move(owner), std::move(arrival.prompt_hashes));
 }
 
-void Engine::absorb_one(const EngineCancel& cancel, Nanos now) {
-  const auto entry = by_request_.find(cancel.request);
-  if (entry == by_request_.end()) {
-    return;  // it ended meanwhile
+void Engine::absorb_one(const EngineCancel& cancel) {
+  const std::span<const SequenceId> sequences = table_.of_request(cancel.request);
+  if (sequences.empty()) {
+    return;  // it has ended meanwhile
   }
-  if (recorder_ != nullptr) {
-    recorder_->cancel(next_step_, cancel.request);
-  }
-  for (const SequenceId id : entry->second) {
-    if (const auto found = sequences_.find(id); found != sequences_.end()) {
-      end(found->second, FinishReason::kCancelled, now);
+  parts_.recorder.cancel(step_.number, cancel.request);
+  for (const SequenceId id : sequences) {
+    if (LiveSequence* sequence = table_.find(id)) {
+      finisher_.finish(*sequence, FinishReason::kCancelled, step_.now);
     }
   }
 }
 
-void Engine::absorb_one(const EngineStop& stop, Nanos now) {
-  const auto entry = by_request_.find(stop.request);
-  if (entry == by_request_.end()) {
-    return;
-  }
-  for (const SequenceId id : entry->second) {
-    const auto found = sequences_.find(id);
-    if (found != sequences_.end() && found->second.choice == stop.choice) {
-      if (recorder_ != nullptr) {
-        recorder_->stop(next_step_, stop.request, stop.choice);
-      }
-      end(found->second, FinishReason::kStop, now);
+void Engine::absorb_one(const EngineStop& stop) {
+  for (const SequenceId id : table_.of_request(stop.request)) {
+    LiveSequence* sequence = table_.find(id);
+    if (sequence != nullptr && sequence->choice == stop.choice) {
+      parts_.recorder.stop(step_.number, stop.request, stop.choice);
+      finisher_.finish(*sequence, FinishReason::kStop, step_.now);
     }
   }
 }
 
-// ---------------------------------------------------------------- ends and events
+// ---------------------------------------------------------------- plan and launch
 
-TokenEvent* Engine::emit(const LiveSequence& sequence, TokenEvent::Kind kind, int32_t choice) {
-  if (sequence.sink == nullptr) {
-    return nullptr;
-  }
-  TokenEvent& event = events_of(sequence).emplace_back();
-  event.kind = kind;
-  event.request = sequence.request;
-  event.tag = sequence.sink_tag;
-  event.choice = choice;
-  return &event;
-}
-
-std::vector<TokenEvent>& Engine::events_of(const LiveSequence& sequence) {
-  for (auto& [sink, events] : events_) {
-    if (sink.get() == sequence.sink) {
-      return events;
+EngineActivity Engine::plan_and_launch() {
+  step_.record = {};
+  int64_t without_step = 0;  // plans so far
+  while (table_.size() > 0) {
+    assembler_.begin();
+    mover_.prepare();
+    const SystemView view = views_.make();
+    const StepPlan plan = parts_.policy.plan(view);
+    parts_.recorder.plan(view, plan);
+    const bool changed = assembler_.assemble(plan);
+    if (!step_.input.slices.empty() || !step_.input.transfers.empty() ||
+        mover_.tokens_under_way() > 0) {
+      step_.launched = step_.now;
+      step_.in_flight = true;
+      step_.visits_before = parts_.executor.tier_counts().visits;
+      parts_.executor.launch(step_.input);
+      ++step_.number;
+      return running_step(step_);
+    }
+    if (mover_.busy()) {
+      return EngineActivity::kTierBusy;
+    }
+    // Limits are checked when a request is accepted, so this is unreachable as long as policies
+    // keep their guarantee; a policy that breaks it, or drops and admits the same sequences in
+    // turn, costs one request, not the server.
+    constexpr int64_t kMaxMovesOfASequence = 4;
+    if (!changed || ++without_step > kMaxMovesOfASequence * table_.size()) {
+      without_step = 0;
+      fail_unschedulable();
     }
   }
-  std::vector<TokenEvent>& events =
-      events_.emplace_back(sequence.owner->request.sink, std::vector<TokenEvent>{}).second;
-  if (events_.size() == 1) {
-    events.reserve(usual_events_);
-  }
-  return events;
+  return mover_.busy() ? EngineActivity::kTierBusy : EngineActivity::kIdle;
 }
 
-void Engine::emit_finish(const LiveSequence& sequence, int32_t choice, FinishReason reason,
-                         std::string error) {
-  TokenEvent* event = emit(sequence, TokenEvent::Kind::kFinish, choice);
-  if (event == nullptr) {
-    return;
-  }
-  auto finish = std::make_unique<FinishInfo>();
-  finish->reason = reason;
-  finish->prompt_tokens = sequence.prompt_tokens;
-  finish->output_tokens = choice == sequence.choice ? sequence.output_tokens() : 0;
-  finish->cached_tokens = sequence.cached_tokens;
-  finish->error = std::move(error);
-  if (sequence.owner->request.explain) {
-    finish->report = make_report(sequence);
-  }
-  if (reason == FinishReason::kStop && finish->output_tokens > 0 &&
-      std::ranges::count(sequence.stop_ids, sequence.tokens.back()) > 0) {
-    finish->stop_token = sequence.tokens.back();
-    --finish->output_tokens;  // the end token is neither sent nor billed
-  }
-  event->finish = std::move(finish);
+void Engine::fail_unschedulable() {
+  LiveSequence* head = !table_.running().empty()   ? table_.running().front()
+                       : !table_.waiting().empty() ? table_.waiting().front()
+                                                   : table_.offloaded().front();
+  finisher_.finish(
+      *head, FinishReason::kError, step_.now,
+      fmt::format("policy {} found no place for a sequence of {} tokens with {} of {} blocks of {} "
+                  "tokens free",
+                  parts_.policy.name(), head->known_tokens(), kv_.free_blocks(), kv_.total_blocks(),
+                  kv_.block_tokens()));
+  table_.remove_ended(kv_);
 }
 
-void Engine::end(LiveSequence& sequence, FinishReason reason, Nanos now, std::string error) {
-  const SequenceState state = sequence.state.state();
-  if (state == SequenceState::kFinishing) {
-    return;
-  }
-  under_way_ -= state == SequenceState::kParkedInFlight ? 1 : 0;
-  sequence.state.change_to(SequenceState::kFinishing);
-  end_parking(sequence);
-  ++ended_;
-  leave_executor(sequence);
-  emit_finish(sequence, sequence.choice, reason, error);
-  // Choices that never came to be end with it.
-  for (size_t i = 0; i < sequence.forks.size(); ++i) {
-    emit_finish(sequence, static_cast<int32_t>(i) + 1, reason, error);
-  }
-  record_end(sequence, reason, now);
-  if (admission_ != nullptr && sequence.service_class == ServiceClass::kLatencySensitive &&
-      (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
-    admission_->ended(sequence.output_tokens());
-  }
+Status Engine::audit() const {
+  RETURN_IF_ERROR(views_.audit());
+  std::vector<const SequenceKv*> users;
+  RETURN_IF_ERROR(table_.audit(users));
+  RETURN_IF_ERROR(mover_.audit(users));
+  return kv_.audit(users);
 }
 
-// No step is in flight here, so blocks of ended sequences are free as soon as no copy and no hop of
-// them is.
-void Engine::remove_ended() {
-  if (ended_ == 0) {
-    return;
-  }
-  const auto ended = [](const LiveSequence* sequence) {
-    return sequence->state.state() == SequenceState::kFinishing && !sequence->in_flight();
-  };
-  std::vector<LiveSequence*> gone;
-  std::ranges::copy_if(offloaded_, std::back_inserter(gone), ended);
-  std::ranges::copy_if(running_, std::back_inserter(gone), ended);
-  std::ranges::copy_if(waiting_, std::back_inserter(gone), ended);
-  if (gone.empty()) {
-    return;
-  }
-  std::erase_if(running_, ended);
-  std::erase_if(waiting_, ended);
-  std::erase_if(offloaded_, ended);
-  ended_ -= std::ssize(gone);
-  for (LiveSequence* sequence : gone) {
-    if (sequence->kv.moving()) {
-      kv_.abort_transfer(sequence->kv);
+void cancel_all(const Engine& engine, EngineInputs& inputs) {
+  std::vector<RequestId> ids = engine.requests();
+  for (const EngineInput& input : inputs) {
+    if (const auto* arrival = std::get_if<Arrival>(&input)) {
+      ids.push_back(arrival->id);
     }
-    kv_.release(sequence->kv);
-    sequence->state.change_to(SequenceState::kDone);
-    const auto entry = by_request_.find(sequence->owner->id);
-    std::erase(entry->second, sequence->id);
-    if (entry->second.empty()) {
-      by_request_.erase(entry);
-    }
-    sequences_.erase(SequenceId{sequence->id});
   }
-}
-
-void Engine::deliver() {
-  usual_events_ = events_.empty() ? 0 : events_.front().second.size();
-  for (auto& [sink, events] : events_) {
-    sink->deliver(std::move(events));
+  std::ranges::sort(ids);
+  for (const RequestId id : ids) {
+    inputs.emplace_back(EngineCancel{id});
   }
-  events_.clear();
-}
-
-void Engine::report_gauges() {
-  observer_->on_gauges({.running = static_cast<int64_t>(running_.size() + offloaded_.size()),
-                        .waiting = static_cast<int64_t>(waiting_.size()),
-                        .blocks_in_use = kv_.total_blocks() - kv_.free_blocks(),
-                        .total_blocks = kv_.total_blocks(),
-                        .offloaded = static_cast<int64_t>(offloaded_.size()),
-                        .host_blocks_in_use = kv_.total_blocks(Tier::kHost) -
-                                              kv_.free_blocks(Tier::kHost) -
-                                              kv_.blocks_out_of_use(Tier::kHost),
-                        .host_blocks = kv_.total_blocks(Tier::kHost),
-                        .host_blocks_out_of_use = kv_.blocks_out_of_use(Tier::kHost),
-                        .host_suspended = clock_.now() < suspended_until_});
-  if (executor_.limits().host_blocks == 0) {
-    return;
-  }
-  const TierCounts counts = executor_.tier_counts();
-  observer_->on_tiers({.visits = counts.visits,
-                       .hops = counts.hops,
-                       .doubted = counts.doubted,
-                       .hop_bytes_out = counts.bytes_to_host,
-                       .hop_bytes_back = counts.bytes_from_host,
-                       .offloaded_bytes = counts.offloaded_bytes,
-                       .onloaded_bytes = counts.onloaded_bytes,
-                       .attended_bytes = counts.attended_bytes,
-                       .attention_time = counts.attention_time,
-                       .hops_in_flight = counts.hops_in_flight,
-                       .workers_lost = counts.workers_lost,
-                       .returning_time = counts.returning_time,
-                       .workers = counts.workers,
-                       .layers = counts.layers,
-                       .max_rows = executor_.limits().max_batched_tokens});
 }
 
 }  // namespace tandem

@@ -17,18 +17,6 @@
 
 namespace tandem {
 
-// An accepted request on its way into the engine, with what any thread can compute beforehand.
-struct Arrival {
-  RequestId id{};
-  Request request;
-  Nanos arrived{0};
-  BlockHash root;
-  std::vector<BlockHash> prompt_hashes;
-  // What admission said, where it was asked and let the request in.
-  std::optional<Nanos> forecast_ttft;
-  int32_t believed_cached = 0;  // tokens of the prompt that it took the prefix cache to hold
-};
-
 // Shared by the sequences of one request.
 struct RequestState {
   RequestId id{};
@@ -45,9 +33,10 @@ struct RequestState {
   int32_t max_output_tokens = 0;  // of the choices that have ended
 };
 
-// What every step reads or writes of every running sequence, in as few cache lines as it takes: at
-// hundreds of sequences the engine's time goes into cache misses, because a step's weights have
-// driven them out. So what it would need of the request is repeated here.
+// The hot part of a sequence: what every step reads or writes of every running sequence, in as few
+// cache lines as possible. At hundreds of sequences the engine's time goes into cache misses,
+// because a step's weights have evicted everything else. Fields of the request that a step needs
+// are therefore repeated here.
 struct BusySequence {
   static constexpr size_t kBytes = 256;
 
@@ -86,12 +75,12 @@ struct alignas(64) LiveSequence : BusySequence {
   std::vector<BlockHash> hashes;  // of full blocks of `tokens`
   std::vector<SequenceId> forks;  // choices to be forked off when the prompt is done
   int64_t admission = 0;          // rising: who was admitted before whom
-  // What the executor still has of it, beside in_executor. While there is anything, its blocks stay
-  // its own.
+  // What the executor still holds of it, beside in_executor. Until it holds nothing, the blocks of
+  // the sequence are not freed.
   int64_t transfer = 0;     // the copy under way; 0: none
-  bool leaving = false;     // it was told to leave
+  bool leaving = false;     // the executor was told to let it go
   bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
-  // Of the cached prefix that the host holds, in this stay in the queue.
+  // The fetch of its cached prefix from the host, since it was last queued.
   enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
   int32_t written_blocks = 0;  // leading ones that were told to be copied to the host beforehand
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
@@ -142,7 +131,7 @@ struct alignas(64) LiveSequence : BusySequence {
     return output_tokens() > 0 && known_tokens() - computed_tokens == 1;
   }
   [[nodiscard]] bool in_flight() const { return transfer != 0 || in_executor; }
-  // What the prefix cache may be asked for.
+  // The block hashes to look up in the prefix cache.
   [[nodiscard]] std::span<const BlockHash> cacheable() const {
     return scores_prompt() ? std::span<const BlockHash>() : hashes;
   }

@@ -46,9 +46,42 @@ void add_sequence(Digest& digest, const SequenceView& sequence) {
   }
 }
 
+// What version 1 leaves out.
+void add_rest(Digest& digest, const SequenceView& sequence) {
+  for (const int64_t field :
+       {raw(sequence.request), sequence.first_token_due.count(), sequence.tpot.count(),
+        sequence.first_token.count(), sequence.next_token_due.count(),
+        static_cast<int64_t>(sequence.tier), int64_t{sequence.transfer_blocks},
+        int64_t{sequence.promised}, int64_t{sequence.host_failures}}) {
+    digest.add(field);
+  }
+}
+
+void add_rest(Digest& digest, const SystemView& view) {
+  for (const auto& sequences : {view.running, view.waiting, view.offloaded}) {
+    digest.add(static_cast<int64_t>(sequences.size()));
+    for (const SequenceView& sequence : sequences) {
+      add_rest(digest, sequence);
+    }
+  }
+  digest.add(static_cast<int64_t>(view.later.size()));
+  for (const AdmittedPrompt& prompt : view.later) {
+    for (const int64_t field :
+         {int64_t{prompt.level}, prompt.arrived.count(), int64_t{prompt.computed_tokens},
+          int64_t{prompt.choices}, int64_t{prompt.output_tokens}, int64_t{prompt.max_tokens},
+          int64_t{prompt.held_blocks}}) {
+      digest.add(field);
+    }
+  }
+  digest.add(view.budget.total_blocks);
+  digest.add(view.budget.host_total_blocks);
+  digest.add(view.budget.block_tokens);
+  digest.add(view.ready);
+}
+
 }  // namespace
 
-uint64_t view_digest(const SystemView& view) {
+uint64_t view_digest(const SystemView& view, int version) {
   Digest digest;
   digest.add(view.now.count());
   digest.add(view.step);
@@ -73,6 +106,9 @@ uint64_t view_digest(const SystemView& view) {
       add_sequence(digest, sequence);
       digest.add(sequence.host_failures);
     }
+  }
+  if (version >= 2) {
+    add_rest(digest, view);
   }
   return digest.value();
 }

@@ -8,8 +8,8 @@
 
 #include "device/cpu/cpu_device.h"
 #include "exec/forward_executor.h"
-#include "exec/reference/random_model.h"
-#include "exec/reference/step_driver.h"
+#include "support/random_model.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

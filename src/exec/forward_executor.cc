@@ -1,10 +1,12 @@
 #include "exec/forward_executor.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "exec/batch_layout.h"
+#include "exec/completion_notifier.h"
 #include "exec/executor_checks.h"
 #include "exec/forward/stages.h"
 #include "exec/host_tier/host_tier.h"
@@ -38,7 +40,7 @@ StepBounds bounds_for(const model::ModelConfig& config, const kernels::KvLayout&
 class ForwardExecutor::Impl {
  public:
   Impl(const model::ModelConfig& config, const model::Weights& weights, Device& device,
-       const ExecutorOptions& options)
+       const ExecutorOptions& options, std::function<void()> on_complete)
       : config_(config),
         weights_(weights),
         device_(device),
@@ -47,6 +49,7 @@ class ForwardExecutor::Impl {
         histories_(bounds_.limits.total_blocks, layout_.block_tokens),
         staging_(device, kStagedSteps),
         stream_(device.create_stream()),
+        notifier_(std::make_shared<CompletionNotifier>(device, std::move(on_complete))),
         sampling_(config_, weights_, bounds_.limits, {device_, stream_}) {}
 
   ~Impl() {
@@ -59,7 +62,11 @@ class ForwardExecutor::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  Status allocate(const ExecutorOptions& options, const std::function<void()>& on_complete);
+  Status allocate(const ExecutorOptions& options);
+  // The device calls `notifier_` from here on.
+  void listen() {
+    device_.set_listener([notifier = notifier_] { notifier->ring(); });
+  }
   void launch(const StepInput& input);
   bool poll(StepResult& result);
   void wait_no_longer() { run_->wait_no_longer(); }
@@ -69,9 +76,13 @@ class ForwardExecutor::Impl {
     return tier_ == nullptr ? TierCounts{} : tier_->counts();
   }
 
-  [[nodiscard]] HostTier& tier() {
+  [[nodiscard]] piggyback::AttentionWorkers& workers() {
     CHECK(tier_ != nullptr, "there is one tier");
-    return *tier_;
+    return tier_->workers();
+  }
+  [[nodiscard]] HostProbe& probe() {
+    CHECK(probe_.has_value(), "there is one tier");
+    return *probe_;
   }
 
   [[nodiscard]] const ExecutorLimits& limits() const { return bounds_.limits; }
@@ -80,6 +91,7 @@ class ForwardExecutor::Impl {
 
  private:
   void launch_copies(const StepInput& input);
+  std::optional<StepRun::HostParts> host_parts(const ExecutorOptions& options);
   Status upload_frequencies(double* target, const ExecutorOptions& options);
 
   const model::ModelConfig config_;
@@ -90,18 +102,19 @@ class ForwardExecutor::Impl {
   HistoryBlocks histories_;
   StepStaging staging_;
   const device::StreamId stream_;
+  const std::shared_ptr<CompletionNotifier> notifier_;  // shared with threads that may call it late
   StepSampling sampling_;
   std::unique_ptr<Memory> kv_;
   std::unique_ptr<Memory> activations_;
   std::unique_ptr<Memory> partials_;
   std::unique_ptr<HostTier> tier_;  // null: one tier
+  std::optional<HostProbe> probe_;  // with two tiers
   std::unique_ptr<Stages> stages_;
   std::unique_ptr<StepRun> run_;
   int64_t step_ = 0;
 };
 
-Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options,
-                                       const std::function<void()>& on_complete) {
+Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
   const WorkspaceSizes sizes = workspace_sizes(config_, weights_, options);
   const int64_t kv_bytes = bounds_.limits.total_blocks * layout_.block_bytes();
   ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kDevice, kv_bytes));
@@ -117,25 +130,41 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options,
   buffers.partials = reinterpret_cast<float*>(partials_->data());
   buffers.partial_floats = sizes.partials / static_cast<int64_t>(sizeof(float));
   if (has_host_tier(options)) {
-    ASSIGN_OR_RETURN(
-        tier_, HostTier::create(config_, weights_, device_, options, kv_->data(), on_complete));
+    ASSIGN_OR_RETURN(tier_, HostTier::create({.config = config_,
+                                              .weights = weights_,
+                                              .device = device_,
+                                              .options = options,
+                                              .device_kv = kv_->data(),
+                                              .notifier = notifier_}));
     tier_->place(buffers);
+    probe_.emplace(tier_->make_probe());
   }
   stages_ = std::make_unique<Stages>(config_, weights_, layout_, buffers);
-  observe::Track* binds = options.host.timeline == nullptr
-                              ? nullptr
-                              : &options.host.timeline->add_track("engine", "binds");
   run_ = std::make_unique<StepRun>(StepRun::Parts{.device = device_,
                                                   .stream = stream_,
                                                   .stages = *stages_,
                                                   .sampling = sampling_,
-                                                  .tier = tier_.get(),
-                                                  .binder = options.host.binder,
-                                                  .group_stages = options.host.group_stages,
-                                                  .binds = binds},
+                                                  .host = host_parts(options)},
                                    bounds_.limits, config_.layers);
   RETURN_IF_ERROR(run_->allocate(host_tier_sizes(config_, weights_, options)));
   return upload_frequencies(buffers.inverse_frequency, options);
+}
+
+std::optional<StepRun::HostParts> ForwardExecutor::Impl::host_parts(
+    const ExecutorOptions& options) {
+  if (tier_ == nullptr) {
+    return std::nullopt;
+  }
+  const HostTierOptions& host = options.host;
+  return StepRun::HostParts{
+      .hops = tier_->queues(),
+      .carrier = tier_->carrier(),
+      .tokens = tier_->tokens(),
+      .notifier = *notifier_,
+      .clock = *host.clock,
+      .binder = *host.binder,
+      .group_stages = host.group_stages,
+      .binds = host.timeline == nullptr ? nullptr : &host.timeline->add_track("engine", "binds")};
 }
 
 Status ForwardExecutor::Impl::upload_frequencies(double* target, const ExecutorOptions& options) {
@@ -186,6 +215,9 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
 }
 
 bool ForwardExecutor::Impl::poll(StepResult& result) {
+  if (tier_ != nullptr) {
+    tier_->pump();
+  }
   if (!run_->advance()) {
     return false;
   }
@@ -214,9 +246,9 @@ Result<std::unique_ptr<ForwardExecutor>> ForwardExecutor::create(
   use_threads(device.caps(), options);
   RETURN_IF_ERROR(check_options(config, options));
   check_weights(config, weights);
-  auto impl = std::make_unique<Impl>(config, weights, device, options);
-  RETURN_IF_ERROR(impl->allocate(options, on_complete));
-  device.set_listener(std::move(on_complete));
+  auto impl = std::make_unique<Impl>(config, weights, device, options, std::move(on_complete));
+  RETURN_IF_ERROR(impl->allocate(options));
+  impl->listen();
   return std::unique_ptr<ForwardExecutor>(new ForwardExecutor(std::move(impl)));
 }
 
@@ -228,18 +260,23 @@ void ForwardExecutor::launch(const StepInput& input) { impl_->launch(input); }
 bool ForwardExecutor::poll(StepResult& result) { return impl_->poll(result); }
 
 void ForwardExecutor::wait_no_longer() { impl_->wait_no_longer(); }
+// A worker that hangs reports nothing: polling notices how old its work is.
+Nanos ForwardExecutor::next_check(Nanos now) const {
+  constexpr Nanos kLookAgain = std::chrono::milliseconds(250);
+  return limits().host_blocks > 0 ? now + kLookAgain : Nanos::max();
+}
 void ForwardExecutor::leave(SequenceId offloaded) { impl_->leave(offloaded); }
 TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(); }
 TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }
-void ForwardExecutor::freeze_host() { impl_->tier().freeze(); }
-void ForwardExecutor::thaw_host() { impl_->tier().thaw(); }
-int64_t ForwardExecutor::tasks_in_hand() const { return impl_->tier().tasks_in_hand(); }
-HostProbeLimits ForwardExecutor::probe_limits() const { return impl_->tier().probe_limits(); }
+void ForwardExecutor::freeze_host() { impl_->workers().freeze(); }
+void ForwardExecutor::thaw_host() { impl_->workers().thaw(); }
+int64_t ForwardExecutor::tasks_in_hand() const { return impl_->workers().in_hand(); }
+HostProbeLimits ForwardExecutor::probe_limits() const { return impl_->probe().limits(); }
 Result<Nanos> ForwardExecutor::time_host_attention(int32_t rows, int32_t context) {
-  return impl_->tier().time_attention(rows, context);
+  return impl_->probe().time_attention(rows, context);
 }
 Nanos ForwardExecutor::time_link(TransferKind kind, int64_t bytes) {
-  return impl_->tier().time_copy(kind, bytes);
+  return impl_->probe().time_copy(kind, bytes);
 }
 void ForwardExecutor::set_keep_logits(bool keep) { impl_->keep_logits(keep); }
 const std::vector<float>& ForwardExecutor::kept_logits() const { return impl_->kept_logits(); }

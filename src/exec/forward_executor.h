@@ -19,6 +19,7 @@
 #include "model/config.h"
 #include "model/weights.h"
 #include "observe/timeline.h"
+#include "piggyback/attention_host.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
 
@@ -37,6 +38,7 @@ struct HostTierOptions {
   Binder* binder = nullptr;
   device::PlantedFaults faults = {};      // of the workers, for drills
   observe::Timeline* timeline = nullptr;  // gets a track for each worker and one for the binds
+  piggyback::AttentionHostFactory attention = {};  // empty: `threads` threads of this process
 };
 
 struct ExecutorOptions {
@@ -106,15 +108,16 @@ class ForwardExecutor final : public StepExecutor {
   void launch(const StepInput& input) override;
   [[nodiscard]] bool poll(StepResult& result) override;
   void wait_no_longer() override;
+  [[nodiscard]] Nanos next_check(Nanos now) const override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
   [[nodiscard]] TierCounts tier_counts() const override;
 
-  // For experiments on what the other tier notices: the host's workers end what they have in hand
-  // and begin nothing. Two tiers only.
+  // For experiments on how far a slow host affects the other tier: its workers finish the tasks
+  // they have begun and begin no others. Two tiers only, with attention on threads of this process.
   void freeze_host();
   void thaw_host();
-  // Tasks that these have not ended.
+  // Tasks that the workers have not finished.
   [[nodiscard]] int64_t tasks_in_hand() const;
 
   // Parts of the second tier alone, for profiles: with nothing under way, and with KV that nobody

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/reference/random_model.h"
-#include "exec/reference/step_driver.h"
+#include "support/random_model.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

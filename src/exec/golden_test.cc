@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "exec/reference/random_model.h"
-#include "exec/reference/step_driver.h"
 #include "model/model_folder.h"
 #include "model/weights.h"
+#include "support/random_model.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

@@ -13,10 +13,10 @@
 
 #include "device/cpu/machine.h"
 #include "device/cpu/pages.h"
-#include "exec/reference/step_driver.h"
 #include "model/make.h"
 #include "model/model_folder.h"
 #include "model/weights.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

@@ -9,19 +9,13 @@
 namespace tandem {
 
 using device::CopyOp;
-using piggyback::HopCore;
 using piggyback::Visit;
 
 namespace {
 
-// So much work is kept queued on the device that it does not run dry while the engine thread is on
-// its way: two groups, or more where they are short.
-constexpr size_t kLeastGroupsAhead = 2;
-constexpr Nanos kTimeAhead = std::chrono::microseconds(1500);
-
-// The engine thread is woken for hops at most so often, where groups are long: a hop that waits so
-// long more is still back within a fraction of the step.
-constexpr Nanos kLongestApart = std::chrono::microseconds(1000);
+// Bounds the time between two looks at hops if groups are long: a hop that waits this much longer
+// is still back within a fraction of the step.
+constexpr Nanos kMaxPollInterval = std::chrono::microseconds(1000);
 
 }  // namespace
 
@@ -34,7 +28,7 @@ StepRun::StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_
       sample_staging_(parts.device, kStagedSamples) {}
 
 Status StepRun::allocate(const HostTierSizes& sizes) {
-  if (parts_.tier == nullptr) {
+  if (!parts_.host) {
     return {};
   }
   RETURN_IF_ERROR(staging_.allocate(sizes.group_staging));
@@ -53,16 +47,22 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   sampled_visitors_ = 0;
   held_since_.reset();
   took_visitors_ = false;
-  if (parts_.tier == nullptr) {
+  if (!parts_.host) {
     launch_all();
   } else {
-    // Beside residents the next bind comes by itself. Half a group's time from one look at hops to
-    // the next costs no bind more than the late half of its results.
-    const bool binds_come = inputs_.rows > 0 && mode_ == StepMode::kGroups;
-    parts_.tier->wake_seldom(
-        binds_come ? std::min(stage_time_ * parts_.group_stages / 2, kLongestApart) : Nanos{0});
+    parts_.host->notifier.set_min_interval(poll_interval());
     launch_more();
   }
+}
+
+// How often this step polls hops without being called; 0: it does not. Beside residents every bind
+// polls. Half a group's time from one look to the next costs a bind at most the late half of its
+// results.
+Nanos StepRun::poll_interval() const {
+  if (inputs_.rows == 0 || mode_ != StepMode::kGroups) {
+    return Nanos{0};
+  }
+  return std::min(groups_.stage_time() * parts_.host->group_stages / 2, kMaxPollInterval);
 }
 
 void StepRun::launch_more() {
@@ -74,8 +74,7 @@ void StepRun::launch_more() {
 }
 
 bool StepRun::advance() {
-  if (parts_.tier != nullptr) {
-    parts_.tier->pump();
+  if (parts_.host) {
     take_groups();
     if (running_ && !launched_all_) {
       launch_more();
@@ -85,8 +84,8 @@ bool StepRun::advance() {
     return false;
   }
   running_ = false;
-  if (parts_.tier != nullptr) {
-    parts_.tier->wake_seldom(Nanos{0});
+  if (parts_.host) {
+    parts_.host->notifier.set_min_interval(Nanos{0});
   }
   return true;
 }
@@ -137,27 +136,14 @@ void StepRun::end() {
 // ---------------------------------------------------------------- groups
 
 void StepRun::take_groups() {
-  while (!groups_.empty() && parts_.device.query(groups_.front().done)) {
-    const Group& group = groups_.front();
-    parts_.tier->group_done(group.ticket);
-    const Nanos now = parts_.tier->now();
-    const Nanos took = now - std::max(group.launched, last_done_);
-    stage_time_ = (3 * stage_time_ + took / group.stages) / 4;
-    last_done_ = now;
-    groups_.pop_front();
+  while (!groups_.empty() && parts_.device.query(groups_.oldest().done)) {
+    parts_.host->hops.group_done(groups_.oldest().ticket);
+    groups_.pop(parts_.host->clock.now());
   }
-}
-
-bool StepRun::may_launch() const {
-  if (groups_.size() < kLeastGroupsAhead) {
-    return true;
-  }
-  const Nanos queued = stage_time_ * static_cast<int64_t>(groups_.size()) * parts_.group_stages;
-  return groups_.size() < kGroupsAhead && queued < kTimeAhead;
 }
 
 void StepRun::launch_groups() {
-  while (!launched_all_ && may_launch()) {
+  while (!launched_all_ && groups_.may_launch(parts_.host->group_stages)) {
     const Next next = choose_stage();
     if (next == Next::kWait) {
       return;
@@ -166,10 +152,10 @@ void StepRun::launch_groups() {
       end();
       return;
     }
-    const int32_t end_stage = std::min(next_stage_ + parts_.group_stages, last_stage_ + 1);
-    const Nanos began = parts_.tier->now();
+    const int32_t end_stage = std::min(next_stage_ + parts_.host->group_stages, last_stage_ + 1);
+    const Nanos began = parts_.host->clock.now();
     if (bind_group({.end_stage = end_stage}) != Bound::kSome && inputs_.rows == 0) {
-      return;  // the binder lets nobody in now; it is asked again when something has changed
+      return;  // the binder takes no visitor now; it is asked again when something has changed
     }
     lay_out_group();
     launch_group(end_stage);
@@ -182,65 +168,68 @@ void StepRun::launch_groups() {
 }
 
 void StepRun::show_bind(Nanos began) const {
-  if (parts_.binds != nullptr) {
-    parts_.binds->add({.name = "bind and launch a group",
-                       .begin = began,
-                       .end = parts_.tier->now(),
-                       .detail = "visitors",
-                       .value = static_cast<int64_t>(visits_.size())});
+  if (parts_.host->binds != nullptr) {
+    parts_.host->binds->add({.name = "bind and launch a group",
+                             .begin = began,
+                             .end = parts_.host->clock.now(),
+                             .detail = "visitors",
+                             .value = static_cast<int64_t>(visits_.size())});
   }
 }
 
-// With residents every stage is passed. Without, only those that somebody can visit now; where
-// nobody can, the step ends if it has done anything, and waits for a hop if it has not.
+// With residents every stage is passed. Without, the step skips to the first stage that has ready
+// visitors and credits. If there is none it ends if it has taken a visitor, and else waits for a
+// hop.
 StepRun::Next StepRun::choose_stage() {
   if (inputs_.rows > 0) {
     return Next::kLaunch;
   }
-  const HopCore& hops = parts_.tier->hops();
+  const HopQueues& hops = parts_.host->hops;
   for (int32_t stage = next_stage_; stage <= last_stage_; ++stage) {
     if (hops.ready(stage) > 0 && hops.credits(stage) > 0) {
       next_stage_ = stage;
       return Next::kLaunch;
     }
   }
-  const bool more_may_come = hops.in_flight() > 0 || !groups_.empty();
+  const bool more_may_come = hops.any_in_flight() || !groups_.empty();
   return !took_visitors_ && more_may_come ? Next::kWait : Next::kEnd;
 }
 
 BindView StepRun::view_of(const Scope& scope) {
-  const HopCore& hops = parts_.tier->hops();
-  const bool all = scope.lane == kAllLanes;
+  const HopQueues& hops = parts_.host->hops;
+  const bool all = scope.lane == HopQueues::kAllLanes;
   ready_.clear();
   coming_.clear();
   credits_.clear();
   for (int32_t stage = next_stage_; stage < scope.end_stage; ++stage) {
-    ready_.push_back(all ? hops.ready(stage) : hops.ready(stage, scope.lane));
-    coming_.push_back(all ? hops.coming(stage) : hops.coming(stage, scope.lane));
+    ready_.push_back(hops.ready(stage, scope.lane));
+    coming_.push_back(hops.coming(stage, scope.lane));
     credits_.push_back(hops.credits(stage));
   }
-  const Nanos now = parts_.tier->now();
-  return {.now = now,
-          .step = step_,
-          .mode = mode_,
-          .held = held_since_ ? now - *held_since_ : Nanos{0},
-          .first_stage = next_stage_,
-          .last_stage = last_stage_,
-          .resident_rows = all || lane_has_residents() ? inputs_.rows : 0,
-          .row_room = limits_.max_batched_tokens - inputs_.rows,
-          .logit_room = limits_.max_logit_rows - inputs_.sample_count - sampled_visitors_,
-          .ready = ready_,
-          .coming = coming_,
-          .credits = credits_};
+  const Nanos now = parts_.host->clock.now();
+  BindView view = {.now = now,
+                   .step = step_,
+                   .mode = mode_,
+                   .held = held_since_ ? now - *held_since_ : Nanos{0},
+                   .first_stage = next_stage_,
+                   .last_stage = last_stage_,
+                   .resident_rows = all || lane_has_residents() ? inputs_.rows : 0,
+                   .row_room = limits_.max_batched_tokens - inputs_.rows,
+                   .logit_room = limits_.max_logit_rows - inputs_.sample_count - sampled_visitors_,
+                   .ready = ready_,
+                   .coming = coming_,
+                   .credits = credits_};
+  groups_.show(view);
+  return view;
 }
 
 StepRun::Bound StepRun::bind_group(const Scope& scope) {
   const BindView view = view_of(scope);
   decision_.visitors.clear();
   decision_.wait = false;
-  parts_.binder->bind(view, decision_);
+  parts_.host->binder.bind(view, decision_);
   if (held_since_ == std::nullopt) {  // else they were counted when they were first asked for
-    parts_.tier->count_ready(std::accumulate(ready_.begin(), ready_.end(), int64_t{0}));
+    parts_.host->hops.count_ready(std::accumulate(ready_.begin(), ready_.end(), int64_t{0}));
   }
   if (decision_.wait) {
     CHECK(mode_ == StepMode::kLanes, "step {} has no lanes, but shall wait", step_);
@@ -256,12 +245,10 @@ StepRun::Bound StepRun::bind_group(const Scope& scope) {
   for (size_t i = 0; i < ready_.size(); ++i) {
     const int32_t stage = next_stage_ + static_cast<int32_t>(i);
     const int32_t room = stage == last_stage_ ? view.logit_room : view.row_room;
-    const int32_t limit =
-        std::min({decision_.visitors[i], room, parts_.tier->hops().credits(stage)});
-    if (limit > 0 && scope.lane == kAllLanes) {
-      parts_.tier->bind(stage, limit, ticket_, visits_);
-    } else if (limit > 0) {
-      parts_.tier->bind_lane(stage, scope.lane, limit, ticket_, visits_);
+    const int32_t limit = std::min({decision_.visitors[i], room, parts_.host->hops.credits(stage)});
+    if (limit > 0) {
+      parts_.host->hops.bind(
+          {.stage = stage, .lane = scope.lane, .limit = limit, .ticket = ticket_}, visits_);
     }
     stage_ends_.push_back(visits_.size());
   }
@@ -272,17 +259,17 @@ StepRun::Bound StepRun::bind_group(const Scope& scope) {
 // ---------------------------------------------------------------- lanes
 
 bool StepRun::lane_is_empty() const {
-  const HopCore& hops = parts_.tier->hops();
+  const HopQueues& hops = parts_.host->hops;
   return !lane_has_residents() && hops.ready(next_stage_, next_lane_) == 0 &&
          hops.coming(next_stage_, next_lane_) == 0;
 }
 
-// A step that could take nobody along does not end while somebody may come.
+// A step of visitors alone that has taken none does not end while a hop may come back.
 void StepRun::next_lane() {
   next_lane_ = (next_lane_ + 1) % piggyback::kLanes;
   next_stage_ += next_lane_ == 0 ? 1 : 0;
   if (next_stage_ > last_stage_) {
-    const bool more_may_come = parts_.tier->hops().in_flight() > 0 || !groups_.empty();
+    const bool more_may_come = parts_.host->hops.any_in_flight() || !groups_.empty();
     if (inputs_.rows == 0 && !took_visitors_ && more_may_come) {
       next_stage_ = 0;
     } else {
@@ -294,12 +281,13 @@ void StepRun::next_lane() {
 void StepRun::launch_lanes() {
   // Each stage of each lane at most once in a call, so that it ends where nobody can be taken.
   const int32_t most = (last_stage_ + 1) * piggyback::kLanes;
-  for (int32_t asked = 0; asked < most && !launched_all_ && may_launch(); ++asked) {
+  for (int32_t asked = 0;
+       asked < most && !launched_all_ && groups_.may_launch(parts_.host->group_stages); ++asked) {
     if (lane_is_empty()) {
       next_lane();
       continue;
     }
-    const Nanos began = parts_.tier->now();
+    const Nanos began = parts_.host->clock.now();
     const Bound bound = bind_group({.end_stage = next_stage_ + 1, .lane = next_lane_});
     if (bound == Bound::kNotYet) {
       return;
@@ -343,7 +331,7 @@ void StepRun::lay_out_group() {
 std::span<const BlockId> StepRun::history_table(const SampleSpec& spec) {
   history_table_.clear();
   if (!HistoryBlocks::range_of(spec).empty()) {
-    parts_.tier->append_blocks(spec.sequence, history_table_);
+    parts_.host->tokens.append_blocks(spec.sequence, history_table_);
   }
   return history_table_;
 }
@@ -355,7 +343,7 @@ void StepRun::lay_out_samples(std::span<const Visit> visits) {
   histories_.clear();
   StepSize size;
   for (const Visit& visit : visits) {
-    const SampleSpec& spec = parts_.tier->sample_of(visit.sequence);
+    const SampleSpec& spec = parts_.host->tokens.sample_of(visit.sequence);
     measure_sample(spec, history_table(spec), histories_, size);
   }
   const int64_t bytes = SampleRowWriter::bytes(size);
@@ -363,7 +351,7 @@ void StepRun::lay_out_samples(std::span<const Visit> visits) {
   SectionCarver carver(place);
   SampleRowWriter writer(size, histories_, carver);
   for (const Visit& visit : visits) {
-    const SampleSpec& spec = parts_.tier->sample_of(visit.sequence);
+    const SampleSpec& spec = parts_.host->tokens.sample_of(visit.sequence);
     writer.add(spec, history_table(spec));
     parts_.sampling.add_visitor(spec);
   }
@@ -384,16 +372,17 @@ void StepRun::launch_group(int32_t end_stage) {
       parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, stage, tail);
     }
     if (tail.rows > 0) {
-      routed_.push_back(parts_.device.record_quietly(parts_.stream));
+      routed_.push_back(parts_.device.record_polled(parts_.stream));
     }
     if (residents > 0 && attends(stage)) {
       parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, stage);
     }
   }
-  groups_.push_back({.ticket = ticket_,
-                     .done = parts_.device.record(parts_.stream),
-                     .launched = parts_.tier->now(),
-                     .stages = end_stage - next_stage_});
+  groups_.push({.step = step_,
+                .ticket = ticket_,
+                .done = parts_.device.record(parts_.stream),
+                .launched = parts_.host->clock.now(),
+                .stages = {.first_stage = next_stage_, .end_stage = end_stage}});
   send_visitors();
 }
 
@@ -403,7 +392,8 @@ void StepRun::send_visitors() {
   size_t sent = 0;
   for (size_t i = 0; sent < routed_.size(); ++i) {
     if (tails_[i].rows > 0) {
-      parts_.tier->send(std::span(visits_).subspan(begin, stage_ends_[i] - begin), routed_[sent]);
+      parts_.host->carrier.send(std::span(visits_).subspan(begin, stage_ends_[i] - begin),
+                                routed_[sent]);
       ++sent;
     }
     begin = stage_ends_[i];

@@ -10,16 +10,19 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "device/device.h"
 #include "exec/batch_layout.h"
+#include "exec/completion_notifier.h"
 #include "exec/forward/stages.h"
+#include "exec/group_queue.h"
 #include "exec/history_blocks.h"
-#include "exec/host_tier/host_tier.h"
+#include "exec/host_tier/hop_carrier.h"
+#include "exec/host_tier/hop_queues.h"
+#include "exec/host_tier/offloaded_tokens.h"
 #include "exec/step_sampling.h"
 #include "exec/step_staging.h"
 #include "exec/workspaces.h"
@@ -29,15 +32,23 @@ namespace tandem {
 
 class StepRun {
  public:
+  // Where visitors come from and go to.
+  struct HostParts {
+    HopQueues& hops;
+    HopCarrier& carrier;
+    const OffloadedTokens& tokens;
+    CompletionNotifier& notifier;
+    const Clock& clock;
+    Binder& binder;
+    int32_t group_stages = 1;
+    observe::Track* binds = nullptr;  // null: no spans are recorded
+  };
   struct Parts {
     device::Device& device;
     device::StreamId stream;
     const Stages& stages;
     StepSampling& sampling;
-    HostTier* tier = nullptr;  // null: one tier; then what follows is not used
-    Binder* binder = nullptr;
-    int32_t group_stages = 1;
-    observe::Track* binds = nullptr;  // null: not wanted
+    std::optional<HostParts> host = {};  // absent: one tier
   };
   StepRun(const Parts& parts, const ExecutorLimits& limits, int32_t last_stage);
 
@@ -45,7 +56,8 @@ class StepRun {
 
   // The residents' input is on its way to the device. Launches what may be launched at once.
   void begin(int64_t step, StepMode mode, const StepInputs& inputs);
-  // Takes completed groups and launches the next ones. True: the step has completed.
+  // Takes completed groups and launches the next ones, whose visitors the hop core knows: with a
+  // host tier, pump it before. True: the step has completed.
   bool advance();
   // A step without residents that has taken nobody yet ends rather than waits for a hop.
   void wait_no_longer();
@@ -56,31 +68,24 @@ class StepRun {
   [[nodiscard]] const std::optional<device::EventId>& last_event() const { return last_event_; }
 
  private:
-  struct Group {
-    int64_t ticket = 0;
-    device::EventId done{};
-    Nanos launched{0};
-    int32_t stages = 0;
-  };
   enum class Next : uint8_t { kLaunch, kWait, kEnd };
   enum class Bound : uint8_t { kSome, kNobody, kNotYet };
   // The stages that are bound together, and of which lane.
   struct Scope {
     int32_t end_stage = 0;  // from next_stage_ on
-    int32_t lane = kAllLanes;
+    int32_t lane = HopQueues::kAllLanes;
   };
-  static constexpr int32_t kAllLanes = -1;
 
   void launch_all();
   void launch_more();
   void launch_groups();
-  [[nodiscard]] bool may_launch() const;
   Next choose_stage();
   void launch_lanes();
   void next_lane();
   [[nodiscard]] bool lane_is_empty() const;
   [[nodiscard]] bool lane_has_residents() const { return next_lane_ == 0 && inputs_.rows > 0; }
   Bound bind_group(const Scope& scope);
+  [[nodiscard]] Nanos poll_interval() const;
   BindView view_of(const Scope& scope);
   void show_bind(Nanos began) const;
   void lay_out_group();
@@ -110,9 +115,7 @@ class StepRun {
   std::optional<Nanos> held_since_;
   bool took_visitors_ = false;  // in this step
   int64_t ticket_ = 0;
-  std::deque<Group> groups_;  // launched and not known to be complete
-  Nanos stage_time_{0};       // how long a stage took lately
-  Nanos last_done_{0};
+  GroupQueue groups_;
   std::optional<device::EventId> last_event_;
 
   // Of the group being bound.

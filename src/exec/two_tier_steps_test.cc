@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "device/emulated/emulated_accelerator.h"
-#include "exec/reference/random_model.h"
-#include "exec/reference/step_driver.h"
+#include "support/random_model.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "exec/reference/random_model.h"
-#include "exec/reference/step_driver.h"
+#include "support/random_model.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

@@ -8,11 +8,12 @@
 #include "device/device.h"
 #include "exec/forward/stages.h"
 #include "exec/forward_executor.h"
+#include "exec/group_queue.h"
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "piggyback/core/hop_types.h"
-#include "piggyback/workers/host_attention.h"
+#include "piggyback/workers/attention_workers.h"
 
 namespace tandem {
 
@@ -29,9 +30,8 @@ struct WorkspaceSizes {
 
 inline constexpr int kStagedSteps = 2;  // a step can be laid out while the one before is read
 
-// Groups of stages that may be on their way at once, and inputs of theirs that are kept.
-inline constexpr int kGroupsAhead = 8;
-inline constexpr int kStagedGroups = kGroupsAhead + 1;
+// Inputs of groups of stages: one for each that may be on its way, and the one being laid out.
+inline constexpr int kStagedGroups = static_cast<int>(GroupQueue::kMaxGroups) + 1;
 
 // A step's visitors are sampled once in each lane.
 inline constexpr int kStagedSamples = piggyback::kLanes;

@@ -10,9 +10,9 @@
 #include "device/cpu/cpu_device.h"
 #include "device/emulated/emulated_accelerator.h"
 #include "exec/forward_executor.h"
-#include "exec/reference/random_model.h"
-#include "exec/reference/step_driver.h"
 #include "request/sampling_limits.h"
+#include "support/random_model.h"
+#include "support/step_driver.h"
 
 namespace tandem {
 namespace {

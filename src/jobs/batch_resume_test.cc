@@ -138,8 +138,7 @@ class BatchResume : public ::testing::Test {
     ASSIGN_OR_RETURN(BatchInput input, BatchInput::open(in(), 2000));
     ASSIGN_OR_RETURN(BatchOutput written, BatchOutput::open(out()));
     ASSIGN_OR_RETURN(const BatchProgress start, inspect_batch(input, written.written()));
-    Result<BatchProgress> progress =
-        run_batch(input, written, start, frontend_, model_.context, clock_, options);
+    Result<BatchProgress> progress = run_batch(input, written, start, models_, clock_, options);
     frontend_.waiting_.clear();
     return progress;
   }
@@ -149,6 +148,13 @@ class BatchResume : public ::testing::Test {
   fs::path folder_;
   openai::TestModel model_;
   ShuffledFrontend frontend_;
+  const openai::ModelDirectory models_{
+      std::vector<openai::ModelServices>{{.frontend = frontend_,
+                                          .tokenizer = model_.tokenizer,
+                                          .chat_template = model_.chat_template,
+                                          .defaults = {}}},
+      {},
+      {}};
   const SteadyClock clock_;
 };
 

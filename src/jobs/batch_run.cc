@@ -13,6 +13,7 @@
 #include "openai/batch_line.h"
 #include "openai/error_body.h"
 #include "openai/generation.h"
+#include "openai/prompt_submission.h"
 
 namespace tandem::jobs {
 
@@ -44,12 +45,11 @@ class Inbox final : public TokenSink {
 
 class Run {
  public:
-  Run(BatchInput& input, BatchOutput& output, BatchProgress start, Frontend& frontend,
-      const openai::ParseContext& parse, const Clock& clock, const BatchRunOptions& options)
+  Run(BatchInput& input, BatchOutput& output, BatchProgress start,
+      const openai::ModelDirectory& models, const Clock& clock, const BatchRunOptions& options)
       : input_(input),
         output_(output),
-        frontend_(frontend),
-        parse_(parse),
+        models_(models),
         clock_(clock),
         options_(options),
         progress_(start),
@@ -73,14 +73,14 @@ class Run {
     openai::BatchLineId id;
     std::optional<std::string> custom_id;
     openai::Generation generation;
-    std::vector<RequestId> requests;  // by prompt
+    openai::PromptSubmission submission;
     int64_t sequences = 0;
   };
   // A line that was read but not submitted yet: the queue was full.
   struct Parsed {
     openai::BatchLineId id;
     std::optional<std::string> custom_id;
-    openai::GenerationRequest request;
+    openai::RoutedGeneration body;
   };
 
   Status loop() {
@@ -140,7 +140,7 @@ class Run {
                        id.number, input_.max_line_bytes()));
       return;
     }
-    openai::BatchLine parsed = openai::parse_batch_line(line.text, parse_.limits.json);
+    openai::BatchLine parsed = openai::parse_batch_line(line.text, models_.limits().json);
     // Before anything else is said of the line: whether its custom_id is taken must not depend on
     // which lines an earlier run has answered.
     if (parsed.custom_id && !custom_ids_.insert(*parsed.custom_id).second) {
@@ -154,65 +154,55 @@ class Run {
            fmt::format("line {}: {}", id.number, parsed.error->message));
       return;
     }
-    Result<openai::GenerationRequest> request =
-        openai::parse_generation(parsed.endpoint, parsed.body, parse_);
-    if (!request.ok()) {
-      refuse(id, parsed.custom_id, request.error(),
-             request.error().code == ErrorCode::kNotFound ? "model_not_found" : "");
+    Result<openai::RoutedGeneration> body =
+        openai::parse_generation(parsed.endpoint, parsed.body, models_);
+    if (!body.ok()) {
+      refuse(id, parsed.custom_id, body.error(),
+             body.error().code == ErrorCode::kNotFound ? "model_not_found" : "");
       return;
     }
-    request->service.service_class =
-        ServiceClass::kBestEffort;  // whatever a line asks for: nobody waits for it
-    request->service_tier = "flex";
-    waiting_ = std::make_unique<Parsed>(
-        Parsed{id, std::move(parsed.custom_id), std::move(request).value()});
+    // Whatever a line asks for: no client waits for it.
+    body->request.service.service_class = ServiceClass::kBestEffort;
+    waiting_ =
+        std::make_unique<Parsed>(Parsed{id, std::move(parsed.custom_id), std::move(body).value()});
   }
 
   // Submits waiting_ whole. False: the queue is full, later. An error: the engine takes no
   // requests.
   Result<bool> submit() {
-    const openai::GenerationRequest& generation = waiting_->request;
-    std::vector<Request> requests;
-    for (size_t prompt = 0; prompt < generation.prompts.size(); ++prompt) {
-      Result<Request> request = openai::make_request(generation, prompt, frontend_.model());
-      if (!request.ok()) {
-        refuse(waiting_->id, waiting_->custom_id, request.error(), "context_length_exceeded");
-        waiting_.reset();
-        return true;
-      }
-      ASSIGN_OR_RETURN(const ServiceTerms terms,
-                       settle(generation.service, {}, {}, std::ssize(request->prompt)));
-      request->service_class = terms.service_class;
-      request->level = terms.level;
-      request->slo = terms.slo;
-      requests.push_back(std::move(request).value());
+    const openai::OfferedModel& model = *waiting_->body.model;
+    openai::GenerationRequest& generation = waiting_->body.request;
+    Result<std::vector<Request>> requests = openai::make_requests(generation, model.parse.model);
+    if (!requests.ok()) {
+      refuse(waiting_->id, waiting_->custom_id, requests.error(), "context_length_exceeded");
+      waiting_.reset();
+      return true;
     }
+    RETURN_IF_ERROR(openai::settle_service(generation.service, {}, {}, generation, *requests));
+    CHECK(requests->size() < kTagsPerLine, "{} prompts in a line", requests->size());
     const uint64_t key = next_key_++;
     const std::string request_id = openai::batch_request_id(waiting_->id);
-    const bool chat = generation.endpoint == openai::Endpoint::kChat;
+    const int64_t sequences = std::ssize(*requests) * generation.n;
+    auto submitted = openai::PromptSubmission::submit(
+        generation, *std::move(requests),
+        {.request_id = request_id,
+         .tenant = {},
+         .sink = inbox_,
+         .make_tag = [key](size_t prompt) { return key * kTagsPerLine + prompt; }},
+        model.frontend);
+    if (const auto* refused = std::get_if<Refusal>(&submitted)) {
+      return refused_by_engine(refused->error);
+    }
     Job job{.id = waiting_->id,
             .custom_id = waiting_->custom_id,
-            .generation = openai::Generation(generation,
-                                             {(chat ? "chatcmpl-" : "cmpl-") + request_id,
-                                              options_.unix_seconds ? options_.unix_seconds() : 0},
-                                             parse_.tokenizer),
-            .requests = {},
-            .sequences = std::ssize(requests) * generation.n};
-    CHECK(requests.size() < kTagsPerLine, "{} prompts in a line", requests.size());
-    for (size_t prompt = 0; prompt < requests.size(); ++prompt) {
-      Request& request = requests[prompt];
-      request.external_id = request_id;
-      request.tenant = generation.cache_salt;
-      request.sink = inbox_;
-      request.sink_tag = key * kTagsPerLine + prompt;
-      const Submission id = frontend_.submit(std::move(request));
-      if (!id.ok()) {
-        for (const RequestId accepted : job.requests) frontend_.cancel(accepted);
-        return refused_by_engine(id.error());
-      }
-      job.requests.push_back(id.value());
-    }
-    sequences_ahead_ += job.sequences;
+            .generation = openai::Generation(
+                generation,
+                {.id = openai::answer_id(generation.endpoint, request_id),
+                 .created_unix_seconds = options_.unix_seconds ? options_.unix_seconds() : 0},
+                model.parse.tokenizer),
+            .submission = std::get<openai::PromptSubmission>(std::move(submitted)),
+            .sequences = sequences};
+    sequences_ahead_ += sequences;
     jobs_.emplace(key, std::move(job));
     ++progress_.running;
     waiting_.reset();
@@ -256,14 +246,14 @@ class Run {
     const size_t prompt = tag % kTagsPerLine;
     std::string unused;  // nothing streams
     for (const int32_t choice : job.generation.take(prompt, events, unused)) {
-      frontend_.stop(job.requests[prompt], choice);
+      job.submission.stop(prompt, choice);
     }
     if (!job.generation.ended()) {
       return {};
     }
     if (job.generation.error()) {
-      for (const RequestId request : job.requests) frontend_.cancel(request);
-      if (frontend_.state() == ServingState::kFailed) {
+      job.submission.cancel();
+      if (job.submission.frontend().state() == ServingState::kFailed) {
         return *job.generation.error();
       }
       refuse(job.id, job.custom_id, *job.generation.error(), "");
@@ -309,7 +299,7 @@ class Run {
 
   void cancel_all() {
     for (const auto& [key, job] : jobs_) {
-      for (const RequestId request : job.requests) frontend_.cancel(request);
+      job.submission.cancel();
     }
     jobs_.clear();
     progress_.running = 0;
@@ -317,8 +307,7 @@ class Run {
 
   BatchInput& input_;
   BatchOutput& output_;
-  Frontend& frontend_;
-  const openai::ParseContext& parse_;
+  const openai::ModelDirectory& models_;
   const Clock& clock_;
   const BatchRunOptions& options_;
   BatchProgress progress_;
@@ -368,9 +357,9 @@ Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& writt
 }
 
 Result<BatchProgress> run_batch(BatchInput& input, BatchOutput& output, BatchProgress start,
-                                Frontend& frontend, const openai::ParseContext& parse,
-                                const Clock& clock, const BatchRunOptions& options) {
-  return Run(input, output, start, frontend, parse, clock, options).run();
+                                const openai::ModelDirectory& models, const Clock& clock,
+                                const BatchRunOptions& options) {
+  return Run(input, output, start, models, clock, options).run();
 }
 
 }  // namespace tandem::jobs

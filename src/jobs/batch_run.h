@@ -1,7 +1,7 @@
-// Answers the lines of a batch file through a Frontend, many at a time, and appends each answer to
-// the output as it comes. A line's fault is that line's error. Stops early when asked, when the
-// output cannot be written or when the engine fails; what was answered is in the output then, and
-// the same call goes on from there.
+// Answers the lines of a batch file by the models that they name, many at a time, and appends each
+// answer to the output as it comes. A line's fault is that line's error. Stops early when asked,
+// when the output cannot be written or when the engine fails; what was answered is in the output
+// then, and the same call goes on from there.
 //
 // Threads: run() on one; the engine's thread delivers events to it. Borrows everything.
 #pragma once
@@ -13,8 +13,7 @@
 #include "base/result.h"
 #include "jobs/batch_input.h"
 #include "jobs/batch_output.h"
-#include "openai/generation_request.h"
-#include "request/frontend.h"
+#include "openai/model_directory.h"
 
 namespace tandem::jobs {
 
@@ -43,7 +42,7 @@ Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& writt
 
 // Needs `start` from inspect_batch. Returns how far it came.
 Result<BatchProgress> run_batch(BatchInput& input, BatchOutput& output, BatchProgress start,
-                                Frontend& frontend, const openai::ParseContext& parse,
-                                const Clock& clock, const BatchRunOptions& options);
+                                const openai::ModelDirectory& models, const Clock& clock,
+                                const BatchRunOptions& options);
 
 }  // namespace tandem::jobs

@@ -85,15 +85,26 @@ class BatchRun : public ::testing::Test {
     return lines;
   }
   Result<BatchProgress> run(int64_t max_line_bytes = 1 << 20) {
+    return run(models_, max_line_bytes);
+  }
+  Result<BatchProgress> run(const openai::ModelDirectory& models,
+                            int64_t max_line_bytes = 1 << 20) {
     ASSIGN_OR_RETURN(BatchInput input, BatchInput::open(in(), max_line_bytes));
     ASSIGN_OR_RETURN(BatchOutput written, BatchOutput::open(out()));
     ASSIGN_OR_RETURN(const BatchProgress start, inspect_batch(input, written.written()));
-    return run_batch(input, written, start, frontend_, model_.context, clock_, options_);
+    return run_batch(input, written, start, models, clock_, options_);
   }
 
   fs::path folder_;
   openai::TestModel model_;
   InstantFrontend frontend_;
+  const openai::ModelDirectory models_{
+      std::vector<openai::ModelServices>{{.frontend = frontend_,
+                                          .tokenizer = model_.tokenizer,
+                                          .chat_template = model_.chat_template,
+                                          .defaults = {}}},
+      {},
+      {}};
   BatchRunOptions options_;
   const SteadyClock clock_;
 };
@@ -125,6 +136,32 @@ TEST_F(BatchRun, EveryLineIsBestEffortWhateverItAsksForAndItsAnswerSaysSo) {
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0]["response"]["body"]["service_tier"], "flex");
   EXPECT_EQ(lines[1]["response"]["body"]["service_tier"], "flex");
+}
+
+TEST_F(BatchRun, EachLineIsAnsweredByTheModelThatItNames) {
+  InstantFrontend large;
+  large.model_.names = {"large"};
+  const openai::ModelDirectory both({{.frontend = frontend_,
+                                      .tokenizer = model_.tokenizer,
+                                      .chat_template = model_.chat_template,
+                                      .defaults = {}},
+                                     {.frontend = large,
+                                      .tokenizer = model_.tokenizer,
+                                      .chat_template = model_.chat_template,
+                                      .defaults = {}}},
+                                    {}, {});
+  std::string other = line("b");
+  other.replace(other.find("tiny"), 4, "large");
+  std::string unknown = line("c");
+  unknown.replace(unknown.find("tiny"), 4, "huge");
+  write(line("a") + other + unknown + line("d"));
+  const auto progress = run(both);
+  ASSERT_TRUE(progress.ok()) << progress.error().message;
+  EXPECT_EQ(progress->done, 4);
+  EXPECT_EQ(progress->failed, 1);
+  EXPECT_EQ(frontend_.submitted_, 2);
+  EXPECT_EQ(large.submitted_, 1);
+  EXPECT_NE(output().find("this server has 'tiny', 'small', 'large'"), std::string::npos);
 }
 
 TEST_F(BatchRun, ABadLineIsItsOwnErrorAndTheOthersGoOn) {

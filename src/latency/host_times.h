@@ -46,17 +46,6 @@ struct HostTimes {
                : nanos(attention.fixed_nanos + attention.per_row_nanos * static_cast<double>(rows) +
                        attention.per_context_nanos * static_cast<double>(context));
   }
-  // Context tokens that the host attends to in a second, over all layers: its rate when rows are
-  // many. 0: not known.
-  [[nodiscard]] double context_rate() const {
-    return attention.per_context_nanos > 0 ? 1e9 / attention.per_context_nanos : 0;
-  }
-  [[nodiscard]] Nanos to_host_time(int64_t bytes) const {
-    return nanos(to_host.nanos(static_cast<double>(bytes)));
-  }
-  [[nodiscard]] Nanos from_host_time(int64_t bytes) const {
-    return nanos(from_host.nanos(static_cast<double>(bytes)));
-  }
 
  private:
   [[nodiscard]] static Nanos nanos(double value) { return Nanos{std::llround(value)}; }

@@ -27,25 +27,21 @@ ModularCosts tiled_costs() {
 
 ModularModel tiled_model() { return *ModularModel::create(tiled_costs()); }
 
-TEST(StepShape, CountsSlicesAsTheyAreAddedAndTakesThemBack) {
+TEST(StepShape, CountsSlicesAsTheyAreAdded) {
   StepShape shape;
+  EXPECT_TRUE(shape.empty());
   shape.add_prefill(100, 3, 0);  // attends to 101, 102, 103
   EXPECT_EQ(shape.prefill_pairs, 306);
   EXPECT_EQ(shape.prefix_products, 300);
   EXPECT_EQ(shape.logit_rows, 0);
   shape.add_decode(41);
   shape.add_prefill(0, 2, 1);
+  EXPECT_FALSE(shape.empty());
   EXPECT_EQ(shape.rows(), 6);
   EXPECT_EQ(shape.prefill_slices, 2);
   EXPECT_EQ(shape.decode_context, 41);
   EXPECT_EQ(shape.logit_rows, 2);
   EXPECT_EQ(regime_of(shape), Regime::kMixed);
-  shape.remove_prefill(100, 3, 0);
-  shape.remove_decode(41);
-  EXPECT_EQ(regime_of(shape), Regime::kPrefill);
-  shape.remove_prefill(0, 2, 1);
-  EXPECT_EQ(shape, StepShape{});
-  EXPECT_TRUE(shape.empty());
 }
 
 TEST(StepShape, HoldsTheLongestPromptsThatThereAre) {

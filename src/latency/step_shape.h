@@ -1,5 +1,5 @@
 // What a step's time depends on, as a few sums: nothing in it grows with the number of sequences,
-// so it is made once and then kept up to date while a plan grows or is tried out. Plain data.
+// so it is made once and then kept up to date while a plan grows. Plain data.
 //
 // Units: rows (one token's activation), tokens of context, and (row, attended token) pairs. A row
 // at position p attends to p + 1 tokens, itself included. A sliding window is not looked at: where
@@ -32,31 +32,21 @@ struct StepShape {
   // The next `rows` tokens of a prompt of which `computed_tokens` are done. Needs rows > 0.
   // `logit_rows` are sampled from the last of them: 0 inside the prompt, several where n > 1.
   void add_prefill(int64_t computed_tokens, int32_t rows, int32_t logits) {
-    count_prefill(computed_tokens, rows, logits, 1);
-  }
-  void remove_prefill(int64_t computed_tokens, int32_t rows, int32_t logits) {
-    count_prefill(computed_tokens, rows, logits, -1);
+    const int64_t count = rows;
+    prefill_rows += rows;
+    prefill_slices += 1;
+    prefill_pairs += count * computed_tokens + count * (count + 1) / 2;
+    prefix_products += count * computed_tokens;
+    logit_rows += logits;
   }
   // One decode; `context_tokens` counts all that it attends to, the new token included.
-  void add_decode(int64_t context_tokens) { count_decode(context_tokens, 1); }
-  void remove_decode(int64_t context_tokens) { count_decode(context_tokens, -1); }
+  void add_decode(int64_t context_tokens) {
+    decode_rows += 1;
+    decode_context += context_tokens;
+    logit_rows += 1;
+  }
 
   friend bool operator==(const StepShape&, const StepShape&) = default;
-
- private:
-  void count_prefill(int64_t computed, int32_t rows, int32_t logits, int32_t sign) {
-    const int64_t count = rows;
-    prefill_rows += sign * rows;
-    prefill_slices += sign;
-    prefill_pairs += sign * (count * computed + count * (count + 1) / 2);
-    prefix_products += sign * count * computed;
-    logit_rows += sign * logits;
-  }
-  void count_decode(int64_t context, int32_t sign) {
-    decode_rows += sign;
-    decode_context += sign * context;
-    logit_rows += sign;
-  }
 };
 
 // Error and correction are kept apart for these.

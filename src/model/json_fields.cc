@@ -9,36 +9,13 @@
 #include <system_error>
 #include <utility>
 
+#include "base/json_values.h"
+
 namespace tandem::model {
 namespace {
 
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxShownBytes = 60;
-
-// Nesting is bounded before parsing, so that a document tree is never deep.
-bool deeper_than(std::string_view text, int limit) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > limit) {
-        return true;
-      }
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 std::string shown(const nlohmann::json& value) {
   std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
@@ -49,10 +26,9 @@ std::string shown(const nlohmann::json& value) {
   return text;
 }
 
-// Booleans are not integers here, and 3.0 is not 3; integers beyond 64 bits arrive as floats.
-bool is_int64(const nlohmann::json& value) {
-  return value.is_number_integer() &&
-         !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX});
+std::optional<int64_t> integer_of(const nlohmann::json& value, IntegerRange range) {
+  const std::optional<int64_t> number = json_integer(value);
+  return number && *number >= range.min && *number <= range.max ? number : std::nullopt;
 }
 
 }  // namespace
@@ -86,7 +62,7 @@ JsonFields::JsonFields(std::string name, std::string path,
     : name_(std::move(name)), path_(std::move(path)), json_(std::move(json)) {}
 
 Result<JsonFields> JsonFields::parse(std::string name, std::string_view text) {
-  if (deeper_than(text, kMaxDepth)) {
+  if (json_nests_deeper(text, kMaxDepth)) {
     return invalid_argument(fmt::format(
         "{}: is nested more than {} levels deep; is it the right file?", name, kMaxDepth));
   }
@@ -112,8 +88,7 @@ Error JsonFields::error(std::string_view key, std::string_view message) const {
 }
 
 const nlohmann::json* JsonFields::find(std::string_view key) const {
-  const auto it = json_->find(key);
-  return it == json_->end() || it->is_null() ? nullptr : &*it;
+  return json_member(*json_, key);
 }
 
 bool JsonFields::has(std::string_view key) const { return find(key) != nullptr; }
@@ -127,15 +102,11 @@ Result<std::optional<int64_t>> JsonFields::integer(std::string_view key, Integer
   if (value == nullptr) {
     return std::optional<int64_t>();
   }
-  const std::string wanted = fmt::format("an integer from {} to {}", range.min, range.max);
-  if (!is_int64(*value)) {
-    return wrong_type(key, wanted);
+  const std::optional<int64_t> number = integer_of(*value, range);
+  if (!number) {
+    return wrong_type(key, fmt::format("an integer from {} to {}", range.min, range.max));
   }
-  const auto number = value->get<int64_t>();
-  if (number < range.min || number > range.max) {
-    return wrong_type(key, wanted);
-  }
-  return std::optional<int64_t>(number);
+  return number;
 }
 
 Result<int64_t> JsonFields::required_integer(std::string_view key, IntegerRange range) const {
@@ -193,11 +164,12 @@ Result<std::vector<int64_t>> JsonFields::integers(std::string_view key, IntegerR
   }
   const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
   for (const nlohmann::json& item : list) {
-    if (!is_int64(item) || item.get<int64_t>() < range.min || item.get<int64_t>() > range.max) {
+    const std::optional<int64_t> number = integer_of(item, range);
+    if (!number) {
       return wrong_type(
           key, fmt::format("an integer from {} to {}, or a list of them", range.min, range.max));
     }
-    numbers.push_back(item.get<int64_t>());
+    numbers.push_back(*number);
   }
   return numbers;
 }
@@ -213,8 +185,8 @@ std::vector<int64_t> JsonFields::usable_integers(std::string_view key, IntegerRa
   }
   const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
   for (const nlohmann::json& item : list) {
-    if (is_int64(item) && item.get<int64_t>() >= range.min && item.get<int64_t>() <= range.max) {
-      numbers.push_back(item.get<int64_t>());
+    if (const std::optional<int64_t> number = integer_of(item, range)) {
+      numbers.push_back(*number);
     } else if (++refused <= kMaxWarnings) {
       const std::string_view names = value->is_array() ? "holds" : "is";
       warnings.push_back(error(key, fmt::format("{} {}, but must be an integer from {} to {}, or "

@@ -180,7 +180,7 @@ class EngineMeter::Watch final : public observe::EngineObserver {
   Nanos duration_{0};  // of the last step
 };
 
-EngineMeter::EngineMeter(const EngineMeterOptions& options, StepExecutor& executor, StepBell& bell,
+EngineMeter::EngineMeter(const EngineMeterOptions& options, StepExecutor& executor, Bell& bell,
                          const Clock& clock)
     : options_(options),
       bell_(bell),
@@ -192,7 +192,9 @@ EngineMeter::EngineMeter(const EngineMeterOptions& options, StepExecutor& execut
   config.max_running = options.max_running;
   config.max_model_len = options.max_model_len;
   config.prefix_caching = PrefixCaching::kOff;
-  engine_ = std::make_unique<Engine>(config, *executor_, *script_, clock, watch_.get(), nullptr);
+  engine_ = std::make_unique<Engine>(
+      config,
+      EngineParts{.executor = *executor_, .policy = *script_, .clock = clock, .observer = *watch_});
 }
 
 EngineMeter::~EngineMeter() = default;
@@ -224,8 +226,8 @@ void EngineMeter::post(const Batch& batch) {
   std::vector<Script::Part> parts;
   const auto add = [&](int32_t before, int32_t rows, int32_t prompt_tokens) {
     parts.push_back({before, rows});
-    engine_->post(Engine::make_arrival(RequestId{next_request_++}, request(prompt_tokens),
-                                       clock_.now(), executor_->limits().block_tokens));
+    inputs_.emplace_back(Engine::make_arrival(RequestId{next_request_++}, request(prompt_tokens),
+                                              clock_.now(), executor_->limits().block_tokens));
   };
   for (const int32_t context : batch.contexts) {
     add(context - 1, 1, context - 1);
@@ -248,15 +250,15 @@ Result<Nanos> EngineMeter::measure(const Batch& batch) {
     if (executor_->computes()) {
       bell_.wait();
     }
-    const EngineActivity activity = engine_->advance(clock_.now());
+    const EngineActivity activity = engine_->advance(clock_.now(), inputs_).activity;
     CHECK(activity == EngineActivity::kStepRunning, "no step of a batch of {} runs",
           batch.prompts.size() + batch.contexts.size());
   }
-  engine_->cancel_all();  // so that nothing is planned when the step is done
+  cancel_all(*engine_, inputs_);  // so that nothing is planned when the step is done
   EngineActivity activity = EngineActivity::kStepRunning;
   while (activity == EngineActivity::kStepRunning) {
     bell_.wait();
-    activity = engine_->advance(clock_.now());
+    activity = engine_->advance(clock_.now(), inputs_).activity;
   }
   CHECK(activity == EngineActivity::kIdle, "something is left of a batch");
   return watch_->duration();

@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "latency/batch.h"
-#include "node/step_bell.h"
 #include "plan/step.h"
 
 namespace tandem {
@@ -29,7 +29,7 @@ struct EngineMeterOptions {
 class EngineMeter final : public latency::BatchMeter {
  public:
   // `bell.ring` must be called by the executor's completion listener. All must outlive it.
-  EngineMeter(const EngineMeterOptions& options, StepExecutor& executor, StepBell& bell,
+  EngineMeter(const EngineMeterOptions& options, StepExecutor& executor, Bell& bell,
               const Clock& clock);
   ~EngineMeter() override;
 
@@ -45,12 +45,13 @@ class EngineMeter final : public latency::BatchMeter {
   void post(const latency::Batch& batch);
 
   const EngineMeterOptions options_;
-  StepBell& bell_;
+  Bell& bell_;
   const Clock& clock_;
   std::unique_ptr<Rehearsal> executor_;
   std::unique_ptr<Script> script_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Engine> engine_;
+  EngineInputs inputs_;
   int64_t next_request_ = 1;
   uint64_t random_ = 1;
 };

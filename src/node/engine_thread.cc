@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "node/refusal.h"
@@ -73,7 +74,7 @@ bool EngineThread::idle() const {
 
 FrontendLoad EngineThread::load() const {
   const std::lock_guard lock(mutex_);
-  return {engine_load_.running, engine_load_.waiting + queued_arrivals_};
+  return {engine_load_.running, engine_load_.waiting + queued().all};
 }
 
 Status EngineThread::check_fit(const Request& request) const {
@@ -116,7 +117,7 @@ Status EngineThread::check_room(ServiceClass service_class) {
     reason = "draining";
     error = {ErrorCode::kUnavailable, "the server is shutting down and accepts no new requests",
              ""};
-  } else if (const int64_t flex = engine_load_.waiting_best_effort + queued_best_effort_;
+  } else if (const int64_t flex = engine_load_.waiting_best_effort + queued().best_effort;
              service_class == ServiceClass::kBestEffort) {
     if (flex >= options_.max_queue_flex) {
       reason = "queue_full";
@@ -126,7 +127,7 @@ Status EngineThread::check_room(ServiceClass service_class) {
                            flex),
                ""};
     }
-  } else if (const int64_t waiting = engine_load_.waiting + queued_arrivals_ - flex;
+  } else if (const int64_t waiting = engine_load_.waiting + queued().all - flex;
              waiting >= options_.max_queue) {
     reason = "queue_full";
     error = {
@@ -159,17 +160,21 @@ Submission EngineThread::submit(Request request) {
     if (const Status room = check_room(arrival.request.service_class); !room.ok()) {
       return room.error();
     }
-    count_queued(arrival);
-    mailbox_.emplace_back(std::move(arrival));
+    put_in_mailbox(std::move(arrival));
   }
   wake_.notify_one();
   return id;
 }
 
-// Until the engine's own counts hold it. Needs mutex_.
-void EngineThread::count_queued(const Arrival& arrival) {
-  ++queued_arrivals_;
-  queued_best_effort_ += arrival.request.service_class == ServiceClass::kBestEffort ? 1 : 0;
+void EngineThread::put_in_mailbox(Arrival arrival) {
+  ++in_mailbox_.all;
+  in_mailbox_.best_effort += arrival.request.service_class == ServiceClass::kBestEffort ? 1 : 0;
+  mailbox_.emplace_back(std::move(arrival));
+}
+
+EngineThread::Arrivals EngineThread::queued() const {
+  return {.all = in_mailbox_.all + collected_.all,
+          .best_effort = in_mailbox_.best_effort + collected_.best_effort};
 }
 
 std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
@@ -183,17 +188,16 @@ std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
       return refusal;
     }
   }
-  const Engine::Considered considered = engine_->consider(arrival, clock_.now());
+  const AdmissionBook::Answer considered = engine_->consider(arrival, clock_.now());
   if (considered.verdict.answer == AdmissionAnswer::kRefuse) {
     if (on_rejected_) {
       on_rejected_(std::string(reason_name(considered.verdict.reason)));
     }
     return describe_refusal(considered.ask, considered.verdict);
   }
+  // Before engine_mutex_ is free, so that it is among the inputs of the next advance.
   const std::lock_guard lock(mutex_);
-  count_queued(arrival);
-  engine_->post(std::move(arrival));
-  posted_ = true;
+  put_in_mailbox(std::move(arrival));
   return std::nullopt;
 }
 
@@ -209,61 +213,57 @@ void EngineThread::enqueue(EngineInput input) {
   wake_.notify_one();
 }
 
+void EngineThread::collect(EngineInputs& inputs) {
+  const std::lock_guard lock(mutex_);
+  shutdown_seen_ = stopping_;
+  inputs.insert(inputs.end(), std::make_move_iterator(mailbox_.begin()),
+                std::make_move_iterator(mailbox_.end()));
+  mailbox_.clear();
+  collected_ = queued();
+  in_mailbox_ = {};
+  if (cancel_all_) {
+    tandem::cancel_all(*engine_, inputs);
+    cancel_all_ = stopping_;
+  }
+}
+
 void EngineThread::run() {
-  std::vector<EngineInput> inputs;
-  bool told_to_stop = false;
+  EngineInputs inputs;
   while (true) {
     std::unique_lock engine(engine_mutex_);
-    {
-      const std::lock_guard lock(mutex_);
-      told_to_stop = stopping_;
-      posted_ = false;
-      inputs.swap(mailbox_);
-      queued_arrivals_ = 0;
-      queued_best_effort_ = 0;
-      for (EngineInput& input : inputs) {
-        engine_->post(std::move(input));
-      }
-      if (cancel_all_) {
-        engine_->cancel_all();
-        cancel_all_ = stopping_;
-      }
-      engine_load_ = engine_->load();
-    }
-    inputs.clear();
-    const EngineActivity activity = engine_->advance(clock_.now());
+    collect(inputs);
+    const EngineAdvance advance = engine_->advance(clock_.now(), inputs);
     {
       const std::lock_guard lock(mutex_);
       engine_load_ = engine_->load();
-      if (stopping_ && activity == EngineActivity::kIdle && mailbox_.empty()) {
+      if (inputs.empty()) {
+        collected_ = {};
+      }
+      if (stopping_ && advance.activity == EngineActivity::kIdle && mailbox_.empty()) {
         return;
       }
     }
     engine.unlock();
-    wait(activity, told_to_stop ? StopNews::kKnown : StopNews::kOpen);
+    wait(advance);
   }
 }
 
-// While a step runs only its end matters: what comes in meanwhile waits for it anyway, but where it
-// waits for hops alone. Where
-// something is under way the engine looks again after a while even if nobody calls: a worker that
-// hangs calls nobody, and it is the engine's looking that notices its age. An idle engine is woken
-// too: by a worker that was taken for lost and is back.
-void EngineThread::wait(EngineActivity activity, StopNews stop_news) {
-  constexpr auto kLookAgain = std::chrono::milliseconds(250);
+// While a step runs only its completion matters, unless it is waiting for hops alone: new inputs
+// wait for it anyway. An idle engine is also woken by a worker that was taken for lost and is back.
+void EngineThread::wait(const EngineAdvance& advance) {
   std::unique_lock lock(mutex_);
   const auto news = [&] {
-    if (activity == EngineActivity::kStepRunning) {
+    if (advance.activity == EngineActivity::kStepRunning) {
       return step_completed_;
     }
-    // Where it is known already that all is to end, only the tiers have anything left to say.
-    const bool ending = (stopping_ || cancel_all_) && stop_news == StopNews::kOpen;
-    return !mailbox_.empty() || posted_ || ending || step_completed_;
+    // If the engine knows already that all is to end, only the tiers have anything left to say.
+    const bool ending = (stopping_ || cancel_all_) && !shutdown_seen_;
+    return !mailbox_.empty() || ending || step_completed_;
   };
-  if (activity == EngineActivity::kIdle) {
+  if (advance.next_wakeup == Nanos::max()) {
     wake_.wait(lock, news);
   } else {
-    wake_.wait_for(lock, kLookAgain, news);
+    wake_.wait_for(lock, advance.next_wakeup - clock_.now(), news);
   }
   step_completed_ = false;
 }

@@ -2,8 +2,8 @@
 // Requests go into a bounded mailbox; the thread hands them to the engine, advances it, and sleeps
 // until a step completes or something comes in.
 //
-// Where the engine has an admission, submit asks it before it answers: on the caller's thread, with
-// the engine standing still, so for the time of one `advance` at most behind it.
+// If the engine has an admission, submit asks it before it answers: on the caller's thread, while
+// the engine stands still, so it waits for one `advance` at most.
 //
 // Threads: any, for every public function. The engine is touched by its thread, and by callers of
 // submit that hold engine_mutex_.
@@ -61,15 +61,24 @@ class EngineThread final : public Frontend {
   void stop(RequestId request, int32_t choice) override;
 
  private:
+  struct Arrivals {
+    int64_t all = 0;
+    int64_t best_effort = 0;  // of these
+  };
+
   [[nodiscard]] Status check_room(ServiceClass service_class);
-  void count_queued(const Arrival& arrival);
+  // Needs mutex_.
+  void put_in_mailbox(Arrival arrival);
+  // Of arrivals that the engine's own counts do not hold yet. Needs mutex_.
+  [[nodiscard]] Arrivals queued() const;
   // Posts it, or says why not. Takes engine_mutex_.
   std::optional<Refusal> admit(Arrival& arrival);
   [[nodiscard]] Status check_fit(const Request& request) const;
   void enqueue(EngineInput input);
   void run();
-  enum class StopNews : uint8_t { kOpen, kKnown };
-  void wait(EngineActivity activity, StopNews stop_news);
+  // Moves the mailbox behind `inputs`.
+  void collect(EngineInputs& inputs);
+  void wait(const EngineAdvance& advance);
 
   const ServedModel model_;
   const EngineThreadOptions options_;
@@ -81,16 +90,16 @@ class EngineThread final : public Frontend {
   std::mutex engine_mutex_;  // taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<EngineInput> mailbox_;  // guarded by mutex_
-  int64_t queued_arrivals_ = 0;       // of mailbox_; guarded by mutex_
-  int64_t queued_best_effort_ = 0;    // of these; guarded by mutex_
-  EngineLoad engine_load_;            // guarded by mutex_
-  bool posted_ = false;               // to the engine itself; guarded by mutex_
-  bool step_completed_ = false;       // guarded by mutex_
-  bool stopping_ = false;             // guarded by mutex_
-  bool cancel_all_ = false;           // guarded by mutex_
+  EngineInputs mailbox_;         // guarded by mutex_
+  Arrivals in_mailbox_;          // of mailbox_; guarded by mutex_
+  Arrivals collected_;           // taken from it, not yet in the engine; guarded by mutex_
+  EngineLoad engine_load_;       // guarded by mutex_
+  bool step_completed_ = false;  // guarded by mutex_
+  bool stopping_ = false;        // guarded by mutex_
+  bool cancel_all_ = false;      // guarded by mutex_
 
   bool has_admission_ = false;      // constant once it is ready
+  bool shutdown_seen_ = false;      // engine thread only
   std::unique_ptr<Engine> engine_;  // guarded by engine_mutex_
   std::thread thread_;
 };

@@ -97,8 +97,9 @@ struct Fixture {
   ~Fixture() { thread.shutdown(); }
 
   void start() {
-    thread.start(std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
-                                          executor, *policy, clock, nullptr, nullptr));
+    thread.start(std::make_unique<Engine>(
+        EngineConfig{.max_running = 8, .max_model_len = 128},
+        EngineParts{.executor = executor, .policy = *policy, .clock = clock}));
   }
   Request request(uint64_t tag, int32_t tokens) {
     std::vector<TokenId> prompt(10);
@@ -230,11 +231,12 @@ struct GuardedFixture : Fixture {
   }
   ~GuardedFixture() { thread.shutdown(); }
   void start() {
-    auto engine = std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
-                                           executor, *policy, clock, nullptr, nullptr);
-    engine->predict_with(times);
-    engine->admit_with(admission.get());
-    thread.start(std::move(engine));
+    thread.start(std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
+                                          EngineParts{.executor = executor,
+                                                      .policy = *policy,
+                                                      .clock = clock,
+                                                      .step_times = &times,
+                                                      .admission = admission.get()}));
   }
   Request with_target(uint64_t tag, Nanos ttft) {
     Request one = request(tag, 6);

@@ -5,7 +5,8 @@
 
 #include "device/cpu/machine.h"
 #include "model/make.h"
-#include "node/node.h"
+#include "node/config_json.h"
+#include "node/planned_model.h"
 
 namespace tandem {
 namespace {
@@ -21,7 +22,7 @@ device::Topology with_far_memory() {
       {.id = 1, .cpus = {}, .cores = 0, .memory_bytes = 400 * kMiB, .free_bytes = 400 * kMiB}};
 }
 
-Result<ModelOnDevice> plan(NodeOptions options) {
+Result<SoleModel> plan(NodeOptions options) {
   const auto config = model::preset_config("tiny");
   CHECK(config.ok(), "{}", config.error().message);
   model::ModelFolder folder;
@@ -35,15 +36,15 @@ TEST(NodePlan, MemoryOfTheNodesThatComputeIsWhatCountsByDefault) {
   options.device.topology = with_far_memory();
   const auto near = plan(options);
   ASSERT_TRUE(near.ok()) << near.error().message;
-  EXPECT_EQ(near->plan.memory_bytes, 80 * kMiB);
-  EXPECT_NE(effective_config_json(options, *near).find("\"numa_nodes\":[{\"node\":0"),
+  EXPECT_EQ(near->model.plan.memory_bytes, 80 * kMiB);
+  EXPECT_NE(effective_config_json(options, near->model).find("\"numa_nodes\":[{\"node\":0"),
             std::string::npos);
 
   options.device.numa.mode = device::NumaMode::kOff;
   const auto all = plan(options);
   ASSERT_TRUE(all.ok()) << all.error().message;
-  EXPECT_GT(all->plan.memory_bytes, 80 * kMiB);
-  EXPECT_EQ(effective_config_json(options, *all).find("numa_nodes"), std::string::npos);
+  EXPECT_GT(all->model.plan.memory_bytes, 80 * kMiB);
+  EXPECT_EQ(effective_config_json(options, all->model).find("numa_nodes"), std::string::npos);
 }
 
 TEST(NodePlan, MoreThanTheNodesHaveMayBeAskedFor) {
@@ -52,7 +53,7 @@ TEST(NodePlan, MoreThanTheNodesHaveMayBeAskedFor) {
   options.memory_bytes = 150 * kMiB;
   const auto more = plan(options);
   ASSERT_TRUE(more.ok()) << more.error().message;
-  EXPECT_EQ(more->plan.memory_bytes, 150 * kMiB);
+  EXPECT_EQ(more->model.plan.memory_bytes, 150 * kMiB);
 }
 
 TEST(NodePlan, ANodeThatIsNotThereIsRefusedBeforeAnythingIsPlanned) {

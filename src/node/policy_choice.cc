@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "node/node.h"
 #include "node/time_profile.h"
 
 namespace tandem {
@@ -49,7 +48,7 @@ void choose_plain_policy(NodeOptions& options) {
   }
 }
 
-PolicyChoice choose_automatic_policy(const NodeOptions& options, const ModelOnDevice& parts) {
+PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedModel& model) {
   const bool two_tiers = options.emulation.has_value();
   if (options.profile.model != latency::TimeModel::kTable) {
     if (options.targets_given) {
@@ -58,7 +57,7 @@ PolicyChoice choose_automatic_policy(const NodeOptions& options, const ModelOnDe
     if (!options.profile.file.empty()) {
       return {"omniserve", "a profile is named"};
     }
-    if (const auto ready = fitting_profile(options, parts); ready.ok() && ready->has_value()) {
+    if (const auto ready = fitting_profile(options, model); ready.ok() && ready->has_value()) {
       return {"omniserve", "a profile of this model on this machine lies ready"};
     }
   }

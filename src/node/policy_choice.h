@@ -15,11 +15,10 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "latency/batch.h"
+#include "node/node_options.h"
+#include "node/planned_model.h"
 
 namespace tandem {
-
-struct NodeOptions;
-struct ModelOnDevice;
 
 // True: `options.policy` is empty or "auto".
 bool is_automatic(const NodeOptions& options);
@@ -32,8 +31,8 @@ struct PolicyChoice {
   std::string policy;
   std::string reason;  // for the log: "a TTFT or TPOT target is given"
 };
-// Needs the opened device and the element types in `parts`; reads a profile file if there is one.
-PolicyChoice choose_automatic_policy(const NodeOptions& options, const ModelOnDevice& parts);
+// Reads a profile file if there is one.
+PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedModel& model);
 
 // True: the policy is `sarathi` and its step budget is to be measured.
 bool wants_step_budget(const NodeOptions& options);

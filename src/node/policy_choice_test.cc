@@ -4,7 +4,8 @@
 
 #include <vector>
 
-#include "node/node.h"
+#include "model/make.h"
+#include "node/node_device.h"
 
 namespace tandem {
 namespace {
@@ -69,9 +70,14 @@ TEST(StepBudget, TakesFewSteps) {
 }
 
 PolicyChoice chosen(const NodeOptions& options) {
-  ModelOnDevice parts;
-  parts.device = device::make_cpu_device({.threads = 1}).value();
-  return choose_automatic_policy(options, parts);
+  NodeOptions plain;
+  plain.device.threads = 1;
+  plain.device.isa = kernels::Choice(kernels::Isa::kRef);
+  const model::ModelConfig shape = model::preset_config("tiny").value();
+  const std::unique_ptr<NodeDevice> device =
+      NodeDevice::open(plain, shape, ElementType::kF32).value();
+  return choose_automatic_policy(options,
+                                 {.device = *device, .folder = {.path = {}, .config = shape}});
 }
 
 TEST(AutomaticPolicy, KnowsClassesAndReadsTargetsWhereThereAreAny) {

@@ -10,43 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "node/record_lines.h"
 #include "node/request_json.h"
 
 namespace tandem {
 namespace {
 
 constexpr size_t kMaxPendingBytes = size_t{64} << 20;  // that the disk may be behind
-
-int64_t number_of(int64_t id) { return id; }
-int64_t number_of(SequenceId id) { return raw(id); }
-int64_t number_of(BlockId id) { return raw(id); }
-
-template <class Id>
-void append_ids(std::string& line, const std::vector<Id>& ids) {
-  line += '[';
-  for (size_t i = 0; i < ids.size(); ++i) {
-    fmt::format_to(std::back_inserter(line), "{}{}", i == 0 ? "" : ",", number_of(ids[i]));
-  }
-  line += ']';
-}
-
-// Left out where there are none, so that records of one tier do not speak of two.
-template <class Id>
-void append_some(std::string& line, const char* name, const std::vector<Id>& ids) {
-  if (!ids.empty()) {
-    fmt::format_to(std::back_inserter(line), ",\"{}\":", name);
-    append_ids(line, ids);
-  }
-}
-
-void append_tokens(std::string& line, const std::vector<SampledToken>& samples) {
-  line += '[';
-  for (size_t i = 0; i < samples.size(); ++i) {
-    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
-                   raw(samples[i].sequence), samples[i].token);
-  }
-  line += ']';
-}
 
 }  // namespace
 
@@ -61,7 +31,8 @@ Result<std::unique_ptr<Recorder>> RecordFile::create(const std::string& path, in
         "record-out"};
   }
   std::unique_ptr<RecordFile> file(new RecordFile(::fdopen(descriptor, "w"), limit_bytes));
-  file->add_line(fmt::format(R"({{"tandem_record":1,"config":{}}})", config));
+  file->add_line(fmt::format(R"({{"tandem_record":1,"view_digest":{},"config":{}}})",
+                             kViewDigestVersion, config));
   return std::unique_ptr<Recorder>(std::move(file));
 }
 
@@ -170,54 +141,21 @@ void RecordFile::stop(int64_t step, RequestId request, int32_t choice) {
 }
 
 void RecordFile::tiers(int64_t step, const TierEvents& events) {
-  std::string line = fmt::format(R"({{"tiers":{})", step);
-  append_some(line, "done", events.transfers_done);
-  append_some(line, "left", events.left);
-  append_some(line, "failed", events.failed);
-  append_some(line, "lost", events.lost_blocks);
-  append_some(line, "found", events.found_blocks);
-  line += "}";
-  add_line(std::move(line));
+  add_line(tiers_line(step, events));
 }
 
 void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
-  std::string line = fmt::format(R"({{"plan":{},"now":{},"view":"{:016x}","preempt":)", view.step,
-                                 view.now.count(), view_digest(view));
-  append_ids(line, plan.preempt);
-  line += R"(,"admit":)";
-  append_ids(line, plan.admit);
-  line += R"(,"slices":[)";
-  for (size_t i = 0; i < plan.slices.size(); ++i) {
-    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",",
-                   raw(plan.slices[i].sequence), plan.slices[i].tokens);
-  }
-  line += "]";
-  if (view.ready >= 0) {
-    fmt::format_to(std::back_inserter(line), R"(,"ready":{})", view.ready);
-  }
-  append_some(line, "offload", plan.offload);
-  append_some(line, "onload", plan.onload);
-  append_some(line, "write_through", plan.write_through);
-  line += "}";
-  add_line(std::move(line));
+  binds_.clear();  // of steps that were measured before the first plan
+  add_line(plan_line(view, plan, kViewDigestVersion));
+}
+
+void RecordFile::bind(const BindView& view, const BindDecision& decision) {
+  append_bind(binds_, view, decision);
 }
 
 void RecordFile::result(const StepResult& result, const StepTimes& times) {
-  std::string line = fmt::format(R"({{"result":{},"ns":{})", result.step, times.measured.count());
-  if (times.predicted > Nanos{0}) {
-    fmt::format_to(std::back_inserter(line), R"(,"predicted_ns":{})", times.predicted.count());
-  }
-  if (times.visits > 0) {
-    fmt::format_to(std::back_inserter(line), R"(,"visits":{})", times.visits);
-  }
-  line += R"(,"tokens":)";
-  append_tokens(line, result.samples);
-  if (!result.visitors.empty()) {
-    line += R"(,"visitors":)";
-    append_tokens(line, result.visitors);
-  }
-  line += "}";
-  add_line(std::move(line));
+  add_line(result_line(result, times, binds_));
+  binds_.clear();
 }
 
 }  // namespace tandem

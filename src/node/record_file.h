@@ -1,6 +1,6 @@
 // A run written down, one JSON object a line: the effective configuration, then every input with
 // the step before which it was absorbed, every plan with the digest of what the policy saw, every
-// result. Holds prompts and answers: treat it as private.
+// result with the binds of its step. Holds prompts and answers: treat it as private.
 //
 // Bounded: at the limit, or when the disk cannot keep up, recording ends with a line that says so;
 // serving goes on. Threads: the recorder's functions on the engine thread; writing on a thread of
@@ -33,6 +33,7 @@ class RecordFile final : public Recorder {
   void stop(int64_t step, RequestId request, int32_t choice) override;
   void tiers(int64_t step, const TierEvents& events) override;
   void plan(const SystemView& view, const StepPlan& plan) override;
+  void bind(const BindView& view, const BindDecision& decision) override;
   void result(const StepResult& result, const StepTimes& times) override;
 
  private:
@@ -44,6 +45,7 @@ class RecordFile final : public Recorder {
   const int64_t limit_bytes_;
   int64_t accepted_bytes_ = 0;
   bool ended_ = false;  // nothing more is taken
+  std::string binds_;   // of the step in flight
 
   std::mutex mutex_;
   std::condition_variable wake_;

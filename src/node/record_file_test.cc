@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "node/replay.h"
 #include "node/request_json.h"
 
@@ -118,18 +119,19 @@ TEST_F(RecordFileTest, TheLimitEndsTheRecordWithALineThatSaysSo) {
 
 TEST_F(RecordFileTest, ReplayRefusesWhatIsNoRecord) {
   NodeOptions options;
-  EXPECT_EQ(replay(path("absent"), options, {}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(replay(path("absent"), options, SteadyClock(), {}).error().code, ErrorCode::kNotFound);
   std::ofstream(path("r")) << "{\"hello\":1}\n";
-  EXPECT_FALSE(replay(path("r"), options, {}).ok());
+  EXPECT_FALSE(replay(path("r"), options, SteadyClock(), {}).ok());
   std::ofstream(path("t"))
       << R"({"tandem_record":1,"config":{"policy":"accel_only","sarathi_token_budget":1e30,)"
       << R"("dtype":"float32","kv_cache_dtype":"float32"}})"
       << "\n";
-  EXPECT_NE(replay(path("t"), options, {}).error().message.find("sarathi_token_budget"),
-            std::string::npos);
+  EXPECT_NE(
+      replay(path("t"), options, SteadyClock(), {}).error().message.find("sarathi_token_budget"),
+      std::string::npos);
   std::ofstream(path("s")) << R"({"tandem_record":1,"config":{"policy":3}})"
                            << "\n";
-  EXPECT_NE(replay(path("s"), options, {}).error().message.find("configuration"),
+  EXPECT_NE(replay(path("s"), options, SteadyClock(), {}).error().message.find("configuration"),
             std::string::npos);
 }
 

@@ -3,17 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 
+#include "base/bell.h"
 #include "engine/engine.h"
+#include "node/loaded_model.h"
 #include "node/record_reader.h"
+#include "node/replay_comparer.h"
 #include "node/replay_executor.h"
 #include "node/request_json.h"
 #include "node/run_kernels.h"
+#include "node/scheduled_model.h"
 
 namespace tandem {
 namespace {
@@ -22,74 +24,6 @@ using nlohmann::json;
 
 constexpr int64_t kLastNanos = int64_t{1} << 62;     // differences of times do not overflow
 constexpr int64_t kLargestCount = int64_t{1} << 32;  // of one step: sums do not overflow
-
-// Compares what the engine does with the record's next plan and result lines.
-class Comparer final : public Recorder {
- public:
-  void arrival(int64_t, const Arrival&, uint64_t) override {}
-  void refusal(int64_t, const AdmissionAsk&, const AdmissionVerdict&) override {}
-  void cancel(int64_t, RequestId) override {}
-  void stop(int64_t, RequestId, int32_t) override {}
-  void tiers(int64_t, const TierEvents&) override {}
-  void plan(const SystemView& view, const StepPlan& plan) override {
-    json line{{"plan", view.step},
-              {"now", view.now.count()},
-              {"view", fmt::format("{:016x}", view_digest(view))}};
-    line["preempt"] = ids_of(plan.preempt);
-    line["admit"] = ids_of(plan.admit);
-    json slices = json::array();
-    for (const StepPlan::Slice& slice : plan.slices) {
-      slices.push_back({raw(slice.sequence), slice.tokens});
-    }
-    line["slices"] = std::move(slices);
-    if (view.ready >= 0) {
-      line["ready"] = view.ready;
-    }
-    if (!plan.offload.empty()) {
-      line["offload"] = ids_of(plan.offload);
-    }
-    if (!plan.onload.empty()) {
-      line["onload"] = ids_of(plan.onload);
-    }
-    if (!plan.write_through.empty()) {
-      line["write_through"] = ids_of(plan.write_through);
-    }
-    done_.push_back(std::move(line));
-  }
-  void result(const StepResult& result, const StepTimes& times) override {
-    json line{{"result", result.step},
-              {"ns", times.measured.count()},
-              {"tokens", tokens_of(result.samples)}};
-    if (times.predicted > Nanos{0}) {
-      line["predicted_ns"] = times.predicted.count();
-    }
-    if (times.visits > 0) {
-      line["visits"] = times.visits;
-    }
-    if (!result.visitors.empty()) {
-      line["visitors"] = tokens_of(result.visitors);
-    }
-    done_.push_back(std::move(line));
-  }
-  std::vector<json> take() { return std::exchange(done_, {}); }
-
- private:
-  static json tokens_of(const std::vector<SampledToken>& samples) {
-    json tokens = json::array();
-    for (const SampledToken& sample : samples) {
-      tokens.push_back({raw(sample.sequence), sample.token});
-    }
-    return tokens;
-  }
-  static json ids_of(const std::vector<SequenceId>& ids) {
-    json out = json::array();
-    for (const SequenceId id : ids) {
-      out.push_back(raw(id));
-    }
-    return out;
-  }
-  std::vector<json> done_;
-};
 
 Result<NodeOptions> options_from(const json& config, const NodeOptions& overrides) {
   NodeOptions options = overrides;
@@ -158,46 +92,30 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   return options;
 }
 
-// Wakes the replaying thread when a step has completed.
-class StepSignal {
- public:
-  void completed() {
-    const std::lock_guard lock(mutex_);
-    ++completed_;
-    wake_.notify_one();
-  }
-  void wait_for(int64_t steps) {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return completed_ >= steps; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  int64_t completed_ = 0;
-};
-
 class Replayer {
  public:
-  Replayer(ModelOnDevice& parts, const NodeOptions& options, StepSignal& signal)
-      : block_tokens_(parts.plan.block_tokens),
-        max_model_len_(parts.plan.max_model_len),
-        vocabulary_(parts.folder.config.vocabulary),
+  // `step_ended` is rung when a step has completed.
+  Replayer(const NodeOptions& options, const PlannedModel& model, LoadedModel& loaded,
+           const ScheduledModel& scheduled, int digest_version, Bell& step_ended,
+           const Clock& machine_clock)
+      : block_tokens_(model.plan.block_tokens),
+        max_model_len_(model.plan.max_model_len),
+        vocabulary_(model.folder.config.vocabulary),
         max_choices_(options.max_num_seqs),
-        signal_(signal),
-        host_tier_(parts.plan.host.kv_blocks > 0),
-        tiers_(*parts.executor),
-        engine_(engine_config(options, parts),
-                host_tier_ ? static_cast<StepExecutor&>(tiers_) : *parts.executor, *parts.policy,
-                clock_, nullptr, &comparer_) {
-    if (parts.step_times != nullptr) {
-      engine_.predict_with(*parts.step_times);
-    }
-    if (options.admission == AdmissionMode::kOn) {
-      admission_ = make_admission(*parts.policy);
-      engine_.admit_with(admission_.get());
-    }
-  }
+        step_ended_(step_ended),
+        host_tier_(model.plan.host.kv_blocks > 0),
+        tiers_(*loaded.executor, machine_clock),
+        comparer_(host_tier_ ? make_binder(*scheduled.policy) : nullptr, model.folder.config.layers,
+                  digest_version),
+        admission_(options.admission == AdmissionMode::kOn ? make_admission(*scheduled.policy)
+                                                           : nullptr),
+        engine_(engine_config(options, model, scheduled.profile.get()),
+                {.executor = host_tier_ ? static_cast<StepExecutor&>(tiers_) : *loaded.executor,
+                 .policy = *scheduled.policy,
+                 .clock = clock_,
+                 .recorder = comparer_,
+                 .step_times = scheduled.step_times.get(),
+                 .admission = admission_.get()}) {}
 
   // A step that ended before the engine had nothing more to do, and what came in some time after,
   // stand in the record as if they were one.
@@ -233,8 +151,8 @@ class Replayer {
       RETURN_IF_ERROR(line.contains("result") ? expect_result(line) : expect_plan(line, ready));
     }
     tiers_.expect_ready(ready);
-    activity_ = engine_.advance(clock_.now());
-    compare(group.expected, comparer_.take());
+    activity_ = engine_.advance(clock_.now(), inputs_).activity;
+    report_.first_difference = comparer_.difference(group.expected);
     if (!tiers_.problem().empty()) {
       report_.first_difference = tiers_.problem();
     }
@@ -285,8 +203,9 @@ class Replayer {
     clock_.set(std::max(clock_.now(), end));
     if (host_tier_) {
       RETURN_IF_ERROR(expect_visitors(line));
+      RETURN_IF_ERROR(comparer_.expect_binds(line));
     } else {
-      signal_.wait_for(report_.steps + 1);
+      step_ended_.wait();
     }
     ++report_.steps;
     report_.tokens += static_cast<int64_t>(line.at("tokens").size());
@@ -357,28 +276,17 @@ class Replayer {
       ASSIGN_OR_RETURN(const int64_t at, record_integer(line, "at", 0, kLastNanos));
       Arrival arrival = Engine::make_arrival(id, std::move(request), Nanos{at}, block_tokens_);
       RETURN_IF_ERROR(read_forecast(line, arrival));
-      engine_.post(std::move(arrival));
+      inputs_.emplace_back(std::move(arrival));
     } else if (line.contains("cancel")) {
-      engine_.post(EngineCancel{id});
+      inputs_.emplace_back(EngineCancel{id});
     } else if (line.contains("stop")) {
       ASSIGN_OR_RETURN(const int64_t choice, record_integer(line, "choice", 0, INT32_MAX));
-      engine_.post(EngineStop{id, static_cast<int32_t>(choice)});
+      inputs_.emplace_back(EngineStop{id, static_cast<int32_t>(choice)});
     } else {
       return invalid_argument(
           fmt::format("a line of the record is of no known kind: {}", line.dump()));
     }
     return {};
-  }
-
-  void compare(const std::vector<json>& expected, const std::vector<json>& mine) {
-    for (size_t i = 0; i < std::max(expected.size(), mine.size()); ++i) {
-      const std::string was = i < expected.size() ? expected[i].dump() : "nothing";
-      const std::string is = i < mine.size() ? mine[i].dump() : "nothing";
-      if (was != is) {
-        report_.first_difference = fmt::format("recorded {}\n  now did {}", was, is);
-        return;
-      }
-    }
   }
 
   // What the server checks before the engine sees a request, a file may have wrong.
@@ -401,14 +309,15 @@ class Replayer {
   int32_t max_model_len_;
   int32_t vocabulary_;
   int32_t max_choices_;
-  StepSignal& signal_;
+  Bell& step_ended_;
   const bool host_tier_;
   ReplayExecutor tiers_;  // where there is a host tier
   ManualClock clock_;
   Nanos launched_{0};  // the step in flight
-  Comparer comparer_;
+  ReplayComparer comparer_;
   std::unique_ptr<Admission> admission_;  // asked nothing: its presence changes what policies see
   Engine engine_;
+  EngineInputs inputs_;
   EngineActivity activity_ = EngineActivity::kIdle;  // as of the last call of advance
   ReplayReport report_;
   std::unordered_set<int64_t> seen_;  // ids of requests
@@ -417,6 +326,7 @@ class Replayer {
 }  // namespace
 
 Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptions& overrides,
+                            const Clock& clock,
                             const std::function<void(int64_t steps)>& on_progress) {
   RecordReader reader(record);
   if (!reader.opened()) {
@@ -427,21 +337,28 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
   if (!head.has_value() || !head->contains("tandem_record") || !head->contains("config")) {
     return invalid_argument(fmt::format("'{}' is not a record of --record-out", record.string()));
   }
-  StepSignal signal;
+  Bell step_ended;
   try {
+    // Records of earlier builds have digests of version 1.
+    int64_t digest_version = 1;
+    if (head->contains("view_digest")) {
+      ASSIGN_OR_RETURN(digest_version, record_integer(*head, "view_digest", 1, kViewDigestVersion));
+    }
     ASSIGN_OR_RETURN(NodeOptions options, options_from(head->at("config"), overrides));
     // Records of earlier builds name one family.
     const std::string other_kernels =
         use_recorded_kernels(head->at("config").value("isa", std::string()), options.device.isa);
-    const SteadyClock clock;
-    ASSIGN_OR_RETURN(ModelOnDevice parts, open_model(options, clock));
-    if (parts.policy == nullptr && parts.step_times == nullptr) {
+    ASSIGN_OR_RETURN(const SoleModel opened, open_model(options, clock));
+    const PlannedModel& model = opened.model;
+    if (needs_measuring(options, model)) {
       return invalid_argument("the record's policy needs step times, but it brings none");
     }
-    RETURN_IF_ERROR(load_model(parts, {}, [&signal] { signal.completed(); }));
-    StepBell bell;  // nothing is measured
-    RETURN_IF_ERROR(complete_model(options, parts, bell, clock, {}));
-    Replayer replayer(parts, options, signal);
+    ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> loaded,
+                     load_model(model, {}, [&step_ended] { step_ended.ring(); }));
+    ASSIGN_OR_RETURN(const ScheduledModel scheduled,
+                     complete_model(options, model, *loaded, step_ended, clock, {}));
+    Replayer replayer(options, model, *loaded, scheduled, static_cast<int>(digest_version),
+                      step_ended, clock);
     GroupReader groups(reader);
     while (std::optional<Group> group = groups.next()) {
       // A record that was cut may lack the end of its last group.

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "node/node.h"
+#include "node/node_options.h"
 
 namespace tandem {
 
@@ -24,7 +24,9 @@ struct ReplayReport {
 
 // `overrides.model` names the folder; the rest of the configuration comes from the record, the
 // kernels too where this machine has them and `overrides` asks for no others, but not the threads.
+// `clock` is this machine's: events of two tiers are waited for by it.
 Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptions& overrides,
+                            const Clock& clock,
                             const std::function<void(int64_t steps)>& on_progress);
 
 }  // namespace tandem

@@ -20,7 +20,8 @@ namespace tandem {
 
 class ReplayExecutor final : public StepExecutor {
  public:
-  explicit ReplayExecutor(StepExecutor& real) : real_(real) {}
+  // `clock` bounds how long a recorded event is waited for. Both must outlive the executor.
+  ReplayExecutor(StepExecutor& real, const Clock& clock) : real_(real), clock_(clock) {}
 
   // Of the next call of Engine::advance.
   void expect_visitors(std::vector<SequenceId> visitors) { visitors_ = std::move(visitors); }
@@ -51,7 +52,7 @@ class ReplayExecutor final : public StepExecutor {
   void hand_over_blocks();
 
   StepExecutor& real_;
-  const SteadyClock clock_;
+  const Clock& clock_;
   std::string problem_;
   bool running_ = false;
   int64_t step_ = 0;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_values.h"
+
 namespace tandem {
 
 using nlohmann::json;
@@ -136,15 +138,12 @@ Status read_sampling(const json& in, SamplingParams& sampling) {
 }  // namespace
 
 Result<int64_t> record_integer(const json& in, const char* key, int64_t low, int64_t high) {
-  const json& value = in.at(key);
-  const bool fits = value.is_number_integer() &&
-                    !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) &&
-                    value.get<int64_t>() >= low && value.get<int64_t>() <= high;
-  if (!fits) {
+  const std::optional<int64_t> value = json_integer(in.at(key));
+  if (!value || *value < low || *value > high) {
     return invalid_argument(
         fmt::format("the record is broken: {} must be a whole number of {} to {}", key, low, high));
   }
-  return value.get<int64_t>();
+  return *value;
 }
 
 Result<uint64_t> record_seed(const json& in) {

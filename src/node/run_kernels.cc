@@ -10,7 +10,6 @@
 #include "device/cpu/machine.h"
 #include "latency/profile.h"
 #include "model/weights.h"
-#include "node/node.h"
 
 namespace tandem {
 namespace {

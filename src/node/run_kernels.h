@@ -11,10 +11,9 @@
 #include "device/device.h"
 #include "kernels/choice.h"
 #include "model/config.h"
+#include "node/node_options.h"
 
 namespace tandem {
-
-struct NodeOptions;
 
 struct RunKernels {
   std::optional<kernels::Choice> choice;         // absent: the device chooses,

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "model/make.h"
-#include "node/node.h"
+#include "node/config_json.h"
+#include "node/planned_model.h"
+#include "node/time_profile.h"
 
 namespace tandem {
 namespace {
@@ -101,11 +103,11 @@ TEST_F(RunKernelsTest, IdentityAndConfigurationNameTheKernels) {
   model::ModelFolder folder;
   folder.config = shape_;
   const SteadyClock clock;
-  const auto parts = plan_model(std::move(folder), options_, clock);
-  ASSERT_TRUE(parts.ok()) << parts.error().message;
+  const auto planned = plan_model(std::move(folder), options_, clock);
+  ASSERT_TRUE(planned.ok()) << planned.error().message;
   const std::string text = usual() + ":4," + usual();
-  EXPECT_EQ(identity_of(options_, *parts).isa, text);
-  const auto config = nlohmann::json::parse(effective_config_json(options_, *parts));
+  EXPECT_EQ(identity_of(options_, planned->model).isa, text);
+  const auto config = nlohmann::json::parse(effective_config_json(options_, planned->model));
   EXPECT_EQ(config["isa"], text);
   EXPECT_EQ(config["isa_chosen"], "as asked for");
 }

@@ -30,7 +30,7 @@ double nanos(Nanos time) { return static_cast<double>(time.count()); }
 
 }  // namespace
 
-TierMeter::TierMeter(const Options& options, ForwardExecutor& executor, StepBell& bell,
+TierMeter::TierMeter(const Options& options, ForwardExecutor& executor, Bell& bell,
                      const Clock& clock)
     : options_(options),
       executor_(executor),

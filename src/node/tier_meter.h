@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "exec/forward_executor.h"
 #include "latency/host_profiler.h"
-#include "node/step_bell.h"
 #include "request/sampling_params.h"
 
 namespace tandem {
@@ -26,7 +26,7 @@ class TierMeter final : public latency::HostMeter {
   };
   // `executor` has two tiers; `bell.ring` must be called by its completion listener. All must
   // outlive it.
-  TierMeter(const Options& options, ForwardExecutor& executor, StepBell& bell, const Clock& clock);
+  TierMeter(const Options& options, ForwardExecutor& executor, Bell& bell, const Clock& clock);
 
   [[nodiscard]] latency::HostLimits limits() const override;
   Result<Nanos> attention(int32_t rows, int32_t context) override;
@@ -46,7 +46,7 @@ class TierMeter final : public latency::HostMeter {
 
   const Options options_;
   ForwardExecutor& executor_;
-  StepBell& bell_;
+  Bell& bell_;
   const Clock& clock_;
   const int32_t position_;  // of every token that a step computes
   SamplingParams sampling_;

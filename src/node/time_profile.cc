@@ -1,16 +1,14 @@
 #include "node/time_profile.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
+#include "base/date.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "node/engine_meter.h"
-#include "node/node.h"
 #include "node/tier_meter.h"
 
 namespace tandem {
@@ -33,15 +31,14 @@ std::string shape_digest(const model::ModelConfig& shape) {
   return latency::text_digest(text);
 }
 
-std::string device_text(const NodeOptions& options, const ModelOnDevice& parts) {
+std::string device_text(const NodeOptions& options, const device::DeviceCaps& caps) {
   if (!options.emulation.has_value()) {
-    return parts.device->caps().name;
+    return caps.name;
   }
   const device::EmulationSpec& spec = *options.emulation;
   return fmt::format("emulated accelerator ({}, {} and {} cores, link {:g} GB/s, slowdown {:g})",
-                     describe_pace(spec), parts.device->caps().accelerator_cpus.size(),
-                     parts.device->caps().host_cpus.size(), spec.link_bytes_per_second() / 1e9,
-                     spec.slowdown);
+                     describe_pace(spec), caps.accelerator_cpus.size(), caps.host_cpus.size(),
+                     spec.link_bytes_per_second() / 1e9, spec.slowdown);
 }
 
 // Of the weights of stages 0 .. layers - 1: stage 0 has no post-attention part.
@@ -52,12 +49,6 @@ double first_stage_share(const model::ModelConfig& shape) {
   const double post =
       shape.hidden * attention + 3.0 * static_cast<double>(shape.hidden) * shape.intermediate;
   return pre / (shape.layers * pre + (shape.layers - 1) * post);
-}
-
-std::string now_text() {
-  const auto now =
-      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
 }
 
 void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
@@ -95,21 +86,21 @@ std::filesystem::path profile_path(const ProfileOptions& options, const ProfileI
          fmt::format("{}-{}.json", identity.model, latency::identity_digest(identity));
 }
 
-ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& parts) {
-  const device::DeviceCaps& caps = parts.device->caps();
+ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model) {
+  const device::DeviceCaps& caps = model.device.caps();
   return {.model = std::filesystem::weakly_canonical(options.model).filename().string(),
-          .model_digest = shape_digest(parts.folder.config),
-          .device = device_text(options, parts),
+          .model_digest = shape_digest(model.folder.config),
+          .device = device_text(options, caps),
           .cpu = device::cpu_name(),
           .isa = caps.kernels_text(),
           .threads = caps.threads,
-          .dtype = std::string(element_name(parts.dtype)),
-          .kv_dtype = std::string(element_name(parts.kv_dtype))};
+          .dtype = std::string(element_name(model.dtype)),
+          .kv_dtype = std::string(element_name(model.kv_dtype))};
 }
 
 Result<std::optional<Profile>> fitting_profile(const NodeOptions& options,
-                                               const ModelOnDevice& parts) {
-  const ProfileIdentity identity = identity_of(options, parts);
+                                               const OpenedModel& model) {
+  const ProfileIdentity identity = identity_of(options, model);
   const std::filesystem::path path = profile_path(options.profile, identity);
   std::error_code error;
   if (path.empty() || !std::filesystem::exists(path, error)) {
@@ -131,54 +122,57 @@ Result<std::optional<Profile>> fitting_profile(const NodeOptions& options,
   return std::optional<Profile>(std::move(profile));
 }
 
-Status find_profile(const NodeOptions& options, ModelOnDevice& parts) {
+Result<std::optional<Profile>> find_profile(const NodeOptions& options, const OpenedModel& model) {
+  std::optional<Profile> found;
   if (!wants_profile(options)) {
-    return {};
+    return found;
   }
   if (!options.profile.text.empty()) {
-    ASSIGN_OR_RETURN(parts.profile, latency::parse_profile(options.profile.text));
-    return use_profile(options, parts);
-  }
-  Result<std::optional<Profile>> profile = fitting_profile(options, parts);
-  if (!profile.ok()) {
-    if (!options.profile.file.empty()) {
-      return profile.error();
+    ASSIGN_OR_RETURN(found, latency::parse_profile(options.profile.text));
+  } else {
+    Result<std::optional<Profile>> fitting = fitting_profile(options, model);
+    if (!fitting.ok()) {
+      if (!options.profile.file.empty()) {
+        return fitting.error();
+      }
+      log::warn("{}; it is measured anew", fitting.error().message);
+      return found;
     }
-    log::warn("{}; it is measured anew", profile.error().message);
-    return {};
+    found = *std::move(fitting);
+    if (!found.has_value()) {
+      return found;
+    }
+    print_accuracy(*found, profile_path(options.profile, identity_of(options, model)));
   }
-  if (!profile->has_value()) {
-    return {};
-  }
-  parts.profile = *std::move(*profile);
-  print_accuracy(*parts.profile, profile_path(options.profile, identity_of(options, parts)));
-  return use_profile(options, parts);
+  RETURN_IF_ERROR(
+      step_times_of(options, *found));  // what is wrong with them is said before loading
+  return found;
 }
 
-Status use_profile(const NodeOptions& options, ModelOnDevice& parts) {
+Result<std::unique_ptr<latency::CorrectedModel>> step_times_of(const NodeOptions& options,
+                                                               const Profile& profile) {
   if (policy_needs_times(options.policy)) {
     RETURN_IF_ERROR(latency::check_prices_mixed_steps(options.profile.model));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<const latency::StepTimeModel> model,
-                   make_time_model(*parts.profile, options.profile.model));
-  parts.step_times = std::make_unique<latency::CorrectedModel>(std::move(model));
-  return {};
+                   make_time_model(profile, options.profile.model));
+  return std::make_unique<latency::CorrectedModel>(std::move(model));
 }
 
-Result<MeasuredProfile> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
-                                        StepBell& bell, const Clock& clock,
+Result<MeasuredProfile> measure_profile(const NodeOptions& options, const PlannedModel& model,
+                                        LoadedModel& loaded, Bell& bell, const Clock& clock,
                                         const latency::ProfilerOptions& profiler,
                                         const latency::ProfileProgress& progress) {
-  const model::ModelConfig& shape = parts.folder.config;
-  const bool host_tier = parts.plan.host.kv_blocks > 0;
+  const model::ModelConfig& shape = model.folder.config;
+  const bool host_tier = model.plan.host.kv_blocks > 0;
   latency::ProfilerOptions steps = profiler;
   const Nanos host_time = host_tier ? profiler.time / kHostPart : Nanos{0};
   steps.time -= host_time;
   MeasuredProfile measured;
   EngineMeter meter({.vocabulary = shape.vocabulary,
-                     .max_model_len = parts.plan.max_model_len,
+                     .max_model_len = model.plan.max_model_len,
                      .max_running = options.max_num_seqs},
-                    *parts.executor, bell, clock);
+                    *loaded.executor, bell, clock);
   ASSIGN_OR_RETURN(
       measured.steps,
       latency::measure_steps(
@@ -186,9 +180,9 @@ Result<MeasuredProfile> measure_profile(const NodeOptions& options, ModelOnDevic
           clock, progress));
   if (host_tier) {
     TierMeter tiers({.layers = shape.layers,
-                     .max_model_len = parts.plan.max_model_len,
+                     .max_model_len = model.plan.max_model_len,
                      .group_stages = options.group_stages},
-                    *parts.executor, bell, clock);
+                    *loaded.executor, bell, clock);
     ASSIGN_OR_RETURN(measured.host, latency::measure_host(tiers, measured.steps.modular,
                                                           {.time = host_time}, clock, progress));
     measured.steps.modular.per_visit = measured.host->per_visit;
@@ -200,7 +194,7 @@ Profile profile_of(MeasuredProfile made, ProfileIdentity identity) {
   latency::Measured& measured = made.steps;
   Profile profile;
   profile.identity = std::move(identity);
-  profile.date = now_text();
+  profile.date = utc_date_text();
   profile.batches = measured.batches;
   profile.most_rows = measured.most_rows;
   profile.limits = {.rows = measured.limits.rows,
@@ -219,27 +213,25 @@ Profile profile_of(MeasuredProfile made, ProfileIdentity identity) {
   return profile;
 }
 
-Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
-                    const Clock& clock, const latency::ProfileProgress& progress) {
-  if (!wants_profile(options) || parts.profile.has_value()) {
-    return {};
-  }
-  ASSIGN_OR_RETURN(MeasuredProfile measured, measure_profile(options, parts, bell, clock,
+Result<Profile> make_profile(const NodeOptions& options, const PlannedModel& model,
+                             LoadedModel& loaded, Bell& bell, const Clock& clock,
+                             const latency::ProfileProgress& progress) {
+  ASSIGN_OR_RETURN(MeasuredProfile measured, measure_profile(options, model, loaded, bell, clock,
                                                              latency::short_profile(), progress));
-  const ProfileIdentity identity = identity_of(options, parts);
-  parts.profile = profile_of(std::move(measured), identity);
+  const ProfileIdentity identity = identity_of(options, model);
+  Profile profile = profile_of(std::move(measured), identity);
   std::filesystem::path path = profile_path(options.profile, identity);
   if (!path.empty()) {
-    if (const Status written = write_profile(*parts.profile, path); !written.ok()) {
+    if (const Status written = write_profile(profile, path); !written.ok()) {
       if (!options.profile.file.empty()) {
-        return written;
+        return written.error();
       }
       log::warn("{}; the next start measures again", written.error().message);
       path.clear();
     }
   }
-  print_accuracy(*parts.profile, path);
-  return use_profile(options, parts);
+  print_accuracy(profile, path);
+  return profile;
 }
 
 }  // namespace tandem

@@ -1,35 +1,29 @@
 // The profile of a model on this machine: where it is looked for, how it is measured, and what
-// becomes of it. A profile is wanted where the policy needs one or --profile names one; the first
+// becomes of it. A profile is wanted if the policy needs one or --profile names one; the first
 // start without one measures a short one and keeps it.
 #pragma once
 
 #include <filesystem>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "latency/corrected_model.h"
 #include "latency/host_profiler.h"
 #include "latency/profile.h"
 #include "latency/profiler.h"
-#include "node/step_bell.h"
+#include "node/loaded_model.h"
+#include "node/node_options.h"
+#include "node/planned_model.h"
 
 namespace tandem {
 
-struct NodeOptions;
-struct ModelOnDevice;
-
-struct ProfileOptions {
-  std::filesystem::path file;          // empty: one in the cache
-  std::filesystem::path cache_folder;  // empty: nothing is kept
-  latency::TimeModel model = latency::TimeModel::kModular;
-  std::string text;  // instead of a file: a record brings its own
-};
-
 bool wants_profile(const NodeOptions& options);
 
-latency::ProfileIdentity identity_of(const NodeOptions& options, const ModelOnDevice& parts);
+latency::ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model);
 
 // The named file, or one in the cache that is named by the identity; empty: neither is there.
 std::filesystem::path profile_path(const ProfileOptions& options,
@@ -38,28 +32,31 @@ std::filesystem::path profile_path(const ProfileOptions& options,
 // The named profile, or the one in the cache; nullopt: there is no such file. Errors: it cannot be
 // read, is of something else, or covers too little.
 Result<std::optional<latency::Profile>> fitting_profile(const NodeOptions& options,
-                                                        const ModelOnDevice& parts);
+                                                        const OpenedModel& model);
 
-// Reads the profile if there is one. A named file must be readable and fit; one in the cache that
-// is not or does not is measured again. Needs no weights.
-Status find_profile(const NodeOptions& options, ModelOnDevice& parts);
+// The profile if one is wanted and there. A named file must be readable and fit; one in the cache
+// that is not or does not is measured again.
+Result<std::optional<latency::Profile>> find_profile(const NodeOptions& options,
+                                                     const OpenedModel& model);
 
-// What the engine needs to know of a profile: its model, ready to be corrected.
-Status use_profile(const NodeOptions& options, ModelOnDevice& parts);
+// The profile's model of step times, ready to be corrected.
+Result<std::unique_ptr<latency::CorrectedModel>> step_times_of(const NodeOptions& options,
+                                                               const latency::Profile& profile);
 
 // Measures in the loaded model, whose completion listener rings `bell`.
 struct MeasuredProfile {
   latency::Measured steps;
   std::optional<latency::MeasuredHost> host;  // two tiers only
 };
-Result<MeasuredProfile> measure_profile(const NodeOptions& options, ModelOnDevice& parts,
-                                        StepBell& bell, const Clock& clock,
+Result<MeasuredProfile> measure_profile(const NodeOptions& options, const PlannedModel& model,
+                                        LoadedModel& loaded, Bell& bell, const Clock& clock,
                                         const latency::ProfilerOptions& profiler,
                                         const latency::ProfileProgress& progress);
 latency::Profile profile_of(MeasuredProfile measured, latency::ProfileIdentity identity);
 
-// Where a profile is wanted and none was found: measures a short one, keeps it and uses it.
-Status make_profile(const NodeOptions& options, ModelOnDevice& parts, StepBell& bell,
-                    const Clock& clock, const latency::ProfileProgress& progress);
+// Measures a short profile, and keeps it where the next start finds it.
+Result<latency::Profile> make_profile(const NodeOptions& options, const PlannedModel& model,
+                                      LoadedModel& loaded, Bell& bell, const Clock& clock,
+                                      const latency::ProfileProgress& progress);
 
 }  // namespace tandem

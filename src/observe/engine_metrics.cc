@@ -11,6 +11,7 @@
 #include <map>
 #include <vector>
 
+#include "base/check.h"
 #include "observe/admission_metrics.h"
 #include "observe/tier_metrics.h"
 #include "observe/time_metrics.h"
@@ -112,7 +113,8 @@ class EngineMetrics::Impl {
                             "max_tokens of a request", token_counts());
     request_n = histogram("request_params_n", "request_params_n", "n of a request", kChoices);
     if (options.host_blocks > 0) {
-      tiers = std::make_unique<TierMetrics>(registry_, own_labels_);
+      CHECK(options.clock != nullptr, "metrics of two tiers need a clock");
+      tiers = std::make_unique<TierMetrics>(registry_, own_labels_, *options.clock);
     }
     if (options.predicted == Predicted::kYes) {
       times = std::make_unique<TimeMetrics>(registry_, own_labels_);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "observe/engine_observer.h"
 
 namespace tandem::observe {
@@ -20,6 +21,7 @@ struct EngineMetricsOptions {
   int32_t block_tokens = 0;  // for vllm:cache_config_info
   int64_t total_blocks = 0;
   int64_t host_blocks = 0;               // 0: one tier, whose metrics alone are published
+  const Clock* clock = nullptr;          // for rates between two tiers; needed with host_blocks
   Predicted predicted = Predicted::kNo;  // whether steps are, so that their error is published
   Admits admission = Admits::kNo;        // whether there is one
 };

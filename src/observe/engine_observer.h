@@ -1,4 +1,4 @@
-// Who wants to know what an engine does. Called on the engine thread; must be quick.
+// Receives telemetry from an engine. Called on the engine thread; must be quick.
 #pragma once
 
 #include "observe/records.h"
@@ -16,5 +16,19 @@ class EngineObserver {
   // After every advance of an engine with two tiers.
   virtual void on_tiers(const TierRecord& /*record*/) {}
 };
+
+// Observes nothing.
+class NullObserver final : public EngineObserver {
+ public:
+  void on_step(const StepRecord& /*record*/) override {}
+  void on_gauges(const EngineGauges& /*gauges*/) override {}
+  void on_request(const RequestRecord& /*record*/) override {}
+};
+
+// The default of an engine without an observer.
+inline EngineObserver& no_observer() {
+  static NullObserver observer;
+  return observer;
+}
 
 }  // namespace tandem::observe

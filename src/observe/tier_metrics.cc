@@ -39,7 +39,8 @@ constexpr const char* kTransferBytes = "KV blocks moved between the tiers";
 
 }  // namespace
 
-TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Labels& labels)
+TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Labels& labels,
+                         const Clock& clock)
     : offloaded_(Series{registry, labels}.gauge("offloaded_sequences",
                                                 "Running sequences whose KV is on the host")),
       host_blocks_(Series{registry, labels}.gauge("host_kv_blocks", "KV blocks of the host")),
@@ -80,7 +81,8 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
           "regime", "1 for what holds back the decoding of offloaded sequences")),
       pace_(Series{registry, labels}.family(
           "paced_ops", "Ops of a paced emulated accelerator; more than 1 % late: invalid")),
-      labels_(labels) {}
+      labels_(labels),
+      clock_(clock) {}
 
 void TierMetrics::set(const EngineGauges& gauges) {
   offloaded_.Set(static_cast<double>(gauges.offloaded));

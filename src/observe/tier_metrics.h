@@ -1,4 +1,4 @@
-// Prometheus series of what goes on between two tiers. Threads: one writer.
+// Prometheus series about the traffic between two tiers. Threads: one writer.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -13,7 +13,8 @@ namespace tandem::observe {
 
 class TierMetrics {
  public:
-  TierMetrics(prometheus::Registry& registry, const prometheus::Labels& labels);
+  // `clock` must outlive the metrics.
+  TierMetrics(prometheus::Registry& registry, const prometheus::Labels& labels, const Clock& clock);
   void set(const EngineGauges& gauges);
   void set(const TierRecord& record);
   void add(const StepRecord& record);
@@ -46,7 +47,7 @@ class TierMetrics {
   TierRecord last_;
   RegimeMeter meter_;
   int64_t offloaded_now_ = 0;
-  const SteadyClock clock_;
+  const Clock& clock_;
 };
 
 }  // namespace tandem::observe

@@ -224,6 +224,8 @@ void Generation::take_prompt(size_t index, const TokenEvent& event, std::string&
   }
   if (streams_) {
     prompt.echo_logprobs.release();
+  } else {
+    kept_bytes_ += static_cast<int64_t>(prompt.logprobs.size() + prompt.echo_logprobs.bytes());
   }
 }
 
@@ -231,7 +233,11 @@ void Generation::take_prompt(size_t index, const TokenEvent& event, std::string&
 bool Generation::take_token(Choice& choice, TokenEvent& event, Piece& piece) {
   ++choice.tokens;
   if (choice.logprobs.wanted() && event.logprobs != nullptr) {
+    const size_t before = choice.logprobs.bytes();
     choice.logprobs.add(event.token, *event.logprobs, choice.text_chars);
+    if (!streams_) {
+      kept_bytes_ += static_cast<int64_t>(choice.logprobs.bytes() - before);
+    }
     choice.text_chars += choice.logprobs.chars_of(event.token);
   }
   const std::string text = choice.detokenizer.push(event.token);
@@ -292,6 +298,7 @@ void Generation::emit(size_t index, const Piece& piece, std::string& out) {
   Choice& choice = choices_[index];
   if (!streams_) {
     choice.text += piece.text;
+    kept_bytes_ += std::ssize(piece.text);
     return;
   }
   const bool chat = endpoint_ == Endpoint::kChat;

@@ -50,6 +50,8 @@ class Generation {
   // About how many bytes of JSON a take() of these events writes for the prompt (its text, its
   // log-probabilities); 0: what tokens bring is not counted. For callers that must not be held up.
   [[nodiscard]] size_t prompt_bytes_of(size_t prompt, std::span<const TokenEvent> events) const;
+  // Bytes of text and log-probabilities kept for body(). Takes no time.
+  [[nodiscard]] int64_t kept_bytes() const { return kept_bytes_; }
   // About how many bytes body() has.
   [[nodiscard]] size_t body_bytes() const;
 
@@ -126,6 +128,7 @@ class Generation {
   std::vector<Prompt> prompts_;
   std::vector<Choice> choices_;  // prompt * n + choice
   size_t open_choices_;
+  int64_t kept_bytes_ = 0;
   std::optional<Error> error_;
 };
 

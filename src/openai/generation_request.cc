@@ -292,18 +292,21 @@ Result<std::string> resolve_model(std::string_view name, const ServedModel& mode
     return model.names.front();
   }
   if (std::find(model.names.begin(), model.names.end(), name) == model.names.end()) {
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("the model '{}' does not exist here; this server has '{}'",
-                             name.substr(0, kMaxShownName), fmt::join(model.names, "', '")),
-                 "model"};
+    return unknown_model(name,
+                         std::vector<std::string_view>(model.names.begin(), model.names.end()));
   }
   return std::string(name);
 }
 
-Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
+Error unknown_model(std::string_view name, std::span<const std::string_view> offered) {
+  return {ErrorCode::kNotFound,
+          fmt::format("the model '{}' does not exist here; this server has '{}'",
+                      name.substr(0, kMaxShownName), fmt::join(offered, "', '")),
+          "model"};
+}
+
+Result<GenerationRequest> parse_generation(Endpoint endpoint, const FieldReader& fields,
                                            const ParseContext& context) {
-  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
-  const FieldReader fields(json);
   GenerationRequest out;
   out.endpoint = endpoint;
   ASSIGN_OR_RETURN(const auto model, fields.string("model"));

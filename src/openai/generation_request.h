@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,11 +84,12 @@ struct GenerationRequest {
   std::string cache_salt;
 };
 
-// kNotFound: no such model (code "model_not_found"); kInvalidArgument and kUnsupported name the
-// field.
+// Reads a body for one model. kNotFound: it names another one (code "model_not_found");
+// kInvalidArgument and kUnsupported name the field.
 // A text that cannot fit the context is not tokenized to its end, nor are those after it;
 // make_request says so.
-[[nodiscard]] Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
+[[nodiscard]] Result<GenerationRequest> parse_generation(Endpoint endpoint,
+                                                         const FieldReader& fields,
                                                          const ParseContext& context);
 
 // The Request of one prompt, max_tokens cut to what the context leaves; class, level, SLO, sink,
@@ -98,6 +100,8 @@ struct GenerationRequest {
 
 // `name` empty: the model's own name. kNotFound otherwise unless it is a name or alias of `model`.
 [[nodiscard]] Result<std::string> resolve_model(std::string_view name, const ServedModel& model);
+// The error for a name that is not among `offered`, the names of all models.
+[[nodiscard]] Error unknown_model(std::string_view name, std::span<const std::string_view> offered);
 
 // A list of token ids below `vocabulary`.
 [[nodiscard]] Result<std::vector<TokenId>> parse_token_ids(const Json& list, std::string_view field,

@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_values.h"
+#include "base/utf8.h"
 #include "openai/json_builder.h"
-#include "text/utf8.h"
 
 namespace tandem::openai {
 
@@ -69,7 +70,7 @@ std::string without_label(std::string_view message) {
 }  // namespace
 
 Result<Json> parse_object(std::string_view body, const JsonLimits& limits) {
-  if (const std::optional<size_t> at = text::find_invalid_utf8(body)) {
+  if (const std::optional<size_t> at = find_invalid_utf8(body)) {
     return invalid_argument(fmt::format(
         "the request body is not valid UTF-8 at byte {}; send JSON encoded as UTF-8", *at));
   }
@@ -94,8 +95,8 @@ std::string quoted(const Json& value) {
   }
   const auto& string = value.get_ref<const std::string&>();
   std::string shown;
-  text::append_repaired_utf8(std::string_view(string).substr(0, kShownBytes),
-                             text::Utf8Tail::kMayGrow, text::InvalidBytes::kOnePerSequence, shown);
+  append_repaired_utf8(std::string_view(string).substr(0, kShownBytes), Utf8Tail::kMayGrow,
+                       InvalidBytes::kOnePerSequence, shown);
   return fmt::format("\"{}{}\"", shown, string.size() > kShownBytes ? "..." : "");
 }
 
@@ -120,25 +121,14 @@ std::string describe(const Json& value) {
 
 std::optional<int64_t> as_integer(const Json& value, int64_t low, int64_t high) {
   constexpr double kExact = 9007199254740992.0;  // 2^53: above it, doubles skip integers
-  int64_t integer = 0;
-  if (value.is_number_unsigned()) {
-    const auto wide = value.get<uint64_t>();
-    if (wide > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return std::nullopt;
-    }
-    integer = static_cast<int64_t>(wide);
-  } else if (value.is_number_integer()) {
-    integer = value.get<int64_t>();
-  } else if (value.is_number_float()) {
+  std::optional<int64_t> integer = json_integer(value);
+  if (value.is_number_float()) {
     const auto real = value.get<double>();
-    if (!(std::abs(real) <= kExact) || real != std::floor(real)) {
-      return std::nullopt;
+    if (std::abs(real) <= kExact && real == std::floor(real)) {
+      integer = static_cast<int64_t>(real);
     }
-    integer = static_cast<int64_t>(real);
-  } else {
-    return std::nullopt;
   }
-  return integer >= low && integer <= high ? std::optional(integer) : std::nullopt;
+  return integer && *integer >= low && *integer <= high ? integer : std::nullopt;
 }
 
 FieldReader::FieldReader(const Json& object, std::string_view prefix)
@@ -146,10 +136,7 @@ FieldReader::FieldReader(const Json& object, std::string_view prefix)
   CHECK(object.is_object(), "fields of {}", describe(object));
 }
 
-const Json* FieldReader::find(std::string_view name) const {
-  const auto found = object_.find(name);
-  return found == object_.end() || found->is_null() ? nullptr : &*found;
-}
+const Json* FieldReader::find(std::string_view name) const { return json_member(object_, name); }
 
 std::string FieldReader::full_name(std::string_view name) const {
   return prefix_ + std::string(name);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace tandem::openai {
 
@@ -61,8 +61,7 @@ void append_string(std::string& out, std::string_view utf8) {
 
 void append_untrusted_string(std::string& out, std::string_view bytes) {
   std::string repaired;
-  text::append_repaired_utf8(bytes, text::Utf8Tail::kIsFinal, text::InvalidBytes::kOnePerSequence,
-                             repaired);
+  append_repaired_utf8(bytes, Utf8Tail::kIsFinal, InvalidBytes::kOnePerSequence, repaired);
   append_string(out, repaired);
 }
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "openai/json_output.h"
-#include "text/utf8.h"
 
 namespace tandem::openai {
 
@@ -71,7 +71,7 @@ void LogprobsJson::append_token_string(std::string& out, TokenId token) const {
     return;
   }
   const std::string_view bytes = tokenizer_.token_bytes(token);
-  if (!text::find_invalid_utf8(bytes)) {
+  if (!find_invalid_utf8(bytes)) {
     append_string(out, bytes);
   } else if (style_.endpoint == Endpoint::kChat) {
     append_untrusted_string(out, bytes);

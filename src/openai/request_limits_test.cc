@@ -96,12 +96,18 @@ TEST_F(RequestLimitsTest, EchoedTextsAreBounded) {
 }
 
 TEST_F(RequestLimitsTest, ListedTokensAreBoundedButNotByTheContext) {
-  context_.limits.max_listed_tokens = 100;
+  RequestLimits limits;
+  limits.max_listed_tokens = 100;
+  const ModelDirectory directory({{.frontend = test_.frontend,
+                                   .tokenizer = tokenizer_,
+                                   .chat_template = test_.chat_template,
+                                   .defaults = {}}},
+                                 limits, {});
   const auto body = [](int count) {
     return R"({"prompt":")" + std::string(static_cast<size_t>(count), 'a') + R"("})";
   };
-  EXPECT_TRUE(tokenize(body(99), context_).ok());  // 100 with BOS
-  const auto refused = tokenize(body(100), context_);
+  EXPECT_TRUE(tokenize(body(99), directory).ok());  // 100 with BOS
+  const auto refused = tokenize(body(100), directory);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(refused.error().param, "prompt");
@@ -109,8 +115,8 @@ TEST_F(RequestLimitsTest, ListedTokensAreBoundedButNotByTheContext) {
   for (int i = 1; i < 101; ++i) {
     ids += ",7";
   }
-  EXPECT_EQ(detokenize(R"({"tokens":[)" + ids + "]}", context_).error().param, "tokens");
-  EXPECT_TRUE(detokenize(R"({"tokens":[)" + ids.substr(2) + "]}", context_).ok());
+  EXPECT_EQ(detokenize(R"({"tokens":[)" + ids + "]}", directory).error().param, "tokens");
+  EXPECT_TRUE(detokenize(R"({"tokens":[)" + ids.substr(2) + "]}", directory).ok());
 }
 
 TEST_F(RequestLimitsTest, VariablesOfTemplatesAreFew) {

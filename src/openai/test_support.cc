@@ -1,5 +1,6 @@
 #include "openai/test_support.h"
 
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -75,6 +76,12 @@ ServedModel tiny_model() {
   model.vocabulary = ByteTokenizer::kVocabulary;
   model.max_choices = 4;
   return model;
+}
+
+Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
+                                           const ParseContext& context) {
+  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
+  return parse_generation(endpoint, FieldReader(json), context);
 }
 
 TokenEvent token_event(TokenId token, int32_t choice) {

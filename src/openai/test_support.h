@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "openai/generation_request.h"
+#include "openai/model_directory.h"
 #include "request/frontend.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -43,18 +44,46 @@ text::ChatTemplate small_chat_template();
 // Called "tiny", alias "small"; 64 tokens of context, n up to 4.
 ServedModel tiny_model();
 
+// A ready front end that refuses every request. Borrows the model.
+class ClosedFrontend final : public Frontend {
+ public:
+  explicit ClosedFrontend(const ServedModel& model) : model_(model) {}
+  [[nodiscard]] const ServedModel& model() const override { return model_; }
+  [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
+  [[nodiscard]] FrontendLoad load() const override { return {}; }
+  Submission submit(Request /*request*/) override {
+    return Error{ErrorCode::kUnavailable, "closed", ""};
+  }
+  void cancel(RequestId /*request*/) override {}
+  void stop(RequestId /*request*/, int32_t /*choice*/) override {}
+
+ private:
+  const ServedModel& model_;
+};
+
 // All of the above, ready for parsing.
 struct TestModel {
   ByteTokenizer tokenizer;
   text::ChatTemplate chat_template = small_chat_template();
   ServedModel model = tiny_model();
+  ClosedFrontend frontend{model};
   ParseContext context{.model = model,
                        .tokenizer = tokenizer,
                        .chat_template = chat_template,
                        .defaults = {},
                        .limits = {},
                        .local_time = {}};
+  ModelDirectory directory{std::vector<ModelServices>{{.frontend = frontend,
+                                                       .tokenizer = tokenizer,
+                                                       .chat_template = chat_template,
+                                                       .defaults = {}}},
+                           RequestLimits{},
+                           {}};
 };
+
+// Reads a body's JSON and parses it for the one model of `context`.
+Result<GenerationRequest> parse_generation(Endpoint endpoint, std::string_view body,
+                                           const ParseContext& context);
 
 TokenEvent token_event(TokenId token, int32_t choice = 0);
 TokenEvent finish_event(FinishReason reason, int32_t choice = 0);

@@ -15,12 +15,6 @@ namespace tandem::openai {
 
 namespace {
 
-Status check_model(const FieldReader& fields, const ServedModel& model) {
-  ASSIGN_OR_RETURN(const auto name, fields.string("model"));
-  const Result<std::string> resolved = resolve_model(name.value_or(""), model);
-  return resolved.ok() ? Status() : Status(resolved.error());
-}
-
 int64_t max_listed_tokens(const ParseContext& context) {
   return std::max<int64_t>(context.limits.max_listed_tokens, context.model.max_model_len);
 }
@@ -82,10 +76,11 @@ void append_card(std::string& out, std::string_view name, const ServedModel& mod
 
 }  // namespace
 
-Result<std::string> tokenize(std::string_view body, const ParseContext& context) {
-  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
+Result<std::string> tokenize(std::string_view body, const ModelDirectory& models) {
+  ASSIGN_OR_RETURN(const Json json, parse_object(body, models.limits().json));
   const FieldReader fields(json);
-  RETURN_IF_ERROR(check_model(fields, context.model));
+  ASSIGN_OR_RETURN(const OfferedModel* offered, models.find_for(fields));
+  const ParseContext& context = offered->parse;
   ASSIGN_OR_RETURN(const auto with_strings, fields.boolean("return_token_strs"));
   ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, tokens_of(fields, context));
   std::string out = R"({"count":)";
@@ -107,10 +102,11 @@ Result<std::string> tokenize(std::string_view body, const ParseContext& context)
   return out;
 }
 
-Result<std::string> detokenize(std::string_view body, const ParseContext& context) {
-  ASSIGN_OR_RETURN(const Json json, parse_object(body, context.limits.json));
+Result<std::string> detokenize(std::string_view body, const ModelDirectory& models) {
+  ASSIGN_OR_RETURN(const Json json, parse_object(body, models.limits().json));
   const FieldReader fields(json);
-  RETURN_IF_ERROR(check_model(fields, context.model));
+  ASSIGN_OR_RETURN(const OfferedModel* offered, models.find_for(fields));
+  const ParseContext& context = offered->parse;
   ASSIGN_OR_RETURN(const Json* list, fields.array("tokens"));
   if (list == nullptr) {
     return invalid_argument("'tokens' (a list of token ids) is missing", "tokens");
@@ -129,22 +125,25 @@ Result<std::string> detokenize(std::string_view body, const ParseContext& contex
   return out;
 }
 
-std::string model_list(const ServedModel& model) {
+std::string model_list(const ModelDirectory& models) {
   std::string out = R"({"object":"list","data":[)";
-  for (size_t i = 0; i < model.names.size(); ++i) {
-    if (i > 0) {
-      out += ',';
+  bool first = true;
+  for (const OfferedModel& offered : models.models()) {
+    for (const std::string& name : offered.parse.model.names) {
+      out += first ? "" : ",";
+      first = false;
+      append_card(out, name, offered.parse.model);
     }
-    append_card(out, model.names[i], model);
   }
   out += "]}";
   return out;
 }
 
-Result<std::string> model_card(std::string_view name, const ServedModel& model) {
-  ASSIGN_OR_RETURN(const std::string resolved, resolve_model(name, model));
+Result<std::string> model_card(std::string_view name, const ModelDirectory& models) {
+  ASSIGN_OR_RETURN(const OfferedModel* offered, models.find(name));
+  const ServedModel& model = offered->parse.model;
   std::string out;
-  append_card(out, resolved, model);
+  append_card(out, name.empty() ? std::string_view(model.names.front()) : name, model);
   return out;
 }
 

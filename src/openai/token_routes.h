@@ -6,19 +6,19 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "openai/generation_request.h"
-#include "request/frontend.h"
+#include "openai/model_directory.h"
 
 namespace tandem::openai {
 
-// {"prompt"} or {"messages"} -> {"count","max_model_len","tokens","token_strs"}.
-[[nodiscard]] Result<std::string> tokenize(std::string_view body, const ParseContext& context);
+// {"prompt"} or {"messages"} -> {"count","max_model_len","tokens","token_strs"}, by the model that
+// the body names.
+[[nodiscard]] Result<std::string> tokenize(std::string_view body, const ModelDirectory& models);
 // {"tokens"} -> {"prompt"}; special tokens are shown.
-[[nodiscard]] Result<std::string> detokenize(std::string_view body, const ParseContext& context);
+[[nodiscard]] Result<std::string> detokenize(std::string_view body, const ModelDirectory& models);
 
-// The list of all names of `model`.
-[[nodiscard]] std::string model_list(const ServedModel& model);
-// One of them; kNotFound otherwise.
-[[nodiscard]] Result<std::string> model_card(std::string_view name, const ServedModel& model);
+// The list of all names of all models.
+[[nodiscard]] std::string model_list(const ModelDirectory& models);
+// The entry of that list for `name`; kNotFound if there is none.
+[[nodiscard]] Result<std::string> model_card(std::string_view name, const ModelDirectory& models);
 
 }  // namespace tandem::openai

@@ -38,6 +38,9 @@ struct StepPlan {
   // kLanes: offloaded ones whose next token goes in the first lane, that of the residents; all
   // others go in the second.
   std::vector<SequenceId> first_lane;
+  // Offloaded sequences whose next token does not enter in this step: they wait on the host without
+  // compute. All other offloaded sequences between two tokens go on by themselves.
+  std::vector<SequenceId> hold;
 };
 
 // In which order sequences wait, and so are shown.
@@ -52,6 +55,12 @@ class StepPolicy {
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual QueueOrder queue_order() const = 0;
   virtual StepPlan plan(const SystemView& view) = 0;
+};
+
+// A group of stages of this step that is launched and not known to be complete.
+struct LaunchedGroup {
+  int32_t first_stage = 0;
+  int32_t end_stage = 0;  // exclusive
 };
 
 // What is known just before a group of consecutive stages is launched. Stage s of a step is what
@@ -72,6 +81,10 @@ struct BindView {
   // By stage of the group: visitors whose hop could be routed. All hops of a group take from the
   // same rows, so what one stage takes the others lack; the last stage begins no hop.
   std::span<const int32_t> credits;
+  // What the accelerator still computes before it begins this group, oldest first. The visitors of
+  // these groups are those that the binder let join.
+  std::span<const LaunchedGroup> launched;
+  Nanos oldest_runs{0};  // how long it has computed the oldest of them
 };
 
 struct BindDecision {

@@ -173,6 +173,9 @@ class StepExecutor {
   // A step of visitors alone that waits for a hop need not wait any longer: it ends as soon as what
   // it has launched does. Elsewhere does nothing.
   virtual void wait_no_longer() {}
+  // When to poll again although the listener was not called: work on the host may hang, which
+  // nothing reports. Nanos::max(): no need to.
+  [[nodiscard]] virtual Nanos next_check(Nanos /*now*/) const { return Nanos::max(); }
   // No more visits of this sequence, which has entered: it ended, or its KV goes elsewhere. Needs
   // no step in flight. Answered by a `left`, even where nothing of it was under way.
   virtual void leave(SequenceId offloaded) = 0;

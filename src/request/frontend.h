@@ -1,5 +1,7 @@
-// The door between whoever brings requests (HTTP, batch files, tests) and whoever runs them (one
-// engine, later a cluster). Every function may be called from any thread and returns at once.
+// The interface between those that bring requests (HTTP, batch files, tests) and what runs them
+// (one engine, later a cluster). Every function may be called from any thread. All return at once
+// but submit(): if the engine has an admission, it waits until the engine has finished what it is
+// doing, which is one Engine::advance() at most (some hundred microseconds).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@
 
 namespace tandem {
 
-// What the front end must know about a served model.
+// The facts about a served model that the front end needs.
 struct ServedModel {
   std::vector<std::string> names;  // the first is its own, the others are aliases
   std::string root;                // folder name or id shown in /v1/models
@@ -44,7 +46,7 @@ struct Refusal {
   enum class Retry : uint8_t { kWorthIt, kUseless } retry = Retry::kWorthIt;
 };
 
-// What comes of a request: the name under which it was accepted, or why it was not.
+// The result of submitting a request: the id under which it was accepted, or why it was not.
 class [[nodiscard]] Submission {
  public:
   Submission(RequestId id) : id_(id) {}                                    // NOLINT: as Result does
@@ -74,7 +76,8 @@ class Frontend {
   [[nodiscard]] virtual FrontendLoad load() const = 0;
   // Accepts the request into the bounded queue (every accepted one ends in exactly n kFinish
   // events), or says why not: kInvalidArgument (too long for this model: the numbers), kOverloaded
-  // (the queue is full, or admission refused it: the forecast), kUnavailable.
+  // (the queue is full, or admission refused it: the forecast), kUnavailable. May wait for one
+  // advance of the engine, see above.
   virtual Submission submit(Request request) = 0;
   // The client is gone: all choices end with kCancelled. Unknown or ended requests are ignored.
   virtual void cancel(RequestId request) = 0;

@@ -28,9 +28,7 @@ constexpr std::array<uint32_t, kSequenceStates> kNext = {
     set_of({S::kOffloading, S::kSwapped, S::kDropped}),                     // decoding
     set_of({S::kParkedWaiting, S::kSwapped, S::kDropped}),                  // offloading
     set_of({S::kParkedInFlight, S::kOnloading, S::kSwapped, S::kDropped}),  // parked, waiting
-    set_of({S::kParkedReady, S::kParkedWaiting, S::kDropped}),              // parked, in flight
-    set_of({S::kParkedInFlight, S::kOnloading, S::kSwapped, S::kDropped,
-            S::kParkedWaiting}),  // parked, ready
+    set_of({S::kParkedWaiting, S::kDropped}),                               // parked, in flight
     set_of(
         {S::kPrefilling, S::kDecoding, S::kParkedWaiting, S::kSwapped, S::kDropped}),  // onloading
     set_of({S::kOnloading, S::kParkedWaiting, S::kDropped}),                           // swapped
@@ -40,9 +38,8 @@ constexpr std::array<uint32_t, kSequenceStates> kNext = {
 };
 
 constexpr std::array<std::string_view, kSequenceStates> kNames = {
-    "queued",         "admitted",         "prefilling",   "decoding",  "offloading",
-    "parked_waiting", "parked_in_flight", "parked_ready", "onloading", "swapped",
-    "dropped",        "finishing",        "done"};
+    "queued",           "admitted",  "prefilling", "decoding", "offloading", "parked_waiting",
+    "parked_in_flight", "onloading", "swapped",    "dropped",  "finishing",  "done"};
 
 }  // namespace
 

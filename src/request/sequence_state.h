@@ -20,14 +20,13 @@ enum class SequenceState : uint8_t {
   kOffloading,      // KV being copied to the host
   kParkedWaiting,   // offloaded, waits at a stage for its turn
   kParkedInFlight,  // a hop is out
-  kParkedReady,     // the hop's result is back at its stage
   kOnloading,       // KV being copied to the accelerator
   kSwapped,         // KV on the host, no compute
   kDropped,         // KV thrown away, waits to be recomputed
   kFinishing,       // ended for the client; blocks in quarantine while a step, hop or copy is out
   kDone,            // holds nothing
 };
-inline constexpr int kSequenceStates = 13;
+inline constexpr int kSequenceStates = 12;
 
 std::string_view state_name(SequenceState state);
 bool may_change(SequenceState from, SequenceState to);

@@ -35,7 +35,10 @@ BestEffortClaims best_effort_claims(const SystemView& view, const ClassedPlanner
     if (one.decodes()) {
       ++work.decodes;
       work.context += one.known_tokens;
-      claims.overdue_decodes += patience.decode_is_overdue(one.id, view.step) ? 1 : 0;
+      if (patience.decode_is_overdue(one.id, view.step)) {
+        ++claims.overdue_decodes;
+        claims.overdue_context += one.known_tokens;
+      }
     } else {
       count_prompt(one);
       begun = std::min(begun, i);

@@ -64,6 +64,7 @@ PromptReplay::PromptReplay(const latency::StepTimeModel& model, const ReplayRule
     : model_(&model), rules_(rules), now_(rules.before) {
   rules_.decodes.logit_rows = rules_.decodes.decode_rows;
   owed_rows_ = int64_t{rules_.forced_rows} * (rules_.patience_steps - 1);
+  until_later_ = rules_.patience_steps + 1;
   open();
 }
 
@@ -80,6 +81,9 @@ void PromptReplay::open() {
     owed_rows_ -= taken * rules_.patience_steps;
     room_ -= static_cast<int32_t>(taken);
   }
+  if (--until_later_ == 0) {
+    room_ = std::max(room_ - rules_.later_rows, kTileTokens);
+  }
 }
 
 void PromptReplay::close() {
@@ -88,6 +92,10 @@ void PromptReplay::close() {
     longest_ = std::max(longest_, took);
   }
   now_ = std::min(now_ + took + rules_.apart, kNever);
+  if (until_later_ == 0) {
+    now_ = std::min(now_ + rules_.later, kNever);
+    until_later_ = rules_.patience_steps;
+  }
   ends_.push_back(now_);
   for (const Nanos due : dues_) {
     late_ = std::min(late_ + std::max(now_ - due, Nanos{0}), kNever);
@@ -224,6 +232,23 @@ Nanos forced_time(const latency::StepTimeModel& model, latency::StepShape shape,
   const Nanos deepest = with_chunk(work.prompt_tokens - kTileTokens, kTileTokens);
   const Nanos single = with_chunk(work.prompt_tokens - 1, 1);
   return std::max(std::min(deepest, tile + overdue_allowance(model)), single) - without;
+}
+
+ForcedShare forced_share(const latency::StepTimeModel& model, const latency::StepShape& shape,
+                         const ForcedWork& work, int32_t patience_steps) {
+  ForcedShare share{.at_once = forced_time(model, shape, work), .rows = work.rows()};
+  ForcedWork with_tile = work;
+  with_tile.prompts = 1;
+  with_tile.prompt_tokens = 0;
+  const Nanos most = forced_time(model, shape, with_tile) + overdue_allowance(model);
+  if (work.prompts > 0) {
+    share.apart = std::max(share.at_once, most) / patience_steps;
+    return share;
+  }
+  share.apart = share.at_once / patience_steps;
+  share.later = most - share.at_once;
+  share.later_rows = kTileTokens;
+  return share;
 }
 
 }  // namespace tandem

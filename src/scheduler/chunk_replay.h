@@ -51,6 +51,9 @@ struct ReplayRules {
   Nanos apart{0};              // what best effort may add to each step beyond its limit
   // Rows that best effort may take from the prompts, once in `patience_steps` steps.
   int32_t forced_rows = 0;
+  // The same of best effort that is not here yet: rows and time of the last of as many steps.
+  int32_t later_rows = 0;
+  Nanos later{0};
   int32_t patience_steps = 64;
 };
 
@@ -97,6 +100,7 @@ class PromptReplay {
   int32_t usual_rows_ = 0;       // of prompts in a step that the limit cuts; 0: none was cut yet
   int32_t least_ = kTileTokens;  // of the next chunk in the open step
   int64_t owed_rows_ = 0;        // to best effort, times `patience_steps`
+  int32_t until_later_ = 0;      // steps before one in which best effort that comes claims its part
   latency::StepShape joining_;   // decodes that begin when the open step ends
   std::vector<Nanos> dues_;      // of prompts that end in the open step
   std::vector<Nanos> ends_;
@@ -127,6 +131,19 @@ struct ForcedWork {
 // What all of it would add to a step of `shape`, at most: the tile may lie anywhere in its prompt.
 Nanos forced_time(const latency::StepTimeModel& model, latency::StepShape shape,
                   const ForcedWork& work);
+
+// What best effort may claim of the steps to come, which first tokens are planned and promised
+// beside: what there is may claim its part at once, and a prompt may come and claim its tile after
+// `patience_steps` steps.
+struct ForcedShare {
+  Nanos at_once{0};
+  Nanos apart{0};  // of each step
+  int32_t rows = 0;
+  Nanos later{0};
+  int32_t later_rows = 0;
+};
+ForcedShare forced_share(const latency::StepTimeModel& model, const latency::StepShape& shape,
+                         const ForcedWork& work, int32_t patience_steps);
 
 // A first token is planned for and promised by then: a part of its target is kept for what the
 // model does not know.

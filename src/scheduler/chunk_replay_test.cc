@@ -35,6 +35,36 @@ TEST(ChunkReplay, FinishedPromptsDecodeBesideTheNext) {
   EXPECT_EQ(done[1], milliseconds(10) + milliseconds(10) + std::chrono::microseconds(2800));
 }
 
+// Steps of 80 rows; the third and the fifth have 64 and last 3 ms longer.
+TEST(ChunkReplay, BestEffortThatIsNotHereYetClaimsItsPartAfterItsPatience) {
+  const std::vector<PromptAhead> prompts{{.pending_tokens = 160}, {.pending_tokens = 240}};
+  const std::vector<Nanos> done = replay_prompts(model(),
+                                                 {.decodes = {},
+                                                  .step_tokens = 80,
+                                                  .later_rows = 16,
+                                                  .later = milliseconds(3),
+                                                  .patience_steps = 2},
+                                                 prompts);
+  // Each step has the decode of the first prompt from the third on.
+  EXPECT_EQ(done[0], milliseconds(20));
+  EXPECT_EQ(done[1] - done[0], std::chrono::microseconds(38400));
+}
+
+TEST(ChunkReplay, ThePartOfBestEffortCountsThatIsHereAndThatMayCome) {
+  const latency::StepShape idle;
+  const ForcedShare none = forced_share(model(), idle, {}, 4);
+  EXPECT_EQ(none.at_once, Nanos{0});
+  EXPECT_EQ(none.apart, Nanos{0});
+  EXPECT_EQ(none.rows, 0);
+  EXPECT_EQ(none.later_rows, kTileTokens);
+  EXPECT_EQ(none.later, std::chrono::microseconds(4500));  // a tile and a quarter of its step
+  const ForcedShare one = forced_share(model(), idle, {.prompts = 1, .prompt_tokens = 10}, 4);
+  EXPECT_EQ(one.at_once, std::chrono::microseconds(3600));
+  EXPECT_EQ(one.apart, none.later / 4);
+  EXPECT_EQ(one.rows, kTileTokens);
+  EXPECT_EQ(one.later_rows, 0);
+}
+
 TEST(ChunkReplay, ATileGoesInEvenWhereNothingFits) {
   const std::vector<PromptAhead> prompts{{.pending_tokens = 2 * kTileTokens}};
   const std::vector<Nanos> done = replay_prompts(

@@ -10,6 +10,12 @@ namespace {
 constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
 constexpr ServiceClass kBe = ServiceClass::kBestEffort;
 
+// Best effort is computed anew for its place, if it must.
+bool is_targeted(const SequenceView& sequence) {
+  return sequence.promised || sequence.first_token_due != Nanos::max() ||
+         sequence.tpot != Nanos::max();
+}
+
 bool may_go_to_the_host(const SequenceView& sequence) {
   return sequence.decodes() && sequence.host_failures == 0;
 }
@@ -71,6 +77,7 @@ bool ClassedPlanner::offload(size_t index, Need need) {
     return false;
   }
   fates_[index] = Fate::kGone;
+  leaving_ += sequence.choices;
   coming_ += sequence.own_blocks;
   more_comes_ |= sequence.own_blocks < sequence.held_blocks;
   return true;
@@ -144,6 +151,7 @@ void ClassedPlanner::drop(size_t index) {
   const SequenceView& sequence = view_.running[index];
   builder_.preempt(sequence);
   fates_[index] = Fate::kGone;
+  leaving_ += sequence.choices;
   more_comes_ |= sequence.own_blocks < sequence.held_blocks;
 }
 
@@ -168,19 +176,15 @@ void ClassedPlanner::add(size_t index, int32_t tokens) {
 
 // For the next step. What was promised is kept at the cost of best effort that is computed anew,
 // where none can be offloaded.
-void ClassedPlanner::make_places(const SequenceView& waiting, int32_t places) {
-  const bool has_targets = waiting.first_token_due != Nanos::max() || waiting.tpot != Nanos::max();
-  int32_t missing = places - builder_.sequences_left();
-  for (; missing > 0; --missing) {
+void ClassedPlanner::make_places(int32_t places, bool may_drop) {
+  const auto some_missing = [&] { return places > builder_.sequences_left() + leaving_; };
+  while (some_missing()) {
     const std::optional<size_t> victim = newest(kBe, Where::kHost);
     if (!victim.has_value() || !offload(*victim, Need::kUrgent)) {
       break;
     }
   }
-  if (!(waiting.promised || has_targets)) {
-    return;
-  }
-  for (; missing > 0; --missing) {
+  while (may_drop && some_missing()) {
     const std::optional<size_t> victim = newest(kBe, Where::kAway);
     if (!victim.has_value()) {
       return;
@@ -189,14 +193,28 @@ void ClassedPlanner::make_places(const SequenceView& waiting, int32_t places) {
   }
 }
 
-bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens, int32_t places) {
+void ClassedPlanner::make_room_ahead(const RoomAhead& room) {
+  if (room.places == 0) {
+    return;
+  }
+  make_places(room.places, true);
+  for (Room made = Room::kMade; made == Room::kMade && missing_ahead(room) > 0;) {
+    made = make_room(kLs, missing_ahead(room), std::nullopt);
+  }
+  // What the host has room for may be too little.
+  for (Room made = Room::kMade; made == Room::kMade && missing_ahead(room) > coming_;) {
+    made = drop_newest(kBe, 0, std::nullopt);
+  }
+}
+
+bool ClassedPlanner::admit(const SequenceView& waiting, int32_t tokens) {
   if (tokens < 1 || refused_ || builder_.preempts()) {
     return false;
   }
   const Fit fit = waiting.service_class == kLs ? builder_.admit_before_best_effort(waiting, tokens)
                                                : builder_.admit(waiting, tokens);
   if (fit == Fit::kNoSequences && waiting.service_class == kLs) {
-    make_places(waiting, std::max(places, waiting.choices));
+    make_places(waiting.choices, is_targeted(waiting));
   }
   if (fit == Fit::kNoBlocks) {
     int64_t missing = builder_.missing_to_admit(waiting, tokens);
@@ -214,8 +232,7 @@ void ClassedPlanner::bring_back(ServiceClass service_class, int64_t kept, int32_
         sequence.state == SequenceState::kOnloading) {
       continue;
     }
-    const int64_t blocks =
-        std::max<int64_t>(sequence.transfer_blocks, blocks_for(sequence.known_tokens));
+    const int64_t blocks = blocks_to_onload(sequence);
     const bool between_tokens = sequence.state == SequenceState::kParkedWaiting ||
                                 sequence.state == SequenceState::kSwapped;
     const bool comes = between_tokens && !refused_ && most > 0 &&
@@ -225,6 +242,20 @@ void ClassedPlanner::bring_back(ServiceClass service_class, int64_t kept, int32_
     if (!comes && service_class == kLs) {
       reserved_ += blocks;
     }
+    if (comes && std::ranges::count(returning_, sequence.id) > 0) {
+      blocks_to_return_ -= blocks;
+    }
+  }
+}
+
+void ClassedPlanner::make_room_to_return(const SequenceView& parked) {
+  returning_.push_back(parked.id);
+  blocks_to_return_ += blocks_to_onload(parked);
+  make_places(static_cast<int32_t>(returning_.size()), is_targeted(parked));
+  int64_t missing = blocks_to_return_ - builder_.blocks_left();
+  for (Room room = Room::kMade; room == Room::kMade && missing > 0;) {
+    room = make_room(kLs, missing, std::nullopt);
+    missing = blocks_to_return_ - builder_.blocks_left();
   }
 }
 

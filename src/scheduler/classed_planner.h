@@ -8,6 +8,7 @@
 // One object per planning; borrows the view.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,6 +19,12 @@
 #include "scheduler/plan_builder.h"
 
 namespace tandem {
+
+// For sequences that begin; no places: none does.
+struct RoomAhead {
+  int32_t places = 0;
+  int64_t blocks = 0;
+};
 
 class ClassedPlanner {
  public:
@@ -33,10 +40,18 @@ class ClassedPlanner {
 
   // Lets a waiting one begin with `tokens` (>= 1). Refuses all admissions while another sequence
   // waits for room, and beside one that is dropped: what is free now is that one's place. A
-  // latency-sensitive one makes room at the cost of best effort; a best-effort one of nobody. Where
-  // it finds no place, as many as `places` are made for the next step: its own, and those of
-  // promised ones behind it that could begin with it.
-  bool admit(const SequenceView& waiting, int32_t tokens, int32_t places = 0);
+  // latency-sensitive one makes room at the cost of best effort, for the next step; a best-effort
+  // one of nobody.
+  bool admit(const SequenceView& waiting, int32_t tokens);
+
+  // Whether the next step finds so much room beside what running sequences still need.
+  [[nodiscard]] bool has_room_ahead(const RoomAhead& room) const {
+    return room.places == 0 ||
+           (builder_.sequences_left() + leaving_ >= room.places && missing_ahead(room) <= 0);
+  }
+  // Makes it at the cost of best effort, as for a promised one that is admitted, as far as that can
+  // be done in this step.
+  void make_room_ahead(const RoomAhead& room);
 
   // Begins to offload best-effort decodes without a part in this plan, newest first, until `wanted`
   // blocks are on their way.
@@ -47,6 +62,12 @@ class ClassedPlanner {
   // Offloaded ones of a class between two tokens move back while `kept` blocks stay free, at most
   // `most` of them. What latency-sensitive ones still wait for is kept from best effort.
   void bring_back(ServiceClass service_class, int64_t kept, int32_t most);
+
+  // A latency-sensitive sequence waits on the host without compute: makes room for it as for one
+  // that waits in the queue. To be called before bring_back, oldest admission first.
+  void make_room_to_return(const SequenceView& parked);
+  // Blocks that sequences of make_room_to_return still lack after bring_back.
+  [[nodiscard]] int64_t blocks_to_return() const { return blocks_to_return_; }
 
   // Best-effort prompts that will be offloaded when they are done, as far as one can tell, are
   // written through: where at most `few_blocks` are free, or others wait or were offloaded before.
@@ -92,7 +113,13 @@ class ClassedPlanner {
     return fates_[index] == Fate::kOpen && view_.running[index].service_class == service_class;
   }
   [[nodiscard]] std::optional<size_t> newest(ServiceClass service_class, Where where) const;
-  void make_places(const SequenceView& waiting, int32_t places);
+  [[nodiscard]] int64_t missing_ahead(const RoomAhead& room) const {
+    return room.blocks + builder_.blocks_before_best_effort() - builder_.blocks_left();
+  }
+  void make_places(int32_t places, bool may_drop);
+  [[nodiscard]] int64_t blocks_to_onload(const SequenceView& parked) const {
+    return std::max<int64_t>(parked.transfer_blocks, blocks_for(parked.known_tokens));
+  }
   void drop(size_t index);
   // For running sequence `asker`, or for one that waits.
   Room make_room(ServiceClass service_class, int64_t missing, std::optional<size_t> asker);
@@ -105,8 +132,11 @@ class ClassedPlanner {
   PlanBuilder builder_;
   std::vector<Fate> fates_;  // by index in view.running
   int64_t coming_ = 0;       // blocks that offloads under way and planned will free
+  int32_t leaving_ = 0;      // places that dropped and offloaded ones leave to the next step
   bool more_comes_ = false;  // those that go shared blocks: the next plan knows what that freed
   int64_t reserved_ = 0;
+  int64_t blocks_to_return_ = 0;
+  std::vector<SequenceId> returning_;  // of make_room_to_return
   bool refused_ = false;
   std::vector<SequenceId> write_through_;
 };

@@ -93,16 +93,4 @@ size_t promised_line(const SystemView& view) {
   return static_cast<size_t>(view.waiting.rend() - last);
 }
 
-int32_t places_to_begin(std::span<const SequenceView> line, int32_t rows) {
-  int32_t places = 0;
-  for (const SequenceView& one : line) {
-    if (rows < 1 || one.service_class != ServiceClass::kLatencySensitive) {
-      break;
-    }
-    rows -= one.pending_tokens();
-    places += one.choices;
-  }
-  return places;
-}
-
 }  // namespace tandem

@@ -57,7 +57,4 @@ FirstTokens first_tokens_of(const SystemView& view);
 // wait before one that it has: what is promised behind them needs that they begin.
 size_t promised_line(const SystemView& view);
 
-// Places of the latency-sensitive sequences in `line` that could begin in a step with `rows`.
-int32_t places_to_begin(std::span<const SequenceView> line, int32_t rows);
-
 }  // namespace tandem

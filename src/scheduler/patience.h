@@ -56,4 +56,17 @@ class Patience {
   bool prompts_wait_ = false;
 };
 
+// For how many steps in a row something has been so. One owner.
+class InARow {
+ public:
+  // Since the first of them, once step `step` is counted; -1: it is not so.
+  int64_t steps(bool is_so, int64_t step) {
+    since_ = !is_so ? -1 : since_ < 0 ? step : since_;
+    return is_so ? step - since_ : -1;
+  }
+
+ private:
+  int64_t since_ = -1;
+};
+
 }  // namespace tandem

@@ -62,6 +62,11 @@ class PlanBuilder {
   [[nodiscard]] int32_t sequences_left() const { return budget_.sequences; }
   [[nodiscard]] int64_t blocks_left() const { return budget_.free_blocks; }
   [[nodiscard]] int64_t host_blocks_left() const { return budget_.host_free_blocks; }
+  // What running sequences still need before a latency-sensitive one is admitted before best
+  // effort.
+  [[nodiscard]] int64_t blocks_before_best_effort() const {
+    return promised_blocks_ - promised_best_effort_;
+  }
   [[nodiscard]] bool preempts() const { return !plan_.preempt.empty(); }
   // Planners let a sequence wait that lacks blocks and would free none if it were dropped. If every
   // running sequence waits like that, the newest is dropped here.

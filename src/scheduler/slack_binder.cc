@@ -44,23 +44,57 @@ int32_t SlackBinder::overdue(const Line& line, int64_t step) const {
   return rows;
 }
 
-Nanos SlackBinder::slack(const BindView& view) const {
-  // A step of visitors alone keeps nobody waiting, and must not wait for itself.
-  if (forecast_.step != view.step || forecast_.limit == Nanos::max() ||
-      forecast_.shape.rows() == 0) {
+void SlackBinder::begin_step(const BindView& view) {
+  step_ = view.step;
+  began_ = view.now;
+  stages_.assign(static_cast<size_t>(view.last_stage) + 1, Stage{});
+  step_time_ = is_limited() ? model_.step_time(forecast_.shape) : Nanos{0};
+}
+
+// A step of visitors alone keeps nothing waiting, and must not wait for itself.
+bool SlackBinder::is_limited() const {
+  return forecast_.step == step_ && forecast_.limit != Nanos::max() && forecast_.shape.rows() > 0;
+}
+
+// Of a launched group, by the model. The next group has begun or is the one that is bound now, so
+// it is known when its first stage begins. What a step takes before its first stage counts as part
+// of its first group.
+Nanos SlackBinder::time_of(int32_t first_stage, int32_t end_stage) const {
+  const auto begins = [&](int32_t stage) {
+    return stage == 0 ? Nanos{0} : stages_[static_cast<size_t>(stage)].begins;
+  };
+  Nanos time = begins(end_stage) - begins(first_stage);
+  for (int32_t stage = first_stage; stage < end_stage; ++stage) {
+    time += stages_[static_cast<size_t>(stage)].visits;
+  }
+  return time;
+}
+
+// How long the accelerator still computes what is launched. The oldest group may be overdue: then
+// it ends at any moment.
+Nanos SlackBinder::until_begin(const BindView& view) const {
+  if (view.launched.empty()) {
+    return view.first_stage == 0 ? stages_.front().begins : Nanos{0};
+  }
+  const LaunchedGroup& oldest = view.launched.front();
+  const Nanos rest = time_of(oldest.first_stage, oldest.end_stage) - view.oldest_runs;
+  return std::max(rest, Nanos{0}) + time_of(oldest.end_stage, view.first_stage);
+}
+
+Nanos SlackBinder::slack(const BindView& view) {
+  if (!is_limited()) {
     return Nanos::max();
   }
-  const Nanos rest = model_.step_time(forecast_.shape) -
-                     model_.time_before_stage(forecast_.shape, view.first_stage);
-  return forecast_.limit - (view.now - began_) - rest;
+  const Nanos begins = model_.time_before_stage(forecast_.shape, view.first_stage);
+  stages_[static_cast<size_t>(view.first_stage)].begins = begins;
+  return forecast_.limit - (view.now - began_) - until_begin(view) - (step_time_ - begins);
 }
 
 void SlackBinder::bind(const BindView& view, BindDecision& decision) {
   CHECK(view.ready.size() == view.credits.size(), "{} stages with visitors, {} with credits",
         view.ready.size(), view.credits.size());
   if (view.step != step_) {
-    step_ = view.step;
-    began_ = view.now;
+    begin_step(view);
   }
   lines_.resize(static_cast<size_t>(view.last_stage) + 1);
   decision.visitors.assign(view.ready.size(), 0);
@@ -90,7 +124,9 @@ void SlackBinder::bind(const BindView& view, BindDecision& decision) {
       const auto in_time = static_cast<int32_t>(
           latency::visitors_within(model_, at, std::max(left, Nanos{0}), most));
       joining = std::min(most, std::max(in_time, due));
-      left -= model_.visit_time(at, joining);
+      const Nanos visits = model_.visit_time(at, joining);
+      stages_[static_cast<size_t>(stage)].visits = visits;
+      left -= visits;
     }
     take(line, joining);
     decision.visitors[i] = joining;

@@ -7,6 +7,7 @@
 namespace tandem {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Counts = std::vector<int32_t>;
 
@@ -64,6 +65,38 @@ TEST(SlackBinder, ReadsTheTimeAnewAtEachBind) {
   EXPECT_EQ(bind(binder, 1, milliseconds(103), 2, {20}), (Counts{8}));
   // Here it lags behind its limit: nobody joins.
   EXPECT_EQ(bind(binder, 1, milliseconds(108), 3, {20}), (Counts{0}));
+}
+
+// As StepRun binds: two groups at once, then one group ahead of the accelerator.
+TEST(SlackBinder, WhatIsLaunchedAndNotDoneIsNotFree) {
+  StepForecast step = forecast(milliseconds(9));  // four visits to spare
+  SlackBinder binder(step, model(), 10);
+  const auto bind_behind = [&](Nanos now, int32_t stage, int32_t ready,
+                               const std::vector<LaunchedGroup>& launched, Nanos oldest_runs) {
+    const Counts rows = {ready};
+    const Counts plenty = {100};
+    BindDecision decision;
+    binder.bind({.now = now,
+                 .step = 1,
+                 .first_stage = stage,
+                 .last_stage = 4,
+                 .resident_rows = 8,
+                 .row_room = 50,
+                 .logit_room = 50,
+                 .ready = rows,
+                 .credits = plenty,
+                 .launched = launched,
+                 .oldest_runs = oldest_runs},
+                decision);
+    return decision.visitors.front();
+  };
+  EXPECT_EQ(bind_behind(Nanos{0}, 0, 1, {}, Nanos{0}), 1);
+  // A stage takes 2 ms, this one with its visitor 2.25.
+  EXPECT_EQ(bind_behind(Nanos{0}, 1, 2, {{0, 1}}, Nanos{0}), 2);
+  // The accelerator is half a millisecond ahead of the model: three visits fit, not thirteen.
+  EXPECT_EQ(bind_behind(microseconds(1750), 2, 20, {{1, 2}}, Nanos{0}), 3);
+  // It lags: the oldest group should have ended long ago, and what is behind it counts.
+  EXPECT_EQ(bind_behind(microseconds(6000), 3, 20, {{1, 2}, {2, 3}}, microseconds(4250)), 0);
 }
 
 TEST(SlackBinder, ARowThatWaitedLongEnoughJoinsWhateverTheTime) {

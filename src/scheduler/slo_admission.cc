@@ -216,16 +216,16 @@ SloAdmission::Limits SloAdmission::limits_for(const AdmissionView& view,
   Limits limits;
   limits.tpot = std::min(view.least_tpot, ask.tpot);
   limit_steps(view, limits.tpot, limits);
-  const ForcedWork work = forced_work(view);
-  limits.forced_rows = work.rows();
-  const Nanos forced = forced_time(model_, sums_.decodes, work);
-  limits.before = step_rest(view) + forced;
-  limits.apart = forced / rules_.patience_steps;
-  const int64_t wanted =
-      sums_.blocks_to_begin + (ask.prompt_tokens + view.block_tokens) / view.block_tokens;
+  limits.forced = forced_share(model_, sums_.decodes, forced_work(view), rules_.patience_steps);
+  limits.before = step_rest(view) + limits.forced.at_once;
+  // Beside a new block, or the copy of one, for each decode.
+  const int64_t wanted = sums_.blocks_to_begin + std::ssize(view.decodes) +
+                         view.best_effort_decodes +
+                         (ask.prompt_tokens + view.block_tokens) / view.block_tokens;
   if (wanted > view.free_blocks || sums_.waiting_sequences + ask.choices > view.free_places) {
     // Best effort makes room: with one tier in a step, with two when it is copied.
-    const Nanos step = limits.step < kNone ? limits.step : model_.step_time(sums_.decodes) + forced;
+    const Nanos step =
+        limits.step < kNone ? limits.step : model_.step_time(sums_.decodes) + limits.forced.at_once;
     limits.before += step * (view.offloaded > 0 ? 2 : 1);
   }
   return limits;
@@ -236,8 +236,10 @@ ReplayRules SloAdmission::rules_for(const Limits& limits) const {
           .limit = limits.step,
           .step_tokens = limits.step_tokens,
           .before = {},  // counted by its callers: a line is kept while it goes on
-          .apart = limits.apart,
-          .forced_rows = limits.forced_rows,
+          .apart = limits.forced.apart,
+          .forced_rows = limits.forced.rows,
+          .later_rows = limits.forced.later_rows,
+          .later = limits.forced.later,
           .patience_steps = rules_.patience_steps};
 }
 
@@ -379,8 +381,13 @@ Nanos SloAdmission::late_without(const AdmissionView& view, const AdmissionAsk& 
 SloAdmission::Alone SloAdmission::alone(const AdmissionView& view, const AdmissionAsk& ask) const {
   const int32_t step_tokens =
       ask.tpot == kNone ? std::min(view.step_tokens, rules_.token_budget) : view.step_tokens;
-  PromptReplay replay(model_,
-                      {.decodes = {}, .limit = pace_of(ask.tpot), .step_tokens = step_tokens});
+  const ForcedShare forced = forced_share(model_, {}, {}, rules_.patience_steps);
+  PromptReplay replay(model_, {.decodes = {},
+                               .limit = pace_of(ask.tpot),
+                               .step_tokens = step_tokens,
+                               .later_rows = forced.later_rows,
+                               .later = forced.later,
+                               .patience_steps = rules_.patience_steps});
   const int32_t step = replay.add(ahead_of(ask));
   replay.finish();
   latency::StepShape grown;

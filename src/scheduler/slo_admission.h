@@ -91,9 +91,8 @@ class SloAdmission final : public Admission {
     Nanos tpot = Nanos::max();  // least of all and the ask
     Nanos step = Nanos::max();  // of a step with prompts
     int32_t step_tokens = 0;
-    int32_t forced_rows = 0;
+    ForcedShare forced;
     Nanos before{0};
-    Nanos apart{0};
   };
 
   void count(const AdmissionView& view);

@@ -84,6 +84,16 @@ TEST(SloAdmission, ATenthOfTheTargetIsKept) {
   EXPECT_EQ(desk.decide({}, ask_for(100, milliseconds(13))).answer, AdmissionAnswer::kRefuse);
 }
 
+TEST(SloAdmission, BestEffortThatMayComeClaimsItsPart) {
+  // Five steps of 80 rows, of which the third and the fifth leave it 16 rows and 4.5 ms.
+  const AdmissionRules rules{.token_budget = 80, .patience_steps = 2};
+  EXPECT_EQ(Desk(rules).decide({}, ask_for(400, milliseconds(500))).ttft, milliseconds(61));
+  // On an idle server there is no use in waiting for better times.
+  const AdmissionVerdict refused = Desk(rules).decide({}, ask_for(400, milliseconds(60)));
+  EXPECT_EQ(refused.reason, RefusalReason::kNeverFirstToken);
+  EXPECT_FALSE(refused.retry_after.has_value());
+}
+
 TEST(SloAdmission, TheLineBeforeItCounts) {
   Desk desk;
   // 400 rows of the others in a step of 420, then 80 rows: the budget is 512 a step.

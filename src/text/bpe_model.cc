@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "text/byte_level.h"
-#include "text/utf8.h"
 
 namespace tandem::text {
 namespace {

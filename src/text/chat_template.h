@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/jinja/template.h"
+#include "jinja/template.h"
 
 namespace tandem::text {
 

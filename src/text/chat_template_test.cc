@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "text/jinja/test_support.h"
+#include "jinja/test_support.h"
 #include "text/test_vocabularies.h"
 
 namespace tandem::text {

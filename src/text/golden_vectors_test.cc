@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/utf8.h"
 #include "text/detokenizer.h"
 #include "text/test_vocabularies.h"
-#include "text/utf8.h"
 
 namespace tandem::text {
 namespace {

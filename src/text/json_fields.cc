@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/json_values.h"
+
 namespace tandem::text {
 namespace {
 
@@ -15,30 +17,6 @@ using nlohmann::json;
 
 // Real files nest less than ten deep; the parts that are read recursively rely on this.
 constexpr int32_t kDeepestNesting = 64;
-
-bool nests_too_deep(std::string_view text) {
-  int32_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kDeepestNesting) {
-        return true;
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -85,7 +63,7 @@ Result<std::string> read_file(const std::filesystem::path& path, int64_t limit_b
 
 Result<json> read_json_object(const std::filesystem::path& path, int64_t limit_bytes) {
   ASSIGN_OR_RETURN(const std::string content, read_file(path, limit_bytes));
-  if (nests_too_deep(content)) {
+  if (json_nests_deeper(content, kDeepestNesting)) {
     return bad_file(path.string(), fmt::format("brackets nest more than {} deep", kDeepestNesting));
   }
   try {
@@ -101,8 +79,7 @@ Result<json> read_json_object(const std::filesystem::path& path, int64_t limit_b
 }
 
 const json* find_field(const json& object, std::string_view key) {
-  const auto at = object.find(key);
-  return at == object.end() || at->is_null() ? nullptr : &*at;
+  return json_member(object, key);
 }
 
 Result<std::string> string_field(const json& object, std::string_view key, std::string_view where,
@@ -143,11 +120,11 @@ Result<int64_t> int_field(const json& object, std::string_view key, std::string_
     }
     return bad_file(where, fmt::format("\"{}\" is missing", key));
   }
-  if (!field->is_number_integer() ||
-      (field->is_number_unsigned() && field->get<uint64_t>() > uint64_t{INT64_MAX})) {
+  const std::optional<int64_t> number = json_integer(*field);
+  if (!number) {
     return bad_file(where, fmt::format("\"{}\" is not a whole number of 64 bits", key));
   }
-  return field->get<int64_t>();
+  return *number;
 }
 
 }  // namespace tandem::text

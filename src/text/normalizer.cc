@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "text/json_fields.h"
-#include "text/utf8.h"
 
 namespace tandem::text {
 namespace {

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include "base/utf8.h"
 #include "text/added_tokens.h"
 #include "text/bpe_tokenizer.h"
 #include "text/byte_level.h"
 #include "text/json_fields.h"
 #include "text/sentencepiece_normalizer.h"
 #include "text/token_count_bound.h"
-#include "text/utf8.h"
 
 namespace tandem::text {
 namespace {

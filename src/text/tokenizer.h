@@ -18,6 +18,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "base/utf8.h"
 
 namespace tandem::text {
 
@@ -32,12 +33,6 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool skip_special_tokens = true;
-};
-
-// How byte sequences that are not UTF-8 become U+FFFD.
-enum class InvalidBytes {
-  kOnePerSequence,  // one U+FFFD for each maximal ill-formed sequence: byte-level BPE
-  kOnePerByte,      // one U+FFFD for each byte: SentencePiece-style byte fallback
 };
 
 // What holds for the tokenizer as a whole.

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "jinja/template.h"
 #include "text/detokenizer.h"
-#include "text/jinja/template.h"
 #include "text/tokenizer.h"
 
 namespace tandem::text {

@@ -6,7 +6,7 @@ namespace tandem::fuzz {
 TANDEM_FUZZ_TARGET_IN_TIME(input) {
   static const FuzzModel model;
   for (const auto& answer :
-       {openai::tokenize(input, model.context), openai::detokenize(input, model.context)}) {
+       {openai::tokenize(input, model.directory), openai::detokenize(input, model.directory)}) {
     if (answer.ok()) {
       CHECK(nlohmann::json::accept(*answer), "{}", *answer);
     } else {

@@ -3,9 +3,9 @@
 
 #include <array>
 
+#include "base/utf8.h"
 #include "fuzz/fuzz.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace tandem::fuzz {
 
@@ -26,7 +26,7 @@ inline void check_tokenizer(const text::Tokenizer& tokenizer) {
       CHECK(id >= 0 && id < tokenizer.vocab_size(), "id {} of {}", id, tokenizer.vocab_size());
     }
     const std::string decoded = tokenizer.decode(*ids, {.skip_special_tokens = false});
-    CHECK(!text::find_invalid_utf8(decoded));
+    CHECK(!find_invalid_utf8(decoded));
   }
   for (TokenId id = -1; id < kLastProbed; ++id) {
     use(tokenizer.token_bytes(id).size() + (tokenizer.is_special(id) ? 1 : 0));

@@ -3,7 +3,9 @@
 // block, a missed copy or a stale cache changes the text at once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -19,6 +21,8 @@ struct EchoOptions {
   ExecutorLimits limits{
       .max_batched_tokens = 64, .max_logit_rows = 16, .total_blocks = 32, .block_tokens = 4};
   int32_t vocabulary = 1000;
+  // A token is drawn from so many before it: few are quick, where texts are not looked at.
+  int32_t context_tokens = std::numeric_limits<int32_t>::max();
   Nanos step_fixed{std::chrono::milliseconds(1)};
   Nanos per_token{std::chrono::microseconds(10)};
   Nanos per_attended{0};  // for each token that a row attends to, its own included
@@ -150,7 +154,10 @@ class EchoExecutor final : public StepExecutor {
   void sample(const StepSlice& slice) {
     std::vector<TokenId> context;
     const int32_t known = slice.first_position + static_cast<int32_t>(slice.tokens.size());
-    for (int32_t position = 0; position < known; ++position) {
+    const int32_t first =
+        slice.samples.empty() ? known : std::max(known - options_.context_tokens, 0);
+    context.reserve(static_cast<size_t>(known - first));
+    for (int32_t position = first; position < known; ++position) {
       context.push_back(
           at(slice.block_table[static_cast<size_t>(position / options_.limits.block_tokens)],
              position % options_.limits.block_tokens));

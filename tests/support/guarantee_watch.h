@@ -131,10 +131,9 @@ class PolicyWatch final : public StepPolicy {
       }
     }
     const SequenceView* head = nullptr;
-    bool promised_waits = false;
+    const bool promised_waits = promised_line(view) > 0;
     for (const SequenceView& one : view.waiting) {
       if (one.service_class != ServiceClass::kBestEffort) {
-        promised_waits = promised_waits || one.promised;
         continue;
       }
       head = head == nullptr ? &one : head;

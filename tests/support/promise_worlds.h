@@ -68,6 +68,7 @@ inline WorldOptions random_machine(PromiseDice& dice) {
   }
   limits.max_batched_tokens = std::max(limits.max_batched_tokens, limits.max_logit_rows);
   options.engine.max_running = places;
+  options.executor.context_tokens = 1;
   options.executor.step_fixed = Nanos{dice.spread(300'000, 4'000'000)};
   options.executor.per_token = Nanos{dice.spread(3'000, 100'000)};
   options.executor.per_attended = Nanos{dice.chance(0.2) ? 0 : dice.spread(1, 100)};

@@ -64,13 +64,14 @@ class VirtualWorld final {
                              ? options_.watch_admission(*admission_)
                              : nullptr),
         sink_(std::make_shared<Sink>(*this)),
-        engine_(options_.engine, executor_, policy_watch_ ? *policy_watch_ : *policy_, clock_,
-                &observer_, nullptr) {
-    if (options_.learning == WorldOptions::Learning::kYes) {
-      engine_.predict_with(step_times_);
-    }
-    engine_.admit_with(admission_watch_ ? admission_watch_.get() : admission_.get());
-  }
+        engine_(options_.engine,
+                {.executor = executor_,
+                 .policy = policy_watch_ ? *policy_watch_ : *policy_,
+                 .clock = clock_,
+                 .observer = observer_,
+                 .step_times =
+                     options_.learning == WorldOptions::Learning::kYes ? &step_times_ : nullptr,
+                 .admission = admission_watch_ ? admission_watch_.get() : admission_.get()}) {}
 
   // At `at`, a request arrives. Its sink is the world.
   void arrive(Nanos at, int64_t id, Request request) {
@@ -90,7 +91,7 @@ class VirtualWorld final {
         take(inputs_.begin()->second);
         inputs_.erase(inputs_.begin());
       }
-      const bool busy = engine_.advance(clock_.now()) != EngineActivity::kIdle;
+      const bool busy = engine_.advance(clock_.now(), inbox_).activity != EngineActivity::kIdle;
       if (options_.audit == WorldOptions::Audit::kEachAdvance) {
         const Status books = engine_.audit();
         CHECK(books.ok(), "{}", books.error().message);
@@ -171,7 +172,7 @@ class VirtualWorld final {
         return;
       }
     }
-    engine_.post(std::move(input));
+    inbox_.push_back(std::move(input));
   }
 
   static WorldOptions fill_in(WorldOptions options) {
@@ -212,7 +213,8 @@ class VirtualWorld final {
   std::unique_ptr<Admission> admission_watch_;
   Observer observer_;
   std::shared_ptr<Sink> sink_;
-  std::multimap<Nanos, EngineInput> inputs_;
+  std::multimap<Nanos, EngineInput> inputs_;  // by the time when they come
+  EngineInputs inbox_;                        // that have come
   std::map<std::pair<int64_t, int32_t>, Outcome> outcomes_;
   Engine engine_;
 };

@@ -123,7 +123,7 @@ class CpuDevice final : public Device {
   }
   void launch(StreamId stream, const Op& op) override { streams_.launch(stream, op); }
   EventId record(StreamId stream) override { return streams_.record(stream); }
-  EventId record_quietly(StreamId stream) override { return streams_.record_quietly(stream); }
+  EventId record_polled(StreamId stream) override { return streams_.record_polled(stream); }
   void wait(StreamId stream, EventId event) override { streams_.wait(stream, event); }
   [[nodiscard]] bool query(EventId event) const override { return streams_.query(event); }
   void synchronize(EventId event) override { streams_.synchronize(event); }

@@ -48,7 +48,7 @@ EventId StreamSet::record(StreamId stream) {
   return pack({raw(stream), at(raw(stream)).record(listener_)});
 }
 
-EventId StreamSet::record_quietly(StreamId stream) {
+EventId StreamSet::record_polled(StreamId stream) {
   return pack({raw(stream), at(raw(stream)).record(nullptr)});
 }
 

@@ -26,7 +26,7 @@ class StreamSet {
   StreamId add(std::unique_ptr<StreamWork> work, const CpuStreamOptions& options);
   void launch(StreamId stream, const Op& op) { at(raw(stream)).launch(op); }
   EventId record(StreamId stream);
-  EventId record_quietly(StreamId stream);
+  EventId record_polled(StreamId stream);
   void wait(StreamId stream, EventId event);
   [[nodiscard]] bool query(EventId event) const;
   void synchronize(EventId event);

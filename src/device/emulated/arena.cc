@@ -150,9 +150,4 @@ void Arena::give_back(int64_t offset, int64_t bytes) {
   }
 }
 
-int64_t Arena::used_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return used_bytes_;
-}
-
 }  // namespace tandem::device

@@ -44,7 +44,6 @@ class Arena : public std::enable_shared_from_this<Arena> {
            begin - pages_.data() <= pages_.bytes() - bytes;
   }
   [[nodiscard]] int64_t capacity_bytes() const { return capacity_bytes_; }
-  [[nodiscard]] int64_t used_bytes() const;
 
  private:
   class Piece;
@@ -56,7 +55,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   const int64_t capacity_bytes_;
   const Pages pages_;
   const PagesCome pages_come_;
-  mutable std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards what follows
   int64_t used_bytes_ = 0;
   std::map<int64_t, int64_t> free_;  // begin -> length of the free ranges of addresses, apart
 };

@@ -100,7 +100,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
   }
 
   EventId record(StreamId stream) override { return streams_.record(stream); }
-  EventId record_quietly(StreamId stream) override { return streams_.record_quietly(stream); }
+  EventId record_polled(StreamId stream) override { return streams_.record_polled(stream); }
 
   void wait(StreamId stream, EventId event) override {
     CHECK(kind_of(stream) != StreamKind::kCompute || StreamSet::stream_of(event) == stream ||

@@ -1,5 +1,5 @@
-// The part of HostTier that is timed alone: attention without the hops that ask for it, copies
-// between the pools without a sequence.
+#include "exec/host_tier/host_probe.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,100 +7,105 @@
 #include <thread>
 
 #include "base/check.h"
-#include "exec/host_tier/host_tier.h"
 
 namespace tandem {
 namespace {
 
 using device::CopyOp;
-using piggyback::AttentionTask;
+using piggyback::HopTask;
 
-// More than any cache holds, and not so much that it takes long to write once.
-constexpr int64_t kProbedBytes = int64_t{512} << 20;
-constexpr int64_t kMostCopyBytes = int64_t{16} << 20;
-// An ordinary number as fp32 and as bf16; zeros that were never written would all be one page.
+// More than any cache holds, and little enough to be written once in a short time.
+constexpr int64_t kMaxProbedBytes = int64_t{512} << 20;
+constexpr int64_t kMaxCopyBytes = int64_t{16} << 20;
+// An ordinary number as fp32 and as bf16. Pages that were never written would all be one zero page.
 constexpr int kFill = 0x3c;
 constexpr Nanos kPatience = std::chrono::seconds(10);
 
-int64_t blocks_of(const device::Memory& pool, int64_t block_bytes) {
-  return std::min(pool.bytes(), kProbedBytes) / block_bytes;
-}
-
 }  // namespace
 
-HostProbeLimits HostTier::probe_limits() const {
-  const int64_t block_bytes = transfers_->pools().block_bytes;
-  const int64_t blocks = blocks_of(*host_->kv, block_bytes);
-  const int64_t longest = std::min<int64_t>(blocks, static_cast<int64_t>(longest_table_));
-  return {.rows = core_.limits().hop_rows,
-          .context = static_cast<int32_t>(longest * shape_.block_tokens),
-          .tokens = blocks * shape_.block_tokens,
-          .copy_bytes =
-              std::min({kMostCopyBytes, host_->kv->bytes(), transfers_->pools().device_bytes})};
+HostProbe::HostProbe(const Parts& parts, int32_t block_tokens, int64_t max_table_blocks)
+    : parts_(parts), block_tokens_(block_tokens), max_table_blocks_(max_table_blocks) {}
+
+int64_t HostProbe::usable_blocks() const {
+  return std::min(parts_.memory.host->kv->bytes(), kMaxProbedBytes) / parts_.pools.block_bytes;
 }
 
-Result<Nanos> HostTier::time_attention(int32_t rows, int32_t context) {
-  const int64_t block_bytes = transfers_->pools().block_bytes;
-  const int64_t pool_blocks = blocks_of(*host_->kv, block_bytes);
-  const int64_t row_blocks = (context + shape_.block_tokens - 1) / shape_.block_tokens;
-  CHECK(rows > 0 && rows <= core_.limits().hop_rows && context > 0 &&
-            rows * row_blocks <= pool_blocks && core_.in_flight() == 0,
-        "{} rows of {} tokens in a pool of {} blocks, {} hops in flight", rows, context,
-        pool_blocks, core_.in_flight());
-  if (written_blocks_ == 0) {
-    std::memset(host_->kv->data(), kFill, static_cast<size_t>(pool_blocks * block_bytes));
-    std::memset(host_->outbox->data(), kFill, static_cast<size_t>(host_->outbox->bytes()));
-    written_blocks_ = pool_blocks;
+HostProbeLimits HostProbe::limits() const {
+  const int64_t blocks = usable_blocks();
+  return {.rows = parts_.core.limits().hop_rows,
+          .context = static_cast<int32_t>(std::min(blocks, max_table_blocks_) * block_tokens_),
+          .tokens = blocks * block_tokens_,
+          .copy_bytes = std::min(
+              {kMaxCopyBytes, parts_.memory.host->kv->bytes(), parts_.pools.device_bytes})};
+}
+
+void HostProbe::fill_once(int64_t blocks) {
+  if (filled_) {
+    return;
   }
-  std::vector<Table> tables(static_cast<size_t>(rows));
-  std::vector<AttentionTask> tasks;
-  const int32_t layer = static_cast<int32_t>(probed_blocks_) % core_.limits().last_stage;
+  const HostMemory& host = *parts_.memory.host;
+  std::memset(host.kv->data(), kFill, static_cast<size_t>(blocks * parts_.pools.block_bytes));
+  std::memset(host.outbox->data(), kFill, static_cast<size_t>(host.outbox->bytes()));
+  filled_ = true;
+}
+
+Result<Nanos> HostProbe::time_attention(int32_t rows, int32_t context) {
+  const piggyback::HopCore& core = parts_.core;
+  const int64_t pool_blocks = usable_blocks();
+  const int64_t row_blocks = (context + block_tokens_ - 1) / block_tokens_;
+  CHECK(rows > 0 && rows <= core.limits().hop_rows && context > 0 &&
+            rows * row_blocks <= pool_blocks && core.in_flight() == 0,
+        "{} rows of {} tokens in a pool of {} blocks, {} hops in flight", rows, context,
+        pool_blocks, core.in_flight());
+  fill_once(pool_blocks);
+  std::vector<HostBlockTable> tables(static_cast<size_t>(rows));
+  std::vector<HopTask> tasks;
+  const int32_t layer = static_cast<int32_t>(next_block_) % core.limits().last_stage;
   for (int32_t row = 0; row < rows; ++row) {
-    Table& table = tables[static_cast<size_t>(row)];
+    HostBlockTable& table = tables[static_cast<size_t>(row)];
     for (int64_t i = 0; i < row_blocks; ++i) {
-      table.push_back(static_cast<int32_t>(probed_blocks_++ % pool_blocks));
+      table.push_back(static_cast<int32_t>(next_block_++ % pool_blocks));
     }
     tasks.push_back({.hop = {.slot = row, .generation = 0},
                      .layer = layer,
                      .position = context - 1,
-                     .block_table = table.data(),
-                     .routed = host_->outbox->data() + row * shape_.routed_row_bytes,
-                     .out = host_->results->data() + row * shape_.attended_row_bytes});
+                     .hop_row = row,
+                     .block_table = table.data()});
   }
-  // The workers are awake while there is traffic.
-  AttentionTask waking = tasks.front();
-  waking.position = 0;
-  RETURN_IF_ERROR(attend_alone(std::span(&waking, 1)));
-  return attend_alone(tasks);
+  // Wakes the workers, which are awake while there is traffic.
+  HopTask short_task = tasks.front();
+  short_task.position = 0;
+  RETURN_IF_ERROR(attend(std::span(&short_task, 1)));
+  return attend(tasks);
 }
 
-Result<Nanos> HostTier::attend_alone(std::span<const AttentionTask> tasks) {
-  const Nanos began = clock_.now();
-  attention_->submit(tasks);
-  answers_.clear();
-  while (answers_.size() < tasks.size()) {
-    attention_->take_done(answers_);
-    if (clock_.now() - began > kPatience) {
+Result<Nanos> HostProbe::attend(std::span<const HopTask> tasks) {
+  const Nanos began = parts_.clock.now();
+  parts_.attention.submit(tasks);
+  std::vector<piggyback::HopAnswer> answers;
+  while (answers.size() < tasks.size()) {
+    parts_.attention.take_answers(answers);
+    if (parts_.clock.now() - began > kPatience) {
       return Error{ErrorCode::kInternal,
                    fmt::format("the host's workers have answered {} of {} rows after {} s",
-                               answers_.size(), tasks.size(), to_seconds(kPatience)),
+                               answers.size(), tasks.size(), to_seconds(kPatience)),
                    ""};
     }
     std::this_thread::yield();
   }
-  return clock_.now() - began;
+  return parts_.clock.now() - began;
 }
 
-Nanos HostTier::time_copy(TransferKind kind, int64_t bytes) {
-  CHECK(bytes > 0 && bytes <= probe_limits().copy_bytes, "a copy of {} bytes", bytes);
+Nanos HostProbe::time_copy(TransferKind kind, int64_t bytes) {
+  CHECK(bytes > 0 && bytes <= limits().copy_bytes, "a copy of {} bytes", bytes);
   const bool out = kind == TransferKind::kOffload;
-  const device::StreamId stream = out ? out_stream_ : back_stream_;
-  std::byte* host = host_->kv->data();
-  std::byte* device = transfers_->pools().device;
-  const Nanos began = clock_.now();
-  device_.launch(stream, CopyOp{out ? host : device, out ? device : host, bytes});
-  device_.synchronize(device_.record(stream));
-  return clock_.now() - began;
+  const device::StreamId stream = out ? parts_.memory.to_host : parts_.memory.to_device;
+  std::byte* host = parts_.memory.host->kv->data();
+  std::byte* device = parts_.pools.device;
+  const Nanos began = parts_.clock.now();
+  parts_.device.launch(stream, CopyOp{out ? host : device, out ? device : host, bytes});
+  parts_.device.synchronize(parts_.device.record(stream));
+  return parts_.clock.now() - began;
 }
 
 }  // namespace tandem

@@ -147,9 +147,9 @@ Status HopCore::audit_slots() const {
       return wrong("slot {} of sequence {} is not found", slot, raw(one.sequence));
     }
   }
-  if (free != free_slots() || tokens != tokens_ ||
+  if (free != std::ssize(free_slots_) || tokens != tokens_ ||
       named_.size() != static_cast<size_t>(limits_.slots - free)) {
-    return wrong("{} free slots, {} tokens, {} names; counted {} {}", free_slots(), tokens_,
+    return wrong("{} free slots, {} tokens, {} names; counted {} {}", free_slots_.size(), tokens_,
                  named_.size(), free, tokens);
   }
   for (const int32_t slot : free_slots_) {

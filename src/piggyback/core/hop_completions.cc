@@ -190,36 +190,34 @@ void HopCore::overdue(Nanos now, Nanos age, std::vector<HopTask>& hops) const {
   }
 }
 
-void HopCore::stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) const {
-  for (int32_t row = 0; quarantined() > 0 && row < limits_.hop_rows; ++row) {
-    const Row& one = row_at(row);
-    if (one.state != RowState::kSpent || now - one.handed_out < age) {
-      continue;
-    }
-    for (int32_t attempt = 0; attempt <= one.attempt; ++attempt) {
-      if ((one.unanswered & attempt_bit(attempt)) != 0) {
-        attempts.push_back(task_of(row));
-        attempts.back().attempt = attempt;
-      }
+void HopCore::append_unanswered(int32_t row, std::vector<HopTask>& attempts) const {
+  const Row& one = row_at(row);
+  for (int32_t attempt = 0; attempt <= one.attempt; ++attempt) {
+    if ((one.unanswered & attempt_bit(attempt)) != 0) {
+      attempts.push_back(task_of(row));
+      attempts.back().attempt = attempt;
     }
   }
 }
 
-void HopCore::lose(Nanos now, Nanos age, std::vector<LostAttempt>& attempts) {
-  for (int32_t row = 0; quarantined() > 0 && row < limits_.hop_rows; ++row) {
+void HopCore::stragglers(Nanos now, Nanos age, std::vector<HopTask>& attempts) const {
+  for (int32_t row = 0; rows_in(RowState::kSpent) > 0 && row < limits_.hop_rows; ++row) {
+    const Row& one = row_at(row);
+    if (one.state != RowState::kSpent || now - one.handed_out < age) {
+      continue;
+    }
+    append_unanswered(row, attempts);
+  }
+}
+
+void HopCore::lose(Nanos now, Nanos age, std::vector<HopTask>& attempts) {
+  for (int32_t row = 0; rows_in(RowState::kSpent) > 0 && row < limits_.hop_rows; ++row) {
     Row& one = row_at(row);
     if (one.state != RowState::kSpent || now - one.handed_out < age) {
       continue;
     }
+    append_unanswered(row, attempts);
     Slot& slot = slot_at(one.slot);
-    for (int32_t attempt = 0; attempt <= one.attempt; ++attempt) {
-      if ((one.unanswered & attempt_bit(attempt)) != 0) {
-        attempts.push_back({.hop = {one.slot, one.generation},
-                            .sequence = slot.sequence,
-                            .attempt = attempt,
-                            .position = one.position});
-      }
-    }
     set_state(one, RowState::kLost);
     --slot.rows_held;
     if (slot.state == SlotState::kLeaving) {

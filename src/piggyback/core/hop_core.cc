@@ -249,14 +249,6 @@ void HopCore::release_slot(int32_t slot) {
 
 // -- bind
 
-int32_t HopCore::ready_from(int32_t stage) const {
-  int32_t count = 0;
-  for (; stage <= limits_.last_stage; ++stage) {
-    count += ready(stage);
-  }
-  return count;
-}
-
 int32_t HopCore::ready(int32_t stage) const {
   int32_t count = 0;
   for (int32_t lane = 0; lane < kLanes; ++lane) {
@@ -271,17 +263,6 @@ int32_t HopCore::coming(int32_t stage) const {
     count += coming(stage, lane);
   }
   return count;
-}
-
-std::optional<Nanos> HopCore::oldest_ready(int32_t stage) const {
-  std::optional<Nanos> oldest;
-  for (int32_t lane = 0; lane < kLanes; ++lane) {
-    const int32_t first = queue(stage, lane).first;
-    if (first >= 0 && (!oldest || slot_at(first).ready_since < *oldest)) {
-      oldest = slot_at(first).ready_since;
-    }
-  }
-  return oldest;
 }
 
 int32_t HopCore::credits(int32_t stage) const {

@@ -20,7 +20,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,7 +36,6 @@ class HopCore {
   explicit HopCore(const HopLimits& limits);
 
   // -- tokens
-  [[nodiscard]] bool has_room() const { return !free_slots_.empty(); }
   // The sequence's next token waits at stage 0 of `lane` from now on. Takes a slot when the
   // sequence has none. False: no slot is free, nothing changed. Its token before must have visited
   // the last stage, and a sequence that left must have been reported.
@@ -63,9 +61,6 @@ class HopCore {
   [[nodiscard]] int32_t coming(int32_t stage, int32_t lane) const {
     return queue(stage, lane).coming;
   }
-  [[nodiscard]] int32_t ready_from(int32_t stage) const;  // in all at stages >= stage
-  // Since when the oldest one of the stage is ready; nullopt: none is.
-  [[nodiscard]] std::optional<Nanos> oldest_ready(int32_t stage) const;
   // How many could be bound there now, were they ready: an upper bound by ring and hop rows.
   [[nodiscard]] int32_t credits(int32_t stage) const;
   // Appends at most `limit` visits, lane after lane and in each those first that have waited
@@ -108,7 +103,7 @@ class HopCore {
   // Gives up the attempts that stragglers would name for an age of `age`: their rows stay out of
   // use until they answer, but their sequences need not wait for them. Appends each:
   // whatever lies where it may still write must not be given to anybody else.
-  void lose(Nanos now, Nanos age, std::vector<LostAttempt>& attempts);
+  void lose(Nanos now, Nanos age, std::vector<HopTask>& attempts);
   // Where every hop row waits for workers that do not answer, nothing can move any more: then fails
   // the sequences that have waited for `age` or longer. Elsewhere does nothing.
   void strand_check(Nanos now, Nanos age);
@@ -120,19 +115,12 @@ class HopCore {
     return rows_in(RowState::kExiting) + rows_in(RowState::kDue) + rows_in(RowState::kWorking) +
            rows_in(RowState::kDone) + rows_in(RowState::kReturning);
   }
-  // Tokens between entry and the bind of their last visit, without those that left.
-  [[nodiscard]] int32_t tokens() const { return tokens_; }
-  // Hop rows that only wait for an outstanding answer.
-  [[nodiscard]] int32_t quarantined() const { return rows_in(RowState::kSpent); }
-  // Hop rows of lost attempts.
-  [[nodiscard]] int32_t lost() const { return rows_in(RowState::kLost); }
-  [[nodiscard]] int32_t free_slots() const { return static_cast<int32_t>(free_slots_.size()); }
-  [[nodiscard]] int32_t free_hop_rows() const { return allocator_.free_rows(); }
-  [[nodiscard]] int32_t free_ring_rows() const { return ring_.free_rows(); }
   // Recounts everything from the rows and slots; an error says what does not add up.
   [[nodiscard]] Status audit() const;
 
  private:
+  friend class HopCoreView;  // of tests
+
   enum class RowState : uint8_t {
     kFree,
     kExiting,    // bound; its copy to the outbox is not complete
@@ -215,6 +203,7 @@ class HopCore {
     return slot_at(row.slot).state == SlotState::kLeaving;
   }
   [[nodiscard]] HopTask task_of(int32_t row) const;
+  void append_unanswered(int32_t row, std::vector<HopTask>& attempts) const;
   [[nodiscard]] bool can_move(const Row& row) const;
   [[nodiscard]] bool answered(HopId hop, int32_t attempt, int32_t& row);
 
@@ -269,7 +258,7 @@ class HopCore {
   Queue due_;                                  // rows
   int64_t ticket_ = 0;                         // the highest so far
   std::array<int32_t, kRowStates> rows_in_{};  // each state
-  int32_t tokens_ = 0;
+  int32_t tokens_ = 0;  // between entry and the bind of their last visit, without those that left
   std::vector<SequenceId> left_;
   std::vector<SequenceId> failed_;
 };

@@ -1,7 +1,7 @@
 // Properties of HopCore over random schedules.
 #include <gtest/gtest.h>
 
-#include "piggyback/core/hop_world.h"
+#include "support/hop_world.h"
 
 namespace tandem::piggyback {
 namespace {

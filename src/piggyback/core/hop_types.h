@@ -1,6 +1,7 @@
-// The plain data of hops: limits, names, visits, copy runs, tasks. Rows and stages are counted from
-// 0; a *hop row* index names the outbox row, the results row and the returns row of a hop alike.
-// Any thread.
+// The plain data of hops: limits, names, and the three records of a hop: `Visit` (the row of a step
+// that begins it), `HopTask` (its attention on the host) and `HopAnswer`; copy runs. Rows and
+// stages are counted from 0; a *hop row* index names the outbox row, the results row and the
+// returns row of a hop alike. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct HopId {
   bool operator==(const HopId&) const = default;
 };
 
-// One row of a stage's tail.
+// One row of a stage's tail: ends one hop of its sequence and begins the next.
 struct Visit {
   HopId hop;  // that begins with this visit; at the last stage of the visit alone
   SequenceId sequence{};
@@ -58,25 +59,30 @@ struct RowRun {
   bool operator==(const RowRun&) const = default;
 };
 
-// An attempt that has been given up for good, inside a kernel as far as anybody knows: it may still
-// write the K and V of `position`.
-struct LostAttempt {
-  HopId hop;
-  SequenceId sequence{};
-  int32_t attempt = 0;
-  int32_t position = 0;
-};
-
-// One row of attention for the host. A retry reads and writes the same hop row: attention is pure
-// and the append idempotent, so whichever attempt writes, it writes the same bits.
+// One attempt at one hop: attention of one row and layer on the host. A retry reads and writes the
+// same hop row: attention is pure and the append idempotent, so every attempt writes the same bits.
 struct HopTask {
   HopId hop;
   SequenceId sequence{};
   int32_t layer = 0;
-  int32_t position = 0;
-  int32_t hop_row = 0;
-  int32_t attempt = 0;  // 0 first, then retries
-  Nanos handed_out{0};
+  int32_t position = 0;  // of the token, counted from 0
+  int32_t hop_row = 0;   // of the routed row that is read and the result that is written
+  int32_t attempt = 0;   // 0 first, then retries
+  Nanos handed_out{0};   // by the hop core
+  // The sequence's host blocks, which cover position + 1 tokens. The hop core knows no memory and
+  // leaves it null; its owner sets it before it hands the task to a host.
+  const int32_t* block_table = nullptr;
+};
+
+// An attempt's answer.
+struct HopAnswer {
+  HopId hop;
+  int32_t attempt = 0;
+  bool failed = false;  // the result row may hold anything
+  int32_t worker = -1;  // that answered; -1: the task was withdrawn before a worker began it
+  Nanos began{0};       // of the host's clock; both zero if no worker began it
+  Nanos ended{0};
+  int64_t bytes = 0;  // of K and V read
 };
 
 }  // namespace tandem::piggyback

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "piggyback/core/hop_world.h"
+#include "support/hop_world.h"
 
 namespace tandem::piggyback {
 namespace {

@@ -32,7 +32,7 @@ int64_t Watchdog::check(Nanos now, HopCore& core, std::vector<HopTask>& dropped)
   return given_up;
 }
 
-void Watchdog::check_lost(Nanos now, HopCore& core, std::vector<LostAttempt>& lost) const {
+void Watchdog::check_lost(Nanos now, HopCore& core, std::vector<HopTask>& lost) const {
   core.lose(now, last_patience(core), lost);
 }
 

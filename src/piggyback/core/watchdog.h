@@ -28,7 +28,7 @@ class Watchdog {
   [[nodiscard]] int64_t check(Nanos now, HopCore& core, std::vector<HopTask>& dropped);
   // Appends the attempts that did not answer although they were told to long ago: their workers
   // hang inside a kernel and are lost. To be called with check.
-  void check_lost(Nanos now, HopCore& core, std::vector<LostAttempt>& lost) const;
+  void check_lost(Nanos now, HopCore& core, std::vector<HopTask>& lost) const;
   [[nodiscard]] Nanos age() const { return options_.age; }
 
  private:

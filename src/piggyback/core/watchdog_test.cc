@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "piggyback/core/hop_core_view.h"
+
 namespace tandem::piggyback {
 namespace {
 
@@ -108,9 +110,9 @@ TEST_F(WatchdogTest, IsMorePatientWithEachAttemptAndThenGivesUpThatSequenceAlone
   EXPECT_THAT(look_at(milliseconds(6999)), IsEmpty());
   EXPECT_EQ(look_at(seconds(7)).size(), 1U);
   EXPECT_EQ(look_at(seconds(8)).size(), 3U) << "all of them hold its row";
-  EXPECT_EQ(core.tokens(), 1);
+  EXPECT_EQ(HopCoreView(core).tokens(), 1);
   EXPECT_THAT(failed(), IsEmpty()) << "three workers may still write";
-  EXPECT_EQ(core.quarantined(), 1);
+  EXPECT_EQ(HopCoreView(core).quarantined(), 1);
   come_back();
   EXPECT_EQ(core.ready(1), 1) << "B goes on";
   EXPECT_FALSE(core.task_done(a.hop, 2));
@@ -174,8 +176,8 @@ TEST_F(WatchdogTest, WhenAllWorkersAreGoneNobodyWaitsForEver) {
     while (core.next_task(now, task)) {
     }
   }
-  EXPECT_EQ(core.tokens(), 0);
-  EXPECT_EQ(core.quarantined(), 3);
+  EXPECT_EQ(HopCoreView(core).tokens(), 0);
+  EXPECT_EQ(HopCoreView(core).quarantined(), 3);
   EXPECT_EQ(core.credits(0), 0);
   // As the workers do for attempts that no kernel works on, once each.
   for (const HopTask& task : dropped) {
@@ -194,7 +196,7 @@ TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
   HopTask task;
   ASSERT_TRUE(one.next_task(now, task));
   std::vector<HopTask> dropped;
-  std::vector<LostAttempt> lost;
+  std::vector<HopTask> lost;
   std::vector<SequenceId> gone;
   for (now = seconds(0); now <= seconds(60) && lost.empty(); now += milliseconds(250)) {
     static_cast<void>(watchdog.check(now, one, dropped));
@@ -212,9 +214,9 @@ TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
   EXPECT_EQ(lost[0].position, 70);
   one.take_failed(gone);
   EXPECT_THAT(gone, ElementsAre(kA));
-  EXPECT_EQ(one.lost(), 1);
-  EXPECT_EQ(one.free_slots(), 1);
-  EXPECT_EQ(one.free_hop_rows(), 1);
+  EXPECT_EQ(HopCoreView(one).lost(), 1);
+  EXPECT_EQ(HopCoreView(one).free_slots(), 1);
+  EXPECT_EQ(HopCoreView(one).free_hop_rows(), 1);
   ASSERT_TRUE(one.audit().ok()) << one.audit().error().message;
   // The slot is another's now, and the late answer is not taken for its.
   ASSERT_TRUE(one.enter(kB, 0, 0, now));
@@ -224,8 +226,8 @@ TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
   HopTask other;
   ASSERT_TRUE(one.next_task(now, other));
   EXPECT_FALSE(one.task_done(task.hop, 0));
-  EXPECT_EQ(one.lost(), 0);
-  EXPECT_EQ(one.free_hop_rows(), 1);
+  EXPECT_EQ(HopCoreView(one).lost(), 0);
+  EXPECT_EQ(HopCoreView(one).free_hop_rows(), 1);
   EXPECT_TRUE(one.task_done(other.hop, other.attempt));
   EXPECT_TRUE(one.audit().ok());
 }
@@ -252,9 +254,9 @@ TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
   one.bind(1, 2, 2, visits);
   EXPECT_THAT(visits, IsEmpty()) << "the only row is not safe to be used again";
   static_cast<void>(watchdog.check(seconds(2), one, dropped));
-  EXPECT_EQ(one.tokens(), 2);
+  EXPECT_EQ(HopCoreView(one).tokens(), 2);
   static_cast<void>(watchdog.check(seconds(5), one, dropped));
-  EXPECT_EQ(one.tokens(), 0);
+  EXPECT_EQ(HopCoreView(one).tokens(), 0);
   std::vector<SequenceId> gone;
   one.take_failed(gone);
   EXPECT_THAT(gone, ElementsAre(kB));

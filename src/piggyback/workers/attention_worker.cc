@@ -10,15 +10,15 @@
 namespace tandem::piggyback {
 namespace {
 
-// A piece takes some tens of microseconds: taking it costs nothing beside it, and the last one of a
-// task leaves nobody idle for long.
+// A piece takes some tens of microseconds: much longer than taking it from the queue, and short
+// enough that the last piece of a task leaves no worker idle for long.
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 constexpr int64_t kPiecesPerThread = 4;  // as plan_attention makes them
 
-// Adds the time from its making to its end.
+// Adds the time from its construction to its destruction to `counts`.
 class Busy {
  public:
-  Busy(const SteadyClock& clock, WorkerCounts& counts)
+  Busy(const Clock& clock, WorkerCounts& counts)
       : clock_(clock), counts_(counts), began_(clock.now()) {}
   ~Busy() {
     counts_.busy_nanos.fetch_add((clock_.now() - began_).count(), std::memory_order_relaxed);
@@ -27,22 +27,24 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 
  private:
-  const SteadyClock& clock_;
+  const Clock& clock_;
   WorkerCounts& counts_;
   const Nanos began_;
 };
 
 }  // namespace
 
-AttentionWorker::AttentionWorker(AttentionCrew& crew, int32_t index)
-    : crew_(crew),
-      options_(crew.options),
-      counts_(crew.counts[static_cast<size_t>(index)]),
-      index_(index) {}
+AttentionWorker::AttentionWorker(AttentionPool& pool, int32_t index)
+    : pool_(pool),
+      options_(pool.options),
+      spec_(pool.options.spec),
+      counts_(pool.counts[static_cast<size_t>(index)]),
+      index_(index),
+      clock_(*pool.options.clock) {}
 
 void AttentionWorker::run() {
   AttentionWork work;
-  while (crew_.queue.take(work)) {
+  while (pool_.queue.take(work)) {
     if (work.piece < 0) {
       begin(*work.job);
     } else {
@@ -76,7 +78,7 @@ bool AttentionWorker::touch(AttentionJob& job, const Kernel& kernel) {
     kernel();
   }
   if (job.gate.leave()) {
-    crew_.queue.answer({.hop = job.task.hop,
+    pool_.queue.answer({.hop = job.task.hop,
                         .attempt = job.task.attempt,
                         .failed = true,
                         .worker = index_,
@@ -96,7 +98,7 @@ void AttentionWorker::begin(AttentionJob& job) {
     static_cast<void>(ask(WorkerPoint::kAppend, job));
     prepare(job);
     if (append(job) && cut(job)) {
-      crew_.queue.publish(job);
+      pool_.queue.publish(job);
       return;
     }
     failed = !whole(job);
@@ -107,54 +109,58 @@ void AttentionWorker::begin(AttentionJob& job) {
 }
 
 void AttentionWorker::prepare(AttentionJob& job) {
-  const AttentionTask& task = job.task;
+  const HopTask& task = job.task;
   job.slice = {.row_begin = 0,
                .row_count = 1,
                .first_position = task.position,
                .block_table = task.block_table};
   kernels::AttentionArgs args;
-  args.q = reinterpret_cast<const float*>(task.routed);
-  args.kv = options_.kv;
-  args.layout = options_.layout;
+  args.q = reinterpret_cast<const float*>(routed_row(task));
+  args.kv = spec_.kv;
+  args.layout = spec_.layout;
   args.layer = task.layer;
-  args.heads = options_.heads;
-  args.scale = options_.scale;
-  args.window = options_.windows.empty() ? 0 : options_.windows[static_cast<size_t>(task.layer)];
+  args.heads = spec_.heads;
+  args.scale = spec_.scale;
+  args.window = spec_.windows.empty() ? 0 : spec_.windows[static_cast<size_t>(task.layer)];
   args.slices = &job.slice;
   args.slice_count = 1;
-  args.out = task.out;
-  args.out_stride = int64_t{options_.heads} * options_.layout.padded_head_dim;
-  args.out_type = options_.out_type;
+  args.out = spec_.results + task.hop_row * spec_.result_row_bytes;
+  args.out_stride = int64_t{spec_.heads} * spec_.layout.padded_head_dim;
+  args.out_type = spec_.result_type;
   job.args = args;
   const int64_t context_tokens = int64_t{task.position} + 1;
   const int64_t tokens =
       args.window > 0 ? std::min<int64_t>(context_tokens, args.window) : context_tokens;
-  job.bytes = tokens * 2 * options_.layout.kv_heads * options_.layout.padded_head_dim *
-              element_bytes(options_.layout.type);
+  job.bytes = tokens * 2 * spec_.layout.kv_heads * spec_.layout.padded_head_dim *
+              element_bytes(spec_.layout.type);
+}
+
+const std::byte* AttentionWorker::routed_row(const HopTask& task) const {
+  return spec_.routed + task.hop_row * spec_.routed_row_bytes;
 }
 
 bool AttentionWorker::append(AttentionJob& job) {
-  const int32_t block_tokens = options_.layout.block_tokens;
+  const int32_t block_tokens = spec_.layout.block_tokens;
   kernels::KvAppendArgs args;
-  args.routed = job.task.routed;
-  args.heads = options_.heads;
-  args.layout = options_.layout;
+  args.routed = routed_row(job.task);
+  args.heads = spec_.heads;
+  args.layout = spec_.layout;
   args.layer = job.task.layer;
   args.block = job.task.block_table[job.task.position / block_tokens];
   args.slot = job.task.position % block_tokens;
-  args.kv = options_.kv;
-  return touch(job, [&] { options_.kernels->kv_append(args, 0, options_.layout.kv_heads); });
+  args.kv = spec_.kv;
+  return touch(job, [&] { options_.kernels->kv_append(args, 0, spec_.layout.kv_heads); });
 }
 
-// Makes the plan of a task that is worth cutting; false: it is not. Where all rooms are taken there
-// are tasks enough for the others, and it is cut into heads.
+// Plans a task that is worth cutting; false: it is not. If all rooms are taken there are enough
+// tasks for the other workers, and this task is cut into heads.
 bool AttentionWorker::cut(AttentionJob& job) {
   if (options_.threads == 1 || job.bytes <= kPieceBytes) {
     return false;
   }
   const int64_t threads =
       std::clamp<int64_t>(job.bytes / (kPiecesPerThread * kPieceBytes), 2, options_.threads);
-  crew_.queue.take_room(job);
+  pool_.queue.take_room(job);
   job.args.partials = job.partials;
   job.args.partial_floats = job.partials == nullptr ? 0 : options_.partials.floats;
   kernels::plan_attention(job.args, static_cast<int32_t>(threads), job.plan);
@@ -181,10 +187,10 @@ void AttentionWorker::work_piece(AttentionJob& job, int32_t piece) {
   } catch (const std::exception&) {
     failed = true;
   }
-  if (!crew_.queue.piece_done(job, failed)) {
+  if (!pool_.queue.piece_done(job, failed)) {
     return;
   }
-  failed = crew_.queue.any_failed(job) || !touch(job, [&] {
+  failed = pool_.queue.any_failed(job) || !touch(job, [&] {
              for (const kernels::AttentionMerge& merge : job.plan.merges) {
                kernels::merge_splits(*options_.kernels, job.args, merge);
              }
@@ -205,29 +211,29 @@ void AttentionWorker::finish(AttentionJob& job, bool failed) {
   if (!failed) {
     counts_.bytes.fetch_add(job.bytes, std::memory_order_relaxed);
   }
-  const AttentionDone done{.hop = job.task.hop,
-                           .attempt = job.task.attempt,
-                           .failed = failed,
-                           .worker = index_,
-                           .began = job.began,
-                           .ended = clock_.now(),
-                           .bytes = failed ? 0 : job.bytes};
-  crew_.queue.give_back(job);
+  const HopAnswer result{.hop = job.task.hop,
+                         .attempt = job.task.attempt,
+                         .failed = failed,
+                         .worker = index_,
+                         .began = job.began,
+                         .ended = clock_.now(),
+                         .bytes = failed ? 0 : job.bytes};
+  pool_.queue.give_back(job);
   if (!withdrawn) {
-    answer(done, act);
+    answer(result, act);
   }
 }
 
-void AttentionWorker::answer(const AttentionDone& done, WorkerAct act) {
-  crew_.queue.answer(done, act == WorkerAct::kAnswerTwice ? 2 : 1);
+void AttentionWorker::answer(const HopAnswer& answer, WorkerAct act) {
+  pool_.queue.answer(answer, act == WorkerAct::kAnswerTwice ? 2 : 1);
   if (options_.hook == nullptr) {
     return;
   }
-  AttentionDone& oldest = answered_[answers_++ % kRemembered];
+  HopAnswer& oldest = answered_[answers_++ % kRemembered];
   if (act == WorkerAct::kAnswerOutdated && answers_ > kRemembered) {
-    crew_.queue.answer(oldest, 1);
+    pool_.queue.answer(oldest, 1);
   }
-  oldest = done;
+  oldest = answer;
 }
 
 }  // namespace tandem::piggyback

@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kThousand = 1000;
 
 // splitmix64 over what names an attempt.
-uint64_t number_of(const AttentionTask& task, uint64_t seed) {
+uint64_t number_of(const HopTask& task, uint64_t seed) {
   uint64_t number = seed;
   for (const uint64_t part :
        {static_cast<uint64_t>(task.hop.slot), uint64_t{task.hop.generation},
@@ -49,7 +49,7 @@ FaultyWorkers::Fault FaultyWorkers::fault_of(uint64_t number) const {
   return Fault::kNone;
 }
 
-WorkerAct FaultyWorkers::at(WorkerPoint point, const AttentionTask& task, int32_t) {
+WorkerAct FaultyWorkers::at(WorkerPoint point, const HopTask& task, int32_t) {
   const uint64_t number = number_of(task, faults_.seed);
   switch (fault_of(number)) {
     case Fault::kNone:

@@ -26,7 +26,7 @@ struct WorkerFaults {
 class FaultyWorkers final : public WorkerHook {
  public:
   explicit FaultyWorkers(const WorkerFaults& faults) : faults_(faults) {}
-  WorkerAct at(WorkerPoint point, const AttentionTask& task, int32_t worker) override;
+  WorkerAct at(WorkerPoint point, const HopTask& task, int32_t worker) override;
 
  private:
   enum class Fault : uint8_t { kNone, kThrows, kLate, kTwice, kOutdated, kHangs, kStuck };

@@ -105,32 +105,35 @@ int64_t HostRows::result_bytes() const {
   return int64_t{routed_row_.heads} * layout_.padded_head_dim * element_bytes(shape_.out_type);
 }
 
-HostAttentionOptions HostRows::options() {
+AttentionWorkersOptions HostRows::options() {
   constexpr int32_t kMostThreads = 4;
   const int32_t longest = *std::ranges::max_element(positions_) + 1;
   const PartialRooms rooms = partial_rooms(layout_, routed_row_.heads, longest, kMostThreads);
-  return {.kernels = table_of(shape_.isa),
-          .layout = layout_,
-          .kv = static_cast<std::byte*>(pool_.require(0)),
-          .heads = routed_row_.heads,
-          .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
-          .windows = shape_.windows,
-          .out_type = shape_.out_type,
+  return {.spec = {.layout = layout_,
+                   .kv = static_cast<std::byte*>(pool_.require(0)),
+                   .routed = static_cast<const std::byte*>(routed_.require(0)),
+                   .routed_row_bytes = routed_row_.bytes(),
+                   .results = static_cast<std::byte*>(out_.require(0)),
+                   .result_row_bytes = out_pitch_,
+                   .result_type = shape_.out_type,
+                   .heads = routed_row_.heads,
+                   .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                   .windows = shape_.windows},
+          .kernels = table_of(shape_.isa),
           .partials = rooms,
-          .partial_memory = static_cast<std::byte*>(partials_.require(rooms.bytes()))};
+          .partial_memory = static_cast<std::byte*>(partials_.require(rooms.bytes())),
+          .clock = &clock_};
 }
 
-std::vector<AttentionTask> HostRows::tasks(int32_t layer) {
-  std::vector<AttentionTask> tasks;
+std::vector<HopTask> HostRows::tasks(int32_t layer) {
+  std::vector<HopTask> tasks;
   for (size_t row = 0; row < positions_.size(); ++row) {
-    const auto index = static_cast<int64_t>(row);
-    tasks.push_back(
-        {.hop = {static_cast<int32_t>(row), 1},
-         .layer = layer,
-         .position = positions_[row],
-         .block_table = tables_[row].data(),
-         .routed = static_cast<const std::byte*>(routed_.require(0)) + index * routed_row_.bytes(),
-         .out = static_cast<std::byte*>(out_.require(0)) + index * out_pitch_});
+    const auto index = static_cast<int32_t>(row);
+    tasks.push_back({.hop = {index, 1},
+                     .layer = layer,
+                     .position = positions_[row],
+                     .hop_row = index,
+                     .block_table = tables_[row].data()});
   }
   return tasks;
 }
@@ -156,7 +159,8 @@ void HostRows::store(int32_t layer, size_t row) {
 }
 
 std::vector<std::byte> HostRows::plain(int32_t layer) {
-  const HostAttentionOptions given = options();
+  const AttentionWorkersOptions given_options = options();
+  const AttentionSpec& given = given_options.spec;
   const auto rows = static_cast<int64_t>(positions_.size());
   const int64_t width = int64_t{given.heads} * layout_.padded_head_dim;
   AlignedBuffer q;
@@ -187,8 +191,8 @@ std::vector<std::byte> HostRows::plain(int32_t layer) {
   kernels::AttentionPlan plan;
   kernels::plan_attention(args, 1, plan);
   AlignedBuffer scratch;
-  given.kernels->attend(args, plan.tasks,
-                        scratch.require(given.kernels->attend_scratch_bytes(args)));
+  const kernels::Kernels& table = *given_options.kernels;
+  table.attend(args, plan.tasks, scratch.require(table.attend_scratch_bytes(args)));
   const auto* bytes = static_cast<const std::byte*>(args.out);
   return {bytes, bytes + rows * out_pitch_};
 }
@@ -204,15 +208,15 @@ const std::vector<std::byte>& HostRows::pool_bytes() {
   return pool_copy_;
 }
 
-Answers::Answers(HostAttention& attention) : attention_(attention) {
-  attention.set_listener([this] {
+Answers::Answers(AttentionHost& attention) : attention_(attention) {
+  attention.set_listener([this](const AnswerNotice&) {
     const std::lock_guard lock(mutex_);
     ++calls_;
     called_.notify_all();
   });
 }
 
-const std::vector<AttentionDone>& Answers::wait(size_t count) {
+const std::vector<HopAnswer>& Answers::wait(size_t count) {
   while (true) {
     int64_t calls = 0;
     {
@@ -227,19 +231,18 @@ const std::vector<AttentionDone>& Answers::wait(size_t count) {
   }
 }
 
-const std::vector<AttentionDone>& Answers::look() {
-  attention_.take_done(all_);
+const std::vector<HopAnswer>& Answers::look() {
+  attention_.take_answers(all_);
   return all_;
 }
 
-std::vector<AttentionDone> run_all(HostAttention& attention,
-                                   const std::vector<AttentionTask>& tasks) {
+std::vector<HopAnswer> run_all(AttentionHost& attention, const std::vector<HopTask>& tasks) {
   Answers answers(attention);
   attention.submit(tasks);
-  std::vector<AttentionDone> all = answers.wait(tasks.size());
+  std::vector<HopAnswer> all = answers.wait(tasks.size());
   attention.set_listener(nullptr);
   std::sort(all.begin(), all.end(),
-            [](const AttentionDone& a, const AttentionDone& b) { return a.hop.slot < b.hop.slot; });
+            [](const HopAnswer& a, const HopAnswer& b) { return a.hop.slot < b.hop.slot; });
   return all;
 }
 

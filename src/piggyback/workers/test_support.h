@@ -13,7 +13,7 @@
 
 #include "kernels/routed_row.h"
 #include "piggyback/workers/aligned_buffer.h"
-#include "piggyback/workers/host_attention.h"
+#include "piggyback/workers/attention_workers.h"
 
 namespace tandem::piggyback {
 
@@ -34,8 +34,8 @@ class HostRows {
  public:
   HostRows(const HostShape& shape, const std::vector<int32_t>& positions, uint64_t seed);
 
-  [[nodiscard]] HostAttentionOptions options();
-  [[nodiscard]] std::vector<AttentionTask> tasks(int32_t layer);
+  [[nodiscard]] AttentionWorkersOptions options();
+  [[nodiscard]] std::vector<HopTask> tasks(int32_t layer);
   // Puts every row's K and V where it belongs by other code, attends on one thread in one batch;
   // the rows one after another. Leaves the pool with them.
   [[nodiscard]] std::vector<std::byte> plain(int32_t layer);
@@ -60,27 +60,27 @@ class HostRows {
   AlignedBuffer out_;
   AlignedBuffer partials_;
   int64_t out_pitch_ = 0;
+  const SteadyClock clock_;
 };
 
 // Runs `tasks` and returns the answers, sorted by slot; waits for all of them.
-std::vector<AttentionDone> run_all(HostAttention& attention,
-                                   const std::vector<AttentionTask>& tasks);
+std::vector<HopAnswer> run_all(AttentionHost& attention, const std::vector<HopTask>& tasks);
 
 // Waits for answers with the listener.
 class Answers {
  public:
-  explicit Answers(HostAttention& attention);
+  explicit Answers(AttentionHost& attention);
   // At least `count` in all since the start.
-  const std::vector<AttentionDone>& wait(size_t count);
+  const std::vector<HopAnswer>& wait(size_t count);
   // Those that are there now.
-  const std::vector<AttentionDone>& look();
+  const std::vector<HopAnswer>& look();
 
  private:
-  HostAttention& attention_;
+  AttentionHost& attention_;
   std::mutex mutex_;
   std::condition_variable called_;
   int64_t calls_ = 0;
-  std::vector<AttentionDone> all_;
+  std::vector<HopAnswer> all_;
 };
 
 // Holds workers at a point until it is opened.
@@ -99,9 +99,9 @@ class Gate {
 
 class SteeredHook final : public WorkerHook {
  public:
-  using Act = std::function<WorkerAct(WorkerPoint, const AttentionTask&)>;
+  using Act = std::function<WorkerAct(WorkerPoint, const HopTask&)>;
   explicit SteeredHook(Act act) : act_(std::move(act)) {}
-  WorkerAct at(WorkerPoint point, const AttentionTask& task, int32_t /*worker*/) override {
+  WorkerAct at(WorkerPoint point, const HopTask& task, int32_t /*worker*/) override {
     return act_(point, task);
   }
 

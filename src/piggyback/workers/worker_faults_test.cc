@@ -4,14 +4,14 @@
 
 #include <atomic>
 
-#include "piggyback/workers/host_attention.h"
+#include "piggyback/workers/attention_workers.h"
 #include "piggyback/workers/test_support.h"
 
 namespace tandem::piggyback {
 namespace {
 
-std::unique_ptr<HostAttention> start(const HostAttentionOptions& options) {
-  Result<std::unique_ptr<HostAttention>> attention = HostAttention::create(options);
+std::unique_ptr<AttentionWorkers> start(const AttentionWorkersOptions& options) {
+  Result<std::unique_ptr<AttentionWorkers>> attention = AttentionWorkers::create(options);
   CHECK(attention.ok(), "{}", attention.error().message);
   return std::move(attention).value();
 }
@@ -21,46 +21,46 @@ constexpr HostShape small_shape() { return {.kv_heads = 1, .group = 1}; }
 TEST(WorkerFaults, AThrownTaskIsAnsweredAsFailedAndTheOthersAreDone) {
   for (const WorkerPoint where :
        {WorkerPoint::kAppend, WorkerPoint::kAttend, WorkerPoint::kAnswer}) {
-    SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+    SteeredHook hook([&](WorkerPoint point, const HopTask& task) {
       return point == where && task.hop.slot == 1 ? WorkerAct::kThrow : WorkerAct::kGoOn;
     });
     HostRows rows(small_shape(), {3, 4, 5}, 1);
-    HostAttentionOptions options = rows.options();
+    AttentionWorkersOptions options = rows.options();
     options.threads = 2;
     options.hook = &hook;
-    const std::unique_ptr<HostAttention> attention = start(options);
-    const std::vector<AttentionDone> done = run_all(*attention, rows.tasks(0));
+    const std::unique_ptr<AttentionWorkers> attention = start(options);
+    const std::vector<HopAnswer> done = run_all(*attention, rows.tasks(0));
     ASSERT_EQ(done.size(), 3U);
     EXPECT_FALSE(done[0].failed);
     EXPECT_TRUE(done[1].failed);
     EXPECT_FALSE(done[2].failed);
-    EXPECT_EQ(attention->statistics().failed, 1);
-    EXPECT_EQ(attention->statistics().tasks, 2);
+    EXPECT_EQ(attention->counts().failed, 1);
+    EXPECT_EQ(attention->counts().tasks, 2);
   }
 }
 
 TEST(WorkerFaults, OnePieceThatThrowsFailsItsWholeTaskOnce) {
   std::atomic<int> attends{0};
-  SteeredHook hook([&](WorkerPoint point, const AttentionTask&) {
+  SteeredHook hook([&](WorkerPoint point, const HopTask&) {
     return point == WorkerPoint::kAttend && attends++ == 2 ? WorkerAct::kThrow : WorkerAct::kGoOn;
   });
   HostRows rows({.kv_heads = 4, .group = 1, .head_dim = 64}, {4999}, 1);
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.threads = 3;
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
-  const std::vector<AttentionDone> done = run_all(*attention, rows.tasks(0));
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
+  const std::vector<HopAnswer> done = run_all(*attention, rows.tasks(0));
   ASSERT_EQ(done.size(), 1U);
   EXPECT_TRUE(done[0].failed);
   EXPECT_GT(attends.load(), 4) << "the task was cut";
-  const std::vector<AttentionDone> again = run_all(*attention, rows.tasks(0));
+  const std::vector<HopAnswer> again = run_all(*attention, rows.tasks(0));
   ASSERT_EQ(again.size(), 1U);
   EXPECT_FALSE(again[0].failed);
 }
 
 TEST(WorkerFaults, AHungWorkerHoldsItsOwnTaskAndNoOther) {
   Gate gate;
-  SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+  SteeredHook hook([&](WorkerPoint point, const HopTask& task) {
     if (point == WorkerPoint::kAppend && task.hop.slot == 0 && task.attempt == 0) {
       gate.pass();
     }
@@ -69,24 +69,24 @@ TEST(WorkerFaults, AHungWorkerHoldsItsOwnTaskAndNoOther) {
   HostRows rows(small_shape(), {100, 3, 4, 5, 6, 7}, 1);
   const std::vector<std::byte> expected = rows.plain(0);
   rows.reset();
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.threads = 2;
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   Answers answers(*attention);
-  std::vector<AttentionTask> tasks = rows.tasks(0);
+  std::vector<HopTask> tasks = rows.tasks(0);
   attention->submit(tasks);
   gate.wait_for_arrivals(1);
   answers.wait(5);
   // Tried again elsewhere while it still hangs.
-  AttentionTask again = tasks[0];
+  HopTask again = tasks[0];
   again.attempt = 1;
   attention->submit({&again, 1});
   EXPECT_EQ(answers.wait(6).back().attempt, 1);
   EXPECT_EQ(rows.results(), expected);
   // Withdrawn, it is answered for while it hangs, and writes and says nothing when it comes back.
   attention->withdraw(tasks[0].hop, 0);
-  const AttentionDone late = answers.wait(7).back();
+  const HopAnswer late = answers.wait(7).back();
   EXPECT_EQ(late.attempt, 0);
   EXPECT_TRUE(late.failed);
   rows.reset();
@@ -99,18 +99,18 @@ TEST(WorkerFaults, AHungWorkerHoldsItsOwnTaskAndNoOther) {
 
 TEST(WorkerFaults, AnAttemptIsAnsweredOnceHoweverItsWithdrawalFalls) {
   HostRows rows({.kv_heads = 2, .group = 1, .head_dim = 64}, {40, 2999, 200, 90}, 1);
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.threads = 3;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   Answers answers(*attention);
-  std::vector<AttentionTask> tasks = rows.tasks(0);
+  std::vector<HopTask> tasks = rows.tasks(0);
   constexpr int32_t kRounds = 60;
   for (int32_t round = 0; round < kRounds; ++round) {
-    for (AttentionTask& task : tasks) {
+    for (HopTask& task : tasks) {
       task.attempt = round;
     }
     attention->submit(tasks);
-    const AttentionTask& one = tasks[static_cast<size_t>(round) % tasks.size()];
+    const HopTask& one = tasks[static_cast<size_t>(round) % tasks.size()];
     if (round % 3 == 0) {
       answers.wait(static_cast<size_t>(round) * tasks.size() + 1);
     }
@@ -124,7 +124,7 @@ TEST(WorkerFaults, AnAttemptIsAnsweredOnceHoweverItsWithdrawalFalls) {
 
 TEST(WorkerFaults, ALateAttemptThatWasNotWithdrawnWritesTheSameBits) {
   Gate gate;
-  SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+  SteeredHook hook([&](WorkerPoint point, const HopTask& task) {
     if (point == WorkerPoint::kAppend && task.attempt == 0) {
       gate.pass();
     }
@@ -133,12 +133,12 @@ TEST(WorkerFaults, ALateAttemptThatWasNotWithdrawnWritesTheSameBits) {
   HostRows rows(small_shape(), {100}, 1);
   const std::vector<std::byte> expected = rows.plain(0);
   rows.reset();
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.threads = 2;
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   Answers answers(*attention);
-  std::vector<AttentionTask> tasks = rows.tasks(0);
+  std::vector<HopTask> tasks = rows.tasks(0);
   attention->submit(tasks);
   gate.wait_for_arrivals(1);
   tasks[0].attempt = 1;
@@ -154,7 +154,7 @@ TEST(WorkerFaults, ALateAttemptThatWasNotWithdrawnWritesTheSameBits) {
 TEST(WorkerFaults, APieceThatHangsLeavesItsTaskOpenAndTheWorkersFree) {
   Gate gate;
   std::atomic<bool> hung{false};
-  SteeredHook hook([&](WorkerPoint point, const AttentionTask& task) {
+  SteeredHook hook([&](WorkerPoint point, const HopTask& task) {
     if (point == WorkerPoint::kAttend && task.attempt == 0 && task.position > 1000 &&
         !hung.exchange(true)) {
       gate.pass();
@@ -164,16 +164,16 @@ TEST(WorkerFaults, APieceThatHangsLeavesItsTaskOpenAndTheWorkersFree) {
   HostRows rows({.kv_heads = 4, .group = 1, .head_dim = 64}, {4999, 10}, 1);
   const std::vector<std::byte> expected = rows.plain(0);
   rows.reset();
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.threads = 2;
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   Answers answers(*attention);
-  std::vector<AttentionTask> tasks = rows.tasks(0);
+  std::vector<HopTask> tasks = rows.tasks(0);
   attention->submit(tasks);
   gate.wait_for_arrivals(1);
   EXPECT_EQ(answers.wait(1)[0].hop.slot, 1);
-  AttentionTask again = tasks[0];
+  HopTask again = tasks[0];
   again.attempt = 1;
   attention->submit({&again, 1});
   EXPECT_EQ(answers.wait(2)[1].attempt, 1);
@@ -185,33 +185,33 @@ TEST(WorkerFaults, APieceThatHangsLeavesItsTaskOpenAndTheWorkersFree) {
 }
 
 TEST(WorkerFaults, AnswersMayComeTwice) {
-  SteeredHook hook([](WorkerPoint point, const AttentionTask&) {
+  SteeredHook hook([](WorkerPoint point, const HopTask&) {
     return point == WorkerPoint::kAnswer ? WorkerAct::kAnswerTwice : WorkerAct::kGoOn;
   });
   HostRows rows(small_shape(), {3}, 1);
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   EXPECT_EQ(run_all(*attention, rows.tasks(0)).size(), 2U);
 }
 
 TEST(WorkerFaults, AnAnswerFromBeforeComesBesideTheRightOne) {
-  SteeredHook hook([](WorkerPoint point, const AttentionTask& task) {
+  SteeredHook hook([](WorkerPoint point, const HopTask& task) {
     return point == WorkerPoint::kAnswer && task.attempt == 20 ? WorkerAct::kAnswerOutdated
                                                                : WorkerAct::kGoOn;
   });
   HostRows rows(small_shape(), {3}, 1);
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   Answers answers(*attention);
-  std::vector<AttentionTask> tasks = rows.tasks(0);
+  std::vector<HopTask> tasks = rows.tasks(0);
   for (int32_t attempt = 0; attempt <= 20; ++attempt) {
     tasks[0].attempt = attempt;
     attention->submit(tasks);
     answers.wait(static_cast<size_t>(attempt) + 1);
   }
-  const std::vector<AttentionDone> all = answers.wait(22);
+  const std::vector<HopAnswer> all = answers.wait(22);
   EXPECT_EQ(all[20].attempt, 20);
   EXPECT_LT(all[21].attempt, 20);
   attention->set_listener(nullptr);
@@ -219,7 +219,7 @@ TEST(WorkerFaults, AnAnswerFromBeforeComesBesideTheRightOne) {
 
 TEST(WorkerFaults, WhatAStuckWorkerMayTouchLivesAsLongAsItDoes) {
   static Gate gate;
-  static SteeredHook hook([](WorkerPoint point, const AttentionTask&) {
+  static SteeredHook hook([](WorkerPoint point, const HopTask&) {
     if (point == WorkerPoint::kKernel) {
       gate.pass();
     }
@@ -228,13 +228,13 @@ TEST(WorkerFaults, WhatAStuckWorkerMayTouchLivesAsLongAsItDoes) {
   static HostRows rows(small_shape(), {3}, 1);
   auto kept = std::make_shared<int>(1);
   const std::weak_ptr<int> alive = kept;
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.hook = &hook;
-  options.kept = std::move(kept);
-  std::unique_ptr<HostAttention> attention = start(options);
-  options.kept.reset();
+  options.spec.owner = std::move(kept);
+  std::unique_ptr<AttentionWorkers> attention = start(options);
+  options.spec.owner.reset();
   Answers answers(*attention);
-  const std::vector<AttentionTask> tasks = rows.tasks(0);
+  const std::vector<HopTask> tasks = rows.tasks(0);
   attention->submit(tasks);
   gate.wait_for_arrivals(1);
   attention->withdraw(tasks[0].hop, 0);
@@ -250,9 +250,9 @@ TEST(WorkerFaults, WhatAStuckWorkerMayTouchLivesAsLongAsItDoes) {
 
 TEST(WorkerFaults, FrozenWorkersBeginNothingUntilTheyThaw) {
   HostRows rows(small_shape(), {3, 4}, 1);
-  const std::unique_ptr<HostAttention> attention = start(rows.options());
+  const std::unique_ptr<AttentionWorkers> attention = start(rows.options());
   attention->freeze();
-  const std::vector<AttentionTask> tasks = rows.tasks(0);
+  const std::vector<HopTask> tasks = rows.tasks(0);
   Answers answers(*attention);
   attention->submit(tasks);
   EXPECT_EQ(attention->waiting(), 2);
@@ -270,7 +270,7 @@ TEST(WorkerFaults, StoppingDoesNotWaitForEverForAWorkerThatHangs) {
   // All that a worker left behind may touch outlives it.
   static Gate gate;
   static std::atomic<bool> over{false};
-  static SteeredHook hook([](WorkerPoint point, const AttentionTask&) {
+  static SteeredHook hook([](WorkerPoint point, const HopTask&) {
     if (point == WorkerPoint::kAppend) {
       gate.pass();
     }
@@ -280,10 +280,10 @@ TEST(WorkerFaults, StoppingDoesNotWaitForEverForAWorkerThatHangs) {
     return WorkerAct::kGoOn;
   });
   static HostRows rows(small_shape(), {3}, 1);
-  HostAttentionOptions options = rows.options();
+  AttentionWorkersOptions options = rows.options();
   options.threads = 2;
   options.hook = &hook;
-  const std::unique_ptr<HostAttention> attention = start(options);
+  const std::unique_ptr<AttentionWorkers> attention = start(options);
   const std::vector<std::byte> before = rows.results();
   attention->submit(rows.tasks(0));
   gate.wait_for_arrivals(1);

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "piggyback/workers/attention_task.h"
+#include "piggyback/core/hop_types.h"
 
 namespace tandem::piggyback {
 
@@ -27,7 +27,7 @@ class WorkerHook {
   virtual ~WorkerHook() = default;
   // Called on the worker's thread, by several at once; may block for as long as it likes, also for
   // ever.
-  virtual WorkerAct at(WorkerPoint point, const AttentionTask& task, int32_t worker) = 0;
+  virtual WorkerAct at(WorkerPoint point, const HopTask& task, int32_t worker) = 0;
 };
 
 }  // namespace tandem::piggyback

@@ -1,7 +1,6 @@
 #include "scheduler/policies/omniserve.h"
 
 #include <algorithm>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "scheduler/classed_planner.h"
 #include "scheduler/first_tokens.h"
 #include "scheduler/pace.h"
+#include "scheduler/room_ahead.h"
 
 namespace tandem {
 namespace {
@@ -34,9 +34,6 @@ constexpr int64_t kOffloadAfterSteps = 4;
 // One comes back when for so many steps a decode more would have left this share of the time.
 constexpr int64_t kOnloadAfterSteps = 16;
 constexpr int64_t kOnloadMarginPercent = 20;
-// The limit that LS sequences gave holds for best effort so long after the last of them: who comes
-// next should not wait long for a step to end.
-constexpr Nanos kRememberLimit = std::chrono::seconds(10);
 
 // One planning.
 class Planning {
@@ -48,7 +45,9 @@ class Planning {
         model_(model),
         memory_(memory),
         planner_(view),
+        host_waits_(view, model, memory.host_waits),
         claims_(best_effort_claims(view, planner_, memory.patience)),
+        line_(view),
         kept_rows_(claims_.rows()),
         step_tokens_(view.budget.tokens) {
     const auto parked = static_cast<int32_t>(view.offloaded.size());
@@ -61,16 +60,17 @@ class Planning {
 
   StepPlan plan() {
     decode_latency_sensitive();
+    overdue_time_ = claims_.overdue_decode_time(model_, shape_);
     limit_ = limit();
     at_risk_ = first_tokens_are_at_risk();
-    planner_.bring_back(kLs, 0, std::numeric_limits<int32_t>::max());
+    host_waits_.bring_back(planner_);
     prefill_latency_sensitive();
     admit_latency_sensitive();
-    for (const AdmittedPrompt& prompt : view_.later) {
-      first_tokens_.note(prompt);
-    }
+    std::ranges::for_each(view_.later, [&](const auto& prompt) { first_tokens_.note(prompt); });
+    make_room_ahead();
     first_token_limit_ = first_token_limit();
     best_effort_limit_ = best_effort_limit();
+    unclaimed_limit_ = before_overdue_decodes(best_effort_limit_);
     kept_rows_ = claims_.overdue_decodes;  // the tile is used from here on
     make_room_for_best_effort();
     keep_blocks_for_decodes();
@@ -80,7 +80,7 @@ class Planning {
     bring_back_best_effort();
     remember();
     planner_.write_through_best_effort(planner_.share_of_blocks(options_.offload_below));
-    return planner_.finish();
+    return host_waits_.finish(planner_.finish(), shape_, ready_);
   }
 
   [[nodiscard]] const latency::StepShape& shape() const { return shape_; }
@@ -109,13 +109,16 @@ class Planning {
 
   // Of the steps that come.
   [[nodiscard]] ReplayRules replay_rules() const {
-    const Nanos forced = forced_time(model_, decodes_, claims_.work);
+    const ForcedShare forced =
+        forced_share(model_, decodes_, claims_.work, options_.patience_steps);
     return {.decodes = decodes_,
             .limit = pace_,
             .step_tokens = std::min(most_step_tokens(), step_tokens_ - visitor_tokens_),
-            .before = forced,
-            .apart = forced / options_.patience_steps,
-            .forced_rows = claims_.work.rows(),
+            .before = forced.at_once + lost_,
+            .apart = forced.apart,
+            .forced_rows = forced.rows,
+            .later_rows = forced.later_rows,
+            .later = forced.later,
             .patience_steps = options_.patience_steps};
   }
 
@@ -132,7 +135,7 @@ class Planning {
 
   [[nodiscard]] Nanos best_effort_limit() const {
     Nanos limit = limit_;
-    if (limit == kNoLimit && limited()) {
+    if (limit == kNoLimit && memory_.is_limited(view_.now)) {
       limit = memory_.limit;
     }
     if (limit < kNoLimit) {
@@ -183,19 +186,21 @@ class Planning {
   // not make it late: steps may have become longer than when it was promised its first token.
   [[nodiscard]] int32_t latency_sensitive_chunk(const SequenceView& prompt) const {
     const Nanos due = first_tokens_.first_due_in_step(view_.now);
-    const Nanos limit =
-        std::min(at_risk_ ? pace_ : limit_, due == kNoLimit ? due : due - view_.now);
+    const Nanos limit = std::min(at_risk_ ? pace_ : limit_,
+                                 due == kNoLimit ? due : before_overdue_decodes(due - view_.now));
     return chunk_of(prompt, limit, shape_.prefill_rows == 0 ? kTileTokens : 0);
   }
+  [[nodiscard]] Nanos before_overdue_decodes(Nanos limit) const {
+    return limit == kNoLimit ? limit : limit - overdue_time_;
+  }
   void count_chunk(const SequenceView& prompt, int32_t tokens) {
-    const bool ends = tokens == prompt.pending_tokens();
-    shape_.add_prefill(prompt.computed_tokens, tokens, ends ? prompt.choices : 0);
+    shape_.add_prefill(prompt.computed_tokens, tokens,
+                       tokens == prompt.pending_tokens() ? prompt.choices : 0);
   }
   bool add_chunk(size_t index, int32_t tokens) {
-    if (tokens < 1) {
-      return false;
+    if (tokens > 0) {
+      planner_.add(index, tokens);
     }
-    planner_.add(index, tokens);
     if (!planner_.planned(index)) {
       return false;
     }
@@ -216,6 +221,7 @@ class Planning {
     for (size_t i = 0; i < view_.running.size(); ++i) {
       if (planner_.may_decode(i, kLs) && add_decode(i)) {
         decodes_.add_decode(view_.running[i].known_tokens + 1);
+        line_.count_decode(view_.running[i]);
       }
     }
   }
@@ -238,23 +244,16 @@ class Planning {
     std::ranges::stable_sort(prompts, {}, [&](size_t i) { return view_.running[i].level; });
     for (const size_t i : prompts) {
       const SequenceView& prompt = view_.running[i];
-      const int32_t tokens = first_tokens_.any_ahead() ? 0 : latency_sensitive_chunk(prompt);
-      note_first_token(prompt, add_chunk(i, tokens) ? tokens : 0);
+      const int32_t chunk = first_tokens_.any_ahead() ? 0 : latency_sensitive_chunk(prompt);
+      const int32_t tokens = add_chunk(i, chunk) ? chunk : 0;
+      note_first_token(prompt, tokens);
+      line_.count_prompt(prompt, tokens);
     }
-  }
-
-  // Blocks and the place of the first best-effort request in the queue, once it has waited long
-  // enough.
-  [[nodiscard]] bool leaves_room_for_head(const SequenceView& waiting) const {
-    return claims_.of_head.places == 0 || waiting.promised ||
-           (planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) >=
-                claims_.of_head.blocks &&
-            planner_.builder().sequences_left() - waiting.choices >= claims_.of_head.places);
   }
 
   void admit_latency_sensitive() {
     bool goes_on = !first_tokens_.any_ahead();
-    size_t promised = promised_line(view_);
+    size_t promised = line_.promised();
     for (size_t i = 0; i < view_.waiting.size(); ++i) {
       SequenceView waiting = view_.waiting[i];
       if (waiting.service_class != kLs) {
@@ -263,11 +262,9 @@ class Planning {
       waiting.promised = promised > 0;
       promised -= promised > 0 ? 1 : 0;
       int32_t tokens = 0;
-      if (goes_on && leaves_room_for_head(waiting)) {
+      if (goes_on && claims_.others_are_left_room(planner_, waiting)) {
         tokens = latency_sensitive_chunk(waiting);
-        if (tokens > 0 && !planner_.admit(waiting, tokens,
-                                          places_to_begin(view_.waiting.subspan(i, promised + 1),
-                                                          prompt_room()))) {
+        if (tokens > 0 && !planner_.admit(waiting, tokens)) {
           planner_.note_refused();
           tokens = 0;
         }
@@ -275,9 +272,26 @@ class Planning {
       goes_on = tokens == waiting.pending_tokens();  // no skipping ahead
       if (tokens > 0) {
         count_chunk(waiting, tokens);
+        line_.count_begun(waiting, tokens);
       }
       note_first_token(waiting, tokens);
     }
+  }
+
+  // Where the promised line does not find all of it, it loses a step.
+  void make_room_ahead() {
+    const int32_t most = std::min(most_step_tokens(), step_tokens_ - visitor_tokens_);
+    RoomAhead room = line_.needed(planner_, claims_, most);
+    if (pace_ < kNoLimit && !planner_.has_room_ahead(room)) {
+      const ChunkAsk ask{
+          .pending_tokens = most, .choices = 0, .most_tokens = most, .least_tokens = kTileTokens};
+      room = line_.needed(planner_, claims_, chunk_within(model_, decodes_, ask, pace_));
+    }
+    planner_.make_room_ahead(room);
+    if (!planner_.has_room_ahead(room)) {
+      lost_ = pace_ < kNoLimit ? pace_ : model_.step_time(decodes_);
+    }
+    line_.keep(planner_, room);
   }
 
   // ---- best effort
@@ -291,12 +305,8 @@ class Planning {
                : 0;
   }
 
-  // LS requests have targets now or had them a moment ago.
-  [[nodiscard]] bool limited() const {
-    return memory_.limit < kNoLimit && view_.now - memory_.limited <= kRememberLimit;
-  }
   [[nodiscard]] int32_t kept_places() const {
-    return limited() ? places_of(view_) / kPlacesForLs : 0;
+    return memory_.is_limited(view_.now) ? places_of(view_) / kPlacesForLs : 0;
   }
   [[nodiscard]] int64_t kept_beside_best_effort() const {
     return planner_.share_of_blocks(std::min(options_.offload_below, kAdmissionMargin)) +
@@ -330,10 +340,13 @@ class Planning {
         continue;
       }
       const SequenceView& prompt = view_.running[i];
-      const int32_t tokens = chunk_of(prompt, best_effort_limit_, least_chunk(prompt));
-      const bool has_blocks = planner_.builder().blocks_left() - decode_blocks_ >=
-                              planner_.blocks_to_grow(i, std::max(tokens, 1));
-      if (tokens > 0 && (has_blocks || decode_blocks_ == 0) && add_chunk(i, tokens)) {
+      const int32_t least = least_chunk(prompt);
+      const int32_t tokens = chunk_of(prompt, unclaimed_limit_, least);
+      const int64_t growth = planner_.blocks_to_grow(i, std::max(tokens, 1));
+      const bool has_blocks =
+          planner_.builder().blocks_left() - decode_blocks_ >= growth || decode_blocks_ == 0;
+      const bool leaves_line = least > 0 || line_.is_left_by(planner_, growth);
+      if (tokens > 0 && has_blocks && leaves_line && add_chunk(i, tokens)) {
         began_best_effort_ = true;
         if (tokens == prompt.pending_tokens()) {
           continue;
@@ -356,11 +369,11 @@ class Planning {
           &waiting == claims_.head && (claims_.prompt_is_overdue || shape_.rows() == 0);
       const bool crowded =
           !view_.running.empty() &&
-          (planner_.builder().sequences_left() - waiting.choices < (first ? 0 : kept_places()) ||
+          (planner_.builder().sequences_left() - waiting.choices <
+               std::max(first ? 0 : kept_places(), line_.places()) ||
            planner_.builder().blocks_left() - planner_.blocks_to_begin(waiting) - decode_blocks_ <
-               (first ? 0 : kept_beside_best_effort()));
-      const int32_t tokens =
-          chunk_of(waiting, best_effort_limit_, first ? least_chunk(waiting) : 0);
+               std::max(first ? 0 : kept_beside_best_effort(), line_.blocks()));
+      const int32_t tokens = chunk_of(waiting, unclaimed_limit_, first ? least_chunk(waiting) : 0);
       if (tokens < 1) {
         return;
       }
@@ -382,13 +395,14 @@ class Planning {
         continue;
       }
       const SequenceView& sequence = view_.running[i];
-      const bool in_time = best_effort_limit_ == kNoLimit ||
-                           time_with_decode(sequence.known_tokens) <= best_effort_limit_;
+      const bool in_time = unclaimed_limit_ == kNoLimit ||
+                           time_with_decode(sequence.known_tokens) <= unclaimed_limit_;
       const bool is_overdue = memory_.patience.decode_is_overdue(sequence.id, view_.step);
       kept_rows_ -= is_overdue ? 1 : 0;
       const bool leaves_others = planner_.builder().logit_rows_left() > visitor_logits_ &&
                                  planner_.builder().tokens_left() - kept_rows_ > visitor_logits_;
-      if ((in_time && leaves_others) || is_overdue || shape_.rows() == 0) {
+      if (is_overdue || shape_.rows() == 0 ||
+          (in_time && leaves_others && line_.is_left_by_decode(planner_, i))) {
         add_decode(i);
       } else if (memory_.patience.decode_passed_over(sequence.id, view_.step) >=
                  kOffloadAfterSteps) {
@@ -405,19 +419,14 @@ class Planning {
                        (best_effort_limit_ == kNoLimit ||
                         time_with_decode(next->known_tokens) <=
                             best_effort_limit_ / 100 * (100 - kOnloadMarginPercent));
-    if (!roomy) {
-      memory_.roomy_since = -1;
-      return;
-    }
-    if (memory_.roomy_since < 0) {
-      memory_.roomy_since = view_.step;
-    }
-    if (view_.step - memory_.roomy_since < kOnloadAfterSteps || planner_.refused() ||
+    if (memory_.roomy.steps(roomy, view_.step) < kOnloadAfterSteps || planner_.refused() ||
         planner_.builder().preempts() || options_.onload_above >= 100) {
       return;
     }
-    planner_.bring_back(
-        kBe, planner_.share_of_blocks(options_.onload_above) + planner_.reserved_blocks(), 1);
+    const int64_t kept =
+        planner_.share_of_blocks(options_.onload_above) + planner_.reserved_blocks();
+    const int32_t most = planner_.builder().sequences_left() > line_.places() ? 1 : 0;
+    planner_.bring_back(kBe, std::max(kept, line_.blocks()), most);
   }
 
   // What was passed over in this step.
@@ -441,7 +450,9 @@ class Planning {
   const latency::StepTimeModel& model_;
   OmniServePolicy::Memory& memory_;
   ClassedPlanner planner_;
+  HostWaits host_waits_;
   const BestEffortClaims claims_;
+  LineAhead line_;
   int32_t kept_rows_;           // of the step, for what best effort claims of it
   latency::StepShape shape_;    // of the plan so far
   latency::StepShape decodes_;  // of LS in the next step
@@ -449,9 +460,12 @@ class Planning {
   Nanos pace_ = kNoLimit;       // of steps where nobody is late
   Nanos first_token_limit_ = kNoLimit;
   Nanos best_effort_limit_ = kNoLimit;
-  FirstTokens first_tokens_;  // of LS prompts
-  int64_t ready_ = 0;         // results that wait for a stage
+  Nanos unclaimed_limit_ = kNoLimit;  // of best effort that is not overdue
+  Nanos overdue_time_{0};             // that best-effort decodes claim of this step
+  FirstTokens first_tokens_;          // of LS prompts
+  int64_t ready_ = 0;                 // results that wait for a stage
   int64_t decode_blocks_ = 0;
+  Nanos lost_{0};  // a step without prompts, where there was no room for them
   int32_t step_tokens_;
   int32_t visitor_tokens_ = 0;
   int32_t visitor_logits_ = 0;
@@ -472,16 +486,6 @@ OmniServePolicy::OmniServePolicy(const OmniServeOptions& options,
             options.offload_below <= options.onload_above && options.onload_above <= 100,
         "a token budget of {}, offload below {} %, onload above {} %", options.token_budget,
         options.offload_below, options.onload_above);
-}
-
-std::unique_ptr<Binder> OmniServePolicy::make_binder() {
-  return std::make_unique<SlackBinder>(forecast_, step_times_, options_.patience_steps);
-}
-
-std::unique_ptr<Admission> OmniServePolicy::make_admission() {
-  return std::make_unique<SloAdmission>(AdmissionRules{.token_budget = options_.token_budget,
-                                                       .patience_steps = options_.patience_steps},
-                                        step_times_, forecast_, memory_.head);
 }
 
 StepPlan OmniServePolicy::plan(const SystemView& view) {

@@ -11,6 +11,11 @@
 // ClassedPlanner says: offload before drop. Offloaded best effort comes back when time and blocks
 // have been left over for a while.
 //
+// An LS sequence that is offloaded as a last resort decodes on the host only if its TPOT target
+// allows it: a token joins about one stage a step, so with d layers and steps of T it takes
+// (d + 1) * T. Otherwise the sequence waits without compute, comes back before anything else, and
+// gets room as a waiting LS request does (docs/decisions/031).
+//
 // Guarantees, whatever the model says, where a step has rows for all places, two tiles and the
 // visitors' quarter (with fewer rows a tile has fewer tokens):
 //
@@ -40,6 +45,7 @@
 
 #include "latency/step_time_model.h"
 #include "plan/decisions.h"
+#include "scheduler/host_waits.h"
 #include "scheduler/patience.h"
 #include "scheduler/slack_binder.h"
 #include "scheduler/slo_admission.h"
@@ -54,6 +60,10 @@ struct OmniServeOptions {
   int32_t patience_steps = 64;  // > 0
 };
 
+// The limit that LS sequences gave holds for best effort so long after the last of them: who comes
+// next should not wait long for a step to end.
+inline constexpr Nanos kRememberLimit = std::chrono::seconds(10);
+
 class OmniServePolicy final : public StepPolicy {
  public:
   // `step_times` must outlive it.
@@ -63,16 +73,27 @@ class OmniServePolicy final : public StepPolicy {
   StepPlan plan(const SystemView& view) override;
 
   // The binder that goes with it; the policy must outlive it.
-  [[nodiscard]] std::unique_ptr<Binder> make_binder();
+  [[nodiscard]] std::unique_ptr<Binder> make_binder() {
+    return std::make_unique<SlackBinder>(forecast_, step_times_, options_.patience_steps);
+  }
   // The admission that goes with it; the policy must outlive it.
-  [[nodiscard]] std::unique_ptr<Admission> make_admission();
+  [[nodiscard]] std::unique_ptr<Admission> make_admission() {
+    return std::make_unique<SloAdmission>(AdmissionRules{.token_budget = options_.token_budget,
+                                                         .patience_steps = options_.patience_steps},
+                                          step_times_, forecast_, memory_.head);
+  }
 
   // What it remembers from step to step.
   struct Memory {
     Patience patience;
-    int64_t roomy_since = -1;    // step since which time was left over; -1: it was not
+    InARow roomy;                // steps in which time was left over
     Nanos limit = Nanos::max();  // that LS sequences last gave
     Nanos limited{0};            // when
+    HostWaits::Memory host_waits;
+    // LS requests have targets now or had them a moment ago.
+    [[nodiscard]] bool is_limited(Nanos now) const {
+      return limit < Nanos::max() && now - limited <= kRememberLimit;
+    }
     OverdueHead head;
   };
 

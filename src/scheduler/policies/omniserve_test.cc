@@ -55,6 +55,9 @@ struct Stage {
   std::vector<SequenceView> running{};
   std::vector<SequenceView> offloaded{};
   std::vector<SequenceView> waiting{};
+  std::vector<AdmittedPrompt> later{};
+  int32_t places = 64;
+  int64_t free_blocks = 900;
   int64_t step = 1;
   int64_t host_blocks = 100;
   int64_t ready = -1;
@@ -67,12 +70,13 @@ StepPlan plan_of(OmniServePolicy& policy, const Stage& stage) {
   view.running = stage.running;
   view.offloaded = stage.offloaded;
   view.waiting = stage.waiting;
+  view.later = stage.later;
   view.ready = stage.ready;
   view.now = stage.now;
   view.budget = {.tokens = 512,
                  .logit_rows = 64,
-                 .sequences = 64,
-                 .free_blocks = 900,
+                 .sequences = stage.places,
+                 .free_blocks = stage.free_blocks,
                  .total_blocks = 1000,
                  .host_free_blocks = stage.host_blocks,
                  .host_total_blocks = stage.host_blocks,
@@ -173,6 +177,27 @@ TEST(OmniServe, BestEffortLeavesAWaitingPromptTimeForItsFirstToken) {
   EXPECT_EQ(tokens_of(plan_of(stage), 3), 9);
   stage.waiting[0].first_token_due = Nanos::max();
   EXPECT_EQ(tokens_of(plan_of(stage), 3), 19);
+}
+
+// A promised line waits for places, and for blocks: what can begin in the next step finds its room.
+TEST(OmniServe, APromisedLineFindsItsRoomAStepAhead) {
+  Stage stage{.waiting = {prompt(2, kLs, 10, milliseconds(100))}, .places = 0, .host_blocks = 0};
+  for (int64_t id = 10; id < 20; ++id) {
+    stage.running.push_back(decode(id, kBe));
+  }
+  stage.later.assign(3, {.first_token_due = milliseconds(200), .pending_tokens = 30});
+  EXPECT_EQ(plan_of(stage).preempt.size(), 4U);
+  stage.later.assign(3, {.pending_tokens = 30});  // nothing was promised to these
+  EXPECT_EQ(plan_of(stage).preempt.size(), 1U);
+
+  // The first has its block; the others need six, and the first one more; each decode frees two.
+  stage.places = 64;
+  stage.free_blocks = 1;
+  EXPECT_EQ(plan_of(stage).preempt.size(), 0U);
+  stage.later.assign(3, {.first_token_due = milliseconds(200), .pending_tokens = 30});
+  const StepPlan plan = plan_of(stage);
+  EXPECT_EQ(plan.admit, std::vector<SequenceId>{SequenceId{2}});
+  EXPECT_EQ(plan.preempt.size(), 4U);
 }
 
 TEST(OmniServe, BestEffortDecodesWithoutTimeGoToTheHostAfterAWhile) {

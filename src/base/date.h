@@ -1,0 +1,12 @@
+// The calendar, for people and files. Durations and deadlines are measured by a Clock (clock.h):
+// the calendar jumps when the machine's date is set. Any thread.
+#pragma once
+
+#include <string>
+
+namespace tandem {
+
+// Now, in UTC: "2026-03-01T12:30:00Z".
+std::string utc_date_text();
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+// What all readers of JSON from outside have in common. Each has error texts of its own: for
+// clients of the API, for people with a model folder, a profile or a record. Threads: any; pure
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tandem {
+
+// True: brackets of `text` nest deeper than `limit`. To be asked before parsing: documents are then
+// never deep, and whoever walks them may do so recursively.
+[[nodiscard]] bool json_nests_deeper(std::string_view text, int32_t limit);
+
+// The member `key` of an object; null: it is absent, or null.
+template <class Json>
+[[nodiscard]] const Json* json_member(const Json& object, std::string_view key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+// The value of an integer of 64 bits. Booleans are none, and neither is 3.0; integers beyond 64
+// bits come out of the parser as floats.
+template <class Json>
+[[nodiscard]] std::optional<int64_t> json_integer(const Json& value) {
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() &&
+                      value.template get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
+  return fits ? std::optional(value.template get<int64_t>()) : std::nullopt;
+}
+
+}  // namespace tandem

@@ -1,0 +1,43 @@
+#include "base/json_values.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+TEST(JsonValues, BracketsInStringsAreNotNesting) {
+  EXPECT_FALSE(json_nests_deeper("", 0));
+  EXPECT_FALSE(json_nests_deeper(R"([{"a":[]}])", 3));
+  EXPECT_TRUE(json_nests_deeper(R"([{"a":[]}])", 2));
+  EXPECT_FALSE(json_nests_deeper(R"(["[[[\"[[[\\"])", 1));
+  EXPECT_TRUE(json_nests_deeper(R"(["\\",[]])", 1));
+  EXPECT_FALSE(json_nests_deeper("[][][]", 1));
+  EXPECT_TRUE(json_nests_deeper(std::string(1'000'000, '['), 64));
+}
+
+TEST(JsonValues, NullAndAbsentMembersAreTheSame) {
+  const json object = json::parse(R"({"a":1,"b":null})");
+  ASSERT_NE(json_member(object, "a"), nullptr);
+  EXPECT_EQ(*json_member(object, "a"), 1);
+  EXPECT_EQ(json_member(object, "b"), nullptr);
+  EXPECT_EQ(json_member(object, "c"), nullptr);
+}
+
+TEST(JsonValues, IntegersAreOf64Bits) {
+  const auto read = [](const char* text) { return json_integer(json::parse(text)); };
+  EXPECT_EQ(read("7"), 7);
+  EXPECT_EQ(read("-9223372036854775808"), INT64_MIN);
+  EXPECT_EQ(read("9223372036854775807"), INT64_MAX);
+  for (const char* text : {"9223372036854775808", "18446744073709551616", "3.0", "1e3", "true",
+                           "\"7\"", "null", "[7]"}) {
+    EXPECT_EQ(read(text), std::nullopt) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

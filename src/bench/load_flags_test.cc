@@ -1,0 +1,110 @@
+#include "bench/load_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace tandem::bench {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::vector<loadgen::LoadStream> must_make(const StreamFlags& defaults,
+                                           const std::vector<std::string>& specs) {
+  Result<std::vector<loadgen::LoadStream>> streams = make_streams(defaults, specs);
+  EXPECT_TRUE(streams.ok()) << streams.error().message;
+  return streams.ok() ? std::move(*streams) : std::vector<loadgen::LoadStream>{};
+}
+
+std::string why_not(const StreamFlags& defaults, const std::vector<std::string>& specs) {
+  const Result<std::vector<loadgen::LoadStream>> streams = make_streams(defaults, specs);
+  return streams.ok() ? "" : streams.error().message;
+}
+
+TEST(LoadFlags, WithoutSpecsTheFlagsAreTheOneStream) {
+  StreamFlags flags;
+  flags.request_rate = 4;
+  flags.random_input_len = 100;
+  flags.random_range_ratio = 0.5;
+  const std::vector<loadgen::LoadStream> streams = must_make(flags, {});
+  ASSERT_EQ(streams.size(), 1U);
+  const workload::StreamOptions& options = streams.front().options;
+  EXPECT_EQ(options.arrivals.rate_per_s, 4);
+  EXPECT_EQ(options.requests, 1000);
+  EXPECT_EQ(options.input.describe(), "uniform:50:150");
+  ASSERT_EQ(streams.front().groups.size(), 1U);
+  EXPECT_EQ(streams.front().groups.front().name, "default");
+}
+
+TEST(LoadFlags, KeysOfASpecStandOverTheFlags) {
+  StreamFlags defaults;
+  defaults.request_rate = 4;
+  defaults.random_output_len = 7;
+  const std::vector<loadgen::LoadStream> streams =
+      must_make(defaults, {"name=chat;request-rate=2;service-tier=priority;duration=60s",
+                           "service-tier=flex;goodput=ttft:500 tpot:50;model=a b"});
+  ASSERT_EQ(streams.size(), 2U);
+  const loadgen::LoadStream& chat = streams[0];
+  EXPECT_EQ(chat.groups.front().name, "chat");
+  EXPECT_EQ(chat.groups.front().service_tier, "priority");
+  EXPECT_EQ(chat.options.arrivals.rate_per_s, 2);
+  EXPECT_EQ(chat.options.duration, seconds(60));
+  EXPECT_FALSE(chat.options.requests);
+  const loadgen::LoadStream& flex = streams[1];
+  EXPECT_EQ(flex.groups.front().name, "best effort");
+  EXPECT_EQ(flex.options.arrivals.rate_per_s, 4);
+  EXPECT_EQ(flex.options.output.describe(), "fixed:7");
+  EXPECT_EQ(flex.groups.front().goodput.tpot, milliseconds(50));
+  EXPECT_EQ(flex.models, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(LoadFlags, AMixIsOneGroupForEachTier) {
+  StreamFlags flags;
+  flags.mix = "priority:0.7,flex:0.3";
+  const loadgen::LoadStream stream = must_make(flags, {}).front();
+  ASSERT_EQ(stream.groups.size(), 2U);
+  EXPECT_EQ(stream.groups[0].name, "latency sensitive");
+  EXPECT_EQ(stream.groups[1].service_tier, "flex");
+  EXPECT_EQ(stream.options.shares, (std::vector<double>{0.7, 0.3}));
+}
+
+TEST(LoadFlags, TargetsThatAreSentAreThoseToBeKept) {
+  StreamFlags flags;
+  flags.slo_ttft_ms = 250;
+  flags.slo_tpot = "50ms";
+  const loadgen::RequestGroup group = must_make(flags, {}).front().groups.front();
+  EXPECT_EQ(group.headers, "x-llm-d-slo-ttft-ms: 250.000000\r\n");
+  EXPECT_EQ(group.goodput.ttft->base, milliseconds(250));
+  EXPECT_EQ(group.slo.tpot, milliseconds(50));
+  EXPECT_EQ(group.goodput.tpot, milliseconds(50));
+}
+
+TEST(LoadFlags, BurstsNeedTwoRates) {
+  StreamFlags flags;
+  flags.burst_rates = "1:8";
+  const workload::StreamOptions options = must_make(flags, {}).front().options;
+  EXPECT_EQ(options.arrivals.kind, workload::ArrivalKind::kBursts);
+  EXPECT_EQ(options.arrivals.burst_high_per_s, 8);
+  flags.burst_rates = "1";
+  EXPECT_EQ(why_not(flags, {}), "--burst-rates must be LOW:HIGH, e.g. 1:8");
+}
+
+TEST(LoadFlags, ErrorsNameTheFlag) {
+  StreamFlags flags;
+  EXPECT_EQ(why_not(flags, {"chat"}),
+            "--stream: 'chat' is not key=value (keys are flags without dashes, set apart by ;)");
+  const std::string unknown = why_not(flags, {"request-rat=3"});
+  EXPECT_NE(unknown.find("--request-rat"), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("did you mean --request-rate?"), std::string::npos) << unknown;
+  flags.arrivals = "fixed";
+  EXPECT_EQ(why_not(flags, {}), "--arrivals fixed needs a --request-rate");
+  flags.arrivals = "trace";
+  EXPECT_EQ(why_not(flags, {}), "--arrivals trace needs --dataset-path");
+  flags.arrivals = "auto";
+  flags.mix = "gold:1";
+  EXPECT_NE(why_not(flags, {}).find("--mix: 'gold:1'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem::bench

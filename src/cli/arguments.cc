@@ -1,0 +1,249 @@
+#include "cli/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <string_view>
+
+namespace tandem::cli {
+namespace {
+
+// Levenshtein distance.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
+    }
+  }
+  return row.back();
+}
+
+bool is_shown(const CLI::Option& option) { return !option.get_group().empty(); }
+
+// Those with a variable: not help, and not what is accepted but not shown.
+bool has_variable(const CLI::Option& option) {
+  return !option.get_lnames().empty() && option.get_lnames().front() != "help" && is_shown(option);
+}
+
+std::string variable_of(const CLI::Option& option) {
+  std::string variable = "TANDEM_" + option.get_lnames().front();
+  std::ranges::transform(variable, variable.begin(), [](char c) {
+    return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  });
+  return variable;
+}
+
+bool is_address(std::string_view value) {
+  return value.starts_with("tcp://") || value.starts_with("udp://") || value.starts_with("sctp://");
+}
+
+// As Kubernetes names and fills the variables of a Service: NAME_SERVICE_HOST, NAME_SERVICE_PORT
+// and NAME_SERVICE_PORT_HTTP; NAME_PORT and NAME_PORT_8000_TCP with an address;
+// NAME_PORT_8000_TCP_ADDR, _PORT and _PROTO.
+bool is_from_kubernetes(std::string_view name, std::string_view value) {
+  if (name.ends_with("_SERVICE_HOST") || name.find("_SERVICE_PORT") != name.npos) {
+    return true;
+  }
+  if (is_address(value) && name.find("_PORT") != name.npos) {
+    return true;
+  }
+  for (const std::string_view end : {"_ADDR", "_PORT", "_PROTO"}) {
+    const std::string_view rest = name.substr(0, name.size() - std::min(end.size(), name.size()));
+    if (name.ends_with(end) && name.find("_PORT_") != name.npos &&
+        (rest.ends_with("_TCP") || rest.ends_with("_UDP") || rest.ends_with("_SCTP"))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// With hidden options, which are accepted but never proposed.
+std::vector<std::string> all_flags_of(Command command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.app().get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+std::vector<std::string> flags_of(Command command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option :
+       command.app().get_options([](const CLI::Option* o) { return is_shown(*o); })) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back("--" + name);
+    }
+  }
+  return flags;
+}
+
+// ", did you mean X?", or nothing when none of `known` is near.
+std::string nearest(const std::string& unknown, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = 4;
+  for (const std::string& candidate : known) {
+    const size_t d = distance(unknown, candidate);
+    if (d < best_distance && d < candidate.size()) {
+      best_distance = d;
+      best = candidate;
+    }
+  }
+  return best.empty() ? "" : fmt::format(", did you mean {}?", best);
+}
+
+Result<std::vector<std::string>> flags_from_file(const std::string& path, Command command) {
+  const std::vector<std::string> known = all_flags_of(command);
+  std::vector<std::string> flags;
+  try {
+    const YAML::Node root = YAML::LoadFile(path);
+    if (!root.IsMap()) {
+      return invalid_argument(fmt::format("the config file '{}' must hold keys and values", path),
+                              "config");
+    }
+    for (const auto& entry : root) {
+      std::string flag = "--" + entry.first.as<std::string>();
+      std::ranges::replace(flag, '_', '-');
+      if (std::ranges::count(known, flag) == 0) {
+        return invalid_argument(
+            fmt::format("unknown key '{}' in the config file '{}'{}", entry.first.as<std::string>(),
+                        path, nearest_flag(flag, command)),
+            "config");
+      }
+      if (entry.second.IsSequence()) {
+        for (const YAML::Node& item : entry.second) {
+          flags.push_back(flag + "=" + item.as<std::string>());
+        }
+      } else {
+        flags.push_back(flag + "=" + entry.second.as<std::string>());
+      }
+    }
+  } catch (const std::exception& error) {  // YAML's, and the stream's for a folder
+    return invalid_argument(
+        fmt::format("the config file '{}' cannot be read: {}", path, error.what()), "config");
+  }
+  return flags;
+}
+
+}  // namespace
+
+std::string nearest_flag(const std::string& unknown, Command command) {
+  return nearest(unknown.substr(0, unknown.find('=')), flags_of(command));
+}
+
+std::string unknown_subcommand(const std::vector<std::string>& arguments, Command root) {
+  const CLI::App* app = &root.app();
+  for (const std::string& argument : arguments) {
+    const std::vector<const CLI::App*> known = app->get_subcommands({});
+    if (known.empty() || argument.starts_with('-')) {
+      return "";
+    }
+    std::vector<std::string> names;
+    const CLI::App* found = nullptr;
+    for (const CLI::App* command : known) {
+      names.push_back(command->get_name());
+      found = command->get_name() == argument ? command : found;
+    }
+    if (found == nullptr) {
+      return fmt::format("unknown subcommand '{}'{} (known: {})", argument,
+                         nearest(argument, names), fmt::join(names, ", "));
+    }
+    app = found;
+  }
+  return "";
+}
+
+Result<std::vector<std::string>> expand_config(const std::vector<std::string>& arguments,
+                                               Command command) {
+  std::vector<std::string> from_file;
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string path;
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) {
+      path = arguments[++i];
+    } else if (arguments[i].starts_with("--config=")) {
+      path = arguments[i].substr(9);
+    } else {
+      rest.push_back(arguments[i]);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> flags, flags_from_file(path, command));
+    from_file.insert(from_file.end(), flags.begin(), flags.end());
+  }
+  from_file.insert(from_file.end(), rest.begin(), rest.end());
+  return from_file;
+}
+
+void name_environment(Command command) {
+  for (CLI::Option* option : command.app().get_options()) {
+    if (!has_variable(*option)) {
+      continue;
+    }
+    const std::string variable = variable_of(*option);
+    const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
+    if (value == nullptr || !is_from_kubernetes(variable, value)) {
+      option->envname(variable);
+    }
+  }
+}
+
+std::vector<std::string> unread_variables(Command command, const char* const* environment) {
+  // Read without a flag of the name, here or by the scripts.
+  std::vector<std::string> known = {"TANDEM_CONFIG", "TANDEM_ISA", "TANDEM_JOBS", "TANDEM_SHARED",
+                                    "TANDEM_BINARY"};
+  for (const CLI::Option* option : command.app().get_options()) {
+    if (has_variable(*option)) {
+      known.push_back(variable_of(*option));
+    }
+  }
+  std::vector<std::string> from_kubernetes;
+  std::vector<std::string> lines;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with("TANDEM_")) {
+      continue;
+    }
+    if (is_from_kubernetes(name, entry.substr(std::min(entry.size(), name.size() + 1)))) {
+      from_kubernetes.emplace_back(name);
+    } else if (std::ranges::count(known, name) == 0) {
+      lines.push_back(fmt::format("the variable {} is not known and is ignored{}", name,
+                                  nearest(std::string(name), known)));
+    }
+  }
+  if (!from_kubernetes.empty()) {
+    std::ranges::sort(from_kubernetes);
+    lines.push_back(
+        fmt::format("the variables {} are ignored: Kubernetes sets them in every pod for a Service "
+                    "of that name; to be without them rename the Service, or give the pod "
+                    "enableServiceLinks: false",
+                    fmt::join(from_kubernetes, ", ")));
+  }
+  return lines;
+}
+
+std::string unknown_flag(const std::vector<std::string>& arguments, Command command) {
+  const std::vector<std::string> known = all_flags_of(command);
+  for (const std::string& argument : arguments) {
+    if (argument == "--") {
+      break;
+    }
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (flag.starts_with("--") && std::ranges::count(known, flag) == 0) {
+      return fmt::format("unknown flag {}{}", flag, nearest_flag(flag, command));
+    }
+  }
+  return "";
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,73 @@
+#include "cli/arguments.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tandem::cli {
+namespace {
+
+class Arguments : public ::testing::Test {
+ protected:
+  Arguments() {
+    serve_.add_option("--port", port_, "Port");
+    serve_.add_option("--host", host_, "Host");
+    serve_.add_option("--api-key", keys_, "Keys");
+    serve_.add_option("--old", "Not shown").group("");
+  }
+
+  CommandLine line_{"Test", "test"};
+  Command serve_ = line_.root().add_subcommand("serve", "Serve");
+  int32_t port_ = 0;
+  std::string host_;
+  std::vector<std::string> keys_;
+};
+
+TEST_F(Arguments, AnUnknownFlagNamesTheNearest) {
+  EXPECT_EQ(unknown_flag({"--port", "1", "--hots=a"}, serve_),
+            "unknown flag --hots, did you mean --host?");
+  EXPECT_EQ(unknown_flag({"--port=1", "--old", "x"}, serve_), "");
+  EXPECT_EQ(unknown_flag({"--", "--hots"}, serve_), "");
+  EXPECT_EQ(nearest_flag("--completely-else", serve_), "");
+}
+
+TEST_F(Arguments, AnUnknownSubcommandNamesTheNearest) {
+  EXPECT_EQ(unknown_subcommand({"serv"}, line_.root()),
+            "unknown subcommand 'serv', did you mean serve? (known: serve)");
+  EXPECT_EQ(unknown_subcommand({"serve", "model"}, line_.root()), "");
+}
+
+TEST_F(Arguments, AConfigFileStandsBeforeTheFlags) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / "tandem_arguments_test.yaml";
+  std::ofstream(path) << "port: 8\napi_key: [a, b]\n";
+  const auto flags = expand_config({"--host", "x", "--config", path.string(), "--port=9"}, serve_);
+  ASSERT_TRUE(flags.ok()) << flags.error().message;
+  EXPECT_EQ(*flags, (std::vector<std::string>{"--port=8", "--api-key=a", "--api-key=b", "--host",
+                                              "x", "--port=9"}));
+  std::ofstream(path) << "prot: 8\n";
+  const auto wrong = expand_config({"--config=" + path.string()}, serve_);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("unknown key 'prot'"), std::string::npos);
+  EXPECT_NE(wrong.error().message.find("did you mean --port?"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+TEST_F(Arguments, VariablesThatNoOptionReads) {
+  const char* environment[] = {"HOME=/",
+                               "TANDEM_PORT=8",
+                               "TANDEM_PROT=8",
+                               "TANDEM_SERVICE_HOST=10.0.0.1",
+                               "TANDEM_PORT_8000_TCP=tcp://10.0.0.1:8000",
+                               nullptr};
+  const std::vector<std::string> lines = unread_variables(serve_, environment);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_NE(lines[0].find("TANDEM_PROT is not known"), std::string::npos);
+  EXPECT_NE(lines[0].find("did you mean TANDEM_PORT?"), std::string::npos);
+  EXPECT_NE(lines[1].find("TANDEM_PORT_8000_TCP, TANDEM_SERVICE_HOST are ignored"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem::cli

@@ -1,0 +1,15 @@
+// How help is written: options in groups, the kind of value and the default beside the flag, and
+// descriptions wrapped to the width of a page. Only for the files of this folder.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace tandem::cli {
+
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override;
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,260 @@
+// Parts of the engine, each alone.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "engine/test_parts.h"
+
+namespace tandem {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::EngineTestParts;
+using testing::KeepingSink;
+
+TEST(HostTrust, IsLostAfterFourFailuresInARowForLongerEachTime) {
+  HostTrust trust;
+  for (int i = 0; i < 3; ++i) {
+    trust.failed(1s);
+  }
+  EXPECT_FALSE(trust.suspended(1s));
+  trust.succeeded();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(trust.suspended(1s)) << "failures before a success do not count";
+    trust.failed(1s);
+  }
+  EXPECT_TRUE(trust.suspended(1s));
+  EXPECT_EQ(trust.suspended_until(), 11s);
+  trust.failed(2s);
+  EXPECT_EQ(trust.suspended_until(), 11s) << "it is suspended already";
+  trust.failed(12s);
+  EXPECT_EQ(trust.suspended_until(), 32s) << "doubled";
+  trust.succeeded();
+  for (int i = 0; i < 4; ++i) {
+    trust.failed(40s);
+  }
+  EXPECT_EQ(trust.suspended_until(), 50s) << "a success ends the doubling";
+}
+
+TEST(EventOutbox, DeliversToEachSinkOnceAndSkipsRequestsWithoutOne) {
+  EngineTestParts parts;
+  LiveSequence& first = parts.add(1, 4);
+  LiveSequence& second = parts.add(2, 4);
+  parts.sink = std::make_shared<KeepingSink>();
+  LiveSequence& other = parts.add(3, 4);
+  parts.sink = nullptr;
+  LiveSequence& silent = parts.add(4, 4);
+  EventOutbox outbox(0);
+  for (LiveSequence* sequence : {&first, &other, &second, &first}) {
+    outbox.add(*sequence, TokenEvent::Kind::kToken, 0)->token = 5;
+  }
+  EXPECT_EQ(outbox.add(silent, TokenEvent::Kind::kToken, 0), nullptr);
+  outbox.deliver();
+  outbox.deliver();
+  const auto& shared = static_cast<const KeepingSink&>(*first.sink);
+  EXPECT_EQ(shared.deliveries, 1);
+  ASSERT_EQ(shared.events.size(), 3U);
+  EXPECT_EQ(shared.events[1].request, RequestId{2});
+  EXPECT_EQ(static_cast<const KeepingSink&>(*other.sink).events.size(), 1U);
+}
+
+TEST(SequenceFinisher, TellsTheClientOnceAndEndsChoicesThatWereNeverForked) {
+  EngineTestParts parts;
+  Request request;
+  request.n = 3;
+  LiveSequence& sequence = parts.add(1, 4, request);
+  parts.finisher.finish(sequence, FinishReason::kError, 1s, "no room");
+  parts.finisher.finish(sequence, FinishReason::kStop, 1s);
+  parts.outbox.deliver();
+  ASSERT_EQ(parts.sink->events.size(), 3U);
+  for (int32_t choice = 0; choice < 3; ++choice) {
+    const TokenEvent& event = parts.sink->events[static_cast<size_t>(choice)];
+    EXPECT_EQ(event.choice, choice);
+    EXPECT_EQ(event.finish->reason, FinishReason::kError);
+    EXPECT_EQ(event.finish->error, "no room");
+  }
+  parts.table.remove_ended(parts.kv);
+  EXPECT_EQ(parts.table.size(), 0);
+}
+
+TEST(TierMover, OffloadsOnlyIfTheHostHasRoomAndReportsAShortfall) {
+  EngineTestParts parts;
+  parts.add_decoding(1, 40);  // 10 blocks of the host's 16
+  parts.add_decoding(2, 40);
+  StepPlan plan;
+  plan.offload = {SequenceId{1}, SequenceId{2}};
+  EXPECT_TRUE(parts.mover.begin_transfers(plan));
+  EXPECT_EQ(parts.step.record.put_off, 1);
+  EXPECT_EQ(parts.table.offloaded().size(), 1U);
+  EXPECT_EQ(parts.table.running().size(), 1U);
+  ASSERT_EQ(parts.step.input.transfers.size(), 1U);
+  EXPECT_TRUE(parts.mover.busy());
+  parts.expect_sound();
+
+  TierEvents events;
+  events.transfers_done = {parts.step.input.transfers.front().id};
+  EXPECT_TRUE(parts.mover.absorb(events, 1ms).empty());
+  parts.mover.settle();
+  EXPECT_FALSE(parts.mover.busy());
+  EXPECT_EQ(parts.table.count(SequenceState::kParkedWaiting), 1);
+  parts.expect_sound();
+}
+
+TEST(TierMover, GivesUpASequenceThatTheHostFailedTooOften) {
+  EngineTestParts parts;
+  LiveSequence& sequence = parts.add_decoding(1, 8);
+  StepPlan plan;
+  plan.offload = {sequence.id};
+  parts.mover.begin_transfers(plan);
+  TierEvents copied;
+  copied.transfers_done = {sequence.transfer};
+  EXPECT_TRUE(parts.mover.absorb(copied, 1ms).empty());
+  parts.mover.settle();
+  TierEvents failed;
+  failed.failed = {sequence.id};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(parts.mover.enter_tokens({}));
+    ASSERT_EQ(parts.mover.tokens_under_way(), 1);
+    EXPECT_EQ(parts.mover.absorb(failed, 1ms).size(), i < 2 ? 0U : 1U);
+    parts.expect_sound();
+  }
+}
+
+TEST(StepAssembler, LeavesOutSlicesWithoutRoomAndKeepsTheOthers) {
+  EngineTestParts parts;
+  StepAssembler assembler(parts.table, parts.kv, parts.mover, parts.shortfalls,
+                          parts.executor.limits(), parts.step);
+  const SequenceId first = parts.add_decoding(1, 6).id;
+  const SequenceId second = parts.add_decoding(2, 6).id;
+  StepPlan plan;
+  plan.slices = {{first, 2}, {SequenceId{77}, 1}, {second, 1}};
+  assembler.begin();
+  EXPECT_FALSE(assembler.assemble(plan));
+  EXPECT_EQ(parts.step.record.put_off, 2) << "one has no 2 tokens to compute, one is unknown";
+  ASSERT_EQ(parts.step.input.slices.size(), 1U);
+  EXPECT_EQ(parts.step.input.slices[0].sequence, second);
+  EXPECT_EQ(parts.step.input.slices[0].first_position, 6);
+  ASSERT_EQ(parts.step.input.slices[0].samples.size(), 1U);
+  EXPECT_EQ(parts.step.shape.rows(), 1);
+}
+
+TEST(StepCommitter, ACommittedTokenIsAnEventAndTheLastOneEndsTheSequence) {
+  EngineTestParts parts;
+  StepAssembler assembler(parts.table, parts.kv, parts.mover, parts.shortfalls,
+                          parts.executor.limits(), parts.step);
+  StepCommitter committer(8, nullptr, parts.table, parts.kv, parts.mover, parts.outbox,
+                          parts.finisher, parts.step);
+  LiveSequence& sequence = parts.add_decoding(1, 6);
+  const SequenceId id = sequence.id;
+  StepPlan plan;
+  plan.slices = {{id, 1}};
+  assembler.begin();
+  assembler.assemble(plan);
+  StepResult result;
+  result.samples.push_back({.sequence = id, .token = 9, .logprobs = nullptr});
+  committer.commit(result);
+  parts.outbox.deliver();
+  ASSERT_EQ(parts.sink->events.size(), 2U);
+  EXPECT_EQ(parts.sink->events[0].token, 9);
+  EXPECT_EQ(parts.sink->events[1].finish->reason, FinishReason::kLength) << "of 8 tokens at most";
+  EXPECT_EQ(parts.table.size(), 0);
+  EXPECT_EQ(parts.kv.free_blocks(), 32);
+}
+
+TEST(ViewBuilder, ShowsTheFirstBestEffortSequenceBehindALineThatHidesIt) {
+  EngineTestParts parts;
+  HostTrust trust;
+  ViewBuilder views({.queue_order = QueueOrder::kClassFirst, .max_running = 8}, parts.table,
+                    parts.kv, parts.executor, trust, parts.step);
+  parts.add(1, 200);  // finds no blocks
+  parts.add(2, 4);
+  parts.add_flex(3, 4);
+  parts.add_flex(4, 4);
+  const SystemView view = views.make();
+  ASSERT_EQ(view.waiting.size(), 2U);
+  EXPECT_EQ(view.waiting[0].request, RequestId{1});
+  EXPECT_EQ(view.waiting[1].request, RequestId{3});
+  EXPECT_EQ(view.budget.sequences, 8);
+  EXPECT_TRUE(views.audit().ok());
+}
+
+struct RefusingAdmission final : Admission {
+  AdmissionVerdict decide(const AdmissionView& view, const AdmissionAsk& /*ask*/) override {
+    seen = static_cast<int64_t>(view.prompts.size());
+    return {.answer = refuse ? AdmissionAnswer::kRefuse : AdmissionAnswer::kAccept,
+            .reason = refuse ? RefusalReason::kBlocks : RefusalReason::kNone,
+            .ttft = 5ms};
+  }
+  void ended(int32_t /*output_tokens*/) override {}
+  bool refuse = false;
+  int64_t seen = -1;
+};
+
+TEST(AdmissionBook, CountsAcceptedRequestsBeforeTheyReachTheEngine) {
+  EngineTestParts parts;
+  RefusingAdmission admission;
+  AdmissionBook book(
+      {.max_running = 8, .max_model_len = 64, .queue_order = QueueOrder::kClassFirst}, &admission,
+      parts.table, parts.kv, parts.step, parts.clock, observe::no_observer());
+  parts.add(1, 4);
+  Request request;
+  request.prompt = {1, 2, 3};
+  for (int64_t id = 2; id < 5; ++id) {
+    Arrival arrival = Engine::make_arrival(RequestId{id}, request, 0ms, 4);
+    admission.refuse = id == 3;
+    EXPECT_EQ(book.consider(arrival, 0ms).verdict.answer,
+              id == 3 ? AdmissionAnswer::kRefuse : AdmissionAnswer::kAccept);
+    EXPECT_EQ(arrival.forecast_ttft.has_value(), id != 3);
+    EXPECT_EQ(admission.seen, id < 4 ? id - 1 : 2) << "the refused one is not in the line";
+  }
+  book.invalidate();
+  Arrival late = Engine::make_arrival(RequestId{9}, request, 0ms, 4);
+  book.consider(late, 0ms);
+  EXPECT_EQ(admission.seen, 1) << "gathered anew from the sequences";
+}
+
+struct CountingPolicy final : StepPolicy {
+  explicit CountingPolicy(StepPolicy& policy) : inner(policy) {}
+  [[nodiscard]] std::string_view name() const override { return inner.name(); }
+  [[nodiscard]] QueueOrder queue_order() const override { return inner.queue_order(); }
+  StepPlan plan(const SystemView& view) override {
+    ++plans;
+    return inner.plan(view);
+  }
+  StepPolicy& inner;
+  int plans = 0;
+};
+
+TEST(Engine, CommitsAFinishedStepWithoutLaunchingTheNext) {
+  ManualClock clock;
+  testing::EchoExecutor executor(testing::EchoOptions{}, clock);
+  const std::unique_ptr<StepPolicy> inner = std::move(make_policy("accel_only", {})).value();
+  CountingPolicy policy(*inner);
+  Engine engine({.max_running = 4, .max_model_len = 64},
+                {.executor = executor, .policy = policy, .clock = clock});
+  auto sink = std::make_shared<KeepingSink>();
+  Request request = testing::make_request({1, 2, 3}, 2);
+  request.sink = sink;
+  EngineInputs inputs;
+  inputs.emplace_back(Engine::make_arrival(RequestId{1}, std::move(request), 0ms, 4));
+  EXPECT_EQ(engine.advance(clock.now(), inputs).activity, EngineActivity::kStepRunning);
+  EXPECT_TRUE(inputs.empty());
+  inputs.emplace_back(EngineCancel{RequestId{7}});
+  EXPECT_EQ(engine.advance(clock.now(), inputs).activity, EngineActivity::kStepRunning);
+  EXPECT_EQ(inputs.size(), 1U) << "left for an advance that plans";
+  EXPECT_FALSE(engine.commit(clock.now())) << "the step is still running";
+  clock.set(executor.next_event());
+  EXPECT_TRUE(engine.commit(clock.now()));
+  EXPECT_EQ(sink->events.size(), 1U);
+  EXPECT_EQ(policy.plans, 1);
+  EXPECT_TRUE(engine.commit(clock.now()));
+  EXPECT_EQ(engine.advance(clock.now(), inputs).activity, EngineActivity::kStepRunning);
+  clock.set(executor.next_event());
+  const EngineAdvance last = engine.advance(clock.now(), inputs);
+  EXPECT_EQ(last.activity, EngineActivity::kIdle);
+  EXPECT_EQ(last.next_wakeup, Nanos::max());
+  EXPECT_EQ(sink->events.size(), 3U) << "two tokens and the end";
+}
+
+}  // namespace
+}  // namespace tandem

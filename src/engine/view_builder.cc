@@ -1,0 +1,208 @@
+#include "engine/view_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/admitted_prompt.h"
+#include "engine/prefetch.h"
+
+namespace tandem {
+namespace {
+
+// A policy sees at most this many waiting sequences; more could not be admitted in one step anyway.
+constexpr size_t kMaxWaitingShown = 64;
+
+// A policy sees at most this many accepted latency-sensitive sequences beside those that might
+// begin; ones further back do not count when best effort gets its part of a step.
+constexpr size_t kMaxLaterShown = 256;
+
+// A sequence whose prefix is being fetched from the host is not shown: it would be computed beside
+// the copy.
+bool may_be_shown(const LiveSequence* sequence) {
+  return sequence->fetched != LiveSequence::Fetched::kUnderWay;
+}
+
+bool moves(SequenceState state) {
+  return state == SequenceState::kOffloading || state == SequenceState::kOnloading;
+}
+
+}  // namespace
+
+SystemView ViewBuilder::make() {
+  running_.clear();
+  int32_t places = options_.max_running;
+  for (const LiveSequence* sequence : table_.running()) {
+    show(*sequence, running_.emplace_back());
+    places -= sequence->choices;
+  }
+  show_queue();
+  SystemView view;
+  view.now = step_.now;
+  view.step = step_.number;
+  view.running = running_;
+  view.waiting = waiting_;
+  later_.clear();
+  if (options_.shows_later) {
+    show_later();
+  }
+  view.later = later_;
+  view.budget = {.tokens = executor_.limits().max_batched_tokens,
+                 .logit_rows = executor_.limits().max_logit_rows,
+                 .sequences = std::max(places, 0),
+                 .free_blocks = kv_.free_blocks(),
+                 .total_blocks = kv_.total_blocks(),
+                 .host_free_blocks = kv_.free_blocks(Tier::kHost),
+                 .host_total_blocks = kv_.total_blocks(Tier::kHost),
+                 .block_tokens = kv_.block_tokens()};
+  if (const int64_t ready = executor_.tier_counts().ready; ready >= 0) {
+    view.ready = ready - std::exchange(ready_before_, ready);
+  }
+  show_offloaded(view);
+  return view;
+}
+
+void ViewBuilder::show(const LiveSequence& sequence, SequenceView& view) const {
+  const Tier tier = sequence.kv.tier();
+  view.id = sequence.id;
+  view.request = sequence.request;
+  view.state = sequence.state.state();
+  view.service_class = sequence.service_class;
+  view.level = sequence.level;
+  view.arrived = sequence.arrived;
+  view.first_token_due = sequence.output_tokens() == 0 ? sequence.first_token_due : Nanos::max();
+  view.tpot = sequence.tpot_target;
+  view.first_token = sequence.first_token;
+  view.next_token_due = sequence.next_token_due();
+  view.known_tokens = sequence.known_tokens();
+  view.computed_tokens = sequence.computed_tokens;
+  view.held_blocks = sequence.kv.blocks();
+  view.own_blocks = kv_.own_blocks(sequence.kv);
+  // On the host no block that will be written is shared.
+  view.copy_blocks =
+      tier == Tier::kAccelerator && kv_.needs_copy(sequence.kv, sequence.computed_tokens) ? 1 : 0;
+  view.cached_free_blocks = 0;
+  view.choices = sequence.choices;
+  view.tier = tier;
+  view.transfer_blocks = sequence.kv.blocks();
+  view.promised = sequence.promised;
+  view.host_failures = sequence.host_failures;
+}
+
+void ViewBuilder::show_waiting(const LiveSequence& sequence, SequenceView& view) const {
+  show(sequence, view);
+  const PrefixMatch match = kv_.match(sequence.cacheable(), sequence.known_tokens());
+  view.computed_tokens = match.tokens;
+  view.cached_free_blocks = match.free_blocks;
+}
+
+// Shows the head of the queue, up to the first sequence that cannot find its blocks: policies do
+// not look past it. With classes in order, the first best-effort sequence is shown behind whatever
+// stands before it, so that a policy sees how long it has waited.
+void ViewBuilder::show_queue() {
+  waiting_.clear();
+  show_head_of_queue();
+  if (options_.queue_order != QueueOrder::kClassFirst) {
+    return;
+  }
+  const auto& queue = table_.waiting();
+  const auto best_effort = std::ranges::partition_point(queue, [](const LiveSequence* sequence) {
+    return sequence->service_class == ServiceClass::kLatencySensitive;
+  });
+  const auto first = std::find_if(best_effort, queue.end(), may_be_shown);
+  if (first != queue.end() &&
+      (waiting_.empty() || waiting_.back().service_class == ServiceClass::kLatencySensitive)) {
+    show_waiting(**first, waiting_.emplace_back());
+  }
+}
+
+void ViewBuilder::show_head_of_queue() {
+  int64_t free = kv_.free_blocks();
+  for (const LiveSequence* sequence : table_.waiting()) {
+    const bool crowded =
+        static_cast<int32_t>(table_.running().size() + waiting_.size()) >= options_.max_running;
+    // A place can be made for a promised sequence, and for the first, if it has targets.
+    const bool makes_place = sequence->promised || waiting_.empty();
+    if (waiting_.size() == kMaxWaitingShown || free < 0 || (crowded && !makes_place)) {
+      return;
+    }
+    if (!may_be_shown(sequence)) {
+      continue;
+    }
+    SequenceView& shown = waiting_.emplace_back();
+    show_waiting(*sequence, shown);
+    free -= kv_.blocks_for(shown.known_tokens) - shown.computed_tokens / kv_.block_tokens() +
+            shown.cached_free_blocks;
+  }
+}
+
+// Latency-sensitive sequences that are not shown because they could not begin now.
+void ViewBuilder::show_later() {
+  auto shown = waiting_.begin();
+  for (const LiveSequence* sequence : table_.waiting()) {
+    if (sequence->service_class != ServiceClass::kLatencySensitive ||
+        later_.size() == kMaxLaterShown) {
+      return;
+    }
+    if (shown != waiting_.end() && shown->id == sequence->id) {
+      ++shown;
+    } else {
+      later_.push_back(admitted_prompt(*sequence));
+    }
+  }
+}
+
+// Of hundreds of offloaded sequences a dozen get a token in a step, so the views of the others are
+// kept: a sequence that stays on the host changes only with its state.
+void ViewBuilder::show_offloaded(SystemView& view) {
+  for (const LiveSequence* sequence : table_.offloaded()) {
+    __builtin_prefetch(sequence);
+  }
+  size_t places = 0;
+  for (LiveSequence* sequence : table_.offloaded()) {
+    const SequenceState state = sequence->state.state();
+    if (state == SequenceState::kFinishing || state == SequenceState::kDropped) {
+      continue;
+    }
+    if (places == offloaded_.size()) {
+      offloaded_.emplace_back();
+    }
+    SequenceView& shown = offloaded_[places++];
+    if (sequence->state.take_changed() || shown.id != sequence->id || moves(state)) {
+      show(*sequence, shown);
+    }
+    view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
+    if (state == SequenceState::kParkedWaiting || state == SequenceState::kOffloading) {
+      view.budget.host_free_blocks -= kv_.blocks_for(shown.known_tokens) - shown.held_blocks;
+    }
+  }
+  offloaded_.resize(places);
+  view.budget.sequences = std::max(view.budget.sequences, 0);
+  view.budget.host_free_blocks = std::max<int64_t>(view.budget.host_free_blocks, 0);
+  if (trust_.suspended(view.now)) {
+    view.budget.host_free_blocks = 0;
+  }
+  view.offloaded = offloaded_;
+}
+
+Status ViewBuilder::audit() const {
+  for (const LiveSequence* sequence : table_.offloaded()) {
+    const auto shown = std::ranges::find(offloaded_, sequence->id, &SequenceView::id);
+    if (shown == offloaded_.end() || sequence->state.changed() || moves(sequence->state.state())) {
+      continue;
+    }
+    SequenceView anew;
+    show(*sequence, anew);
+    anew.own_blocks = shown->own_blocks;
+    if (anew != *shown) {
+      return Error{ErrorCode::kInternal,
+                   fmt::format("the view of sequence {} in state {} is out of date",
+                               raw(sequence->id), state_name(sequence->state.state())),
+                   ""};
+    }
+  }
+  return {};
+}
+
+}  // namespace tandem

@@ -1,0 +1,60 @@
+// The binding side of the hop core: how many visitors are ready, coming and routable at each stage,
+// and binding them to a group. Counts what was bound. Engine thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "piggyback/core/hop_core.h"
+
+namespace tandem {
+
+class HopQueues {
+ public:
+  static constexpr int32_t kAllLanes = -1;
+
+  // `core` must outlive the queues.
+  explicit HopQueues(piggyback::HopCore& core) : core_(core) {}
+
+  // As HopCore; `lane` may be kAllLanes.
+  [[nodiscard]] int32_t ready(int32_t stage, int32_t lane = kAllLanes) const {
+    return lane == kAllLanes ? core_.ready(stage) : core_.ready(stage, lane);
+  }
+  [[nodiscard]] int32_t coming(int32_t stage, int32_t lane = kAllLanes) const {
+    return lane == kAllLanes ? core_.coming(stage) : core_.coming(stage, lane);
+  }
+  [[nodiscard]] int32_t credits(int32_t stage) const { return core_.credits(stage); }
+  [[nodiscard]] bool any_in_flight() const { return core_.in_flight() > 0; }
+
+  struct Choice {
+    int32_t stage = 0;
+    int32_t lane = kAllLanes;
+    int32_t limit = 0;   // of visitors
+    int64_t ticket = 0;  // of the group that runs them
+  };
+  // Appends the visits that are bound.
+  void bind(const Choice& choice, std::vector<piggyback::Visit>& visits) {
+    const size_t before = visits.size();
+    if (choice.lane == kAllLanes) {
+      core_.bind(choice.stage, choice.limit, choice.ticket, visits);
+    } else {
+      core_.bind_lane(choice.stage, choice.lane, choice.limit, choice.ticket, visits);
+    }
+    visits_ += static_cast<int64_t>(visits.size() - before);
+  }
+  void group_done(int64_t ticket) { core_.group_done(ticket); }
+
+  // A group of stages is bound, and `visitors` could have joined it.
+  void count_ready(int64_t visitors) { ready_ = std::max<int64_t>(ready_, 0) + visitors; }
+  // Sums since the start, as in TierCounts.
+  [[nodiscard]] int64_t visits() const { return visits_; }
+  [[nodiscard]] int64_t ready_sum() const { return ready_; }
+
+ private:
+  piggyback::HopCore& core_;
+  int64_t visits_ = 0;
+  int64_t ready_ = -1;
+};
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+// A device of a node, with what belongs to it for as long as it is open: the timeline that its
+// streams write, and the reason for its kernels. Threads: open and end on one; pace() any.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/element_type.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "device/emulated/emulated_accelerator.h"
+#include "model/config.h"
+#include "node/node_options.h"
+#include "observe/records.h"
+#include "observe/timeline.h"
+
+namespace tandem {
+
+class NodeDevice {
+ public:
+  // Opens the device that `options` ask for, with the kernels that suit a model of this shape and
+  // element type. With memory nodes named, the calling thread and the threads that it starts later
+  // stay on these.
+  static Result<std::unique_ptr<NodeDevice>> open(const NodeOptions& options,
+                                                  const model::ModelConfig& shape,
+                                                  ElementType dtype);
+  [[nodiscard]] device::Device& device() const { return *device_; }
+  [[nodiscard]] const device::DeviceCaps& caps() const { return device_->caps(); }
+  // Who chose the kernels; ends a sentence.
+  [[nodiscard]] const std::string& kernels_from() const { return kernels_from_; }
+  // Null: none was asked for.
+  [[nodiscard]] observe::Timeline* timeline() const { return timeline_.get(); }
+  // Null: the device is not an emulated accelerator.
+  [[nodiscard]] const device::EmulatedAccelerator* emulated() const { return emulated_; }
+  // It computes nothing that depends on weights, so it needs none.
+  [[nodiscard]] bool is_hollow() const { return spec_.has_value() && spec_->hollow; }
+  // How a paced device has kept its pace; nullopt: nothing is paced.
+  [[nodiscard]] std::optional<observe::PaceRecord> pace() const;
+  // Logs that, and whether it makes the run valid as a measurement.
+  void report_pace() const;
+
+  // Ends the device, and with it the calls of completion listeners; then writes the timeline.
+  // Needs that nobody uses the device any more.
+  void end();
+
+ private:
+  explicit NodeDevice(const NodeOptions& options);
+
+  const std::optional<device::EmulationSpec> spec_;
+  const std::string timeline_out_;
+  std::unique_ptr<observe::Timeline> timeline_;
+  std::unique_ptr<device::Device> device_;  // null once it has ended
+  const device::EmulatedAccelerator* emulated_ = nullptr;
+  std::string kernels_from_;
+};
+
+}  // namespace tandem

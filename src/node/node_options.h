@@ -1,0 +1,67 @@
+// What a node is told: the model, its policy, its memory and its device. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/cpu/cpu_device.h"
+#include "device/emulated/emulation_spec.h"
+#include "engine/engine.h"
+#include "latency/profile.h"
+#include "scheduler/policies/registry.h"
+
+namespace tandem {
+
+// Whether policies that can tell refuse latency-sensitive requests whose targets are out of reach.
+enum class AdmissionMode : uint8_t { kOff, kOn };
+
+// Where the profile of step times comes from.
+struct ProfileOptions {
+  std::filesystem::path file;          // empty: one in the cache
+  std::filesystem::path cache_folder;  // empty: nothing is kept
+  latency::TimeModel model = latency::TimeModel::kModular;
+  std::string text;  // instead of a file: a record brings its own
+};
+
+struct NodeOptions {
+  std::filesystem::path model;
+  std::vector<std::string> served_names;  // empty: the folder's name
+  std::string policy;                     // empty or "auto": see policy_choice.h
+  bool targets_given = false;             // some requests will have targets: for "auto"
+  PolicyOptions policy_options;           // its beliefs are filled in from the profile; a step
+                                          // budget of 0 of sarathi is chosen by measuring
+  ProfileOptions profile;                 // of step times
+  AdmissionMode admission = AdmissionMode::kOn;
+  device::CpuDeviceOptions device;  // its isa: the kernels, on both tiers; products is filled in
+  std::filesystem::path kernels_folder;  // where measured kernels are kept; empty: nowhere
+  std::optional<ElementType> dtype;      // absent: the checkpoint's (F16 as bf16)
+  std::optional<ElementType> kv_dtype;   // absent: the weights'
+  int32_t max_model_len = 0;             // tokens of a sequence; 0: what model and memory allow
+  int32_t max_num_seqs = 256;            // running sequences
+  int32_t max_num_batched_tokens = 2048;
+  int32_t block_tokens = 0;   // 0: chosen from the shape
+  int64_t memory_bytes = 0;   // weights, workspaces and KV; 0: memory_share of what is free, where
+                              // there are several memory nodes on those that compute
+  double memory_share = 0.8;  // the rest is for the page cache and others
+  // Two tiers: an accelerator played by some of the cores, with memory_bytes of its own.
+  std::optional<device::EmulationSpec> emulation;
+  int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
+  int32_t group_stages = 4;       // launched together, visitors chosen just before
+  Nanos hop_patience = std::chrono::seconds(2);  // before a host worker is doubted
+  std::string timeline_out;         // Chrome trace of streams, workers and binds; empty: none
+  int64_t kv_blocks = 0;            // 0: as many as memory and use allow
+  int64_t max_queue = 1024;         // waiting latency-sensitive requests
+  int64_t max_queue_flex = 1024;    // waiting best-effort requests
+  std::vector<TokenId> end_tokens;  // the tokenizer's, which end answers as the folder's own do
+  PrefixCaching prefix_caching = PrefixCaching::kOn;
+  uint64_t seed = 0;
+  bool vllm_metrics = true;
+  std::string record_out;  // file for replay; empty: none
+  int64_t record_limit_bytes = int64_t{1} << 30;
+};
+
+}  // namespace tandem

@@ -1,0 +1,138 @@
+#include "node/planned_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "node/policy_choice.h"
+#include "node/scheduled_model.h"
+#include "node/time_profile.h"
+
+namespace tandem {
+namespace {
+
+// The policy cannot be made before the model is loaded and something has been measured.
+bool is_made_later(const NodeOptions& options) {
+  return policy_needs_times(options.policy) || wants_step_budget(options);
+}
+
+// What the memory of a node without --device-memory or the like is: a share of what is free.
+int64_t memory_to_use(const NodeOptions& options, const device::DeviceCaps& caps) {
+  if (options.memory_bytes != 0) {
+    return options.memory_bytes;
+  }
+  const int64_t free_bytes =
+      caps.near_free_bytes > 0 ? caps.near_free_bytes : caps.free_memory_bytes;
+  return static_cast<int64_t>(static_cast<double>(free_bytes) * options.memory_share);
+}
+
+MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,
+                           const Clock& clock) {
+  MemoryPlanInput input;
+  input.weight_type = model.dtype;
+  input.max_running = options.max_num_seqs;
+  input.max_model_len = options.max_model_len;
+  input.memory_bytes = memory_to_use(options, model.device.caps());
+  input.executor.max_batched_tokens = options.max_num_batched_tokens;
+  input.executor.max_logit_rows = options.max_num_seqs;
+  input.executor.end_tokens = static_cast<int32_t>(model.folder.eos_token_ids.size());
+  use_threads(model.device.caps(), input.executor);
+  input.executor.kv_type = model.kv_dtype;
+  input.executor.block_tokens = options.block_tokens;
+  if (options.emulation.has_value()) {
+    input.host_memory_bytes = options.host_memory_bytes;
+    input.offloaded_sequences = options.max_num_seqs;
+    input.executor.max_logit_rows += visitor_logit_rows(options.max_num_seqs);
+    input.executor.host.group_stages = options.group_stages;
+    input.executor.host.clock = &clock;
+    input.executor.host.hop_patience = options.hop_patience;
+    input.executor.host.faults = options.emulation->faults;
+    input.executor.host.timeline = model.device.timeline();
+  }
+  if (options.kv_blocks > 0) {
+    input.executor.kv_bytes =
+        options.kv_blocks * kv_layout_for(model.folder.config, input.executor).block_bytes();
+  }
+  return input;
+}
+
+Result<model::ModelFolder> open_folder(const NodeOptions& options) {
+  ASSIGN_OR_RETURN(model::ModelFolder folder, model::open_model_folder(options.model));
+  for (const TokenId id : options.end_tokens) {
+    model::add_end_token(folder, id, "the tokenizer");
+  }
+  for (const std::string& warning : folder.warnings) {
+    log::warn("{}", warning);
+  }
+  return folder;
+}
+
+ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& shape) {
+  if (options.dtype.has_value()) {
+    return *options.dtype;
+  }
+  if (shape.checkpoint_type == ElementType::kF16) {
+    log::warn(
+        "the checkpoint is float16: weights run as bfloat16, with 3 bits less precision; --dtype "
+        "float32 keeps them exactly");
+    return ElementType::kBF16;
+  }
+  return shape.checkpoint_type;
+}
+
+Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtype,
+                                     NodeDevice& device, NodeOptions& options, const Clock& clock) {
+  PlannedModel planned{{.device = device,
+                        .folder = std::move(folder),
+                        .dtype = dtype,
+                        .kv_dtype = options.kv_dtype.value_or(dtype)},
+                       {},
+                       {},
+                       {}};
+  if (is_automatic(options)) {
+    PolicyChoice choice = choose_automatic_policy(options, planned);
+    log::info("policy: {} (auto: {})", choice.policy, choice.reason);
+    options.policy = std::move(choice.policy);
+  }
+  planned.policy_name = options.policy;
+  ASSIGN_OR_RETURN(planned.profile, find_profile(options, planned));
+  const bool known = planned.profile.has_value() || !policy_needs_times(options.policy);
+  if (known && !wants_step_budget(options)) {
+    RETURN_IF_ERROR(schedule_model(options, planned.profile));  // what is wrong is said now
+  }
+  ASSIGN_OR_RETURN(planned.plan,
+                   plan_memory(planned.folder.config, plan_input(planned, options, clock)));
+  return planned;
+}
+
+}  // namespace
+
+Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
+  if (!is_automatic(options) && !is_made_later(options)) {
+    RETURN_IF_ERROR(make_policy(options.policy, options.policy_options));
+  }
+  const ElementType dtype = choose_dtype(options, folder.config);
+  ASSIGN_OR_RETURN(std::unique_ptr<NodeDevice> device,
+                   NodeDevice::open(options, folder.config, dtype));
+  ASSIGN_OR_RETURN(PlannedModel model,
+                   plan_for_device(std::move(folder), dtype, *device, options, clock));
+  return SoleModel{.device = std::move(device), .model = std::move(model)};
+}
+
+Result<SoleModel> open_model(NodeOptions& options, const Clock& clock) {
+  ASSIGN_OR_RETURN(model::ModelFolder folder, open_folder(options));
+  return plan_model(std::move(folder), options, clock);
+}
+
+int32_t running_sequences(const NodeOptions& options) {
+  const int32_t rows = options.max_num_batched_tokens;
+  const int32_t most = std::min(options.max_num_seqs, rows);
+  return options.emulation.has_value() ? std::clamp(rows - visitor_logit_rows(most), 1, most)
+                                       : most;
+}
+
+bool needs_measuring(const NodeOptions& options, const PlannedModel& model) {
+  return (wants_profile(options) && !model.profile.has_value()) || wants_step_budget(options);
+}
+
+}  // namespace tandem
