@@ -66,7 +66,10 @@ class ImmediateExecutor final : public StepExecutor {
     on_step_();
   }
   bool poll(StepResult& result) override { return echo_.poll(result); }
-  void leave(SequenceId offloaded) override { echo_.leave(offloaded); }
+  void leave(SequenceId offloaded) override {
+    echo_.leave(offloaded);
+    on_step_();  // it is answered, and nothing else may call the engine
+  }
   // What the tiers have under way is done by the next time that the thread looks.
   TierEvents take_tier_events() override {
     TierEvents events = echo_.take_tier_events();
