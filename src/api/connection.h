@@ -136,7 +136,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::deque<std::string> ahead_;
   size_t ahead_bytes_ = 0;
   std::string stream_;
-  // Being written, stream_out_ slice by slice.
+  // Being written; stream_out_ slice by slice.
   std::string raw_out_;
   std::string frame_out_;
   std::string stream_out_;
@@ -153,7 +153,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Nanos phase_since_{0};
   Nanos begun_at_{0};       // first byte of the request being read
   Nanos body_began_at_{0};  // end of its headers; 0: not there yet
-  CountedBytes body_held_;  // what the parser has of a body
+  CountedBytes body_held_;  // body bytes that the parser holds
   Nanos write_began_{0};
   Nanos last_output_{0};
 };

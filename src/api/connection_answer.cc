@@ -365,12 +365,12 @@ void Connection::end_delivery(Delivery& delivery) {
   if (keep_within_memory() && job_->ended()) {
     end_job();
   }
-  flush();  // what is being written is no backlog for the events that follow
+  flush();  // first, so that this piece does not count as backlog for the events that follow
   take_held();
   flush();
 }
 
-// Many are taken beside the loop again, until it has caught up.
+// If many have collected, a side thread turns them into text again, until it has caught up.
 void Connection::take_held() {
   constexpr int64_t kBytesOfEvent = 256;  // of a streamed chunk
   HeldEvents taken = std::exchange(events_held_, {});

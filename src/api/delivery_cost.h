@@ -1,4 +1,4 @@
-// What an I/O thread does between two moments. Threads: any.
+// How much work an I/O thread did between two points in time. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tandem::api {
 
 struct DeliveryCost {
   Nanos thread_time{0};    // processor time
-  int64_t bytes_read = 0;  // of requests
+  int64_t bytes_read = 0;  // request bytes
 };
 
 }  // namespace tandem::api

@@ -32,12 +32,12 @@ class HttpMetrics {
   void answered(const AnsweredRequest& request);
   // Turned away before it ran: "queue_full", "loading", "draining", "failed", "connections".
   void rejected(std::string_view reason);
-  // A generation claimed this part of a service (kClaimFields), which the policy does not read.
+  // A request named this service field (kClaimFields), which the policy does not read.
   void claim_ignored(std::string_view field);
 
   std::atomic<int64_t> connections{0};         // open now
   std::atomic<int64_t> generations{0};         // answers being made now
-  std::atomic<int64_t> pending_deliveries{0};  // steps handed over by engines and not yet looked at
+  std::atomic<int64_t> pending_deliveries{0};  // steps that engines handed over, still unread
   std::atomic<int64_t> unsent_bytes{0};  // of answers not sent yet; of whole ones as they are made
   std::atomic<int64_t> disconnect_cancels{0};  // generations ended because their client left
   std::atomic<int64_t> slow_readers_cut{0};

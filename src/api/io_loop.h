@@ -66,15 +66,15 @@ class IoLoop {
   [[nodiscard]] Nanos now() const { return clock_.now(); }
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
   void count_read(size_t bytes) { bytes_read_ += static_cast<int64_t>(bytes); }
-  // Runs `work` beside the loop and then `done` on the loop. See SideThreads::post. What `work`
-  // owns is destroyed beside the loop unless `done` owns it, too.
+  // Runs `work` on a side thread and then `done` on the loop; see SideThreads::post. What `work`
+  // owns is destroyed on the side thread, unless `done` shares it.
   std::optional<SideThreads::Ticket> aside(const std::string& client, int64_t cost,
                                            SideThreads::Bound bound, std::function<void()> work,
                                            std::function<void()> done);
   void withdraw(SideThreads::Ticket ticket) { side_.withdraw(ticket); }
-  // Frees `text`; a large one beside the loop, because giving pages back takes time.
+  // Frees `text`. A large one is freed on a side thread, because returning pages takes time.
   void dispose(std::string text);
-  // Frees what nobody else owns beside the loop.
+  // Drops this reference on a side thread, so that a last one is freed there.
   void dispose(std::shared_ptr<void> owned);
 
  private:

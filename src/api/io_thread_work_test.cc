@@ -1,5 +1,5 @@
-// What the I/O thread does in one go is bounded: it frees nothing large, and a step waits for one
-// piece of reading at most. In bytes, over a real socket.
+// The I/O thread's work per handler is bounded, counted in bytes over a real socket: it frees
+// nothing large, and a step's events wait for at most one piece of a request to be read.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

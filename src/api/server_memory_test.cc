@@ -280,7 +280,7 @@ TEST(ServerMemory, AnswersWrittenAsideAreTheSame) {
   EXPECT_EQ(nlohmann::json::parse(here[1])["choices"][0]["text"], "abcx");
 }
 
-// A piece that was written beside the loop is no backlog of a reader that has not seen it.
+// A reader is not cut off for a backlog that a side thread produced in one piece.
 TEST(ServerMemory, EventsThatWaitForALargePieceDoNotMakeItsReaderSlow) {
   for (int i = 0; i < 20; ++i) {
     ServerOptions options;

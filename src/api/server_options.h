@@ -24,10 +24,11 @@ struct ServerLimits {
   HttpLimits http;
   openai::RequestLimits request;
   int32_t max_connections = 4096;  // more are answered 503 and closed
-  // Of one stream, beside the piece being written; a reader that falls further behind is cut.
+  // Backlog of one stream, apart from the piece being written; a reader further behind is cut off.
   size_t max_unsent_bytes = 1024 * 1024;
-  // Of all answers that wait for their readers or, whole ones, are being made. Beyond it, answers
-  // above max_small_answer_bytes get 503, and streams with so much behind them are cut.
+  // Of all answers together: unsent ones, and whole ones that are still being generated. Above it,
+  // an answer that grows beyond max_small_answer_bytes gets 503; a stream with such a backlog is
+  // cut off.
   int64_t max_answer_bytes_held = int64_t{512} << 20;
   size_t max_small_answer_bytes = 64 * 1024;
   size_t max_pipelined_bytes = 64 * 1024;                // sent ahead while an answer is under way

@@ -1,4 +1,4 @@
-// Where time comes from. Nothing else in src/ reads a clock.
+// Where time comes from. scripts/check_layers.py lists the few rooms that may read another clock.
 #pragma once
 
 #include <chrono>

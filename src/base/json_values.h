@@ -1,6 +1,6 @@
-// What all readers of JSON from outside have in common. Each has error texts of its own: for
-// clients of the API, for people with a model folder, a profile or a record. Threads: any; pure
-// functions.
+// Checks and conversions shared by all readers of untrusted JSON. Error messages are the readers'
+// own, because they address different people: API clients, or whoever supplied a model, a profile
+// or a record. Threads: any; pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tandem {
 
-// True: brackets of `text` nest deeper than `limit`. To be asked before parsing: documents are then
-// never deep, and whoever walks them may do so recursively.
+// True: brackets of `text` nest deeper than `limit`. Ask before parsing; then documents are shallow
+// and may be walked recursively.
 [[nodiscard]] bool json_nests_deeper(std::string_view text, int32_t limit);
 
 // The member `key` of an object; null: it is absent, or null.

@@ -8,23 +8,8 @@
 namespace tandem::jinja {
 namespace {
 
-struct Case {
-  const char* source;
-  const char* text;
-};
-
-void expect_all(std::span<const Case> cases) {
-  static const nlohmann::ordered_json variables = nlohmann::ordered_json::parse(R"json({
-    "s": "Héllo wörld", "x": 2.5, "n": null, "l": [3, 1, 2], "add_generation_prompt": true,
-    "m": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null},
-          {"role": "user", "content": "yo"}]})json");
-  for (const Case& c : cases) {
-    EXPECT_EQ(testing::render(c.source, variables), c.text) << c.source;
-  }
-}
-
 TEST(JinjaNames, AreThoseThatJinja2DecidesOnBeforeRunning) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{% for a in m %}{{ add_generation_prompt }}{% endfor %}{% set add_generation_prompt = "
        "false %}",
        ""},
@@ -70,28 +55,28 @@ TEST(JinjaNames, AreThoseThatJinja2DecidesOnBeforeRunning) {
        "}}",
        ""},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaNames, ADefaultSeesTheParametersAndNotWhatTheyHide) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{% set l2 = [1] %}{% macro r(l2=l2) %}{{ l2 }}{% endmacro %}{{ r() }}{{ r(5) }}", "5"},
       {"{% macro r(a=b, b=1) %}{{ a }}/{{ b }}{% endmacro %}{{ r() }};{{ r(b=5) }};{{ r(1, 2) }}",
        "/1;5/5;1/2"},
       {"{% macro r(a, b=a, x=x) %}{{ a }}/{{ b }}/{{ x }}{% endmacro %}{{ r(1) }};{{ r(1, x=2) }}",
        "1/1/;1/1/2"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaNames, TheLoopOfALoopCannotBeAssigned) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{% for a in l %}{% set loop = 1 %}{% endfor %}",
        "error: inside a for, 'loop' cannot be assigned to"},
       {"{% for loop in l %}{% endfor %}", "error: inside a for, 'loop' cannot be assigned to"},
       {"{% set loop = 1 %}{{ loop }}", "1"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 // What a scope begins with is paid for in every iteration.
@@ -111,7 +96,7 @@ TEST(JinjaNames, ScopesThatBeginWithManyNamesAreBounded) {
 }
 
 TEST(JinjaLoops, ElseRunsUnlessAnIterationCameToItsEnd) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{% for a in m %}{% if a.role == 'user' %}{% break %}{% endif %}{% else %}X{% endfor %}",
        "X"},
       {"{% for a in m %}{% continue %}{% else %}X{% endfor %}", "X"},
@@ -126,7 +111,7 @@ TEST(JinjaLoops, ElseRunsUnlessAnIterationCameToItsEnd) {
        "endif %}{% endfor %}{% endfor %}",
        "31"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 }  // namespace

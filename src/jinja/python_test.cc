@@ -8,23 +8,8 @@
 namespace tandem::jinja {
 namespace {
 
-struct Case {
-  const char* source;
-  const char* text;
-};
-
-void expect_all(std::span<const Case> cases) {
-  static const nlohmann::ordered_json variables = nlohmann::ordered_json::parse(R"json({
-    "s": "Héllo wörld", "x": 2.5, "n": null, "l": [3, 1, 2], "add_generation_prompt": true,
-    "m": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null},
-          {"role": "user", "content": "yo"}]})json");
-  for (const Case& c : cases) {
-    EXPECT_EQ(testing::render(c.source, variables), c.text) << c.source;
-  }
-}
-
 TEST(JinjaSequences, ReversedGeneratorsAreLists) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ (m|selectattr('role', 'equalto', 'user')|reverse)[0].content }}", "yo"},
       {"{{ l|select|reverse, l|map('string')|reverse|length, l|select|reverse|tojson }}",
        "([2, 1, 3], 3, '[2, 1, 3]')"},
@@ -34,11 +19,11 @@ TEST(JinjaSequences, ReversedGeneratorsAreLists) {
       {"{{ {'a': 1, 'b': 2}.items()|reverse|list, {'a': 1}|items|reverse, (1, 2)|reverse|list }}",
        "([('b', 2), ('a', 1)], [('a', 1)], [2, 1])"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaSequences, SortLooksForEqualKeysBeforeItAsksForAnOrder) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ [none, none]|sort, [{}, {}]|sort, m|sort(attribute='priority')|length, "
        "m|sort(attribute='name')|map(attribute='role')|list }}",
        "([None, None], [{}, {}], 3, ['user', 'assistant', 'user'])"},
@@ -47,11 +32,11 @@ TEST(JinjaSequences, SortLooksForEqualKeysBeforeItAsksForAnOrder) {
        "(Undefined, [1.0, 1, True, 2], ['A', 'a', 'b'], ['b', 'A', 'a'])"},
       {"{{ [nope, nope]|sort|length, [[1], [1]]|sort }}", "(2, [[1], [1]])"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaFormat, FieldsReachIntoArgumentsAndSpecsHoldFields) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ '{:>{w}}|{:.{1}}'.format('a', 2, w=4) if false, '{:>{w}}|'.format('a', w=4), "
        "'{:{}}|'.format('a', 3), '{0:{1}.{2}}|'.format('abc', 5, 2) }}",
        "(Undefined, '   a|', 'a  |', 'ab   |')"},
@@ -65,11 +50,11 @@ TEST(JinjaFormat, FieldsReachIntoArgumentsAndSpecsHoldFields) {
       {"{{ '%s' % (1,), '%%' % {}, '%%' % [1], '%c%c' % ('é', 65), '%a' % 'é' }}",
        "('1', '%', '%', 'éA', \"'\\\\xe9'\")"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaMethods, OfCharactersAreThosePythonHas) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ 'abC'.swapcase(), 'Straße'.casefold(), 'Straße'.swapcase(), 'a\\tb'.expandtabs(), "
        "'a\\tbc\\n\\td'.expandtabs(4) }}",
        "('ABc', 'strasse', 'sTRASSE', 'a       b', 'a   bc\\n    d')"},
@@ -85,20 +70,20 @@ TEST(JinjaMethods, OfCharactersAreThosePythonHas) {
        "'٣'.isdecimal(), 'Ⅷ'.isnumeric(), 'Ⅷ'.isalnum(), '²'.isalpha() }}",
        "(True, False, True, False, True, True, True, True, False)"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaMethods, RangesHaveTheirs) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ range(3).count(1), range(3).count('x'), range(1, 9, 2).index(5), range(1, 9, 2).step, "
        "range(1, 9, 2)[-1:], range(9)[2:8:2], range(5)[::-1], range(3)[5:] }}",
        "(1, 0, 2, 2, range(7, 9, 2), range(2, 8, 2), range(4, -1, -1), range(3, 3))"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaFilters, OddInputsGiveWhatJinja2Gives) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ 5|truncate if false, 'ab'|truncate, [1, 2]|truncate(3), nope|truncate, 'ﬁn ²½ a'|title, "
        "'²½ x'|wordcount }}",
        "(Undefined, 'ab', [1, 2], Undefined, 'FIn ²½ A', 2)"},
@@ -109,11 +94,11 @@ TEST(JinjaFilters, OddInputsGiveWhatJinja2Gives) {
       {"{{ ('<'|safe).join(['<', '>'|safe, 1]), 'x'.join(['<'|safe]) }}",
        "(Markup('&lt;<><1'), '<')"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 TEST(JinjaFormat, MistakesAreErrorsWithTheirCause) {
-  const Case cases[] = {
+  const testing::Case cases[] = {
       {"{{ '{:>5}'.format(none) }}",
        "error: unsupported format string passed to NoneType.__format__"},
       {"{{ '{:+}'.format('a') }}", "error: Sign not allowed in string format specifier"},
@@ -147,7 +132,7 @@ TEST(JinjaFormat, MistakesAreErrorsWithTheirCause) {
       {"{{ '\\N{BULLET}' }}",
        "error: a string holds a broken \\x or \\u escape, or \\N{...}, which is not supported"},
   };
-  expect_all(cases);
+  testing::expect_all(cases);
 }
 
 }  // namespace

@@ -36,4 +36,20 @@ inline std::string render(const std::string& source, const nlohmann::ordered_jso
   return "error: " + message;
 }
 
+struct Case {
+  const char* source;
+  const char* text;
+};
+
+// Renders each source with the same few variables.
+inline void expect_all(std::span<const Case> cases) {
+  static const nlohmann::ordered_json variables = nlohmann::ordered_json::parse(R"json({
+    "s": "Héllo wörld", "x": 2.5, "n": null, "l": [3, 1, 2], "add_generation_prompt": true,
+    "m": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": null},
+          {"role": "user", "content": "yo"}]})json");
+  for (const Case& c : cases) {
+    EXPECT_EQ(render(c.source, variables), c.text) << c.source;
+  }
+}
+
 }  // namespace tandem::jinja::testing

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "openai/generation.h"
 #include "openai/test_support.h"
+#include "support/thread_time.h"
 
 namespace tandem::openai {
 namespace {
@@ -122,11 +122,6 @@ TEST_F(PromptScores, ValuesThatMakeNoSenseAreRefusedByName) {
 // Eight times the tokens take 8 times the work, not 64 times; in time of this thread alone, so that
 // a busy machine does not matter.
 TEST_F(PromptScores, WorkGrowsWithTheTokensNotWithTheirSquare) {
-  const auto thread_nanos = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-  };
   const auto work_of = [&](size_t count) {
     const std::vector<TokenId> tokens(count, ByteTokenizer::kHello);
     const std::vector<LogprobInfo> infos(count - 1);
@@ -134,12 +129,12 @@ TEST_F(PromptScores, WorkGrowsWithTheTokensNotWithTheirSquare) {
     for (size_t i = 0; i < count; ++i) {
       text += "hello";
     }
-    int64_t best = INT64_MAX;
+    Nanos best = Nanos::max();
     for (int i = 0; i < 5; ++i) {
       LogprobsJson json(test_.tokenizer, {.top = 0});
-      const int64_t begin = thread_nanos();
+      const Nanos begin = tandem::testing::thread_time();
       EXPECT_EQ(json.add_prompt(tokens, infos, text), std::ssize(text));
-      best = std::min(best, thread_nanos() - begin);
+      best = std::min(best, tandem::testing::thread_time() - begin);
     }
     return best;
   };

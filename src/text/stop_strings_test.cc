@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <random>
+
+#include "support/thread_time.h"
 
 namespace tandem::text {
 namespace {
@@ -147,11 +148,6 @@ TEST(StopStrings, ManyLongOnesCostNoMorePerByte) {
 // Eight times the bytes take 8 times the work, not 64 times; in time of this thread alone, so that
 // a busy machine does not matter.
 TEST(StopStrings, CompilingTakesWorkInProportionToTheirBytes) {
-  const auto thread_nanos = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-  };
   const auto work_of = [&](int bytes) {
     std::mt19937 random(1);
     std::vector<std::string> strings(16);
@@ -160,11 +156,11 @@ TEST(StopStrings, CompilingTakesWorkInProportionToTheirBytes) {
         string += static_cast<char>('a' + random() % 26);
       }
     }
-    int64_t best = INT64_MAX;
+    Nanos best = Nanos::max();
     for (int i = 0; i < 5; ++i) {
-      const int64_t begin = thread_nanos();
+      const Nanos begin = tandem::testing::thread_time();
       const auto compiled = compile(strings);
-      best = std::min(best, thread_nanos() - begin);
+      best = std::min(best, tandem::testing::thread_time() - begin);
       EXPECT_FALSE(run(compiled, {}, "A", 1).stop);
     }
     return best;
