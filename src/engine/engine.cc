@@ -12,7 +12,8 @@ namespace tandem {
 namespace {
 
 TierMoverOptions mover_options(const EngineConfig& config, const EngineParts& parts) {
-  return {.prefix_caching = config.prefix_caching,
+  return {.max_running = config.max_running,
+          .prefix_caching = config.prefix_caching,
           .max_host_failures = config.max_host_failures,
           .fetch = {.max_running = config.max_running,
                     .from_host = config.from_host,
@@ -114,7 +115,6 @@ bool Engine::commit(Nanos now) {
   step_.now = now;
   const bool done = finish_step();
   if (done) {
-    admission_book_.invalidate();
     report(work_began);
   }
   return done;

@@ -63,8 +63,8 @@ struct EngineParts {
   StepPolicy& policy;
   const Clock& clock;
   observe::EngineObserver& observer = observe::no_observer();
-  // When copies and hops end is not the engine's doing: the recorder is told, so that a replay can
-  // repeat it.
+  // The engine does not control when copies and hops complete: it reports this to the recorder, so
+  // that a replay can repeat it.
   Recorder& recorder = no_recorder();
   // Predicts every step and learns from it; null: steps are not predicted.
   latency::CorrectedModel* step_times = nullptr;
@@ -114,7 +114,8 @@ class Engine {
   // running: then they are left for a later call.
   EngineAdvance advance(Nanos now, EngineInputs& inputs);
   // Commits the step in flight if it has finished, and launches nothing. True: no step is in
-  // flight.
+  // flight. Admission goes by what it knew before until the next advance, which takes in the
+  // requests that it has accepted.
   bool commit(Nanos now);
 
   [[nodiscard]] EngineLoad load() const;

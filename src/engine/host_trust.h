@@ -29,7 +29,6 @@ class HostTrust {
     suspensions_ = 0;
   }
   [[nodiscard]] bool suspended(Nanos now) const { return now < suspended_until_; }
-  [[nodiscard]] Nanos suspended_until() const { return suspended_until_; }
 
  private:
   int32_t failures_in_a_row_ = 0;  // of tokens, since one was computed

@@ -23,7 +23,7 @@ struct RequestState {
   Request request;
   Nanos arrived{0};
   BlockHash root;
-  // End ids of the request and the model: the engine's where the request brings none.
+  // End ids of the request and the model: the engine's, if the request has none of its own.
   std::span<const TokenId> stop_ids;
   std::vector<TokenId> own_stop_ids;
   uint64_t seed = 0;
@@ -74,7 +74,7 @@ static_assert(sizeof(BusySequence) <= BusySequence::kBytes);
 struct alignas(64) LiveSequence : BusySequence {
   std::vector<BlockHash> hashes;  // of full blocks of `tokens`
   std::vector<SequenceId> forks;  // choices to be forked off when the prompt is done
-  int64_t admission = 0;          // rising: who was admitted before whom
+  int64_t admission = 0;          // increases with each admission
   // What the executor still holds of it, beside in_executor. Until it holds nothing, the blocks of
   // the sequence are not freed.
   int64_t transfer = 0;     // the copy under way; 0: none
@@ -82,7 +82,8 @@ struct alignas(64) LiveSequence : BusySequence {
   bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
   // The fetch of its cached prefix from the host, since it was last queued.
   enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
-  int32_t written_blocks = 0;  // leading ones that were told to be copied to the host beforehand
+  int32_t written_blocks =
+      0;  // leading blocks whose copy to the host has been started to the host beforehand
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;

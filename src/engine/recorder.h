@@ -30,7 +30,7 @@ class Recorder {
   virtual void refusal(int64_t step, const AdmissionAsk& ask, const AdmissionVerdict& verdict) = 0;
   virtual void cancel(int64_t step, RequestId request) = 0;
   virtual void stop(int64_t step, RequestId request, int32_t choice) = 0;
-  // Two tiers: in every advance that commits or plans, even if there was no event.
+  // Two tiers: in every advance that finds no step running, even if there was no event.
   virtual void tiers(int64_t step, const TierEvents& events) = 0;
   virtual void plan(const SystemView& view,
                     const StepPlan& plan) = 0;  // every planning, also one without slices

@@ -86,7 +86,8 @@ struct EngineTestParts {
   SequenceTable table;
   EventOutbox outbox{2};
   ShortfallLog shortfalls{"test", kv, step};
-  TierMover mover{{.fetch = {.max_running = 8}}, table, kv, executor, step, shortfalls};
+  TierMover mover{
+      {.max_running = 8, .fetch = {.max_running = 8}}, table, kv, executor, step, shortfalls};
   SequenceFinisher finisher{table, mover, outbox, observe::no_observer(), nullptr};
 };
 

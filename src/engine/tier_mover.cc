@@ -159,7 +159,7 @@ void TierMover::take_back_failed() {
     if (sequence->state.state() != SequenceState::kParkedWaiting) {
       continue;  // it ended
     }
-    if (table_.places_left(options_.fetch.max_running) < 1 ||
+    if (table_.places_left(options_.max_running) < 1 ||
         sequence->kv.blocks() >= kv_.free_blocks() || !begin_onload(*sequence)) {
       drop(*sequence);
       ++step_.record.preempted;
@@ -328,8 +328,8 @@ bool TierMover::make_host_room() {
   }
   CHECK(victim != nullptr, "the host is full of {} sequences, but none of them can go",
         table_.offloaded().size());
-  if (table_.places_left(options_.fetch.max_running) > 0 &&
-      victim->kv.blocks() < kv_.free_blocks() && begin_onload(*victim)) {
+  if (table_.places_left(options_.max_running) > 0 && victim->kv.blocks() < kv_.free_blocks() &&
+      begin_onload(*victim)) {
     settle_transfers();
     return true;
   }

@@ -20,6 +20,7 @@
 namespace tandem {
 
 struct TierMoverOptions {
+  int32_t max_running = 0;  // sequences on the accelerator
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   // How often a sequence is computed anew because the host failed it, before its request fails.
   int32_t max_host_failures = 2;
@@ -45,7 +46,7 @@ class TierMover {
   void prepare();
   // False: nothing moves.
   bool begin_transfers(const StepPlan& plan);
-  // Copies full blocks of sequences that go on meanwhile.
+  // Starts copies of full blocks; their sequences keep running.
   void begin_write_through(const StepPlan& plan);
   // Enters the next token of each sequence between two tokens. True: a sequence went back into the
   // queue for want of host blocks.

@@ -2,7 +2,7 @@
 // and the sampling, and brings the sampled tokens back. Owns the KV pool, the activations and the
 // workspaces of its memory plan.
 //
-// Threads: engine thread; the completion listener is called on a device thread.
+// Threads: engine thread. The completion listener is called on any thread.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ struct ExecutorOptions {
   int32_t max_batched_tokens = 2048;  // rows of a step
   int32_t max_logit_rows = 256;       // samples of a step
   ElementType kv_type = ElementType::kBF16;
-  int32_t block_tokens =
-      0;  // 0: 32, or more where a block and layer would be under 32 KiB (decisions.md 5)
+  // 0: 32, or more where a block and layer would be under 32 KiB.
+  int32_t block_tokens = 0;
   int32_t served_positions = 0;  // the longest sequence; 0: what config.json says
   int64_t kv_bytes = 0;          // of the pool; whole blocks of it are used
   int32_t compute_threads = 0;   // of the device; 0: see use_threads
@@ -54,11 +54,11 @@ struct ExecutorOptions {
   HostTierOptions host = {};
 };
 
-// What workspaces depend on: the device's compute threads, and where there is a second tier an
-// attention worker for each of the host's CPUs. Leaves numbers that were chosen.
+// Sets the thread counts that workspaces depend on: the device's compute threads and, if there is
+// a second tier, an attention worker for each of the host's CPUs. Keeps counts that are set.
 void use_threads(const device::DeviceCaps& caps, ExecutorOptions& options);
 
-// A row of the memory plan (decisions.md 5).
+// A row of the memory plan.
 struct MemoryPlanRow {
   std::string what;
   int64_t bytes = 0;
@@ -72,8 +72,7 @@ std::vector<MemoryPlanRow> plan_workspaces(const model::ModelConfig& config,
                                            const model::Weights& weights,
                                            const ExecutorOptions& options);
 
-// What the compute threads take for themselves while they work, where they are this machine's: with
-// one tier.
+// Memory that compute threads allocate while they work, if they run on this machine: with one tier.
 int64_t thread_workspace_bytes(const model::ModelConfig& config, const model::Weights& weights,
                                const ExecutorOptions& options);
 
@@ -95,8 +94,9 @@ struct HostProbeLimits {
 
 class ForwardExecutor final : public StepExecutor {
  public:
-  // `device` and `weights` must outlive the executor. `on_complete` is called on a device thread
-  // after each step.
+  // `device` and `weights` must outlive the executor. `on_complete` is called on
+  // any thread, also inside calls of this executor, when poll or take_tier_events may have news. It
+  // must not take a lock that their caller holds.
   static Result<std::unique_ptr<ForwardExecutor>> create(const model::ModelConfig& config,
                                                          const model::Weights& weights,
                                                          device::Device& device,

@@ -55,9 +55,9 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   }
 }
 
-// How often this step polls hops without being called; 0: it does not. Beside residents every bind
-// polls. Half a group's time from one look to the next costs a bind at most the late half of its
-// results.
+// The interval at which this step's binds poll hops; 0: nothing polls by itself. Beside residents
+// every bind polls. Half a group's time from one look to the next costs a bind at most the late
+// half of its results.
 Nanos StepRun::poll_interval() const {
   if (inputs_.rows == 0 || mode_ != StepMode::kGroups) {
     return Nanos{0};
@@ -96,8 +96,8 @@ void StepRun::wait_no_longer() {
   }
 }
 
-// The last layer's K and V are in place after its first half; nobody reads the rest of a step
-// without samples.
+// The last layer's K and V are in place after its first half; a step without samples
+// needs no more than that.
 bool StepRun::attends(int32_t layer) const {
   return inputs_.rows > 0 &&
          (layer + 1 < last_stage_ || inputs_.sample_count > 0 || inputs_.scored_count > 0);

@@ -59,7 +59,7 @@ class StepRun {
   // Takes completed groups and launches the next ones, whose visitors the hop core knows: with a
   // host tier, pump it before. True: the step has completed.
   bool advance();
-  // A step without residents that has taken nobody yet ends rather than waits for a hop.
+  // A step of visitors alone launches nothing more, and ends when what it has launched does.
   void wait_no_longer();
   // Takes completed groups, also after the step that they belong to: what they have consumed is
   // free then. Two tiers only.

@@ -36,7 +36,8 @@ inline constexpr int kStagedGroups = static_cast<int>(GroupQueue::kMaxGroups) + 
 // A step's visitors are sampled once in each lane.
 inline constexpr int kStagedSamples = piggyback::kLanes;
 
-// Of the second tier; each but the rows its own allocation. All 0 where there is one tier.
+// Sizes of the second tier's memory. Each is one allocation, except the two row sizes. All 0 where
+// there is one tier.
 struct HostTierSizes {
   int64_t routed_row = 0;      // a row of ring and outbox
   int64_t attended_row = 0;    // a row of returns and results

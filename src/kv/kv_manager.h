@@ -1,5 +1,5 @@
 // Who uses which KV block: logical blocks with at most one replica per memory tier, a reference
-// count per replica, copy-on-write, and the prefix cache over them (decisions.md 2 and 3).
+// count per replica, copy-on-write, and the prefix cache over them.
 // Bookkeeping only: owns no memory and copies nothing; what must be copied is returned.
 //
 // The KV of a sequence lies on one tier, the authoritative one. Between begin_transfer and

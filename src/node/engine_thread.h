@@ -43,9 +43,9 @@ class EngineThread final : public Frontend {
   ~EngineThread() override;  // shuts down
 
   void start(std::unique_ptr<Engine> engine);
-  // Cancels what is left, ends the thread and the engine. Completion listeners may still come in
-  // until the device has ended, so whoever owns both ends the device between this and the
-  // destruction.
+  // Cancels what is left, ends the thread and the engine. Completion listeners may still be
+  // called until the device has ended, so the owner of both must end the device after this call and
+  // before it destroys this object.
   void shutdown();
   void set_failed();                // loading went wrong: state kFailed
   void step_completed();            // the executor's completion listener: steps and tier events

@@ -19,8 +19,8 @@ struct LoadedModel {
   std::unique_ptr<ForwardExecutor> executor;
 };
 
-// Loads the weights (none for a hollow device) and makes the executor, which calls `on_step` on a
-// device thread after each step. `model` must outlive the result.
+// Loads the weights (none for a hollow device) and makes the executor, which calls `on_step` as
+// ForwardExecutor::create says. `model` must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(
     const PlannedModel& model, const std::function<void(const model::LoadProgress&)>& progress,
     std::function<void()> on_step);

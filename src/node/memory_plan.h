@@ -1,4 +1,4 @@
-// Where a node's memory goes, computed before anything is allocated (decisions.md 5): weights, the
+// Where a node's memory goes, computed before anything is allocated: weights, the
 // executor's workspaces, and what is left for KV. Printed at start and enforced by the sizes handed
 // down. Pure arithmetic.
 #pragma once

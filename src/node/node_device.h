@@ -41,7 +41,7 @@ class NodeDevice {
   void report_pace() const;
 
   // Ends the device, and with it the calls of completion listeners; then writes the timeline.
-  // Needs that nobody uses the device any more.
+  // Nothing may use the device any more.
   void end();
 
  private:

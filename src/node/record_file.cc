@@ -145,16 +145,22 @@ void RecordFile::tiers(int64_t step, const TierEvents& events) {
 }
 
 void RecordFile::plan(const SystemView& view, const StepPlan& plan) {
-  binds_.clear();  // of steps that were measured before the first plan
+  if (ended_) {
+    return;
+  }
   add_line(plan_line(view, plan, kViewDigestVersion));
 }
 
 void RecordFile::bind(const BindView& view, const BindDecision& decision) {
-  append_bind(binds_, view, decision);
+  if (!ended_) {
+    append_bind(binds_, view, decision);
+  }
 }
 
 void RecordFile::result(const StepResult& result, const StepTimes& times) {
-  add_line(result_line(result, times, binds_));
+  if (!ended_) {
+    add_line(result_line(result, times, binds_));
+  }
   binds_.clear();
 }
 

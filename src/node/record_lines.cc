@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
+#include "base/json_values.h"
 #include "node/request_json.h"
 
 namespace tandem {
@@ -66,11 +68,11 @@ Status read_counts(const nlohmann::json& entry, const char* key, size_t size, in
                    std::vector<int32_t>& out) {
   out.clear();
   for (const nlohmann::json& count : entry.at(key)) {
-    const auto number = count.get<int64_t>();
-    if (!count.is_number_integer() || number < 0 || number > max) {
+    const std::optional<int64_t> number = json_integer(count);
+    if (!number || *number < 0 || *number > max) {
       return invalid_argument(fmt::format("'{}' of a bind has a count out of range", key));
     }
-    out.push_back(static_cast<int32_t>(number));
+    out.push_back(static_cast<int32_t>(*number));
   }
   if (out.empty() || (size > 0 && out.size() != size)) {
     return invalid_argument(fmt::format("'{}' of a bind has {} counts", key, out.size()));
@@ -86,8 +88,8 @@ Status read_launched(const nlohmann::json& entry, RecordedBind& out) {
     return {};
   }
   for (const nlohmann::json& group : entry.at("launched")) {
-    const auto first = group.at(0).get<int64_t>();
-    const auto end = group.at(1).get<int64_t>();
+    const int64_t first = json_integer(group.at(0)).value_or(-1);
+    const int64_t end = json_integer(group.at(1)).value_or(-1);
     const bool is_after = out.launched.empty() || out.launched.back().first_stage <= first;
     const int64_t max_end =
         int64_t{out.view.first_stage} + (out.view.mode == StepMode::kLanes ? 1 : 0);

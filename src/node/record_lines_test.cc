@@ -138,10 +138,13 @@ TEST(RecordLines, ForgedBindsAreRefused) {
                                                  {"ready", json::array()},
                                                  {"ready", json::array({-1, 0})},
                                                  {"ready", json::array({0.5, 0})},
+                                                 {"ready", json::array({1e300, 0})},
                                                  {"coming", json::array({1})},
                                                  {"credits", json::array({1, 2, 3})},
                                                  {"launched", json::parse("[[4,4]]")},
                                                  {"launched", json::parse("[[0,5]]")},
+                                                 {"launched", json::parse("[[0,3.5]]")},
+                                                 {"launched", json::parse("[[-1e300,4]]")},
                                                  {"launched", json::parse("[[2,4],[0,2]]")},
                                                  {"oldest_runs", -5},
                                                  {"lanes", true}}) {

@@ -353,10 +353,10 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
     if (needs_measuring(options, model)) {
       return invalid_argument("the record's policy needs step times, but it brings none");
     }
+    ScheduledModel scheduled;  // before the executor, whose binder refers to its policy
     ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> loaded,
                      load_model(model, {}, [&step_ended] { step_ended.ring(); }));
-    ASSIGN_OR_RETURN(const ScheduledModel scheduled,
-                     complete_model(options, model, *loaded, step_ended, clock, {}));
+    ASSIGN_OR_RETURN(scheduled, complete_model(options, model, *loaded, step_ended, clock, {}));
     Replayer replayer(options, model, *loaded, scheduled, static_cast<int>(digest_version),
                       step_ended, clock);
     GroupReader groups(reader);

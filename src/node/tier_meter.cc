@@ -101,13 +101,19 @@ TierMeter::Timed TierMeter::run(const StepInput& input) {
     if (done) {
       break;
     }
-    bell_.wait();
+    wait();
   }
   timed.step_nanos = nanos(now - began);
   for (const SampledToken& sampled : result.visitors) {
     between_.push_back(sampled.sequence);
   }
   return timed;
+}
+
+// Until something is reported, or until the executor is to look for workers that hang.
+void TierMeter::wait() {
+  const Nanos now = clock_.now();
+  bell_.wait_for(executor_.next_check(now) - now);
 }
 
 void TierMeter::leave_all(int32_t visitors) {
@@ -118,7 +124,7 @@ void TierMeter::leave_all(int32_t visitors) {
     const TierEvents events = executor_.take_tier_events();
     left += static_cast<int32_t>(events.left.size() + events.failed.size());
     if (left < visitors && events.left.empty() && events.failed.empty()) {
-      bell_.wait();
+      wait();
     }
   }
   between_.clear();

@@ -42,6 +42,7 @@ class TierMeter final : public latency::HostMeter {
   [[nodiscard]] Timed run(const StepInput& input);
   [[nodiscard]] SampleSpec sample_of(SequenceId sequence) const;
   void add_residents(int32_t residents, StepInput& input);
+  void wait();
   void leave_all(int32_t visitors);
 
   const Options options_;

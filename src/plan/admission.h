@@ -1,5 +1,5 @@
 // Whether a latency-sensitive (LS) request is let in: decided when it arrives, before anything is
-// said to its client (decisions.md 10, OmniServe 3.3.3). Best effort is always queued.
+// said to its client (OmniServe 3.3.3). Best effort is always queued.
 //
 // A view is what the decision needs of the engine: made when somebody asks, and again after the
 // engine has gone on. Plain data; spans live as long as the call.

@@ -1,4 +1,4 @@
-// The states of a sequence and the one table of legal changes between them (decisions.md 1). Any
+// The states of a sequence and the one table of legal changes between them. Any
 // thread.
 //
 //   queued -> admitted -> prefilling -> decoding -> finishing -> done

@@ -1,4 +1,4 @@
-// Service classes and their targets (decisions.md 9): TTFT is a rule of the prompt length, TPOT a
+// Service classes and their targets: TTFT is a rule of the prompt length, TPOT a
 // constant. What is parsed here is checked: a target is a time of 1 us to 24 h, never 0, negative
 // or no number. Errors say what is wrong and what would be right; the caller names the field.
 // Threads: any.

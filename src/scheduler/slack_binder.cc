@@ -47,7 +47,8 @@ int32_t SlackBinder::overdue(const Line& line, int64_t step) const {
 void SlackBinder::begin_step(const BindView& view) {
   step_ = view.step;
   began_ = view.now;
-  stages_.assign(static_cast<size_t>(view.last_stage) + 1, Stage{});
+  // With lanes a launched group may end behind the last stage.
+  stages_.assign(static_cast<size_t>(view.last_stage) + 2, Stage{});
   step_time_ = is_limited() ? model_.step_time(forecast_.shape) : Nanos{0};
 }
 

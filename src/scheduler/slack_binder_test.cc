@@ -99,6 +99,28 @@ TEST(SlackBinder, WhatIsLaunchedAndNotDoneIsNotFree) {
   EXPECT_EQ(bind_behind(microseconds(6000), 3, 20, {{1, 2}, {2, 3}}, microseconds(4250)), 0);
 }
 
+// A record may say so of a step that this policy has planned without lanes.
+TEST(SlackBinder, AGroupOfALaneMayEndBehindTheLastStage) {
+  StepForecast step = forecast(milliseconds(9));
+  SlackBinder binder(step, model(), 10);
+  const Counts rows = {1};
+  const Counts plenty = {100};
+  const std::vector<LaunchedGroup> launched = {{4, 5}};
+  BindDecision decision;
+  binder.bind({.step = 1,
+               .mode = StepMode::kLanes,
+               .first_stage = 4,
+               .last_stage = 4,
+               .resident_rows = 8,
+               .row_room = 50,
+               .logit_room = 50,
+               .ready = rows,
+               .credits = plenty,
+               .launched = launched},
+              decision);
+  EXPECT_EQ(decision.visitors, rows);
+}
+
 TEST(SlackBinder, ARowThatWaitedLongEnoughJoinsWhateverTheTime) {
   StepForecast step = forecast(milliseconds(1));
   SlackBinder binder(step, model(), 3);

@@ -1,4 +1,4 @@
-// Admission by the model of time (decisions.md 10; OmniServe 3.3.3, where a closed form over the
+// Admission by the model of time (OmniServe 3.3.3, where a closed form over the
 // whole queue stands for the replay). An LS request is let in where, by forecast,
 //
 //   1. its first token comes in time, and so do those of all that were let in before,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,11 +60,15 @@ class VirtualHost final : public piggyback::AttentionHost {
                                   .attempt = task.attempt,
                                   .began = clock_.now(),
                                   .ended = clock_.now() + kHopTime},
-                       .hangs = hangs});
+                       .hangs = hangs,
+                       .block_table = task.block_table});
     }
   }
 
   void take_answers(std::vector<HopAnswer>& answers) override {
+    if (on_take_) {
+      on_take_();
+    }
     const auto ready = [&](const Open& open) {
       return !open.hangs && open.answer.ended <= clock_.now();
     };
@@ -79,7 +84,9 @@ class VirtualHost final : public piggyback::AttentionHost {
   void withdraw(HopId hop, int32_t attempt) override {
     for (Open& open : open_) {
       if (open.answer.hop == hop && open.answer.attempt == attempt) {
-        open = {.answer = {.hop = hop, .attempt = attempt, .failed = true}, .hangs = false};
+        open = {.answer = {.hop = hop, .attempt = attempt, .failed = true},
+                .hangs = false,
+                .block_table = open.block_table};
       }
     }
   }
@@ -100,10 +107,22 @@ class VirtualHost final : public piggyback::AttentionHost {
   }
   void call_owner() { listener_({.at = clock_.now()}); }
 
+  // `on_take` is called whenever answers are taken.
+  void watch(std::function<void()> on_take) { on_take_ = std::move(on_take); }
+  // First blocks of the tasks that are not answered, read as a late worker reads them.
+  [[nodiscard]] std::vector<int32_t> open_blocks() const {
+    std::vector<int32_t> blocks;
+    for (const Open& open : open_) {
+      blocks.push_back(open.block_table[0]);
+    }
+    return blocks;
+  }
+
  private:
   struct Open {
     HopAnswer answer;
     bool hangs = false;
+    const int32_t* block_table = nullptr;
   };
 
   void attend(const HopTask& task) {
@@ -143,6 +162,7 @@ class VirtualHost final : public piggyback::AttentionHost {
   const kernels::Kernels* kernels_ = nullptr;
   piggyback::AlignedBuffer scratch_;
   std::vector<Open> open_;
+  std::function<void()> on_take_;
   AnswerListener listener_;
   AttentionHostCounts counts_;
 };
@@ -223,7 +243,14 @@ class World {
     return rig_.executor->kept_logits();
   }
 
+  // Each look for answers takes a second.
+  Result<Nanos> time_attention(int32_t rows, int32_t context) {
+    host_->watch([this] { clock_.set(clock_.now() + seconds(1)); });
+    return rig_.executor->time_host_attention(rows, context);
+  }
+
   ForwardExecutor& executor() { return *rig_.executor; }
+  VirtualHost& host() { return *host_; }
   [[nodiscard]] Nanos now() const { return clock_.now(); }
 
  private:
@@ -303,6 +330,15 @@ TEST(AttentionHost, AnAttemptThatHangsIsWithdrawnAndTriedAgainInVirtualTime) {
   }
   EXPECT_EQ(logits, plain_logits(model));
   EXPECT_EQ(world.executor().tier_counts().doubted, kTokens * kLayers);
+}
+
+TEST(AttentionHost, WhatAWorkerMayStillReadOutlivesAProbeThatGaveUp) {
+  const reference::Model model = reference::make_model(small_config(), ElementType::kBF16, 3);
+  World world(model, {.hanging_attempts = 1}, seconds(2));
+  const Result<Nanos> took = world.time_attention(2, 40);
+  ASSERT_FALSE(took.ok());
+  EXPECT_NE(took.error().message.find("0 of 1 rows"), std::string::npos) << took.error().message;
+  EXPECT_EQ(world.host().open_blocks(), std::vector<int32_t>{0});
 }
 
 }  // namespace

@@ -58,11 +58,11 @@ Result<Nanos> HostProbe::time_attention(int32_t rows, int32_t context) {
         "{} rows of {} tokens in a pool of {} blocks, {} hops in flight", rows, context,
         pool_blocks, core.in_flight());
   fill_once(pool_blocks);
-  std::vector<HostBlockTable> tables(static_cast<size_t>(rows));
+  Tables tables;
   std::vector<HopTask> tasks;
   const int32_t layer = static_cast<int32_t>(next_block_) % core.limits().last_stage;
   for (int32_t row = 0; row < rows; ++row) {
-    HostBlockTable& table = tables[static_cast<size_t>(row)];
+    HostBlockTable& table = *tables.emplace_back(std::make_shared<HostBlockTable>());
     for (int64_t i = 0; i < row_blocks; ++i) {
       table.push_back(static_cast<int32_t>(next_block_++ % pool_blocks));
     }
@@ -75,17 +75,18 @@ Result<Nanos> HostProbe::time_attention(int32_t rows, int32_t context) {
   // Wakes the workers, which are awake while there is traffic.
   HopTask short_task = tasks.front();
   short_task.position = 0;
-  RETURN_IF_ERROR(attend(std::span(&short_task, 1)));
-  return attend(tasks);
+  RETURN_IF_ERROR(attend(std::span(&short_task, 1), tables));
+  return attend(tasks, tables);
 }
 
-Result<Nanos> HostProbe::attend(std::span<const HopTask> tasks) {
+Result<Nanos> HostProbe::attend(std::span<const HopTask> tasks, const Tables& tables) {
   const Nanos began = parts_.clock.now();
   parts_.attention.submit(tasks);
   std::vector<piggyback::HopAnswer> answers;
   while (answers.size() < tasks.size()) {
     parts_.attention.take_answers(answers);
     if (parts_.clock.now() - began > kPatience) {
+      give_up(tasks, tables);
       return Error{ErrorCode::kInternal,
                    fmt::format("the host's workers have answered {} of {} rows after {} s",
                                answers.size(), tasks.size(), to_seconds(kPatience)),
@@ -94,6 +95,15 @@ Result<Nanos> HostProbe::attend(std::span<const HopTask> tasks) {
     std::this_thread::yield();
   }
   return parts_.clock.now() - began;
+}
+
+// A worker that is late may still read the tables, so they live as long as the workers.
+void HostProbe::give_up(std::span<const HopTask> tasks, const Tables& tables) {
+  for (const HopTask& task : tasks) {
+    parts_.attention.withdraw(task.hop, task.attempt);
+  }
+  auto& lost = parts_.memory.host->lost_tables;
+  lost.insert(lost.end(), tables.begin(), tables.end());
 }
 
 Nanos HostProbe::time_copy(TransferKind kind, int64_t bytes) {

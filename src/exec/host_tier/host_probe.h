@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,10 @@ class HostProbe {
  private:
   [[nodiscard]] int64_t usable_blocks() const;
   void fill_once(int64_t blocks);
-  [[nodiscard]] Result<Nanos> attend(std::span<const piggyback::HopTask> tasks);
+  using Tables = std::vector<std::shared_ptr<HostBlockTable>>;  // of the rows that are timed
+  [[nodiscard]] Result<Nanos> attend(std::span<const piggyback::HopTask> tasks,
+                                     const Tables& tables);
+  void give_up(std::span<const piggyback::HopTask> tasks, const Tables& tables);
 
   const Parts parts_;
   const int32_t block_tokens_;

@@ -34,7 +34,8 @@ namespace tandem {
 
 class HostTier {
  public:
-  struct Environment {  // all outlive the tier
+  // All but `options`, which only create reads, must outlive the tier; *options.host.clock too.
+  struct Environment {
     const model::ModelConfig& config;
     const model::Weights& weights;
     device::Device& device;

@@ -86,7 +86,7 @@ class HopCore {
   // The worker could not do it. True: the hop is due again with the next attempt, or, when attempts
   // are used up, its sequence has failed. False: as above.
   [[nodiscard]] bool task_failed(HopId hop, int32_t attempt);
-  // Appends results that may travel now; the caller copies them and tells.
+  // Appends results that may travel now; the caller copies them, then calls returns_copied.
   void take_returns(std::vector<RowRun>& runs);
   void returns_copied(std::span<const RowRun> runs, Nanos now);
 
