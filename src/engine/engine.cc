@@ -249,6 +249,10 @@ EngineActivity Engine::plan_and_launch() {
       step_.visits_before = parts_.executor.tier_counts().visits;
       parts_.executor.launch(step_.input);
       ++step_.number;
+      // It made room, so somebody may begin who must not wait for a hop.
+      if (changed && step_.visitors_only()) {
+        parts_.executor.wait_no_longer();
+      }
       return running_step(step_);
     }
     if (mover_.busy()) {

@@ -54,10 +54,11 @@ TEST(PromiseWorlds, KeepEveryGuarantee) {
 // or blocks, each for a step of its own; then best effort came after a promise and claimed its
 // part; an overdue head waited behind a promised line; an overdue prompt left room for one. In the
 // next four decodes took the blocks, or one that came back from the host the place, that seemed to
-// be free. In the last one a best-effort prompt took the time that overdue decodes claimed.
+// be free. Then a best-effort prompt took the time that overdue decodes claimed. In the last two a
+// step made room, and waited for a hop before anybody could use it.
 TEST(PromiseWorlds, AreKeptWhereTheyWereBroken) {
   for (const uint64_t seed : {105077, 105694, 106184, 113168, 105666, 109409, 202978, 310779,
-                              314186, 317193, 340339, 346173}) {
+                              314186, 317193, 340339, 346173, 406209, 408631, 506965, 507538}) {
     const testing::PromiseTally tally =
         testing::run_promise_world(testing::random_promise_world(seed));
     for (const std::string& what : tally.found.broken) {
