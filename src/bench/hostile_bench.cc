@@ -175,20 +175,24 @@ int bench_hostile(const BenchHostileOptions& options) {
     attackers.start(request, server.port());
     bool good = neighbour.read_until(for_seconds(options.seconds), stall);
     attackers.stop();
-    std::optional<std::string> answers;
+    Result<std::optional<std::string>> answers = std::optional<std::string>();
     const auto at_rest = [&] {
-      if (!answers) {
+      if (answers.ok() && !answers->has_value()) {
         answers = attackers.answers();
       }
-      return answers && server.metrics().generations == options.streams &&
-             server.metrics().connections == options.streams &&
-             server.metrics().request_bytes_held == 0;
+      return !answers.ok() ||
+             (answers->has_value() && server.metrics().generations == options.streams &&
+              server.metrics().connections == options.streams &&
+              server.metrics().request_bytes_held == 0);
     };
     good = good && neighbour.read_until(at_rest, stall);
     if (!good) {
       return failed(kBroken);
     }
-    print(attackers.names()[request], stall, *answers);
+    if (!answers.ok()) {
+      return failed(answers.error().message);
+    }
+    print(attackers.names()[request], stall, **answers);
     longest = std::max(longest, stall.worked);
   }
   fmt::print("  longest stall by work of the I/O thread: {:.2f} ms (aim: 5 ms)\n",
