@@ -109,7 +109,7 @@ void Connection::route_request(std::string body) {
 
 // Runs `work` beside the loop, then `done` on it unless the connection was closed meanwhile; what
 // they own may be large and is then freed beside the loop. Without a ticket_ afterwards neither
-// will run: where the bound applies, the request has been refused.
+// will run; where the bound applies, the request has been refused.
 void Connection::aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
                        std::function<void()> done) {
   ticket_ = loop_.aside(requester_, cost, bound, std::move(work),
@@ -398,8 +398,8 @@ void Connection::take_held() {
   for (auto& [prompt, events] : taken) {
     take(prompt, events);
   }
-  if (phase_ == Phase::kClosed) {
-    dispose(std::move(taken));
+  if (job_ == nullptr && !job_is_aside_) {
+    dispose(std::move(taken));  // the answer has ended before them
   }
 }
 

@@ -71,8 +71,9 @@ class IoLoop {
   std::optional<SideThreads::Ticket> aside(const std::string& client, int64_t cost,
                                            SideThreads::Bound bound, std::function<void()> work,
                                            std::function<void()> done);
-  // Neither `work` nor `done` of `owner`'s job will run, unless `work` has begun. What they own is
-  // destroyed on a side thread, but `owner` on the loop's.
+  // If the job still waits, neither its `work` nor its `done` will run. What they own is destroyed
+  // on a side thread, except `owner`, which the job may own: its last reference is dropped on the
+  // loop.
   void withdraw(SideThreads::Ticket ticket, std::shared_ptr<Connection> owner);
   // Frees `text`. A large one is freed on a side thread, because returning pages takes time.
   void dispose(std::string text);

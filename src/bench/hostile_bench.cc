@@ -109,6 +109,12 @@ void print(std::string_view name, const Stall& stall, std::string_view answers) 
   std::fflush(stdout);
 }
 
+// Nothing is left of the attackers' requests.
+bool only_neighbour(const api::HttpMetrics& metrics, int32_t streams) {
+  return metrics.generations == streams && metrics.connections == streams &&
+         metrics.request_bytes_held == 0;
+}
+
 int failed(std::string_view what) {
   log::error("{}", what);
   return 1;
@@ -173,7 +179,7 @@ int bench_hostile(const BenchHostileOptions& options) {
   for (size_t request = 0; request < attackers.names().size(); ++request) {
     Stall stall;
     attackers.start(request, server.port());
-    bool good = neighbour.read_until(for_seconds(options.seconds), stall);
+    const bool good = neighbour.read_until(for_seconds(options.seconds), stall);
     attackers.stop();
     Result<std::optional<std::string>> answers = std::optional<std::string>();
     const auto at_rest = [&] {
@@ -181,12 +187,9 @@ int bench_hostile(const BenchHostileOptions& options) {
         answers = attackers.answers();
       }
       return !answers.ok() ||
-             (answers->has_value() && server.metrics().generations == options.streams &&
-              server.metrics().connections == options.streams &&
-              server.metrics().request_bytes_held == 0);
+             (answers->has_value() && only_neighbour(server.metrics(), options.streams));
     };
-    good = good && neighbour.read_until(at_rest, stall);
-    if (!good) {
+    if (!good || !neighbour.read_until(at_rest, stall)) {
       return failed(kBroken);
     }
     if (!answers.ok()) {
