@@ -17,9 +17,11 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -55,6 +57,28 @@ def get(url: str) -> dict:
         return json.load(reply)
 
 
+def tail(log: BinaryIO) -> str:
+    log.seek(0)
+    return log.read()[-2000:].decode(errors="replace")
+
+
+def wait_until_ready(process: subprocess.Popen, port: int, log: BinaryIO) -> None:
+    """Ends this program with the tail of the server's log if the server ends or is not ready in time."""
+    end = time.monotonic() + START_SECONDS
+    while True:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5)
+            return
+        trouble = None
+        if process.poll() is not None:
+            trouble = "the server ended"
+        elif time.monotonic() > end:
+            trouble = f"the server was not ready within {START_SECONDS} seconds"
+        if trouble:
+            sys.exit(f"check_model: {trouble}:\n{tail(log)}")
+        time.sleep(0.1)
+
+
 @contextlib.contextmanager
 def serving(binary: pathlib.Path, folder: pathlib.Path, dtype: str) -> Iterator[str]:
     """A server of the folder for as long as the block runs; yields its address."""
@@ -62,26 +86,21 @@ def serving(binary: pathlib.Path, folder: pathlib.Path, dtype: str) -> Iterator[
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [str(binary), "serve", str(folder), "--port", str(port), "--dtype", dtype]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        end = time.monotonic() + START_SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5)
-                break
-            if process.poll() is not None:
-                sys.exit(f"check_model: the server ended:\n{process.stderr.read()[-2000:]}")
-            if time.monotonic() > end:
-                sys.exit(f"check_model: the server was not ready within {START_SECONDS} seconds")
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.communicate()
+    # Not a pipe, which would fill while nothing reads it and hold up the server.
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            wait_until_ready(process, port, log)
+            yield f"http://127.0.0.1:{port}"
+        except OSError as error:  # of a request, too
+            sys.exit(f"check_model: {error}; the server's log ends with:\n{tail(log)}")
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class Reference:
-    """The model as transformers runs it, in float32."""
+    """The model as transformers runs it."""
 
     def __init__(self, folder: pathlib.Path, dtype: str) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)

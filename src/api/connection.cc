@@ -286,7 +286,7 @@ void Connection::close(std::string_view outcome) {
   forget_request();
   --context_.metrics.connections;
   if (ticket_) {
-    loop_.withdraw(*ticket_);
+    loop_.withdraw(*ticket_, self);
   }
   drop_job();
   for (std::string& text : std::exchange(ahead_, {})) {

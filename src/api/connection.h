@@ -95,6 +95,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void deliver_aside(int64_t bytes, HeldEvents events);
   void end_delivery(Delivery& delivery);
   void take_held();
+  void dispose(HeldEvents held);
+  bool cut_slow_reader();
   void end_job();
   bool keep_within_memory();
   HttpResponse refuse_for_memory();

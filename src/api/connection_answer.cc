@@ -108,7 +108,8 @@ void Connection::route_request(std::string body) {
 }
 
 // Runs `work` beside the loop, then `done` on it unless the connection was closed meanwhile; what
-// they own may be large and is then freed beside the loop.
+// they own may be large and is then freed beside the loop. Without a ticket_ afterwards neither
+// will run; where the bound applies, the request has been refused.
 void Connection::aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
                        std::function<void()> done) {
   ticket_ = loop_.aside(requester_, cost, bound, std::move(work),
@@ -148,10 +149,14 @@ void Connection::answer_aside(std::string body) {
         shared->held.set(0);
       },
       [this, shared] { respond(std::move(shared->response)); });
+  if (!ticket_) {
+    loop_.dispose(std::move(shared));
+  }
 }
 
 void Connection::begin_generation(std::string body) {
   if (const std::string_view reason = refusal_reason(context_); !reason.empty()) {
+    loop_.dispose(std::move(body));
     respond(refuse({ErrorCode::kUnavailable,
                     fmt::format("the server is {} and takes no requests for text now", reason), ""},
                    reason, context_));
@@ -182,6 +187,9 @@ void Connection::begin_generation(std::string body) {
         shared->held.set(0);
       },
       [this, shared] { start_job(std::move(*shared->prepared)); });
+  if (!ticket_) {
+    loop_.dispose(std::move(shared));
+  }
 }
 
 void Connection::start_job(Preparation prepared) {
@@ -273,16 +281,9 @@ void Connection::begin_stream() {
   flush();
 }
 
-// What these events bring is never too much for their reader: only what waited before them counts,
-// and not more than the piece under way took its reader.
-void Connection::take(size_t prompt, std::span<TokenEvent> events) {
-  if (job_is_aside_) {
-    hold(prompt, events, events_held_);
-    return;
-  }
-  if (job_ == nullptr) {
-    return;
-  }
+// What the events to come bring is never too much for their reader: only what waited before them
+// counts, and not more than the piece under way took its reader. True: the connection is closed.
+bool Connection::cut_slow_reader() {
   const ServerLimits& limits = context_.options.limits;
   const size_t waiting = waiting_bytes();
   const bool behind = waiting > limits.max_unsent_bytes + stream_out_.size();
@@ -291,6 +292,16 @@ void Connection::take(size_t prompt, std::span<TokenEvent> events) {
   if (behind || in_the_way) {
     ++context_.metrics.slow_readers_cut;
     close("slow_reader");
+  }
+  return behind || in_the_way;
+}
+
+void Connection::take(size_t prompt, std::span<TokenEvent> events) {
+  if (job_is_aside_) {
+    hold(prompt, events, events_held_);
+    return;
+  }
+  if (job_ == nullptr || cut_slow_reader()) {
     return;
   }
   const size_t prompt_bytes = job_->prompt_bytes_of(prompt, events);
@@ -379,11 +390,28 @@ void Connection::take_held() {
     count += events.size();
   }
   if (count > context_.options.inline_events && job_ != nullptr) {
-    deliver_aside(static_cast<int64_t>(count) * kBytesOfEvent, std::move(taken));
-    return;
+    if (!cut_slow_reader()) {
+      deliver_aside(static_cast<int64_t>(count) * kBytesOfEvent, std::move(taken));
+      return;
+    }
   }
   for (auto& [prompt, events] : taken) {
     take(prompt, events);
+  }
+  if (job_ == nullptr && !job_is_aside_) {
+    dispose(std::move(taken));  // the answer has ended before them
+  }
+}
+
+// Frees the events; many steps beside the loop.
+void Connection::dispose(HeldEvents held) {
+  constexpr size_t kManySteps = 16;
+  if (held.size() > kManySteps) {
+    loop_.dispose(std::make_shared<HeldEvents>(std::move(held)));
+    return;
+  }
+  for (auto& [prompt, events] : held) {
+    loop_.dispose(std::move(events));
   }
 }
 
@@ -404,17 +432,13 @@ void Connection::drop_job() {
     loop_.remove_tag(tag);
   }
   tags_.clear();
-  constexpr size_t kManySteps = 16;
-  bool large = events_held_.size() > kManySteps;
+  dispose(std::exchange(events_held_, {}));
   if (job_ != nullptr) {
     job_->end();
-    large = large || job_->answer_bytes() > context_.options.inline_answer_bytes;
+    if (job_->held_bytes() > context_.options.inline_answer_bytes) {
+      loop_.dispose(std::shared_ptr<GenerationJob>(std::move(job_)));
+    }
   }
-  if (large) {
-    using Rest = std::pair<std::unique_ptr<GenerationJob>, HeldEvents>;
-    loop_.dispose(std::make_shared<Rest>(std::move(job_), std::move(events_held_)));
-  }
-  events_held_.clear();
   job_.reset();
   kept_.set(0);
 }

@@ -56,7 +56,7 @@ GenerationJob::GenerationJob(openai::Generation generation, openai::PromptSubmis
 
 GenerationJob::~GenerationJob() { end(); }
 
-// Prompts that have not ended are of no use any more; for those that have, cancel() does nothing.
+// Cancels prompts that have not ended; cancel() ignores the others.
 void GenerationJob::end() {
   if (!std::exchange(counted_, false)) {
     return;

@@ -59,7 +59,7 @@ class GenerationJob {
   GenerationJob(const GenerationJob&) = delete;
   GenerationJob& operator=(const GenerationJob&) = delete;
 
-  // Cancels what has not ended. Nothing but destruction may follow.
+  // Cancels what has not ended. The job may only be destroyed afterwards.
   void end();
 
   // Appends streamed text to `out` and tells the Frontend about stop strings.
@@ -70,6 +70,7 @@ class GenerationJob {
   }
   [[nodiscard]] int64_t kept_bytes() const { return generation_.kept_bytes(); }
   [[nodiscard]] size_t answer_bytes() const { return generation_.body_bytes(); }
+  [[nodiscard]] size_t held_bytes() const { return generation_.held_bytes(); }
   [[nodiscard]] bool ended() const { return generation_.ended(); }
   [[nodiscard]] bool streams() const { return generation_.streams(); }
   // The whole answer. Needs ended() and !streams().

@@ -16,6 +16,22 @@ namespace tandem::api {
 
 namespace asio = boost::asio;
 
+namespace {
+
+// Another thread may set `max` to 0 meanwhile.
+void raise_to(std::atomic<int64_t>& max, int64_t value) {
+  int64_t before = max;
+  while (before < value && !max.compare_exchange_weak(before, value)) {
+  }
+}
+
+bool holds_prompt_logprobs(std::span<const TokenEvent> events) {
+  return std::ranges::any_of(
+      events, [](const TokenEvent& event) { return event.prompt_logprobs != nullptr; });
+}
+
+}  // namespace
+
 // Engines hold it as long as they like; once the loop has gone, events go nowhere.
 class IoLoop::Sink final : public TokenSink {
  public:
@@ -152,6 +168,14 @@ std::optional<SideThreads::Ticket> IoLoop::aside(const std::string& client, int6
                     });
 }
 
+void IoLoop::withdraw(SideThreads::Ticket ticket, std::shared_ptr<Connection> owner) {
+  if (std::function<void()> job = side_.withdraw(ticket)) {
+    aside(
+        "", 1, SideThreads::Bound::kIgnored, [job = std::move(job)]() mutable { job = nullptr; },
+        [owner = std::move(owner)] {});
+  }
+}
+
 void IoLoop::dispose(std::string text) {
   constexpr size_t kLargeBytes = 1 << 20;
   if (text.capacity() > kLargeBytes) {
@@ -163,6 +187,12 @@ void IoLoop::dispose(std::string text) {
 void IoLoop::dispose(std::shared_ptr<void> owned) {
   side_.post("", 1, SideThreads::Bound::kIgnored,
              [last = std::move(owned)]() mutable { last.reset(); });
+}
+
+void IoLoop::dispose(std::vector<TokenEvent> events) {
+  if (holds_prompt_logprobs(events)) {
+    dispose(std::shared_ptr<void>(std::make_shared<std::vector<TokenEvent>>(std::move(events))));
+  }
 }
 
 void IoLoop::run_deliveries() {
@@ -196,11 +226,11 @@ void IoLoop::dispatch(Delivery& delivery) {
   for (const std::shared_ptr<Connection>& connection : touched) {
     connection->flush();
   }
+  dispose(std::move(events));
   if (context_.options.measure_deliveries) {
     const DeliveryCost end = spent();
-    longest_delivery_ = std::max<int64_t>(longest_delivery_,
-                                          (end.thread_time - delivery.begin.thread_time).count());
-    most_read_ = std::max<int64_t>(most_read_, end.bytes_read - delivery.begin.bytes_read);
+    raise_to(longest_delivery_, (end.thread_time - delivery.begin.thread_time).count());
+    raise_to(most_read_, end.bytes_read - delivery.begin.bytes_read);
   }
 }
 

@@ -71,11 +71,16 @@ class IoLoop {
   std::optional<SideThreads::Ticket> aside(const std::string& client, int64_t cost,
                                            SideThreads::Bound bound, std::function<void()> work,
                                            std::function<void()> done);
-  void withdraw(SideThreads::Ticket ticket) { side_.withdraw(ticket); }
+  // If the job still waits, neither its `work` nor its `done` will run. What they own is destroyed
+  // on a side thread, except `owner`, which the job may own: its last reference is dropped on the
+  // loop.
+  void withdraw(SideThreads::Ticket ticket, std::shared_ptr<Connection> owner);
   // Frees `text`. A large one is freed on a side thread, because returning pages takes time.
   void dispose(std::string text);
   // Drops this reference on a side thread, so that a last one is freed there.
   void dispose(std::shared_ptr<void> owned);
+  // Frees the events. On a side thread if log-probabilities of a prompt are among them.
+  void dispose(std::vector<TokenEvent> events);
 
  private:
   class Sink;

@@ -133,7 +133,7 @@ TEST_F(TwoModels, OneThatLoadsRefusesItsOwnRequestsOnly) {
   tiny_.set_state(ServingState::kFailed);
   EXPECT_EQ(Json::parse(get("/ready").body)["status"], "failed");
   EXPECT_EQ(post("/v1/completions", R"({"prompt":"a"})").status, 503);
-  EXPECT_EQ(tiny_.submitted(), 1U) << "no body is read while no model takes any";
+  EXPECT_EQ(tiny_.submitted(), 1U) << "no body is parsed while no model takes requests";
 }
 
 }  // namespace

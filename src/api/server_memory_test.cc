@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -349,33 +347,14 @@ struct GatedServer {
     ServerOptions options;
     options.inline_parse_bytes = 10;
     options.side = {.threads = 2, .max_short_cost = 500, .max_waiting = max_waiting};
-    options.local_time = [this] {
-      std::unique_lock lock(mutex);
-      ++arrived;
-      changed.notify_all();
-      changed.wait(lock, [&] { return open; });
-      return std::chrono::local_seconds();
-    };
+    options.local_time = [this] { return gate.pass(); };
     test = std::make_unique<TestServer>(std::move(options));
     test->frontend.answer_at_once("x");
   }
-  void wait_for_arrivals(int count) {
-    std::unique_lock lock(mutex);
-    ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return arrived >= count; }));
-  }
-  void open_gate() {
-    const std::scoped_lock lock(mutex);
-    open = true;
-    changed.notify_all();
-  }
   [[nodiscard]] int64_t held() const { return test->server->metrics().request_bytes_held; }
 
-  const std::string long_chat =
-      R"({"messages":[{"role":"user","content":"hi"}],"user":")" + std::string(1000, 'u') + "\"}";
-  std::mutex mutex;  // guards what follows
-  std::condition_variable changed;
-  int arrived = 0;
-  bool open = false;
+  const std::string chat = long_chat();
+  Gate gate;
   std::unique_ptr<TestServer> test;
 };
 
@@ -383,23 +362,23 @@ TEST(ServerMemory, LongBodiesHoldNobodyUpAndGiveTheirBytesBackOnce) {
   GatedServer gated;
   TestServer& test = *gated.test;
   Client first(test.port());
-  first.post("/v1/chat/completions", gated.long_chat);
-  gated.wait_for_arrivals(1);
+  first.post("/v1/chat/completions", gated.chat);
+  gated.gate.wait_for_arrivals(1);
   EXPECT_EQ(test.post("/v1/completions", kPrompt).status, 200) << "a short body beside a long one";
   EXPECT_EQ(test.get("/health").status, 200);
   const int64_t one = gated.held();
-  EXPECT_EQ(one, std::ssize(gated.long_chat));
+  EXPECT_EQ(one, std::ssize(gated.chat));
   Client second(test.port());
-  second.post("/v1/chat/completions", gated.long_chat);
+  second.post("/v1/chat/completions", gated.chat);
   test.eventually([&] { return gated.held() == 2 * one; });
   second.close();  // its body leaves the queue with it
   test.eventually([&] { return gated.held() == one; });
   first.close();  // being parsed: counts until that ends
   test.eventually([&] { return test.server->metrics().connections == 0; });
   EXPECT_EQ(gated.held(), one);
-  gated.open_gate();
+  gated.gate.open();
   test.eventually([&] { return gated.held() == 0; });
-  EXPECT_EQ(test.post("/v1/chat/completions", gated.long_chat).status, 200);
+  EXPECT_EQ(test.post("/v1/chat/completions", gated.chat).status, 200);
   test.eventually([&] { return gated.held() == 0; });
 }
 
@@ -407,15 +386,15 @@ TEST(ServerMemory, TooManyLongBodiesAreRefused) {
   GatedServer gated(1);
   TestServer& test = *gated.test;
   Client running(test.port());
-  running.post("/v1/chat/completions", gated.long_chat);
-  gated.wait_for_arrivals(1);
+  running.post("/v1/chat/completions", gated.chat);
+  gated.gate.wait_for_arrivals(1);
   Client waiting(test.port());
-  waiting.post("/v1/chat/completions", gated.long_chat);
-  test.eventually([&] { return gated.held() == 2 * std::ssize(gated.long_chat); });
-  const ClientResponse refused = test.post("/v1/chat/completions", gated.long_chat);
+  waiting.post("/v1/chat/completions", gated.chat);
+  test.eventually([&] { return gated.held() == 2 * std::ssize(gated.chat); });
+  const ClientResponse refused = test.post("/v1/chat/completions", gated.chat);
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(reason(refused), "long_requests");
-  gated.open_gate();
+  gated.gate.open();
   EXPECT_EQ(running.read_response().status, 200);
   EXPECT_EQ(waiting.read_response().status, 200);
 }
@@ -425,12 +404,12 @@ TEST(ServerMemory, TheServerEndsWhileLongWorkIsUnderWay) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<Client>(gated.test->port()));
-    clients.back()->post("/v1/chat/completions", gated.long_chat);
+    clients.back()->post("/v1/chat/completions", gated.chat);
   }
-  gated.wait_for_arrivals(1);
+  gated.gate.wait_for_arrivals(1);
   std::thread ending([&] { gated.test->server.reset(); });
   EXPECT_TRUE(clients.back()->closed_by_server());
-  gated.open_gate();
+  gated.gate.open();
   ending.join();
   EXPECT_EQ(gated.test->frontend.submitted(), 0U);
 }

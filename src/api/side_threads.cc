@@ -59,18 +59,18 @@ std::optional<SideThreads::Ticket> SideThreads::post(const std::string& client, 
   return ticket;
 }
 
-void SideThreads::withdraw(Ticket ticket) {
-  Job dropped;  // destroyed without the lock
+std::function<void()> SideThreads::withdraw(Ticket ticket) {
   const std::scoped_lock lock(mutex_);
   const auto found = places_.find(ticket);
   if (found == places_.end()) {
-    return;
+    return nullptr;
   }
   const auto [lane, place] = found->second;
-  const auto job = lane->jobs.find(place);
-  dropped = std::move(job->second);
-  lane->jobs.erase(job);
-  forget(dropped, ticket);
+  const auto waiting = lane->jobs.find(place);
+  Job job = std::move(waiting->second);
+  lane->jobs.erase(waiting);
+  forget(job, ticket);
+  return std::move(job.work);
 }
 
 size_t SideThreads::waiting() const {

@@ -39,8 +39,8 @@ class SideThreads {
   // nullopt: as many jobs wait as may, or stop() was called; the job is dropped.
   std::optional<Ticket> post(const std::string& client, int64_t cost, Bound bound,
                              std::function<void()> job);
-  // Drops the job if it is still waiting.
-  void withdraw(Ticket ticket);
+  // Takes the job back if it is still waiting: it will not run. Empty: it has begun or ended.
+  [[nodiscard]] std::function<void()> withdraw(Ticket ticket);
   // Drops what waits, lets the running jobs end, and joins the threads.
   void stop();
 

@@ -112,7 +112,7 @@ TEST(SideThreads, WaitingJobsAreBoundedPerClientAndInAll) {
   story.wait_for(23);
 }
 
-TEST(SideThreads, AWithdrawnJobIsDestroyedAndNeverRuns) {
+TEST(SideThreads, AWithdrawnJobIsReturnedAndNeverRuns) {
   Story story;
   SideThreads side(two_threads());
   ASSERT_TRUE(side.post("a", kLong, kApplies, story.blocking("first")));
@@ -121,10 +121,12 @@ TEST(SideThreads, AWithdrawnJobIsDestroyedAndNeverRuns) {
   const auto ticket =
       side.post("a", kLong, kApplies, [owned, tell = story.telling("never")] { tell(); });
   EXPECT_EQ(owned.use_count(), 2);
-  side.withdraw(*ticket);
-  EXPECT_EQ(owned.use_count(), 1);
+  std::function<void()> job = side.withdraw(*ticket);
+  EXPECT_EQ(owned.use_count(), 2) << "the caller decides where it is destroyed";
   EXPECT_EQ(side.waiting(), 0U);
-  side.withdraw(*ticket);  // nothing any more
+  EXPECT_FALSE(side.withdraw(*ticket));
+  job = nullptr;
+  EXPECT_EQ(owned.use_count(), 1);
   ASSERT_TRUE(side.post("a", kLong, kApplies, story.telling("last")));
   story.open();
   EXPECT_EQ(story.wait_for(2), (std::vector<std::string>{"first", "last"}));

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -235,6 +236,39 @@ bool Client::closed_by_server() {
   while (read_more()) {
   }
   return true;
+}
+
+// ---------------------------------------------------------------- Gate
+
+std::chrono::local_seconds Gate::pass() {
+  std::unique_lock lock(mutex_);
+  ++arrived_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return passed_ < allowed_; });
+  ++passed_;
+  return {};
+}
+
+void Gate::wait_for_arrivals(int count) {
+  std::unique_lock lock(mutex_);
+  CHECK(changed_.wait_for(lock, kPatience, [&] { return arrived_ >= count; }), "waited in vain");
+}
+
+void Gate::let_through(int count) {
+  const std::scoped_lock lock(mutex_);
+  allowed_ += count;
+  changed_.notify_all();
+}
+
+void Gate::open() {
+  const std::scoped_lock lock(mutex_);
+  allowed_ = std::numeric_limits<int>::max();
+  changed_.notify_all();
+}
+
+std::string long_chat() {
+  return R"({"messages":[{"role":"user","content":"hi"}],"user":")" + std::string(5000, 'u') +
+         "\"}";
 }
 
 // ---------------------------------------------------------------- TestServer

@@ -2,6 +2,7 @@
 // real socket.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -103,6 +104,26 @@ class Client {
   int socket_ = -1;
   std::string received_;
 };
+
+// Holds up the side threads that render chats: its pass() is ServerOptions::local_time, which each
+// chat asks once. Any thread.
+class Gate {
+ public:
+  // Waits until it is let through.
+  std::chrono::local_seconds pass();
+  void wait_for_arrivals(int count);  // in all
+  void let_through(int count);        // so many more
+  void open();                        // for all
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  int arrived_ = 0;
+  int passed_ = 0;
+  int allowed_ = 0;
+};
+// A chat that is not parsed on the I/O thread.
+std::string long_chat();
 
 // A server on a free port, with short ticks and its own time.
 std::unique_ptr<Server> start_server(ServerOptions options,

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -43,7 +44,8 @@ class Attack {
   Attack& operator=(const Attack&) = delete;
   ~Attack() { static_cast<void>(end()); }
 
-  // Returns the statuses and how often each came.
+  // Returns the statuses and how often each came; never "", which would look like the process's
+  // end.
   std::string end() {
     stopping_ = true;
     for (std::thread& thread : threads_) {
@@ -54,7 +56,7 @@ class Attack {
     for (const auto& [status, count] : statuses_) {
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, status);
     }
-    return text;
+    return text.empty() ? "none" : text;
   }
 
  private:
@@ -163,14 +165,17 @@ void AttackProcess::start(size_t request, uint16_t port) {
 
 void AttackProcess::stop() { send_command(channel_, {.kind = Command::Kind::kStop}); }
 
-std::optional<std::string> AttackProcess::answers() {
+Result<std::optional<std::string>> AttackProcess::answers() {
   pollfd waiting{.fd = channel_, .events = POLLIN, .revents = 0};
   if (::poll(&waiting, 1, 0) <= 0) {
-    return std::nullopt;
+    return std::optional<std::string>();
   }
   std::array<char, kMaxReplyBytes> reply{};
   const ssize_t bytes = ::recv(channel_, reply.data(), reply.size(), 0);
-  return std::string(reply.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  if (bytes <= 0) {
+    return Error{ErrorCode::kInternal, "the process of the attackers has ended", ""};
+  }
+  return std::optional(std::string(reply.data(), static_cast<size_t>(bytes)));
 }
 
 }  // namespace tandem::bench

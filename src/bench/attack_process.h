@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "bench/hostile_requests.h"
 
 namespace tandem::bench {
@@ -24,11 +25,13 @@ class AttackProcess {
   [[nodiscard]] bool good() const { return child_ > 0; }
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
 
-  // Attacks with the request of that place until stop(). answers() must have come before.
+  // Attacks with request number `request` until stop(). Needs the answers() of the attack before
+  // it.
   void start(size_t request, uint16_t port);
   void stop();
-  // What the server answered, by status, once every attacker has ended; "" if the process is gone.
-  [[nodiscard]] std::optional<std::string> answers();
+  // What the server answered, by status, once every attacker has ended; nullopt: some have not. An
+  // error: the process has ended.
+  [[nodiscard]] Result<std::optional<std::string>> answers();
 
  private:
   std::vector<std::string> names_;

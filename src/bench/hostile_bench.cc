@@ -109,6 +109,12 @@ void print(std::string_view name, const Stall& stall, std::string_view answers) 
   std::fflush(stdout);
 }
 
+// Nothing is left of the attackers' requests.
+bool only_neighbour(const api::HttpMetrics& metrics, int32_t streams) {
+  return metrics.generations == streams && metrics.connections == streams &&
+         metrics.request_bytes_held == 0;
+}
+
 int failed(std::string_view what) {
   log::error("{}", what);
   return 1;
@@ -173,22 +179,23 @@ int bench_hostile(const BenchHostileOptions& options) {
   for (size_t request = 0; request < attackers.names().size(); ++request) {
     Stall stall;
     attackers.start(request, server.port());
-    bool good = neighbour.read_until(for_seconds(options.seconds), stall);
+    const bool good = neighbour.read_until(for_seconds(options.seconds), stall);
     attackers.stop();
-    std::optional<std::string> answers;
+    Result<std::optional<std::string>> answers = std::optional<std::string>();
     const auto at_rest = [&] {
-      if (!answers) {
+      if (answers.ok() && !answers->has_value()) {
         answers = attackers.answers();
       }
-      return answers && server.metrics().generations == options.streams &&
-             server.metrics().connections == options.streams &&
-             server.metrics().request_bytes_held == 0;
+      return !answers.ok() ||
+             (answers->has_value() && only_neighbour(server.metrics(), options.streams));
     };
-    good = good && neighbour.read_until(at_rest, stall);
-    if (!good) {
+    if (!good || !neighbour.read_until(at_rest, stall)) {
       return failed(kBroken);
     }
-    print(attackers.names()[request], stall, *answers);
+    if (!answers.ok()) {
+      return failed(answers.error().message);
+    }
+    print(attackers.names()[request], stall, **answers);
     longest = std::max(longest, stall.worked);
   }
   fmt::print("  longest stall by work of the I/O thread: {:.2f} ms (aim: 5 ms)\n",

@@ -305,6 +305,7 @@ Result<loadgen::LoadStream> make_stream(const StreamFlags& flags) {
 Result<StreamFlags> parse_spec(const std::string& spec, const StreamFlags& defaults) {
   StreamFlags flags = defaults;
   cli::CommandLine command_line;
+  command_line.remove_help_flag();
   add_stream_flags(command_line.root(), flags);
   std::vector<std::string> arguments;
   for (const std::string_view item : workload::split(spec, ';')) {

@@ -97,6 +97,8 @@ TEST(LoadFlags, ErrorsNameTheFlag) {
   const std::string unknown = why_not(flags, {"request-rat=3"});
   EXPECT_NE(unknown.find("--request-rat"), std::string::npos) << unknown;
   EXPECT_NE(unknown.find("did you mean --request-rate?"), std::string::npos) << unknown;
+  const std::string help = why_not(flags, {"help=x"});
+  EXPECT_NE(help.find("--help"), std::string::npos) << help;
   flags.arrivals = "fixed";
   EXPECT_EQ(why_not(flags, {}), "--arrivals fixed needs a --request-rate");
   flags.arrivals = "trace";

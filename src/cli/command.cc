@@ -197,6 +197,8 @@ void CommandLine::set_version_flag(const std::string& text) {
   app_->set_version_flag("--version", text);
 }
 
+void CommandLine::remove_help_flag() { app_->set_help_flag(); }
+
 std::string CommandLine::help() const { return app_->help(); }
 
 Result<std::optional<int>> CommandLine::parse(std::vector<std::string> arguments) {

@@ -67,7 +67,7 @@ class Command {
   template <class Value>
   Option add_option(const std::string& names, Value& variable,
                     const std::string& description) const;
-  // The value is checked for being there, and dropped.
+  // Requires a value and ignores it.
   Option add_option(const std::string& names, const std::string& description) const;
   // Value: std::string or double. `set` may refuse the value.
   template <class Value>
@@ -105,6 +105,7 @@ class CommandLine {
 
   [[nodiscard]] Command root() const { return Command(app_.get()); }
   void set_version_flag(const std::string& text);  // "--version" prints `text`
+  void remove_help_flag();                         // "--help" is an unknown flag from here on
   [[nodiscard]] std::string help() const;
 
   // Sets the variables of all options. The exit code if the arguments asked for something that is

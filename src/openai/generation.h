@@ -54,6 +54,8 @@ class Generation {
   [[nodiscard]] int64_t kept_bytes() const { return kept_bytes_; }
   // About how many bytes body() has.
   [[nodiscard]] size_t body_bytes() const;
+  // The same and the prompts that are kept: about how many bytes a destructor frees.
+  [[nodiscard]] size_t held_bytes() const;
 
   [[nodiscard]] bool streams() const { return streams_; }
   // Every choice has ended, or one has failed: further events are ignored.

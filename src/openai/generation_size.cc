@@ -37,4 +37,12 @@ size_t Generation::body_bytes() const {
   return bytes;
 }
 
+size_t Generation::held_bytes() const {
+  size_t bytes = body_bytes();
+  for (const Prompt& prompt : prompts_) {
+    bytes += prompt.scored.size() * sizeof(TokenId);
+  }
+  return bytes;
+}
+
 }  // namespace tandem::openai

@@ -52,7 +52,7 @@ class PromptSubmission {
                                                         const PromptOrigin& origin,
                                                         Frontend& frontend);
 
-  // The front end has found a stop string in this choice.
+  // A stop string was found in this choice: the front end ends it.
   void stop(size_t prompt, int32_t choice) const { frontend_->stop(requests_[prompt], choice); }
   // Ends all prompts that have not ended.
   void cancel() const;

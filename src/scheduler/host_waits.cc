@@ -7,6 +7,15 @@
 
 namespace tandem {
 
+HostWaits::HostWaits(const SystemView& view, const latency::StepTimeModel& model, Memory& memory)
+    : view_(view), model_(model), memory_(memory) {
+  const int64_t window = view.step / (model.layers() + 1);
+  if (window != memory.window) {
+    memory = {.window = window,
+              .max_step_before = window == memory.window + 1 ? memory.max_step : Nanos{0}};
+  }
+}
+
 void HostWaits::bring_back(ClassedPlanner& planner) const {
   for (const SequenceView& sequence : view_.offloaded) {
     const bool is_between_tokens = sequence.state == SequenceState::kParkedWaiting ||
@@ -46,10 +55,7 @@ StepPlan HostWaits::finish(StepPlan plan, const latency::StepShape& shape, int64
   }
   hold(plan);
   const Nanos time = model_.step_time(shape) + latency::visitor_reserve(model_, shape, ready);
-  if (time >= memory_.longest_step || view_.step - memory_.longest_step_at > model_.layers()) {
-    memory_.longest_step = time;
-    memory_.longest_step_at = view_.step;
-  }
+  memory_.max_step = std::max(memory_.max_step, time);
   return plan;
 }
 

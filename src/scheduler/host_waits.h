@@ -5,11 +5,12 @@
 // (d + 1) * T. An LS sequence whose TPOT target is shorter would miss it with every token that it
 // computes there. It waits instead, comes back before anything else, and gets room as a waiting LS
 // request does: best effort is offloaded or recomputed. T is the longest step that was predicted in
-// the last d + 1 steps or somewhat more.
+// the last d + 1 steps or somewhat more: in this window of d + 1 steps and in the one before.
 //
 // One object per planning; borrows the view.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "latency/step_time_model.h"
@@ -22,15 +23,16 @@ class HostWaits {
  public:
   // From step to step.
   struct Memory {
-    Nanos longest_step{0};
-    int64_t longest_step_at = 0;
+    int64_t window = 0;  // number of the newest
+    Nanos max_step{0};   // in it
+    Nanos max_step_before{0};
   };
-  HostWaits(const SystemView& view, const latency::StepTimeModel& model, Memory& memory)
-      : view_(view), model_(model), memory_(memory) {}
+  HostWaits(const SystemView& view, const latency::StepTimeModel& model, Memory& memory);
 
   [[nodiscard]] bool must_wait(const SequenceView& sequence) const {
     return sequence.service_class == ServiceClass::kLatencySensitive &&
-           sequence.tpot / (model_.layers() + 1) < memory_.longest_step;
+           sequence.tpot / (model_.layers() + 1) <
+               std::max(memory_.max_step, memory_.max_step_before);
   }
 
   // LS sequences between two tokens move back while blocks are free.

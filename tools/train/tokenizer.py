@@ -62,7 +62,7 @@ def train() -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, folder: pathlib.Path, context: int) -> None:
-    """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja."""
+    """Writes tokenizer.json, and tokenizer_config.json with the chat template in it."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     added = {str(tokenizer.token_to_id(text)): {"content": text, "special": True, "normalized": False, "lstrip": False, "rstrip": False,
