@@ -1,6 +1,6 @@
-// The accelerator interface: memory, streams, events and ops. Everything above it (exec, engine) is
-// written once; back ends stand in cpu/ and emulated/. A stream runs its ops in order;
-// streams run beside each other; events order them.
+// The accelerator interface: memory, streams and events; its ops are in ops.h. Everything above it
+// (exec, engine) is written once; back ends stand in cpu/ and emulated/. A stream runs its ops in
+// order; streams run beside each other; events order them.
 //
 // Threads: launch, record, wait and copy-in arguments from one issuing thread per stream; query
 // from any thread. Nothing here blocks except allocate and synchronize. Pointers inside an op must
@@ -12,11 +12,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "device/ops.h"
 #include "kernels/choice.h"
 #include "kernels/kernels.h"
 
@@ -80,24 +80,6 @@ struct DeviceCaps {
     return kernels::choice_text(choice);
   }
 };
-
-// Copies `bytes` between two places, each of either kind.
-struct CopyOp {
-  void* target = nullptr;
-  const void* source = nullptr;
-  int64_t bytes = 0;
-};
-
-// Attention of decode rows and prefill chunks; the back end divides the work
-// (kernels::plan_attention), contexts as far as there is room in args.partials.
-struct AttentionOp {
-  kernels::AttentionArgs args;
-};
-
-using Op = std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,
-                        kernels::GemmArgs, kernels::RopeTableArgs, kernels::RopeWriteArgs,
-                        AttentionOp, kernels::RowGatherArgs, kernels::SampleArgs,
-                        kernels::RopeRouteArgs, kernels::TailGatherArgs>;
 
 class Device {
  public:

@@ -127,8 +127,8 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
   StageBuffers buffers = place_buffers(config_, weights_, options, activations_->data());
   buffers.logits = sampling_.logits();
   buffers.kv = kv_->data();
-  buffers.partials = reinterpret_cast<float*>(partials_->data());
-  buffers.partial_floats = sizes.partials / static_cast<int64_t>(sizeof(float));
+  buffers.attention_workspace = reinterpret_cast<float*>(partials_->data());
+  buffers.attention_workspace_floats = sizes.partials / static_cast<int64_t>(sizeof(float));
   if (has_host_tier(options)) {
     ASSIGN_OR_RETURN(tier_, HostTier::create({.config = config_,
                                               .weights = weights_,
@@ -197,7 +197,7 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
         "step {} needs a host tier, but there is none", input.step);
   launch_copies(input);
   const StepSize size = measure_step(input, histories_);
-  const int64_t bytes = staging_bytes(size);
+  const int64_t bytes = staging_bytes(size, bounds_.limits);
   const StagingPlace place = staging_.next(bytes);
   const StepInputs inputs = lay_out_step(input, size, bounds_, histories_, place);
   sampling_.begin(input);

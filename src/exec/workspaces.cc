@@ -123,7 +123,8 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
   const int64_t results = StepSampling::result_bytes(samples);
   return {.activations = activations.used(),
           .logits = samples * weights.padded_vocabulary * static_cast<int64_t>(sizeof(float)),
-          .staging = staging_bytes(largest),
+          .staging = staging_bytes(largest, {.max_batched_tokens = options.max_batched_tokens,
+                                             .max_logit_rows = options.max_logit_rows}),
           .partials = kernels::partial_room(layout, config.heads, longest,
                                             std::max(options.compute_threads, 1)) *
                       static_cast<int64_t>(sizeof(float)),

@@ -83,9 +83,9 @@ std::vector<Tile> tiles_in_file_order(const Checkpoint& checkpoint,
   return tiles;
 }
 
-kernels::PackArgs pack_args(const Tile& tile, const std::byte* source) {
+device::PackOp pack_args(const Tile& tile, const std::byte* source) {
   const WeightJob& job = *tile.job;
-  kernels::PackArgs args;
+  device::PackOp args;
   args.source = source;
   args.source_type = *tile.tensor.entry->type;
   const int64_t rows = tile.row_end - tile.row_begin;

@@ -61,14 +61,14 @@ class Packer {
             const PackedMatrix& target, int64_t n_offset, int64_t panel_step = 1) {
     CHECK(source.rows == n.logical && source.columns == k.logical, "{} x {}", source.rows,
           source.columns);
-    device_.launch(stream_, kernels::PackArgs{.source = source.values.data(),
-                                              .source_type = ElementType::kF32,
-                                              .n = n,
-                                              .k = k,
-                                              .target = target,
-                                              .target_data = const_cast<void*>(target.data),
-                                              .n_offset = n_offset,
-                                              .panel_step = panel_step});
+    device_.launch(stream_, device::PackOp{.source = source.values.data(),
+                                           .source_type = ElementType::kF32,
+                                           .n = n,
+                                           .k = k,
+                                           .target = target,
+                                           .target_data = const_cast<void*>(target.data),
+                                           .n_offset = n_offset,
+                                           .panel_step = panel_step});
     device_.synchronize(device_.record(stream_));
   }
   const float* floats(const std::vector<float>& values) {

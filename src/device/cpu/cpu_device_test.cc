@@ -236,18 +236,18 @@ std::vector<float> multiply(Device& device, const Product& shape) {
   CHECK(memory.ok(), "{}", memory.error().message);
   packed.data = (*memory)->data();
   const StreamId stream = device.create_stream();
-  device.launch(stream, kernels::PackArgs{.source = w.data(),
-                                          .source_type = ElementType::kF32,
-                                          .n = {shape.n, shape.n, shape.n},
-                                          .k = {shape.k, shape.k, shape.k},
-                                          .target = packed,
-                                          .target_data = (*memory)->data()});
-  device.launch(stream, kernels::GemmArgs{.x = x.data(),
-                                          .x_stride = shape.k,
-                                          .rows = shape.rows,
-                                          .w = packed,
-                                          .y = y.data(),
-                                          .y_stride = shape.n});
+  device.launch(stream, PackOp{.source = w.data(),
+                               .source_type = ElementType::kF32,
+                               .n = {shape.n, shape.n, shape.n},
+                               .k = {shape.k, shape.k, shape.k},
+                               .target = packed,
+                               .target_data = (*memory)->data()});
+  device.launch(stream, GemmOp{.x = x.data(),
+                               .x_stride = shape.k,
+                               .rows = shape.rows,
+                               .w = packed,
+                               .y = y.data(),
+                               .y_stride = shape.n});
   device.synchronize(device.record(stream));
   return y;
 }

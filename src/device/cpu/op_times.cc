@@ -7,8 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "device/emulated/op_label.h"
-
 namespace tandem::device {
 namespace {
 
@@ -34,7 +32,7 @@ class TimedWork final : public StreamWork {
 
 void OpTimes::add(const Op& op, Nanos time) {
   Key key{.kind = op.index()};
-  if (const auto* product = std::get_if<kernels::GemmArgs>(&op)) {
+  if (const auto* product = std::get_if<GemmOp>(&op)) {
     key.n = product->w.n;
     key.k = product->w.k;
   }

@@ -244,11 +244,11 @@ TEST_F(EmulatedAcceleratorDeathTest, AnOpOnHostMemoryStops) {
     const Numbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
     const Numbers own = numbers_in(*device, MemoryKind::kDevice, 64);
     device->launch(device->create_stream(),
-                   kernels::RowGatherArgs{.x = reinterpret_cast<const float*>(host.data),
-                                          .stride = 16,
-                                          .rows = own.data,
-                                          .count = 1,
-                                          .y = reinterpret_cast<float*>(own.data)});
+                   RowGatherOp{.x = reinterpret_cast<const float*>(host.data),
+                               .stride = 16,
+                               .rows = own.data,
+                               .count = 1,
+                               .y = reinterpret_cast<float*>(own.data)});
   };
   EXPECT_DEATH(gather_from_host(), "row_gather x: 64 bytes at .* do not lie in device memory");
 }
@@ -283,7 +283,7 @@ TEST_F(EmulatedAcceleratorDeathTest, ACopyToOrFromNowhereStops) {
 TEST_F(EmulatedAcceleratorDeathTest, AnOpOnAStreamOfCopiesStops) {
   const auto gather = [] {
     const auto device = make_device();
-    device->launch(device->create_stream(StreamKind::kSwap), kernels::RowGatherArgs{});
+    device->launch(device->create_stream(StreamKind::kSwap), RowGatherOp{});
   };
   EXPECT_DEATH(gather(), "on a stream of copies");
 }

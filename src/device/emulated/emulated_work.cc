@@ -6,8 +6,6 @@
 #include <thread>
 #include <variant>
 
-#include "device/emulated/op_label.h"
-
 namespace tandem::device {
 namespace {
 

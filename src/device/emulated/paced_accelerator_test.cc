@@ -104,12 +104,12 @@ TEST(PacedAccelerator, AHollowOneTakesItsTimeWithoutWeightsAndLeavesFiniteNumber
   const StreamId stream = device->create_stream();
   const kernels::PackedMatrix absent{.type = ElementType::kBF16, .n = 4096, .k = 4096};
   const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
-  const kernels::GemmArgs product{.x = memory->data(),
-                                  .x_stride = 4096,
-                                  .rows = 8,
-                                  .w = absent,
-                                  .y = floats(*memory) + 100'000,
-                                  .y_stride = 4096};
+  const GemmOp product{.x = memory->data(),
+                       .x_stride = 4096,
+                       .rows = 8,
+                       .w = absent,
+                       .y = floats(*memory) + 100'000,
+                       .y_stride = 4096};
   std::fill_n(product.y, 8 * 4096, NAN);
   const Nanos modelled = op_time(*find_profile("h200"), product) * 50;
   const SteadyClock clock;
@@ -143,12 +143,12 @@ TEST(PacedAcceleratorDeathTest, WeightsMayBeAbsentOnlyInAHollowOne) {
     const auto device = make_device("pace=h200");
     const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
     device->launch(device->create_stream(),
-                   kernels::GemmArgs{.x = memory->data(),
-                                     .x_stride = 32,
-                                     .rows = 1,
-                                     .w = {.type = ElementType::kBF16, .n = 32, .k = 32},
-                                     .y = floats(*memory),
-                                     .y_stride = 32});
+                   GemmOp{.x = memory->data(),
+                          .x_stride = 32,
+                          .rows = 1,
+                          .w = {.type = ElementType::kBF16, .n = 32, .k = 32},
+                          .y = floats(*memory),
+                          .y_stride = 32});
   };
   EXPECT_DEATH(launch(), "gemm w: .* do not lie in device memory");
 }

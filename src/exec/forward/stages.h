@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "device/device.h"
 #include "exec/batch_layout.h"
@@ -46,8 +47,8 @@ struct StageBuffers {
   std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], weights' type
   float* logits = nullptr;                // [S, vocabulary]
   std::byte* kv = nullptr;                // the pool's start
-  float* partials = nullptr;              // of contexts that attention divides
-  int64_t partial_floats = 0;
+  float* attention_workspace = nullptr;
+  int64_t attention_workspace_floats = 0;
   // Two tiers only: the accelerator's ends of the hops' queues.
   std::byte* ring = nullptr;        // [ring rows] RoutedRow: q, k, v on their way to the host
   std::byte* returns = nullptr;     // [hop rows, heads * padded_head_dim], weights' type: results
@@ -58,12 +59,7 @@ class Stages {
  public:
   // Everything must outlive the stages but `layout` and `buffers`, which are copied.
   Stages(const model::ModelConfig& config, const model::Weights& weights,
-         const kernels::KvLayout& layout, const StageBuffers& buffers)
-      : config_(config),
-        weights_(weights),
-        layout_(layout),
-        buffers_(buffers),
-        strides_(stage_strides(config, weights)) {}
+         const kernels::KvLayout& layout, const StageBuffers& buffers);
 
   // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1. The visitors in
   // `tail` come from the returns and the residual store, and leave for the ring and the store; at
@@ -71,6 +67,9 @@ class Stages {
   // rows stay as they are, and at the last stage their logits stand first.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                     int32_t stage, const TailRows& tail = {}) const;
+  // Plans the attention of a step's residents, once, before the first launch_attention of the step.
+  void plan_attention(device::Device& device, device::StreamId stream,
+                      const StepInputs& inputs) const;
   void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                         int32_t layer) const;
 
@@ -93,6 +92,8 @@ class Stages {
     int64_t first_row = 0;
   };
 
+  [[nodiscard]] device::AttentionBatch attention_batch(const StepInputs& inputs,
+                                                       int32_t window) const;
   void embed(const Target& target, const TokenRows& tokens) const;
   void rope_table(const Target& target, const TokenRows& tokens) const;
   void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
@@ -113,6 +114,7 @@ class Stages {
   const kernels::KvLayout layout_;
   const StageBuffers buffers_;
   const StageStrides strides_;
+  std::vector<int32_t> windows_;  // of the layers, each once: attention is planned for each
 };
 
 }  // namespace tandem
