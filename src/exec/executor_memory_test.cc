@@ -32,14 +32,16 @@ model::ModelConfig small_config() {
 class CountingDevice final : public device::Device {
  public:
   explicit CountingDevice(device::Device& inner) : inner_(inner) {}
-  [[nodiscard]] const device::DeviceCaps& caps() const override { return inner_.caps(); }
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                                 int64_t bytes) override {
-    if (bytes_allocated + bytes > limit_bytes) {
+  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_.caps(); }
+  [[nodiscard]] const device::HostCaps& host() const override { return inner_.host(); }
+  using Device::allocate;
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
+      const device::MemoryRequest& request) override {
+    if (bytes_allocated + request.bytes > limit_bytes) {
       return Error{ErrorCode::kResourceExhausted, "full", {}};
     }
-    bytes_allocated += bytes;
-    return inner_.allocate(kind, bytes);
+    bytes_allocated += request.bytes;
+    return inner_.allocate(request);
   }
   device::StreamId create_stream(device::StreamKind kind) override {
     return inner_.create_stream(kind);

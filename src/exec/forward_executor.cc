@@ -117,8 +117,9 @@ class ForwardExecutor::Impl {
 Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
   const WorkspaceSizes sizes = workspace_sizes(config_, weights_, options);
   const int64_t kv_bytes = bounds_.limits.total_blocks * layout_.block_bytes();
-  ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kDevice, kv_bytes));
-  device_.spread(*kv_, layout_.block_bytes());
+  ASSIGN_OR_RETURN(kv_, device_.allocate({.bytes = kv_bytes,
+                                          .purpose = device::MemoryPurpose::kKv,
+                                          .unit_bytes = layout_.block_bytes()}));
   ASSIGN_OR_RETURN(activations_, device_.allocate(MemoryKind::kDevice, sizes.activations));
   ASSIGN_OR_RETURN(partials_, device_.allocate(MemoryKind::kDevice, sizes.partials));
   RETURN_IF_ERROR(sampling_.allocate(sizes));
@@ -243,7 +244,7 @@ Result<std::unique_ptr<ForwardExecutor>> ForwardExecutor::create(
     const model::ModelConfig& config, const model::Weights& weights, device::Device& device,
     const ExecutorOptions& given, std::function<void()> on_complete) {
   ExecutorOptions options = given;
-  use_threads(device.caps(), options);
+  use_threads(device, options);
   RETURN_IF_ERROR(check_options(config, options));
   check_weights(config, weights);
   auto impl = std::make_unique<Impl>(config, weights, device, options, std::move(on_complete));

@@ -178,7 +178,7 @@ TEST_P(Sameness, TheNumberOfThreadsChangesNothing) {
 
 TEST_P(Sameness, AnAcceleratorWithMemoryOfItsOwnChangesNothing) {
   const Rig two_tiers =
-      make_rig(model_, {.type = GetParam().type, .emulated_memory_bytes = int64_t{256} << 20});
+      make_rig(model_, {.type = GetParam().type, .two_tier_memory_bytes = int64_t{256} << 20});
   EXPECT_EQ(alone(two_tiers, 100), alone(rig(2), 100));
 }
 

@@ -78,12 +78,12 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
 
 }  // namespace
 
-void use_threads(const device::DeviceCaps& caps, ExecutorOptions& options) {
+void use_threads(const device::Device& device, ExecutorOptions& options) {
   if (options.compute_threads == 0) {
-    options.compute_threads = caps.threads;
+    options.compute_threads = device.caps().threads;
   }
   if (options.host.threads == 0) {
-    options.host.threads = std::max(static_cast<int32_t>(caps.host_cpus.size()), 1);
+    options.host.threads = std::max(static_cast<int32_t>(device.host().cpus.size()), 1);
   }
 }
 

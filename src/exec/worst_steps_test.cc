@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
-#include "device/emulated/emulated_accelerator.h"
+#include "device/open/open.h"
 #include "exec/forward_executor.h"
 #include "request/sampling_limits.h"
 #include "support/random_model.h"
@@ -55,12 +55,14 @@ class AllBinder final : public Binder {
 class ExactDevice final : public device::Device {
  public:
   explicit ExactDevice(std::unique_ptr<device::Device> inner) : inner_(std::move(inner)) {}
-  [[nodiscard]] const device::DeviceCaps& caps() const override { return inner_->caps(); }
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                                 int64_t bytes) override {
-    allocated[kind] += bytes;
-    EXPECT_FALSE(sealed) << bytes << " bytes that are not planned";
-    return inner_->allocate(kind, bytes);
+  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_->caps(); }
+  [[nodiscard]] const device::HostCaps& host() const override { return inner_->host(); }
+  using Device::allocate;
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
+      const device::MemoryRequest& request) override {
+    allocated[request.kind] += request.bytes;
+    EXPECT_FALSE(sealed) << request.bytes << " bytes that are not planned";
+    return inner_->allocate(request);
   }
   device::StreamId create_stream(device::StreamKind kind) override {
     return inner_->create_stream(kind);
@@ -143,8 +145,9 @@ class WorstSteps : public testing::TestWithParam<WorstCase> {
     if (GetParam().tiers == 1) {
       return std::move(device::make_cpu_device({.threads = GetParam().threads})).value();
     }
-    return std::move(device::make_emulated_accelerator({.device_memory_bytes = int64_t{64} << 20,
-                                                        .host_memory_bytes = int64_t{64} << 20}))
+    return std::move(device::open({.accelerator = device::AcceleratorSpec{},
+                                   .device_memory_bytes = int64_t{64} << 20,
+                                   .host_memory_bytes = int64_t{64} << 20}))
         .value();
   }
 

@@ -101,12 +101,12 @@ class Planner {
     int64_t panel_step = 1;
   };
 
-  void start_piece() { plan_.piece_bytes.push_back(0); }
+  void start_piece() { plan_.pieces.emplace_back(); }
 
   void* take(int64_t bytes) {
-    const size_t piece = plan_.piece_bytes.size() - 1;
-    const int64_t offset = std::exchange(plan_.piece_bytes[piece],
-                                         plan_.piece_bytes[piece] + round_up(bytes, kAlignment));
+    const size_t piece = plan_.pieces.size() - 1;
+    int64_t& used = plan_.pieces[piece].bytes;
+    const int64_t offset = std::exchange(used, used + round_up(bytes, kAlignment));
     if (pieces_.empty()) {
       return nullptr;
     }
@@ -116,6 +116,7 @@ class Planner {
 
   std::pair<PackedMatrix, void*> take_matrix(int64_t n, int64_t k) {
     PackedMatrix packed{.data = nullptr, .type = type_, .n = n, .k = k};
+    plan_.pieces.back().matrices.push_back({plan_.pieces.back().bytes, packed});
     void* data = take(packed.bytes());
     packed.data = data;
     return {packed, data};
@@ -173,8 +174,8 @@ WeightPlan plan_weights(const ModelConfig& config, ElementType type,
 
 int64_t weight_bytes(const ModelConfig& config, ElementType type) {
   int64_t sum = 0;
-  for (const int64_t bytes : plan_weights(config, type, {}).piece_bytes) {
-    sum += bytes;
+  for (const WeightPiece& piece : plan_weights(config, type, {}).pieces) {
+    sum += piece.bytes;
   }
   return sum;
 }

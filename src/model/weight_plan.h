@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "kernels/gemm.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -27,13 +28,20 @@ struct WeightJob {
   [[nodiscard]] bool is_vector() const { return shape.size() == 1; }
 };
 
+// One allocation.
+struct WeightPiece {
+  int64_t bytes = 0;
+  std::vector<device::WeightExtent> matrices;
+};
+
 struct WeightPlan {
   Weights weights;  // owns no memory yet
   std::vector<WeightJob> jobs;
-  std::vector<int64_t> piece_bytes;  // embedding, each layer, final norm with LM head
+  std::vector<WeightPiece> pieces;  // embedding, each layer, final norm with LM head
 };
 
-// Pointers are filled in from `pieces` (one per piece_bytes); with none, the plan says sizes only.
+// Pointers are filled in from `pieces` (one for each piece of the plan); with none, the plan says
+// sizes only.
 WeightPlan plan_weights(const ModelConfig& config, ElementType type,
                         std::span<std::byte* const> pieces);
 

@@ -91,12 +91,14 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
                                                               const WeightPlan& plan) {
   std::vector<std::unique_ptr<device::Memory>> memory;
   int64_t total_bytes = 0;
-  for (const int64_t bytes : plan.piece_bytes) {
-    total_bytes += bytes;
+  for (const WeightPiece& piece : plan.pieces) {
+    total_bytes += piece.bytes;
   }
-  for (const int64_t bytes : plan.piece_bytes) {
+  for (const WeightPiece& piece_plan : plan.pieces) {
     Result<std::unique_ptr<device::Memory>> piece =
-        device.allocate(device::MemoryKind::kDevice, bytes);
+        device.allocate({.bytes = piece_plan.bytes,
+                         .purpose = device::MemoryPurpose::kWeights,
+                         .matrices = piece_plan.matrices});
     if (!piece.ok()) {
       return Error{piece.error().code,
                    fmt::format("the weights need {} ({} bytes) as {} and do not fit: {}",
@@ -107,19 +109,6 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
     memory.push_back(std::move(piece).value());
   }
   return memory;
-}
-
-void place(device::Device& device, const Weights& weights) {
-  device.place_panels(weights.embedding);
-  for (const LayerWeights& layer : weights.layers) {
-    for (const kernels::PackedMatrix* matrix :
-         {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      device.place_panels(*matrix);
-    }
-  }
-  if (weights.lm_head.data != weights.embedding.data) {
-    device.place_panels(weights.lm_head);
-  }
 }
 
 }  // namespace
@@ -149,7 +138,6 @@ Result<Weights> load_weights(const std::filesystem::path& folder, const ModelCon
     pieces.push_back(piece->data());
   }
   WeightPlan plan = plan_weights(config, options.type, pieces);
-  place(device, plan.weights);
   RETURN_IF_ERROR(copy_weights(checkpoint, plan.jobs, device, options.on_progress));
   plan.weights.memory = std::move(memory);
   return std::move(plan.weights);

@@ -350,15 +350,18 @@ TEST_F(BadWeights, ATypeThatIsNoWeightIsRefused) {
 class SmallDevice final : public device::Device {
  public:
   SmallDevice(device::Device& inner, int64_t budget) : inner_(inner), left_(budget) {}
-  const device::DeviceCaps& caps() const override { return inner_.caps(); }
-  Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                   int64_t bytes) override {
-    if (bytes > left_) {
-      return Error{ErrorCode::kResourceExhausted,
-                   std::to_string(bytes) + " bytes asked, " + std::to_string(left_) + " left", ""};
+  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_.caps(); }
+  [[nodiscard]] const device::HostCaps& host() const override { return inner_.host(); }
+  using Device::allocate;
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
+      const device::MemoryRequest& request) override {
+    if (request.bytes > left_) {
+      return Error{
+          ErrorCode::kResourceExhausted,
+          std::to_string(request.bytes) + " bytes asked, " + std::to_string(left_) + " left", ""};
     }
-    left_ -= bytes;
-    return inner_.allocate(kind, bytes);
+    left_ -= request.bytes;
+    return inner_.allocate(request);
   }
   device::StreamId create_stream(device::StreamKind kind) override {
     return inner_.create_stream(kind);

@@ -7,7 +7,7 @@ namespace {
 
 Result<model::Weights> weights_of(const PlannedModel& model,
                                   const std::function<void(const model::LoadProgress&)>& progress) {
-  if (model.device.is_hollow()) {
+  if (!model.device.caps().needs_weights) {
     return model::hollow_weights(model.folder.config, model.dtype);
   }
   model::LoadOptions load;

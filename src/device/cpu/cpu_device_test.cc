@@ -288,12 +288,13 @@ TEST(CpuDevice, NodesDoNotChangeAProduct) {
 
 TEST(CpuDevice, SaysWhichNodesItComputesOn) {
   const auto device = device_on_two_nodes(3, Pinning::kAuto);
-  const DeviceCaps& caps = device->caps();
+  const AcceleratorCaps& caps = device->caps();
+  const HostCaps& host = device->host();
   EXPECT_EQ(caps.threads, 3);
-  ASSERT_EQ(caps.nodes.size(), 2U);
-  EXPECT_EQ(caps.nodes[0].threads, 2);
-  EXPECT_EQ(caps.nodes[1].cpus, std::vector<int32_t>{allowed_cpus().back()});
-  EXPECT_EQ(caps.near_free_bytes, std::min(int64_t{2} << 30, caps.free_memory_bytes));
+  ASSERT_EQ(host.nodes.size(), 2U);
+  EXPECT_EQ(host.nodes[0].threads, 2);
+  EXPECT_EQ(host.nodes[1].cpus, std::vector<int32_t>{allowed_cpus().back()});
+  EXPECT_EQ(host.near_free_bytes, std::min(int64_t{2} << 30, caps.free_memory_bytes));
   EXPECT_NE(caps.name.find("node"), std::string::npos) << caps.name;
 }
 
@@ -306,8 +307,8 @@ TEST(CpuDevice, OneNodeOrNoneLookedAtIsNotSpokenOf) {
             .threads = 2, .numa = {.mode = NumaMode::kOff}, .topology = two_nodes()}}) {
     const auto device = make_cpu_device(options);
     ASSERT_TRUE(device.ok());
-    EXPECT_TRUE((*device)->caps().nodes.empty());
-    EXPECT_EQ((*device)->caps().near_free_bytes, 0);
+    EXPECT_TRUE((*device)->host().nodes.empty());
+    EXPECT_EQ((*device)->host().near_free_bytes, 0);
     EXPECT_EQ((*device)->caps().name.find("node"), std::string::npos);
   }
 }
@@ -339,10 +340,14 @@ TEST(CpuDevice, ServerMemoryIsPlacedOnlyOnSeveralNodes) {
     }
     const auto device = make_cpu_device({.threads = 2, .topology = topology, .placer = &recorder});
     ASSERT_TRUE(device.ok());
-    const auto memory = (*device)->allocate(MemoryKind::kDevice, int64_t{16} << 20);
-    ASSERT_TRUE(memory.ok());
-    (*device)->place_panels({.data = (*memory)->data(), .n = 2048, .k = 4096});
-    (*device)->spread(**memory, 1 << 20);
+    const WeightExtent matrix{.offset = 0, .matrix = {.n = 2048, .k = 4096}};
+    const auto weights = (*device)->allocate({.bytes = int64_t{16} << 20,
+                                              .purpose = MemoryPurpose::kWeights,
+                                              .matrices = std::span(&matrix, 1)});
+    const auto kv = (*device)->allocate(
+        {.bytes = int64_t{16} << 20, .purpose = MemoryPurpose::kKv, .unit_bytes = 1 << 20});
+    const auto other = (*device)->allocate(MemoryKind::kDevice, int64_t{16} << 20);
+    ASSERT_TRUE(weights.ok() && kv.ok() && other.ok());
     EXPECT_EQ(recorder.calls, several ? 2 + 8 : 0);
   }
 }

@@ -9,6 +9,8 @@
 namespace tandem::device {
 namespace {
 
+// Of a copy that is held back on purpose.
+constexpr Nanos kLongestHold = std::chrono::milliseconds(50);
 // The kernel wakes a sleeper this much late at worst on a quiet machine.
 constexpr Nanos kSpinTail = std::chrono::microseconds(50);
 

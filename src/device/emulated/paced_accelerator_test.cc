@@ -65,7 +65,7 @@ TEST(PacedAccelerator, OverrunsAreCountedWhereTheModelAsksForNextToNothing) {
     device->launch(stream, CopyOp{memory->data(), memory->data() + 16 * kMiB, 16 * kMiB});
     device->synchronize(device->record(stream));
   }
-  const EmulationStatistics sum = device->statistics();
+  const DeviceStatistics sum = device->statistics();
   EXPECT_EQ(sum.streams.at(0).overruns, 5);
   EXPECT_GT(sum.streams.at(0).lateness, Nanos{0});
   EXPECT_EQ(sum.overrun_share(), 1.0);
