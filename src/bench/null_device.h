@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/cpu/host_formats.h"
 #include "device/device.h"
 
 namespace tandem::bench {
@@ -33,6 +34,7 @@ class NullDevice final : public device::Device {
 
   [[nodiscard]] const device::AcceleratorCaps& caps() const override { return caps_; }
   [[nodiscard]] const device::HostCaps& host() const override { return host_; }
+  [[nodiscard]] const device::Formats& formats() const override { return device::host_formats(); }
   [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
       const device::MemoryRequest& request) override;
   device::StreamId create_stream(device::StreamKind kind) override;

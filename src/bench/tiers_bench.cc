@@ -76,7 +76,7 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   node.timeline_out = options.timeline_path;
   // Of a hollow device's memory next to nothing is touched, so it may be as large as a real one's.
   const int64_t token_bytes = model::kv_bytes_per_token(shape, ElementType::kBF16);
-  node.memory_bytes = model::weight_bytes(shape, ElementType::kBF16) + 8 * kGiB +
+  node.memory_bytes = model::weight_bytes(shape, {}) + 8 * kGiB +
                       int64_t{node.max_num_seqs} * node.max_model_len * token_bytes;
   // A block or two more for each: its tail, and what it generates meanwhile.
   const int64_t host_tokens =

@@ -18,8 +18,8 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "device/capabilities.h"
+#include "device/formats.h"
 #include "device/ops.h"
-#include "kernels/gemm.h"
 
 namespace tandem::device {
 
@@ -50,7 +50,7 @@ enum class MemoryPurpose : uint8_t {
 // Where a matrix will lie in a piece of memory for weights.
 struct WeightExtent {
   int64_t offset = 0;
-  kernels::PackedMatrix matrix;  // without data
+  WeightMatrix matrix;  // without data
 };
 
 struct MemoryRequest {
@@ -66,6 +66,9 @@ class Device {
   virtual ~Device() = default;
   [[nodiscard]] virtual const AcceleratorCaps& caps() const = 0;
   [[nodiscard]] virtual const HostCaps& host() const = 0;
+  // Sizes, types and arrangements, the same for the device's life; known before anything is
+  // allocated.
+  [[nodiscard]] virtual const Formats& formats() const = 0;
   // Sums so far; any thread. Empty if the device does not count.
   [[nodiscard]] virtual DeviceStatistics statistics() const { return {}; }
   // How a paced device is paced ("paced as h200"): figures of its statistics are then valid up to

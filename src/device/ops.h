@@ -1,7 +1,7 @@
 // The ops of a device: the argument struct of each, its name, and one description of its operands.
-// Everything that is the same for all ops is derived from the descriptions: checks of addresses,
-// labels in timelines, sums of times, what a hollow accelerator leaves, and what an op costs by
-// default. Plain data; any thread.
+// Everything that is the same for all ops is derived from the descriptions (op_queries.h):
+// checks of addresses, labels in timelines, sums of times, what a hollow accelerator leaves, and
+// what an op costs by default. Plain data; any thread.
 //
 // Where a CPU kernel takes an op's arguments as they are, the struct is the kernel's own
 // (kernels/rowwise.h and its neighbours hold arguments only). A new op is a struct, an OpTraits
@@ -11,14 +11,13 @@
 // read from memory, at addresses that do not change within a bucket of sizes (exec/batch_layout.h).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <variant>
 
 #include "base/element_type.h"
+#include "device/formats.h"
+#include "device/operand.h"
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/gemm.h"
@@ -80,10 +79,69 @@ struct AttentionOp {
   ElementType out_type = ElementType::kBF16;
 };
 
-using PackOp = kernels::PackArgs;
-using EmbedOp = kernels::EmbedArgs;
+// Moves whole K or V of heads of blocks between the pools of the tiers: `bytes` is a multiple of
+// layout.head_bytes(). From the accelerator's arrangement to the host's or back; a copy if they are
+// the same.
+struct KvMoveOp {
+  CopyOp copy;
+  kernels::KvLayout layout;
+};
+
+enum class WeightPart : uint8_t {
+  kRows,  // of a matrix, from n_offset on
+  kGate,  // of a matrix of gate and up, whose arrangement is the back end's
+  kUp,
+};
+
+// Stores rows of a checkpoint's matrix [n.logical, k.logical] (row-major, dense) in the back end's
+// layout. The source may be any memory of this process. Padding is written as zeros, values round
+// to nearest even.
+struct UploadOp {
+  const void* source = nullptr;
+  ElementType source_type = ElementType::kBF16;
+  kernels::PaddedDim n;
+  kernels::PaddedDim k;
+  WeightMatrix target;
+  void* target_data = nullptr;  // == target.data, writable
+  WeightPart part = WeightPart::kRows;
+  int64_t n_offset = 0;  // in the part; as n.padded() a multiple of 32
+};
+
+struct EmbedOp {
+  const int32_t* ids = nullptr;  // [rows], each < table.n
+  int64_t rows = 0;
+  WeightMatrix table;  // row = token: n = vocabulary, k = hidden
+  float* y = nullptr;  // [rows, y_stride], columns past the logical hidden are zero
+  int64_t y_stride = 0;
+};
+
+// y = x w^T + bias, or with `accumulate` y += x w^T + bias. A row of y depends on its row of x and
+// on w alone.
+struct GemmOp {
+  const void* x = nullptr;  // [rows, x_stride >= w.k]; columns past the logical k hold zeros
+  ElementType x_type = ElementType::kBF16;
+  int64_t x_stride = 0;  // in elements
+  int64_t rows = 0;
+  WeightMatrix w;
+  const float* bias = nullptr;  // [w.n] or null
+  float* y = nullptr;           // [rows, y_stride >= w.n]
+  int64_t y_stride = 0;
+  bool accumulate = false;
+};
+
+// activated = silu(gate) * up, of the products of x with a matrix of both: uploaded as
+// WeightPart::kGate and kUp. Whether that is one pass is the back end's business.
+struct GateUpOp {
+  const void* x = nullptr;  // as of GemmOp
+  ElementType x_type = ElementType::kBF16;
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  WeightMatrix w;             // n: twice the padded width of each
+  void* activated = nullptr;  // [rows, activated_stride >= w.n / 2], type x_type
+  int64_t activated_stride = 0;
+};
+
 using RmsNormOp = kernels::RmsNormArgs;
-using GemmOp = kernels::GemmArgs;
 using RopeTableOp = kernels::RopeTableArgs;
 using RopeWriteOp = kernels::RopeWriteArgs;
 using RowGatherOp = kernels::RowGatherArgs;
@@ -92,104 +150,9 @@ using RopeRouteOp = kernels::RopeRouteArgs;
 using TailGatherOp = kernels::TailGatherArgs;
 using CastOp = kernels::CastArgs;
 
-using Op = std::variant<CopyOp, PackOp, EmbedOp, RmsNormOp, GemmOp, RopeTableOp, RopeWriteOp,
-                        AttentionPlanOp, AttentionOp, RowGatherOp, SampleOp, RopeRouteOp,
-                        TailGatherOp, CastOp>;
-
-// ---------------------------------------------------------------- operands
-
-enum class Access : uint8_t {
-  kRead,
-  kWrite,    // what was there before does not matter
-  kUpdate,   // read and written
-  kScratch,  // read, and of no use afterwards
-};
-
-enum class Place : uint8_t {
-  kDevice,
-  kWeights,   // device memory too, but a device that computes nothing needs none of it
-  kAnywhere,  // also memory of neither tier: a loader's source, or what only the host reads
-};
-
-// Rows of equal width, a stride apart. Empty with no rows; one row where a kernel finds its rows by
-// index: then the first must be there, and moved_bytes says how much is used.
-struct Operand {
-  const char* name = "";
-  const void* data = nullptr;
-  int64_t rows = 0;
-  int64_t row_bytes = 0;
-  int64_t stride_bytes = 0;
-  Access access = Access::kRead;
-  Place place = Place::kDevice;
-  std::optional<ElementType> numbers = {};  // of a result of dense arithmetic: their type
-  int64_t moved_bytes = 0;                  // read or written by the op
-
-  // From the first row's start to the last one's end.
-  [[nodiscard]] int64_t bytes() const {
-    return rows <= 0 ? 0 : (rows - 1) * stride_bytes + row_bytes;
-  }
-  [[nodiscard]] Operand moving(int64_t bytes) const {
-    Operand copy = *this;
-    copy.moved_bytes = bytes;
-    return copy;
-  }
-  [[nodiscard]] Operand at(Place where) const {
-    Operand copy = *this;
-    copy.place = where;
-    return copy;
-  }
-  // Absent where the pointer is null.
-  [[nodiscard]] Operand optional() const {
-    Operand copy = *this;
-    if (data == nullptr) {
-      copy.rows = 0;
-      copy.moved_bytes = 0;
-    }
-    return copy;
-  }
-};
-
-// `count` values side by side.
-template <class T>
-Operand array(const char* name, const T* data, int64_t count, Access access = Access::kRead) {
-  const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
-  return {.name = name,
-          .data = data,
-          .rows = count > 0 ? 1 : 0,
-          .row_bytes = bytes,
-          .stride_bytes = bytes,
-          .access = access,
-          .moved_bytes = bytes};
-}
-
-inline Operand bytes_at(const char* name, const void* data, int64_t bytes, Access access) {
-  return array(name, static_cast<const std::byte*>(data), bytes, access);
-}
-
-struct Rows {
-  int64_t count = 0;
-  int64_t stride = 0;  // in elements
-  int64_t columns = 0;
-};
-
-// A matrix of an op's numbers.
-inline Operand matrix(const char* name, const void* data, ElementType type, const Rows& rows,
-                      Access access = Access::kRead) {
-  const int64_t element = element_bytes(type);
-  return {.name = name,
-          .data = data,
-          .rows = rows.count,
-          .row_bytes = rows.columns * element,
-          .stride_bytes = rows.stride * element,
-          .access = access,
-          .numbers = access == Access::kWrite ? std::optional(type) : std::nullopt,
-          .moved_bytes = std::max<int64_t>(rows.count, 0) * rows.columns * element};
-}
-
-inline Operand floats(const char* name, const float* data, const Rows& rows,
-                      Access access = Access::kRead) {
-  return matrix(name, data, ElementType::kF32, rows, access);
-}
+using Op = std::variant<CopyOp, KvMoveOp, UploadOp, EmbedOp, RmsNormOp, GemmOp, GateUpOp,
+                        RopeTableOp, RopeWriteOp, AttentionPlanOp, AttentionOp, RowGatherOp,
+                        SampleOp, RopeRouteOp, TailGatherOp, CastOp>;
 
 // ---------------------------------------------------------------- descriptions
 
@@ -221,17 +184,27 @@ struct OpTraits<CopyOp> {
 };
 
 template <>
-struct OpTraits<PackOp> {
-  static constexpr OpInfo kInfo{"pack", "bytes"};
-  static int64_t amount(const PackOp& op) { return op.target.bytes(); }
+struct OpTraits<KvMoveOp> {
+  static constexpr OpInfo kInfo{"kv_move", "bytes", OnHollow::kRuns};
+  static int64_t amount(const KvMoveOp& op) { return op.copy.bytes; }
   template <class See>
-  static void operands(const PackOp& op, See&& see) {
+  static void operands(const KvMoveOp& op, See&& see) {
+    OpTraits<CopyOp>::operands(op.copy, see);
+  }
+};
+
+template <>
+struct OpTraits<UploadOp> {
+  static constexpr OpInfo kInfo{"upload", "bytes"};
+  static int64_t amount(const UploadOp& op) { return op.target.stored_bytes; }
+  template <class See>
+  static void operands(const UploadOp& op, See&& see) {
     const int64_t elements = op.n.logical * op.k.logical;
     see(bytes_at("source", op.source, elements * element_bytes(op.source_type), Access::kRead)
             .at(Place::kAnywhere));
-    see(bytes_at("target", op.target_data, op.target.bytes(), Access::kWrite)
+    see(bytes_at("target", op.target_data, op.target.stored_bytes, Access::kWrite)
             .at(Place::kWeights)
-            .moving(elements * element_bytes(op.target.type)));
+            .moving(elements * element_bytes(op.target.format.type)));
   }
 };
 
@@ -242,9 +215,9 @@ struct OpTraits<EmbedOp> {
   template <class See>
   static void operands(const EmbedOp& op, See&& see) {
     see(array("ids", op.ids, op.rows));
-    see(bytes_at("table", op.table.data, op.table.bytes(), Access::kRead)
+    see(bytes_at("table", op.table.data, op.table.stored_bytes, Access::kRead)
             .at(Place::kWeights)
-            .moving(op.rows * op.table.k * element_bytes(op.table.type)));
+            .moving(op.rows * op.table.k * element_bytes(op.table.format.type)));
     see(floats("y", op.y, {op.rows, op.y_stride, op.y_stride}, Access::kWrite));
   }
 };
@@ -261,22 +234,35 @@ struct OpTraits<RmsNormOp> {
   }
 };
 
+// What products read, of GemmOp and GateUpOp.
+template <class Product, class See>
+void product_inputs(const Product& op, See&& see) {
+  see(matrix("x", op.x, op.x_type, {op.rows, op.x_stride, op.w.k}));
+  see(bytes_at("w", op.w.data, op.w.stored_bytes, Access::kRead).at(Place::kWeights));
+}
+
 template <>
 struct OpTraits<GemmOp> {
   static constexpr OpInfo kInfo{"gemm"};
   static int64_t amount(const GemmOp& op) { return op.rows; }
   template <class See>
   static void operands(const GemmOp& op, See&& see) {
-    see(matrix("x", op.x, op.w.type, {op.rows, op.x_stride, op.w.k}));
-    see(bytes_at("w", op.w.data, op.w.bytes(), Access::kRead).at(Place::kWeights));
+    product_inputs(op, see);
     see(array("bias", op.bias, op.w.n).optional());
-    if (op.store == kernels::GemmStore::kSiluMul) {
-      see(matrix("activated", op.activated, op.w.type, {op.rows, op.y_stride, op.w.n / 2},
-                 Access::kWrite));
-    } else {
-      see(floats("y", op.y, {op.rows, op.y_stride, op.w.n},
-                 op.store == kernels::GemmStore::kAdd ? Access::kUpdate : Access::kWrite));
-    }
+    see(floats("y", op.y, {op.rows, op.y_stride, op.w.n},
+               op.accumulate ? Access::kUpdate : Access::kWrite));
+  }
+};
+
+template <>
+struct OpTraits<GateUpOp> {
+  static constexpr OpInfo kInfo{"gate_up"};
+  static int64_t amount(const GateUpOp& op) { return op.rows; }
+  template <class See>
+  static void operands(const GateUpOp& op, See&& see) {
+    product_inputs(op, see);
+    see(matrix("activated", op.activated, op.x_type, {op.rows, op.activated_stride, op.w.n / 2},
+               Access::kWrite));
   }
 };
 
@@ -443,44 +429,5 @@ struct OpTraits<CastOp> {
     see(matrix("y", op.y, op.y_type, {op.rows, op.y_stride, op.columns}, Access::kWrite));
   }
 };
-
-// ---------------------------------------------------------------- what follows from them
-
-// What an op is called in a timeline, and how large it is.
-struct OpLabel {
-  const char* name = "";
-  const char* detail = nullptr;  // the unit of `value`
-  int64_t value = 0;
-};
-
-inline OpLabel label_of(const Op& op) {
-  return std::visit(
-      []<class AnyOp>(const AnyOp& any) {
-        constexpr OpInfo kInfo = OpTraits<AnyOp>::kInfo;
-        return OpLabel{kInfo.name, kInfo.unit, OpTraits<AnyOp>::amount(any)};
-      },
-      op);
-}
-
-inline bool runs_on_hollow(const Op& op) {
-  return std::visit(
-      []<class AnyOp>(const AnyOp&) { return OpTraits<AnyOp>::kInfo.on_hollow == OnHollow::kRuns; },
-      op);
-}
-
-template <class See>
-void for_each_operand(const Op& op, See&& see) {
-  std::visit([&]<class AnyOp>(const AnyOp& any) { OpTraits<AnyOp>::operands(any, see); }, op);
-}
-
-// Bytes that the op reads and writes.
-inline int64_t moved_bytes(const Op& op) {
-  int64_t bytes = 0;
-  for_each_operand(op, [&](const Operand& operand) {
-    const bool both = operand.access == Access::kUpdate || operand.access == Access::kScratch;
-    bytes += operand.moved_bytes * (both ? 2 : 1);
-  });
-  return bytes;
-}
 
 }  // namespace tandem::device

@@ -11,6 +11,7 @@
 
 #include "device/cpu/cpu_device.h"
 #include "device/emulated/emulated_accelerator.h"
+#include "device/op_queries.h"
 
 namespace tandem::device {
 namespace {
@@ -53,7 +54,7 @@ TEST(Ops, AnOperandReachesToTheEndOfItsLastRow) {
 TEST(Ops, WhatIsReadAndWrittenCountsTwice) {
   GemmOp op{.x_stride = 32, .rows = 2, .w = {.n = 32, .k = 32}, .y_stride = 32};
   const int64_t written = moved_bytes(op);
-  op.store = kernels::GemmStore::kAdd;
+  op.accumulate = true;
   EXPECT_EQ(moved_bytes(op) - written, 2 * 32 * 4);
 }
 

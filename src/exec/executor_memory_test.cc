@@ -34,6 +34,7 @@ class CountingDevice final : public device::Device {
   explicit CountingDevice(device::Device& inner) : inner_(inner) {}
   [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_.caps(); }
   [[nodiscard]] const device::HostCaps& host() const override { return inner_.host(); }
+  [[nodiscard]] const device::Formats& formats() const override { return inner_.formats(); }
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
       const device::MemoryRequest& request) override {

@@ -217,6 +217,7 @@ class HoldingDevice final : public device::Device {
 
   [[nodiscard]] const device::AcceleratorCaps& caps() const override { return real_->caps(); }
   [[nodiscard]] const device::HostCaps& host() const override { return real_->host(); }
+  [[nodiscard]] const device::Formats& formats() const override { return real_->formats(); }
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
       const device::MemoryRequest& request) override {

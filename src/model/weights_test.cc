@@ -107,8 +107,9 @@ class Comparison {
   enum class Heads { kNone, kRows, kColumns };
 
   // Rows row_begin.. of `matrix` must hold the tensor, padded; returns the row behind it.
-  int64_t expect(const PackedMatrix& matrix, int64_t row_begin, const std::string& name,
+  int64_t expect(const device::WeightMatrix& held, int64_t row_begin, const std::string& name,
                  Heads heads, int64_t panel_step = 1) const {
+    const PackedMatrix matrix = device::packed(held);
     const HandTensor& tensor = tensors_.at(name);
     const int64_t rows = tensor.shape[0];
     const int64_t columns = tensor.shape[1];
@@ -218,7 +219,7 @@ TEST_P(LoadWeights, KeepsEveryValueAndPadsWithZeros) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors)));
     for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-      const auto weights = load_weights(folder.path(), config, *device, {.type = type});
+      const auto weights = load_weights(folder.path(), config, *device, {.format = {.type = type}});
       ASSERT_TRUE(weights.ok()) << weights.error().message;
       EXPECT_EQ(weights->type, type);
       EXPECT_GE(weights->bytes(), weight_bytes(config, type));
@@ -236,7 +237,8 @@ TEST_P(LoadWeights, ReadsDataAtAnyAlignment) {
   for (const size_t padding : {1U, 2U, 3U}) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors), padding));
-    const auto weights = load_weights(folder.path(), config, *device, {.type = ElementType::kBF16});
+    const auto weights =
+        load_weights(folder.path(), config, *device, {.format = {.type = ElementType::kBF16}});
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     expect_weights(*weights, tensors, config, GetParam());
   }
@@ -256,7 +258,8 @@ TEST_P(LoadWeights, TensorsLargerThanATileAreWhole) {
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
   int64_t last = 0;
   int64_t total = 0;
-  LoadOptions options{.type = ElementType::kBF16, .on_progress = [&](const LoadProgress& p) {
+  LoadOptions options{.format = {.type = ElementType::kBF16},
+                      .on_progress = [&](const LoadProgress& p) {
                         EXPECT_GE(p.bytes_done, last);
                         last = p.bytes_done;
                         total = p.bytes_total;
@@ -275,7 +278,7 @@ class BadWeights : public ::testing::Test {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors)));
     const auto weights =
-        load_weights(folder.path(), config, *device_, {.type = ElementType::kBF16});
+        load_weights(folder.path(), config, *device_, {.format = {.type = ElementType::kBF16}});
     EXPECT_FALSE(weights.ok());
     return weights.ok() ? "" : weights.error().message;
   }
@@ -333,7 +336,8 @@ TEST_F(BadWeights, AnUnknownBiasIsRefusedAndOtherExtrasAreNot) {
       "model.layers.0.self_attn.rotary_emb.inv_freq", {5}, std::vector<float>(5)};
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
-  EXPECT_TRUE(load_weights(folder.path(), config, *device_, {.type = ElementType::kBF16}).ok());
+  EXPECT_TRUE(
+      load_weights(folder.path(), config, *device_, {.format = {.type = ElementType::kBF16}}).ok());
 }
 
 TEST_F(BadWeights, ATypeThatIsNoWeightIsRefused) {
@@ -352,6 +356,7 @@ class SmallDevice final : public device::Device {
   SmallDevice(device::Device& inner, int64_t budget) : inner_(inner), left_(budget) {}
   [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_.caps(); }
   [[nodiscard]] const device::HostCaps& host() const override { return inner_.host(); }
+  [[nodiscard]] const device::Formats& formats() const override { return inner_.formats(); }
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
       const device::MemoryRequest& request) override {
@@ -384,13 +389,14 @@ TEST_F(BadWeights, RunningOutOfMemoryIsAnErrorWithTheBytes) {
   const ModelConfig config = odd_config();
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors_of(config, ElementType::kF16))));
-  SmallDevice small(*device_, weight_bytes(config, ElementType::kF32) - 1);
-  const auto weights = load_weights(folder.path(), config, small, {.type = ElementType::kF32});
+  SmallDevice small(*device_, weight_bytes(config, {.type = ElementType::kF32}) - 1);
+  const auto weights =
+      load_weights(folder.path(), config, small, {.format = {.type = ElementType::kF32}});
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(
-      weights.error().message,
-      AllOf(HasSubstr(std::to_string(weight_bytes(config, ElementType::kF32))), HasSubstr("left")));
+  EXPECT_THAT(weights.error().message,
+              AllOf(HasSubstr(std::to_string(weight_bytes(config, {.type = ElementType::kF32}))),
+                    HasSubstr("left")));
 }
 
 TEST(FindNotFinite, FindsTheFirstAtEveryPlaceAndAlignment) {
@@ -433,7 +439,7 @@ TEST(Stories260K, LoadsInBothTypes) {
   EXPECT_EQ(folder->eos_token_ids, (std::vector<TokenId>{1, 2}));
   const auto device = cpu_device(kernels::available_isas().back());
   for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-    const auto weights = load_weights(path, folder->config, *device, {.type = type});
+    const auto weights = load_weights(path, folder->config, *device, {.format = {.type = type}});
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     EXPECT_EQ(weights->padded_head_dim, 32);
     EXPECT_EQ(weights->padded_intermediate, 192);

@@ -30,6 +30,7 @@ MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,
                            const Clock& clock) {
   MemoryPlanInput input;
   input.weight_type = model.dtype;
+  input.formats = &model.device.device().formats();
   input.max_running = options.max_num_seqs;
   input.max_model_len = options.max_model_len;
   input.memory_bytes = memory_to_use(options, model.device.device());

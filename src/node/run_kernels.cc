@@ -95,7 +95,7 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
   }
   run.products = device::ProductShape{.n = 2 * int64_t{shape.intermediate},
                                       .k = shape.hidden,
-                                      .weight_bytes = model::weight_bytes(shape, dtype),
+                                      .weight_bytes = model::weight_bytes(shape, {.type = dtype}),
                                       .type = dtype};
   run.kept = path_of_kept(options, *run.products);
   run.choice = read_kept(run.kept);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/op_runner.h"
 #include "device/cpu/op_times.h"
@@ -82,6 +83,8 @@ class CpuDevice final : public Device {
   [[nodiscard]] const AcceleratorCaps& caps() const override { return caps_; }
   [[nodiscard]] const HostCaps& host() const override { return host_; }
 
+  [[nodiscard]] const Formats& formats() const override { return host_formats(); }
+
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
     const int64_t bytes = request.bytes;
@@ -137,7 +140,7 @@ class CpuDevice final : public Device {
       placement_->spread({memory.data(), memory.bytes(), request.unit_bytes});
     }
     for (const WeightExtent& extent : request.matrices) {
-      kernels::PackedMatrix matrix = extent.matrix;
+      kernels::PackedMatrix matrix = packed(extent.matrix);
       matrix.data = memory.data() + extent.offset;
       placement_->place_panels(matrix);
     }

@@ -231,21 +231,22 @@ std::vector<float> multiply(Device& device, const Product& shape) {
   std::generate(w.begin(), w.end(), [&] { return uniform(random); });
   std::generate(x.begin(), x.end(), [&] { return uniform(random); });
   std::vector<float> y(static_cast<size_t>(shape.rows * shape.n));
-  kernels::PackedMatrix packed{.type = ElementType::kF32, .n = shape.n, .k = shape.k};
-  auto memory = device.allocate(MemoryKind::kDevice, packed.bytes());
+  WeightMatrix weights = device.formats().matrix({.type = ElementType::kF32}, shape.n, shape.k);
+  auto memory = device.allocate(MemoryKind::kDevice, weights.stored_bytes);
   CHECK(memory.ok(), "{}", memory.error().message);
-  packed.data = (*memory)->data();
+  weights.data = (*memory)->data();
   const StreamId stream = device.create_stream();
-  device.launch(stream, PackOp{.source = w.data(),
-                               .source_type = ElementType::kF32,
-                               .n = {shape.n, shape.n, shape.n},
-                               .k = {shape.k, shape.k, shape.k},
-                               .target = packed,
-                               .target_data = (*memory)->data()});
+  device.launch(stream, UploadOp{.source = w.data(),
+                                 .source_type = ElementType::kF32,
+                                 .n = {shape.n, shape.n, shape.n},
+                                 .k = {shape.k, shape.k, shape.k},
+                                 .target = weights,
+                                 .target_data = (*memory)->data()});
   device.launch(stream, GemmOp{.x = x.data(),
+                               .x_type = ElementType::kF32,
                                .x_stride = shape.k,
                                .rows = shape.rows,
-                               .w = packed,
+                               .w = weights,
                                .y = y.data(),
                                .y_stride = shape.n});
   device.synchronize(device.record(stream));
@@ -340,7 +341,7 @@ TEST(CpuDevice, ServerMemoryIsPlacedOnlyOnSeveralNodes) {
     }
     const auto device = make_cpu_device({.threads = 2, .topology = topology, .placer = &recorder});
     ASSERT_TRUE(device.ok());
-    const WeightExtent matrix{.offset = 0, .matrix = {.n = 2048, .k = 4096}};
+    const WeightExtent matrix{.offset = 0, .matrix = host_formats().matrix({}, 2048, 4096)};
     const auto weights = (*device)->allocate({.bytes = int64_t{16} << 20,
                                               .purpose = MemoryPurpose::kWeights,
                                               .matrices = std::span(&matrix, 1)});

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "device/cpu/host_formats.h"
 
 namespace tandem::device {
 namespace {
@@ -96,15 +97,27 @@ void OpRunner::run_one(const CopyOp& copy) {
          });
 }
 
+// Both tiers have the host's arrangement.
 template <>
-void OpRunner::run_one(const PackOp& args) {
+void OpRunner::run_one(const KvMoveOp& op) {
+  run_one(op.copy);
+}
+
+template <>
+void OpRunner::run_one(const UploadOp& op) {
+  const kernels::PackArgs args = pack_args(op);
   const int64_t panels = args.n.padded() / kernels::kPanelColumns;
   divide({.units = panels, .nanos = as_double(args.n.padded() * args.k.padded())},
          [&](int64_t begin, int64_t end, void*) { kernels_.pack(args, begin, end); });
 }
 
 template <>
-void OpRunner::run_one(const EmbedOp& args) {
+void OpRunner::run_one(const EmbedOp& op) {
+  const kernels::EmbedArgs args{.ids = op.ids,
+                                .rows = op.rows,
+                                .table = packed(op.table),
+                                .y = op.y,
+                                .y_stride = op.y_stride};
   divide_rows(args.rows, as_double(args.y_stride) * 4 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.embed(args, begin, end); });
 }
@@ -115,8 +128,7 @@ void OpRunner::run_one(const RmsNormOp& args) {
               [&](int64_t begin, int64_t end) { kernels_.rms_norm(args, begin, end); });
 }
 
-template <>
-void OpRunner::run_one(const GemmOp& args) {
+void OpRunner::multiply(const kernels::GemmArgs& args) {
   const kernels::Kernels& own = set_.for_rows(args.rows);
   const double flops = 2.0 * as_double(args.rows) * as_double(args.w.n) * as_double(args.w.k);
   const double nanos = std::max(as_double(args.w.bytes()) / kBytesPerNano,
@@ -132,6 +144,34 @@ void OpRunner::run_one(const GemmOp& args) {
          [&](int64_t begin, int64_t end, void* scratch) {
            own.gemm(args, begin * args.panel_unit(), end * args.panel_unit(), scratch);
          });
+}
+
+template <>
+void OpRunner::run_one(const GemmOp& op) {
+  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
+        element_name(op.x_type), element_name(op.w.format.type));
+  multiply({.x = op.x,
+            .x_stride = op.x_stride,
+            .rows = op.rows,
+            .w = packed(op.w),
+            .bias = op.bias,
+            .y = op.y,
+            .y_stride = op.y_stride,
+            .store = op.accumulate ? kernels::GemmStore::kAdd : kernels::GemmStore::kWrite});
+}
+
+// One pass: the panels of gate and up alternate.
+template <>
+void OpRunner::run_one(const GateUpOp& op) {
+  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
+        element_name(op.x_type), element_name(op.w.format.type));
+  multiply({.x = op.x,
+            .x_stride = op.x_stride,
+            .rows = op.rows,
+            .w = packed(op.w),
+            .y_stride = op.activated_stride,
+            .store = kernels::GemmStore::kSiluMul,
+            .activated = op.activated});
 }
 
 template <>

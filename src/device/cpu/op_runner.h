@@ -53,6 +53,8 @@ class OpRunner final : public StreamWork {
   template <class AnyOp>
   void run_one(const AnyOp& op);
 
+  void multiply(const kernels::GemmArgs& args);
+
   // A division of attention, what it was made for, and a guess of what it costs one thread.
   struct PlannedAttention {
     AttentionBatch batch;

@@ -4,6 +4,8 @@
 #include <array>
 #include <variant>
 
+#include "device/op_queries.h"
+
 namespace tandem::device {
 namespace {
 
@@ -36,8 +38,8 @@ class Model {
 
   // By the bytes that its operands say it moves, unless it has a formula of its own.
   [[nodiscard]] double nanos(const Op& op) const {
-    if (const auto* gemm = std::get_if<GemmOp>(&op)) {
-      return product(*gemm);
+    if (const WeightMatrix* weights = product_weights(op)) {
+      return product(*weights, label_of(op).value);
     }
     if (const auto* attention = std::get_if<AttentionOp>(&op)) {
       return attend(*attention);
@@ -46,13 +48,13 @@ class Model {
   }
 
  private:
-  [[nodiscard]] double product(const GemmOp& args) const {
-    if (args.rows <= 0) {
+  [[nodiscard]] double product(const WeightMatrix& w, int64_t rows) const {
+    if (rows <= 0) {
       return 0;
     }
-    const double weights = as_double(args.w.bytes()) / bytes_per_nano_;
-    const double tiles = 2 * as_double(ladder_rows(args.rows)) * as_double(args.w.n) *
-                         as_double(args.w.k) / flops_per_nano_;
+    const double weights = as_double(w.stored_bytes) / bytes_per_nano_;
+    const double tiles =
+        2 * as_double(ladder_rows(rows)) * as_double(w.n) * as_double(w.k) / flops_per_nano_;
     return kGemmNanos + std::max(weights, tiles);
   }
   [[nodiscard]] double attend(const AttentionOp& op) const {

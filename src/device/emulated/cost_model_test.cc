@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "device/cpu/host_formats.h"
+
 namespace tandem::device {
 namespace {
 
@@ -17,7 +19,7 @@ const AcceleratorProfile& profile(std::string_view name) {
 double micros(Nanos time) { return static_cast<double>(time.count()) / 1e3; }
 
 GemmOp gemm_of(int64_t rows, int64_t n, int64_t k) {
-  return {.rows = rows, .w = {.type = ElementType::kBF16, .n = n, .k = k}};
+  return {.rows = rows, .w = host_formats().matrix({}, n, k)};
 }
 
 TEST(CostModel, KnowsItsAcceleratorsByName) {
@@ -91,10 +93,10 @@ TEST(CostModel, OtherOpsTakeTheirBytesAndNothingTakesNothing) {
   EXPECT_NEAR(micros(op_time(own, CopyOp{.bytes = 43'000'000})), 2 + 20, 0.01);
   EXPECT_NEAR(micros(op_time(own, RmsNormOp{.rows = 1000, .hidden = 4300, .y_stride = 4300})),
               2 + 6.0, 0.01);
-  const std::array<Op, 14> empty = {CopyOp{},      PackOp{},      EmbedOp{},     RmsNormOp{},
-                                    GemmOp{},      RopeTableOp{}, RopeWriteOp{}, AttentionPlanOp{},
-                                    AttentionOp{}, CastOp{},      RowGatherOp{}, SampleOp{},
-                                    RopeRouteOp{}, TailGatherOp{}};
+  const std::array<Op, 16> empty = {
+      CopyOp{},      KvMoveOp{},    UploadOp{},    GateUpOp{},        EmbedOp{},     RmsNormOp{},
+      GemmOp{},      RopeTableOp{}, RopeWriteOp{}, AttentionPlanOp{}, AttentionOp{}, CastOp{},
+      RowGatherOp{}, SampleOp{},    RopeRouteOp{}, TailGatherOp{}};
   static_assert(std::variant_size_v<Op> == std::tuple_size_v<decltype(empty)>);
   for (const Op& op : empty) {
     EXPECT_EQ(op_time(own, op), Nanos{0}) << "op " << op.index();

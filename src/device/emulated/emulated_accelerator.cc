@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/stream_set.h"
 #include "device/cpu/topology.h"
@@ -62,6 +63,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
 
   [[nodiscard]] const AcceleratorCaps& caps() const override { return parts_.caps; }
   [[nodiscard]] const HostCaps& host() const override { return parts_.host; }
+  [[nodiscard]] const Formats& formats() const override { return host_formats(); }
   [[nodiscard]] std::string pace() const override {
     return link_.bytes_per_second() > 0 ? describe_pace(parts_.spec) : "";
   }

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <random>
 
+#include "device/op_queries.h"
+
 namespace tandem::device {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "device/op_queries.h"
 
 namespace tandem::device {
 namespace {
@@ -52,7 +53,7 @@ CopyDirection direction_of(const CopyOp& copy, const Tiers& tiers) {
 }
 
 void check_op(const Op& op, StreamKind kind, const Tiers& tiers) {
-  if (const auto* copy = std::get_if<CopyOp>(&op)) {
+  if (const CopyOp* copy = copy_of(op)) {
     check_copy(*copy, kind, tiers);
     return;
   }

@@ -102,7 +102,7 @@ TEST(PacedAccelerator, StreamsOfOneDirectionShareTheLink) {
 TEST(PacedAccelerator, AHollowOneTakesItsTimeWithoutWeightsAndLeavesFiniteNumbers) {
   const auto device = make_device("pace=h200,hollow,slowdown=50");
   const StreamId stream = device->create_stream();
-  const kernels::PackedMatrix absent{.type = ElementType::kBF16, .n = 4096, .k = 4096};
+  const WeightMatrix absent = device->formats().matrix({}, 4096, 4096);
   const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
   const GemmOp product{.x = memory->data(),
                        .x_stride = 4096,
@@ -142,13 +142,12 @@ TEST(PacedAcceleratorDeathTest, WeightsMayBeAbsentOnlyInAHollowOne) {
   const auto launch = [] {
     const auto device = make_device("pace=h200");
     const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
-    device->launch(device->create_stream(),
-                   GemmOp{.x = memory->data(),
-                          .x_stride = 32,
-                          .rows = 1,
-                          .w = {.type = ElementType::kBF16, .n = 32, .k = 32},
-                          .y = floats(*memory),
-                          .y_stride = 32});
+    device->launch(device->create_stream(), GemmOp{.x = memory->data(),
+                                                   .x_stride = 32,
+                                                   .rows = 1,
+                                                   .w = device->formats().matrix({}, 32, 32),
+                                                   .y = floats(*memory),
+                                                   .y_stride = 32});
   };
   EXPECT_DEATH(launch(), "gemm w: .* do not lie in device memory");
 }

@@ -11,11 +11,13 @@ StageStrides stage_strides(const model::ModelConfig& config, const model::Weight
   using kernels::spread_stride;
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
-  return {.residual = spread_stride(weights.padded_hidden, ElementType::kF32),
-          .normed = spread_stride(weights.padded_hidden, weights.type),
+  const device::NumberTypes& numbers = weights.numbers;
+  return {.residual = spread_stride(weights.padded_hidden, numbers.residual),
+          .normed = spread_stride(weights.padded_hidden, numbers.activation),
           .qkv = spread_stride(qkv, ElementType::kF32),
-          .attended = spread_stride(attention, weights.type),
-          .activated = spread_stride(weights.padded_intermediate, weights.type)};
+          .attended = spread_stride(attention, numbers.attended),
+          .projected = spread_stride(attention, numbers.activation),
+          .activated = spread_stride(weights.padded_intermediate, numbers.activation)};
 }
 
 Stages::Stages(const model::ModelConfig& config, const model::Weights& weights,
@@ -52,7 +54,7 @@ void Stages::launch_stage(device::Device& device, device::StreamId stream, const
     embed(visitors, {tail.ids, tail.positions, inputs.rows});
   } else {
     const int64_t first_row = inputs.rows - residents;
-    const int64_t pitch = strides_.attended * element_bytes(weights_.type);
+    const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
     const Rows rows{buffers_.residual + first_row * strides_.residual,
                     buffers_.attended + first_row * pitch};
     gather_tail(visitors, rows, residents, tail);
@@ -102,7 +104,7 @@ void Stages::launch_attention(device::Device& device, device::StreamId stream,
                                     .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
                                     .out = buffers_.attended,
                                     .out_stride = strides_.attended,
-                                    .out_type = weights_.type});
+                                    .out_type = weights_.numbers.attended});
 }
 
 void Stages::embed(const Target& target, const TokenRows& tokens) const {
@@ -141,7 +143,7 @@ void Stages::norm(const Target& target, const float* x, const float* weight) con
                                                         .weight = weight,
                                                         .epsilon = config_.rms_epsilon,
                                                         .y = buffers_.normed,
-                                                        .y_type = weights_.type,
+                                                        .y_type = weights_.numbers.activation,
                                                         .y_stride = strides_.normed});
 }
 
@@ -151,6 +153,7 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
   const int64_t first_row = tail.alone ? inputs.rows : 0;
   norm(target, buffers_.residual + first_row * strides_.residual, own.attention_norm);
   target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
+                                                     .x_type = weights_.numbers.activation,
                                                      .x_stride = strides_.normed,
                                                      .rows = target.rows,
                                                      .w = own.qkv,
@@ -211,7 +214,7 @@ void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_r
   if (target.rows == 0) {
     return;
   }
-  const int64_t element = element_bytes(weights_.type);
+  const int64_t element = element_bytes(weights_.numbers.attended);
   const int64_t pitch = strides_.attended * element;
   target.device.launch(
       target.stream, device::TailGatherOp{.rows = target.rows,
@@ -229,30 +232,49 @@ void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_r
                                           .residual_columns = weights_.padded_hidden});
 }
 
+Stages::Projected Stages::cast_attended(const Target& target, const std::byte* attended) const {
+  if (!casts_attended(weights_)) {
+    return {attended, strides_.attended};
+  }
+  target.device.launch(target.stream,
+                       device::CastOp{.x = attended,
+                                      .x_type = weights_.numbers.attended,
+                                      .x_stride = strides_.attended,
+                                      .rows = target.rows,
+                                      .columns = int64_t{config_.heads} * weights_.padded_head_dim,
+                                      .y = buffers_.projected,
+                                      .y_type = weights_.numbers.activation,
+                                      .y_stride = strides_.projected});
+  return {buffers_.projected, strides_.projected};
+}
+
 void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
-  target.device.launch(target.stream, device::GemmOp{.x = rows.attended,
-                                                     .x_stride = strides_.attended,
+  const Projected projected = cast_attended(target, rows.attended);
+  target.device.launch(target.stream, device::GemmOp{.x = projected.data,
+                                                     .x_type = weights_.numbers.activation,
+                                                     .x_stride = projected.stride,
                                                      .rows = target.rows,
                                                      .w = own.output,
                                                      .y = rows.residual,
                                                      .y_stride = strides_.residual,
-                                                     .store = kernels::GemmStore::kAdd});
+                                                     .accumulate = true});
   norm(target, rows.residual, own.mlp_norm);
-  target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
-                                                     .x_stride = strides_.normed,
-                                                     .rows = target.rows,
-                                                     .w = own.gate_up,
-                                                     .y_stride = strides_.activated,
-                                                     .store = kernels::GemmStore::kSiluMul,
-                                                     .activated = buffers_.activated});
+  target.device.launch(target.stream, device::GateUpOp{.x = buffers_.normed,
+                                                       .x_type = weights_.numbers.activation,
+                                                       .x_stride = strides_.normed,
+                                                       .rows = target.rows,
+                                                       .w = own.gate_up,
+                                                       .activated = buffers_.activated,
+                                                       .activated_stride = strides_.activated});
   target.device.launch(target.stream, device::GemmOp{.x = buffers_.activated,
+                                                     .x_type = weights_.numbers.activation,
                                                      .x_stride = strides_.activated,
                                                      .rows = target.rows,
                                                      .w = own.down,
                                                      .y = rows.residual,
                                                      .y_stride = strides_.residual,
-                                                     .store = kernels::GemmStore::kAdd});
+                                                     .accumulate = true});
 }
 
 Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inputs) const {
@@ -271,17 +293,19 @@ Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inpu
   constexpr int64_t kFloatBytes = sizeof(float);
   target.device.launch(
       target.stream,
-      device::RowGatherOp{.x = reinterpret_cast<const float*>(buffers_.attended),
-                          .stride = strides_.attended * element_bytes(weights_.type) / kFloatBytes,
-                          .rows = inputs.sampled_rows,
-                          .count = target.rows,
-                          .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
+      device::RowGatherOp{
+          .x = reinterpret_cast<const float*>(buffers_.attended),
+          .stride = strides_.attended * element_bytes(weights_.numbers.attended) / kFloatBytes,
+          .rows = inputs.sampled_rows,
+          .count = target.rows,
+          .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
   return {buffers_.sampled_residual, buffers_.sampled_attended};
 }
 
 void Stages::head(const Target& target, const float* residual) const {
   norm(target, residual, weights_.final_norm);
   target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
+                                                     .x_type = weights_.numbers.activation,
                                                      .x_stride = strides_.normed,
                                                      .rows = target.rows,
                                                      .w = weights_.lm_head,

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "piggyback/workers/attention_workers.h"
+#include "piggyback/workers/faulty_workers.h"
 #include "piggyback/workers/test_support.h"
 
 namespace tandem::piggyback {
