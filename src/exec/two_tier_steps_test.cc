@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/forwarding_device.h"
 #include "support/random_model.h"
 #include "support/step_driver.h"
 
@@ -210,46 +211,32 @@ TEST(TwoTierSteps, TakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
 
 // Keeps from the executor that the last group of a step has completed: of the compute stream's
 // events, all but the newest are complete when they are, the one before it never while held.
-class HoldingDevice final : public device::Device {
+class HoldingDevice final : public reference::ForwardingDevice {
  public:
-  explicit HoldingDevice(std::unique_ptr<device::Device> real) : real_(std::move(real)) {}
+  explicit HoldingDevice(std::unique_ptr<device::Device> real)
+      : ForwardingDevice(std::move(real)) {}
   void hold(bool held) { held_ = held; }
 
-  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return real_->caps(); }
-  [[nodiscard]] const device::HostCaps& host() const override { return real_->host(); }
-  [[nodiscard]] const device::Formats& formats() const override { return real_->formats(); }
-  using Device::allocate;
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
-      const device::MemoryRequest& request) override {
-    return real_->allocate(request);
-  }
   device::StreamId create_stream(device::StreamKind kind) override {
-    const device::StreamId stream = real_->create_stream(kind);
+    const device::StreamId stream = ForwardingDevice::create_stream(kind);
     if (kind == device::StreamKind::kCompute) {
       compute_ = stream;
     }
     return stream;
   }
-  void launch(device::StreamId stream, const device::Op& op) override { real_->launch(stream, op); }
   device::EventId record(device::StreamId stream) override {
-    const device::EventId event = real_->record(stream);
+    const device::EventId event = ForwardingDevice::record(stream);
     if (stream == compute_) {
       before_ = newest_;
       newest_ = event;
     }
     return event;
   }
-  void wait(device::StreamId stream, device::EventId event) override { real_->wait(stream, event); }
   [[nodiscard]] bool query(device::EventId event) const override {
-    return !(held_ && event == before_) && real_->query(event);
-  }
-  void synchronize(device::EventId event) override { real_->synchronize(event); }
-  void set_listener(std::function<void()> on_event) override {
-    real_->set_listener(std::move(on_event));
+    return !(held_ && event == before_) && ForwardingDevice::query(event);
   }
 
  private:
-  std::unique_ptr<device::Device> real_;
   device::StreamId compute_{-1};
   device::EventId newest_{};
   device::EventId before_{};

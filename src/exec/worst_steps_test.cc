@@ -11,6 +11,7 @@
 #include "device/open/open.h"
 #include "exec/forward_executor.h"
 #include "request/sampling_limits.h"
+#include "support/forwarding_device.h"
 #include "support/random_model.h"
 #include "support/step_driver.h"
 
@@ -52,40 +53,19 @@ class AllBinder final : public Binder {
 };
 
 // Has so much memory and no more.
-class ExactDevice final : public device::Device {
+class ExactDevice final : public reference::ForwardingDevice {
  public:
-  explicit ExactDevice(std::unique_ptr<device::Device> inner) : inner_(std::move(inner)) {}
-  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_->caps(); }
-  [[nodiscard]] const device::HostCaps& host() const override { return inner_->host(); }
-  [[nodiscard]] const device::Formats& formats() const override { return inner_->formats(); }
-  using Device::allocate;
+  explicit ExactDevice(std::unique_ptr<device::Device> inner)
+      : ForwardingDevice(std::move(inner)) {}
   [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
       const device::MemoryRequest& request) override {
     allocated[request.kind] += request.bytes;
     EXPECT_FALSE(sealed) << request.bytes << " bytes that are not planned";
-    return inner_->allocate(request);
-  }
-  device::StreamId create_stream(device::StreamKind kind) override {
-    return inner_->create_stream(kind);
-  }
-  void launch(device::StreamId stream, const device::Op& op) override {
-    inner_->launch(stream, op);
-  }
-  device::EventId record(device::StreamId stream) override { return inner_->record(stream); }
-  void wait(device::StreamId stream, device::EventId event) override {
-    inner_->wait(stream, event);
-  }
-  [[nodiscard]] bool query(device::EventId event) const override { return inner_->query(event); }
-  void synchronize(device::EventId event) override { inner_->synchronize(event); }
-  void set_listener(std::function<void()> on_event) override {
-    inner_->set_listener(std::move(on_event));
+    return ForwardingDevice::allocate(request);
   }
 
   std::map<device::MemoryKind, int64_t> allocated;
   bool sealed = false;
-
- private:
-  std::unique_ptr<device::Device> inner_;
 };
 
 struct WorstCase {

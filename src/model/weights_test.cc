@@ -15,6 +15,7 @@
 #include "model/finite.h"
 #include "model/model_folder.h"
 #include "model/test_support.h"
+#include "support/forwarding_device.h"
 
 namespace tandem::model {
 namespace {
@@ -221,8 +222,9 @@ TEST_P(LoadWeights, KeepsEveryValueAndPadsWithZeros) {
     for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
       const auto weights = load_weights(folder.path(), config, *device, {.format = {.type = type}});
       ASSERT_TRUE(weights.ok()) << weights.error().message;
-      EXPECT_EQ(weights->type, type);
-      EXPECT_GE(weights->bytes(), weight_bytes(config, type));
+      EXPECT_EQ(weights->format, device::WeightFormat{.type = type});
+      EXPECT_EQ(weights->numbers.activation, type);
+      EXPECT_GE(weights->bytes(), weight_bytes(config, {.type = type}));
       expect_weights(*weights, tensors, config, GetParam());
     }
   }
@@ -350,38 +352,46 @@ TEST_F(BadWeights, ATypeThatIsNoWeightIsRefused) {
   EXPECT_THAT(weights.error().message, AllOf(HasSubstr("is XF16"), HasSubstr("F32, F16 and BF16")));
 }
 
+TEST_F(BadWeights, AFormatThatTheDeviceDoesNotHaveIsRefused) {
+  const TempFolder folder;
+  for (const device::WeightFormat& format :
+       {device::WeightFormat{.type = ElementType::kF16},
+        device::WeightFormat{.type = ElementType::kBF16, .group = 32}}) {
+    const auto weights = load_weights(folder.path(), odd_config(), *device_, {.format = format});
+    ASSERT_FALSE(weights.ok());
+    EXPECT_EQ(weights.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(weights.error().message, HasSubstr("use bfloat16 or float32"));
+  }
+}
+
+TEST_F(BadWeights, TensorsMayComeFromAnySource) {
+  const ModelConfig config = odd_config();
+  const Tensors tensors = tensors_of(config, ElementType::kBF16);
+  SourceInMemory source(tensors);
+  const auto weights = load_weights(source, config, *device_, {});
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  expect_weights(*weights, tensors, config, device_->host().isa);
+  source.readable_bytes = 100;
+  const auto broken = load_weights(source, config, *device_, {});
+  ASSERT_FALSE(broken.ok());
+  EXPECT_THAT(broken.error().message, AllOf(HasSubstr("memory"), HasSubstr("cut short")));
+}
+
 // Has room for `budget` bytes.
-class SmallDevice final : public device::Device {
+class SmallDevice final : public reference::ForwardingDevice {
  public:
-  SmallDevice(device::Device& inner, int64_t budget) : inner_(inner), left_(budget) {}
-  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return inner_.caps(); }
-  [[nodiscard]] const device::HostCaps& host() const override { return inner_.host(); }
-  [[nodiscard]] const device::Formats& formats() const override { return inner_.formats(); }
-  using Device::allocate;
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
-      const device::MemoryRequest& request) override {
+  SmallDevice(device::Device& inner, int64_t budget) : ForwardingDevice(inner), left_(budget) {}
+  Result<std::unique_ptr<device::Memory>> allocate(const device::MemoryRequest& request) override {
     if (request.bytes > left_) {
       return Error{
           ErrorCode::kResourceExhausted,
           std::to_string(request.bytes) + " bytes asked, " + std::to_string(left_) + " left", ""};
     }
     left_ -= request.bytes;
-    return inner_.allocate(request);
-  }
-  device::StreamId create_stream(device::StreamKind kind) override {
-    return inner_.create_stream(kind);
-  }
-  void launch(device::StreamId stream, const device::Op& op) override { inner_.launch(stream, op); }
-  device::EventId record(device::StreamId stream) override { return inner_.record(stream); }
-  void wait(device::StreamId stream, device::EventId event) override { inner_.wait(stream, event); }
-  bool query(device::EventId event) const override { return inner_.query(event); }
-  void synchronize(device::EventId event) override { inner_.synchronize(event); }
-  void set_listener(std::function<void()> listener) override {
-    inner_.set_listener(std::move(listener));
+    return ForwardingDevice::allocate(request);
   }
 
  private:
-  device::Device& inner_;
   int64_t left_;
 };
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/placement.h"
 
