@@ -39,8 +39,8 @@ class Memory {
   [[nodiscard]] virtual int64_t bytes() const = 0;
 };
 
-// What memory is for. Where it lies beside the threads that use it is the back end's business; this
-// is what it can go by.
+// What memory is for. From it the back end decides which memory node a piece lies on, beside the
+// threads that use it.
 enum class MemoryPurpose : uint8_t {
   kWorkspace,
   kWeights,  // of matrices whose parts are read by one thread each, step after step

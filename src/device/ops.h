@@ -57,7 +57,7 @@ struct AttentionBatch {
   int32_t heads = 0;   // a multiple of layout.kv_heads
   int32_t window = 0;  // tokens that a row attends to at most, its own included; 0: all
   float* workspace = nullptr;
-  int64_t workspace_floats = 0;  // as Device says (attention_workspace_bytes) or fewer
+  int64_t workspace_floats = 0;  // as Formats says, or fewer
   int32_t plan = 0;              // which of the stream's kAttentionPlans
 };
 
