@@ -11,8 +11,8 @@ import pathlib
 
 WIDTH, LEFT, ROW, TOP = 1200, 150, 34, 20
 COLOURS = {
-    "gemm": "#4c78a8", "attention": "#f58518", "rms_norm": "#9ecae9", "rope_write": "#b279a2", "rope_route": "#e45756",
-    "tail_gather": "#72b7b2", "copy": "#54a24b", "sample": "#eeca3b", "bind and launch a group": "#222222",
+    "gemm": "#4c78a8", "gate_up": "#4c78a8", "attention": "#f58518", "rms_norm": "#9ecae9", "rope_write": "#b279a2", "rope_route": "#e45756",
+    "tail_gather": "#72b7b2", "copy": "#54a24b", "kv_move": "#54a24b", "sample": "#eeca3b", "bind and launch a group": "#222222",
 }
 OTHER = "#bab0ac"
 

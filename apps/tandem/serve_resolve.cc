@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "commit.h"
 #include "model/model_folder.h"
+#include "piggyback/workers/faulty_workers.h"
 #include "serve_flags.h"
 
 namespace tandem {
@@ -145,15 +146,21 @@ Status resolve_tiers(ServeFlags& flags) {
     return {};
   }
   const std::string spec = flags.emulation == "auto" ? "" : flags.emulation;
-  const Result<device::EmulationSpec> emulation = device::parse_emulation_spec(spec);
-  if (!emulation.ok()) {
-    return about_flag("emulate-accelerator", emulation.error());
+  Result<device::AcceleratorSpec> accelerator =
+      device::accelerator_spec(device::kEmulatedBackend, spec);
+  if (!accelerator.ok()) {
+    return about_flag("emulate-accelerator", accelerator.error());
   }
-  if (emulation->hollow) {
+  if (accelerator->hollow) {
     return invalid_argument(
         "--emulate-accelerator: hollow: a hollow accelerator makes its numbers up, and a client "
         "could not tell such answers from real ones; leave hollow out",
         "emulate-accelerator");
+  }
+  const Result<HostFaults> faults =
+      piggyback::parse_worker_faults(accelerator->worker_faults, accelerator->fault_seed);
+  if (!faults.ok()) {
+    return about_flag("emulate-accelerator", faults.error());
   }
   if (node.device.threads > 0) {
     return invalid_argument(
@@ -167,7 +174,8 @@ Status resolve_tiers(ServeFlags& flags) {
         "start it with taskset or numactl to keep it to some",
         "numa");
   }
-  node.emulation = *emulation;
+  node.accelerator = std::move(*accelerator);
+  node.host_faults = *faults;
   ASSIGN_OR_RETURN(node.hop_patience, duration_flag("hop-patience", flags.hop_patience));
   constexpr Nanos kShortest = std::chrono::milliseconds(10);
   if (node.hop_patience < kShortest) {

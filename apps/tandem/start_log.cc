@@ -33,7 +33,7 @@ void log_model(const PlannedModel& model) {
        {"commit", kCommit},
        {"model", shape_text},
        {"device", device}});
-  for (const device::NodeUse& node : model.device.caps().nodes) {
+  for (const device::NodeUse& node : model.device.device().host().nodes) {
     log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", node.id, node.threads,
               node.threads == 1 ? "" : "s", device::format_ranges(node.cpus),
               format_bytes(node.free_bytes), format_bytes(node.memory_bytes));
@@ -43,15 +43,15 @@ void log_model(const PlannedModel& model) {
 // In text what people look for; all of it is in the JSON log and at /v1/tandem/config.
 void log_configuration(const ServeFlags& flags, const PlannedModel& model) {
   const NodeOptions& node = flags.node;
-  const device::DeviceCaps& caps = model.device.caps();
+  const device::AcceleratorCaps& caps = model.device.caps();
   log::info_fields(
       fmt::format(
           "configuration: policy {}, {} threads, {} kernels, {} weights, {} KV, "
           "{} sequences of up to {} tokens, {} tokens a step, prefix caching {}; all of it: "
           "GET /v1/tandem/config",
-          model.policy_name, caps.threads, kernels::isa_name(caps.isa), element_name(model.dtype),
-          element_name(model.kv_dtype), node.max_num_seqs, model.plan.max_model_len,
-          node.max_num_batched_tokens, flags.prefix_caching),
+          model.policy_name, caps.threads, kernels::isa_name(model.device.device().host().isa),
+          element_name(model.dtype), element_name(model.kv_dtype), node.max_num_seqs,
+          model.plan.max_model_len, node.max_num_batched_tokens, flags.prefix_caching),
       {{"configuration", log::RawJson{config_json(effective_config_json(node, model), flags)}}});
 }
 
@@ -93,9 +93,9 @@ void log_unread_terms(const ServeFlags& flags, const std::string& policy) {
 }
 
 void log_warnings(const ServeFlags& flags) {
-  if (flags.node.emulation.has_value() && flags.node.emulation->faults.any()) {
+  if (flags.node.accelerator.has_value() && !flags.node.accelerator->drill.empty()) {
     log::warn("FAULTS ARE PLANTED into this server ({}): for drills and tests, not for use",
-              device::describe_pace(*flags.node.emulation));
+              flags.node.accelerator->drill);
   }
   if (!is_loopback(flags.server.host) && flags.server.api_keys.empty()) {
     log::warn(

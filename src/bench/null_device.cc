@@ -24,15 +24,15 @@ class NullMemory final : public device::Memory {
 
 NullDevice::NullDevice(std::vector<int32_t> host_cpus)
     : caps_{.name = "a device that does nothing",
-            .isa = kernels::available_isas().back(),
+            .backend = "null",
             .memory_bytes = kMemoryBytes,
-            .free_memory_bytes = kMemoryBytes,
-            .host_memory_bytes = kMemoryBytes,
-            .host_cpus = std::move(host_cpus)} {}
+            .free_memory_bytes = kMemoryBytes},
+      host_{.isa = kernels::available_isas().back(),
+            .pinned_bytes = kMemoryBytes,
+            .cpus = std::move(host_cpus)} {}
 
-Result<std::unique_ptr<device::Memory>> NullDevice::allocate(device::MemoryKind /*kind*/,
-                                                             int64_t bytes) {
-  std::optional<device::Pages> pages = device::Pages::map(bytes);
+Result<std::unique_ptr<device::Memory>> NullDevice::allocate(const device::MemoryRequest& request) {
+  std::optional<device::Pages> pages = device::Pages::map(request.bytes);
   if (!pages.has_value()) {
     return Error{ErrorCode::kResourceExhausted, "no address space is left", ""};
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/cpu/host_formats.h"
 #include "device/device.h"
 
 namespace tandem::bench {
@@ -31,9 +32,11 @@ class NullDevice final : public device::Device {
   void tick_copies();
   [[nodiscard]] const NullDeviceCounts& counts() const { return counts_; }
 
-  [[nodiscard]] const device::DeviceCaps& caps() const override { return caps_; }
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                                 int64_t bytes) override;
+  [[nodiscard]] const device::AcceleratorCaps& caps() const override { return caps_; }
+  [[nodiscard]] const device::HostCaps& host() const override { return host_; }
+  [[nodiscard]] const device::Formats& formats() const override { return device::host_formats(); }
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
+      const device::MemoryRequest& request) override;
   device::StreamId create_stream(device::StreamKind kind) override;
   void launch(device::StreamId stream, const device::Op& op) override;
   device::EventId record(device::StreamId stream) override;
@@ -65,7 +68,8 @@ class NullDevice final : public device::Device {
     return streams_[static_cast<size_t>(raw(stream))];
   }
 
-  device::DeviceCaps caps_;
+  device::AcceleratorCaps caps_;
+  device::HostCaps host_;
   NullDeviceCounts counts_;
   int64_t tick_ = 0;
   std::vector<Stream> streams_;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "device/emulated/emulated_accelerator.h"
+#include "device/open/open.h"
 #include "model/make.h"
 #include "model/weights.h"
 
@@ -64,8 +64,7 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   if (options.link_gbps > 0) {
     spec += fmt::format(",link-gbps={}", options.link_gbps);
   }
-  ASSIGN_OR_RETURN(const device::EmulationSpec emulation, device::parse_emulation_spec(spec));
-  node.emulation = emulation;
+  ASSIGN_OR_RETURN(node.accelerator, device::accelerator_spec(device::kEmulatedBackend, spec));
   node.policy = options.policy;
   node.policy_options.piggyback.offload_below = 100;  // always
   node.policy_options.piggyback.onload_above = 100;   // never
@@ -77,7 +76,7 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   node.timeline_out = options.timeline_path;
   // Of a hollow device's memory next to nothing is touched, so it may be as large as a real one's.
   const int64_t token_bytes = model::kv_bytes_per_token(shape, ElementType::kBF16);
-  node.memory_bytes = model::weight_bytes(shape, ElementType::kBF16) + 8 * kGiB +
+  node.memory_bytes = model::weight_bytes(shape, {}) + 8 * kGiB +
                       int64_t{node.max_num_seqs} * node.max_model_len * token_bytes;
   // A block or two more for each: its tail, and what it generates meanwhile.
   const int64_t host_tokens =
@@ -262,7 +261,7 @@ Status run_bench(const BenchTiersOptions& options) {
   ASSIGN_OR_RETURN(const Outcome outcome, measure(options, shape));
   ASSIGN_OR_RETURN(const NodeOptions node, node_options(options, shape, outcome.slowdown));
   // What slows the accelerator down slows its link down, too.
-  const double link = node.emulation->link_bytes_per_second() / outcome.slowdown;
+  const double link = node.accelerator->link_bytes_per_second / outcome.slowdown;
   print_outcome(options, shape, outcome, link);
   return options.json_path.empty() ? Status{} : write_json(options, shape, outcome, link);
 }

@@ -8,7 +8,6 @@
 
 #include "base/affinity.h"
 #include "base/log.h"
-#include "device/emulated/emulated_accelerator.h"
 #include "node/policy_choice.h"
 
 namespace tandem::bench {
@@ -24,7 +23,7 @@ Nanos thread_time() {
 }
 
 // That the accelerator's compute was busy, as modelled.
-Nanos compute_time(const device::EmulationStatistics& statistics) {
+Nanos compute_time(const device::DeviceStatistics& statistics) {
   Nanos sum{0};
   for (const device::StreamStatistics& stream : statistics.streams) {
     sum += stream.kind == device::StreamKind::kCompute ? stream.busy : Nanos{0};
@@ -69,7 +68,7 @@ class TiersRun::Probe final : public observe::EngineObserver {
     flight_count = 0;
   }
 
-  const device::EmulatedAccelerator* device = nullptr;
+  const device::Device* device = nullptr;
   // Since the window began: from step to step, and how much longer than modelled that was.
   std::vector<double> intervals;
   std::vector<double> ratios;
@@ -115,9 +114,9 @@ TiersRun::~TiersRun() {
   engine_.reset();
   loaded_.reset();
   if (planned_ != nullptr) {
-    const device::DeviceCaps& caps = planned_->device->caps();
-    std::vector<int32_t> cpus = caps.accelerator_cpus;
-    cpus.insert(cpus.end(), caps.host_cpus.begin(), caps.host_cpus.end());
+    std::vector<int32_t> cpus = planned_->device->caps().cpus;
+    const std::vector<int32_t>& host = planned_->device->device().host().cpus;
+    cpus.insert(cpus.end(), host.begin(), host.end());
     pin_this_thread(cpus);  // the next run divides them anew
     planned_->device->end();
   }
@@ -134,7 +133,7 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
   ASSIGN_OR_RETURN(SoleModel planned, plan_model(std::move(folder), run->options_, run->clock_));
   run->planned_ = std::make_unique<SoleModel>(std::move(planned));
   const PlannedModel& model = run->model();
-  run->probe_->device = model.device.emulated();
+  run->probe_->device = &model.device.device();
   Bell& bell = run->bell_;
   ASSIGN_OR_RETURN(run->loaded_, load_model(model, {}, [&bell] { bell.ring(); }));
   ASSIGN_OR_RETURN(run->scheduled_,
@@ -145,7 +144,7 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
                                                               .policy = *run->scheduled_.policy,
                                                               .clock = run->clock_,
                                                               .observer = *run->probe_});
-  pin_this_thread(model.device.caps().accelerator_cpus);
+  pin_this_thread(model.device.caps().cpus);
   return run;
 }
 
@@ -238,7 +237,7 @@ TiersRun::Sums TiersRun::sums() const {
             .compute = Nanos{0},
             .ops = 0,
             .overruns = 0};
-  const device::EmulationStatistics statistics = model().device.emulated()->statistics();
+  const device::DeviceStatistics statistics = model().device.device().statistics();
   sums.compute = compute_time(statistics);
   for (const device::StreamStatistics& stream : statistics.streams) {
     sums.ops += stream.ops;

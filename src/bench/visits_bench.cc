@@ -136,7 +136,7 @@ Status Stand::build() {
   ASSIGN_OR_RETURN(shape_, model::preset_config("tiny"));
   shape_.layers = options_.layers;
   shape_.max_positions = kPromptTokens + kOutputTokens;
-  weights_ = model::hollow_weights(shape_, ElementType::kBF16);
+  weights_ = model::hollow_weights(shape_, {});
   PolicyOptions policy;
   policy.piggyback.offload_below = 100;  // always
   policy.piggyback.onload_above = 100;   // never

@@ -1,6 +1,6 @@
-// The accelerator interface: memory, streams, events and ops. Everything above it (exec, engine) is
-// written once; back ends stand in cpu/ and emulated/. A stream runs its ops in order;
-// streams run beside each other; events order them.
+// The accelerator interface: memory, streams and events; its ops are in ops.h. Everything above it
+// (exec, engine) is written once; back ends stand in cpu/ and emulated/. A stream runs its ops in
+// order; streams run beside each other; events order them.
 //
 // Threads: launch, record, wait and copy-in arguments from one issuing thread per stream; query
 // from any thread. Nothing here blocks except allocate and synchronize. Pointers inside an op must
@@ -11,14 +11,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "kernels/choice.h"
-#include "kernels/kernels.h"
+#include "device/capabilities.h"
+#include "device/formats.h"
+#include "device/ops.h"
 
 namespace tandem::device {
 
@@ -38,80 +39,46 @@ class Memory {
   [[nodiscard]] virtual int64_t bytes() const = 0;
 };
 
-// What a stream is for. A device with one tier treats all kinds alike.
-enum class StreamKind : uint8_t {
-  kCompute,       // waits for nothing but itself: see Device::wait
-  kDeviceToHost,  // rows on their way to the host
-  kHostToDevice,  // and back
-  kSwap,          // blocks that change tier, in small pieces, so that nobody queues behind them
+// What memory is for. From it the back end decides which memory node a piece lies on, beside the
+// threads that use it.
+enum class MemoryPurpose : uint8_t {
+  kWorkspace,
+  kWeights,  // of matrices whose parts are read by one thread each, step after step
+  kKv,       // read in pieces of unit_bytes, by any thread
 };
 
-// A memory node (NUMA) with compute threads on it.
-struct NodeUse {
-  int32_t id = 0;
-  int32_t threads = 0;
-  std::vector<int32_t> cpus = {};  // that these may run on
-  int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;
+// Where a matrix will lie in a piece of memory for weights.
+struct WeightExtent {
+  int64_t offset = 0;
+  WeightMatrix matrix;  // without data
 };
 
-struct DeviceCaps {
-  std::string name;  // "cpu (amx, 2 threads)"
-  kernels::Isa isa = kernels::Isa::kRef;
-  int32_t threads = 1;       // compute workers, the stream's own thread included
-  int64_t memory_bytes = 0;  // of kind kDevice; with one tier, what this process may use in all
-                             // (cgroup limits respected)
-  int64_t free_memory_bytes = 0;
-  // Of the cpu device on a machine with several memory nodes, unless it was told to look at none.
-  std::vector<NodeUse> nodes = {};
-  int64_t near_free_bytes = 0;  // free on these nodes; 0: free_memory_bytes are
-  // Two tiers only.
-  int64_t host_memory_bytes = 0;               // of kind kHostPinned; 0: there is one tier
-  std::vector<int32_t> accelerator_cpus = {};  // that the device computes and copies on
-  std::vector<int32_t> host_cpus = {};         // left for attention on the host
-  // Of products that another family computes, with the same results.
-  std::vector<kernels::Choice::Products> products = {};
-  std::string product_times = {};  // what that was chosen by; empty: nothing was measured
-
-  // "avx2:8,avx512bf16"; in profiles and records.
-  [[nodiscard]] std::string kernels_text() const {
-    kernels::Choice choice(isa);
-    choice.products = products;
-    return kernels::choice_text(choice);
-  }
-};
-
-// Copies `bytes` between two places, each of either kind.
-struct CopyOp {
-  void* target = nullptr;
-  const void* source = nullptr;
+struct MemoryRequest {
+  MemoryKind kind = MemoryKind::kDevice;
   int64_t bytes = 0;
+  MemoryPurpose purpose = MemoryPurpose::kWorkspace;
+  int64_t unit_bytes = 0;                       // of kKv: a block
+  std::span<const WeightExtent> matrices = {};  // of kWeights
 };
-
-// Attention of decode rows and prefill chunks; the back end divides the work
-// (kernels::plan_attention), contexts as far as there is room in args.partials.
-struct AttentionOp {
-  kernels::AttentionArgs args;
-};
-
-using Op = std::variant<CopyOp, kernels::PackArgs, kernels::EmbedArgs, kernels::RmsNormArgs,
-                        kernels::GemmArgs, kernels::RopeTableArgs, kernels::RopeWriteArgs,
-                        AttentionOp, kernels::RowGatherArgs, kernels::SampleArgs,
-                        kernels::RopeRouteArgs, kernels::TailGatherArgs>;
 
 class Device {
  public:
   virtual ~Device() = default;
-  [[nodiscard]] virtual const DeviceCaps& caps() const = 0;
+  [[nodiscard]] virtual const AcceleratorCaps& caps() const = 0;
+  [[nodiscard]] virtual const HostCaps& host() const = 0;
+  // Sizes, types and arrangements, the same for the device's life; known before anything is
+  // allocated.
+  [[nodiscard]] virtual const Formats& formats() const = 0;
+  // Sums so far; any thread. Empty if the device does not count.
+  [[nodiscard]] virtual DeviceStatistics statistics() const { return {}; }
+  // How a paced device is paced ("paced as h200"): figures of its statistics are then valid up to
+  // kMaxOverrunShare. Empty: nothing is paced.
+  [[nodiscard]] virtual std::string pace() const { return {}; }
   // kResourceExhausted, naming the bytes asked and left, when they are not there.
-  [[nodiscard]] virtual Result<std::unique_ptr<Memory>> allocate(MemoryKind kind,
-                                                                 int64_t bytes) = 0;
-  // Advice on memory that was allocated and not touched yet, for a back end whose threads are
-  // nearer to one part of the memory than to another; pages for the panels of each matrix are
-  // placed beside the threads that get these panels, and `memory`, which is read in pieces of
-  // `unit_bytes`, is spread over all. Most have one memory and nothing to do.
-  virtual void place_panels(const kernels::PackedMatrix& /*matrix*/) {}
-  virtual void spread(const Memory& /*memory*/, int64_t /*unit_bytes*/) {}
+  [[nodiscard]] virtual Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) = 0;
+  [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(MemoryKind kind, int64_t bytes) {
+    return allocate(MemoryRequest{.kind = kind, .bytes = bytes});
+  }
   virtual StreamId create_stream(StreamKind kind) = 0;
   StreamId create_stream() { return create_stream(StreamKind::kCompute); }
   // The op may be held back until an event is recorded behind it.

@@ -1,6 +1,7 @@
 #include "exec/batch_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/check.h"
@@ -16,6 +17,20 @@ std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens
   return slice.block_table.first(std::min(blocks, slice.block_table.size()));
 }
 
+int64_t bucket_of(int64_t count, int64_t limit) {
+  return std::max(
+      count, std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count))), limit));
+}
+
+// The room that a step of this size has: that of its bucket in the arrays that every step has.
+StepSize room_for(const StepSize& size, const ExecutorLimits& limits) {
+  StepSize room = size;
+  room.rows = bucket_of(size.rows, limits.max_batched_tokens);
+  room.slices = bucket_of(size.slices, std::min(limits.max_batched_tokens, limits.max_logit_rows));
+  room.samples = bucket_of(size.samples, limits.max_logit_rows);
+  return room;
+}
+
 class Writer {
  public:
   Writer(const StepSize& size, const StepBounds& bounds, HistoryBlocks& histories,
@@ -26,9 +41,9 @@ class Writer {
         blocks_(carver.take<int32_t>(size.rows)),
         slots_(carver.take<int32_t>(size.rows)),
         sampled_rows_(carver.take<int32_t>(size.samples)),
-        tables_(carver.take<int32_t>(size.table_blocks)),
         slices_(carver.take<kernels::AttentionSlice>(size.slices)),
         samples_(size, histories, carver),
+        tables_(carver.take<int32_t>(size.table_blocks)),
         scored_rows_(carver.take<int32_t>(size.scored)),
         scored_(carver.take<kernels::SampleRow>(size.scored)) {}
 
@@ -60,6 +75,10 @@ class Writer {
                  .row_count = row_count,
                  .first_position = slice.first_position,
                  .block_table = table});
+    attention_.rows += row_count;
+    attention_.slices += 1;
+    attention_.max_context = std::max(attention_.max_context, static_cast<int32_t>(end));
+    attention_.splits += kernels::divide_up(end, kernels::kSplitTokens);
     CHECK(slice.scored.size() <= slice.tokens.size(), "{} tokens to score after {} rows",
           slice.scored.size(), slice.tokens.size());
     for (size_t i = 0; i < slice.scored.size(); ++i) {
@@ -78,19 +97,19 @@ class Writer {
       samples_.add(spec, slice.block_table);
       ++sample_count_;
     }
-    ++slice_count_;
   }
 
   [[nodiscard]] StepInputs inputs() const {
     return {.rows = rows_,
-            .slice_count = slice_count_,
             .sample_count = sample_count_,
             .every_row_is_sampled_in_order = in_order_ && sample_count_ == rows_,
             .ids = ids_.device(),
             .positions = positions_.device(),
             .blocks = blocks_.device(),
             .slots = slots_.device(),
+            .attention = attention_,
             .slices = slices_.device(),
+            .host_slices = slices_.host(),
             .sampled_rows = sampled_rows_.device(),
             .samples = samples_.rows(),
             .scored_count = scored_count_,
@@ -101,18 +120,18 @@ class Writer {
  private:
   const StepBounds& bounds_;
   int32_t rows_ = 0;
-  int32_t slice_count_ = 0;
   int32_t sample_count_ = 0;
   int32_t scored_count_ = 0;
   bool in_order_ = true;
+  device::AttentionShape attention_;
   Section<int32_t> ids_;
   Section<int32_t> positions_;
   Section<int32_t> blocks_;
   Section<int32_t> slots_;
   Section<int32_t> sampled_rows_;
-  Section<int32_t> tables_;
   Section<kernels::AttentionSlice> slices_;
   SampleRowWriter samples_;
+  Section<int32_t> tables_;
   Section<int32_t> scored_rows_;
   Section<kernels::SampleRow> scored_;
 };
@@ -134,11 +153,12 @@ StepSize measure_step(const StepInput& input, HistoryBlocks& histories) {
   return size;
 }
 
-int64_t staging_bytes(const StepSize& size) {
-  return 4 * section_bytes<int32_t>(size.rows) + section_bytes<int32_t>(size.samples) +
-         section_bytes<int32_t>(size.table_blocks) +
-         section_bytes<kernels::AttentionSlice>(size.slices) + SampleRowWriter::bytes(size) +
-         section_bytes<int32_t>(size.scored) + section_bytes<kernels::SampleRow>(size.scored);
+int64_t staging_bytes(const StepSize& size, const ExecutorLimits& limits) {
+  const StepSize room = room_for(size, limits);
+  return 4 * section_bytes<int32_t>(room.rows) + section_bytes<int32_t>(room.samples) +
+         section_bytes<int32_t>(room.table_blocks) +
+         section_bytes<kernels::AttentionSlice>(room.slices) + SampleRowWriter::bytes(room) +
+         section_bytes<int32_t>(room.scored) + section_bytes<kernels::SampleRow>(room.scored);
 }
 
 StepInputs lay_out_step(const StepInput& input, const StepSize& size, const StepBounds& bounds,
@@ -149,7 +169,7 @@ StepInputs lay_out_step(const StepInput& input, const StepSize& size, const Step
         size.samples, bounds.limits.max_logit_rows);
   CHECK(size.slices <= bounds.limits.max_logit_rows, "{} slices in a step of at most {}",
         size.slices, bounds.limits.max_logit_rows);
-  Writer writer(size, bounds, histories, SectionCarver(place));
+  Writer writer(room_for(size, bounds.limits), bounds, histories, SectionCarver(place));
   for (const StepSlice& slice : input.slices) {
     writer.add(slice);
   }

@@ -5,11 +5,17 @@
 // Rows of a step are the tokens of its slices, slices in order. Samples are the slices' samples in
 // order; each names the row whose logits it is drawn from (the last of its slice), so a row that is
 // sampled several times is named several times.
+//
+// Addresses: what every step has (ids, positions, blocks, slots, sampled rows, slices, samples)
+// lies at the start of the staging place, each array with room for the next power of two. So the
+// steps of a bucket of sizes have these arrays at the same addresses, which a captured graph could
+// hold.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "device/ops.h"
 #include "exec/history_blocks.h"
 #include "kernels/attention.h"
 #include "kernels/sample.h"
@@ -33,16 +39,17 @@ struct StepSize {
 // A step's input in device memory.
 struct StepInputs {
   int32_t rows = 0;
-  int32_t slice_count = 0;
   int32_t sample_count = 0;
   bool every_row_is_sampled_in_order = false;  // sampled_rows is 0, 1, .. rows-1
   const int32_t* ids = nullptr;                // [rows]
   const int32_t* positions = nullptr;          // [rows]
   const int32_t* blocks = nullptr;             // [rows] block that takes the row's K and V
   const int32_t* slots = nullptr;              // [rows] slot in it
-  const kernels::AttentionSlice* slices = nullptr;
-  const int32_t* sampled_rows = nullptr;        // [samples]
-  const kernels::SampleRow* samples = nullptr;  // [samples]
+  device::AttentionShape attention;
+  const kernels::AttentionSlice* slices = nullptr;       // [attention.slices]
+  const kernels::AttentionSlice* host_slices = nullptr;  // the same, as the host has laid them out
+  const int32_t* sampled_rows = nullptr;                 // [samples]
+  const kernels::SampleRow* samples = nullptr;           // [samples]
   int32_t scored_count = 0;
   const int32_t* scored_rows = nullptr;        // [scored]
   const kernels::SampleRow* scored = nullptr;  // [scored] each with its given token
@@ -64,7 +71,7 @@ struct StepBounds {
 StepSize measure_step(const StepInput& input, HistoryBlocks& histories);
 
 // Bytes that lay_out_step writes, at most.
-int64_t staging_bytes(const StepSize& size);
+int64_t staging_bytes(const StepSize& size, const ExecutorLimits& limits);
 
 // Writes the arrays of `input` to place.host, with addresses that hold at place.device. `size` and
 // `histories` are what measure_step made of it.

@@ -16,23 +16,21 @@ std::vector<BlockId> blocks(std::initializer_list<int32_t> ids) {
   return out;
 }
 
+const ExecutorLimits kLimits = {
+    .max_batched_tokens = 64, .max_logit_rows = 8, .total_blocks = 50, .block_tokens = 16};
+
 // Lays a step out and reads it where the "device" would: at other addresses than it was written.
 class BatchLayout : public testing::Test {
  protected:
   const StepInputs& lay_out(const StepInput& input) {
     const StepSize size = measure_step(input, histories_);
-    const auto bytes = static_cast<size_t>(staging_bytes(size));
+    const auto bytes = static_cast<size_t>(staging_bytes(size, kLimits));
     host_.assign(bytes + 64, std::byte{0});
     device_.assign(bytes + 64, std::byte{0xee});
     std::byte* host = align(host_);
     std::byte* device = align(device_);
-    inputs_ = lay_out_step(input, size,
-                           {.limits = {.max_batched_tokens = 64,
-                                       .max_logit_rows = 8,
-                                       .total_blocks = 50,
-                                       .block_tokens = 16},
-                            .vocabulary = 100},
-                           histories_, {host, device});
+    inputs_ = lay_out_step(input, size, {.limits = kLimits, .vocabulary = 100}, histories_,
+                           {host, device});
     std::copy(host, host + bytes, device);
     std::fill(host_.begin(), host_.end(), std::byte{0xdd});
     return inputs_;
@@ -106,7 +104,7 @@ TEST_F(BatchLayout, RowsFollowTheSlicesAndTheirBlockTables) {
   expect(inputs.positions, {14, 15, 16, 40});
   expect(inputs.blocks, {7, 7, 3, 4});
   expect(inputs.slots, {14, 15, 0, 8});
-  ASSERT_EQ(inputs.slice_count, 2);
+  ASSERT_EQ(inputs.attention.slices, 2);
   EXPECT_EQ(inputs.slices[1].row_begin, 3);
   EXPECT_EQ(inputs.slices[1].row_count, 1);
   EXPECT_EQ(inputs.slices[1].first_position, 40);
@@ -302,6 +300,44 @@ TEST_F(BatchLayoutDeathTest, AnEnginesMistakeStopsTheProcess) {
   const std::vector<TokenId> many(65, 1);
   input.slices = {{SequenceId{1}, many, 0, table, {}}};
   EXPECT_DEATH(lay_out(input), "65 rows");
+}
+
+TEST_F(BatchLayout, StepsOfABucketHaveTheirArraysAtTheSameAddresses) {
+  const auto table = blocks({7, 8, 9});
+  const std::vector<TokenId> tokens = tokens_from(1, 8);
+  const SamplingParams params;
+  const std::vector<SampleSpec> samples(2, {.sequence = SequenceId{1}, .params = &params});
+  const auto offsets = [&](size_t rows, size_t banned) {
+    const std::vector<TokenId> bans(banned, 3);
+    std::vector<SampleSpec> own = samples;
+    own.front().banned = bans;
+    StepInput input;
+    input.slices = {{SequenceId{1}, std::span(tokens).first(rows), 0, table, own}};
+    const StepInputs& inputs = lay_out(input);
+    const auto* start = reinterpret_cast<const std::byte*>(inputs.ids);
+    std::vector<int64_t> found;
+    for (const void* array :
+         std::initializer_list<const void*>{inputs.positions, inputs.blocks, inputs.slots,
+                                            inputs.sampled_rows, inputs.slices, inputs.samples}) {
+      found.push_back(static_cast<const std::byte*>(array) - start);
+    }
+    return found;
+  };
+  EXPECT_EQ(offsets(5, 0), offsets(8, 40));
+}
+
+TEST_F(BatchLayout, TheHostKnowsTheShapeOfTheAttention) {
+  const std::vector<TokenId> tokens = tokens_from(1, 3);
+  const std::vector<BlockId> table(50, BlockId{1});
+  StepInput input;
+  input.slices = {{SequenceId{1}, tokens, 0, table, {}},
+                  {SequenceId{2}, std::span(tokens).first(1), 600, table, {}}};
+  const StepInputs& inputs = lay_out(input);
+  EXPECT_EQ(inputs.attention.rows, 4);
+  EXPECT_EQ(inputs.attention.slices, 2);
+  EXPECT_EQ(inputs.attention.max_context, 601);
+  EXPECT_EQ(inputs.attention.splits, 1 + 3);
+  EXPECT_NE(inputs.host_slices, inputs.slices);
 }
 
 }  // namespace

@@ -28,11 +28,11 @@ int64_t SampleRowWriter::bytes(const StepSize& size) {
 SampleRowWriter::SampleRowWriter(const StepSize& size, HistoryBlocks& histories,
                                  SectionCarver& carver)
     : histories_(histories),
+      rows_(carver.take<kernels::SampleRow>(size.samples)),
       banned_(carver.take<int32_t>(size.banned)),
       biases_(carver.take<kernels::TokenBias>(size.biases)),
       history_(carver.take<int32_t>(size.history_tokens)),
-      history_tables_(carver.take<int32_t>(size.history_tables)),
-      rows_(carver.take<kernels::SampleRow>(size.samples)) {}
+      history_tables_(carver.take<int32_t>(size.history_tables)) {}
 
 void SampleRowWriter::add(const SampleSpec& spec, std::span<const BlockId> table) {
   const SamplingParams& params = *spec.params;

@@ -83,11 +83,11 @@ class SampleRowWriter {
 
  private:
   HistoryBlocks& histories_;
+  Section<kernels::SampleRow> rows_;  // first: see batch_layout.h on addresses
   Section<int32_t> banned_;
   Section<kernels::TokenBias> biases_;
   Section<int32_t> history_;
   Section<int32_t> history_tables_;
-  Section<kernels::SampleRow> rows_;
 };
 
 }  // namespace tandem

@@ -87,6 +87,8 @@ void check_weights(const model::ModelConfig& config, const model::Weights& weigh
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   CHECK(static_cast<int32_t>(weights.layers.size()) == config.layers, "{} layers of {}",
         weights.layers.size(), config.layers);
+  CHECK(weights.formats != nullptr && weights.numbers.residual == ElementType::kF32,
+        "a residual of {}; the stages keep it in float32", element_name(weights.numbers.residual));
   CHECK(weights.padded_head_dim == kernels::round_up(config.head_dim, kernels::kHeadDimMultiple),
         "head dim {} padded to {}", config.head_dim, weights.padded_head_dim);
   CHECK(weights.embedding.k == weights.padded_hidden && weights.lm_head.k == weights.padded_hidden,

@@ -8,6 +8,7 @@
 
 #include "device/cpu/cpu_device.h"
 #include "exec/forward_executor.h"
+#include "support/forwarding_device.h"
 #include "support/random_model.h"
 #include "support/step_driver.h"
 
@@ -29,35 +30,20 @@ model::ModelConfig small_config() {
 }
 
 // Passes everything on and counts what is allocated.
-class CountingDevice final : public device::Device {
+class CountingDevice final : public reference::ForwardingDevice {
  public:
-  explicit CountingDevice(device::Device& inner) : inner_(inner) {}
-  [[nodiscard]] const device::DeviceCaps& caps() const override { return inner_.caps(); }
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                                 int64_t bytes) override {
-    if (bytes_allocated + bytes > limit_bytes) {
+  explicit CountingDevice(device::Device& inner) : ForwardingDevice(inner) {}
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
+      const device::MemoryRequest& request) override {
+    if (bytes_allocated + request.bytes > limit_bytes) {
       return Error{ErrorCode::kResourceExhausted, "full", {}};
     }
-    bytes_allocated += bytes;
-    return inner_.allocate(kind, bytes);
-  }
-  device::StreamId create_stream(device::StreamKind kind) override {
-    return inner_.create_stream(kind);
-  }
-  void launch(device::StreamId stream, const device::Op& op) override { inner_.launch(stream, op); }
-  device::EventId record(device::StreamId stream) override { return inner_.record(stream); }
-  void wait(device::StreamId stream, device::EventId event) override { inner_.wait(stream, event); }
-  [[nodiscard]] bool query(device::EventId event) const override { return inner_.query(event); }
-  void synchronize(device::EventId event) override { inner_.synchronize(event); }
-  void set_listener(std::function<void()> on_event) override {
-    inner_.set_listener(std::move(on_event));
+    bytes_allocated += request.bytes;
+    return ForwardingDevice::allocate(request);
   }
 
   int64_t bytes_allocated = 0;
   int64_t limit_bytes = int64_t{1} << 40;
-
- private:
-  device::Device& inner_;
 };
 
 class ExecutorMemory : public testing::Test {

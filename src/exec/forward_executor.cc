@@ -117,8 +117,9 @@ class ForwardExecutor::Impl {
 Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
   const WorkspaceSizes sizes = workspace_sizes(config_, weights_, options);
   const int64_t kv_bytes = bounds_.limits.total_blocks * layout_.block_bytes();
-  ASSIGN_OR_RETURN(kv_, device_.allocate(MemoryKind::kDevice, kv_bytes));
-  device_.spread(*kv_, layout_.block_bytes());
+  ASSIGN_OR_RETURN(kv_, device_.allocate({.bytes = kv_bytes,
+                                          .purpose = device::MemoryPurpose::kKv,
+                                          .unit_bytes = layout_.block_bytes()}));
   ASSIGN_OR_RETURN(activations_, device_.allocate(MemoryKind::kDevice, sizes.activations));
   ASSIGN_OR_RETURN(partials_, device_.allocate(MemoryKind::kDevice, sizes.partials));
   RETURN_IF_ERROR(sampling_.allocate(sizes));
@@ -127,8 +128,8 @@ Status ForwardExecutor::Impl::allocate(const ExecutorOptions& options) {
   StageBuffers buffers = place_buffers(config_, weights_, options, activations_->data());
   buffers.logits = sampling_.logits();
   buffers.kv = kv_->data();
-  buffers.partials = reinterpret_cast<float*>(partials_->data());
-  buffers.partial_floats = sizes.partials / static_cast<int64_t>(sizeof(float));
+  buffers.attention_workspace = reinterpret_cast<float*>(partials_->data());
+  buffers.attention_workspace_floats = sizes.partials / static_cast<int64_t>(sizeof(float));
   if (has_host_tier(options)) {
     ASSIGN_OR_RETURN(tier_, HostTier::create({.config = config_,
                                               .weights = weights_,
@@ -197,7 +198,7 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
         "step {} needs a host tier, but there is none", input.step);
   launch_copies(input);
   const StepSize size = measure_step(input, histories_);
-  const int64_t bytes = staging_bytes(size);
+  const int64_t bytes = staging_bytes(size, bounds_.limits);
   const StagingPlace place = staging_.next(bytes);
   const StepInputs inputs = lay_out_step(input, size, bounds_, histories_, place);
   sampling_.begin(input);
@@ -243,7 +244,7 @@ Result<std::unique_ptr<ForwardExecutor>> ForwardExecutor::create(
     const model::ModelConfig& config, const model::Weights& weights, device::Device& device,
     const ExecutorOptions& given, std::function<void()> on_complete) {
   ExecutorOptions options = given;
-  use_threads(device.caps(), options);
+  use_threads(device, options);
   RETURN_IF_ERROR(check_options(config, options));
   check_weights(config, weights);
   auto impl = std::make_unique<Impl>(config, weights, device, options, std::move(on_complete));

@@ -14,16 +14,19 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "device/device.h"
-#include "device/emulated/planted_faults.h"
 #include "kernels/kv_layout.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "observe/timeline.h"
 #include "piggyback/attention_host.h"
+#include "piggyback/workers/faulty_workers.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
 
 namespace tandem {
+
+// Faults of the host's workers, for drills.
+using HostFaults = piggyback::WorkerFaults;
 
 // The second tier: offloaded sequences, whose attention the host computes.
 struct HostTierOptions {
@@ -36,7 +39,7 @@ struct HostTierOptions {
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
   const Clock* clock = nullptr;
   Binder* binder = nullptr;
-  device::PlantedFaults faults = {};      // of the workers, for drills
+  HostFaults faults = {};
   observe::Timeline* timeline = nullptr;  // gets a track for each worker and one for the binds
   piggyback::AttentionHostFactory attention = {};  // empty: `threads` threads of this process
 };
@@ -56,7 +59,7 @@ struct ExecutorOptions {
 
 // Sets the thread counts that workspaces depend on: the device's compute threads and, if there is
 // a second tier, an attention worker for each of the host's CPUs. Keeps counts that are set.
-void use_threads(const device::DeviceCaps& caps, ExecutorOptions& options);
+void use_threads(const device::Device& device, ExecutorOptions& options);
 
 // A row of the memory plan.
 struct MemoryPlanRow {

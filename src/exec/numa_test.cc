@@ -92,7 +92,7 @@ class TwoNodes : public testing::TestWithParam<ElementType> {
     CHECK(opened.ok(), "{}", opened.error().message);
     return make_rig(opened->config, options, [&](device::Device& device) {
       auto weights = model::load_weights(folder_, opened->config, device,
-                                         {.type = options.type, .on_progress = {}});
+                                         {.format = {.type = options.type}, .on_progress = {}});
       CHECK(weights.ok(), "{}", weights.error().message);
       return std::move(weights).value();
     });
@@ -142,8 +142,8 @@ TEST_P(TwoNodes, WeightsAreReallyBoundOnSeveralNodesAndOnOneAreLeftAlone) {
   if (!device::kernel_placer().prefer(probe->data(), kHugePageBytes, 0)) {
     GTEST_SKIP() << "the kernel refuses mbind: " << std::strerror(errno);
   }
-  const auto middle = [](const kernels::PackedMatrix& matrix) {
-    return static_cast<const std::byte*>(matrix.data) + matrix.bytes() / 2;
+  const auto middle = [](const device::WeightMatrix& matrix) {
+    return static_cast<const std::byte*>(matrix.data) + matrix.stored_bytes / 2;
   };
   const Rig two = rig(options(two_nodes()));
   const Rig one = rig(options(one_node()));

@@ -47,6 +47,9 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   sampled_visitors_ = 0;
   held_since_.reset();
   took_visitors_ = false;
+  if (attends(0)) {  // else no layer does
+    parts_.stages.plan_attention(parts_.device, parts_.stream, inputs_);
+  }
   if (!parts_.host) {
     launch_all();
   } else {

@@ -96,15 +96,14 @@ void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t firs
     return;
   }
   const Results results = results_in(*device_results_);
-  place_.device.launch(
-      place_.stream,
-      kernels::SampleArgs{.logits = logits() + first_row * weights_.padded_vocabulary,
-                          .stride = weights_.padded_vocabulary,
-                          .vocabulary = config_.vocabulary,
-                          .rows = part.rows,
-                          .results = results.rows + first_result,
-                          .row_count = part.count,
-                          .tokens = results.tokens + first_result});
+  place_.device.launch(place_.stream,
+                       device::SampleOp{.logits = logits() + first_row * weights_.padded_vocabulary,
+                                        .stride = weights_.padded_vocabulary,
+                                        .vocabulary = config_.vocabulary,
+                                        .rows = part.rows,
+                                        .results = results.rows + first_result,
+                                        .row_count = part.count,
+                                        .tokens = results.tokens + first_result});
 }
 
 // As many rows at a time as there are logit rows. It works on gathered copies, so the rows stay as

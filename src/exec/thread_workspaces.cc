@@ -18,7 +18,7 @@ std::vector<GemmArgs> products(const model::ModelConfig& config, const model::We
   const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
   const auto product = [&](int64_t n, int64_t k, GemmStore store) {
     GemmArgs args;
-    args.w = {.type = weights.type, .n = n, .k = k};
+    args.w = {.type = weights.format.type, .n = n, .k = k};
     args.store = store;
     return args;
   };

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/emulated/emulated_accelerator.h"
+#include "support/forwarding_device.h"
 #include "support/random_model.h"
 #include "support/step_driver.h"
 
@@ -48,7 +48,7 @@ const SteadyClock kClock;
 
 RigOptions two_tiers(Binder& binder) {
   RigOptions options{
-      .type = ElementType::kBF16, .emulated_memory_bytes = int64_t{64} << 20, .host_blocks = 64};
+      .type = ElementType::kBF16, .two_tier_memory_bytes = int64_t{64} << 20, .host_blocks = 64};
   options.host = {
       .sequences = 4, .threads = 1, .group_stages = 100, .clock = &kClock, .binder = &binder};
   return options;
@@ -100,7 +100,7 @@ TEST(TwoTierParts, CanBeTimedAloneAndLeaveNothingUnderWay) {
   const reference::Model model = make_model(small_config(), ElementType::kBF16, 3);
   AllBinder binder;
   RigOptions options = two_tiers(binder);
-  options.emulation = "link-gbps=0.5";
+  options.accelerator_options = "link-gbps=0.5";
   const Rig rig = make_rig(model, options);
   const HostProbeLimits limits = rig.executor->probe_limits();
   EXPECT_GE(limits.rows, 4);
@@ -143,7 +143,7 @@ struct Seen {
 
 enum class Guests : uint8_t { kNone, kFrozen };
 
-device::StreamStatistics compute_streams(const device::EmulatedAccelerator& device) {
+device::StreamStatistics compute_streams(const device::Device& device) {
   device::StreamStatistics sum;
   for (const device::StreamStatistics& one : device.statistics().streams) {
     if (one.kind == device::StreamKind::kCompute) {
@@ -158,11 +158,11 @@ device::StreamStatistics compute_streams(const device::EmulatedAccelerator& devi
 Seen resident_steps(const reference::Model& model, Guests guests) {
   AllBinder binder;
   RigOptions options = two_tiers(binder);
-  options.emulation = "pace=h200";
+  options.accelerator_options = "pace=h200";
   options.host.hop_patience = std::chrono::hours(1);
   options.host.faults.hangs = 1000;
   const Rig rig = make_rig(model, options);
-  const auto& device = dynamic_cast<device::EmulatedAccelerator&>(*rig.device);
+  const device::Device& device = *rig.device;
   SequenceMaker maker(rig.executor->limits());
   Sequence resident = maker.make(prompt_of(40, 3), 100);
   std::vector<Sequence> away;
@@ -211,43 +211,32 @@ TEST(TwoTierSteps, TakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
 
 // Keeps from the executor that the last group of a step has completed: of the compute stream's
 // events, all but the newest are complete when they are, the one before it never while held.
-class HoldingDevice final : public device::Device {
+class HoldingDevice final : public reference::ForwardingDevice {
  public:
-  explicit HoldingDevice(std::unique_ptr<device::Device> real) : real_(std::move(real)) {}
+  explicit HoldingDevice(std::unique_ptr<device::Device> real)
+      : ForwardingDevice(std::move(real)) {}
   void hold(bool held) { held_ = held; }
 
-  [[nodiscard]] const device::DeviceCaps& caps() const override { return real_->caps(); }
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                                 int64_t bytes) override {
-    return real_->allocate(kind, bytes);
-  }
   device::StreamId create_stream(device::StreamKind kind) override {
-    const device::StreamId stream = real_->create_stream(kind);
+    const device::StreamId stream = ForwardingDevice::create_stream(kind);
     if (kind == device::StreamKind::kCompute) {
       compute_ = stream;
     }
     return stream;
   }
-  void launch(device::StreamId stream, const device::Op& op) override { real_->launch(stream, op); }
   device::EventId record(device::StreamId stream) override {
-    const device::EventId event = real_->record(stream);
+    const device::EventId event = ForwardingDevice::record(stream);
     if (stream == compute_) {
       before_ = newest_;
       newest_ = event;
     }
     return event;
   }
-  void wait(device::StreamId stream, device::EventId event) override { real_->wait(stream, event); }
   [[nodiscard]] bool query(device::EventId event) const override {
-    return !(held_ && event == before_) && real_->query(event);
-  }
-  void synchronize(device::EventId event) override { real_->synchronize(event); }
-  void set_listener(std::function<void()> on_event) override {
-    real_->set_listener(std::move(on_event));
+    return !(held_ && event == before_) && ForwardingDevice::query(event);
   }
 
  private:
-  std::unique_ptr<device::Device> real_;
   device::StreamId compute_{-1};
   device::EventId newest_{};
   device::EventId before_{};

@@ -335,7 +335,7 @@ void compare_with_plain(const Case& one, uint32_t seed) {
   RandomBinder binder(seed);
   RigOptions options{.type = one.type,
                      .blocks = 64,
-                     .emulated_memory_bytes = int64_t{512} << 20,
+                     .two_tier_memory_bytes = int64_t{512} << 20,
                      .host_blocks = 64};
   options.host = {.sequences = 9,
                   .ring_rows = one.rows,

@@ -56,34 +56,38 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
   const int64_t rows = options.max_batched_tokens;
   const int64_t samples = options.max_logit_rows;
   const int64_t most_rows = std::max(rows, samples);
-  const int64_t element = element_bytes(weights.type);
+  const int64_t activation = element_bytes(weights.numbers.activation);
+  const int64_t attended = element_bytes(weights.numbers.attended);
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   const StageStrides strides = stage_strides(config, weights);
   const int64_t half_dim = config.head_dim / 2;
   StageBuffers buffers;
   buffers.residual = carver.take_floats(rows * strides.residual);
-  buffers.normed = carver.take(most_rows * strides.normed * element);
+  buffers.normed = carver.take(most_rows * strides.normed * activation);
   buffers.qkv = carver.take_floats(rows * strides.qkv);
   buffers.q = carver.take_floats(rows * attention);
-  buffers.attended = carver.take(rows * strides.attended * element);
-  buffers.activated = carver.take(most_rows * strides.activated * element);
+  buffers.attended = carver.take(rows * strides.attended * attended);
+  buffers.activated = carver.take(most_rows * strides.activated * activation);
   buffers.cos = carver.take_floats(rows * half_dim);
   buffers.sin = carver.take_floats(rows * half_dim);
   buffers.inverse_frequency =
       reinterpret_cast<double*>(carver.take(half_dim * static_cast<int64_t>(sizeof(double))));
   buffers.sampled_residual = carver.take_floats(samples * strides.residual);
-  buffers.sampled_attended = carver.take(samples * strides.attended * element);
+  buffers.sampled_attended = carver.take(samples * strides.attended * attended);
+  if (casts_attended(weights)) {
+    buffers.projected = carver.take(most_rows * strides.projected * activation);
+  }
   return buffers;
 }
 
 }  // namespace
 
-void use_threads(const device::DeviceCaps& caps, ExecutorOptions& options) {
+void use_threads(const device::Device& device, ExecutorOptions& options) {
   if (options.compute_threads == 0) {
-    options.compute_threads = caps.threads;
+    options.compute_threads = device.caps().threads;
   }
   if (options.host.threads == 0) {
-    options.host.threads = std::max(static_cast<int32_t>(caps.host_cpus.size()), 1);
+    options.host.threads = std::max(static_cast<int32_t>(device.host().cpus.size()), 1);
   }
 }
 
@@ -123,10 +127,13 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
   const int64_t results = StepSampling::result_bytes(samples);
   return {.activations = activations.used(),
           .logits = samples * weights.padded_vocabulary * static_cast<int64_t>(sizeof(float)),
-          .staging = staging_bytes(largest),
-          .partials = kernels::partial_room(layout, config.heads, longest,
-                                            std::max(options.compute_threads, 1)) *
-                      static_cast<int64_t>(sizeof(float)),
+          .staging = staging_bytes(largest, {.max_batched_tokens = options.max_batched_tokens,
+                                             .max_logit_rows = options.max_logit_rows}),
+          .partials = weights.formats->attention_workspace_bytes(
+              {.layout = layout,
+               .heads = config.heads,
+               .max_context = longest,
+               .threads = std::max(options.compute_threads, 1)}),
           .device_results = results,
           .host_results = results,
           .host_scores = StepSampling::score_bytes(options.max_batched_tokens)};
@@ -150,7 +157,7 @@ HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Wei
   HostTierSizes sizes;
   sizes.routed_row = kernels::RoutedRow(layout, config.heads).bytes();
   sizes.attended_row =
-      int64_t{config.heads} * weights.padded_head_dim * element_bytes(weights.type);
+      int64_t{config.heads} * weights.padded_head_dim * element_bytes(weights.numbers.attended);
   sizes.ring = limits.ring_rows * sizes.routed_row;
   sizes.returns = limits.hop_rows * sizes.attended_row;
   sizes.residual_store =

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
-#include "device/emulated/emulated_accelerator.h"
+#include "device/open/open.h"
 #include "exec/forward_executor.h"
 #include "request/sampling_limits.h"
+#include "support/forwarding_device.h"
 #include "support/random_model.h"
 #include "support/step_driver.h"
 
@@ -52,37 +53,19 @@ class AllBinder final : public Binder {
 };
 
 // Has so much memory and no more.
-class ExactDevice final : public device::Device {
+class ExactDevice final : public reference::ForwardingDevice {
  public:
-  explicit ExactDevice(std::unique_ptr<device::Device> inner) : inner_(std::move(inner)) {}
-  [[nodiscard]] const device::DeviceCaps& caps() const override { return inner_->caps(); }
-  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                                 int64_t bytes) override {
-    allocated[kind] += bytes;
-    EXPECT_FALSE(sealed) << bytes << " bytes that are not planned";
-    return inner_->allocate(kind, bytes);
-  }
-  device::StreamId create_stream(device::StreamKind kind) override {
-    return inner_->create_stream(kind);
-  }
-  void launch(device::StreamId stream, const device::Op& op) override {
-    inner_->launch(stream, op);
-  }
-  device::EventId record(device::StreamId stream) override { return inner_->record(stream); }
-  void wait(device::StreamId stream, device::EventId event) override {
-    inner_->wait(stream, event);
-  }
-  [[nodiscard]] bool query(device::EventId event) const override { return inner_->query(event); }
-  void synchronize(device::EventId event) override { inner_->synchronize(event); }
-  void set_listener(std::function<void()> on_event) override {
-    inner_->set_listener(std::move(on_event));
+  explicit ExactDevice(std::unique_ptr<device::Device> inner)
+      : ForwardingDevice(std::move(inner)) {}
+  [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
+      const device::MemoryRequest& request) override {
+    allocated[request.kind] += request.bytes;
+    EXPECT_FALSE(sealed) << request.bytes << " bytes that are not planned";
+    return ForwardingDevice::allocate(request);
   }
 
   std::map<device::MemoryKind, int64_t> allocated;
   bool sealed = false;
-
- private:
-  std::unique_ptr<device::Device> inner_;
 };
 
 struct WorstCase {
@@ -143,8 +126,9 @@ class WorstSteps : public testing::TestWithParam<WorstCase> {
     if (GetParam().tiers == 1) {
       return std::move(device::make_cpu_device({.threads = GetParam().threads})).value();
     }
-    return std::move(device::make_emulated_accelerator({.device_memory_bytes = int64_t{64} << 20,
-                                                        .host_memory_bytes = int64_t{64} << 20}))
+    return std::move(device::open({.accelerator = device::AcceleratorSpec{},
+                                   .device_memory_bytes = int64_t{64} << 20,
+                                   .host_memory_bytes = int64_t{64} << 20}))
         .value();
   }
 

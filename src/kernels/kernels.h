@@ -12,13 +12,11 @@
 #include "base/result.h"
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
+#include "kernels/isa.h"
 #include "kernels/rowwise.h"
 #include "kernels/sample.h"
 
 namespace tandem::kernels {
-
-// What may be forced by TANDEM_ISA. Names: ref, neon, avx2, avx512, avx512bf16, amx.
-enum class Isa : uint8_t { kRef, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 struct Kernels {
   Isa isa = Isa::kRef;
@@ -48,15 +46,6 @@ struct Kernels {
   void (*row_gather)(const RowGatherArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*sample)(const SampleArgs&, int64_t row_begin, int64_t row_end) = nullptr;
 };
-
-// Families that this machine can run, best last; kRef is always there. Asks the operating system
-// for AMX when the CPU has it. Where AVX-512 BF16 is slower than multiply-adds (Intel's processors
-// do a quarter of its products in the same time), it stands before kAvx512.
-std::vector<Isa> available_isas();
-// All that there are, on any machine.
-std::vector<Isa> known_isas();
-std::string_view isa_name(Isa isa);
-Result<Isa> parse_isa(std::string_view name);  // an unknown name: error with the known ones
 
 // Merges the records of a divided context in order and writes its rows of `out`.
 void merge_splits(const Kernels& kernels, const AttentionArgs& args, const AttentionMerge& merge);

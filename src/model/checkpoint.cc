@@ -187,9 +187,9 @@ Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
   return no_weights(folder);
 }
 
-const Checkpoint::Tensor* Checkpoint::find(std::string_view name) const {
-  const auto it = tensors_.find(name);
-  return it == tensors_.end() ? nullptr : &it->second;
+Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& folder) {
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(folder));
+  return std::unique_ptr<WeightSource>(std::make_unique<Checkpoint>(std::move(checkpoint)));
 }
 
 }  // namespace tandem::model

@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "model/safetensors.h"
+#include "model/weight_source.h"
 
 namespace tandem::model {
 
@@ -41,28 +42,37 @@ class MappedFile {
   size_t size_;
 };
 
-class Checkpoint {
+class Checkpoint final : public WeightSource {
  public:
   struct File {
     std::string name;
     std::unique_ptr<MappedFile> mapped;
     std::vector<TensorEntry> tensors;  // by offset
   };
-  struct Tensor {
-    const TensorEntry* entry = nullptr;
-    int32_t file = 0;  // index into files()
-  };
-
   // Every header is read and checked; no data is. Shard names may not leave the folder.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
+  // In the order of their numbers.
   [[nodiscard]] const std::vector<File>& files() const { return files_; }
-  [[nodiscard]] const std::map<std::string, Tensor, std::less<>>& tensors() const {
+  [[nodiscard]] const std::map<std::string, Tensor, std::less<>>& tensors() const override {
     return tensors_;
   }
-  [[nodiscard]] const Tensor* find(std::string_view name) const;
+  [[nodiscard]] std::string_view file_name(int32_t file) const override { return at(file).name; }
+  [[nodiscard]] const std::byte* data(int32_t file, int64_t offset) const override {
+    return at(file).mapped->bytes().data() + offset;
+  }
+  void will_need(int32_t file, int64_t begin, int64_t end) const override {
+    at(file).mapped->will_need(begin, end);
+  }
+  [[nodiscard]] Status load(int32_t file, int64_t begin, int64_t end) const override {
+    return at(file).mapped->populate(begin, end);
+  }
+  void release(int32_t file, int64_t begin, int64_t end) const override {
+    at(file).mapped->release(begin, end);
+  }
 
  private:
+  [[nodiscard]] const File& at(int32_t file) const { return files_[static_cast<size_t>(file)]; }
   Status add_file(const std::filesystem::path& folder, const std::string& name);
   Status open_shards(const std::filesystem::path& folder);
 

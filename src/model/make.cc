@@ -129,7 +129,7 @@ RandomWeights random_weights(const MakeOptions& options, const ModelConfig& conf
                         .type = config.checkpoint_type,
                         .seed = options.seed,
                         .shard_bytes = std::max<int64_t>(options.shard_bytes, 1)};
-  for (const WeightJob& job : plan_weights(config, ElementType::kBF16, {}).jobs) {
+  for (const WeightJob& job : plan_weights(config, {}, device::host_formats(), {}).jobs) {
     weights.tensors.push_back({job.tensor, job.shape, distribution_of(job, config)});
   }
   return weights;

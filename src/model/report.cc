@@ -76,7 +76,7 @@ bool has_chat_template(const fs::path& folder) {
 
 MemoryNeed need_as(ElementType type, const ModelConfig& config, int64_t memory_bytes) {
   MemoryNeed need{.type = type,
-                  .weight_bytes = weight_bytes(config, type),
+                  .weight_bytes = weight_bytes(config, {.type = type}),
                   .kv_bytes_per_token = kv_bytes_per_token(config, type),
                   .kv_tokens = 0};
   need.kv_tokens = std::max<int64_t>(memory_bytes - need.weight_bytes, 0) / need.kv_bytes_per_token;

@@ -7,26 +7,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/element_type.h"
 #include "base/result.h"
+#include "model/weight_source.h"
 
 namespace tandem::model {
-
-struct TensorEntry {
-  std::string name;
-  std::string dtype;                // as written: "BF16"
-  std::optional<ElementType> type;  // of the dtypes that weights may have
-  std::vector<int64_t> shape;       // slowest first
-  int64_t begin = 0;                // in the file
-  int64_t end = 0;
-  [[nodiscard]] int64_t bytes() const { return end - begin; }
-};
 
 std::string format_shape(std::span<const int64_t> shape);  // "[512, 64]"
 

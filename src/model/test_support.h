@@ -8,12 +8,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/element_type.h"
+#include "model/weight_source.h"
 
 namespace tandem::model {
 
@@ -100,5 +103,45 @@ inline std::string safetensors_of(std::span<const HandTensor> tensors, size_t pa
   header += "}" + std::string(padding, ' ');
   return safetensors_bytes(header, data);
 }
+
+// Tensors in this process's memory, one behind the other in one "file".
+class SourceInMemory final : public WeightSource {
+ public:
+  explicit SourceInMemory(const std::map<std::string, HandTensor>& tensors) {
+    entries_.reserve(tensors.size());
+    for (const auto& [name, tensor] : tensors) {
+      const auto begin = static_cast<int64_t>(bytes_.size());
+      bytes_ += encode(tensor.values, tensor.type);
+      entries_.push_back({.name = name,
+                          .dtype = std::string(element_name(tensor.type)),
+                          .type = tensor.type,
+                          .shape = tensor.shape,
+                          .begin = begin,
+                          .end = static_cast<int64_t>(bytes_.size())});
+    }
+    for (const TensorEntry& entry : entries_) {
+      tensors_[entry.name] = {&entry, 0};
+    }
+  }
+  [[nodiscard]] const std::map<std::string, Tensor, std::less<>>& tensors() const override {
+    return tensors_;
+  }
+  [[nodiscard]] std::string_view file_name(int32_t) const override { return "memory"; }
+  [[nodiscard]] const std::byte* data(int32_t, int64_t offset) const override {
+    return reinterpret_cast<const std::byte*>(bytes_.data()) + offset;
+  }
+  void will_need(int32_t, int64_t, int64_t) const override {}
+  [[nodiscard]] Status load(int32_t, int64_t, int64_t end) const override {
+    return end <= readable_bytes ? Status{} : Error{ErrorCode::kIo, "cut short", ""};
+  }
+  void release(int32_t, int64_t, int64_t) const override {}
+
+  int64_t readable_bytes = std::numeric_limits<int64_t>::max();
+
+ private:
+  std::string bytes_;
+  std::vector<TensorEntry> entries_;
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
 
 }  // namespace tandem::model

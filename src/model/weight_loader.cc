@@ -26,7 +26,7 @@ constexpr size_t kTilesOnDevice = 2;  // one being packed, one waiting
 // Rows of one tensor.
 struct Tile {
   const WeightJob* job = nullptr;
-  Checkpoint::Tensor tensor;
+  WeightSource::Tensor tensor;
   int64_t row_begin = 0;
   int64_t row_end = 0;
   int64_t begin = 0;  // in the file
@@ -49,7 +49,7 @@ float source_value(const std::byte* data, ElementType type, int64_t index) {
 
 bool one_group(const kernels::PaddedDim& dim) { return dim.group == dim.logical; }
 
-void add_tiles(const WeightJob& job, const Checkpoint::Tensor& tensor, std::vector<Tile>& tiles) {
+void add_tiles(const WeightJob& job, const WeightSource::Tensor& tensor, std::vector<Tile>& tiles) {
   const TensorEntry& entry = *tensor.entry;
   const int64_t rows = job.n.logical;
   const int64_t row_bytes = entry.bytes() / rows;
@@ -69,11 +69,10 @@ void add_tiles(const WeightJob& job, const Checkpoint::Tensor& tensor, std::vect
   }
 }
 
-std::vector<Tile> tiles_in_file_order(const Checkpoint& checkpoint,
-                                      std::span<const WeightJob> jobs) {
+std::vector<Tile> tiles_in_file_order(const WeightSource& source, std::span<const WeightJob> jobs) {
   std::vector<Tile> tiles;
   for (const WeightJob& job : jobs) {
-    const Checkpoint::Tensor* tensor = checkpoint.find(job.tensor);
+    const WeightSource::Tensor* tensor = source.find(job.tensor);
     CHECK(tensor != nullptr && tensor->entry->type, "tensor {} was not checked", job.tensor);
     add_tiles(job, *tensor, tiles);
   }
@@ -83,30 +82,30 @@ std::vector<Tile> tiles_in_file_order(const Checkpoint& checkpoint,
   return tiles;
 }
 
-kernels::PackArgs pack_args(const Tile& tile, const std::byte* source) {
+device::UploadOp upload_of(const Tile& tile, const std::byte* source) {
   const WeightJob& job = *tile.job;
-  kernels::PackArgs args;
-  args.source = source;
-  args.source_type = *tile.tensor.entry->type;
+  device::UploadOp upload;
+  upload.source = source;
+  upload.source_type = *tile.tensor.entry->type;
   const int64_t rows = tile.row_end - tile.row_begin;
   if (one_group(job.n)) {
-    args.n = {rows, rows, kernels::round_up(rows, kernels::kPanelColumns)};
-    args.n_offset = job.n_offset + tile.row_begin * job.panel_step;
+    upload.n = {rows, rows, kernels::round_up(rows, kernels::kPanelColumns)};
+    upload.n_offset = job.n_offset + tile.row_begin;
   } else {
-    args.n = {rows, job.n.group, job.n.padded_group};
-    args.n_offset = job.n_offset + tile.row_begin / job.n.group * job.n.padded_group;
+    upload.n = {rows, job.n.group, job.n.padded_group};
+    upload.n_offset = job.n_offset + tile.row_begin / job.n.group * job.n.padded_group;
   }
-  args.k = job.k;
-  args.panel_step = job.panel_step;
-  args.target = job.target;
-  args.target_data = job.target_data;
-  return args;
+  upload.k = job.k;
+  upload.part = job.part;
+  upload.target = job.target;
+  upload.target_data = job.target_data;
+  return upload;
 }
 
 class WeightLoader {
  public:
-  WeightLoader(const Checkpoint& checkpoint, std::vector<Tile> tiles, device::Device& device)
-      : checkpoint_(checkpoint),
+  WeightLoader(const WeightSource& source, std::vector<Tile> tiles, device::Device& device)
+      : source_(source),
         tiles_(std::move(tiles)),
         device_(device),
         stream_(device.create_stream()),
@@ -204,33 +203,32 @@ class WeightLoader {
     changed_.notify_all();
   }
 
-  [[nodiscard]] const Checkpoint::File& file_of(const Tile& tile) const {
-    return checkpoint_.files()[static_cast<size_t>(tile.tensor.file)];
-  }
   [[nodiscard]] const std::byte* source_of(const Tile& tile) const {
-    return file_of(tile).mapped->bytes().data() + tile.begin;
+    return source_.data(tile.tensor.file, tile.begin);
   }
 
   // Touches every byte of the tile for the first time. Any thread.
   [[nodiscard]] std::optional<Error> check(Tile& tile) const {
-    const Checkpoint::File& file = file_of(tile);
+    const int32_t file = tile.tensor.file;
+    const std::string_view file_name = source_.file_name(file);
     const TensorEntry& entry = *tile.tensor.entry;
-    file.mapped->will_need(tile.begin + kReadAheadBytes, tile.end + kReadAheadBytes);
-    if (Status mapped = file.mapped->populate(tile.begin, tile.end); !mapped.ok()) {
+    source_.will_need(file, tile.begin + kReadAheadBytes, tile.end + kReadAheadBytes);
+    if (Status mapped = source_.load(file, tile.begin, tile.end); !mapped.ok()) {
       return Error{ErrorCode::kIo,
-                   fmt::format("{}: tensor '{}' cannot be read: {}", file.name, entry.name,
+                   fmt::format("{}: tensor '{}' cannot be read: {}", file_name, entry.name,
                                mapped.error().message),
                    {}};
     }
     const int64_t elements = (tile.end - tile.begin) / element_bytes(*entry.type);
-    const ElementType target = tile.job->is_vector() ? ElementType::kF32 : tile.job->target.type;
+    const ElementType target =
+        tile.job->is_vector() ? ElementType::kF32 : tile.job->target.format.type;
     const std::byte* source = source_of(tile);
     if (const auto bad = find_not_finite(source, elements, *entry.type, target)) {
       const int64_t columns = tile.job->is_vector() ? 1 : tile.job->k.logical;
       return invalid_argument(fmt::format(
           "{}: tensor '{}': element {} is {}, which {} cannot hold as a number; the file is broken "
           "or the model diverged in training",
-          file.name, entry.name, tile.row_begin * columns + *bad,
+          file_name, entry.name, tile.row_begin * columns + *bad,
           source_value(source, *entry.type, *bad), element_name(target)));
     }
     if (tile.job->is_vector()) {
@@ -251,7 +249,7 @@ class WeightLoader {
                                     .source = tile.values.data(),
                                     .bytes = static_cast<int64_t>(tile.values.size()) * 4});
     } else {
-      device_.launch(stream_, pack_args(tile, source_of(tile)));
+      device_.launch(stream_, upload_of(tile, source_of(tile)));
     }
     events_.push_back(device_.record(stream_));
   }
@@ -265,7 +263,7 @@ class WeightLoader {
       released_file_ = tile.tensor.file;
       released_to_ = 0;
     }
-    file_of(tile).mapped->release(released_to_, tile.end);
+    source_.release(tile.tensor.file, released_to_, tile.end);
     released_to_ = tile.end;
     progress_.bytes_done += tile.end - tile.begin;
     tile.values = {};
@@ -276,7 +274,7 @@ class WeightLoader {
     changed_.notify_all();
   }
 
-  const Checkpoint& checkpoint_;
+  const WeightSource& source_;
   std::vector<Tile> tiles_;  // a tile belongs to its checker until `checked`, then to the loader
   device::Device& device_;
   device::StreamId stream_;
@@ -297,10 +295,10 @@ class WeightLoader {
 
 }  // namespace
 
-Status copy_weights(const Checkpoint& checkpoint, std::span<const WeightJob> jobs,
+Status copy_weights(const WeightSource& source, std::span<const WeightJob> jobs,
                     device::Device& device,
                     const std::function<void(const LoadProgress&)>& on_progress) {
-  WeightLoader loader(checkpoint, tiles_in_file_order(checkpoint, jobs), device);
+  WeightLoader loader(source, tiles_in_file_order(source, jobs), device);
   return loader.run(on_progress);
 }
 

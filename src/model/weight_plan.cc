@@ -10,7 +10,7 @@
 namespace tandem::model {
 namespace {
 
-using kernels::PackedMatrix;
+using device::WeightMatrix;
 using kernels::PaddedDim;
 using kernels::round_up;
 
@@ -20,9 +20,11 @@ PaddedDim whole(int64_t size, int64_t multiple) { return {size, size, round_up(s
 
 class Planner {
  public:
-  Planner(const ModelConfig& config, ElementType type, std::span<std::byte* const> pieces)
+  Planner(const ModelConfig& config, const device::WeightFormat& format,
+          const device::Formats& formats, std::span<std::byte* const> pieces)
       : config_(config),
-        type_(type),
+        format_(format),
+        formats_(formats),
         pieces_(pieces),
         hidden_(whole(config.hidden, kernels::kDepthMultiple)),
         intermediate_(whole(config.intermediate, kernels::kPanelColumns)),
@@ -30,7 +32,9 @@ class Planner {
 
   WeightPlan plan() {
     Weights& weights = plan_.weights;
-    weights.type = type_;
+    weights.format = format_;
+    weights.numbers = formats_.numbers(format_);
+    weights.formats = &formats_;
     weights.padded_hidden = static_cast<int32_t>(hidden_.padded());
     weights.padded_head_dim = static_cast<int32_t>(heads(1).padded());
     weights.padded_intermediate = static_cast<int32_t>(intermediate_.padded());
@@ -88,25 +92,25 @@ class Planner {
     auto [gate_up, gate_up_data] = take_matrix(2 * intermediate_.padded(), hidden_.padded());
     layer.gate_up = gate_up;
     add_matrix(prefix + "mlp.gate_proj.weight", intermediate_, hidden_,
-               {gate_up, gate_up_data, 0, 2});
+               {gate_up, gate_up_data, 0, device::WeightPart::kGate});
     add_matrix(prefix + "mlp.up_proj.weight", intermediate_, hidden_,
-               {gate_up, gate_up_data, kernels::kPanelColumns, 2});
+               {gate_up, gate_up_data, 0, device::WeightPart::kUp});
     layer.down = matrix(prefix + "mlp.down_proj.weight", hidden_, intermediate_);
   }
 
   struct Target {
-    PackedMatrix matrix;
+    WeightMatrix matrix;
     void* data;
     int64_t n_offset;
-    int64_t panel_step = 1;
+    device::WeightPart part = device::WeightPart::kRows;
   };
 
-  void start_piece() { plan_.piece_bytes.push_back(0); }
+  void start_piece() { plan_.pieces.emplace_back(); }
 
   void* take(int64_t bytes) {
-    const size_t piece = plan_.piece_bytes.size() - 1;
-    const int64_t offset = std::exchange(plan_.piece_bytes[piece],
-                                         plan_.piece_bytes[piece] + round_up(bytes, kAlignment));
+    const size_t piece = plan_.pieces.size() - 1;
+    int64_t& used = plan_.pieces[piece].bytes;
+    const int64_t offset = std::exchange(used, used + round_up(bytes, kAlignment));
     if (pieces_.empty()) {
       return nullptr;
     }
@@ -114,9 +118,10 @@ class Planner {
     return pieces_[piece] + offset;
   }
 
-  std::pair<PackedMatrix, void*> take_matrix(int64_t n, int64_t k) {
-    PackedMatrix packed{.data = nullptr, .type = type_, .n = n, .k = k};
-    void* data = take(packed.bytes());
+  std::pair<WeightMatrix, void*> take_matrix(int64_t n, int64_t k) {
+    WeightMatrix packed = formats_.matrix(format_, n, k);
+    plan_.pieces.back().matrices.push_back({plan_.pieces.back().bytes, packed});
+    void* data = take(packed.stored_bytes);
     packed.data = data;
     return {packed, data};
   }
@@ -127,8 +132,8 @@ class Planner {
                           .n = n,
                           .k = k,
                           .target = target.matrix,
+                          .part = target.part,
                           .n_offset = target.n_offset,
-                          .panel_step = target.panel_step,
                           .target_data = target.data});
   }
 
@@ -139,11 +144,10 @@ class Planner {
                           .k = {},
                           .target = {},
                           .n_offset = 0,
-                          .panel_step = 1,
                           .target_data = target});
   }
 
-  PackedMatrix matrix(std::string tensor, PaddedDim n, PaddedDim k) {
+  WeightMatrix matrix(std::string tensor, PaddedDim n, PaddedDim k) {
     auto [packed, data] = take_matrix(n.padded(), k.padded());
     add_matrix(std::move(tensor), n, k, {packed, data, 0});
     return packed;
@@ -156,7 +160,8 @@ class Planner {
   }
 
   const ModelConfig& config_;
-  ElementType type_;
+  const device::WeightFormat format_;
+  const device::Formats& formats_;
   std::span<std::byte* const> pieces_;
   PaddedDim hidden_;
   PaddedDim intermediate_;
@@ -166,15 +171,16 @@ class Planner {
 
 }  // namespace
 
-WeightPlan plan_weights(const ModelConfig& config, ElementType type,
-                        std::span<std::byte* const> pieces) {
-  return Planner(config, type, pieces).plan();
+WeightPlan plan_weights(const ModelConfig& config, const device::WeightFormat& format,
+                        const device::Formats& formats, std::span<std::byte* const> pieces) {
+  return Planner(config, format, formats, pieces).plan();
 }
 
-int64_t weight_bytes(const ModelConfig& config, ElementType type) {
+int64_t weight_bytes(const ModelConfig& config, const device::WeightFormat& format,
+                     const device::Formats& formats) {
   int64_t sum = 0;
-  for (const int64_t bytes : plan_weights(config, type, {}).piece_bytes) {
-    sum += bytes;
+  for (const WeightPiece& piece : plan_weights(config, format, formats, {}).pieces) {
+    sum += piece.bytes;
   }
   return sum;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "kernels/gemm.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -19,22 +20,29 @@ struct WeightJob {
   std::string tensor;          // "model.layers.0.mlp.down_proj.weight"
   std::vector<int64_t> shape;  // as it must be in the checkpoint: [n, k], or [n] of a vector
   kernels::PaddedDim n;
-  kernels::PaddedDim k;          // of a matrix
-  kernels::PackedMatrix target;  // of a matrix; a part of it where several are fused
-  int64_t n_offset = 0;
-  int64_t panel_step = 1;       // as PackArgs
+  kernels::PaddedDim k;         // of a matrix
+  device::WeightMatrix target;  // of a matrix; a part of it where several are fused
+  device::WeightPart part = device::WeightPart::kRows;
+  int64_t n_offset = 0;         // in the part
   void* target_data = nullptr;  // matrix: writable target.data; vector: float [n.padded()]
   [[nodiscard]] bool is_vector() const { return shape.size() == 1; }
+};
+
+// One allocation.
+struct WeightPiece {
+  int64_t bytes = 0;
+  std::vector<device::WeightExtent> matrices;
 };
 
 struct WeightPlan {
   Weights weights;  // owns no memory yet
   std::vector<WeightJob> jobs;
-  std::vector<int64_t> piece_bytes;  // embedding, each layer, final norm with LM head
+  std::vector<WeightPiece> pieces;  // embedding, each layer, final norm with LM head
 };
 
-// Pointers are filled in from `pieces` (one per piece_bytes); with none, the plan says sizes only.
-WeightPlan plan_weights(const ModelConfig& config, ElementType type,
-                        std::span<std::byte* const> pieces);
+// Pointers are filled in from `pieces` (one for each piece of the plan); with none, the plan says
+// sizes only.
+WeightPlan plan_weights(const ModelConfig& config, const device::WeightFormat& format,
+                        const device::Formats& formats, std::span<std::byte* const> pieces);
 
 }  // namespace tandem::model

@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "model/checkpoint.h"
+#include "model/safetensors.h"
 #include "model/weight_loader.h"
 #include "model/weight_plan.h"
 
@@ -28,13 +28,13 @@ Error missing(const WeightJob& job) {
       job.tensor);
 }
 
-Status check_tensor(const WeightJob& job, const Checkpoint& checkpoint) {
-  const Checkpoint::Tensor* tensor = checkpoint.find(job.tensor);
+Status check_tensor(const WeightJob& job, const WeightSource& source) {
+  const WeightSource::Tensor* tensor = source.find(job.tensor);
   if (tensor == nullptr) {
     return missing(job);
   }
   const TensorEntry& entry = *tensor->entry;
-  const std::string& file = checkpoint.files()[static_cast<size_t>(tensor->file)].name;
+  const std::string_view file = source.file_name(tensor->file);
   if (!entry.type) {
     return Error{ErrorCode::kUnsupported,
                  fmt::format("{}: tensor '{}' is {}; supported are F32, F16 and BF16", file,
@@ -52,12 +52,12 @@ Status check_tensor(const WeightJob& job, const Checkpoint& checkpoint) {
 
 // What the architecture has no place for. A bias would change the text, so it is refused; buffers
 // such as rotary_emb.inv_freq are computed anew.
-Status check_extra_tensors(const std::vector<WeightJob>& jobs, const Checkpoint& checkpoint) {
+Status check_extra_tensors(const std::vector<WeightJob>& jobs, const WeightSource& source) {
   std::set<std::string_view> used;
   for (const WeightJob& job : jobs) {
     used.insert(job.tensor);
   }
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
+  for (const auto& [name, tensor] : source.tensors()) {
     if (used.contains(name)) {
       continue;
     }
@@ -65,8 +65,7 @@ Status check_extra_tensors(const std::vector<WeightJob>& jobs, const Checkpoint&
       return Error{ErrorCode::kUnsupported,
                    fmt::format("{}: tensor '{}' is a bias that this architecture does not have "
                                "here; only q, k and v biases are supported, with attention_bias",
-                               checkpoint.files()[static_cast<size_t>(tensor.file)].name,
-                               name.substr(0, 100)),
+                               source.file_name(tensor.file), name.substr(0, 100)),
                    name};
     }
     log::debug("tensor '{}' is not used", name);
@@ -74,11 +73,10 @@ Status check_extra_tensors(const std::vector<WeightJob>& jobs, const Checkpoint&
   return {};
 }
 
-void warn_of_rounding(const std::vector<WeightJob>& jobs, const Checkpoint& checkpoint,
+void warn_of_rounding(const std::vector<WeightJob>& jobs, const WeightSource& source,
                       ElementType type) {
   for (const WeightJob& job : jobs) {
-    if (type == ElementType::kBF16 &&
-        checkpoint.find(job.tensor)->entry->type == ElementType::kF16) {
+    if (type == ElementType::kBF16 && source.find(job.tensor)->entry->type == ElementType::kF16) {
       log::warn(
           "the checkpoint is float16 and runs as bfloat16, which keeps fewer digits; --dtype "
           "float32 runs it exactly");
@@ -91,17 +89,19 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
                                                               const WeightPlan& plan) {
   std::vector<std::unique_ptr<device::Memory>> memory;
   int64_t total_bytes = 0;
-  for (const int64_t bytes : plan.piece_bytes) {
-    total_bytes += bytes;
+  for (const WeightPiece& piece : plan.pieces) {
+    total_bytes += piece.bytes;
   }
-  for (const int64_t bytes : plan.piece_bytes) {
+  for (const WeightPiece& piece_plan : plan.pieces) {
     Result<std::unique_ptr<device::Memory>> piece =
-        device.allocate(device::MemoryKind::kDevice, bytes);
+        device.allocate({.bytes = piece_plan.bytes,
+                         .purpose = device::MemoryPurpose::kWeights,
+                         .matrices = piece_plan.matrices});
     if (!piece.ok()) {
       return Error{piece.error().code,
                    fmt::format("the weights need {} ({} bytes) as {} and do not fit: {}",
                                format_bytes(total_bytes), total_bytes,
-                               element_name(plan.weights.type), piece.error().message),
+                               element_name(plan.weights.format.type), piece.error().message),
                    {}};
     }
     memory.push_back(std::move(piece).value());
@@ -109,38 +109,42 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
   return memory;
 }
 
-void place(device::Device& device, const Weights& weights) {
-  device.place_panels(weights.embedding);
-  for (const LayerWeights& layer : weights.layers) {
-    for (const kernels::PackedMatrix* matrix :
-         {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      device.place_panels(*matrix);
-    }
+Status check_format(const device::WeightFormat& format, const device::Formats& formats) {
+  if (!formats.supports(format)) {
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("weights cannot be held as {}{}; use bfloat16 or float32",
+                    element_name(format.type),
+                    format.group > 0 ? fmt::format(" with scales of {}", format.group) : ""),
+        "dtype"};
   }
-  if (weights.lm_head.data != weights.embedding.data) {
-    device.place_panels(weights.lm_head);
-  }
+  return {};
 }
 
 }  // namespace
 
-Weights hollow_weights(const ModelConfig& config, ElementType type) {
-  return plan_weights(config, type, {}).weights;
+Weights hollow_weights(const ModelConfig& config, const device::WeightFormat& format,
+                       const device::Formats& formats) {
+  return plan_weights(config, format, formats, {}).weights;
 }
 
 Result<Weights> load_weights(const std::filesystem::path& folder, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
-  if (options.type == ElementType::kF16) {
-    return Error{ErrorCode::kUnsupported,
-                 "weights cannot be held as float16; use bfloat16 or float32", "dtype"};
-  }
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder));
-  const WeightPlan sizes = plan_weights(config, options.type, {});
+  RETURN_IF_ERROR(check_format(options.format, device.formats()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(folder));
+  return load_weights(*source, config, device, options);
+}
+
+Result<Weights> load_weights(const WeightSource& source, const ModelConfig& config,
+                             device::Device& device, const LoadOptions& options) {
+  const device::Formats& formats = device.formats();
+  RETURN_IF_ERROR(check_format(options.format, formats));
+  const WeightPlan sizes = plan_weights(config, options.format, formats, {});
   for (const WeightJob& job : sizes.jobs) {
-    RETURN_IF_ERROR(check_tensor(job, checkpoint));
+    RETURN_IF_ERROR(check_tensor(job, source));
   }
-  RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, checkpoint));
-  warn_of_rounding(sizes.jobs, checkpoint, options.type);
+  RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, source));
+  warn_of_rounding(sizes.jobs, source, options.format.type);
 
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory, allocate(device, sizes));
   std::vector<std::byte*> pieces;
@@ -148,9 +152,8 @@ Result<Weights> load_weights(const std::filesystem::path& folder, const ModelCon
   for (const auto& piece : memory) {
     pieces.push_back(piece->data());
   }
-  WeightPlan plan = plan_weights(config, options.type, pieces);
-  place(device, plan.weights);
-  RETURN_IF_ERROR(copy_weights(checkpoint, plan.jobs, device, options.on_progress));
+  WeightPlan plan = plan_weights(config, options.format, formats, pieces);
+  RETURN_IF_ERROR(copy_weights(source, plan.jobs, device, options.on_progress));
   plan.weights.memory = std::move(memory);
   return std::move(plan.weights);
 }

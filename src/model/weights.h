@@ -1,5 +1,5 @@
-// A model's weights in device memory, packed for the kernels. Made once by load_weights; read-only
-// afterwards.
+// A model's weights in device memory, in the back end's layouts. Made once by load_weights;
+// read-only afterwards.
 //
 // Padding at load: heads are padded from head_dim to a multiple of 32, every other dimension at its
 // end to a multiple of 32.
@@ -13,36 +13,38 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "device/cpu/host_formats.h"
 #include "device/device.h"
-#include "kernels/gemm.h"
 #include "model/config.h"
+#include "model/weight_source.h"
 
 namespace tandem::model {
 
 struct LayerWeights {
   const float* attention_norm = nullptr;  // [hidden]
-  kernels::PackedMatrix
+  device::WeightMatrix
       qkv;  // n: (heads + 2 kv_heads) * padded_head_dim, order q | k | v; k: padded hidden
   const float* qkv_bias = nullptr;  // [qkv.n] padded like n, or null
   const float* q_norm = nullptr;    // [head_dim], of every head of q, or null
   const float* k_norm = nullptr;    // the same of k
-  kernels::PackedMatrix output;     // n: padded hidden; k: heads * padded_head_dim
+  device::WeightMatrix output;      // n: padded hidden; k: heads * padded_head_dim
   const float* mlp_norm = nullptr;  // [hidden]
-  kernels::PackedMatrix
-      gate_up;  // n: panels of gate and up in turn, 2 x padded intermediate; k: padded hidden
-  kernels::PackedMatrix down;  // n: padded hidden; k: padded intermediate
+  device::WeightMatrix gate_up;     // n: gate and up, 2 x padded intermediate; k: padded hidden
+  device::WeightMatrix down;        // n: padded hidden; k: padded intermediate
 };
 
 struct Weights {
-  ElementType type = ElementType::kBF16;  // of every packed matrix
+  device::WeightFormat format;               // of every matrix
+  device::NumberTypes numbers;               // of what products read and write
+  const device::Formats* formats = nullptr;  // of the back end that holds them
   int32_t padded_hidden = 0;
   int32_t padded_head_dim = 0;
   int32_t padded_intermediate = 0;
   int32_t padded_vocabulary = 0;
-  kernels::PackedMatrix embedding;  // n: padded vocabulary, k: padded hidden
+  device::WeightMatrix embedding;  // n: padded vocabulary, k: padded hidden
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;                    // [hidden]
-  kernels::PackedMatrix lm_head;                        // the embedding itself when tied
+  device::WeightMatrix lm_head;                         // the embedding itself when tied
   std::vector<std::unique_ptr<device::Memory>> memory;  // owns all of it
   [[nodiscard]] int64_t bytes() const {
     int64_t sum = 0;
@@ -59,21 +61,25 @@ struct LoadProgress {
 };
 
 struct LoadOptions {
-  ElementType type = ElementType::kBF16;  // kF32 or kBF16
+  device::WeightFormat format = {};  // that the device supports
   std::function<void(const LoadProgress&)>
       on_progress;  // called now and then on the calling thread; may be empty
 };
 
-// Bytes of device memory that load_weights will take.
-int64_t weight_bytes(const ModelConfig& config, ElementType type);
+// Bytes of device memory that load_weights will take on a device with such formats.
+int64_t weight_bytes(const ModelConfig& config, const device::WeightFormat& format,
+                     const device::Formats& formats = device::host_formats());
 
 // The padded shapes without any data, for a device that does not look at it.
-Weights hollow_weights(const ModelConfig& config, ElementType type);
+Weights hollow_weights(const ModelConfig& config, const device::WeightFormat& format,
+                       const device::Formats& formats = device::host_formats());
 
-// Maps the safetensors of `folder` (model.safetensors, or the shards of
-// model.safetensors.index.json), checks every tensor's presence, shape, type and range before
-// touching data, packs through the device and releases source pages shard by shard. Errors name the
-// file and tensor. NaN or infinite weights are an error that names the tensor.
+// Checks every tensor's presence, shape, type and range before touching data, uploads through the
+// device and releases the source's pages file by file. Errors name the file and tensor. NaN or
+// infinite weights are an error that names the tensor.
+Result<Weights> load_weights(const WeightSource& source, const ModelConfig& config,
+                             device::Device& device, const LoadOptions& options);
+// From the files of a folder.
 Result<Weights> load_weights(const std::filesystem::path& folder, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options);
 

@@ -15,6 +15,7 @@
 #include "model/finite.h"
 #include "model/model_folder.h"
 #include "model/test_support.h"
+#include "support/forwarding_device.h"
 
 namespace tandem::model {
 namespace {
@@ -107,8 +108,9 @@ class Comparison {
   enum class Heads { kNone, kRows, kColumns };
 
   // Rows row_begin.. of `matrix` must hold the tensor, padded; returns the row behind it.
-  int64_t expect(const PackedMatrix& matrix, int64_t row_begin, const std::string& name,
+  int64_t expect(const device::WeightMatrix& held, int64_t row_begin, const std::string& name,
                  Heads heads, int64_t panel_step = 1) const {
+    const PackedMatrix matrix = device::packed(held);
     const HandTensor& tensor = tensors_.at(name);
     const int64_t rows = tensor.shape[0];
     const int64_t columns = tensor.shape[1];
@@ -218,10 +220,11 @@ TEST_P(LoadWeights, KeepsEveryValueAndPadsWithZeros) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors)));
     for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-      const auto weights = load_weights(folder.path(), config, *device, {.type = type});
+      const auto weights = load_weights(folder.path(), config, *device, {.format = {.type = type}});
       ASSERT_TRUE(weights.ok()) << weights.error().message;
-      EXPECT_EQ(weights->type, type);
-      EXPECT_GE(weights->bytes(), weight_bytes(config, type));
+      EXPECT_EQ(weights->format, device::WeightFormat{.type = type});
+      EXPECT_EQ(weights->numbers.activation, type);
+      EXPECT_GE(weights->bytes(), weight_bytes(config, {.type = type}));
       expect_weights(*weights, tensors, config, GetParam());
     }
   }
@@ -236,7 +239,8 @@ TEST_P(LoadWeights, ReadsDataAtAnyAlignment) {
   for (const size_t padding : {1U, 2U, 3U}) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors), padding));
-    const auto weights = load_weights(folder.path(), config, *device, {.type = ElementType::kBF16});
+    const auto weights =
+        load_weights(folder.path(), config, *device, {.format = {.type = ElementType::kBF16}});
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     expect_weights(*weights, tensors, config, GetParam());
   }
@@ -256,7 +260,8 @@ TEST_P(LoadWeights, TensorsLargerThanATileAreWhole) {
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
   int64_t last = 0;
   int64_t total = 0;
-  LoadOptions options{.type = ElementType::kBF16, .on_progress = [&](const LoadProgress& p) {
+  LoadOptions options{.format = {.type = ElementType::kBF16},
+                      .on_progress = [&](const LoadProgress& p) {
                         EXPECT_GE(p.bytes_done, last);
                         last = p.bytes_done;
                         total = p.bytes_total;
@@ -275,7 +280,7 @@ class BadWeights : public ::testing::Test {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors)));
     const auto weights =
-        load_weights(folder.path(), config, *device_, {.type = ElementType::kBF16});
+        load_weights(folder.path(), config, *device_, {.format = {.type = ElementType::kBF16}});
     EXPECT_FALSE(weights.ok());
     return weights.ok() ? "" : weights.error().message;
   }
@@ -333,7 +338,8 @@ TEST_F(BadWeights, AnUnknownBiasIsRefusedAndOtherExtrasAreNot) {
       "model.layers.0.self_attn.rotary_emb.inv_freq", {5}, std::vector<float>(5)};
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
-  EXPECT_TRUE(load_weights(folder.path(), config, *device_, {.type = ElementType::kBF16}).ok());
+  EXPECT_TRUE(
+      load_weights(folder.path(), config, *device_, {.format = {.type = ElementType::kBF16}}).ok());
 }
 
 TEST_F(BadWeights, ATypeThatIsNoWeightIsRefused) {
@@ -346,34 +352,46 @@ TEST_F(BadWeights, ATypeThatIsNoWeightIsRefused) {
   EXPECT_THAT(weights.error().message, AllOf(HasSubstr("is XF16"), HasSubstr("F32, F16 and BF16")));
 }
 
+TEST_F(BadWeights, AFormatThatTheDeviceDoesNotHaveIsRefused) {
+  const TempFolder folder;
+  for (const device::WeightFormat& format :
+       {device::WeightFormat{.type = ElementType::kF16},
+        device::WeightFormat{.type = ElementType::kBF16, .group = 32}}) {
+    const auto weights = load_weights(folder.path(), odd_config(), *device_, {.format = format});
+    ASSERT_FALSE(weights.ok());
+    EXPECT_EQ(weights.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(weights.error().message, HasSubstr("use bfloat16 or float32"));
+  }
+}
+
+TEST_F(BadWeights, TensorsMayComeFromAnySource) {
+  const ModelConfig config = odd_config();
+  const Tensors tensors = tensors_of(config, ElementType::kBF16);
+  SourceInMemory source(tensors);
+  const auto weights = load_weights(source, config, *device_, {});
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  expect_weights(*weights, tensors, config, device_->host().isa);
+  source.readable_bytes = 100;
+  const auto broken = load_weights(source, config, *device_, {});
+  ASSERT_FALSE(broken.ok());
+  EXPECT_THAT(broken.error().message, AllOf(HasSubstr("memory"), HasSubstr("cut short")));
+}
+
 // Has room for `budget` bytes.
-class SmallDevice final : public device::Device {
+class SmallDevice final : public reference::ForwardingDevice {
  public:
-  SmallDevice(device::Device& inner, int64_t budget) : inner_(inner), left_(budget) {}
-  const device::DeviceCaps& caps() const override { return inner_.caps(); }
-  Result<std::unique_ptr<device::Memory>> allocate(device::MemoryKind kind,
-                                                   int64_t bytes) override {
-    if (bytes > left_) {
-      return Error{ErrorCode::kResourceExhausted,
-                   std::to_string(bytes) + " bytes asked, " + std::to_string(left_) + " left", ""};
+  SmallDevice(device::Device& inner, int64_t budget) : ForwardingDevice(inner), left_(budget) {}
+  Result<std::unique_ptr<device::Memory>> allocate(const device::MemoryRequest& request) override {
+    if (request.bytes > left_) {
+      return Error{
+          ErrorCode::kResourceExhausted,
+          std::to_string(request.bytes) + " bytes asked, " + std::to_string(left_) + " left", ""};
     }
-    left_ -= bytes;
-    return inner_.allocate(kind, bytes);
-  }
-  device::StreamId create_stream(device::StreamKind kind) override {
-    return inner_.create_stream(kind);
-  }
-  void launch(device::StreamId stream, const device::Op& op) override { inner_.launch(stream, op); }
-  device::EventId record(device::StreamId stream) override { return inner_.record(stream); }
-  void wait(device::StreamId stream, device::EventId event) override { inner_.wait(stream, event); }
-  bool query(device::EventId event) const override { return inner_.query(event); }
-  void synchronize(device::EventId event) override { inner_.synchronize(event); }
-  void set_listener(std::function<void()> listener) override {
-    inner_.set_listener(std::move(listener));
+    left_ -= request.bytes;
+    return ForwardingDevice::allocate(request);
   }
 
  private:
-  device::Device& inner_;
   int64_t left_;
 };
 
@@ -381,13 +399,14 @@ TEST_F(BadWeights, RunningOutOfMemoryIsAnErrorWithTheBytes) {
   const ModelConfig config = odd_config();
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors_of(config, ElementType::kF16))));
-  SmallDevice small(*device_, weight_bytes(config, ElementType::kF32) - 1);
-  const auto weights = load_weights(folder.path(), config, small, {.type = ElementType::kF32});
+  SmallDevice small(*device_, weight_bytes(config, {.type = ElementType::kF32}) - 1);
+  const auto weights =
+      load_weights(folder.path(), config, small, {.format = {.type = ElementType::kF32}});
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(
-      weights.error().message,
-      AllOf(HasSubstr(std::to_string(weight_bytes(config, ElementType::kF32))), HasSubstr("left")));
+  EXPECT_THAT(weights.error().message,
+              AllOf(HasSubstr(std::to_string(weight_bytes(config, {.type = ElementType::kF32}))),
+                    HasSubstr("left")));
 }
 
 TEST(FindNotFinite, FindsTheFirstAtEveryPlaceAndAlignment) {
@@ -430,7 +449,7 @@ TEST(Stories260K, LoadsInBothTypes) {
   EXPECT_EQ(folder->eos_token_ids, (std::vector<TokenId>{1, 2}));
   const auto device = cpu_device(kernels::available_isas().back());
   for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-    const auto weights = load_weights(path, folder->config, *device, {.type = type});
+    const auto weights = load_weights(path, folder->config, *device, {.format = {.type = type}});
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     EXPECT_EQ(weights->padded_head_dim, 32);
     EXPECT_EQ(weights->padded_intermediate, 192);

@@ -17,10 +17,10 @@ nlohmann::ordered_json config_of(const NodeOptions& options, const PlannedModel&
   json["model"] = std::filesystem::weakly_canonical(options.model).filename().string();
   json["architecture"] = shape.architecture_name;
   json["device"] = model.device.caps().name;
-  json["isa"] = model.device.caps().kernels_text();
+  json["isa"] = model.device.caps().kernels;
   json["isa_chosen"] = model.device.kernels_from();
   json["threads"] = model.device.caps().threads;
-  for (const device::NodeUse& node : model.device.caps().nodes) {
+  for (const device::NodeUse& node : model.device.device().host().nodes) {
     json["numa_nodes"].push_back({{"node", node.id}, {"threads", node.threads}});
   }
   json["dtype"] = std::string(element_name(model.dtype));
@@ -50,8 +50,8 @@ nlohmann::ordered_json config_of(const NodeOptions& options, const PlannedModel&
     json["memory_plan_bytes"][row.what] = row.bytes;
   }
   json["memory_bytes"] = model.plan.memory_bytes;
-  if (options.emulation.has_value()) {
-    json["emulated_accelerator"] = true;
+  if (options.accelerator.has_value()) {
+    json[model.device.caps().backend] = true;
     json["host_kv_blocks"] = model.plan.host.kv_blocks;
     json["host_memory_bytes"] = model.plan.host.memory_bytes;
     json["group_stages"] = options.group_stages;

@@ -7,11 +7,12 @@ namespace {
 
 Result<model::Weights> weights_of(const PlannedModel& model,
                                   const std::function<void(const model::LoadProgress&)>& progress) {
-  if (model.device.is_hollow()) {
-    return model::hollow_weights(model.folder.config, model.dtype);
+  if (!model.device.caps().needs_weights) {
+    return model::hollow_weights(model.folder.config, {.type = model.dtype},
+                                 model.device.device().formats());
   }
   model::LoadOptions load;
-  load.type = model.dtype;
+  load.format.type = model.dtype;
   load.on_progress = progress;
   return model::load_weights(model.folder.path, model.folder.config, model.device.device(), load);
 }

@@ -13,21 +13,6 @@
 namespace tandem {
 namespace {
 
-// The padded shape that load_weights will produce, without the weights.
-model::Weights padded_shape(const model::ModelConfig& config, ElementType type) {
-  const auto pad = [](int32_t size) {
-    return static_cast<int32_t>(kernels::round_up(size, kernels::kDepthMultiple));
-  };
-  model::Weights shape;
-  shape.type = type;
-  shape.padded_hidden = pad(config.hidden);
-  shape.padded_head_dim =
-      static_cast<int32_t>(kernels::round_up(config.head_dim, kernels::kHeadDimMultiple));
-  shape.padded_intermediate = pad(config.intermediate);
-  shape.padded_vocabulary = pad(config.vocabulary);
-  return shape;
-}
-
 int64_t blocks_of(int64_t tokens, int32_t block_tokens) {
   return (tokens + block_tokens - 1) / block_tokens;
 }
@@ -88,8 +73,10 @@ int64_t most_host_blocks(const MemoryPlanInput& input, const kernels::KvLayout& 
 std::vector<MemoryPlanRow> fixed_rows(const model::ModelConfig& config,
                                       const MemoryPlanInput& input, const ExecutorOptions& executor,
                                       HostTierPlan& tier) {
-  const model::Weights shape = padded_shape(config, input.weight_type);
-  std::vector<MemoryPlanRow> rows = {{"weights", model::weight_bytes(config, input.weight_type)}};
+  const device::WeightFormat format{.type = input.weight_type};
+  const model::Weights shape = model::hollow_weights(config, format, *input.formats);
+  std::vector<MemoryPlanRow> rows = {
+      {"weights", model::weight_bytes(config, format, *input.formats)}};
   const std::vector<MemoryPlanRow> workspaces = plan_workspaces(config, shape, executor);
   rows.insert(rows.end(), workspaces.begin(), workspaces.end());
   if (input.host_memory_bytes > 0) {

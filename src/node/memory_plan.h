@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/cpu/host_formats.h"
 #include "exec/forward_executor.h"
 #include "model/config.h"
 
@@ -15,7 +16,8 @@ namespace tandem {
 
 struct MemoryPlanInput {
   ElementType weight_type = ElementType::kBF16;
-  ExecutorOptions executor;  // kv_bytes is the plan's result
+  const device::Formats* formats = &device::host_formats();  // of the device
+  ExecutorOptions executor;                                  // kv_bytes is the plan's result
   int32_t max_running = 256;
   int32_t max_model_len = 0;  // 0: as long as the model and the memory allow
   int64_t memory_bytes = 0;   // that all of it may use

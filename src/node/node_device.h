@@ -9,7 +9,6 @@
 #include "base/element_type.h"
 #include "base/result.h"
 #include "device/device.h"
-#include "device/emulated/emulated_accelerator.h"
 #include "model/config.h"
 #include "node/node_options.h"
 #include "observe/records.h"
@@ -26,15 +25,11 @@ class NodeDevice {
                                                   const model::ModelConfig& shape,
                                                   ElementType dtype);
   [[nodiscard]] device::Device& device() const { return *device_; }
-  [[nodiscard]] const device::DeviceCaps& caps() const { return device_->caps(); }
+  [[nodiscard]] const device::AcceleratorCaps& caps() const { return device_->caps(); }
   // Who chose the kernels; ends a sentence.
   [[nodiscard]] const std::string& kernels_from() const { return kernels_from_; }
   // Null: none was asked for.
   [[nodiscard]] observe::Timeline* timeline() const { return timeline_.get(); }
-  // Null: the device is not an emulated accelerator.
-  [[nodiscard]] const device::EmulatedAccelerator* emulated() const { return emulated_; }
-  // It computes nothing that depends on weights, so it needs none.
-  [[nodiscard]] bool is_hollow() const { return spec_.has_value() && spec_->hollow; }
   // How a paced device has kept its pace; nullopt: nothing is paced.
   [[nodiscard]] std::optional<observe::PaceRecord> pace() const;
   // Logs that, and whether it makes the run valid as a measurement.
@@ -47,11 +42,9 @@ class NodeDevice {
  private:
   explicit NodeDevice(const NodeOptions& options);
 
-  const std::optional<device::EmulationSpec> spec_;
   const std::string timeline_out_;
   std::unique_ptr<observe::Timeline> timeline_;
   std::unique_ptr<device::Device> device_;  // null once it has ended
-  const device::EmulatedAccelerator* emulated_ = nullptr;
   std::string kernels_from_;
 };
 

@@ -9,8 +9,9 @@
 
 #include "base/clock.h"
 #include "device/cpu/cpu_device.h"
-#include "device/emulated/emulation_spec.h"
+#include "device/open/open.h"
 #include "engine/engine.h"
+#include "exec/forward_executor.h"
 #include "latency/profile.h"
 #include "scheduler/policies/registry.h"
 
@@ -47,8 +48,9 @@ struct NodeOptions {
   int64_t memory_bytes = 0;   // weights, workspaces and KV; 0: memory_share of what is free, where
                               // there are several memory nodes on those that compute
   double memory_share = 0.8;  // the rest is for the page cache and others
-  // Two tiers: an accelerator played by some of the cores, with memory_bytes of its own.
-  std::optional<device::EmulationSpec> emulation;
+  // Two tiers: an accelerator with memory_bytes of its own. Absent: the CPUs alone.
+  std::optional<device::AcceleratorSpec> accelerator;
+  HostFaults host_faults;         // planted into the host's workers, for drills
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
   int32_t group_stages = 4;       // launched together, visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a host worker is doubted

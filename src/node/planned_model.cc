@@ -17,12 +17,12 @@ bool is_made_later(const NodeOptions& options) {
 }
 
 // What the memory of a node without --device-memory or the like is: a share of what is free.
-int64_t memory_to_use(const NodeOptions& options, const device::DeviceCaps& caps) {
+int64_t memory_to_use(const NodeOptions& options, const device::Device& device) {
   if (options.memory_bytes != 0) {
     return options.memory_bytes;
   }
-  const int64_t free_bytes =
-      caps.near_free_bytes > 0 ? caps.near_free_bytes : caps.free_memory_bytes;
+  const int64_t near_bytes = device.host().near_free_bytes;
+  const int64_t free_bytes = near_bytes > 0 ? near_bytes : device.caps().free_memory_bytes;
   return static_cast<int64_t>(static_cast<double>(free_bytes) * options.memory_share);
 }
 
@@ -30,23 +30,24 @@ MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,
                            const Clock& clock) {
   MemoryPlanInput input;
   input.weight_type = model.dtype;
+  input.formats = &model.device.device().formats();
   input.max_running = options.max_num_seqs;
   input.max_model_len = options.max_model_len;
-  input.memory_bytes = memory_to_use(options, model.device.caps());
+  input.memory_bytes = memory_to_use(options, model.device.device());
   input.executor.max_batched_tokens = options.max_num_batched_tokens;
   input.executor.max_logit_rows = options.max_num_seqs;
   input.executor.end_tokens = static_cast<int32_t>(model.folder.eos_token_ids.size());
-  use_threads(model.device.caps(), input.executor);
+  use_threads(model.device.device(), input.executor);
   input.executor.kv_type = model.kv_dtype;
   input.executor.block_tokens = options.block_tokens;
-  if (options.emulation.has_value()) {
+  if (options.accelerator.has_value()) {
     input.host_memory_bytes = options.host_memory_bytes;
     input.offloaded_sequences = options.max_num_seqs;
     input.executor.max_logit_rows += visitor_logit_rows(options.max_num_seqs);
     input.executor.host.group_stages = options.group_stages;
     input.executor.host.clock = &clock;
     input.executor.host.hop_patience = options.hop_patience;
-    input.executor.host.faults = options.emulation->faults;
+    input.executor.host.faults = options.host_faults;
     input.executor.host.timeline = model.device.timeline();
   }
   if (options.kv_blocks > 0) {
@@ -127,8 +128,8 @@ Result<SoleModel> open_model(NodeOptions& options, const Clock& clock) {
 int32_t running_sequences(const NodeOptions& options) {
   const int32_t rows = options.max_num_batched_tokens;
   const int32_t most = std::min(options.max_num_seqs, rows);
-  return options.emulation.has_value() ? std::clamp(rows - visitor_logit_rows(most), 1, most)
-                                       : most;
+  return options.accelerator.has_value() ? std::clamp(rows - visitor_logit_rows(most), 1, most)
+                                         : most;
 }
 
 bool needs_measuring(const NodeOptions& options, const PlannedModel& model) {

@@ -44,12 +44,12 @@ bool is_automatic(const NodeOptions& options) {
 
 void choose_plain_policy(NodeOptions& options) {
   if (is_automatic(options)) {
-    options.policy = options.emulation.has_value() ? "piggyback" : "accel_only";
+    options.policy = options.accelerator.has_value() ? "piggyback" : "accel_only";
   }
 }
 
 PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedModel& model) {
-  const bool two_tiers = options.emulation.has_value();
+  const bool two_tiers = options.accelerator.has_value();
   if (options.profile.model != latency::TimeModel::kTable) {
     if (options.targets_given) {
       return {"omniserve", "a TTFT or TPOT target is given"};

@@ -92,7 +92,7 @@ TEST(AutomaticPolicy, KnowsClassesAndReadsTargetsWhereThereAreAny) {
   options.profile.model = latency::TimeModel::kTable;
   EXPECT_EQ(chosen(options).policy, "sarathi") << "omniserve cannot plan by that model";
   options = {};
-  options.emulation.emplace();
+  options.accelerator.emplace();
   EXPECT_EQ(chosen(options).policy, "piggyback");
 }
 

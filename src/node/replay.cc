@@ -69,8 +69,8 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
     ASSIGN_OR_RETURN(options.kv_blocks, record_integer(config, "kv_blocks", 1, kLargest));
     ASSIGN_OR_RETURN(options.memory_bytes, record_integer(config, "memory_bytes", 0, kLargest));
     ASSIGN_OR_RETURN(options.seed, record_seed(config));
-    if (config.contains("emulated_accelerator")) {
-      options.emulation = device::EmulationSpec{};
+    if (config.contains("host_kv_blocks")) {  // two tiers
+      options.accelerator.emplace();
       ASSIGN_OR_RETURN(options.host_memory_bytes,
                        record_integer(config, "host_memory_bytes", 1, kLargest));
       ASSIGN_OR_RETURN(const int64_t stages, record_integer(config, "group_stages", 1, 1024));

@@ -41,7 +41,7 @@ fs::path path_of_kept(const NodeOptions& options, const device::ProductShape& sh
   std::string text = fmt::format("1\n{}\n{} of {} and {} CPUs\n{} {} {}\n{}", device::cpu_name(),
                                  options.device.threads, device::allowed_cpus().size(),
                                  device::quota_cpus(0), shape.n, shape.k, shape.weight_bytes,
-                                 options.emulation.has_value() ? "two tiers" : "one tier");
+                                 options.accelerator.has_value() ? "two tiers" : "one tier");
   for (const kernels::Isa isa : kernels::available_isas()) {
     text += fmt::format("\n{}", kernels::isa_name(isa));
   }
@@ -59,13 +59,12 @@ std::optional<kernels::Choice> read_kept(const fs::path& path) {
 }
 
 // Whole or not at all.
-bool write_kept(const fs::path& path, const device::DeviceCaps& caps) {
+bool write_kept(const fs::path& path, const device::AcceleratorCaps& caps) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   const fs::path part = fs::path(path).concat(".part");
   std::ofstream file(part);
-  file << nlohmann::ordered_json{{"kernels", caps.kernels_text()}, {"times", caps.product_times}}
-              .dump(1)
+  file << nlohmann::ordered_json{{"kernels", caps.kernels}, {"times", caps.kernel_why}}.dump(1)
        << "\n";
   file.close();
   if (!file) {
@@ -91,12 +90,12 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
     return run;
   }
   run.from = "this machine's usual";
-  if (options.emulation.has_value() && options.emulation->hollow) {
+  if (options.accelerator.has_value() && options.accelerator->hollow) {
     return run;  // no products are computed
   }
   run.products = device::ProductShape{.n = 2 * int64_t{shape.intermediate},
                                       .k = shape.hidden,
-                                      .weight_bytes = model::weight_bytes(shape, dtype),
+                                      .weight_bytes = model::weight_bytes(shape, {.type = dtype}),
                                       .type = dtype};
   run.kept = path_of_kept(options, *run.products);
   run.choice = read_kept(run.kept);
@@ -106,16 +105,16 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
   return run;
 }
 
-std::string settle_kernels(const RunKernels& run, const device::DeviceCaps& caps) {
+std::string settle_kernels(const RunKernels& run, const device::AcceleratorCaps& caps) {
   std::string from = run.from;
-  if (!caps.product_times.empty()) {
-    from = fmt::format("measured now: {}", caps.product_times);
+  if (!caps.kernel_why.empty()) {
+    from = fmt::format("measured now: {}", caps.kernel_why);
     if (!run.kept.empty() && !write_kept(run.kept, caps)) {
       log::warn("cannot write '{}'; the next start measures again, and may choose otherwise",
                 run.kept.string());
     }
   }
-  log::info("kernels: {} ({})", caps.kernels_text(), from);
+  log::info("kernels: {} ({})", caps.kernels, from);
   return from;
 }
 

@@ -27,7 +27,7 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
                         ElementType dtype);
 
 // After it was opened: keeps what was measured, and says what came of it. Returns who decided.
-std::string settle_kernels(const RunKernels& run, const device::DeviceCaps& caps);
+std::string settle_kernels(const RunKernels& run, const device::AcceleratorCaps& caps);
 
 // For a replay: puts the kernels that a record names into `chosen`, unless others were asked for
 // there. The last bits of the recorded tokens depend on them: returns a sentence for the user where

@@ -53,18 +53,18 @@ TEST_F(RunKernelsTest, TheModelsLargestProductIsMeasured) {
   EXPECT_EQ(run.products->n, 2 * shape_.intermediate);
   EXPECT_EQ(run.products->k, shape_.hidden);
   EXPECT_GT(run.products->weight_bytes, 0);
-  options_.emulation = device::EmulationSpec{};
-  options_.emulation->hollow = true;
+  options_.accelerator = device::AcceleratorSpec{};
+  options_.accelerator->hollow = true;
   EXPECT_FALSE(find().products) << "a hollow device multiplies nothing";
 }
 
 TEST_F(RunKernelsTest, WhatWasMeasuredHoldsForLaterStarts) {
-  device::DeviceCaps caps;
-  caps.isa = kernels::Isa::kRef;
+  device::AcceleratorCaps caps;
+  caps.kernels = "ref";
   const RunKernels first = find();
   settle_kernels(first, caps);
   EXPECT_FALSE(fs::exists(first.kept)) << "nothing was measured";
-  caps.product_times = "figures";
+  caps.kernel_why = "figures";
   EXPECT_THAT(settle_kernels(first, caps), HasSubstr("figures"));
   const RunKernels later = find();
   EXPECT_EQ(later.choice, kernels::Choice(kernels::Isa::kRef));
@@ -91,8 +91,8 @@ TEST_F(RunKernelsTest, AFileThatIsNoneIsMeasuredAnew) {
 TEST_F(RunKernelsTest, AFolderThatCannotBeWrittenIsNoError) {
   std::ofstream(folder_ / "file") << "x";
   options_.kernels_folder = folder_ / "file" / "cache";
-  device::DeviceCaps caps;
-  caps.product_times = "figures";
+  device::AcceleratorCaps caps;
+  caps.kernel_why = "figures";
   EXPECT_THAT(settle_kernels(find(), caps), HasSubstr("figures"));
 }
 

@@ -31,16 +31,6 @@ std::string shape_digest(const model::ModelConfig& shape) {
   return latency::text_digest(text);
 }
 
-std::string device_text(const NodeOptions& options, const device::DeviceCaps& caps) {
-  if (!options.emulation.has_value()) {
-    return caps.name;
-  }
-  const device::EmulationSpec& spec = *options.emulation;
-  return fmt::format("emulated accelerator ({}, {} and {} cores, link {:g} GB/s, slowdown {:g})",
-                     describe_pace(spec), caps.accelerator_cpus.size(), caps.host_cpus.size(),
-                     spec.link_bytes_per_second() / 1e9, spec.slowdown);
-}
-
 // Of the weights of stages 0 .. layers - 1: stage 0 has no post-attention part.
 double first_stage_share(const model::ModelConfig& shape) {
   const double attention = static_cast<double>(shape.heads) * shape.head_dim;
@@ -87,12 +77,12 @@ std::filesystem::path profile_path(const ProfileOptions& options, const ProfileI
 }
 
 ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model) {
-  const device::DeviceCaps& caps = model.device.caps();
+  const device::AcceleratorCaps& caps = model.device.caps();
   return {.model = std::filesystem::weakly_canonical(options.model).filename().string(),
           .model_digest = shape_digest(model.folder.config),
-          .device = device_text(options, caps),
+          .device = caps.identity,
           .cpu = device::cpu_name(),
-          .isa = caps.kernels_text(),
+          .isa = caps.kernels,
           .threads = caps.threads,
           .dtype = std::string(element_name(model.dtype)),
           .kv_dtype = std::string(element_name(model.kv_dtype))};

@@ -10,7 +10,7 @@
 namespace tandem::reference {
 namespace {
 
-using kernels::PackedMatrix;
+using device::WeightMatrix;
 using kernels::PaddedDim;
 using kernels::round_up;
 
@@ -52,23 +52,24 @@ class Packer {
     return {heads * config_.head_dim, config_.head_dim, round_up(config_.head_dim, 32)};
   }
 
-  PackedMatrix matrix(int64_t n, int64_t k) {
-    PackedMatrix packed{.data = nullptr, .type = type_, .n = n, .k = k};
-    packed.data = take(packed.bytes());
+  WeightMatrix matrix(int64_t n, int64_t k) {
+    WeightMatrix packed = device_.formats().matrix({.type = type_}, n, k);
+    packed.data = take(packed.stored_bytes);
     return packed;
   }
   void pack(const Matrix& source, const PaddedDim& n, const PaddedDim& k,
-            const PackedMatrix& target, int64_t n_offset, int64_t panel_step = 1) {
+            const WeightMatrix& target, int64_t n_offset,
+            device::WeightPart part = device::WeightPart::kRows) {
     CHECK(source.rows == n.logical && source.columns == k.logical, "{} x {}", source.rows,
           source.columns);
-    device_.launch(stream_, kernels::PackArgs{.source = source.values.data(),
-                                              .source_type = ElementType::kF32,
-                                              .n = n,
-                                              .k = k,
-                                              .target = target,
-                                              .target_data = const_cast<void*>(target.data),
-                                              .n_offset = n_offset,
-                                              .panel_step = panel_step});
+    device_.launch(stream_, device::UploadOp{.source = source.values.data(),
+                                             .source_type = ElementType::kF32,
+                                             .n = n,
+                                             .k = k,
+                                             .target = target,
+                                             .target_data = const_cast<void*>(target.data),
+                                             .part = part,
+                                             .n_offset = n_offset});
     device_.synchronize(device_.record(stream_));
   }
   const float* floats(const std::vector<float>& values) {
@@ -129,8 +130,8 @@ model::LayerWeights pack_layer(const Layer& layer, const model::ModelConfig& con
   out.output = packer.matrix(hidden.padded(), q.padded());
   packer.pack(layer.output, hidden, q, out.output, 0);
   out.gate_up = packer.matrix(2 * intermediate.padded(), hidden.padded());
-  packer.pack(layer.gate, intermediate, hidden, out.gate_up, 0, 2);
-  packer.pack(layer.up, intermediate, hidden, out.gate_up, kernels::kPanelColumns, 2);
+  packer.pack(layer.gate, intermediate, hidden, out.gate_up, 0, device::WeightPart::kGate);
+  packer.pack(layer.up, intermediate, hidden, out.gate_up, 0, device::WeightPart::kUp);
   out.down = packer.matrix(hidden.padded(), intermediate.padded());
   packer.pack(layer.down, hidden, intermediate, out.down, 0);
   return out;
@@ -302,7 +303,9 @@ model::Weights pack(const Model& model, ElementType type, device::Device& device
   const PaddedDim hidden = Packer::plain(config.hidden);
   const PaddedDim vocabulary = Packer::plain(config.vocabulary);
   model::Weights weights;
-  weights.type = type;
+  weights.format = {.type = type};
+  weights.numbers = device.formats().numbers(weights.format);
+  weights.formats = &device.formats();
   weights.padded_hidden = static_cast<int32_t>(hidden.padded());
   weights.padded_head_dim = static_cast<int32_t>(round_up(config.head_dim, 32));
   weights.padded_intermediate = static_cast<int32_t>(round_up(config.intermediate, 32));

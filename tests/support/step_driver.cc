@@ -6,22 +6,21 @@
 #include <utility>
 
 #include "base/check.h"
-#include "device/cpu/cpu_device.h"
-#include "device/emulated/emulated_accelerator.h"
+#include "device/open/open.h"
 
 namespace tandem::reference {
 
 namespace {
 
 std::unique_ptr<device::Device> make_device(const RigOptions& options) {
-  if (options.emulated_memory_bytes > 0) {
-    const auto spec = device::parse_emulation_spec(options.emulation);
-    CHECK(spec.ok(), "{}", spec.error().message);
-    auto device =
-        device::make_emulated_accelerator({.spec = *spec,
-                                           .device_memory_bytes = options.emulated_memory_bytes,
-                                           .host_memory_bytes = options.emulated_memory_bytes,
-                                           .isa = options.isa});
+  if (options.two_tier_memory_bytes > 0) {
+    auto accelerator =
+        device::accelerator_spec(device::kEmulatedBackend, options.accelerator_options);
+    CHECK(accelerator.ok(), "{}", accelerator.error().message);
+    auto device = device::open({.cpu = {.isa = options.isa},
+                                .accelerator = std::move(*accelerator),
+                                .device_memory_bytes = options.two_tier_memory_bytes,
+                                .host_memory_bytes = options.two_tier_memory_bytes});
     CHECK(device.ok(), "{}", device.error().message);
     return std::move(device).value();
   }

@@ -29,10 +29,10 @@ struct RigOptions {
   int32_t served_positions = 0;
   std::optional<device::Topology> topology = {};  // absent: this machine's
   const device::PagePlacer* placer = nullptr;     // null: the kernel
-  int64_t emulated_memory_bytes = 0;              // of each tier; 0: one tier, the cpu device
-  int32_t host_blocks = 0;     // of the second tier's pool; 0: everything stays resident
-  HostTierOptions host = {};   // its kv_bytes are host_blocks
-  std::string emulation = {};  // as --emulate-accelerator takes it
+  int64_t two_tier_memory_bytes = 0;              // of each tier; 0: one tier, the cpu device
+  int32_t host_blocks = 0;               // of the second tier's pool; 0: everything stays resident
+  HostTierOptions host = {};             // its kv_bytes are host_blocks
+  std::string accelerator_options = {};  // as --emulate-accelerator takes them
   // Stands between the executor and the device that it would get.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap = {};
 };

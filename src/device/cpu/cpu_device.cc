@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/op_runner.h"
 #include "device/cpu/op_times.h"
@@ -62,7 +63,8 @@ class CpuDevice final : public Device {
     std::unique_ptr<WorkerPool> pool;
     std::unique_ptr<Placement> placement;  // null: nothing is placed
     std::vector<int32_t> stream_cpus;      // a stream's thread computes as one of the first node
-    DeviceCaps caps;
+    AcceleratorCaps caps;
+    HostCaps host;
     OpTimes* op_times = nullptr;  // null: ops are not timed
   };
 
@@ -72,14 +74,20 @@ class CpuDevice final : public Device {
         placement_(std::move(parts.placement)),
         stream_cpus_(std::move(parts.stream_cpus)),
         caps_(std::move(parts.caps)),
+        host_(std::move(parts.host)),
         op_times_(parts.op_times) {}
 
   CpuDevice(const CpuDevice&) = delete;
   CpuDevice& operator=(const CpuDevice&) = delete;
 
-  [[nodiscard]] const DeviceCaps& caps() const override { return caps_; }
+  [[nodiscard]] const AcceleratorCaps& caps() const override { return caps_; }
+  [[nodiscard]] const HostCaps& host() const override { return host_; }
 
-  [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(MemoryKind kind, int64_t bytes) override {
+  [[nodiscard]] const Formats& formats() const override { return host_formats(); }
+
+  using Device::allocate;
+  [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
+    const int64_t bytes = request.bytes;
     if (bytes < 0) {
       return invalid_argument(fmt::format("cannot allocate {} bytes", bytes));
     }
@@ -95,22 +103,16 @@ class CpuDevice final : public Device {
           ErrorCode::kResourceExhausted,
           fmt::format("not enough memory for {} of {} memory: {} of {} are left; use a smaller "
                       "model or KV pool, or raise the container's memory limit",
-                      format_bytes(bytes), kind == MemoryKind::kDevice ? "device" : "staging",
+                      format_bytes(bytes),
+                      request.kind == MemoryKind::kDevice ? "device" : "staging",
                       format_bytes(std::max<int64_t>(left, 0)), format_bytes(caps_.memory_bytes)),
           {}};
     }
-    return std::unique_ptr<Memory>(std::make_unique<CpuMemory>(std::move(*pages), ledger_));
-  }
-
-  void place_panels(const kernels::PackedMatrix& matrix) override {
+    auto memory = std::make_unique<CpuMemory>(std::move(*pages), ledger_);
     if (placement_ != nullptr) {
-      placement_->place_panels(matrix);
+      place(request, *memory);
     }
-  }
-  void spread(const Memory& memory, int64_t unit_bytes) override {
-    if (placement_ != nullptr) {
-      placement_->spread({memory.data(), memory.bytes(), unit_bytes});
-    }
+    return std::unique_ptr<Memory>(std::move(memory));
   }
 
   StreamId create_stream(StreamKind) override {
@@ -132,12 +134,25 @@ class CpuDevice final : public Device {
   }
 
  private:
+  // Before anything touches it.
+  void place(const MemoryRequest& request, const CpuMemory& memory) {
+    if (request.purpose == MemoryPurpose::kKv) {
+      placement_->spread({memory.data(), memory.bytes(), request.unit_bytes});
+    }
+    for (const WeightExtent& extent : request.matrices) {
+      kernels::PackedMatrix matrix = packed(extent.matrix);
+      matrix.data = memory.data() + extent.offset;
+      placement_->place_panels(matrix);
+    }
+  }
+
   const kernels::KernelSet kernels_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unique_ptr<WorkerPool> pool_;
   const std::unique_ptr<Placement> placement_;
   const std::vector<int32_t> stream_cpus_;
-  const DeviceCaps caps_;
+  const AcceleratorCaps caps_;
+  const HostCaps host_;
   OpTimes* const op_times_;
   StreamSet streams_;  // last: its threads use the pool
 };
@@ -168,7 +183,7 @@ std::vector<Seat> seats_for(const Layout& layout, Pinning pinning) {
   return layout.bound ? seat_threads(layout.nodes, SeatWidth::kNode) : std::vector<Seat>{};
 }
 
-void describe_nodes(const Layout& layout, DeviceCaps& caps) {
+void describe_nodes(const Layout& layout, AcceleratorCaps& caps, HostCaps& host) {
   if (!layout.told) {
     return;
   }
@@ -178,11 +193,11 @@ void describe_nodes(const Layout& layout, DeviceCaps& caps) {
     ids.push_back(node.id);
     std::vector<int32_t> cpus = node.cpus;
     std::sort(cpus.begin(), cpus.end());
-    caps.nodes.push_back(
+    host.nodes.push_back(
         {node.id, share.threads, std::move(cpus), node.memory_bytes, node.free_bytes});
-    caps.near_free_bytes += node.free_bytes;
+    host.near_free_bytes += node.free_bytes;
   }
-  caps.near_free_bytes = std::min(caps.near_free_bytes, caps.free_memory_bytes);
+  host.near_free_bytes = std::min(host.near_free_bytes, caps.free_memory_bytes);
   caps.name.insert(caps.name.size() - 1,
                    fmt::format(", node{} {}", ids.size() == 1 ? "" : "s", format_ranges(ids)));
 }
@@ -218,13 +233,15 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   }
   parts.caps = {.name = fmt::format("cpu ({}, {} thread{})", parts.kernels.all().name, threads,
                                     threads == 1 ? "" : "s"),
-                .isa = choice.choice.isa,
+                .backend = "cpu",
+                .kernels = kernels::choice_text(choice.choice),
+                .kernel_why = choice.times,
                 .threads = threads,
                 .memory_bytes = memory.total_bytes,
-                .free_memory_bytes = memory.free_bytes,
-                .products = choice.choice.products,
-                .product_times = choice.times};
-  describe_nodes(layout, parts.caps);
+                .free_memory_bytes = memory.free_bytes};
+  parts.host.isa = choice.choice.isa;
+  describe_nodes(layout, parts.caps, parts.host);
+  parts.caps.identity = parts.caps.name;
   parts.op_times = options.op_times;
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(std::move(parts)));
 }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/placement.h"
 
@@ -231,23 +232,24 @@ std::vector<float> multiply(Device& device, const Product& shape) {
   std::generate(w.begin(), w.end(), [&] { return uniform(random); });
   std::generate(x.begin(), x.end(), [&] { return uniform(random); });
   std::vector<float> y(static_cast<size_t>(shape.rows * shape.n));
-  kernels::PackedMatrix packed{.type = ElementType::kF32, .n = shape.n, .k = shape.k};
-  auto memory = device.allocate(MemoryKind::kDevice, packed.bytes());
+  WeightMatrix weights = device.formats().matrix({.type = ElementType::kF32}, shape.n, shape.k);
+  auto memory = device.allocate(MemoryKind::kDevice, weights.stored_bytes);
   CHECK(memory.ok(), "{}", memory.error().message);
-  packed.data = (*memory)->data();
+  weights.data = (*memory)->data();
   const StreamId stream = device.create_stream();
-  device.launch(stream, kernels::PackArgs{.source = w.data(),
-                                          .source_type = ElementType::kF32,
-                                          .n = {shape.n, shape.n, shape.n},
-                                          .k = {shape.k, shape.k, shape.k},
-                                          .target = packed,
-                                          .target_data = (*memory)->data()});
-  device.launch(stream, kernels::GemmArgs{.x = x.data(),
-                                          .x_stride = shape.k,
-                                          .rows = shape.rows,
-                                          .w = packed,
-                                          .y = y.data(),
-                                          .y_stride = shape.n});
+  device.launch(stream, UploadOp{.source = w.data(),
+                                 .source_type = ElementType::kF32,
+                                 .n = {shape.n, shape.n, shape.n},
+                                 .k = {shape.k, shape.k, shape.k},
+                                 .target = weights,
+                                 .target_data = (*memory)->data()});
+  device.launch(stream, GemmOp{.x = x.data(),
+                               .x_type = ElementType::kF32,
+                               .x_stride = shape.k,
+                               .rows = shape.rows,
+                               .w = weights,
+                               .y = y.data(),
+                               .y_stride = shape.n});
   device.synchronize(device.record(stream));
   return y;
 }
@@ -288,12 +290,13 @@ TEST(CpuDevice, NodesDoNotChangeAProduct) {
 
 TEST(CpuDevice, SaysWhichNodesItComputesOn) {
   const auto device = device_on_two_nodes(3, Pinning::kAuto);
-  const DeviceCaps& caps = device->caps();
+  const AcceleratorCaps& caps = device->caps();
+  const HostCaps& host = device->host();
   EXPECT_EQ(caps.threads, 3);
-  ASSERT_EQ(caps.nodes.size(), 2U);
-  EXPECT_EQ(caps.nodes[0].threads, 2);
-  EXPECT_EQ(caps.nodes[1].cpus, std::vector<int32_t>{allowed_cpus().back()});
-  EXPECT_EQ(caps.near_free_bytes, std::min(int64_t{2} << 30, caps.free_memory_bytes));
+  ASSERT_EQ(host.nodes.size(), 2U);
+  EXPECT_EQ(host.nodes[0].threads, 2);
+  EXPECT_EQ(host.nodes[1].cpus, std::vector<int32_t>{allowed_cpus().back()});
+  EXPECT_EQ(host.near_free_bytes, std::min(int64_t{2} << 30, caps.free_memory_bytes));
   EXPECT_NE(caps.name.find("node"), std::string::npos) << caps.name;
 }
 
@@ -306,8 +309,8 @@ TEST(CpuDevice, OneNodeOrNoneLookedAtIsNotSpokenOf) {
             .threads = 2, .numa = {.mode = NumaMode::kOff}, .topology = two_nodes()}}) {
     const auto device = make_cpu_device(options);
     ASSERT_TRUE(device.ok());
-    EXPECT_TRUE((*device)->caps().nodes.empty());
-    EXPECT_EQ((*device)->caps().near_free_bytes, 0);
+    EXPECT_TRUE((*device)->host().nodes.empty());
+    EXPECT_EQ((*device)->host().near_free_bytes, 0);
     EXPECT_EQ((*device)->caps().name.find("node"), std::string::npos);
   }
 }
@@ -339,10 +342,14 @@ TEST(CpuDevice, ServerMemoryIsPlacedOnlyOnSeveralNodes) {
     }
     const auto device = make_cpu_device({.threads = 2, .topology = topology, .placer = &recorder});
     ASSERT_TRUE(device.ok());
-    const auto memory = (*device)->allocate(MemoryKind::kDevice, int64_t{16} << 20);
-    ASSERT_TRUE(memory.ok());
-    (*device)->place_panels({.data = (*memory)->data(), .n = 2048, .k = 4096});
-    (*device)->spread(**memory, 1 << 20);
+    const WeightExtent matrix{.offset = 0, .matrix = host_formats().matrix({}, 2048, 4096)};
+    const auto weights = (*device)->allocate({.bytes = int64_t{16} << 20,
+                                              .purpose = MemoryPurpose::kWeights,
+                                              .matrices = std::span(&matrix, 1)});
+    const auto kv = (*device)->allocate(
+        {.bytes = int64_t{16} << 20, .purpose = MemoryPurpose::kKv, .unit_bytes = 1 << 20});
+    const auto other = (*device)->allocate(MemoryKind::kDevice, int64_t{16} << 20);
+    ASSERT_TRUE(weights.ok() && kv.ok() && other.ok());
     EXPECT_EQ(recorder.calls, several ? 2 + 8 : 0);
   }
 }

@@ -60,16 +60,16 @@ TEST(KernelChoice, ALargeModelIsMeasuredAndItsDeviceSaysByWhat) {
   const ProductShape shape{.n = 256, .k = 256, .weight_bytes = int64_t{1} << 40};
   const auto device = make_cpu_device({.threads = 2, .products = shape});
   ASSERT_TRUE(device.ok());
-  const DeviceCaps& caps = (*device)->caps();
-  EXPECT_THAT(caps.product_times, HasSubstr("rows: "));
-  const auto named = kernels::parse_choice(caps.kernels_text());
+  const AcceleratorCaps& caps = (*device)->caps();
+  EXPECT_THAT(caps.kernel_why, HasSubstr("rows: "));
+  const auto named = kernels::parse_choice(caps.kernels);
   ASSERT_TRUE(named.ok());
-  EXPECT_EQ(named->isa, caps.isa);
+  EXPECT_EQ(named->isa, (*device)->host().isa);
   // The same name gives the same kernels, and measures nothing.
   const auto again = make_cpu_device({.threads = 2, .isa = *named, .products = shape});
   ASSERT_TRUE(again.ok());
-  EXPECT_EQ((*again)->caps().kernels_text(), caps.kernels_text());
-  EXPECT_EQ((*again)->caps().product_times, "");
+  EXPECT_EQ((*again)->caps().kernels, caps.kernels);
+  EXPECT_EQ((*again)->caps().kernel_why, "");
 }
 
 TEST(KernelChoice, ADeviceRefusesToMixWhatDiffers) {

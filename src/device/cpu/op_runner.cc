@@ -4,6 +4,9 @@
 #include <cstring>
 #include <variant>
 
+#include "base/check.h"
+#include "device/cpu/host_formats.h"
+
 namespace tandem::device {
 namespace {
 
@@ -32,6 +35,19 @@ double flops_per_nano(kernels::Isa isa, ElementType type) {
   return isa == kernels::Isa::kAmx          ? kMatrixFlopsPerNano
          : isa == kernels::Isa::kAvx512Bf16 ? kPairFlopsPerNano
                                             : kVectorFlopsPerNano;
+}
+
+// Without the operands that differ from layer to layer.
+kernels::AttentionArgs kernel_args(const AttentionBatch& batch) {
+  kernels::AttentionArgs args;
+  args.layout = batch.layout;
+  args.heads = batch.heads;
+  args.window = batch.window;
+  args.slices = batch.slices;
+  args.slice_count = batch.shape.slices;
+  args.partials = batch.workspace;
+  args.partial_floats = batch.workspace_floats;
+  return args;
 }
 
 }  // namespace
@@ -68,12 +84,8 @@ void OpRunner::divide(const Work& work, const Part& part) {
             scratch_);
 }
 
-void OpRunner::run(const Op& op) {
-  std::visit([this](const auto& one) { run_one(one); }, op);
-}
-
+template <>
 void OpRunner::run_one(const CopyOp& copy) {
-  forget_plan();
   auto* target = static_cast<std::byte*>(copy.target);
   const auto* source = static_cast<const std::byte*>(copy.source);
   const int64_t pieces = (copy.bytes + kCopyPieceBytes - 1) / kCopyPieceBytes;
@@ -85,23 +97,38 @@ void OpRunner::run_one(const CopyOp& copy) {
          });
 }
 
-void OpRunner::run_one(const kernels::PackArgs& args) {
+// Both tiers have the host's arrangement.
+template <>
+void OpRunner::run_one(const KvMoveOp& op) {
+  run_one(op.copy);
+}
+
+template <>
+void OpRunner::run_one(const UploadOp& op) {
+  const kernels::PackArgs args = pack_args(op);
   const int64_t panels = args.n.padded() / kernels::kPanelColumns;
   divide({.units = panels, .nanos = as_double(args.n.padded() * args.k.padded())},
          [&](int64_t begin, int64_t end, void*) { kernels_.pack(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::EmbedArgs& args) {
+template <>
+void OpRunner::run_one(const EmbedOp& op) {
+  const kernels::EmbedArgs args{.ids = op.ids,
+                                .rows = op.rows,
+                                .table = packed(op.table),
+                                .y = op.y,
+                                .y_stride = op.y_stride};
   divide_rows(args.rows, as_double(args.y_stride) * 4 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.embed(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::RmsNormArgs& args) {
+template <>
+void OpRunner::run_one(const RmsNormOp& args) {
   divide_rows(args.rows, as_double(args.y_stride) * 6 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.rms_norm(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::GemmArgs& args) {
+void OpRunner::multiply(const kernels::GemmArgs& args) {
   const kernels::Kernels& own = set_.for_rows(args.rows);
   const double flops = 2.0 * as_double(args.rows) * as_double(args.w.n) * as_double(args.w.k);
   const double nanos = std::max(as_double(args.w.bytes()) / kBytesPerNano,
@@ -119,85 +146,142 @@ void OpRunner::run_one(const kernels::GemmArgs& args) {
          });
 }
 
-void OpRunner::run_one(const kernels::RopeTableArgs& args) {
+template <>
+void OpRunner::run_one(const GemmOp& op) {
+  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
+        element_name(op.x_type), element_name(op.w.format.type));
+  multiply({.x = op.x,
+            .x_stride = op.x_stride,
+            .rows = op.rows,
+            .w = packed(op.w),
+            .bias = op.bias,
+            .y = op.y,
+            .y_stride = op.y_stride,
+            .store = op.accumulate ? kernels::GemmStore::kAdd : kernels::GemmStore::kWrite});
+}
+
+// One pass: the panels of gate and up alternate.
+template <>
+void OpRunner::run_one(const GateUpOp& op) {
+  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
+        element_name(op.x_type), element_name(op.w.format.type));
+  multiply({.x = op.x,
+            .x_stride = op.x_stride,
+            .rows = op.rows,
+            .w = packed(op.w),
+            .y_stride = op.activated_stride,
+            .store = kernels::GemmStore::kSiluMul,
+            .activated = op.activated});
+}
+
+template <>
+void OpRunner::run_one(const RopeTableOp& args) {
   constexpr double kNanosPerSine = 40.0;
   divide_rows(args.rows, as_double(args.half_dim) * kNanosPerSine,
               [&](int64_t begin, int64_t end) { kernels_.rope_table(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::RopeWriteArgs& args) {
+template <>
+void OpRunner::run_one(const RopeWriteOp& args) {
   divide_rows(args.rows, as_double(args.qkv_stride) * 8 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.rope_write(args, begin, end); });
 }
 
-bool OpRunner::plan_fits(const kernels::AttentionArgs& args) const {
-  return planned_.slices != nullptr && planned_.slices == args.slices &&
-         planned_.slice_count == args.slice_count && planned_.heads == args.heads &&
-         planned_.partial_floats == args.partial_floats && planned_.window == args.window &&
-         planned_.layout.kv_heads == args.layout.kv_heads &&
-         planned_.layout.padded_head_dim == args.layout.padded_head_dim &&
-         planned_.layout.block_tokens == args.layout.block_tokens &&
-         planned_.layout.type == args.layout.type;
+template <>
+void OpRunner::run_one(const AttentionPlanOp& op) {
+  CHECK(op.batch.plan >= 0 && op.batch.plan < kAttentionPlans, "plan {} of attention",
+        op.batch.plan);
+  const AttentionBatch& batch = op.batch;
+  PlannedAttention& planned = attention_.at(static_cast<size_t>(batch.plan));
+  planned.batch = batch;
+  kernels::AttentionArgs args = kernel_args(batch);
+  args.slices = batch.host_slices;
+  kernels::plan_attention(args, pool_.threads(), planned.plan);
+  double flops = 0;
+  for (int32_t i = 0; i < args.slice_count; ++i) {
+    const kernels::AttentionSlice& slice = args.slices[i];
+    const int64_t context = int64_t{slice.first_position} + slice.row_count;
+    flops += as_double(slice.row_count) *
+             as_double(args.window > 0 ? std::min<int64_t>(context, args.window) : context);
+  }
+  flops *= 4.0 * args.heads * args.layout.padded_head_dim;
+  planned.nanos = flops / (flops_per_nano(kernels_.isa, ElementType::kF32) / 4);
 }
 
+template <>
 void OpRunner::run_one(const AttentionOp& op) {
-  const kernels::AttentionArgs& args = op.args;
-  if (args.slice_count <= 0) {
+  const AttentionBatch& batch = op.batch;
+  if (batch.shape.slices <= 0) {
     return;
   }
-  // Every layer of a step has the same slices, so the division is made once a step, and once more
-  // where a model has layers with and without a window.
-  if (!plan_fits(args)) {
-    kernels::plan_attention(args, pool_.threads(), plan_);
-    planned_ = args;
-    double flops = 0;
-    for (int32_t i = 0; i < args.slice_count; ++i) {
-      const kernels::AttentionSlice& slice = args.slices[i];
-      const int64_t context = int64_t{slice.first_position} + slice.row_count;
-      flops += as_double(slice.row_count) *
-               as_double(args.window > 0 ? std::min<int64_t>(context, args.window) : context);
-    }
-    flops *= 4.0 * args.heads * args.layout.padded_head_dim;
-    attention_nanos_ = flops / (flops_per_nano(kernels_.isa, ElementType::kF32) / 4);
-  }
-  divide({.units = static_cast<int64_t>(plan_.run_ends.size()),
-          .nanos = attention_nanos_,
+  const PlannedAttention& planned = attention_.at(static_cast<size_t>(batch.plan));
+  CHECK(planned.batch.slices == batch.slices && planned.batch.shape.slices == batch.shape.slices &&
+            planned.batch.window == batch.window,
+        "attention of {} slices, window {}, by the plan of {}, window {}", batch.shape.slices,
+        batch.window, planned.batch.shape.slices, planned.batch.window);
+  kernels::AttentionArgs args = kernel_args(batch);
+  args.q = op.q;
+  args.kv = op.kv;
+  args.layer = op.layer;
+  args.scale = op.scale;
+  args.out = op.out;
+  args.out_stride = op.out_stride;
+  args.out_type = op.out_type;
+  const kernels::AttentionPlan& plan = planned.plan;
+  divide({.units = static_cast<int64_t>(plan.run_ends.size()),
+          .nanos = planned.nanos,
           .scratch_bytes = kernels_.attend_scratch_bytes(args),
           .chunks_per_thread = kUnequalChunksPerThread},
          [&](int64_t begin, int64_t end, void* scratch) {
            for (int64_t i = begin; i < end; ++i) {
-             kernels_.attend(args, kernels::run_of(plan_, static_cast<size_t>(i)), scratch);
+             kernels_.attend(args, kernels::run_of(plan, static_cast<size_t>(i)), scratch);
            }
          });
-  divide_rows(static_cast<int64_t>(plan_.merges.size()),
-              as_double(plan_.partial_floats) * 4 / kRowBytesPerNano /
-                  as_double(std::max<int64_t>(static_cast<int64_t>(plan_.merges.size()), 1)),
+  const auto merges = static_cast<int64_t>(plan.merges.size());
+  divide_rows(merges,
+              as_double(plan.partial_floats) * 4 / kRowBytesPerNano /
+                  as_double(std::max<int64_t>(merges, 1)),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  kernels::merge_splits(kernels_, args, plan_.merges[static_cast<size_t>(i)]);
+                  kernels::merge_splits(kernels_, args, plan.merges[static_cast<size_t>(i)]);
                 }
               });
 }
 
-void OpRunner::run_one(const kernels::RowGatherArgs& args) {
+template <>
+void OpRunner::run_one(const RowGatherOp& args) {
   divide_rows(args.count, as_double(args.stride) * 8 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.row_gather(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::SampleArgs& args) {
+template <>
+void OpRunner::run_one(const SampleOp& args) {
   divide_rows(args.row_count, as_double(args.vocabulary) * 4 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.sample(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::RopeRouteArgs& args) {
+template <>
+void OpRunner::run_one(const RopeRouteOp& args) {
   divide_rows(args.rows, as_double(args.qkv_stride + args.residual_columns) * 8 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.rope_route(args, begin, end); });
 }
 
-void OpRunner::run_one(const kernels::TailGatherArgs& args) {
+template <>
+void OpRunner::run_one(const TailGatherOp& args) {
   divide_rows(args.rows,
               as_double(args.attended_row_bytes + args.residual_columns * 4) / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.tail_gather(args, begin, end); });
+}
+
+template <>
+void OpRunner::run_one(const CastOp& args) {
+  divide_rows(args.rows, as_double(args.columns) * 6 / kRowBytesPerNano,
+              [&](int64_t begin, int64_t end) { kernels::cast(args, begin, end); });
+}
+
+// Behind the specialisations, which must be known here.
+void OpRunner::run(const Op& op) {
+  std::visit([this](const auto& any) { run_one(any); }, op);
 }
 
 }  // namespace tandem::device

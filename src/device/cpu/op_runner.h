@@ -3,6 +3,7 @@
 // not depend on the division. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <utility>
 
@@ -21,7 +22,7 @@ class OpRunner final : public StreamWork {
       : set_(std::move(kernels)), kernels_(set_.all()), pool_(pool), desk_(pool.open_desk()) {}
 
   void run(const Op& op) override;
-  void before_event() override { forget_plan(); }
+  void before_event() override {}
   void after_pause() override {}
 
  private:
@@ -48,31 +49,25 @@ class OpRunner final : public StreamWork {
            [&](int64_t begin, int64_t end, void*) { part(begin, end); });
   }
 
-  void run_one(const CopyOp& copy);
-  void run_one(const kernels::PackArgs& args);
-  void run_one(const kernels::EmbedArgs& args);
-  void run_one(const kernels::RmsNormArgs& args);
-  void run_one(const kernels::GemmArgs& args);
-  void run_one(const kernels::RopeTableArgs& args);
-  void run_one(const kernels::RopeWriteArgs& args);
-  void run_one(const AttentionOp& op);
-  void run_one(const kernels::RowGatherArgs& args);
-  void run_one(const kernels::SampleArgs& args);
-  void run_one(const kernels::RopeRouteArgs& args);
-  void run_one(const kernels::TailGatherArgs& args);
+  // Specialised for each op in op_runner.cc.
+  template <class AnyOp>
+  void run_one(const AnyOp& op);
 
-  // The arguments that a plan of attention was made from may change from here on.
-  void forget_plan() { planned_.slices = nullptr; }
-  [[nodiscard]] bool plan_fits(const kernels::AttentionArgs& args) const;
+  void multiply(const kernels::GemmArgs& args);
+
+  // A division of attention, what it was made for, and a guess of what it costs one thread.
+  struct PlannedAttention {
+    AttentionBatch batch;
+    kernels::AttentionPlan plan;
+    double nanos = 0;
+  };
 
   const kernels::KernelSet set_;
   const kernels::Kernels& kernels_;  // of all but products
   WorkerPool& pool_;
   const int32_t desk_;
   Scratch scratch_;
-  kernels::AttentionPlan plan_;
-  kernels::AttentionArgs planned_;  // what plan_ was made from; slices null: nothing
-  double attention_nanos_ = 0;
+  std::array<PlannedAttention, kAttentionPlans> attention_;
 };
 
 }  // namespace tandem::device

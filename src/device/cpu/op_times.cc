@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "device/emulated/op_label.h"
+#include "device/op_queries.h"
 
 namespace tandem::device {
 namespace {
@@ -34,9 +34,9 @@ class TimedWork final : public StreamWork {
 
 void OpTimes::add(const Op& op, Nanos time) {
   Key key{.kind = op.index()};
-  if (const auto* product = std::get_if<kernels::GemmArgs>(&op)) {
-    key.n = product->w.n;
-    key.k = product->w.k;
+  if (const WeightMatrix* weights = product_weights(op)) {
+    key.n = weights->n;
+    key.k = weights->k;
   }
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(keys_, key);

@@ -9,8 +9,8 @@
 namespace tandem::device {
 namespace {
 
-kernels::GemmArgs product(int64_t n, int64_t k) {
-  kernels::GemmArgs args;
+GemmOp product(int64_t n, int64_t k) {
+  GemmOp args;
   args.w.n = n;
   args.w.k = k;
   return args;

@@ -4,6 +4,8 @@
 #include <array>
 #include <variant>
 
+#include "device/op_queries.h"
+
 namespace tandem::device {
 namespace {
 
@@ -34,42 +36,38 @@ class Model {
       : flops_per_nano_(profile.flops * profile.flops_share / kNanos),
         bytes_per_nano_(profile.memory_bytes * profile.memory_bytes_share / kNanos) {}
 
-  [[nodiscard]] double nanos(const CopyOp& copy) const { return by_bytes(2 * copy.bytes); }
-  [[nodiscard]] double nanos(const kernels::PackArgs& args) const {
-    return by_bytes(args.n.logical * args.k.logical * 2 * element_bytes(args.target.type));
+  // By the bytes that its operands say it moves, unless it has a formula of its own.
+  [[nodiscard]] double nanos(const Op& op) const {
+    if (const WeightMatrix* weights = product_weights(op)) {
+      return product(*weights, label_of(op).value);
+    }
+    if (const auto* attention = std::get_if<AttentionOp>(&op)) {
+      return attend(*attention);
+    }
+    return by_bytes(moved_bytes(op));
   }
-  [[nodiscard]] double nanos(const kernels::EmbedArgs& args) const {
-    return by_bytes(args.rows * args.table.k * 6);
-  }
-  [[nodiscard]] double nanos(const kernels::RmsNormArgs& args) const {
-    return by_bytes(args.rows * args.hidden * 6);
-  }
-  [[nodiscard]] double nanos(const kernels::GemmArgs& args) const {
-    if (args.rows <= 0) {
+
+ private:
+  [[nodiscard]] double product(const WeightMatrix& w, int64_t rows) const {
+    if (rows <= 0) {
       return 0;
     }
-    const double weights = as_double(args.w.bytes()) / bytes_per_nano_;
-    const double tiles = 2 * as_double(ladder_rows(args.rows)) * as_double(args.w.n) *
-                         as_double(args.w.k) / flops_per_nano_;
+    const double weights = as_double(w.stored_bytes) / bytes_per_nano_;
+    const double tiles =
+        2 * as_double(ladder_rows(rows)) * as_double(w.n) * as_double(w.k) / flops_per_nano_;
     return kGemmNanos + std::max(weights, tiles);
   }
-  [[nodiscard]] double nanos(const kernels::RopeTableArgs& args) const {
-    return by_bytes(args.rows * args.half_dim * 8);
-  }
-  [[nodiscard]] double nanos(const kernels::RopeWriteArgs& args) const {
-    return by_bytes(args.rows * args.qkv_stride * 8);
-  }
-  [[nodiscard]] double nanos(const AttentionOp& op) const {
-    const kernels::AttentionArgs& args = op.args;
+  [[nodiscard]] double attend(const AttentionOp& op) const {
+    const AttentionBatch& batch = op.batch;
     double pairs = 0;           // of prefill chunks
     double decode_context = 0;  // tokens
     double decode_rows = 0;
-    for (int32_t i = 0; i < args.slice_count; ++i) {
-      const kernels::AttentionSlice& slice = args.slices[i];
+    for (int32_t i = 0; i < batch.shape.slices; ++i) {
+      const kernels::AttentionSlice& slice = batch.slices[i];
       for (int32_t row = 0; row < slice.row_count; ++row) {
         const int64_t tokens = int64_t{slice.first_position} + row + 1;
         const double seen =
-            as_double(args.window > 0 ? std::min<int64_t>(tokens, args.window) : tokens);
+            as_double(batch.window > 0 ? std::min<int64_t>(tokens, batch.window) : tokens);
         if (slice.row_count > 1) {
           pairs += seen;
         } else {
@@ -78,31 +76,15 @@ class Model {
         }
       }
     }
-    const kernels::KvLayout& layout = args.layout;
+    const kernels::KvLayout& layout = batch.layout;
     const double token_bytes =
         2.0 * layout.kv_heads * layout.padded_head_dim * as_double(element_bytes(layout.type));
-    const double pair_flops = 4.0 * args.heads * layout.padded_head_dim;
-    return args.slice_count <= 0
+    const double pair_flops = 4.0 * batch.heads * layout.padded_head_dim;
+    return batch.shape.slices <= 0
                ? 0
                : kAttentionNanos + pairs * pair_flops / flops_per_nano_ +
                      decode_context * token_bytes / bytes_per_nano_ + decode_rows * kDecodeRowNanos;
   }
-  [[nodiscard]] double nanos(const kernels::RowGatherArgs& args) const {
-    return by_bytes(args.count * args.stride * 8);
-  }
-  [[nodiscard]] double nanos(const kernels::SampleArgs& args) const {
-    return by_bytes(args.row_count * args.vocabulary * 8);
-  }
-  [[nodiscard]] double nanos(const kernels::RopeRouteArgs& args) const {
-    return by_bytes(args.rows * (args.qkv_stride + args.residual_columns) * 8);
-  }
-  [[nodiscard]] double nanos(const kernels::TailGatherArgs& args) const {
-    const int64_t attended = args.attended != nullptr ? args.attended_row_bytes : 0;
-    const int64_t residual = args.residual != nullptr ? args.residual_columns * 4 : 0;
-    return by_bytes(args.rows * (attended + residual) * 2);
-  }
-
- private:
   // Bytes read and written.
   [[nodiscard]] double by_bytes(int64_t bytes) const {
     return bytes <= 0 ? 0 : kOpNanos + as_double(bytes) / bytes_per_nano_;
@@ -130,8 +112,7 @@ std::string profile_names() {
 
 Nanos op_time(const AcceleratorProfile& profile, const Op& op) {
   const Model model(profile);
-  const double nanos = std::visit([&](const auto& one) { return model.nanos(one); }, op);
-  return Nanos{static_cast<int64_t>(nanos)};
+  return Nanos{static_cast<int64_t>(model.nanos(op))};
 }
 
 Nanos link_transfer_time(double bytes_per_second, int64_t bytes) {

@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "device/cpu/host_formats.h"
+
 namespace tandem::device {
 namespace {
 
@@ -16,8 +18,8 @@ const AcceleratorProfile& profile(std::string_view name) {
 
 double micros(Nanos time) { return static_cast<double>(time.count()) / 1e3; }
 
-kernels::GemmArgs gemm_of(int64_t rows, int64_t n, int64_t k) {
-  return {.rows = rows, .w = {.type = ElementType::kBF16, .n = n, .k = k}};
+GemmOp gemm_of(int64_t rows, int64_t n, int64_t k) {
+  return {.rows = rows, .w = host_formats().matrix({}, n, k)};
 }
 
 TEST(CostModel, KnowsItsAcceleratorsByName) {
@@ -54,11 +56,11 @@ TEST(CostModel, ManyRowsTakeTimeByTheStepsOfTheLadder) {
 
 Nanos attention(const std::vector<kernels::AttentionSlice>& slices, int32_t window) {
   AttentionOp op;
-  op.args.layout = {ElementType::kBF16, 1, 8, 128, 128, 32};
-  op.args.heads = 32;
-  op.args.window = window;
-  op.args.slices = slices.data();
-  op.args.slice_count = static_cast<int32_t>(slices.size());
+  op.batch.layout = {ElementType::kBF16, 1, 8, 128, 128, 32};
+  op.batch.heads = 32;
+  op.batch.window = window;
+  op.batch.slices = slices.data();
+  op.batch.shape.slices = static_cast<int32_t>(slices.size());
   return op_time(profile("h200"), op);
 }
 
@@ -89,20 +91,12 @@ TEST(CostModel, PrefillAttentionIsLinearInPairs) {
 TEST(CostModel, OtherOpsTakeTheirBytesAndNothingTakesNothing) {
   const AcceleratorProfile& own = profile("h200");
   EXPECT_NEAR(micros(op_time(own, CopyOp{.bytes = 43'000'000})), 2 + 20, 0.01);
-  EXPECT_NEAR(micros(op_time(own, kernels::RmsNormArgs{.rows = 1000, .hidden = 4300})), 2 + 6.0,
-              0.01);
-  const std::array<Op, 12> empty = {CopyOp{},
-                                    kernels::PackArgs{},
-                                    kernels::EmbedArgs{},
-                                    kernels::RmsNormArgs{},
-                                    kernels::GemmArgs{},
-                                    kernels::RopeTableArgs{},
-                                    kernels::RopeWriteArgs{},
-                                    AttentionOp{},
-                                    kernels::RowGatherArgs{},
-                                    kernels::SampleArgs{},
-                                    kernels::RopeRouteArgs{},
-                                    kernels::TailGatherArgs{}};
+  EXPECT_NEAR(micros(op_time(own, RmsNormOp{.rows = 1000, .hidden = 4300, .y_stride = 4300})),
+              2 + 6.0, 0.01);
+  const std::array<Op, 16> empty = {
+      CopyOp{},      KvMoveOp{},    UploadOp{},    GateUpOp{},        EmbedOp{},     RmsNormOp{},
+      GemmOp{},      RopeTableOp{}, RopeWriteOp{}, AttentionPlanOp{}, AttentionOp{}, CastOp{},
+      RowGatherOp{}, SampleOp{},    RopeRouteOp{}, TailGatherOp{}};
   static_assert(std::variant_size_v<Op> == std::tuple_size_v<decltype(empty)>);
   for (const Op& op : empty) {
     EXPECT_EQ(op_time(own, op), Nanos{0}) << "op " << op.index();

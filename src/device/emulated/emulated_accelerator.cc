@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/stream_set.h"
 #include "device/cpu/topology.h"
@@ -30,7 +31,8 @@ struct Parts {
   std::unique_ptr<WorkerPool> copy_pool;  // of one thread: each copy stream copies by itself
   std::shared_ptr<Arena> device_memory;
   std::shared_ptr<Arena> host_memory;
-  DeviceCaps caps;
+  AcceleratorCaps caps;
+  HostCaps host;
   EmulationSpec spec;
   observe::Timeline* timeline = nullptr;
 };
@@ -59,16 +61,22 @@ class EmulatedDevice final : public EmulatedAccelerator {
         tiers_{*parts_.device_memory, *parts_.host_memory, parts_.spec.hollow},
         link_(parts_.spec.link_bytes_per_second()) {}
 
-  [[nodiscard]] const DeviceCaps& caps() const override { return parts_.caps; }
+  [[nodiscard]] const AcceleratorCaps& caps() const override { return parts_.caps; }
+  [[nodiscard]] const HostCaps& host() const override { return parts_.host; }
+  [[nodiscard]] const Formats& formats() const override { return host_formats(); }
+  [[nodiscard]] std::string pace() const override {
+    return link_.bytes_per_second() > 0 ? describe_pace(parts_.spec) : "";
+  }
 
-  [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(MemoryKind kind, int64_t bytes) override {
-    return (kind == MemoryKind::kDevice ? parts_.device_memory : parts_.host_memory)
-        ->allocate(bytes);
+  using Device::allocate;
+  [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
+    const bool on_device = request.kind == MemoryKind::kDevice;
+    return (on_device ? parts_.device_memory : parts_.host_memory)->allocate(request.bytes);
   }
 
   StreamId create_stream(StreamKind kind) override {
     const bool computes = kind == StreamKind::kCompute;
-    const std::vector<int32_t>& cpus = parts_.caps.accelerator_cpus;
+    const std::vector<int32_t>& cpus = parts_.caps.cpus;
     const int32_t index = stream_count_.load(std::memory_order_relaxed);
     CHECK(index < static_cast<int32_t>(counters_.size()), "more than {} streams", index);
     auto& counters = counters_[static_cast<size_t>(index)];
@@ -78,7 +86,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
     work->set_pace({.profile = parts_.spec.pace,
                     .link = link_.bytes_per_second() > 0 ? &link_ : nullptr,
                     .slowdown = parts_.spec.slowdown});
-    work->set_faults(parts_.spec.faults);
+    work->hold_copies(parts_.spec.held, parts_.spec.fault_seed);
     if (parts_.spec.hollow) {
       work->set_hollow(kHollowSeed);
     }
@@ -121,7 +129,7 @@ class EmulatedDevice final : public EmulatedAccelerator {
     allowed_.push_back(event);
   }
 
-  [[nodiscard]] EmulationStatistics statistics() const override;
+  [[nodiscard]] DeviceStatistics statistics() const override;
 
  private:
   [[nodiscard]] StreamKind kind_of(StreamId stream) const {
@@ -142,8 +150,8 @@ class EmulatedDevice final : public EmulatedAccelerator {
   StreamSet streams_;             // last: its threads use all of the above
 };
 
-EmulationStatistics EmulatedDevice::statistics() const {
-  EmulationStatistics sum;
+DeviceStatistics EmulatedDevice::statistics() const {
+  DeviceStatistics sum;
   const int32_t count = stream_count_.load(std::memory_order_acquire);
   for (int32_t i = 0; i < count; ++i) {
     const StreamCounters& one = *counters_[static_cast<size_t>(i)];
@@ -179,26 +187,6 @@ Status check_memory(const EmulatedAcceleratorOptions& options) {
 
 }  // namespace
 
-int64_t EmulationStatistics::ops() const {
-  int64_t sum = 0;
-  for (const StreamStatistics& stream : streams) {
-    sum += stream.ops;
-  }
-  return sum;
-}
-
-int64_t EmulationStatistics::overruns() const {
-  int64_t sum = 0;
-  for (const StreamStatistics& stream : streams) {
-    sum += stream.overruns;
-  }
-  return sum;
-}
-
-double EmulationStatistics::overrun_share() const {
-  return overruns() == 0 ? 0 : static_cast<double>(overruns()) / static_cast<double>(ops());
-}
-
 Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
     const EmulatedAcceleratorOptions& options) {
   Parts parts;
@@ -228,15 +216,21 @@ Result<std::unique_ptr<EmulatedAccelerator>> make_emulated_accelerator(
                           describe_pace(options.spec), parts.kernels.all().name, threads,
                           threads == 1 ? "" : "s", format_bytes(options.device_memory_bytes),
                           format_bytes(options.host_memory_bytes)),
-      .isa = choice.choice.isa,
+      .backend = "emulated_accelerator",
+      .identity = fmt::format("emulated accelerator ({}, {} and {} cores, link {:g} GB/s, slowdown "
+                              "{:g})",
+                              describe_pace(options.spec), threads, cores.host.size(),
+                              options.spec.link_bytes_per_second() / 1e9, options.spec.slowdown),
+      .kernels = kernels::choice_text(choice.choice),
+      .kernel_why = choice.times,
       .threads = threads,
       .memory_bytes = options.device_memory_bytes,
       .free_memory_bytes = options.device_memory_bytes,
-      .host_memory_bytes = options.host_memory_bytes,
-      .accelerator_cpus = std::move(cores.accelerator),
-      .host_cpus = std::move(cores.host),
-      .products = choice.choice.products,
-      .product_times = choice.times};
+      .cpus = std::move(cores.accelerator),
+      .needs_weights = !options.spec.hollow};
+  parts.host = {.isa = choice.choice.isa,
+                .pinned_bytes = options.host_memory_bytes,
+                .cpus = std::move(cores.host)};
   return std::unique_ptr<EmulatedAccelerator>(std::make_unique<EmulatedDevice>(std::move(parts)));
 }
 

@@ -41,38 +41,8 @@ struct EmulatedAcceleratorOptions {
   observe::Timeline* timeline = nullptr;
 };
 
-struct StreamStatistics {
-  StreamKind kind = StreamKind::kCompute;
-  int64_t ops = 0;
-  int64_t events = 0;
-  Nanos busy{0};  // in ops; where paced, as modelled
-  // Where paced: ops that an event saw end later than modelled, and the sum over the events of how
-  // much later than modelled they completed, late wake-ups included.
-  int64_t overruns = 0;
-  Nanos lateness{0};
-};
-
-// Since the device was made. Copies count when they have run.
-struct EmulationStatistics {
-  std::vector<StreamStatistics> streams;  // by StreamId
-  int64_t device_to_host_bytes = 0;
-  int64_t host_to_device_bytes = 0;
-  int64_t device_to_device_bytes = 0;
-  int64_t pageable_bytes = 0;  // from memory that the device does not own; only while loading
-
-  [[nodiscard]] int64_t ops() const;
-  [[nodiscard]] int64_t overruns() const;
-  // Of all ops, those that overran. Whoever reports a paced run with more than kMaxOverrunShare of
-  // them marks it invalid.
-  [[nodiscard]] double overrun_share() const;
-};
-
-inline constexpr double kMaxOverrunShare = 0.01;
-
 class EmulatedAccelerator : public Device {
  public:
-  // May be read at any time by any thread.
-  [[nodiscard]] virtual EmulationStatistics statistics() const = 0;
   // Compute streams may wait for `event` although it may not be complete: a rule of joining that
   // wants the accelerator to stand still says so, event by event. Before the wait().
   virtual void allow_wait(EventId event) = 0;

@@ -53,15 +53,16 @@ CopyOp copy_of(const Numbers& target, const Numbers& source) {
 
 TEST(EmulatedAccelerator, SaysWhatItIsAndLeavesTheHostCoresOfItsOwn) {
   const auto device = make_device();
-  const DeviceCaps& caps = device->caps();
+  const AcceleratorCaps& caps = device->caps();
+  const HostCaps& host = device->host();
   EXPECT_NE(caps.name.find("emulated"), std::string::npos);
   EXPECT_EQ(caps.memory_bytes, 64 * kMiB);
-  EXPECT_EQ(caps.host_memory_bytes, 32 * kMiB);
-  EXPECT_EQ(caps.threads, static_cast<int32_t>(caps.accelerator_cpus.size()));
-  ASSERT_FALSE(caps.host_cpus.empty());
+  EXPECT_EQ(host.pinned_bytes, 32 * kMiB);
+  EXPECT_EQ(caps.threads, static_cast<int32_t>(caps.cpus.size()));
+  ASSERT_FALSE(host.cpus.empty());
   if (allowed_cpus().size() > 1) {
-    for (const int32_t cpu : caps.host_cpus) {
-      EXPECT_EQ(std::count(caps.accelerator_cpus.begin(), caps.accelerator_cpus.end(), cpu), 0);
+    for (const int32_t cpu : host.cpus) {
+      EXPECT_EQ(std::count(caps.cpus.begin(), caps.cpus.end(), cpu), 0);
     }
   }
 }
@@ -123,7 +124,7 @@ TEST(EmulatedAccelerator, RowsGoToTheHostAndBackOnStreamsOfTheirOwn) {
     device->wait(compute, ready);  // complete, so the compute stream does not stand still
     ASSERT_EQ(swapped.values(), source.values());
   }
-  const EmulationStatistics sum = device->statistics();
+  const DeviceStatistics sum = device->statistics();
   EXPECT_EQ(sum.device_to_device_bytes, 10 * kBytes);
   EXPECT_EQ(sum.device_to_host_bytes, 20 * kBytes);
   EXPECT_EQ(sum.host_to_device_bytes, 10 * kBytes);
@@ -244,11 +245,11 @@ TEST_F(EmulatedAcceleratorDeathTest, AnOpOnHostMemoryStops) {
     const Numbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
     const Numbers own = numbers_in(*device, MemoryKind::kDevice, 64);
     device->launch(device->create_stream(),
-                   kernels::RowGatherArgs{.x = reinterpret_cast<const float*>(host.data),
-                                          .stride = 16,
-                                          .rows = own.data,
-                                          .count = 1,
-                                          .y = reinterpret_cast<float*>(own.data)});
+                   RowGatherOp{.x = reinterpret_cast<const float*>(host.data),
+                               .stride = 16,
+                               .rows = own.data,
+                               .count = 1,
+                               .y = reinterpret_cast<float*>(own.data)});
   };
   EXPECT_DEATH(gather_from_host(), "row_gather x: 64 bytes at .* do not lie in device memory");
 }
@@ -283,7 +284,7 @@ TEST_F(EmulatedAcceleratorDeathTest, ACopyToOrFromNowhereStops) {
 TEST_F(EmulatedAcceleratorDeathTest, AnOpOnAStreamOfCopiesStops) {
   const auto gather = [] {
     const auto device = make_device();
-    device->launch(device->create_stream(StreamKind::kSwap), kernels::RowGatherArgs{});
+    device->launch(device->create_stream(StreamKind::kSwap), RowGatherOp{});
   };
   EXPECT_DEATH(gather(), "on a stream of copies");
 }

@@ -4,13 +4,14 @@
 #include <time.h>
 
 #include <thread>
-#include <variant>
 
-#include "device/emulated/op_label.h"
+#include "device/op_queries.h"
 
 namespace tandem::device {
 namespace {
 
+// Of a copy that is held back on purpose.
+constexpr Nanos kLongestHold = std::chrono::milliseconds(50);
 // The kernel wakes a sleeper this much late at worst on a quiet machine.
 constexpr Nanos kSpinTail = std::chrono::microseconds(50);
 
@@ -42,7 +43,7 @@ void EmulatedWork::run(const Op& op) {
     show(op, begin, end);
   }
   counters_.add_op(paced() ? length : end - begin);
-  if (const auto* copy = std::get_if<CopyOp>(&op); copy != nullptr && copy->bytes > 0) {
+  if (const CopyOp* copy = copy_of(op); copy != nullptr && copy->bytes > 0) {
     counters_.add_copy(direction_of(*copy, tiers_), copy->bytes);
   }
 }
@@ -63,7 +64,7 @@ Nanos EmulatedWork::slowed(Nanos time) const {
 }
 
 Nanos EmulatedWork::length_of(const Op& op) {
-  if (const auto* copy = std::get_if<CopyOp>(&op)) {
+  if (const CopyOp* copy = copy_of(op)) {
     return length_of_copy(*copy);
   }
   return slowed(op_time(*pace_.profile, op));

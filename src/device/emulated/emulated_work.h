@@ -14,7 +14,6 @@
 #include "device/emulated/link.h"
 #include "device/emulated/op_check.h"
 #include "device/emulated/pacer.h"
-#include "device/emulated/planted_faults.h"
 #include "device/emulated/stream_counters.h"
 #include "observe/timeline.h"
 
@@ -36,10 +35,10 @@ class EmulatedWork final : public StreamWork {
   // Before the stream begins.
   void set_pace(const StreamPace& pace) { pace_ = pace; }
   void set_hollow(uint64_t seed) { hollow_.emplace(seed); }
-  // Of the copies, `held` of a thousand are held back.
-  void set_faults(const PlantedFaults& faults) {
-    held_ = faults.held;
-    fault_random_.seed(faults.seed);
+  // Of the copies between the tiers, `held` of a thousand are held back; the seed says which.
+  void hold_copies(int32_t held, uint64_t seed) {
+    held_ = held;
+    fault_random_.seed(seed);
   }
   void set_track(observe::Track* track) { track_ = track; }
 

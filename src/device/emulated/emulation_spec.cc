@@ -1,7 +1,6 @@
 #include "device/emulated/emulation_spec.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <set>
 #include <string>
@@ -16,14 +15,7 @@ constexpr std::string_view kHollow = "hollow";
 constexpr std::string_view kKnown =
     "cores=N, host-cores=N, pace=NAME, hollow, link-gbps=X, slowdown=X, faults=F:N+..., "
     "fault-seed=N";
-constexpr std::array<std::pair<std::string_view, int32_t PlantedFaults::*>, 7> kFaults = {
-    {{"throw", &PlantedFaults::throws},
-     {"late", &PlantedFaults::late},
-     {"twice", &PlantedFaults::twice},
-     {"outdated", &PlantedFaults::outdated},
-     {"hang", &PlantedFaults::hangs},
-     {"stuck", &PlantedFaults::stuck},
-     {"hold", &PlantedFaults::held}}};
+constexpr std::string_view kHold = "hold:";
 constexpr int32_t kThousand = 1000;
 constexpr double kMinFactor = 1e-3;
 constexpr double kMaxFactor = 1e6;
@@ -61,42 +53,33 @@ bool read_number(std::string_view text, Integer& number) {
   return error == std::errc{} && end == text.data() + text.size() && !text.empty();
 }
 
-Status parse_fault(std::string_view item, PlantedFaults& faults) {
-  const size_t colon = item.find(':');
-  const std::string_view name = item.substr(0, colon);
-  const auto fault = std::ranges::find(kFaults, name, &decltype(kFaults)::value_type::first);
-  if (fault == kFaults.end()) {
-    return spec_error(fmt::format(
-        "faults: unknown fault \"{}\"; known are throw, late, twice, outdated, hang, stuck, hold",
-        name.substr(0, 40)));
+Status parse_hold(std::string_view share, EmulationSpec& spec) {
+  if (spec.held != 0) {
+    return spec_error("faults: hold is given twice");
   }
-  int32_t share = 0;
-  if (colon == std::string_view::npos || !read_number(item.substr(colon + 1), share) || share < 1 ||
-      share > kThousand) {
-    return spec_error(
-        fmt::format("faults: {} needs how many of a thousand, e.g. {}:20", name, name));
+  if (!read_number(share, spec.held) || spec.held < 1 || spec.held > kThousand) {
+    return spec_error("faults: hold needs how many of a thousand, e.g. hold:20");
   }
-  if (faults.*(fault->second) != 0) {
-    return spec_error(fmt::format("faults: {} is given twice", name));
-  }
-  faults.*(fault->second) = share;
   return {};
 }
 
-Status parse_faults(std::string_view text, PlantedFaults& faults) {
+Status parse_faults(std::string_view text, EmulationSpec& spec) {
   while (true) {
     const size_t plus = text.find('+');
-    RETURN_IF_ERROR(parse_fault(text.substr(0, plus), faults));
+    const std::string_view item = text.substr(0, plus);
+    if (item.empty()) {
+      return spec_error("faults: unknown fault \"\"; for example hold:20");
+    }
+    if (item.starts_with(kHold)) {
+      RETURN_IF_ERROR(parse_hold(item.substr(kHold.size()), spec));
+    } else {
+      spec.worker_faults += fmt::format("{}{}", spec.worker_faults.empty() ? "" : "+", item);
+    }
     if (plus == std::string_view::npos) {
-      break;
+      return {};
     }
     text.remove_prefix(plus + 1);
   }
-  if (faults.of_workers() > kThousand) {
-    return spec_error(
-        fmt::format("faults: {} of a thousand attempts are too many", faults.of_workers()));
-  }
-  return {};
 }
 
 Status apply_item(std::string_view key, std::string_view value, EmulationSpec& spec) {
@@ -114,9 +97,9 @@ Status apply_item(std::string_view key, std::string_view value, EmulationSpec& s
   } else if (key == "slowdown") {
     ASSIGN_OR_RETURN(spec.slowdown, parse_factor(key, value));
   } else if (key == "faults") {
-    return parse_faults(value, spec.faults);
+    return parse_faults(value, spec);
   } else if (key == "fault-seed") {
-    if (!read_number(value, spec.faults.seed)) {
+    if (!read_number(value, spec.fault_seed)) {
       return spec_error("fault-seed must be a whole number");
     }
   } else {
@@ -181,10 +164,16 @@ std::string describe_pace(const EmulationSpec& spec) {
   if (spec.slowdown != 1) {
     text += fmt::format(", {:g} times slower", spec.slowdown);
   }
-  for (const auto& [name, share] : kFaults) {
-    if (spec.faults.*share > 0) {
-      text += fmt::format(", FAULT {} in {}/1000", name, spec.faults.*share);
-    }
+  std::string faults = spec.worker_faults;
+  if (spec.held > 0) {
+    faults += fmt::format("{}{}{}", faults.empty() ? "" : "+", kHold, spec.held);
+  }
+  for (std::string_view left = faults; !left.empty();) {
+    const std::string_view item = left.substr(0, left.find('+'));
+    left.remove_prefix(std::min(item.size() + 1, left.size()));
+    const size_t colon = std::min(item.find(':'), item.size());
+    text += fmt::format(", FAULT {} in {}/1000", item.substr(0, colon),
+                        item.substr(std::min(colon + 1, item.size())));
   }
   return text;
 }

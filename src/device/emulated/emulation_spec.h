@@ -8,13 +8,13 @@
 //   host-cores=N   cores left for attention on the host; never shared with the accelerator's
 //   pace=NAME      paced: no op ends earlier than on a100, h100, h200, t4 or a10 (cost_model.h)
 //   hollow         with pace: dense ops and resident attention only take their time and leave
-//   finite
-//                  numbers, so models that do not fit can be paced; all else stays real
+//                  finite numbers, so models that do not fit can be paced; all else stays real
 //   link-gbps=X    GB/s of the link between the tiers, each direction; copies are paced by it, also
 //                  without pace (where the profile's own is the default)
 //   slowdown=X     modelled times are multiplied by this, so that real ops fit into them
-//   faults=F:N+..  for drills: plants fault F into N of a thousand attempts of host workers (throw,
-//                  late, twice, outdated, hang, stuck) or copies between the tiers (hold)
+//   faults=F:N+..  for drills: hold:N holds back N of a thousand copies between the tiers; all
+//                  other faults are the host workers' and are passed on unread, see
+//                  piggyback/workers/faulty_workers.h
 //   fault-seed=N   which ones
 #pragma once
 
@@ -27,7 +27,6 @@
 #include "base/result.h"
 #include "device/cpu/topology.h"
 #include "device/emulated/cost_model.h"
-#include "device/emulated/planted_faults.h"
 
 namespace tandem::device {
 
@@ -38,7 +37,9 @@ struct EmulationSpec {
   bool hollow = false;                       // only with pace
   double link_gbps = 0;                      // 0: as `pace` says, or not paced
   double slowdown = 1;
-  PlantedFaults faults;
+  int32_t held = 0;           // copies that are held back, of a thousand
+  std::string worker_faults;  // "throw:20+stuck:1"; for whoever has workers
+  uint64_t fault_seed = 1;
 
   // Bytes per second of the link, 0 when copies are not paced.
   [[nodiscard]] double link_bytes_per_second() const {

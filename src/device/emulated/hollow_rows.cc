@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <variant>
+
+#include "device/op_queries.h"
 
 namespace tandem::device {
 namespace {
@@ -25,16 +26,29 @@ HollowRows::HollowRows(uint64_t seed) {
 }
 
 bool HollowRows::stand_in(const Op& op) {
-  return std::visit([&](const auto& one) { return stand_in_for(one); }, op);
+  const bool runs = runs_on_hollow(op);
+  for_each_operand(op, [&](const Operand& operand) {
+    if (runs && operand.access == Access::kScratch) {
+      forget(operand);
+    } else if (!runs && operand.access == Access::kWrite && operand.numbers.has_value()) {
+      const int64_t element = element_bytes(*operand.numbers);
+      fill({.data = const_cast<void*>(operand.data),
+            .type = *operand.numbers,
+            .rows = operand.rows,
+            .stride = operand.stride_bytes / element,
+            .columns = operand.row_bytes / element});
+    }
+  });
+  return !runs;
 }
 
-void HollowRows::fill(const Rows& rows) {
+void HollowRows::fill(const Numbers& rows) {
   if (rows.rows <= 0 || rows.data == nullptr) {
     return;
   }
   const int64_t row_bytes = rows.stride * element_bytes(rows.type);
   auto* begin = static_cast<std::byte*>(rows.data);
-  for (Rows& known : written_) {
+  for (Numbers& known : written_) {
     auto* known_begin = static_cast<std::byte*>(known.data);
     const bool alike = known.type == rows.type && known.stride == rows.stride &&
                        known.columns == rows.columns && begin >= known_begin;
@@ -56,7 +70,7 @@ void HollowRows::fill(const Rows& rows) {
   write(rows, 0);
 }
 
-void HollowRows::write(const Rows& rows, int64_t first) const {
+void HollowRows::write(const Numbers& rows, int64_t first) const {
   const int64_t element = element_bytes(rows.type);
   const auto* numbers = rows.type == ElementType::kF32
                             ? reinterpret_cast<const std::byte*>(floats_.data())
@@ -75,62 +89,13 @@ void HollowRows::write(const Rows& rows, int64_t first) const {
   }
 }
 
-bool HollowRows::stand_in_for(const kernels::EmbedArgs& args) {
-  fill({args.y, ElementType::kF32, args.rows, args.y_stride, args.y_stride});
-  return true;
-}
-
-bool HollowRows::stand_in_for(const kernels::RmsNormArgs& args) {
-  fill({args.y, args.y_type, args.rows, args.y_stride, args.y_stride});
-  return true;
-}
-
-bool HollowRows::stand_in_for(const kernels::GemmArgs& args) {
-  if (args.store == kernels::GemmStore::kSiluMul) {
-    fill({args.activated, args.w.type, args.rows, args.y_stride, args.w.n / 2});
-  } else if (args.store == kernels::GemmStore::kWrite) {
-    fill({args.y, ElementType::kF32, args.rows, args.y_stride, args.w.n});
-  }
-  return true;  // what is added to stays as finite as it is
-}
-
-bool HollowRows::stand_in_for(const kernels::RopeTableArgs& args) {
-  fill({args.cos, ElementType::kF32, args.rows, args.half_dim, args.half_dim});
-  fill({args.sin, ElementType::kF32, args.rows, args.half_dim, args.half_dim});
-  return true;
-}
-
-// The KV keeps the zeros that it was allocated with.
-bool HollowRows::stand_in_for(const kernels::RopeWriteArgs& args) {
-  const int64_t columns = int64_t{args.heads} * args.layout.padded_head_dim;
-  fill({args.q, ElementType::kF32, args.rows, columns, columns});
-  return true;
-}
-
-bool HollowRows::stand_in_for(const AttentionOp& op) {
-  int64_t rows = 0;
-  for (int32_t i = 0; i < op.args.slice_count; ++i) {
-    const kernels::AttentionSlice& slice = op.args.slices[i];
-    rows = std::max<int64_t>(rows, int64_t{slice.row_begin} + slice.row_count);
-  }
-  fill({op.args.out, op.args.out_type, rows, op.args.out_stride,
-        int64_t{op.args.heads} * op.args.layout.padded_head_dim});
-  return true;
-}
-
-bool HollowRows::stand_in_for(const kernels::RowGatherArgs& args) {
-  fill({args.y, ElementType::kF32, args.count, args.stride, args.stride});
-  return true;
-}
-
-// Sampling leaves garbage where its logits were.
-bool HollowRows::stand_in_for(const kernels::SampleArgs& args) {
-  const auto* logits = reinterpret_cast<const std::byte*>(args.logits);
-  std::erase_if(written_, [&](const Rows& rows) {
+// The op leaves garbage there, so a later op writes its numbers again.
+void HollowRows::forget(const Operand& operand) {
+  const auto* garbage = static_cast<const std::byte*>(operand.data);
+  std::erase_if(written_, [&](const Numbers& rows) {
     const auto* begin = static_cast<const std::byte*>(rows.data);
-    return logits >= begin && logits < begin + rows.rows * rows.stride * element_bytes(rows.type);
+    return garbage >= begin && garbage < begin + rows.rows * rows.stride * element_bytes(rows.type);
   });
-  return false;
 }
 
 }  // namespace tandem::device

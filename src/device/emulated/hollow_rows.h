@@ -16,12 +16,12 @@ class HollowRows {
  public:
   explicit HollowRows(uint64_t seed);
 
-  // True when the op is dense and its outputs hold finite numbers now; false when it must really
-  // run: copies, routes, gathers of visitors and sampling.
+  // True if the op is dense (OnHollow::kStandsIn): the numbers that it writes are finite now. False
+  // if it must really run.
   bool stand_in(const Op& op);
 
  private:
-  struct Rows {
+  struct Numbers {
     void* data = nullptr;
     ElementType type = ElementType::kF32;
     int64_t rows = 0;
@@ -29,25 +29,13 @@ class HollowRows {
     int64_t columns = 0;
   };
 
-  bool stand_in_for(const kernels::PackArgs&) { return true; }
-  bool stand_in_for(const kernels::EmbedArgs& args);
-  bool stand_in_for(const kernels::RmsNormArgs& args);
-  bool stand_in_for(const kernels::GemmArgs& args);
-  bool stand_in_for(const kernels::RopeTableArgs& args);
-  bool stand_in_for(const kernels::RopeWriteArgs& args);
-  bool stand_in_for(const AttentionOp& op);
-  bool stand_in_for(const kernels::RowGatherArgs& args);
-  bool stand_in_for(const kernels::SampleArgs& args);
-  bool stand_in_for(const kernels::RopeRouteArgs&) { return false; }
-  bool stand_in_for(const kernels::TailGatherArgs&) { return false; }
-  bool stand_in_for(const CopyOp&) { return false; }
-
-  void fill(const Rows& rows);
-  void write(const Rows& rows, int64_t first) const;
+  void forget(const Operand& operand);
+  void fill(const Numbers& rows);
+  void write(const Numbers& rows, int64_t first) const;
 
   std::vector<float> floats_;      // what rows are cut out of, -1 .. 1
   std::vector<BFloat16> bfloats_;  // the same numbers
-  std::vector<Rows> written_;
+  std::vector<Numbers> written_;
 };
 
 }  // namespace tandem::device

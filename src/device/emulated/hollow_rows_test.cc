@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-kernels::GemmArgs gemm_into(std::vector<float>& y, int64_t rows, int64_t stride, int64_t n) {
+GemmOp gemm_into(std::vector<float>& y, int64_t rows, int64_t stride, int64_t n) {
   return {.rows = rows, .w = {.n = n, .k = 32}, .y = y.data(), .y_stride = stride};
 }
 
@@ -47,7 +47,7 @@ TEST(HollowRows, WhatIsWrittenIsNotWrittenAgainButMoreRowsAre) {
   EXPECT_EQ(y[0], 7.0F);
   EXPECT_TRUE(finite(y, 3 * 40, 32));
   // A tail behind the first rows belongs to the same buffer.
-  kernels::GemmArgs tail = gemm_into(y, 3, 40, 32);
+  GemmOp tail = gemm_into(y, 3, 40, 32);
   tail.y = y.data() + 3 * 40;
   hollow.stand_in(tail);
   EXPECT_TRUE(finite(y, 5 * 40, 32));
@@ -59,7 +59,7 @@ TEST(HollowRows, LogitsAreWrittenAgainAfterSamplingUsedThem) {
   std::vector<float> logits(2 * 64, kNaN);
   hollow.stand_in(gemm_into(logits, 2, 64, 64));
   const std::vector<float> first = logits;
-  EXPECT_FALSE(hollow.stand_in(kernels::SampleArgs{.logits = logits.data()}));
+  EXPECT_FALSE(hollow.stand_in(SampleOp{.logits = logits.data()}));
   logits.assign(logits.size(), kNaN);
   hollow.stand_in(gemm_into(logits, 2, 64, 64));
   EXPECT_EQ(logits, first);
@@ -68,7 +68,7 @@ TEST(HollowRows, LogitsAreWrittenAgainAfterSamplingUsedThem) {
 TEST(HollowRows, HalvesOfWhatAGatherMovesAreFiniteToo) {
   HollowRows hollow(1);
   std::vector<float> y(100, kNaN);
-  EXPECT_TRUE(hollow.stand_in(kernels::RowGatherArgs{.stride = 50, .count = 2, .y = y.data()}));
+  EXPECT_TRUE(hollow.stand_in(RowGatherOp{.stride = 50, .count = 2, .y = y.data()}));
   const auto* halves = reinterpret_cast<const BFloat16*>(y.data());
   for (int i = 0; i < 200; ++i) {
     EXPECT_TRUE(std::isfinite(bf16_to_f32(halves[i])));
@@ -78,9 +78,9 @@ TEST(HollowRows, HalvesOfWhatAGatherMovesAreFiniteToo) {
 TEST(HollowRows, RoutesCopiesAndSamplingStayReal) {
   HollowRows hollow(1);
   EXPECT_FALSE(hollow.stand_in(CopyOp{}));
-  EXPECT_FALSE(hollow.stand_in(kernels::RopeRouteArgs{}));
-  EXPECT_FALSE(hollow.stand_in(kernels::TailGatherArgs{}));
-  EXPECT_FALSE(hollow.stand_in(kernels::SampleArgs{}));
+  EXPECT_FALSE(hollow.stand_in(RopeRouteOp{}));
+  EXPECT_FALSE(hollow.stand_in(TailGatherOp{}));
+  EXPECT_FALSE(hollow.stand_in(SampleOp{}));
 }
 
 TEST(HollowRows, ABufferOfManyShapesIsForgottenRatherThanRememberedForever) {

@@ -65,7 +65,7 @@ TEST(PacedAccelerator, OverrunsAreCountedWhereTheModelAsksForNextToNothing) {
     device->launch(stream, CopyOp{memory->data(), memory->data() + 16 * kMiB, 16 * kMiB});
     device->synchronize(device->record(stream));
   }
-  const EmulationStatistics sum = device->statistics();
+  const DeviceStatistics sum = device->statistics();
   EXPECT_EQ(sum.streams.at(0).overruns, 5);
   EXPECT_GT(sum.streams.at(0).lateness, Nanos{0});
   EXPECT_EQ(sum.overrun_share(), 1.0);
@@ -102,14 +102,14 @@ TEST(PacedAccelerator, StreamsOfOneDirectionShareTheLink) {
 TEST(PacedAccelerator, AHollowOneTakesItsTimeWithoutWeightsAndLeavesFiniteNumbers) {
   const auto device = make_device("pace=h200,hollow,slowdown=50");
   const StreamId stream = device->create_stream();
-  const kernels::PackedMatrix absent{.type = ElementType::kBF16, .n = 4096, .k = 4096};
+  const WeightMatrix absent = device->formats().matrix({}, 4096, 4096);
   const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
-  const kernels::GemmArgs product{.x = memory->data(),
-                                  .x_stride = 4096,
-                                  .rows = 8,
-                                  .w = absent,
-                                  .y = floats(*memory) + 100'000,
-                                  .y_stride = 4096};
+  const GemmOp product{.x = memory->data(),
+                       .x_stride = 4096,
+                       .rows = 8,
+                       .w = absent,
+                       .y = floats(*memory) + 100'000,
+                       .y_stride = 4096};
   std::fill_n(product.y, 8 * 4096, NAN);
   const Nanos modelled = op_time(*find_profile("h200"), product) * 50;
   const SteadyClock clock;
@@ -142,13 +142,12 @@ TEST(PacedAcceleratorDeathTest, WeightsMayBeAbsentOnlyInAHollowOne) {
   const auto launch = [] {
     const auto device = make_device("pace=h200");
     const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
-    device->launch(device->create_stream(),
-                   kernels::GemmArgs{.x = memory->data(),
-                                     .x_stride = 32,
-                                     .rows = 1,
-                                     .w = {.type = ElementType::kBF16, .n = 32, .k = 32},
-                                     .y = floats(*memory),
-                                     .y_stride = 32});
+    device->launch(device->create_stream(), GemmOp{.x = memory->data(),
+                                                   .x_stride = 32,
+                                                   .rows = 1,
+                                                   .w = device->formats().matrix({}, 32, 32),
+                                                   .y = floats(*memory),
+                                                   .y_stride = 32});
   };
   EXPECT_DEATH(launch(), "gemm w: .* do not lie in device memory");
 }

@@ -1,5 +1,6 @@
 #include "exec/forward/stages.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -10,11 +11,30 @@ StageStrides stage_strides(const model::ModelConfig& config, const model::Weight
   using kernels::spread_stride;
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
-  return {.residual = spread_stride(weights.padded_hidden, ElementType::kF32),
-          .normed = spread_stride(weights.padded_hidden, weights.type),
+  const device::NumberTypes& numbers = weights.numbers;
+  return {.residual = spread_stride(weights.padded_hidden, numbers.residual),
+          .normed = spread_stride(weights.padded_hidden, numbers.activation),
           .qkv = spread_stride(qkv, ElementType::kF32),
-          .attended = spread_stride(attention, weights.type),
-          .activated = spread_stride(weights.padded_intermediate, weights.type)};
+          .attended = spread_stride(attention, numbers.attended),
+          .projected = spread_stride(attention, numbers.activation),
+          .activated = spread_stride(weights.padded_intermediate, numbers.activation)};
+}
+
+Stages::Stages(const model::ModelConfig& config, const model::Weights& weights,
+               const kernels::KvLayout& layout, const StageBuffers& buffers)
+    : config_(config),
+      weights_(weights),
+      layout_(layout),
+      buffers_(buffers),
+      strides_(stage_strides(config, weights)) {
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const int32_t window = config.window_of(layer);
+    if (std::find(windows_.begin(), windows_.end(), window) == windows_.end()) {
+      windows_.push_back(window);
+    }
+  }
+  CHECK(std::ssize(windows_) <= device::kAttentionPlans, "layers with {} different windows",
+        windows_.size());
 }
 
 void Stages::launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
@@ -34,7 +54,7 @@ void Stages::launch_stage(device::Device& device, device::StreamId stream, const
     embed(visitors, {tail.ids, tail.positions, inputs.rows});
   } else {
     const int64_t first_row = inputs.rows - residents;
-    const int64_t pitch = strides_.attended * element_bytes(weights_.type);
+    const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
     const Rows rows{buffers_.residual + first_row * strides_.residual,
                     buffers_.attended + first_row * pitch};
     gather_tail(visitors, rows, residents, tail);
@@ -54,35 +74,49 @@ void Stages::launch_last_stage(device::Device& device, device::StreamId stream,
   head(sampled, rows.residual);
 }
 
+device::AttentionBatch Stages::attention_batch(const StepInputs& inputs, int32_t window) const {
+  const auto plan = std::find(windows_.begin(), windows_.end(), window) - windows_.begin();
+  return {.slices = inputs.slices,
+          .host_slices = inputs.host_slices,
+          .shape = inputs.attention,
+          .layout = layout_,
+          .heads = config_.heads,
+          .window = window,
+          .workspace = buffers_.attention_workspace,
+          .workspace_floats = buffers_.attention_workspace_floats,
+          .plan = static_cast<int32_t>(plan)};
+}
+
+void Stages::plan_attention(device::Device& device, device::StreamId stream,
+                            const StepInputs& inputs) const {
+  for (const int32_t window : windows_) {
+    device.launch(stream, device::AttentionPlanOp{attention_batch(inputs, window)});
+  }
+}
+
 void Stages::launch_attention(device::Device& device, device::StreamId stream,
                               const StepInputs& inputs, int32_t layer) const {
-  device.launch(
-      stream, device::AttentionOp{{.q = buffers_.q,
-                                   .kv = buffers_.kv,
-                                   .layout = layout_,
-                                   .layer = layer,
-                                   .heads = config_.heads,
-                                   .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
-                                   .window = config_.window_of(layer),
-                                   .slices = inputs.slices,
-                                   .slice_count = inputs.slice_count,
-                                   .out = buffers_.attended,
-                                   .out_stride = strides_.attended,
-                                   .out_type = weights_.type,
-                                   .partials = buffers_.partials,
-                                   .partial_floats = buffers_.partial_floats}});
+  device.launch(stream,
+                device::AttentionOp{.batch = attention_batch(inputs, config_.window_of(layer)),
+                                    .q = buffers_.q,
+                                    .kv = buffers_.kv,
+                                    .layer = layer,
+                                    .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                                    .out = buffers_.attended,
+                                    .out_stride = strides_.attended,
+                                    .out_type = weights_.numbers.attended});
 }
 
 void Stages::embed(const Target& target, const TokenRows& tokens) const {
   if (target.rows == 0) {
     return;
   }
-  target.device.launch(target.stream, kernels::EmbedArgs{.ids = tokens.ids,
-                                                         .rows = target.rows,
-                                                         .table = weights_.embedding,
-                                                         .y = buffers_.residual +
-                                                              tokens.first_row * strides_.residual,
-                                                         .y_stride = strides_.residual});
+  target.device.launch(
+      target.stream, device::EmbedOp{.ids = tokens.ids,
+                                     .rows = target.rows,
+                                     .table = weights_.embedding,
+                                     .y = buffers_.residual + tokens.first_row * strides_.residual,
+                                     .y_stride = strides_.residual});
 }
 
 void Stages::rope_table(const Target& target, const TokenRows& tokens) const {
@@ -92,25 +126,25 @@ void Stages::rope_table(const Target& target, const TokenRows& tokens) const {
   const auto factor = static_cast<float>(model::rope_attention_factor(config_));
   const int64_t half_dim = config_.head_dim / 2;
   target.device.launch(target.stream,
-                       kernels::RopeTableArgs{.positions = tokens.positions,
-                                              .rows = target.rows,
-                                              .inverse_frequency = buffers_.inverse_frequency,
-                                              .half_dim = half_dim,
-                                              .attention_factor = factor,
-                                              .cos = buffers_.cos + tokens.first_row * half_dim,
-                                              .sin = buffers_.sin + tokens.first_row * half_dim});
+                       device::RopeTableOp{.positions = tokens.positions,
+                                           .rows = target.rows,
+                                           .inverse_frequency = buffers_.inverse_frequency,
+                                           .half_dim = half_dim,
+                                           .attention_factor = factor,
+                                           .cos = buffers_.cos + tokens.first_row * half_dim,
+                                           .sin = buffers_.sin + tokens.first_row * half_dim});
 }
 
 void Stages::norm(const Target& target, const float* x, const float* weight) const {
-  target.device.launch(target.stream, kernels::RmsNormArgs{.x = x,
-                                                           .x_stride = strides_.residual,
-                                                           .rows = target.rows,
-                                                           .hidden = config_.hidden,
-                                                           .weight = weight,
-                                                           .epsilon = config_.rms_epsilon,
-                                                           .y = buffers_.normed,
-                                                           .y_type = weights_.type,
-                                                           .y_stride = strides_.normed});
+  target.device.launch(target.stream, device::RmsNormOp{.x = x,
+                                                        .x_stride = strides_.residual,
+                                                        .rows = target.rows,
+                                                        .hidden = config_.hidden,
+                                                        .weight = weight,
+                                                        .epsilon = config_.rms_epsilon,
+                                                        .y = buffers_.normed,
+                                                        .y_type = weights_.numbers.activation,
+                                                        .y_stride = strides_.normed});
 }
 
 void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
@@ -118,31 +152,30 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   const int64_t first_row = tail.alone ? inputs.rows : 0;
   norm(target, buffers_.residual + first_row * strides_.residual, own.attention_norm);
-  target.device.launch(target.stream,
-                       kernels::GemmArgs{.x = buffers_.normed,
-                                         .x_stride = strides_.normed,
-                                         .rows = target.rows,
-                                         .w = own.qkv,
-                                         .bias = own.qkv_bias,
-                                         .y = buffers_.qkv + first_row * strides_.qkv,
-                                         .y_stride = strides_.qkv});
+  target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
+                                                     .x_type = weights_.numbers.activation,
+                                                     .x_stride = strides_.normed,
+                                                     .rows = target.rows,
+                                                     .w = own.qkv,
+                                                     .bias = own.qkv_bias,
+                                                     .y = buffers_.qkv + first_row * strides_.qkv,
+                                                     .y_stride = strides_.qkv});
   if (inputs.rows > 0 && !tail.alone) {
-    target.device.launch(target.stream,
-                         kernels::RopeWriteArgs{.qkv = buffers_.qkv,
-                                                .qkv_stride = strides_.qkv,
-                                                .rows = inputs.rows,
-                                                .cos = buffers_.cos,
-                                                .sin = buffers_.sin,
-                                                .heads = config_.heads,
-                                                .layout = layout_,
-                                                .layer = layer,
-                                                .kv = buffers_.kv,
-                                                .blocks = inputs.blocks,
-                                                .slots = inputs.slots,
-                                                .q = buffers_.q,
-                                                .q_norm = own.q_norm,
-                                                .k_norm = own.k_norm,
-                                                .norm_epsilon = config_.rms_epsilon});
+    target.device.launch(target.stream, device::RopeWriteOp{.qkv = buffers_.qkv,
+                                                            .qkv_stride = strides_.qkv,
+                                                            .rows = inputs.rows,
+                                                            .cos = buffers_.cos,
+                                                            .sin = buffers_.sin,
+                                                            .heads = config_.heads,
+                                                            .layout = layout_,
+                                                            .layer = layer,
+                                                            .kv = buffers_.kv,
+                                                            .blocks = inputs.blocks,
+                                                            .slots = inputs.slots,
+                                                            .q = buffers_.q,
+                                                            .q_norm = own.q_norm,
+                                                            .k_norm = own.k_norm,
+                                                            .norm_epsilon = config_.rms_epsilon});
   }
   route_tail({target.device, target.stream, tail.rows}, inputs.rows, layer, tail);
 }
@@ -156,24 +189,24 @@ void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,
   const int64_t half_dim = config_.head_dim / 2;
   target.device.launch(
       target.stream,
-      kernels::RopeRouteArgs{.qkv = buffers_.qkv + first_row * strides_.qkv,
-                             .qkv_stride = strides_.qkv,
-                             .rows = target.rows,
-                             .cos = buffers_.cos + first_row * half_dim,
-                             .sin = buffers_.sin + first_row * half_dim,
-                             .heads = config_.heads,
-                             .layout = layout_,
-                             .q_norm = own.q_norm,
-                             .k_norm = own.k_norm,
-                             .norm_epsilon = config_.rms_epsilon,
-                             .ring = buffers_.ring,
-                             .ring_rows = tail.ring_rows,
-                             .residual = buffers_.residual + first_row * strides_.residual,
-                             .residual_stride = strides_.residual,
-                             .residual_columns = weights_.padded_hidden,
-                             .residual_store = buffers_.residual_store,
-                             .store_stride = strides_.residual,
-                             .residual_slots = tail.slots});
+      device::RopeRouteOp{.qkv = buffers_.qkv + first_row * strides_.qkv,
+                          .qkv_stride = strides_.qkv,
+                          .rows = target.rows,
+                          .cos = buffers_.cos + first_row * half_dim,
+                          .sin = buffers_.sin + first_row * half_dim,
+                          .heads = config_.heads,
+                          .layout = layout_,
+                          .q_norm = own.q_norm,
+                          .k_norm = own.k_norm,
+                          .norm_epsilon = config_.rms_epsilon,
+                          .ring = buffers_.ring,
+                          .ring_rows = tail.ring_rows,
+                          .residual = buffers_.residual + first_row * strides_.residual,
+                          .residual_stride = strides_.residual,
+                          .residual_columns = weights_.padded_hidden,
+                          .residual_store = buffers_.residual_store,
+                          .store_stride = strides_.residual,
+                          .residual_slots = tail.slots});
 }
 
 void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_row,
@@ -181,10 +214,10 @@ void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_r
   if (target.rows == 0) {
     return;
   }
-  const int64_t element = element_bytes(weights_.type);
+  const int64_t element = element_bytes(weights_.numbers.attended);
   const int64_t pitch = strides_.attended * element;
-  target.device.launch(target.stream, kernels::TailGatherArgs{
-                                          .rows = target.rows,
+  target.device.launch(
+      target.stream, device::TailGatherOp{.rows = target.rows,
                                           .returns = buffers_.returns,
                                           .attended_row_bytes = int64_t{config_.heads} *
                                                                 weights_.padded_head_dim * element,
@@ -199,30 +232,49 @@ void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_r
                                           .residual_columns = weights_.padded_hidden});
 }
 
+Stages::Projected Stages::cast_attended(const Target& target, const std::byte* attended) const {
+  if (!casts_attended(weights_)) {
+    return {attended, strides_.attended};
+  }
+  target.device.launch(target.stream,
+                       device::CastOp{.x = attended,
+                                      .x_type = weights_.numbers.attended,
+                                      .x_stride = strides_.attended,
+                                      .rows = target.rows,
+                                      .columns = int64_t{config_.heads} * weights_.padded_head_dim,
+                                      .y = buffers_.projected,
+                                      .y_type = weights_.numbers.activation,
+                                      .y_stride = strides_.projected});
+  return {buffers_.projected, strides_.projected};
+}
+
 void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
-  target.device.launch(target.stream, kernels::GemmArgs{.x = rows.attended,
-                                                        .x_stride = strides_.attended,
-                                                        .rows = target.rows,
-                                                        .w = own.output,
-                                                        .y = rows.residual,
-                                                        .y_stride = strides_.residual,
-                                                        .store = kernels::GemmStore::kAdd});
+  const Projected projected = cast_attended(target, rows.attended);
+  target.device.launch(target.stream, device::GemmOp{.x = projected.data,
+                                                     .x_type = weights_.numbers.activation,
+                                                     .x_stride = projected.stride,
+                                                     .rows = target.rows,
+                                                     .w = own.output,
+                                                     .y = rows.residual,
+                                                     .y_stride = strides_.residual,
+                                                     .accumulate = true});
   norm(target, rows.residual, own.mlp_norm);
-  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
-                                                        .x_stride = strides_.normed,
-                                                        .rows = target.rows,
-                                                        .w = own.gate_up,
-                                                        .y_stride = strides_.activated,
-                                                        .store = kernels::GemmStore::kSiluMul,
-                                                        .activated = buffers_.activated});
-  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.activated,
-                                                        .x_stride = strides_.activated,
-                                                        .rows = target.rows,
-                                                        .w = own.down,
-                                                        .y = rows.residual,
-                                                        .y_stride = strides_.residual,
-                                                        .store = kernels::GemmStore::kAdd});
+  target.device.launch(target.stream, device::GateUpOp{.x = buffers_.normed,
+                                                       .x_type = weights_.numbers.activation,
+                                                       .x_stride = strides_.normed,
+                                                       .rows = target.rows,
+                                                       .w = own.gate_up,
+                                                       .activated = buffers_.activated,
+                                                       .activated_stride = strides_.activated});
+  target.device.launch(target.stream, device::GemmOp{.x = buffers_.activated,
+                                                     .x_type = weights_.numbers.activation,
+                                                     .x_stride = strides_.activated,
+                                                     .rows = target.rows,
+                                                     .w = own.down,
+                                                     .y = rows.residual,
+                                                     .y_stride = strides_.residual,
+                                                     .accumulate = true});
 }
 
 Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inputs) const {
@@ -232,31 +284,33 @@ Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inpu
   if (inputs.every_row_is_sampled_in_order) {
     return {buffers_.residual, buffers_.attended};
   }
-  target.device.launch(target.stream, kernels::RowGatherArgs{.x = buffers_.residual,
-                                                             .stride = strides_.residual,
-                                                             .rows = inputs.sampled_rows,
-                                                             .count = target.rows,
-                                                             .y = buffers_.sampled_residual});
+  target.device.launch(target.stream, device::RowGatherOp{.x = buffers_.residual,
+                                                          .stride = strides_.residual,
+                                                          .rows = inputs.sampled_rows,
+                                                          .count = target.rows,
+                                                          .y = buffers_.sampled_residual});
   // A gather moves bits: two bf16 travel as one float. Rows are whole cache lines.
   constexpr int64_t kFloatBytes = sizeof(float);
-  target.device.launch(target.stream,
-                       kernels::RowGatherArgs{
-                           .x = reinterpret_cast<const float*>(buffers_.attended),
-                           .stride = strides_.attended * element_bytes(weights_.type) / kFloatBytes,
-                           .rows = inputs.sampled_rows,
-                           .count = target.rows,
-                           .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
+  target.device.launch(
+      target.stream,
+      device::RowGatherOp{
+          .x = reinterpret_cast<const float*>(buffers_.attended),
+          .stride = strides_.attended * element_bytes(weights_.numbers.attended) / kFloatBytes,
+          .rows = inputs.sampled_rows,
+          .count = target.rows,
+          .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
   return {buffers_.sampled_residual, buffers_.sampled_attended};
 }
 
 void Stages::head(const Target& target, const float* residual) const {
   norm(target, residual, weights_.final_norm);
-  target.device.launch(target.stream, kernels::GemmArgs{.x = buffers_.normed,
-                                                        .x_stride = strides_.normed,
-                                                        .rows = target.rows,
-                                                        .w = weights_.lm_head,
-                                                        .y = buffers_.logits,
-                                                        .y_stride = weights_.padded_vocabulary});
+  target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
+                                                     .x_type = weights_.numbers.activation,
+                                                     .x_stride = strides_.normed,
+                                                     .rows = target.rows,
+                                                     .w = weights_.lm_head,
+                                                     .y = buffers_.logits,
+                                                     .y_stride = weights_.padded_vocabulary});
 }
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "device/device.h"
 #include "exec/batch_layout.h"
@@ -26,31 +27,39 @@ struct StageStrides {
   int64_t normed = 0;
   int64_t qkv = 0;
   int64_t attended = 0;
+  int64_t projected = 0;
   int64_t activated = 0;
 };
 StageStrides stage_strides(const model::ModelConfig& config, const model::Weights& weights);
+
+// Attention leaves results of another type than products read.
+inline bool casts_attended(const model::Weights& weights) {
+  return weights.numbers.attended != weights.numbers.activation;
+}
 
 // Device memory that the stages work in. Rows lie as StageStrides says; beside them stands what a
 // row holds. R rows: max_batched_tokens; S: max_logit_rows; M: the larger of both.
 struct StageBuffers {
   float* residual = nullptr;              // [R, hidden]
-  std::byte* normed = nullptr;            // [M, hidden], weights' type
+  std::byte* normed = nullptr;            // [M, hidden], activation type
   float* qkv = nullptr;                   // [R, qkv columns]
   float* q = nullptr;                     // [R, heads * padded_head_dim]
-  std::byte* attended = nullptr;          // [R, heads * padded_head_dim], weights' type
-  std::byte* activated = nullptr;         // [M, intermediate], weights' type
+  std::byte* attended = nullptr;          // [R, heads * padded_head_dim], attended type
+  std::byte* projected = nullptr;         // [M, heads * padded_head_dim], activation type; only if
+                                          // attention results have another one
+  std::byte* activated = nullptr;         // [M, intermediate], activation type
   float* cos = nullptr;                   // [R, head_dim / 2]
   float* sin = nullptr;                   // [R, head_dim / 2]
   double* inverse_frequency = nullptr;    // [head_dim / 2]
   float* sampled_residual = nullptr;      // [S, hidden]
-  std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], weights' type
+  std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], attended type
   float* logits = nullptr;                // [S, vocabulary]
   std::byte* kv = nullptr;                // the pool's start
-  float* partials = nullptr;              // of contexts that attention divides
-  int64_t partial_floats = 0;
+  float* attention_workspace = nullptr;
+  int64_t attention_workspace_floats = 0;
   // Two tiers only: the accelerator's ends of the hops' queues.
   std::byte* ring = nullptr;        // [ring rows] RoutedRow: q, k, v on their way to the host
-  std::byte* returns = nullptr;     // [hop rows, heads * padded_head_dim], weights' type: results
+  std::byte* returns = nullptr;     // [hop rows, heads * padded_head_dim], attended type: results
   float* residual_store = nullptr;  // [slots, hidden], stride as residual
 };
 
@@ -58,12 +67,7 @@ class Stages {
  public:
   // Everything must outlive the stages but `layout` and `buffers`, which are copied.
   Stages(const model::ModelConfig& config, const model::Weights& weights,
-         const kernels::KvLayout& layout, const StageBuffers& buffers)
-      : config_(config),
-        weights_(weights),
-        layout_(layout),
-        buffers_(buffers),
-        strides_(stage_strides(config, weights)) {}
+         const kernels::KvLayout& layout, const StageBuffers& buffers);
 
   // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1. The visitors in
   // `tail` come from the returns and the residual store, and leave for the ring and the store; at
@@ -71,6 +75,9 @@ class Stages {
   // rows stay as they are, and at the last stage their logits stand first.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                     int32_t stage, const TailRows& tail = {}) const;
+  // Plans the attention of a step's residents, once, before the first launch_attention of the step.
+  void plan_attention(device::Device& device, device::StreamId stream,
+                      const StepInputs& inputs) const;
   void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                         int32_t layer) const;
 
@@ -80,6 +87,11 @@ class Stages {
     device::Device& device;
     device::StreamId stream;
     int64_t rows = 0;
+  };
+  // What the out-projection reads.
+  struct Projected {
+    const std::byte* data = nullptr;
+    int64_t stride = 0;
   };
   // A residual row for each row of attention results.
   struct Rows {
@@ -93,6 +105,8 @@ class Stages {
     int64_t first_row = 0;
   };
 
+  [[nodiscard]] device::AttentionBatch attention_batch(const StepInputs& inputs,
+                                                       int32_t window) const;
   void embed(const Target& target, const TokenRows& tokens) const;
   void rope_table(const Target& target, const TokenRows& tokens) const;
   void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
@@ -103,6 +117,7 @@ class Stages {
                   const TailRows& tail) const;
   void gather_tail(const Target& target, const Rows& rows, int64_t first_row,
                    const TailRows& tail) const;
+  [[nodiscard]] Projected cast_attended(const Target& target, const std::byte* attended) const;
   void post_attention(const Target& target, const Rows& rows, int32_t layer) const;
   [[nodiscard]] Rows gather_sampled(const Target& target, const StepInputs& inputs) const;
   void head(const Target& target, const float* residual) const;
@@ -113,6 +128,7 @@ class Stages {
   const kernels::KvLayout layout_;
   const StageBuffers buffers_;
   const StageStrides strides_;
+  std::vector<int32_t> windows_;  // of the layers, each once: attention is planned for each
 };
 
 }  // namespace tandem

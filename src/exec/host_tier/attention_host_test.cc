@@ -202,7 +202,7 @@ class World {
  public:
   World(const reference::Model& model, const VirtualHostOptions& host, Nanos patience) {
     reference::RigOptions options{
-        .type = ElementType::kBF16, .emulated_memory_bytes = int64_t{64} << 20, .host_blocks = 64};
+        .type = ElementType::kBF16, .two_tier_memory_bytes = int64_t{64} << 20, .host_blocks = 64};
     options.host = {.sequences = 4,
                     .threads = 1,
                     .hop_patience = patience,

@@ -27,7 +27,8 @@ HostProbe::HostProbe(const Parts& parts, int32_t block_tokens, int64_t max_table
     : parts_(parts), block_tokens_(block_tokens), max_table_blocks_(max_table_blocks) {}
 
 int64_t HostProbe::usable_blocks() const {
-  return std::min(parts_.memory.host->kv->bytes(), kMaxProbedBytes) / parts_.pools.block_bytes;
+  return std::min(parts_.memory.host->kv->bytes(), kMaxProbedBytes) /
+         parts_.pools.layout.block_bytes();
 }
 
 HostProbeLimits HostProbe::limits() const {
@@ -44,7 +45,8 @@ void HostProbe::fill_once(int64_t blocks) {
     return;
   }
   const HostMemory& host = *parts_.memory.host;
-  std::memset(host.kv->data(), kFill, static_cast<size_t>(blocks * parts_.pools.block_bytes));
+  std::memset(host.kv->data(), kFill,
+              static_cast<size_t>(blocks * parts_.pools.layout.block_bytes()));
   std::memset(host.outbox->data(), kFill, static_cast<size_t>(host.outbox->bytes()));
   filled_ = true;
 }

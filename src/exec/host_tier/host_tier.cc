@@ -44,7 +44,7 @@ Result<std::unique_ptr<HostTier>> HostTier::create(const Environment& environmen
       environment.device,
       KvPools{.device = environment.device_kv,
               .host = tier->memory_.host->kv->data(),
-              .block_bytes = layout.block_bytes(),
+              .layout = layout,
               .device_bytes = total_blocks(layout, options) * layout.block_bytes()});
   RETURN_IF_ERROR(tier->start_attention(environment));
   tier->carrier_ =

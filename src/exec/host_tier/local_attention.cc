@@ -30,7 +30,7 @@ piggyback::AttentionSpec attention_spec(const model::ModelConfig& config,
           .routed_row_bytes = memory.routed_row_bytes,
           .results = memory.results_row(0),
           .result_row_bytes = memory.attended_row_bytes,
-          .result_type = weights.type,
+          .result_type = weights.numbers.attended,
           .heads = config.heads,
           .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
           .windows = std::move(windows),
@@ -40,19 +40,15 @@ piggyback::AttentionSpec attention_spec(const model::ModelConfig& config,
 Result<std::unique_ptr<piggyback::AttentionWorkers>> start_attention_workers(
     const piggyback::AttentionSpec& spec, const model::ModelConfig& config,
     const ExecutorOptions& options, const device::Device& device, HostMemory& memory) {
-  ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(device.caps().isa));
-  if (const device::PlantedFaults& faults = options.host.faults; faults.of_workers()) {
-    memory.faults = std::make_unique<piggyback::FaultyWorkers>(
-        piggyback::WorkerFaults{.throws = faults.throws,
-                                .late = faults.late,
-                                .twice = faults.twice,
-                                .outdated = faults.outdated,
-                                .hangs = faults.hangs,
-                                .stuck = faults.stuck,
-                                .late_by = kLatestInPatiences * options.host.hop_patience,
-                                .seed = faults.seed});
+  ASSIGN_OR_RETURN(const kernels::Kernels* kernels, kernels::kernels_for(device.host().isa));
+  if (options.host.faults.total() > 0) {
+    piggyback::WorkerFaults faults = options.host.faults;
+    if (faults.late_by == Nanos{0}) {
+      faults.late_by = kLatestInPatiences * options.host.hop_patience;
+    }
+    memory.faults = std::make_unique<piggyback::FaultyWorkers>(faults);
   }
-  const std::vector<int32_t>& cpus = device.caps().host_cpus;
+  const std::vector<int32_t>& cpus = device.host().cpus;
   const int32_t threads = options.host.threads;
   return piggyback::AttentionWorkers::create(
       {.spec = spec,

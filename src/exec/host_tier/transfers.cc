@@ -31,15 +31,20 @@ Transfers::~Transfers() {
 
 void Transfers::start(const TierTransfer& transfer) {
   const bool out = transfer.kind == TransferKind::kOffload;
+  const int64_t block_bytes = pools_.layout.block_bytes();
+  const int64_t head_bytes = pools_.layout.head_bytes();
+  const int64_t piece_bytes = std::max<int64_t>(kPieceBytes / head_bytes, 1) * head_bytes;
   for (size_t begin = 0; begin < transfer.blocks.size();) {
     const size_t count = run_length(transfer.blocks, begin);
-    std::byte* on_device = pools_.device + raw(transfer.blocks[begin].device) * pools_.block_bytes;
-    std::byte* on_host = pools_.host + raw(transfer.blocks[begin].host) * pools_.block_bytes;
-    const int64_t bytes = static_cast<int64_t>(count) * pools_.block_bytes;
-    for (int64_t offset = 0; offset < bytes; offset += kPieceBytes) {
-      const int64_t piece = std::min(kPieceBytes, bytes - offset);
-      device_.launch(stream_, device::CopyOp{(out ? on_host : on_device) + offset,
-                                             (out ? on_device : on_host) + offset, piece});
+    std::byte* on_device = pools_.device + raw(transfer.blocks[begin].device) * block_bytes;
+    std::byte* on_host = pools_.host + raw(transfer.blocks[begin].host) * block_bytes;
+    const int64_t bytes = static_cast<int64_t>(count) * block_bytes;
+    for (int64_t offset = 0; offset < bytes; offset += piece_bytes) {
+      const int64_t piece = std::min(piece_bytes, bytes - offset);
+      device_.launch(stream_,
+                     device::KvMoveOp{.copy = {(out ? on_host : on_device) + offset,
+                                               (out ? on_device : on_host) + offset, piece},
+                                      .layout = pools_.layout});
     }
     (out ? offloaded_bytes_ : onloaded_bytes_) += bytes;
     begin += count;

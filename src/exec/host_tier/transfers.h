@@ -1,5 +1,5 @@
-// Blocks that change tier: copies between the two KV pools on a stream of their own, in pieces
-// small enough that nothing waits long behind one. Engine thread.
+// Blocks that change tier: moves between the two KV pools on a stream of their own, in pieces of
+// whole heads small enough that nothing waits long behind one. Engine thread.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "kernels/kv_layout.h"
 #include "plan/step.h"
 
 namespace tandem {
@@ -15,7 +16,7 @@ namespace tandem {
 struct KvPools {
   std::byte* device = nullptr;
   std::byte* host = nullptr;
-  int64_t block_bytes = 0;
+  kernels::KvLayout layout;  // of a block on either side
   int64_t device_bytes = 0;
 };
 

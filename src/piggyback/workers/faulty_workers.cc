@@ -1,6 +1,10 @@
 #include "piggyback/workers/faulty_workers.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <thread>
 #include <utility>
 
@@ -8,6 +12,38 @@ namespace tandem::piggyback {
 namespace {
 
 constexpr uint64_t kThousand = 1000;
+
+constexpr std::array<std::pair<std::string_view, int32_t WorkerFaults::*>, 6> kFaults = {
+    {{"throw", &WorkerFaults::throws},
+     {"late", &WorkerFaults::late},
+     {"twice", &WorkerFaults::twice},
+     {"outdated", &WorkerFaults::outdated},
+     {"hang", &WorkerFaults::hangs},
+     {"stuck", &WorkerFaults::stuck}}};
+
+Status parse_fault(std::string_view item, WorkerFaults& faults) {
+  const size_t colon = std::min(item.find(':'), item.size());
+  const std::string_view name = item.substr(0, colon);
+  const auto* fault = std::ranges::find(kFaults, name, &decltype(kFaults)::value_type::first);
+  if (fault == kFaults.end()) {
+    return invalid_argument(fmt::format(
+        "faults: unknown fault \"{}\"; known are throw, late, twice, outdated, hang, stuck, hold",
+        name.substr(0, 40)));
+  }
+  const std::string_view number = item.substr(std::min(colon + 1, item.size()));
+  int32_t share = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), share);
+  if (error != std::errc{} || end != number.data() + number.size() || share < 1 ||
+      share > static_cast<int32_t>(kThousand)) {
+    return invalid_argument(
+        fmt::format("faults: {} needs how many of a thousand, e.g. {}:20", name, name));
+  }
+  if (faults.*(fault->second) != 0) {
+    return invalid_argument(fmt::format("faults: {} is given twice", name));
+  }
+  faults.*(fault->second) = share;
+  return {};
+}
 
 // splitmix64 over what names an attempt.
 uint64_t number_of(const HopTask& task, uint64_t seed) {
@@ -31,6 +67,20 @@ uint64_t number_of(const HopTask& task, uint64_t seed) {
 }
 
 }  // namespace
+
+Result<WorkerFaults> parse_worker_faults(std::string_view text, uint64_t seed) {
+  WorkerFaults faults{.seed = seed};
+  while (!text.empty()) {
+    const size_t plus = std::min(text.find('+'), text.size());
+    RETURN_IF_ERROR(parse_fault(text.substr(0, plus), faults));
+    text.remove_prefix(std::min(plus + 1, text.size()));
+  }
+  if (faults.total() > static_cast<int32_t>(kThousand)) {
+    return invalid_argument(
+        fmt::format("faults: {} of a thousand attempts are too many", faults.total()));
+  }
+  return faults;
+}
 
 FaultyWorkers::Fault FaultyWorkers::fault_of(uint64_t number) const {
   const std::array<std::pair<Fault, int32_t>, 6> shares = {{{Fault::kThrows, faults_.throws},

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/clock.h"
+#include "base/result.h"
 #include "piggyback/workers/worker_hook.h"
 
 namespace tandem::piggyback {
@@ -19,9 +21,15 @@ struct WorkerFaults {
   int32_t outdated = 0;
   int32_t hangs = 0;  // the worker never comes back, but has touched nothing
   int32_t stuck = 0;  // the same inside a kernel: it might still write
-  Nanos late_by{0};
+  Nanos late_by{0};   // 0: the owner chooses
   uint64_t seed = 1;
+
+  [[nodiscard]] int32_t total() const { return throws + late + twice + outdated + hangs + stuck; }
 };
+
+// "throw:20+stuck:1": so many of a thousand attempts each; empty: none. An error says which part is
+// wrong.
+Result<WorkerFaults> parse_worker_faults(std::string_view text, uint64_t seed);
 
 class FaultyWorkers final : public WorkerHook {
  public:

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "piggyback/workers/attention_workers.h"
+#include "piggyback/workers/faulty_workers.h"
 #include "piggyback/workers/test_support.h"
 
 namespace tandem::piggyback {
@@ -293,6 +294,31 @@ TEST(WorkerFaults, StoppingDoesNotWaitForEverForAWorkerThatHangs) {
     std::this_thread::yield();
   }
   EXPECT_EQ(rows.results(), before) << "it comes back to a stop and writes nothing";
+}
+
+TEST(WorkerFaults, AreReadFromTheirText) {
+  const auto faults = parse_worker_faults("throw:20+stuck:1", 7);
+  ASSERT_TRUE(faults.ok()) << faults.error().message;
+  EXPECT_EQ(faults->throws, 20);
+  EXPECT_EQ(faults->stuck, 1);
+  EXPECT_EQ(faults->total(), 21);
+  EXPECT_EQ(faults->seed, 7U);
+  EXPECT_EQ(parse_worker_faults("", 1)->total(), 0);
+}
+
+TEST(WorkerFaults, ABrokenTextIsRefusedByItsPart) {
+  for (const auto& [text, words] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"burn:3", "unknown fault \"burn\"; known are throw"},
+           {"throw", "throw needs how many of a thousand"},
+           {"late:0", "late needs how many"},
+           {"late:1001", "late needs how many"},
+           {"late:2x", "late needs how many"},
+           {"late:2+late:2", "late is given twice"},
+           {"late:600+hang:600", "1200 of a thousand"}}) {
+    const auto refused = parse_worker_faults(text, 1);
+    ASSERT_FALSE(refused.ok()) << text;
+    EXPECT_NE(refused.error().message.find(words), std::string::npos) << refused.error().message;
+  }
 }
 
 }  // namespace

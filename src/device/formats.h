@@ -1,0 +1,69 @@
+// What a back end decides about a model's numbers before it holds any: how weights are stored, the
+// types of what lies between products, the arrangement of KV, the workspace of attention. Plain
+// data and an interface of pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/element_type.h"
+#include "kernels/kv_layout.h"
+
+namespace tandem::device {
+
+// How a weight's elements are stored: bf16 and fp32 today. With a group, that many elements of a
+// row share a scale.
+struct WeightFormat {
+  ElementType type = ElementType::kBF16;
+  int32_t group = 0;  // elements; 0: there are no scales
+  ElementType scale_type = ElementType::kF32;
+  friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
+};
+
+// A weight in device memory, in the back end's own layout.
+struct WeightMatrix {
+  const void* data = nullptr;  // 64-byte aligned, stored_bytes
+  WeightFormat format;
+  int64_t n = 0;  // output columns, padded to 32
+  int64_t k = 0;  // depth, padded to 32
+  int64_t stored_bytes = 0;
+};
+
+// Types of the numbers of a forward pass with weights of one format.
+struct NumberTypes {
+  ElementType activation = ElementType::kBF16;  // what products read, apart from the weights' type
+  ElementType residual = ElementType::kF32;     // the residual, also in the store of offloaded rows
+  ElementType attended = ElementType::kBF16;    // attention results, also as rows from the host
+};
+
+// The largest attention that a workspace must serve well.
+struct AttentionBounds {
+  kernels::KvLayout layout;
+  int32_t heads = 0;
+  int64_t max_context = 0;  // tokens
+  int32_t threads = 1;      // of AcceleratorCaps
+};
+
+class Formats {
+ public:
+  virtual ~Formats() = default;
+  [[nodiscard]] virtual bool supports(const WeightFormat& format) const = 0;
+  // Of a matrix of n x k padded elements, scales and padding of the layout included. The format is
+  // supported.
+  [[nodiscard]] virtual int64_t weight_bytes(const WeightFormat& format, int64_t n,
+                                             int64_t k) const = 0;
+  [[nodiscard]] virtual NumberTypes numbers(const WeightFormat& format) const = 0;
+  [[nodiscard]] virtual int64_t attention_workspace_bytes(const AttentionBounds& bounds) const = 0;
+  // The name of the arrangement of K and V inside a head of a block; the order of blocks, layers
+  // and heads is everywhere that of kernels/kv_layout.h. The host has kHostKvArrangement; a back
+  // end with another one converts in KvMoveOp.
+  [[nodiscard]] virtual std::string_view kv_arrangement() const = 0;
+
+  [[nodiscard]] WeightMatrix matrix(const WeightFormat& format, int64_t n, int64_t k) const {
+    return {.format = format, .n = n, .k = k, .stored_bytes = weight_bytes(format, n, k)};
+  }
+};
+
+inline constexpr std::string_view kHostKvArrangement = "dim-major pairs";
+
+}  // namespace tandem::device

@@ -1,0 +1,60 @@
+// Where a model's tensors come from: an interface for whatever holds them (safetensors files today,
+// see checkpoint.h). Knows no model. Immutable; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/element_type.h"
+#include "base/result.h"
+
+namespace tandem::model {
+
+struct TensorEntry {
+  std::string name;
+  std::string dtype;                // as written: "BF16"
+  std::optional<ElementType> type;  // of the dtypes that weights may have
+  std::vector<int64_t> shape;       // slowest first
+  int64_t begin = 0;                // in the file
+  int64_t end = 0;
+  [[nodiscard]] int64_t bytes() const { return end - begin; }
+};
+
+class WeightSource {
+ public:
+  struct Tensor {
+    const TensorEntry* entry = nullptr;
+    int32_t file = 0;  // tensors of a file are read in the order of their offsets
+  };
+  virtual ~WeightSource() = default;
+
+  [[nodiscard]] virtual const std::map<std::string, Tensor, std::less<>>& tensors() const = 0;
+  [[nodiscard]] virtual std::string_view file_name(int32_t file) const = 0;
+  // The file's bytes from `offset` on. To be read only where load() has succeeded.
+  [[nodiscard]] virtual const std::byte* data(int32_t file, int64_t offset) const = 0;
+  // [begin, end) will be loaded soon: a hint.
+  virtual void will_need(int32_t file, int64_t begin, int64_t end) const = 0;
+  // Brings [begin, end) to memory. An error where it cannot be read.
+  [[nodiscard]] virtual Status load(int32_t file, int64_t begin, int64_t end) const = 0;
+  // [begin, end) is not needed any more.
+  virtual void release(int32_t file, int64_t begin, int64_t end) const = 0;
+
+  [[nodiscard]] const Tensor* find(std::string_view name) const {
+    const auto it = tensors().find(name);
+    return it == tensors().end() ? nullptr : &it->second;
+  }
+};
+
+// The weights of a model's folder, in the format that its files have: safetensors, whole or in
+// shards.
+Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& folder);
+
+}  // namespace tandem::model
