@@ -7,9 +7,7 @@ set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsaniti
 find_program(CCACHE ccache)
 if(CCACHE)
   # Paths below the checkout count as relative, so that every checkout on a machine shares one cache.
-  # The sloppiness is what ccache asks for where headers are precompiled; no source of Tandem names __TIME__ or __DATE__.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-                                  CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 
 add_library(tandem_flags INTERFACE)
@@ -27,28 +25,6 @@ if(TANDEM_SANITIZE)
   endif()
 endif()
 
-# Headers that most files include are compiled once, for libraries and for tests: that takes a third off the time of a build. GCC
-# only: what the sanitizers' builds compile with clang shows whether each file includes what it needs.
-function(tandem_precompile name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    return()
-  endif()
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/${name}.cc CONTENT "")
-  add_library(tandem_${name} OBJECT ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
-  target_link_libraries(tandem_${name} PRIVATE tandem_flags ${ARG_DEPS})
-  target_compile_options(tandem_${name} PRIVATE -fpch-preprocess)  # for ccache
-  target_precompile_headers(tandem_${name} PRIVATE ${ARG_HEADERS})
-endfunction()
-
-# tandem_use_precompiled(target name): the target's sources see those headers. Its flags must be those of all of Tandem.
-function(tandem_use_precompiled target name)
-  if(TARGET tandem_${name})
-    target_compile_options(${target} PRIVATE -fpch-preprocess)
-    target_precompile_headers(${target} REUSE_FROM tandem_${name})
-  endif()
-endfunction()
-
 function(tandem_add_if_present folder)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt)
     add_subdirectory(${folder})
@@ -60,11 +36,6 @@ function(tandem_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_DEPS})
-  if("nlohmann_json::nlohmann_json" IN_LIST ARG_DEPS)
-    tandem_use_precompiled(tandem_${name} json_headers)
-  elseif(NOT name STREQUAL "kernels")  # they are compiled for several instruction sets
-    tandem_use_precompiled(tandem_${name} headers)
-  endif()
 endfunction()
 
 # tandem_test(name SOURCES a_test.cc [DEPS target...]): the program <name>_test, run by ctest as <name>.
@@ -76,7 +47,6 @@ function(tandem_test name)
   add_executable(${name}_test ${ARG_SOURCES})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/support
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  tandem_use_precompiled(${name}_test test_headers)
   add_test(NAME ${name} COMMAND ${name}_test)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()
