@@ -228,8 +228,8 @@ struct CountingPolicy final : StepPolicy {
 TEST(Engine, CommitsAFinishedStepWithoutLaunchingTheNext) {
   ManualClock clock;
   testing::EchoExecutor executor(testing::EchoOptions{}, clock);
-  const std::unique_ptr<StepPolicy> inner = std::move(make_policy("accel_only", {})).value();
-  CountingPolicy policy(*inner);
+  const PolicyParts inner = make_policy("accel_only", {}, {}).value();
+  CountingPolicy policy(*inner.step);
   Engine engine({.max_running = 4, .max_model_len = 64},
                 {.executor = executor, .policy = policy, .clock = clock});
   auto sink = std::make_shared<KeepingSink>();
@@ -259,10 +259,11 @@ TEST(Engine, CommitsAFinishedStepWithoutLaunchingTheNext) {
 TEST(Engine, ACommitForgetsNoRequestThatAdmissionHasAccepted) {
   ManualClock clock;
   testing::EchoExecutor executor(testing::EchoOptions{}, clock);
-  const std::unique_ptr<StepPolicy> policy = std::move(make_policy("sarathi", {})).value();
+  const PolicyParts policy = make_policy("sarathi", {}, {}).value();
   RefusingAdmission admission;
-  Engine engine({.max_running = 4, .max_model_len = 64},
-                {.executor = executor, .policy = *policy, .clock = clock, .admission = &admission});
+  Engine engine(
+      {.max_running = 4, .max_model_len = 64},
+      {.executor = executor, .policy = *policy.step, .clock = clock, .admission = &admission});
   const auto arrival = [](int64_t id) {
     Request request = testing::make_request({1, 2, 3}, 2);
     request.sink = std::make_shared<KeepingSink>();

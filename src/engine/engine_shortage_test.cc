@@ -128,8 +128,9 @@ TEST_F(EngineShortage, TheEngineIsNotIdleWhileCopiesBetweenTheTiersRun) {
     WorldOptions options = testing::two_tiers({});
     options.make_policy = {};
     options.policy = "piggyback";
-    options.policy_options.piggyback = {
-        .token_budget = 16, .offload_below = 100, .onload_above = 100};
+    options.policy_options[kPiggybackTokenBudget] = 16;
+    options.policy_options[kOffloadBelow] = 100;
+    options.policy_options[kOnloadAbove] = 100;
     options.executor.host.max_copy = 8ms;
     VirtualWorld world(options);
     Request request = make_request(prompt_of(60), 20);

@@ -104,9 +104,9 @@ WorldOptions prompt_in_pieces(PrefixCaching caching) {
   WorldOptions options = two_tiers({});
   options.make_policy = {};
   options.policy = "piggyback";
-  options.policy_options.piggyback.token_budget = 16;
-  options.policy_options.piggyback.offload_below = 100;
-  options.policy_options.piggyback.onload_above = 100;
+  options.policy_options[kPiggybackTokenBudget] = 16;
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
   options.engine.prefix_caching = caching;
   options.executor.host.max_copy = 100us;  // shorter than a step
   return options;
@@ -212,12 +212,12 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
   if (driver == Driver::kPiggyback) {
     options.make_policy = {};
     options.policy = "piggyback";
-    PiggybackOptions& piggyback = options.policy_options.piggyback;
-    piggyback.token_budget = 1 + static_cast<int32_t>(random() % 40);
-    piggyback.offload_below = static_cast<int32_t>(random() % 101);
-    piggyback.onload_above =
-        piggyback.offload_below +
-        static_cast<int32_t>(random() % static_cast<uint64_t>(101 - piggyback.offload_below));
+    PolicyOptions& policy = options.policy_options;
+    policy[kPiggybackTokenBudget] = 1 + static_cast<int32_t>(random() % 40);
+    const auto below = static_cast<int32_t>(random() % 101);
+    policy[kOffloadBelow] = below;
+    policy[kOnloadAbove] =
+        below + static_cast<int32_t>(random() % static_cast<uint64_t>(101 - below));
   }
   options.executor.host.max_hops = std::chrono::microseconds(random() % 30000);
   options.executor.host.max_copy = std::chrono::microseconds(random() % 8000);

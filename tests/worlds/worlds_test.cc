@@ -158,7 +158,7 @@ TEST_P(RandomWorlds, AreAnsweredAsIfEachRequestWereAlone) {
     EXPECT_GT(totals.preemptions, static_cast<int64_t>(count));
   }
   const std::string& policy = GetParam();
-  if (count >= 100 && policy != "accel_only" && policy != "sarathi" && policy != "llumnix") {
+  if (count >= 100 && policy_traits(policy).tiers == PolicyTiers::kBoth) {
     EXPECT_GT(totals.transfers, static_cast<int64_t>(count));
     EXPECT_GT(totals.tokens_on_host, static_cast<int64_t>(count));
   }

@@ -6,13 +6,15 @@
 // always finishes.
 #pragma once
 
-#include "plan/decisions.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
 
+extern const PolicyDescriptor kAccelOnly;
+
 class AccelOnlyPolicy final : public StepPolicy {
  public:
-  [[nodiscard]] std::string_view name() const override { return "accel_only"; }
+  [[nodiscard]] std::string_view name() const override { return kAccelOnly.name; }
   [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
   StepPlan plan(const SystemView& view) override;
 };

@@ -1,7 +1,10 @@
 #include "scheduler/policies/omniserve.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -11,6 +14,7 @@
 #include "scheduler/classed_planner.h"
 #include "scheduler/first_tokens.h"
 #include "scheduler/pace.h"
+#include "scheduler/policies/piggyback.h"
 #include "scheduler/room_ahead.h"
 
 namespace tandem {
@@ -475,7 +479,40 @@ class Planning {
   bool short_of_time_ = false;
 };
 
+constexpr std::array<const PolicyOption*, 4> kOptions = {&kPiggybackTokenBudget, &kOffloadBelow,
+                                                         &kOnloadAbove, &kPatienceSteps};
+
+Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
+  ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
+  auto policy =
+      std::make_unique<OmniServePolicy>(OmniServeOptions{.token_budget = shared.token_budget,
+                                                         .offload_below = shared.offload_below,
+                                                         .onload_above = shared.onload_above,
+                                                         .patience_steps = options[kPatienceSteps]},
+                                        *beliefs.step_times);
+  PolicyParts parts;
+  parts.make_binder = [&policy = *policy] { return policy.make_binder(); };
+  parts.admission = policy->make_admission();
+  parts.step = std::move(policy);
+  return parts;
+}
+
 }  // namespace
+
+constinit const PolicyOption kPatienceSteps{
+    .name = "patience-steps",
+    .unit = "steps",
+    .default_value = 64,
+    .min = 1,
+    .max = std::numeric_limits<int32_t>::max(),
+    .help = "steps for which best effort may be passed over"};
+
+constinit const PolicyDescriptor kOmniServe{
+    .name = "omniserve",
+    .summary = "as piggyback, and keeps targets by predicting step times; needs a profile",
+    .traits = {.needs_step_times = true, .admits = true, .tiers = PolicyTiers::kBoth},
+    .options = kOptions,
+    .make = make};
 
 OmniServePolicy::OmniServePolicy(const OmniServeOptions& options,
                                  const latency::StepTimeModel& step_times)

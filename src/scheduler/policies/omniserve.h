@@ -44,13 +44,16 @@
 #include <memory>
 
 #include "latency/step_time_model.h"
-#include "plan/decisions.h"
 #include "scheduler/host_waits.h"
 #include "scheduler/patience.h"
+#include "scheduler/policy.h"
 #include "scheduler/slack_binder.h"
 #include "scheduler/slo_admission.h"
 
 namespace tandem {
+
+extern const PolicyDescriptor kOmniServe;
+extern const PolicyOption kPatienceSteps;
 
 struct OmniServeOptions {
   int32_t token_budget = 512;  // tokens of a step while no target limits it
@@ -68,7 +71,7 @@ class OmniServePolicy final : public StepPolicy {
  public:
   // `step_times` must outlive it.
   OmniServePolicy(const OmniServeOptions& options, const latency::StepTimeModel& step_times);
-  [[nodiscard]] std::string_view name() const override { return "omniserve"; }
+  [[nodiscard]] std::string_view name() const override { return kOmniServe.name; }
   [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
   StepPlan plan(const SystemView& view) override;
 

@@ -1,13 +1,62 @@
 #include "scheduler/policies/piggyback.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/check.h"
 #include "scheduler/classed_planner.h"
+#include "scheduler/fill_binder.h"
+#include "scheduler/join_binders.h"
 
 namespace tandem {
+
+constinit const PolicyOption kPiggybackTokenBudget{
+    .name = "piggyback-token-budget",
+    .unit = "tokens",
+    .default_value = 512,
+    .min = 1,
+    .max = std::numeric_limits<int32_t>::max(),
+    .help = "tokens of a step; under omniserve while no target limits it"};
+constinit const PolicyOption kOffloadBelow{
+    .name = "offload-below",
+    .unit = "percent",
+    .default_value = 25,
+    .min = 0,
+    .max = 100,
+    .help =
+        "best-effort decodes move to the host while fewer percent of the KV blocks are free; "
+        "100: always"};
+constinit const PolicyOption kOnloadAbove{
+    .name = "onload-above",
+    .unit = "percent",
+    .default_value = 50,
+    .min = 0,
+    .max = 100,
+    .help =
+        "an offloaded decode moves back if that leaves at least this percentage of the KV "
+        "blocks free; 100: never"};
+
 namespace {
+
+constexpr std::array<const PolicyOption*, 3> kOptions = {&kPiggybackTokenBudget, &kOffloadBelow,
+                                                         &kOnloadAbove};
+constexpr PolicyTraits kTraits{.tiers = PolicyTiers::kBoth, .reads = {.targets = false}};
+
+template <class JoinBinder>
+std::unique_ptr<Binder> make_join_binder() {
+  return std::make_unique<JoinBinder>();
+}
+
+template <JoinRule kJoin, class JoinBinder>
+Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& /*beliefs*/) {
+  ASSIGN_OR_RETURN(const PiggybackOptions values, piggyback_options(options));
+  return PolicyParts{.step = std::make_unique<PiggybackPolicy>(values, kJoin),
+                     .make_binder = make_join_binder<JoinBinder>,
+                     .admission = nullptr};
+}
 
 constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
 constexpr ServiceClass kBe = ServiceClass::kBestEffort;
@@ -145,6 +194,37 @@ void make_lanes(const SystemView& view, StepPlan& plan) {
 
 }  // namespace
 
+constinit const PolicyDescriptor kPiggyback{
+    .name = "piggyback",
+    .summary = "as sarathi; best effort decodes on the host where memory is short",
+    .traits = kTraits,
+    .options = kOptions,
+    .make = make<JoinRule::kReady, FillBinder>};
+constinit const PolicyDescriptor kOverlap{
+    .name = "overlap",
+    .summary = "as piggyback; offloaded tokens at the same stage join a step together",
+    .traits = kTraits,
+    .options = kOptions,
+    .make = make<JoinRule::kCohort, CohortBinder>};
+constinit const PolicyDescriptor kLanes{
+    .name = "lanes",
+    .summary = "as piggyback; steps have two lanes, which wait for their offloaded tokens",
+    .traits = kTraits,
+    .options = kOptions,
+    .make = make<JoinRule::kWait, WaitBinder>};
+
+Result<PiggybackOptions> piggyback_options(const PolicyOptions& options) {
+  const PiggybackOptions values{.token_budget = options[kPiggybackTokenBudget],
+                                .offload_below = options[kOffloadBelow],
+                                .onload_above = options[kOnloadAbove]};
+  if (values.offload_below > values.onload_above) {
+    return invalid_argument(fmt::format("--offload-below {} must not be above --onload-above {}",
+                                        values.offload_below, values.onload_above),
+                            "offload-below");
+  }
+  return values;
+}
+
 PiggybackPolicy::PiggybackPolicy(const PiggybackOptions& options, JoinRule join)
     : options_(options), join_(join) {
   CHECK(options.token_budget > 0 && options.offload_below >= 0 &&
@@ -156,11 +236,11 @@ PiggybackPolicy::PiggybackPolicy(const PiggybackOptions& options, JoinRule join)
 std::string_view PiggybackPolicy::name() const {
   switch (join_) {
     case JoinRule::kReady:
-      return "piggyback";
+      return kPiggyback.name;
     case JoinRule::kCohort:
-      return "overlap";
+      return kOverlap.name;
     case JoinRule::kWait:
-      return "lanes";
+      return kLanes.name;
   }
   CHECK(false, "join rule {}", static_cast<int>(join_));
   return "";

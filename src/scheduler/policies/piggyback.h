@@ -18,9 +18,17 @@
 
 #include <cstdint>
 
-#include "plan/decisions.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
+
+extern const PolicyDescriptor kPiggyback;
+extern const PolicyDescriptor kOverlap;
+extern const PolicyDescriptor kLanes;
+
+extern const PolicyOption kPiggybackTokenBudget;
+extern const PolicyOption kOffloadBelow;
+extern const PolicyOption kOnloadAbove;
 
 struct PiggybackOptions {
   int32_t token_budget = 512;  // tokens of a step, decodes included; decodes alone may exceed it
@@ -29,6 +37,8 @@ struct PiggybackOptions {
   int32_t offload_below = 25;  // fewer free: best-effort decodes are offloaded; 100: always
   int32_t onload_above = 50;   // still so many free afterwards: a parked one comes back; 100: never
 };
+// The values of the three options. Error: offload_below above onload_above.
+Result<PiggybackOptions> piggyback_options(const PolicyOptions& options);
 
 // How offloaded tokens join a step; a binder of the same rule belongs to it
 // (scheduler/join_binders.h).
