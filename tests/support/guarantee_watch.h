@@ -15,6 +15,7 @@
 #include "plan/decisions.h"
 #include "scheduler/chunk_replay.h"
 #include "scheduler/first_tokens.h"
+#include "scheduler/margins.h"
 
 namespace tandem::testing {
 
