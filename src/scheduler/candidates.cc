@@ -134,7 +134,8 @@ Candidate make_overlap(const SystemView& view, const Beliefs& beliefs,
 Candidate make_lanes(const SystemView& view, const Beliefs& beliefs, const CandidateRules& rules) {
   Candidate candidate = make_resident(view, beliefs, rules);
   StepPlan& plan = candidate.plan;
-  int64_t offloaded = 0;
+  int32_t offloaded = 0;
+  int64_t context = 0;
   for (const SequenceView& sequence : view.offloaded) {
     if (!decodes_on_host(sequence)) {
       continue;
@@ -144,9 +145,15 @@ Candidate make_lanes(const SystemView& view, const Beliefs& beliefs, const Candi
       plan.first_lane.push_back(sequence.id);
     }
     ++offloaded;
+    context += sequence.known_tokens;
   }
   if (beliefs.step_times != nullptr) {
-    credit_visits(beliefs, offloaded * (int64_t{beliefs.step_times->layers()} + 1), candidate);
+    const int32_t layers = beliefs.step_times->layers();
+    credit_visits(beliefs, offloaded * (int64_t{layers} + 1), candidate);
+    if (beliefs.host_times != nullptr) {
+      candidate.time = std::max(*candidate.time,
+                                layers * beliefs.host_times->attention_time(offloaded, context));
+    }
   }
   return candidate;
 }

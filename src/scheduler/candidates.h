@@ -14,8 +14,8 @@
 //
 // Credit: a resident decode, and each choice of a prompt that ends in the step, is one token. A
 // result that joins a stage is 1 / (layers + 1) of one. In lanes each offloaded token goes through
-// all stages, so it is a whole one. The time of lanes does not contain what stages wait for the
-// host.
+// all stages, so it is a whole one, and the step takes at least as long as the host attends in all
+// layers, if the host's times are known.
 //
 // Plain functions; any thread.
 #pragma once
