@@ -75,7 +75,9 @@ class TimedPolicy final : public StepPolicy {
  public:
   TimedPolicy(StepPolicy& policy, Micros& took) : policy_(policy), took_(took) {}
   [[nodiscard]] std::string_view name() const override { return policy_.name(); }
-  [[nodiscard]] QueueOrder queue_order() const override { return policy_.queue_order(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return policy_.make_queue_order();
+  }
   StepPlan plan(const SystemView& view) override {
     const Nanos began = clock_.now();
     StepPlan plan = policy_.plan(view);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "plan/fcfs_order.h"
 #include "support/two_tier_world.h"
 
 namespace tandem {
@@ -22,7 +23,9 @@ using testing::WorldOptions;
 class RecklessPolicy final : public StepPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "reckless"; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kArrival);
+  }
 
   StepPlan plan(const SystemView& view) override {
     StepPlan plan;

@@ -32,14 +32,14 @@ class FcfsOrder final : public QueueOrder {
     Line& line = lines_[line_of(entry.service_class)];
     ++sizes_[static_cast<size_t>(entry.service_class)];
     if (line.empty()) {
-      line.emplace_back().reserve(kRun);
+      line.emplace_back().push_back(&entry);
+      return;
     }
     const size_t place = run_of(line, entry);
     Run& run = line[place];
-    run.insert(place_of(run, entry), &entry);
+    run.insert(run.begin() + static_cast<std::ptrdiff_t>(place_in(run, entry)), &entry);
     if (run.size() > kRun) {
       Run upper(run.begin() + kRun / 2, run.end());
-      upper.reserve(kRun);
       run.resize(kRun / 2);
       line.insert(line.begin() + static_cast<std::ptrdiff_t>(place) + 1, std::move(upper));
     }
@@ -50,9 +50,9 @@ class FcfsOrder final : public QueueOrder {
     CHECK(!line.empty(), "sequence {} does not wait", raw(entry.id));
     const size_t place = run_of(line, entry);
     Run& run = line[place];
-    const auto found = place_of(run, entry);
-    CHECK(found != run.end() && *found == &entry, "sequence {} does not wait", raw(entry.id));
-    run.erase(found);
+    const size_t found = place_in(run, entry);
+    CHECK(found < run.size() && run[found] == &entry, "sequence {} does not wait", raw(entry.id));
+    run.erase(run.begin() + static_cast<std::ptrdiff_t>(found));
     --sizes_[static_cast<size_t>(entry.service_class)];
     if (run.empty()) {
       line.erase(line.begin() + static_cast<std::ptrdiff_t>(place));
@@ -66,9 +66,9 @@ class FcfsOrder final : public QueueOrder {
       const Line& line = lines_[number];
       const size_t place = run_of(line, *after);
       const Run& run = line[place];
-      const auto behind = place_of(run, *after) + 1;
-      if (behind != run.end()) {
-        return {behind, run.end()};
+      const size_t behind = place_in(run, *after) + 1;
+      if (behind < run.size()) {
+        return std::span(run).subspan(behind);
       }
       if (place + 1 < line.size()) {
         return line[place + 1];
@@ -109,11 +109,11 @@ class FcfsOrder final : public QueueOrder {
   [[nodiscard]] Key key(const QueueEntry& entry) const {
     return {by_ == By::kClassFirst ? entry.level : 0, entry.request, entry.choice};
   }
-  // The place in a run of the first entry that is not before `entry`.
-  template <class Entries>
-  [[nodiscard]] auto place_of(Entries& run, const QueueEntry& entry) const {
-    return std::ranges::lower_bound(run, key(entry), {},
-                                    [this](const QueueEntry* other) { return key(*other); });
+  // How many entries of a run are before `entry`.
+  [[nodiscard]] size_t place_in(const Run& run, const QueueEntry& entry) const {
+    const auto found = std::ranges::lower_bound(
+        run, key(entry), {}, [this](const QueueEntry* other) { return key(*other); });
+    return static_cast<size_t>(found - run.begin());
   }
   // The run in which an entry stands or belongs. Needs a line that is not empty.
   [[nodiscard]] size_t run_of(const Line& line, const QueueEntry& entry) const {

@@ -22,7 +22,8 @@ struct QueueEntry {
   Nanos arrived{0};
   Nanos first_token_due = Nanos::max();  // Nanos::max(): no target
   int32_t choice = 0;
-  int32_t level = 0;  // lower goes first
+  int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
+  int32_t level = 0;    // lower goes first
   ServiceClass service_class = ServiceClass::kLatencySensitive;
 };
 

@@ -6,6 +6,7 @@
 // always finishes.
 #pragma once
 
+#include "plan/fcfs_order.h"
 #include "scheduler/policy.h"
 
 namespace tandem {
@@ -15,7 +16,9 @@ extern const PolicyDescriptor kAccelOnly;
 class AccelOnlyPolicy final : public StepPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return kAccelOnly.name; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kArrival);
+  }
   StepPlan plan(const SystemView& view) override;
 };
 

@@ -11,6 +11,7 @@
 // In the queue it may wait without bound.
 #pragma once
 
+#include "plan/fcfs_order.h"
 #include "scheduler/budget_batch.h"
 #include "scheduler/policy.h"
 
@@ -26,7 +27,9 @@ class LlumnixPolicy final : public StepPolicy {
   [[nodiscard]] std::string_view name() const override {
     return rules_.overflow == BudgetRules::Overflow::kWaits ? kLlumnix.name : kLlumnixCpu.name;
   }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
   StepPlan plan(const SystemView& view) override { return plan_budget_batch(view, rules_); }
 
  private:

@@ -44,6 +44,7 @@
 #include <memory>
 
 #include "latency/step_time_model.h"
+#include "plan/fcfs_order.h"
 #include "scheduler/host_waits.h"
 #include "scheduler/patience.h"
 #include "scheduler/policy.h"
@@ -72,7 +73,9 @@ class OmniServePolicy final : public StepPolicy {
   // `step_times` must outlive it.
   OmniServePolicy(const OmniServeOptions& options, const latency::StepTimeModel& step_times);
   [[nodiscard]] std::string_view name() const override { return kOmniServe.name; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
   StepPlan plan(const SystemView& view) override;
 
   // The binder that goes with it; the policy must outlive it.

@@ -10,6 +10,7 @@
 // is recomputed for an impatient step.
 #pragma once
 
+#include "plan/fcfs_order.h"
 #include "scheduler/candidates.h"
 #include "scheduler/policy.h"
 
@@ -37,7 +38,9 @@ class PiggybackPolicy final : public StepPolicy {
                            const PolicyDescriptor& descriptor = kPiggyback,
                            MakeCandidate make = make_visitors, const Beliefs& beliefs = {});
   [[nodiscard]] std::string_view name() const override { return descriptor_.name; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
   StepPlan plan(const SystemView& view) override { return make_(view, beliefs_, options_).plan; }
 
  private:
