@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "scheduler/policies/registry.h"
 #include "vllm_flags.h"
 
 namespace tandem {
@@ -81,48 +82,22 @@ void add_profile_flags(cli::Command command, ServeFlags& flags) {
 }
 
 void add_policy_flags(cli::Command command, NodeOptions& node) {
-  command.add_option(
-      "--policy", node.policy,
+  std::string help =
       "Scheduling policy: auto (default: omniserve if a target is given or a profile of this model "
-      "on this machine lies ready, else sarathi, on two tiers piggyback), accel_only (first come, "
-      "first served; classes and targets are not looked at), sarathi (two classes, long prompts do "
-      "not stall answers), piggyback (as sarathi; best effort decodes on the host where memory is "
-      "short), "
-      "overlap and lanes (as piggyback, with other rules for which offloaded tokens join a step), "
-      "omniserve (as piggyback, and keeps targets by predicting step times; needs a profile), "
-      "llumnix (two classes, a fixed share of the KV blocks kept for the first) or llumnix_cpu "
-      "(as llumnix; what overflows decodes on the host)");
-  command
-      .add_option("--llumnix-headroom", node.policy_options.llumnix_headroom_percent,
-                  "llumnix, llumnix_cpu: percent of the KV blocks that best effort may not use")
-      .capture_default_str();
-  node.policy_options.sarathi_token_budget = 0;
-  command
-      .add_option("--sarathi-token-budget", node.policy_options.sarathi_token_budget,
-                  "Tokens of a step under sarathi; 0: as many, up to 512, as keep decodes smooth, "
-                  "measured at start")
-      .capture_default_str();
-  PiggybackOptions& piggyback = node.policy_options.piggyback;
-  command
-      .add_option("--piggyback-token-budget", piggyback.token_budget,
-                  "Tokens of a step under piggyback; under omniserve while no target limits it")
-      .capture_default_str();
-  command
-      .add_option(
-          "--offload-below", piggyback.offload_below,
-          "piggyback, omniserve: best-effort decodes move to the host while fewer percent of "
-          "the KV blocks are free; 100: always")
-      .capture_default_str();
-  command
-      .add_option(
-          "--onload-above", piggyback.onload_above,
-          "piggyback, omniserve: an offloaded decode moves back if that leaves at least this "
-          "percentage of the KV blocks free; 100: never")
-      .capture_default_str();
-  command
-      .add_option("--patience-steps", node.policy_options.patience_steps,
-                  "omniserve: steps for which best effort may be passed over")
-      .capture_default_str();
+      "on this machine lies ready, else sarathi, on two tiers piggyback)";
+  for (const PolicyDescriptor* policy : policies()) {
+    help += fmt::format(", {} ({})", policy->name, policy->summary);
+    if (policy->traits.measured_budget != nullptr) {
+      node.policy_options[*policy->traits.measured_budget] = 0;
+    }
+  }
+  command.add_option("--policy", node.policy, help);
+  for (const PolicyOption* option : policy_options()) {
+    command
+        .add_option(fmt::format("--{}", option->name), node.policy_options[*option],
+                    fmt::format("{}: {}", policies_that_read(*option), option->help))
+        .capture_default_str();
+  }
 }
 
 void add_scheduling_flags(cli::Command command, ServeFlags& flags) {

@@ -11,6 +11,7 @@
 #include "device/cpu/proc_text.h"
 #include "model_command.h"
 #include "node/config_json.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -77,7 +78,7 @@ void log_memory_plan(const MemoryPlan& plan) {
 
 // What flags, objectives and keys say that the policy does not read.
 void log_unread_terms(const ServeFlags& flags, const std::string& policy) {
-  const ServiceFields reads = policy_reads(policy);
+  const ServiceFields reads = policy_traits(policy).reads;
   if (!reads.targets && gives_targets(flags)) {
     log::warn(
         "TTFT or TPOT targets are given (--ttft-slo, --tpot-slo, --objective or a key), and the "

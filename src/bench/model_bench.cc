@@ -140,7 +140,7 @@ class Runner {
     EngineConfig config = engine_config(options_.node, model_, scheduled_.profile.get());
     config.prefix_caching = PrefixCaching::kOff;
     Engine engine(config, {.executor = *loaded_.executor,
-                           .policy = *scheduled_.policy,
+                           .policy = *scheduled_.policy.step,
                            .clock = clock_,
                            .observer = times});
     EngineInputs inputs;

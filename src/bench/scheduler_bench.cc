@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "latency/corrected_model.h"
 #include "latency/modular_model.h"
+#include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/registry.h"
 
 namespace tandem::bench {
@@ -74,7 +75,9 @@ class TimedPolicy final : public StepPolicy {
  public:
   TimedPolicy(StepPolicy& policy, Micros& took) : policy_(policy), took_(took) {}
   [[nodiscard]] std::string_view name() const override { return policy_.name(); }
-  [[nodiscard]] QueueOrder queue_order() const override { return policy_.queue_order(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return policy_.make_queue_order();
+  }
   StepPlan plan(const SystemView& view) override {
     const Nanos began = clock_.now();
     StepPlan plan = policy_.plan(view);
@@ -133,13 +136,12 @@ class Stand {
         executor_(limits_),
         times_(step_times()),
         inner_(make_inner(times_)),
-        policy_(*inner_, plans),
-        admission_(make_admission(*inner_)),
+        policy_(*inner_.step, plans),
         engine_(config(options), {.executor = executor_,
                                   .policy = policy_,
                                   .clock = clock_,
                                   .step_times = &times_,
-                                  .admission = admission_.get()}) {}
+                                  .admission = inner_.admission.get()}) {}
 
   // Half of them latency sensitive; steps until all decode.
   void fill() {
@@ -191,10 +193,8 @@ class Stand {
   static constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
   static constexpr ServiceClass kBe = ServiceClass::kBestEffort;
 
-  static std::unique_ptr<StepPolicy> make_inner(const latency::CorrectedModel& times) {
-    PolicyOptions options;
-    options.beliefs.step_times = &times;
-    return std::move(make_policy("omniserve", options)).value();
+  static PolicyParts make_inner(const latency::CorrectedModel& times) {
+    return make_policy(kOmniServe.name, {}, {.step_times = &times}).value();
   }
   static EngineConfig config(const BenchSchedulerOptions& options) {
     EngineConfig made;
@@ -212,9 +212,8 @@ class Stand {
   const ExecutorLimits limits_;
   InstantExecutor executor_;
   latency::CorrectedModel times_;
-  std::unique_ptr<StepPolicy> inner_;
+  PolicyParts inner_;
   TimedPolicy policy_;
-  std::unique_ptr<Admission> admission_;
   ManualClock clock_;
   const SteadyClock real_;
   Engine engine_;

@@ -11,6 +11,7 @@
 #include "device/open/open.h"
 #include "model/make.h"
 #include "model/weights.h"
+#include "scheduler/policies/piggyback.h"
 
 namespace tandem::bench {
 namespace {
@@ -66,8 +67,8 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   }
   ASSIGN_OR_RETURN(node.accelerator, device::accelerator_spec(device::kEmulatedBackend, spec));
   node.policy = options.policy;
-  node.policy_options.piggyback.offload_below = 100;  // always
-  node.policy_options.piggyback.onload_above = 100;   // never
+  node.policy_options[kOffloadBelow] = 100;  // always
+  node.policy_options[kOnloadAbove] = 100;   // never
   node.group_stages = options.group_stages;
   const TiersLoad& load = options.load;
   node.max_num_seqs = load.residents + load.offloaded;

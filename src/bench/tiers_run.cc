@@ -140,10 +140,11 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
                    complete_model(run->options_, model, *run->loaded_, bell, run->clock_, {}));
   EngineConfig config = engine_config(run->options_, model, run->scheduled_.profile.get());
   config.prefix_caching = PrefixCaching::kOff;
-  run->engine_ = std::make_unique<Engine>(config, EngineParts{.executor = *run->loaded_->executor,
-                                                              .policy = *run->scheduled_.policy,
-                                                              .clock = run->clock_,
-                                                              .observer = *run->probe_});
+  run->engine_ =
+      std::make_unique<Engine>(config, EngineParts{.executor = *run->loaded_->executor,
+                                                   .policy = *run->scheduled_.policy.step,
+                                                   .clock = run->clock_,
+                                                   .observer = *run->probe_});
   pin_this_thread(model.device.caps().cpus);
   return run;
 }

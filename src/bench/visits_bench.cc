@@ -21,6 +21,7 @@
 #include "exec/forward_executor.h"
 #include "model/make.h"
 #include "model/weights.h"
+#include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
 
 namespace tandem::bench {
@@ -88,7 +89,7 @@ class Stand {
   model::Weights weights_;
   ManualClock clock_;
   const SteadyClock real_;
-  std::unique_ptr<StepPolicy> policy_;
+  PolicyParts policy_;
   std::unique_ptr<Binder> binder_;
   std::unique_ptr<ForwardExecutor> executor_;
   StepCounter counter_;
@@ -138,10 +139,10 @@ Status Stand::build() {
   shape_.max_positions = kPromptTokens + kOutputTokens;
   weights_ = model::hollow_weights(shape_, {});
   PolicyOptions policy;
-  policy.piggyback.offload_below = 100;  // always
-  policy.piggyback.onload_above = 100;   // never
-  ASSIGN_OR_RETURN(policy_, make_policy("piggyback", policy));
-  binder_ = make_binder(*policy_);
+  policy[kOffloadBelow] = 100;  // always
+  policy[kOnloadAbove] = 100;   // never
+  ASSIGN_OR_RETURN(policy_, make_policy(kPiggyback.name, policy, {}));
+  binder_ = policy_.make_binder();
   ASSIGN_OR_RETURN(executor_,
                    ForwardExecutor::create(shape_, weights_, device_, executor_options(), [] {}));
   EngineConfig config;
@@ -151,7 +152,7 @@ Status Stand::build() {
   engine_ = std::make_unique<Engine>(
       config,
       EngineParts{
-          .executor = *executor_, .policy = *policy_, .clock = clock_, .observer = counter_});
+          .executor = *executor_, .policy = *policy_.step, .clock = clock_, .observer = counter_});
   pin_this_thread(device::allowed_cpus().front());
   return {};
 }

@@ -19,7 +19,7 @@ AdmissionBook::Answer AdmissionBook::consider(Arrival& arrival, Nanos now) {
   if (admission_ == nullptr || arrival.request.service_class != kLs) {
     return {};
   }
-  CHECK(options_.queue_order == QueueOrder::kClassFirst,
+  CHECK(table_.waiting().order().classes_first(),
         "an admission needs a policy whose queue has classes");
   const AdmissionAsk ask = ask_of(arrival);
   const AdmissionVerdict verdict = admission_->decide(view(now), ask);

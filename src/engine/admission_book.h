@@ -24,8 +24,7 @@ namespace tandem {
 struct AdmissionBookOptions {
   int32_t max_running = 0;
   int32_t max_model_len = 0;
-  int32_t step_tokens = 0;  // rows of a step, at most
-  QueueOrder queue_order = QueueOrder::kArrival;
+  int32_t step_tokens = 0;      // rows of a step, at most
   bool keeps_refusals = false;  // for record_refusals
 };
 

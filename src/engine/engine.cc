@@ -24,14 +24,11 @@ AdmissionBookOptions book_options(const EngineConfig& config, const EngineParts&
   return {.max_running = config.max_running,
           .max_model_len = config.max_model_len,
           .step_tokens = parts.executor.limits().max_batched_tokens,
-          .queue_order = parts.policy.queue_order(),
           .keeps_refusals = &parts.recorder != &no_recorder()};
 }
 
 ViewOptions view_options(const EngineConfig& config, const EngineParts& parts) {
-  return {.queue_order = parts.policy.queue_order(),
-          .max_running = config.max_running,
-          .shows_later = parts.admission != nullptr};
+  return {.max_running = config.max_running, .shows_later = parts.admission != nullptr};
 }
 
 EngineActivity running_step(const CurrentStep& step) {
@@ -50,7 +47,7 @@ Engine::Engine(const EngineConfig& config, const EngineParts& parts)
       parts_(parts),
       kv_(parts.executor.limits().total_blocks, parts.executor.limits().block_tokens,
           config.prefix_caching, parts.executor.limits().host_blocks),
-      table_(parts.policy.queue_order()),
+      table_(parts.policy.make_queue_order()),
       outbox_(parts.executor.limits().hops_per_token),
       shortfalls_(parts.policy.name(), kv_, step_),
       mover_(mover_options(config, parts), table_, kv_, parts.executor, step_, shortfalls_),
@@ -90,7 +87,8 @@ Arrival Engine::make_arrival(RequestId id, Request request, Nanos now, int32_t b
 EngineLoad Engine::load() const {
   return {.running = std::ssize(table_.running()) + std::ssize(table_.offloaded()),
           .waiting = std::ssize(table_.waiting()),
-          .waiting_best_effort = table_.waiting_best_effort()};
+          .waiting_best_effort =
+              static_cast<int64_t>(table_.waiting().size(ServiceClass::kBestEffort))};
 }
 
 EngineAdvance Engine::advance(Nanos now, EngineInputs& inputs) {

@@ -22,8 +22,8 @@ WorldOptions offloading(int64_t blocks) {
   WorldOptions options = two_tiers({}, blocks);
   options.make_policy = {};
   options.policy = "piggyback";
-  options.policy_options.piggyback.offload_below = 100;
-  options.policy_options.piggyback.onload_above = 100;
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
   options.executor.host.max_copy = 2ms;
   options.executor.host.max_hops = 1ms;
   return options;

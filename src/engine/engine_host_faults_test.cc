@@ -137,8 +137,8 @@ std::vector<Nanos> times_beside(bool frozen_guests) {
   WorldOptions options = two_tiers({});
   options.make_policy = {};
   options.policy = "piggyback";
-  options.policy_options.piggyback.offload_below = 100;
-  options.policy_options.piggyback.onload_above = 100;
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
   options.executor.host.frozen = true;
   VirtualWorld world(options);
   for (int64_t id = 1; frozen_guests && id <= 3; ++id) {

@@ -164,8 +164,7 @@ TEST(StepCommitter, ACommittedTokenIsAnEventAndTheLastOneEndsTheSequence) {
 TEST(ViewBuilder, ShowsTheFirstBestEffortSequenceBehindALineThatHidesIt) {
   EngineTestParts parts;
   HostTrust trust;
-  ViewBuilder views({.queue_order = QueueOrder::kClassFirst, .max_running = 8}, parts.table,
-                    parts.kv, parts.executor, trust, parts.step);
+  ViewBuilder views({.max_running = 8}, parts.table, parts.kv, parts.executor, trust, parts.step);
   parts.add(1, 200);  // finds no blocks
   parts.add(2, 4);
   parts.add_flex(3, 4);
@@ -176,6 +175,37 @@ TEST(ViewBuilder, ShowsTheFirstBestEffortSequenceBehindALineThatHidesIt) {
   EXPECT_EQ(view.waiting[1].request, RequestId{3});
   EXPECT_EQ(view.budget.sequences, 8);
   EXPECT_TRUE(views.audit().ok());
+}
+
+TEST(ViewBuilder, ShowsAllOfTheQueueToPoliciesThatLookPastItsHead) {
+  EngineTestParts parts;
+  HostTrust trust;
+  ViewBuilder views({.max_running = 8}, parts.table, parts.kv, parts.executor, trust, parts.step);
+  Request request;
+  request.tenant = "a";
+  parts.add(1, 200, request);  // finds no blocks
+  parts.add(2, 9, request);
+  parts.add(3, 9);
+  parts.add_flex(4, 4);
+  const SystemView view = views.make();
+  EXPECT_EQ(view.waiting.size(), 2U);
+  ASSERT_NE(view.queue, nullptr);
+  std::vector<const QueueEntry*> entries;
+  for (auto run = view.queue->next(nullptr); !run.empty(); run = view.queue->next(run.back())) {
+    entries.insert(entries.end(), run.begin(), run.end());
+  }
+  ASSERT_EQ(entries.size(), 4U);
+  EXPECT_EQ(view.queue->head(ServiceClass::kBestEffort), entries[3]);
+  EXPECT_EQ(view.queue->size(ServiceClass::kLatencySensitive), 3U);
+  EXPECT_EQ(view.queue->show(*entries[1])->request, RequestId{2});
+  EXPECT_EQ(view.queue->show(*entries[1])->pending_tokens(), 9);
+  const QueuePrefix first = view.queue->prefix_of(*entries[0]);
+  const QueuePrefix second = view.queue->prefix_of(*entries[1]);
+  const QueuePrefix other = view.queue->prefix_of(*entries[2]);
+  EXPECT_EQ(first.tenant, second.tenant);
+  EXPECT_EQ(first.blocks[1], second.blocks[1]) << "both begin with 1, 2, ..";
+  EXPECT_NE(first.tenant, other.tenant);
+  EXPECT_NE(first.blocks[0], other.blocks[0]);
 }
 
 struct RefusingAdmission final : Admission {
@@ -193,9 +223,8 @@ struct RefusingAdmission final : Admission {
 TEST(AdmissionBook, CountsAcceptedRequestsBeforeTheyReachTheEngine) {
   EngineTestParts parts;
   RefusingAdmission admission;
-  AdmissionBook book(
-      {.max_running = 8, .max_model_len = 64, .queue_order = QueueOrder::kClassFirst}, &admission,
-      parts.table, parts.kv, parts.step, parts.clock, observe::no_observer());
+  AdmissionBook book({.max_running = 8, .max_model_len = 64}, &admission, parts.table, parts.kv,
+                     parts.step, parts.clock, observe::no_observer());
   parts.add(1, 4);
   Request request;
   request.prompt = {1, 2, 3};
@@ -216,7 +245,9 @@ TEST(AdmissionBook, CountsAcceptedRequestsBeforeTheyReachTheEngine) {
 struct CountingPolicy final : StepPolicy {
   explicit CountingPolicy(StepPolicy& policy) : inner(policy) {}
   [[nodiscard]] std::string_view name() const override { return inner.name(); }
-  [[nodiscard]] QueueOrder queue_order() const override { return inner.queue_order(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return inner.make_queue_order();
+  }
   StepPlan plan(const SystemView& view) override {
     ++plans;
     return inner.plan(view);
@@ -228,8 +259,8 @@ struct CountingPolicy final : StepPolicy {
 TEST(Engine, CommitsAFinishedStepWithoutLaunchingTheNext) {
   ManualClock clock;
   testing::EchoExecutor executor(testing::EchoOptions{}, clock);
-  const std::unique_ptr<StepPolicy> inner = std::move(make_policy("accel_only", {})).value();
-  CountingPolicy policy(*inner);
+  const PolicyParts inner = make_policy("accel_only", {}, {}).value();
+  CountingPolicy policy(*inner.step);
   Engine engine({.max_running = 4, .max_model_len = 64},
                 {.executor = executor, .policy = policy, .clock = clock});
   auto sink = std::make_shared<KeepingSink>();
@@ -259,10 +290,11 @@ TEST(Engine, CommitsAFinishedStepWithoutLaunchingTheNext) {
 TEST(Engine, ACommitForgetsNoRequestThatAdmissionHasAccepted) {
   ManualClock clock;
   testing::EchoExecutor executor(testing::EchoOptions{}, clock);
-  const std::unique_ptr<StepPolicy> policy = std::move(make_policy("sarathi", {})).value();
+  const PolicyParts policy = make_policy("sarathi", {}, {}).value();
   RefusingAdmission admission;
-  Engine engine({.max_running = 4, .max_model_len = 64},
-                {.executor = executor, .policy = *policy, .clock = clock, .admission = &admission});
+  Engine engine(
+      {.max_running = 4, .max_model_len = 64},
+      {.executor = executor, .policy = *policy.step, .clock = clock, .admission = &admission});
   const auto arrival = [](int64_t id) {
     Request request = testing::make_request({1, 2, 3}, 2);
     request.sink = std::make_shared<KeepingSink>();

@@ -135,8 +135,8 @@ TEST(EngineReport, ARequestThatIsCancelledBeforeItsChoicesPartHasEndedWithOneRec
 TEST(EngineReport, TokensOfTheHostTierAreCountedWithTheirHops) {
   WorldOptions options;
   options.policy = "piggyback";
-  options.policy_options.piggyback.offload_below = 100;
-  options.policy_options.piggyback.onload_above = 100;
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
   options.executor.limits.host_blocks = 64;
   options.executor.limits.offloaded_sequences = 8;
   options.executor.limits.hops_per_token = 6;

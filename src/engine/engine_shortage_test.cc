@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "plan/fcfs_order.h"
 #include "support/two_tier_world.h"
 
 namespace tandem {
@@ -22,7 +23,9 @@ using testing::WorldOptions;
 class RecklessPolicy final : public StepPolicy {
  public:
   [[nodiscard]] std::string_view name() const override { return "reckless"; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kArrival);
+  }
 
   StepPlan plan(const SystemView& view) override {
     StepPlan plan;
@@ -128,8 +131,9 @@ TEST_F(EngineShortage, TheEngineIsNotIdleWhileCopiesBetweenTheTiersRun) {
     WorldOptions options = testing::two_tiers({});
     options.make_policy = {};
     options.policy = "piggyback";
-    options.policy_options.piggyback = {
-        .token_budget = 16, .offload_below = 100, .onload_above = 100};
+    options.policy_options[kPiggybackTokenBudget] = 16;
+    options.policy_options[kOffloadBelow] = 100;
+    options.policy_options[kOnloadAbove] = 100;
     options.executor.host.max_copy = 8ms;
     VirtualWorld world(options);
     Request request = make_request(prompt_of(60), 20);

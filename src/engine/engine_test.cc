@@ -26,7 +26,7 @@ std::vector<TokenId> prompt_of(int length, TokenId first = 10) {
 WorldOptions small_world(std::string policy, int64_t blocks = 32) {
   WorldOptions options;
   options.policy = std::move(policy);
-  options.policy_options.sarathi_token_budget = 12;
+  options.policy_options[kSarathiTokenBudget] = 12;
   options.executor.limits.total_blocks = blocks;
   return options;
 }

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
+#include <string>
 
 #include "support/two_tier_world.h"
 
@@ -104,9 +106,9 @@ WorldOptions prompt_in_pieces(PrefixCaching caching) {
   WorldOptions options = two_tiers({});
   options.make_policy = {};
   options.policy = "piggyback";
-  options.policy_options.piggyback.token_budget = 16;
-  options.policy_options.piggyback.offload_below = 100;
-  options.policy_options.piggyback.onload_above = 100;
+  options.policy_options[kPiggybackTokenBudget] = 16;
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
   options.engine.prefix_caching = caching;
   options.executor.host.max_copy = 100us;  // shorter than a step
   return options;
@@ -126,6 +128,51 @@ TEST(EngineTiers, APromptIsWrittenToTheHostBehindItsComputationAndAnOffloadCopie
   without.run_until_idle();
   EXPECT_EQ(without.outcome(1).tokens, expected_tokens(request, 0));
   EXPECT_EQ(without.executor().host().moved_blocks(), (std::vector<int64_t>{15}));
+}
+
+// As another policy, but every plan that computes anything holds all offloaded sequences.
+class HoldingPolicy final : public StepPolicy {
+ public:
+  explicit HoldingPolicy(StepPolicy& policy) : policy_(policy) {}
+  [[nodiscard]] std::string_view name() const override { return policy_.name(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return policy_.make_queue_order();
+  }
+  StepPlan plan(const SystemView& view) override {
+    StepPlan plan = policy_.plan(view);
+    for (const SequenceView& sequence : view.offloaded) {
+      if (!plan.slices.empty()) {
+        plan.hold.push_back(sequence.id);
+      }
+    }
+    return plan;
+  }
+
+ private:
+  StepPolicy& policy_;
+};
+
+TEST(EngineTiers, NoSequenceIsHeldForMoreThanTheBound) {
+  constexpr int32_t kTokens = kMaxHeldPlans + 200;
+  WorldOptions options = two_tiers({}, 600);
+  options.make_policy = {};
+  options.policy = "piggyback";
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
+  options.watch_policy = [](StepPolicy& policy) { return std::make_unique<HoldingPolicy>(policy); };
+  Request guest = make_request(prompt_of(5), 2);
+  guest.service_class = ServiceClass::kBestEffort;
+  const Request resident = make_request(prompt_of(5, 500), kTokens);
+  VirtualWorld world(options);
+  world.arrive(0ms, 1, guest);
+  world.arrive(0ms, 2, resident);
+  world.run_until_idle();
+  EXPECT_EQ(world.outcome(1).tokens, expected_tokens(guest, 0));
+  const std::vector<Nanos>& steps = world.outcome(2).times;
+  ASSERT_EQ(steps.size(), static_cast<size_t>(kTokens));
+  EXPECT_GT(world.outcome(1).times.back(), steps[kMaxHeldPlans]) << "it was held";
+  EXPECT_LT(world.outcome(1).times.back(), steps[kMaxHeldPlans + 100]);
+  expect_drained(world);
 }
 
 TEST(EngineTiers, ASequenceMayEndWhileItsPromptIsStillBeingWrittenToTheHost) {
@@ -185,7 +232,7 @@ TEST(EngineTiers, MoreOffloadedSequencesThanPlacesWaitTheirTurn) {
 // The one property that matters, over random schedules, delays, pools, cancels, stops, choices,
 // shared prefixes and failures: every request ends once, with the text that it would have had alone
 // on one tier; nothing stays behind.
-enum class Driver : uint8_t { kChance, kPiggyback };
+enum class Driver : uint8_t { kChance, kAnything, kPiggyback };
 
 struct Seen {
   int64_t transfers = 0;
@@ -204,6 +251,7 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
   dice.drop = static_cast<int>(random() % 5);
   dice.preempt = static_cast<int>(random() % 5);
   dice.only_decodes = random() % 2 == 0;
+  dice.anything = driver == Driver::kAnything;
   const auto blocks =
       static_cast<int64_t>(random() % 4 == 0 ? 2 + random() % 3 : 12 + random() % 20);
   const auto host_blocks = static_cast<int64_t>(1 + random() % (random() % 2 == 0 ? 4 : 60));
@@ -212,12 +260,12 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
   if (driver == Driver::kPiggyback) {
     options.make_policy = {};
     options.policy = "piggyback";
-    PiggybackOptions& piggyback = options.policy_options.piggyback;
-    piggyback.token_budget = 1 + static_cast<int32_t>(random() % 40);
-    piggyback.offload_below = static_cast<int32_t>(random() % 101);
-    piggyback.onload_above =
-        piggyback.offload_below +
-        static_cast<int32_t>(random() % static_cast<uint64_t>(101 - piggyback.offload_below));
+    PolicyOptions& policy = options.policy_options;
+    policy[kPiggybackTokenBudget] = 1 + static_cast<int32_t>(random() % 40);
+    const auto below = static_cast<int32_t>(random() % 101);
+    policy[kOffloadBelow] = below;
+    policy[kOnloadAbove] =
+        below + static_cast<int32_t>(random() % static_cast<uint64_t>(101 - below));
   }
   options.executor.host.max_hops = std::chrono::microseconds(random() % 30000);
   options.executor.host.max_copy = std::chrono::microseconds(random() % 8000);
@@ -267,15 +315,25 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
 }
 
 class RandomTraffic : public ::testing::TestWithParam<Driver> {};
+std::string driver_name(const ::testing::TestParamInfo<Driver>& test) {
+  switch (test.param) {
+    case Driver::kChance:
+      return "chance";
+    case Driver::kAnything:
+      return "anything";
+    case Driver::kPiggyback:
+      return "piggyback";
+  }
+  return "";
+}
 INSTANTIATE_TEST_SUITE_P(Drivers, RandomTraffic,
-                         ::testing::Values(Driver::kChance, Driver::kPiggyback),
-                         [](const auto& test) {
-                           return test.param == Driver::kChance ? "chance" : "piggyback";
-                         });
+                         ::testing::Values(Driver::kChance, Driver::kAnything, Driver::kPiggyback),
+                         driver_name);
 
 TEST_P(RandomTraffic, OverTwoTiersIsAnsweredAsIfEachRequestWereAlone) {
   Seen all;
-  for (uint64_t seed = 1; seed <= 150 && !::testing::Test::HasFailure(); ++seed) {
+  const uint64_t seeds = GetParam() == Driver::kAnything ? 400 : 150;
+  for (uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     const Seen seen = run_random_traffic(seed, GetParam());
     all.transfers += seen.transfers;
     all.tokens += seen.tokens;

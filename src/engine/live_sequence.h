@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "kv/block_hash.h"
 #include "kv/kv_manager.h"
+#include "plan/queue_order.h"
 #include "request/request.h"
 #include "request/sequence_state.h"
 
@@ -37,28 +38,22 @@ struct RequestState {
 // cache lines as possible. At hundreds of sequences the engine's time goes into cache misses,
 // because a step's weights have evicted everything else. Fields of the request that a step needs
 // are therefore repeated here.
-struct BusySequence {
+struct BusySequence : QueueEntry {
   static constexpr size_t kBytes = 256;
 
-  SequenceId id{};
   StateMachine state;
-  ServiceClass service_class = ServiceClass::kLatencySensitive;
-  bool in_executor = false;  // a token of it has entered and its leaving was not reported
-  bool promised = false;     // its first token, by admission
-  int32_t choice = 0;
-  int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
+  bool in_executor = false;   // a token of it has entered and its leaving was not reported
+  bool promised : 1 = false;  // its first token, by admission
+  bool waits : 1 = false;     // it is in the queue
   int32_t prompt_tokens = 0;
   int32_t computed_tokens = 0;  // leading tokens whose KV exists
   int32_t max_tokens = 0;       // of the request
   int32_t min_tokens = 0;
   int32_t prompt_logprobs = -1;
-  int32_t level = 0;
   int32_t host_failures = 0;  // times that the host could not compute a token of it
   Nanos first_token{0};
   Nanos last_token{0};
   Nanos most_gap{0};  // between two of its tokens
-  Nanos arrived{0};
-  Nanos first_token_due = Nanos::max();  // by its target, if it has one
   Nanos tpot_target = Nanos::max();
   uint64_t seed = 0;
   std::vector<TokenId> tokens;  // prompt, then output
@@ -67,7 +62,6 @@ struct BusySequence {
   std::shared_ptr<RequestState> owner;
   TokenSink* sink = nullptr;  // the request's, may be null
   uint64_t sink_tag = 0;
-  RequestId request{};
 };
 static_assert(sizeof(BusySequence) <= BusySequence::kBytes);
 
@@ -79,11 +73,12 @@ struct alignas(64) LiveSequence : BusySequence {
   // the sequence are not freed.
   int64_t transfer = 0;     // the copy under way; 0: none
   bool leaving = false;     // the executor was told to let it go
+  uint8_t lane = 0;         // of its token in the executor
   bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
   // The fetch of its cached prefix from the host, since it was last queued.
   enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
-  int32_t written_blocks =
-      0;  // leading blocks whose copy to the host has been started to the host beforehand
+  int32_t held_plans = 0;      // in a row, that have kept its next token from entering
+  int32_t written_blocks = 0;  // leading blocks whose copy to the host was started beforehand
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed
   int32_t cached_tokens = 0;               // of the prompt, at first admission
   bool admitted_before = false;

@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
-#include <tuple>
 #include <utility>
 
 namespace tandem {
@@ -18,10 +16,6 @@ bool admitted_before(const LiveSequence* a, const LiveSequence* b) {
 
 void insert_by_admission(std::vector<LiveSequence*>& list, LiveSequence& sequence) {
   list.insert(std::ranges::upper_bound(list, &sequence, admitted_before), &sequence);
-}
-
-bool is_best_effort(const LiveSequence* sequence) {
-  return sequence->service_class == ServiceClass::kBestEffort;
 }
 
 }  // namespace
@@ -56,7 +50,7 @@ LiveSequence& SequenceTable::add(std::shared_ptr<RequestState> owner,
   }
   sequence.choices = owner->request.n;
   sequence.set_owner(std::move(owner));
-  enqueue(sequence);
+  waiting_.insert(sequence);
   return sequence;
 }
 
@@ -119,13 +113,6 @@ LiveSequence* SequenceTable::running_at(SequenceId id, size_t& place) const {
   return running_[place++];
 }
 
-int64_t SequenceTable::waiting_best_effort() const {
-  if (order_ == QueueOrder::kClassFirst) {
-    return waiting_.end() - std::ranges::partition_point(waiting_, std::not_fn(is_best_effort));
-  }
-  return std::ranges::count_if(waiting_, is_best_effort);
-}
-
 int32_t SequenceTable::places_left(int32_t max_running) const {
   int32_t places = max_running - static_cast<int32_t>(count(SequenceState::kOnloading));
   for (const LiveSequence* sequence : running_) {
@@ -137,11 +124,12 @@ int32_t SequenceTable::places_left(int32_t max_running) const {
 void SequenceTable::change(LiveSequence& sequence, SequenceState state) {
   --counts_[static_cast<size_t>(sequence.state.state())];
   sequence.state.change_to(state);
+  ended_waiting_ += state == SequenceState::kFinishing && sequence.waits ? 1 : 0;
   ++counts_[static_cast<size_t>(state)];
 }
 
 void SequenceTable::admit(LiveSequence& sequence) {
-  std::erase(waiting_, &sequence);
+  waiting_.erase(sequence);
   running_.push_back(&sequence);
   sequence.admission = next_admission_++;
   change(sequence, SequenceState::kAdmitted);
@@ -161,17 +149,20 @@ void SequenceTable::bring_back(LiveSequence& sequence) {
 void SequenceTable::requeue(LiveSequence& sequence) {
   std::erase(running_, &sequence);
   std::erase(offloaded_, &sequence);
-  enqueue(sequence);
+  waiting_.insert(sequence);
 }
 
-void SequenceTable::enqueue(LiveSequence& sequence) {
-  const bool by_class = order_ == QueueOrder::kClassFirst;
-  const auto key = [&](const LiveSequence* waiting) {
-    return std::tuple(by_class ? static_cast<int>(waiting->service_class) : 0,
-                      by_class ? waiting->level : 0, waiting->owner->id, waiting->choice);
-  };
-  const auto later = std::ranges::upper_bound(waiting_, key(&sequence), {}, key);
-  waiting_.insert(later, &sequence);
+// In the queue's order, which is the order in which their blocks are freed. Few end while they
+// wait, so the queue is walked only then, and only up to the last of them.
+std::vector<LiveSequence*> SequenceTable::ended_waiting() const {
+  std::vector<LiveSequence*> ended;
+  for (auto at = waiting_.begin(); std::ssize(ended) < ended_waiting_ && at != waiting_.end();
+       ++at) {
+    if ((*at)->state.state() == SequenceState::kFinishing) {
+      ended.push_back(*at);
+    }
+  }
+  return ended;
 }
 
 void SequenceTable::remove_ended(KvManager& kv) {
@@ -184,14 +175,17 @@ void SequenceTable::remove_ended(KvManager& kv) {
   std::vector<LiveSequence*> gone;
   std::ranges::copy_if(offloaded_, std::back_inserter(gone), ended);
   std::ranges::copy_if(running_, std::back_inserter(gone), ended);
-  std::ranges::copy_if(waiting_, std::back_inserter(gone), ended);
+  std::ranges::copy_if(ended_waiting(), std::back_inserter(gone), ended);
   if (gone.empty()) {
     return;
   }
   std::erase_if(running_, ended);
-  std::erase_if(waiting_, ended);
   std::erase_if(offloaded_, ended);
   for (LiveSequence* sequence : gone) {
+    if (sequence->waits) {
+      waiting_.erase(*sequence);
+      --ended_waiting_;
+    }
     if (sequence->kv.moving()) {
       kv.abort_transfer(sequence->kv);
     }

@@ -8,14 +8,15 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <memory_resource>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/live_sequence.h"
+#include "engine/waiting_queue.h"
 #include "kv/kv_manager.h"
 #include "plan/decisions.h"
 
@@ -23,7 +24,7 @@ namespace tandem {
 
 class SequenceTable {
  public:
-  explicit SequenceTable(QueueOrder order) : order_(order) {}
+  explicit SequenceTable(std::unique_ptr<QueueOrder> order) : waiting_(std::move(order)) {}
 
   // The state that the sequences of a new request will share.
   std::shared_ptr<RequestState> new_request();
@@ -46,13 +47,12 @@ class SequenceTable {
   [[nodiscard]] LiveSequence* running_at(SequenceId id, size_t& place) const;
 
   [[nodiscard]] const std::vector<LiveSequence*>& running() const { return running_; }
-  [[nodiscard]] const std::deque<LiveSequence*>& waiting() const { return waiting_; }
+  [[nodiscard]] const WaitingQueue& waiting() const { return waiting_; }
   [[nodiscard]] const std::vector<LiveSequence*>& offloaded() const { return offloaded_; }
   [[nodiscard]] int64_t size() const { return std::ssize(sequences_); }
   [[nodiscard]] int64_t count(SequenceState state) const {
     return counts_[static_cast<size_t>(state)];
   }
-  [[nodiscard]] int64_t waiting_best_effort() const;
   // Free places for sequences on the accelerator, of `max_running`; a prompt takes the places of
   // all choices that it becomes.
   [[nodiscard]] int32_t places_left(int32_t max_running) const;
@@ -76,16 +76,16 @@ class SequenceTable {
 
  private:
   LiveSequence& create(SequenceId id);
-  void enqueue(LiveSequence& sequence);
+  [[nodiscard]] std::vector<LiveSequence*> ended_waiting() const;
 
-  const QueueOrder order_;
   // Sequences and requests lie side by side in a few pieces of memory: every step visits all of
   // them, and scattered over the heap each would cost it a page walk.
   std::pmr::unsynchronized_pool_resource memory_;
   std::pmr::unordered_map<SequenceId, LiveSequence> sequences_{&memory_};
   std::unordered_map<RequestId, std::vector<SequenceId>> by_request_;
-  std::vector<LiveSequence*> running_;    // oldest admission first
-  std::deque<LiveSequence*> waiting_;     // in the policy's order
+  std::vector<LiveSequence*> running_;  // oldest admission first
+  WaitingQueue waiting_;
+  int64_t ended_waiting_ = 0;             // sequences in waiting_ that have ended
   std::vector<LiveSequence*> offloaded_;  // oldest admission first
   std::array<int64_t, kSequenceStates> counts_{};
   int64_t next_sequence_ = 1;

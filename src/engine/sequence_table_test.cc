@@ -27,17 +27,17 @@ TEST(SequenceTable, QueuesByClassLevelAndArrivalWhoeverComesFirst) {
   parts.add_flex(4, 4);
   parts.add(5, 4);
   EXPECT_EQ(requests_of(parts.table.waiting()), (std::vector<int64_t>{3, 5, 2, 1, 4}));
-  EXPECT_EQ(parts.table.waiting_best_effort(), 2);
+  EXPECT_EQ(parts.table.waiting().size(ServiceClass::kBestEffort), 2U);
   parts.expect_sound();
 }
 
 TEST(SequenceTable, QueuesByArrivalAloneIfThePolicyWantsIt) {
-  EngineTestParts parts(QueueOrder::kArrival);
+  EngineTestParts parts(FcfsOrder::By::kArrival);
   parts.add_flex(1, 4);
   parts.add(2, 4);
   parts.add_flex(3, 4);
   EXPECT_EQ(requests_of(parts.table.waiting()), (std::vector<int64_t>{1, 2, 3}));
-  EXPECT_EQ(parts.table.waiting_best_effort(), 2);
+  EXPECT_EQ(parts.table.waiting().size(ServiceClass::kBestEffort), 2U);
 }
 
 TEST(SequenceTable, ARequeuedSequenceIsNotOvertakenByYoungerOnes) {

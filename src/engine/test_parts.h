@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "plan/fcfs_order.h"
 #include "support/echo_executor.h"
 #include "support/virtual_world.h"
 
@@ -27,7 +28,8 @@ struct KeepingSink final : TokenSink {
 
 // Blocks of 4 tokens: 32 on the accelerator, 16 on the host.
 struct EngineTestParts {
-  explicit EngineTestParts(QueueOrder order = QueueOrder::kClassFirst) : table(order) {}
+  explicit EngineTestParts(FcfsOrder::By order = FcfsOrder::By::kClassFirst)
+      : table(fcfs_order(order)) {}
   ~EngineTestParts() {
     mover.release_all();
     table.release_all(kv);

@@ -263,6 +263,13 @@ void TierMover::end_write_through(SequenceKv& kv) {
 
 // ---------------------------------------------------------------- tokens of offloaded sequences
 
+// Of a plan; each sequence is asked about once.
+bool TierMover::is_held(LiveSequence& sequence) const {
+  const bool is_named = std::ranges::binary_search(held_, sequence.id);
+  sequence.held_plans = is_named ? sequence.held_plans + 1 : 0;
+  return is_named && sequence.held_plans <= kMaxHeldPlans;
+}
+
 // Latency-sensitive sequences first, then by admission; those that the plan holds stay where they
 // are.
 bool TierMover::enter_tokens(const StepPlan& plan) {
@@ -275,8 +282,7 @@ bool TierMover::enter_tokens(const StepPlan& plan) {
   std::ranges::sort(held_);
   std::array<std::vector<LiveSequence*>, kServiceClasses> waiting;  // few
   for (LiveSequence* sequence : table_.offloaded()) {
-    if (sequence->state.state() == SequenceState::kParkedWaiting &&
-        !std::ranges::binary_search(held_, sequence->id)) {
+    if (sequence->state.state() == SequenceState::kParkedWaiting && !is_held(*sequence)) {
       waiting[static_cast<size_t>(sequence->service_class)].push_back(sequence);
     }
   }
@@ -307,7 +313,8 @@ bool TierMover::enter(LiveSequence& sequence) {
   token.sequence = sequence.id;
   const bool first =
       step_.input.mode == StepMode::kGroups || std::ranges::binary_search(first_lane_, sequence.id);
-  token.lane = first ? 0 : 1;
+  sequence.lane = first ? 0 : 1;
+  token.lane = sequence.lane;
   token.token = sequence.tokens.back();
   token.position = position;
   token.host_table = sequence.kv.table();

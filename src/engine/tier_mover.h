@@ -85,6 +85,7 @@ class TierMover {
   // False: the host failed this sequence too often.
   bool host_failed(LiveSequence& sequence, Nanos now);
   // False: the host has no block for its next token.
+  [[nodiscard]] bool is_held(LiveSequence& sequence) const;
   bool enter(LiveSequence& sequence);
   bool make_host_room();
   void leave(LiveSequence& sequence);

@@ -43,6 +43,7 @@ SystemView ViewBuilder::make() {
   view.step = step_.number;
   view.running = running_;
   view.waiting = waiting_;
+  view.queue = this;
   later_.clear();
   if (options_.shows_later) {
     show_later();
@@ -88,6 +89,7 @@ void ViewBuilder::show(const LiveSequence& sequence, SequenceView& view) const {
   view.transfer_blocks = sequence.kv.blocks();
   view.promised = sequence.promised;
   view.host_failures = sequence.host_failures;
+  view.lane = tier == Tier::kHost ? sequence.lane : 0;
 }
 
 void ViewBuilder::show_waiting(const LiveSequence& sequence, SequenceView& view) const {
@@ -103,18 +105,33 @@ void ViewBuilder::show_waiting(const LiveSequence& sequence, SequenceView& view)
 void ViewBuilder::show_queue() {
   waiting_.clear();
   show_head_of_queue();
-  if (options_.queue_order != QueueOrder::kClassFirst) {
+  const WaitingQueue& queue = table_.waiting();
+  if (!queue.order().classes_first() ||
+      (!waiting_.empty() && waiting_.back().service_class == ServiceClass::kBestEffort)) {
     return;
   }
-  const auto& queue = table_.waiting();
-  const auto best_effort = std::ranges::partition_point(queue, [](const LiveSequence* sequence) {
-    return sequence->service_class == ServiceClass::kLatencySensitive;
-  });
-  const auto first = std::find_if(best_effort, queue.end(), may_be_shown);
-  if (first != queue.end() &&
-      (waiting_.empty() || waiting_.back().service_class == ServiceClass::kLatencySensitive)) {
-    show_waiting(**first, waiting_.emplace_back());
+  for (LiveSequence* first = queue.head(ServiceClass::kBestEffort); first != nullptr;) {
+    if (may_be_shown(first)) {
+      show_waiting(*first, waiting_.emplace_back());
+      return;
+    }
+    const std::span<QueueEntry* const> rest = queue.order().next(first);
+    first = rest.empty() ? nullptr : static_cast<LiveSequence*>(rest.front());
   }
+}
+
+QueuePrefix ViewBuilder::prefix_of(const QueueEntry& entry) const {
+  return WaitingQueue::prefix_of(static_cast<const LiveSequence&>(entry));
+}
+
+std::optional<SequenceView> ViewBuilder::show(const QueueEntry& entry) const {
+  const auto& sequence = static_cast<const LiveSequence&>(entry);
+  if (!may_be_shown(&sequence)) {
+    return std::nullopt;
+  }
+  SequenceView view;
+  show_waiting(sequence, view);
+  return view;
 }
 
 void ViewBuilder::show_head_of_queue() {

@@ -2,7 +2,10 @@
 // engine thread only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/current_step.h"
@@ -14,13 +17,12 @@
 namespace tandem {
 
 struct ViewOptions {
-  QueueOrder queue_order = QueueOrder::kArrival;
   int32_t max_running = 0;
   // An admission decides, so policies are shown what it accepted and they cannot begin yet.
   bool shows_later = false;
 };
 
-class ViewBuilder {
+class ViewBuilder final : public QueueView {
  public:
   ViewBuilder(const ViewOptions& options, SequenceTable& table, const KvManager& kv,
               const StepExecutor& executor, const HostTrust& trust, const CurrentStep& step)
@@ -35,6 +37,19 @@ class ViewBuilder {
   SystemView make();
   // What is shown of offloaded sequences, which is kept from call to call, is up to date.
   [[nodiscard]] Status audit() const;
+
+  // The queue, for policies that look past its head.
+  [[nodiscard]] std::span<const QueueEntry* const> next(const QueueEntry* after) const override {
+    return table_.waiting().order().next(after);
+  }
+  [[nodiscard]] const QueueEntry* head(ServiceClass service_class) const override {
+    return table_.waiting().head(service_class);
+  }
+  [[nodiscard]] size_t size(ServiceClass service_class) const override {
+    return table_.waiting().size(service_class);
+  }
+  [[nodiscard]] QueuePrefix prefix_of(const QueueEntry& entry) const override;
+  [[nodiscard]] std::optional<SequenceView> show(const QueueEntry& entry) const override;
 
  private:
   // Views are filled in place: one that was built elsewhere and copied would be read back while its

@@ -3,25 +3,16 @@
 // to 128 bits: nobody can construct two prefixes that share one. Any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/block_hash.h"
 #include "base/ids.h"
 
 namespace tandem {
-
-struct BlockHash {
-  std::array<uint64_t, 2> words{};
-  bool operator==(const BlockHash&) const = default;
-};
-
-struct BlockHashIndex {  // for unordered containers
-  size_t operator()(const BlockHash& hash) const { return static_cast<size_t>(hash.words[0]); }
-};
 
 // The hash before a sequence's first block.
 BlockHash root_hash(std::string_view tenant);

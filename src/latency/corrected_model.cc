@@ -95,6 +95,19 @@ Nanos CorrectedModel::visit_time(const StageRows& at, int64_t visitors) const {
   return to_nanos(static_cast<double>(model_->visit_time(at, visitors).count()) * dearest);
 }
 
+std::optional<StepParts> CorrectedModel::parts(const StepShape& shape) const {
+  std::optional<StepParts> parts = model_->parts(shape);
+  if (!parts.has_value()) {
+    return parts;
+  }
+  const double by = correction(shape);
+  for (Nanos* part : {&parts->fixed, &parts->dense, &parts->prefill_attention,
+                      &parts->decode_attention, &parts->head, &parts->visits}) {
+    *part = to_nanos(static_cast<double>(part->count()) * by);
+  }
+  return parts;
+}
+
 void CorrectedModel::observe(const StepShape& shape, Nanos measured) {
   if (shape.rows() == 0 || measured <= Nanos{0}) {
     return;

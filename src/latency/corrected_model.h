@@ -30,6 +30,8 @@ class CorrectedModel final : public StepTimeModel {
   [[nodiscard]] Nanos step_time(const StepShape& shape) const override;
   [[nodiscard]] Nanos time_before_stage(const StepShape& shape, int32_t stage) const override;
   [[nodiscard]] Nanos visit_time(const StageRows& at, int64_t visitors) const override;
+  // Each part by the factor of the shape's regime.
+  [[nodiscard]] std::optional<StepParts> parts(const StepShape& shape) const override;
 
   // A step of this shape took `measured`. Steps of visitors alone are not learnt from: they wait
   // for the host.

@@ -37,6 +37,18 @@ TEST(CorrectedModel, StartsAsTheModelUnderIt) {
   EXPECT_EQ(model.name(), "modular");
 }
 
+TEST(CorrectedModel, CorrectsThePartsOfAStepAlike) {
+  CorrectedModel model = corrected();
+  for (int i = 0; i < 200; ++i) {
+    model.observe(decodes(10), microseconds(300));
+  }
+  const double factor = model.correction(decodes(10));
+  EXPECT_GT(factor, 1.4);
+  const StepParts parts = model.parts(decodes(10)).value();
+  EXPECT_NEAR(static_cast<double>(parts.fixed.count()), 100'000 * factor, 1);
+  EXPECT_NEAR(static_cast<double>(parts.dense.count()), 50'000 * factor, 1);
+}
+
 TEST(CorrectedModel, BendsAModelThatIsOffByHalfAndThatRegimeAlone) {
   for (const double truth : {0.55, 0.8, 1.5, 1.9}) {
     CorrectedModel model = corrected();

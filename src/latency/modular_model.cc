@@ -116,6 +116,27 @@ Nanos ModularModel::visit_time(const StageRows& at, int64_t visitors) const {
   return to_nanos(added + costs_.per_visit * more);
 }
 
+std::optional<StepParts> ModularModel::parts(const StepShape& shape) const {
+  if (shape.empty()) {
+    return StepParts{};
+  }
+  const double visitors = static_cast<double>(shape.visits) / costs_.layers;
+  const double visits = static_cast<double>(shape.visits) + shape.visitor_logits;
+  StepShape prefill = shape;  // all layers attend where something is sampled
+  prefill.decode_rows = 0;
+  prefill.logit_rows = 1;
+  StepShape decode = shape;
+  decode.prefill_rows = 0;
+  decode.logit_rows = 1;
+  return StepParts{
+      .fixed = to_nanos(costs_.fixed),
+      .dense = to_nanos(dense(static_cast<double>(shape.rows()) + visitors) / costs_.layers),
+      .prefill_attention = to_nanos(attention(prefill) / costs_.layers),
+      .decode_attention = to_nanos(attention(decode) / costs_.layers),
+      .head = to_nanos(costs_.head.nanos(double{1} * shape.logit_rows + shape.visitor_logits)),
+      .visits = to_nanos(costs_.per_visit * visits)};
+}
+
 ModularModel simple_model(const SimpleCosts& simple) {
   ModularCosts costs;
   costs.layers = simple.layers;

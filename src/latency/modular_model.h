@@ -51,6 +51,7 @@ class ModularModel final : public StepTimeModel {
   [[nodiscard]] Nanos step_time(const StepShape& shape) const override;
   [[nodiscard]] Nanos time_before_stage(const StepShape& shape, int32_t stage) const override;
   [[nodiscard]] Nanos visit_time(const StageRows& at, int64_t visitors) const override;
+  [[nodiscard]] std::optional<StepParts> parts(const StepShape& shape) const override;
 
   [[nodiscard]] const ModularCosts& costs() const { return costs_; }
 

@@ -64,6 +64,23 @@ TEST(ModularModel, AStepIsTheSumOfItsModules) {
   EXPECT_NEAR(static_cast<double>(model.step_time(shape).count()), expected, 1);
 }
 
+TEST(ModularModel, ItsPartsAddUpToTheStep) {
+  const ModularModel model = tiled_model();
+  StepShape shape;
+  shape.add_decode(100);
+  shape.add_prefill(10, 14, 1);
+  shape.visits = 8;
+  shape.visitor_logits = 2;
+  const StepParts parts = model.parts(shape).value();
+  const Nanos layer = parts.dense + parts.prefill_attention + parts.decode_attention;
+  const Nanos sum = parts.fixed + 4 * layer + parts.head + parts.visits;
+  EXPECT_NEAR(static_cast<double>(sum.count()), static_cast<double>(model.step_time(shape).count()),
+              10);
+  EXPECT_EQ(parts.visits, Nanos{500});
+  EXPECT_EQ(parts.decode_attention, Nanos{(3000 + 10 * 100 + 500) / 4});
+  EXPECT_EQ(model.parts({})->dense, Nanos{0});
+}
+
 TEST(ModularModel, NothingTakesNoTime) {
   EXPECT_EQ(tiled_model().step_time({}), Nanos{0});
   EXPECT_EQ(tiled_model().visit_time({.stage = 1, .rows = 4}, 0), Nanos{0});

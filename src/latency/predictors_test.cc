@@ -77,6 +77,7 @@ void expect_monotone(const StepTimeModel& model) {
 
 TEST(RegressionModel, IsLinearInItsFeatures) {
   const RegressionModel model = *RegressionModel::create(regression_costs());
+  EXPECT_FALSE(model.parts({}).has_value()) << "it knows whole steps only";
   StepShape shape;
   shape.add_decode(50);
   shape.add_decode(30);

@@ -45,15 +45,18 @@ int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
   return static_cast<int32_t>(largest(most, question.guess, fits));
 }
 
+void add_visits(StepShape& shape, int64_t stages, int64_t visits) {
+  const int64_t last = visits / stages;  // at the stage of the logits
+  shape.visitor_logits += static_cast<int32_t>(last);
+  shape.visits += visits - last;
+}
+
 Nanos visitor_reserve(const StepTimeModel& model, const StepShape& shape, int64_t ready) {
   if (ready <= 0) {
     return Nanos{0};
   }
-  const int64_t stages = int64_t{model.layers()} + 1;
   StepShape with = shape;
-  const int64_t last = ready / stages;  // at the stage of the logits
-  with.visitor_logits += static_cast<int32_t>(last);
-  with.visits += ready - last;
+  add_visits(with, int64_t{model.layers()} + 1, ready);
   return model.step_time(with) - model.step_time(shape);
 }
 

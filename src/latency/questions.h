@@ -23,6 +23,9 @@ struct ChunkQuestion {
 int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
                       const ChunkQuestion& question, Nanos limit);
 
+// `visits` rows of offloaded sequences join the step, spread evenly over its `stages`.
+void add_visits(StepShape& shape, int64_t stages, int64_t visits);
+
 // Omega (OmniServe 3.3.4, 3.3.5): what it takes to let `ready` results join the step of `shape`,
 // spread evenly over its stages.
 Nanos visitor_reserve(const StepTimeModel& model, const StepShape& shape, int64_t ready);

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/clock.h"
@@ -27,6 +28,17 @@ namespace tandem::latency {
 struct StageRows {
   int32_t stage = 0;
   int64_t rows = 0;
+};
+
+// A step's time by its parts, for policies that set parts of it against the host's time. Residents
+// and visitors share the dense stages.
+struct StepParts {
+  Nanos fixed{0};              // of the step: launch, and the way back of its results
+  Nanos dense{0};              // of one layer, by the rows of the step
+  Nanos prefill_attention{0};  // of one layer
+  Nanos decode_attention{0};   // of one layer
+  Nanos head{0};               // the last stage, by its rows of logits
+  Nanos visits{0};             // what routing the visitors adds to the step beside their rows
 };
 
 class StepTimeModel {
@@ -46,6 +58,13 @@ class StepTimeModel {
   // What `visitors` more rows at one stage add to the step: dense(n + p) - dense(n), with what
   // routing them costs. 0 for none.
   [[nodiscard]] virtual Nanos visit_time(const StageRows& at, int64_t visitors) const = 0;
+
+  // Absent: the model knows whole steps only. fixed + layers() x (dense + both attentions) + head +
+  // visits is step_time but for rounding, and but for the last layer's attention, which a step that
+  // samples nothing leaves out.
+  [[nodiscard]] virtual std::optional<StepParts> parts(const StepShape& /*shape*/) const {
+    return std::nullopt;
+  }
 };
 
 }  // namespace tandem::latency

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "node/time_profile.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -26,12 +27,9 @@ nlohmann::ordered_json config_of(const NodeOptions& options, const PlannedModel&
   json["dtype"] = std::string(element_name(model.dtype));
   json["kv_cache_dtype"] = std::string(element_name(model.kv_dtype));
   json["policy"] = model.policy_name;
-  json["sarathi_token_budget"] = options.policy_options.sarathi_token_budget;
-  json["piggyback_token_budget"] = options.policy_options.piggyback.token_budget;
-  json["offload_below"] = options.policy_options.piggyback.offload_below;
-  json["onload_above"] = options.policy_options.piggyback.onload_above;
-  json["llumnix_headroom"] = options.policy_options.llumnix_headroom_percent;
-  json["patience_steps"] = options.policy_options.patience_steps;
+  for (const PolicyOption* option : policy_options()) {
+    json[config_key(*option)] = options.policy_options[*option];
+  }
   if (wants_profile(options)) {
     json["time_model"] = std::string(time_model_name(options.profile.model));
     json["admission"] = options.admission == AdmissionMode::kOn ? "on" : "off";

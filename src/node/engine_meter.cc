@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "plan/fcfs_order.h"
 
 namespace tandem {
 
@@ -132,7 +133,9 @@ class EngineMeter::Script final : public StepPolicy {
   [[nodiscard]] bool planned() const { return planned_; }
 
   [[nodiscard]] std::string_view name() const override { return "batch"; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kArrival);
+  }
   StepPlan plan(const SystemView& view) override {
     StepPlan plan;
     for (const SequenceView& sequence : view.waiting) {

@@ -7,6 +7,8 @@
 
 #include "latency/corrected_model.h"
 #include "latency/modular_model.h"
+#include "scheduler/policies/piggyback.h"
+#include "scheduler/policies/registry.h"
 #include "support/echo_executor.h"
 #include "support/virtual_world.h"
 
@@ -86,6 +88,13 @@ class ImmediateExecutor final : public StepExecutor {
   std::function<void()> on_step_;
 };
 
+PolicyOptions always_on_the_host() {
+  PolicyOptions options;
+  options[kOffloadBelow] = 100;
+  options[kOnloadAbove] = 100;
+  return options;
+}
+
 struct Fixture {
   explicit Fixture(int64_t max_queue = 64, const EchoOptions& echo = {},
                    std::string_view policy_name = "accel_only", int64_t max_queue_flex = 64)
@@ -93,16 +102,14 @@ struct Fixture {
                {.max_queue = max_queue, .max_queue_flex = max_queue_flex, .block_tokens = 4}, clock,
                [this](const std::string& reason) { rejected = reason; }),
         executor(echo, [this] { thread.step_completed(); }),
-        policy(std::move(make_policy(policy_name,
-                                     {.piggyback = {.offload_below = 100, .onload_above = 100}}))
-                   .value()) {}
+        policy(make_policy(policy_name, always_on_the_host(), {}).value()) {}
 
   ~Fixture() { thread.shutdown(); }
 
   void start() {
     thread.start(std::make_unique<Engine>(
         EngineConfig{.max_running = 8, .max_model_len = 128},
-        EngineParts{.executor = executor, .policy = *policy, .clock = clock}));
+        EngineParts{.executor = executor, .policy = *policy.step, .clock = clock}));
   }
   Request request(uint64_t tag, int32_t tokens) {
     std::vector<TokenId> prompt(10);
@@ -117,7 +124,7 @@ struct Fixture {
   std::string rejected;
   EngineThread thread;
   ImmediateExecutor executor;
-  std::unique_ptr<StepPolicy> policy;
+  PolicyParts policy;
   std::shared_ptr<Collector> sink = std::make_shared<Collector>();
 };
 
@@ -227,19 +234,16 @@ struct GuardedFixture : Fixture {
       : Fixture(1024),
         times(std::make_unique<latency::ModularModel>(
             latency::simple_model({.layers = 1, .fixed = Nanos{1000}, .per_row = Nanos{100}}))) {
-    PolicyOptions options;
-    options.beliefs.step_times = &times;
-    policy = std::move(make_policy("omniserve", options)).value();
-    admission = make_admission(*policy);
+    policy = make_policy("omniserve", {}, {.step_times = &times}).value();
   }
   ~GuardedFixture() { thread.shutdown(); }
   void start() {
     thread.start(std::make_unique<Engine>(EngineConfig{.max_running = 8, .max_model_len = 128},
                                           EngineParts{.executor = executor,
-                                                      .policy = *policy,
+                                                      .policy = *policy.step,
                                                       .clock = clock,
                                                       .step_times = &times,
-                                                      .admission = admission.get()}));
+                                                      .admission = policy.admission.get()}));
   }
   Request with_target(uint64_t tag, Nanos ttft) {
     Request one = request(tag, 6);
@@ -247,7 +251,6 @@ struct GuardedFixture : Fixture {
     return one;
   }
   latency::CorrectedModel times;
-  std::unique_ptr<Admission> admission;
 };
 
 TEST(EngineThread, AsksAdmissionBeforeItAnswersWhoeverCalls) {

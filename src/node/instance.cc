@@ -8,6 +8,7 @@
 #include "node/config_json.h"
 #include "node/record_file.h"
 #include "node/time_profile.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -27,7 +28,7 @@ ServedModel served_model(const NodeOptions& options, const PlannedModel& model) 
   served.max_model_len = model.plan.max_model_len;
   served.vocabulary = model.folder.config.vocabulary;
   served.max_choices = running_sequences(options);
-  served.reads = policy_reads(model.policy_name);
+  served.reads = policy_traits(model.policy_name).reads;
   return served;
 }
 
@@ -44,7 +45,7 @@ Instance::Instance(NodeOptions options, PlannedModel model, const Clock& clock)
       .host_blocks = model_.plan.host.kv_blocks,
       .clock = &clock_,
       .predicted = wants_profile(options_) ? observe::Predicted::kYes : observe::Predicted::kNo,
-      .admission = options_.admission == AdmissionMode::kOn && policy_admits(options_.policy)
+      .admission = options_.admission == AdmissionMode::kOn && policy_traits(options_.policy).admits
                        ? observe::Admits::kYes
                        : observe::Admits::kNo});
   metrics_->on_gauges(
@@ -114,9 +115,6 @@ Result<Instance::Running> Instance::prepare(
   if (recorder_ != nullptr && running.loaded->binder != nullptr) {
     running.loaded->binder->record_to(*recorder_);
   }
-  if (options_.admission == AdmissionMode::kOn) {
-    running.admission = make_admission(*running.scheduled.policy);
-  }
   return running;
 }
 
@@ -125,12 +123,14 @@ std::unique_ptr<Engine> Instance::make_engine() {
   return std::make_unique<Engine>(
       engine_config(options_, model_, scheduled.profile.get()),
       EngineParts{.executor = *running_->loaded->executor,
-                  .policy = *scheduled.policy,
+                  .policy = *scheduled.policy.step,
                   .clock = clock_,
                   .observer = *metrics_,
                   .recorder = recorder_ != nullptr ? *recorder_ : no_recorder(),
                   .step_times = scheduled.step_times.get(),
-                  .admission = running_->admission.get()});
+                  .admission = options_.admission == AdmissionMode::kOn
+                                   ? scheduled.policy.admission.get()
+                                   : nullptr});
 }
 
 void Instance::stop() {

@@ -45,11 +45,10 @@ class Instance {
   [[nodiscard]] std::string config_json() const;  // the effective configuration, one JSON object
 
  private:
-  // What exists once the model runs. Binder and admission refer to the policy, which ends last.
+  // What exists once the model runs. The binder refers to the policy, which ends last.
   struct Running {
     ScheduledModel scheduled;
     std::unique_ptr<LoadedModel> loaded;
-    std::unique_ptr<Admission> admission;  // null: nothing is refused for its forecast
   };
 
   Instance(NodeOptions options, PlannedModel model, const Clock& clock);

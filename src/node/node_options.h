@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "exec/forward_executor.h"
 #include "latency/profile.h"
-#include "scheduler/policies/registry.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
 
@@ -33,8 +33,7 @@ struct NodeOptions {
   std::vector<std::string> served_names;  // empty: the folder's name
   std::string policy;                     // empty or "auto": see policy_choice.h
   bool targets_given = false;             // some requests will have targets: for "auto"
-  PolicyOptions policy_options;           // its beliefs are filled in from the profile; a step
-                                          // budget of 0 of sarathi is chosen by measuring
+  PolicyOptions policy_options;           // a step budget of 0 is chosen by measuring
   ProfileOptions profile;                 // of step times
   AdmissionMode admission = AdmissionMode::kOn;
   device::CpuDeviceOptions device;  // its isa: the kernels, on both tiers; products is filled in

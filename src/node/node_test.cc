@@ -13,6 +13,7 @@
 
 #include "model/make.h"
 #include "node/replay.h"
+#include "scheduler/policies/sarathi.h"
 
 namespace tandem {
 namespace {
@@ -136,7 +137,7 @@ TEST_F(NodeTest, AnInstanceIsPlannedThenLoadedThenRuns) {
 
 TEST_F(NodeTest, AMeasuredBudgetIsRecordedWithWhatFollowedFromIt) {
   options_.policy = "sarathi";
-  options_.policy_options.sarathi_token_budget = 0;
+  options_.policy_options[kSarathiTokenBudget] = 0;
   {
     auto node = Node::open(options_, clock_);
     ASSERT_TRUE(node.ok()) << node.error().message;
@@ -172,7 +173,7 @@ TEST_F(NodeTest, AModelThatCannotBeLoadedLeavesItsFrontEndFailed) {
 
 TEST_F(NodeTest, WrongOptionsOfAPolicyAreSaidBeforeTheModelIsLoaded) {
   options_.policy = "sarathi";
-  options_.policy_options.sarathi_token_budget = -1;
+  options_.policy_options[kSarathiTokenBudget] = -1;
   EXPECT_EQ(Node::open(options_, clock_).error().param, "sarathi-token-budget");
   options_.policy = "none";
   EXPECT_EQ(Node::open(options_, clock_).error().param, "policy");

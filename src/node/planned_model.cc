@@ -7,13 +7,14 @@
 #include "node/policy_choice.h"
 #include "node/scheduled_model.h"
 #include "node/time_profile.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
 
 // The policy cannot be made before the model is loaded and something has been measured.
 bool is_made_later(const NodeOptions& options) {
-  return policy_needs_times(options.policy) || wants_step_budget(options);
+  return policy_traits(options.policy).needs_step_times || wants_step_budget(options);
 }
 
 // What the memory of a node without --device-memory or the like is: a share of what is free.
@@ -97,7 +98,7 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtyp
   }
   planned.policy_name = options.policy;
   ASSIGN_OR_RETURN(planned.profile, find_profile(options, planned));
-  const bool known = planned.profile.has_value() || !policy_needs_times(options.policy);
+  const bool known = planned.profile.has_value() || !policy_traits(options.policy).needs_step_times;
   if (known && !wants_step_budget(options)) {
     RETURN_IF_ERROR(schedule_model(options, planned.profile));  // what is wrong is said now
   }
@@ -110,7 +111,7 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtyp
 
 Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
   if (!is_automatic(options) && !is_made_later(options)) {
-    RETURN_IF_ERROR(make_policy(options.policy, options.policy_options));
+    RETURN_IF_ERROR(make_policy(options.policy, options.policy_options, {}));
   }
   const ElementType dtype = choose_dtype(options, folder.config);
   ASSIGN_OR_RETURN(std::unique_ptr<NodeDevice> device,

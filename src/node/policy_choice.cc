@@ -3,6 +3,11 @@
 #include <algorithm>
 
 #include "node/time_profile.h"
+#include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/omniserve.h"
+#include "scheduler/policies/piggyback.h"
+#include "scheduler/policies/registry.h"
+#include "scheduler/policies/sarathi.h"
 
 namespace tandem {
 namespace {
@@ -44,7 +49,7 @@ bool is_automatic(const NodeOptions& options) {
 
 void choose_plain_policy(NodeOptions& options) {
   if (is_automatic(options)) {
-    options.policy = options.accelerator.has_value() ? "piggyback" : "accel_only";
+    options.policy = options.accelerator.has_value() ? kPiggyback.name : kAccelOnly.name;
   }
 }
 
@@ -52,21 +57,22 @@ PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedMod
   const bool two_tiers = options.accelerator.has_value();
   if (options.profile.model != latency::TimeModel::kTable) {
     if (options.targets_given) {
-      return {"omniserve", "a TTFT or TPOT target is given"};
+      return {std::string(kOmniServe.name), "a TTFT or TPOT target is given"};
     }
     if (!options.profile.file.empty()) {
-      return {"omniserve", "a profile is named"};
+      return {std::string(kOmniServe.name), "a profile is named"};
     }
     if (const auto ready = fitting_profile(options, model); ready.ok() && ready->has_value()) {
-      return {"omniserve", "a profile of this model on this machine lies ready"};
+      return {std::string(kOmniServe.name), "a profile of this model on this machine lies ready"};
     }
   }
-  return {two_tiers ? "piggyback" : "sarathi",
+  return {std::string(two_tiers ? kPiggyback.name : kSarathi.name),
           "no target is given and there is no profile of this model on this machine"};
 }
 
 bool wants_step_budget(const NodeOptions& options) {
-  return options.policy == "sarathi" && options.policy_options.sarathi_token_budget == 0;
+  const PolicyOption* budget = policy_traits(options.policy).measured_budget;
+  return budget != nullptr && options.policy_options[*budget] == 0;
 }
 
 Result<SmoothBudget> measure_step_budget(latency::BatchMeter& meter) {

@@ -1,5 +1,5 @@
 // Which policy a server runs when the operator names none (--policy auto), and how many tokens a
-// step of `sarathi` may have when the operator names no number.
+// step may have under a policy whose budget is to be measured (`sarathi` without a number).
 //
 // | targets given, or a profile is named or lies ready | one tier | two tiers |
 // |---|---|---|
@@ -34,7 +34,7 @@ struct PolicyChoice {
 // Reads a profile file if there is one.
 PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedModel& model);
 
-// True: the policy is `sarathi` and its step budget is to be measured.
+// True: the policy's step budget is to be measured.
 bool wants_step_budget(const NodeOptions& options);
 
 struct SmoothBudget {

@@ -16,6 +16,7 @@
 #include "node/request_json.h"
 #include "node/run_kernels.h"
 #include "node/scheduled_model.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -33,17 +34,12 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   constexpr int64_t kLargest = int64_t{1} << 50;  // so that sums and products of a few fit
   try {
     options.policy = config.at("policy").get<std::string>();
-    PiggybackOptions& piggyback = options.policy_options.piggyback;
-    // Records of earlier builds have no such policies.
-    for (const auto& [key, target] :
-         {std::pair("piggyback_token_budget", &piggyback.token_budget),
-          std::pair("offload_below", &piggyback.offload_below),
-          std::pair("onload_above", &piggyback.onload_above),
-          std::pair("llumnix_headroom", &options.policy_options.llumnix_headroom_percent),
-          std::pair("patience_steps", &options.policy_options.patience_steps)}) {
+    // Records of earlier builds lack the options of later policies.
+    for (const PolicyOption* option : policy_options()) {
+      const std::string key = config_key(*option);
       if (config.contains(key)) {
-        ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key, 0, INT32_MAX));
-        *target = static_cast<int32_t>(value);
+        ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key.c_str(), 0, INT32_MAX));
+        options.policy_options[*option] = static_cast<int32_t>(value);
       }
     }
     options.dtype = type(config.at("dtype").get<std::string>());
@@ -58,8 +54,7 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
     }
     options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
     for (const auto& [key, target] :
-         {std::pair("sarathi_token_budget", &options.policy_options.sarathi_token_budget),
-          std::pair("max_model_len", &options.max_model_len),
+         {std::pair("max_model_len", &options.max_model_len),
           std::pair("max_num_seqs", &options.max_num_seqs),
           std::pair("max_num_batched_tokens", &options.max_num_batched_tokens),
           std::pair("block_size", &options.block_tokens)}) {
@@ -105,17 +100,18 @@ class Replayer {
         step_ended_(step_ended),
         host_tier_(model.plan.host.kv_blocks > 0),
         tiers_(*loaded.executor, machine_clock),
-        comparer_(host_tier_ ? make_binder(*scheduled.policy) : nullptr, model.folder.config.layers,
+        comparer_(host_tier_ ? scheduled.policy.make_binder() : nullptr, model.folder.config.layers,
                   digest_version),
-        admission_(options.admission == AdmissionMode::kOn ? make_admission(*scheduled.policy)
-                                                           : nullptr),
-        engine_(engine_config(options, model, scheduled.profile.get()),
-                {.executor = host_tier_ ? static_cast<StepExecutor&>(tiers_) : *loaded.executor,
-                 .policy = *scheduled.policy,
-                 .clock = clock_,
-                 .recorder = comparer_,
-                 .step_times = scheduled.step_times.get(),
-                 .admission = admission_.get()}) {}
+        engine_(
+            engine_config(options, model, scheduled.profile.get()),
+            {.executor = host_tier_ ? static_cast<StepExecutor&>(tiers_) : *loaded.executor,
+             .policy = *scheduled.policy.step,
+             .clock = clock_,
+             .recorder = comparer_,
+             .step_times = scheduled.step_times.get(),
+             // It is asked nothing: its presence changes what policies see.
+             .admission = options.admission == AdmissionMode::kOn ? scheduled.policy.admission.get()
+                                                                  : nullptr}) {}
 
   // A step that ended before the engine had nothing more to do, and what came in some time after,
   // stand in the record as if they were one.
@@ -315,7 +311,6 @@ class Replayer {
   ManualClock clock_;
   Nanos launched_{0};  // the step in flight
   ReplayComparer comparer_;
-  std::unique_ptr<Admission> admission_;  // asked nothing: its presence changes what policies see
   Engine engine_;
   EngineInputs inputs_;
   EngineActivity activity_ = EngineActivity::kIdle;  // as of the last call of advance

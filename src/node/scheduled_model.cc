@@ -7,6 +7,7 @@
 #include "node/engine_meter.h"
 #include "node/policy_choice.h"
 #include "node/time_profile.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -18,12 +19,13 @@ Status settle_step_budget(NodeOptions& options, const PlannedModel& model, Loade
                      .max_running = options.max_num_seqs},
                     *loaded.executor, bell, clock);
   ASSIGN_OR_RETURN(const SmoothBudget budget, measure_step_budget(meter));
-  options.policy_options.sarathi_token_budget = budget.tokens;
+  const PolicyOption& option = *policy_traits(options.policy).measured_budget;
+  options.policy_options[option] = budget.tokens;
   log::info(
       "policy: steps of up to {} tokens, which take {}, so that decodes stay smooth (limit {}; one "
-      "decode alone takes {}); --sarathi-token-budget sets another number",
+      "decode alone takes {}); --{} sets another number",
       budget.tokens, format_duration(budget.step), format_duration(budget.limit),
-      format_duration(budget.decode));
+      format_duration(budget.decode), option.name);
   return {};
 }
 
@@ -32,16 +34,16 @@ Status settle_step_budget(NodeOptions& options, const PlannedModel& model, Loade
 Result<ScheduledModel> schedule_model(const NodeOptions& options,
                                       std::optional<latency::Profile> profile) {
   ScheduledModel scheduled;
-  PolicyOptions policy = options.policy_options;
+  Beliefs beliefs;
   if (profile.has_value()) {
     scheduled.profile = std::make_unique<const latency::Profile>(*std::move(profile));
     ASSIGN_OR_RETURN(scheduled.step_times, step_times_of(options, *scheduled.profile));
-    policy.beliefs.step_times = scheduled.step_times.get();
+    beliefs.step_times = scheduled.step_times.get();
     if (scheduled.profile->host.has_value()) {
-      policy.beliefs.host_times = &*scheduled.profile->host;
+      beliefs.host_times = &*scheduled.profile->host;
     }
   }
-  ASSIGN_OR_RETURN(scheduled.policy, make_policy(options.policy, policy));
+  ASSIGN_OR_RETURN(scheduled.policy, make_policy(options.policy, options.policy_options, beliefs));
   return scheduled;
 }
 
@@ -57,7 +59,7 @@ Result<ScheduledModel> complete_model(NodeOptions& options, const PlannedModel& 
   }
   ASSIGN_OR_RETURN(ScheduledModel scheduled, schedule_model(options, std::move(profile)));
   if (loaded.binder != nullptr) {
-    loaded.binder->use(make_binder(*scheduled.policy));
+    loaded.binder->use(scheduled.policy.make_binder());
   }
   return scheduled;
 }

@@ -15,7 +15,7 @@
 #include "node/loaded_model.h"
 #include "node/node_options.h"
 #include "node/planned_model.h"
-#include "scheduler/policies/registry.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
 
@@ -23,7 +23,7 @@ struct ScheduledModel {
   // Null, both: no step times are wanted.
   std::unique_ptr<const latency::Profile> profile;
   std::unique_ptr<latency::CorrectedModel> step_times;
-  std::unique_ptr<StepPolicy> policy;
+  PolicyParts policy;
 };
 
 // The policy that `options` name, with the step times of `profile`. Errors: its options are wrong,

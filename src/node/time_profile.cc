@@ -10,6 +10,7 @@
 #include "device/cpu/machine.h"
 #include "node/engine_meter.h"
 #include "node/tier_meter.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -61,7 +62,7 @@ void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
 }  // namespace
 
 bool wants_profile(const NodeOptions& options) {
-  return policy_needs_times(options.policy) || !options.profile.file.empty() ||
+  return policy_traits(options.policy).needs_step_times || !options.profile.file.empty() ||
          !options.profile.text.empty();
 }
 
@@ -141,7 +142,7 @@ Result<std::optional<Profile>> find_profile(const NodeOptions& options, const Op
 
 Result<std::unique_ptr<latency::CorrectedModel>> step_times_of(const NodeOptions& options,
                                                                const Profile& profile) {
-  if (policy_needs_times(options.policy)) {
+  if (policy_traits(options.policy).needs_step_times) {
     RETURN_IF_ERROR(latency::check_prices_mixed_steps(options.profile.model));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<const latency::StepTimeModel> model,

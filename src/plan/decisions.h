@@ -4,14 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/ids.h"
+#include "plan/queue_order.h"
 #include "plan/views.h"
 
 namespace tandem {
+
+// So many plans in a row may hold a sequence.
+inline constexpr int32_t kMaxHeldPlans = 1024;
 
 // What one step will do.
 struct StepPlan {
@@ -39,21 +44,17 @@ struct StepPlan {
   // others go in the second.
   std::vector<SequenceId> first_lane;
   // Offloaded sequences whose next token does not enter in this step: they wait on the host without
-  // compute. All other offloaded sequences between two tokens go on by themselves.
+  // compute. All other offloaded sequences between two tokens go on by themselves, and so does a
+  // sequence that kMaxHeldPlans plans in a row have held.
   std::vector<SequenceId> hold;
-};
-
-// In which order sequences wait, and so are shown.
-enum class QueueOrder : uint8_t {
-  kArrival,     // whatever their class
-  kClassFirst,  // latency sensitive before best effort, then by level, then by arrival
 };
 
 class StepPolicy {
  public:
   virtual ~StepPolicy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  [[nodiscard]] virtual QueueOrder queue_order() const = 0;
+  // The order in which sequences are to wait; asked for once, when an engine is made.
+  [[nodiscard]] virtual std::unique_ptr<QueueOrder> make_queue_order() const = 0;
   virtual StepPlan plan(const SystemView& view) = 0;
 };
 

@@ -2,13 +2,16 @@
 // the call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/clock.h"
 #include "base/ids.h"
 #include "plan/admission.h"
 #include "plan/budget.h"
+#include "plan/queue_order.h"
 #include "plan/step.h"
 #include "request/sequence_state.h"
 #include "request/slo.h"
@@ -40,8 +43,9 @@ struct SequenceView {
   int32_t cached_free_blocks = 0;  // waiting: cached blocks it would take that count as free now
   int32_t choices = 1;             // sequences it becomes when its prompt is done
   Tier tier = Tier::kAccelerator;  // the authoritative one
+  uint8_t lane = 0;                // of its token under way on the host
   int32_t transfer_blocks = 0;     // at most so many does the other tier need to hold it
-  // Admission has promised its first token by then.
+  // Admission has promised its first token by first_token_due; without an admission none is.
   bool promised = false;
   int32_t host_failures = 0;  // how often the host failed it and it was computed anew
   [[nodiscard]] int32_t pending_tokens() const { return known_tokens - computed_tokens; }
@@ -49,6 +53,21 @@ struct SequenceView {
     return pending_tokens() == 1 && state == SequenceState::kDecoding;
   }
   bool operator==(const SequenceView&) const = default;
+};
+
+// The whole queue, in its order. Engine thread only, during the call that was given the view.
+class QueueView {
+ public:
+  virtual ~QueueView() = default;
+  // As QueueOrder: the entries behind `after`, and the first of a class.
+  [[nodiscard]] virtual std::span<const QueueEntry* const> next(const QueueEntry* after) const = 0;
+  [[nodiscard]] virtual const QueueEntry* head(ServiceClass service_class) const = 0;
+  [[nodiscard]] virtual size_t size(ServiceClass service_class) const = 0;
+  [[nodiscard]] virtual QueuePrefix prefix_of(const QueueEntry& entry) const = 0;
+  // The sequence as in SystemView::waiting, with what the prefix cache holds of it now; it may be
+  // admitted as those are. Absent: it cannot begin yet, because its prefix is on its way from the
+  // host.
+  [[nodiscard]] virtual std::optional<SequenceView> show(const QueueEntry& entry) const = 0;
 };
 
 struct SystemView {
@@ -59,14 +78,19 @@ struct SystemView {
   // decode without being named in a plan. To move back, one must be between two tokens
   // (kParkedWaiting) or without compute (kSwapped).
   std::span<const SequenceView> offloaded;
-  std::span<const SequenceView>
-      waiting;  // the head of the queue, in the order in which they should go; where classes go
-                // before each other, the first best-effort one is shown in any case
-  // Where admission decides: latency-sensitive ones that wait behind those shown, in their order.
+  // The head of the queue, up to the first sequence that finds no blocks. If classes go before each
+  // other, the first best-effort sequence is shown in any case.
+  std::span<const SequenceView> waiting;
+  // All of the queue, for policies that look past the head. Null: the view was not made by an
+  // engine.
+  const QueueView* queue = nullptr;
+  // If an admission decides: the latency-sensitive sequences that wait behind those shown, in their
+  // order, as far as they can matter to first tokens that were promised. Else empty.
   std::span<const AdmittedPrompt> later;
   StepBudget budget;
-  // Results that were ready for the stages bound since the last planning, each counted at every
-  // stage that it could join; -1: nobody counts.
+  // Results that could join at the stages bound since the last planning, each counted at every
+  // stage at which it was ready: what visitors will add to a step like the last one. -1: the
+  // executor does not count.
   int64_t ready = -1;
 };
 

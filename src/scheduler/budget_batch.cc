@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "base/check.h"
 #include "scheduler/classed_planner.h"
+#include "scheduler/margins.h"
+#include "scheduler/ordering.h"
 
 namespace tandem {
 namespace {
 
 constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
 constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
-// A part of a step's rows is kept for visitors where there are any, so that prompts do not shut
-// them out.
-constexpr int32_t kVisitorShareOfTokens = 4;
 
 // Whoever waits does not go to the host: without its blocks somebody must be recomputed.
 SystemView one_tier(SystemView view) {
@@ -30,8 +27,7 @@ class Planning {
       : view_(rules.overflow == BudgetRules::Overflow::kWaits ? one_tier(view) : view),
         rules_(rules),
         planner_(view_) {
-    visitor_tokens_ = std::min(static_cast<int32_t>(view_.offloaded.size()),
-                               view_.budget.tokens / kVisitorShareOfTokens);
+    visitor_tokens_ = visitor_rows(view_).tokens;
     for (size_t i = 0; i < view_.running.size(); ++i) {
       set_aside_ += planner_.may_decode(i, kBe) ? 1 : 0;
     }
@@ -49,13 +45,6 @@ class Planning {
   }
 
  private:
-  // A prompt that has begun, by its place in view.running, or one that waits.
-  struct Prompt {
-    const SequenceView* sequence = nullptr;
-    size_t index = 0;
-    bool waits = false;
-  };
-
   [[nodiscard]] int32_t prompt_room() const {
     const int32_t left = planner_.builder().tokens_left();
     return std::min(rules_.token_budget - (view_.budget.tokens - left), left - visitor_tokens_) -
@@ -73,26 +62,9 @@ class Planning {
     }
   }
 
-  [[nodiscard]] std::vector<Prompt> prompts(ServiceClass service_class) const {
-    std::vector<Prompt> found;
-    for (size_t i = 0; i < view_.running.size(); ++i) {
-      if (planner_.may_prefill(i, service_class)) {
-        found.push_back({&view_.running[i], i, false});
-      }
-    }
-    for (const SequenceView& waiting : view_.waiting) {
-      if (waiting.service_class == service_class) {
-        found.push_back({&waiting, 0, true});
-      }
-    }
-    std::ranges::stable_sort(found, {},
-                             [](const Prompt& prompt) { return prompt.sequence->level; });
-    return found;
-  }
-
   void compute_prompts(ServiceClass service_class) {
     bool goes_on = true;  // of those that wait: no skipping ahead, which would starve the long ones
-    for (const Prompt& prompt : prompts(service_class)) {
+    for (const PromptPlace& prompt : all_prompts(view_, planner_, service_class)) {
       const int32_t tokens = std::min(prompt.sequence->pending_tokens(), prompt_room());
       if (tokens < 1) {
         return;
@@ -120,9 +92,8 @@ class Planning {
       return;
     }
     int64_t wanted = headroom() + planner_.reserved_blocks();
-    const auto next = std::ranges::find(view_.waiting, kBe, &SequenceView::service_class);
-    if (next != view_.waiting.end() && !planner_.refused() &&
-        next->choices <= view_.budget.sequences) {
+    const SequenceView* next = first_waiting(view_, kBe);
+    if (next != nullptr && !planner_.refused() && next->choices <= view_.budget.sequences) {
       wanted += planner_.blocks_to_begin(*next);
     }
     planner_.offload_best_effort(wanted - planner_.builder().blocks_left(),

@@ -16,9 +16,6 @@ namespace tandem {
 // The least of a prompt that a step computes where it computes any: the rows of a tile.
 inline constexpr int32_t kTileTokens = 16;
 
-// Of a step's rows visitors get this part where there are any.
-inline constexpr int32_t kVisitorShareOfTokens = 4;
-
 // The largest chunk of a prompt with which the step of `shape` stays within `limit`.
 struct ChunkAsk {
   int64_t computed_tokens = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "plan/decisions.h"
 
@@ -18,5 +19,8 @@ class FillBinder final : public Binder {
  private:
   int32_t stage_cap_;
 };
+
+// For descriptors of policies that limit visitors by room alone.
+inline std::unique_ptr<Binder> fill_binder() { return std::make_unique<FillBinder>(); }
 
 }  // namespace tandem

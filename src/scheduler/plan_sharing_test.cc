@@ -129,11 +129,11 @@ const latency::CorrectedModel& step_times() {
 class EveryPolicy : public ::testing::TestWithParam<std::string_view> {
  protected:
   [[nodiscard]] static StepPlan plan(const SystemView& view) {
-    return std::move(make_policy(GetParam(), {.beliefs = {.step_times = &step_times()}}))
-        .value()
-        ->plan(view);
+    return make_policy(GetParam(), {}, {.step_times = &step_times()}).value().step->plan(view);
   }
-  [[nodiscard]] static bool knows_classes() { return GetParam() != "accel_only"; }
+  [[nodiscard]] static bool knows_classes() {
+    return policy_traits(GetParam()).reads.service_class;
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, ::testing::ValuesIn(policy_names()),
                          [](const auto& test) { return std::string(test.param); });

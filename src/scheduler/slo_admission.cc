@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "latency/questions.h"
+#include "scheduler/margins.h"
 #include "scheduler/pace.h"
 
 namespace tandem {

@@ -84,7 +84,7 @@ class Town {
 
  private:
   WorldOptions watched(WorldOptions options) {
-    const int32_t patience = options.policy_options.patience_steps;
+    const int32_t patience = options.policy_options[kPatienceSteps];
     options.watch_policy = [this, patience](StepPolicy& inner) {
       return std::make_unique<PolicyWatch>(inner, patience, found);
     };
@@ -126,7 +126,7 @@ TEST(Guarantees, BestEffortGetsItsRowsBesidePromptsThatFillEveryStep) {
         Case{targets(Nanos::max(), seconds(1)), WorldOptions::Admits::kNo, 512},
         Case{targets(seconds(2)), kAdmits, 256}, Case{{}, WorldOptions::Admits::kNo, 512}}) {
     WorldOptions options = options_of({.per_row = microseconds(10), .admits = one.admits});
-    options.policy_options.piggyback.token_budget = one.budget;
+    options.policy_options[kPiggybackTokenBudget] = one.budget;
     Town town(std::move(options));
     const int64_t decode = town.arrive(Nanos{0}, 64, 1000, kBe);
     const int64_t late = town.arrive(milliseconds(1500), 64, 50, kBe);
@@ -171,8 +171,8 @@ TEST(Guarantees, OffloadedSequencesGetRowsOfLogitsBesideDecodesOnAllPlaces) {
   for (const std::string policy : {"omniserve", "piggyback", "llumnix_cpu"}) {
     WorldOptions options = options_of({.blocks = 2000});
     options.policy = policy;
-    options.policy_options.piggyback.offload_below = 100;
-    options.policy_options.piggyback.onload_above = 100;
+    options.policy_options[kOffloadBelow] = 100;
+    options.policy_options[kOnloadAbove] = 100;
     options.engine.max_running = 16;
     ExecutorLimits& limits = options.executor.limits;
     limits.max_batched_tokens = 256;

@@ -71,12 +71,10 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.limits.block_tokens = static_cast<int32_t>(number(fields, "block", 4));
   world.executor.limits.max_batched_tokens = static_cast<int32_t>(number(fields, "tokens", 64));
   world.engine.max_running = static_cast<int32_t>(number(fields, "running", 8));
-  world.policy_options.sarathi_token_budget = static_cast<int32_t>(number(fields, "budget", 64));
-  world.policy_options.piggyback.token_budget = world.policy_options.sarathi_token_budget;
-  world.policy_options.piggyback.offload_below =
-      static_cast<int32_t>(number(fields, "offload_below", 25));
-  world.policy_options.piggyback.onload_above =
-      static_cast<int32_t>(number(fields, "onload_above", 50));
+  world.policy_options[kSarathiTokenBudget] = static_cast<int32_t>(number(fields, "budget", 64));
+  world.policy_options[kPiggybackTokenBudget] = world.policy_options[kSarathiTokenBudget];
+  world.policy_options[kOffloadBelow] = static_cast<int32_t>(number(fields, "offload_below", 25));
+  world.policy_options[kOnloadAbove] = static_cast<int32_t>(number(fields, "onload_above", 50));
   world.executor.limits.host_blocks = number(fields, "host", 0);
   world.executor.limits.offloaded_sequences = static_cast<int32_t>(number(fields, "places", 16));
   world.executor.host.failures_per_thousand = static_cast<int>(number(fields, "failures", 0));
@@ -84,7 +82,7 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.step_fixed = duration(fields, "fixed");
   world.executor.per_token = duration(fields, "per_token");
   world.executor.per_attended = Nanos{number(fields, "per_attended_ns", 0)};
-  world.policy_options.patience_steps = static_cast<int32_t>(number(fields, "patience", 64));
+  world.policy_options[kPatienceSteps] = static_cast<int32_t>(number(fields, "patience", 64));
   world.belief_percent = static_cast<int32_t>(number(fields, "belief", 100));
   world.learning =
       number(fields, "learns", 1) == 1 ? WorldOptions::Learning::kYes : WorldOptions::Learning::kNo;

@@ -15,6 +15,7 @@
 #include "plan/decisions.h"
 #include "scheduler/chunk_replay.h"
 #include "scheduler/first_tokens.h"
+#include "scheduler/margins.h"
 
 namespace tandem::testing {
 
@@ -42,7 +43,9 @@ class PolicyWatch final : public StepPolicy {
   PolicyWatch(StepPolicy& inner, int32_t patience_steps, GuaranteeFindings& found)
       : inner_(inner), patience_(patience_steps), found_(found) {}
   [[nodiscard]] std::string_view name() const override { return inner_.name(); }
-  [[nodiscard]] QueueOrder queue_order() const override { return inner_.queue_order(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return inner_.make_queue_order();
+  }
 
   StepPlan plan(const SystemView& view) override {
     StepPlan plan = inner_.plan(view);

@@ -73,11 +73,10 @@ inline WorldOptions random_machine(PromiseDice& dice) {
   options.executor.per_token = Nanos{dice.spread(3'000, 100'000)};
   options.executor.per_attended = Nanos{dice.chance(0.2) ? 0 : dice.spread(1, 100)};
   PolicyOptions& policy = options.policy_options;
-  policy.piggyback.token_budget = static_cast<int32_t>(dice.spread(32, 512));
-  policy.piggyback.offload_below = static_cast<int32_t>(dice.whole(0, 50));
-  policy.piggyback.onload_above =
-      static_cast<int32_t>(dice.whole(policy.piggyback.offload_below, 100));
-  policy.patience_steps = static_cast<int32_t>(dice.chance(0.5) ? 64 : dice.spread(2, 64));
+  policy[kPiggybackTokenBudget] = static_cast<int32_t>(dice.spread(32, 512));
+  policy[kOffloadBelow] = static_cast<int32_t>(dice.whole(0, 50));
+  policy[kOnloadAbove] = static_cast<int32_t>(dice.whole(policy[kOffloadBelow], 100));
+  policy[kPatienceSteps] = static_cast<int32_t>(dice.chance(0.5) ? 64 : dice.spread(2, 64));
   options.admits = dice.chance(0.7) ? WorldOptions::Admits::kYes : WorldOptions::Admits::kNo;
   return options;
 }
@@ -182,7 +181,7 @@ inline bool is_slow(VirtualWorld& world, int64_t id, const Request& request) {
 
 inline PromiseTally run_promise_world(PromiseWorld made) {
   PromiseTally tally;
-  const int32_t patience = made.options.policy_options.patience_steps;
+  const int32_t patience = made.options.policy_options[kPatienceSteps];
   made.options.watch_policy = [&](StepPolicy& inner) {
     return std::make_unique<PolicyWatch>(inner, patience, tally.found);
   };

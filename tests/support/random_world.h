@@ -142,14 +142,14 @@ class WorldMaker {
 
   void draw_policy() {
     PolicyOptions& options = world_.options.policy_options;
-    options.sarathi_token_budget = families_ ? 64 : between32(1, 64);
-    options.piggyback.token_budget = options.sarathi_token_budget;
-    options.piggyback.offload_below = between32(0, 100);
-    options.piggyback.onload_above = between32(options.piggyback.offload_below, 100);
-    options.llumnix_headroom_percent = between32(0, 100);
-    options.patience_steps = between32(1, 64);
+    options[kSarathiTokenBudget] = families_ ? 64 : between32(1, 64);
+    options[kPiggybackTokenBudget] = options[kSarathiTokenBudget];
+    options[kOffloadBelow] = between32(0, 100);
+    options[kOnloadAbove] = between32(options[kOffloadBelow], 100);
+    options[kLlumnixHeadroom] = between32(0, 100);
+    options[kPatienceSteps] = between32(1, 64);
     const bool admits = one_in(2);
-    if (policy_admits(world_.policy) && admits) {
+    if (policy_traits(world_.policy).admits && admits) {
       world_.options.admits = WorldOptions::Admits::kYes;
     }
     world_.options.belief_percent = one_in(3) ? between32(30, 300) : 100;

@@ -4,12 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
 #include "engine/engine.h"
+#include "plan/fcfs_order.h"
 #include "scheduler/plan_builder.h"
+#include "support/shuffled_order.h"
 #include "support/virtual_world.h"
 
 namespace tandem::testing {
@@ -27,6 +32,9 @@ struct Dice {
   int drop = 2;      // of 100, for each parked one
   int preempt = 2;   // of 100, for each running one
   bool only_decodes = false;
+  // Also what no policy does today: any order of the queue, sequences admitted past others,
+  // tokens held on the host, lanes, copies to the host beforehand.
+  bool anything = false;
 };
 
 // Does whatever is legal, by chance, and otherwise what everybody does: the oldest goes on.
@@ -34,8 +42,11 @@ class ChancePolicy final : public StepPolicy {
  public:
   explicit ChancePolicy(const Dice& dice) : dice_(dice), random_(dice.seed) {}
   [[nodiscard]] std::string_view name() const override { return "chance"; }
-  [[nodiscard]] QueueOrder queue_order() const override {
-    return dice_.seed % 2 == 0 ? QueueOrder::kArrival : QueueOrder::kClassFirst;
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    if (dice_.anything && dice_.seed % 3 == 0) {
+      return std::make_unique<ShuffledOrder>(dice_.seed);
+    }
+    return fcfs_order(dice_.seed % 2 == 0 ? FcfsOrder::By::kArrival : FcfsOrder::By::kClassFirst);
   }
 
   StepPlan plan(const SystemView& view) override {
@@ -51,13 +62,15 @@ class ChancePolicy final : public StepPolicy {
     if (builder.preempts()) {
       return builder.finish();
     }
-    for (const SequenceView& sequence : view.waiting) {
-      const int32_t tokens = std::min(sequence.pending_tokens(), builder.tokens_left());
-      if (tokens < 1 || builder.admit(sequence, tokens) != Fit::kFits) {
-        break;
-      }
+    if (dice_.anything && chance(50)) {
+      admit_anywhere(view, builder);
+    } else {
+      admit_in_order(view, builder);
     }
     StepPlan plan = builder.finish();
+    if (dice_.anything) {
+      add_anything(view, plan);
+    }
     if (!moves && plan.slices.empty() && plan.offload.empty()) {
       for (const SequenceView& sequence : view.offloaded) {
         if (sequence.state == SequenceState::kSwapped) {  // nobody else will make room for it
@@ -71,6 +84,50 @@ class ChancePolicy final : public StepPolicy {
 
  private:
   enum class Fate : uint8_t { kOpen, kGone, kPlanned };
+
+  static void admit_in_order(const SystemView& view, PlanBuilder& builder) {
+    for (const SequenceView& sequence : view.waiting) {
+      const int32_t tokens = std::min(sequence.pending_tokens(), builder.tokens_left());
+      if (tokens < 1 || builder.admit(sequence, tokens) != Fit::kFits) {
+        break;
+      }
+    }
+  }
+
+  // From all of the queue, past those that find no room.
+  void admit_anywhere(const SystemView& view, PlanBuilder& builder) {
+    for (auto run = view.queue->next(nullptr); !run.empty(); run = view.queue->next(run.back())) {
+      for (const QueueEntry* entry : run) {
+        const std::optional<SequenceView> sequence = view.queue->show(*entry);
+        const int32_t left = builder.tokens_left();
+        if (left > 0 && sequence.has_value() && (chance(60) || view.running.empty())) {
+          const int32_t tokens = std::min(sequence->pending_tokens(), left);
+          builder.admit(*sequence, 1 + static_cast<int32_t>(random_() % uint64_t(tokens)));
+        }
+      }
+    }
+  }
+
+  void add_anything(const SystemView& view, StepPlan& plan) {
+    if (!view.offloaded.empty() && chance(40)) {
+      plan.mode = StepMode::kLanes;
+    }
+    const bool goes_on = !plan.slices.empty();
+    for (const SequenceView& sequence : view.offloaded) {
+      if (plan.mode == StepMode::kLanes && chance(50)) {
+        plan.first_lane.push_back(sequence.id);
+      }
+      if (goes_on && std::ranges::count(plan.onload, sequence.id) == 0 && chance(30)) {
+        plan.hold.push_back(sequence.id);
+      }
+    }
+    for (const StepPlan::Slice& slice : plan.slices) {
+      if (std::ranges::count(plan.admit, slice.sequence) == 0 && chance(20)) {
+        plan.write_through.push_back(slice.sequence);
+      }
+    }
+  }
+
   bool chance(int of_hundred) { return static_cast<int>(random_() % 100) < of_hundred; }
 
   bool move_offloaded(const SystemView& view, PlanBuilder& builder) {

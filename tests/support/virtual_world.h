@@ -13,7 +13,12 @@
 #include "engine/engine.h"
 #include "latency/corrected_model.h"
 #include "latency/modular_model.h"
+#include "scheduler/fill_binder.h"
+#include "scheduler/policies/llumnix.h"
+#include "scheduler/policies/omniserve.h"
+#include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
+#include "scheduler/policies/sarathi.h"
 #include "support/echo_executor.h"
 
 namespace tandem::testing {
@@ -56,22 +61,22 @@ class VirtualWorld final {
       : options_(fill_in(std::move(options))),
         executor_(options_.executor, clock_),
         step_times_(believed(options_)),
-        policy_(options_.make_policy ? options_.make_policy() : named_policy()),
-        admission_(options_.admits == WorldOptions::Admits::kYes ? make_admission(*policy_)
-                                                                 : nullptr),
-        policy_watch_(options_.watch_policy ? options_.watch_policy(*policy_) : nullptr),
-        admission_watch_(options_.watch_admission && admission_ != nullptr
-                             ? options_.watch_admission(*admission_)
+        policy_(options_.make_policy ? PolicyParts{options_.make_policy(), fill_binder, nullptr}
+                                     : named_policy()),
+        policy_watch_(options_.watch_policy ? options_.watch_policy(*policy_.step) : nullptr),
+        admission_watch_(options_.watch_admission && policy_.admission != nullptr
+                             ? options_.watch_admission(*policy_.admission)
                              : nullptr),
         sink_(std::make_shared<Sink>(*this)),
-        engine_(options_.engine,
-                {.executor = executor_,
-                 .policy = policy_watch_ ? *policy_watch_ : *policy_,
-                 .clock = clock_,
-                 .observer = observer_,
-                 .step_times =
-                     options_.learning == WorldOptions::Learning::kYes ? &step_times_ : nullptr,
-                 .admission = admission_watch_ ? admission_watch_.get() : admission_.get()}) {}
+        engine_(
+            options_.engine,
+            {.executor = executor_,
+             .policy = policy_watch_ ? *policy_watch_ : *policy_.step,
+             .clock = clock_,
+             .observer = observer_,
+             .step_times =
+                 options_.learning == WorldOptions::Learning::kYes ? &step_times_ : nullptr,
+             .admission = admission_watch_ ? admission_watch_.get() : policy_.admission.get()}) {}
 
   // At `at`, a request arrives. Its sink is the world.
   void arrive(Nanos at, int64_t id, Request request) {
@@ -164,7 +169,8 @@ class VirtualWorld final {
   };
 
   void take(EngineInput& input) {
-    if (auto* arrival = std::get_if<Arrival>(&input); arrival != nullptr && admission_ != nullptr) {
+    if (auto* arrival = std::get_if<Arrival>(&input);
+        arrival != nullptr && engine_.has_admission()) {
       const auto tag = static_cast<int64_t>(arrival->request.sink_tag);
       const AdmissionVerdict verdict = engine_.consider(*arrival, clock_.now()).verdict;
       outcomes_[{tag, 0}].verdict = verdict;
@@ -198,17 +204,20 @@ class VirtualWorld final {
                                .per_context_nanos = attended,
                                .per_pair_nanos = attended})));
   }
-  std::unique_ptr<StepPolicy> named_policy() {
-    options_.policy_options.beliefs.step_times = &step_times_;
-    return std::move(make_policy(options_.policy, options_.policy_options)).value();
+  PolicyParts named_policy() {
+    PolicyParts parts =
+        make_policy(options_.policy, options_.policy_options, {.step_times = &step_times_}).value();
+    if (options_.admits == WorldOptions::Admits::kNo) {
+      parts.admission = nullptr;
+    }
+    return parts;
   }
 
   WorldOptions options_;
   ManualClock clock_;
   EchoExecutor executor_;
   latency::CorrectedModel step_times_;
-  std::unique_ptr<StepPolicy> policy_;
-  std::unique_ptr<Admission> admission_;
+  PolicyParts policy_;
   std::unique_ptr<StepPolicy> policy_watch_;
   std::unique_ptr<Admission> admission_watch_;
   Observer observer_;

@@ -3,10 +3,22 @@
 #include <algorithm>
 #include <limits>
 
+#include "scheduler/fill_binder.h"
 #include "scheduler/plan_builder.h"
 #include "scheduler/victims.h"
 
 namespace tandem {
+
+constinit const PolicyDescriptor kAccelOnly{
+    .name = "accel_only",
+    .summary = "first come, first served; classes and targets are not looked at",
+    .traits = {.reads = {.service_class = false, .level = false, .targets = false}},
+    .options = {},
+    .make = [](const PolicyOptions&, const Beliefs&) -> Result<PolicyParts> {
+      return PolicyParts{.step = std::make_unique<AccelOnlyPolicy>(),
+                         .make_binder = fill_binder,
+                         .admission = nullptr};
+    }};
 
 StepPlan AccelOnlyPolicy::plan(const SystemView& view) {
   PlanBuilder builder(view);

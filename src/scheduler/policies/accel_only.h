@@ -6,14 +6,19 @@
 // always finishes.
 #pragma once
 
-#include "plan/decisions.h"
+#include "plan/fcfs_order.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
 
+extern const PolicyDescriptor kAccelOnly;
+
 class AccelOnlyPolicy final : public StepPolicy {
  public:
-  [[nodiscard]] std::string_view name() const override { return "accel_only"; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kArrival; }
+  [[nodiscard]] std::string_view name() const override { return kAccelOnly.name; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kArrival);
+  }
   StepPlan plan(const SystemView& view) override;
 };
 

@@ -11,18 +11,25 @@
 // In the queue it may wait without bound.
 #pragma once
 
-#include "plan/decisions.h"
+#include "plan/fcfs_order.h"
 #include "scheduler/budget_batch.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
+
+extern const PolicyDescriptor kLlumnix;
+extern const PolicyDescriptor kLlumnixCpu;
+extern const PolicyOption kLlumnixHeadroom;
 
 class LlumnixPolicy final : public StepPolicy {
  public:
   explicit LlumnixPolicy(const BudgetRules& rules) : rules_(rules) {}
   [[nodiscard]] std::string_view name() const override {
-    return rules_.overflow == BudgetRules::Overflow::kWaits ? "llumnix" : "llumnix_cpu";
+    return rules_.overflow == BudgetRules::Overflow::kWaits ? kLlumnix.name : kLlumnixCpu.name;
   }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
   StepPlan plan(const SystemView& view) override { return plan_budget_batch(view, rules_); }
 
  private:

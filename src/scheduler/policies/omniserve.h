@@ -44,13 +44,17 @@
 #include <memory>
 
 #include "latency/step_time_model.h"
-#include "plan/decisions.h"
+#include "plan/fcfs_order.h"
 #include "scheduler/host_waits.h"
 #include "scheduler/patience.h"
+#include "scheduler/policy.h"
 #include "scheduler/slack_binder.h"
 #include "scheduler/slo_admission.h"
 
 namespace tandem {
+
+extern const PolicyDescriptor kOmniServe;
+extern const PolicyOption kPatienceSteps;
 
 struct OmniServeOptions {
   int32_t token_budget = 512;  // tokens of a step while no target limits it
@@ -68,8 +72,10 @@ class OmniServePolicy final : public StepPolicy {
  public:
   // `step_times` must outlive it.
   OmniServePolicy(const OmniServeOptions& options, const latency::StepTimeModel& step_times);
-  [[nodiscard]] std::string_view name() const override { return "omniserve"; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
+  [[nodiscard]] std::string_view name() const override { return kOmniServe.name; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
   StepPlan plan(const SystemView& view) override;
 
   // The binder that goes with it; the policy must outlive it.

@@ -3,6 +3,7 @@
 #include "latency/modular_model.h"
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/llumnix.h"
+#include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
 #include "scheduler/policies/sarathi.h"
 
@@ -133,8 +134,7 @@ TEST(EveryPolicy, DropsTheNewestWhenBlocksRunOutAndAdmitsNobodyThen) {
   budget.free_blocks = 1;  // every one of the three needs a block
   SystemView view{.running = running, .waiting = waiting, .budget = budget};
   for (const std::string_view name : policy_names()) {
-    const auto policy =
-        std::move(make_policy(name, {.beliefs = {.step_times = &step_times()}})).value();
+    const auto policy = make_policy(name, {}, {.step_times = &step_times()}).value().step;
     const StepPlan plan = policy->plan(view);
     EXPECT_EQ(plan.preempt, std::vector<SequenceId>{SequenceId{3}}) << name;
     EXPECT_EQ(tokens_of(plan, 1), 1) << name;
@@ -150,17 +150,55 @@ TEST(EveryPolicy, ALongPromptAtTheHeadIsNotOvertaken) {
   const std::vector<SequenceView> running{decode(9, 20, 2)};
   SystemView view{.running = running, .waiting = waiting, .budget = budget};
   for (const std::string_view name : policy_names()) {
-    const auto policy =
-        std::move(make_policy(name, {.beliefs = {.step_times = &step_times()}})).value();
+    const auto policy = make_policy(name, {}, {.step_times = &step_times()}).value().step;
     EXPECT_TRUE(policy->plan(view).admit.empty()) << name;
   }
 }
 
 TEST(Registry, AnUnknownPolicyIsRefusedWithTheKnownOnes) {
-  const auto policy = make_policy("fifo", {});
+  const auto policy = make_policy("fifo", {}, {});
   ASSERT_FALSE(policy.ok());
   EXPECT_NE(policy.error().message.find("accel_only"), std::string::npos);
-  EXPECT_FALSE(make_policy("sarathi", {.sarathi_token_budget = 0}).ok());
+}
+
+TEST(Registry, OptionsOutOfTheirRangesAndStepTimesThatLackAreRefused) {
+  for (const PolicyDescriptor* policy : policies()) {
+    for (const PolicyOption* option : policy->options) {
+      PolicyOptions options;
+      options[*option] = option->min - 1;
+      const auto made = make_policy(policy->name, options, {.step_times = &step_times()});
+      ASSERT_FALSE(made.ok()) << policy->name;
+      EXPECT_EQ(made.error().param, option->name);
+    }
+    EXPECT_EQ(make_policy(policy->name, {}, {}).ok(), !policy->traits.needs_step_times);
+  }
+  PolicyOptions crossed;
+  crossed[kOffloadBelow] = 60;
+  crossed[kOnloadAbove] = 50;
+  EXPECT_EQ(make_policy(kPiggyback.name, crossed, {}).error().param, "offload-below");
+}
+
+TEST(Registry, DescriptorsSayWhatTheirPoliciesAre) {
+  EXPECT_EQ(find_policy("fifo"), nullptr);
+  for (const PolicyDescriptor* policy : policies()) {
+    EXPECT_EQ(find_policy(policy->name), policy);
+    const PolicyParts parts = make_policy(policy->name, {}, {.step_times = &step_times()}).value();
+    EXPECT_EQ(parts.step->name(), policy->name);
+    EXPECT_NE(parts.make_binder(), nullptr) << policy->name;
+    EXPECT_EQ(parts.admission != nullptr, policy->traits.admits) << policy->name;
+  }
+}
+
+TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
+  std::vector<std::string_view> names;
+  for (const PolicyOption* option : policy_options()) {
+    names.push_back(option->name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string_view>{"sarathi-token-budget", "piggyback-token-budget",
+                                                  "offload-below", "onload-above", "patience-steps",
+                                                  "llumnix-headroom"}));
+  EXPECT_EQ(config_key(kOffloadBelow), "offload_below");
+  EXPECT_EQ(policies_that_read(kOffloadBelow), "piggyback, overlap, lanes, omniserve");
 }
 
 }  // namespace

@@ -9,17 +9,23 @@
 
 #include <cstdint>
 
-#include "plan/decisions.h"
+#include "plan/fcfs_order.h"
 #include "scheduler/budget_batch.h"
+#include "scheduler/policy.h"
 
 namespace tandem {
+
+extern const PolicyDescriptor kSarathi;
+extern const PolicyOption kSarathiTokenBudget;
 
 class SarathiPolicy final : public StepPolicy {
  public:
   // `token_budget` > 0: tokens of a step, decodes included; decodes alone may exceed it.
   explicit SarathiPolicy(int32_t token_budget) : rules_{.token_budget = token_budget} {}
-  [[nodiscard]] std::string_view name() const override { return "sarathi"; }
-  [[nodiscard]] QueueOrder queue_order() const override { return QueueOrder::kClassFirst; }
+  [[nodiscard]] std::string_view name() const override { return kSarathi.name; }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
   StepPlan plan(const SystemView& view) override { return plan_budget_batch(view, rules_); }
 
  private:

@@ -1,0 +1,15 @@
+# Writes the first C++ code block of DOCUMENT into OUTPUT, so that what a document shows is compiled:
+# cmake -DDOCUMENT=... -DOUTPUT=... -P extract_code.cmake
+file(READ ${DOCUMENT} text)
+string(FIND "${text}" "\n```cpp\n" begin)
+if(begin EQUAL -1)
+  message(FATAL_ERROR "${DOCUMENT} has no block of C++")
+endif()
+math(EXPR begin "${begin} + 8")
+string(SUBSTRING "${text}" ${begin} -1 rest)
+string(FIND "${rest}" "\n```\n" length)
+if(length EQUAL -1)
+  message(FATAL_ERROR "the block of C++ in ${DOCUMENT} does not end")
+endif()
+string(SUBSTRING "${rest}" 0 ${length} code)
+file(WRITE ${OUTPUT} "${code}\n")

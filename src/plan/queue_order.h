@@ -1,0 +1,55 @@
+// The order in which sequences wait, as an object: a policy makes it, the engine's queue owns it
+// and puts every waiting sequence into it. What is shown of the queue is read from it in its order.
+//
+// Threads: engine thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/block_hash.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "request/slo.h"
+
+namespace tandem {
+
+// A sequence as an order sees it. Its fields do not change while it waits.
+struct QueueEntry {
+  SequenceId id{};
+  RequestId request{};  // rises with arrival
+  Nanos arrived{0};
+  Nanos first_token_due = Nanos::max();  // Nanos::max(): no target
+  int32_t choice = 0;
+  int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
+  int32_t level = 0;    // lower goes first
+  ServiceClass service_class = ServiceClass::kLatencySensitive;
+};
+
+// What its tokens begin with. Equal leading names of two entries mean equal leading blocks of
+// tokens of the same tenant, so the names of all entries form a prefix tree.
+struct QueuePrefix {
+  BlockHash tenant;
+  std::span<const BlockHash> blocks;  // of all full blocks; valid while the entry waits
+};
+
+class QueueOrder {
+ public:
+  virtual ~QueueOrder() = default;
+  // True: all latency-sensitive entries stand before all best-effort ones.
+  [[nodiscard]] virtual bool classes_first() const = 0;
+
+  // The entry must stay where it is until it is erased. Both take O(log n).
+  virtual void insert(QueueEntry& entry, const QueuePrefix& prefix) = 0;
+  virtual void erase(QueueEntry& entry) = 0;
+
+  // The entries that follow `after`, in order; null: from the head of the queue. At least one,
+  // unless `after` is the last, and as many as lie together. Valid until the next insert or erase.
+  [[nodiscard]] virtual std::span<QueueEntry* const> next(const QueueEntry* after) const = 0;
+  // The first of a class; null: none waits.
+  [[nodiscard]] virtual QueueEntry* head(ServiceClass service_class) const = 0;
+  [[nodiscard]] virtual size_t size(ServiceClass service_class) const = 0;
+};
+
+}  // namespace tandem
