@@ -13,6 +13,7 @@
 namespace tandem {
 namespace {
 
+using reference::AllBinder;
 using reference::make_model;
 using reference::make_rig;
 using reference::prefill;
@@ -20,29 +21,8 @@ using reference::Rig;
 using reference::RigOptions;
 using reference::Sequence;
 using reference::SequenceMaker;
+using reference::small_config;
 using reference::Step;
-
-model::ModelConfig small_config() {
-  model::ModelConfig config;
-  config.layers = 3;
-  config.hidden = 64;
-  config.intermediate = 96;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.vocabulary = 75;
-  config.max_positions = 512;
-  config.rms_epsilon = 1e-5F;
-  config.tied_embeddings = true;
-  return config;
-}
-
-class AllBinder final : public Binder {
- public:
-  void bind(const BindView& view, BindDecision& decision) override {
-    decision.visitors.assign(view.ready.begin(), view.ready.end());
-  }
-};
 
 const SteadyClock kClock;
 

@@ -30,27 +30,14 @@ constexpr int32_t kEndTokens = 5;
 constexpr int32_t kPromptTokens = 25 * kBlockTokens;  // choices write to blocks of their own
 constexpr int32_t kDecodes = 4;
 
-model::ModelConfig small_config() {
-  model::ModelConfig config;
+model::ModelConfig odd_config() {
+  model::ModelConfig config = reference::small_config();
   config.layers = 2;
   config.hidden = 40;
   config.intermediate = 52;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.vocabulary = 75;
   config.max_positions = 1024;
-  config.rms_epsilon = 1e-5F;
-  config.tied_embeddings = true;
   return config;
 }
-
-class AllBinder final : public Binder {
- public:
-  void bind(const BindView& view, BindDecision& decision) override {
-    decision.visitors.assign(view.ready.begin(), view.ready.end());
-  }
-};
 
 // Has so much memory and no more.
 class ExactDevice final : public reference::ForwardingDevice {
@@ -84,7 +71,7 @@ int64_t sum_of(const std::vector<MemoryPlanRow>& rows) {
 class WorstSteps : public testing::TestWithParam<WorstCase> {
  protected:
   WorstSteps()
-      : model_(reference::make_model(small_config(), ElementType::kBF16, 3)),
+      : model_(reference::make_model(odd_config(), ElementType::kBF16, 3)),
         device_(make_device()),
         weights_(reference::pack(model_, ElementType::kBF16, device_)) {
     options_ = {.max_batched_tokens = kRows,
@@ -261,7 +248,7 @@ class WorstSteps : public testing::TestWithParam<WorstCase> {
   }
 
   const SteadyClock clock_;
-  AllBinder binder_;
+  reference::AllBinder binder_;
   const reference::Model model_;
   ExactDevice device_;
   const model::Weights weights_;

@@ -257,6 +257,21 @@ void run_layer(const Layer& layer, const model::ModelConfig& config, int32_t win
 
 }  // namespace
 
+model::ModelConfig small_config() {
+  model::ModelConfig config;
+  config.layers = 3;
+  config.hidden = 64;
+  config.intermediate = 96;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.vocabulary = 75;
+  config.max_positions = 512;
+  config.rms_epsilon = 1e-5F;
+  config.tied_embeddings = true;
+  return config;
+}
+
 Model make_model(const model::ModelConfig& config, ElementType type, uint32_t seed) {
   Source source(type, seed);
   const int64_t q = int64_t{config.heads} * config.head_dim;

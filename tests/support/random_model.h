@@ -40,6 +40,9 @@ struct Model {
 };
 
 // Weights of `type` precision, scaled so that activations stay of order one.
+// A tiny model of three layers.
+model::ModelConfig small_config();
+
 Model make_model(const model::ModelConfig& config, ElementType type, uint32_t seed);
 
 // The model in device memory as load_weights would leave it.

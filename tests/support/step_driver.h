@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "exec/forward_executor.h"
 #include "kernels/kernels.h"
+#include "plan/decisions.h"
 #include "support/random_model.h"
 
 namespace tandem::reference {
@@ -35,6 +36,14 @@ struct RigOptions {
   std::string accelerator_options = {};  // as --emulate-accelerator takes them
   // Stands between the executor and the device that it would get.
   std::function<std::unique_ptr<device::Device>(std::unique_ptr<device::Device>)> wrap = {};
+};
+
+// Every visitor that is ready joins.
+class AllBinder final : public Binder {
+ public:
+  void bind(const BindView& view, BindDecision& decision) override {
+    decision.visitors.assign(view.ready.begin(), view.ready.end());
+  }
 };
 
 struct Rig {

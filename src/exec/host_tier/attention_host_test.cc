@@ -167,28 +167,6 @@ class VirtualHost final : public piggyback::AttentionHost {
   AttentionHostCounts counts_;
 };
 
-model::ModelConfig small_config() {
-  model::ModelConfig config;
-  config.layers = kLayers;
-  config.hidden = 64;
-  config.intermediate = 96;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 16;
-  config.vocabulary = 75;
-  config.max_positions = 512;
-  config.rms_epsilon = 1e-5F;
-  config.tied_embeddings = true;
-  return config;
-}
-
-class AllBinder final : public Binder {
- public:
-  void bind(const BindView& view, BindDecision& decision) override {
-    decision.visitors.assign(view.ready.begin(), view.ready.end());
-  }
-};
-
 std::vector<TokenId> prompt() {
   std::vector<TokenId> tokens;
   for (int32_t i = 0; i < 70; ++i) {
@@ -283,7 +261,7 @@ class World {
   }
 
   ManualClock clock_;
-  AllBinder binder_;
+  reference::AllBinder binder_;
   VirtualHost* host_ = nullptr;  // the executor's
   reference::Rig rig_;
   reference::Sequence sequence_;
@@ -300,7 +278,8 @@ std::vector<float> plain_logits(const reference::Model& model) {
 }
 
 TEST(AttentionHost, InVirtualTimeTakesItsTimeExactlyAndGivesThePlainBits) {
-  const reference::Model model = reference::make_model(small_config(), ElementType::kBF16, 3);
+  const reference::Model model =
+      reference::make_model(reference::small_config(), ElementType::kBF16, 3);
   World world(model, {}, seconds(60));
   std::vector<float> logits;
   for (int32_t i = 0; i < kTokens; ++i) {
@@ -317,7 +296,8 @@ TEST(AttentionHost, InVirtualTimeTakesItsTimeExactlyAndGivesThePlainBits) {
 }
 
 TEST(AttentionHost, AnAttemptThatHangsIsWithdrawnAndTriedAgainInVirtualTime) {
-  const reference::Model model = reference::make_model(small_config(), ElementType::kBF16, 3);
+  const reference::Model model =
+      reference::make_model(reference::small_config(), ElementType::kBF16, 3);
   World world(model, {.hanging_attempts = 1}, seconds(2));
   std::vector<float> logits;
   for (int32_t i = 0; i < kTokens; ++i) {
@@ -333,7 +313,8 @@ TEST(AttentionHost, AnAttemptThatHangsIsWithdrawnAndTriedAgainInVirtualTime) {
 }
 
 TEST(AttentionHost, WhatAWorkerMayStillReadOutlivesAProbeThatGaveUp) {
-  const reference::Model model = reference::make_model(small_config(), ElementType::kBF16, 3);
+  const reference::Model model =
+      reference::make_model(reference::small_config(), ElementType::kBF16, 3);
   World world(model, {.hanging_attempts = 1}, seconds(2));
   const Result<Nanos> took = world.time_attention(2, 40);
   ASSERT_FALSE(took.ok());
