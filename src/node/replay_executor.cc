@@ -13,6 +13,9 @@ namespace {
 
 constexpr Nanos kPatience = std::chrono::seconds(30);
 constexpr auto kNap = std::chrono::microseconds(50);
+// Of steps that no policy has planned: a binder must not hold visitors back for the sake of
+// residents that such a step does not have.
+constexpr int64_t kUnplannedStep = -2;
 
 }  // namespace
 
@@ -67,7 +70,7 @@ bool ReplayExecutor::poll(StepResult& result) {
     // Steps of visitors alone, until its token is through.
     while (!held_.contains(sequence) && under_way_.contains(sequence)) {
       StepInput more;
-      more.step = step_;
+      more.step = kUnplannedStep;
       real_.launch(more);
       StepResult visitors;
       wait_for_step(visitors);
