@@ -302,11 +302,15 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
       const Outcome& outcome = world.outcome(id, choice);
       EXPECT_EQ(outcome.finishes, 1) << "request " << id;
       std::vector<TokenId> expected = expected_tokens(request, choice);
-      if (cut[id]) {
+      // Chance may move the only sequence to and fro until the engine gives it up.
+      const bool given_up =
+          driver != Driver::kPiggyback && outcome.error.find("found no place") != std::string::npos;
+      if (cut[id] || given_up) {
         EXPECT_LE(outcome.tokens.size(), expected.size());
         expected.resize(std::min(outcome.tokens.size(), expected.size()));
       }
-      EXPECT_EQ(outcome.tokens, expected) << "request " << id << " choice " << choice;
+      EXPECT_EQ(outcome.tokens, expected)
+          << "request " << id << " choice " << choice << ' ' << outcome.error;
     }
   }
   expect_drained(world);
