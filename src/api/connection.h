@@ -146,7 +146,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   size_t slice_begin_ = 0;
   size_t slice_end_ = 0;
   CountedBytes unsent_;  // of ahead_, stream_ and stream_out_
-  CountedBytes kept_;    // of a whole answer that is being made
+  CountedBytes kept_;    // text so far of a whole answer in the making
 
   bool touched_ = false;
   bool writing_ = false;

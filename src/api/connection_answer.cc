@@ -383,7 +383,7 @@ void Connection::end_delivery(Delivery& delivery) {
 
 // If many have collected, a side thread turns them into text again, until it has caught up.
 void Connection::take_held() {
-  constexpr int64_t kBytesOfEvent = 256;  // of a streamed chunk
+  constexpr int64_t kBytesOfEvent = 256;  // a streamed chunk, about
   HeldEvents taken = std::exchange(events_held_, {});
   size_t count = 0;
   for (const auto& [prompt, events] : taken) {

@@ -38,7 +38,7 @@ class HttpMetrics {
   std::atomic<int64_t> connections{0};         // open now
   std::atomic<int64_t> generations{0};         // answers being made now
   std::atomic<int64_t> pending_deliveries{0};  // steps that engines handed over, still unread
-  std::atomic<int64_t> unsent_bytes{0};  // of answers not sent yet; of whole ones as they are made
+  std::atomic<int64_t> unsent_bytes{0};        // unsent output, whole answers being made included
   std::atomic<int64_t> disconnect_cancels{0};  // generations ended because their client left
   std::atomic<int64_t> slow_readers_cut{0};
   std::atomic<int64_t> request_bytes_held{0};     // of bodies that are read and not parsed yet

@@ -29,7 +29,7 @@ constexpr int32_t kEndless = 60'000;
 
 struct Stall {
   Nanos clock{0};
-  Nanos worked{0};  // of the I/O thread, until the step was written
+  Nanos worked{0};  // I/O thread's processor time until the step was written
   int64_t tokens = 0;
 };
 
