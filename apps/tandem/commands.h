@@ -18,5 +18,6 @@ Subcommand add_replay_command(cli::Command tandem);
 Subcommand add_batch_command(cli::Command tandem);
 Subcommand add_bench_command(cli::Command tandem);
 Subcommand add_profile_command(cli::Command tandem);
+Subcommand add_simulate_command(cli::Command tandem);
 
 }  // namespace tandem

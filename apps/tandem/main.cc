@@ -78,7 +78,8 @@ int run(int argc, char** argv) {
   const cli::Command model = add_model_command(tandem, model_exit);
   const std::vector<Subcommand> commands = {add_serve_command(tandem), add_replay_command(tandem),
                                             add_batch_command(tandem), add_bench_command(tandem),
-                                            add_profile_command(tandem)};
+                                            add_profile_command(tandem),
+                                            add_simulate_command(tandem)};
   cli::name_environment(commands.front().command);
   if (argc <= 1) {
     fmt::print(stderr, "{}", command_line.help());

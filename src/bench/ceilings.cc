@@ -10,6 +10,7 @@
 
 #include "base/affinity.h"
 #include "base/check.h"
+#include "bench/measuring.h"
 #include "device/cpu/pages.h"
 #include "device/cpu/seats.h"
 #include "device/cpu/spin.h"
@@ -25,10 +26,6 @@ namespace tandem::bench {
 namespace {
 
 constexpr int kPasses = 7;
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // As a server's threads are: over the nodes, a core of its own for each as long as there are any.
 std::vector<device::Seat> seats_of(int threads) {

@@ -19,6 +19,7 @@
 
 #include "api/server.h"
 #include "base/log.h"
+#include "bench/measuring.h"
 #include "bench/null_frontend.h"
 
 namespace tandem::bench {
@@ -226,11 +227,6 @@ void print(std::string_view name, Phase& phase) {
     fmt::print("; {:.0f} refusals/s", static_cast<double>(phase.refused) / phase.seconds);
   }
   fmt::print("\n");
-}
-
-int failed(std::string_view what) {
-  log::error("{}", what);
-  return 1;
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "bench/attention_bench.h"
 #include "bench/ceilings.h"
+#include "bench/measuring.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/pages.h"
 #include "device/cpu/proc_text.h"
@@ -52,10 +53,6 @@ Pages random_values(ElementType type, int64_t count, uint64_t seed) {
     }
   }
   return memory;
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Sorted, one of each pass.

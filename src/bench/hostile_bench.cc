@@ -19,6 +19,7 @@
 #include "bench/attack_process.h"
 #include "bench/client_socket.h"
 #include "bench/hostile_requests.h"
+#include "bench/measuring.h"
 #include "bench/null_frontend.h"
 
 namespace tandem::bench {
@@ -113,11 +114,6 @@ void print(std::string_view name, const Stall& stall, std::string_view answers) 
 bool only_neighbour(const api::HttpMetrics& metrics, int32_t streams) {
   return metrics.generations == streams && metrics.connections == streams &&
          metrics.request_bytes_held == 0;
-}
-
-int failed(std::string_view what) {
-  log::error("{}", what);
-  return 1;
 }
 
 }  // namespace

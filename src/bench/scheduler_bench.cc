@@ -190,9 +190,6 @@ class Stand {
   Micros plans;
 
  private:
-  static constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-  static constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
   static PolicyParts make_inner(const latency::CorrectedModel& times) {
     return make_policy(kOmniServe.name, {}, {.step_times = &times}).value();
   }

@@ -51,9 +51,9 @@ double share_of_bound(const BenchTiersOptions& options, const Outcome& outcome, 
 // Tokens that an offloaded sequence may get while it is measured, at a token in layers + 1 steps.
 int32_t generated(const BenchTiersOptions& options, const model::ModelConfig& shape) {
   constexpr double kBeside = 20;  // seconds before and between the windows
-  const double seconds = kBeside + options.rounds * (2 * options.seconds + 2);
+  const double run_seconds = kBeside + options.rounds * (2 * options.seconds + 2);
   const double step_seconds = options.step_ms > 0 ? options.step_ms * 1e-3 : 5e-3;
-  const double tokens = seconds / ((shape.layers + 1) * step_seconds);
+  const double tokens = run_seconds / ((shape.layers + 1) * step_seconds);
   return static_cast<int32_t>(std::min<double>(tokens, options.load.output));
 }
 

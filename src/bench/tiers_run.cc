@@ -8,6 +8,7 @@
 
 #include "base/affinity.h"
 #include "base/log.h"
+#include "bench/measuring.h"
 #include "node/policy_choice.h"
 
 namespace tandem::bench {
@@ -15,12 +16,6 @@ namespace {
 
 constexpr Nanos kLook = std::chrono::milliseconds(5);  // between looks when nothing completes
 constexpr Nanos kPatience = std::chrono::minutes(3);   // for a phase to begin
-
-Nanos thread_time() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + Nanos{time.tv_nsec};
-}
 
 // That the accelerator's compute was busy, as modelled.
 Nanos compute_time(const device::DeviceStatistics& statistics) {

@@ -15,6 +15,7 @@
 #include "base/affinity.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "bench/measuring.h"
 #include "bench/null_device.h"
 #include "device/cpu/machine.h"
 #include "engine/engine.h"
@@ -35,12 +36,6 @@ constexpr int32_t kOutputTokens = 2000;
 constexpr int32_t kBlockTokens = 32;
 constexpr Nanos kGroupTime = milliseconds(3);
 constexpr int64_t kCacheLine = 64;
-
-Nanos thread_time() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + Nanos{time.tv_nsec};
-}
 
 class StepCounter final : public observe::EngineObserver {
  public:

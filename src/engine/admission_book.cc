@@ -9,8 +9,6 @@
 namespace tandem {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-
 bool level_before(int32_t level, const AdmittedPrompt& prompt) { return level < prompt.level; }
 
 }  // namespace

@@ -149,7 +149,7 @@ Value extreme(Interpreter& interpreter, const Value& input, const Arguments& arg
   return best;
 }
 
-constexpr NamedFunction<FilterFunction> kFilters[] = {
+constexpr NamedFunction<FilterFunction> kNumberFilters[] = {
     {"int", to_int},
     {"float", to_real},
     {"round", round},
@@ -161,6 +161,8 @@ constexpr NamedFunction<FilterFunction> kFilters[] = {
 
 }  // namespace
 
-FilterFunction find_number_filter(std::string_view name) { return find_named(kFilters, name); }
+FilterFunction find_number_filter(std::string_view name) {
+  return find_named(kNumberFilters, name);
+}
 
 }  // namespace tandem::jinja

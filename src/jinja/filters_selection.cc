@@ -66,7 +66,7 @@ Value choose(Interpreter& interpreter, const Value& input, const Arguments& argu
   return make_sequence(SequenceKind::kGenerator, std::move(kept), work);
 }
 
-constexpr NamedFunction<FilterFunction> kFilters[] = {
+constexpr NamedFunction<FilterFunction> kSelectionFilters[] = {
     {"map", map},
     {"select", choose<Keep::kMatching, Subject::kItem>},
     {"reject", choose<Keep::kOthers, Subject::kItem>},
@@ -76,6 +76,8 @@ constexpr NamedFunction<FilterFunction> kFilters[] = {
 
 }  // namespace
 
-FilterFunction find_selection_filter(std::string_view name) { return find_named(kFilters, name); }
+FilterFunction find_selection_filter(std::string_view name) {
+  return find_named(kSelectionFilters, name);
+}
 
 }  // namespace tandem::jinja

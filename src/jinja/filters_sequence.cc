@@ -291,7 +291,7 @@ Value attribute_filter(Interpreter& interpreter, const Value& input, const Argum
   return interpreter.attribute(input, name);
 }
 
-constexpr NamedFunction<FilterFunction> kFilters[] = {
+constexpr NamedFunction<FilterFunction> kSequenceFilters[] = {
     {"length", length},    {"count", length},       {"default", fall_back},
     {"d", fall_back},      {"first", first},        {"last", last},
     {"list", list},        {"items", items},        {"reverse", reverse},
@@ -302,6 +302,8 @@ constexpr NamedFunction<FilterFunction> kFilters[] = {
 
 }  // namespace
 
-FilterFunction find_sequence_filter(std::string_view name) { return find_named(kFilters, name); }
+FilterFunction find_sequence_filter(std::string_view name) {
+  return find_named(kSequenceFilters, name);
+}
 
 }  // namespace tandem::jinja

@@ -226,7 +226,7 @@ Value tojson(Interpreter& interpreter, const Value& input, const Arguments& argu
   return make_string(to_json(input, format, work), work);
 }
 
-constexpr NamedFunction<FilterFunction> kFilters[] = {
+constexpr NamedFunction<FilterFunction> kTextFilters[] = {
     {"trim", trim},
     {"tojson", tojson},
     {"join", join},
@@ -249,6 +249,6 @@ constexpr NamedFunction<FilterFunction> kFilters[] = {
 
 }  // namespace
 
-FilterFunction find_text_filter(std::string_view name) { return find_named(kFilters, name); }
+FilterFunction find_text_filter(std::string_view name) { return find_named(kTextFilters, name); }
 
 }  // namespace tandem::jinja

@@ -14,7 +14,7 @@ namespace tandem::jobs {
 
 namespace {
 
-constexpr size_t kReadBytes = 256 * 1024;
+constexpr size_t kInputPieceBytes = 256 * 1024;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 Error input_error(const std::filesystem::path& path, std::string_view what) {
@@ -57,10 +57,10 @@ BatchInput::~BatchInput() {
 Status BatchInput::fill() {
   buffer_.erase(0, std::exchange(position_, 0));
   const size_t had = buffer_.size();
-  buffer_.resize(had + kReadBytes);
+  buffer_.resize(had + kInputPieceBytes);
   ssize_t got = 0;
   do {
-    got = ::read(descriptor_, buffer_.data() + had, kReadBytes);
+    got = ::read(descriptor_, buffer_.data() + had, kInputPieceBytes);
   } while (got < 0 && errno == EINTR);
   buffer_.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (got < 0) {

@@ -17,7 +17,7 @@ namespace tandem::jobs {
 
 namespace {
 
-constexpr size_t kReadBytes = 1 << 20;
+constexpr size_t kOutputPieceBytes = 1 << 20;
 
 // A new file's name lives in its folder, which has to reach the disk, too.
 void sync_folder(const std::filesystem::path& file) {
@@ -140,8 +140,8 @@ Status BatchOutput::read_written() {
   int64_t number = 0;
   for (;;) {
     const size_t had = buffer.size();
-    buffer.resize(had + kReadBytes);
-    const ssize_t got = ::pread(descriptor_, buffer.data() + had, kReadBytes,
+    buffer.resize(had + kOutputPieceBytes);
+    const ssize_t got = ::pread(descriptor_, buffer.data() + had, kOutputPieceBytes,
                                 static_cast<off_t>(read) + static_cast<off_t>(had));
     if (got < 0 && errno == EINTR) {
       buffer.resize(had);

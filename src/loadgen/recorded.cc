@@ -11,8 +11,6 @@ namespace tandem::loadgen {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kHidden = "...";
 
 // "accessToken", "X-Api-Key" and "api_key" as "access token", "x api key", "api key".
@@ -35,18 +33,19 @@ std::string words_of(std::string_view name) {
 }
 
 bool is_secret(std::string_view name) {
-  constexpr std::array<std::string_view, 20> kWords = {
+  constexpr std::array<std::string_view, 20> kTokenWords = {
       "key",       "keys",          "apikey",     "secret",      "secrets", "password", "passwd",
       "pass",      "pwd",           "passphrase", "auth",        "bearer",  "cookie",   "session",
       "signature", "authorization", "credential", "credentials", "salt",    "sig"};
   const std::string words = " " + words_of(name) + " ";
   // "access_token" is one, "stop_token_ids" is none.
-  return words.ends_with(" token ") || std::ranges::any_of(kWords, [&words](std::string_view word) {
+  return words.ends_with(" token ") ||
+         std::ranges::any_of(kTokenWords, [&words](std::string_view word) {
            return words.find(fmt::format(" {} ", word)) != std::string::npos;
          });
 }
 
-void hide_members(Json& json) {
+void hide_members(nlohmann::ordered_json& json) {
   if (!json.is_structured()) {
     return;
   }
@@ -60,12 +59,13 @@ void hide_members(Json& json) {
 }
 
 std::string without_members(std::string_view text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  nlohmann::ordered_json json =
+      nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
     return std::string(kHidden);  // not to be looked into
   }
   hide_members(json);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 // "Name: value": the name is no secret.

@@ -10,8 +10,6 @@ namespace tandem::loadgen {
 
 namespace {
 
-using Json = nlohmann::json;
-
 std::string headers_of(const EndpointOptions& endpoint, std::string_view more) {
   return fmt::format("{}{}",
                      endpoint.api_key.empty()
@@ -20,11 +18,11 @@ std::string headers_of(const EndpointOptions& endpoint, std::string_view more) {
                      more);
 }
 
-Json body_of(const EndpointOptions& endpoint, const std::string& model, std::string text,
-             int64_t most_tokens) {
-  Json body = {{"model", model}};
+nlohmann::json body_of(const EndpointOptions& endpoint, const std::string& model, std::string text,
+                       int64_t most_tokens) {
+  nlohmann::json body = {{"model", model}};
   if (endpoint.endpoint == Endpoint::kChat) {
-    body["messages"] = Json::array({{{"role", "user"}, {"content", std::move(text)}}});
+    body["messages"] = nlohmann::json::array({{{"role", "user"}, {"content", std::move(text)}}});
     body["max_completion_tokens"] = most_tokens;
   } else {
     body["prompt"] = std::move(text);
@@ -36,11 +34,12 @@ Json body_of(const EndpointOptions& endpoint, const std::string& model, std::str
   return body;
 }
 
-std::string post(const EndpointOptions& endpoint, std::string_view headers, const Json& body) {
+std::string post(const EndpointOptions& endpoint, std::string_view headers,
+                 const nlohmann::json& body) {
   return http_request(
       "POST", endpoint.url, endpoint.route,
       headers_of(endpoint, fmt::format("{}Content-Type: application/json\r\n", headers)),
-      body.dump(-1, ' ', false, Json::error_handler_t::replace));
+      body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -68,8 +67,9 @@ Result<std::string> header_line(std::string_view text) {
 std::string generation_request(const EndpointOptions& endpoint, const Load& load,
                                const LoadRequest& request, const PromptUnits& units) {
   const RequestGroup& group = load.groups[static_cast<size_t>(request.group)];
-  Json body = body_of(endpoint, load.models[static_cast<size_t>(request.model)],
-                      make_prompt(request.plan.prompt, units), request.plan.output_tokens);
+  nlohmann::json body =
+      body_of(endpoint, load.models[static_cast<size_t>(request.model)],
+              make_prompt(request.plan.prompt, units), request.plan.output_tokens);
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
   if (endpoint.ignore_eos) {

@@ -10,18 +10,16 @@ namespace tandem::loadgen {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // "99", "99.9".
 std::string percent_name(double percent) { return fmt::format("{:g}", percent); }
 
 // Null without samples: 0 ms would be the best of all figures.
-Json figure(const Distribution& distribution, double value) {
-  return distribution.count() == 0 ? Json() : Json(value);
+nlohmann::ordered_json figure(const Distribution& distribution, double value) {
+  return distribution.count() == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(value);
 }
 
-Json describe(const Distribution& distribution) {
-  Json json;
+nlohmann::ordered_json describe(const Distribution& distribution) {
+  nlohmann::ordered_json json;
   json["count"] = distribution.count();
   json["mean"] = figure(distribution, distribution.mean);
   json["std"] = figure(distribution, distribution.deviation);
@@ -33,14 +31,14 @@ Json describe(const Distribution& distribution) {
   return json;
 }
 
-Json describe(const Goodput& goodput) {
-  Json json = Json::object();
+nlohmann::ordered_json describe(const Goodput& goodput) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (goodput.ttft) {
-    json["ttft"] = {
-        {"base_ms", to_millis(goodput.ttft->base)},
-        {"per_token_ms", to_millis(goodput.ttft->per_token)},
-        {"cap_ms",
-         goodput.ttft->cap == Nanos::max() ? Json() : Json(to_millis(goodput.ttft->cap))}};
+    json["ttft"] = {{"base_ms", to_millis(goodput.ttft->base)},
+                    {"per_token_ms", to_millis(goodput.ttft->per_token)},
+                    {"cap_ms", goodput.ttft->cap == Nanos::max()
+                                   ? nlohmann::ordered_json()
+                                   : nlohmann::ordered_json(to_millis(goodput.ttft->cap))}};
   }
   if (goodput.tpot) {
     json["tpot_ms"] = to_millis(*goodput.tpot);
@@ -51,8 +49,8 @@ Json describe(const Goodput& goodput) {
   return json;
 }
 
-Json describe(const GroupSummary& group, const Summary& summary) {
-  Json json;
+nlohmann::ordered_json describe(const GroupSummary& group, const Summary& summary) {
+  nlohmann::ordered_json json;
   json["name"] = group.name;
   json["planned"] = group.planned;
   json["sent"] = group.sent;
@@ -70,7 +68,8 @@ Json describe(const GroupSummary& group, const Summary& summary) {
     json["good"] = group.good;
     json["request_goodput"] = summary.per_second(group.good);
     const std::optional<double> percent = group.attainment_percent();
-    json["slo_attainment"] = percent ? Json(*percent / 100) : Json();
+    json["slo_attainment"] =
+        percent ? nlohmann::ordered_json(*percent / 100) : nlohmann::ordered_json();
   }
   json["other_service_tier"] = group.other_tiers;
   if (group.judged > 0) {
@@ -87,8 +86,8 @@ Json describe(const GroupSummary& group, const Summary& summary) {
   return json;
 }
 
-Json timeline(const Summary& summary) {
-  Json json;
+nlohmann::ordered_json timeline(const Summary& summary) {
+  nlohmann::ordered_json json;
   json["slice_s"] = summary.slice_s;
   for (const TimelineSlice& slice : summary.timeline) {
     json["begin_s"].push_back(slice.begin_s);
@@ -103,9 +102,9 @@ Json timeline(const Summary& summary) {
 }
 
 // vLLM's lists, one entry a request that was sent; times in seconds.
-void add_requests(const RunResult& run, Json& json) {
+void add_requests(const RunResult& run, nlohmann::ordered_json& json) {
   for (const char* list : {"input_lens", "output_lens", "ttfts", "itls", "start_times", "errors"}) {
-    json[list] = Json::array();
+    json[list] = nlohmann::ordered_json::array();
   }
   for (const RequestRecord& record : run.records) {
     if (record.outcome == Outcome::kNotSent) {
@@ -115,7 +114,7 @@ void add_requests(const RunResult& run, Json& json) {
     json["input_lens"].push_back(record.input_tokens());
     json["output_lens"].push_back(done ? record.output_tokens() : 0);
     json["ttfts"].push_back(done ? to_seconds(record.ttft()) : 0.0);
-    Json gaps = Json::array();
+    nlohmann::ordered_json gaps = nlohmann::ordered_json::array();
     for (size_t i = 1; i < record.chunk_times.size(); ++i) {
       gaps.push_back(to_seconds(record.chunk_times[i] - record.chunk_times[i - 1]));
     }
@@ -128,10 +127,10 @@ void add_requests(const RunResult& run, Json& json) {
   }
 }
 
-Json requests(const Load& load, const RunResult& run) {
-  Json list = Json::array();
+nlohmann::ordered_json requests(const Load& load, const RunResult& run) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const RequestRecord& record : run.records) {
-    Json json;
+    nlohmann::ordered_json json;
     json["group"] = load.groups[static_cast<size_t>(record.group)].name;
     json["model"] = load.models[static_cast<size_t>(record.model)];
     json["planned_s"] = to_seconds(record.planned_at);
@@ -143,7 +142,9 @@ Json requests(const Load& load, const RunResult& run) {
       json["lateness_ms"] = to_millis(record.lateness());
       json["status"] = record.status;
       json["finish_reason"] = record.finish_reason;
-      json["service_tier"] = record.service_tier.empty() ? Json() : Json(record.service_tier);
+      json["service_tier"] = record.service_tier.empty()
+                                 ? nlohmann::ordered_json()
+                                 : nlohmann::ordered_json(record.service_tier);
     }
     json["outcome"] = record.outcome == Outcome::kDone          ? "completed"
                       : record.outcome == Outcome::kFailed      ? record.reason
@@ -155,7 +156,7 @@ Json requests(const Load& load, const RunResult& run) {
 }
 
 void add_metric(const RunInfo& info, std::string_view name, const Distribution& values,
-                Json& json) {
+                nlohmann::ordered_json& json) {
   json[fmt::format("mean_{}_ms", name)] = figure(values, values.mean);
   json[fmt::format("median_{}_ms", name)] = figure(values, values.at(50));
   json[fmt::format("std_{}_ms", name)] = figure(values, values.deviation);
@@ -165,25 +166,30 @@ void add_metric(const RunInfo& info, std::string_view name, const Distribution& 
   }
 }
 
-void add_vllm_keys(const RunInfo& info, const Summary& summary, Json& json) {
+void add_vllm_keys(const RunInfo& info, const Summary& summary, nlohmann::ordered_json& json) {
   const GroupSummary& all = summary.all;
   json["date"] = info.date;
   json["endpoint_type"] = info.backend;
   json["backend"] = info.backend;
-  json["label"] = info.label.empty() ? Json() : Json(info.label);
+  json["label"] =
+      info.label.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(info.label);
   json["model_id"] = info.model;
   json["tokenizer_id"] = info.model;
   json["num_prompts"] = all.planned;
-  json["request_rate"] = std::isinf(info.request_rate) ? Json("inf") : Json(info.request_rate);
+  json["request_rate"] = std::isinf(info.request_rate) ? nlohmann::ordered_json("inf")
+                                                       : nlohmann::ordered_json(info.request_rate);
   json["burstiness"] = info.burstiness;
-  json["max_concurrency"] = info.max_concurrency == 0 ? Json() : Json(info.max_concurrency);
+  json["max_concurrency"] = info.max_concurrency == 0
+                                ? nlohmann::ordered_json()
+                                : nlohmann::ordered_json(info.max_concurrency);
   json["duration"] = summary.duration_s;
   json["completed"] = all.done;
   json["failed"] = all.failed;
   json["total_input_tokens"] = all.input_tokens;
   json["total_output_tokens"] = all.output_tokens;
   json["request_throughput"] = summary.per_second(all.done);
-  json["request_goodput"] = all.goodput.any() ? Json(summary.per_second(all.good)) : Json();
+  json["request_goodput"] = all.goodput.any() ? nlohmann::ordered_json(summary.per_second(all.good))
+                                              : nlohmann::ordered_json();
   json["output_throughput"] = summary.per_second(all.output_tokens);
   json["total_token_throughput"] = summary.per_second(all.input_tokens + all.output_tokens);
   json["max_output_tokens_per_s"] = summary.most_tokens_per_s;
@@ -201,14 +207,15 @@ void add_vllm_keys(const RunInfo& info, const Summary& summary, Json& json) {
 
 }  // namespace
 
-Json result_json(const RunInfo& info, const Load& load, const RunResult& run,
-                 const Summary& summary, Detail detail) {
-  Json json;
+nlohmann::ordered_json result_json(const RunInfo& info, const Load& load, const RunResult& run,
+                                   const Summary& summary, Detail detail) {
+  nlohmann::ordered_json json;
   add_vllm_keys(info, summary, json);
-  Json& ours = json["tandem"];
+  nlohmann::ordered_json& ours = json["tandem"];
   ours["schema"] = 1;
   ours["version"] = info.tandem_version;
-  ours["commit"] = info.commit.empty() ? Json() : Json(info.commit);
+  ours["commit"] =
+      info.commit.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(info.commit);
   ours["command"] = info.command;
   ours["config"] = info.config;
   ours["server"] = {{"url", info.url}, {"config", info.server_config}};

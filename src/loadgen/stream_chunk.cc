@@ -9,8 +9,6 @@ namespace tandem::loadgen {
 
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMostMessageBytes = 300;
 constexpr int64_t kMostTokens = int64_t{1} << 32;  // of one answer
 
@@ -53,8 +51,8 @@ std::string printable(std::string_view text) {
 }
 
 // The member, or null when `object` is none or has no such member.
-const Json& member(const Json& object, const char* name) {
-  static const Json kNull;
+const nlohmann::json& member(const nlohmann::json& object, const char* name) {
+  static const nlohmann::json kNull;
   if (!object.is_object()) {
     return kNull;
   }
@@ -62,50 +60,51 @@ const Json& member(const Json& object, const char* name) {
   return found == object.end() ? kNull : *found;
 }
 
-int64_t count(const Json& object, const char* name) {
-  const Json& value = member(object, name);
+int64_t count(const nlohmann::json& object, const char* name) {
+  const nlohmann::json& value = member(object, name);
   const int64_t number = value.is_number_integer() ? value.get<int64_t>() : 0;
   return number < 0 || number > kMostTokens ? 0 : number;
 }
 
-std::optional<TokenUsage> usage_of(const Json& answer) {
-  const Json& usage = member(answer, "usage");
+std::optional<TokenUsage> usage_of(const nlohmann::json& answer) {
+  const nlohmann::json& usage = member(answer, "usage");
   if (!member(usage, "prompt_tokens").is_number_integer()) {
     return std::nullopt;
   }
   TokenUsage counted{count(usage, "prompt_tokens"), count(usage, "completion_tokens"),
                      count(member(usage, "prompt_tokens_details"), "cached_tokens")};
-  const Json& choices = member(member(usage, "tandem"), "choices");
+  const nlohmann::json& choices = member(member(usage, "tandem"), "choices");
   if (choices.is_array() && !choices.empty()) {
-    if (const Json& met = member(member(choices.front(), "slo"), "met"); met.is_boolean()) {
+    if (const nlohmann::json& met = member(member(choices.front(), "slo"), "met");
+        met.is_boolean()) {
       counted.slo_met = met.get<bool>();
     }
-    if (const Json& ttft = member(choices.front(), "ttft_ms"); ttft.is_number()) {
+    if (const nlohmann::json& ttft = member(choices.front(), "ttft_ms"); ttft.is_number()) {
       counted.engine_ttft_ms = ttft.get<double>();
     }
   }
   return counted;
 }
 
-std::string error_of(const Json& answer) {
-  const Json& error = member(answer, "error");
+std::string error_of(const nlohmann::json& answer) {
+  const nlohmann::json& error = member(answer, "error");
   if (error.is_null()) {
     return {};
   }
-  const Json& message = error.is_string() ? error : member(error, "message");
+  const nlohmann::json& message = error.is_string() ? error : member(error, "message");
   return message.is_string() && !message.get_ref<const std::string&>().empty()
              ? printable(message.get_ref<const std::string&>())
              : "an error without a message";
 }
 
-void read_choice(const Json& choice, StreamChunk& chunk) {
-  const Json& delta = member(choice, "delta");
+void read_choice(const nlohmann::json& choice, StreamChunk& chunk) {
+  const nlohmann::json& delta = member(choice, "delta");
   const bool is_chat = delta.is_object();
-  const Json* text = is_chat ? &member(delta, "content") : &member(choice, "text");
+  const nlohmann::json* text = is_chat ? &member(delta, "content") : &member(choice, "text");
   if (is_chat && !text->is_string()) {
     text = &member(delta, "reasoning_content");
   }
-  if (const Json& reason = member(choice, "finish_reason"); reason.is_string()) {
+  if (const nlohmann::json& reason = member(choice, "finish_reason"); reason.is_string()) {
     chunk.finish_reason = reason.get<std::string>();
   }
   const bool opens = is_chat && member(delta, "role").is_string();
@@ -124,18 +123,18 @@ Result<StreamChunk> read_chunk(std::string_view data) {
     chunk.is_end = true;
     return chunk;
   }
-  const Json json = Json::parse(data, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return invalid_argument(fmt::format("an event is no JSON object: {}", printable(data)));
   }
   chunk.error = error_of(json);
   chunk.usage = usage_of(json);
-  if (const Json& tier = member(json, "service_tier"); tier.is_string()) {
+  if (const nlohmann::json& tier = member(json, "service_tier"); tier.is_string()) {
     chunk.service_tier = printable(tier.get_ref<const std::string&>());
   }
-  const Json& choices = member(json, "choices");
+  const nlohmann::json& choices = member(json, "choices");
   if (choices.is_array()) {
-    for (const Json& choice : choices) {
+    for (const nlohmann::json& choice : choices) {
       read_choice(choice, chunk);
     }
   } else if (chunk.error.empty() && !chunk.usage) {
@@ -146,13 +145,13 @@ Result<StreamChunk> read_chunk(std::string_view data) {
 }
 
 std::string error_message(std::string_view body) {
-  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   const std::string message = error_of(json);
   return message.empty() ? printable(body) : message;
 }
 
 std::optional<TokenUsage> read_usage(std::string_view body) {
-  return usage_of(Json::parse(body, nullptr, /*allow_exceptions=*/false));
+  return usage_of(nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false));
 }
 
 }  // namespace tandem::loadgen

@@ -24,7 +24,6 @@ constexpr int64_t kUsualWindow = 4096;          // where sliding_window is not g
 constexpr int64_t kUsualFirstWindowLayer = 28;  // where max_window_layers is not given
 constexpr int64_t kQwen3HeadDim = 128;          // where head_dim is not given
 constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
-constexpr int64_t kMaxPositions = int64_t{1} << 24;
 
 struct Family {
   std::string_view name;
@@ -36,11 +35,6 @@ constexpr std::array<Family, 4> kFamilies = {
      {"MistralForCausalLM", "mistral", Architecture::kMistral},
      {"Qwen2ForCausalLM", "qwen2", Architecture::kQwen2},
      {"Qwen3ForCausalLM", "qwen3", Architecture::kQwen3}}};
-
-Error unsupported(Error error) {
-  error.code = ErrorCode::kUnsupported;
-  return error;
-}
 
 int32_t narrow(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -59,9 +53,9 @@ Status parse_architecture(const JsonFields& fields, ModelConfig& config) {
       return {};
     }
   }
-  return unsupported(
-      fields.error("architectures", fmt::format("'{}' is not supported; supported are {}",
-                                                name.substr(0, 80), supported_architectures())));
+  return fields.unsupported(
+      "architectures", fmt::format("'{}' is not supported; supported are {}", name.substr(0, 80),
+                                   supported_architectures()));
 }
 
 Status parse_shape(const JsonFields& fields, ModelConfig& config) {
@@ -134,10 +128,10 @@ Status parse_layer_windows(const JsonFields& fields, int32_t window, ModelConfig
       const std::string& type = types[static_cast<size_t>(layer)];
       slides = type == "sliding_attention";
       if (!slides && type != "full_attention") {
-        return unsupported(
-            fields.error("layer_types", fmt::format("names '{}'; supported are full_attention and "
-                                                    "sliding_attention",
-                                                    type.substr(0, 80))));
+        return fields.unsupported("layer_types",
+                                  fmt::format("names '{}'; supported are full_attention and "
+                                              "sliding_attention",
+                                              type.substr(0, 80)));
       }
     }
     if (slides && window == 0 && !types.empty()) {
@@ -152,8 +146,8 @@ Status parse_layer_windows(const JsonFields& fields, int32_t window, ModelConfig
 Status parse_windows(const JsonFields& fields, ModelConfig& config) {
   ASSIGN_OR_RETURN(const std::optional<bool> switched, fields.boolean("use_sliding_window"));
   if (config.architecture == Architecture::kLlama && switched.value_or(false)) {
-    return unsupported(
-        fields.error("use_sliding_window", "is true, but LlamaForCausalLM has no sliding window"));
+    return fields.unsupported("use_sliding_window",
+                              "is true, but LlamaForCausalLM has no sliding window");
   }
   ASSIGN_OR_RETURN(const int32_t window, window_size(fields));
   if (config.architecture == Architecture::kMistral) {
@@ -173,17 +167,17 @@ Status parse_windows(const JsonFields& fields, ModelConfig& config) {
 Status refuse_unbuilt(const JsonFields& fields) {
   ASSIGN_OR_RETURN(const std::optional<std::string> activation, fields.string("hidden_act"));
   if (activation && *activation != "silu" && *activation != "swish") {
-    return unsupported(fields.error("hidden_act", fmt::format("'{}' is not supported; only silu is",
-                                                              activation->substr(0, 80))));
+    return fields.unsupported("hidden_act", fmt::format("'{}' is not supported; only silu is",
+                                                        activation->substr(0, 80)));
   }
   ASSIGN_OR_RETURN(const std::optional<bool> mlp_bias, fields.boolean("mlp_bias"));
   if (mlp_bias.value_or(false)) {
-    return unsupported(fields.error("mlp_bias", "is true; biases in the MLP are not supported"));
+    return fields.unsupported("mlp_bias", "is true; biases in the MLP are not supported");
   }
   if (fields.has("quantization_config")) {
-    return unsupported(fields.error("quantization_config",
-                                    "is set; quantised checkpoints are not supported. Use the "
-                                    "original in float32, bfloat16 or float16"));
+    return fields.unsupported("quantization_config",
+                              "is set; quantised checkpoints are not supported. Use the "
+                              "original in float32, bfloat16 or float16");
   }
   return {};
 }
@@ -202,9 +196,9 @@ Status parse_element_type(const JsonFields& fields, ModelConfig& config) {
   } else if (name == "float16" || name == "half") {
     config.checkpoint_type = ElementType::kF16;
   } else {
-    return unsupported(fields.error(
+    return fields.unsupported(
         key, fmt::format("'{}' is not supported; supported are float32, bfloat16 and float16",
-                         name.substr(0, 80))));
+                         name.substr(0, 80)));
   }
   return {};
 }

@@ -11,13 +11,7 @@ namespace {
 
 constexpr NumberRange kThetaRange{1.0, 1e12};
 constexpr NumberRange kFactorRange{1.0, 1e6};
-constexpr int64_t kMaxPositions = int64_t{1} << 24;
 constexpr std::string_view kSupportedTypes = "default, linear, dynamic, yarn and llama3";
-
-Error unsupported(Error error) {
-  error.code = ErrorCode::kUnsupported;
-  return error;
-}
 
 int32_t times(int32_t positions, double factor) {
   const double product = std::floor(static_cast<double>(positions) * factor);
@@ -108,9 +102,9 @@ Status parse_scaling(const JsonFields& fields, const JsonFields& rope, ModelConf
   const std::string type = new_name ? *new_name : old_name.value_or("default");
   for (const char* kind : {"full_attention", "sliding_attention"}) {
     if (rope.has(kind)) {
-      return unsupported(rope.error(kind,
-                                    "gives layers of one kind a rotation of their own, which "
-                                    "is not supported"));
+      return rope.unsupported(kind,
+                              "gives layers of one kind a rotation of their own, which "
+                              "is not supported");
     }
   }
   if (type == "default") {
@@ -135,9 +129,9 @@ Status parse_scaling(const JsonFields& fields, const JsonFields& rope, ModelConf
     config.stretched_positions =
         std::max(config.max_positions, times(yarn.original_max_positions, yarn.factor));
   } else {
-    return unsupported(rope.error(rope.has("rope_type") ? "rope_type" : "type",
-                                  fmt::format("'{}' is not supported; supported are {}",
-                                              type.substr(0, 80), kSupportedTypes)));
+    return rope.unsupported(rope.has("rope_type") ? "rope_type" : "type",
+                            fmt::format("'{}' is not supported; supported are {}",
+                                        type.substr(0, 80), kSupportedTypes));
   }
   return {};
 }
@@ -146,9 +140,9 @@ Status refuse_partial(const JsonFields& fields) {
   ASSIGN_OR_RETURN(const std::optional<double> partial,
                    fields.number("partial_rotary_factor", {0.0, 1.0}));
   if (partial.value_or(1.0) != 1.0) {
-    return unsupported(fields.error("partial_rotary_factor",
-                                    "is not 1; models that rotate a part of each head are not "
-                                    "supported"));
+    return fields.unsupported("partial_rotary_factor",
+                              "is not 1; models that rotate a part of each head are not "
+                              "supported");
   }
   return {};
 }

@@ -15,12 +15,12 @@ namespace tandem::model {
 namespace {
 
 constexpr int kMaxDepth = 64;
-constexpr size_t kMaxShownBytes = 60;
+constexpr size_t kMaxValueBytes = 60;
 
-std::string shown(const nlohmann::json& value) {
+std::string shown_value(const nlohmann::json& value) {
   std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMaxShownBytes) {
-    text.resize(kMaxShownBytes);
+  if (text.size() > kMaxValueBytes) {
+    text.resize(kMaxValueBytes);
     text += "...";
   }
   return text;
@@ -70,7 +70,7 @@ Result<JsonFields> JsonFields::parse(std::string name, std::string_view text) {
     auto json = std::make_shared<nlohmann::json>(nlohmann::json::parse(text));
     if (!json->is_object()) {
       return invalid_argument(
-          fmt::format("{}: must be a JSON object, but is {}", name, shown(*json)));
+          fmt::format("{}: must be a JSON object, but is {}", name, shown_value(*json)));
     }
     return JsonFields(std::move(name), "", std::move(json));
   } catch (const nlohmann::json::exception& failure) {
@@ -87,6 +87,12 @@ Error JsonFields::error(std::string_view key, std::string_view message) const {
                           fmt::format("{}{}", path_, key));
 }
 
+Error JsonFields::unsupported(std::string_view key, std::string_view message) const {
+  Error error = this->error(key, message);
+  error.code = ErrorCode::kUnsupported;
+  return error;
+}
+
 const nlohmann::json* JsonFields::find(std::string_view key) const {
   return json_member(*json_, key);
 }
@@ -94,7 +100,7 @@ const nlohmann::json* JsonFields::find(std::string_view key) const {
 bool JsonFields::has(std::string_view key) const { return find(key) != nullptr; }
 
 Error JsonFields::wrong_type(std::string_view key, std::string_view wanted) const {
-  return error(key, fmt::format("is {}, but must be {}", shown(*find(key)), wanted));
+  return error(key, fmt::format("is {}, but must be {}", shown_value(*find(key)), wanted));
 }
 
 Result<std::optional<int64_t>> JsonFields::integer(std::string_view key, IntegerRange range) const {
@@ -191,7 +197,7 @@ std::vector<int64_t> JsonFields::usable_integers(std::string_view key, IntegerRa
       const std::string_view names = value->is_array() ? "holds" : "is";
       warnings.push_back(error(key, fmt::format("{} {}, but must be an integer from {} to {}, or "
                                                 "a list of them; ignored",
-                                                names, shown(item), range.min, range.max))
+                                                names, shown_value(item), range.min, range.max))
                              .message);
     }
   }

@@ -55,6 +55,8 @@ class JsonFields {
   [[nodiscard]] const nlohmann::json& json() const { return *json_; }
   // An error about `key`: "config.json: KEY: MESSAGE".
   [[nodiscard]] Error error(std::string_view key, std::string_view message) const;
+  // The same for what is valid but not supported.
+  [[nodiscard]] Error unsupported(std::string_view key, std::string_view message) const;
 
  private:
   JsonFields(std::string name, std::string path, std::shared_ptr<const nlohmann::json> json);

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own library
 constexpr size_t kMaxDimensions = 8;
-constexpr size_t kMaxShownBytes = 100;
+constexpr size_t kMaxNameBytes = 100;
 
 struct Dtype {
   std::string_view name;
@@ -45,11 +45,11 @@ const Dtype* find_dtype(std::string_view name) {
 }
 
 // Names come from the file: short and printable in messages.
-std::string shown(std::string_view name) {
-  std::string text(name.substr(0, kMaxShownBytes));
+std::string shown_name(std::string_view name) {
+  std::string text(name.substr(0, kMaxNameBytes));
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  return name.size() > kMaxShownBytes ? text + "..." : text;
+  return name.size() > kMaxNameBytes ? text + "..." : text;
 }
 
 // Reads the header without building a document, so that a hostile one costs no more memory than its
@@ -74,7 +74,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_object() override {
     if (place_ == Place::kTensor && !(seen_.dtype && seen_.shape && seen_.offsets)) {
-      return fail(fmt::format("tensor '{}' lacks {}", shown(tensors.back().name),
+      return fail(fmt::format("tensor '{}' lacks {}", shown_name(tensors.back().name),
                               !seen_.dtype   ? "dtype"
                               : !seen_.shape ? "shape"
                                              : "data_offsets"));
@@ -94,15 +94,15 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
                : text == "data_offsets" ? Field::kOffsets
                                         : Field::kUnknown;
       if (field_ == Field::kUnknown) {
-        return fail(fmt::format("tensor '{}' has an unknown field '{}'", shown(tensors.back().name),
-                                shown(text)));
+        return fail(fmt::format("tensor '{}' has an unknown field '{}'",
+                                shown_name(tensors.back().name), shown_name(text)));
       }
       bool& seen = field_ == Field::kDtype   ? seen_.dtype
                    : field_ == Field::kShape ? seen_.shape
                                              : seen_.offsets;
       if (std::exchange(seen, true)) {
-        return fail(
-            fmt::format("tensor '{}' gives {} twice", shown(tensors.back().name), shown(text)));
+        return fail(fmt::format("tensor '{}' gives {} twice", shown_name(tensors.back().name),
+                                shown_name(text)));
       }
     }
     return true;
@@ -125,7 +125,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       tensor.end = numbers_[1];
     } else {
       return fail(fmt::format("tensor '{}': data_offsets holds {} numbers, but must hold 2",
-                              shown(tensor.name), numbers_.size()));
+                              shown_name(tensor.name), numbers_.size()));
     }
     return true;
   }
@@ -144,12 +144,12 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       return misplaced("a number");
     }
     if (value > uint64_t{INT64_MAX}) {
-      return fail(
-          fmt::format("tensor '{}': {} is too large a number", shown(tensors.back().name), value));
+      return fail(fmt::format("tensor '{}': {} is too large a number",
+                              shown_name(tensors.back().name), value));
     }
     if (numbers_.size() == kMaxDimensions) {
-      return fail(fmt::format("tensor '{}' has more than {} dimensions", shown(tensors.back().name),
-                              kMaxDimensions));
+      return fail(fmt::format("tensor '{}' has more than {} dimensions",
+                              shown_name(tensors.back().name), kMaxDimensions));
     }
     numbers_.push_back(static_cast<int64_t>(value));
     return true;
@@ -181,10 +181,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool misplaced(std::string_view what) {
-    return fail(
-        tensors.empty() || place_ == Place::kStart || place_ == Place::kMetadata
-            ? fmt::format("{} where none belongs", what)
-            : fmt::format("tensor '{}': {} where none belongs", shown(tensors.back().name), what));
+    return fail(tensors.empty() || place_ == Place::kStart || place_ == Place::kMetadata
+                    ? fmt::format("{} where none belongs", what)
+                    : fmt::format("tensor '{}': {} where none belongs",
+                                  shown_name(tensors.back().name), what));
   }
 
   Place place_ = Place::kStart;
@@ -243,7 +243,7 @@ std::string find_duplicate(const std::vector<TensorEntry>& tensors) {
   }
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  return twice == names.end() ? "" : fmt::format("tensor '{}' occurs twice", shown(*twice));
+  return twice == names.end() ? "" : fmt::format("tensor '{}' occurs twice", shown_name(*twice));
 }
 
 // `tensors` by offset.
@@ -254,7 +254,8 @@ std::string find_overlap(const std::vector<TensorEntry>& tensors) {
       continue;
     }
     if (last != nullptr && tensor.begin < last->end) {
-      return fmt::format("tensors '{}' and '{}' overlap", shown(last->name), shown(tensor.name));
+      return fmt::format("tensors '{}' and '{}' overlap", shown_name(last->name),
+                         shown_name(tensor.name));
     }
     last = &tensor;
   }
@@ -294,7 +295,7 @@ Result<std::vector<TensorEntry>> parse_safetensors_header(std::span<const std::b
   for (TensorEntry& tensor : reader.tensors) {
     const std::string problem = place_tensor(tensor, data_begin, file_bytes);
     if (!problem.empty()) {
-      return broken(name, fmt::format("tensor '{}': {}", shown(tensor.name), problem));
+      return broken(name, fmt::format("tensor '{}': {}", shown_name(tensor.name), problem));
     }
   }
   std::stable_sort(reader.tensors.begin(), reader.tensors.end(),

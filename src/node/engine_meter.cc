@@ -21,8 +21,9 @@ class EngineMeter::Rehearsal final : public StepExecutor {
  public:
   enum class Mode : uint8_t { kPretend, kRun };
 
-  explicit Rehearsal(StepExecutor& executor)
+  Rehearsal(StepExecutor& executor, Bell& bell)
       : executor_(executor),
+        bell_(bell),
         pretended_limits_(executor.limits()),
         filled_(static_cast<size_t>(executor.limits().total_blocks), false) {
     pretended_limits_.max_batched_tokens = std::numeric_limits<int32_t>::max() / 2;
@@ -101,12 +102,14 @@ class EngineMeter::Rehearsal final : public StepExecutor {
     executor_.launch(input);
     StepResult result;
     while (!executor_.poll(result)) {
+      bell_.wait();
     }
     source_ = block;
     filled_.at(static_cast<size_t>(raw(block))) = true;
   }
 
   StepExecutor& executor_;
+  Bell& bell_;
   ExecutorLimits pretended_limits_;
   Mode mode_ = Mode::kPretend;
   bool computes_ = false;
@@ -188,7 +191,7 @@ EngineMeter::EngineMeter(const EngineMeterOptions& options, StepExecutor& execut
     : options_(options),
       bell_(bell),
       clock_(clock),
-      executor_(std::make_unique<Rehearsal>(executor)),
+      executor_(std::make_unique<Rehearsal>(executor, bell)),
       script_(std::make_unique<Script>(*executor_)),
       watch_(std::make_unique<Watch>()) {
   EngineConfig config;

@@ -27,7 +27,7 @@ void stay_on_nodes(const device::HostCaps& host) {
 
 }  // namespace
 
-NodeDevice::NodeDevice(const NodeOptions& options) : timeline_out_(options.timeline_out) {
+NodeDevice::NodeDevice(std::string timeline_out) : timeline_out_(std::move(timeline_out)) {
   if (!timeline_out_.empty()) {
     timeline_ = std::make_unique<observe::Timeline>(kSpansPerTrack);
   }
@@ -36,7 +36,7 @@ NodeDevice::NodeDevice(const NodeOptions& options) : timeline_out_(options.timel
 Result<std::unique_ptr<NodeDevice>> NodeDevice::open(const NodeOptions& options,
                                                      const model::ModelConfig& shape,
                                                      ElementType dtype) {
-  std::unique_ptr<NodeDevice> node(new NodeDevice(options));
+  std::unique_ptr<NodeDevice> node(new NodeDevice(options.timeline_out));
   const RunKernels run = find_kernels(options, shape, dtype);
   device::DeviceSpec spec{.cpu = options.device,
                           .accelerator = options.accelerator,
@@ -50,6 +50,12 @@ Result<std::unique_ptr<NodeDevice>> NodeDevice::open(const NodeOptions& options,
     stay_on_nodes(node->device_->host());
   }
   node->kernels_from_ = settle_kernels(run, node->caps());
+  return node;
+}
+
+std::unique_ptr<NodeDevice> NodeDevice::of(std::unique_ptr<device::Device> device) {
+  std::unique_ptr<NodeDevice> node(new NodeDevice(""));
+  node->device_ = std::move(device);
   return node;
 }
 

@@ -24,6 +24,8 @@ class NodeDevice {
   static Result<std::unique_ptr<NodeDevice>> open(const NodeOptions& options,
                                                   const model::ModelConfig& shape,
                                                   ElementType dtype);
+  // One that exists already, such as a simulated one.
+  static std::unique_ptr<NodeDevice> of(std::unique_ptr<device::Device> device);
   [[nodiscard]] device::Device& device() const { return *device_; }
   [[nodiscard]] const device::AcceleratorCaps& caps() const { return device_->caps(); }
   // Who chose the kernels; ends a sentence.
@@ -40,7 +42,7 @@ class NodeDevice {
   void end();
 
  private:
-  explicit NodeDevice(const NodeOptions& options);
+  explicit NodeDevice(std::string timeline_out);
 
   const std::string timeline_out_;
   std::unique_ptr<observe::Timeline> timeline_;

@@ -107,15 +107,30 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtyp
   return planned;
 }
 
-}  // namespace
-
-Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
+// Before anything else is done, as far as it can be told without the model.
+Status check_policy(const NodeOptions& options) {
   if (!is_automatic(options) && !is_made_later(options)) {
     RETURN_IF_ERROR(make_policy(options.policy, options.policy_options, {}));
   }
+  return {};
+}
+
+}  // namespace
+
+Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
+  RETURN_IF_ERROR(check_policy(options));
   const ElementType dtype = choose_dtype(options, folder.config);
   ASSIGN_OR_RETURN(std::unique_ptr<NodeDevice> device,
                    NodeDevice::open(options, folder.config, dtype));
+  ASSIGN_OR_RETURN(PlannedModel model,
+                   plan_for_device(std::move(folder), dtype, *device, options, clock));
+  return SoleModel{.device = std::move(device), .model = std::move(model)};
+}
+
+Result<SoleModel> plan_model(model::ModelFolder folder, std::unique_ptr<NodeDevice> device,
+                             NodeOptions& options, const Clock& clock) {
+  RETURN_IF_ERROR(check_policy(options));
+  const ElementType dtype = choose_dtype(options, folder.config);
   ASSIGN_OR_RETURN(PlannedModel model,
                    plan_for_device(std::move(folder), dtype, *device, options, clock));
   return SoleModel{.device = std::move(device), .model = std::move(model)};

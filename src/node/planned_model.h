@@ -45,6 +45,9 @@ struct SoleModel {
 Result<SoleModel> open_model(NodeOptions& options, const Clock& clock);
 // The same for a shape that needs no files: a hollow device has no use for weights.
 Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock);
+// The same for a device that is open already.
+Result<SoleModel> plan_model(model::ModelFolder folder, std::unique_ptr<NodeDevice> device,
+                             NodeOptions& options, const Clock& clock);
 
 // Sequences that run at a time. Each that decodes needs a row of every step, and visitors need some
 // beside them; with fewer rows the newest sequences would never have a turn.

@@ -1,4 +1,5 @@
 #include "observe/admission_metrics.h"
+#include "observe/family.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,15 +10,10 @@ namespace {
 
 using Buckets = prometheus::Histogram::BucketBoundaries;
 
-const Buckets kErrors = {0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0};
+const Buckets kForecastErrors = {0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0, 5.0};
 const Buckets kVerdictSeconds = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4,
                                  2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2};
 const Buckets kLateSeconds = {0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0};
-
-template <class Builder>
-auto& family(Builder builder, const char* name, const char* help, prometheus::Registry& registry) {
-  return builder.Name(name).Help(help).Register(registry);
-}
 
 }  // namespace
 
@@ -30,7 +26,7 @@ AdmissionMetrics::AdmissionMetrics(prometheus::Registry& registry, const prometh
                          .Add(labels, kVerdictSeconds)),
       error_(&family(prometheus::BuildHistogram(), "tandem_ttft_forecast_error_ratio",
                      "|forecast - measured| / measured of promised first tokens", registry)
-                  .Add(labels, kErrors)),
+                  .Add(labels, kForecastErrors)),
       forecast_(&family(prometheus::BuildCounter(), "tandem_ttft_forecast_seconds_total",
                         "TTFT of promised first tokens as it was forecast", registry)
                      .Add(labels)),

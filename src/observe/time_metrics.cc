@@ -1,17 +1,13 @@
 #include "observe/time_metrics.h"
+#include "observe/family.h"
 
 #include <cmath>
 
 namespace tandem::observe {
 namespace {
 
-const prometheus::Histogram::BucketBoundaries kErrors = {0.005, 0.01, 0.02, 0.03, 0.05, 0.07,
-                                                         0.1,   0.15, 0.2,  0.3,  0.5,  1.0};
-
-template <class Builder>
-auto& family(Builder builder, const char* name, const char* help, prometheus::Registry& registry) {
-  return builder.Name(name).Help(help).Register(registry);
-}
+const prometheus::Histogram::BucketBoundaries kStepErrors = {0.005, 0.01, 0.02, 0.03, 0.05, 0.07,
+                                                             0.1,   0.15, 0.2,  0.3,  0.5,  1.0};
 
 }  // namespace
 
@@ -33,7 +29,7 @@ TimeMetrics::Regime& TimeMetrics::of(std::string_view name) {
   }
   prometheus::Labels labels = labels_;
   labels.emplace("regime", name);
-  const Regime made{.error = &error_.Add(labels, kErrors),
+  const Regime made{.error = &error_.Add(labels, kStepErrors),
                     .predicted = &predicted_.Add(labels),
                     .measured = &measured_.Add(labels),
                     .correction = &correction_.Add(labels)};

@@ -7,9 +7,6 @@
 namespace tandem {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 QueueEntry entry(int64_t request, ServiceClass service_class = kLs, int32_t level = 0) {
   return {.id = SequenceId{request},
           .request = RequestId{request},

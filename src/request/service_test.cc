@@ -7,9 +7,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 ServiceClaim claim(std::optional<ServiceClass> service_class, std::optional<int32_t> level = {}) {
   ServiceClaim claim;
   claim.service_class = service_class;

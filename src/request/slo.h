@@ -18,6 +18,9 @@ namespace tandem {
 
 enum class ServiceClass : uint8_t { kLatencySensitive, kBestEffort };
 inline constexpr size_t kServiceClasses = 2;
+// For code that names both in one line.
+inline constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
+inline constexpr ServiceClass kBe = ServiceClass::kBestEffort;
 
 constexpr std::string_view class_name(ServiceClass service_class) {
   return service_class == ServiceClass::kLatencySensitive ? "latency_sensitive" : "best_effort";

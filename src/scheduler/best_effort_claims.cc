@@ -3,11 +3,7 @@
 #include <algorithm>
 
 namespace tandem {
-namespace {
-
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
-}  // namespace
+namespace {}  // namespace
 
 int32_t places_of(const SystemView& view) {
   int32_t places = view.budget.sequences;

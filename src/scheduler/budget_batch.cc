@@ -11,9 +11,6 @@
 namespace tandem {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 // Whoever waits does not go to the host: without its blocks somebody must be recomputed.
 SystemView one_tier(SystemView view) {
   view.budget.host_free_blocks = 0;

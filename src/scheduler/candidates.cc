@@ -11,8 +11,6 @@
 namespace tandem {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
 constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
 
 int32_t prompt_room(const SystemView& view, const StepDraft& draft, const CandidateRules& rules) {

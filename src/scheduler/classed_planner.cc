@@ -7,9 +7,6 @@
 namespace tandem {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 // Best effort is computed anew for its place, if it must.
 bool is_targeted(const SequenceView& sequence) {
   return sequence.promised || sequence.first_token_due != Nanos::max() ||

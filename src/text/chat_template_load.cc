@@ -11,8 +11,6 @@ namespace tandem::text {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
 constexpr int64_t kMaxConfigBytes = int64_t{64}
                                     << 20;  // tokenizer_config.json may list every added token
@@ -29,15 +27,15 @@ bool is_file(const fs::path& path) {
 }
 
 // An absent file is as good as an empty object.
-Result<Json> read_optional_object(const fs::path& path) {
-  if (!is_file(path)) return Json::object();
+Result<nlohmann::json> read_optional_object(const fs::path& path) {
+  if (!is_file(path)) return nlohmann::json::object();
   return read_json_object(path, kMaxConfigBytes);
 }
 
 // "chat_template": a text, or [{"name": ..., "template": ...}, ...].
-Result<Sources> sources_of_field(const Json& config, const std::string& file) {
+Result<Sources> sources_of_field(const nlohmann::json& config, const std::string& file) {
   Sources sources{{}, {}, file + ": chat_template"};
-  const Json* field = find_field(config, "chat_template");
+  const nlohmann::json* field = find_field(config, "chat_template");
   if (field == nullptr) return sources;
   if (field->is_string()) {
     sources.usual = field->get<std::string>();
@@ -46,7 +44,7 @@ Result<Sources> sources_of_field(const Json& config, const std::string& file) {
   if (!field->is_array()) {
     return bad_file(sources.from, "must be a text or a list of objects with 'name' and 'template'");
   }
-  for (const Json& entry : *field) {
+  for (const nlohmann::json& entry : *field) {
     if (!entry.is_object())
       return bad_file(sources.from, "every entry must be an object with 'name' and 'template'");
     ASSIGN_OR_RETURN(const std::string name, string_field(entry, "name", sources.from));
@@ -59,7 +57,7 @@ Result<Sources> sources_of_field(const Json& config, const std::string& file) {
   return sources;
 }
 
-Result<Sources> find_sources(const fs::path& model_dir, const Json& config) {
+Result<Sources> find_sources(const fs::path& model_dir, const nlohmann::json& config) {
   const fs::path file = model_dir / "chat_template.jinja";
   if (is_file(file)) {
     Sources sources{{}, {}, file.string()};
@@ -74,23 +72,23 @@ Result<Sources> find_sources(const fs::path& model_dir, const Json& config) {
                    sources_of_field(config, (model_dir / "tokenizer_config.json").string()));
   if (sources.usual) return sources;
   const fs::path json = model_dir / "chat_template.json";
-  ASSIGN_OR_RETURN(const Json object, read_optional_object(json));
+  ASSIGN_OR_RETURN(const nlohmann::json object, read_optional_object(json));
   return sources_of_field(object, json.string());
 }
 
 // A special token is a text or an object with its text in "content".
-std::optional<std::string> token_text(const Json& value) {
+std::optional<std::string> token_text(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_object()) return std::nullopt;
-  const Json* content = find_field(value, "content");
+  const nlohmann::json* content = find_field(value, "content");
   return content != nullptr && content->is_string() ? std::optional(content->get<std::string>())
                                                     : std::nullopt;
 }
 
-void add_special_tokens(const Json& object, ChatTemplateOptions& options) {
+void add_special_tokens(const nlohmann::json& object, ChatTemplateOptions& options) {
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                            "cls_token", "mask_token"}) {
-    const Json* field = find_field(object, name);
+    const nlohmann::json* field = find_field(object, name);
     std::optional<std::string> token = field == nullptr ? std::nullopt : token_text(*field);
     if (!token) continue;
     if (std::string_view(name) == "bos_token") {
@@ -112,8 +110,10 @@ Result<ChatTemplate> load(const fs::path& model_dir, const FindSources& find) {
                  fmt::format("{} is not a folder; name the folder of a model", model_dir.string()),
                  {}};
   }
-  ASSIGN_OR_RETURN(const Json config, read_optional_object(model_dir / "tokenizer_config.json"));
-  ASSIGN_OR_RETURN(const Json map, read_optional_object(model_dir / "special_tokens_map.json"));
+  ASSIGN_OR_RETURN(const nlohmann::json config,
+                   read_optional_object(model_dir / "tokenizer_config.json"));
+  ASSIGN_OR_RETURN(const nlohmann::json map,
+                   read_optional_object(model_dir / "special_tokens_map.json"));
   ChatTemplateOptions options;
   add_special_tokens(config, options);
   add_special_tokens(map, options);
@@ -145,12 +145,13 @@ Result<Sources> given_source(const std::string& given) {
 }  // namespace
 
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
-  return load(model_dir, [&](const Json& config) { return find_sources(model_dir, config); });
+  return load(model_dir,
+              [&](const nlohmann::json& config) { return find_sources(model_dir, config); });
 }
 
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir,
                                         const std::string& given) {
-  return load(model_dir, [&](const Json&) { return given_source(given); });
+  return load(model_dir, [&](const nlohmann::json&) { return given_source(given); });
 }
 
 }  // namespace tandem::text

@@ -20,8 +20,6 @@ using testing::Outcome;
 using testing::VirtualWorld;
 using testing::WorldOptions;
 
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 // 2 ms a step, 50 us a row, 20 ns a token attended to.
 WorldOptions world_options() {
   WorldOptions options;

@@ -20,7 +20,6 @@ using testing::VirtualWorld;
 using testing::WorldOptions;
 
 constexpr auto kAdmits = WorldOptions::Admits::kYes;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
 
 struct Machine {
   Nanos fixed = milliseconds(2);

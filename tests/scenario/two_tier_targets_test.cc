@@ -13,9 +13,6 @@ using testing::StagedStep;
 using testing::StagedWorld;
 using testing::StagedWorldOptions;
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 StagedWorldOptions options_of(int64_t blocks) {
   StagedWorldOptions options;
   options.executor.limits = {.max_batched_tokens = 1024,

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int32_t kMostNodes = 1024;  // more than any kernel is built for
+constexpr int32_t kMostNodeIds = 1024;  // more than any kernel is built for
 
 // Ids in the range that nodes can have; nullopt when the list is broken or names others.
 std::optional<std::vector<int32_t>> node_ids(std::string_view list) {
@@ -30,7 +30,7 @@ std::optional<std::vector<int32_t>> node_ids(std::string_view list) {
   }
   std::vector<int32_t> ids;
   for (const NumberRange& range : *ranges) {
-    if (range.last >= kMostNodes) {
+    if (range.last >= kMostNodeIds) {
       return std::nullopt;
     }
     for (int64_t id = range.first; id <= range.last; ++id) {

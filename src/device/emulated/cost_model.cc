@@ -32,14 +32,15 @@ double as_double(int64_t x) { return static_cast<double>(x); }
 
 class Model {
  public:
-  explicit Model(const AcceleratorProfile& profile)
+  Model(const AcceleratorProfile& profile, const RankGroup& group)
       : flops_per_nano_(profile.flops * profile.flops_share / kNanos),
-        bytes_per_nano_(profile.memory_bytes * profile.memory_bytes_share / kNanos) {}
+        bytes_per_nano_(profile.memory_bytes * profile.memory_bytes_share / kNanos),
+        group_(group) {}
 
   // By the bytes that its operands say it moves, unless it has a formula of its own.
   [[nodiscard]] double nanos(const Op& op) const {
     if (const WeightMatrix* weights = product_weights(op)) {
-      return product(*weights, label_of(op).value);
+      return product(*weights, label_of(op).value) + sum_of_ranks(op);
     }
     if (const auto* attention = std::get_if<AttentionOp>(&op)) {
       return attend(*attention);
@@ -55,35 +56,54 @@ class Model {
     const double weights = as_double(w.stored_bytes) / bytes_per_nano_;
     const double tiles =
         2 * as_double(ladder_rows(rows)) * as_double(w.n) * as_double(w.k) / flops_per_nano_;
-    return kGemmNanos + std::max(weights, tiles);
+    return kGemmNanos + std::max(weights, tiles) / group_.ranks;
+  }
+  // Products that add to the residual are divided by their depth: each rank has a part of the sum.
+  [[nodiscard]] double sum_of_ranks(const Op& op) const {
+    const auto* gemm = std::get_if<GemmOp>(&op);
+    if (group_.ranks == 1 || gemm == nullptr || !gemm->accumulate || gemm->rows <= 0) {
+      return 0;
+    }
+    const double bytes = as_double(gemm->rows * gemm->w.n) * 2;  // as 16-bit numbers
+    const double passes = 2.0 * (group_.ranks - 1) / group_.ranks;
+    return as_double(group_.latency.count()) + passes * bytes * kNanos / group_.bytes;
   }
   [[nodiscard]] double attend(const AttentionOp& op) const {
     const AttentionBatch& batch = op.batch;
+    const kernels::AttentionSlice* slices =
+        batch.host_slices != nullptr ? batch.host_slices : batch.slices;
     double pairs = 0;           // of prefill chunks
     double decode_context = 0;  // tokens
     double decode_rows = 0;
     for (int32_t i = 0; i < batch.shape.slices; ++i) {
-      const kernels::AttentionSlice& slice = batch.slices[i];
-      for (int32_t row = 0; row < slice.row_count; ++row) {
-        const int64_t tokens = int64_t{slice.first_position} + row + 1;
-        const double seen =
-            as_double(batch.window > 0 ? std::min<int64_t>(tokens, batch.window) : tokens);
-        if (slice.row_count > 1) {
-          pairs += seen;
-        } else {
-          decode_context += seen;
-          ++decode_rows;
-        }
+      const double seen = tokens_seen(slices[i], batch.window);
+      if (slices[i].row_count > 1) {
+        pairs += seen;
+      } else {
+        decode_context += seen;
+        ++decode_rows;
       }
     }
     const kernels::KvLayout& layout = batch.layout;
     const double token_bytes =
         2.0 * layout.kv_heads * layout.padded_head_dim * as_double(element_bytes(layout.type));
     const double pair_flops = 4.0 * batch.heads * layout.padded_head_dim;
-    return batch.shape.slices <= 0
-               ? 0
-               : kAttentionNanos + pairs * pair_flops / flops_per_nano_ +
-                     decode_context * token_bytes / bytes_per_nano_ + decode_rows * kDecodeRowNanos;
+    return batch.shape.slices <= 0 ? 0
+                                   : kAttentionNanos + decode_rows * kDecodeRowNanos +
+                                         (pairs * pair_flops / flops_per_nano_ +
+                                          decode_context * token_bytes / bytes_per_nano_) /
+                                             group_.ranks;
+  }
+  // By all rows of a slice together.
+  [[nodiscard]] static double tokens_seen(const kernels::AttentionSlice& slice, int32_t window) {
+    const int64_t first = int64_t{slice.first_position} + 1;
+    const int64_t last = int64_t{slice.first_position} + slice.row_count;
+    const auto sum_to = [](int64_t n) { return as_double(n) * as_double(n + 1) / 2; };
+    if (window <= 0 || last <= window) {
+      return sum_to(last) - sum_to(first - 1);
+    }
+    const int64_t full = std::max<int64_t>(first, window);  // rows from here on see a whole window
+    return sum_to(full - 1) - sum_to(first - 1) + as_double(last - full + 1) * window;
   }
   // Bytes read and written.
   [[nodiscard]] double by_bytes(int64_t bytes) const {
@@ -91,6 +111,7 @@ class Model {
   }
   const double flops_per_nano_;
   const double bytes_per_nano_;
+  const RankGroup group_;
 };
 
 }  // namespace
@@ -110,8 +131,8 @@ std::string profile_names() {
   return names;
 }
 
-Nanos op_time(const AcceleratorProfile& profile, const Op& op) {
-  const Model model(profile);
+Nanos op_time(const AcceleratorProfile& profile, const Op& op, const RankGroup& group) {
+  const Model model(profile, group);
   return Nanos{static_cast<int64_t>(model.nanos(op))};
 }
 

@@ -31,9 +31,17 @@ const AcceleratorProfile* find_profile(std::string_view name);
 // "a100, h100, ...", for messages.
 std::string profile_names();
 
+// `ranks` such accelerators that share a model's products and attention (tensor parallelism): each
+// reads and computes its part, and they add up their results twice a layer.
+struct RankGroup {
+  int32_t ranks = 1;
+  Nanos latency{std::chrono::microseconds(10)};  // of one sum
+  double bytes = 300e9;                          // per second, of one rank's links
+};
+
 // Time of what runs on the accelerator itself: every op, and copies inside its memory. Reads the
-// slices of an attention, so only when the op may run.
-Nanos op_time(const AcceleratorProfile& profile, const Op& op);
+// slices of an attention (in host memory, if it says where), so only when the op may run.
+Nanos op_time(const AcceleratorProfile& profile, const Op& op, const RankGroup& group = {});
 
 // A link of `bytes_per_second` each way.
 Nanos link_transfer_time(double bytes_per_second, int64_t bytes);

@@ -88,6 +88,31 @@ TEST(CostModel, PrefillAttentionIsLinearInPairs) {
   EXPECT_NEAR(halves, whole, 0.1);
 }
 
+TEST(CostModel, AWindowBoundsWhatEachRowOfAChunkSees) {
+  // Rows at positions 50 .. 149 with a window of 100: 51, 52, .. 100 tokens, then 50 times 100.
+  const double all = micros(attention({slice_of(100, 50)}, 0));
+  const double windowed = micros(attention({slice_of(100, 50)}, 100));
+  const double pair_micros = 4.0 * 32 * 128 / 790e6;
+  EXPECT_NEAR(all - windowed, (100 * 100.5 - (50 * 75.5 + 50 * 100)) * pair_micros, 0.01);
+  EXPECT_EQ(attention({slice_of(100, 0)}, 100), attention({slice_of(100, 0)}, 0));
+  // All rows beyond the window: 100 x 100.
+  const double base = micros(attention({slice_of(1, 0)}, 0)) - 0.05;
+  EXPECT_NEAR(micros(attention({slice_of(100, 500)}, 100)) - base, 100 * 100 * pair_micros, 0.01);
+}
+
+TEST(CostModel, RanksShareProductsAndPayForTheirSums) {
+  const AcceleratorProfile& own = profile("h200");
+  const RankGroup four{.ranks = 4, .latency = std::chrono::microseconds(10), .bytes = 100e9};
+  const double product = micros(op_time(own, gemm_of(1, 14336, 4096), four));
+  EXPECT_NEAR(product, 3 + 27.3 / 4, 0.1);
+  GemmOp down = gemm_of(1000, 4096, 4096);
+  down.accumulate = true;
+  const double plain = micros(op_time(own, gemm_of(1000, 4096, 4096), four));
+  // 8.192 MB, three quarters of it twice.
+  EXPECT_NEAR(micros(op_time(own, down, four)) - plain, 10 + 1.5 * 81.92, 0.1);
+  EXPECT_EQ(op_time(own, down), op_time(own, gemm_of(1000, 4096, 4096)));
+}
+
 TEST(CostModel, OtherOpsTakeTheirBytesAndNothingTakesNothing) {
   const AcceleratorProfile& own = profile("h200");
   EXPECT_NEAR(micros(op_time(own, CopyOp{.bytes = 43'000'000})), 2 + 20, 0.01);

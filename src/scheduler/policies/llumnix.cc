@@ -17,7 +17,8 @@ constinit const PolicyOption kLlumnixHeadroom{
 
 namespace {
 
-constexpr std::array<const PolicyOption*, 2> kOptions = {&kPiggybackTokenBudget, &kLlumnixHeadroom};
+constexpr std::array<const PolicyOption*, 2> kLlumnixOptions = {&kPiggybackTokenBudget,
+                                                                &kLlumnixHeadroom};
 
 template <BudgetRules::Overflow kOverflow>
 Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& /*beliefs*/) {
@@ -35,14 +36,14 @@ constinit const PolicyDescriptor kLlumnix{
     .name = "llumnix",
     .summary = "two classes, a fixed share of the KV blocks kept for the first",
     .traits = {.reads = {.targets = false}},
-    .options = kOptions,
+    .options = kLlumnixOptions,
     .make = make<BudgetRules::Overflow::kWaits>};
 
 constinit const PolicyDescriptor kLlumnixCpu{
     .name = "llumnix_cpu",
     .summary = "as llumnix; what overflows decodes on the host",
     .traits = {.tiers = PolicyTiers::kBoth, .reads = {.targets = false}},
-    .options = kOptions,
+    .options = kLlumnixOptions,
     .make = make<BudgetRules::Overflow::kGoesToHost>};
 
 }  // namespace tandem

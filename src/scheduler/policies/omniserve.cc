@@ -56,8 +56,8 @@ void remember_passed_over(const Setting& setting, const StepDraft& draft,
   memory.head = prompts.any_began ? OverdueHead{} : setting.claims.of_head;
 }
 
-constexpr std::array<const PolicyOption*, 4> kOptions = {&kPiggybackTokenBudget, &kOffloadBelow,
-                                                         &kOnloadAbove, &kPatienceSteps};
+constexpr std::array<const PolicyOption*, 4> kOmniserveOptions = {
+    &kPiggybackTokenBudget, &kOffloadBelow, &kOnloadAbove, &kPatienceSteps};
 
 Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
   ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
@@ -88,7 +88,7 @@ constinit const PolicyDescriptor kOmniServe{
     .name = "omniserve",
     .summary = "as piggyback, and keeps targets by predicting step times; needs a profile",
     .traits = {.needs_step_times = true, .admits = true, .tiers = PolicyTiers::kBoth},
-    .options = kOptions,
+    .options = kOmniserveOptions,
     .make = make};
 
 OmniServePolicy::OmniServePolicy(const OmniServeOptions& options,

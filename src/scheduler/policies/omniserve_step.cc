@@ -9,9 +9,6 @@
 namespace tandem::omniserve {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 // A best-effort decode for which there was no time in so many steps in a row goes to the host. Not
 // at once: the chunks of a single prompt fill a few steps to their limit.
 constexpr int64_t kOffloadAfterSteps = 4;

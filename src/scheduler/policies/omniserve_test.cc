@@ -13,9 +13,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 // 2 ms a step, 0.1 ms a row at four layers together.
 const latency::ModularModel& model() {
   static const latency::ModularModel times = latency::simple_model(

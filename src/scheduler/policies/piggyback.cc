@@ -39,8 +39,8 @@ constinit const PolicyOption kOnloadAbove{
 
 namespace {
 
-constexpr std::array<const PolicyOption*, 3> kOptions = {&kPiggybackTokenBudget, &kOffloadBelow,
-                                                         &kOnloadAbove};
+constexpr std::array<const PolicyOption*, 3> kPiggybackOptions = {&kPiggybackTokenBudget,
+                                                                  &kOffloadBelow, &kOnloadAbove};
 constexpr PolicyTraits kTraits{.tiers = PolicyTiers::kBoth, .reads = {.targets = false}};
 
 template <class JoinBinder>
@@ -62,19 +62,19 @@ constinit const PolicyDescriptor kPiggyback{
     .name = "piggyback",
     .summary = "as sarathi; best effort decodes on the host where memory is short",
     .traits = kTraits,
-    .options = kOptions,
+    .options = kPiggybackOptions,
     .make = make<kPiggyback, make_visitors, FillBinder>};
 constinit const PolicyDescriptor kOverlap{
     .name = "overlap",
     .summary = "as piggyback; offloaded tokens at the same stage join a step together",
     .traits = kTraits,
-    .options = kOptions,
+    .options = kPiggybackOptions,
     .make = make<kOverlap, make_overlap, CohortBinder>};
 constinit const PolicyDescriptor kLanes{
     .name = "lanes",
     .summary = "as piggyback; steps have two lanes, which wait for their offloaded tokens",
     .traits = kTraits,
-    .options = kOptions,
+    .options = kPiggybackOptions,
     .make = make<kLanes, make_lanes, WaitBinder>};
 
 Result<PiggybackOptions> piggyback_options(const PolicyOptions& options) {

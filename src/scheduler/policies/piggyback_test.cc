@@ -7,9 +7,6 @@
 namespace tandem {
 namespace {
 
-constexpr ServiceClass kLs = ServiceClass::kLatencySensitive;
-constexpr ServiceClass kBe = ServiceClass::kBestEffort;
-
 using Ids = std::vector<SequenceId>;
 
 Ids ids(std::initializer_list<int64_t> numbers) {

@@ -16,14 +16,14 @@ constinit const PolicyOption kSarathiTokenBudget{
     .help = "tokens of a step; 0: as many, up to 512, as keep decodes smooth, measured at start"};
 
 namespace {
-constexpr std::array<const PolicyOption*, 1> kOptions = {&kSarathiTokenBudget};
+constexpr std::array<const PolicyOption*, 1> kSarathiOptions = {&kSarathiTokenBudget};
 }  // namespace
 
 constinit const PolicyDescriptor kSarathi{
     .name = "sarathi",
     .summary = "two classes, long prompts do not stall answers",
     .traits = {.reads = {.targets = false}, .measured_budget = &kSarathiTokenBudget},
-    .options = kOptions,
+    .options = kSarathiOptions,
     .make = [](const PolicyOptions& options, const Beliefs&) -> Result<PolicyParts> {
       return PolicyParts{.step = std::make_unique<SarathiPolicy>(options[kSarathiTokenBudget]),
                          .make_binder = fill_binder,

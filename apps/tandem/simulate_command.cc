@@ -1,0 +1,226 @@
+// `tandem simulate`: a load on a simulated machine, in virtual time.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "bench/load_flags.h"
+#include "bench/load_progress.h"
+#include "commands.h"
+#include "commit.h"
+#include "loadgen/load.h"
+#include "loadgen/report_html.h"
+#include "loadgen/result_json.h"
+#include "loadgen/run_info.h"
+#include "model/make.h"
+#include "model/model_folder.h"
+#include "progress.h"
+#include "serve_flags.h"
+#include "sim/simulate.h"
+
+namespace tandem {
+namespace {
+
+struct SimulateFlags {
+  ServeFlags serve;
+  bench::StreamFlags stream;
+  std::vector<std::string> streams;
+  std::string shape = "8B";
+  std::string accelerator = "a100";
+  int32_t accelerators = 1;
+  std::string accelerator_memory;
+  double memory_share = 0.9;
+  std::string limit = "1440min";
+  uint64_t load_seed = 1;
+  std::string out;
+};
+
+struct KnownMemory {
+  std::string_view accelerator;
+  int64_t bytes;
+};
+constexpr int64_t kGigabyte = int64_t{1} << 30;
+constexpr std::array kMemories = {
+    KnownMemory{"a100", 80 * kGigabyte}, KnownMemory{"h100", 80 * kGigabyte},
+    KnownMemory{"h200", 141 * kGigabyte}, KnownMemory{"t4", 16 * kGigabyte},
+    KnownMemory{"a10", 24 * kGigabyte}};
+
+Result<model::ModelConfig> shape_of(const std::string& name) {
+  if (!std::filesystem::is_directory(name)) {
+    return model::preset_config(name);
+  }
+  ASSIGN_OR_RETURN(const model::ModelFolder folder, model::open_model_folder(name));
+  return folder.config;
+}
+
+Result<device::SimSpec> machine_of(const SimulateFlags& flags) {
+  const device::AcceleratorProfile* profile = device::find_profile(flags.accelerator);
+  if (profile == nullptr) {
+    return invalid_argument(
+        fmt::format("--accelerator '{}' is none of {}", flags.accelerator, device::profile_names()),
+        "accelerator");
+  }
+  int64_t each = 0;
+  if (flags.accelerator_memory.empty()) {
+    each = std::ranges::find(kMemories, profile->name, &KnownMemory::accelerator)->bytes;
+  } else {
+    ASSIGN_OR_RETURN(each, parse_bytes(flags.accelerator_memory));
+  }
+  device::SimSpec machine;
+  machine.name = fmt::format("{} x {}", flags.accelerators, profile->name);
+  machine.accelerator = *profile;
+  machine.group.ranks = flags.accelerators;
+  machine.memory_bytes =
+      static_cast<int64_t>(static_cast<double>(each) * flags.memory_share) * flags.accelerators;
+  machine.link_bytes = profile->link_bytes * flags.accelerators;
+  return machine;
+}
+
+Result<loadgen::Load> load_of(const SimulateFlags& flags) {
+  ASSIGN_OR_RETURN(std::vector<loadgen::LoadStream> streams,
+                   bench::make_streams(flags.stream, flags.streams));
+  for (loadgen::LoadStream& stream : streams) {
+    stream.models = {flags.shape};
+  }
+  return loadgen::make_load(streams, flags.load_seed);
+}
+
+loadgen::RunInfo info_of(const SimulateFlags& flags, const device::SimSpec& machine,
+                         const sim::Simulated& result) {
+  loadgen::RunInfo info;
+  info.tandem_version = TANDEM_VERSION;
+  info.commit = kCommit;
+  info.command = "tandem simulate";
+  info.date = loadgen::iso_date();
+  info.backend = "simulated";
+  info.url = machine.name;
+  info.model = flags.shape;
+  info.request_rate = flags.stream.request_rate;
+  info.burstiness = flags.stream.burstiness;
+  info.machine = {{"simulated", machine.name},
+                  {"memory_bytes", machine.memory_bytes},
+                  {"link_bytes_per_second", machine.link_bytes}};
+  info.server_config = {{"policy", result.policy},
+                        {"max_num_seqs", flags.serve.node.max_num_seqs},
+                        {"max_num_batched_tokens", flags.serve.node.max_num_batched_tokens},
+                        {"max_model_len", result.plan.max_model_len},
+                        {"kv_tokens", result.plan.kv_tokens},
+                        {"steps", result.steps},
+                        {"compute_busy", result.compute_busy}};
+  return info;
+}
+
+Status write_results(const SimulateFlags& flags, const loadgen::RunInfo& info,
+                     const loadgen::Load& load, const sim::Simulated& result,
+                     const loadgen::Summary& summary) {
+  if (flags.out.empty()) {
+    return {};
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(flags.out, failure);
+  const auto json =
+      loadgen::result_json(info, load, result.run, summary, loadgen::Detail::kSummary);
+  RETURN_IF_ERROR(loadgen::write_text(flags.out + "/result.json", json.dump(1) + "\n"));
+  RETURN_IF_ERROR(loadgen::write_text(flags.out + "/report.html",
+                                      loadgen::report_html(info, load, result.run, summary)));
+  log::info("wrote {0}/result.json and {0}/report.html", flags.out);
+  return {};
+}
+
+Status run_simulate(SimulateFlags& flags) {
+  RETURN_IF_ERROR(log::start(flags.serve.log_level));
+  flags.serve.node.model = flags.shape;
+  RETURN_IF_ERROR(resolve(flags.serve));
+  if (flags.serve.node.accelerator.has_value()) {
+    return Error{ErrorCode::kUnsupported,
+                 "--emulate-accelerator plays an accelerator in real time; simulate has its own: "
+                 "leave it out (a host tier cannot be simulated yet)",
+                 "emulate-accelerator"};
+  }
+  sim::SimulateOptions options;
+  ASSIGN_OR_RETURN(options.machine, machine_of(flags));
+  ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
+  ASSIGN_OR_RETURN(options.limit, parse_duration(flags.limit));
+  ASSIGN_OR_RETURN(const loadgen::Load load, load_of(flags));
+  options.node = flags.serve.node;
+  options.node.targets_given =
+      std::ranges::any_of(load.groups, [](const loadgen::RequestGroup& group) {
+        return group.slo.ttft.has_value() || group.slo.tpot.has_value();
+      });
+  const SteadyClock clock;
+  const Nanos began = clock.now();
+  ProgressBar bar("simulating", clock);
+  Result<sim::Simulated> simulated =
+      sim::simulate(options, load, [&](const sim::SimulateProgress& progress) {
+        bar.show(progress.ended, std::ssize(load.requests));
+      });
+  bar.finish();
+  if (!simulated.ok()) {
+    return simulated.error();
+  }
+  const Nanos took = clock.now() - began;
+  const loadgen::RunInfo info = info_of(flags, options.machine, *simulated);
+  const loadgen::Summary summary = loadgen::summarize(load, simulated->run);
+  fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",
+             flags.shape, options.machine.name, simulated->policy,
+             format_duration(simulated->run.duration), format_duration(took), simulated->steps,
+             simulated->compute_busy * 100);
+  fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
+  if (simulated->run.interrupted) {
+    log::warn("the run reached its limit of {} (--limit) before all requests ended",
+              format_duration(options.limit));
+  }
+  return write_results(flags, info, load, *simulated, summary);
+}
+
+}  // namespace
+
+Subcommand add_simulate_command(cli::Command tandem) {
+  auto flags = std::make_shared<SimulateFlags>();
+  flags->serve.log_level = "warning";
+  const cli::Command app = tandem.add_subcommand(
+      "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
+  app.add_option("--shape", flags->shape,
+                 "Model: a preset of `tandem model make`, or a folder with config.json")
+      .capture_default_str();
+  app.add_option("--accelerator", flags->accelerator, "a100, h100, h200, t4 or a10")
+      .capture_default_str();
+  app.add_option("--accelerators", flags->accelerators,
+                 "So many of them share the model (tensor parallelism)")
+      .capture_default_str()
+      .in_range(1, 64);
+  app.add_option("--accelerator-memory", flags->accelerator_memory,
+                 "Of each, e.g. 40GiB (default: what the type has)");
+  app.add_option("--memory-share", flags->memory_share, "Of it that may be used")
+      .capture_default_str()
+      .in_range(0.01, 1.0);
+  app.group_new_options("Machine");
+  app.add_option("--stream", flags->streams,
+                 "A stream of requests as key=value;key=value, with the flags below as keys; may "
+                 "be repeated");
+  app.add_option("--load-seed", flags->load_seed, "Of arrivals and lengths").capture_default_str();
+  app.add_option("--limit", flags->limit, "The run ends after so much simulated time")
+      .capture_default_str();
+  app.add_option("-o,--out", flags->out, "Folder for result.json and report.html");
+  app.group_new_options("Run");
+  bench::add_stream_flags(app, flags->stream);
+  app.group_new_options("Load");
+  add_node_flags(app, flags->serve);
+  app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
+  return {app, [flags] {
+            const Status status = run_simulate(*flags);
+            if (!status.ok()) {
+              log::error("{}", status.error().message);
+              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+            }
+            return 0;
+          }};
+}
+
+}  // namespace tandem

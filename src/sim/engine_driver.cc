@@ -1,0 +1,139 @@
+#include "sim/engine_driver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "node/refusal.h"
+
+namespace tandem::sim {
+namespace {
+
+constexpr int64_t kWake = 0;
+constexpr int64_t kTimer = 1;
+
+}  // namespace
+
+// The policy, whose planning takes time.
+class EngineDriver::TimedPolicy final : public StepPolicy {
+ public:
+  TimedPolicy(StepPolicy& policy, VirtualTime& time, const EngineCosts& costs)
+      : policy_(policy), time_(time), costs_(costs) {}
+  [[nodiscard]] std::string_view name() const override { return policy_.name(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return policy_.make_queue_order();
+  }
+  StepPlan plan(const SystemView& view) override {
+    StepPlan plan = policy_.plan(view);
+    time_.spend(costs_.plan + costs_.sequence * std::ssize(view.running));
+    return plan;
+  }
+
+ private:
+  StepPolicy& policy_;
+  VirtualTime& time_;
+  const EngineCosts costs_;
+};
+
+EngineDriver::EngineDriver(VirtualTime& time, const EngineCosts& costs, const Bounds& bounds)
+    : time_(time), costs_(costs), bounds_(bounds) {}
+EngineDriver::~EngineDriver() = default;
+
+void EngineDriver::start(const EngineConfig& config, const EngineParts& parts) {
+  policy_ = std::make_unique<TimedPolicy>(parts.policy, time_, costs_);
+  engine_ = std::make_unique<Engine>(config, EngineParts{.executor = parts.executor,
+                                                         .policy = *policy_,
+                                                         .clock = time_,
+                                                         .observer = parts.observer,
+                                                         .recorder = parts.recorder,
+                                                         .step_times = parts.step_times,
+                                                         .admission = parts.admission});
+  busy_until_ = time_.now();
+}
+
+void EngineDriver::completed() {
+  if (engine_ != nullptr) {
+    wake();
+  }
+}
+
+void EngineDriver::wake() {
+  if (!asked_) {
+    asked_ = true;
+    time_.ask(std::max(time_.now(), busy_until_), *this, kWake);
+  }
+}
+
+std::optional<Refusal> EngineDriver::refusal_of(const Request& request) const {
+  Refusal refusal;
+  const int64_t tokens = std::ssize(request.prompt) + request.sampling.max_tokens;
+  if (tokens > bounds_.max_model_len) {
+    refusal.error = invalid_argument(
+        fmt::format("{} tokens are more than the {} of a sequence; raise max-model-len, or cut the "
+                    "load by max-input-len and max-output-len",
+                    tokens, bounds_.max_model_len));
+    refusal.reason = "too_long";
+    return refusal;
+  }
+  const EngineLoad load = engine_->load();
+  const bool flex = request.service_class == ServiceClass::kBestEffort;
+  const int64_t best_effort = load.waiting_best_effort + inputs_best_effort_;
+  const int64_t waiting = flex ? best_effort : load.waiting + std::ssize(inputs_) - best_effort;
+  if (waiting >= (flex ? bounds_.max_queue_flex : bounds_.max_queue)) {
+    refusal.error = {ErrorCode::kOverloaded, fmt::format("{} requests wait", waiting), ""};
+    refusal.reason = "queue_full";
+    return refusal;
+  }
+  return std::nullopt;
+}
+
+// While the engine works nobody is admitted: the door stays shut until it has finished. That is
+// some microseconds; the answer is given as of now.
+std::optional<Refusal> EngineDriver::submit(RequestId id, Request request) {
+  if (std::optional<Refusal> refusal = refusal_of(request)) {
+    return refusal;
+  }
+  const bool flex = request.service_class == ServiceClass::kBestEffort;
+  Arrival arrival = Engine::make_arrival(id, std::move(request), time_.now(), bounds_.block_tokens);
+  if (engine_->has_admission()) {
+    const AdmissionBook::Answer answer = engine_->consider(arrival, time_.now());
+    if (answer.verdict.answer == AdmissionAnswer::kRefuse) {
+      return describe_refusal(answer.ask, answer.verdict);
+    }
+  }
+  inputs_.emplace_back(std::move(arrival));
+  inputs_best_effort_ += flex ? 1 : 0;
+  if (activity_ != EngineActivity::kStepRunning) {
+    wake();
+  }
+  return std::nullopt;
+}
+
+void EngineDriver::on_time(int64_t what) {
+  if (what == kTimer) {
+    wake();
+    return;
+  }
+  asked_ = false;
+  if (engine_ == nullptr) {
+    return;
+  }
+  time_.spend(costs_.advance);
+  const EngineAdvance advance = engine_->advance(time_.now(), inputs_);
+  ++advances_;
+  if (inputs_.empty()) {
+    inputs_best_effort_ = 0;
+  }
+  activity_ = advance.activity;
+  busy_until_ = time_.now();
+  if (!inputs_.empty() && activity_ != EngineActivity::kStepRunning) {
+    wake();
+  }
+  if (advance.next_wakeup != Nanos::max() && activity_ != EngineActivity::kIdle) {
+    time_.ask(advance.next_wakeup, *this, kTimer);
+  }
+}
+
+}  // namespace tandem::sim

@@ -1,0 +1,153 @@
+#include "sim/load_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "workload/random.h"
+
+namespace tandem::sim {
+namespace {
+
+// Equal seeds give equal tokens, so prompts share what the plan says.
+void append_tokens(const workload::PromptPart& part, int32_t vocabulary,
+                   std::vector<TokenId>& tokens) {
+  workload::Random random(part.seed);
+  for (int32_t i = 0; i < part.tokens; ++i) {
+    tokens.push_back(static_cast<TokenId>(random.below(static_cast<uint64_t>(vocabulary))));
+  }
+}
+
+ServiceClass class_of(const loadgen::RequestGroup& group) {
+  const Result<ServiceClass> named = parse_service_class(group.service_tier);
+  return named.ok() ? *named : ServiceClass::kLatencySensitive;
+}
+
+}  // namespace
+
+class LoadRun::Sink final : public TokenSink {
+ public:
+  explicit Sink(LoadRun& run) : run_(&run) {}
+  void deliver(std::vector<TokenEvent> events) override {
+    for (const TokenEvent& event : events) {
+      if (run_ != nullptr) {
+        run_->take_event(event);
+      }
+    }
+  }
+  void forget() { run_ = nullptr; }
+
+ private:
+  LoadRun* run_;
+};
+
+LoadRun::LoadRun(VirtualTime& time, EngineDriver& driver, const loadgen::Load& load,
+                 int32_t vocabulary)
+    : time_(time),
+      driver_(driver),
+      load_(load),
+      vocabulary_(vocabulary),
+      began_(time.now()),
+      sink_(std::make_shared<Sink>(*this)) {
+  for (const loadgen::RequestGroup& group : load.groups) {
+    classes_.push_back(class_of(group));
+  }
+  result_.records.resize(load.requests.size());
+  for (size_t i = 0; i < load.requests.size(); ++i) {
+    const loadgen::LoadRequest& planned = load.requests[i];
+    result_.records[i] = {.group = planned.group,
+                          .model = planned.model,
+                          .planned_input_tokens = planned.plan.input_tokens,
+                          .planned_output_tokens = planned.plan.output_tokens,
+                          .planned_at = planned.plan.at};
+  }
+  ask_next();
+}
+
+LoadRun::~LoadRun() { sink_->forget(); }
+
+void LoadRun::ask_next() {
+  if (next_ < std::ssize(load_.requests)) {
+    time_.ask(began_ + load_.requests[static_cast<size_t>(next_)].plan.at, *this, next_);
+  }
+}
+
+void LoadRun::on_time(int64_t what) {
+  send(what);
+  ++next_;
+  ask_next();
+}
+
+Request LoadRun::request_of(const loadgen::LoadRequest& planned) const {
+  const loadgen::RequestGroup& group = load_.groups[static_cast<size_t>(planned.group)];
+  Request request;
+  request.prompt.reserve(static_cast<size_t>(planned.plan.input_tokens));
+  for (const workload::PromptPart& part : planned.plan.prompt) {
+    append_tokens(part, vocabulary_, request.prompt);
+  }
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  request.sampling.max_tokens = planned.plan.output_tokens;
+  request.service_class = classes_[static_cast<size_t>(planned.group)];
+  request.level = group.priority.value_or(0);
+  request.slo = group.slo;
+  request.sink = sink_;
+  return request;
+}
+
+void LoadRun::send(int64_t index) {
+  loadgen::RequestRecord& record = result_.records[static_cast<size_t>(index)];
+  record.due_at = record.planned_at;
+  record.sent_at = record.planned_at;
+  Request request = request_of(load_.requests[static_cast<size_t>(index)]);
+  request.sink_tag = static_cast<uint64_t>(index);
+  const std::optional<Refusal> refused = driver_.submit(RequestId{index + 1}, std::move(request));
+  if (refused.has_value()) {
+    record.outcome = loadgen::Outcome::kFailed;
+    record.reason = refused->reason.empty() ? "refused" : refused->reason;
+    record.message = refused->error.message;
+    record.ended_at = now();
+    ++ended_;
+  } else {
+    record.outcome = loadgen::Outcome::kInterrupted;  // until it ends
+  }
+}
+
+void LoadRun::take_event(const TokenEvent& event) {
+  loadgen::RequestRecord& record = result_.records[static_cast<size_t>(event.tag)];
+  if (event.kind == TokenEvent::Kind::kToken) {
+    record.chunk_times.push_back(now());
+    return;
+  }
+  if (event.kind != TokenEvent::Kind::kFinish) {
+    return;
+  }
+  const FinishInfo& finish = *event.finish;
+  record.finish_at = now();
+  record.ended_at = now();
+  record.usage = loadgen::TokenUsage{.prompt_tokens = finish.prompt_tokens,
+                                     .completion_tokens = finish.output_tokens,
+                                     .cached_tokens = finish.cached_tokens};
+  const bool failed = finish.reason == FinishReason::kError;
+  record.outcome = failed ? loadgen::Outcome::kFailed : loadgen::Outcome::kDone;
+  if (failed) {
+    record.reason = "engine_error";
+    record.message = finish.error;
+  } else {
+    record.finish_reason = "length";
+  }
+  ++ended_;
+}
+
+loadgen::RunResult LoadRun::take() {
+  result_.duration = Nanos{0};
+  for (loadgen::RequestRecord& record : result_.records) {
+    if (record.outcome == loadgen::Outcome::kInterrupted) {
+      record.ended_at = now();
+      result_.interrupted = true;
+    }
+    result_.duration = std::max(result_.duration, record.ended_at);
+  }
+  return std::move(result_);
+}
+
+}  // namespace tandem::sim

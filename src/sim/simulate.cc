@@ -1,0 +1,134 @@
+#include "sim/simulate.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "device/sim/sim_device.h"
+#include "node/loaded_model.h"
+#include "node/node_device.h"
+#include "node/planned_model.h"
+#include "node/scheduled_model.h"
+#include "sim/load_run.h"
+#include "sim/virtual_bell.h"
+
+namespace tandem::sim {
+namespace {
+
+constexpr int64_t kHappeningsBetweenProgress = 1 << 16;
+
+class StepCounter final : public observe::EngineObserver {
+ public:
+  void on_step(const observe::StepRecord& /*record*/) override { ++steps; }
+  void on_gauges(const observe::EngineGauges& /*gauges*/) override {}
+  void on_request(const observe::RequestRecord& /*record*/) override {}
+  int64_t steps = 0;
+};
+
+Nanos compute_time(const device::Device& device) {
+  Nanos busy{0};
+  for (const device::StreamStatistics& stream : device.statistics().streams) {
+    busy += stream.kind == device::StreamKind::kCompute ? stream.busy : Nanos{0};
+  }
+  return busy;
+}
+
+// Everything of a run, in the order in which it is needed; it ends in the other one.
+class Simulation {
+ public:
+  explicit Simulation(const SimulateOptions& options) : options_(options), bell_(time_) {}
+
+  Status prepare();
+  Simulated run(const loadgen::Load& load,
+                const std::function<void(const SimulateProgress&)>& progress);
+
+ private:
+  const SimulateOptions& options_;
+  VirtualTime time_;
+  VirtualBell bell_;
+  NodeOptions node_;
+  std::unique_ptr<SoleModel> planned_;
+  ScheduledModel scheduled_;
+  std::unique_ptr<LoadedModel> loaded_;
+  StepCounter steps_;
+  std::optional<EngineDriver> driver_;
+  Nanos profiled_{0};
+};
+
+Status Simulation::prepare() {
+  node_ = options_.node;
+  node_.memory_bytes = options_.machine.memory_bytes;
+  node_.profile.cache_folder.clear();
+  device::SimSpec machine = options_.machine;
+  machine.vocabulary = options_.shape.vocabulary;
+  model::ModelFolder folder;
+  folder.config = options_.shape;
+  ASSIGN_OR_RETURN(SoleModel planned,
+                   plan_model(std::move(folder),
+                              NodeDevice::of(std::make_unique<device::SimDevice>(time_, machine)),
+                              node_, time_));
+  planned_ = std::make_unique<SoleModel>(std::move(planned));
+  const PlannedModel& model = planned_->model;
+  ASSIGN_OR_RETURN(loaded_, load_model(model, {}, [this] {
+                     if (driver_.has_value()) {
+                       driver_->completed();
+                     } else {
+                       bell_.ring();
+                     }
+                   }));
+  const Nanos began = time_.now();
+  ASSIGN_OR_RETURN(scheduled_, complete_model(node_, model, *loaded_, bell_, time_, {}));
+  profiled_ = time_.now() - began;
+  driver_.emplace(time_, options_.engine,
+                  EngineDriver::Bounds{.max_queue = node_.max_queue,
+                                       .max_queue_flex = node_.max_queue_flex,
+                                       .max_model_len = model.plan.max_model_len,
+                                       .block_tokens = model.plan.block_tokens});
+  driver_->start(
+      engine_config(node_, model, scheduled_.profile.get()),
+      {.executor = *loaded_->executor,
+       .policy = *scheduled_.policy.step,
+       .clock = time_,
+       .observer = steps_,
+       .step_times = scheduled_.step_times.get(),
+       .admission =
+           node_.admission == AdmissionMode::kOn ? scheduled_.policy.admission.get() : nullptr});
+  return {};
+}
+
+Simulated Simulation::run(const loadgen::Load& load,
+                          const std::function<void(const SimulateProgress&)>& progress) {
+  const device::Device& device = planned_->device->device();
+  const Nanos worked = compute_time(device);
+  LoadRun client(time_, *driver_, load, options_.shape.vocabulary);
+  int64_t until_progress = 0;
+  while (!client.over() && client.now() <= options_.limit && time_.step()) {
+    if (until_progress-- == 0 && progress) {
+      until_progress = kHappeningsBetweenProgress;
+      progress({.now = client.now(), .arrived = client.arrived(), .ended = client.ended()});
+    }
+  }
+  Simulated result;
+  const Nanos took = client.now();
+  result.run = client.take();
+  result.policy = node_.policy;
+  result.plan = planned_->model.plan;
+  result.steps = steps_.steps;
+  result.happenings = time_.steps();
+  result.profiled = profiled_;
+  result.compute_busy =
+      took > Nanos{0} ? to_seconds(compute_time(device) - worked) / to_seconds(took) : 0;
+  driver_->end();
+  return result;
+}
+
+}  // namespace
+
+Result<Simulated> simulate(const SimulateOptions& options, const loadgen::Load& load,
+                           const std::function<void(const SimulateProgress&)>& progress) {
+  Simulation simulation(options);
+  RETURN_IF_ERROR(simulation.prepare());
+  return simulation.run(load, progress);
+}
+
+}  // namespace tandem::sim

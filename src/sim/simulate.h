@@ -1,0 +1,49 @@
+// One run of a load on a simulated machine: the planning, executor, engine and policies that serve,
+// under a device in virtual time. The policy believes what a profile of the simulated machine says,
+// which is measured in virtual time first. One thread; the same run on every machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "device/sim/sim_spec.h"
+#include "loadgen/generator.h"
+#include "loadgen/load.h"
+#include "model/config.h"
+#include "node/memory_plan.h"
+#include "node/node_options.h"
+#include "sim/engine_driver.h"
+
+namespace tandem::sim {
+
+struct SimulateOptions {
+  device::SimSpec machine;  // its truth
+  EngineCosts engine;
+  model::ModelConfig shape;
+  NodeOptions node;                     // as of `tandem serve`
+  Nanos limit{std::chrono::hours(24)};  // of virtual time; what is under way then is interrupted
+};
+
+struct SimulateProgress {
+  Nanos now{0};  // since the load began
+  int64_t arrived = 0;
+  int64_t ended = 0;
+};
+
+struct Simulated {
+  loadgen::RunResult run;
+  std::string policy;
+  MemoryPlan plan;
+  int64_t steps = 0;        // of the engine
+  int64_t happenings = 0;   // of virtual time
+  Nanos profiled{0};        // virtual time that measuring the profile took
+  double compute_busy = 0;  // share of the run that the compute stream worked
+};
+
+Result<Simulated> simulate(const SimulateOptions& options, const loadgen::Load& load,
+                           const std::function<void(const SimulateProgress&)>& progress);
+
+}  // namespace tandem::sim
