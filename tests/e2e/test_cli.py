@@ -17,7 +17,7 @@ def run(binary, *arguments, seconds=120):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("bench", "serve"), ("bench", "tiers"), ("batch",), ("batch", "run"), ("replay",)], ids=" ".join)
+@pytest.mark.parametrize("command", [(), ("serve",), ("model",), ("model", "make"), ("model", "info"), ("bench",), ("bench", "serve"), ("bench", "tiers"), ("batch",), ("batch", "run"), ("replay",), ("simulate",)], ids=" ".join)
 def test_help_is_everywhere(binary, command):
     code, text = run(binary, *command, "--help")
     assert code == 0

@@ -1,0 +1,65 @@
+"""`tandem simulate`: a load on a simulated machine; the same figures each time; what is wrong with a scenario is said."""
+import json
+
+import pytest
+from test_cli import run
+
+TWO_CLASSES = """shape: 8B
+accelerator: a100
+max-model-len: 4096
+policy: {policy}
+stream:
+  - name=chat;service-tier=priority;request-rate=2;random-input-len=300;random-output-len=60;slo-ttft=1s;slo-tpot=50ms;num-prompts=40
+  - name=bulk;service-tier=flex;request-rate=1;random-input-len=1500;random-output-len=100;num-prompts=20
+"""
+
+
+def simulate(binary, tmp_path, *flags):
+    code, text = run(binary, "simulate", "-o", tmp_path, *flags)
+    assert code == 0, text
+    return json.loads((tmp_path / "result.json").read_text()), text
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("policy", ["accel_only", "sarathi", "omniserve"])
+def test_a_scenario_of_two_classes_runs_and_repeats(binary, tmp_path, policy):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(TWO_CLASSES.format(policy=policy))
+    result, text = simulate(binary, tmp_path / "one", "--config", scenario)
+    assert result["completed"] == 60 and result["failed"] == 0
+    assert f"policy {policy}" in text and "1 x a100" in text
+    assert "<svg" in (tmp_path / "one" / "report.html").read_text()
+    again, _ = simulate(binary, tmp_path / "two", "--config", scenario)
+    for key in ("duration", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_itl_ms"):
+        assert result[key] == again[key], key
+    # 8 billion weights of 2 bytes at 85 % of 2 TB/s.
+    assert 9 < result["median_tpot_ms"] < 40
+
+
+def test_more_accelerators_hold_what_one_does_not(binary, tmp_path):
+    load = ["--num-prompts", 3, "--request-rate", 1, "--random-input-len", 100, "--random-output-len", 20, "--max-model-len", 4096, "--policy", "accel_only"]
+    code, text = run(binary, "simulate", "--shape", "34B", "--accelerator", "a10", *load)
+    assert code == 1 and "does not fit" in text
+    result, _ = simulate(binary, tmp_path, "--shape", "34B", "--accelerator", "a10", "--accelerators", 4, *load)
+    assert result["completed"] == 3
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--accelerator", "b100"], "a100, h100"),
+    (["--shape", "9B"], "8B"),
+    (["--accelerator-memory", "lots"], "lots"),
+    (["--emulate-accelerator", "auto", "--device-memory", "1GiB", "--host-memory", "1GiB"], "simulate"),
+    (["--num-prompts", "0"], "num-prompts"),
+    (["--stream", "request-rat=1"], "request-rate"),
+    (["--limit", "soon"], "soon"),
+    (["--polcy", "sarathi"], "--policy"),
+])
+def test_what_is_wrong_is_named(binary, flags, said):
+    code, text = run(binary, "simulate", *flags)
+    assert code != 0
+    assert said in text
+
+
+def test_a_run_that_cannot_end_stops_at_its_limit(binary):
+    code, text = run(binary, "simulate", "--max-model-len", 4096, "--policy", "accel_only", "--num-prompts", 3000, "--random-input-len", 2000, "--limit", "10s")
+    assert code == 0 and "reached its limit" in text
