@@ -65,6 +65,7 @@ void write_options(const OptionTable& table, nlohmann::ordered_json& config) {
 }
 
 Status read_recorded_options(const nlohmann::json& config, const OptionTable& table) {
+  std::string missing;  // told if nothing else is wrong
   for (const OptionDescriptor& option : table) {
     if (option.recorded == Recorded::kNo) {
       continue;
@@ -72,10 +73,7 @@ Status read_recorded_options(const nlohmann::json& config, const OptionTable& ta
     const std::string key = config_key(option);
     const nlohmann::json* found = json_member(config, key);
     if (found == nullptr) {
-      if (option.recorded == Recorded::kAlways) {
-        return invalid_argument(
-            fmt::format("the record's configuration is broken: {} is missing", key));
-      }
+      missing = missing.empty() && option.recorded == Recorded::kAlways ? key : missing;
       continue;
     }
     const std::optional<OptionValue> value = from_json(*found);
@@ -85,6 +83,10 @@ Status read_recorded_options(const nlohmann::json& config, const OptionTable& ta
       return invalid_argument(
           fmt::format("the record's configuration is broken: {}: {}", key, set.error().message));
     }
+  }
+  if (!missing.empty()) {
+    return invalid_argument(
+        fmt::format("the record's configuration is broken: {} is missing", missing));
   }
   return {};
 }

@@ -96,6 +96,14 @@ TEST(OptionJson, EarlierRecordsLackLaterOptions) {
             std::string::npos);
 }
 
+TEST(OptionJson, WrongValuesOfARecordAreNamedBeforeMissingOnes) {
+  RunOptions run;
+  const Status read =
+      read_recorded_options(nlohmann::json::parse(R"({"quiet":3})"), run_table(run));
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.error().message.find("quiet"), std::string::npos) << read.error().message;
+}
+
 TEST(OptionJson, WrongValuesOfARecordAreNamed) {
   for (const char* wrong : {"0", "1025", "1.5", "true", "[]", "{}", "[1]", "-1", "1e30", "\"x\"",
                             "18446744073709551615"}) {
