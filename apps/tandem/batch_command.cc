@@ -143,7 +143,7 @@ Subcommand add_batch_command(cli::Command tandem) {
       .required();
   run.add_option("--max-line-size", flags->max_line, "Longest line of the input")
       .capture_default_str();
-  add_log_flags(run, flags->serve);
+  add_log_flags(run, flags->serve, "Batch");
   run.group_new_options("Batch");
   add_text_flags(run, flags->serve);
   add_node_flags(run, flags->serve);

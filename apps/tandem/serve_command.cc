@@ -30,7 +30,7 @@ void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, 
             node.request_load().waiting);
   server.stop_accepting();
   node.drain();
-  const Nanos deadline = clock.now() + flags.drain;
+  const Nanos deadline = clock.now() + flags.drain_timeout;
   bool cancelled = false;
   const Nanos grace = std::chrono::seconds(5);  // for cancelled answers to be written
   Nanos last = deadline + grace;
@@ -85,7 +85,7 @@ void reload_certificate(api::Server& server) {
 }
 
 void reload_keys(const ServeFlags& flags, api::Server& server) {
-  const Result<std::vector<api::ApiKey>> keys = api_keys(flags);
+  const Result<std::vector<api::ApiKey>> keys = api::read_keys(flags.server.key_sources);
   if (!keys.ok()) {
     log::error("SIGHUP: the keys stay as they are: {}", keys.error().message);
     return;
@@ -95,10 +95,10 @@ void reload_keys(const ServeFlags& flags, api::Server& server) {
 }
 
 void reload(const ServeFlags& flags, api::Server& server) {
-  if (flags.api_key_file.empty() && !flags.server.tls.wanted()) {
+  if (flags.server.key_sources.file.empty() && !flags.server.tls.wanted()) {
     log::info("SIGHUP: nothing to read again, there is no --api-key-file and no --ssl-certfile");
   }
-  if (!flags.api_key_file.empty()) {
+  if (!flags.server.key_sources.file.empty()) {
     reload_keys(flags, server);
   }
   if (flags.server.tls.wanted()) {

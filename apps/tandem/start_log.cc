@@ -42,7 +42,7 @@ void log_model(const PlannedModel& model) {
 }
 
 // In text what people look for; all of it is in the JSON log and at /v1/tandem/config.
-void log_configuration(const ServeFlags& flags, const PlannedModel& model) {
+void log_configuration(ServeFlags& flags, const PlannedModel& model) {
   const NodeOptions& node = flags.node;
   const device::AcceleratorCaps& caps = model.device.caps();
   log::info_fields(
@@ -52,7 +52,8 @@ void log_configuration(const ServeFlags& flags, const PlannedModel& model) {
           "GET /v1/tandem/config",
           model.policy_name, caps.threads, kernels::isa_name(model.device.device().host().isa),
           element_name(model.dtype), element_name(model.kv_dtype), node.max_num_seqs,
-          model.plan.max_model_len, node.max_num_batched_tokens, flags.prefix_caching),
+          model.plan.max_model_len, node.max_num_batched_tokens,
+          node.prefix_caching == PrefixCaching::kOn ? "on" : "off"),
       {{"configuration", log::RawJson{config_json(effective_config_json(node, model), flags)}}});
 }
 
@@ -114,7 +115,7 @@ void log_warnings(const ServeFlags& flags) {
 
 }  // namespace
 
-void log_start(const ServeFlags& flags, const PlannedModel& model) {
+void log_start(ServeFlags& flags, const PlannedModel& model) {
   log_model(model);
   for (const std::string& note : flags.vllm_notes) {
     log::info("accepted without effect: {}", note);

@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-void log_start(const ServeFlags& flags, const PlannedModel& model);
+void log_start(ServeFlags& flags, const PlannedModel& model);
 
 void log_ready(const ServeFlags& flags, Instance& instance, uint16_t port);
 

@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, std::string>> Cors::headers(const HttpRequest
   if (origin.empty() || !allows_origin(origin, keys_required)) {
     return out;
   }
-  const bool credentials = options_.credentials == CorsCredentials::kAllowed;
+  const bool credentials = options_.allow_credentials;
   if (allows_all_origins(keys_required) && !credentials) {
     out.emplace_back("Access-Control-Allow-Origin", "*");
   } else {

@@ -11,8 +11,6 @@
 
 namespace tandem::api {
 
-enum class CorsCredentials { kForbidden, kAllowed };
-
 // "*" stands for all; an empty list of origins turns the headers off. Absent origins: all where
 // clients need a key, else the pages of this machine, because any page may ask a server on
 // localhost and only the key keeps it from reading the answers.
@@ -20,7 +18,7 @@ struct CorsOptions {
   std::optional<std::vector<std::string>> allowed_origins;
   std::vector<std::string> allowed_methods = {"*"};
   std::vector<std::string> allowed_headers = {"*"};
-  CorsCredentials credentials = CorsCredentials::kForbidden;
+  bool allow_credentials = false;
 };
 
 class Cors {

@@ -66,7 +66,7 @@ TEST(Cors, ListsAreKept) {
   const Cors cors({.allowed_origins = std::vector<std::string>{"http://a"},
                    .allowed_methods = {"GET"},
                    .allowed_headers = {"x-one"},
-                   .credentials = CorsCredentials::kAllowed});
+                   .allow_credentials = true});
   EXPECT_EQ(cors.preflight(preflight_from("http://b", "GET"), true)->status, 400);
   EXPECT_EQ(cors.preflight(preflight_from("http://a", "POST"), true)->status, 400);
   const auto answer = cors.preflight(preflight_from("http://a", "GET"), true);
@@ -80,7 +80,7 @@ TEST(Cors, ListsAreKept) {
 }
 
 TEST(Cors, CredentialsNameTheOriginInsteadOfAStar) {
-  const Cors cors({.credentials = CorsCredentials::kAllowed});
+  const Cors cors({.allow_credentials = true});
   EXPECT_EQ(
       header(cors.headers(preflight_from("http://a", "GET"), true), "Access-Control-Allow-Origin"),
       "http://a");

@@ -252,4 +252,15 @@ Result<std::vector<ApiKey>> read_key_file(const std::string& path) {
   return parse_key_file(text, path);
 }
 
+Result<std::vector<ApiKey>> read_keys(const KeySources& sources) {
+  std::vector<ApiKey> keys;
+  if (!sources.file.empty()) {
+    ASSIGN_OR_RETURN(keys, read_key_file(sources.file));
+  }
+  for (const std::string& key : sources.given) {
+    keys.push_back({.key = key});
+  }
+  return keys;
+}
+
 }  // namespace tandem::api

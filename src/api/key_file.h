@@ -25,6 +25,14 @@ namespace tandem::api {
                                                          std::string_view path);
 [[nodiscard]] Result<std::vector<ApiKey>> read_key_file(const std::string& path);
 
+// Where a server's keys come from.
+struct KeySources {
+  std::vector<std::string> given;  // keys that get nothing of their own
+  std::string file;                // empty: none
+};
+// Reads the file anew. If a key is in both, what the file says of it counts.
+[[nodiscard]] Result<std::vector<ApiKey>> read_keys(const KeySources& sources);
+
 // One line of it: a name, empty where the line is, and its settings. Errors do not show the name.
 struct NamedGrant {
   std::string name;

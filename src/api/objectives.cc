@@ -20,7 +20,7 @@ Result<Objective> parse_objective(std::string_view text) {
   if (named.name.empty()) {
     return invalid_argument("an objective begins with its name");
   }
-  return Objective{.name = std::move(named.name), .gives = named.grant};
+  return Objective{.name = std::move(named.name), .gives = named.grant, .text = std::string(text)};
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ Result<Objective> parse_objective(std::string_view text) {
 Result<std::vector<Objective>> parse_objectives(std::span<const std::string> flags) {
   std::vector<Objective> objectives;
   const auto broken = [](std::string_view problem) {
-    return invalid_argument(fmt::format("--objective: {}", problem), "objective");
+    return invalid_argument(std::string(problem), "objective");
   };
   if (flags.size() > kMostObjectives) {
     return broken(fmt::format("{} are more than {}", flags.size(), kMostObjectives));

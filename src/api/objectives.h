@@ -20,10 +20,11 @@ namespace tandem::api {
 
 struct Objective {
   std::string name;
-  ServiceGrant gives;  // class, level and targets alone
+  ServiceGrant gives;     // class, level and targets alone
+  std::string text = {};  // as it was given
 };
 
-// Errors name the setting and its place.
+// Errors name the setting.
 [[nodiscard]] Result<std::vector<Objective>> parse_objectives(std::span<const std::string> flags);
 
 // What the key gives, with the objective that the request names over it. A name that is not known

@@ -80,7 +80,6 @@ TEST(Objectives, WrongOnesAreRefused) {
     const auto parsed = parse_objectives(flags);
     ASSERT_FALSE(parsed.ok()) << flags.front();
     EXPECT_EQ(parsed.error().param, "objective");
-    EXPECT_NE(parsed.error().message.find("--objective"), std::string::npos);
   }
   EXPECT_FALSE(parse_objectives(std::vector<std::string>(1001, "a")).ok());
   EXPECT_TRUE(parse_objectives(std::vector<std::string>{})->empty());

@@ -11,6 +11,7 @@
 #include "api/api_keys.h"
 #include "api/cors.h"
 #include "api/http_parser.h"
+#include "api/key_file.h"
 #include "api/objectives.h"
 #include "api/side_threads.h"
 #include "api/tls.h"
@@ -47,8 +48,9 @@ struct ServerLimits {
 struct ServerOptions {
   // Changes behaviour.
   std::string host = "127.0.0.1";
-  uint16_t port = 8000;  // 0: any free one, see Server::port()
-  std::vector<ApiKey> api_keys;
+  uint16_t port = 8000;               // 0: any free one, see Server::port()
+  KeySources key_sources;             // of the next field
+  std::vector<ApiKey> api_keys;       // as they were read at the start
   ServiceDefaults service;            // of requests that say nothing of class and SLO
   std::vector<Objective> objectives;  // names that stand for class, level and SLO
   TlsFiles tls;

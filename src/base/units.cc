@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -87,6 +88,17 @@ std::string format_bytes(int64_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
+std::string exact_bytes(int64_t bytes) {
+  constexpr std::array<std::pair<int64_t, const char*>, 4> kUnits = {
+      {{int64_t{1} << 40, "TiB"}, {int64_t{1} << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}};
+  for (const auto& [size, unit] : kUnits) {
+    if (bytes != 0 && bytes % size == 0) {
+      return fmt::format("{}{}", bytes / size, unit);
+    }
+  }
+  return fmt::format("{}", bytes);
+}
+
 Result<Nanos> parse_duration(std::string_view text) {
   if (text == "0") {
     return Nanos{0};
@@ -107,6 +119,17 @@ std::string format_duration(Nanos duration) {
     return fmt::format("{:.2f} us", nanos / 1e3);
   }
   return fmt::format("{} ns", duration.count());
+}
+
+std::string exact_duration(Nanos duration) {
+  constexpr std::array<std::pair<int64_t, const char*>, 4> kUnits = {
+      {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}, {1, "ns"}}};
+  for (const auto& [nanos, unit] : kUnits) {
+    if (duration.count() != 0 && duration.count() % nanos == 0) {
+      return fmt::format("{}{}", duration.count() / nanos, unit);
+    }
+  }
+  return "0";
 }
 
 }  // namespace tandem

@@ -34,5 +34,21 @@ TEST(Units, FormattingPicksTheUnit) {
   EXPECT_EQ(format_duration(1500us), "1.50 ms");
 }
 
+TEST(Units, ExactTextsAreReadAsTheSame) {
+  for (const auto& [bytes, text] :
+       {std::pair(int64_t{0}, "0"), std::pair(int64_t{1000}, "1000"),
+        std::pair(int64_t{1024}, "1KiB"), std::pair(int64_t{32} << 20, "32MiB"),
+        std::pair(int64_t{3} << 29, "1536MiB"), std::pair(int64_t{1} << 40, "1TiB")}) {
+    EXPECT_EQ(exact_bytes(bytes), text);
+    EXPECT_EQ(*parse_bytes(text), bytes);
+  }
+  for (const auto& [time, text] :
+       {std::pair(Nanos(0), "0"), std::pair(Nanos(75s), "75s"), std::pair(Nanos(1500ms), "1500ms"),
+        std::pair(Nanos(3us), "3us"), std::pair(Nanos(7), "7ns")}) {
+    EXPECT_EQ(exact_duration(time), text);
+    EXPECT_EQ(*parse_duration(text), time);
+  }
+}
+
 }  // namespace
 }  // namespace tandem

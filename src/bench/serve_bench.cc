@@ -39,7 +39,7 @@ std::string command_line() {
 // Every flag with its effective value.
 Json effective_config(cli::Command command) {
   Json config = Json::object();
-  for (const cli::OptionValue& option : command.values()) {
+  for (const cli::GivenOption& option : command.values()) {
     if (option.name == "help" || option.name == "api-key" || option.name == "header") {
       continue;
     }

@@ -50,8 +50,8 @@ class TiersRun::Probe final : public observe::EngineObserver {
   }
   void on_gauges(const observe::EngineGauges& record) override { gauges = record; }
   void on_tiers(const observe::TierRecord& record) override {
-    tiers = record;
-    flight_sum += static_cast<double>(record.hops_in_flight);
+    tiers = record.counts;
+    flight_sum += static_cast<double>(record.counts.hops_in_flight);
     ++flight_count;
   }
   void on_request(const observe::RequestRecord& /*record*/) override { ++ended; }
@@ -73,7 +73,7 @@ class TiersRun::Probe final : public observe::EngineObserver {
   int64_t ended = 0;
   int32_t last_decodes = 0;
   observe::EngineGauges gauges;
-  observe::TierRecord tiers;
+  TierCounts tiers;
 
  private:
   const SteadyClock clock_{};
@@ -88,7 +88,7 @@ struct TiersRun::Sums {
   Nanos advance{0};
   int64_t advances = 0;
   int64_t steps = 0;
-  observe::TierRecord tiers;
+  TierCounts tiers;
   Nanos compute{0};
   int64_t ops = 0;
   int64_t overruns = 0;
@@ -272,9 +272,9 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
       .visits = static_cast<double>(to.tiers.visits - from.tiers.visits) / seconds,
       .hops = hops / seconds,
       .hop_bytes_out =
-          static_cast<double>(to.tiers.hop_bytes_out - from.tiers.hop_bytes_out) / seconds,
+          static_cast<double>(to.tiers.bytes_to_host - from.tiers.bytes_to_host) / seconds,
       .hop_bytes_back =
-          static_cast<double>(to.tiers.hop_bytes_back - from.tiers.hop_bytes_back) / seconds,
+          static_cast<double>(to.tiers.bytes_from_host - from.tiers.bytes_from_host) / seconds,
       .attended_bytes = hops > 0 ? bytes / hops : 0,
       .host_rate = busy > 0 ? bytes / busy : 0,
       .host_busy = busy / seconds,

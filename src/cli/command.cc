@@ -172,8 +172,8 @@ std::optional<Command> Command::find_subcommand(const std::string& name) const {
   return found.empty() ? std::nullopt : std::optional(Command(found.front()));
 }
 
-std::vector<OptionValue> Command::values() const {
-  std::vector<OptionValue> values;
+std::vector<GivenOption> Command::values() const {
+  std::vector<GivenOption> values;
   for (const CLI::Option* option : std::as_const(*app_).get_options()) {
     if (option->get_lnames().empty()) {
       continue;

@@ -46,7 +46,7 @@ class Option {
 };
 
 // An option as it was given.
-struct OptionValue {
+struct GivenOption {
   std::string name;                // without dashes
   std::string default_text;        // as the help shows it
   std::vector<std::string> given;  // empty: the default holds
@@ -88,7 +88,7 @@ class Command {
   [[nodiscard]] bool parsed() const;
   [[nodiscard]] bool has_option(const std::string& name) const;  // "--config"
   [[nodiscard]] std::optional<Command> find_subcommand(const std::string& name) const;
-  [[nodiscard]] std::vector<OptionValue> values() const;  // of the options with a long name
+  [[nodiscard]] std::vector<GivenOption> values() const;  // of the options with a long name
   [[nodiscard]] CLI::App& app() const { return *app_; }   // for the files of this folder
 
  private:

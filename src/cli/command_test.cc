@@ -61,7 +61,7 @@ TEST(CommandLine, ValuesSayWhatWasGiven) {
   describe(line.root(), values);
   ASSERT_TRUE(line.parse({"--key", "x"}).ok());
   std::vector<std::string> texts;
-  for (const OptionValue& value : line.root().values()) {
+  for (const GivenOption& value : line.root().values()) {
     texts.push_back(value.name + "=" + value.default_text +
                     (value.given.empty() ? "" : "|" + value.given.front()));
   }

@@ -160,8 +160,8 @@ void AdmissionBook::gather_admitted(const LiveSequence& sequence) {
   const int32_t sampled = samples ? 1 : 0;
   if (!decodes) {
     AdmittedPrompt prompt = admitted_prompt(sequence);
-    prompt.computed_tokens = computed;
-    prompt.pending_tokens = pending;
+    prompt.rest.computed_tokens = computed;
+    prompt.rest.pending_tokens = pending;
     prompt.held_blocks = sequence.kv.blocks();
     prompts_.push_back(prompt);
     return;

@@ -12,9 +12,9 @@ inline AdmittedPrompt admitted_prompt(const LiveSequence& waiting) {
   return {.level = waiting.level,
           .arrived = waiting.arrived,
           .first_token_due = waiting.output_tokens() == 0 ? waiting.first_token_due : Nanos::max(),
-          .computed_tokens = cached,
-          .pending_tokens = waiting.known_tokens() - cached,
-          .choices = waiting.choices,
+          .rest = {.computed_tokens = cached,
+                   .pending_tokens = waiting.known_tokens() - cached,
+                   .choices = waiting.choices},
           .output_tokens = waiting.output_tokens(),
           .max_tokens = waiting.max_tokens,
           .held_blocks = 0};
@@ -25,9 +25,7 @@ inline AdmittedPrompt admitted_prompt(const AdmissionAsk& ask) {
   return {.level = ask.level,
           .arrived = ask.arrived,
           .first_token_due = due_at(ask.arrived, ask.ttft),
-          .computed_tokens = ask.cached_tokens,
-          .pending_tokens = ask.prompt_tokens - ask.cached_tokens,
-          .choices = ask.choices,
+          .rest = ask.rest(),
           .output_tokens = 0,
           .max_tokens = ask.max_tokens,
           .held_blocks = 0};

@@ -17,22 +17,7 @@ observe::EngineGauges gauges_of(const SequenceTable& table, const KvManager& kv,
 }
 
 observe::TierRecord tiers_of(const StepExecutor& executor) {
-  const TierCounts counts = executor.tier_counts();
-  return {.visits = counts.visits,
-          .hops = counts.hops,
-          .doubted = counts.doubted,
-          .hop_bytes_out = counts.bytes_to_host,
-          .hop_bytes_back = counts.bytes_from_host,
-          .offloaded_bytes = counts.offloaded_bytes,
-          .onloaded_bytes = counts.onloaded_bytes,
-          .attended_bytes = counts.attended_bytes,
-          .attention_time = counts.attention_time,
-          .hops_in_flight = counts.hops_in_flight,
-          .workers_lost = counts.workers_lost,
-          .returning_time = counts.returning_time,
-          .workers = counts.workers,
-          .layers = counts.layers,
-          .max_rows = executor.limits().max_batched_tokens};
+  return {.counts = executor.tier_counts(), .max_rows = executor.limits().max_batched_tokens};
 }
 
 }  // namespace tandem

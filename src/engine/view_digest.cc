@@ -67,8 +67,8 @@ void add_rest(Digest& digest, const SystemView& view) {
   digest.add(static_cast<int64_t>(view.later.size()));
   for (const AdmittedPrompt& prompt : view.later) {
     for (const int64_t field :
-         {int64_t{prompt.level}, prompt.arrived.count(), int64_t{prompt.computed_tokens},
-          int64_t{prompt.choices}, int64_t{prompt.output_tokens}, int64_t{prompt.max_tokens},
+         {int64_t{prompt.level}, prompt.arrived.count(), int64_t{prompt.rest.computed_tokens},
+          int64_t{prompt.rest.choices}, int64_t{prompt.output_tokens}, int64_t{prompt.max_tokens},
           int64_t{prompt.held_blocks}}) {
       digest.add(field);
     }
@@ -97,7 +97,7 @@ uint64_t view_digest(const SystemView& view, int version) {
     add_sequence(digest, sequence);
   }
   for (const AdmittedPrompt& prompt : view.later) {
-    digest.add(prompt.pending_tokens);
+    digest.add(prompt.rest.pending_tokens);
     digest.add(prompt.first_token_due.count());
   }
   if (view.budget.host_total_blocks > 0) {

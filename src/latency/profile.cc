@@ -18,21 +18,6 @@ Result<std::unique_ptr<const StepTimeModel>> made(const Costs& costs) {
 
 }  // namespace
 
-Result<TimeModel> parse_time_model(std::string_view name) {
-  if (name == "modular") {
-    return TimeModel::kModular;
-  }
-  if (name == "regression") {
-    return TimeModel::kRegression;
-  }
-  if (name == "table") {
-    return TimeModel::kTable;
-  }
-  return invalid_argument(
-      fmt::format("unknown model of time '{}' (known: modular, regression, table)", name),
-      "time-model");
-}
-
 std::string_view time_model_name(TimeModel model) {
   constexpr std::array<std::string_view, 3> kNames = {"modular", "regression", "table"};
   return kNames.at(static_cast<size_t>(model));

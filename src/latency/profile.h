@@ -59,9 +59,7 @@ struct Profile {
 };
 
 enum class TimeModel : uint8_t { kModular, kRegression, kTable };
-Result<TimeModel> parse_time_model(std::string_view name);  // "modular", "regression", "table"
-
-std::string_view time_model_name(TimeModel model);
+std::string_view time_model_name(TimeModel model);  // "modular", "regression", "table"
 
 // One of the profile's models.
 Result<std::unique_ptr<const StepTimeModel>> make_time_model(const Profile& profile,

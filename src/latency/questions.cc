@@ -35,14 +35,19 @@ int64_t largest(int64_t most, int64_t guess, const Fits& fits) {
 
 int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
                       const ChunkQuestion& question, Nanos limit) {
-  const int32_t most = std::min(question.most_tokens, question.pending_tokens);
+  const PromptRest& prompt = question.prompt;
+  const int32_t max = std::max(std::min(question.max_tokens, prompt.pending_tokens), 0);
+  if (limit == Nanos::max()) {
+    return max;
+  }
   const auto fits = [&](int64_t tokens) {
     StepShape tried = shape;
-    const int32_t logits = tokens == question.pending_tokens ? question.last_logits : 0;
-    tried.add_prefill(question.computed_tokens, static_cast<int32_t>(tokens), logits);
+    const int32_t logits = tokens == prompt.pending_tokens ? prompt.choices : 0;
+    tried.add_prefill(prompt.computed_tokens, static_cast<int32_t>(tokens), logits);
     return model.step_time(tried) <= limit;
   };
-  return static_cast<int32_t>(largest(most, question.guess, fits));
+  return std::max(std::min(max, question.least_tokens),
+                  static_cast<int32_t>(largest(max, question.guess, fits)));
 }
 
 void add_visits(StepShape& shape, int64_t stages, int64_t visits) {

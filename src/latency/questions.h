@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/prompt_rest.h"
 #include "latency/step_shape.h"
 #include "latency/step_time_model.h"
 
@@ -11,15 +12,15 @@ namespace tandem::latency {
 
 // A prompt that waits for a chunk in a step.
 struct ChunkQuestion {
-  int64_t computed_tokens = 0;  // of the prompt, before the chunk
-  int32_t pending_tokens = 0;   // still to be computed
-  int32_t last_logits = 1;      // rows sampled when the prompt ends
-  int32_t most_tokens = 0;      // that the budgets allow
-  int32_t guess = 0;            // what it may be near to, as in a step like it; 0: nobody knows
+  PromptRest prompt;         // before the chunk
+  int32_t max_tokens = 0;    // of the chunk, as the budgets allow
+  int32_t guess = 0;         // a chunk that was right in a step like this; 0: none is known
+  int32_t least_tokens = 0;  // of the chunk, whatever the limit
 };
 
-// The largest chunk with which the step of `shape` still ends within `limit`; 0 where not even one
-// token does (OmniServe 3.3.4). About log2(most_tokens) predictions, two where the guess is right.
+// The largest chunk with which the step of `shape` still ends within `limit`; 0 if not even one
+// token does and none is asked for (OmniServe 3.3.4). About log2(max_tokens) predictions, two if
+// the guess is right, none without a limit (Nanos::max()).
 int32_t largest_chunk(const StepTimeModel& model, const StepShape& shape,
                       const ChunkQuestion& question, Nanos limit);
 

@@ -18,7 +18,7 @@ const ModularModel kModel = simple_model({.layers = 4,
 TEST(LargestChunk, FillsTheLimitExactly) {
   StepShape shape;
   shape.add_decode(10);  // 100 + 10 + 50
-  const ChunkQuestion question{.computed_tokens = 0, .pending_tokens = 1000, .most_tokens = 512};
+  const ChunkQuestion question{.prompt = {.pending_tokens = 1000}, .max_tokens = 512};
   EXPECT_EQ(largest_chunk(kModel, shape, question, microseconds(260)), 10);
   EXPECT_EQ(largest_chunk(kModel, shape, question, microseconds(259)), 9);
   EXPECT_EQ(largest_chunk(kModel, shape, question, microseconds(100)), 0);
@@ -26,15 +26,29 @@ TEST(LargestChunk, FillsTheLimitExactly) {
 }
 
 TEST(LargestChunk, TheLastTokenOfAPromptBringsItsLogits) {
-  const ChunkQuestion question{
-      .computed_tokens = 20, .pending_tokens = 8, .last_logits = 2, .most_tokens = 512};
+  const ChunkQuestion question{.prompt = {.computed_tokens = 20, .pending_tokens = 8, .choices = 2},
+                               .max_tokens = 512};
   EXPECT_EQ(largest_chunk(kModel, {}, question, microseconds(280)), 8);
   EXPECT_EQ(largest_chunk(kModel, {}, question, microseconds(279)), 7);
 }
 
+TEST(LargestChunk, TheLeastIsGivenWhateverTheLimit) {
+  const ChunkQuestion question{
+      .prompt = {.pending_tokens = 100}, .max_tokens = 512, .least_tokens = 16};
+  EXPECT_EQ(largest_chunk(kModel, {}, question, microseconds(1)), 16);
+  EXPECT_EQ(largest_chunk(kModel, {}, question, Nanos::max()), 100);
+  EXPECT_EQ(largest_chunk(kModel, {},
+                          {.prompt = {.pending_tokens = 7}, .max_tokens = 512, .least_tokens = 16},
+                          microseconds(1)),
+            7);
+}
+
 TEST(LargestChunk, NoRoomIsNoChunk) {
-  EXPECT_EQ(largest_chunk(kModel, {}, {.pending_tokens = 5, .most_tokens = 0}, milliseconds(9)), 0);
-  EXPECT_EQ(largest_chunk(kModel, {}, {.pending_tokens = 5, .most_tokens = -3}, milliseconds(9)),
+  EXPECT_EQ(largest_chunk(kModel, {}, {.prompt = {.pending_tokens = 5}, .max_tokens = 0},
+                          milliseconds(9)),
+            0);
+  EXPECT_EQ(largest_chunk(kModel, {}, {.prompt = {.pending_tokens = 5}, .max_tokens = -3},
+                          milliseconds(9)),
             0);
 }
 

@@ -1,4 +1,5 @@
-// The effective configuration of a model on its node, as JSON. Threads: any.
+// The effective configuration of a model on its node, as JSON: every option of the node under its
+// key, with what became of it, and what was found out at the start. Threads: any.
 #pragma once
 
 #include <string>

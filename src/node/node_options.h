@@ -1,4 +1,5 @@
-// What a node is told: the model, its policy, its memory and its device. Plain data.
+// What a node is told: the model, its policy, its memory and its device. Plain data. What an
+// operator can set has a row in option_table.cc.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,9 @@ struct ProfileOptions {
   std::string text;  // instead of a file: a record brings its own
 };
 
+// Of the free memory; the rest is for the page cache and others.
+inline constexpr double kMemoryShare = 0.8;
+
 struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
@@ -43,10 +47,10 @@ struct NodeOptions {
   int32_t max_model_len = 0;             // tokens of a sequence; 0: what model and memory allow
   int32_t max_num_seqs = 256;            // running sequences
   int32_t max_num_batched_tokens = 2048;
-  int32_t block_tokens = 0;   // 0: chosen from the shape
-  int64_t memory_bytes = 0;   // weights, workspaces and KV; 0: memory_share of what is free, where
-                              // there are several memory nodes on those that compute
-  double memory_share = 0.8;  // the rest is for the page cache and others
+  int32_t block_tokens = 0;  // 0: chosen from the shape
+  int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: a share of what is free, where
+                             // there are several memory nodes on those that compute
+  std::optional<double> memory_share;  // that share; absent: kMemoryShare
   // Two tiers: an accelerator with memory_bytes of its own. Absent: the CPUs alone.
   std::optional<device::AcceleratorSpec> accelerator;
   HostFaults host_faults;         // planted into the host's workers, for drills

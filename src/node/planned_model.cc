@@ -24,7 +24,8 @@ int64_t memory_to_use(const NodeOptions& options, const device::Device& device) 
   }
   const int64_t near_bytes = device.host().near_free_bytes;
   const int64_t free_bytes = near_bytes > 0 ? near_bytes : device.caps().free_memory_bytes;
-  return static_cast<int64_t>(static_cast<double>(free_bytes) * options.memory_share);
+  return static_cast<int64_t>(static_cast<double>(free_bytes) *
+                              options.memory_share.value_or(kMemoryShare));
 }
 
 MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,

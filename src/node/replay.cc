@@ -10,13 +10,14 @@
 #include "base/bell.h"
 #include "engine/engine.h"
 #include "node/loaded_model.h"
+#include "node/option_table.h"
 #include "node/record_reader.h"
 #include "node/replay_comparer.h"
 #include "node/replay_executor.h"
 #include "node/request_json.h"
 #include "node/run_kernels.h"
 #include "node/scheduled_model.h"
-#include "scheduler/policies/registry.h"
+#include "options/option_json.h"
 
 namespace tandem {
 namespace {
@@ -28,61 +29,28 @@ constexpr int64_t kLargestCount = int64_t{1} << 32;  // of one step: sums do not
 
 Result<NodeOptions> options_from(const json& config, const NodeOptions& overrides) {
   NodeOptions options = overrides;
-  const auto type = [](const std::string& name) {
-    return name == "float32" ? ElementType::kF32 : ElementType::kBF16;
-  };
-  constexpr int64_t kLargest = int64_t{1} << 50;  // so that sums and products of a few fit
-  try {
-    options.policy = config.at("policy").get<std::string>();
-    // Records of earlier builds lack the options of later policies.
-    for (const PolicyOption* option : policy_options()) {
-      const std::string key = config_key(*option);
-      if (config.contains(key)) {
-        ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key.c_str(), 0, INT32_MAX));
-        options.policy_options[*option] = static_cast<int32_t>(value);
-      }
-    }
-    options.dtype = type(config.at("dtype").get<std::string>());
-    // Records of earlier builds come from servers that let everybody in.
-    options.admission = config.contains("admission") && config["admission"] == "on"
-                            ? AdmissionMode::kOn
-                            : AdmissionMode::kOff;
-    if (config.contains("time_profile")) {
-      options.profile.text = config.at("time_profile").dump();
-      ASSIGN_OR_RETURN(options.profile.model,
-                       latency::parse_time_model(config.at("time_model").get<std::string>()));
-    }
-    options.kv_dtype = type(config.at("kv_cache_dtype").get<std::string>());
-    for (const auto& [key, target] :
-         {std::pair("max_model_len", &options.max_model_len),
-          std::pair("max_num_seqs", &options.max_num_seqs),
-          std::pair("max_num_batched_tokens", &options.max_num_batched_tokens),
-          std::pair("block_size", &options.block_tokens)}) {
-      ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key, 0, INT32_MAX));
-      *target = static_cast<int32_t>(value);
-    }
-    ASSIGN_OR_RETURN(options.kv_blocks, record_integer(config, "kv_blocks", 1, kLargest));
-    ASSIGN_OR_RETURN(options.memory_bytes, record_integer(config, "memory_bytes", 0, kLargest));
-    ASSIGN_OR_RETURN(options.seed, record_seed(config));
-    if (config.contains("host_kv_blocks")) {  // two tiers
-      options.accelerator.emplace();
-      ASSIGN_OR_RETURN(options.host_memory_bytes,
-                       record_integer(config, "host_memory_bytes", 1, kLargest));
-      ASSIGN_OR_RETURN(const int64_t stages, record_integer(config, "group_stages", 1, 1024));
-      options.group_stages = static_cast<int32_t>(stages);
-    }
-    // Records of earlier builds come from servers that knew those of the model's folder alone.
-    if (config.contains("end_tokens")) {
-      options.end_tokens = config.at("end_tokens").get<std::vector<TokenId>>();
-    }
-    options.prefix_caching = config.at("prefix_caching").get<std::string>() == "on"
-                                 ? PrefixCaching::kOn
-                                 : PrefixCaching::kOff;
-  } catch (const json::exception& error) {
-    return invalid_argument(fmt::format("the record's configuration is broken: {}", error.what()));
+  // Records of earlier builds come from servers that admitted everything.
+  options.admission = AdmissionMode::kOff;
+  RETURN_IF_ERROR(read_recorded_options(config, node_option_table(options)));
+  if (config.contains("time_profile")) {
+    options.profile.text = config.at("time_profile").dump();
   }
-  if (options.max_num_seqs < 1 || options.max_num_batched_tokens < 1) {
-    return invalid_argument("the record's configuration has sizes below 1");
+  if (config.contains("host_kv_blocks")) {  // two tiers
+    options.accelerator.emplace();
+    if (options.host_memory_bytes < 1) {
+      return invalid_argument(
+          "the record's configuration is broken: two tiers without host_memory_bytes");
+    }
+  }
+  // Records of earlier builds come from servers that knew the end tokens of the model's folder
+  // alone.
+  if (config.contains("end_tokens")) {
+    try {
+      options.end_tokens = config.at("end_tokens").get<std::vector<TokenId>>();
+    } catch (const json::exception& error) {
+      return invalid_argument(
+          fmt::format("the record's configuration is broken: end_tokens: {}", error.what()));
+    }
   }
   return options;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "plan/step.h"
 #include "request/slo.h"
 
 namespace tandem::observe {
@@ -82,23 +83,9 @@ struct EngineGauges {
   bool host_suspended = false;  // it failed again and again: nothing is offloaded for a while
 };
 
-// Two tiers: sums since the start, and what is under way.
+// Two tiers: what went on between them, and what bounds it.
 struct TierRecord {
-  int64_t visits = 0;
-  int64_t hops = 0;
-  int64_t doubted = 0;
-  int64_t hop_bytes_out = 0;
-  int64_t hop_bytes_back = 0;
-  int64_t offloaded_bytes = 0;
-  int64_t onloaded_bytes = 0;
-  int64_t attended_bytes = 0;
-  Nanos attention_time{0};
-  int64_t hops_in_flight = 0;
-  int64_t workers_lost = 0;
-  Nanos returning_time{0};  // that the link carried results back
-  // Constants.
-  int32_t workers = 0;   // of the host
-  int32_t layers = 0;    // of the model
+  TierCounts counts;
   int32_t max_rows = 0;  // of a step
 };
 

@@ -49,8 +49,9 @@ std::optional<RegimeLimits> RegimeMeter::limits() const {
   const Sums& a = seen_.front();
   const Sums& b = seen_.back();
   const double seconds = to_seconds(b.at - a.at);
-  const double layers = b.tiers.layers;
-  const double tokens = over(static_cast<double>(b.tiers.hops - a.tiers.hops), layers);
+  const double layers = b.tiers.counts.layers;
+  const double tokens =
+      over(static_cast<double>(b.tiers.counts.hops - a.tiers.counts.hops), layers);
   const auto steps = static_cast<double>(b.steps - a.steps);
   const double step_seconds = over(to_seconds(b.step_time - a.step_time), steps);
   if (!(tokens > 0) || !(seconds > 0) || !(steps > 0) || layers <= 0) {
@@ -58,17 +59,20 @@ std::optional<RegimeLimits> RegimeMeter::limits() const {
   }
   const double sequences =
       over(b.offloaded_seconds - a.offloaded_seconds, to_seconds(b.step_time - a.step_time));
-  const double attended = to_seconds(b.tiers.attention_time - a.tiers.attention_time);
-  const auto bytes_out = static_cast<double>(b.tiers.hop_bytes_out - a.tiers.hop_bytes_out);
-  const auto bytes_back = static_cast<double>(b.tiers.hop_bytes_back - a.tiers.hop_bytes_back);
-  const double returning = to_seconds(b.tiers.returning_time - a.tiers.returning_time);
+  const double attended = to_seconds(b.tiers.counts.attention_time - a.tiers.counts.attention_time);
+  const auto bytes_out =
+      static_cast<double>(b.tiers.counts.bytes_to_host - a.tiers.counts.bytes_to_host);
+  const auto bytes_back =
+      static_cast<double>(b.tiers.counts.bytes_from_host - a.tiers.counts.bytes_from_host);
+  const double returning =
+      to_seconds(b.tiers.counts.returning_time - a.tiers.counts.returning_time);
   const double slower_way = std::max(1.0, bytes_back > 0 ? bytes_out / bytes_back : 1.0);
   const double room = std::max(
       0.0, static_cast<double>(b.tiers.max_rows) - static_cast<double>(b.rows - a.rows) / steps);
   RegimeLimits limits;
   limits.tokens_per_second = {
       over(kDecodingShare * sequences, (layers + 1) * step_seconds),
-      over(tokens * static_cast<double>(b.tiers.workers), attended),
+      over(tokens * static_cast<double>(b.tiers.counts.workers), attended),
       over(tokens, returning * slower_way),
       over(room, step_seconds),
   };

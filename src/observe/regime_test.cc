@@ -22,18 +22,18 @@ struct Run {
 
 std::optional<RegimeLimits> limits_of(const Run& run) {
   RegimeMeter meter;
-  TierRecord sums{.workers = 2, .layers = 4, .max_rows = 256};
+  TierRecord sums{.counts = {.workers = 2, .layers = 4}, .max_rows = 256};
   for (int i = 0; i <= 480; ++i) {
     meter.add_tiers(sums, i * Nanos(25ms));
     StepRecord step;
     step.duration = 25ms;
     step.resident_rows = run.rows;
     meter.add_step(step, run.offloaded);
-    sums.hops += 4;
-    sums.hop_bytes_out += 4 * 300;
-    sums.hop_bytes_back += 4 * 100;
-    sums.attention_time += run.attention_per_second / 40;
-    sums.returning_time += run.returning_per_second / 40;
+    sums.counts.hops += 4;
+    sums.counts.bytes_to_host += 4 * 300;
+    sums.counts.bytes_from_host += 4 * 100;
+    sums.counts.attention_time += run.attention_per_second / 40;
+    sums.counts.returning_time += run.returning_per_second / 40;
   }
   return meter.limits();
 }
@@ -59,7 +59,7 @@ TEST(Regime, IsNamedByTheLowestLimit) {
 TEST(Regime, NoLimitIsBelowTheRateThatWasReached) {
   for (const int64_t hops : {4, 40, 400, 4000}) {
     RegimeMeter meter;
-    TierRecord sums{.workers = 2, .layers = 4, .max_rows = 256};
+    TierRecord sums{.counts = {.workers = 2, .layers = 4}, .max_rows = 256};
     Nanos now{0};
     for (int i = 0; i <= 4000; ++i) {
       meter.add_tiers(sums, now);
@@ -68,15 +68,16 @@ TEST(Regime, NoLimitIsBelowTheRateThatWasReached) {
       step.duration = step.resident_rows > 0 ? 40ms : 2ms;
       now += step.duration;
       meter.add_step(step, 16);
-      sums.hops += hops;
-      sums.hop_bytes_out += hops * 300;
-      sums.hop_bytes_back += hops * 100;
-      sums.attention_time += 1ms;
-      sums.returning_time += 2ms;
+      sums.counts.hops += hops;
+      sums.counts.bytes_to_host += hops * 300;
+      sums.counts.bytes_from_host += hops * 100;
+      sums.counts.attention_time += 1ms;
+      sums.counts.returning_time += 2ms;
     }
     const std::optional<RegimeLimits> limits = meter.limits();
     ASSERT_TRUE(limits.has_value());
-    const double rate = static_cast<double>(sums.hops) / sums.layers / to_seconds(now);
+    const double rate =
+        static_cast<double>(sums.counts.hops) / sums.counts.layers / to_seconds(now);
     EXPECT_GE(limits->tokens_per_second[static_cast<size_t>(limits->lowest())], 0.95 * rate);
   }
 }
@@ -88,7 +89,7 @@ TEST(Regime, IsUnknownWhileNothingIsOffloaded) {
   step.duration = 1ms;
   for (int i = 0; i < 100; ++i) {
     meter.add_step(step, 0);
-    meter.add_tiers({.workers = 1, .layers = 4, .max_rows = 8}, i * Nanos(100ms));
+    meter.add_tiers({.counts = {.workers = 1, .layers = 4}, .max_rows = 8}, i * Nanos(100ms));
   }
   EXPECT_FALSE(meter.limits().has_value());
 }

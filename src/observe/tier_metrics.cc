@@ -97,18 +97,19 @@ void TierMetrics::set(const TierRecord& record) {
   const auto raise = [](prometheus::Counter& counter, int64_t now, int64_t before) {
     counter.Increment(static_cast<double>(now - before));
   };
-  raise(visits_, record.visits, last_.visits);
-  raise(hops_, record.hops, last_.hops);
-  raise(doubted_, record.doubted, last_.doubted);
-  raise(hop_bytes_out_, record.hop_bytes_out, last_.hop_bytes_out);
-  raise(hop_bytes_back_, record.hop_bytes_back, last_.hop_bytes_back);
-  raise(offloaded_bytes_, record.offloaded_bytes, last_.offloaded_bytes);
-  raise(onloaded_bytes_, record.onloaded_bytes, last_.onloaded_bytes);
-  raise(attended_bytes_, record.attended_bytes, last_.attended_bytes);
-  attention_seconds_.Increment(to_seconds(record.attention_time - last_.attention_time));
-  hops_in_flight_.Set(static_cast<double>(record.hops_in_flight));
-  workers_lost_.Set(static_cast<double>(record.workers_lost));
-  last_ = record;
+  const TierCounts& counts = record.counts;
+  raise(visits_, counts.visits, last_.visits);
+  raise(hops_, counts.hops, last_.hops);
+  raise(doubted_, counts.doubted, last_.doubted);
+  raise(hop_bytes_out_, counts.bytes_to_host, last_.bytes_to_host);
+  raise(hop_bytes_back_, counts.bytes_from_host, last_.bytes_from_host);
+  raise(offloaded_bytes_, counts.offloaded_bytes, last_.offloaded_bytes);
+  raise(onloaded_bytes_, counts.onloaded_bytes, last_.onloaded_bytes);
+  raise(attended_bytes_, counts.attended_bytes, last_.attended_bytes);
+  attention_seconds_.Increment(to_seconds(counts.attention_time - last_.attention_time));
+  hops_in_flight_.Set(static_cast<double>(counts.hops_in_flight));
+  workers_lost_.Set(static_cast<double>(counts.workers_lost));
+  last_ = counts;
   if (meter_.add_tiers(record, clock_.now())) {
     show_regime();
   }

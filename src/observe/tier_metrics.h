@@ -44,7 +44,7 @@ class TierMetrics {
   prometheus::Family<prometheus::Gauge>& regimes_;
   prometheus::Family<prometheus::Gauge>& pace_;
   const prometheus::Labels labels_;
-  TierRecord last_;
+  TierCounts last_;
   RegimeMeter meter_;
   int64_t offloaded_now_ = 0;
   const Clock& clock_;

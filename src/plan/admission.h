@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/prompt_rest.h"
 #include "request/slo.h"
 
 namespace tandem {
@@ -29,6 +30,10 @@ struct AdmissionAsk {
   int32_t cached_tokens = 0;  // of these, that the prefix cache holds now; fewer than all
   int32_t choices = 1;
   int32_t max_tokens = 0;  // output of each choice, at most
+
+  [[nodiscard]] PromptRest rest() const {
+    return {cached_tokens, prompt_tokens - cached_tokens, choices};
+  }
 };
 
 // An LS sequence that decodes once the step in flight is done, wherever its KV is.
@@ -44,10 +49,8 @@ struct AdmittedPrompt {
   int32_t level = 0;
   Nanos arrived{0};
   Nanos first_token_due = Nanos::max();  // max: it has no target, or had its first token
-  int32_t computed_tokens = 0;           // that are, or that the prefix cache is believed to give
-  int32_t pending_tokens = 0;            // > 0
-  int32_t choices = 1;
-  int32_t output_tokens = 0;  // of its tokens: it is computed anew
+  PromptRest rest;                       // something is pending
+  int32_t output_tokens = 0;             // of its tokens: it is computed anew
   int32_t max_tokens = 0;
   int32_t held_blocks = 0;
 };

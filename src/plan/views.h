@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/prompt_rest.h"
 #include "plan/admission.h"
 #include "plan/budget.h"
 #include "plan/queue_order.h"
@@ -49,6 +50,7 @@ struct SequenceView {
   bool promised = false;
   int32_t host_failures = 0;  // how often the host failed it and it was computed anew
   [[nodiscard]] int32_t pending_tokens() const { return known_tokens - computed_tokens; }
+  [[nodiscard]] PromptRest rest() const { return {computed_tokens, pending_tokens(), choices}; }
   [[nodiscard]] bool decodes() const {
     return pending_tokens() == 1 && state == SequenceState::kDecoding;
   }

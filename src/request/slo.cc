@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -15,18 +14,6 @@ namespace {
 constexpr std::string_view kTargets = "a time over 0, from 0.001 to 86400000 milliseconds (24 h)";
 
 bool is_target(Nanos time) { return time >= kShortestTarget && time <= kLongestTarget; }
-
-// In the largest unit that leaves a whole number.
-std::string exact_duration(Nanos duration) {
-  constexpr std::array<std::pair<int64_t, const char*>, 4> kUnits = {
-      {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}, {1, "ns"}}};
-  for (const auto& [nanos, unit] : kUnits) {
-    if (duration.count() != 0 && duration.count() % nanos == 0) {
-      return fmt::format("{}{}", duration.count() / nanos, unit);
-    }
-  }
-  return "0";
-}
 
 Status check(const TtftRule& rule) {
   const bool sound = rule.base >= Nanos{0} && rule.per_token >= Nanos{0} &&

@@ -7,25 +7,6 @@
 
 namespace tandem {
 
-int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepShape& shape,
-                     const ChunkAsk& ask, Nanos limit) {
-  const int32_t most = std::min(ask.pending_tokens, ask.most_tokens);
-  if (most < 1) {
-    return 0;
-  }
-  if (limit == Nanos::max()) {
-    return most;
-  }
-  return std::max(std::min(most, ask.least_tokens),
-                  latency::largest_chunk(model, shape,
-                                         {.computed_tokens = ask.computed_tokens,
-                                          .pending_tokens = ask.pending_tokens,
-                                          .last_logits = ask.choices,
-                                          .most_tokens = most,
-                                          .guess = ask.guess},
-                                         limit));
-}
-
 namespace {
 
 // A step with a tile of a new prompt alone.
@@ -40,15 +21,14 @@ Nanos overdue_allowance(const latency::StepTimeModel& model) { return tile_step(
 
 }  // namespace
 
-int32_t overdue_chunk(const latency::StepTimeModel& model, int64_t computed_tokens) {
-  return chunk_within(model, {},
-                      {.computed_tokens = computed_tokens,
-                       .pending_tokens = kTileTokens,
-                       .choices = 1,
-                       .most_tokens = kTileTokens,
-                       .guess = kTileTokens,
-                       .least_tokens = 1},
-                      tile_step(model) + overdue_allowance(model));
+int32_t overdue_chunk(const latency::StepTimeModel& model, int32_t computed_tokens) {
+  return latency::largest_chunk(
+      model, {},
+      {.prompt = {.computed_tokens = computed_tokens, .pending_tokens = kTileTokens, .choices = 1},
+       .max_tokens = kTileTokens,
+       .guess = kTileTokens,
+       .least_tokens = 1},
+      tile_step(model) + overdue_allowance(model));
 }
 
 namespace {
@@ -110,7 +90,7 @@ void PromptReplay::close() {
 }
 
 // A step like the last one that was cut takes about as many rows.
-int32_t PromptReplay::rough_chunk(const PromptAhead& rest, int32_t most) {
+int32_t PromptReplay::rough_chunk(const PromptRest& rest, int32_t most) {
   const int32_t tile = std::min(most, least_);
   constexpr int32_t kStride = 32;  // rows change by that part
   while (true) {
@@ -131,19 +111,18 @@ int32_t PromptReplay::rough_chunk(const PromptAhead& rest, int32_t most) {
   }
 }
 
-int32_t PromptReplay::chunk_of(const PromptAhead& rest, int32_t most) {
+int32_t PromptReplay::chunk_of(const PromptRest& rest, int32_t most) {
   most = std::min({most, room_, rest.pending_tokens});
   if (rules_.limit < Nanos::max() && std::ssize(ends_) >= kExactSteps && usual_rows_ > 0) {
     return rough_chunk(rest, most);
   }
-  const int32_t chunk = chunk_within(*model_, shape_,
-                                     {.computed_tokens = rest.computed_tokens,
-                                      .pending_tokens = rest.pending_tokens,
-                                      .choices = rest.choices,
-                                      .most_tokens = most,
-                                      .guess = std::max(usual_rows_ - shape_.prefill_rows, 0),
-                                      .least_tokens = least_},
-                                     rules_.limit);
+  const int32_t chunk =
+      latency::largest_chunk(*model_, shape_,
+                             {.prompt = rest,
+                              .max_tokens = most,
+                              .guess = std::max(usual_rows_ - shape_.prefill_rows, 0),
+                              .least_tokens = least_},
+                             rules_.limit);
   if (chunk < most) {
     usual_rows_ = shape_.prefill_rows + chunk;
   }
@@ -151,7 +130,7 @@ int32_t PromptReplay::chunk_of(const PromptAhead& rest, int32_t most) {
 }
 
 int32_t PromptReplay::add(const PromptAhead& prompt) {
-  PromptAhead rest = prompt;
+  PromptRest rest = prompt.rest;
   int32_t most = std::numeric_limits<int32_t>::max();
   while (static_cast<int32_t>(ends_.size()) < kReplaySteps) {
     const bool fresh = shape_.prefill_rows == 0;
@@ -161,15 +140,14 @@ int32_t PromptReplay::add(const PromptAhead& prompt) {
       least_ = 0;
       room_ -= chunk;
       shape_.add_prefill(rest.computed_tokens, chunk,
-                         chunk == rest.pending_tokens ? prompt.choices : 0);
-      rest.computed_tokens += chunk;
-      rest.pending_tokens -= chunk;
+                         chunk == rest.pending_tokens ? rest.choices : 0);
+      rest = rest.after(chunk);
     }
     if (rest.pending_tokens == 0) {
       if (prompt.due < Nanos::max()) {
         dues_.push_back(prompt.due);
       }
-      for (int32_t choice = 0; choice < prompt.choices; ++choice) {
+      for (int32_t choice = 0; choice < rest.choices; ++choice) {
         joining_.add_decode(rest.computed_tokens + 1);
       }
       return static_cast<int32_t>(ends_.size());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/prompt_rest.h"
 #include "latency/step_shape.h"
 #include "latency/step_time_model.h"
 
@@ -16,27 +17,13 @@ namespace tandem {
 // The least of a prompt that a step computes where it computes any: the rows of a tile.
 inline constexpr int32_t kTileTokens = 16;
 
-// The largest chunk of a prompt with which the step of `shape` stays within `limit`.
-struct ChunkAsk {
-  int64_t computed_tokens = 0;
-  int32_t pending_tokens = 0;
-  int32_t choices = 1;
-  int32_t most_tokens = 0;   // the chunk is at most this large
-  int32_t guess = 0;         // 0: nobody knows
-  int32_t least_tokens = 0;  // the chunk is at least this large, whatever the limit
-};
-int32_t chunk_within(const latency::StepTimeModel& model, const latency::StepShape& shape,
-                     const ChunkAsk& ask, Nanos limit);
-
 // Rows of the chunk that an overdue best-effort prompt gets whatever the time: a tile. Attention
 // makes a tile dear far into a long prompt; there the chunk has fewer rows, but at least one, so
 // that a step with it alone takes at most a quarter longer than with a tile of a new prompt.
-int32_t overdue_chunk(const latency::StepTimeModel& model, int64_t computed_tokens);
+int32_t overdue_chunk(const latency::StepTimeModel& model, int32_t computed_tokens);
 
 struct PromptAhead {
-  int64_t computed_tokens = 0;
-  int32_t pending_tokens = 0;  // > 0
-  int32_t choices = 1;
+  PromptRest rest;           // something is pending
   Nanos due = Nanos::max();  // from now, for PromptReplay::late
 };
 
@@ -87,8 +74,8 @@ class PromptReplay {
  private:
   void open();
   void close();
-  [[nodiscard]] int32_t chunk_of(const PromptAhead& rest, int32_t most);
-  [[nodiscard]] int32_t rough_chunk(const PromptAhead& rest, int32_t most);
+  [[nodiscard]] int32_t chunk_of(const PromptRest& rest, int32_t most);
+  [[nodiscard]] int32_t rough_chunk(const PromptRest& rest, int32_t most);
 
   const latency::StepTimeModel* model_;
   ReplayRules rules_;

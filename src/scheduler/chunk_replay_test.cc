@@ -18,7 +18,8 @@ const latency::ModularModel& model() {
 
 TEST(ChunkReplay, CutsPromptsByTheLimitAndCountsTheirSteps) {
   // 80 rows a step beside nothing.
-  const std::vector<PromptAhead> prompts{{.pending_tokens = 200}, {.pending_tokens = 20}};
+  const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 200}},
+                                         {.rest = {.pending_tokens = 20}}};
   const std::vector<Nanos> done = replay_prompts(
       model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts);
   // 80 + 80 + (40 of the first, 20 of the second).
@@ -27,8 +28,8 @@ TEST(ChunkReplay, CutsPromptsByTheLimitAndCountsTheirSteps) {
 }
 
 TEST(ChunkReplay, FinishedPromptsDecodeBesideTheNext) {
-  const std::vector<PromptAhead> prompts{{.pending_tokens = 80, .choices = 4},
-                                         {.pending_tokens = 80}};
+  const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 80, .choices = 4}},
+                                         {.rest = {.pending_tokens = 80}}};
   const std::vector<Nanos> done = replay_prompts(
       model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts);
   EXPECT_EQ(done[0], milliseconds(10));
@@ -37,7 +38,8 @@ TEST(ChunkReplay, FinishedPromptsDecodeBesideTheNext) {
 
 // Steps of 80 rows; the third and the fifth have 64 and last 3 ms longer.
 TEST(ChunkReplay, BestEffortThatIsNotHereYetClaimsItsPartAfterItsPatience) {
-  const std::vector<PromptAhead> prompts{{.pending_tokens = 160}, {.pending_tokens = 240}};
+  const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 160}},
+                                         {.rest = {.pending_tokens = 240}}};
   const std::vector<Nanos> done = replay_prompts(model(),
                                                  {.decodes = {},
                                                   .step_tokens = 80,
@@ -66,7 +68,7 @@ TEST(ChunkReplay, ThePartOfBestEffortCountsThatIsHereAndThatMayCome) {
 }
 
 TEST(ChunkReplay, ATileGoesInEvenWhereNothingFits) {
-  const std::vector<PromptAhead> prompts{{.pending_tokens = 2 * kTileTokens}};
+  const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 2 * kTileTokens}}};
   const std::vector<Nanos> done = replay_prompts(
       model(), {.decodes = {}, .limit = milliseconds(1), .step_tokens = 512}, prompts);
   EXPECT_EQ(done[0], 2 * std::chrono::microseconds(3600));
@@ -77,7 +79,7 @@ TEST(ChunkReplay, StepsOfDaysDoNotPassTheEndOfTime) {
       {.layers = 1, .fixed = std::chrono::hours(24 * 11), .per_row = milliseconds(1)});
   PromptReplay replay(slow, {.decodes = {}, .limit = milliseconds(1), .step_tokens = 16});
   for (int i = 0; i < 200; ++i) {
-    replay.add({.pending_tokens = 100, .due = milliseconds(1)});
+    replay.add({.rest = {.pending_tokens = 100}, .due = milliseconds(1)});
   }
   replay.finish();
   for (int32_t step = 1; step < 1000; ++step) {
@@ -87,7 +89,8 @@ TEST(ChunkReplay, StepsOfDaysDoNotPassTheEndOfTime) {
 }
 
 TEST(ChunkReplay, WhatLiesTooFarAheadHasNoTime) {
-  const std::vector<PromptAhead> prompts{{.pending_tokens = (kReplaySteps + 1) * kTileTokens}};
+  const std::vector<PromptAhead> prompts{
+      {.rest = {.pending_tokens = (kReplaySteps + 1) * kTileTokens}}};
   EXPECT_EQ(
       replay_prompts(model(), {.decodes = {}, .limit = Nanos{1}, .step_tokens = 16}, prompts)[0],
       Nanos::max());
@@ -96,7 +99,7 @@ TEST(ChunkReplay, WhatLiesTooFarAheadHasNoTime) {
 
 // 2 ms and 80 rows a step; context makes no difference here.
 TEST(ChunkReplay, FarAheadItIsWalkedRoughlyButNotWrongly) {
-  const std::vector<PromptAhead> prompts{{.pending_tokens = 80 * 10 * kExactSteps}};
+  const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 80 * 10 * kExactSteps}}};
   const Nanos done = replay_prompts(
       model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts)[0];
   EXPECT_GE(done, milliseconds(100) * kExactSteps);
@@ -109,7 +112,7 @@ TEST(PromptReplay, GoesOnAsOneThatWasWalkedAtOnce) {
   std::vector<PromptAhead> prompts;
   PromptReplay grown(model(), rules);
   for (int32_t i = 0; i < 12; ++i) {
-    prompts.push_back({.pending_tokens = 30 + 17 * i, .due = milliseconds(15 * (i + 1))});
+    prompts.push_back({.rest = {.pending_tokens = 30 + 17 * i}, .due = milliseconds(15 * (i + 1))});
     const int32_t step = grown.add(prompts.back());
     PromptReplay copy = grown;
     copy.finish();
@@ -119,8 +122,8 @@ TEST(PromptReplay, GoesOnAsOneThatWasWalkedAtOnce) {
 
 TEST(PromptReplay, TellsHowLateTheyAreAllTogether) {
   PromptReplay replay(model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512});
-  replay.add({.pending_tokens = 80, .due = milliseconds(10)});
-  replay.add({.pending_tokens = 79, .due = milliseconds(17)});
+  replay.add({.rest = {.pending_tokens = 80}, .due = milliseconds(10)});
+  replay.add({.rest = {.pending_tokens = 79}, .due = milliseconds(17)});
   replay.finish();
   EXPECT_EQ(replay.late(), milliseconds(3));
   EXPECT_EQ(replay.longest_step(), milliseconds(10));

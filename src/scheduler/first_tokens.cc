@@ -10,21 +10,15 @@ void FirstTokens::note(const SequenceView& prompt, int32_t tokens) {
     due_in_step_.push_back(due);
     return;
   }
-  put({.computed_tokens = prompt.computed_tokens + tokens,
-       .pending_tokens = prompt.pending_tokens() - tokens,
-       .choices = prompt.choices},
-      due);
+  put(prompt.rest().after(tokens), due);
 }
 
 void FirstTokens::note(const AdmittedPrompt& prompt) {
-  put({.computed_tokens = prompt.computed_tokens,
-       .pending_tokens = prompt.pending_tokens,
-       .choices = prompt.choices},
-      planned_due(prompt.arrived, prompt.first_token_due));
+  put(prompt.rest, planned_due(prompt.arrived, prompt.first_token_due));
 }
 
-void FirstTokens::put(const PromptAhead& rest, Nanos due) {
-  ahead_.push_back(rest);
+void FirstTokens::put(const PromptRest& rest, Nanos due) {
+  ahead_.push_back({.rest = rest});
   due_ahead_.push_back(due);
   looked_at_ = due < Nanos::max() ? ahead_.size() : looked_at_;
 }
@@ -32,7 +26,7 @@ void FirstTokens::put(const PromptAhead& rest, Nanos due) {
 bool FirstTokens::in_time_tile_by_tile(Nanos step, Nanos now) const {
   int64_t steps = 0;
   for (size_t i = 0; i < looked_at_; ++i) {
-    steps += (ahead_[i].pending_tokens + kTileTokens - 1) / kTileTokens;
+    steps += (ahead_[i].rest.pending_tokens + kTileTokens - 1) / kTileTokens;
     if (due_ahead_[i] < Nanos::max() && (due_ahead_[i] - now) / steps < step) {
       return false;
     }

@@ -42,7 +42,7 @@ class FirstTokens {
                             Nanos now) const;
 
  private:
-  void put(const PromptAhead& rest, Nanos due);
+  void put(const PromptRest& rest, Nanos due);
 
   std::vector<Nanos> due_in_step_;  // of prompts that end in this step
   std::vector<PromptAhead> ahead_;  // what is left of prompts after it

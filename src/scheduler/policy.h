@@ -31,7 +31,7 @@ struct Beliefs {
 
 // A whole number that a policy reads. Policies that read the same number share the option.
 struct PolicyOption {
-  std::string_view name;  // of the flag, without dashes; see config_key too
+  std::string_view name;  // of the flag, without dashes
   std::string_view unit;  // "tokens", "steps", "percent"
   int32_t default_value = 0;
   int32_t min = 0;  // both inclusive

@@ -26,9 +26,9 @@ RoomAhead LineAhead::needed(const ClassedPlanner& planner, const BestEffortClaim
     if (tokens <= 0) {
       break;
     }
-    tokens -= prompt.pending_tokens;
-    room.places += prompt.choices;
-    room.blocks += planner.blocks_for(int64_t{prompt.computed_tokens} + prompt.pending_tokens + 1);
+    tokens -= prompt.rest.pending_tokens;
+    room.places += prompt.rest.choices;
+    room.blocks += planner.blocks_for(int64_t{prompt.rest.known_tokens()} + 1);
   }
   return room;
 }

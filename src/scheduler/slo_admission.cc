@@ -33,18 +33,10 @@ bool goes_before(const AdmittedPrompt& prompt, const AdmissionAsk& ask) {
 
 PromptAhead ahead_of(const AdmittedPrompt& prompt, Nanos start) {
   const Nanos due = planned_due(prompt.arrived, prompt.first_token_due);
-  return {.computed_tokens = prompt.computed_tokens,
-          .pending_tokens = prompt.pending_tokens,
-          .choices = prompt.choices,
-          .due = due == kNone ? kNone : due - start};
+  return {.rest = prompt.rest, .due = due == kNone ? kNone : due - start};
 }
 
-PromptAhead ahead_of(const AdmissionAsk& ask) {
-  return {.computed_tokens = ask.cached_tokens,
-          .pending_tokens = ask.prompt_tokens - ask.cached_tokens,
-          .choices = ask.choices,
-          .due = kNone};
-}
+PromptAhead ahead_of(const AdmissionAsk& ask) { return {.rest = ask.rest(), .due = kNone}; }
 
 void add_decodes(latency::StepShape& shape, int64_t context, int32_t count) {
   shape.decode_rows += count;
@@ -142,15 +134,15 @@ void SloAdmission::count(const AdmissionView& view) {
   }
   for (; sums_.prompts < view.prompts.size(); ++sums_.prompts) {
     const AdmittedPrompt& prompt = view.prompts[sums_.prompts];
-    const int32_t known = prompt.computed_tokens + prompt.pending_tokens;
+    const int32_t known = prompt.rest.known_tokens();
     const int64_t blocks = (known + view.block_tokens - 1) / view.block_tokens;
     sums_.held_blocks += prompt.held_blocks;
     sums_.blocks_to_begin += std::max<int64_t>(blocks - prompt.held_blocks, 0);
-    sums_.pending_tokens += prompt.pending_tokens;
+    sums_.pending_tokens += prompt.rest.pending_tokens;
     sums_.waiting_sequences +=
-        std::cmp_less(sums_.prompts, view.running_prompts) ? 0 : prompt.choices;
+        std::cmp_less(sums_.prompts, view.running_prompts) ? 0 : prompt.rest.choices;
     sums_.any_due = sums_.any_due || prompt.first_token_due < kNone;
-    count_growth(known, prompt.output_tokens, prompt.max_tokens, prompt.choices);
+    count_growth(known, prompt.output_tokens, prompt.max_tokens, prompt.rest.choices);
   }
 }
 
@@ -259,14 +251,14 @@ Nanos SloAdmission::grown_step(const AdmissionView& view, const AdmissionAsk& as
 // of rows in the time of the smaller.
 Nanos SloAdmission::soonest_first_token(const AdmissionView& view, const AdmissionAsk& ask,
                                         const Limits& limits) const {
-  int64_t tokens = ask.prompt_tokens - ask.cached_tokens;
+  int64_t tokens = ask.rest().pending_tokens;
   if (view.prompts.empty() || goes_before(view.prompts.back(), ask)) {
     tokens += sums_.pending_tokens;
   } else {
     for (size_t i = 0; i < view.prompts.size(); ++i) {
       const bool before =
           std::cmp_less(i, view.running_prompts) || goes_before(view.prompts[i], ask);
-      tokens += before ? view.prompts[i].pending_tokens : 0;
+      tokens += before ? view.prompts[i].rest.pending_tokens : 0;
     }
   }
   const auto time_of = [&](int32_t rows) {

@@ -50,7 +50,8 @@ AdmissionAsk ask_for(int32_t tokens, Nanos ttft, Nanos tpot = Nanos::max()) {
 }
 
 AdmittedPrompt waits(int32_t tokens, Nanos due = Nanos::max(), int32_t level = 0) {
-  return {.level = level, .first_token_due = due, .pending_tokens = tokens, .max_tokens = 20};
+  return {
+      .level = level, .first_token_due = due, .rest = {.pending_tokens = tokens}, .max_tokens = 20};
 }
 
 struct Desk {
@@ -325,7 +326,7 @@ TEST(SloAdmission, TheClosedFormNeverRefusesWhatTheReplayAccepts) {
     std::vector<PromptAhead> line;
     for (int64_t i = whole(1, 60); i > 0; --i) {
       stage.prompts.push_back(waits(static_cast<int32_t>(whole(10, longest))));
-      line.push_back({.pending_tokens = stage.prompts.back().pending_tokens});
+      line.push_back({.rest = stage.prompts.back().rest});
     }
     stage.least_tpot = whole(0, 3) == 0 ? Nanos::max() : Nanos{milliseconds(whole(20, 300))};
     const AdmissionAsk ask = ask_for(static_cast<int32_t>(whole(10, longest)),
@@ -338,7 +339,7 @@ TEST(SloAdmission, TheClosedFormNeverRefusesWhatTheReplayAccepts) {
       continue;
     }
     ++refused;
-    line.push_back({.pending_tokens = ask.prompt_tokens});
+    line.push_back({.rest = ask.rest()});
     const Nanos replayed =
         replay_prompts(times,
                        {.decodes = decodes, .limit = pace_of(stage.least_tpot), .step_tokens = 512},

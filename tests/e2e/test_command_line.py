@@ -205,3 +205,43 @@ def test_a_chat_template_takes_the_place_of_the_models(start_server, tmp_path):
 def test_another_tokenizer_is_used(start_server, tmp_path):
     server = start_server(LLAMA, "--tokenizer", LLAMA)
     assert server.openai().completions.create(model=server.model_name(), prompt="Hello", max_tokens=2).usage.completion_tokens == 2
+
+
+# Flags that are no options, and options whose key is not their name.
+NO_OPTIONS = {"help", "config", "list-vllm-flags"}
+OTHER_KEYS = {
+    "device": "device_choice", "device-memory": "memory_bytes", "enable-prefix-caching": "prefix_caching", "host-memory": "host_memory_bytes",
+    "num-kv-blocks": "kv_blocks", "num-gpu-blocks-override": "kv_blocks", "objective": "objectives", "record-limit": "record_limit_bytes",
+}
+
+
+def test_the_configuration_shows_every_flag_of_the_help_and_no_key(binary, start_server, tmp_path):
+    _, text = run(binary, "serve", "--help")
+    flags = set(re.findall(r"--([a-z][a-z-]+)", "\n".join(line for line in text.splitlines() if re.match(r" {2,6}\S", line)).split("Examples:")[0]))
+    flags -= NO_OPTIONS
+    assert len(flags) > 60
+    keys = tmp_path / "secret-keys"
+    keys.write_text("sk-hush-2 max-class=flex\n")
+    server = start_server(LLAMA, "--api-key", "sk-hush-1", "--api-key-file", keys, "--idle-timeout", "9s", "--objective", "chat level=2",
+                          "--max-body-size", "1MiB", "--offload-below", "31")
+    with server.http() as http:
+        reply = http.get("/v1/tandem/config")
+    config = reply.json()
+    missing = {flag for flag in flags if OTHER_KEYS.get(flag, flag.replace("-", "_")) not in config}
+    assert not missing
+    assert "sk-hush" not in reply.text and str(tmp_path) not in reply.text
+    assert config["api_key"] == "***" and config["api_key_file"] == "secret-keys"
+    assert (config["idle_timeout"], config["max_body_size"], config["objectives"]) == ("9s", 1 << 20, ["chat level=2"])
+    assert config["offload_below"] == 31 and config["record_out"] is None and config["kv_blocks"] > 0
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--idle-timeout", "75"), "--idle-timeout: '75' has an unknown unit"),
+    (("--max-num-seqs", "0"), "--max-num-seqs: '0' is not a whole number of 1 to 65536 sequences"),
+    (("--overload-status", "200"), "--overload-status: '200' is not possible; choose 429 or 503 or 529"),
+    (("--numa", "some"), "--numa: "),
+    (("--max-body-size", "1GiB"), "--max-request-bytes (512MiB) must be at least --max-body-size (1GiB)"),
+])
+def test_a_wrong_value_names_flag_value_and_limit(binary, flags, said):
+    code, text = check(binary, *flags)
+    assert code == 2 and said in text, text

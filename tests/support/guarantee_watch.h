@@ -271,7 +271,7 @@ class AdmissionWatch final : public Admission {
     }
     int64_t sequences = std::ssize(view.decodes) + ask.choices;
     for (const AdmittedPrompt& prompt : view.prompts) {
-      sequences += prompt.choices;
+      sequences += prompt.rest.choices;
     }
     if (verdict.reason == RefusalReason::kPlaces &&
         sequences <=

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "latency/questions.h"
 #include "scheduler/ordering.h"
 
 namespace tandem::omniserve {
@@ -207,10 +208,12 @@ MadeRoom make_room_ahead(const Setting& setting, StepDraft& draft, const StepTim
                                 setting.view.budget.tokens - setting.visitors.tokens);
   MadeRoom made{.room = prompts.line.needed(planner, setting.claims, rows)};
   if (time.pace < kNoLimit && !planner.has_room_ahead(made.room)) {
-    const ChunkAsk ask{
-        .pending_tokens = rows, .choices = 0, .most_tokens = rows, .least_tokens = kTileTokens};
-    made.room = prompts.line.needed(planner, setting.claims,
-                                    chunk_within(setting.model, prompts.decodes, ask, time.pace));
+    const latency::ChunkQuestion rest{.prompt = {.pending_tokens = rows, .choices = 0},
+                                      .max_tokens = rows,
+                                      .least_tokens = kTileTokens};
+    made.room = prompts.line.needed(
+        planner, setting.claims,
+        latency::largest_chunk(setting.model, prompts.decodes, rest, time.pace));
   }
   planner.make_room_ahead(made.room);
   if (!planner.has_room_ahead(made.room)) {

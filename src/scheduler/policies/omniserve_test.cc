@@ -182,16 +182,16 @@ TEST(OmniServe, APromisedLineFindsItsRoomAStepAhead) {
   for (int64_t id = 10; id < 20; ++id) {
     stage.running.push_back(decode(id, kBe));
   }
-  stage.later.assign(3, {.first_token_due = milliseconds(200), .pending_tokens = 30});
+  stage.later.assign(3, {.first_token_due = milliseconds(200), .rest = {.pending_tokens = 30}});
   EXPECT_EQ(plan_of(stage).preempt.size(), 4U);
-  stage.later.assign(3, {.pending_tokens = 30});  // nothing was promised to these
+  stage.later.assign(3, {.rest = {.pending_tokens = 30}});  // nothing was promised to these
   EXPECT_EQ(plan_of(stage).preempt.size(), 1U);
 
   // The first has its block; the others need six, and the first one more; each decode frees two.
   stage.places = 64;
   stage.free_blocks = 1;
   EXPECT_EQ(plan_of(stage).preempt.size(), 0U);
-  stage.later.assign(3, {.first_token_due = milliseconds(200), .pending_tokens = 30});
+  stage.later.assign(3, {.first_token_due = milliseconds(200), .rest = {.pending_tokens = 30}});
   const StepPlan plan = plan_of(stage);
   EXPECT_EQ(plan.admit, std::vector<SequenceId>{SequenceId{2}});
   EXPECT_EQ(plan.preempt.size(), 4U);

@@ -102,13 +102,11 @@ int32_t ChunkRules::chunk(const Setting& setting, const StepDraft& draft,
                        kept_rows;
   const int32_t overdue = setting.claims.overdue_decodes;
   const int32_t left = rows_left - overdue - (kept_rows > overdue ? 1 : 0);
-  return chunk_within(setting.model, draft.shape(),
-                      {.computed_tokens = prompt.computed_tokens,
-                       .pending_tokens = prompt.pending_tokens(),
-                       .choices = prompt.choices,
-                       .most_tokens = std::max(room, std::min(least, left)),
-                       .least_tokens = least},
-                      limit);
+  return latency::largest_chunk(setting.model, draft.shape(),
+                                {.prompt = prompt.rest(),
+                                 .max_tokens = std::max(room, std::min(least, left)),
+                                 .least_tokens = least},
+                                limit);
 }
 
 }  // namespace tandem::omniserve

@@ -63,12 +63,6 @@ std::vector<const PolicyOption*> policy_options() {
   return options;
 }
 
-std::string config_key(const PolicyOption& option) {
-  std::string key(option.name);
-  std::ranges::replace(key, '-', '_');
-  return key;
-}
-
 std::string policies_that_read(const PolicyOption& option) {
   std::vector<std::string_view> names;
   for (const PolicyDescriptor* policy : kPolicies) {

@@ -20,8 +20,6 @@ PolicyTraits policy_traits(std::string_view name);
 
 // The options of all policies, each once.
 std::vector<const PolicyOption*> policy_options();
-// Its name in configurations and records: with _ for each -.
-std::string config_key(const PolicyOption& option);
 // The names of the policies that read this option, separated by commas.
 std::string policies_that_read(const PolicyOption& option);
 

@@ -1,0 +1,303 @@
+#include "node/option_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "device/cpu/proc_text.h"
+#include "options/option_values.h"
+#include "scheduler/policies/registry.h"
+
+namespace tandem {
+namespace {
+
+OptionVariable element_type(std::optional<ElementType>& type) {
+  return values::parsed_text(
+      [&type](const std::string& text) -> Status {
+        if (text == "auto") {
+          type.reset();
+        } else if (text == "bfloat16") {
+          type = ElementType::kBF16;
+        } else if (text == "float32" || text == "float") {
+          type = ElementType::kF32;
+        } else {
+          return invalid_argument(
+              fmt::format("'{}' is not possible; choose auto, bfloat16 or float32", text));
+        }
+        return {};
+      },
+      [&type] { return type ? std::string(element_name(*type)) : std::string("auto"); });
+}
+
+OptionVariable numa_choice(device::NumaChoice& choice) {
+  return values::parsed_text(
+      [&choice](const std::string& text) -> Status {
+        ASSIGN_OR_RETURN(choice, device::parse_numa(text));
+        return {};
+      },
+      [&choice] {
+        return choice.mode == device::NumaMode::kAuto  ? std::string("auto")
+               : choice.mode == device::NumaMode::kOff ? std::string("off")
+                                                       : device::format_ranges(choice.nodes);
+      });
+}
+
+// The accelerator played by this machine's cores.
+OptionVariable emulation(std::optional<device::AcceleratorSpec>& accelerator) {
+  return values::parsed_text(
+      [&accelerator](const std::string& text) -> Status {
+        if (text.empty()) {
+          accelerator.reset();
+          return {};
+        }
+        ASSIGN_OR_RETURN(accelerator, device::accelerator_spec(device::kEmulatedBackend,
+                                                               text == "auto" ? "" : text));
+        return {};
+      },
+      [&accelerator] {
+        return !accelerator                   ? std::string()
+               : accelerator->options.empty() ? std::string("auto")
+                                              : accelerator->options;
+      });
+}
+
+OptionVariable time_model(latency::TimeModel& model) {
+  std::vector<values::NamedValue<latency::TimeModel>> names;
+  for (const latency::TimeModel each :
+       {latency::TimeModel::kModular, latency::TimeModel::kRegression,
+        latency::TimeModel::kTable}) {
+    names.push_back({latency::time_model_name(each), each});
+  }
+  return values::named(model, std::move(names));
+}
+
+OptionTable model_options(NodeOptions& node) {
+  constexpr const char* kGroup = "Model";
+  return {{.name = "model",
+           .group = kGroup,
+           .help = "Folder with config.json, *.safetensors and a tokenizer",
+           .value = values::path(node.model),
+           .other_names = "model"},
+          {.name = "served-model-name",
+           .group = kGroup,
+           .help = "Names the model answers to; the first is shown (default: the folder's name)",
+           .value = values::texts(node.served_names)},
+          {.name = "dtype",
+           .group = kGroup,
+           .help = "Weights: auto (the checkpoint's), bfloat16 or float32",
+           .value = element_type(node.dtype),
+           .recorded = Recorded::kAlways},
+          {.name = "kv-cache-dtype",
+           .group = kGroup,
+           .help = "KV: auto (as the weights), bfloat16 or float32",
+           .value = element_type(node.kv_dtype),
+           .recorded = Recorded::kAlways},
+          {.name = "max-model-len",
+           .unit = "tokens",
+           .group = kGroup,
+           .help = "Tokens of a sequence, prompt and output (default: what model and memory allow)",
+           .value = values::tokens_if_given(node.max_model_len, 1 << 30),
+           .recorded = Recorded::kAlways},
+          {.name = "seed",
+           .group = kGroup,
+           .help = "Seed from which requests without a seed get theirs",
+           .value = values::whole(node.seed),
+           .recorded = Recorded::kAlways}};
+}
+
+OptionDescriptor policy_name_option(NodeOptions& node) {
+  std::string help =
+      "Scheduling policy: auto (default: omniserve if a target is given or a profile of this model "
+      "on this machine lies ready, else sarathi, on two tiers piggyback)";
+  for (const PolicyDescriptor* policy : policies()) {
+    help += fmt::format(", {} ({})", policy->name, policy->summary);
+  }
+  return {.name = "policy",
+          .help = std::move(help),
+          .value = values::text(node.policy),
+          .recorded = Recorded::kAlways};
+}
+
+// Values are checked against their range by the policy that reads them, when it is made.
+OptionTable policy_option_table(NodeOptions& node) {
+  OptionTable table = {policy_name_option(node)};
+  for (const PolicyOption* option : policy_options()) {
+    table.push_back({.name = std::string(option->name),
+                     .unit = std::string(option->unit),
+                     .help = fmt::format("{}: {}", policies_that_read(*option), option->help),
+                     .value = values::whole(node.policy_options[*option]),
+                     .recorded = Recorded::kLater});
+  }
+  return table;
+}
+
+OptionTable scheduling_options(NodeOptions& node) {
+  OptionTable table = policy_option_table(node);
+  table.push_back(
+      {.name = "admission",
+       .help = "omniserve: off admits latency-sensitive requests whose targets are out of reach",
+       .value = values::named(node.admission,
+                              {{"on", AdmissionMode::kOn}, {"off", AdmissionMode::kOff}}),
+       .recorded = Recorded::kLater});
+  table.push_back({.name = "max-num-seqs",
+                   .unit = "sequences",
+                   .help = "Sequences that run at a time",
+                   .value = values::whole(node.max_num_seqs, values::WholeRange{1, 65536}),
+                   .recorded = Recorded::kAlways});
+  table.push_back({.name = "max-num-batched-tokens",
+                   .unit = "tokens",
+                   .help = "Tokens of a step, prompts and decodes",
+                   .value = values::tokens(node.max_num_batched_tokens, 1 << 20),
+                   .recorded = Recorded::kAlways});
+  for (OptionDescriptor& option : table) {
+    option.group = "Scheduling";
+  }
+  return table;
+}
+
+OptionTable memory_options(NodeOptions& node) {
+  constexpr const char* kGroup = "Memory";
+  return {
+      {.name = "device-memory",
+       .group = kGroup,
+       .help = "For weights, workspaces and KV, e.g. 8GiB (default: 80 % of free memory)",
+       .value = values::bytes_if_given(node.memory_bytes),
+       .key = "memory_bytes",
+       .recorded = Recorded::kAlways},
+      {.name = "gpu-memory-utilization",
+       .group = kGroup,
+       .help = "The same as a share of the memory that is free at the start, e.g. 0.9",
+       .value = values::real_if_given(node.memory_share, 0.01, 1.0)},
+      {.name = "num-kv-blocks",
+       .unit = "blocks",
+       .group = kGroup,
+       .help = "KV blocks (default: what memory and --max-num-seqs allow)",
+       .value = values::whole_if_given(node.kv_blocks, values::WholeRange{1, 1 << 30}),
+       .key = "kv_blocks",
+       .other_names = "--num-gpu-blocks-override",
+       .recorded = Recorded::kAlways},
+      {.name = "enable-prefix-caching",
+       .group = kGroup,
+       .help = "Reuse KV of equal prompt beginnings; alone: on; --no-enable-prefix-caching: off",
+       .value = values::named(node.prefix_caching,
+                              {{"on", PrefixCaching::kOn}, {"off", PrefixCaching::kOff}}),
+       .key = "prefix_caching",
+       .recorded = Recorded::kAlways},
+      {.name = "block-size",
+       .unit = "tokens",
+       .group = kGroup,
+       .help = "Tokens of a KV block (default: 32, more for small models)",
+       .value = values::whole_if_given(node.block_tokens, values::WholeRange{0, INT32_MAX}),
+       .recorded = Recorded::kAlways}};
+}
+
+OptionTable processor_options(NodeOptions& node) {
+  constexpr const char* kGroup = "Processors";
+  return {{.name = "threads",
+           .unit = "threads",
+           .group = kGroup,
+           .help = "Compute threads (default: one for each core this process may use)",
+           .value = values::whole_if_given(node.device.threads, values::WholeRange{1, 4096})},
+          {.name = "numa",
+           .group = kGroup,
+           .help = "Memory nodes to compute on: auto (all that this process may use; threads, "
+                   "weights and KV are placed on them), off (as if there were one) or a list such "
+                   "as 0,2-3",
+           .value = numa_choice(node.device.numa)}};
+}
+
+OptionTable tier_options(NodeOptions& node) {
+  constexpr const char* kGroup = "Two tiers";
+  return {{.name = "emulate-accelerator",
+           .group = kGroup,
+           .help = "Two tiers on this machine: some cores play an accelerator with "
+                   "--device-memory of its own, the others attend for offloaded requests; "
+                   "cores=N,host-cores=N or auto",
+           .value = emulation(node.accelerator)},
+          {.name = "host-memory",
+           .group = kGroup,
+           .help = "For KV of offloaded requests and the queues to the host",
+           .value = values::bytes_if_given(node.host_memory_bytes),
+           .key = "host_memory_bytes",
+           .recorded = Recorded::kLater},
+          {.name = "timeline-out",
+           .group = kGroup,
+           .help = "At the end, write what ran when (the last spans of each stream and worker) to "
+                   "this file, for Perfetto or chrome://tracing",
+           .value = values::path(node.timeline_out)},
+          {.name = "group-stages",
+           .unit = "layers",
+           .group = kGroup,
+           .help = "Layers launched together; offloaded tokens that are ready join before each "
+                   "group",
+           .value = values::whole(node.group_stages, values::WholeRange{1, 1024}),
+           .recorded = Recorded::kLater},
+          {.name = "hop-patience",
+           .group = kGroup,
+           .help = "How long a host worker may take for one layer of one token before another one "
+                   "tries",
+           .value = values::duration(node.hop_patience)}};
+}
+
+OptionTable step_time_options(NodeOptions& node) {
+  constexpr const char* kGroup = "Step times";
+  return {{.name = "profile",
+           .group = kGroup,
+           .help = "Step times of this model on this machine, as `tandem profile` writes them; "
+                   "measured and written first where the file is not there (default: one in the "
+                   "user's cache folder, for policies that need one)",
+           .value = values::path(node.profile.file)},
+          {.name = "time-model",
+           .group = kGroup,
+           .help = "Which of the profile's models predicts: modular (by modules, as OmniServe), "
+                   "regression (as HyGen) or table (as SLINFER)",
+           .value = time_model(node.profile.model),
+           .recorded = Recorded::kLater}};
+}
+
+OptionTable queue_options(NodeOptions& node) {
+  constexpr const char* kGroup = "Queue and record";
+  constexpr values::WholeRange kQueue{1, 1 << 24};
+  return {{.name = "max-queue",
+           .unit = "requests",
+           .group = kGroup,
+           .help = "Waiting latency-sensitive requests; more are refused with 429",
+           .value = values::whole(node.max_queue, kQueue)},
+          {.name = "max-queue-flex",
+           .unit = "requests",
+           .group = kGroup,
+           .help = "Waiting best-effort requests; more are refused with 429",
+           .value = values::whole(node.max_queue_flex, kQueue)},
+          {.name = "record-out",
+           .group = kGroup,
+           .help = "Write the run to this file for `tandem replay` (holds prompts)",
+           .value = values::path(node.record_out)},
+          {.name = "record-limit",
+           .group = kGroup,
+           .help = "Largest size of that file",
+           .value = values::bytes(node.record_limit_bytes),
+           .key = "record_limit_bytes"}};
+}
+
+OptionTable metric_options(NodeOptions& node) {
+  return {{.name = "no-vllm-metrics",
+           .group = "Operation",
+           .help = "Publish tandem_* metrics only",
+           .value = values::switch_off(node.vllm_metrics)}};
+}
+
+}  // namespace
+
+OptionTable node_option_table(NodeOptions& options) {
+  OptionTable table;
+  for (const auto part : {model_options, scheduling_options, memory_options, processor_options,
+                          tier_options, step_time_options, queue_options, metric_options}) {
+    OptionTable rows = part(options);
+    std::ranges::move(rows, std::back_inserter(table));
+  }
+  return table;
+}
+
+}  // namespace tandem
