@@ -40,6 +40,8 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
       if (config.contains(key)) {
         ASSIGN_OR_RETURN(const int64_t value, record_integer(config, key.c_str(), 0, INT32_MAX));
         options.policy_options[*option] = static_cast<int32_t>(value);
+      } else if (option->in_earlier_records.has_value()) {
+        options.policy_options[*option] = *option->in_earlier_records;
       }
     }
     options.dtype = type(config.at("dtype").get<std::string>());
