@@ -223,6 +223,7 @@ bool ForwardExecutor::Impl::poll(StepResult& result) {
     return false;
   }
   result.step = step_;
+  run_->count_visits(result);
   sampling_.collect(result);
   return true;
 }

@@ -154,7 +154,6 @@ TierCounts HostTier::counts() const {
   TierCounts counts;
   carrier_->add_counts(counts);
   counts.visits = queues_.visits();
-  counts.ready = queues_.ready_sum();
   counts.offloaded_bytes = transfers_->offloaded_bytes();
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.workers = threads_;
