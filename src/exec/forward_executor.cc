@@ -218,6 +218,9 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
 bool ForwardExecutor::Impl::poll(StepResult& result) {
   if (tier_ != nullptr) {
     tier_->pump();
+    if (tier_->has_events()) {
+      run_->wait_no_longer();
+    }
   }
   if (!run_->advance()) {
     return false;

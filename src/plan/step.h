@@ -161,7 +161,8 @@ struct ExecutorLimits {
 //
 // A step without slices is legal. While offloaded tokens are under way or entering it takes
 // visitors only, and ends when no stage that it has still to pass has or can get one: it waits for
-// hops rather than ending empty. With transfers alone it ends at once.
+// hops rather than ending empty, but only until there is a tier event, because that may let a
+// sequence go on. With transfers alone it ends at once.
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;

@@ -227,7 +227,7 @@ class StagedExecutor final : public StepExecutor {
     return decision;
   }
 
-  // Nothing resident: the step waits for the first token that can join its stage.
+  // Nothing resident: the step waits for the first token that can join its stage, or for a copy.
   Nanos run_visitors(Nanos now) {
     Nanos at = Nanos::max();
     for (const Token& token : tokens_) {
@@ -235,6 +235,9 @@ class StagedExecutor final : public StepExecutor {
     }
     if (at == Nanos::max()) {
       return now;
+    }
+    if (!ends_.empty() && ends_.begin()->first < at) {
+      return std::max(now, ends_.begin()->first);
     }
     Nanos end = at;
     for (int32_t stage = 0; stage <= last_stage_; ++stage) {

@@ -139,6 +139,8 @@ void HostTier::gather_events() {
   }
 }
 
+bool HostTier::has_events() const { return any(events_); }
+
 TierEvents HostTier::take_events() {
   pump();
   for (const SequenceId sequence : events_.failed) {
