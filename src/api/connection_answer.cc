@@ -281,8 +281,9 @@ void Connection::begin_stream() {
   flush();
 }
 
-// What the events to come bring is never too much for their reader: only what waited before them
-// counts, and not more than the piece under way took its reader. True: the connection is closed.
+// Closes the connection if its client reads too slowly. To be called before the next events are
+// added: only what waits already counts, so one large answer alone is never too much, and the piece
+// that is being written is allowed for. Returns true if the connection was closed.
 bool Connection::cut_slow_reader() {
   const ServerLimits& limits = context_.options.limits;
   const size_t waiting = waiting_bytes();

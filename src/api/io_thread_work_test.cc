@@ -60,6 +60,13 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr std::string_view kPrompt = R"({"prompt":"a"})";
 
+// Long prompts are submitted by side threads.
+ServerOptions submitting_aside() {
+  ServerOptions options;
+  options.inline_submit_bytes = 1000;
+  return options;
+}
+
 // A server whose I/O thread is watched; its other threads are not.
 struct WatchedServer {
   explicit WatchedServer(ServerOptions options = {}) : test(std::move(options)) {
@@ -74,6 +81,11 @@ struct WatchedServer {
     EXPECT_EQ(test.post("/v1/completions", kPrompt).status, 200);
     watching = false;
     max_piece_freed = max_freed = 0;
+  }
+  // Two prompts of so many tokens fit; they are answered when the test says so.
+  void take_prompts_of(size_t tokens) {
+    test.frontend.set_max_model_len(2 * tokens);
+    test.frontend.answer_only_when_told();
   }
   // Once the connections of the test are closed.
   void expect_little_freed() {
@@ -219,12 +231,9 @@ TEST(IoThreadWork, AnswersAreFreedElsewhere) {
 
 TEST(IoThreadWork, EventsWithoutAReaderAreFreedElsewhere) {
   constexpr size_t kTokens = 20'000;
-  ServerOptions options;
-  options.inline_submit_bytes = 1000;
-  WatchedServer watched(std::move(options));
+  WatchedServer watched(submitting_aside());
   TestServer& test = watched.test;
-  test.frontend.set_max_model_len(2 * kTokens);
-  test.frontend.answer_only_when_told();
+  watched.take_prompts_of(kTokens);
   const std::string prompt(kTokens, 'a');
   const size_t n = test.frontend.submitted();
   watched.held_up = n + 1;
@@ -248,12 +257,9 @@ TEST(IoThreadWork, EventsWithoutAReaderAreFreedElsewhere) {
 
 TEST(IoThreadWork, PromptsThatWaitForTheirScoresAreFreedElsewhere) {
   constexpr size_t kTokens = 400'000;
-  ServerOptions options;
-  options.inline_submit_bytes = 1000;
-  WatchedServer watched(std::move(options));
+  WatchedServer watched(submitting_aside());
   TestServer& test = watched.test;
-  test.frontend.set_max_model_len(2 * kTokens);
-  test.frontend.answer_only_when_told();
+  watched.take_prompts_of(kTokens);
   const size_t n = test.frontend.submitted();
   Client client(test.port());
   client.post("/v1/completions",

@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include "base/result.h"
 
 namespace tandem {
 
@@ -28,6 +31,33 @@ template <class Json>
                     !(value.is_number_unsigned() &&
                       value.template get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
   return fits ? std::optional(value.template get<int64_t>()) : std::nullopt;
+}
+
+template <class Json>
+[[nodiscard]] std::optional<bool> json_boolean(const Json& value) {
+  return value.is_boolean() ? std::optional(value.template get<bool>()) : std::nullopt;
+}
+
+template <class Json>
+[[nodiscard]] std::optional<std::string> json_string(const Json& value) {
+  return value.is_string() ? std::optional(value.template get<std::string>()) : std::nullopt;
+}
+
+// The field `key` of an object, as `convert` reads its value: const Json& -> std::optional<T>.
+// Nullopt: it is absent, or null. A value that `convert` does not read is the error that `wrong`
+// makes of it: const Json& -> Error.
+template <class Json, class Convert, class Wrong>
+[[nodiscard]] auto json_field(const Json& object, std::string_view key, const Convert& convert,
+                              const Wrong& wrong) -> Result<decltype(convert(object))> {
+  const Json* value = json_member(object, key);
+  if (value == nullptr) {
+    return decltype(convert(object))();
+  }
+  auto converted = convert(*value);
+  if (!converted) {
+    return wrong(*value);
+  }
+  return converted;
 }
 
 }  // namespace tandem

@@ -39,5 +39,27 @@ TEST(JsonValues, IntegersAreOf64Bits) {
   }
 }
 
+TEST(JsonValues, AFieldIsAbsentConvertedOrWrong) {
+  const json object = json::parse(R"({"a":true,"b":null,"c":"text","d":7})");
+  const auto wrong = [](const json& value) {
+    return invalid_argument(std::string("not ") + value.type_name());
+  };
+  const auto boolean = [&](const char* key) {
+    return json_field(object, key, json_boolean<json>, wrong);
+  };
+  EXPECT_EQ(boolean("a").value(), std::optional(true));
+  EXPECT_EQ(boolean("b").value(), std::nullopt);
+  EXPECT_EQ(boolean("z").value(), std::nullopt);
+  ASSERT_FALSE(boolean("c").ok());
+  EXPECT_EQ(boolean("c").error().message, "not string");
+  const auto text = [&](const char* key) {
+    return json_field(object, key, json_string<json>, wrong);
+  };
+  EXPECT_EQ(text("c").value(), std::optional<std::string>("text"));
+  EXPECT_FALSE(text("d").ok());
+  EXPECT_EQ(json_field(object, "d", json_integer<json>, wrong).value(), std::optional<int64_t>(7));
+  EXPECT_FALSE(json_field(object, "a", json_integer<json>, wrong).ok());
+}
+
 }  // namespace
 }  // namespace tandem

@@ -27,7 +27,6 @@ struct CurrentStep {
   Nanos now{0};        // of the advance in progress
   bool in_flight = false;
   Nanos launched{0};
-  int64_t visits_before = 0;  // TierCounts::visits at the launch
   int64_t next_transfer = 1;  // id of the next copy between the tiers
   StepInput input;
   std::vector<StepPart> parts;      // by slice
@@ -35,6 +34,7 @@ struct CurrentStep {
   latency::StepShape shape;         // visitors are known when the step has finished
   observe::StepRecord record;
   StepResult result;                            // of the step that was committed last
+  int64_t ready = -1;                           // as policies are to see it
   std::optional<observe::StepRecord> finished;  // of a committed step, until it is reported
 
   // It computes tokens of offloaded sequences only.

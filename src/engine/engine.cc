@@ -129,11 +129,11 @@ bool Engine::finish_step() {
   step_.in_flight = false;
   step_.record.started = step_.launched;
   step_.record.duration = step_.now - step_.launched;
-  const int64_t visits = parts_.executor.tier_counts().visits - step_.visits_before;
-  committer_.learn(step_.result, visits);
-  parts_.recorder.result(
-      step_.result,
-      {.measured = step_.record.duration, .predicted = step_.record.predicted, .visits = visits});
+  step_.ready = std::max(step_.ready, step_.result.ready);
+  committer_.learn(step_.result);
+  parts_.recorder.result(step_.result, {.measured = step_.record.duration,
+                                        .predicted = step_.record.predicted,
+                                        .visits = step_.result.visits});
   committer_.commit(step_.result);
   step_.finished = std::exchange(step_.record, {});
   return true;
@@ -237,6 +237,7 @@ EngineActivity Engine::plan_and_launch() {
     assembler_.begin();
     mover_.prepare();
     const SystemView view = views_.make();
+    step_.ready = std::min<int64_t>(step_.ready, 0);  // shown once
     const StepPlan plan = parts_.policy.plan(view);
     parts_.recorder.plan(view, plan);
     const bool changed = assembler_.assemble(plan);
@@ -244,7 +245,6 @@ EngineActivity Engine::plan_and_launch() {
         mover_.tokens_under_way() > 0) {
       step_.launched = step_.now;
       step_.in_flight = true;
-      step_.visits_before = parts_.executor.tier_counts().visits;
       parts_.executor.launch(step_.input);
       ++step_.number;
       // It made room, so somebody may begin who must not wait for a hop.

@@ -128,6 +128,24 @@ TEST(EngineFetch, OthersGoOnWhileItIsCopied) {
   EXPECT_LE(slow.outcome(4).times.back(), quick.outcome(4).times.back());
 }
 
+// Only a hop of seconds is under way, so the accelerator is idle.
+TEST(EngineFetch, APromptDoesNotWaitForAHopOnceItsPrefixIsThere) {
+  WorldOptions options = offloading(16);
+  options.executor.host.max_hops = 20s;
+  VirtualWorld world(options);
+  world.arrive(0ms, 1, best_effort(prompt_of(38), 6));
+  world.arrive(200s, 2, make_request(prompt_of(61, 500), 2));
+  world.arrive(300s, 3, best_effort(prompt_of(6, 900), 6));
+  const Request request = make_request(prompt_of(38), 2);
+  world.arrive(301s, 4, request);
+  world.run_until_idle();
+  EXPECT_EQ(world.outcome(4).tokens, expected_tokens(request, 0));
+  EXPECT_EQ(world.outcome(4).cached_tokens, 36);
+  EXPECT_LE(world.outcome(4).times.front(), 301s + 10ms);
+  EXPECT_GT(world.outcome(3).times.back(), 301s + 1s);
+  expect_drained(world);
+}
+
 TEST(EngineFetch, ACancelWhileItIsCopiedLeavesNothingBehind) {
   for (int at = 0; at < 80; ++at) {
     SCOPED_TRACE(at);

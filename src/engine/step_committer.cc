@@ -9,13 +9,13 @@
 
 namespace tandem {
 
-void StepCommitter::learn(const StepResult& result, int64_t visits) {
+void StepCommitter::learn(const StepResult& result) {
   if (step_times_ == nullptr || step_.shape.rows() == 0) {
     return;
   }
   step_.shape.visitor_logits = static_cast<int32_t>(result.visitors.size());
   // An executor that does not count visits reports 0.
-  step_.shape.visits = std::max(visits - step_.shape.visitor_logits, int64_t{0});
+  step_.shape.visits = std::max(result.visits - step_.shape.visitor_logits, int64_t{0});
   step_.record.predicted = step_times_->step_time(step_.shape);
   step_.record.regime = latency::regime_name(latency::regime_of(step_.shape));
   step_.record.correction = step_times_->correction(step_.shape);

@@ -32,9 +32,8 @@ class StepCommitter {
         finisher_(finisher),
         step_(step) {}
 
-  // Compares the step's duration with the prediction, and learns from it. `visits`: rows of
-  // offloaded tokens in the step.
-  void learn(const StepResult& result, int64_t visits);
+  // Compares the step's duration with the prediction, and learns from it.
+  void learn(const StepResult& result);
   void commit(StepResult& result);
 
  private:

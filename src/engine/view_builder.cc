@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/admitted_prompt.h"
 #include "engine/prefetch.h"
@@ -57,9 +56,7 @@ SystemView ViewBuilder::make() {
                  .host_free_blocks = kv_.free_blocks(Tier::kHost),
                  .host_total_blocks = kv_.total_blocks(Tier::kHost),
                  .block_tokens = kv_.block_tokens()};
-  if (const int64_t ready = executor_.tier_counts().ready; ready >= 0) {
-    view.ready = ready - std::exchange(ready_before_, ready);
-  }
+  view.ready = step_.ready;
   show_offloaded(view);
   return view;
 }

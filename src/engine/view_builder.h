@@ -67,7 +67,6 @@ class ViewBuilder final : public QueueView {
   const StepExecutor& executor_;
   const HostTrust& trust_;
   const CurrentStep& step_;
-  int64_t ready_before_ = 0;  // TierCounts::ready at the last call
   std::vector<SequenceView> running_;
   std::vector<SequenceView> waiting_;
   std::vector<SequenceView> offloaded_;

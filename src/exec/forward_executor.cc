@@ -50,7 +50,8 @@ class ForwardExecutor::Impl {
         staging_(device, kStagedSteps),
         stream_(device.create_stream()),
         notifier_(std::make_shared<CompletionNotifier>(device, std::move(on_complete))),
-        sampling_(config_, weights_, bounds_.limits, {device_, stream_}) {}
+        sampling_(config_, weights_, bounds_.limits,
+                  {.device = device_, .stream = stream_, .keep_logits = options.keep_logits}) {}
 
   ~Impl() {
     if (run_ != nullptr && run_->last_event()) {
@@ -86,7 +87,6 @@ class ForwardExecutor::Impl {
   }
 
   [[nodiscard]] const ExecutorLimits& limits() const { return bounds_.limits; }
-  void keep_logits(bool keep) { sampling_.keep_logits(keep); }
   [[nodiscard]] const std::vector<float>& kept_logits() const { return sampling_.kept_logits(); }
 
  private:
@@ -218,11 +218,15 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
 bool ForwardExecutor::Impl::poll(StepResult& result) {
   if (tier_ != nullptr) {
     tier_->pump();
+    if (tier_->has_events()) {
+      run_->wait_no_longer();
+    }
   }
   if (!run_->advance()) {
     return false;
   }
   result.step = step_;
+  run_->count_visits(result);
   sampling_.collect(result);
   return true;
 }
@@ -279,7 +283,6 @@ Result<Nanos> ForwardExecutor::time_host_attention(int32_t rows, int32_t context
 Nanos ForwardExecutor::time_link(TransferKind kind, int64_t bytes) {
   return impl_->probe().time_copy(kind, bytes);
 }
-void ForwardExecutor::set_keep_logits(bool keep) { impl_->keep_logits(keep); }
 const std::vector<float>& ForwardExecutor::kept_logits() const { return impl_->kept_logits(); }
 
 }  // namespace tandem

@@ -54,6 +54,7 @@ struct ExecutorOptions {
   int64_t kv_bytes = 0;          // of the pool; whole blocks of it are used
   int32_t compute_threads = 0;   // of the device; 0: see use_threads
   int32_t end_tokens = 16;       // that the model has at most; each may be banned from a sample
+  bool keep_logits = false;      // of sampled rows, for comparisons; not in the memory plan
   HostTierOptions host = {};
 };
 
@@ -132,9 +133,7 @@ class ForwardExecutor final : public StepExecutor {
   [[nodiscard]] Nanos time_link(TransferKind kind, int64_t bytes);
 
   // Logits of the last row of each sampled slice of the last finished step, before sampling touched
-  // them: [samples, vocabulary]. Only when `keep_logits` was set before the step; for golden tests
-  // and comparisons.
-  void set_keep_logits(bool keep);
+  // them: [samples, vocabulary]. Empty without ExecutorOptions::keep_logits.
   [[nodiscard]] const std::vector<float>& kept_logits() const;
 
  private:

@@ -46,7 +46,8 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   next_lane_ = 0;
   sampled_visitors_ = 0;
   held_since_.reset();
-  took_visitors_ = false;
+  visits_in_step_ = 0;
+  ready_in_step_ = 0;
   if (attends(0)) {  // else no layer does
     parts_.stages.plan_attention(parts_.device, parts_.stream, inputs_);
   }
@@ -91,6 +92,11 @@ bool StepRun::advance() {
     parts_.host->notifier.set_min_interval(Nanos{0});
   }
   return true;
+}
+
+void StepRun::count_visits(StepResult& result) const {
+  result.visits = visits_in_step_;
+  result.ready = parts_.host ? ready_in_step_ : -1;
 }
 
 void StepRun::wait_no_longer() {
@@ -195,7 +201,7 @@ StepRun::Next StepRun::choose_stage() {
     }
   }
   const bool more_may_come = hops.any_in_flight() || !groups_.empty();
-  return !took_visitors_ && more_may_come ? Next::kWait : Next::kEnd;
+  return visits_in_step_ == 0 && more_may_come ? Next::kWait : Next::kEnd;
 }
 
 BindView StepRun::view_of(const Scope& scope) {
@@ -232,7 +238,7 @@ StepRun::Bound StepRun::bind_group(const Scope& scope) {
   decision_.wait = false;
   parts_.host->binder.bind(view, decision_);
   if (held_since_ == std::nullopt) {  // else they were counted when they were first asked for
-    parts_.host->hops.count_ready(std::accumulate(ready_.begin(), ready_.end(), int64_t{0}));
+    ready_in_step_ += std::accumulate(ready_.begin(), ready_.end(), int64_t{0});
   }
   if (decision_.wait) {
     CHECK(mode_ == StepMode::kLanes, "step {} has no lanes, but shall wait", step_);
@@ -255,7 +261,7 @@ StepRun::Bound StepRun::bind_group(const Scope& scope) {
     }
     stage_ends_.push_back(visits_.size());
   }
-  took_visitors_ = took_visitors_ || !visits_.empty();
+  visits_in_step_ += std::ssize(visits_);
   return visits_.empty() ? Bound::kNobody : Bound::kSome;
 }
 
@@ -273,7 +279,7 @@ void StepRun::next_lane() {
   next_stage_ += next_lane_ == 0 ? 1 : 0;
   if (next_stage_ > last_stage_) {
     const bool more_may_come = parts_.host->hops.any_in_flight() || !groups_.empty();
-    if (inputs_.rows == 0 && !took_visitors_ && more_may_come) {
+    if (inputs_.rows == 0 && visits_in_step_ == 0 && more_may_come) {
       next_stage_ = 0;
     } else {
       end();

@@ -64,6 +64,8 @@ class StepRun {
   // Takes completed groups, also after the step that they belong to: what they have consumed is
   // free then. Two tiers only.
   void take_groups();
+  // Of the step that has completed: `visits` and `ready` of StepResult.
+  void count_visits(StepResult& result) const;
   // The last event recorded on the stream, if any.
   [[nodiscard]] const std::optional<device::EventId>& last_event() const { return last_event_; }
 
@@ -113,7 +115,8 @@ class StepRun {
   int32_t next_lane_ = 0;         // with lanes
   int32_t sampled_visitors_ = 0;  // with lanes, of those before
   std::optional<Nanos> held_since_;
-  bool took_visitors_ = false;  // in this step
+  int64_t visits_in_step_ = 0;
+  int64_t ready_in_step_ = 0;  // over its binds
   int64_t ticket_ = 0;
   GroupQueue groups_;
   std::optional<device::EventId> last_event_;

@@ -46,6 +46,9 @@ Status StepSampling::allocate(const WorkspaceSizes& sizes) {
   ASSIGN_OR_RETURN(device_results_, device.allocate(MemoryKind::kDevice, sizes.device_results));
   ASSIGN_OR_RETURN(host_results_, device.allocate(MemoryKind::kHostPinned, sizes.host_results));
   ASSIGN_OR_RETURN(host_scored_, device.allocate(MemoryKind::kHostPinned, sizes.host_scores));
+  if (place_.keep_logits) {
+    ASSIGN_OR_RETURN(host_logits_, device.allocate(MemoryKind::kHostPinned, sizes.logits));
+  }
   pending_.reserve(static_cast<size_t>(limits_.max_logit_rows));
   return {};
 }
@@ -76,7 +79,7 @@ void StepSampling::launch(const Rows& residents, const Rows& visitors) {
   const int32_t count = residents.count + visitors.count;
   CHECK(launched_ + count <= limits_.max_logit_rows, "{} rows of logits, at most {}",
         launched_ + count, limits_.max_logit_rows);
-  if (keep_logits_) {
+  if (place_.keep_logits) {
     launch_copy_of_logits(count);
   }
   launch_part(residents, 0, launched_);
@@ -124,11 +127,6 @@ void StepSampling::launch_scoring(const Stages& stages, const StepInputs& inputs
 }
 
 void StepSampling::launch_copy_of_logits(int64_t rows) {
-  if (!host_logits_) {
-    auto memory = place_.device.allocate(MemoryKind::kHostPinned, logits_->bytes());
-    CHECK(memory.ok(), "keeping logits: {}", memory.error().message);
-    host_logits_ = std::move(memory).value();
-  }
   const int64_t row_bytes = weights_.padded_vocabulary * static_cast<int64_t>(sizeof(float));
   place_.device.launch(place_.stream, CopyOp{host_logits_->data() + launched_ * row_bytes,
                                              logits_->data(), rows * row_bytes});

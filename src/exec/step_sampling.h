@@ -24,6 +24,7 @@ class StepSampling {
   struct Place {
     device::Device& device;
     device::StreamId stream;
+    bool keep_logits = false;  // for comparisons: kept_logits()
   };
   // Rows of logits that are sampled, in device memory.
   struct Rows {
@@ -55,7 +56,7 @@ class StepSampling {
   // The step's results instead of what `result` holds, when all its ops have completed.
   void collect(StepResult& result);
 
-  void keep_logits(bool keep) { keep_logits_ = keep; }
+  // Of the step that was collected last; empty unless they are kept.
   [[nodiscard]] const std::vector<float>& kept_logits() const { return kept_logits_; }
 
  private:
@@ -96,7 +97,6 @@ class StepSampling {
   int32_t launched_ = 0;          // of these, whose sampling is queued
   bool logprobs_asked_ = false;   // by one of these
   int32_t scored_count_ = 0;
-  bool keep_logits_ = false;
   bool logits_copied_ = false;  // the step in flight keeps its logits
   std::vector<float> kept_logits_;
 };

@@ -187,6 +187,54 @@ TEST(TwoTierSteps, TakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
   EXPECT_EQ(frozen.tokens, alone.tokens);
 }
 
+// A copy may let a sequence go on, so a step that waits for a hop does not keep it waiting.
+TEST(TwoTierSteps, AStepThatWaitsForAHopEndsWhenACopyDoes) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  AllBinder binder;
+  RigOptions options = two_tiers(binder);
+  options.host.hop_patience = std::chrono::hours(1);
+  options.host.faults.hangs = 1000;
+  const Rig rig = make_rig(model, options);
+  SequenceMaker maker(rig.executor->limits());
+  Sequence guest = maker.make(prompt_of(30, 5), 60);
+  prefill(*rig.executor, guest, 64);
+  offload(*rig.executor, guest, 1);
+  Sequence other = maker.make(prompt_of(50, 1), 60);
+  prefill(*rig.executor, other, 64);
+
+  StepInput first;
+  first.entering.push_back(next_token(guest));
+  const StepResult visited = run(*rig.executor, first);  // its row visits stage 0
+  EXPECT_EQ(visited.visits, 1);
+  EXPECT_EQ(visited.ready, 1);
+  StepInput copying;
+  copying.transfers.push_back({.id = 2, .kind = TransferKind::kOffload, .blocks = {}});
+  for (const BlockId block : other.blocks) {
+    copying.transfers.back().blocks.push_back({block, block});
+  }
+  rig.executor->launch(copying);
+  StepResult result;
+  const Nanos end = kClock.now() + std::chrono::seconds(20);
+  bool has_ended = false;
+  while (!has_ended && kClock.now() < end) {
+    has_ended = rig.executor->poll(result);
+    std::this_thread::yield();
+  }
+  ASSERT_TRUE(has_ended);
+  EXPECT_EQ(result.visits, 0);
+  EXPECT_TRUE(result.visitors.empty());
+  EXPECT_EQ(rig.executor->take_tier_events().transfers_done, std::vector<int64_t>{2});
+  // Without news the next one waits.
+  rig.executor->launch({});
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(rig.executor->poll(result));
+  }
+  rig.executor->wait_no_longer();
+  while (!rig.executor->poll(result)) {
+    std::this_thread::yield();
+  }
+}
+
 // ---------------------------------------------------------------- groups
 
 // Keeps from the executor that the last group of a step has completed: of the compute stream's

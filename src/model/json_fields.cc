@@ -31,6 +31,15 @@ std::optional<int64_t> integer_of(const nlohmann::json& value, IntegerRange rang
   return number && *number >= range.min && *number <= range.max ? number : std::nullopt;
 }
 
+std::optional<double> number_of(const nlohmann::json& value, NumberRange range) {
+  if (!value.is_number()) {
+    return std::nullopt;
+  }
+  const auto number = value.get<double>();
+  return std::isfinite(number) && number >= range.min && number <= range.max ? std::optional(number)
+                                                                             : std::nullopt;
+}
+
 }  // namespace
 
 Result<std::string> read_text_file(const std::filesystem::path& file, int64_t max_bytes) {
@@ -103,16 +112,18 @@ Error JsonFields::wrong_type(std::string_view key, std::string_view wanted) cons
   return error(key, fmt::format("is {}, but must be {}", shown_value(*find(key)), wanted));
 }
 
+// As json_field; `wanted` is what a value must be that `convert` does not read.
+template <class Convert>
+auto JsonFields::field(std::string_view key, const Convert& convert,
+                       std::string_view wanted) const {
+  return json_field(*json_, key, convert,
+                    [&](const nlohmann::json&) { return wrong_type(key, wanted); });
+}
+
 Result<std::optional<int64_t>> JsonFields::integer(std::string_view key, IntegerRange range) const {
-  const nlohmann::json* value = find(key);
-  if (value == nullptr) {
-    return std::optional<int64_t>();
-  }
-  const std::optional<int64_t> number = integer_of(*value, range);
-  if (!number) {
-    return wrong_type(key, fmt::format("an integer from {} to {}", range.min, range.max));
-  }
-  return number;
+  return field(
+      key, [&](const nlohmann::json& value) { return integer_of(value, range); },
+      fmt::format("an integer from {} to {}", range.min, range.max));
 }
 
 Result<int64_t> JsonFields::required_integer(std::string_view key, IntegerRange range) const {
@@ -125,41 +136,17 @@ Result<int64_t> JsonFields::required_integer(std::string_view key, IntegerRange 
 }
 
 Result<std::optional<double>> JsonFields::number(std::string_view key, NumberRange range) const {
-  const nlohmann::json* value = find(key);
-  if (value == nullptr) {
-    return std::optional<double>();
-  }
-  const std::string wanted = fmt::format("a number from {} to {}", range.min, range.max);
-  if (!value->is_number()) {
-    return wrong_type(key, wanted);
-  }
-  const auto number = value->get<double>();
-  if (!std::isfinite(number) || number < range.min || number > range.max) {
-    return wrong_type(key, wanted);
-  }
-  return std::optional<double>(number);
+  return field(
+      key, [&](const nlohmann::json& value) { return number_of(value, range); },
+      fmt::format("a number from {} to {}", range.min, range.max));
 }
 
 Result<std::optional<bool>> JsonFields::boolean(std::string_view key) const {
-  const nlohmann::json* value = find(key);
-  if (value == nullptr) {
-    return std::optional<bool>();
-  }
-  if (!value->is_boolean()) {
-    return wrong_type(key, "true or false");
-  }
-  return std::optional<bool>(value->get<bool>());
+  return field(key, json_boolean<nlohmann::json>, "true or false");
 }
 
 Result<std::optional<std::string>> JsonFields::string(std::string_view key) const {
-  const nlohmann::json* value = find(key);
-  if (value == nullptr) {
-    return std::optional<std::string>();
-  }
-  if (!value->is_string()) {
-    return wrong_type(key, "a string");
-  }
-  return std::optional<std::string>(value->get<std::string>());
+  return field(key, json_string<nlohmann::json>, "a string");
 }
 
 Result<std::vector<int64_t>> JsonFields::integers(std::string_view key, IntegerRange range) const {

@@ -61,6 +61,9 @@ class JsonFields {
  private:
   JsonFields(std::string name, std::string path, std::shared_ptr<const nlohmann::json> json);
   [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
+  template <class Convert>
+  [[nodiscard]] auto field(std::string_view key, const Convert& convert,
+                           std::string_view wanted) const;
   [[nodiscard]] Error wrong_type(std::string_view key, std::string_view wanted) const;
 
   std::string name_;

@@ -18,6 +18,7 @@
 #include "node/run_kernels.h"
 #include "node/scheduled_model.h"
 #include "options/option_json.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem {
 namespace {
@@ -29,8 +30,14 @@ constexpr int64_t kLargestCount = int64_t{1} << 32;  // of one step: sums do not
 
 Result<NodeOptions> options_from(const json& config, const NodeOptions& overrides) {
   NodeOptions options = overrides;
-  // Records of earlier builds come from servers that admitted everything.
+  // Records of earlier builds come from servers that admitted everything, and lack what policies
+  // have learned to read since.
   options.admission = AdmissionMode::kOff;
+  for (const PolicyOption* option : policy_options()) {
+    if (option->in_earlier_records.has_value()) {
+      options.policy_options[*option] = *option->in_earlier_records;
+    }
+  }
   RETURN_IF_ERROR(read_recorded_options(config, node_option_table(options)));
   if (config.contains("time_profile")) {
     options.profile.text = config.at("time_profile").dump();

@@ -66,6 +66,8 @@ bool ReplayExecutor::poll(StepResult& result) {
   running_ = false;
   wait_for_step(result);
   hold(result);
+  result.visits = std::exchange(visits_in_step_, 0);
+  result.ready = ready_in_step_;
   for (const SequenceId sequence : std::exchange(visitors_, {})) {
     // Steps of visitors alone, until its token is through.
     while (!held_.contains(sequence) && under_way_.contains(sequence)) {

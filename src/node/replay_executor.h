@@ -26,12 +26,9 @@ class ReplayExecutor final : public StepExecutor {
   // Of the next call of Engine::advance.
   void expect_visitors(std::vector<SequenceId> visitors) { visitors_ = std::move(visitors); }
   void expect_events(TierEvents events) { expected_ = std::move(events); }
-  // What was counted in the step that ends, and until the planning that follows; `ready` < 0:
-  // nobody counted.
-  void expect_visits(int64_t visits) { counts_.visits += visits; }
-  void expect_ready(int64_t ready) {
-    counts_.ready = ready < 0 ? counts_.ready : std::max<int64_t>(counts_.ready, 0) + ready;
-  }
+  // What was counted in the step that ends, as in StepResult.
+  void expect_visits(int64_t visits) { visits_in_step_ = visits; }
+  void expect_ready(int64_t ready) { ready_in_step_ = ready; }
   // What of the record could not be done again; empty: nothing.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
@@ -40,7 +37,6 @@ class ReplayExecutor final : public StepExecutor {
   [[nodiscard]] bool poll(StepResult& result) override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
-  [[nodiscard]] TierCounts tier_counts() const override { return counts_; }
 
  private:
   void wait_for_step(StepResult& result);
@@ -58,7 +54,8 @@ class ReplayExecutor final : public StepExecutor {
   int64_t step_ = 0;
   std::vector<SequenceId> visitors_;
   TierEvents expected_;
-  TierCounts counts_;                                  // of what policies may have used
+  int64_t visits_in_step_ = 0;
+  int64_t ready_in_step_ = -1;
   std::set<SequenceId> under_way_;                     // tokens that the real executor has
   std::map<SequenceId, SampledToken> held_;            // tokens that it has sampled too early
   std::map<SequenceId, std::vector<BlockId>> tables_;  // of those that entered

@@ -131,6 +131,36 @@ std::optional<int64_t> as_integer(const Json& value, int64_t low, int64_t high) 
   return integer && *integer >= low && *integer <= high ? integer : std::nullopt;
 }
 
+namespace {
+
+std::optional<float> as_number(const Json& value, NumberRange range) {
+  if (!value.is_number()) {
+    return std::nullopt;
+  }
+  const bool excluded = range.low_end == NumberRange::Low::kExcluded;
+  const auto real = value.get<double>();
+  const bool in_range =
+      real <= range.high && (excluded ? real > range.low : real >= range.low);  // false for NaN
+  if (!in_range || std::abs(real) > std::numeric_limits<float>::max()) {
+    return std::nullopt;
+  }
+  const auto narrow = static_cast<float>(real);
+  // A positive number that is 0 as a float is out of an open range.
+  return !excluded || static_cast<double>(narrow) > range.low ? std::optional(narrow)
+                                                              : std::nullopt;
+}
+
+std::string text_of(NumberRange range) {
+  constexpr double kEndless = std::numeric_limits<double>::max();
+  const bool excluded = range.low_end == NumberRange::Low::kExcluded;
+  return range.high == kEndless
+             ? fmt::format("a number {} {}", excluded ? "above" : "of at least", range.low)
+             : fmt::format("a number {} {} to {}", excluded ? "above" : "from", range.low,
+                           range.high);
+}
+
+}  // namespace
+
 FieldReader::FieldReader(const Json& object, std::string_view prefix)
     : object_(object), prefix_(prefix) {
   CHECK(object.is_object(), "fields of {}", describe(object));
@@ -148,65 +178,32 @@ Error FieldReader::wrong(std::string_view name, std::string_view what, const Jso
       full_name(name));
 }
 
+// As json_field; `what` says what a value must be that `convert` does not read.
+template <class Convert, class What>
+auto FieldReader::field(std::string_view name, const Convert& convert, const What& what) const {
+  return json_field(object_, name, convert,
+                    [&](const Json& value) { return wrong(name, what(), value); });
+}
+
 Result<std::optional<bool>> FieldReader::boolean(std::string_view name) const {
-  const Json* value = find(name);
-  if (value == nullptr) {
-    return std::optional<bool>();
-  }
-  if (!value->is_boolean()) {
-    return wrong(name, "true or false", *value);
-  }
-  return std::optional(value->get<bool>());
+  return field(name, json_boolean<Json>, [] { return "true or false"; });
 }
 
 Result<std::optional<int64_t>> FieldReader::integer(std::string_view name, int64_t low,
                                                     int64_t high) const {
-  const Json* value = find(name);
-  if (value == nullptr) {
-    return std::optional<int64_t>();
-  }
-  const std::optional<int64_t> integer = as_integer(*value, low, high);
-  if (!integer) {
-    return wrong(name, fmt::format("an integer from {} to {}", low, high), *value);
-  }
-  return integer;
+  return field(
+      name, [&](const Json& value) { return as_integer(value, low, high); },
+      [&] { return fmt::format("an integer from {} to {}", low, high); });
 }
 
 Result<std::optional<float>> FieldReader::number(std::string_view name, NumberRange range) const {
-  const Json* value = find(name);
-  if (value == nullptr) {
-    return std::optional<float>();
-  }
-  const bool excluded = range.low_end == NumberRange::Low::kExcluded;
-  if (value->is_number()) {
-    const auto real = value->get<double>();
-    const bool in_range =
-        real <= range.high && (excluded ? real > range.low : real >= range.low);  // false for NaN
-    if (in_range && std::abs(real) <= std::numeric_limits<float>::max()) {
-      const auto narrow = static_cast<float>(real);
-      // A positive number that is 0 as a float is out of an open range.
-      if (!excluded || static_cast<double>(narrow) > range.low) {
-        return std::optional(narrow);
-      }
-    }
-  }
-  constexpr double kEndless = std::numeric_limits<double>::max();
-  const std::string what =
-      range.high == kEndless
-          ? fmt::format("a number {} {}", excluded ? "above" : "of at least", range.low)
-          : fmt::format("a number {} {} to {}", excluded ? "above" : "from", range.low, range.high);
-  return wrong(name, what, *value);
+  return field(
+      name, [&](const Json& value) { return as_number(value, range); },
+      [&] { return text_of(range); });
 }
 
 Result<std::optional<std::string>> FieldReader::string(std::string_view name) const {
-  const Json* value = find(name);
-  if (value == nullptr) {
-    return std::optional<std::string>();
-  }
-  if (!value->is_string()) {
-    return wrong(name, "a string", *value);
-  }
-  return std::optional(value->get<std::string>());
+  return field(name, json_string<Json>, [] { return "a string"; });
 }
 
 Result<const Json*> FieldReader::array(std::string_view name) const {

@@ -52,6 +52,9 @@ class FieldReader {
   [[nodiscard]] std::string full_name(std::string_view name) const;
 
  private:
+  template <class Convert, class What>
+  [[nodiscard]] auto field(std::string_view name, const Convert& convert, const What& what) const;
+
   const Json& object_;
   std::string prefix_;
 };

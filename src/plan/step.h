@@ -109,6 +109,10 @@ struct StepResult {
   std::vector<LogprobInfo> scored;    // in the order of slices and their rows
   // Offloaded tokens that went through the last stage in this step, in any order.
   std::vector<SampledToken> visitors;
+  int64_t visits = 0;  // rows of offloaded tokens, at all stages
+  // Over all binds of the step, the visitors that could have joined, each counted at every stage at
+  // which it could; -1: the executor does not count them.
+  int64_t ready = -1;
 };
 
 // What happened between the tiers, beside the steps.
@@ -126,10 +130,7 @@ struct TierEvents {
 
 // Sums since the start of what went on between the tiers; all 0 where there is one.
 struct TierCounts {
-  int64_t visits = 0;  // rows of offloaded tokens at all stages
-  // Over all binds, the visitors that could have joined, each counted at every stage it could;
-  // -1: nobody counts.
-  int64_t ready = -1;
+  int64_t visits = 0;         // rows of offloaded tokens at all stages
   int64_t hops = 0;           // of these, those whose attention went to the host
   int64_t doubted = 0;        // attempts on the host that failed or took too long
   int64_t bytes_to_host = 0;  // of hops
@@ -160,7 +161,8 @@ struct ExecutorLimits {
 //
 // A step without slices is legal. While offloaded tokens are under way or entering it takes
 // visitors only, and ends when no stage that it has still to pass has or can get one: it waits for
-// hops rather than ending empty. With transfers alone it ends at once.
+// hops rather than ending empty, but only until there is a tier event, because that may let a
+// sequence go on. With transfers alone it ends at once.
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;

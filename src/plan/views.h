@@ -90,9 +90,8 @@ struct SystemView {
   // order, as far as they can matter to first tokens that were promised. Else empty.
   std::span<const AdmittedPrompt> later;
   StepBudget budget;
-  // Results that could join at the stages bound since the last planning, each counted at every
-  // stage at which it was ready: what visitors will add to a step like the last one. -1: the
-  // executor does not count.
+  // StepResult::ready of the step that was committed since the last planning: what visitors will
+  // add to a step like it. 0: no step was committed since. -1: the executor does not count them.
   int64_t ready = -1;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "latency/questions.h"
+#include "scheduler/host_limit.h"
 #include "scheduler/margins.h"
 #include "scheduler/step_draft.h"
 
@@ -89,11 +90,6 @@ void credit_visits(const Beliefs& beliefs, int64_t visits, Candidate& candidate)
   latency::add_visits(candidate.shape, stages, visits);
   candidate.time = beliefs.step_times->step_time(candidate.shape);
   candidate.tokens += static_cast<double>(visits) / static_cast<double>(stages);
-}
-
-// Its next token may run beside the step.
-bool decodes_on_host(const SequenceView& sequence) {
-  return sequence.tier == Tier::kHost && sequence.state != SequenceState::kOnloading;
 }
 
 }  // namespace

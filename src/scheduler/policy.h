@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -37,6 +38,9 @@ struct PolicyOption {
   int32_t min = 0;  // both inclusive
   int32_t max = 0;
   std::string_view help;
+  // What a record means that lacks the option, because its server was built before there was one.
+  // Absent: the default.
+  std::optional<int32_t> in_earlier_records{};
 };
 
 // Values of options. One that was not set has its default.

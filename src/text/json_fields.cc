@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "base/json_values.h"
 
@@ -17,6 +18,18 @@ using nlohmann::json;
 
 // Real files nest less than ten deep; the parts that are read recursively rely on this.
 constexpr int32_t kDeepestNesting = 64;
+
+template <class T>
+Result<T> value_or_missing(std::optional<T> value, const std::optional<T>& if_absent,
+                           std::string_view key, std::string_view where) {
+  if (!value) {
+    value = if_absent;
+  }
+  if (!value) {
+    return bad_file(where, fmt::format("\"{}\" is missing", key));
+  }
+  return *std::move(value);
+}
 
 }  // namespace
 
@@ -84,47 +97,33 @@ const json* find_field(const json& object, std::string_view key) {
 
 Result<std::string> string_field(const json& object, std::string_view key, std::string_view where,
                                  const std::optional<std::string>& if_absent) {
-  const json* field = find_field(object, key);
-  if (field == nullptr) {
-    if (if_absent) {
-      return *if_absent;
-    }
-    return bad_file(where, fmt::format("\"{}\" is missing", key));
-  }
-  if (!field->is_string()) {
-    return bad_file(
-        where, fmt::format("\"{}\" is a {} where a string is needed", key, field->type_name()));
-  }
-  return field->get<std::string>();
+  ASSIGN_OR_RETURN(std::optional<std::string> text,
+                   json_field(object, key, json_string<json>, [&](const json& value) {
+                     return bad_file(where, fmt::format("\"{}\" is a {} where a string is needed",
+                                                        key, value.type_name()));
+                   }));
+  return value_or_missing(std::move(text), if_absent, key, where);
 }
 
 Result<bool> bool_field(const json& object, std::string_view key, std::string_view where,
                         bool if_absent) {
-  const json* field = find_field(object, key);
-  if (field == nullptr) {
-    return if_absent;
-  }
-  if (!field->is_boolean()) {
-    return bad_file(where, fmt::format("\"{}\" is a {} where true or false is needed", key,
-                                       field->type_name()));
-  }
-  return field->get<bool>();
+  ASSIGN_OR_RETURN(const std::optional<bool> value,
+                   json_field(object, key, json_boolean<json>, [&](const json& wrong) {
+                     return bad_file(
+                         where, fmt::format("\"{}\" is a {} where true or false is needed", key,
+                                            wrong.type_name()));
+                   }));
+  return value.value_or(if_absent);
 }
 
 Result<int64_t> int_field(const json& object, std::string_view key, std::string_view where,
                           std::optional<int64_t> if_absent) {
-  const json* field = find_field(object, key);
-  if (field == nullptr) {
-    if (if_absent) {
-      return *if_absent;
-    }
-    return bad_file(where, fmt::format("\"{}\" is missing", key));
-  }
-  const std::optional<int64_t> number = json_integer(*field);
-  if (!number) {
-    return bad_file(where, fmt::format("\"{}\" is not a whole number of 64 bits", key));
-  }
-  return *number;
+  ASSIGN_OR_RETURN(const std::optional<int64_t> number,
+                   json_field(object, key, json_integer<json>, [&](const json&) {
+                     return bad_file(where,
+                                     fmt::format("\"{}\" is not a whole number of 64 bits", key));
+                   }));
+  return value_or_missing(number, if_absent, key, where);
 }
 
 }  // namespace tandem::text

@@ -86,6 +86,15 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.belief_percent = static_cast<int32_t>(number(fields, "belief", 100));
   world.learning =
       number(fields, "learns", 1) == 1 ? WorldOptions::Learning::kYes : WorldOptions::Learning::kNo;
+  if (fields.contains("host_attended_ns")) {
+    world.host_times = latency::HostTimes{.attention = {.per_context_nanos = static_cast<double>(
+                                                            number(fields, "host_attended_ns", 0))},
+                                          .to_host = {},
+                                          .from_host = {},
+                                          .launch = {}};
+    world.policy_options[kHostLimitSteps] =
+        static_cast<int32_t>(number(fields, "host_limit_steps", 8));
+  }
   world.admits =
       number(fields, "admission", 0) == 1 ? WorldOptions::Admits::kYes : WorldOptions::Admits::kNo;
 }
@@ -102,6 +111,7 @@ Request read_request(int64_t id, const Fields& fields) {
     request.service_class = ServiceClass::kBestEffort;
   }
   request.level = static_cast<int32_t>(number(fields, "level", 0));
+  request.explain = true;
   if (fields.contains("ttft")) {
     request.slo.ttft = *parse_ttft_rule(fields.at("ttft"));
   }
@@ -187,6 +197,9 @@ int64_t measured(const std::string& subject, const Scenario& scenario, VirtualWo
   }
   if (what == "cached") {
     return outcome.cached_tokens;
+  }
+  if (what == "hosted") {
+    return outcome.report->host_tokens;
   }
   if (outcome.times.empty()) {
     ADD_FAILURE() << "request " << id << " got no token";

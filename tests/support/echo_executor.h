@@ -88,9 +88,12 @@ class EchoExecutor final : public StepExecutor {
                 options_.per_attended * attended;
     visitors_only_ = input.slices.empty();
     if (input.slices.empty()) {
-      // Visitors only: it waits for the first of them. Copies only: it ends at once.
+      // Visitors only: it waits for the first of them, or for a tier event. Copies only: it ends at
+      // once.
       ready_at_ =
           host_.next_token().has_value() ? std::max(*host_.next_token(), ready_at_) : clock_.now();
+      ready_at_ =
+          std::min(ready_at_, std::max(host_.next_event().value_or(ready_at_), clock_.now()));
       CHECK(host_.next_token().has_value() || !input.transfers.empty(), "step {} is empty",
             input.step);
     }

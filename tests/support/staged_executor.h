@@ -97,7 +97,6 @@ class StagedExecutor final : public StepExecutor {
     }
     return events;
   }
-  [[nodiscard]] TierCounts tier_counts() const override { return counts_; }
 
   // The engine looks at the tiers between steps only.
   [[nodiscard]] Nanos next_event() const {
@@ -205,7 +204,7 @@ class StagedExecutor final : public StepExecutor {
     std::vector<int32_t> ready_rows;
     for (int32_t stage = first; stage < end; ++stage) {
       ready_rows.push_back(ready(stage, at));
-      counts_.ready = std::max<int64_t>(counts_.ready, 0) + ready_rows.back();
+      result_.ready = std::max<int64_t>(result_.ready, 0) + ready_rows.back();
     }
     const std::vector<int32_t> plenty(ready_rows.size(), 1 << 20);
     const std::vector<int32_t> none(ready_rows.size(), 0);
@@ -228,7 +227,7 @@ class StagedExecutor final : public StepExecutor {
     return decision;
   }
 
-  // Nothing resident: the step waits for the first token that can join its stage.
+  // Nothing resident: the step waits for the first token that can join its stage, or for a copy.
   Nanos run_visitors(Nanos now) {
     Nanos at = Nanos::max();
     for (const Token& token : tokens_) {
@@ -236,6 +235,9 @@ class StagedExecutor final : public StepExecutor {
     }
     if (at == Nanos::max()) {
       return now;
+    }
+    if (!ends_.empty() && ends_.begin()->first < at) {
+      return std::max(now, ends_.begin()->first);
     }
     Nanos end = at;
     for (int32_t stage = 0; stage <= last_stage_; ++stage) {
@@ -262,7 +264,6 @@ class StagedExecutor final : public StepExecutor {
   std::vector<SequenceId> left_;
   std::map<SequenceId, int64_t> entered_;
   int64_t offloads_ = 0;
-  TierCounts counts_;
   std::vector<StagedStep> steps_;
 };
 

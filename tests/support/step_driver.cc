@@ -45,14 +45,14 @@ Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
                            .max_logit_rows = options.max_logit_rows,
                            .kv_type = options.type,
                            .block_tokens = options.block_tokens,
-                           .served_positions = options.served_positions};
+                           .served_positions = options.served_positions,
+                           .keep_logits = true};
   executor.kv_bytes = kv_layout_for(config, executor).block_bytes() * options.blocks;
   executor.host = options.host;
   executor.host.kv_bytes = kv_layout_for(config, executor).block_bytes() * options.host_blocks;
   auto created = ForwardExecutor::create(config, *rig.weights, *rig.device, executor, {});
   CHECK(created.ok(), "{}", created.error().message);
   rig.executor = std::move(created).value();
-  rig.executor->set_keep_logits(true);
   return rig;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct WorldOptions {
   // learns from what steps took.
   int32_t belief_percent = 100;
   enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
+  std::optional<latency::HostTimes> host_times;              // what it believes of the host
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
   enum class Admits : uint8_t { kNo, kYes } admits = Admits::kNo;
   // What stands between the engine and its policy or admission, to look at what they do.
@@ -206,7 +208,10 @@ class VirtualWorld final {
   }
   PolicyParts named_policy() {
     PolicyParts parts =
-        make_policy(options_.policy, options_.policy_options, {.step_times = &step_times_}).value();
+        make_policy(options_.policy, options_.policy_options,
+                    {.step_times = &step_times_,
+                     .host_times = options_.host_times ? &*options_.host_times : nullptr})
+            .value();
     if (options_.admits == WorldOptions::Admits::kNo) {
       parts.admission = nullptr;
     }

@@ -50,6 +50,19 @@ kernels::AttentionArgs kernel_args(const AttentionBatch& batch) {
   return args;
 }
 
+// The product of an op, without what becomes of it.
+template <class Op>
+kernels::GemmArgs product_of(const Op& op) {
+  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
+        element_name(op.x_type), element_name(op.w.format.type));
+  kernels::GemmArgs args;
+  args.x = op.x;
+  args.x_stride = op.x_stride;
+  args.rows = op.rows;
+  args.w = packed(op.w);
+  return args;
+}
+
 }  // namespace
 
 template <class Part>
@@ -148,30 +161,22 @@ void OpRunner::multiply(const kernels::GemmArgs& args) {
 
 template <>
 void OpRunner::run_one(const GemmOp& op) {
-  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
-        element_name(op.x_type), element_name(op.w.format.type));
-  multiply({.x = op.x,
-            .x_stride = op.x_stride,
-            .rows = op.rows,
-            .w = packed(op.w),
-            .bias = op.bias,
-            .y = op.y,
-            .y_stride = op.y_stride,
-            .store = op.accumulate ? kernels::GemmStore::kAdd : kernels::GemmStore::kWrite});
+  kernels::GemmArgs args = product_of(op);
+  args.bias = op.bias;
+  args.y = op.y;
+  args.y_stride = op.y_stride;
+  args.store = op.accumulate ? kernels::GemmStore::kAdd : kernels::GemmStore::kWrite;
+  multiply(args);
 }
 
 // One pass: the panels of gate and up alternate.
 template <>
 void OpRunner::run_one(const GateUpOp& op) {
-  CHECK(op.x_type == op.w.format.type, "a product of {} with weights of {}",
-        element_name(op.x_type), element_name(op.w.format.type));
-  multiply({.x = op.x,
-            .x_stride = op.x_stride,
-            .rows = op.rows,
-            .w = packed(op.w),
-            .y_stride = op.activated_stride,
-            .store = kernels::GemmStore::kSiluMul,
-            .activated = op.activated});
+  kernels::GemmArgs args = product_of(op);
+  args.y_stride = op.activated_stride;
+  args.store = kernels::GemmStore::kSiluMul;
+  args.activated = op.activated;
+  multiply(args);
 }
 
 template <>

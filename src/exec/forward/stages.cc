@@ -248,17 +248,21 @@ Stages::Projected Stages::cast_attended(const Target& target, const std::byte* a
   return {buffers_.projected, strides_.projected};
 }
 
-void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {
-  const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
-  const Projected projected = cast_attended(target, rows.attended);
-  target.device.launch(target.stream, device::GemmOp{.x = projected.data,
+void Stages::add_product(const Target& target, const Projected& x, const device::WeightMatrix& w,
+                         float* residual) const {
+  target.device.launch(target.stream, device::GemmOp{.x = x.data,
                                                      .x_type = weights_.numbers.activation,
-                                                     .x_stride = projected.stride,
+                                                     .x_stride = x.stride,
                                                      .rows = target.rows,
-                                                     .w = own.output,
-                                                     .y = rows.residual,
+                                                     .w = w,
+                                                     .y = residual,
                                                      .y_stride = strides_.residual,
                                                      .accumulate = true});
+}
+
+void Stages::post_attention(const Target& target, const Rows& rows, int32_t layer) const {
+  const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
+  add_product(target, cast_attended(target, rows.attended), own.output, rows.residual);
   norm(target, rows.residual, own.mlp_norm);
   target.device.launch(target.stream, device::GateUpOp{.x = buffers_.normed,
                                                        .x_type = weights_.numbers.activation,
@@ -267,14 +271,7 @@ void Stages::post_attention(const Target& target, const Rows& rows, int32_t laye
                                                        .w = own.gate_up,
                                                        .activated = buffers_.activated,
                                                        .activated_stride = strides_.activated});
-  target.device.launch(target.stream, device::GemmOp{.x = buffers_.activated,
-                                                     .x_type = weights_.numbers.activation,
-                                                     .x_stride = strides_.activated,
-                                                     .rows = target.rows,
-                                                     .w = own.down,
-                                                     .y = rows.residual,
-                                                     .y_stride = strides_.residual,
-                                                     .accumulate = true});
+  add_product(target, {buffers_.activated, strides_.activated}, own.down, rows.residual);
 }
 
 Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inputs) const {

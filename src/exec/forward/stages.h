@@ -118,6 +118,9 @@ class Stages {
   void gather_tail(const Target& target, const Rows& rows, int64_t first_row,
                    const TailRows& tail) const;
   [[nodiscard]] Projected cast_attended(const Target& target, const std::byte* attended) const;
+  // residual += x * w^T
+  void add_product(const Target& target, const Projected& x, const device::WeightMatrix& w,
+                   float* residual) const;
   void post_attention(const Target& target, const Rows& rows, int32_t layer) const;
   [[nodiscard]] Rows gather_sampled(const Target& target, const StepInputs& inputs) const;
   void head(const Target& target, const float* residual) const;

@@ -2,7 +2,6 @@
 // and binding them to a group. Counts what was bound. Engine thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -45,16 +44,12 @@ class HopQueues {
   }
   void group_done(int64_t ticket) { core_.group_done(ticket); }
 
-  // A group of stages is bound, and `visitors` could have joined it.
-  void count_ready(int64_t visitors) { ready_ = std::max<int64_t>(ready_, 0) + visitors; }
-  // Sums since the start, as in TierCounts.
+  // Since the start.
   [[nodiscard]] int64_t visits() const { return visits_; }
-  [[nodiscard]] int64_t ready_sum() const { return ready_; }
 
  private:
   piggyback::HopCore& core_;
   int64_t visits_ = 0;
-  int64_t ready_ = -1;
 };
 
 }  // namespace tandem

@@ -139,6 +139,8 @@ void HostTier::gather_events() {
   }
 }
 
+bool HostTier::has_events() const { return any(events_); }
+
 TierEvents HostTier::take_events() {
   pump();
   for (const SequenceId sequence : events_.failed) {
@@ -154,7 +156,6 @@ TierCounts HostTier::counts() const {
   TierCounts counts;
   carrier_->add_counts(counts);
   counts.visits = queues_.visits();
-  counts.ready = queues_.ready_sum();
   counts.offloaded_bytes = transfers_->offloaded_bytes();
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.workers = threads_;

@@ -56,6 +56,8 @@ class HostTier {
   void start(const TierTransfer& transfer) { transfers_->start(transfer); }
   // Takes what is complete and starts what follows from it.
   void pump();
+  // As of the last pump.
+  [[nodiscard]] bool has_events() const;
   [[nodiscard]] TierEvents take_events();
   [[nodiscard]] TierCounts counts() const;
 

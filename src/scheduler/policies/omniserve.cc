@@ -56,17 +56,18 @@ void remember_passed_over(const Setting& setting, const StepDraft& draft,
   memory.head = prompts.any_began ? OverdueHead{} : setting.claims.of_head;
 }
 
-constexpr std::array<const PolicyOption*, 4> kOmniserveOptions = {
-    &kPiggybackTokenBudget, &kOffloadBelow, &kOnloadAbove, &kPatienceSteps};
+constexpr std::array<const PolicyOption*, 5> kOmniserveOptions = {
+    &kPiggybackTokenBudget, &kOffloadBelow, &kOnloadAbove, &kPatienceSteps, &kHostLimitSteps};
 
 Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
   ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
-  auto policy =
-      std::make_unique<OmniServePolicy>(OmniServeOptions{.token_budget = shared.token_budget,
-                                                         .offload_below = shared.offload_below,
-                                                         .onload_above = shared.onload_above,
-                                                         .patience_steps = options[kPatienceSteps]},
-                                        *beliefs.step_times);
+  auto policy = std::make_unique<OmniServePolicy>(
+      OmniServeOptions{.token_budget = shared.token_budget,
+                       .offload_below = shared.offload_below,
+                       .onload_above = shared.onload_above,
+                       .patience_steps = options[kPatienceSteps],
+                       .host_limit_steps = options[kHostLimitSteps]},
+      *beliefs.step_times, beliefs.host_times);
   PolicyParts parts;
   parts.make_binder = [&policy = *policy] { return policy.make_binder(); };
   parts.admission = policy->make_admission();
@@ -83,6 +84,16 @@ constinit const PolicyOption kPatienceSteps{
     .min = 1,
     .max = std::numeric_limits<int32_t>::max(),
     .help = "steps for which best effort may be passed over"};
+constinit const PolicyOption kHostLimitSteps{
+    .name = "host-limit-steps",
+    .unit = "steps",
+    .default_value = 32,
+    .min = 0,
+    .max = std::numeric_limits<int32_t>::max(),
+    .help =
+        "best effort stops moving to the host after so many steps in a row in which the host's "
+        "attention takes longer than the step; 0: never",
+    .in_earlier_records = 0};
 
 constinit const PolicyDescriptor kOmniServe{
     .name = "omniserve",
@@ -92,20 +103,32 @@ constinit const PolicyDescriptor kOmniServe{
     .make = make};
 
 OmniServePolicy::OmniServePolicy(const OmniServeOptions& options,
-                                 const latency::StepTimeModel& step_times)
+                                 const latency::StepTimeModel& step_times,
+                                 const latency::HostTimes* host_times)
     : options_(options),
       step_times_(step_times),
-      memory_{.patience = Patience(options.patience_steps), .head = {}} {
+      host_times_(host_times),
+      memory_{.patience = Patience(options.patience_steps),
+              .host_limit = HostLimit(options.host_limit_steps),
+              .head = {}} {
   CHECK(options.token_budget > 0 && options.offload_below >= 0 &&
             options.offload_below <= options.onload_above && options.onload_above <= 100,
         "a token budget of {}, offload below {} %, onload above {} %", options.token_budget,
         options.offload_below, options.onload_above);
 }
 
+// Beside a step with the residents of the last one.
+bool OmniServePolicy::host_limits(const SystemView& view) {
+  return host_times_ != nullptr &&
+         memory_.host_limit.limits(hops_of_a_step(view, *host_times_, step_times_, forecast_.shape),
+                                   view.step);
+}
+
 StepPlan OmniServePolicy::plan(const SystemView& view) {
   StepDraft draft(view);
   ClassedPlanner& planner = draft.planner();
   const HostWaits host_waits(view, step_times_, memory_.host_waits);
+  const bool host_limits = this->host_limits(view);
   const BestEffortClaims claims = best_effort_claims(view, planner, memory_.patience);
   const Setting setting{.view = view,
                         .options = options_,
@@ -133,8 +156,12 @@ StepPlan OmniServePolicy::plan(const SystemView& view) {
   const Leave leave{.time = left,
                     .step_tokens = max_step_tokens(setting, time),
                     .kept_places = is_limited ? places_of(view) / kPlacesForLs : 0,
+                    .decodes = prompts.decodes,
+                    .host_limits = host_limits,
                     .line = prompts.line};
-  make_room_for_best_effort(planner, view, options_.offload_below);
+  if (!host_limits) {
+    make_room_for_best_effort(planner, view, options_.offload_below);
+  }
   const BestEffortPrompts computed = compute_best_effort(setting, draft, leave);
   const bool short_of_time = decode_best_effort(setting, draft, leave, memory_.patience);
   const bool roomy = !short_of_time && has_time_to_bring_back(setting, draft, left);
@@ -142,7 +169,9 @@ StepPlan OmniServePolicy::plan(const SystemView& view) {
     bring_back_best_effort(setting, draft, prompts.line);
   }
   remember_passed_over(setting, draft, computed, memory_);
-  planner.write_through_best_effort(planner.share_of_blocks(options_.offload_below));
+  if (!host_limits) {
+    planner.write_through_best_effort(planner.share_of_blocks(options_.offload_below));
+  }
 
   // Visitors too leave waiting prompts their time.
   forecast_ = {

@@ -11,6 +11,11 @@
 // ClassedPlanner says: offload before drop. Offloaded best effort comes back when time and blocks
 // have been left over for a while.
 //
+// While the host's attention has been the limit for long (host_limit.h), best effort goes to the
+// host only where a sequence would otherwise be computed anew: neither for lack of time nor to make
+// room for the next prompt. Prompts are not computed for the host either: one begins only if the
+// accelerator will have time to decode it, or if it is overdue, and none is written through.
+//
 // An LS sequence that is offloaded as a last resort decodes on the host only if its TPOT target
 // allows it: a token joins about one stage a step, so with d layers and steps of T it takes
 // (d + 1) * T. Otherwise the sequence waits without compute, comes back before anything else, and
@@ -43,8 +48,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "latency/host_times.h"
 #include "latency/step_time_model.h"
 #include "plan/fcfs_order.h"
+#include "scheduler/host_limit.h"
 #include "scheduler/host_waits.h"
 #include "scheduler/patience.h"
 #include "scheduler/policy.h"
@@ -55,6 +62,7 @@ namespace tandem {
 
 extern const PolicyDescriptor kOmniServe;
 extern const PolicyOption kPatienceSteps;
+extern const PolicyOption kHostLimitSteps;
 
 struct OmniServeOptions {
   int32_t token_budget = 512;  // tokens of a step while no target limits it
@@ -62,6 +70,9 @@ struct OmniServeOptions {
   int32_t offload_below = 25;
   int32_t onload_above = 50;
   int32_t patience_steps = 64;  // > 0
+  // Steps in a row in which the host must be the limit before best effort stops going there, if the
+  // host's times are known; 0: never.
+  int32_t host_limit_steps = 32;
 };
 
 // The limit that LS sequences gave holds for best effort so long after the last of them: who comes
@@ -70,8 +81,9 @@ inline constexpr Nanos kRememberLimit = std::chrono::seconds(10);
 
 class OmniServePolicy final : public StepPolicy {
  public:
-  // `step_times` must outlive it.
-  OmniServePolicy(const OmniServeOptions& options, const latency::StepTimeModel& step_times);
+  // Both must outlive it. Null: the host's times are not known.
+  OmniServePolicy(const OmniServeOptions& options, const latency::StepTimeModel& step_times,
+                  const latency::HostTimes* host_times = nullptr);
   [[nodiscard]] std::string_view name() const override { return kOmniServe.name; }
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return fcfs_order(FcfsOrder::By::kClassFirst);
@@ -96,6 +108,7 @@ class OmniServePolicy final : public StepPolicy {
     Nanos limit = Nanos::max();  // that LS sequences last gave
     Nanos limited{0};            // when
     HostWaits::Memory host_waits;
+    HostLimit host_limit;
     // LS requests have targets now or had them a moment ago.
     [[nodiscard]] bool is_limited(Nanos now) const {
       return limit < Nanos::max() && now - limited <= kRememberLimit;
@@ -104,8 +117,11 @@ class OmniServePolicy final : public StepPolicy {
   };
 
  private:
+  bool host_limits(const SystemView& view);
+
   OmniServeOptions options_;
   const latency::StepTimeModel& step_times_;
+  const latency::HostTimes* const host_times_;
   StepForecast forecast_;
   Memory memory_;
 };

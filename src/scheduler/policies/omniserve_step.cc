@@ -102,6 +102,45 @@ int64_t blocks_of_decodes(const Setting& setting, const ClassedPlanner& planner)
   return blocks;
 }
 
+// The step in which all sequences decode that are to stay on the accelerator. While the host is not
+// the limit, none has to.
+class DecodesThatStay {
+ public:
+  DecodesThatStay(const Setting& setting, const Leave& leave)
+      : model_(setting.model),
+        limit_(leave.host_limits ? leave.time.limit : kNoLimit),
+        shape_(leave.decodes) {
+    if (limit_ == kNoLimit) {
+      return;
+    }
+    for (const SequenceView& sequence : setting.view.running) {
+      if (sequence.service_class == kBe) {
+        add(sequence);
+      }
+    }
+  }
+  void add(const SequenceView& sequence) { add_decodes(sequence, shape_); }
+  [[nodiscard]] bool has_time_for(const SequenceView& sequence) const {
+    if (limit_ == kNoLimit) {
+      return true;
+    }
+    latency::StepShape tried = shape_;
+    add_decodes(sequence, tried);
+    return model_.step_time(tried) <= limit_;
+  }
+
+ private:
+  static void add_decodes(const SequenceView& sequence, latency::StepShape& shape) {
+    for (int32_t i = 0; i < sequence.choices; ++i) {
+      shape.add_decode(sequence.known_tokens);
+    }
+  }
+
+  const latency::StepTimeModel& model_;
+  const Nanos limit_;
+  latency::StepShape shape_;
+};
+
 ChunkRules best_effort_chunks(const Setting& setting, const Leave& leave) {
   return {.step_tokens = leave.step_tokens, .kept_rows = setting.claims.overdue_decodes};
 }
@@ -137,6 +176,7 @@ BestEffortPrompts prefill(const Setting& setting, StepDraft& draft, const Leave&
 BestEffortPrompts admit(const Setting& setting, StepDraft& draft, const Leave& leave,
                         int64_t decode_blocks, BestEffortPrompts done) {
   const BestEffortClaims& claims = setting.claims;
+  DecodesThatStay stay(setting, leave);
   for (const SequenceView& waiting : setting.view.waiting) {
     if (waiting.service_class != kBe) {
       continue;
@@ -147,6 +187,9 @@ BestEffortPrompts admit(const Setting& setting, StepDraft& draft, const Leave& l
     const PlanBuilder& left = draft.builder();
     const bool first =
         &waiting == claims.head && (claims.prompt_is_overdue || draft.shape().rows() == 0);
+    if (!first && !stay.has_time_for(waiting)) {
+      break;
+    }
     const int64_t kept_blocks =
         first ? 0 : kept_beside_best_effort(draft.planner(), setting.options.offload_below);
     const bool crowded =
@@ -172,6 +215,7 @@ BestEffortPrompts admit(const Setting& setting, StepDraft& draft, const Leave& l
     if (tokens < waiting.pending_tokens()) {
       break;
     }
+    stay.add(waiting);
   }
   return done;
 }
@@ -249,7 +293,8 @@ bool decode_best_effort(const Setting& setting, StepDraft& draft, const Leave& l
     if (is_overdue || draft.shape().rows() == 0 ||
         (in_time && leaves_others && leave.line.is_left_by_decode(draft.planner(), i))) {
       draft.add_decode(i);
-    } else if (patience.decode_passed_over(sequence.id, view.step) >= kOffloadAfterSteps) {
+    } else if (!leave.host_limits &&
+               patience.decode_passed_over(sequence.id, view.step) >= kOffloadAfterSteps) {
       draft.planner().offload(i, ClassedPlanner::Need::kWish);
     }
     short_of_time = short_of_time || !in_time;

@@ -44,8 +44,10 @@ MadeRoom make_room_ahead(const Setting& setting, StepDraft& draft, const StepTim
 // What latency-sensitive sequences leave best effort.
 struct Leave {
   BestEffortTime time;
-  int32_t step_tokens = 0;  // of the step, at most
-  int32_t kept_places = 0;  // for latency-sensitive requests that may come
+  int32_t step_tokens = 0;     // of the step, at most
+  int32_t kept_places = 0;     // for latency-sensitive requests that may come
+  latency::StepShape decodes;  // latency-sensitive ones of the next step
+  bool host_limits = false;    // best effort is to stay on the accelerator
   const LineAhead& line;
 };
 

@@ -259,5 +259,48 @@ TEST(OmniServe, TargetsThatTheLoadMakesImpossibleKeepStepsShortWhileItLasts) {
   EXPECT_EQ(tokens_of(plan_of(policy, {.waiting = {prompt(4, kBe, 400)}, .step = 2}), 4), 400);
 }
 
+// Offloads of each of `count` steps in which few blocks are free, beside one large context on a
+// host that takes 1 us for each token.
+std::vector<size_t> offloads_of_steps(int count, const latency::HostTimes* host,
+                                      int32_t context_tokens) {
+  OmniServePolicy policy({.host_limit_steps = 2}, model(), host);
+  Stage stage{.running = {decode(1, kBe)}, .free_blocks = 100};
+  stage.running.front().own_blocks = 0;
+  stage.offloaded.push_back(on_the_host(20, SequenceState::kParkedInFlight));
+  stage.offloaded.front().known_tokens = context_tokens;
+  std::vector<size_t> offloads;
+  for (int i = 0; i < count; ++i) {
+    offloads.push_back(plan_of(policy, stage).offload.size());
+    ++stage.step;
+  }
+  return offloads;
+}
+
+TEST(OmniServe, BestEffortStaysWhileTheHostIsTheLimit) {
+  latency::HostTimes host;
+  host.attention.per_context_nanos = 1000;
+  EXPECT_EQ(offloads_of_steps(4, &host, 5000), (std::vector<size_t>{1, 1, 0, 0}));
+  EXPECT_EQ(offloads_of_steps(4, &host, 500), (std::vector<size_t>{1, 1, 1, 1}));
+  EXPECT_EQ(offloads_of_steps(4, nullptr, 5000), (std::vector<size_t>{1, 1, 1, 1}));
+}
+
+TEST(OmniServe, BestEffortPromptsAreNotWrittenThroughWhileTheHostIsTheLimit) {
+  latency::HostTimes host;
+  host.attention.per_context_nanos = 1000;
+  for (const latency::HostTimes* believed : {static_cast<const latency::HostTimes*>(nullptr),
+                                             static_cast<const latency::HostTimes*>(&host)}) {
+    OmniServePolicy policy({.host_limit_steps = 1}, model(), believed);
+    SequenceView begun = prompt(3, kBe, 400);
+    begun.state = SequenceState::kPrefilling;
+    begun.computed_tokens = 100;
+    Stage stage{.running = {begun}};
+    stage.offloaded.push_back(on_the_host(20, SequenceState::kParkedInFlight));
+    stage.offloaded.front().known_tokens = 100'000;
+    EXPECT_EQ(plan_of(policy, stage).write_through.size(), 1U);
+    ++stage.step;
+    EXPECT_EQ(plan_of(policy, stage).write_through.size(), believed == nullptr ? 1U : 0U);
+  }
+}
+
 }  // namespace
 }  // namespace tandem

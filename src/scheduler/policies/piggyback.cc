@@ -56,26 +56,26 @@ Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
                      .admission = nullptr};
 }
 
+constexpr PolicyDescriptor describe(std::string_view name, std::string_view summary,
+                                    decltype(PolicyDescriptor::make) make) {
+  return {.name = name,
+          .summary = summary,
+          .traits = kTraits,
+          .options = kPiggybackOptions,
+          .make = make};
+}
+
 }  // namespace
 
-constinit const PolicyDescriptor kPiggyback{
-    .name = "piggyback",
-    .summary = "as sarathi; best effort decodes on the host where memory is short",
-    .traits = kTraits,
-    .options = kPiggybackOptions,
-    .make = make<kPiggyback, make_visitors, FillBinder>};
-constinit const PolicyDescriptor kOverlap{
-    .name = "overlap",
-    .summary = "as piggyback; offloaded tokens at the same stage join a step together",
-    .traits = kTraits,
-    .options = kPiggybackOptions,
-    .make = make<kOverlap, make_overlap, CohortBinder>};
-constinit const PolicyDescriptor kLanes{
-    .name = "lanes",
-    .summary = "as piggyback; steps have two lanes, which wait for their offloaded tokens",
-    .traits = kTraits,
-    .options = kPiggybackOptions,
-    .make = make<kLanes, make_lanes, WaitBinder>};
+constinit const PolicyDescriptor kPiggyback =
+    describe("piggyback", "as sarathi; best effort decodes on the host where memory is short",
+             make<kPiggyback, make_visitors, FillBinder>);
+constinit const PolicyDescriptor kOverlap =
+    describe("overlap", "as piggyback; offloaded tokens at the same stage join a step together",
+             make<kOverlap, make_overlap, CohortBinder>);
+constinit const PolicyDescriptor kLanes =
+    describe("lanes", "as piggyback; steps have two lanes, which wait for their offloaded tokens",
+             make<kLanes, make_lanes, WaitBinder>);
 
 Result<PiggybackOptions> piggyback_options(const PolicyOptions& options) {
   const PiggybackOptions values{.token_budget = options[kPiggybackTokenBudget],

@@ -196,7 +196,7 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
   }
   EXPECT_EQ(names, (std::vector<std::string_view>{"sarathi-token-budget", "piggyback-token-budget",
                                                   "offload-below", "onload-above", "patience-steps",
-                                                  "llumnix-headroom"}));
+                                                  "host-limit-steps", "llumnix-headroom"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow), "piggyback, overlap, lanes, omniserve");
 }
 
