@@ -217,7 +217,9 @@ void add_make(cli::Command model, int& exit_code) {
                                                  "noise, its shape and speed a real model's");
   make.add_option("folder", flags->folder, "Folder to make").required();
   make.add_option("--preset", flags->preset,
-                  "tiny, 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B) or 34B (Yi-34B)")
+                  "tiny, 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 7B (Llama-2-7B), Mistral-7B, 8B "
+                  "(Llama-3-8B), 13B (Llama-2-13B), 14B (Qwen2.5-14B), 34B (Yi-34B) or 70B "
+                  "(Llama-2-70B)")
       .capture_default_str();
   make.add_option("--seed", flags->seed, "The same seed gives the same bytes")
       .capture_default_str();

@@ -36,6 +36,10 @@ struct SimulateFlags {
   int32_t accelerators = 1;
   std::string accelerator_memory;
   double memory_share = 0.9;
+  std::string host_kv;
+  double host_gbps = 150;
+  int32_t host_workers = 32;
+  double link_gbps = 0;
   std::string limit = "1440min";
   uint64_t load_seed = 1;
   std::string out;
@@ -78,7 +82,11 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags) {
   machine.group.ranks = flags.accelerators;
   machine.memory_bytes =
       static_cast<int64_t>(static_cast<double>(each) * flags.memory_share) * flags.accelerators;
-  machine.link_bytes = profile->link_bytes * flags.accelerators;
+  machine.link_bytes =
+      flags.link_gbps > 0 ? flags.link_gbps * 1e9 : profile->link_bytes * flags.accelerators;
+  if (!flags.host_kv.empty()) {
+    ASSIGN_OR_RETURN(machine.host_memory_bytes, parse_bytes(flags.host_kv));
+  }
   return machine;
 }
 
@@ -91,8 +99,8 @@ Result<loadgen::Load> load_of(const SimulateFlags& flags) {
   return loadgen::make_load(streams, flags.load_seed);
 }
 
-loadgen::RunInfo info_of(const SimulateFlags& flags, const device::SimSpec& machine,
-                         const sim::Simulated& result) {
+loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
+                         const device::SimSpec& machine, const sim::Simulated& result) {
   loadgen::RunInfo info;
   info.tandem_version = TANDEM_VERSION;
   info.commit = kCommit;
@@ -105,14 +113,23 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, const device::SimSpec& mach
   info.burstiness = flags.stream.burstiness;
   info.machine = {{"simulated", machine.name},
                   {"memory_bytes", machine.memory_bytes},
-                  {"link_bytes_per_second", machine.link_bytes}};
-  info.server_config = {{"policy", result.policy},
-                        {"max_num_seqs", flags.serve.node.max_num_seqs},
-                        {"max_num_batched_tokens", flags.serve.node.max_num_batched_tokens},
-                        {"max_model_len", result.plan.max_model_len},
-                        {"kv_tokens", result.plan.kv_tokens},
-                        {"steps", result.steps},
-                        {"compute_busy", result.compute_busy}};
+                  {"link_bytes_per_second", machine.link_bytes},
+                  {"host_memory_bytes", machine.host_memory_bytes},
+                  {"host_gbps", flags.host_gbps},
+                  {"host_workers", flags.host_workers},
+                  {"steps", result.steps},
+                  {"hops", result.tiers.hops},
+                  {"visits", result.tiers.visits},
+                  {"offloaded_bytes", result.tiers.offloaded_bytes},
+                  {"attended_bytes", result.tiers.attended_bytes},
+                  {"compute_busy", result.compute_busy}};
+  info.server_config = nlohmann::ordered_json::parse(result.config);
+  info.config = nlohmann::ordered_json::object();
+  for (const cli::GivenOption& option : command.values()) {
+    info.config[option.name] = option.given.empty()
+                                   ? option.default_text
+                                   : fmt::format("{}", fmt::join(option.given, " "));
+  }
   return info;
 }
 
@@ -133,18 +150,20 @@ Status write_results(const SimulateFlags& flags, const loadgen::RunInfo& info,
   return {};
 }
 
-Status run_simulate(SimulateFlags& flags) {
+Status run_simulate(SimulateFlags& flags, cli::Command command) {
   RETURN_IF_ERROR(log::start(flags.serve.log_level));
   flags.serve.node.model = flags.shape;
   RETURN_IF_ERROR(resolve(flags.serve));
   if (flags.serve.node.accelerator.has_value()) {
     return Error{ErrorCode::kUnsupported,
                  "--emulate-accelerator plays an accelerator in real time; simulate has its own: "
-                 "leave it out (a host tier cannot be simulated yet)",
+                 "leave it out, and give --host-kv for a second tier",
                  "emulate-accelerator"};
   }
   sim::SimulateOptions options;
   ASSIGN_OR_RETURN(options.machine, machine_of(flags));
+  options.host.bytes_per_second = flags.host_gbps * 1e9;
+  options.host.workers = flags.host_workers;
   ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
   ASSIGN_OR_RETURN(options.limit, parse_duration(flags.limit));
   ASSIGN_OR_RETURN(const loadgen::Load load, load_of(flags));
@@ -165,7 +184,7 @@ Status run_simulate(SimulateFlags& flags) {
     return simulated.error();
   }
   const Nanos took = clock.now() - began;
-  const loadgen::RunInfo info = info_of(flags, options.machine, *simulated);
+  const loadgen::RunInfo info = info_of(flags, command, options.machine, *simulated);
   const loadgen::Summary summary = loadgen::summarize(load, simulated->run);
   fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",
              flags.shape, options.machine.name, simulated->policy,
@@ -200,6 +219,17 @@ Subcommand add_simulate_command(cli::Command tandem) {
   app.add_option("--memory-share", flags->memory_share, "Of it that may be used")
       .capture_default_str()
       .in_range(0.01, 1.0);
+  app.add_option("--host-kv", flags->host_kv,
+                 "Memory of the host for KV of offloaded requests, e.g. 512GiB: two tiers");
+  app.add_option("--host-gbps", flags->host_gbps, "GB/s at which its workers read KV")
+      .capture_default_str()
+      .in_range(1e-3, 1e6);
+  app.add_option("--host-workers", flags->host_workers, "Its attention workers")
+      .capture_default_str()
+      .in_range(1, 4096);
+  app.add_option("--link-gbps", flags->link_gbps,
+                 "GB/s between the tiers, each direction (default: as the accelerators')")
+      .in_range(1e-3, 1e6);
   app.group_new_options("Machine");
   app.add_option("--stream", flags->streams,
                  "A stream of requests as key=value;key=value, with the flags below as keys; may "
@@ -213,8 +243,8 @@ Subcommand add_simulate_command(cli::Command tandem) {
   app.group_new_options("Load");
   add_node_flags(app, flags->serve);
   app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
-  return {app, [flags] {
-            const Status status = run_simulate(*flags);
+  return {app, [flags, app] {
+            const Status status = run_simulate(*flags, app);
             if (!status.ok()) {
               log::error("{}", status.error().message);
               return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;

@@ -271,7 +271,7 @@ Status run_bench(const BenchTiersOptions& options) {
 
 void add_tiers_bench_flags(cli::Command app, BenchTiersOptions& options) {
   TiersLoad& load = options.load;
-  app.add_option("--shape", options.shape, "Model shape: tiny, 1B, 3B, 8B or 34B")
+  app.add_option("--shape", options.shape, "Model shape: a preset of `tandem model make`")
       .capture_default_str();
   app.add_option("--pace", options.pace, "Accelerator to keep pace with: a100, h100, h200, t4, a10")
       .capture_default_str();

@@ -14,7 +14,7 @@ namespace tandem {
 
 inline void prefetch_busy(const LiveSequence& sequence) {
   constexpr size_t kLine = 64;
-  for (size_t offset = 0; offset < BusySequence::kBytes; offset += kLine) {
+  for (size_t offset = 0; offset < LiveSequence::kBusyBytes; offset += kLine) {
     __builtin_prefetch(reinterpret_cast<const char*>(&sequence) + offset);
   }
 }

@@ -95,5 +95,14 @@ TEST(SequenceTable, AnEndedSequenceKeepsItsBlocksUntilNothingOfItIsInFlight) {
   EXPECT_TRUE(parts.table.requests().empty());
 }
 
+TEST(LiveSequence, WhatEveryStepTouchesComesFirst) {
+  const LiveSequence sequence;
+  const auto* begin = reinterpret_cast<const char*>(&sequence);
+  EXPECT_LE(reinterpret_cast<const char*>(&sequence.hashes) - begin,
+            static_cast<int64_t>(LiveSequence::kBusyBytes));
+  EXPECT_LT(reinterpret_cast<const char*>(&sequence.sink_tag),
+            reinterpret_cast<const char*>(&sequence.hashes));
+}
+
 }  // namespace
 }  // namespace tandem

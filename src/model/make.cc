@@ -26,12 +26,17 @@ struct Preset {
   double rope_theta;
   bool tied_embeddings;
 };
-constexpr std::array<Preset, 5> kPresets = {
+constexpr std::array<Preset, 10> kPresets = {
     {{"tiny", 4, 256, 512, 8, 4, 32, 1024, 4096, 10000.0, true},
      {"1B", 22, 2048, 5632, 32, 4, 64, 32000, 4096, 10000.0, false},
      {"3B", 28, 3072, 8192, 24, 8, 128, 128256, 131072, 500000.0, true},
+     {"7B", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 10000.0, false},
+     {"Mistral-7B", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 10000.0, false},
      {"8B", 32, 4096, 14336, 32, 8, 128, 128256, 8192, 500000.0, false},
-     {"34B", 60, 7168, 20480, 56, 8, 128, 64000, 4096, 5000000.0, false}}};
+     {"13B", 40, 5120, 13824, 40, 40, 128, 32000, 4096, 10000.0, false},
+     {"14B", 48, 5120, 13824, 40, 8, 128, 152064, 32768, 1000000.0, false},
+     {"34B", 60, 7168, 20480, 56, 8, 128, 64000, 4096, 5000000.0, false},
+     {"70B", 80, 8192, 28672, 64, 8, 128, 32000, 4096, 10000.0, false}}};
 
 struct Made {
   const char* name;
@@ -226,7 +231,10 @@ Result<ModelConfig> preset_config(std::string_view name) {
     }
   }
   return invalid_argument(
-      fmt::format("there is no preset '{}'; known are tiny, 1B, 3B, 8B and 34B", name), "preset");
+      fmt::format("there is no preset '{}'; known are tiny, 1B, 3B, 7B, Mistral-7B, 8B, 13B, 14B, "
+                  "34B and 70B",
+                  name),
+      "preset");
 }
 
 Status make_model(const MakeOptions& options, const fs::path& folder) {

@@ -17,7 +17,9 @@
 
 namespace tandem::model {
 
-// tiny (a few MB), 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 8B (Llama-3-8B), 34B (Yi-34B). Unknown:
+// tiny (a few MB), 1B (TinyLlama-1.1B), 3B (Llama-3.2-3B), 7B (Llama-2-7B),
+// Mistral-7B, 8B (Llama-3-8B), 13B (Llama-2-13B), 14B (Qwen2.5-14B without biases), 34B (Yi-34B),
+// 70B (Llama-2-70B). Unknown:
 // an error with the known ones.
 Result<ModelConfig> preset_config(std::string_view name);
 

@@ -142,13 +142,18 @@ TEST(MakeModel, RefusesShapesThatNoServerWouldTake) {
   EXPECT_THAT(make_model(options, temp.path() / "m").error().message,
               HasSubstr("num_key_value_heads"));
   EXPECT_FALSE(fs::exists(temp.path() / "m"));
-  EXPECT_THAT(preset_config("13B").error().message, HasSubstr("tiny, 1B, 3B, 8B and 34B"));
+  EXPECT_THAT(preset_config("12B").error().message, HasSubstr("14B, 34B and 70B"));
 }
 
 TEST(MakeModel, PresetsHaveTheirModelsSizes) {
   EXPECT_EQ(parameter_count(*preset_config("1B")), 1100048384);
   EXPECT_EQ(parameter_count(*preset_config("3B")), 3212749824);
   EXPECT_EQ(parameter_count(*preset_config("8B")), 8030261248);
+  EXPECT_EQ(parameter_count(*preset_config("7B")), 6738415616);
+  EXPECT_EQ(parameter_count(*preset_config("Mistral-7B")), 7241732096);
+  EXPECT_EQ(parameter_count(*preset_config("13B")), 13015864320);
+  EXPECT_EQ(parameter_count(*preset_config("14B")), 14769689600);
+  EXPECT_EQ(parameter_count(*preset_config("70B")), 68976648192);
   EXPECT_LT(parameter_count(*preset_config("tiny")), 5'000'000);
 }
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -71,6 +72,10 @@ class AttentionHost {
   // Setting another listener, or nullptr, waits for running calls of the last one to end.
   virtual void set_listener(AnswerListener listener) = 0;
   [[nodiscard]] virtual AttentionHostCounts counts() const = 0;
+  // Gives the host a moment: for an owner that waits for answers and has nothing else to do.
+  virtual void rest() { std::this_thread::yield(); }
+  // False: results are not computed, so it does not matter what lies in the KV.
+  [[nodiscard]] virtual bool computes() const { return true; }
   // Submitted tasks that nothing works on yet.
   [[nodiscard]] virtual int64_t waiting() const = 0;
 };

@@ -72,6 +72,9 @@ void LoadRun::ask_next() {
 }
 
 void LoadRun::on_time(int64_t what) {
+  if (taken_) {
+    return;
+  }
   send(what);
   ++next_;
   ask_next();
@@ -113,6 +116,9 @@ void LoadRun::send(int64_t index) {
 }
 
 void LoadRun::take_event(const TokenEvent& event) {
+  if (taken_) {
+    return;
+  }
   loadgen::RequestRecord& record = result_.records[static_cast<size_t>(event.tag)];
   if (event.kind == TokenEvent::Kind::kToken) {
     record.chunk_times.push_back(now());
@@ -139,6 +145,7 @@ void LoadRun::take_event(const TokenEvent& event) {
 }
 
 loadgen::RunResult LoadRun::take() {
+  taken_ = true;
   result_.duration = Nanos{0};
   for (loadgen::RequestRecord& record : result_.records) {
     if (record.outcome == loadgen::Outcome::kInterrupted) {

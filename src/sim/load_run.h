@@ -22,7 +22,7 @@ class LoadRun final : public VirtualTime::Actor {
   [[nodiscard]] int64_t arrived() const { return next_; }
   [[nodiscard]] int64_t ended() const { return ended_; }
   [[nodiscard]] Nanos now() const { return time_.now() - began_; }
-  // What has not ended counts as interrupted.
+  // Ends the load: what has not ended counts as interrupted.
   loadgen::RunResult take();
 
   void on_time(int64_t what) override;
@@ -44,6 +44,7 @@ class LoadRun final : public VirtualTime::Actor {
   int64_t next_ = 0;
   int64_t ended_ = 0;
   loadgen::RunResult result_;
+  bool taken_ = false;  // the result: nothing more counts
 };
 
 }  // namespace tandem::sim

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/sim/sim_device.h"
+#include "node/config_json.h"
 #include "node/loaded_model.h"
 #include "node/node_device.h"
 #include "node/planned_model.h"
@@ -47,18 +48,25 @@ class Simulation {
   VirtualTime time_;
   VirtualBell bell_;
   NodeOptions node_;
+  Nanos profiled_{0};
+  StepCounter steps_;
+  // What time may still bring something to while the executor ends.
+  std::optional<EngineDriver> driver_;
+  std::optional<LoadRun> client_;
   std::unique_ptr<SoleModel> planned_;
   ScheduledModel scheduled_;
   std::unique_ptr<LoadedModel> loaded_;
-  StepCounter steps_;
-  std::optional<EngineDriver> driver_;
-  Nanos profiled_{0};
 };
 
 Status Simulation::prepare() {
   node_ = options_.node;
   node_.memory_bytes = options_.machine.memory_bytes;
   node_.profile.cache_folder.clear();
+  const bool two_tiers = options_.machine.host_memory_bytes > 0;
+  if (two_tiers) {
+    node_.accelerator = device::AcceleratorSpec{.backend = "sim", .hollow = true};
+    node_.host_memory_bytes = options_.machine.host_memory_bytes;
+  }
   device::SimSpec machine = options_.machine;
   machine.vocabulary = options_.shape.vocabulary;
   model::ModelFolder folder;
@@ -68,6 +76,12 @@ Status Simulation::prepare() {
                               NodeDevice::of(std::make_unique<device::SimDevice>(time_, machine)),
                               node_, time_));
   planned_ = std::make_unique<SoleModel>(std::move(planned));
+  if (two_tiers) {
+    planned_->model.plan.executor.host.attention = [this](const piggyback::AttentionSpec& spec) {
+      return Result<std::unique_ptr<piggyback::AttentionHost>>(
+          std::make_unique<SimHost>(time_, options_.host, spec));
+    };
+  }
   const PlannedModel& model = planned_->model;
   ASSIGN_OR_RETURN(loaded_, load_model(model, {}, [this] {
                      if (driver_.has_value()) {
@@ -100,7 +114,7 @@ Simulated Simulation::run(const loadgen::Load& load,
                           const std::function<void(const SimulateProgress&)>& progress) {
   const device::Device& device = planned_->device->device();
   const Nanos worked = compute_time(device);
-  LoadRun client(time_, *driver_, load, options_.shape.vocabulary);
+  LoadRun& client = client_.emplace(time_, *driver_, load, options_.shape.vocabulary);
   int64_t until_progress = 0;
   while (!client.over() && client.now() <= options_.limit && time_.step()) {
     if (until_progress-- == 0 && progress) {
@@ -112,8 +126,9 @@ Simulated Simulation::run(const loadgen::Load& load,
   const Nanos took = client.now();
   result.run = client.take();
   result.policy = node_.policy;
-  result.plan = planned_->model.plan;
+  result.config = effective_config_json(node_, planned_->model);
   result.steps = steps_.steps;
+  result.tiers = loaded_->executor->tier_counts();
   result.happenings = time_.steps();
   result.profiled = profiled_;
   result.compute_busy =

@@ -13,14 +13,15 @@
 #include "loadgen/generator.h"
 #include "loadgen/load.h"
 #include "model/config.h"
-#include "node/memory_plan.h"
 #include "node/node_options.h"
 #include "sim/engine_driver.h"
+#include "sim/sim_host.h"
 
 namespace tandem::sim {
 
 struct SimulateOptions {
   device::SimSpec machine;  // its truth
+  SimHostSpec host;         // only with machine.host_memory_bytes
   EngineCosts engine;
   model::ModelConfig shape;
   NodeOptions node;                     // as of `tandem serve`
@@ -36,10 +37,11 @@ struct SimulateProgress {
 struct Simulated {
   loadgen::RunResult run;
   std::string policy;
-  MemoryPlan plan;
+  std::string config;       // the server's effective configuration, one JSON object
   int64_t steps = 0;        // of the engine
   int64_t happenings = 0;   // of virtual time
   Nanos profiled{0};        // virtual time that measuring the profile took
+  TierCounts tiers;         // of the whole run, profiling included
   double compute_busy = 0;  // share of the run that the compute stream worked
 };
 

@@ -92,6 +92,30 @@ TEST(Simulate, TargetsAreKeptByWhatTheProfileSays) {
   }
 }
 
+// More best effort than the accelerator's memory holds: what decodes on the host is computed there
+// by hops, and every answer is complete.
+TEST(Simulate, ASecondTierTakesBestEffort) {
+  for (const char* policy : {"piggyback", "overlap", "lanes", "omniserve"}) {
+    SimulateOptions options = an_a100();
+    options.node.policy = policy;
+    options.node.max_num_seqs = 64;
+    options.machine.memory_bytes = int64_t{19} << 30;
+    options.machine.host_memory_bytes = int64_t{64} << 30;
+    loadgen::Load load = load_of(60, 20, 700, 60);
+    load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+    const Simulated one = run(options, load);
+    for (const loadgen::RequestRecord& record : one.run.records) {
+      ASSERT_EQ(record.outcome, loadgen::Outcome::kDone) << policy << ": " << record.message;
+      EXPECT_EQ(record.chunk_times.size(), 60U);
+    }
+    EXPECT_GT(one.tiers.hops, 0) << policy;
+    EXPECT_GT(one.tiers.offloaded_bytes, 0) << policy;
+    const Simulated two = run(options, load);
+    EXPECT_EQ(one.run.duration, two.run.duration) << policy;
+    EXPECT_EQ(one.tiers.hops, two.tiers.hops) << policy;
+  }
+}
+
 TEST(Simulate, ARunThatCannotEndStopsAtItsLimit) {
   SimulateOptions options = an_a100();
   options.limit = seconds(20);

@@ -28,6 +28,8 @@ def test_a_scenario_of_two_classes_runs_and_repeats(binary, tmp_path, policy):
     result, text = simulate(binary, tmp_path / "one", "--config", scenario)
     assert result["completed"] == 60 and result["failed"] == 0
     assert f"policy {policy}" in text and "1 x a100" in text
+    server = result["tandem"]["server"]["config"]
+    assert server["policy"] == policy and server["max_model_len"] == 4096
     assert "<svg" in (tmp_path / "one" / "report.html").read_text()
     again, _ = simulate(binary, tmp_path / "two", "--config", scenario)
     for key in ("duration", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_itl_ms"):
@@ -42,6 +44,13 @@ def test_more_accelerators_hold_what_one_does_not(binary, tmp_path):
     assert code == 1 and "does not fit" in text
     result, _ = simulate(binary, tmp_path, "--shape", "34B", "--accelerator", "a10", "--accelerators", 4, *load)
     assert result["completed"] == 3
+
+
+def test_a_second_tier_takes_best_effort(binary, tmp_path):
+    load = ["--num-prompts", 40, "--request-rate", 20, "--random-input-len", 700, "--random-output-len", 60, "--service-tier", "flex", "--max-model-len", 4096]
+    result, _ = simulate(binary, tmp_path, "--policy", "piggyback", "--accelerator-memory", "21GiB", "--host-kv", "64GiB", *load)
+    assert result["completed"] == 40
+    assert result["tandem"]["machine"]["hops"] > 0
 
 
 @pytest.mark.parametrize("flags, said", [

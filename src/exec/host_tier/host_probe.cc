@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "base/check.h"
 
@@ -41,7 +40,7 @@ HostProbeLimits HostProbe::limits() const {
 }
 
 void HostProbe::fill_once(int64_t blocks) {
-  if (filled_) {
+  if (filled_ || !parts_.attention.computes()) {
     return;
   }
   const HostMemory& host = *parts_.memory.host;
@@ -94,7 +93,7 @@ Result<Nanos> HostProbe::attend(std::span<const HopTask> tasks, const Tables& ta
                                answers.size(), tasks.size(), to_seconds(kPatience)),
                    ""};
     }
-    std::this_thread::yield();
+    parts_.attention.rest();
   }
   return parts_.clock.now() - began;
 }
