@@ -3,6 +3,7 @@
 // checks it. One thread.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -52,8 +53,15 @@ class RecordReader {
 struct Group {
   std::vector<nlohmann::json> inputs;
   std::vector<nlohmann::json> expected;  // result, then plans
+  // Of a group with a result and no plan: "ready" of the plan that comes next, which is shown what
+  // the step's binds saw. Null: there is none.
+  nlohmann::json later_ready;
+
   [[nodiscard]] bool only_result() const {
     return inputs.empty() && expected.size() == 1 && expected.back().contains("result");
+  }
+  [[nodiscard]] bool has_result() const {
+    return !expected.empty() && expected.front().contains("result");
   }
   [[nodiscard]] bool plans() const { return !expected.empty() && expected.back().contains("plan"); }
 };
@@ -65,6 +73,49 @@ class GroupReader {
   explicit GroupReader(RecordReader& reader) : reader_(reader) {}
 
   std::optional<Group> next() {
+    if (!look_ahead(1)) {
+      return std::nullopt;
+    }
+    Group group = std::move(ahead_.front());
+    ahead_.pop_front();
+    if (group.has_result() && !group.plans()) {
+      group.later_ready = ready_of_next_plan();
+    }
+    return group;
+  }
+  // The group that was returned is the last one.
+  [[nodiscard]] bool at_end() { return !look_ahead(1); }
+
+ private:
+  static constexpr size_t kMostAhead = 4096;  // groups between a result and the next plan
+
+  // False: so many groups do not follow.
+  bool look_ahead(size_t groups) {
+    while (ahead_.size() < groups) {
+      std::optional<Group> group = read();
+      if (!group.has_value()) {
+        return false;
+      }
+      ahead_.push_back(*std::move(group));
+    }
+    return true;
+  }
+
+  nlohmann::json ready_of_next_plan() {
+    for (size_t i = 0; i < kMostAhead && look_ahead(i + 1); ++i) {
+      const Group& group = ahead_[i];
+      if (group.has_result()) {
+        break;
+      }
+      if (group.plans()) {
+        const nlohmann::json& plan = group.expected.front();
+        return plan.contains("ready") ? plan["ready"] : nlohmann::json();
+      }
+    }
+    return {};
+  }
+
+  std::optional<Group> read() {
     Group group;
     while (true) {
       std::optional<nlohmann::json> line =
@@ -89,9 +140,9 @@ class GroupReader {
     return group;
   }
 
- private:
   RecordReader& reader_;
   std::optional<nlohmann::json> held_;
+  std::deque<Group> ahead_;  // read, and not returned yet
 };
 
 }  // namespace tandem

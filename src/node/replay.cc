@@ -118,6 +118,10 @@ class Replayer {
       RETURN_IF_ERROR(post(line));
     }
     int64_t ready = -1;  // since the last planning; those that follow in the group see none
+    if (!group.later_ready.is_null()) {
+      const json later = {{"ready", std::move(group.later_ready)}};
+      ASSIGN_OR_RETURN(ready, record_integer(later, "ready", 0, kLargestCount));
+    }
     for (const json& line : group.expected) {
       RETURN_IF_ERROR(line.contains("result") ? expect_result(line) : expect_plan(line, ready));
     }
@@ -332,7 +336,7 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
     GroupReader groups(reader);
     while (std::optional<Group> group = groups.next()) {
       // A record that was cut may lack the end of its last group.
-      if (reader.cut()) {
+      if (groups.at_end() && reader.cut()) {
         break;
       }
       RETURN_IF_ERROR(replayer.run(std::move(*group)));
