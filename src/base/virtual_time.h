@@ -77,7 +77,7 @@ inline bool VirtualTime::step() {
   const Entry entry = heap_.top();
   heap_.pop();
   ++steps_;
-  // What was asked for while somebody spent time may lie before the end of that.
+  // An entry may lie before the time that the last actor spent: then now() goes back.
   now_ = entry.when;
   entry.actor->on_time(entry.what);
   return true;

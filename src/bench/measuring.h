@@ -1,4 +1,4 @@
-// What several measurements need. Any thread.
+// Clocks and an exit code that several benchmarks share. Any thread.
 #pragma once
 
 #include <ctime>

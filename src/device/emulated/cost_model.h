@@ -35,7 +35,7 @@ std::string profile_names();
 // reads and computes its part, and they add up their results twice a layer.
 struct RankGroup {
   int32_t ranks = 1;
-  Nanos latency{std::chrono::microseconds(10)};  // of one sum
+  Nanos latency{std::chrono::microseconds(10)};  // each sum over the ranks takes at least this
   double bytes = 300e9;                          // per second, of one rank's links
 };
 

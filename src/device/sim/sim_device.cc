@@ -15,7 +15,7 @@
 namespace tandem::device {
 namespace {
 
-constexpr int kNumberBits = 48;  // of an event in its stream
+constexpr int kNumberBits = 48;  // low bits of an EventId: the event's number in its stream
 
 }  // namespace
 
@@ -116,7 +116,7 @@ void SimDevice::launch(StreamId stream, const Op& op) {
   on.run(op_time(spec_.accelerator, op, spec_.group));
 }
 
-// Each token another, so that no two texts share a prefix that nobody asked for.
+// Every sampled token differs from the last one: two answers never share a prefix by chance.
 void SimDevice::sample(const SampleOp& op) {
   const auto note = [this](const void* begin, size_t bytes) {
     const auto* at = static_cast<const std::byte*>(begin);

@@ -15,8 +15,8 @@ namespace tandem::device {
 struct SimSpec {
   std::string name;  // "4 x a100"
   AcceleratorProfile accelerator;
-  RankGroup group;                // of accelerators that hold one model
-  int64_t memory_bytes = 0;       // of all of them
+  RankGroup group;                // the accelerators that share one model
+  int64_t memory_bytes = 0;       // device memory of the whole group
   int64_t host_memory_bytes = 0;  // pinned; 0: there is one tier
   double link_bytes = 0;          // per second and direction, of all links to the host
   Nanos link_latency{kLinkLatency};
