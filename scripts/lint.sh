@@ -32,6 +32,10 @@ if [ -n "$tidy_build" ]; then
     echo "lint: $tidy_build/compile_commands.json is missing; run cmake --preset dev" >&2
     exit 1
   fi
+  if grep -q '/unity/' "$tidy_build/compile_commands.json"; then
+    echo "lint: $tidy_build compiles several sources as one; clang-tidy reads single ones: cmake --preset dev -B build/tidy -DTANDEM_UNITY=OFF" >&2
+    exit 1
+  fi
   # Our own files only; generated ones live in the build folder. clang does not know every warning flag of gcc.
   mapfile -t files < <("$python" -c '
 import json, os, sys
