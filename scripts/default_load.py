@@ -9,36 +9,12 @@ empty cache folder, so `auto` finds no profile. The table gives the medians of t
 """
 import argparse
 import json
-import os
 import pathlib
 import signal
-import socket
 import statistics
 import subprocess
-import sys
-import tempfile
-import time
 
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_ready(port, process):
-    for _ in range(600):
-        if process.poll() is not None:
-            sys.exit("the server ended; see its log")
-        try:
-            with socket.create_connection(("127.0.0.1", port), 1) as connection:
-                connection.sendall(b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                if b" 200 " in connection.recv(64):
-                    return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    sys.exit("the server is not ready after a minute; see its log")
+from served import served
 
 
 def measure(flags, policy, load, run):
@@ -47,29 +23,20 @@ def measure(flags, policy, load, run):
     if result.exists():
         return
     print(f"{name} ...", flush=True)
-    port = free_port()
     chat = (f"name=chat;service-tier=priority;request-rate={flags.chat_rate};num-prompts={int(flags.chat_rate * flags.seconds)};"
             "random-input-len=64;random-output-len=32;random-range-ratio=0.5")
     flood = (f"name=flood;service-tier=flex;request-rate={flags.flood_rate};num-prompts={int(flags.flood_rate * flags.seconds)};"
              "random-input-len=512;random-output-len=64;random-range-ratio=0.5")
     streams = ["--stream", chat] + (["--stream", flood] if load == "beside" else [])
-    with tempfile.TemporaryDirectory() as cache, open(flags.out / f"{name}.log", "w", encoding="utf-8") as log:
-        command = [flags.binary, "serve", flags.model, "--port", str(port)] + ([] if policy == "auto" else ["--policy", policy])
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"XDG_CACHE_HOME": cache})
+    plan = [] if policy == "auto" else ["--policy", policy]
+    with open(flags.out / f"{name}.log", "w", encoding="utf-8") as log, served(flags.binary, flags.model, plan, log) as port:
+        client = subprocess.Popen([flags.binary, "bench", "serve", "--port", str(port), *streams, "--save-result", "--result-dir", flags.out,
+                                   "--result-filename", result.name, "--label", name], stdout=log, stderr=log)
         try:
-            wait_ready(port, server)
-            client = subprocess.Popen([flags.binary, "bench", "serve", "--port", str(port), *streams, "--save-result", "--result-dir", flags.out,
-                                       "--result-filename", result.name, "--label", name], stdout=log, stderr=log)
-            try:
-                client.wait(3 * flags.seconds)
-            except subprocess.TimeoutExpired:
-                client.send_signal(signal.SIGINT)
-                client.wait(30)
-        finally:
-            server.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            server.send_signal(signal.SIGTERM)
-            server.wait(60)
+            client.wait(3 * flags.seconds)
+        except subprocess.TimeoutExpired:
+            client.send_signal(signal.SIGINT)
+            client.wait(30)
 
 
 def figures(path):

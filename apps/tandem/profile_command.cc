@@ -14,6 +14,7 @@
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
+#include "sim/op_measures.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +23,7 @@ struct ProfileFlags {
   ServeFlags serve;
   std::string out;
   std::string samples_out;
+  std::string op_times;
   std::string time = "90s";
   latency::ProfilerOptions profiler;
 };
@@ -84,6 +86,18 @@ Status write_samples(const std::string& path, const latency::Measured& measured)
              : Status{Error{ErrorCode::kIo, fmt::format("cannot write '{}'", path), "samples-out"}};
 }
 
+Status write_op_times(const sim::OpMeasures& measures, const PlannedModel& model,
+                      const std::string& cpu, const std::string& path) {
+  const device::AcceleratorCaps& caps = model.device.caps();
+  const sim::MeasuredOps measured{.machine = fmt::format("{} ({})", caps.identity, cpu),
+                                  .memory_bytes = caps.memory_bytes,
+                                  .shape = sim::shape_of(model.folder.config),
+                                  .table = std::make_shared<device::OpTable>(measures.table())};
+  RETURN_IF_ERROR(sim::write_measured_ops(measured, path));
+  fmt::print("wrote {}\n", path);
+  return {};
+}
+
 Status run_profile(ProfileFlags& flags) {
   RETURN_IF_ERROR(log::start(flags.serve.log_level));
   RETURN_IF_ERROR(resolve(flags.serve));
@@ -99,6 +113,16 @@ Status run_profile(ProfileFlags& flags) {
   node.profile = {};
   node.policy.clear();  // nothing is planned here
   choose_plain_policy(node);
+  sim::OpMeasures measures;
+  if (!flags.op_times.empty()) {
+    if (node.accelerator.has_value()) {
+      return Error{ErrorCode::kUnsupported,
+                   "--op-times measures the ops of the cpu back end alone: leave "
+                   "--emulate-accelerator out",
+                   "op-times"};
+    }
+    node.device.op_times = &measures;
+  }
   const SteadyClock clock;
   Bell bell;
   ASSIGN_OR_RETURN(const SoleModel opened, open_model(node, clock));
@@ -110,6 +134,7 @@ Status run_profile(ProfileFlags& flags) {
           model, [&](const model::LoadProgress& p) { loading.show(p.bytes_done, p.bytes_total); },
           [&bell] { bell.ring(); }));
   loading.finish();
+  measures.clear();
   const latency::ProfileIdentity identity = identity_of(node, model);
   fmt::print("{}, {} on {} ({})\n", identity.model, identity.dtype, identity.device, identity.cpu);
   ProfileBar bar(clock);
@@ -128,6 +153,9 @@ Status run_profile(ProfileFlags& flags) {
   }
   if (!flags.samples_out.empty()) {
     RETURN_IF_ERROR(write_samples(flags.samples_out, measured->steps));
+  }
+  if (!flags.op_times.empty()) {
+    RETURN_IF_ERROR(write_op_times(measures, model, identity.cpu, flags.op_times));
   }
   const latency::Profile profile = profile_of(*std::move(measured), identity);
   const std::filesystem::path path = profile_path(place, identity);
@@ -164,6 +192,8 @@ Subcommand add_profile_command(cli::Command tandem) {
       .in_range(3, 1'000'000);
   app.add_option("--samples-out", flags->samples_out,
                  "Also write the held-out batches, measured and predicted, as CSV");
+  app.add_option("--op-times", flags->op_times,
+                 "Also write what each op takes here, for tandem simulate --op-times");
   app.group_new_options("Profile");
   add_node_flags(app, flags->serve);
   app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");

@@ -22,6 +22,7 @@
 #include "model/model_folder.h"
 #include "progress.h"
 #include "serve_flags.h"
+#include "sim/op_measures.h"
 #include "sim/simulate.h"
 
 namespace tandem {
@@ -33,6 +34,7 @@ struct SimulateFlags {
   std::vector<std::string> streams;
   std::string shape = "8B";
   std::string accelerator = "a100";
+  std::string op_times;
   int32_t accelerators = 1;
   std::string accelerator_memory;
   double memory_share = 0.9;
@@ -40,6 +42,7 @@ struct SimulateFlags {
   double host_gbps = 150;
   int32_t host_workers = 32;
   double link_gbps = 0;
+  sim::BeliefError beliefs;
   std::string limit = "1440min";
   uint64_t load_seed = 1;
   std::string out;
@@ -63,7 +66,31 @@ Result<model::ModelConfig> shape_of(const std::string& name) {
   return folder.config;
 }
 
-Result<device::SimSpec> machine_of(const SimulateFlags& flags) {
+// In place of the accelerator's formulae and memory.
+Status take_measured(const SimulateFlags& flags, const model::ModelConfig& shape,
+                     device::SimSpec& machine) {
+  ASSIGN_OR_RETURN(const sim::MeasuredOps measured, sim::read_measured_ops(flags.op_times));
+  if (measured.shape != sim::shape_of(shape)) {
+    return invalid_argument(
+        fmt::format("'{}' was measured with another model than --shape {}: measure this one by "
+                    "`tandem profile FOLDER --op-times FILE`",
+                    flags.op_times, flags.shape),
+        "op-times");
+  }
+  if (flags.accelerators != 1) {
+    return invalid_argument("--op-times is of one machine: leave --accelerators out",
+                            "accelerators");
+  }
+  machine.name = measured.machine;
+  machine.measured = measured.table;
+  if (flags.accelerator_memory.empty()) {
+    machine.memory_bytes =
+        static_cast<int64_t>(static_cast<double>(measured.memory_bytes) * flags.memory_share);
+  }
+  return {};
+}
+
+Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::ModelConfig& shape) {
   const device::AcceleratorProfile* profile = device::find_profile(flags.accelerator);
   if (profile == nullptr) {
     return invalid_argument(
@@ -86,6 +113,9 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags) {
       flags.link_gbps > 0 ? flags.link_gbps * 1e9 : profile->link_bytes * flags.accelerators;
   if (!flags.host_kv.empty()) {
     ASSIGN_OR_RETURN(machine.host_memory_bytes, parse_bytes(flags.host_kv));
+  }
+  if (!flags.op_times.empty()) {
+    RETURN_IF_ERROR(take_measured(flags, shape, machine));
   }
   return machine;
 }
@@ -161,13 +191,14 @@ Status run_simulate(SimulateFlags& flags, cli::Command command) {
                  "emulate-accelerator"};
   }
   sim::SimulateOptions options;
-  ASSIGN_OR_RETURN(options.machine, machine_of(flags));
+  ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
+  ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
   options.host.bytes_per_second = flags.host_gbps * 1e9;
   options.host.workers = flags.host_workers;
-  ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
   ASSIGN_OR_RETURN(options.limit, parse_duration(flags.limit));
   ASSIGN_OR_RETURN(const loadgen::Load load, load_of(flags));
   options.node = flags.serve.node;
+  options.beliefs = flags.beliefs;
   options.node.targets_given =
       std::ranges::any_of(load.groups, [](const loadgen::RequestGroup& group) {
         return group.slo.ttft.has_value() || group.slo.tpot.has_value();
@@ -210,6 +241,8 @@ Subcommand add_simulate_command(cli::Command tandem) {
       .capture_default_str();
   app.add_option("--accelerator", flags->accelerator, "a100, h100, h200, t4 or a10")
       .capture_default_str();
+  app.add_option("--op-times", flags->op_times,
+                 "A measured machine in its place: a file of `tandem profile --op-times`");
   app.add_option("--accelerators", flags->accelerators,
                  "So many of them share the model (tensor parallelism)")
       .capture_default_str()
@@ -230,6 +263,14 @@ Subcommand add_simulate_command(cli::Command tandem) {
   app.add_option("--link-gbps", flags->link_gbps,
                  "GB/s between the tiers, each direction (default: as the accelerators')")
       .in_range(1e-3, 1e6);
+  app.add_option("--belief-factor", flags->beliefs.factor,
+                 "The policy believes that ops take so many times their true time")
+      .capture_default_str()
+      .in_range(0.01, 100.0);
+  app.add_option("--belief-noise", flags->beliefs.noise,
+                 "Standard deviation of an op's time while the profile is measured, as a share")
+      .capture_default_str()
+      .in_range(0.0, 1.0);
   app.group_new_options("Machine");
   app.add_option("--stream", flags->streams,
                  "A stream of requests as key=value;key=value, with the flags below as keys; may "

@@ -1,7 +1,10 @@
 // What follows from the descriptions of ops.h, for any op. Any thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <variant>
 
 #include "device/ops.h"
@@ -23,6 +26,12 @@ inline OpLabel label_of(const Op& op) {
       },
       op);
 }
+
+// By index in Op.
+inline constexpr auto kOpNames = []<size_t... kIndex>(std::index_sequence<kIndex...>) {
+  return std::array{OpTraits<std::variant_alternative_t<kIndex, Op>>::kInfo.name...};
+}
+(std::make_index_sequence<std::variant_size_v<Op>>());
 
 inline bool runs_on_hollow(const Op& op) {
   return std::visit(

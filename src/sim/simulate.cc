@@ -1,5 +1,7 @@
 #include "sim/simulate.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,11 +14,13 @@
 #include "node/scheduled_model.h"
 #include "sim/load_run.h"
 #include "sim/virtual_bell.h"
+#include "workload/random.h"
 
 namespace tandem::sim {
 namespace {
 
 constexpr int64_t kHappeningsBetweenProgress = 1 << 16;
+constexpr double kLeastPace = 0.01;  // no noise makes a time negative
 
 class StepCounter final : public observe::EngineObserver {
  public:
@@ -32,6 +36,15 @@ Nanos compute_time(const device::Device& device) {
     busy += stream.kind == device::StreamKind::kCompute ? stream.busy : Nanos{0};
   }
   return busy;
+}
+
+std::function<double()> pace_of(const BeliefError& error) {
+  if (error.factor == 1 && error.noise == 0) {
+    return {};
+  }
+  return [error, random = workload::Random(error.seed)]() mutable {
+    return error.factor * std::max(kLeastPace, 1 + error.noise * random.normal());
+  };
 }
 
 // Everything of a run, in the order in which it is needed; it ends in the other one.
@@ -71,10 +84,10 @@ Status Simulation::prepare() {
   machine.vocabulary = options_.shape.vocabulary;
   model::ModelFolder folder;
   folder.config = options_.shape;
+  auto device = std::make_unique<device::SimDevice>(time_, machine);
+  device::SimDevice& simulated = *device;
   ASSIGN_OR_RETURN(SoleModel planned,
-                   plan_model(std::move(folder),
-                              NodeDevice::of(std::make_unique<device::SimDevice>(time_, machine)),
-                              node_, time_));
+                   plan_model(std::move(folder), NodeDevice::of(std::move(device)), node_, time_));
   planned_ = std::make_unique<SoleModel>(std::move(planned));
   if (two_tiers) {
     planned_->model.plan.executor.host.attention = [this](const piggyback::AttentionSpec& spec) {
@@ -91,7 +104,9 @@ Status Simulation::prepare() {
                      }
                    }));
   const Nanos began = time_.now();
+  simulated.set_pace(pace_of(options_.beliefs));
   ASSIGN_OR_RETURN(scheduled_, complete_model(node_, model, *loaded_, bell_, time_, {}));
+  simulated.set_pace({});
   profiled_ = time_.now() - began;
   driver_.emplace(time_, options_.engine,
                   EngineDriver::Bounds{.max_queue = node_.max_queue,

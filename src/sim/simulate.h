@@ -19,9 +19,17 @@
 
 namespace tandem::sim {
 
+// How far what is believed of the accelerator is from its truth.
+struct BeliefError {
+  double factor = 1;  // of every op's time, while the profile is measured
+  double noise = 0;   // standard deviation of each op's time then, as a share of it
+  uint64_t seed = 1;
+};
+
 struct SimulateOptions {
   device::SimSpec machine;  // its truth
-  SimHostSpec host;         // only with machine.host_memory_bytes
+  BeliefError beliefs;
+  SimHostSpec host;  // only with machine.host_memory_bytes
   EngineCosts engine;
   model::ModelConfig shape;
   NodeOptions node;                     // as of `tandem serve`

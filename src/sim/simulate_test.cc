@@ -92,6 +92,21 @@ TEST(Simulate, TargetsAreKeptByWhatTheProfileSays) {
   }
 }
 
+// Beliefs are corrected while the run goes on, but a policy that believes in half the times begins
+// with promises that the machine does not keep as well as the true ones.
+TEST(Simulate, WhatIsBelievedMayBeWrong) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "omniserve";
+  loadgen::Load load = load_of(100, 6, 1500, 80);
+  load.groups.front().slo = {.ttft = TtftRule{.base = seconds(2)}, .tpot = milliseconds(40)};
+  const Simulated truth = run(options, load);
+  options.beliefs = {.factor = 0.5, .noise = 0.05};
+  const Simulated hopeful = run(options, load);
+  EXPECT_LT(to_seconds(hopeful.profiled), to_seconds(truth.profiled));
+  EXPECT_NE(hopeful.run.duration, truth.run.duration);
+  EXPECT_EQ(run(options, load).run.duration, hopeful.run.duration);
+}
+
 // More best effort than the accelerator's memory holds: what decodes on the host is computed there
 // by hops, and every answer is complete.
 TEST(Simulate, ASecondTierTakesBestEffort) {

@@ -65,7 +65,7 @@ class CpuDevice final : public Device {
     std::vector<int32_t> stream_cpus;      // a stream's thread computes as one of the first node
     AcceleratorCaps caps;
     HostCaps host;
-    OpTimes* op_times = nullptr;  // null: ops are not timed
+    OpListener* op_times = nullptr;  // null: ops are not timed
   };
 
   explicit CpuDevice(Parts parts)
@@ -153,7 +153,7 @@ class CpuDevice final : public Device {
   const std::vector<int32_t> stream_cpus_;
   const AcceleratorCaps caps_;
   const HostCaps host_;
-  OpTimes* const op_times_;
+  OpListener* const op_times_;
   StreamSet streams_;  // last: its threads use the pool
 };
 

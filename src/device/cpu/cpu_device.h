@@ -15,7 +15,7 @@
 
 namespace tandem::device {
 
-class OpTimes;
+class OpListener;
 class PagePlacer;
 
 enum class Pinning : uint8_t {
@@ -32,7 +32,7 @@ struct CpuDeviceOptions {
                                             // some, else the best that this machine has
   std::optional<ProductShape> products = {};
   Pinning pinning = Pinning::kAuto;
-  OpTimes* op_times = nullptr;  // when set every op is timed; must outlive the device
+  OpListener* op_times = nullptr;  // when set it is told each op's time; must outlive the device
   // Memory nodes to compute on. With several, each thread keeps to one of them and weights and KV
   // are placed (seats.h, placement.h); with one, nothing is.
   NumaChoice numa = {};

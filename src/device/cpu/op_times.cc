@@ -14,20 +14,20 @@ namespace {
 
 class TimedWork final : public StreamWork {
  public:
-  TimedWork(std::unique_ptr<StreamWork> work, OpTimes& times)
-      : work_(std::move(work)), times_(times) {}
+  TimedWork(std::unique_ptr<StreamWork> work, OpListener& listener)
+      : work_(std::move(work)), listener_(listener) {}
 
   void run(const Op& op) override {
     const auto began = std::chrono::steady_clock::now();
     work_->run(op);
-    times_.add(op, Nanos(std::chrono::steady_clock::now() - began));
+    listener_.add(op, Nanos(std::chrono::steady_clock::now() - began));
   }
   void before_event() override { work_->before_event(); }
   void after_pause() override { work_->after_pause(); }
 
  private:
   std::unique_ptr<StreamWork> work_;
-  OpTimes& times_;
+  OpListener& listener_;
 };
 
 }  // namespace
@@ -56,8 +56,8 @@ std::vector<OpTime> OpTimes::take() {
   return std::exchange(times_, {});
 }
 
-std::unique_ptr<StreamWork> timed(std::unique_ptr<StreamWork> work, OpTimes& times) {
-  return std::make_unique<TimedWork>(std::move(work), times);
+std::unique_ptr<StreamWork> timed(std::unique_ptr<StreamWork> work, OpListener& listener) {
+  return std::make_unique<TimedWork>(std::move(work), listener);
 }
 
 }  // namespace tandem::device

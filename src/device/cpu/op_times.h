@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "device/cpu/stream.h"
 #include "device/device.h"
+#include "device/op_listener.h"
 
 namespace tandem::device {
 
@@ -20,9 +21,9 @@ struct OpTime {
   Nanos total{};
 };
 
-class OpTimes {
+class OpTimes final : public OpListener {
  public:
-  void add(const Op& op, Nanos time);
+  void add(const Op& op, Nanos time) override;
 
   // What was added since the last call, in the order of first appearance.
   [[nodiscard]] std::vector<OpTime> take();
@@ -39,7 +40,7 @@ class OpTimes {
   std::vector<OpTime> times_;  // guarded by mutex_
 };
 
-// `work`, with each op's time added to `times`, which must outlive it.
-std::unique_ptr<StreamWork> timed(std::unique_ptr<StreamWork> work, OpTimes& times);
+// `work`, with `listener` told each op's time; it must outlive the work.
+std::unique_ptr<StreamWork> timed(std::unique_ptr<StreamWork> work, OpListener& listener);
 
 }  // namespace tandem::device

@@ -30,6 +30,18 @@ constexpr double kNanos = 1e9;
 
 double as_double(int64_t x) { return static_cast<double>(x); }
 
+// By all rows of a slice together.
+double tokens_seen(const kernels::AttentionSlice& slice, int32_t window) {
+  const int64_t first = int64_t{slice.first_position} + 1;
+  const int64_t last = int64_t{slice.first_position} + slice.row_count;
+  const auto sum_to = [](int64_t n) { return as_double(n) * as_double(n + 1) / 2; };
+  if (window <= 0 || last <= window) {
+    return sum_to(last) - sum_to(first - 1);
+  }
+  const int64_t full = std::max<int64_t>(first, window);  // rows from here on see a whole window
+  return sum_to(full - 1) - sum_to(first - 1) + as_double(last - full + 1) * window;
+}
+
 class Model {
  public:
   Model(const AcceleratorProfile& profile, const RankGroup& group)
@@ -70,40 +82,16 @@ class Model {
   }
   [[nodiscard]] double attend(const AttentionOp& op) const {
     const AttentionBatch& batch = op.batch;
-    const kernels::AttentionSlice* slices =
-        batch.host_slices != nullptr ? batch.host_slices : batch.slices;
-    double pairs = 0;           // of prefill chunks
-    double decode_context = 0;  // tokens
-    double decode_rows = 0;
-    for (int32_t i = 0; i < batch.shape.slices; ++i) {
-      const double seen = tokens_seen(slices[i], batch.window);
-      if (slices[i].row_count > 1) {
-        pairs += seen;
-      } else {
-        decode_context += seen;
-        ++decode_rows;
-      }
-    }
+    const AttentionLoad load = attention_load(batch);
     const kernels::KvLayout& layout = batch.layout;
     const double token_bytes =
         2.0 * layout.kv_heads * layout.padded_head_dim * as_double(element_bytes(layout.type));
     const double pair_flops = 4.0 * batch.heads * layout.padded_head_dim;
     return batch.shape.slices <= 0 ? 0
-                                   : kAttentionNanos + decode_rows * kDecodeRowNanos +
-                                         (pairs * pair_flops / flops_per_nano_ +
-                                          decode_context * token_bytes / bytes_per_nano_) /
+                                   : kAttentionNanos + load.decode_rows * kDecodeRowNanos +
+                                         (load.prefill_pairs * pair_flops / flops_per_nano_ +
+                                          load.decode_context * token_bytes / bytes_per_nano_) /
                                              group_.ranks;
-  }
-  // By all rows of a slice together.
-  [[nodiscard]] static double tokens_seen(const kernels::AttentionSlice& slice, int32_t window) {
-    const int64_t first = int64_t{slice.first_position} + 1;
-    const int64_t last = int64_t{slice.first_position} + slice.row_count;
-    const auto sum_to = [](int64_t n) { return as_double(n) * as_double(n + 1) / 2; };
-    if (window <= 0 || last <= window) {
-      return sum_to(last) - sum_to(first - 1);
-    }
-    const int64_t full = std::max<int64_t>(first, window);  // rows from here on see a whole window
-    return sum_to(full - 1) - sum_to(first - 1) + as_double(last - full + 1) * window;
   }
   // Bytes read and written.
   [[nodiscard]] double by_bytes(int64_t bytes) const {
@@ -129,6 +117,22 @@ std::string profile_names() {
     names += one.name;
   }
   return names;
+}
+
+AttentionLoad attention_load(const AttentionBatch& batch) {
+  const kernels::AttentionSlice* slices =
+      batch.host_slices != nullptr ? batch.host_slices : batch.slices;
+  AttentionLoad load;
+  for (int32_t i = 0; i < batch.shape.slices; ++i) {
+    const double seen = tokens_seen(slices[i], batch.window);
+    if (slices[i].row_count > 1) {
+      load.prefill_pairs += seen;
+    } else {
+      load.decode_context += seen;
+      ++load.decode_rows;
+    }
+  }
+  return load;
 }
 
 Nanos op_time(const AcceleratorProfile& profile, const Op& op, const RankGroup& group) {

@@ -43,6 +43,14 @@ struct RankGroup {
 // slices of an attention (in host memory, if it says where), so only when the op may run.
 Nanos op_time(const AcceleratorProfile& profile, const Op& op, const RankGroup& group = {});
 
+// How much an attention has to look at. Reads its slices, as op_time does.
+struct AttentionLoad {
+  double prefill_pairs = 0;   // of rows of slices of several rows, and the tokens that they see
+  double decode_context = 0;  // tokens that the other slices' rows see
+  double decode_rows = 0;
+};
+AttentionLoad attention_load(const AttentionBatch& batch);
+
 // A link of `bytes_per_second` each way.
 Nanos link_transfer_time(double bytes_per_second, int64_t bytes);
 // Beside the transfer, for each copy; streams pay it beside each other.

@@ -99,6 +99,12 @@ MemoryKind SimDevice::kind_of(const void* address) const {
   return std::prev(after)->kind;
 }
 
+Nanos SimDevice::time_of(const Op& op) const {
+  const Nanos truth = spec_.measured != nullptr ? spec_.measured->time(op)
+                                                : op_time(spec_.accelerator, op, spec_.group);
+  return pace_ ? Nanos{static_cast<int64_t>(static_cast<double>(truth.count()) * pace_())} : truth;
+}
+
 void SimDevice::launch(StreamId stream, const Op& op) {
   time_.spend(spec_.launch);
   SimStream& on = at(stream);
@@ -113,7 +119,7 @@ void SimDevice::launch(StreamId stream, const Op& op) {
   if (const auto* samples = std::get_if<SampleOp>(&op)) {
     sample(*samples);
   }
-  on.run(op_time(spec_.accelerator, op, spec_.group));
+  on.run(time_of(op));
 }
 
 // Every sampled token differs from the last one: two answers never share a prefix by chance.
@@ -147,7 +153,7 @@ void SimDevice::copy(SimStream& stream, const CopyOp& op) {
   const MemoryKind from = kind_of(op.source);
   const MemoryKind to = kind_of(op.target);
   if (from == to) {
-    stream.run(op_time(spec_.accelerator, op, spec_.group));
+    stream.run(time_of(op));
     return;
   }
   const auto* source = static_cast<const std::byte*>(op.source);

@@ -38,6 +38,10 @@ class SimDevice final : public Device {
   void synchronize(EventId event) override;
   void set_listener(std::function<void()> on_event) override { listener_ = std::move(on_event); }
 
+  // Ops that are launched from now on take their time as often as `pace` says, asked for each of
+  // them: what a faulty measurement of the machine would see. Null: once, the truth.
+  void set_pace(std::function<double()> pace) { pace_ = std::move(pace); }
+
  private:
   class Bytes;
   struct Range {
@@ -47,6 +51,7 @@ class SimDevice final : public Device {
   };
 
   EventId add_event(StreamId stream, bool quiet);
+  [[nodiscard]] Nanos time_of(const Op& op) const;
   void sample(const SampleOp& op);
   void copy(SimStream& stream, const CopyOp& op);
   [[nodiscard]] MemoryKind kind_of(const void* address) const;
@@ -64,6 +69,7 @@ class SimDevice final : public Device {
   SimLink to_host_;
   SimLink from_host_;
   std::function<void()> listener_;
+  std::function<double()> pace_;
   std::vector<std::unique_ptr<SimStream>> streams_;
 };
 

@@ -5,20 +5,23 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/clock.h"
 #include "device/emulated/cost_model.h"
+#include "device/sim/op_table.h"
 
 namespace tandem::device {
 
 struct SimSpec {
   std::string name;  // "4 x a100"
   AcceleratorProfile accelerator;
-  RankGroup group;                // the accelerators that share one model
-  int64_t memory_bytes = 0;       // device memory of the whole group
-  int64_t host_memory_bytes = 0;  // pinned; 0: there is one tier
-  double link_bytes = 0;          // per second and direction, of all links to the host
+  std::shared_ptr<const OpTable> measured;  // what ops take in place of the formulae; or null
+  RankGroup group;                          // the accelerators that share one model
+  int64_t memory_bytes = 0;                 // device memory of the whole group
+  int64_t host_memory_bytes = 0;            // pinned; 0: there is one tier
+  double link_bytes = 0;                    // per second and direction, of all links to the host
   Nanos link_latency{kLinkLatency};
   // That the engine's thread takes to hand over one op, an event or a wait.
   Nanos launch{std::chrono::nanoseconds(1500)};
