@@ -161,9 +161,11 @@ Status write_measured_ops(const MeasuredOps& measured, const std::string& path) 
 
 Result<MeasuredOps> read_measured_ops(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::string text(file.is_open() ? kMostBytes + 1 : 0, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  std::string text;
+  for (std::array<char, 4096> part{}; file && text.size() <= kMostBytes;) {
+    file.read(part.data(), part.size());
+    text.append(part.data(), static_cast<size_t>(file.gcount()));
+  }
   if (!file.is_open() || file.bad()) {
     return Error{ErrorCode::kIo, fmt::format("cannot read '{}'", path), "op-times"};
   }

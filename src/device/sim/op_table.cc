@@ -10,6 +10,14 @@
 #include "device/op_queries.h"
 
 namespace tandem::device {
+namespace {
+
+// A file may say anything; a day is longer than any op.
+constexpr double kMostNanos = 86400e9;
+
+Nanos as_time(double nanos) { return Nanos{static_cast<int64_t>(std::min(nanos, kMostNanos))}; }
+
+}  // namespace
 
 double OpLine::nanos(int64_t amount) const {
   const auto after = std::ranges::lower_bound(points, amount, {}, &OpPoint::amount);
@@ -45,13 +53,11 @@ AttentionFeatures features_of(const AttentionOp& op) {
 Nanos OpTable::time(const Op& op) const {
   if (const auto* attend = std::get_if<AttentionOp>(&op)) {
     const AttentionFeatures features = features_of(*attend);
-    return Nanos{static_cast<int64_t>(
-        std::inner_product(features.begin(), features.end(), attention.begin(), 0.0))};
+    return as_time(std::inner_product(features.begin(), features.end(), attention.begin(), 0.0));
   }
   const auto line = std::ranges::lower_bound(lines, key_of(op), {}, &OpLine::key);
-  return line == lines.end() || line->key != key_of(op)
-             ? Nanos{0}
-             : Nanos{static_cast<int64_t>(line->nanos(amount_of(op)))};
+  return line == lines.end() || line->key != key_of(op) ? Nanos{0}
+                                                        : as_time(line->nanos(amount_of(op)));
 }
 
 }  // namespace tandem::device
