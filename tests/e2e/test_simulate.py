@@ -53,19 +53,19 @@ def test_a_second_tier_takes_best_effort(binary, tmp_path):
     assert result["tandem"]["machine"]["hops"] > 0
 
 
-def test_a_machine_that_was_measured(binary, tmp_path, stories_model):
+def test_a_machine_that_was_measured(binary, tmp_path, long_model):
     ops = tmp_path / "ops.json"
-    code, text = run(binary, "profile", stories_model, "-o", tmp_path / "profile.json", "--op-times", ops, "--time", "1s", "--held-out", 3, "--threads", 1)
+    code, text = run(binary, "profile", long_model, "-o", tmp_path / "profile.json", "--op-times", ops, "--time", "1s", "--held-out", 3, "--threads", 1)
     assert code == 0, text
     names = {op["op"] for op in json.loads(ops.read_text())["ops"]}
     assert {"gemm", "gate_up", "embed", "rms_norm", "sample"} <= names
     load = ["--num-prompts", 20, "--request-rate", 50, "--random-input-len", 30, "--random-output-len", 10, "--policy", "sarathi", "--op-times", ops]
-    result, text = simulate(binary, tmp_path, "--shape", stories_model, *load)
+    result, text = simulate(binary, tmp_path, "--shape", long_model, *load)
     assert result["completed"] == 20 and result["median_tpot_ms"] > 0
     code, text = run(binary, "simulate", "--shape", "8B", *load)
     assert code == 2 and "another model" in text
     ops.write_text(ops.read_text().replace("rms_norm", "no_norm"))
-    code, text = run(binary, "simulate", "--shape", stories_model, *load)
+    code, text = run(binary, "simulate", "--shape", long_model, *load)
     assert code == 2 and "no_norm" in text and "ops.json" in text
 
 

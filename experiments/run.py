@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Runs a figure's experiment on the simulated machine: a table, result.csv and a plot in the experiment's folder.
+
+Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER]
+
+experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
+values of a point, +, - and * of them included. A point is one value of `x` and one of `line` in one of the `panels`, each of which may add to
+`scenario` and to the values. `quick` (the default) and `full` give values, too. No packages needed.
+"""
+import argparse
+import ast
+import concurrent.futures
+import csv
+import json
+import operator
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+COLUMNS = ["panel", "line", "x", "attainment", "chat_ttft_p50_ms", "chat_ttft_p99_ms", "chat_tpot_p50_ms", "chat_tpot_p99_ms", "chat_output_per_s",
+           "bulk_output_per_s", "bulk_prompt_per_s", "bulk_completed", "compute_busy", "hops", "mean_offloaded", "seconds"]
+COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#72b7b2"]
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+
+def value_of(expression, values):
+    """A name of `values`, or a sum or product of such names and numbers."""
+    def walk(node):
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            return OPERATORS[type(node.op)](walk(node.left), walk(node.right))
+        if isinstance(node, ast.Name) and node.id in values:
+            return values[node.id]
+        if isinstance(node, ast.Constant):
+            return node.value
+        sys.exit(f"run.py: '{{{expression}}}' is not made of {', '.join(values)}")
+    return walk(ast.parse(expression, mode="eval").body)
+
+
+def filled(text, values):
+    return re.sub(r"\{([^}]*)\}", lambda found: str(value_of(found.group(1), values)), text)
+
+
+def points_of(experiment, size):
+    for panel, own in experiment["panels"].items():
+        for line in experiment["line"]["values"]:
+            for x in own.get("x", experiment["x"].get("values", [])):
+                values = {**experiment[size], **own.get("values", {}), experiment["line"]["name"]: line, experiment["x"]["name"]: x}
+                yield {"panel": panel, "line": line, "x": x, "values": values, "scenario": {**experiment["scenario"], **own["scenario"]}}
+
+
+def scenario_text(experiment, point):
+    lines = []
+    for key, value in point["scenario"].items():
+        value = filled(str(value), point["values"])
+        if key == "shape" and (HERE / value).is_dir():
+            value = str(HERE / value)
+        lines.append(f"{key}: {json.dumps(value)}")
+    return "\n".join(lines + ["stream:"] + [f"  - {json.dumps(filled(stream, point['values']))}" for stream in experiment["streams"]]) + "\n"
+
+
+def run_point(flags, experiment, point, folder):
+    folder.mkdir(parents=True)
+    (folder / "scenario.yaml").write_text(scenario_text(experiment, point))
+    began = time.monotonic()
+    done = subprocess.run([flags.binary, "simulate", "--config", folder / "scenario.yaml", "-o", folder], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return None, f"{point['panel']}, {point['line']}, {point['x']}: {done.stderr.strip() or done.stdout.strip()}"
+    result = json.loads((folder / "result.json").read_text())
+    chat, bulk = (next((one for one in result["tandem"]["classes"] if one["name"] == name), None) for name in ("chat", "bulk"))
+    ttft, tpot = chat["ttft_ms"]["percentiles"], chat["tpot_ms"]["percentiles"]
+    machine, seconds = result["tandem"]["machine"], result["duration"]
+    layers = json.loads((HERE / point["scenario"]["shape"] / "config.json").read_text())["num_hidden_layers"]
+    # Every offloaded token hops once in each layer.
+    offloaded = machine["hops"] / layers / machine["steps"] if machine["steps"] else 0
+    return [point["panel"], point["line"], point["x"], chat["good"] / max(chat["planned"], 1), ttft["50"], ttft["99"], tpot["50"], tpot["99"],
+            chat["output_tokens"] / seconds, bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0,
+            bulk["completed"] if bulk else 0, machine["compute_busy"], machine["hops"], offloaded, time.monotonic() - began], None
+
+
+def plot(experiment, rows, column, label, share):
+    """SVG: a panel beside the other, lines over x."""
+    width, height, left, top = 380, 260, 60, 40
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 70}" font-family="sans-serif" font-size="12">',
+           '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>']
+    for number, panel in enumerate(experiment["panels"]):
+        mine = [row for row in rows if row[0] == panel]
+        xs = sorted({row[2] for row in mine})
+        most = 1.0 if share else max([row[COLUMNS.index(column)] for row in mine] + [1e-9]) * 1.05
+        x0, plot_width, plot_height = number * width + left, width - left - 20, height - top - 20
+
+        def at(x, y):
+            along = (x - xs[0]) / (xs[-1] - xs[0]) if len(xs) > 1 else 0.5
+            return x0 + along * plot_width, top + 10 + (1 - y / most) * plot_height
+        out.append(f'<text x="{x0}" y="{top}">{panel}</text>')
+        for part in (0, 0.25, 0.5, 0.75, 1):
+            y = at(xs[0], part * most)[1]
+            out.append(f'<line x1="{x0}" x2="{x0 + plot_width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+            out.append(f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{f"{part * 100:.0f} %" if share else f"{part * most:.0f}"}</text>')
+        for x in xs:
+            out.append(f'<text x="{at(x, 0)[0]:.1f}" y="{top + plot_height + 28}" text-anchor="middle">{x:g}</text>')
+        out.append(f'<text x="{x0 + plot_width / 2}" y="{top + plot_height + 44}" text-anchor="middle">{experiment["x"]["label"]}</text>')
+        for index, line in enumerate(experiment["line"]["values"]):
+            marks = [at(row[2], row[COLUMNS.index(column)]) for row in sorted((row for row in mine if row[1] == line), key=lambda row: row[2])]
+            colour = COLOURS[index % len(COLOURS)]
+            out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in marks)}"/>')
+            out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in marks]
+    for index, line in enumerate(experiment["line"]["values"]):
+        out.append(f'<text x="{left + 130 * index}" y="{height + 60}" fill="{COLOURS[index % len(COLOURS)]}">{line}</text>')
+    out.append(f'<text x="{left + 130 * len(experiment["line"]["values"])}" y="{height + 60}">{label}</text></svg>')
+    return "\n".join(out) + "\n"
+
+
+def show(rows):
+    print(f"{'panel':24} {'policy':12} {'x':>5} {'attained':>9} {'TTFT P99 ms':>12} {'TPOT P99 ms':>12} {'bulk out/s':>11} {'bulk prompt/s':>14} {'offloaded':>10}")
+    for row in rows:
+        one = dict(zip(COLUMNS, row))
+        print(f"{one['panel']:24} {one['line']:12} {one['x']:>5g} {one['attainment'] * 100:>7.1f} % {one['chat_ttft_p99_ms']:>12.0f} {one['chat_tpot_p99_ms']:>12.1f} "
+              f"{one['bulk_output_per_s']:>11.1f} {one['bulk_prompt_per_s']:>14.1f} {one['mean_offloaded']:>10.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("name", choices=sorted(path.parent.name for path in HERE.glob("*/experiment.json")))
+    parser.add_argument("--full", action="store_true", help="windows as long as published")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
+    parser.add_argument("--keep", type=pathlib.Path, help="new folder for scenario, result and report of every point")
+    flags = parser.parse_args()
+    experiment = json.loads((HERE / flags.name / "experiment.json").read_text())
+    points = list(points_of(experiment, "full" if flags.full else "quick"))
+    rows, failures = [], []
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        folder = flags.keep or pathlib.Path(scratch)
+        work = [pool.submit(run_point, flags, experiment, point, folder / f"{number:03}") for number, point in enumerate(points)]
+        for done, future in enumerate(concurrent.futures.as_completed(work), 1):
+            future.result()
+            print(f"\r{done} of {len(points)} points", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        for future in work:
+            row, failure = future.result()
+            (failures if row is None else rows).append(failure if row is None else row)
+    show(rows)
+    with open(HERE / flags.name / "result.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS[:-1])
+        writer.writerows([f"{value:.4g}" if isinstance(value, float) else value for value in row[:-1]] for row in rows)
+    for column, label, share in (("attainment", "chat within its targets", True), ("bulk_output_per_s", "best-effort output tokens/s", False)):
+        (HERE / flags.name / f"{column}.svg").write_text(plot(experiment, rows, column, label, share))
+    print(f"{sum(row[-1] for row in rows):.0f} s of computing; wrote result.csv and plots in {HERE / flags.name}")
+    if failures:
+        sys.exit("\n".join(failures))
+
+
+if __name__ == "__main__":
+    main()
