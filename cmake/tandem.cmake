@@ -1,5 +1,7 @@
 # How a folder of src/ declares its library and its tests, and the flags that all of Tandem is compiled with.
 
+get_filename_component(TANDEM_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+
 option(TANDEM_TESTS "Build the tests (needs GoogleTest)" ON)
 # Half of a compiler's time goes to headers that the files of a folder share. OFF is better for work on the sources: what is compiled
 # again after a change is one file, and a missing include is an error.
@@ -10,14 +12,14 @@ set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsaniti
 find_program(CCACHE ccache)
 if(CCACHE)
   # Paths below the checkout count as relative, so that every checkout on a machine shares one cache.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${TANDEM_ROOT} CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 
 add_library(tandem_flags INTERFACE)
 target_compile_options(tandem_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
                                               -Wno-missing-field-initializers
                                               -fno-math-errno -ffp-contract=off)
-target_include_directories(tandem_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(tandem_flags INTERFACE ${TANDEM_ROOT}/src)
 if(TANDEM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # It takes a source that a unity file includes for a header.
   target_compile_options(tandem_flags INTERFACE -Wno-subobject-linkage)
@@ -62,7 +64,7 @@ function(tandem_unity list name size)
     list(SUBLIST batch 0 ${size} together)
     set(text)
     foreach(source IN LISTS together)
-      file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+      file(RELATIVE_PATH path ${TANDEM_ROOT}/src ${CMAKE_CURRENT_SOURCE_DIR}/${source})
       string(APPEND text "#include \"${path}\"\n")
       list(REMOVE_ITEM batch ${source})
     endforeach()
