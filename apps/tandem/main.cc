@@ -49,12 +49,15 @@ NamedCommand split(cli::Command root, const std::vector<std::string>& arguments)
 }
 
 // Puts the flags of a --config file before the others, and turns vLLM's ways of writing flags into
-// ours.
-Status expand(NamedCommand& line, cli::Command serve) {
+// ours. `simulate` reads its file itself, which may hold a sweep.
+Status expand(NamedCommand& line, cli::Command serve, cli::Command simulate) {
   if (!line.command.has_option("--config")) {
     return {};
   }
   line.rest = plain_flags(std::move(line.rest), line.command);
+  if (line.command == simulate) {
+    return {};
+  }
   const bool named = std::ranges::any_of(line.rest, [](const std::string& argument) {
     return argument == "--config" || argument.starts_with("--config=");
   });
@@ -90,7 +93,8 @@ int run(int argc, char** argv) {
   for (const std::string& name : line.names) {
     path += name + " ";
   }
-  if (const Status expanded = expand(line, commands.front().command); !expanded.ok()) {
+  if (const Status expanded = expand(line, commands.front().command, commands.back().command);
+      !expanded.ok()) {
     return usage_error(expanded.error().message);
   }
   std::vector<std::string> arguments = line.names;

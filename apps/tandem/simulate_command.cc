@@ -1,8 +1,9 @@
-// `tandem simulate`: a load on a simulated machine, in virtual time.
+// `tandem simulate`: a load on a simulated machine, in virtual time; or a sweep of them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,124 +11,26 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "bench/load_flags.h"
 #include "bench/load_progress.h"
+#include "cli/config_file.h"
 #include "commands.h"
 #include "commit.h"
-#include "loadgen/load.h"
+#include "loadgen/headline.h"
 #include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
 #include "loadgen/run_info.h"
-#include "model/make.h"
-#include "model/model_folder.h"
 #include "progress.h"
-#include "serve_flags.h"
-#include "sim/op_measures.h"
+#include "sim/scenario.h"
 #include "sim/simulate.h"
+#include "sim/sweep_report.h"
+#include "simulate_flags.h"
+#include "sweep_run.h"
+#include "vllm_flags.h"
 
 namespace tandem {
 namespace {
 
-struct SimulateFlags {
-  ServeFlags serve;
-  bench::StreamFlags stream;
-  std::vector<std::string> streams;
-  std::string shape = "8B";
-  std::string accelerator = "a100";
-  std::string op_times;
-  int32_t accelerators = 1;
-  std::string accelerator_memory;
-  double memory_share = 0.9;
-  std::string host_kv;
-  double host_gbps = 150;
-  int32_t host_workers = 32;
-  double link_gbps = 0;
-  sim::BeliefError beliefs;
-  std::string limit = "1440min";
-  uint64_t load_seed = 1;
-  std::string out;
-};
-
-struct KnownMemory {
-  std::string_view accelerator;
-  int64_t bytes;
-};
-constexpr int64_t kGigabyte = int64_t{1} << 30;
-constexpr std::array kMemories = {
-    KnownMemory{"a100", 80 * kGigabyte}, KnownMemory{"h100", 80 * kGigabyte},
-    KnownMemory{"h200", 141 * kGigabyte}, KnownMemory{"t4", 16 * kGigabyte},
-    KnownMemory{"a10", 24 * kGigabyte}};
-
-Result<model::ModelConfig> shape_of(const std::string& name) {
-  if (!std::filesystem::is_directory(name)) {
-    return model::preset_config(name);
-  }
-  ASSIGN_OR_RETURN(const model::ModelFolder folder, model::open_model_folder(name));
-  return folder.config;
-}
-
-// In place of the accelerator's formulae and memory.
-Status take_measured(const SimulateFlags& flags, const model::ModelConfig& shape,
-                     device::SimSpec& machine) {
-  ASSIGN_OR_RETURN(const sim::MeasuredOps measured, sim::read_measured_ops(flags.op_times));
-  if (measured.shape != sim::shape_of(shape)) {
-    return invalid_argument(
-        fmt::format("'{}' was measured with another model than --shape {}: measure this one by "
-                    "`tandem profile FOLDER --op-times FILE`",
-                    flags.op_times, flags.shape),
-        "op-times");
-  }
-  if (flags.accelerators != 1) {
-    return invalid_argument("--op-times is of one machine: leave --accelerators out",
-                            "accelerators");
-  }
-  machine.name = measured.machine;
-  machine.measured = measured.table;
-  if (flags.accelerator_memory.empty()) {
-    machine.memory_bytes =
-        static_cast<int64_t>(static_cast<double>(measured.memory_bytes) * flags.memory_share);
-  }
-  return {};
-}
-
-Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::ModelConfig& shape) {
-  const device::AcceleratorProfile* profile = device::find_profile(flags.accelerator);
-  if (profile == nullptr) {
-    return invalid_argument(
-        fmt::format("--accelerator '{}' is none of {}", flags.accelerator, device::profile_names()),
-        "accelerator");
-  }
-  int64_t each = 0;
-  if (flags.accelerator_memory.empty()) {
-    each = std::ranges::find(kMemories, profile->name, &KnownMemory::accelerator)->bytes;
-  } else {
-    ASSIGN_OR_RETURN(each, parse_bytes(flags.accelerator_memory));
-  }
-  device::SimSpec machine;
-  machine.name = fmt::format("{} x {}", flags.accelerators, profile->name);
-  machine.accelerator = *profile;
-  machine.group.ranks = flags.accelerators;
-  machine.memory_bytes =
-      static_cast<int64_t>(static_cast<double>(each) * flags.memory_share) * flags.accelerators;
-  machine.link_bytes =
-      flags.link_gbps > 0 ? flags.link_gbps * 1e9 : profile->link_bytes * flags.accelerators;
-  if (!flags.host_kv.empty()) {
-    ASSIGN_OR_RETURN(machine.host_memory_bytes, parse_bytes(flags.host_kv));
-  }
-  if (!flags.op_times.empty()) {
-    RETURN_IF_ERROR(take_measured(flags, shape, machine));
-  }
-  return machine;
-}
-
-Result<loadgen::Load> load_of(const SimulateFlags& flags) {
-  ASSIGN_OR_RETURN(std::vector<loadgen::LoadStream> streams,
-                   bench::make_streams(flags.stream, flags.streams));
-  for (loadgen::LoadStream& stream : streams) {
-    stream.models = {flags.shape};
-  }
-  return loadgen::make_load(streams, flags.load_seed);
-}
+constexpr int kExitStopped = 130;  // as shells report Ctrl-C
 
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                          const device::SimSpec& machine, const sim::Simulated& result) {
@@ -163,134 +66,273 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
   return info;
 }
 
-Status write_results(const SimulateFlags& flags, const loadgen::RunInfo& info,
-                     const loadgen::Load& load, const sim::Simulated& result,
-                     const loadgen::Summary& summary) {
-  if (flags.out.empty()) {
-    return {};
+std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
+                                            const sim::SimulateOptions& options,
+                                            const sim::Simulated& result) {
+  std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
+  headlines.push_back({"steps", static_cast<double>(result.steps)});
+  headlines.push_back({"compute_busy", result.compute_busy});
+  if (options.machine.host_memory_bytes > 0) {
+    const auto hops = static_cast<double>(result.tiers.hops);
+    headlines.push_back({"hops", hops});
+    // Every offloaded row of a step hops once in each layer.
+    const auto layers = static_cast<double>(options.shape.layers * result.steps);
+    headlines.push_back({"mean_offloaded", layers > 0 ? hops / layers : 0});
   }
+  return headlines;
+}
+
+// Says now what would otherwise be said after the run.
+Status prepare_folder(const std::string& folder) {
+  const auto refused = [&folder](std::string_view why) {
+    return invalid_argument(
+        fmt::format("-o '{}': {}; name a folder that can be written", folder, why), "");
+  };
   std::error_code failure;
-  std::filesystem::create_directories(flags.out, failure);
-  const auto json =
-      loadgen::result_json(info, load, result.run, summary, loadgen::Detail::kSummary);
-  RETURN_IF_ERROR(loadgen::write_text(flags.out + "/result.json", json.dump(1) + "\n"));
-  RETURN_IF_ERROR(loadgen::write_text(flags.out + "/report.html",
-                                      loadgen::report_html(info, load, result.run, summary)));
-  log::info("wrote {0}/result.json and {0}/report.html", flags.out);
+  if (std::filesystem::exists(folder, failure) && !std::filesystem::is_directory(folder, failure)) {
+    return refused("it is a file");
+  }
+  std::filesystem::create_directories(folder, failure);
+  if (failure) {
+    return refused(fmt::format("it cannot be made ({})", failure.message()));
+  }
+  const std::filesystem::path probe = std::filesystem::path(folder) / "result.json.part";
+  if (!std::ofstream(probe)) {
+    return refused("it cannot be written");
+  }
+  std::filesystem::remove(probe, failure);
   return {};
 }
 
-Status run_simulate(SimulateFlags& flags, cli::Command command) {
-  RETURN_IF_ERROR(log::start(flags.serve.log_level));
-  flags.serve.node.model = flags.shape;
-  RETURN_IF_ERROR(resolve(flags.serve));
-  if (flags.serve.node.accelerator.has_value()) {
-    return Error{ErrorCode::kUnsupported,
-                 "--emulate-accelerator plays an accelerator in real time; simulate has its own: "
-                 "leave it out, and give --host-kv for a second tier",
-                 "emulate-accelerator"};
+Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
+                     const sim::Simulated& result, const loadgen::Summary& summary) {
+  auto json = loadgen::result_json(info, run.load, result.run, summary, loadgen::Detail::kSummary);
+  const std::vector<loadgen::Headline> headlines = headlines_of(summary, run.options, result);
+  for (const loadgen::Headline& headline : headlines) {
+    json["tandem"]["headline"][headline.name] =
+        headline.value ? nlohmann::ordered_json(*headline.value) : nlohmann::ordered_json();
   }
-  sim::SimulateOptions options;
-  ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
-  ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
-  options.host.bytes_per_second = flags.host_gbps * 1e9;
-  options.host.workers = flags.host_workers;
-  ASSIGN_OR_RETURN(options.limit, parse_duration(flags.limit));
-  ASSIGN_OR_RETURN(const loadgen::Load load, load_of(flags));
-  options.node = flags.serve.node;
-  options.beliefs = flags.beliefs;
-  options.node.targets_given =
-      std::ranges::any_of(load.groups, [](const loadgen::RequestGroup& group) {
-        return group.slo.ttft.has_value() || group.slo.tpot.has_value();
-      });
+  RETURN_IF_ERROR(loadgen::write_text(out + "/result.json", json.dump(1) + "\n"));
+  RETURN_IF_ERROR(loadgen::write_text(out + "/summary.csv", loadgen::headline_csv(headlines)));
+  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html",
+                                      loadgen::report_html(info, run.load, result.run, summary)));
+  log::info("wrote {0}/result.json, {0}/summary.csv and {0}/report.html", out);
+  return {};
+}
+
+Status run_planned(const SimulateFlags& flags, cli::Command command, const PlannedRun& run,
+                   const std::string& out) {
   const SteadyClock clock;
   const Nanos began = clock.now();
   ProgressBar bar("simulating", clock);
   Result<sim::Simulated> simulated =
-      sim::simulate(options, load, [&](const sim::SimulateProgress& progress) {
-        bar.show(progress.ended, std::ssize(load.requests));
+      sim::simulate(run.options, run.load, [&](const sim::SimulateProgress& progress) {
+        bar.show(progress.ended, std::ssize(run.load.requests));
       });
   bar.finish();
   if (!simulated.ok()) {
     return simulated.error();
   }
   const Nanos took = clock.now() - began;
-  const loadgen::RunInfo info = info_of(flags, command, options.machine, *simulated);
-  const loadgen::Summary summary = loadgen::summarize(load, simulated->run);
+  const loadgen::Summary summary = loadgen::summarize(run.load, simulated->run);
   fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",
-             flags.shape, options.machine.name, simulated->policy,
+             flags.shape, run.options.machine.name, simulated->policy,
              format_duration(simulated->run.duration), format_duration(took), simulated->steps,
              simulated->compute_busy * 100);
   fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
   if (simulated->run.interrupted) {
     log::warn("the run reached its limit of {} (--limit) before all requests ended",
-              format_duration(options.limit));
+              format_duration(run.options.limit));
   }
-  return write_results(flags, info, load, *simulated, summary);
+  return out.empty() ? Status{}
+                     : write_results(out, info_of(flags, command, run.options.machine, *simulated),
+                                     run, *simulated, summary);
+}
+
+// The flags of a scenario, read as if each key stood on the command line.
+struct ReadRun {
+  cli::CommandLine line{"", "tandem"};
+  SimulateFlags flags;
+  cli::Command command = add_simulate_flags(line.root(), flags);
+};
+
+Result<std::unique_ptr<ReadRun>> read_run(const cli::ConfigNode& options, const std::string& file) {
+  auto run = std::make_unique<ReadRun>();
+  ASSIGN_OR_RETURN(std::vector<std::string> arguments,
+                   cli::config_flags(options, file, run->command));
+  arguments = plain_flags(std::move(arguments), run->command);
+  arguments.insert(arguments.begin(), "simulate");
+  const Result<std::optional<int>> done = run->line.parse(std::move(arguments));
+  if (!done.ok()) {
+    return done.error();
+  }
+  return run;
+}
+
+// Whether the point would run: all but the simulation itself.
+Status check_point(const sim::SweepPoint& point, const std::string& file) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(point.options, file));
+  ASSIGN_OR_RETURN(const PlannedRun planned, plan_run(read->flags));
+  return sim::check(planned.options);
+}
+
+Result<sim::Sweep> sweep_of(const sim::Scenario& scenario,
+                            const std::vector<sim::SweepPoint>& points,
+                            const std::vector<PointOutcome>& outcomes, const std::string& out) {
+  sim::Sweep sweep;
+  sweep.scenario = scenario.file;
+  sweep.made_by = *kCommit == '\0' ? fmt::format("tandem {}", TANDEM_VERSION)
+                                   : fmt::format("tandem {} ({})", TANDEM_VERSION, kCommit);
+  for (const sim::VariedKey& varied : scenario.vary) {
+    sweep.keys.push_back(varied.key);
+  }
+  for (size_t i = 0; i < points.size(); ++i) {
+    sim::SweptPoint& swept = sweep.points.emplace_back();
+    swept.name = points[i].name;
+    swept.failure = outcomes[i].failure;
+    for (const cli::ConfigNode& value : points[i].values) {
+      swept.values.push_back(value.text);
+    }
+    if (!swept.failure.empty()) {
+      continue;
+    }
+    const std::string file = fmt::format("{}/points/{}/result.json", out, swept.name);
+    const auto json = nlohmann::ordered_json::parse(std::ifstream(file), nullptr, false);
+    if (!json.is_object() || !json.contains("/tandem/headline"_json_pointer)) {
+      swept.failure = fmt::format("it left no result in '{}'", file);
+      continue;
+    }
+    for (const auto& [name, value] : json["tandem"]["headline"].items()) {
+      swept.headlines.push_back(
+          {.name = name,
+           .value = value.is_number() ? std::optional(value.get<double>()) : std::nullopt});
+    }
+  }
+  return sweep;
+}
+
+Status write_sweep(const sim::Sweep& sweep, const std::string& out) {
+  RETURN_IF_ERROR(loadgen::write_text(out + "/sweep.csv", sim::sweep_csv(sweep)));
+  RETURN_IF_ERROR(loadgen::write_text(out + "/sweep.json", sim::sweep_json(sweep).dump(1) + "\n"));
+  return loadgen::write_text(out + "/sweep.html", sim::sweep_html(sweep));
+}
+
+Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
+                      const std::vector<sim::SweepPoint>& points, const sim::ScenarioKeys& keys) {
+  if (flags.out.empty()) {
+    return invalid_argument("a sweep needs a folder for its results; give -o DIR", "out");
+  }
+  for (const sim::SweepPoint& point : points) {
+    const Status checked = check_point(point, scenario.file);
+    if (!checked.ok()) {
+      return located(checked.error(), scenario, &point, keys);
+    }
+  }
+  RETURN_IF_ERROR(prepare_folder(flags.out));
+  std::error_code failure;
+  for (const char* file : {"sweep.csv", "sweep.json", "sweep.html"}) {
+    std::filesystem::remove(std::filesystem::path(flags.out) / file, failure);  // of another sweep
+  }
+  std::vector<std::filesystem::path> folders;
+  for (const sim::SweepPoint& point : points) {
+    folders.push_back(std::filesystem::path(flags.out) / "points" / point.name);
+    RETURN_IF_ERROR(
+        loadgen::write_text(folders.back() / "scenario.yaml", cli::config_text(point.options)));
+    std::filesystem::remove(folders.back() / "result.json", failure);
+  }
+  const SteadyClock clock;
+  const PointsRun ran = run_points(folders, flags.jobs, clock);
+  if (ran.stopped) {
+    std::vector<std::string> complete;
+    for (size_t i = 0; i < points.size(); ++i) {
+      if (ran.outcomes[i].ended && ran.outcomes[i].failure.empty()) {
+        complete.push_back(points[i].name);
+      }
+    }
+    log::error("stopped: {} of {} points are complete in {}/points{}{}", complete.size(),
+               points.size(), flags.out, complete.empty() ? "" : ": ", fmt::join(complete, ", "));
+    return kExitStopped;
+  }
+  ASSIGN_OR_RETURN(const sim::Sweep sweep, sweep_of(scenario, points, ran.outcomes, flags.out));
+  RETURN_IF_ERROR(write_sweep(sweep, flags.out));
+  fmt::print("{}", sim::sweep_text(sweep));
+  int failed = 0;
+  for (const sim::SweptPoint& point : sweep.points) {
+    if (!point.failure.empty()) {
+      ++failed;
+      log::error("the point {} failed: {}; its log is {}/points/{}/log", point.name, point.failure,
+                 flags.out, point.name);
+    }
+  }
+  fmt::print("{} of {} points ran; wrote sweep.csv, sweep.json and sweep.html in {}\n",
+             points.size() - static_cast<size_t>(failed), points.size(), flags.out);
+  return failed > 0 ? 1 : 0;
+}
+
+// What the command line says of the scenario's own options.
+std::vector<cli::GivenOption> given_options(cli::Command command) {
+  std::vector<cli::GivenOption> given = command.values();
+  std::erase_if(given, [](const cli::GivenOption& option) {
+    return option.given.empty() || option.name == "config" || option.name == "out" ||
+           option.name == "jobs";
+  });
+  return given;
+}
+
+Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
+  cli::CommandLine stream_line;
+  bench::StreamFlags stream;
+  bench::add_stream_flags(stream_line.root(), stream);
+  const sim::ScenarioKeys keys{.options = command, .stream = stream_line.root()};
+  ASSIGN_OR_RETURN(sim::Scenario scenario, sim::read_scenario(flags.scenario, keys));
+  RETURN_IF_ERROR(add_given(scenario, given_options(command), keys));
+  ASSIGN_OR_RETURN(const std::vector<sim::SweepPoint> points, points_of(scenario, keys));
+  if (!points.empty()) {
+    return run_sweep(flags, scenario, points, keys);
+  }
+  const auto run = [&]() -> Status {
+    ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read,
+                     read_run(scenario.options, flags.scenario));
+    RETURN_IF_ERROR(log::start(read->flags.serve.log_level));
+    const std::string out = flags.out.empty() ? read->flags.out : flags.out;
+    ASSIGN_OR_RETURN(const PlannedRun planned, plan_run(read->flags));
+    if (!out.empty()) {
+      RETURN_IF_ERROR(prepare_folder(out));
+    }
+    return run_planned(read->flags, read->command, planned, out);
+  };
+  const Status status = run();
+  if (!status.ok()) {
+    return located(status.error(), scenario, nullptr, keys);
+  }
+  return 0;
+}
+
+Result<int> run_simulate(SimulateFlags& flags, cli::Command command) {
+  RETURN_IF_ERROR(log::start(flags.serve.log_level));
+  if (!flags.scenario.empty()) {
+    return run_scenario(flags, command);
+  }
+  ASSIGN_OR_RETURN(const PlannedRun planned, plan_run(flags));
+  if (!flags.out.empty()) {
+    RETURN_IF_ERROR(prepare_folder(flags.out));
+  }
+  RETURN_IF_ERROR(run_planned(flags, command, planned, flags.out));
+  return 0;
 }
 
 }  // namespace
 
 Subcommand add_simulate_command(cli::Command tandem) {
   auto flags = std::make_shared<SimulateFlags>();
-  flags->serve.log_level = "warning";
-  const cli::Command app = tandem.add_subcommand(
-      "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
-  app.add_option("--shape", flags->shape,
-                 "Model: a preset of `tandem model make`, or a folder with config.json")
-      .capture_default_str();
-  app.add_option("--accelerator", flags->accelerator, "a100, h100, h200, t4 or a10")
-      .capture_default_str();
-  app.add_option("--op-times", flags->op_times,
-                 "A measured machine in its place: a file of `tandem profile --op-times`");
-  app.add_option("--accelerators", flags->accelerators,
-                 "So many of them share the model (tensor parallelism)")
-      .capture_default_str()
-      .in_range(1, 64);
-  app.add_option("--accelerator-memory", flags->accelerator_memory,
-                 "Of each, e.g. 40GiB (default: what the type has)");
-  app.add_option("--memory-share", flags->memory_share, "Of it that may be used")
-      .capture_default_str()
-      .in_range(0.01, 1.0);
-  app.add_option("--host-kv", flags->host_kv,
-                 "Memory of the host for KV of offloaded requests, e.g. 512GiB: two tiers");
-  app.add_option("--host-gbps", flags->host_gbps, "GB/s at which its workers read KV")
-      .capture_default_str()
-      .in_range(1e-3, 1e6);
-  app.add_option("--host-workers", flags->host_workers, "Its attention workers")
-      .capture_default_str()
-      .in_range(1, 4096);
-  app.add_option("--link-gbps", flags->link_gbps,
-                 "GB/s between the tiers, each direction (default: as the accelerators')")
-      .in_range(1e-3, 1e6);
-  app.add_option("--belief-factor", flags->beliefs.factor,
-                 "The policy believes that ops take so many times their true time")
-      .capture_default_str()
-      .in_range(0.01, 100.0);
-  app.add_option("--belief-noise", flags->beliefs.noise,
-                 "Standard deviation of an op's time while the profile is measured, as a share")
-      .capture_default_str()
-      .in_range(0.0, 1.0);
-  app.group_new_options("Machine");
-  app.add_option("--stream", flags->streams,
-                 "A stream of requests as key=value;key=value, with the flags below as keys; may "
-                 "be repeated");
-  app.add_option("--load-seed", flags->load_seed, "Of arrivals and lengths").capture_default_str();
-  app.add_option("--limit", flags->limit, "The run ends after so much simulated time")
-      .capture_default_str();
-  app.add_option("-o,--out", flags->out, "Folder for result.json and report.html");
-  app.group_new_options("Run");
-  bench::add_stream_flags(app, flags->stream);
-  app.group_new_options("Load");
-  add_node_flags(app, flags->serve);
-  app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
+  const cli::Command app = add_simulate_flags(tandem, *flags);
   return {app, [flags, app] {
-            const Status status = run_simulate(*flags, app);
-            if (!status.ok()) {
-              log::error("{}", status.error().message);
-              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+            const Result<int> code = run_simulate(*flags, app);
+            if (!code.ok()) {
+              log::error("{}", code.error().message);
+              return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
             }
-            return 0;
+            return *code;
           }};
 }
 

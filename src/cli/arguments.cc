@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <yaml-cpp/yaml.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <string_view>
+
+#include "cli/config_file.h"
 
 namespace tandem::cli {
 namespace {
@@ -102,39 +103,6 @@ std::string nearest(const std::string& unknown, const std::vector<std::string>& 
   return best.empty() ? "" : fmt::format(", did you mean {}?", best);
 }
 
-Result<std::vector<std::string>> flags_from_file(const std::string& path, Command command) {
-  const std::vector<std::string> known = all_flags_of(command);
-  std::vector<std::string> flags;
-  try {
-    const YAML::Node root = YAML::LoadFile(path);
-    if (!root.IsMap()) {
-      return invalid_argument(fmt::format("the config file '{}' must hold keys and values", path),
-                              "config");
-    }
-    for (const auto& entry : root) {
-      std::string flag = "--" + entry.first.as<std::string>();
-      std::ranges::replace(flag, '_', '-');
-      if (std::ranges::count(known, flag) == 0) {
-        return invalid_argument(
-            fmt::format("unknown key '{}' in the config file '{}'{}", entry.first.as<std::string>(),
-                        path, nearest_flag(flag, command)),
-            "config");
-      }
-      if (entry.second.IsSequence()) {
-        for (const YAML::Node& item : entry.second) {
-          flags.push_back(flag + "=" + item.as<std::string>());
-        }
-      } else {
-        flags.push_back(flag + "=" + entry.second.as<std::string>());
-      }
-    }
-  } catch (const std::exception& error) {  // YAML's, and the stream's for a folder
-    return invalid_argument(
-        fmt::format("the config file '{}' cannot be read: {}", path, error.what()), "config");
-  }
-  return flags;
-}
-
 }  // namespace
 
 std::string nearest_flag(const std::string& unknown, Command command) {
@@ -177,7 +145,9 @@ Result<std::vector<std::string>> expand_config(const std::vector<std::string>& a
       rest.push_back(arguments[i]);
       continue;
     }
-    ASSIGN_OR_RETURN(const std::vector<std::string> flags, flags_from_file(path, command));
+    ASSIGN_OR_RETURN(const std::string text, read_config_text(path));
+    ASSIGN_OR_RETURN(const ConfigNode file, parse_config(text, path));
+    ASSIGN_OR_RETURN(const std::vector<std::string> flags, config_flags(file, path, command));
     from_file.insert(from_file.end(), flags.begin(), flags.end());
   }
   from_file.insert(from_file.end(), rest.begin(), rest.end());

@@ -166,6 +166,12 @@ bool Command::has_option(const std::string& name) const {
   return std::as_const(*app_).get_option_no_throw(name) != nullptr;
 }
 
+std::optional<std::string> Command::long_name(const std::string& name) const {
+  const CLI::Option* option = std::as_const(*app_).get_option_no_throw(name);
+  return option == nullptr || option->get_lnames().empty() ? std::nullopt
+                                                           : std::optional(option->get_lnames()[0]);
+}
+
 std::optional<Command> Command::find_subcommand(const std::string& name) const {
   const auto found =
       app_->get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
@@ -178,10 +184,10 @@ std::vector<GivenOption> Command::values() const {
     if (option->get_lnames().empty()) {
       continue;
     }
-    values.push_back(
-        {.name = option->get_lnames().front(),
-         .default_text = option->get_default_str(),
-         .given = option->count() > 0 ? option->results() : std::vector<std::string>{}});
+    values.push_back({.name = option->get_lnames().front(),
+                      .default_text = option->get_default_str(),
+                      .given = option->count() > 0 ? option->results() : std::vector<std::string>{},
+                      .takes_many = option->get_items_expected_max() > 1});
   }
   return values;
 }

@@ -50,6 +50,7 @@ struct GivenOption {
   std::string name;                // without dashes
   std::string default_text;        // as the help shows it
   std::vector<std::string> given;  // empty: the default holds
+  bool takes_many = false;         // each value that is given counts, not only the last one
 };
 
 class Command {
@@ -87,6 +88,8 @@ class Command {
 
   [[nodiscard]] bool parsed() const;
   [[nodiscard]] bool has_option(const std::string& name) const;  // "--config"
+  // The first long name, without dashes, of the option that has this name; nullopt: none has.
+  [[nodiscard]] std::optional<std::string> long_name(const std::string& name) const;
   [[nodiscard]] std::optional<Command> find_subcommand(const std::string& name) const;
   [[nodiscard]] std::vector<GivenOption> values() const;  // of the options with a long name
   [[nodiscard]] CLI::App& app() const { return *app_; }   // for the files of this folder

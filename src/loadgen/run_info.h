@@ -16,7 +16,7 @@ struct RunInfo {
   std::string command;  // as it was typed, without credentials
   std::string label;    // the user's name for the run
   std::string date;     // ISO 8601, UTC, of the start
-  std::string backend;  // "openai" or "openai-chat"
+  std::string backend;  // "openai", "openai-chat" or "simulated"
   std::string url;
   std::string model;        // the first one
   double request_rate = 0;  // infinite: "inf"

@@ -158,25 +158,37 @@ void Plot::draw_axes() {
         kLeft, size_.width - kRight, py(tick), py(tick), kLeft - 6, py(tick) + 3.5,
         escaped(tick_label(tick, y_.unit)));
   }
-  const std::vector<double> columns = x_.scale == Scale::kLog
-                                          ? log_ticks(x_.low, x_.high)
-                                          : linear_ticks(x_.low, x_.high, size_.width / 90);
+  draw_columns();
+  body_ += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
+                       size_.width - kRight, size_.height - kBottom, size_.height - kBottom);
+}
+
+void Plot::draw_columns() {
+  std::vector<AxisLabel> columns = x_.labels;
+  if (columns.empty()) {
+    for (const double tick : x_.scale == Scale::kLog
+                                 ? log_ticks(x_.low, x_.high)
+                                 : linear_ticks(x_.low, x_.high, size_.width / 90)) {
+      columns.push_back({.at = tick, .text = tick_label(tick, x_.unit)});
+    }
+  }
   constexpr double kLabelWidth = 42;
+  constexpr double kLetterWidth = 6;
   double free_from = 0;  // labels must not touch
-  for (const double tick : columns) {
-    const double at = px(tick);
+  for (const AxisLabel& column : columns) {
+    const double at = px(column.at);
+    const double width =
+        std::max(kLabelWidth, kLetterWidth * static_cast<double>(column.text.size() + 1));
     const bool has_room = at >= free_from;
     body_ += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>",
                          at, at, kTop, size_.height - kBottom);
     if (has_room) {
       body_ +=
           fmt::format("<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                      at, size_.height - 6, escaped(tick_label(tick, x_.unit)));
-      free_from = at + kLabelWidth;
+                      at, size_.height - 6, escaped(column.text));
+      free_from = at + width;
     }
   }
-  body_ += fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
-                       size_.width - kRight, size_.height - kBottom, size_.height - kBottom);
 }
 
 std::string Plot::step_path(const std::vector<Point>& points, double end_x) const {
@@ -201,6 +213,22 @@ void Plot::steps(const std::vector<Point>& points, double end_x, int series) {
   if (!points.empty()) {
     body_ += fmt::format("<path class=\"line c{}\" d=\"{}\"/>", series, step_path(points, end_x));
   }
+}
+
+void Plot::line(const std::vector<Point>& points, int series) {
+  std::string path;
+  for (const Point& point : points) {
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px(point.x), py(point.y));
+  }
+  if (!path.empty()) {
+    body_ += fmt::format("<path class=\"line c{}\" d=\"{}\"/>", series, path);
+  }
+}
+
+void Plot::bar(double x, double end_x, double y, int series) {
+  body_ += fmt::format(
+      "<rect class=\"bar c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>",
+      series, px(x), py(y), px(end_x) - px(x), py(y_.low) - py(y));
 }
 
 void Plot::dots(const std::vector<Point>& points, int series) {

@@ -24,11 +24,17 @@ std::string grouped(int64_t count);
 enum class Scale : uint8_t { kLinear, kLog };
 enum class Unit : uint8_t { kCount, kMillis, kSeconds, kPercent };
 
+struct AxisLabel {
+  double at = 0;
+  std::string text;
+};
+
 struct Axis {
   Scale scale = Scale::kLinear;
   Unit unit = Unit::kCount;
   double low = 0;
   double high = 1;
+  std::vector<AxisLabel> labels = {};  // of an x axis, in place of round ticks; ascending
 };
 
 struct Point {
@@ -49,6 +55,8 @@ class Plot {
   // Steps: `points` are the left edges and heights of slices; the last one ends at `end_x`.
   void area(const std::vector<Point>& points, double end_x, int series);
   void steps(const std::vector<Point>& points, double end_x, int series);
+  void line(const std::vector<Point>& points, int series);
+  void bar(double x, double end_x, double y, int series);
   void dots(const std::vector<Point>& points, int series);
   // A vertical line with a word at its top; `row` keeps neighbours' words apart.
   void marker(double x, std::string_view word, int row, std::string_view css_class);
@@ -63,6 +71,7 @@ class Plot {
   [[nodiscard]] double py(double y) const;
   [[nodiscard]] std::string step_path(const std::vector<Point>& points, double end_x) const;
   void draw_axes();
+  void draw_columns();
 
   PlotSize size_;
   Axis x_;

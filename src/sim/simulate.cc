@@ -52,7 +52,8 @@ class Simulation {
  public:
   explicit Simulation(const SimulateOptions& options) : options_(options), bell_(time_) {}
 
-  Status prepare();
+  Status plan();
+  Status prepare();  // once planned
   Simulated run(const loadgen::Load& load,
                 const std::function<void(const SimulateProgress&)>& progress);
 
@@ -67,16 +68,16 @@ class Simulation {
   std::optional<EngineDriver> driver_;
   std::optional<LoadRun> client_;
   std::unique_ptr<SoleModel> planned_;
+  device::SimDevice* simulated_ = nullptr;  // the device of planned_
   ScheduledModel scheduled_;
   std::unique_ptr<LoadedModel> loaded_;
 };
 
-Status Simulation::prepare() {
+Status Simulation::plan() {
   node_ = options_.node;
   node_.memory_bytes = options_.machine.memory_bytes;
   node_.profile.cache_folder.clear();
-  const bool two_tiers = options_.machine.host_memory_bytes > 0;
-  if (two_tiers) {
+  if (options_.machine.host_memory_bytes > 0) {
     node_.accelerator = device::AcceleratorSpec{.backend = "sim", .hollow = true};
     node_.host_memory_bytes = options_.machine.host_memory_bytes;
   }
@@ -85,11 +86,15 @@ Status Simulation::prepare() {
   model::ModelFolder folder;
   folder.config = options_.shape;
   auto device = std::make_unique<device::SimDevice>(time_, machine);
-  device::SimDevice& simulated = *device;
+  simulated_ = device.get();
   ASSIGN_OR_RETURN(SoleModel planned,
                    plan_model(std::move(folder), NodeDevice::of(std::move(device)), node_, time_));
   planned_ = std::make_unique<SoleModel>(std::move(planned));
-  if (two_tiers) {
+  return {};
+}
+
+Status Simulation::prepare() {
+  if (options_.machine.host_memory_bytes > 0) {
     planned_->model.plan.executor.host.attention = [this](const piggyback::AttentionSpec& spec) {
       return Result<std::unique_ptr<piggyback::AttentionHost>>(
           std::make_unique<SimHost>(time_, options_.host, spec));
@@ -104,9 +109,9 @@ Status Simulation::prepare() {
                      }
                    }));
   const Nanos began = time_.now();
-  simulated.set_pace(pace_of(options_.beliefs));
+  simulated_->set_pace(pace_of(options_.beliefs));
   ASSIGN_OR_RETURN(scheduled_, complete_model(node_, model, *loaded_, bell_, time_, {}));
-  simulated.set_pace({});
+  simulated_->set_pace({});
   profiled_ = time_.now() - began;
   driver_.emplace(time_, options_.engine,
                   EngineDriver::Bounds{.max_queue = node_.max_queue,
@@ -154,9 +159,12 @@ Simulated Simulation::run(const loadgen::Load& load,
 
 }  // namespace
 
+Status check(const SimulateOptions& options) { return Simulation(options).plan(); }
+
 Result<Simulated> simulate(const SimulateOptions& options, const loadgen::Load& load,
                            const std::function<void(const SimulateProgress&)>& progress) {
   Simulation simulation(options);
+  RETURN_IF_ERROR(simulation.plan());
   RETURN_IF_ERROR(simulation.prepare());
   return simulation.run(load, progress);
 }

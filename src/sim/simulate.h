@@ -53,6 +53,10 @@ struct Simulated {
   double compute_busy = 0;  // share of the run that the compute stream worked
 };
 
+// Whether the machine holds the model and the policy has what it needs: what simulate would refuse
+// before it begins.
+Status check(const SimulateOptions& options);
+
 Result<Simulated> simulate(const SimulateOptions& options, const loadgen::Load& load,
                            const std::function<void(const SimulateProgress&)>& progress);
 

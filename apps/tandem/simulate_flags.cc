@@ -1,0 +1,188 @@
+#include "simulate_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "base/units.h"
+#include "model/make.h"
+#include "model/model_folder.h"
+#include "sim/op_measures.h"
+
+namespace tandem {
+namespace {
+
+struct KnownMemory {
+  std::string_view accelerator;
+  int64_t bytes;
+};
+constexpr int64_t kGigabyte = int64_t{1} << 30;
+constexpr std::array kMemories = {
+    KnownMemory{"a100", 80 * kGigabyte}, KnownMemory{"h100", 80 * kGigabyte},
+    KnownMemory{"h200", 141 * kGigabyte}, KnownMemory{"t4", 16 * kGigabyte},
+    KnownMemory{"a10", 24 * kGigabyte}};
+
+Result<model::ModelConfig> shape_of(const std::string& name) {
+  if (!std::filesystem::is_directory(name)) {
+    return model::preset_config(name);
+  }
+  ASSIGN_OR_RETURN(const model::ModelFolder folder, model::open_model_folder(name));
+  return folder.config;
+}
+
+// In place of the accelerator's formulae and memory.
+Status take_measured(const SimulateFlags& flags, const model::ModelConfig& shape,
+                     device::SimSpec& machine) {
+  ASSIGN_OR_RETURN(const sim::MeasuredOps measured, sim::read_measured_ops(flags.op_times));
+  if (measured.shape != sim::shape_of(shape)) {
+    return invalid_argument(
+        fmt::format("'{}' was measured with another model than --shape {}: measure this one by "
+                    "`tandem profile FOLDER --op-times FILE`",
+                    flags.op_times, flags.shape),
+        "op-times");
+  }
+  if (flags.accelerators != 1) {
+    return invalid_argument("--op-times is of one machine: leave --accelerators out",
+                            "accelerators");
+  }
+  machine.name = measured.machine;
+  machine.measured = measured.table;
+  if (flags.accelerator_memory.empty()) {
+    machine.memory_bytes =
+        static_cast<int64_t>(static_cast<double>(measured.memory_bytes) * flags.memory_share);
+  }
+  return {};
+}
+
+Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::ModelConfig& shape) {
+  const device::AcceleratorProfile* profile = device::find_profile(flags.accelerator);
+  if (profile == nullptr) {
+    return invalid_argument(
+        fmt::format("--accelerator '{}' is none of {}", flags.accelerator, device::profile_names()),
+        "accelerator");
+  }
+  int64_t each = 0;
+  if (flags.accelerator_memory.empty()) {
+    each = std::ranges::find(kMemories, profile->name, &KnownMemory::accelerator)->bytes;
+  } else {
+    ASSIGN_OR_RETURN(each, parse_bytes(flags.accelerator_memory));
+  }
+  device::SimSpec machine;
+  machine.name = fmt::format("{} x {}", flags.accelerators, profile->name);
+  machine.accelerator = *profile;
+  machine.group.ranks = flags.accelerators;
+  machine.memory_bytes =
+      static_cast<int64_t>(static_cast<double>(each) * flags.memory_share) * flags.accelerators;
+  machine.link_bytes =
+      flags.link_gbps > 0 ? flags.link_gbps * 1e9 : profile->link_bytes * flags.accelerators;
+  if (!flags.host_kv.empty()) {
+    ASSIGN_OR_RETURN(machine.host_memory_bytes, parse_bytes(flags.host_kv));
+  }
+  if (!flags.op_times.empty()) {
+    RETURN_IF_ERROR(take_measured(flags, shape, machine));
+  }
+  return machine;
+}
+
+Result<loadgen::Load> load_of(const SimulateFlags& flags) {
+  ASSIGN_OR_RETURN(std::vector<loadgen::LoadStream> streams,
+                   bench::make_streams(flags.stream, flags.streams));
+  for (loadgen::LoadStream& stream : streams) {
+    stream.models = {flags.shape};
+  }
+  return loadgen::make_load(streams, flags.load_seed);
+}
+
+}  // namespace
+
+cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
+  const cli::Command app = tandem.add_subcommand(
+      "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
+  app.add_option("scenario,--config", flags.scenario,
+                 "YAML file with any of these flags as keys, and with `vary` for a sweep; flags "
+                 "given here win");
+  app.add_option("--shape", flags.shape,
+                 "Model: a preset of `tandem model make`, or a folder with config.json")
+      .capture_default_str();
+  app.add_option("--accelerator", flags.accelerator, "a100, h100, h200, t4 or a10")
+      .capture_default_str();
+  app.add_option("--op-times", flags.op_times,
+                 "A measured machine in its place: a file of `tandem profile --op-times`");
+  app.add_option("--accelerators", flags.accelerators,
+                 "So many of them share the model (tensor parallelism)")
+      .capture_default_str()
+      .in_range(1, 64);
+  app.add_option("--accelerator-memory", flags.accelerator_memory,
+                 "Of each, e.g. 40GiB (default: what the type has)");
+  app.add_option("--memory-share", flags.memory_share, "Of it that may be used")
+      .capture_default_str()
+      .in_range(0.01, 1.0);
+  app.add_option("--host-kv", flags.host_kv,
+                 "Memory of the host for KV of offloaded requests, e.g. 512GiB: two tiers");
+  app.add_option("--host-gbps", flags.host_gbps, "GB/s at which its workers read KV")
+      .capture_default_str()
+      .in_range(1e-3, 1e6);
+  app.add_option("--host-workers", flags.host_workers, "Its attention workers")
+      .capture_default_str()
+      .in_range(1, 4096);
+  app.add_option("--link-gbps", flags.link_gbps,
+                 "GB/s between the tiers, each direction (default: as the accelerators')")
+      .in_range(1e-3, 1e6);
+  app.add_option("--belief-factor", flags.beliefs.factor,
+                 "The policy believes that ops take so many times their true time")
+      .capture_default_str()
+      .in_range(0.01, 100.0);
+  app.add_option("--belief-noise", flags.beliefs.noise,
+                 "Standard deviation of an op's time while the profile is measured, as a share")
+      .capture_default_str()
+      .in_range(0.0, 1.0);
+  app.group_new_options("Machine");
+  app.add_option("--stream", flags.streams,
+                 "A stream of requests as key=value;key=value, with the flags below as keys; may "
+                 "be repeated");
+  app.add_option("--load-seed", flags.load_seed, "Of arrivals and lengths").capture_default_str();
+  app.add_option("--limit", flags.limit, "The run ends after so much simulated time")
+      .capture_default_str();
+  app.add_option("-o,--out", flags.out,
+                 "Folder for result.json, summary.csv and report.html; of a sweep for its table, "
+                 "page and points");
+  app.add_option("--jobs", flags.jobs, "Points of a sweep that run at a time (default: all cores)")
+      .in_range(1, 4096);
+  app.group_new_options("Run");
+  bench::add_stream_flags(app, flags.stream);
+  app.group_new_options("Load");
+  add_node_flags(app, flags.serve);
+  app.let_last_win();
+  return app;
+}
+
+Result<PlannedRun> plan_run(SimulateFlags& flags) {
+  flags.serve.node.model = flags.shape;
+  RETURN_IF_ERROR(resolve(flags.serve));
+  if (flags.serve.node.accelerator.has_value()) {
+    return Error{ErrorCode::kUnsupported,
+                 "--emulate-accelerator plays an accelerator in real time; simulate has its own: "
+                 "leave it out, and give --host-kv for a second tier",
+                 "emulate-accelerator"};
+  }
+  PlannedRun run;
+  sim::SimulateOptions& options = run.options;
+  ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
+  ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
+  options.host.bytes_per_second = flags.host_gbps * 1e9;
+  options.host.workers = flags.host_workers;
+  ASSIGN_OR_RETURN(options.limit, parse_duration(flags.limit));
+  ASSIGN_OR_RETURN(run.load, load_of(flags));
+  options.node = flags.serve.node;
+  options.beliefs = flags.beliefs;
+  options.node.targets_given =
+      std::ranges::any_of(run.load.groups, [](const loadgen::RequestGroup& group) {
+        return group.slo.ttft.has_value() || group.slo.tpot.has_value();
+      });
+  return run;
+}
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+// The flags of `tandem simulate`, and what they ask for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "bench/load_flags.h"
+#include "cli/command.h"
+#include "loadgen/load.h"
+#include "serve_flags.h"
+#include "sim/simulate.h"
+
+namespace tandem {
+
+struct SimulateFlags {
+  SimulateFlags() { serve.log_level = "warning"; }
+
+  std::string scenario;
+  ServeFlags serve;
+  bench::StreamFlags stream;
+  std::vector<std::string> streams;
+  std::string shape = "8B";
+  std::string accelerator = "a100";
+  std::string op_times;
+  int32_t accelerators = 1;
+  std::string accelerator_memory;
+  double memory_share = 0.9;
+  std::string host_kv;
+  double host_gbps = 150;
+  int32_t host_workers = 32;
+  double link_gbps = 0;
+  sim::BeliefError beliefs;
+  std::string limit = "1440min";
+  uint64_t load_seed = 1;
+  std::string out;
+  int32_t jobs = 0;  // 0: as many as there are cores
+};
+
+// Adds the subcommand. `flags` outlives the parse.
+cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags);
+
+struct PlannedRun {
+  sim::SimulateOptions options;
+  loadgen::Load load;
+};
+
+// Checks what the flags say together, and makes the load. Errors name the flag. Simulates nothing.
+Result<PlannedRun> plan_run(SimulateFlags& flags);
+
+}  // namespace tandem

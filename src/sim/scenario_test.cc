@@ -1,0 +1,180 @@
+#include "sim/scenario.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tandem::sim {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ScenarioTest : public ::testing::Test {
+ protected:
+  ScenarioTest() {
+    const cli::Command options = command_.root();
+    options.add_option("--policy", policy_, "");
+    options.add_option("--max-num-seqs,--max-seqs", seqs_, "");
+    options.add_option("--stream", streams_, "");
+    options.add_option("--goodput", goodput_, "");
+    options.add_option("scenario,--config", file_, "");
+    options.add_option("-o,--out", file_, "");
+    options.let_last_win();
+    stream_.root().add_option("--name", policy_, "");
+    stream_.root().add_option("--request-rate", rate_, "");
+  }
+
+  Result<Scenario> parse(const std::string& text) { return parse_scenario(text, "s.yaml", keys()); }
+  std::string error_of(const std::string& text) {
+    const Result<Scenario> scenario = parse(text);
+    if (!scenario.ok()) {
+      return scenario.error().message;
+    }
+    const Result<std::vector<SweepPoint>> points = points_of(*scenario, keys());
+    return points.ok() ? "" : points.error().message;
+  }
+  std::vector<SweepPoint> points(const std::string& text) {
+    return *points_of(*parse(text), keys());
+  }
+  [[nodiscard]] ScenarioKeys keys() const {
+    return {.options = command_.root(), .stream = stream_.root()};
+  }
+
+  cli::CommandLine command_;
+  cli::CommandLine stream_;
+  std::string policy_;
+  std::string file_;
+  int32_t seqs_ = 0;
+  double rate_ = 0;
+  std::vector<std::string> streams_;
+  std::vector<std::string> goodput_;
+};
+
+TEST_F(ScenarioTest, WithoutVaryThereAreNoPoints) {
+  const Result<Scenario> scenario = parse("policy: sarathi\n");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().message;
+  EXPECT_TRUE(points_of(*scenario, keys())->empty());
+}
+
+TEST_F(ScenarioTest, EveryCombinationIsAPoint) {
+  const std::vector<SweepPoint> all =
+      points("vary:\n  policy: [a, b]\n  max_seqs: [8, 16]\nmax-num-seqs: 4\ngoodput: [x, y]\n");
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(all[0].name, "1-policy=a,max-num-seqs=8");
+  EXPECT_EQ(all[1].name, "2-policy=a,max-num-seqs=16");
+  EXPECT_EQ(all[3].name, "4-policy=b,max-num-seqs=16");
+  EXPECT_EQ(cli::config_text(all[1].options),
+            "goodput:\n  - x\n  - y\npolicy: a\nmax-num-seqs: 16\n")
+      << "the file's own value gives way, whichever name of the option it has";
+}
+
+TEST_F(ScenarioTest, AKeyOfAStreamIsSetInItsText) {
+  const std::vector<SweepPoint> all = points(
+      "stream:\n  - {name: chat, request-rate: 1}\n  - name=bulk;random-input-len=7\n"
+      "vary:\n  stream.bulk.request-rate: [2]\n  stream.chat.request_rate: [3, 4]\n");
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].name, "2-bulk.request-rate=2,chat.request-rate=4");
+  EXPECT_EQ(cli::config_text(all[1].options),
+            "stream:\n  - name=chat;request-rate=4\n"
+            "  - name=bulk;random-input-len=7;request-rate=2\n");
+}
+
+TEST_F(ScenarioTest, NamesOfFoldersHoldNothingOdd) {
+  const std::vector<SweepPoint> all =
+      points("vary: {policy: [\"../a b\", \"" + std::string(300, 'x') + "\"]}\n");
+  EXPECT_EQ(all[0].name, "1-policy=.._a_b");
+  EXPECT_LT(all[1].name.size(), 100U);
+}
+
+TEST_F(ScenarioTest, WhatVaryMustNotBe) {
+  for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
+           {"vary:\n", "s.yaml:1: vary: it names nothing to vary; give one or two keys"},
+           {"vary: {}\n", "it names nothing to vary"},
+           {"policy: a\nvary: [policy]\n", "s.yaml:2: vary: it is not a map"},
+           {"vary: policy\n", "it is not a map"},
+           {"vary: {policy: [a], goodput: [b], max-seqs: [1]}\n", "3 keys are more than two"},
+           {"vary:\n  polcy: [a]\n", "s.yaml:2: vary: unknown key 'polcy', did you mean --policy?"},
+           {"vary: {policy: []}\n", "the list of 'policy' is empty"},
+           {"vary: {policy: a}\n", "needs a list of values; write policy: [A, B]"},
+           {"vary: {policy: [[a]]}\n", "is a list, a map or nothing"},
+           {"vary: {policy: [a, ~]}\n", "is a list, a map or nothing"},
+           {"vary:\n  policy:\n    - a\n    - a\n",
+            "s.yaml:4: vary: 'policy' has the value a twice"},
+           {"vary: {max-seqs: [8, 8.0]}\n", "has the value 8.0 twice"},
+           {"vary: {max-seqs: [8], max_num_seqs: [9]}\n", "are the same option"},
+           {"vary: {out: [a, b]}\n", "cannot be varied"},
+           {"vary: {config: [a]}\n", "cannot be varied"},
+           {"vary: {stream: [name=a], stream.a.request-rate: [1]}\n", "cannot both be varied"},
+           {"vary: {stream.chat: [1]}\n", "write stream.NAME.KEY"},
+           {"vary: {stream.chat.rate: [1]}\n", "unknown key 'rate' of a stream"},
+           {"vary: {stream.chat.request-rat: [1]}\n", "did you mean --request-rate?"},
+           {"vary: {stream.chat.request-rate: [1]}\n", "no stream has a name"},
+           {"stream: [name=a, name=b]\nvary: {stream.c.request-rate: [1]}\n", "there are a, b"},
+           {"stream: [name=a, name=a]\nvary: {stream.a.request-rate: [1]}\n", "two streams"},
+           {"stream: [name=a]\nvary: {stream.a.request-rate: [1;2]}\n", "holds a ;"},
+           {"vary: {policy: [a]}\nvary: {policy: [b]}\n", "s.yaml:2: vary: it stands in line 1"}}) {
+    EXPECT_THAT(error_of(text), HasSubstr(said)) << text;
+  }
+}
+
+TEST_F(ScenarioTest, WhatTheRestMustNotBe) {
+  EXPECT_THAT(error_of("policy: a\npolicy: b\n"),
+              HasSubstr("s.yaml:2: the key 'policy' stands in"));
+  EXPECT_THAT(error_of("max-seqs: 1\nmax_num_seqs: 2\n"), HasSubstr("stands in line 1 already"));
+  EXPECT_THAT(error_of("config: other.yaml\n"), HasSubstr("cannot name another one"));
+  EXPECT_THAT(error_of("polic: a\n"), HasSubstr("did you mean --policy?"));
+  EXPECT_THAT(error_of("stream:\n  - {name: [[a]]}\n"), HasSubstr("s.yaml:2: the key 'name'"));
+  EXPECT_THAT(error_of("stream: {name: a;b}\n"), HasSubstr("holds a ;"));
+}
+
+TEST_F(ScenarioTest, TooManyPoints) {
+  std::string values;
+  for (int i = 0; i < 200; ++i) {
+    values += std::to_string(i) + ", ";
+  }
+  EXPECT_THAT(error_of("vary: {policy: [" + values + "], max-seqs: [" + values + "]}\n"),
+              HasSubstr("40000 points are more than"));
+}
+
+TEST_F(ScenarioTest, FlagsGoBeforeTheFileAndAddToLists) {
+  Result<Scenario> scenario = parse("policy: a\nmax_seqs: 3\ngoodput: [x]\n");
+  ASSERT_TRUE(scenario.ok());
+  const Status added =
+      add_given(*scenario,
+                {{.name = "policy", .default_text = "", .given = {"b", "c"}},
+                 {.name = "goodput", .default_text = "", .given = {"y"}, .takes_many = true},
+                 {.name = "max-num-seqs", .default_text = "4", .given = {}}},
+                keys());
+  ASSERT_TRUE(added.ok());
+  EXPECT_EQ(cli::config_text(scenario->options),
+            "max_seqs: 3\npolicy: c\ngoodput:\n  - x\n  - y\n");
+}
+
+TEST_F(ScenarioTest, AVariedOptionIsNotAFlag) {
+  Result<Scenario> scenario = parse("vary:\n  policy: [a, b]\n");
+  ASSERT_TRUE(scenario.ok());
+  const Status added =
+      add_given(*scenario, {{.name = "policy", .default_text = "", .given = {"c"}}}, keys());
+  ASSERT_FALSE(added.ok());
+  EXPECT_THAT(added.error().message,
+              AllOf(HasSubstr("s.yaml:2"), HasSubstr("--policy on the command line")));
+}
+
+TEST_F(ScenarioTest, ErrorsAreGivenTheLineOfTheirOption) {
+  const Scenario scenario = *parse("max-seqs: many\nvary:\n  policy:\n    - a\n    - b\n");
+  const std::vector<SweepPoint> all = *points_of(scenario, keys());
+  const auto said = [&](const Error& error, const SweepPoint* point) {
+    return located(error, scenario, point, keys()).message;
+  };
+  EXPECT_EQ(said(invalid_argument("--policy: no", ""), &all[1]),
+            "s.yaml:5: in the point 2-policy=b: --policy: no");
+  EXPECT_EQ(said(invalid_argument("too much", "max-num-seqs"), &all[1]),
+            "s.yaml:1: in the point 2-policy=b: too much");
+  EXPECT_EQ(said(invalid_argument("too much", "max_num_seqs"), nullptr), "s.yaml:1: too much");
+  EXPECT_EQ(said(invalid_argument("does not fit", ""), &all[0]),
+            "s.yaml: in the point 1-policy=a: does not fit");
+}
+
+}  // namespace
+}  // namespace tandem::sim
