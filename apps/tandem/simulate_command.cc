@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -32,12 +33,42 @@ namespace {
 
 constexpr int kExitStopped = 130;  // as shells report Ctrl-C
 
+// What the command line says of the scenario's own options.
+std::vector<cli::GivenOption> given_options(cli::Command command) {
+  std::vector<cli::GivenOption> given = command.values();
+  std::erase_if(given, [](const cli::GivenOption& option) {
+    return option.given.empty() || option.name == "config" || option.name == "out" ||
+           option.name == "jobs";
+  });
+  return given;
+}
+
+// What would run the same again, without the folder for results.
+std::string command_line(cli::Command command) {
+  std::string text = "tandem simulate";
+  for (const cli::GivenOption& option : given_options(command)) {
+    for (const std::string& value : option.given) {
+      const bool is_plain = std::ranges::all_of(value, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("_./,:+-").find(c) != std::string_view::npos;
+      });
+      std::string quoted;
+      for (const char c : value) {
+        quoted += c == '\'' ? "'\\''" : std::string(1, c);
+      }
+      text += is_plain ? fmt::format(" --{}={}", option.name, value)
+                       : fmt::format(" --{}='{}'", option.name, quoted);
+    }
+  }
+  return text;
+}
+
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                          const device::SimSpec& machine, const sim::Simulated& result) {
   loadgen::RunInfo info;
   info.tandem_version = TANDEM_VERSION;
   info.commit = kCommit;
-  info.command = "tandem simulate";
+  info.command = command_line(command);
   info.date = loadgen::iso_date();
   info.backend = "simulated";
   info.url = machine.name;
@@ -170,8 +201,8 @@ Result<std::unique_ptr<ReadRun>> read_run(const cli::ConfigNode& options, const 
 }
 
 // Whether the point would run: all but the simulation itself.
-Status check_point(const sim::SweepPoint& point, const std::string& file) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(point.options, file));
+Status check_point(const cli::ConfigNode& options, const std::string& file) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(options, file));
   ASSIGN_OR_RETURN(const PlannedRun planned, plan_run(read->flags));
   return sim::check(planned.options);
 }
@@ -223,7 +254,7 @@ Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
     return invalid_argument("a sweep needs a folder for its results; give -o DIR", "out");
   }
   for (const sim::SweepPoint& point : points) {
-    const Status checked = check_point(point, scenario.file);
+    const Status checked = check_point(point_options(scenario, point, keys), scenario.file);
     if (!checked.ok()) {
       return located(checked.error(), scenario, &point, keys);
     }
@@ -236,8 +267,8 @@ Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
   std::vector<std::filesystem::path> folders;
   for (const sim::SweepPoint& point : points) {
     folders.push_back(std::filesystem::path(flags.out) / "points" / point.name);
-    RETURN_IF_ERROR(
-        loadgen::write_text(folders.back() / "scenario.yaml", cli::config_text(point.options)));
+    RETURN_IF_ERROR(loadgen::write_text(folders.back() / "scenario.yaml",
+                                        cli::config_text(point_options(scenario, point, keys))));
     std::filesystem::remove(folders.back() / "result.json", failure);
   }
   const SteadyClock clock;
@@ -269,16 +300,6 @@ Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
   return failed > 0 ? 1 : 0;
 }
 
-// What the command line says of the scenario's own options.
-std::vector<cli::GivenOption> given_options(cli::Command command) {
-  std::vector<cli::GivenOption> given = command.values();
-  std::erase_if(given, [](const cli::GivenOption& option) {
-    return option.given.empty() || option.name == "config" || option.name == "out" ||
-           option.name == "jobs";
-  });
-  return given;
-}
-
 Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
   cli::CommandLine stream_line;
   bench::StreamFlags stream;
@@ -286,7 +307,7 @@ Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
   const sim::ScenarioKeys keys{.options = command, .stream = stream_line.root()};
   ASSIGN_OR_RETURN(sim::Scenario scenario, sim::read_scenario(flags.scenario, keys));
   RETURN_IF_ERROR(add_given(scenario, given_options(command), keys));
-  ASSIGN_OR_RETURN(const std::vector<sim::SweepPoint> points, points_of(scenario, keys));
+  ASSIGN_OR_RETURN(const std::vector<sim::SweepPoint> points, points_of(scenario));
   if (!points.empty()) {
     return run_sweep(flags, scenario, points, keys);
   }

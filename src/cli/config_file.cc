@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMaxDepth = 8;
 constexpr int64_t kMaxNodes = 100'000;
+constexpr size_t kMaxBytes = 1 << 20;  // of texts
 
 Error unreadable(const std::string& file, std::string_view why) {
   return invalid_argument(fmt::format("the config file '{}' cannot be read: {}", file, why),
@@ -27,10 +28,13 @@ class Reader {
 
   Status read(const YAML::Node& yaml, int depth, ConfigNode& node) {
     node.line = yaml.Mark().line + 1;
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
-      return unreadable(file_, fmt::format("it holds more than {} values or lists in lists of more "
-                                           "than {} levels (line {})",
-                                           kMaxNodes, kMaxDepth, node.line));
+    if (yaml.IsScalar()) {
+      bytes_ += yaml.Scalar().size();
+    }
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes || bytes_ > kMaxBytes) {
+      return unreadable(file_, fmt::format("it holds more than {} values, {} bytes or {} levels of "
+                                           "lists (line {})",
+                                           kMaxNodes, kMaxBytes, kMaxDepth, node.line));
     }
     if (yaml.IsScalar()) {
       node.kind = ConfigNode::Kind::kText;
@@ -58,6 +62,7 @@ class Reader {
  private:
   const std::string& file_;
   int64_t nodes_ = 0;
+  size_t bytes_ = 0;
 };
 
 // A text that YAML takes for nothing else without quotes.

@@ -19,20 +19,20 @@ struct NamedStyle {
 
 constexpr std::array kStyles = {
     NamedStyle{"requests", "Requests"},
-    NamedStyle{"completed", "Completed requests"},
-    NamedStyle{"failed", "Failed requests"},
-    NamedStyle{"unfinished", "Unfinished requests"},
+    NamedStyle{"completed", "Completed"},
+    NamedStyle{"failed", "Failed"},
+    NamedStyle{"unfinished", "Unfinished"},
     NamedStyle{"duration_s", "Simulated time", Unit::kSeconds},
     NamedStyle{"requests_per_s", "Requests/s"},
     NamedStyle{"prompt_tokens_per_s", "Prompt tokens/s"},
     NamedStyle{"output_tokens_per_s", "Output tokens/s"},
-    NamedStyle{"attainment", "Within targets", Unit::kPercent, 100},
+    NamedStyle{"attainment", "In target", Unit::kPercent, 100},
     NamedStyle{"ttft_p50_ms", "TTFT P50", Unit::kMillis},
     NamedStyle{"ttft_p99_ms", "TTFT P99", Unit::kMillis},
     NamedStyle{"tpot_p50_ms", "TPOT P50", Unit::kMillis},
     NamedStyle{"tpot_p99_ms", "TPOT P99", Unit::kMillis},
     NamedStyle{"tbt_p99_ms", "TBT P99", Unit::kMillis},
-    NamedStyle{"steps", "Steps of the engine"},
+    NamedStyle{"steps", "Engine steps"},
     NamedStyle{"compute_busy", "Accelerator busy", Unit::kPercent, 100},
     NamedStyle{"hops", "Hops to the host"},
     NamedStyle{"mean_offloaded", "Offloaded rows a step"},
@@ -87,6 +87,23 @@ HeadlineStyle headline_style(const std::string& name) {
     return {.title = own};
   }
   return {.title = std::string(known->title), .unit = known->unit, .scale = known->scale};
+}
+
+std::string headline_text(std::optional<double> value, const HeadlineStyle& style) {
+  if (!value) {
+    return "–";
+  }
+  switch (style.unit) {
+    case Unit::kMillis:
+      return short_millis(*value);
+    case Unit::kPercent:
+      return fmt::format("{:.1f} %", *value * style.scale);
+    case Unit::kSeconds:
+      return fmt::format("{:.1f} s", *value);
+    case Unit::kCount:
+      return short_count(*value);
+  }
+  return {};
 }
 
 std::string headline_class(const std::string& name) {

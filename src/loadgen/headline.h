@@ -27,6 +27,8 @@ struct HeadlineStyle {
   double scale = 1;  // from the value to the unit
 };
 HeadlineStyle headline_style(const std::string& name);
+// "265 ms", "99.5 %"; "–": absent.
+std::string headline_text(std::optional<double> value, const HeadlineStyle& style);
 // "chat" of "chat.ttft_p99_ms"; empty: of all requests.
 std::string headline_class(const std::string& name);
 

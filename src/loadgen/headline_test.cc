@@ -49,6 +49,10 @@ TEST(Headline, CsvHasAHeaderAndARow) {
 TEST(Headline, StylesAreFoundByTheNameWithoutItsClass) {
   EXPECT_EQ(headline_style("chat.v2.ttft_p99_ms").title, "TTFT P99");
   EXPECT_EQ(headline_style("attainment").unit, Unit::kPercent);
+  EXPECT_EQ(headline_text(0.995, headline_style("attainment")), "99.5 %");
+  EXPECT_EQ(headline_text(265.4, headline_style("ttft_p99_ms")), "265 ms");
+  EXPECT_EQ(headline_text(3765.2, headline_style("prompt_tokens_per_s")), "3765");
+  EXPECT_EQ(headline_text(std::nullopt, headline_style("steps")), "–");
   EXPECT_EQ(headline_class("chat.v2.ttft_p99_ms"), "chat.v2");
   EXPECT_EQ(headline_class("ttft_p99_ms"), "");
   for (const Headline& headline : headlines_of(a_summary())) {

@@ -14,6 +14,8 @@ namespace tandem::loadgen {
 
 namespace {
 
+bool is_simulated(const RunInfo& info) { return info.backend == "simulated"; }
+
 std::string tile(std::string_view name, const std::string& value, const std::string& detail) {
   return fmt::format(
       "<div class=\"tile\"><div class=\"k\">{}</div><div class=\"v\">{}</div><div class=\"d\">{}"
@@ -66,7 +68,10 @@ std::string header(const RunInfo& info, const Summary& summary) {
       "requests answered in <b>{:.1f} s</b>",
       escaped(info.label.empty() ? fmt::format("Load on {}", info.model) : info.label),
       escaped(info.label.empty() ? info.url : fmt::format("{} at {}", info.model, info.url)),
-      info.backend == "openai-chat" ? "chat completions" : "completions", escaped(info.date),
+      is_simulated(info)              ? "simulated"
+      : info.backend == "openai-chat" ? "chat completions"
+                                      : "completions",
+      escaped(info.date),
       info.commit.empty()
           ? ""
           : fmt::format(" · tandem {} ({})", info.tandem_version, escaped(info.commit)),
@@ -166,7 +171,7 @@ std::string failures(const GroupSummary& all) {
   return html + "</table></section>";
 }
 
-std::string percentile_table(const Summary& summary) {
+std::string percentile_table(const RunInfo& info, const Summary& summary) {
   std::string html =
       "<section class=\"card\"><div class=\"head\"><h2>All percentiles</h2></div><div "
       "class=\"scroll\"><table "
@@ -182,6 +187,9 @@ std::string percentile_table(const Summary& summary) {
       {"Whole answer (E2EL)", &summary.all.e2el},
       {"Lateness of the generator", &summary.lateness}};
   for (const auto& [name, values] : rows) {
+    if (values == &summary.lateness && is_simulated(info)) {
+      continue;
+    }
     const auto cell = [empty = values->count() == 0](double figure) {
       return fmt::format("<td>{}</td>", empty ? "–" : short_millis(figure));
     };
@@ -195,22 +203,48 @@ std::string percentile_table(const Summary& summary) {
   return html + "</table></div></section>";
 }
 
+std::string generator_note(const Summary& summary) {
+  return fmt::format(
+      "The generator sent them {} late at P50 and {} at P99, used {:.1f} % of one core and {} "
+      "connections. {} prompts had another length than planned by the server's count.",
+      short_millis(summary.lateness.at(50)), short_millis(summary.lateness.at(99)),
+      100 * summary.cpu_share, grouped(summary.connections), grouped(summary.all.other_inputs));
+}
+
+// What the simulated machine is, and what it did.
+std::string machine_table(const RunInfo& info) {
+  std::string html =
+      "<section class=\"card\"><div class=\"head\"><h2>Simulated machine</h2></div><table "
+      "class=\"facts\">";
+  for (const auto& [name, value] : info.machine.items()) {
+    std::string words = name;
+    std::ranges::replace(words, '_', ' ');
+    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (value.is_number()) {
+      const auto number = value.get<double>();
+      const bool is_whole = number == std::round(number) && std::abs(number) < 1e15;
+      text = is_whole ? grouped(static_cast<int64_t>(number)) : fmt::format("{:.4g}", number);
+    }
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(words), escaped(text));
+  }
+  return html + "</table></section>";
+}
+
 std::string how_it_was_made(const RunInfo& info, const Load& load, const Summary& summary) {
   std::string html = fmt::format(
-      "<section class=\"card\"><div class=\"head\"><h2>How this was measured</h2></div>"
+      "<section class=\"card\"><div class=\"head\"><h2>How this was {}</h2></div>"
       "<p class=\"note\">Open loop: requests leave at their planned times whatever the server "
-      "does{}"
-      ". The generator sent them {} late at P50 and {} at P99, used {:.1f} % of one core and {} "
-      "connections. {} prompts and {} answers of the plan were cut to limits; {} prompts had "
-      "another length than planned by the server's count. TTFT counts from the moment a request "
-      "was sent, TPOT is (last token − first token) / (tokens − 1), TBT is the time between two "
-      "chunks that brought a token.</p><pre>{}</pre>",
+      "does{}. {} {} prompts and {} answers of the plan were cut to limits. TTFT counts from the "
+      "moment a request was sent, TPOT is (last token − first token) / (tokens − 1), TBT is the "
+      "time between two chunks that brought a token.</p><pre>{}</pre>",
+      is_simulated(info) ? "simulated" : "measured",
       info.max_concurrency > 0
           ? fmt::format(", but at most {} at a time", grouped(info.max_concurrency))
           : "",
-      short_millis(summary.lateness.at(50)), short_millis(summary.lateness.at(99)),
-      100 * summary.cpu_share, grouped(summary.connections), grouped(load.cut_inputs),
-      grouped(load.cut_outputs), grouped(summary.all.other_inputs), escaped(info.command));
+      is_simulated(info) ? "All times are virtual: nothing was computed, and the same command "
+                           "gives the same figures on every machine."
+                         : generator_note(summary),
+      grouped(load.cut_inputs), grouped(load.cut_outputs), escaped(info.command));
   const auto details = [&html](std::string_view title, const nlohmann::ordered_json& json) {
     if (!json.is_null()) {
       html += fmt::format(
@@ -220,7 +254,9 @@ std::string how_it_was_made(const RunInfo& info, const Load& load, const Summary
   };
   details("Effective options", info.config);
   details("The server's configuration", info.server_config);
-  details("Machine of the generator", info.machine);
+  if (!is_simulated(info)) {
+    details("Machine of the generator", info.machine);
+  }
   return html + "</section>";
 }
 
@@ -244,9 +280,13 @@ std::string report_html(const RunInfo& info, const Load& load, const RunResult& 
     html += group_table("Models", summary.models, summary);
   }
   html += failures(summary.all);
-  html += percentile_table(summary);
+  html += percentile_table(info, summary);
+  if (is_simulated(info)) {
+    html += machine_table(info);
+  }
   html += how_it_was_made(info, load, summary);
-  return html + "<footer>Made by tandem bench serve.</footer></main></body></html>\n";
+  return html + fmt::format("<footer>Made by tandem {}.</footer></main></body></html>\n",
+                            is_simulated(info) ? "simulate" : "bench serve");
 }
 
 }  // namespace tandem::loadgen

@@ -46,7 +46,9 @@ svg{display:block;width:100%;height:auto;overflow:visible}
 .target{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:5 3}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}
 .area{fill:currentColor;opacity:.16}.line{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}
-.dots{fill:currentColor;opacity:.5}.bar{fill:currentColor;opacity:.75}.sweep .dots{opacity:1}
+.dots{fill:currentColor;opacity:.5}.bar{fill:currentColor;opacity:.75}.sweep .dots{opacity:1}.sweep th{white-space:normal;vertical-align:bottom}
+.sweep .three{grid-template-columns:repeat(auto-fill,minmax(320px,1fr));margin-bottom:16px}.sweep .three .card{margin-bottom:0}
+.sweep .three:empty{display:none}
 .hint{fill:currentColor;opacity:0}.hint:hover{opacity:.07}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13px}
@@ -54,10 +56,11 @@ th,td{padding:5px 10px;text-align:right;white-space:nowrap;border-bottom:1px sol
 th{color:var(--soft);font-weight:500}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 tr:last-child td{border-bottom:0}
+.facts{width:auto}.facts td{text-align:left;padding-right:40px}
 .dense th,.dense td{padding:4px 5px;font-size:12px}
 .dense th:first-child,.dense td:first-child{padding-left:0}
 td.text{white-space:normal;text-align:left;overflow-wrap:anywhere}
-a{color:inherit;text-underline-offset:2px}
+a{color:inherit;text-underline-offset:3px;text-decoration-color:var(--soft)}
 .good{color:var(--good)}.bad{color:var(--bad)}
 details{margin-top:6px}summary{cursor:pointer;color:var(--soft)}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;font:12px/1.5 ui-monospace,"DejaVu Sans Mono",monospace;background:var(--bg);padding:10px 12px;border-radius:8px;margin:8px 0}

@@ -72,6 +72,19 @@ TEST(Report, TextOfOthersIsEscaped) {
   EXPECT_THAT(html, HasSubstr("a model &amp; &quot;more&quot;"));
 }
 
+TEST(Report, ASimulatedRunHasNoGenerator) {
+  auto run = run_of(50);
+  EXPECT_THAT(run.html(), HasSubstr("Lateness of the generator"));
+  EXPECT_THAT(run.html(), HasSubstr("Made by tandem bench serve"));
+  run.info.backend = "simulated";
+  run.info.machine = {{"simulated", "2 x <a100>"}, {"memory_bytes", 1234567}, {"busy", 0.5}};
+  const std::string html = run.html();
+  EXPECT_THAT(html, Not(HasSubstr("enerator")));
+  EXPECT_THAT(html, HasSubstr("Made by tandem simulate"));
+  EXPECT_THAT(html, HasSubstr("<td>memory bytes</td><td>1,234,567</td>"));
+  EXPECT_THAT(html, HasSubstr("2 x &lt;a100&gt;"));
+}
+
 TEST(Report, NothingIsLoadedFromOutside) {
   const std::string html = run_of(50).html();
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)=|@import|url\\(|https?://")));

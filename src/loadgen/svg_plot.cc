@@ -105,7 +105,8 @@ std::string short_count(double count) {
   if (count >= 9'999.5) {
     return fmt::format("{:.3g}k", count / 1e3);
   }
-  return count == std::round(count) ? fmt::format("{:.0f}", count) : fmt::format("{:.3g}", count);
+  return count == std::round(count) || count >= 1000 ? fmt::format("{:.0f}", count)
+                                                     : fmt::format("{:.3g}", count);
 }
 
 std::string grouped(int64_t count) {
@@ -172,13 +173,13 @@ void Plot::draw_columns() {
       columns.push_back({.at = tick, .text = tick_label(tick, x_.unit)});
     }
   }
-  constexpr double kLabelWidth = 42;
-  constexpr double kLetterWidth = 6;
+  const double min_width = x_.labels.empty() ? 42 : 0;
+  constexpr double kLetterWidth = 6.5;
   double free_from = 0;  // labels must not touch
   for (const AxisLabel& column : columns) {
     const double at = px(column.at);
     const double width =
-        std::max(kLabelWidth, kLetterWidth * static_cast<double>(column.text.size() + 1));
+        std::max(min_width, kLetterWidth * static_cast<double>(column.text.size() + 1));
     const bool has_room = at >= free_from;
     body_ += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>",
                          at, at, kTop, size_.height - kBottom);

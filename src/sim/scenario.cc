@@ -61,26 +61,22 @@ void erase_option(ConfigNode& options, const std::string& option, const Scenario
   });
 }
 
-Status set_stream_field(const Scenario& scenario, const VariedKey& varied, const ConfigNode& value,
-                        ConfigNode& options) {
-  if (value.text.find(';') != std::string::npos) {
-    return error_at(scenario.file, value.line,
-                    fmt::format("vary: the value '{}' of '{}' holds a ;, which sets keys of a "
-                                "stream apart; leave it out",
-                                value.text, varied.key));
-  }
+// The text of the stream that a key of it is varied of.
+Result<ConfigNode*> find_stream(const Scenario& scenario, const VariedKey& varied,
+                                ConfigNode& options) {
   std::vector<std::string> names;
   ConfigNode* found = nullptr;
   for (ConfigNode* stream : streams_of(options)) {
     names.push_back(stream_name(stream->text));
-    if (names.back() == varied.stream) {
-      if (found != nullptr) {
-        return error_at(
-            scenario.file, varied.line,
-            fmt::format("vary: two streams are named '{}'; give them other names", varied.stream));
-      }
-      found = stream;
+    if (names.back() != varied.stream) {
+      continue;
     }
+    if (found != nullptr) {
+      return error_at(
+          scenario.file, varied.line,
+          fmt::format("vary: two streams are named '{}'; give them other names", varied.stream));
+    }
+    found = stream;
   }
   if (found == nullptr) {
     std::erase(names, "");
@@ -91,10 +87,35 @@ Status set_stream_field(const Scenario& scenario, const VariedKey& varied, const
                       : fmt::format("vary: no stream is named '{}'; there are {}", varied.stream,
                                     fmt::join(names, ", ")));
   }
-  if (const std::optional<SpecPart> part = find_part(found->text, varied.field)) {
-    found->text.replace(part->begin, part->end - part->begin, value.text);
+  return found;
+}
+
+void set_field(ConfigNode& stream, const std::string& field, const std::string& value) {
+  if (const std::optional<SpecPart> part = find_part(stream.text, field)) {
+    stream.text.replace(part->begin, part->end - part->begin, value);
   } else {
-    found->text += fmt::format("{}{}={}", found->text.empty() ? "" : ";", varied.field, value.text);
+    stream.text += fmt::format("{}{}={}", stream.text.empty() ? "" : ";", field, value);
+  }
+}
+
+Status check_streams(const Scenario& scenario) {
+  for (const VariedKey& varied : scenario.vary) {
+    if (varied.field.empty()) {
+      continue;
+    }
+    ConfigNode options = scenario.options;
+    const Result<ConfigNode*> found = find_stream(scenario, varied, options);
+    if (!found.ok()) {
+      return found.error();
+    }
+    for (const ConfigNode& value : varied.values) {
+      if (value.text.find(';') != std::string::npos) {
+        return error_at(scenario.file, value.line,
+                        fmt::format("vary: the value '{}' of '{}' holds a ;, which sets keys of a "
+                                    "stream apart; leave it out",
+                                    value.text, varied.key));
+      }
+    }
   }
   return {};
 }
@@ -186,26 +207,14 @@ Status add_given(Scenario& scenario, const std::vector<cli::GivenOption>& given,
   return {};
 }
 
-Result<std::vector<SweepPoint>> points_of(const Scenario& scenario, const ScenarioKeys& keys) {
-  std::vector<SweepPoint> points;
-  if (scenario.vary.empty()) {
-    return points;
-  }
-  points.push_back({.name = {}, .values = {}, .options = scenario.options});
+Result<std::vector<SweepPoint>> points_of(const Scenario& scenario) {
+  RETURN_IF_ERROR(check_streams(scenario));
+  std::vector<SweepPoint> points(scenario.vary.empty() ? 0 : 1);
   for (const VariedKey& varied : scenario.vary) {
     std::vector<SweepPoint> more;
     for (const SweepPoint& base : points) {
       for (const ConfigNode& value : varied.values) {
-        SweepPoint& point = more.emplace_back(base);
-        point.values.push_back(value);
-        if (!varied.field.empty()) {
-          RETURN_IF_ERROR(set_stream_field(scenario, varied, value, point.options));
-          continue;
-        }
-        erase_option(point.options, varied.option, keys);
-        ConfigNode entry = value;
-        entry.key = varied.option;
-        point.options.inner.push_back(std::move(entry));
+        more.emplace_back(base).values.push_back(value);
       }
     }
     points = std::move(more);
@@ -214,6 +223,23 @@ Result<std::vector<SweepPoint>> points_of(const Scenario& scenario, const Scenar
     points[i].name = name_of(i + 1, points.size(), scenario, points[i].values);
   }
   return points;
+}
+
+ConfigNode point_options(const Scenario& scenario, const SweepPoint& point,
+                         const ScenarioKeys& keys) {
+  ConfigNode options = scenario.options;
+  for (size_t i = 0; i < point.values.size(); ++i) {
+    const VariedKey& varied = scenario.vary[i];
+    if (!varied.field.empty()) {
+      set_field(*find_stream(scenario, varied, options).value(), varied.field,
+                point.values[i].text);
+      continue;
+    }
+    erase_option(options, varied.option, keys);
+    ConfigNode& entry = options.inner.emplace_back(point.values[i]);
+    entry.key = varied.option;
+  }
+  return options;
 }
 
 Error located(const Error& error, const Scenario& scenario, const SweepPoint* point,

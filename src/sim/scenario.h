@@ -38,7 +38,6 @@ struct Scenario {
 struct SweepPoint {
   std::string name;                     // of its folder: "01-policy=sarathi,max-num-seqs=8"
   std::vector<cli::ConfigNode> values;  // one for each varied key
-  cli::ConfigNode options;
 };
 
 Result<Scenario> parse_scenario(const std::string& text, const std::string& file,
@@ -51,7 +50,10 @@ Status add_given(Scenario& scenario, const std::vector<cli::GivenOption>& given,
                  const ScenarioKeys& keys);
 
 // The first key's values change slowest. Without `vary` there is none.
-Result<std::vector<SweepPoint>> points_of(const Scenario& scenario, const ScenarioKeys& keys);
+Result<std::vector<SweepPoint>> points_of(const Scenario& scenario);
+// The scenario's options with the values of the point, one of points_of(scenario).
+cli::ConfigNode point_options(const Scenario& scenario, const SweepPoint& point,
+                              const ScenarioKeys& keys);
 
 // The error with the file, and the line of the option that it is about, in front: of the varied
 // value, or else of the file's own. `point`: null without a sweep.

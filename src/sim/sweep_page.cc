@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -136,6 +137,13 @@ void draw(const std::vector<Point>& marks, const Layout& layout, size_t line, Pl
   }
 }
 
+// What a load is or how long it took is no result: the tables have it.
+bool is_plotted(const std::string& column) {
+  const std::string title = loadgen::headline_style(column).title;
+  constexpr std::array kOnlyInTables = {"Requests", "Completed", "Simulated time", "Engine steps"};
+  return std::ranges::count(kOnlyInTables, title) == 0;
+}
+
 // Empty when no point has the number, or all have none of it.
 std::string plot_card(const Sweep& sweep, const Layout& layout, const std::string& column) {
   const loadgen::HeadlineStyle style = loadgen::headline_style(column);
@@ -210,23 +218,6 @@ std::vector<std::pair<std::string, std::vector<std::string>>> sections_of(const 
   return sections;
 }
 
-std::string cell(std::optional<double> value, const loadgen::HeadlineStyle& style) {
-  if (!value) {
-    return "<td>–</td>";
-  }
-  switch (style.unit) {
-    case loadgen::Unit::kMillis:
-      return fmt::format("<td>{}</td>", loadgen::short_millis(*value));
-    case loadgen::Unit::kPercent:
-      return fmt::format("<td>{:.1f} %</td>", *value * style.scale);
-    case loadgen::Unit::kSeconds:
-      return fmt::format("<td>{:.1f} s</td>", *value);
-    case loadgen::Unit::kCount:
-      return fmt::format("<td>{}</td>", loadgen::short_count(*value));
-  }
-  return {};
-}
-
 std::string table(const Sweep& sweep, const std::vector<std::string>& columns) {
   std::string html = "<div class=\"scroll\"><table class=\"dense\"><tr>";
   for (const std::string& key : sweep.keys) {
@@ -246,8 +237,10 @@ std::string table(const Sweep& sweep, const std::vector<std::string>& columns) {
     }
     for (const std::string& column : columns) {
       const auto found = std::ranges::find(point.headlines, column, &Headline::name);
-      html += cell(found == point.headlines.end() ? std::nullopt : found->value,
-                   loadgen::headline_style(column));
+      html += fmt::format(
+          "<td>{}</td>",
+          loadgen::headline_text(found == point.headlines.end() ? std::nullopt : found->value,
+                                 loadgen::headline_style(column)));
     }
     html += "</tr>";
   }
@@ -286,7 +279,7 @@ std::string sweep_html(const Sweep& sweep) {
         "<div class=\"three\">",
         escaped(title), legend(sweep, layout), table(sweep, columns));
     for (const std::string& column : columns) {
-      html += plot_card(sweep, layout, column);
+      html += is_plotted(column) ? plot_card(sweep, layout, column) : "";
     }
     html += "</div>";
   }

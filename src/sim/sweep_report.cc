@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 #include <string_view>
 
@@ -31,25 +30,33 @@ std::vector<std::string> columns_of(const Sweep& sweep) {
   return columns;
 }
 
-// At the end of each class, or of all requests, by what a reader compares policies.
-bool is_looked_at_first(const std::string& column) {
-  constexpr std::array kFirst = {"completed",   "output_tokens_per_s", "attainment",
-                                 "ttft_p99_ms", "tpot_p99_ms",         "compute_busy"};
-  const std::string group = loadgen::headline_class(column);
-  return std::ranges::find(kFirst, column.substr(group.empty() ? 0 : group.size() + 1)) !=
-         kFirst.end();
+bool is_shown(const Sweep& sweep, const std::string& column) {
+  return std::ranges::any_of(
+      sweep.points, [&](const SweptPoint& point) { return value_of(point, column).has_value(); });
 }
 
-std::string short_number(std::optional<double> value) {
-  if (!value) {
-    return "-";
-  }
-  const double size = std::abs(*value);
-  return fmt::format("{:.{}f}", *value,
-                     *value == std::round(*value) || size >= 1000 ? 0
-                     : size >= 100                                ? 1
-                     : size >= 10                                 ? 2
-                                                                  : 3);
+// What policies are compared by: of each class where there are several, else of all requests.
+std::vector<std::string> first_columns(const Sweep& sweep) {
+  std::vector<std::string> columns = columns_of(sweep);
+  const bool has_classes = std::ranges::any_of(
+      columns, [](const std::string& column) { return !loadgen::headline_class(column).empty(); });
+  std::erase_if(columns, [&](const std::string& column) {
+    const std::string group = loadgen::headline_class(column);
+    const std::string name = column.substr(group.empty() ? 0 : group.size() + 1);
+    constexpr std::array kOfAll = {"completed", "compute_busy", "mean_offloaded"};
+    constexpr std::array kOfClass = {"output_tokens_per_s", "attainment", "ttft_p99_ms",
+                                     "tpot_p99_ms"};
+    const bool wanted = (group.empty() && std::ranges::count(kOfAll, name) > 0) ||
+                        (group.empty() != has_classes && std::ranges::count(kOfClass, name) > 0);
+    return !wanted || !is_shown(sweep, column);
+  });
+  return columns;
+}
+
+// As far as a terminal's columns go: a sign of several bytes takes one.
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 }  // namespace
@@ -104,34 +111,39 @@ nlohmann::ordered_json sweep_json(const Sweep& sweep) {
 }
 
 std::string sweep_text(const Sweep& sweep) {
-  std::vector<std::string> columns = columns_of(sweep);
-  std::erase_if(columns, [&](const std::string& column) {
-    return !is_looked_at_first(column) ||
-           std::ranges::none_of(sweep.points, [&](const SweptPoint& point) {
-             return value_of(point, column).has_value();
-           });
-  });
-  std::vector<std::vector<std::string>> rows(1, sweep.keys);
-  rows.front().insert(rows.front().end(), columns.begin(), columns.end());
+  const std::vector<std::string> columns = first_columns(sweep);
+  std::vector<std::string> classes(sweep.keys.size());
+  std::vector<std::string> titles = sweep.keys;
+  for (const std::string& column : columns) {
+    classes.push_back(loadgen::headline_class(column));
+    titles.push_back(loadgen::headline_style(column).title);
+  }
+  std::vector<std::vector<std::string>> rows = {classes, titles};
   for (const SweptPoint& point : sweep.points) {
     std::vector<std::string>& row = rows.emplace_back(point.values);
     for (const std::string& column : columns) {
-      row.push_back(point.failure.empty() ? short_number(value_of(point, column)) : "failed");
+      row.push_back(point.failure.empty() ? loadgen::headline_text(value_of(point, column),
+                                                                   loadgen::headline_style(column))
+                                          : "failed");
     }
   }
-  std::vector<size_t> widths(rows.front().size());
+  if (std::ranges::all_of(classes, &std::string::empty)) {
+    rows.erase(rows.begin());
+  }
+  std::vector<size_t> widths(titles.size());
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], width_of(row[i]));
     }
   }
   std::string text;
   for (const auto& row : rows) {
+    std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      text += i < sweep.keys.size() ? fmt::format("{:<{}}", row[i], widths[i] + 2)
-                                    : fmt::format("{:>{}}", row[i], widths[i] + 2);
+      const std::string pad(widths[i] - width_of(row[i]), ' ');
+      line += (i == 0 ? "" : "  ") + (i < sweep.keys.size() ? row[i] + pad : pad + row[i]);
     }
-    text += "\n";
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
 }
