@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -171,6 +172,7 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
              format_duration(simulated->run.duration), format_duration(took), simulated->steps,
              simulated->compute_busy * 100);
   fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
+  std::fflush(stdout);  // before what the log says
   if (simulated->run.interrupted) {
     log::warn("the run reached its limit of {} (--limit) before all requests ended",
               format_duration(run.options.limit));

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "base/units.h"
 #include "model/make.h"
@@ -24,6 +25,10 @@ constexpr std::array kMemories = {
     KnownMemory{"a100", 80 * kGigabyte}, KnownMemory{"h100", 80 * kGigabyte},
     KnownMemory{"h200", 141 * kGigabyte}, KnownMemory{"t4", 16 * kGigabyte},
     KnownMemory{"a10", 24 * kGigabyte}};
+
+Error about_flag(const char* flag, const Error& error) {
+  return {error.code, fmt::format("--{}: {}", flag, error.message), flag};
+}
 
 Result<model::ModelConfig> shape_of(const std::string& name) {
   if (!std::filesystem::is_directory(name)) {
@@ -68,7 +73,11 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   if (flags.accelerator_memory.empty()) {
     each = std::ranges::find(kMemories, profile->name, &KnownMemory::accelerator)->bytes;
   } else {
-    ASSIGN_OR_RETURN(each, parse_bytes(flags.accelerator_memory));
+    const Result<int64_t> given = parse_bytes(flags.accelerator_memory);
+    if (!given.ok()) {
+      return about_flag("accelerator-memory", given.error());
+    }
+    each = *given;
   }
   device::SimSpec machine;
   machine.name = fmt::format("{} x {}", flags.accelerators, profile->name);
@@ -79,7 +88,11 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   machine.link_bytes =
       flags.link_gbps > 0 ? flags.link_gbps * 1e9 : profile->link_bytes * flags.accelerators;
   if (!flags.host_kv.empty()) {
-    ASSIGN_OR_RETURN(machine.host_memory_bytes, parse_bytes(flags.host_kv));
+    const Result<int64_t> given = parse_bytes(flags.host_kv);
+    if (!given.ok()) {
+      return about_flag("host-kv", given.error());
+    }
+    machine.host_memory_bytes = *given;
   }
   if (!flags.op_times.empty()) {
     RETURN_IF_ERROR(take_measured(flags, shape, machine));
@@ -174,8 +187,18 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
   ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
   options.host.bytes_per_second = flags.host_gbps * 1e9;
   options.host.workers = flags.host_workers;
-  ASSIGN_OR_RETURN(options.limit, parse_duration(flags.limit));
-  ASSIGN_OR_RETURN(run.load, load_of(flags));
+  const Result<Nanos> limit = parse_duration(flags.limit);
+  if (!limit.ok()) {
+    return about_flag("limit", limit.error());
+  }
+  options.limit = *limit;
+  Result<loadgen::Load> load = load_of(flags);
+  if (!load.ok()) {
+    Error error = load.error();
+    error.param = flags.streams.empty() ? error.param : "stream";
+    return error;
+  }
+  run.load = *std::move(load);
   options.node = flags.serve.node;
   options.beliefs = flags.beliefs;
   options.node.targets_given =

@@ -252,13 +252,12 @@ Error located(const Error& error, const Scenario& scenario, const SweepPoint* po
     }
   }
   for (size_t i = 0; point != nullptr && i < point->values.size(); ++i) {
-    if (!option.empty() && scenario.vary[i].option == option) {
+    const VariedKey& varied = scenario.vary[i];
+    if (line == 0 || (!option.empty() && (varied.option == option || varied.field == option))) {
       line = point->values[i].line;
     }
   }
-  std::string where = line > 0           ? fmt::format("{}:{}: ", scenario.file, line)
-                      : point != nullptr ? scenario.file + ": "
-                                         : "";
+  std::string where = line > 0 ? fmt::format("{}:{}: ", scenario.file, line) : "";
   if (point != nullptr) {
     where += fmt::format("in the point {}: ", point->name);
   }

@@ -56,7 +56,8 @@ cli::ConfigNode point_options(const Scenario& scenario, const SweepPoint& point,
                               const ScenarioKeys& keys);
 
 // The error with the file, and the line of the option that it is about, in front: of the varied
-// value, or else of the file's own. `point`: null without a sweep.
+// value, or else of the file's own; where neither is known, of the point's first value. `point`:
+// null without a sweep.
 Error located(const Error& error, const Scenario& scenario, const SweepPoint* point,
               const ScenarioKeys& keys);
 

@@ -122,6 +122,12 @@ Status read_stream_key(const ConfigNode& node, const std::string& file, const Sc
   varied.option = kStream;
   varied.stream = node.key.substr(first + 1, last - first - 1);
   varied.field = option_of(node.key.substr(last + 1), keys.stream);
+  if (varied.field == "name") {
+    return error_at(
+        file, node.line,
+        "vary: the name of a stream says which one is meant and cannot be varied; leave "
+        "it out");
+  }
   if (varied.field.empty() || varied.field == "help") {
     const std::string flag = cli::flag_of_key(node.key.substr(last + 1));
     return error_at(file, node.line,

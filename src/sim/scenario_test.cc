@@ -109,6 +109,7 @@ TEST_F(ScenarioTest, WhatVaryMustNotBe) {
            {"vary: {out: [a, b]}\n", "cannot be varied"},
            {"vary: {config: [a]}\n", "cannot be varied"},
            {"vary: {stream: [name=a], stream.a.request-rate: [1]}\n", "cannot both be varied"},
+           {"vary: {stream.chat.name: [a]}\n", "says which one is meant"},
            {"vary: {stream.chat: [1]}\n", "write stream.NAME.KEY"},
            {"vary: {stream.chat.rate: [1]}\n", "unknown key 'rate' of a stream"},
            {"vary: {stream.chat.request-rat: [1]}\n", "did you mean --request-rate?"},
@@ -175,8 +176,9 @@ TEST_F(ScenarioTest, ErrorsAreGivenTheLineOfTheirOption) {
   EXPECT_EQ(said(invalid_argument("too much", "max-num-seqs"), &all[1]),
             "s.yaml:1: in the point 2-policy=b: too much");
   EXPECT_EQ(said(invalid_argument("too much", "max_num_seqs"), nullptr), "s.yaml:1: too much");
+  EXPECT_EQ(said(invalid_argument("--elsewhere: no", ""), nullptr), "--elsewhere: no");
   EXPECT_EQ(said(invalid_argument("does not fit", ""), &all[0]),
-            "s.yaml: in the point 1-policy=a: does not fit");
+            "s.yaml:4: in the point 1-policy=a: does not fit");
 }
 
 }  // namespace
