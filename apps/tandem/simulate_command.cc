@@ -302,12 +302,32 @@ Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
   return failed > 0 ? 1 : 0;
 }
 
+// `out` and `jobs` of a file say how it is run, and do not belong to its points.
+Status take_out_and_jobs(sim::Scenario& scenario, SimulateFlags& flags) {
+  cli::ConfigNode own;
+  std::erase_if(scenario.options.inner, [&own](const cli::ConfigNode& entry) {
+    const bool is_own = entry.key == "out" || entry.key == "jobs";
+    if (is_own) {
+      own.inner.push_back(entry);
+    }
+    return is_own;
+  });
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(own, scenario.file));
+  flags.out = flags.out.empty() ? read->flags.out : flags.out;
+  flags.jobs = flags.jobs == 0 ? read->flags.jobs : flags.jobs;
+  return {};
+}
+
 Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
   cli::CommandLine stream_line;
   bench::StreamFlags stream;
   bench::add_stream_flags(stream_line.root(), stream);
   const sim::ScenarioKeys keys{.options = command, .stream = stream_line.root()};
   ASSIGN_OR_RETURN(sim::Scenario scenario, sim::read_scenario(flags.scenario, keys));
+  const Status taken = take_out_and_jobs(scenario, flags);
+  if (!taken.ok()) {
+    return invalid_argument(fmt::format("{}: {}", scenario.file, taken.error().message), "");
+  }
   RETURN_IF_ERROR(add_given(scenario, given_options(command), keys));
   ASSIGN_OR_RETURN(const std::vector<sim::SweepPoint> points, points_of(scenario));
   if (!points.empty()) {
@@ -317,12 +337,11 @@ Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
     ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read,
                      read_run(scenario.options, flags.scenario));
     RETURN_IF_ERROR(log::start(read->flags.serve.log_level));
-    const std::string out = flags.out.empty() ? read->flags.out : flags.out;
     ASSIGN_OR_RETURN(const PlannedRun planned, plan_run(read->flags));
-    if (!out.empty()) {
-      RETURN_IF_ERROR(prepare_folder(out));
+    if (!flags.out.empty()) {
+      RETURN_IF_ERROR(prepare_folder(flags.out));
     }
-    return run_planned(read->flags, read->command, planned, out);
+    return run_planned(read->flags, read->command, planned, flags.out);
   };
   const Status status = run();
   if (!status.ok()) {

@@ -114,9 +114,6 @@ Result<loadgen::Load> load_of(const SimulateFlags& flags) {
 cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   const cli::Command app = tandem.add_subcommand(
       "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
-  app.add_option("scenario,--config", flags.scenario,
-                 "YAML file with any of these flags as keys, and with `vary` for a sweep; flags "
-                 "given here win");
   app.add_option("--shape", flags.shape,
                  "Model: a preset of `tandem model make`, or a folder with config.json")
       .capture_default_str();
@@ -164,6 +161,9 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
                  "page and points");
   app.add_option("--jobs", flags.jobs, "Points of a sweep that run at a time (default: all cores)")
       .in_range(1, 4096);
+  app.add_option("scenario,--config", flags.scenario,
+                 "YAML file with any of these flags as keys, and with `vary` for a sweep; flags "
+                 "given here win");
   app.group_new_options("Run");
   bench::add_stream_flags(app, flags.stream);
   app.group_new_options("Load");

@@ -95,6 +95,18 @@ def test_a_sweep_is_its_single_runs_whatever_the_jobs(binary, tmp_path):
     assert page.count("<svg") > 10 and "Class chat" in page and points[0]["folder"] + "/report.html" in page
 
 
+def test_the_file_may_name_its_folder_and_jobs(binary, tmp_path):
+    path = scenario_file(tmp_path, BASE + f"out: {tmp_path}/out\njobs: 2\nvary: {{policy: [accel_only, sarathi]}}\n")
+    code, text = run(binary, "simulate", path)
+    assert code == 0, text
+    assert str(tmp_path) not in (tmp_path / "out" / "points" / "1-policy=accel_only" / "scenario.yaml").read_text()
+    path = scenario_file(tmp_path, BASE + f"out: {tmp_path}/alone\n")
+    code, text = run(binary, "simulate", path)
+    assert code == 0 and (tmp_path / "alone" / "summary.csv").exists(), text
+    code, text = run(binary, "simulate", scenario_file(tmp_path, BASE + "jobs: many\n"))
+    assert code == 2 and "scenario.yaml: " in text and "many" in text
+
+
 def test_flags_hold_for_every_point(binary, tmp_path):
     path = scenario_file(tmp_path, BASE + "vary: {policy: [accel_only, sarathi]}\n")
     code, text = run(binary, "simulate", path, "--max-num-seqs", 3, "-o", tmp_path / "out")
@@ -206,3 +218,10 @@ def test_examples_run(binary, tmp_path, path):
     code, text = run(binary, "simulate", path, "-o", tmp_path)
     assert code == 0, text
     assert (tmp_path / ("sweep.html" if "vary" in path.read_text() else "report.html")).exists()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_document_shows_the_examples(path):
+    document = (EXAMPLES[0].parent.parent / "docs" / "simulation.md").read_text()
+    yaml = "".join(f"    {line}\n" for line in path.read_text().splitlines() if not line.startswith("#"))
+    assert f"examples/{path.name}" in document and yaml in document
