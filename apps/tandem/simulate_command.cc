@@ -147,12 +147,20 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                   {"host_memory_bytes", machine.host_memory_bytes},
                   {"host_gbps", flags.host_gbps},
                   {"host_workers", flags.host_workers},
-                  {"steps", result.steps},
+                  {"steps", result.machine.steps()},
                   {"hops", result.tiers.hops},
                   {"visits", result.tiers.visits},
                   {"offloaded_bytes", result.tiers.offloaded_bytes},
                   {"attended_bytes", result.tiers.attended_bytes},
                   {"compute_busy", result.compute_busy}};
+  for (const auto& [name, kind] : result.machine.kinds()) {
+    info.machine["steps_by_kind"][name] = {{"steps", kind.steps},
+                                           {"time_s", to_seconds(kind.time)},
+                                           {"prompt_tokens", kind.prompt_tokens},
+                                           {"decode_tokens", kind.decode_tokens},
+                                           {"predicted_s", to_seconds(kind.predicted)},
+                                           {"prediction_error_s", to_seconds(kind.error)}};
+  }
   info.server_config = nlohmann::ordered_json::parse(result.config);
   info.config = nlohmann::ordered_json::object();
   for (const cli::GivenOption& option : command.values()) {
@@ -176,6 +184,8 @@ Status write_results(const SimulateFlags& flags, const loadgen::RunInfo& info,
   RETURN_IF_ERROR(loadgen::write_text(flags.out + "/result.json", json.dump(1) + "\n"));
   RETURN_IF_ERROR(loadgen::write_text(flags.out + "/report.html",
                                       loadgen::report_html(info, load, result.run, summary)));
+  RETURN_IF_ERROR(
+      loadgen::write_text(flags.out + "/machine.csv", sim::machine_csv(result.machine)));
   log::info("wrote {0}/result.json and {0}/report.html", flags.out);
   return {};
 }
@@ -219,8 +229,8 @@ Status run_simulate(SimulateFlags& flags, cli::Command command) {
   const loadgen::Summary summary = loadgen::summarize(load, simulated->run);
   fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",
              flags.shape, options.machine.name, simulated->policy,
-             format_duration(simulated->run.duration), format_duration(took), simulated->steps,
-             simulated->compute_busy * 100);
+             format_duration(simulated->run.duration), format_duration(took),
+             simulated->machine.steps(), simulated->compute_busy * 100);
   fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
   if (simulated->run.interrupted) {
     log::warn("the run reached its limit of {} (--limit) before all requests ended",
