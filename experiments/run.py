@@ -4,8 +4,8 @@
 Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER]
 
 experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
-values of a point, +, - and * of them included. A point is one value of `x` and one of `line` in one of the `panels`, each of which may add to
-`scenario` and to the values. `quick` (the default) and `full` give values, too. No packages needed.
+values of a point, +, - and * of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
+options to `scenario`, panels also values. `quick` (the default) and `full` give values, too. No packages needed.
 """
 import argparse
 import ast
@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 COLUMNS = ["panel", "line", "x", "attainment", "chat_ttft_p50_ms", "chat_ttft_p99_ms", "chat_tpot_p50_ms", "chat_tpot_p99_ms", "chat_output_per_s",
-           "bulk_output_per_s", "bulk_prompt_per_s", "bulk_completed", "compute_busy", "hops", "mean_offloaded", "seconds"]
+           "bulk_output_per_s", "bulk_prompt_per_s", "bulk_completed", "compute_busy", "hops", "offloaded_tokens_per_step", "seconds"]
 COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#72b7b2"]
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
@@ -47,10 +47,10 @@ def filled(text, values):
 
 def points_of(experiment, size):
     for panel, own in experiment["panels"].items():
-        for line in experiment["line"]["values"]:
+        for line, options in experiment["lines"].items():
             for x in own.get("x", experiment["x"].get("values", [])):
-                values = {**experiment[size], **own.get("values", {}), experiment["line"]["name"]: line, experiment["x"]["name"]: x}
-                yield {"panel": panel, "line": line, "x": x, "values": values, "scenario": {**experiment["scenario"], **own["scenario"]}}
+                values = {**experiment[size], **own.get("values", {}), experiment["x"]["name"]: x}
+                yield {"panel": panel, "line": line, "x": x, "values": values, "scenario": {**experiment["scenario"], **own["scenario"], **options}}
 
 
 def scenario_text(experiment, point):
@@ -104,23 +104,23 @@ def plot(experiment, rows, column, label, share):
         for x in xs:
             out.append(f'<text x="{at(x, 0)[0]:.1f}" y="{top + plot_height + 28}" text-anchor="middle">{x:g}</text>')
         out.append(f'<text x="{x0 + plot_width / 2}" y="{top + plot_height + 44}" text-anchor="middle">{experiment["x"]["label"]}</text>')
-        for index, line in enumerate(experiment["line"]["values"]):
+        for index, line in enumerate(experiment["lines"]):
             marks = [at(row[2], row[COLUMNS.index(column)]) for row in sorted((row for row in mine if row[1] == line), key=lambda row: row[2])]
             colour = COLOURS[index % len(COLOURS)]
             out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in marks)}"/>')
             out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in marks]
-    for index, line in enumerate(experiment["line"]["values"]):
+    for index, line in enumerate(experiment["lines"]):
         out.append(f'<text x="{left + 130 * index}" y="{height + 60}" fill="{COLOURS[index % len(COLOURS)]}">{line}</text>')
-    out.append(f'<text x="{left + 130 * len(experiment["line"]["values"])}" y="{height + 60}">{label}</text></svg>')
+    out.append(f'<text x="{left + 130 * len(experiment["lines"])}" y="{height + 60}">{label}</text></svg>')
     return "\n".join(out) + "\n"
 
 
 def show(rows):
-    print(f"{'panel':24} {'policy':12} {'x':>5} {'attained':>9} {'TTFT P99 ms':>12} {'TPOT P99 ms':>12} {'bulk out/s':>11} {'bulk prompt/s':>14} {'offloaded':>10}")
+    print(f"{'panel':24} {'line':22} {'x':>5} {'attained':>9} {'TTFT P99 ms':>12} {'TPOT P99 ms':>12} {'bulk out/s':>11} {'bulk prompt/s':>14} {'host tok/step':>14}")
     for row in rows:
         one = dict(zip(COLUMNS, row))
-        print(f"{one['panel']:24} {one['line']:12} {one['x']:>5g} {one['attainment'] * 100:>7.1f} % {one['chat_ttft_p99_ms']:>12.0f} {one['chat_tpot_p99_ms']:>12.1f} "
-              f"{one['bulk_output_per_s']:>11.1f} {one['bulk_prompt_per_s']:>14.1f} {one['mean_offloaded']:>10.1f}")
+        print(f"{one['panel']:24} {one['line']:22} {one['x']:>5g} {one['attainment'] * 100:>7.1f} % {one['chat_ttft_p99_ms']:>12.0f} {one['chat_tpot_p99_ms']:>12.1f} "
+              f"{one['bulk_output_per_s']:>11.1f} {one['bulk_prompt_per_s']:>14.1f} {one['offloaded_tokens_per_step']:>14.1f}")
 
 
 def main():

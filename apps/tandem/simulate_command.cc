@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,15 +17,13 @@
 #include "cli/config_file.h"
 #include "commands.h"
 #include "commit.h"
-#include "loadgen/headline.h"
-#include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
-#include "loadgen/run_info.h"
 #include "progress.h"
 #include "sim/scenario.h"
 #include "sim/simulate.h"
 #include "sim/sweep_report.h"
 #include "simulate_flags.h"
+#include "simulate_results.h"
 #include "sweep_run.h"
 #include "vllm_flags.h"
 
@@ -33,124 +31,6 @@ namespace tandem {
 namespace {
 
 constexpr int kExitStopped = 130;  // as shells report Ctrl-C
-
-// What the command line says of the scenario's own options.
-std::vector<cli::GivenOption> given_options(cli::Command command) {
-  std::vector<cli::GivenOption> given = command.values();
-  std::erase_if(given, [](const cli::GivenOption& option) {
-    return option.given.empty() || option.name == "config" || option.name == "out" ||
-           option.name == "jobs";
-  });
-  return given;
-}
-
-// What would run the same again, without the folder for results.
-std::string command_line(cli::Command command) {
-  std::string text = "tandem simulate";
-  for (const cli::GivenOption& option : given_options(command)) {
-    for (const std::string& value : option.given) {
-      const bool is_plain = std::ranges::all_of(value, [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               std::string_view("_./,:+-").find(c) != std::string_view::npos;
-      });
-      std::string quoted;
-      for (const char c : value) {
-        quoted += c == '\'' ? "'\\''" : std::string(1, c);
-      }
-      text += is_plain ? fmt::format(" --{}={}", option.name, value)
-                       : fmt::format(" --{}='{}'", option.name, quoted);
-    }
-  }
-  return text;
-}
-
-loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
-                         const device::SimSpec& machine, const sim::Simulated& result) {
-  loadgen::RunInfo info;
-  info.tandem_version = TANDEM_VERSION;
-  info.commit = kCommit;
-  info.command = command_line(command);
-  info.date = loadgen::iso_date();
-  info.backend = "simulated";
-  info.url = machine.name;
-  info.model = flags.shape;
-  info.request_rate = flags.stream.request_rate;
-  info.burstiness = flags.stream.burstiness;
-  info.machine = {{"simulated", machine.name},
-                  {"memory_bytes", machine.memory_bytes},
-                  {"link_bytes_per_second", machine.link_bytes},
-                  {"host_memory_bytes", machine.host_memory_bytes},
-                  {"host_gbps", flags.host_gbps},
-                  {"host_workers", flags.host_workers},
-                  {"steps", result.steps},
-                  {"hops", result.tiers.hops},
-                  {"visits", result.tiers.visits},
-                  {"offloaded_bytes", result.tiers.offloaded_bytes},
-                  {"attended_bytes", result.tiers.attended_bytes},
-                  {"compute_busy", result.compute_busy}};
-  info.server_config = nlohmann::ordered_json::parse(result.config);
-  info.config = nlohmann::ordered_json::object();
-  for (const cli::GivenOption& option : command.values()) {
-    info.config[option.name] = option.given.empty()
-                                   ? option.default_text
-                                   : fmt::format("{}", fmt::join(option.given, " "));
-  }
-  return info;
-}
-
-std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
-                                            const sim::SimulateOptions& options,
-                                            const sim::Simulated& result) {
-  std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
-  headlines.push_back({"steps", static_cast<double>(result.steps)});
-  headlines.push_back({"compute_busy", result.compute_busy});
-  if (options.machine.host_memory_bytes > 0) {
-    const auto hops = static_cast<double>(result.tiers.hops);
-    headlines.push_back({"hops", hops});
-    // Every offloaded row of a step hops once in each layer.
-    const auto layers = static_cast<double>(options.shape.layers * result.steps);
-    headlines.push_back({"mean_offloaded", layers > 0 ? hops / layers : 0});
-  }
-  return headlines;
-}
-
-// Says now what would otherwise be said after the run.
-Status prepare_folder(const std::string& folder) {
-  const auto refused = [&folder](std::string_view why) {
-    return invalid_argument(
-        fmt::format("-o '{}': {}; name a folder that can be written", folder, why), "");
-  };
-  std::error_code failure;
-  if (std::filesystem::exists(folder, failure) && !std::filesystem::is_directory(folder, failure)) {
-    return refused("it is a file");
-  }
-  std::filesystem::create_directories(folder, failure);
-  if (failure) {
-    return refused(fmt::format("it cannot be made ({})", failure.message()));
-  }
-  const std::filesystem::path probe = std::filesystem::path(folder) / "result.json.part";
-  if (!std::ofstream(probe)) {
-    return refused("it cannot be written");
-  }
-  std::filesystem::remove(probe, failure);
-  return {};
-}
-
-Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
-                     const sim::Simulated& result, const loadgen::Summary& summary) {
-  auto json = loadgen::result_json(info, run.load, result.run, summary, loadgen::Detail::kSummary);
-  const std::vector<loadgen::Headline> headlines = headlines_of(summary, run.options, result);
-  for (const loadgen::Headline& headline : headlines) {
-    json["tandem"]["headline"][headline.name] =
-        headline.value ? nlohmann::ordered_json(*headline.value) : nlohmann::ordered_json();
-  }
-  RETURN_IF_ERROR(loadgen::write_text(out + "/result.json", json.dump(1) + "\n"));
-  RETURN_IF_ERROR(loadgen::write_text(out + "/summary.csv", loadgen::headline_csv(headlines)));
-  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html",
-                                      loadgen::report_html(info, run.load, result.run, summary)));
-  log::info("wrote {0}/result.json, {0}/summary.csv and {0}/report.html", out);
-  return {};
-}
 
 Status run_planned(const SimulateFlags& flags, cli::Command command, const PlannedRun& run,
                    const std::string& out) {
@@ -169,8 +49,8 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
   const loadgen::Summary summary = loadgen::summarize(run.load, simulated->run);
   fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",
              flags.shape, run.options.machine.name, simulated->policy,
-             format_duration(simulated->run.duration), format_duration(took), simulated->steps,
-             simulated->compute_busy * 100);
+             format_duration(simulated->run.duration), format_duration(took),
+             simulated->machine.steps(), simulated->compute_busy * 100);
   fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
   std::fflush(stdout);  // before what the log says
   if (simulated->run.interrupted) {

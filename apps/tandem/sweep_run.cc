@@ -39,7 +39,7 @@ int32_t usable_cores() {
   ::setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
   const int input = ::open("/dev/null", O_RDONLY);
   const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);

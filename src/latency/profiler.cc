@@ -25,7 +25,8 @@ constexpr int32_t kMinHeldOutBatches = 4;  // one of them with as many rows as t
 constexpr double kFarShare = 0.1;          // of the time, for one held-out batch of that kind
 // Parts of the time, one after another.
 constexpr double kDenseEnd = 0.35;
-constexpr double kHeadEnd = 0.45;
+constexpr double kDecodesEnd = 0.42;
+constexpr double kHeadEnd = 0.5;
 constexpr double kGridEnd = 0.6;
 constexpr double kRandomEnd = 0.85;
 
@@ -116,6 +117,7 @@ class Profiler {
   Status find_most_rows();
   Status measure_dense();
   Status measure_head();
+  Status measure_logits();
   Status measure_ends();
   Status measure_grid();
   Status measure_random();
@@ -211,9 +213,28 @@ Status Profiler::measure_head() {
   while (most > 1 && !possible(decode_batch(most, context))) {
     most /= 2;
   }
-  return search(
-      {.least_rows = 1, .most_rows = most, .points = options_.ladder_points / 2}, kHeadEnd,
-      "logits", [&](int64_t rows) { return decode_batch(rows, context); }, knots_.head);
+  RETURN_IF_ERROR(search(
+      {.least_rows = 1, .most_rows = most, .points = options_.ladder_points / 2}, kDecodesEnd,
+      "decodes", [&](int64_t rows) { return decode_batch(rows, context); }, knots_.head));
+  return measure_logits();
+}
+
+// Every decode samples, so decodes alone do not tell what a row of the last stage costs from what a
+// decode does. The same prompts once with and once without an end do. The largest come first: they
+// say most.
+Status Profiler::measure_logits() {
+  const std::vector<int64_t>& rows = knots_.head;
+  for (auto it = rows.rbegin(); it != rows.rend(); ++it) {
+    for (const int32_t logits : {0, 1}) {
+      Batch batch;
+      batch.prompts.assign(static_cast<size_t>(*it), {.rows = 1, .logits = logits});
+      if (possible(batch) && (it == rows.rbegin() || gone() < kHeadEnd)) {
+        ASSIGN_OR_RETURN(const double unused, sample(batch, "logits", kHeadEnd));
+        static_cast<void>(unused);
+      }
+    }
+  }
+  return {};
 }
 
 int64_t Profiler::max_context(int64_t sequences) const {

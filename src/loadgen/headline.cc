@@ -35,7 +35,8 @@ constexpr std::array kStyles = {
     NamedStyle{"steps", "Engine steps"},
     NamedStyle{"compute_busy", "Accelerator busy", Unit::kPercent, 100},
     NamedStyle{"hops", "Hops to the host"},
-    NamedStyle{"mean_offloaded", "Offloaded rows a step"},
+    NamedStyle{"offloaded_tokens_per_step", "Offloaded tokens a step"},
+    NamedStyle{"step_time_error", "Step time error", Unit::kPercent, 100},
 };
 
 std::optional<double> at(const Distribution& values, double percent) {

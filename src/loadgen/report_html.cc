@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <functional>
 
@@ -211,23 +212,60 @@ std::string generator_note(const Summary& summary) {
       100 * summary.cpu_share, grouped(summary.connections), grouped(summary.all.other_inputs));
 }
 
+std::string figure_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) {
+    return value.get<std::string>();
+  }
+  if (!value.is_number()) {
+    return value.dump();
+  }
+  const auto number = value.get<double>();
+  const bool is_whole = number == std::round(number) && std::abs(number) < 1e15;
+  return is_whole ? grouped(static_cast<int64_t>(number)) : fmt::format("{:.4g}", number);
+}
+
+std::string in_words(std::string name) {
+  std::ranges::replace(name, '_', ' ');
+  return escaped(name);
+}
+
+// {"mixed": {"steps": 5}, "decode": {"steps": 7}}: a row for each.
+std::string rows_card(const std::string& title, const nlohmann::ordered_json& rows) {
+  std::string html = fmt::format(
+      "<section class=\"card\"><div class=\"head\"><h2>{}</h2></div><div "
+      "class=\"scroll\"><table><tr><th></th>",
+      title);
+  for (const auto& [name, value] : rows.front().items()) {
+    html += fmt::format("<th>{}</th>", in_words(name));
+  }
+  html += "</tr>";
+  for (const auto& [name, row] : rows.items()) {
+    html += fmt::format("<tr><td>{}</td>", in_words(name));
+    for (const nlohmann::ordered_json& value : row) {
+      html += fmt::format("<td>{}</td>", escaped(figure_text(value)));
+    }
+    html += "</tr>";
+  }
+  return html + "</table></div></section>";
+}
+
 // What the simulated machine is, and what it did.
-std::string machine_table(const RunInfo& info) {
+std::string machine_cards(const RunInfo& info) {
   std::string html =
       "<section class=\"card\"><div class=\"head\"><h2>Simulated machine</h2></div><table "
       "class=\"facts\">";
+  std::string tables;
   for (const auto& [name, value] : info.machine.items()) {
-    std::string words = name;
-    std::ranges::replace(words, '_', ' ');
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    if (value.is_number()) {
-      const auto number = value.get<double>();
-      const bool is_whole = number == std::round(number) && std::abs(number) < 1e15;
-      text = is_whole ? grouped(static_cast<int64_t>(number)) : fmt::format("{:.4g}", number);
+    if (!value.is_object()) {
+      html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", in_words(name),
+                          escaped(figure_text(value)));
+    } else if (!value.empty() && !name.empty()) {
+      std::string title = in_words(name);
+      title.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(title.front())));
+      tables += rows_card(title, value);
     }
-    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(words), escaped(text));
   }
-  return html + "</table></section>";
+  return html + "</table></section>" + tables;
 }
 
 std::string how_it_was_made(const RunInfo& info, const Load& load, const Summary& summary) {
@@ -282,7 +320,7 @@ std::string report_html(const RunInfo& info, const Load& load, const RunResult& 
   html += failures(summary.all);
   html += percentile_table(info, summary);
   if (is_simulated(info)) {
-    html += machine_table(info);
+    html += machine_cards(info);
   }
   html += how_it_was_made(info, load, summary);
   return html + fmt::format("<footer>Made by tandem {}.</footer></main></body></html>\n",

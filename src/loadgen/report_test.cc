@@ -78,11 +78,15 @@ TEST(Report, ASimulatedRunHasNoGenerator) {
   EXPECT_THAT(run.html(), HasSubstr("Made by tandem bench serve"));
   run.info.backend = "simulated";
   run.info.machine = {{"simulated", "2 x <a100>"}, {"memory_bytes", 1234567}, {"busy", 0.5}};
+  run.info.machine["steps_by_kind"]["mixed"] = {{"steps", 1234}, {"time_s", 0.25}};
   const std::string html = run.html();
   EXPECT_THAT(html, Not(HasSubstr("enerator")));
   EXPECT_THAT(html, HasSubstr("Made by tandem simulate"));
   EXPECT_THAT(html, HasSubstr("<td>memory bytes</td><td>1,234,567</td>"));
   EXPECT_THAT(html, HasSubstr("2 x &lt;a100&gt;"));
+  EXPECT_THAT(html, HasSubstr("Steps by kind"));
+  EXPECT_THAT(html, HasSubstr("<tr><th></th><th>steps</th><th>time s</th></tr>"
+                              "<tr><td>mixed</td><td>1,234</td><td>0.25</td></tr>"));
 }
 
 TEST(Report, NothingIsLoadedFromOutside) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace tandem::loadgen {
 
@@ -131,7 +132,7 @@ Axis log_axis(double least, double most, Unit unit) {
 }
 
 Plot::Plot(PlotSize size, Axis x, Axis y, std::string_view label)
-    : size_(size), x_(x), y_(y), label_(label) {
+    : size_(size), x_(std::move(x)), y_(std::move(y)), label_(label) {
   draw_axes();
 }
 

@@ -22,14 +22,6 @@ namespace {
 constexpr int64_t kHappeningsBetweenProgress = 1 << 16;
 constexpr double kLeastPace = 0.01;  // no noise makes a time negative
 
-class StepCounter final : public observe::EngineObserver {
- public:
-  void on_step(const observe::StepRecord& /*record*/) override { ++steps; }
-  void on_gauges(const observe::EngineGauges& /*gauges*/) override {}
-  void on_request(const observe::RequestRecord& /*record*/) override {}
-  int64_t steps = 0;
-};
-
 Nanos compute_time(const device::Device& device) {
   Nanos busy{0};
   for (const device::StreamStatistics& stream : device.statistics().streams) {
@@ -63,7 +55,7 @@ class Simulation {
   VirtualBell bell_;
   NodeOptions node_;
   Nanos profiled_{0};
-  StepCounter steps_;
+  MachineLog log_;
   // What time may still bring something to while the executor ends.
   std::optional<EngineDriver> driver_;
   std::optional<LoadRun> client_;
@@ -123,7 +115,7 @@ Status Simulation::prepare() {
       {.executor = *loaded_->executor,
        .policy = *scheduled_.policy.step,
        .clock = time_,
-       .observer = steps_,
+       .observer = log_,
        .step_times = scheduled_.step_times.get(),
        .admission =
            node_.admission == AdmissionMode::kOn ? scheduled_.policy.admission.get() : nullptr});
@@ -134,6 +126,7 @@ Simulated Simulation::run(const loadgen::Load& load,
                           const std::function<void(const SimulateProgress&)>& progress) {
   const device::Device& device = planned_->device->device();
   const Nanos worked = compute_time(device);
+  log_.begin(time_.now());
   LoadRun& client = client_.emplace(time_, *driver_, load, options_.shape.vocabulary);
   int64_t until_progress = 0;
   while (!client.over() && client.now() <= options_.limit && time_.step()) {
@@ -147,13 +140,13 @@ Simulated Simulation::run(const loadgen::Load& load,
   result.run = client.take();
   result.policy = node_.policy;
   result.config = effective_config_json(node_, planned_->model);
-  result.steps = steps_.steps;
   result.tiers = loaded_->executor->tier_counts();
   result.happenings = time_.steps();
   result.profiled = profiled_;
   result.compute_busy =
       took > Nanos{0} ? to_seconds(compute_time(device) - worked) / to_seconds(took) : 0;
   driver_->end();
+  result.machine = std::move(log_);
   return result;
 }
 

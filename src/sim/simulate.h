@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "node/node_options.h"
 #include "sim/engine_driver.h"
+#include "sim/machine_log.h"
 #include "sim/sim_host.h"
 
 namespace tandem::sim {
@@ -45,8 +46,8 @@ struct SimulateProgress {
 struct Simulated {
   loadgen::RunResult run;
   std::string policy;
-  std::string config;       // the server's effective configuration, one JSON object
-  int64_t steps = 0;        // of the engine
+  std::string config;  // the server's effective configuration, one JSON object
+  MachineLog machine;
   int64_t happenings = 0;   // of virtual time
   Nanos profiled{0};        // virtual time that measuring the profile took
   TierCounts tiers;         // of the whole run, profiling included

@@ -53,7 +53,7 @@ TEST(Simulate, OneRequestTakesWhatTheMachineTakes) {
   EXPECT_EQ(record.input_tokens(), 100);
   EXPECT_GT(*record.tpot(), Nanos{milliseconds(9)});
   EXPECT_LT(*record.tpot(), Nanos{milliseconds(12)});
-  EXPECT_GE(simulated.steps, 50);
+  EXPECT_GE(simulated.machine.steps(), 50);
 }
 
 TEST(Simulate, RepeatsBitForBit) {

@@ -158,7 +158,7 @@ std::string plot_card(const Sweep& sweep, const Layout& layout, const std::strin
   if (highest <= 0) {
     return {};
   }
-  const bool share = style.unit == loadgen::Unit::kPercent;
+  const bool share = style.unit == loadgen::Unit::kPercent && column != "step_time_error";
   Plot plot({.width = 350, .height = 220}, along_axis(layout),
             loadgen::axis_from_zero(share ? std::max(highest, 100.0) : highest * 1.05, style.unit),
             fmt::format("{} over {}", style.title, sweep.keys[layout.along]));
@@ -186,8 +186,9 @@ std::string legend(const Sweep& sweep, const Layout& layout) {
 }
 
 bool is_of_machine(const std::string& column) {
-  return column == "steps" || column == "compute_busy" || column == "hops" ||
-         column == "mean_offloaded";
+  constexpr std::array kOfMachine = {"steps", "step_time_error", "compute_busy", "hops",
+                                     "offloaded_tokens_per_step"};
+  return std::ranges::count(kOfMachine, column) > 0;
 }
 
 // The columns of each class, in the order of the columns; those of the machine come last.
@@ -212,7 +213,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> sections_of(const 
     }
   }
   for (auto& [group, columns] : sections) {
-    group = group.empty() ? "All requests" : "Class " + group;
+    group = group.empty() ? "All requests" : fmt::format("Class {}", group);
   }
   sections.emplace_back("Machine", machine);
   return sections;
@@ -254,7 +255,7 @@ std::string failures(const Sweep& sweep) {
       html += fmt::format("<p>{}: {}</p>", escaped(point.name), escaped(point.failure));
     }
   }
-  return html.empty() ? html : "<section class=\"warn\">" + html + "</section>";
+  return html.empty() ? html : fmt::format("<section class=\"warn\">{}</section>", html);
 }
 
 }  // namespace

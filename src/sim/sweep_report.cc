@@ -43,7 +43,7 @@ std::vector<std::string> first_columns(const Sweep& sweep) {
   std::erase_if(columns, [&](const std::string& column) {
     const std::string group = loadgen::headline_class(column);
     const std::string name = column.substr(group.empty() ? 0 : group.size() + 1);
-    constexpr std::array kOfAll = {"completed", "compute_busy", "mean_offloaded"};
+    constexpr std::array kOfAll = {"completed", "compute_busy", "offloaded_tokens_per_step"};
     constexpr std::array kOfClass = {"output_tokens_per_s", "attainment", "ttft_p99_ms",
                                      "tpot_p99_ms"};
     const bool wanted = (group.empty() && std::ranges::count(kOfAll, name) > 0) ||

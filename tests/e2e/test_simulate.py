@@ -1,4 +1,5 @@
 """`tandem simulate`: a load on a simulated machine; the same figures each time; what is wrong with a scenario is said."""
+import csv
 import json
 
 import pytest
@@ -51,6 +52,33 @@ def test_a_second_tier_takes_best_effort(binary, tmp_path):
     result, _ = simulate(binary, tmp_path, "--policy", "piggyback", "--accelerator-memory", "21GiB", "--host-kv", "64GiB", *load)
     assert result["completed"] == 40
     assert result["tandem"]["machine"]["hops"] > 0
+
+
+def test_offloaded_sequences_have_time_in_steps_that_prompts_fill(binary, tmp_path):
+    """An offloaded sequence gets through a layer in nearly every step. A profile that mistook what stages take for what the last one
+    takes let visitors wait for steps that seemed to lag."""
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("""shape: 34B
+accelerators: 2
+host-kv: 380GiB
+host-workers: 24
+link-gbps: 25
+max-model-len: 4096
+max-num-seqs: 512
+policy: omniserve
+admission: "off"
+limit: 120s
+piggyback-token-budget: 2048  # the target alone bounds steps
+stream:
+  - name=chat;service-tier=priority;request-rate=1;duration=120s;random-input-len=200;random-output-len=300;slo-tpot=200ms
+  - name=bulk;service-tier=flex;request-rate=4;duration=120s;random-input-len=2000;random-output-len=400
+""")
+    simulate(binary, tmp_path, "--config", scenario)
+    with open(tmp_path / "machine.csv", encoding="utf-8") as file:
+        slices = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    shares = [one["hops_per_s"] / one["steps"] / one["offloaded"] for one in slices if one["offloaded"] > 20]
+    assert len(shares) > 10
+    assert sum(shares) / len(shares) > 0.7
 
 
 def test_a_machine_that_was_measured(binary, tmp_path, long_model):

@@ -53,6 +53,8 @@ def test_a_run_writes_its_configuration_and_its_numbers(binary, tmp_path):
     (row,) = rows_of(tmp_path / "out" / "summary.csv")
     assert float(row["completed"]) == 30 and float(row["ttft_p99_ms"]) == result["p99_ttft_ms"]
     assert float(row["chat.completed"]) == 20 and row["bulk.attainment"] == ""
+    assert float(row["steps"]) == result["tandem"]["machine"]["steps"] and 0 <= float(row["step_time_error"]) < 1
+    assert (tmp_path / "out" / "machine.csv").exists()
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Simulated machine" in report and "generator" not in report
     # The file by --config is the same file, and flags go before it.

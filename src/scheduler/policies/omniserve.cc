@@ -56,8 +56,40 @@ void remember_passed_over(const Setting& setting, const StepDraft& draft,
   memory.head = prompts.any_began ? OverdueHead{} : setting.claims.of_head;
 }
 
-constexpr std::array<const PolicyOption*, 5> kOmniserveOptions = {
-    &kPiggybackTokenBudget, &kOffloadBelow, &kOnloadAbove, &kPatienceSteps, &kHostLimitSteps};
+// Prompts that fill the accelerator gain nothing from longer steps, but decodes of both tiers wait
+// for them, the host's once a layer.
+int32_t best_effort_step_tokens(const Setting& setting, const StepTime& time) {
+  const int32_t most = max_step_tokens(setting, time);
+  return setting.options.published_best_effort ? most
+                                               : std::min(most, setting.options.token_budget);
+}
+
+struct DoneForBestEffort {
+  BestEffortPrompts prompts;
+  bool roomy = false;  // there was time for a decode more
+};
+
+// An overdue prompt goes before decodes: its tile is to be within the time of the step.
+DoneForBestEffort serve_best_effort(const Setting& setting, StepDraft& draft, const Leave& leave,
+                                    const Patience& patience) {
+  DoneForBestEffort done;
+  const auto decode = [&] {
+    const bool short_of_time = decode_best_effort(setting, draft, leave, patience);
+    done.roomy = !short_of_time && has_time_to_bring_back(setting, draft, leave.time);
+  };
+  if (!setting.options.published_best_effort && !setting.claims.prompt_is_overdue) {
+    decode();
+    done.prompts = compute_best_effort(setting, draft, leave);
+  } else {
+    done.prompts = compute_best_effort(setting, draft, leave);
+    decode();
+  }
+  return done;
+}
+
+constexpr std::array<const PolicyOption*, 6> kOmniserveOptions = {
+    &kPiggybackTokenBudget, &kOffloadBelow,   &kOnloadAbove,
+    &kPatienceSteps,        &kHostLimitSteps, &kPublishedBestEffort};
 
 Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
   ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
@@ -66,7 +98,8 @@ Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
                        .offload_below = shared.offload_below,
                        .onload_above = shared.onload_above,
                        .patience_steps = options[kPatienceSteps],
-                       .host_limit_steps = options[kHostLimitSteps]},
+                       .host_limit_steps = options[kHostLimitSteps],
+                       .published_best_effort = options[kPublishedBestEffort] == 1},
       *beliefs.step_times, beliefs.host_times);
   PolicyParts parts;
   parts.make_binder = [&policy = *policy] { return policy.make_binder(); };
@@ -94,6 +127,17 @@ constinit const PolicyOption kHostLimitSteps{
         "best effort stops moving to the host after so many steps in a row in which the host's "
         "attention takes longer than the step; 0: never",
     .in_earlier_records = 0};
+
+constinit const PolicyOption kPublishedBestEffort{
+    .name = "published-best-effort",
+    .unit = "0 or 1",
+    .default_value = 0,
+    .min = 0,
+    .max = 1,
+    .help =
+        "1: best effort as OmniServe published it, prompts before decodes, in chunks as large as "
+        "targets allow; 0: decodes first, prompts while the step is within its token budget",
+    .in_earlier_records = 1};
 
 constinit const PolicyDescriptor kOmniServe{
     .name = "omniserve",
@@ -154,7 +198,7 @@ StepPlan OmniServePolicy::plan(const SystemView& view) {
                         .lost = ahead.lost,
                         .remembered = is_limited ? memory_.limit : kNoLimit});
   const Leave leave{.time = left,
-                    .step_tokens = max_step_tokens(setting, time),
+                    .step_tokens = best_effort_step_tokens(setting, time),
                     .kept_places = is_limited ? places_of(view) / kPlacesForLs : 0,
                     .decodes = prompts.decodes,
                     .host_limits = host_limits,
@@ -162,13 +206,11 @@ StepPlan OmniServePolicy::plan(const SystemView& view) {
   if (!host_limits) {
     make_room_for_best_effort(planner, view, options_.offload_below);
   }
-  const BestEffortPrompts computed = compute_best_effort(setting, draft, leave);
-  const bool short_of_time = decode_best_effort(setting, draft, leave, memory_.patience);
-  const bool roomy = !short_of_time && has_time_to_bring_back(setting, draft, left);
-  if (memory_.roomy.steps(roomy, view.step) >= kOnloadAfterSteps) {
+  const DoneForBestEffort done = serve_best_effort(setting, draft, leave, memory_.patience);
+  if (memory_.roomy.steps(done.roomy, view.step) >= kOnloadAfterSteps) {
     bring_back_best_effort(setting, draft, prompts.line);
   }
-  remember_passed_over(setting, draft, computed, memory_);
+  remember_passed_over(setting, draft, done.prompts, memory_);
   if (!host_limits) {
     planner.write_through_best_effort(planner.share_of_blocks(options_.offload_below));
   }

@@ -3,10 +3,12 @@
 //
 //   LS decodes    all of them, whatever the model says: admission (slo_admission.h) has seen to it
 //   LS prompts    the largest chunks with which the step stays within the target
-//   BE prompts    the same, less omega (what visitors whose results wait will add), and only what
-//                 leaves waiting LS prompts time enough for their first token
-//   BE decodes    while the same time allows; else, where it stays so, they are offloaded
+//   BE decodes    while the time allows, less omega (what visitors whose results wait add to the
+//                 step), and only what leaves waiting LS prompts time enough for their first
+//                 token; else, where it stays so, they are offloaded
+//   BE prompts    the same, while the step has no more tokens than its budget
 //
+// or, with published_best_effort, BE prompts in chunks as large as targets allow, then BE decodes;
 // inside a class and level first come, first served. Where blocks are missing room is made as
 // ClassedPlanner says: offload before drop. Offloaded best effort comes back when time and blocks
 // have been left over for a while.
@@ -63,9 +65,12 @@ namespace tandem {
 extern const PolicyDescriptor kOmniServe;
 extern const PolicyOption kPatienceSteps;
 extern const PolicyOption kHostLimitSteps;
+extern const PolicyOption kPublishedBestEffort;
 
 struct OmniServeOptions {
-  int32_t token_budget = 512;  // tokens of a step while no target limits it
+  // Tokens of a step while no target limits it, and of a step to which best-effort prompts are
+  // added.
+  int32_t token_budget = 512;
   // Shares of the accelerator's blocks in percent, as for piggyback.
   int32_t offload_below = 25;
   int32_t onload_above = 50;
@@ -73,6 +78,8 @@ struct OmniServeOptions {
   // Steps in a row in which the host must be the limit before best effort stops going there, if the
   // host's times are known; 0: never.
   int32_t host_limit_steps = 32;
+  // Its prompts before its decodes, chunks as large as targets allow (docs/decisions/041).
+  bool published_best_effort = false;
 };
 
 // The limit that LS sequences gave holds for best effort so long after the last of them: who comes

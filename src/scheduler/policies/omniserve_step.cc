@@ -19,6 +19,7 @@ constexpr int64_t kOnloadMarginPercent = 20;
 Nanos time_with_decode(const Setting& setting, const StepDraft& draft, int64_t context) {
   latency::StepShape tried = draft.shape();
   tried.add_decode(context);
+  latency::add_visits(tried, int64_t{setting.model.layers()} + 1, setting.ready);
   return setting.model.step_time(tried);
 }
 
@@ -142,7 +143,9 @@ class DecodesThatStay {
 };
 
 ChunkRules best_effort_chunks(const Setting& setting, const Leave& leave) {
-  return {.step_tokens = leave.step_tokens, .kept_rows = setting.claims.overdue_decodes};
+  return {.step_tokens = leave.step_tokens,
+          .kept_rows = setting.claims.overdue_decodes,
+          .visits = setting.ready};
 }
 
 BestEffortPrompts prefill(const Setting& setting, StepDraft& draft, const Leave& leave,

@@ -140,6 +140,60 @@ TEST(OmniServe, BestEffortPromptsLeaveOmegaWhereResultsWait) {
   EXPECT_EQ(tokens_of(plan_of(stage), 3), 79);
 }
 
+// Tiles of 32 rows: what results that wait add depends on where in its tile the step ends.
+TEST(OmniServe, TheTimeOfResultsThatWaitIsThatBesideTheWholeStep) {
+  latency::ModularCosts costs;
+  costs.layers = 4;
+  costs.dense = *latency::Ladder::through(
+      {{1, 2e6}, {32, 2e6}, {33, 4e6}, {64, 4e6}, {65, 6e6}, {96, 6e6}, {97, 8e6}, {128, 8e6}});
+  costs.head = *latency::Ladder::through({{1, 1}, {512, 1}});
+  const latency::ModularModel tiles = *latency::ModularModel::create(costs);
+  OmniServePolicy policy({}, tiles);
+  Stage stage{.running = {decode(1, kLs, microseconds(6500))},
+              .waiting = {prompt(3, kBe, 400)},
+              .ready = 0};
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 95);
+  stage.ready = 20;  // four at each stage
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 91);
+}
+
+TEST(OmniServe, BestEffortDecodesGoBeforeItsPromptsUnlessAsPublished) {
+  const Stage stage{.running = {decode(1, kLs, milliseconds(10)), decode(2, kBe), decode(4, kBe)},
+                    .waiting = {prompt(3, kBe, 400)}};
+  const StepPlan plan = plan_of(stage);
+  EXPECT_EQ(tokens_of(plan, 2) + tokens_of(plan, 4), 2);
+  EXPECT_EQ(tokens_of(plan, 3), 77);
+  OmniServePolicy published({.published_best_effort = true}, model());
+  const StepPlan other = plan_of(published, stage);
+  EXPECT_EQ(tokens_of(other, 2) + tokens_of(other, 4), 0);
+  EXPECT_EQ(tokens_of(other, 3), 79);
+}
+
+// A prompt that decodes leave no time is not passed over for ever.
+TEST(OmniServe, AnOverdueBestEffortPromptGoesBeforeDecodes) {
+  OmniServePolicy policy({.offload_below = 0, .patience_steps = 8}, model());
+  Stage stage{.running = {decode(1, kLs, microseconds(2250)), decode(2, kBe)},
+              .waiting = {prompt(3, kBe, 400)},
+              .host_blocks = 0};
+  for (stage.step = 1; stage.step <= 8; ++stage.step) {
+    EXPECT_EQ(tokens_of(plan_of(policy, stage), 2), 1) << stage.step;
+    EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 0) << stage.step;
+  }
+  EXPECT_EQ(tokens_of(plan_of(policy, stage), 3), 16);
+}
+
+TEST(OmniServe, BestEffortPromptsKeepToTheTokenBudgetUnlessAsPublished) {
+  const std::vector<SequenceView> running{decode(1, kLs, milliseconds(30))};
+  const auto tokens = [&](ServiceClass service_class, bool as_published) {
+    OmniServePolicy policy({.token_budget = 100, .published_best_effort = as_published}, model());
+    return tokens_of(
+        plan_of(policy, {.running = running, .waiting = {prompt(3, service_class, 400)}}), 3);
+  };
+  EXPECT_EQ(tokens(kBe, false), 99);
+  EXPECT_EQ(tokens(kBe, true), 279);
+  EXPECT_EQ(tokens(kLs, false), 279);
+}
+
 TEST(OmniServe, WhoIsLateMakesTheNextStepShorterButNotByMoreThanHalf) {
   SequenceView late = decode(1, kLs, milliseconds(10));
   Stage stage{.running = {late}, .waiting = {prompt(3, kBe, 400)}};

@@ -85,11 +85,8 @@ BestEffortTime best_effort_time(const Setting& setting, const StepTime& time,
                                 const AfterLatencySensitive& after) {
   BestEffortTime found;
   found.first_tokens = first_token_limit(setting, time, after);
-  Nanos limit = time.limit == kNoLimit ? after.remembered : time.limit;
-  if (limit < kNoLimit) {
-    limit -= latency::visitor_reserve(setting.model, after.shape, setting.ready);
-  }
-  found.limit = std::min(limit, found.first_tokens);
+  found.limit =
+      std::min(time.limit == kNoLimit ? after.remembered : time.limit, found.first_tokens);
   found.unclaimed = before_overdue_decodes(time, found.limit);
   return found;
 }
@@ -102,7 +99,9 @@ int32_t ChunkRules::chunk(const Setting& setting, const StepDraft& draft,
                        kept_rows;
   const int32_t overdue = setting.claims.overdue_decodes;
   const int32_t left = rows_left - overdue - (kept_rows > overdue ? 1 : 0);
-  return latency::largest_chunk(setting.model, draft.shape(),
+  latency::StepShape shape = draft.shape();
+  latency::add_visits(shape, int64_t{setting.model.layers()} + 1, visits);
+  return latency::largest_chunk(setting.model, shape,
                                 {.prompt = prompt.rest(),
                                  .max_tokens = std::max(room, std::min(least, left)),
                                  .least_tokens = least},

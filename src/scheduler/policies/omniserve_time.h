@@ -75,6 +75,7 @@ BestEffortTime best_effort_time(const Setting& setting, const StepTime& time,
 struct ChunkRules {
   int32_t step_tokens = 0;  // of the step, at most
   int32_t kept_rows = 0;    // that best effort claims of it
+  int64_t visits = 0;       // of results that wait, which the limit is to have time for
 
   // The largest chunk with which the step stays within `limit`. `least` tokens go in even where
   // neither the time nor the budget has room for them.

@@ -196,7 +196,8 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
   }
   EXPECT_EQ(names, (std::vector<std::string_view>{"sarathi-token-budget", "piggyback-token-budget",
                                                   "offload-below", "onload-above", "patience-steps",
-                                                  "host-limit-steps", "llumnix-headroom"}));
+                                                  "host-limit-steps", "published-best-effort",
+                                                  "llumnix-headroom"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow), "piggyback, overlap, lanes, omniserve");
 }
 

@@ -1,0 +1,159 @@
+#include "simulate_results.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "base/log.h"
+#include "commit.h"
+#include "loadgen/headline.h"
+#include "loadgen/report_html.h"
+#include "loadgen/result_json.h"
+
+namespace tandem {
+namespace {
+
+// What would run the same again, without the folder for results.
+std::string command_line(cli::Command command) {
+  std::string text = "tandem simulate";
+  for (const cli::GivenOption& option : given_options(command)) {
+    for (const std::string& value : option.given) {
+      const bool is_plain = std::ranges::all_of(value, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("_./,:+-").find(c) != std::string_view::npos;
+      });
+      std::string quoted;
+      for (const char c : value) {
+        quoted += c == '\'' ? "'\\''" : std::string(1, c);
+      }
+      text += is_plain ? fmt::format(" --{}={}", option.name, value)
+                       : fmt::format(" --{}='{}'", option.name, quoted);
+    }
+  }
+  return text;
+}
+
+std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
+                                            const sim::SimulateOptions& options,
+                                            const sim::Simulated& result) {
+  std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
+  headlines.push_back({"steps", static_cast<double>(result.machine.steps())});
+  Nanos predicted{0};
+  Nanos error{0};
+  for (const auto& [name, kind] : result.machine.kinds()) {
+    predicted += kind.predicted;
+    error += kind.error;
+  }
+  headlines.push_back(
+      {"step_time_error", predicted > Nanos{0}
+                              ? std::optional(to_seconds(error) / to_seconds(predicted))
+                              : std::nullopt});
+  headlines.push_back({"compute_busy", result.compute_busy});
+  if (options.machine.host_memory_bytes > 0) {
+    const auto hops = static_cast<double>(result.tiers.hops);
+    headlines.push_back({"hops", hops});
+    // Every offloaded token hops once in each layer.
+    const auto layers = static_cast<double>(options.shape.layers * result.machine.steps());
+    headlines.push_back({"offloaded_tokens_per_step", layers > 0 ? hops / layers : 0});
+  }
+  return headlines;
+}
+
+}  // namespace
+
+std::vector<cli::GivenOption> given_options(cli::Command command) {
+  std::vector<cli::GivenOption> given = command.values();
+  std::erase_if(given, [](const cli::GivenOption& option) {
+    return option.given.empty() || option.name == "config" || option.name == "out" ||
+           option.name == "jobs";
+  });
+  return given;
+}
+
+loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
+                         const device::SimSpec& machine, const sim::Simulated& result) {
+  loadgen::RunInfo info;
+  info.tandem_version = TANDEM_VERSION;
+  info.commit = kCommit;
+  info.command = command_line(command);
+  info.date = loadgen::iso_date();
+  info.backend = "simulated";
+  info.url = machine.name;
+  info.model = flags.shape;
+  info.request_rate = flags.stream.request_rate;
+  info.burstiness = flags.stream.burstiness;
+  info.machine = {{"simulated", machine.name},
+                  {"memory_bytes", machine.memory_bytes},
+                  {"link_bytes_per_second", machine.link_bytes},
+                  {"host_memory_bytes", machine.host_memory_bytes},
+                  {"host_gbps", flags.host_gbps},
+                  {"host_workers", flags.host_workers},
+                  {"steps", result.machine.steps()},
+                  {"hops", result.tiers.hops},
+                  {"visits", result.tiers.visits},
+                  {"offloaded_bytes", result.tiers.offloaded_bytes},
+                  {"attended_bytes", result.tiers.attended_bytes},
+                  {"compute_busy", result.compute_busy}};
+  for (const auto& [name, kind] : result.machine.kinds()) {
+    info.machine["steps_by_kind"][name] = {{"steps", kind.steps},
+                                           {"time_s", to_seconds(kind.time)},
+                                           {"prompt_tokens", kind.prompt_tokens},
+                                           {"decode_tokens", kind.decode_tokens},
+                                           {"predicted_s", to_seconds(kind.predicted)},
+                                           {"prediction_error_s", to_seconds(kind.error)}};
+  }
+  info.server_config = nlohmann::ordered_json::parse(result.config);
+  info.config = nlohmann::ordered_json::object();
+  for (const cli::GivenOption& option : command.values()) {
+    info.config[option.name] = option.given.empty()
+                                   ? option.default_text
+                                   : fmt::format("{}", fmt::join(option.given, " "));
+  }
+  return info;
+}
+
+Status prepare_folder(const std::string& folder) {
+  const auto refused = [&folder](std::string_view why) {
+    return invalid_argument(
+        fmt::format("-o '{}': {}; name a folder that can be written", folder, why), "");
+  };
+  std::error_code failure;
+  if (std::filesystem::exists(folder, failure) && !std::filesystem::is_directory(folder, failure)) {
+    return refused("it is a file");
+  }
+  std::filesystem::create_directories(folder, failure);
+  if (failure) {
+    return refused(fmt::format("it cannot be made ({})", failure.message()));
+  }
+  const std::filesystem::path probe = std::filesystem::path(folder) / "result.json.part";
+  if (!std::ofstream(probe)) {
+    return refused("it cannot be written");
+  }
+  std::filesystem::remove(probe, failure);
+  return {};
+}
+
+Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
+                     const sim::Simulated& result, const loadgen::Summary& summary) {
+  auto json = loadgen::result_json(info, run.load, result.run, summary, loadgen::Detail::kSummary);
+  const std::vector<loadgen::Headline> headlines = headlines_of(summary, run.options, result);
+  for (const loadgen::Headline& headline : headlines) {
+    json["tandem"]["headline"][headline.name] =
+        headline.value ? nlohmann::ordered_json(*headline.value) : nlohmann::ordered_json();
+  }
+  RETURN_IF_ERROR(loadgen::write_text(out + "/result.json", json.dump(1) + "\n"));
+  RETURN_IF_ERROR(loadgen::write_text(out + "/summary.csv", loadgen::headline_csv(headlines)));
+  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html",
+                                      loadgen::report_html(info, run.load, result.run, summary)));
+  RETURN_IF_ERROR(loadgen::write_text(out + "/machine.csv", sim::machine_csv(result.machine)));
+  log::info("wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv and {0}/report.html", out);
+  return {};
+}
+
+}  // namespace tandem

@@ -1,0 +1,117 @@
+#include "sim/machine_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace tandem::sim {
+
+void MachineSlice::add(const MachineSlice& other) {
+  steps += other.steps;
+  step_time += other.step_time;
+  prompt_tokens += other.prompt_tokens;
+  decode_tokens += other.decode_tokens;
+  hops += other.hops;
+  attention += other.attention;
+  looks += other.looks;
+  running += other.running;
+  waiting += other.waiting;
+  offloaded += other.offloaded;
+  blocks += other.blocks;
+  host_blocks += other.host_blocks;
+}
+
+void MachineLog::begin(Nanos now) {
+  began_ = now;
+  last_ = now;
+}
+
+MachineSlice& MachineLog::slice_at(Nanos time) {
+  auto index = static_cast<size_t>(std::max(time - began_, Nanos{0}) / slice_time_);
+  while (index >= kMostSlices) {
+    for (size_t i = 0; i < slices_.size(); i += 2) {
+      MachineSlice pair = slices_[i];
+      if (i + 1 < slices_.size()) {
+        pair.add(slices_[i + 1]);
+      }
+      slices_[i / 2] = pair;
+    }
+    slices_.resize((slices_.size() + 1) / 2);
+    slice_time_ *= 2;
+    index /= 2;
+  }
+  if (index >= slices_.size()) {
+    slices_.resize(index + 1);
+  }
+  return slices_[index];
+}
+
+void MachineLog::on_step(const observe::StepRecord& record) {
+  ++steps_;
+  last_ = record.started + record.duration;
+  MachineSlice& slice = slice_at(last_);
+  const int64_t resident_decodes =
+      std::max(record.resident_rows - record.prefill_tokens, 0);  // some prompts are offloaded
+  ++slice.steps;
+  slice.step_time += record.duration;
+  slice.prompt_tokens += record.prefill_tokens;
+  slice.decode_tokens += resident_decodes;
+  StepKind& kind = kinds_[std::string(record.resident_rows == 0 ? "waiting" : record.regime)];
+  ++kind.steps;
+  kind.time += record.duration;
+  kind.prompt_tokens += record.prefill_tokens;
+  kind.decode_tokens += resident_decodes;
+  if (record.predicted > Nanos{0}) {
+    kind.predicted += record.predicted;
+    kind.error += std::chrono::abs(record.predicted - record.duration);
+  }
+}
+
+void MachineLog::on_gauges(const observe::EngineGauges& gauges) {
+  MachineSlice& slice = slice_at(last_);
+  ++slice.looks;
+  slice.running += gauges.running;
+  slice.waiting += gauges.waiting;
+  slice.offloaded += gauges.offloaded;
+  slice.blocks += gauges.blocks_in_use;
+  slice.host_blocks += gauges.host_blocks_in_use;
+  blocks_ = gauges.total_blocks;
+  host_blocks_ = gauges.host_blocks;
+}
+
+void MachineLog::on_tiers(const observe::TierRecord& record) {
+  MachineSlice& slice = slice_at(last_);
+  slice.hops += record.counts.hops - tiers_.hops;
+  slice.attention += record.counts.attention_time - tiers_.attention_time;
+  tiers_ = record.counts;
+}
+
+std::string machine_csv(const MachineLog& log) {
+  std::string text =
+      "begin_s,steps,mean_step_ms,prompt_tokens_per_s,resident_decode_tokens_per_s,hops_per_s,"
+      "host_attention_s_per_s,running,waiting,offloaded,kv_share,host_kv_share\n";
+  const double seconds = to_seconds(log.slice_time());
+  const auto share = [](double part, int64_t whole) {
+    return whole > 0 ? part / static_cast<double>(whole) : 0.0;
+  };
+  for (size_t i = 0; i < log.slices().size(); ++i) {
+    const MachineSlice& slice = log.slices()[i];
+    const auto mean = [&slice](int64_t sum) {
+      return static_cast<double>(sum) / static_cast<double>(std::max<int64_t>(slice.looks, 1));
+    };
+    fmt::format_to(
+        std::back_inserter(text),
+        "{:g},{},{:.3f},{:.1f},{:.1f},{:.1f},{:.4f},{:.1f},{:.1f},{:.1f},{:.4f},{:.4f}\n",
+        static_cast<double>(i) * seconds, slice.steps,
+        to_millis(slice.step_time) / static_cast<double>(std::max<int64_t>(slice.steps, 1)),
+        static_cast<double>(slice.prompt_tokens) / seconds,
+        static_cast<double>(slice.decode_tokens) / seconds,
+        static_cast<double>(slice.hops) / seconds, to_seconds(slice.attention) / seconds,
+        mean(slice.running), mean(slice.waiting), mean(slice.offloaded),
+        share(mean(slice.blocks), log.blocks()), share(mean(slice.host_blocks), log.host_blocks()));
+  }
+  return text;
+}
+
+}  // namespace tandem::sim
