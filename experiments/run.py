@@ -22,8 +22,10 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-COLUMNS = ["panel", "line", "x", "attainment", "chat_ttft_p50_ms", "chat_ttft_p99_ms", "chat_tpot_p50_ms", "chat_tpot_p99_ms", "chat_output_per_s",
-           "bulk_output_per_s", "bulk_prompt_per_s", "bulk_completed", "compute_busy", "hops", "offloaded_tokens_per_step", "seconds"]
+COLUMNS = ["panel", "line", "x", "attainment", "attainment_of_answered", "chat_ttft_p50_ms", "chat_ttft_p99_ms", "chat_tpot_p50_ms", "chat_tpot_p99_ms",
+           "chat_output_per_s", "bulk_output_per_s", "bulk_prompt_per_s", "bulk_completed", "compute_busy", "prompt_tokens_per_s", "hops",
+           "host_tokens_per_step", "prediction_error", "profile_mean", "profile_p90", "seconds"]
+PLOTS = [["attainment", "chat within its targets", True], ["bulk_output_per_s", "best-effort output tokens/s", False]]
 COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#72b7b2"]
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
@@ -64,12 +66,14 @@ def scenario_text(experiment, point):
 
 
 def run_point(flags, experiment, point, folder):
-    folder.mkdir(parents=True)
-    (folder / "scenario.yaml").write_text(scenario_text(experiment, point))
+    folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    done = subprocess.run([flags.binary, "simulate", "--config", folder / "scenario.yaml", "-o", folder], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return None, f"{point['panel']}, {point['line']}, {point['x']}: {done.stderr.strip() or done.stdout.strip()}"
+    file, text = folder / "scenario.yaml", scenario_text(experiment, point)
+    if not (file.exists() and file.read_text() == text and (folder / "result.json").exists()):
+        file.write_text(text)
+        done = subprocess.run([flags.binary, "simulate", "--config", file, "-o", folder], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return None, f"{point['panel']}, {point['line']}, {point['x']}: {done.stderr.strip() or done.stdout.strip()}"
     result = json.loads((folder / "result.json").read_text())
     chat, bulk = (next((one for one in result["tandem"]["classes"] if one["name"] == name), None) for name in ("chat", "bulk"))
     ttft, tpot = chat["ttft_ms"]["percentiles"], chat["tpot_ms"]["percentiles"]
@@ -77,15 +81,21 @@ def run_point(flags, experiment, point, folder):
     layers = json.loads((HERE / point["scenario"]["shape"] / "config.json").read_text())["num_hidden_layers"]
     # Every offloaded token hops once in each layer.
     offloaded = machine["hops"] / layers / machine["steps"] if machine["steps"] else 0
-    return [point["panel"], point["line"], point["x"], chat["good"] / max(chat["planned"], 1), ttft["50"], ttft["99"], tpot["50"], tpot["99"],
-            chat["output_tokens"] / seconds, bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0,
-            bulk["completed"] if bulk else 0, machine["compute_busy"], machine["hops"], offloaded, time.monotonic() - began], None
+    kinds = machine["steps_by_kind"].values()
+    predicted = sum(kind["time_s"] for kind in kinds if kind["predicted_s"])
+    error = sum(kind["prediction_error_s"] for kind in kinds) / predicted if predicted else 0
+    model = machine.get("profile", {}).get("accuracy", {}).get(point["scenario"].get("time-model", "modular"), {"mean": 0, "p90": 0})
+    return [point["panel"], point["line"], point["x"], chat["good"] / max(chat["planned"], 1), chat["good"] / max(chat["completed"], 1),
+            ttft["50"], ttft["99"], tpot["50"], tpot["99"], chat["output_tokens"] / seconds,
+            bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0, bulk["completed"] if bulk else 0,
+            machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, error, model["mean"],
+            model["p90"], time.monotonic() - began], None
 
 
 def plot(experiment, rows, column, label, share):
     """SVG: a panel beside the other, lines over x."""
     width, height, left, top = 380, 260, 60, 40
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 70}" font-family="sans-serif" font-size="12">',
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 90}" font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>']
     for number, panel in enumerate(experiment["panels"]):
         mine = [row for row in rows if row[0] == panel]
@@ -110,17 +120,19 @@ def plot(experiment, rows, column, label, share):
             out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in marks)}"/>')
             out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in marks]
     for index, line in enumerate(experiment["lines"]):
-        out.append(f'<text x="{left + 130 * index}" y="{height + 60}" fill="{COLOURS[index % len(COLOURS)]}">{line}</text>')
-    out.append(f'<text x="{left + 130 * len(experiment["lines"])}" y="{height + 60}">{label}</text></svg>')
+        out.append(f'<text x="{left + 150 * index}" y="{height + 60}" fill="{COLOURS[index % len(COLOURS)]}">{line}</text>')
+    out.append(f'<text x="10" y="{height + 80}">{label}</text></svg>')
     return "\n".join(out) + "\n"
 
 
-def show(rows):
-    print(f"{'panel':24} {'line':22} {'x':>5} {'attained':>9} {'TTFT P99 ms':>12} {'TPOT P99 ms':>12} {'bulk out/s':>11} {'bulk prompt/s':>14} {'host tok/step':>14}")
+def show(experiment, rows):
+    print(f"{'panel':24} {'line':24} {experiment['x']['name']:>8} {'attained':>9} {'answered':>9} {'TTFT P99 ms':>12} {'TPOT P99 ms':>12} {'chat out/s':>11} "
+          f"{'bulk out/s':>11} {'prompts/s':>10} {'host tok/step':>14} {'error':>7}")
     for row in rows:
         one = dict(zip(COLUMNS, row))
-        print(f"{one['panel']:24} {one['line']:22} {one['x']:>5g} {one['attainment'] * 100:>7.1f} % {one['chat_ttft_p99_ms']:>12.0f} {one['chat_tpot_p99_ms']:>12.1f} "
-              f"{one['bulk_output_per_s']:>11.1f} {one['bulk_prompt_per_s']:>14.1f} {one['offloaded_tokens_per_step']:>14.1f}")
+        print(f"{one['panel']:24} {one['line']:24} {one['x']:>8g} {one['attainment'] * 100:>7.1f} % {one['attainment_of_answered'] * 100:>7.1f} % "
+              f"{one['chat_ttft_p99_ms']:>12.0f} {one['chat_tpot_p99_ms']:>12.1f} {one['chat_output_per_s']:>11.1f} {one['bulk_output_per_s']:>11.1f} "
+              f"{one['prompt_tokens_per_s']:>10.0f} {one['host_tokens_per_step']:>14.1f} {one['prediction_error'] * 100:>5.1f} %")
 
 
 def main():
@@ -129,7 +141,7 @@ def main():
     parser.add_argument("--full", action="store_true", help="windows as long as published")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
-    parser.add_argument("--keep", type=pathlib.Path, help="new folder for scenario, result and report of every point")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; what it has already is not run again")
     flags = parser.parse_args()
     experiment = json.loads((HERE / flags.name / "experiment.json").read_text())
     points = list(points_of(experiment, "full" if flags.full else "quick"))
@@ -144,12 +156,12 @@ def main():
         for future in work:
             row, failure = future.result()
             (failures if row is None else rows).append(failure if row is None else row)
-    show(rows)
+    show(experiment, rows)
     with open(HERE / flags.name / "result.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS[:-1])
         writer.writerows([f"{value:.4g}" if isinstance(value, float) else value for value in row[:-1]] for row in rows)
-    for column, label, share in (("attainment", "chat within its targets", True), ("bulk_output_per_s", "best-effort output tokens/s", False)):
+    for column, label, share in experiment.get("plots", PLOTS):
         (HERE / flags.name / f"{column}.svg").write_text(plot(experiment, rows, column, label, share))
     print(f"{sum(row[-1] for row in rows):.0f} s of computing; wrote result.csv and plots in {HERE / flags.name}")
     if failures:

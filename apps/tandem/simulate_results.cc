@@ -108,6 +108,16 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                                            {"predicted_s", to_seconds(kind.predicted)},
                                            {"prediction_error_s", to_seconds(kind.error)}};
   }
+  if (result.beliefs.has_value()) {
+    info.machine["profile"]["virtual_s"] = to_seconds(result.profiled);
+    const auto add = [&info](const char* name, const latency::Accuracy& met) {
+      info.machine["profile"]["accuracy"][name] = {
+          {"batches", met.batches}, {"mean", met.mean}, {"p90", met.p90}, {"p99", met.p99}};
+    };
+    add("modular", result.beliefs->modular);
+    add("regression", result.beliefs->regression);
+    add("table", result.beliefs->table);
+  }
   info.server_config = nlohmann::ordered_json::parse(result.config);
   info.config = nlohmann::ordered_json::object();
   for (const cli::GivenOption& option : command.values()) {

@@ -227,7 +227,8 @@ Status Profiler::measure_logits() {
   for (auto it = rows.rbegin(); it != rows.rend(); ++it) {
     for (const int32_t logits : {0, 1}) {
       Batch batch;
-      batch.prompts.assign(static_cast<size_t>(*it), {.rows = 1, .logits = logits});
+      batch.prompts.assign(static_cast<size_t>(*it),
+                           {.computed_tokens = 1, .rows = 1, .logits = logits});
       if (possible(batch) && (it == rows.rbegin() || gone() < kHeadEnd)) {
         ASSIGN_OR_RETURN(const double unused, sample(batch, "logits", kHeadEnd));
         static_cast<void>(unused);

@@ -249,23 +249,35 @@ std::string rows_card(const std::string& title, const nlohmann::ordered_json& ro
   return html + "</table></div></section>";
 }
 
-// What the simulated machine is, and what it did.
-std::string machine_cards(const RunInfo& info) {
-  std::string html =
-      "<section class=\"card\"><div class=\"head\"><h2>Simulated machine</h2></div><table "
-      "class=\"facts\">";
-  std::string tables;
-  for (const auto& [name, value] : info.machine.items()) {
+struct MachineText {
+  std::string facts;   // rows of one table
+  std::string tables;  // cards
+};
+
+// Objects of objects are tables; other objects are facts whose names begin with theirs.
+void add_facts(const nlohmann::ordered_json& json, const std::string& prefix, MachineText& text) {
+  for (const auto& [name, value] : json.items()) {
+    std::string title = in_words(prefix + name);
     if (!value.is_object()) {
-      html += fmt::format("<tr><td>{}</td><td>{}</td></tr>", in_words(name),
-                          escaped(figure_text(value)));
-    } else if (!value.empty() && !name.empty()) {
-      std::string title = in_words(name);
+      text.facts +=
+          fmt::format("<tr><td>{}</td><td>{}</td></tr>", title, escaped(figure_text(value)));
+    } else if (!value.empty() && std::ranges::all_of(value, &nlohmann::ordered_json::is_object)) {
       title.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(title.front())));
-      tables += rows_card(title, value);
+      text.tables += rows_card(title, value);
+    } else {
+      add_facts(value, prefix + name + " ", text);
     }
   }
-  return html + "</table></section>" + tables;
+}
+
+// What the simulated machine is, and what it did.
+std::string machine_cards(const RunInfo& info) {
+  MachineText text;
+  add_facts(info.machine, "", text);
+  return fmt::format(
+      "<section class=\"card\"><div class=\"head\"><h2>Simulated machine</h2></div><table "
+      "class=\"facts\">{}</table></section>{}",
+      text.facts, text.tables);
 }
 
 std::string how_it_was_made(const RunInfo& info, const Load& load, const Summary& summary) {

@@ -79,11 +79,15 @@ TEST(Report, ASimulatedRunHasNoGenerator) {
   run.info.backend = "simulated";
   run.info.machine = {{"simulated", "2 x <a100>"}, {"memory_bytes", 1234567}, {"busy", 0.5}};
   run.info.machine["steps_by_kind"]["mixed"] = {{"steps", 1234}, {"time_s", 0.25}};
+  run.info.machine["profile"] = {{"virtual_s", 1.5}};
+  run.info.machine["profile"]["accuracy"]["table"] = {{"mean", 0.125}};
   const std::string html = run.html();
   EXPECT_THAT(html, Not(HasSubstr("enerator")));
   EXPECT_THAT(html, HasSubstr("Made by tandem simulate"));
   EXPECT_THAT(html, HasSubstr("<td>memory bytes</td><td>1,234,567</td>"));
   EXPECT_THAT(html, HasSubstr("2 x &lt;a100&gt;"));
+  EXPECT_THAT(html, HasSubstr("<td>profile virtual s</td><td>1.5</td>"));
+  EXPECT_THAT(html, HasSubstr("Profile accuracy</h2>"));
   EXPECT_THAT(html, HasSubstr("Steps by kind"));
   EXPECT_THAT(html, HasSubstr("<tr><th></th><th>steps</th><th>time s</th></tr>"
                               "<tr><td>mixed</td><td>1,234</td><td>0.25</td></tr>"));

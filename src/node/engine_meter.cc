@@ -159,6 +159,9 @@ class EngineMeter::Script final : public StepPolicy {
       plan.admit.push_back(sequence.id);
       plan.slices.push_back({sequence.id, part_of(sequence.id).rows});
     }
+    CHECK(plan.slices.size() == parts_.size(),
+          "the queue shows {} of a batch's {} sequences: too many prompts without a token before",
+          plan.slices.size(), parts_.size());
     executor_.set_mode(Rehearsal::Mode::kRun);
     planned_ = true;
     return plan;

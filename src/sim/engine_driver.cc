@@ -11,8 +11,7 @@
 namespace tandem::sim {
 namespace {
 
-constexpr int64_t kWake = 0;
-constexpr int64_t kTimer = 1;
+constexpr int64_t kWake = 0;  // other numbers: those of timers
 
 }  // namespace
 
@@ -66,6 +65,25 @@ void EngineDriver::wake() {
   }
 }
 
+// One timer runs at most. If it rings too early, because what it was for has moved, the next is
+// asked for then; one that is needed earlier takes its place.
+void EngineDriver::wake_at(Nanos when) {
+  wanted_ = when;
+  if (wanted_ < timer_at_) {
+    timer_at_ = wanted_;
+    time_.ask(timer_at_, *this, ++timer_);
+  }
+}
+
+void EngineDriver::on_timer() {
+  timer_at_ = Nanos::max();
+  if (wanted_ <= time_.now()) {
+    wake();
+  } else {
+    wake_at(wanted_);
+  }
+}
+
 std::optional<Refusal> EngineDriver::refusal_of(const Request& request) const {
   Refusal refusal;
   const int64_t tokens = std::ssize(request.prompt) + request.sampling.max_tokens;
@@ -112,8 +130,10 @@ std::optional<Refusal> EngineDriver::submit(RequestId id, Request request) {
 }
 
 void EngineDriver::on_time(int64_t what) {
-  if (what == kTimer) {
-    wake();
+  if (what != kWake) {
+    if (what == timer_) {
+      on_timer();
+    }
     return;
   }
   asked_ = false;
@@ -131,9 +151,7 @@ void EngineDriver::on_time(int64_t what) {
   if (!inputs_.empty() && activity_ != EngineActivity::kStepRunning) {
     wake();
   }
-  if (advance.next_wakeup != Nanos::max() && activity_ != EngineActivity::kIdle) {
-    time_.ask(advance.next_wakeup, *this, kTimer);
-  }
+  wake_at(activity_ == EngineActivity::kIdle ? Nanos::max() : advance.next_wakeup);
 }
 
 }  // namespace tandem::sim

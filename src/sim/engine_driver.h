@@ -53,6 +53,8 @@ class EngineDriver final : public VirtualTime::Actor {
  private:
   class TimedPolicy;
   void wake();
+  void wake_at(Nanos when);  // Nanos::max(): not at all
+  void on_timer();
   [[nodiscard]] std::optional<Refusal> refusal_of(const Request& request) const;
 
   VirtualTime& time_;
@@ -65,6 +67,9 @@ class EngineDriver final : public VirtualTime::Actor {
   EngineActivity activity_ = EngineActivity::kIdle;
   Nanos busy_until_{0};
   bool asked_ = false;  // a wake-up is on its way
+  int64_t timer_ = 0;   // number of the last timer; earlier ones that still run count no more
+  Nanos timer_at_ = Nanos::max();
+  Nanos wanted_ = Nanos::max();  // when to be awake at the latest
   int64_t advances_ = 0;
 };
 

@@ -143,6 +143,9 @@ Simulated Simulation::run(const loadgen::Load& load,
   result.tiers = loaded_->executor->tier_counts();
   result.happenings = time_.steps();
   result.profiled = profiled_;
+  if (scheduled_.profile != nullptr) {
+    result.beliefs = scheduled_.profile->accuracy;
+  }
   result.compute_busy =
       took > Nanos{0} ? to_seconds(compute_time(device) - worked) / to_seconds(took) : 0;
   driver_->end();

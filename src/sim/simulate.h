@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "device/sim/sim_spec.h"
+#include "latency/profile.h"
 #include "loadgen/generator.h"
 #include "loadgen/load.h"
 #include "model/config.h"
@@ -48,9 +50,10 @@ struct Simulated {
   std::string policy;
   std::string config;  // the server's effective configuration, one JSON object
   MachineLog machine;
-  int64_t happenings = 0;   // of virtual time
-  Nanos profiled{0};        // virtual time that measuring the profile took
-  TierCounts tiers;         // of the whole run, profiling included
+  int64_t happenings = 0;                           // of virtual time
+  Nanos profiled{0};                                // virtual time that measuring the profile took
+  std::optional<latency::ProfileAccuracy> beliefs;  // of the profile; absent: no step times needed
+  TierCounts tiers;                                 // of the whole run, profiling included
   double compute_busy = 0;  // share of the run that the compute stream worked
 };
 

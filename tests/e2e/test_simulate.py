@@ -31,6 +31,8 @@ def test_a_scenario_of_two_classes_runs_and_repeats(binary, tmp_path, policy):
     assert f"policy {policy}" in text and "1 x a100" in text
     server = result["tandem"]["server"]["config"]
     assert server["policy"] == policy and server["max_model_len"] == 4096
+    if policy == "omniserve":
+        assert 0.8 < result["tandem"]["machine"]["profile"]["accuracy"]["modular"]["mean"] <= 1
     assert "<svg" in (tmp_path / "one" / "report.html").read_text()
     again, _ = simulate(binary, tmp_path / "two", "--config", scenario)
     for key in ("duration", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_itl_ms"):
