@@ -53,13 +53,15 @@ def test_a_run_writes_its_configuration_and_its_numbers(binary, tmp_path):
     (row,) = rows_of(tmp_path / "out" / "summary.csv")
     assert float(row["completed"]) == 30 and float(row["ttft_p99_ms"]) == result["p99_ttft_ms"]
     assert float(row["chat.completed"]) == 20 and row["bulk.attainment"] == ""
-    assert float(row["steps"]) == result["tandem"]["machine"]["steps"] and 0 <= float(row["step_time_error"]) < 1
+    assert float(row["steps"]) == result["tandem"]["machine"]["steps"] and row["step_time_error"] == ""  # sarathi predicts nothing
     assert (tmp_path / "out" / "machine.csv").exists()
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Simulated machine" in report and "generator" not in report
-    # The file by --config is the same file, and flags go before it.
-    code, text = run(binary, "simulate", "--config", path, "-o", tmp_path / "flag", "--policy", "accel_only")
-    assert code == 0 and "policy accel_only" in text
+    # The file by --config is the same file, and flags win over it.
+    code, text = run(binary, "simulate", "--config", path, "-o", tmp_path / "flag", "--policy", "omniserve")
+    assert code == 0 and "policy omniserve" in text
+    (row,) = rows_of(tmp_path / "flag" / "summary.csv")
+    assert 0 <= float(row["step_time_error"]) < 1
     # The command in the report repeats the run.
     command = result["tandem"]["command"]
     done = subprocess.run(f"{binary} {command.removeprefix('tandem ')} -o {tmp_path / 'again'}", shell=True, capture_output=True, text=True, check=False)
