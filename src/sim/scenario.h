@@ -44,7 +44,7 @@ Result<Scenario> parse_scenario(const std::string& text, const std::string& file
                                 const ScenarioKeys& keys);
 Result<Scenario> read_scenario(const std::string& file, const ScenarioKeys& keys);
 
-// Options of the command line go before those of the file; values of options that take many are
+// Options of the command line win over those of the file; values of options that take many are
 // added to those of the file. A varied option must not be among them.
 Status add_given(Scenario& scenario, const std::vector<cli::GivenOption>& given,
                  const ScenarioKeys& keys);
