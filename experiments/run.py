@@ -12,6 +12,7 @@ import ast
 import concurrent.futures
 import csv
 import json
+import math
 import operator
 import os
 import pathlib
@@ -24,7 +25,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 COLUMNS = ["panel", "line", "x", "attainment", "attainment_of_answered", "chat_ttft_p50_ms", "chat_ttft_p99_ms", "chat_tpot_p50_ms", "chat_tpot_p99_ms",
            "chat_output_per_s", "bulk_output_per_s", "bulk_prompt_per_s", "bulk_completed", "compute_busy", "prompt_tokens_per_s", "hops",
-           "host_tokens_per_step", "prediction_error", "profile_mean", "profile_p90", "seconds"]
+           "host_tokens_per_step", "late_decode_per_s", "prediction_error", "profile_mean", "profile_p90", "seconds"]
 PLOTS = [["attainment", "chat within its targets", True], ["bulk_output_per_s", "best-effort output tokens/s", False]]
 COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#72b7b2"]
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
@@ -81,6 +82,11 @@ def run_point(flags, experiment, point, folder):
     layers = json.loads((HERE / point["scenario"]["shape"] / "config.json").read_text())["num_hidden_layers"]
     # Every offloaded token hops once in each layer.
     offloaded = machine["hops"] / layers / machine["steps"] if machine["steps"] else 0
+    # Of both tiers and classes, in the second half of the arrivals: memories have filled by then.
+    with open(folder / "machine.csv", encoding="utf-8") as timeline:
+        slices = [{key: float(cell) for key, cell in one.items()} for one in csv.DictReader(timeline)]
+    half = point["values"]["seconds"] / 2
+    late = [one["resident_decode_tokens_per_s"] + one["hops_per_s"] / layers for one in slices if half <= one["begin_s"] < 2 * half]
     kinds = machine["steps_by_kind"].values()
     predicted = sum(kind["time_s"] for kind in kinds if kind["predicted_s"])
     error = sum(kind["prediction_error_s"] for kind in kinds) / predicted if predicted else 0
@@ -88,19 +94,26 @@ def run_point(flags, experiment, point, folder):
     return [point["panel"], point["line"], point["x"], chat["good"] / max(chat["planned"], 1), chat["good"] / max(chat["completed"], 1),
             ttft["50"], ttft["99"], tpot["50"], tpot["99"], chat["output_tokens"] / seconds,
             bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0, bulk["completed"] if bulk else 0,
-            machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, error, model["mean"],
+            machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, sum(late) / max(len(late), 1), error, model["mean"],
             model["p90"], time.monotonic() - began], None
+
+
+def round_over(value):
+    """The least of 1, 2, 2.4, 4, 6, 8 times a power of ten that is not below."""
+    power = 10 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if step * power >= value)
 
 
 def plot(experiment, rows, column, label, share):
     """SVG: a panel beside the other, lines over x."""
-    width, height, left, top = 380, 260, 60, 40
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 90}" font-family="sans-serif" font-size="12">',
-           '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>']
+    width, height, left, top = 380, 280, 60, 60
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 75}" font-family="sans-serif" font-size="12">',
+           '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>',
+           f'<text x="10" y="34">{label}</text>']
     for number, panel in enumerate(experiment["panels"]):
         mine = [row for row in rows if row[0] == panel]
         xs = sorted({row[2] for row in mine})
-        most = 1.0 if share else max([row[COLUMNS.index(column)] for row in mine] + [1e-9]) * 1.05
+        most = 1.0 if share else round_over(max([row[COLUMNS.index(column)] for row in mine] + [1e-9]))
         x0, plot_width, plot_height = number * width + left, width - left - 20, height - top - 20
 
         def at(x, y):
@@ -110,29 +123,30 @@ def plot(experiment, rows, column, label, share):
         for part in (0, 0.25, 0.5, 0.75, 1):
             y = at(xs[0], part * most)[1]
             out.append(f'<line x1="{x0}" x2="{x0 + plot_width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-            out.append(f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{f"{part * 100:.0f} %" if share else f"{part * most:.0f}"}</text>')
+            out.append(f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{f"{part * 100:.0f} %" if share else f"{part * most:g}"}</text>')
         for x in xs:
             out.append(f'<text x="{at(x, 0)[0]:.1f}" y="{top + plot_height + 28}" text-anchor="middle">{x:g}</text>')
         out.append(f'<text x="{x0 + plot_width / 2}" y="{top + plot_height + 44}" text-anchor="middle">{experiment["x"]["label"]}</text>')
         for index, line in enumerate(experiment["lines"]):
             marks = [at(row[2], row[COLUMNS.index(column)]) for row in sorted((row for row in mine if row[1] == line), key=lambda row: row[2])]
             colour = COLOURS[index % len(COLOURS)]
-            out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in marks)}"/>')
+            # Lines that coincide lie on each other, the first one the widest.
+            out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="{2 + 2 * (len(experiment["lines"]) - 1 - index)}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in marks)}"/>')
             out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in marks]
     for index, line in enumerate(experiment["lines"]):
         out.append(f'<text x="{left + 150 * index}" y="{height + 60}" fill="{COLOURS[index % len(COLOURS)]}">{line}</text>')
-    out.append(f'<text x="10" y="{height + 80}">{label}</text></svg>')
+    out.append("</svg>")
     return "\n".join(out) + "\n"
 
 
 def show(experiment, rows):
     print(f"{'panel':24} {'line':24} {experiment['x']['name']:>8} {'attained':>9} {'answered':>9} {'TTFT P99 ms':>12} {'TPOT P99 ms':>12} {'chat out/s':>11} "
-          f"{'bulk out/s':>11} {'prompts/s':>10} {'host tok/step':>14} {'error':>7}")
+          f"{'bulk out/s':>11} {'prompts/s':>10} {'host tok/step':>14} {'late tok/s':>11} {'error':>7}")
     for row in rows:
         one = dict(zip(COLUMNS, row))
         print(f"{one['panel']:24} {one['line']:24} {one['x']:>8g} {one['attainment'] * 100:>7.1f} % {one['attainment_of_answered'] * 100:>7.1f} % "
               f"{one['chat_ttft_p99_ms']:>12.0f} {one['chat_tpot_p99_ms']:>12.1f} {one['chat_output_per_s']:>11.1f} {one['bulk_output_per_s']:>11.1f} "
-              f"{one['prompt_tokens_per_s']:>10.0f} {one['host_tokens_per_step']:>14.1f} {one['prediction_error'] * 100:>5.1f} %")
+              f"{one['prompt_tokens_per_s']:>10.0f} {one['host_tokens_per_step']:>14.1f} {one['late_decode_per_s']:>11.0f} {one['prediction_error'] * 100:>5.1f} %")
 
 
 def main():
@@ -156,6 +170,8 @@ def main():
         for future in work:
             row, failure = future.result()
             (failures if row is None else rows).append(failure if row is None else row)
+    if failures:
+        sys.exit("\n".join(failures))
     show(experiment, rows)
     with open(HERE / flags.name / "result.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -164,8 +180,6 @@ def main():
     for column, label, share in experiment.get("plots", PLOTS):
         (HERE / flags.name / f"{column}.svg").write_text(plot(experiment, rows, column, label, share))
     print(f"{sum(row[-1] for row in rows):.0f} s of computing; wrote result.csv and plots in {HERE / flags.name}")
-    if failures:
-        sys.exit("\n".join(failures))
 
 
 if __name__ == "__main__":
