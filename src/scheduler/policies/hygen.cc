@@ -9,10 +9,12 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "latency/questions.h"
+#include "plan/fcfs_order.h"
 #include "scheduler/fill_binder.h"
 #include "scheduler/margins.h"
 #include "scheduler/ordering.h"
 #include "scheduler/policies/piggyback.h"
+#include "scheduler/psm_order.h"
 #include "scheduler/step_draft.h"
 
 namespace tandem {
@@ -31,6 +33,15 @@ constinit const PolicyOption kFlexBlocks{
     .min = 1,
     .max = 100,
     .help = "percent of the KV blocks that best effort may hold on the accelerator"};
+constinit const PolicyOption kPsmUtility{
+    .name = "psm-utility",
+    .unit = "percent",
+    .default_value = 0,
+    .min = 0,
+    .max = 100,
+    .help =
+        "share of best-effort prompts that begin in the order that shares most prefixes, the "
+        "others are the oldest; 0: all first come, first served"};
 
 namespace {
 
@@ -165,7 +176,7 @@ class HyGenPlanning {
       const SequenceView& prompt = *place.sequence;
       const int32_t least = draft_.shape().rows() == 0 ? kTileTokens : 0;
       const int32_t tokens = chunk(prompt, visited_shape(), least);
-      if (tokens < 1 ||
+      if (tokens < 1 || (place.waits && shares_with_this_step(prompt)) ||
           !(place.waits ? admit_offline(prompt, tokens) : prefill_offline(place.index, tokens))) {
         return;
       }
@@ -200,6 +211,33 @@ class HyGenPlanning {
     return true;
   }
 
+  // The names of the blocks of a waiting offline prompt; to be asked in the order of the queue.
+  [[nodiscard]] std::span<const BlockHash> blocks_of(const SequenceView& prompt) {
+    const QueueView& queue = *view_.queue;
+    do {
+      if (!cursor_.empty()) {
+        const QueueEntry* before = cursor_.front();
+        cursor_ = cursor_.subspan(1);
+        cursor_ = cursor_.empty() ? queue.next(before) : cursor_;
+      } else {
+        head_ = queue.head(kBe);
+        cursor_ = std::span(&head_, head_ == nullptr ? 0 : 1);
+      }
+    } while (!cursor_.empty() && cursor_.front()->id != prompt.id);
+    return cursor_.empty() ? std::span<const BlockHash>()
+                           : queue.prefix_of(*cursor_.front()).blocks;
+  }
+  // More than what is cached of it is computed by the prompt before it in this step.
+  [[nodiscard]] bool shares_with_this_step(const SequenceView& prompt) {
+    if (options_.psm_utility == 0 || view_.queue == nullptr) {
+      return false;
+    }
+    const std::span<const BlockHash> own = blocks_of(prompt);
+    const auto end = std::ranges::mismatch(own, last_begun_).in1;
+    last_begun_ = own;
+    return (end - own.begin()) * view_.budget.block_tokens > prompt.computed_tokens;
+  }
+
   const SystemView& view_;
   const HyGenOptions& options_;
   const latency::StepTimeModel* const model_;
@@ -208,19 +246,24 @@ class HyGenPlanning {
   const int64_t ready_;
   int64_t offline_blocks_ = 0;  // that offline requests hold with this plan
   bool offline_runs_ = false;
+  const QueueEntry* head_ = nullptr;
+  std::span<const QueueEntry* const> cursor_;  // in the queue
+  std::span<const BlockHash> last_begun_;      // the prompt that was looked at last
 };
 
-constexpr std::array<const PolicyOption*, 5> kHyGenOptions = {
-    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks, &kOffloadBelow, &kOnloadAbove};
-constexpr std::array<const PolicyOption*, 4> kSarathiPpOptions = {
-    &kPiggybackTokenBudget, &kFlexBlocks, &kOffloadBelow, &kOnloadAbove};
+constexpr std::array<const PolicyOption*, 6> kHyGenOptions = {
+    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks,
+    &kPsmUtility,      &kOffloadBelow,         &kOnloadAbove};
+constexpr std::array<const PolicyOption*, 5> kSarathiPpOptions = {
+    &kPiggybackTokenBudget, &kFlexBlocks, &kPsmUtility, &kOffloadBelow, &kOnloadAbove};
 
 Result<HyGenOptions> hygen_options(const PolicyOptions& options) {
   ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
   return HyGenOptions{.token_budget = shared.token_budget,
                       .flex_blocks = options[kFlexBlocks],
                       .offload_below = shared.offload_below,
-                      .onload_above = shared.onload_above};
+                      .onload_above = shared.onload_above,
+                      .psm_utility = options[kPsmUtility]};
 }
 
 PolicyParts parts_of(const HyGenOptions& options, const latency::StepTimeModel* step_times) {
@@ -282,6 +325,13 @@ HyGenPolicy::HyGenPolicy(const HyGenOptions& options, const latency::StepTimeMod
             options.token_budget > 0 && options.flex_blocks > 0 && options.flex_blocks <= 100,
         "a step budget of {} ns, a token budget of {}, {} % of the blocks",
         options.step_budget.count(), options.token_budget, options.flex_blocks);
+}
+
+std::unique_ptr<QueueOrder> HyGenPolicy::make_queue_order() const {
+  if (options_.psm_utility == 0) {
+    return fcfs_order(FcfsOrder::By::kClassFirst);
+  }
+  return std::make_unique<PsmOrder>(options_.psm_utility);
 }
 
 StepPlan HyGenPolicy::plan(const SystemView& view) {
