@@ -63,11 +63,11 @@ class HyGenPlanning {
     ClassedPlanner& planner = draft_.planner();
     decode_online();
     planner.bring_back(kLs, 0, kAllOfThem);
-    compute_online();
+    compute(kLs);
     make_room_for_best_effort(planner, view_, options_.offload_below);
     count_offline_blocks();
     decode_offline();
-    compute_offline();
+    compute(kBe);
     if (!planner.refused() && !planner.builder().preempts() && options_.onload_above < 100) {
       planner.bring_back(kBe,
                          planner.share_of_blocks(options_.onload_above) + planner.reserved_blocks(),
@@ -119,17 +119,34 @@ class HyGenPlanning {
     }
   }
 
-  void compute_online() {
-    for (const PromptPlace& place : all_prompts(view_, draft_.planner(), kLs)) {
+  // Prompts of a class in their order. Who waits and finds no place keeps those waiting that stand
+  // behind him, but not those that run.
+  void compute(ServiceClass service_class) {
+    const bool online = service_class == kLs;
+    bool admits = true;
+    for (const PromptPlace& place : all_prompts(view_, draft_.planner(), service_class)) {
       const SequenceView& prompt = *place.sequence;
-      const int32_t least = draft_.shape().prefill_rows == 0 ? kTileTokens : 0;
-      const int32_t tokens = chunk(prompt, draft_.shape(), least);
-      const bool begun =
-          place.waits ? draft_.admit(prompt, tokens) : draft_.add_chunk(place.index, tokens);
-      if (!begun || tokens < prompt.pending_tokens()) {
-        return;  // first come, first served
+      if (place.waits && !admits) {
+        continue;
+      }
+      const int32_t rows =
+          online ? draft_.shape().prefill_rows : static_cast<int32_t>(draft_.shape().rows());
+      const int32_t tokens =
+          chunk(prompt, online ? draft_.shape() : visited_shape(), rows == 0 ? kTileTokens : 0);
+      if (tokens < 1) {
+        return;
+      }
+      const bool begun = online ? compute_online(place, tokens) : compute_offline(place, tokens);
+      admits = admits && (begun || !place.waits);
+      if (begun && tokens < prompt.pending_tokens()) {
+        return;  // a prompt begins when the one before it is done
       }
     }
+  }
+
+  bool compute_online(const PromptPlace& place, int32_t tokens) {
+    return place.waits ? draft_.admit(*place.sequence, tokens)
+                       : draft_.add_chunk(place.index, tokens);
   }
 
   // Of offline requests, at the beginning of their phase.
@@ -171,19 +188,11 @@ class HyGenPlanning {
     return model_->step_time(shape) <= options_.step_budget;
   }
 
-  void compute_offline() {
-    for (const PromptPlace& place : all_prompts(view_, draft_.planner(), kBe)) {
-      const SequenceView& prompt = *place.sequence;
-      const int32_t least = draft_.shape().rows() == 0 ? kTileTokens : 0;
-      const int32_t tokens = chunk(prompt, visited_shape(), least);
-      if (tokens < 1 || (place.waits && shares_with_this_step(prompt)) ||
-          !(place.waits ? admit_offline(prompt, tokens) : prefill_offline(place.index, tokens))) {
-        return;
-      }
-      if (tokens < prompt.pending_tokens()) {
-        return;  // a prompt begins when the one before it is done
-      }
+  bool compute_offline(const PromptPlace& place, int32_t tokens) {
+    if (!place.waits) {
+      return prefill_offline(place.index, tokens);
     }
+    return !shares_with_this_step(*place.sequence) && admit_offline(*place.sequence, tokens);
   }
   bool prefill_offline(size_t index, int32_t tokens) {
     const int64_t growth = draft_.planner().blocks_to_grow(index, tokens);
