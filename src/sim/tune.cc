@@ -1,0 +1,170 @@
+#include "sim/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "loadgen/statistics.h"
+
+namespace tandem::sim {
+namespace {
+
+struct NamedMetric {
+  std::string_view name;
+  TuneMetric metric;
+};
+constexpr std::array kMetrics = {
+    NamedMetric{"mean_tbt", TuneMetric::kMeanTbt}, NamedMetric{"p99_tbt", TuneMetric::kP99Tbt},
+    NamedMetric{"mean_ttft", TuneMetric::kMeanTtft}, NamedMetric{"p99_ttft", TuneMetric::kP99Ttft}};
+
+bool is_offline(const loadgen::Load& load, int32_t group) {
+  return load.groups[static_cast<size_t>(group)].service_tier == kOfflineTier;
+}
+
+// Of latency-sensitive requests that were answered.
+struct Samples {
+  std::vector<double> tbt_ms;
+  std::vector<double> ttft_ms;
+};
+
+void count(const loadgen::RequestRecord& record, Samples& samples) {
+  const std::vector<Nanos>& times = record.chunk_times;
+  samples.ttft_ms.push_back(to_millis(record.ttft()));
+  for (size_t i = 1; i < times.size(); ++i) {
+    samples.tbt_ms.push_back(to_millis(times[i] - times[i - 1]));
+  }
+}
+
+Result<double> value_of(TuneMetric metric, const Samples& samples) {
+  const bool is_tbt = metric == TuneMetric::kMeanTbt || metric == TuneMetric::kP99Tbt;
+  const loadgen::Distribution found =
+      loadgen::distribution_of(is_tbt ? samples.tbt_ms : samples.ttft_ms);
+  if (found.count() == 0) {
+    return invalid_argument(
+        fmt::format("{} cannot be measured: no latency-sensitive request was answered{}; give the "
+                    "load some, and time to end",
+                    tune_metric_name(metric), is_tbt ? " with two tokens" : ""),
+        "metric");
+  }
+  const bool is_mean = metric == TuneMetric::kMeanTbt || metric == TuneMetric::kMeanTtft;
+  return is_mean ? found.mean : found.at(99);
+}
+
+bool keeps(const TuneRun& run, const std::vector<double>& allowed_ms) {
+  return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal());
+}
+
+std::string described(const TuneOptions& options, const TunedBudget& tried,
+                      const std::vector<double>& allowed_ms) {
+  std::string text;
+  for (size_t i = 0; i < options.goals.size(); ++i) {
+    text += fmt::format("{}{} of {:.2f} ms (allowed: {:.2f})", i == 0 ? "" : ", ",
+                        tune_metric_name(options.goals[i].metric), tried.run.metrics_ms[i],
+                        allowed_ms[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view tune_metric_name(TuneMetric metric) {
+  return std::ranges::find(kMetrics, metric, &NamedMetric::metric)->name;
+}
+
+Result<TuneMetric> parse_tune_metric(std::string_view name) {
+  const auto found = std::ranges::find(kMetrics, name, &NamedMetric::name);
+  if (found == kMetrics.end()) {
+    return invalid_argument(
+        fmt::format("unknown metric '{}' (known: mean_tbt, p99_tbt, mean_ttft, p99_ttft)", name),
+        "metric");
+  }
+  return found->metric;
+}
+
+loadgen::Load online_part(const loadgen::Load& load) {
+  loadgen::Load online = load;
+  std::erase_if(online.requests, [&load](const loadgen::LoadRequest& request) {
+    return is_offline(load, request.group);
+  });
+  return online;
+}
+
+Result<TuneRun> measure_run(const loadgen::Load& load,
+                            const std::vector<loadgen::RequestRecord>& records, Nanos duration,
+                            const std::vector<TuneGoal>& goals) {
+  Samples samples;
+  int64_t offline_tokens = 0;
+  for (const loadgen::RequestRecord& record : records) {
+    if (record.outcome != loadgen::Outcome::kDone || record.chunk_times.empty()) {
+      continue;
+    }
+    if (is_offline(load, record.group)) {
+      offline_tokens += record.output_tokens();
+    } else {
+      count(record, samples);
+    }
+  }
+  TuneRun run;
+  run.offline_tokens_per_s =
+      duration > Nanos{0} ? static_cast<double>(offline_tokens) / to_seconds(duration) : 0;
+  for (const TuneGoal& goal : goals) {
+    ASSIGN_OR_RETURN(const double value, value_of(goal.metric, samples));
+    run.metrics_ms.push_back(value);
+  }
+  return run;
+}
+
+Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
+                          const RunWithBudget& run) {
+  CHECK(!options.goals.empty() && options.goals.size() == online.metrics_ms.size() &&
+            options.least > Nanos{0} && options.least < options.most && options.precision > 0 &&
+            options.most_runs > 0,
+        "{} goals, {} metrics, budgets of {} to {} ns", options.goals.size(),
+        online.metrics_ms.size(), options.least.count(), options.most.count());
+  Tuned tuned{.online = online, .allowed_ms = {}, .tried = {}, .best = {}};
+  for (size_t i = 0; i < options.goals.size(); ++i) {
+    tuned.allowed_ms.push_back(online.metrics_ms[i] * (1 + options.goals[i].tolerance));
+  }
+  // Budgets in nanoseconds: `low` keeps the goals or is too small, `high` is more than the most.
+  double low = static_cast<double>(options.least.count());
+  double high = static_cast<double>(options.most.count());
+  double next = high;
+  while (std::cmp_less(tuned.tried.size(), options.most_runs)) {
+    TunedBudget tried{.budget = Nanos(std::llround(next)), .run = {}, .kept = false};
+    ASSIGN_OR_RETURN(std::optional<TuneRun> came, run(tried.budget));
+    bool is_low = !came.has_value();
+    if (came.has_value()) {
+      tried.run = *std::move(came);
+      tried.kept = keeps(tried.run, tuned.allowed_ms);
+      is_low = tried.kept;
+      tuned.tried.push_back(tried);
+    }
+    if (tried.kept && tried.budget > tuned.best.budget) {
+      tuned.best = tried;
+    }
+    (is_low ? low : high) = next;
+    if (high / low <= 1 + options.precision) {
+      break;
+    }
+    next = std::sqrt(low * high);
+  }
+  if (!tuned.best.kept) {
+    const auto least = std::ranges::min_element(tuned.tried, {}, &TunedBudget::budget);
+    return invalid_argument(
+        least == tuned.tried.end()
+            ? std::string("no budget that was tried is large enough to serve by")
+            : fmt::format("no budget keeps the tolerance: with {} best effort still leads to {}; "
+                          "allow more, or give best effort less",
+                          format_duration(least->budget),
+                          described(options, *least, tuned.allowed_ms)),
+        "tolerance");
+  }
+  return tuned;
+}
+
+}  // namespace tandem::sim
