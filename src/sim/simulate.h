@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -22,17 +23,18 @@
 
 namespace tandem::sim {
 
-// How far what is believed of the accelerator is from its truth.
+// How far what is believed of the machine is from its truth.
 struct BeliefError {
   double factor = 1;  // of every op's time, while the profile is measured
   double noise = 0;   // standard deviation of each op's time then, as a share of it
+  double host = 1;    // of the time of the hosts' attention then
   uint64_t seed = 1;
 };
 
 struct SimulateOptions {
   device::SimSpec machine;  // its truth
   BeliefError beliefs;
-  SimHostSpec host;  // only with machine.host_memory_bytes
+  std::vector<SimHostSpec> hosts = {SimHostSpec{}};  // only with machine.host_memory_bytes
   EngineCosts engine;
   model::ModelConfig shape;
   NodeOptions node;                     // as of `tandem serve`
