@@ -19,6 +19,7 @@
 #include "commit.h"
 #include "loadgen/result_json.h"
 #include "progress.h"
+#include "sim/machine_report.h"
 #include "sim/scenario.h"
 #include "sim/simulate.h"
 #include "sim/sweep_report.h"
@@ -52,6 +53,7 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
              format_duration(simulated->run.duration), format_duration(took),
              simulated->machine.steps(), simulated->compute_busy * 100);
   fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
+  fmt::print("{}", sim::machine_text(simulated->machine, simulated->best_effort));
   std::fflush(stdout);  // before what the log says
   if (simulated->run.interrupted) {
     log::warn("the run reached its limit of {} (--limit) before all requests ended",

@@ -185,8 +185,8 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
   sim::SimulateOptions& options = run.options;
   ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
   ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
-  options.host.bytes_per_second = flags.host_gbps * 1e9;
-  options.host.workers = flags.host_workers;
+  options.hosts.front().bytes_per_second = flags.host_gbps * 1e9;
+  options.hosts.front().workers = flags.host_workers;
   const Result<Nanos> limit = parse_duration(flags.limit);
   if (!limit.ok()) {
     return about_flag("limit", limit.error());

@@ -15,6 +15,8 @@
 #include "loadgen/headline.h"
 #include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
+#include "sim/machine_cards.h"
+#include "sim/machine_report.h"
 
 namespace tandem {
 namespace {
@@ -43,17 +45,9 @@ std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
                                             const sim::SimulateOptions& options,
                                             const sim::Simulated& result) {
   std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
-  headlines.push_back({"steps", static_cast<double>(result.machine.steps())});
-  Nanos predicted{0};
-  Nanos error{0};
-  for (const auto& [name, kind] : result.machine.kinds()) {
-    predicted += kind.predicted;
-    error += kind.error;
-  }
-  headlines.push_back(
-      {"step_time_error", predicted > Nanos{0}
-                              ? std::optional(to_seconds(error) / to_seconds(predicted))
-                              : std::nullopt});
+  const std::vector<loadgen::Headline> machine =
+      sim::machine_headlines(result.machine, result.best_effort);
+  headlines.insert(headlines.end(), machine.begin(), machine.end());
   headlines.push_back({"compute_busy", result.compute_busy});
   if (options.machine.host_memory_bytes > 0) {
     const auto hops = static_cast<double>(result.tiers.hops);
@@ -100,14 +94,7 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                   {"offloaded_bytes", result.tiers.offloaded_bytes},
                   {"attended_bytes", result.tiers.attended_bytes},
                   {"compute_busy", result.compute_busy}};
-  for (const auto& [name, kind] : result.machine.kinds()) {
-    info.machine["steps_by_kind"][name] = {{"steps", kind.steps},
-                                           {"time_s", to_seconds(kind.time)},
-                                           {"prompt_tokens", kind.prompt_tokens},
-                                           {"decode_tokens", kind.decode_tokens},
-                                           {"predicted_s", to_seconds(kind.predicted)},
-                                           {"prediction_error_s", to_seconds(kind.error)}};
-  }
+  info.machine.update(sim::machine_json(result.machine, result.best_effort));
   if (result.beliefs.has_value()) {
     info.machine["profile"]["virtual_s"] = to_seconds(result.profiled);
     const auto add = [&info](const char* name, const latency::Accuracy& met) {
@@ -159,10 +146,15 @@ Status write_results(const std::string& out, const loadgen::RunInfo& info, const
   }
   RETURN_IF_ERROR(loadgen::write_text(out + "/result.json", json.dump(1) + "\n"));
   RETURN_IF_ERROR(loadgen::write_text(out + "/summary.csv", loadgen::headline_csv(headlines)));
-  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html",
-                                      loadgen::report_html(info, run.load, result.run, summary)));
+  const loadgen::ReportPage machine = sim::machine_cards(result.machine);
+  const loadgen::ReportPage page =
+      loadgen::report_page(info, run.load, result.run, summary, machine.html);
+  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html", page.html));
+  RETURN_IF_ERROR(loadgen::write_plots(out + "/plots", page.plots));
+  RETURN_IF_ERROR(loadgen::write_plots(out + "/plots", machine.plots));
   RETURN_IF_ERROR(loadgen::write_text(out + "/machine.csv", sim::machine_csv(result.machine)));
-  log::info("wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv and {0}/report.html", out);
+  log::info(
+      "wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv, {0}/report.html and {0}/plots", out);
   return {};
 }
 

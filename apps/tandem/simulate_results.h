@@ -22,7 +22,7 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
 // Makes the folder, or says now what would otherwise be said after the run.
 Status prepare_folder(const std::string& folder);
 
-// result.json, summary.csv, machine.csv and report.html.
+// result.json, summary.csv, machine.csv, report.html and plots/.
 Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
                      const sim::Simulated& result, const loadgen::Summary& summary);
 

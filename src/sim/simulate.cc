@@ -151,6 +151,7 @@ Simulated Simulation::run(const loadgen::Load& load,
   Simulated result;
   const Nanos took = client.now();
   result.run = client.take();
+  result.best_effort = best_effort_rates(load, result.run);
   result.policy = node_.policy;
   result.config = effective_config_json(node_, planned_->model);
   result.tiers = loaded_->executor->tier_counts();

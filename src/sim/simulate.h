@@ -19,6 +19,7 @@
 #include "node/node_options.h"
 #include "sim/engine_driver.h"
 #include "sim/machine_log.h"
+#include "sim/machine_report.h"
 #include "sim/sim_host.h"
 
 namespace tandem::sim {
@@ -52,6 +53,7 @@ struct Simulated {
   std::string policy;
   std::string config;  // the server's effective configuration, one JSON object
   MachineLog machine;
+  std::optional<BestEffortRates> best_effort;
   int64_t happenings = 0;                           // of virtual time
   Nanos profiled{0};                                // virtual time that measuring the profile took
   std::optional<latency::ProfileAccuracy> beliefs;  // of the profile; absent: no step times needed

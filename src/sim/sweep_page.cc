@@ -186,9 +186,19 @@ std::string legend(const Sweep& sweep, const Layout& layout) {
 }
 
 bool is_of_machine(const std::string& column) {
-  constexpr std::array kOfMachine = {"steps", "step_time_error", "compute_busy", "hops",
-                                     "offloaded_tokens_per_step"};
-  return std::ranges::count(kOfMachine, column) > 0;
+  constexpr std::array kOfMachine = {"steps",
+                                     "step_time_error",
+                                     "compute_busy",
+                                     "hops",
+                                     "offloaded_tokens_per_step",
+                                     "best_effort_prompt_tokens_per_s",
+                                     "best_effort_output_tokens_per_s",
+                                     "offloaded_mean",
+                                     "host_busy",
+                                     "accelerator_bubble",
+                                     "host_bubble"};
+  return std::ranges::count(kOfMachine, column) > 0 || column.starts_with("limited_by_") ||
+         column.starts_with("mode_");
 }
 
 // The columns of each class, in the order of the columns; those of the machine come last.
