@@ -138,6 +138,10 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   app.add_option("--host-workers", flags.host_workers, "Its attention workers")
       .capture_default_str()
       .in_range(1, 4096);
+  app.add_option("--host-band", flags.host_band,
+                 "The run is repeated with so much less and so much more bandwidth of the hosts, "
+                 "e.g. 0.2 for 20 %: tables and plots show the band")
+      .in_range(0.001, 0.99);
   app.add_option("--link-gbps", flags.link_gbps,
                  "GB/s between the tiers, each direction (default: as the accelerators')")
       .in_range(1e-3, 1e6);
@@ -187,6 +191,12 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
   ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
   options.hosts.front().bytes_per_second = flags.host_gbps * 1e9;
   options.hosts.front().workers = flags.host_workers;
+  if (flags.host_band > 0 && options.machine.host_memory_bytes == 0) {
+    return invalid_argument(
+        "--host-band varies the bandwidth of a host, and there is none: give --host-kv, or leave "
+        "it out",
+        "host-band");
+  }
   const Result<Nanos> limit = parse_duration(flags.limit);
   if (!limit.ok()) {
     return about_flag("limit", limit.error());

@@ -31,6 +31,7 @@ struct SimulateFlags {
   double host_gbps = 150;
   int32_t host_workers = 32;
   double link_gbps = 0;
+  double host_band = 0;  // 0: none
   sim::BeliefError beliefs;
   std::string limit = "1440min";
   uint64_t load_seed = 1;

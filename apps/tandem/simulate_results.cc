@@ -41,6 +41,8 @@ std::string command_line(cli::Command command) {
   return text;
 }
 
+}  // namespace
+
 std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
                                             const sim::SimulateOptions& options,
                                             const sim::Simulated& result) {
@@ -58,8 +60,6 @@ std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
   }
   return headlines;
 }
-
-}  // namespace
 
 std::vector<cli::GivenOption> given_options(cli::Command command) {
   std::vector<cli::GivenOption> given = command.values();
@@ -136,17 +136,23 @@ Status prepare_folder(const std::string& folder) {
   return {};
 }
 
-Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
-                     const sim::Simulated& result, const loadgen::Summary& summary) {
+Status write_results(const std::string& out, const loadgen::RunInfo& info,
+                     const RunOutcome& outcome) {
+  const auto& [run, result, summary, band] = outcome;
   auto json = loadgen::result_json(info, run.load, result.run, summary, loadgen::Detail::kSummary);
   const std::vector<loadgen::Headline> headlines = headlines_of(summary, run.options, result);
   for (const loadgen::Headline& headline : headlines) {
     json["tandem"]["headline"][headline.name] =
         headline.value ? nlohmann::ordered_json(*headline.value) : nlohmann::ordered_json();
   }
+  loadgen::ReportPage machine = sim::machine_cards(result.machine);
+  if (band.share > 0) {
+    json["tandem"]["host_band"] = sim::band_json(band);
+    machine.html += sim::band_card(band, headlines);
+    RETURN_IF_ERROR(loadgen::write_text(out + "/band.csv", sim::band_csv(band, headlines)));
+  }
   RETURN_IF_ERROR(loadgen::write_text(out + "/result.json", json.dump(1) + "\n"));
   RETURN_IF_ERROR(loadgen::write_text(out + "/summary.csv", loadgen::headline_csv(headlines)));
-  const loadgen::ReportPage machine = sim::machine_cards(result.machine);
   const loadgen::ReportPage page =
       loadgen::report_page(info, run.load, result.run, summary, machine.html);
   RETURN_IF_ERROR(loadgen::write_text(out + "/report.html", page.html));

@@ -88,12 +88,14 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
   const bool host = log.host_blocks() > 0;
   const double seconds = to_seconds(log.slice_time());
   const double layers = std::max(log.layers(), 1);
-  TimePlot tokens{.name = "machine-tokens", .title = "tokens a second", .curves = {}};
-  tokens.curves = {
-      {"prompt",
-       [=](const MachineSlice& s) { return static_cast<double>(s.prompt_tokens) / seconds; }},
-      {"decoded on the accelerator",
-       [=](const MachineSlice& s) { return static_cast<double>(s.decode_tokens) / seconds; }}};
+  TimePlot prompts{.name = "machine-prompts", .title = "prompt tokens a second", .curves = {}};
+  prompts.curves = {{"prompts", [=](const MachineSlice& s) {
+                       return static_cast<double>(s.prompt_tokens) / seconds;
+                     }}};
+  TimePlot decodes{.name = "machine-decodes", .title = "decoded tokens a second", .curves = {}};
+  decodes.curves = {{"on the accelerator", [=](const MachineSlice& s) {
+                       return static_cast<double>(s.decode_tokens) / seconds;
+                     }}};
   TimePlot sequences{.name = "machine-sequences", .title = "sequences", .curves = {}};
   sequences.curves = {
       {"running", [](const MachineSlice& s) { return mean_of(s, s.running); }},
@@ -115,7 +117,7 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
   busy.curves = {{"accelerator",
                   [share](const MachineSlice& s) { return share(s.busy.accelerator); }}};
   if (host) {
-    tokens.curves.push_back({"decoded on the host", [=](const MachineSlice& s) {
+    decodes.curves.push_back({"on the host", [=](const MachineSlice& s) {
                                return static_cast<double>(s.hops) / layers / seconds;
                              }});
     sequences.curves.push_back(
@@ -125,10 +127,11 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                                               static_cast<double>(blocks));
                              }});
     busy.curves.push_back({"host", [share](const MachineSlice& s) { return share(s.busy.host); }});
-    busy.curves.push_back(
-        {"both", [share](const MachineSlice& s) { return share(s.busy.both); }});
+    busy.curves.push_back({"host while the accelerator is idle", [share](const MachineSlice& s) {
+                             return share(s.busy.host - s.busy.both);
+                           }});
   }
-  return {std::move(tokens), std::move(sequences), std::move(memory), std::move(busy)};
+  return {std::move(prompts), std::move(decodes), std::move(sequences), std::move(memory), std::move(busy)};
 }
 
 // A bar whose parts are shares of the whole, with their names below.

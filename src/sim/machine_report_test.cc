@@ -102,8 +102,8 @@ TEST(MachineReport, OneTierHasNoHost) {
 
 TEST(MachineReport, CardsHaveAPlotForEachThingOverTime) {
   const loadgen::ReportPage page = machine_cards(a_log(40));
-  EXPECT_EQ(page.plots.size(), 5U) << "tokens, sequences, memory, busy, predictions";
-  for (const char* text : {"decoded on the host", "host alone 10.0 %", "piggyback 75.0 %",
+  EXPECT_EQ(page.plots.size(), 6U) << "prompts, decodes, sequences, memory, busy, predictions";
+  for (const char* text : {"on the host", "host alone 10.0 %", "piggyback 75.0 %",
                            "The machine over time", "actual over predicted"}) {
     EXPECT_THAT(page.html, HasSubstr(text));
   }
