@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a figure's experiment on the simulated machine: a table, result.csv and a plot in the experiment's folder.
 
-Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER]
+Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--png]
 
 experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
 values of a point, +, - and * of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
@@ -17,6 +17,7 @@ import operator
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -154,9 +155,13 @@ def main():
     parser.add_argument("name", choices=sorted(path.parent.name for path in HERE.glob("*/experiment.json")))
     parser.add_argument("--full", action="store_true", help="windows as long as published")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--band", type=float, default=0, help="also with so much less and more bandwidth of the host, e.g. 0.2: plots show the band; takes three times as long")
+    parser.add_argument("--png", action="store_true", help="make PNG files of the plots, too (rsvg-convert)")
     parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
     parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; what it has already is not run again")
     flags = parser.parse_args()
+    if flags.png and not shutil.which("rsvg-convert"):
+        sys.exit("run.py: --png needs rsvg-convert; install the package librsvg2-bin")
     experiment = json.loads((HERE / flags.name / "experiment.json").read_text())
     points = list(points_of(experiment, "full" if flags.full else "quick"))
     rows, failures = [], []

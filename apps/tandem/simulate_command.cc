@@ -85,7 +85,7 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
     std::fflush(stdout);
   }
   return out.empty() ? Status{}
-                     : write_results(out, info_of(flags, command, run.options.machine, simulated),
+                     : write_results(out, info_of(flags, command, run.options, simulated),
                                      outcome);
 }
 

@@ -28,6 +28,7 @@ struct SimulateFlags {
   std::string accelerator_memory;
   double memory_share = 0.9;
   std::string host_kv;
+  std::vector<std::string> hosts;
   double host_gbps = 150;
   int32_t host_workers = 32;
   double link_gbps = 0;

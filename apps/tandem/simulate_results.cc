@@ -71,7 +71,8 @@ std::vector<cli::GivenOption> given_options(cli::Command command) {
 }
 
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
-                         const device::SimSpec& machine, const sim::Simulated& result) {
+                         const sim::SimulateOptions& options, const sim::Simulated& result) {
+  const device::SimSpec& machine = options.machine;
   loadgen::RunInfo info;
   info.tandem_version = TANDEM_VERSION;
   info.commit = kCommit;
@@ -82,18 +83,33 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
   info.model = flags.shape;
   info.request_rate = flags.stream.request_rate;
   info.burstiness = flags.stream.burstiness;
+  double host_gbps = 0;
+  int32_t host_workers = 0;
+  for (const sim::SimHostSpec& host : options.hosts) {
+    host_gbps += host.bytes_per_second / 1e9;
+    host_workers += host.workers;
+  }
   info.machine = {{"simulated", machine.name},
                   {"memory_bytes", machine.memory_bytes},
                   {"link_bytes_per_second", machine.link_bytes},
                   {"host_memory_bytes", machine.host_memory_bytes},
-                  {"host_gbps", flags.host_gbps},
-                  {"host_workers", flags.host_workers},
+                  {"host_gbps", host_gbps},
+                  {"host_workers", host_workers},
                   {"steps", result.machine.steps()},
                   {"hops", result.tiers.hops},
                   {"visits", result.tiers.visits},
                   {"offloaded_bytes", result.tiers.offloaded_bytes},
                   {"attended_bytes", result.tiers.attended_bytes},
                   {"compute_busy", result.compute_busy}};
+  for (size_t i = 0; options.hosts.size() > 1 && i < options.hosts.size(); ++i) {
+    const sim::SimHostSpec& host = options.hosts[i];
+    info.machine["hosts"][fmt::format("host {}", i + 1)] = {
+        {"kv_bytes", host.kv_bytes},
+        {"gbps", host.bytes_per_second / 1e9},
+        {"workers", host.workers},
+        {"link_gbps", host.link_bytes / 1e9},
+        {"latency_us", to_seconds(host.latency) * 1e6}};
+  }
   info.machine.update(sim::machine_json(result.machine, result.best_effort));
   if (result.beliefs.has_value()) {
     info.machine["profile"]["virtual_s"] = to_seconds(result.profiled);

@@ -19,7 +19,7 @@ namespace tandem {
 std::vector<cli::GivenOption> given_options(cli::Command command);
 
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
-                         const device::SimSpec& machine, const sim::Simulated& result);
+                         const sim::SimulateOptions& options, const sim::Simulated& result);
 
 // Makes the folder, or says now what would otherwise be said after the run.
 Status prepare_folder(const std::string& folder);

@@ -23,7 +23,7 @@ struct MachineSlice {
   int64_t prompt_tokens = 0;
   int64_t decode_tokens = 0;  // of residents
   int64_t hops = 0;
-  Nanos attention{0};  // that the host's servers worked, all together
+  Nanos attention{0};  // that the host's server worked; the mean over several hosts
   // Sums of the state after each advance of the engine.
   int64_t looks = 0;
   int64_t running = 0;

@@ -141,6 +141,12 @@ void SimHosts::on_time(int64_t what) {
   notify(done.answered);
 }
 
+piggyback::AttentionHostCounts SimHosts::counts() const {
+  piggyback::AttentionHostCounts counts = counts_;
+  counts.busy /= std::ssize(hosts_);
+  return counts;
+}
+
 void SimHosts::take_answers(std::vector<HopAnswer>& answers) {
   answers.insert(answers.end(), answers_.begin(), answers_.end());
   answers_.clear();

@@ -48,8 +48,9 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   void set_listener(piggyback::AnswerListener listener) override {
     listener_ = std::move(listener);
   }
-  // `busy`: of the servers, over all hosts; a host is a worker of answers.
-  [[nodiscard]] piggyback::AttentionHostCounts counts() const override { return counts_; }
+  // `busy`: of a server, the mean over the hosts, which executors take for one worker. A host is a
+  // worker of answers.
+  [[nodiscard]] piggyback::AttentionHostCounts counts() const override;
   [[nodiscard]] int64_t waiting() const override { return waiting_; }
   void rest() override { time_.step(); }
   [[nodiscard]] bool computes() const override { return false; }

@@ -92,7 +92,6 @@ Status Simulation::plan() {
 Status Simulation::prepare() {
   if (options_.machine.host_memory_bytes > 0) {
     HostTierOptions& host = planned_->model.plan.executor.host;
-    host.threads = static_cast<int32_t>(options_.hosts.size());  // each is a server
     host.attention = [this](const piggyback::AttentionSpec& spec) {
       auto made = std::make_unique<SimHosts>(time_, options_.hosts, spec);
       made->set_pace(options_.beliefs.host);
