@@ -36,6 +36,9 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
 
   // At least one host. `time` must outlive it.
   SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts, piggyback::AttentionSpec spec);
+  ~SimHosts() override { time_.forget(*this); }
+  SimHosts(const SimHosts&) = delete;
+  SimHosts& operator=(const SimHosts&) = delete;
 
   // What is submitted from now on takes so many times as long: what a faulty measurement would see.
   void set_pace(double pace) { pace_ = pace; }

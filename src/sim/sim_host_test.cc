@@ -155,6 +155,15 @@ TEST_F(SimHostsTest, ALinkOfItsOwnIsPaidBothWays) {
   EXPECT_EQ(answered[1], first + std::max(Nanos{40 + 1000}, Nanos{4096}));
 }
 
+// An executor waits for its copies after its host has ended.
+TEST_F(SimHostsTest, ItMayEndBeforeItsTasks) {
+  auto host = make();
+  host->submit(std::vector<HopTask>{task_of(0, 1000)});
+  EXPECT_NE(time_.next(), Nanos::max());
+  host.reset();
+  EXPECT_EQ(time_.next(), Nanos::max());
+}
+
 TEST_F(SimHostsTest, PooledHostsAreOne) {
   SimHostSpec a{.bytes_per_second = 100e9, .workers = 10, .kv_bytes = 1000, .latency = Nanos{5}};
   SimHostSpec b{.bytes_per_second = 50e9, .workers = 4, .kv_bytes = 900, .link_bytes = 1e9};

@@ -202,6 +202,22 @@ TEST(Simulate, ARunThatCannotEndStopsAtItsLimit) {
   EXPECT_LE(simulated.run.duration, Nanos{seconds(21)});
 }
 
+TEST(Simulate, ARunMayStopWithHopsAndCopiesUnderWay) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "lanes";
+  options.node.max_num_seqs = 128;
+  options.machine.memory_bytes = int64_t{17} << 30;
+  options.machine.host_memory_bytes = int64_t{64} << 30;
+  loadgen::Load load = load_of(400, 40, 700, 200);
+  load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+  for (const Nanos limit : {milliseconds(3000), milliseconds(3013), milliseconds(3507)}) {
+    options.limit = limit;
+    const Simulated simulated = run(options, load);
+    EXPECT_TRUE(simulated.run.interrupted);
+    EXPECT_GT(simulated.tiers.hops_in_flight, 0);
+  }
+}
+
 TEST(Simulate, WhatDoesNotFitIsRefused) {
   SimulateOptions options = an_a100();
   const Simulated simulated = run(options, load_of(1, 1, 8192, 10));
