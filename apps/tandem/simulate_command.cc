@@ -54,8 +54,8 @@ Result<sim::HostBand> simulate_band(const PlannedRun& run, double share) {
     }
     ASSIGN_OR_RETURN(const sim::Simulated simulated,
                      simulate(other, factor < 1 ? "with a slower host" : "with a faster host"));
-    (factor < 1 ? band.low : band.high) = headlines_of(
-        loadgen::summarize(other.load, simulated.run), other.options, simulated);
+    (factor < 1 ? band.low : band.high) =
+        headlines_of(loadgen::summarize(other.load, simulated.run), other.options, simulated);
   }
   return band;
 }
@@ -85,8 +85,7 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
     std::fflush(stdout);
   }
   return out.empty() ? Status{}
-                     : write_results(out, info_of(flags, command, run.options, simulated),
-                                     outcome);
+                     : write_results(out, info_of(flags, command, run.options, simulated), outcome);
 }
 
 // The flags of a scenario, read as if each key stood on the command line.

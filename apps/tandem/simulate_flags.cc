@@ -97,7 +97,8 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   }
   if (!flags.hosts.empty() && !flags.host_kv.empty()) {
     return invalid_argument(
-        "--host-kv is the memory of one host, and --host lists hosts with their own: leave --host-kv "
+        "--host-kv is the memory of one host, and --host lists hosts with their own: leave "
+        "--host-kv "
         "out",
         "host-kv");
   }
@@ -159,8 +160,7 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
                  "The policy believes that ops take so many times their true time")
       .capture_default_str()
       .in_range(0.01, 100.0);
-  app.add_option("--belief-host-factor", flags.beliefs.host,
-                 "The same of the hosts' attention")
+  app.add_option("--belief-host-factor", flags.beliefs.host, "The same of the hosts' attention")
       .capture_default_str()
       .in_range(0.01, 100.0);
   app.add_option("--belief-noise", flags.beliefs.noise,

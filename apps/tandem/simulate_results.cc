@@ -176,7 +176,8 @@ Status write_results(const std::string& out, const loadgen::RunInfo& info,
   RETURN_IF_ERROR(loadgen::write_plots(out + "/plots", machine.plots));
   RETURN_IF_ERROR(loadgen::write_text(out + "/machine.csv", sim::machine_csv(result.machine)));
   log::info(
-      "wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv, {0}/report.html and {0}/plots", out);
+      "wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv, {0}/report.html and {0}/plots",
+      out);
   return {};
 }
 

@@ -118,8 +118,7 @@ Status write_plots(const std::string& folder, const std::vector<PlotFile>& plots
   std::filesystem::create_directories(folder, failure);
   if (failure) {
     return Error{ErrorCode::kInternal,
-                 fmt::format("the folder '{}' cannot be made: {}", folder, failure.message()),
-                 ""};
+                 fmt::format("the folder '{}' cannot be made: {}", folder, failure.message()), ""};
   }
   for (const PlotFile& plot : plots) {
     RETURN_IF_ERROR(write_text(fmt::format("{}/{}", folder, plot.name), plot.svg));

@@ -199,8 +199,7 @@ std::string timeline_card(const Summary& summary, PlotBook& book) {
                         .x = "",
                         .legend = {{0, "offered"}, {2, "answered"}, {4, "failed"}}}),
       book.place(under_way, {.name = "running-over-time", .title = "Requests running", .x = ""}),
-      book.place(output,
-                 {.name = "output-over-time", .title = "Output tokens a second", .x = ""}));
+      book.place(output, {.name = "output-over-time", .title = "Output tokens a second", .x = ""}));
 }
 
 std::string distribution_cards(const Summary& summary, PlotBook& book) {
@@ -249,18 +248,17 @@ std::string scatter_cards(const Load& load, const RunResult& run, const Summary&
             "Time to first token of each request over time");
   Plot length(kHalf, axis_from_zero(longest, Unit::kCount), y,
               "Time to first token of each request by prompt length");
-  return fmt::format(
-      "<div class=\"two\">{}{}</div>",
-      scatter_card({.name = "ttft-over-time",
-                    .title = "First token over time",
-                    .x = "",
-                    .legend = legend_of(summary.groups)},
-                   std::move(time), by_time, summary, book),
-      scatter_card({.name = "ttft-by-prompt",
-                    .title = "First token by prompt tokens",
-                    .x = "prompt tokens",
-                    .legend = legend_of(summary.groups)},
-                   std::move(length), by_length, summary, book));
+  return fmt::format("<div class=\"two\">{}{}</div>",
+                     scatter_card({.name = "ttft-over-time",
+                                   .title = "First token over time",
+                                   .x = "",
+                                   .legend = legend_of(summary.groups)},
+                                  std::move(time), by_time, summary, book),
+                     scatter_card({.name = "ttft-by-prompt",
+                                   .title = "First token by prompt tokens",
+                                   .x = "prompt tokens",
+                                   .legend = legend_of(summary.groups)},
+                                  std::move(length), by_length, summary, book));
 }
 
 }  // namespace tandem::loadgen

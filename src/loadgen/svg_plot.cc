@@ -249,9 +249,10 @@ void Plot::band(const std::vector<Point>& low, const std::vector<Point>& high, i
 void Plot::whisker(double x, double low, double high) {
   constexpr double kHalf = 4;  // of the ends' width
   const double at = px(x);
-  body_ += fmt::format("<path class=\"whisker\" d=\"M{0:.1f} {2:.1f}H{1:.1f}M{0:.1f} {3:.1f}"
-                       "H{1:.1f}M{4:.1f} {2:.1f}V{3:.1f}\"/>",
-                       at - kHalf, at + kHalf, py(high), py(low), at);
+  body_ += fmt::format(
+      "<path class=\"whisker\" d=\"M{0:.1f} {2:.1f}H{1:.1f}M{0:.1f} {3:.1f}"
+      "H{1:.1f}M{4:.1f} {2:.1f}V{3:.1f}\"/>",
+      at - kHalf, at + kHalf, py(high), py(low), at);
 }
 
 void Plot::diagonal() {

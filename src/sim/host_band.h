@@ -11,7 +11,7 @@
 namespace tandem::sim {
 
 struct HostBand {
-  double share = 0;                        // 0.2: from 0.8 to 1.2 of the bandwidth; 0: no band
+  double share = 0;                         // 0.2: from 0.8 to 1.2 of the bandwidth; 0: no band
   std::vector<loadgen::Headline> low = {};  // of the run with the lower bandwidth
   std::vector<loadgen::Headline> high = {};
 };

@@ -86,17 +86,16 @@ Result<SimHostSpec> spec_of(const HostFlags& flags, const SimHostSpec& defaults,
     return about_host(text, "latency: " + latency.error().message);
   }
   return SimHostSpec{.bytes_per_second = flags.gbps * 1e9,
-                          .workers = flags.workers,
-                          .task = defaults.task,
-                          .kv_bytes = *kv,
-                          .link_bytes = flags.link_gbps * 1e9,
-                          .latency = *latency};
+                     .workers = flags.workers,
+                     .task = defaults.task,
+                     .kv_bytes = *kv,
+                     .link_bytes = flags.link_gbps * 1e9,
+                     .latency = *latency};
 }
 
 }  // namespace
 
-Result<HostList> parse_hosts(const std::vector<std::string>& texts,
-                               const SimHostSpec& defaults) {
+Result<HostList> parse_hosts(const std::vector<std::string>& texts, const SimHostSpec& defaults) {
   HostList listed;
   std::vector<SimHostSpec> pooled;
   for (const std::string& text : texts) {

@@ -13,11 +13,10 @@ namespace tandem::sim {
 
 struct HostList {
   std::vector<SimHostSpec> hosts;  // those that are pooled are one
-  int64_t kv_bytes = 0;                 // of all
+  int64_t kv_bytes = 0;            // of all
 };
 
 // `defaults`: for keys that a host does not set. Needs at least one text. Errors name the key.
-Result<HostList> parse_hosts(const std::vector<std::string>& texts,
-                               const SimHostSpec& defaults);
+Result<HostList> parse_hosts(const std::vector<std::string>& texts, const SimHostSpec& defaults);
 
 }  // namespace tandem::sim

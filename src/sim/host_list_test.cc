@@ -17,8 +17,8 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(HostList, EachHostHasItsOwnKeysOrTheDefaults) {
-  const Result<HostList> list = parse_hosts(
-      {"kv=10GiB", "kv=1GiB;gbps=40;workers=4;latency=5us;link-gbps=12.5"}, kDefaults);
+  const Result<HostList> list =
+      parse_hosts({"kv=10GiB", "kv=1GiB;gbps=40;workers=4;latency=5us;link-gbps=12.5"}, kDefaults);
   ASSERT_TRUE(list.ok()) << list.error().message;
   ASSERT_EQ(list->hosts.size(), 2U);
   EXPECT_EQ(list->hosts[0].bytes_per_second, 150e9);

@@ -79,8 +79,7 @@ std::string time_plot(const MachineLog& log, const TimePlot& what, PlotBook& boo
     plot.hint(static_cast<double>(slice) * length, static_cast<double>(slice + 1) * length, text);
   }
   return fmt::format(
-      "<div class=\"head\"><p class=\"note\">{}</p>{}</div>{}", what.title,
-      legend_html(legend),
+      "<div class=\"head\"><p class=\"note\">{}</p>{}</div>{}", what.title, legend_html(legend),
       book.place(plot, {.name = what.name, .title = what.title, .x = "", .legend = legend}));
 }
 
@@ -97,9 +96,8 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                        return static_cast<double>(s.decode_tokens) / seconds;
                      }}};
   TimePlot sequences{.name = "machine-sequences", .title = "sequences", .curves = {}};
-  sequences.curves = {
-      {"running", [](const MachineSlice& s) { return mean_of(s, s.running); }},
-      {"waiting", [](const MachineSlice& s) { return mean_of(s, s.waiting); }}};
+  sequences.curves = {{"running", [](const MachineSlice& s) { return mean_of(s, s.running); }},
+                      {"waiting", [](const MachineSlice& s) { return mean_of(s, s.waiting); }}};
   TimePlot memory{.name = "machine-kv",
                   .title = "KV memory in use",
                   .unit = Unit::kPercent,
@@ -114,12 +112,12 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                 .full = 100,
                 .curves = {}};
   const auto share = [seconds](Nanos time) { return percent(to_seconds(time), seconds); };
-  busy.curves = {{"accelerator",
-                  [share](const MachineSlice& s) { return share(s.busy.accelerator); }}};
+  busy.curves = {
+      {"accelerator", [share](const MachineSlice& s) { return share(s.busy.accelerator); }}};
   if (host) {
     decodes.curves.push_back({"on the host", [=](const MachineSlice& s) {
-                               return static_cast<double>(s.hops) / layers / seconds;
-                             }});
+                                return static_cast<double>(s.hops) / layers / seconds;
+                              }});
     sequences.curves.push_back(
         {"offloaded", [](const MachineSlice& s) { return mean_of(s, s.offloaded); }});
     memory.curves.push_back({"host", [blocks = log.host_blocks()](const MachineSlice& s) {
@@ -131,7 +129,8 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                              return share(s.busy.host - s.busy.both);
                            }});
   }
-  return {std::move(prompts), std::move(decodes), std::move(sequences), std::move(memory), std::move(busy)};
+  return {std::move(prompts), std::move(decodes), std::move(sequences), std::move(memory),
+          std::move(busy)};
 }
 
 // A bar whose parts are shares of the whole, with their names below.
@@ -146,9 +145,10 @@ std::string share_bar(const std::string& title,
       legend += fmt::format("<span><i class=\"c{}\"></i>{} {:.1f} %</span>", i, name, share * 100);
     }
   }
-  return fmt::format("<p class=\"note\">{}</p><div class=\"shares\">{}</div><div class=\"legend\">{}"
-                     "</div>",
-                     title, bar, legend);
+  return fmt::format(
+      "<p class=\"note\">{}</p><div class=\"shares\">{}</div><div class=\"legend\">{}"
+      "</div>",
+      title, bar, legend);
 }
 
 std::string sides_card(const MachineLog& log) {
@@ -181,9 +181,10 @@ std::string sides_card(const MachineLog& log) {
                        known ? to_seconds(mode->second.time) / to_seconds(steps) : 0);
   }
   html += share_bar("steps by how they take offloaded sequences along, time of steps", modes);
-  return html + fmt::format("<p class=\"note\">{:.1f} sequences were offloaded in the mean, at most "
-                            "{}.</p></section>",
-                            log.mean_offloaded(), log.max_offloaded());
+  return html + fmt::format(
+                    "<p class=\"note\">{:.1f} sequences were offloaded in the mean, at most "
+                    "{}.</p></section>",
+                    log.mean_offloaded(), log.max_offloaded());
 }
 
 std::string prediction_card(const MachineLog& log, PlotBook& book) {
@@ -214,7 +215,8 @@ std::string prediction_card(const MachineLog& log, PlotBook& book) {
   }
   return fmt::format(
       "<section class=\"card\"><div class=\"head\"><h2>Step time: actual over predicted</h2>{}"
-      "</div>{}<p class=\"note\">On the dashed line a step took what was predicted. {:.1f} % off in "
+      "</div>{}<p class=\"note\">On the dashed line a step took what was predicted. {:.1f} % off "
+      "in "
       "the mean.</p></section>",
       legend_html(legend),
       book.place(plot, {.name = "predicted-steps",

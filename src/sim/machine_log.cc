@@ -196,7 +196,8 @@ std::string machine_csv(const MachineLog& log) {
     };
     fmt::format_to(
         std::back_inserter(text),
-        "{:g},{},{:.3f},{:.1f},{:.1f},{:.1f},{:.4f},{:.1f},{:.1f},{:.1f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f}\n",
+        "{:g},{},{:.3f},{:.1f},{:.1f},{:.1f},{:.4f},{:.1f},{:.1f},{:.1f},{:.4f},{:.4f},{:.4f},{:."
+        "4f},{:.4f}\n",
         static_cast<double>(i) * seconds, slice.steps,
         to_millis(slice.step_time) / static_cast<double>(std::max<int64_t>(slice.steps, 1)),
         static_cast<double>(slice.prompt_tokens) / seconds,

@@ -47,7 +47,8 @@ std::string in_words(std::string_view name) {
 
 // "a 70 %, b 30 %": from the largest share on, without those that round to nothing.
 std::string shares_text(std::vector<std::pair<std::string, double>> shares) {
-  std::ranges::stable_sort(shares, [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::stable_sort(shares,
+                           [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string text;
   for (const auto& [name, share] : shares) {
     if (share >= 0.0005) {
@@ -169,9 +170,9 @@ std::string machine_text(const MachineLog& log, const std::optional<BestEffortRa
                             share_of(log, busy.accelerator - busy.both) * 100));
   }
   if (best_effort.has_value()) {
-    add("best effort", fmt::format("{:.0f} prompt tokens/s, {:.0f} output tokens/s",
-                                   best_effort->prompt_tokens_per_s,
-                                   best_effort->output_tokens_per_s));
+    add("best effort",
+        fmt::format("{:.0f} prompt tokens/s, {:.0f} output tokens/s",
+                    best_effort->prompt_tokens_per_s, best_effort->output_tokens_per_s));
   }
   if (has_host(log)) {
     add("offloaded", fmt::format("{:.1f} sequences in the mean, at most {}", log.mean_offloaded(),

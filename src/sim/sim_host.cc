@@ -96,8 +96,8 @@ void SimHosts::serve(const HopTask& task, size_t number) {
   const Nanos worked = paced(time_over(spec.bytes_per_second, bytes) + spec.task / spec.workers);
   host.free_at = began + worked;
   const Nanos ended = host.free_at + paced(spec.task);
-  host.link_back_free_at = std::max(ended, host.link_back_free_at) +
-                           time_over(spec.link_bytes, spec_.result_row_bytes);
+  host.link_back_free_at =
+      std::max(ended, host.link_back_free_at) + time_over(spec.link_bytes, spec_.result_row_bytes);
   counts_.busy += worked;
   if (watcher_) {
     watcher_(began, ended);

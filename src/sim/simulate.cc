@@ -81,8 +81,7 @@ Status Simulation::plan() {
   folder.config = options_.shape;
   auto device = std::make_unique<device::SimDevice>(time_, machine);
   simulated_ = device.get();
-  simulated_->watch_compute(
-      [this](Nanos begin, Nanos end) { sides_.accelerator.add(begin, end); });
+  simulated_->watch_compute([this](Nanos begin, Nanos end) { sides_.accelerator.add(begin, end); });
   ASSIGN_OR_RETURN(SoleModel planned,
                    plan_model(std::move(folder), NodeDevice::of(std::move(device)), node_, time_));
   planned_ = std::make_unique<SoleModel>(std::move(planned));

@@ -152,8 +152,7 @@ TEST(Simulate, SeveralHostsShareTheOffloadedSequences) {
     return to_seconds(simulated.run.duration);
   };
   const SimHostSpec whole{.bytes_per_second = 40e9, .workers = 8};
-  const SimHostSpec part{
-      .bytes_per_second = 10e9, .workers = 2, .kv_bytes = int64_t{16} << 30};
+  const SimHostSpec part{.bytes_per_second = 10e9, .workers = 2, .kv_bytes = int64_t{16} << 30};
   SimHostSpec remote = part;
   remote.latency = milliseconds(1);
   const double one = seconds_with(whole, 1);

@@ -180,8 +180,8 @@ bool is_plotted(const std::string& column) {
 std::vector<loadgen::LegendEntry> legend_of(const Layout& layout) {
   std::vector<loadgen::LegendEntry> legend;
   for (size_t i = 0; layout.lines && i < layout.line_values.size(); ++i) {
-    legend.push_back({std::max(loadgen::series_of(i, layout.line_values.size()), 0),
-                      layout.line_values[i]});
+    legend.push_back(
+        {std::max(loadgen::series_of(i, layout.line_values.size()), 0), layout.line_values[i]});
   }
   return legend;
 }
@@ -352,7 +352,8 @@ loadgen::ReportPage sweep_page(const Sweep& sweep) {
     html += "</div>";
   }
   html += fmt::format(
-      "<footer>Made by {}. Each point's report opens by its first value; sweep.csv has all numbers, "
+      "<footer>Made by {}. Each point's report opens by its first value; sweep.csv has all "
+      "numbers, "
       "plots/ the plots as SVG.{}</footer></main></body></html>\n",
       escaped(sweep.made_by), band_note(sweep));
   return {.html = std::move(html), .plots = book.files()};

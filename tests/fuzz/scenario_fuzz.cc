@@ -1,4 +1,5 @@
-// A scenario of `tandem simulate` with its sweep, and a --host: what is read, written and read again is the same.
+// A scenario of `tandem simulate` with its sweep, and a --host: what is read, written and read
+// again is the same.
 #include "fuzz/fuzz.h"
 #include "sim/host_list.h"
 #include "sim/scenario.h"
