@@ -31,7 +31,9 @@ void MachineSlice::add(const MachineSlice& other) {
   busy.add(other.busy);
 }
 
-void MachineLog::begin(const Clock& clock, BusySides& sides, std::string_view visiting) {
+void MachineLog::begin(const Clock& clock, BusySides& sides, std::string_view visiting,
+                       const TierCounts& before) {
+  tiers_ = before;
   clock_ = &clock;
   sides_ = &sides;
   visiting_ = visiting;

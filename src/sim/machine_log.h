@@ -71,7 +71,9 @@ class MachineLog final : public observe::EngineObserver {
 
   // What comes counts from now on. Both must outlive the log, or its end(). `visiting`: the name of
   // the mode of steps that take visitors along in groups, "piggyback" or "overlap".
-  void begin(const Clock& clock, BusySides& sides, std::string_view visiting);
+  // `before`: what has gone on between the tiers until now.
+  void begin(const Clock& clock, BusySides& sides, std::string_view visiting,
+             const TierCounts& before = {});
   // Nothing more counts.
   void end();
 

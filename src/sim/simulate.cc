@@ -30,6 +30,21 @@ Nanos compute_time(const device::Device& device) {
   return busy;
 }
 
+// The sums of `now` without those of `before`.
+TierCounts since(const TierCounts& before, TierCounts now) {
+  now.visits -= before.visits;
+  now.hops -= before.hops;
+  now.doubted -= before.doubted;
+  now.bytes_to_host -= before.bytes_to_host;
+  now.bytes_from_host -= before.bytes_from_host;
+  now.offloaded_bytes -= before.offloaded_bytes;
+  now.onloaded_bytes -= before.onloaded_bytes;
+  now.attended_bytes -= before.attended_bytes;
+  now.attention_time -= before.attention_time;
+  now.returning_time -= before.returning_time;
+  return now;
+}
+
 std::function<double()> pace_of(const BeliefError& error) {
   if (error.factor == 1 && error.noise == 0) {
     return {};
@@ -136,8 +151,10 @@ Simulated Simulation::run(const loadgen::Load& load,
                           const std::function<void(const SimulateProgress&)>& progress) {
   const device::Device& device = planned_->device->device();
   const Nanos worked = compute_time(device);
+  const TierCounts before = loaded_->executor->tier_counts();
   // Only `overlap` binds visitors by cohorts; the other policies take whoever is ready.
-  log_.begin(time_, sides_, node_.policy == "overlap" ? "overlap" : "piggyback");
+  log_.begin(time_, sides_, node_.policy == "overlap" ? "overlap" : "piggyback",
+             before);
   LoadRun& client = client_.emplace(time_, *driver_, load, options_.shape.vocabulary);
   int64_t until_progress = 0;
   while (!client.over() && client.now() <= options_.limit && time_.step()) {
@@ -152,7 +169,7 @@ Simulated Simulation::run(const loadgen::Load& load,
   result.best_effort = best_effort_rates(load, result.run);
   result.policy = node_.policy;
   result.config = effective_config_json(node_, planned_->model);
-  result.tiers = loaded_->executor->tier_counts();
+  result.tiers = since(before, loaded_->executor->tier_counts());
   result.happenings = time_.steps();
   result.profiled = profiled_;
   if (scheduled_.profile != nullptr) {

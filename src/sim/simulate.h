@@ -57,7 +57,7 @@ struct Simulated {
   int64_t happenings = 0;                           // of virtual time
   Nanos profiled{0};                                // virtual time that measuring the profile took
   std::optional<latency::ProfileAccuracy> beliefs;  // of the profile; absent: no step times needed
-  TierCounts tiers;                                 // of the whole run, profiling included
+  TierCounts tiers;                                 // since the load began
   double compute_busy = 0;  // share of the run that the compute stream worked
 };
 

@@ -131,6 +131,20 @@ TEST(Simulate, ASecondTierTakesBestEffort) {
   }
 }
 
+// The profile's hops are not the load's: an accelerator with room for all offloads nothing.
+TEST(Simulate, WhatProfilingDidDoesNotCount) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "omniserve";
+  options.machine.host_memory_bytes = int64_t{64} << 30;
+  const Simulated simulated = run(options, load_of(20, 2, 100, 20));
+  EXPECT_GT(simulated.profiled, Nanos{seconds(1)});
+  EXPECT_EQ(simulated.tiers.hops, 0);
+  EXPECT_EQ(simulated.machine.busy().host, Nanos{0});
+  for (const MachineSlice& slice : simulated.machine.slices()) {
+    EXPECT_EQ(slice.hops, 0);
+  }
+}
+
 // Four hosts of a quarter each attend as fast as one in the long run, unless their links are slow.
 TEST(Simulate, SeveralHostsShareTheOffloadedSequences) {
   SimulateOptions options = an_a100();
