@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a figure's experiment on the simulated machine: a table, result.csv and a plot in the experiment's folder.
 
-Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER]
+Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--png]
 
 experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
 values of a point, +, - and * of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
@@ -17,6 +17,7 @@ import operator
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ COLUMNS = ["panel", "line", "x", "attainment", "attainment_of_answered", "chat_t
            "host_tokens_per_step", "late_decode_per_s", "prediction_error", "profile_mean", "profile_p90", "seconds"]
 PLOTS = [["attainment", "chat within its targets", True], ["bulk_output_per_s", "best-effort output tokens/s", False]]
 COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#72b7b2"]
+# Columns that a band of the host's bandwidth is known of, and their names in result.json.
+BANDED = {"bulk_output_per_s": "bulk.output_tokens_per_s", "chat_output_per_s": "chat.output_tokens_per_s"}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
 
@@ -56,8 +59,8 @@ def points_of(experiment, size):
                 yield {"panel": panel, "line": line, "x": x, "values": values, "scenario": {**experiment["scenario"], **own["scenario"], **options}}
 
 
-def scenario_text(experiment, point):
-    lines = []
+def scenario_text(experiment, point, band):
+    lines = [f"host-band: {band}"] if band and "host-kv" in point["scenario"] else []
     for key, value in point["scenario"].items():
         value = filled(str(value), point["values"])
         if key == "shape" and (HERE / value).is_dir():
@@ -69,12 +72,12 @@ def scenario_text(experiment, point):
 def run_point(flags, experiment, point, folder):
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    file, text = folder / "scenario.yaml", scenario_text(experiment, point)
+    file, text = folder / "scenario.yaml", scenario_text(experiment, point, flags.band)
     if not (file.exists() and file.read_text() == text and (folder / "result.json").exists()):
         file.write_text(text)
         done = subprocess.run([flags.binary, "simulate", "--config", file, "-o", folder], capture_output=True, text=True, check=False)
         if done.returncode:
-            return None, f"{point['panel']}, {point['line']}, {point['x']}: {done.stderr.strip() or done.stdout.strip()}"
+            return None, None, f"{point['panel']}, {point['line']}, {point['x']}: {done.stderr.strip() or done.stdout.strip()}"
     result = json.loads((folder / "result.json").read_text())
     chat, bulk = (next((one for one in result["tandem"]["classes"] if one["name"] == name), None) for name in ("chat", "bulk"))
     ttft, tpot = chat["ttft_ms"]["percentiles"], chat["tpot_ms"]["percentiles"]
@@ -91,11 +94,13 @@ def run_point(flags, experiment, point, folder):
     predicted = sum(kind["time_s"] for kind in kinds if kind["predicted_s"])
     error = sum(kind["prediction_error_s"] for kind in kinds) / predicted if predicted else 0
     model = machine.get("profile", {}).get("accuracy", {}).get(point["scenario"].get("time-model", "modular"), {"mean": 0, "p90": 0})
+    outer = result["tandem"].get("host_band", {"low": {}, "high": {}})
+    band = {column: (outer["low"].get(name), outer["high"].get(name)) for column, name in BANDED.items() if name in outer["low"]}
     return [point["panel"], point["line"], point["x"], chat["good"] / max(chat["planned"], 1), chat["good"] / max(chat["completed"], 1),
             ttft["50"], ttft["99"], tpot["50"], tpot["99"], chat["output_tokens"] / seconds,
             bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0, bulk["completed"] if bulk else 0,
             machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, sum(late) / max(len(late), 1), error, model["mean"],
-            model["p90"], time.monotonic() - began], None
+            model["p90"], time.monotonic() - began], band, None
 
 
 def round_over(value):
@@ -104,8 +109,8 @@ def round_over(value):
     return next(step * power for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if step * power >= value)
 
 
-def plot(experiment, rows, column, label, share):
-    """SVG: a panel beside the other, lines over x."""
+def plot(experiment, rows, bands, column, label, share):
+    """SVG: a panel beside the other, lines over x, each with what it is at other bandwidths of the host."""
     width, height, left, top = 380, 280, 60, 60
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 75}" font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>',
@@ -113,7 +118,7 @@ def plot(experiment, rows, column, label, share):
     for number, panel in enumerate(experiment["panels"]):
         mine = [row for row in rows if row[0] == panel]
         xs = sorted({row[2] for row in mine})
-        most = 1.0 if share else round_over(max([row[COLUMNS.index(column)] for row in mine] + [1e-9]))
+        most = 1.0 if share else round_over(max([row[COLUMNS.index(column)] for row in mine] + [max(band[column]) for key, band in bands.items() if key[0] == panel and column in band] + [1e-9]))
         x0, plot_width, plot_height = number * width + left, width - left - 20, height - top - 20
 
         def at(x, y):
@@ -128,8 +133,13 @@ def plot(experiment, rows, column, label, share):
             out.append(f'<text x="{at(x, 0)[0]:.1f}" y="{top + plot_height + 28}" text-anchor="middle">{x:g}</text>')
         out.append(f'<text x="{x0 + plot_width / 2}" y="{top + plot_height + 44}" text-anchor="middle">{experiment["x"]["label"]}</text>')
         for index, line in enumerate(experiment["lines"]):
-            marks = [at(row[2], row[COLUMNS.index(column)]) for row in sorted((row for row in mine if row[1] == line), key=lambda row: row[2])]
+            on_line = sorted((row for row in mine if row[1] == line), key=lambda row: row[2])
+            marks = [at(row[2], row[COLUMNS.index(column)]) for row in on_line]
             colour = COLOURS[index % len(COLOURS)]
+            spans = [(row[2], row[COLUMNS.index(column)], bands.get(tuple(row[:3]), {}).get(column)) for row in on_line]
+            if spans and all(span for _, _, span in spans):
+                edge = [at(x, max(value, *span)) for x, value, span in spans] + [at(x, min(value, *span)) for x, value, span in reversed(spans)]
+                out.append(f'<polygon fill="{colour}" fill-opacity="0.15" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in edge)}"/>')
             # Lines that coincide lie on each other, the first one the widest.
             out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="{2 + 2 * (len(experiment["lines"]) - 1 - index)}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in marks)}"/>')
             out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in marks]
@@ -154,12 +164,16 @@ def main():
     parser.add_argument("name", choices=sorted(path.parent.name for path in HERE.glob("*/experiment.json")))
     parser.add_argument("--full", action="store_true", help="windows as long as published")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--band", type=float, default=0, help="also with so much less and more bandwidth of the host, e.g. 0.2: plots show the band; takes three times as long")
+    parser.add_argument("--png", action="store_true", help="make PNG files of the plots, too (rsvg-convert)")
     parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
     parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; what it has already is not run again")
     flags = parser.parse_args()
+    if flags.png and not shutil.which("rsvg-convert"):
+        sys.exit("run.py: --png needs rsvg-convert; install the package librsvg2-bin")
     experiment = json.loads((HERE / flags.name / "experiment.json").read_text())
     points = list(points_of(experiment, "full" if flags.full else "quick"))
-    rows, failures = [], []
+    rows, bands, failures = [], {}, []
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         folder = flags.keep or pathlib.Path(scratch)
         work = [pool.submit(run_point, flags, experiment, point, folder / f"{number:03}") for number, point in enumerate(points)]
@@ -168,8 +182,10 @@ def main():
             print(f"\r{done} of {len(points)} points", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
         for future in work:
-            row, failure = future.result()
+            row, band, failure = future.result()
             (failures if row is None else rows).append(failure if row is None else row)
+            if row is not None and band:
+                bands[tuple(row[:3])] = band
     if failures:
         sys.exit("\n".join(failures))
     show(experiment, rows)
@@ -178,7 +194,10 @@ def main():
         writer.writerow(COLUMNS[:-1])
         writer.writerows([f"{value:.4g}" if isinstance(value, float) else value for value in row[:-1]] for row in rows)
     for column, label, share in experiment.get("plots", PLOTS):
-        (HERE / flags.name / f"{column}.svg").write_text(plot(experiment, rows, column, label, share))
+        svg = HERE / flags.name / f"{column}.svg"
+        svg.write_text(plot(experiment, rows, bands, column, label, share))
+        if flags.png:
+            subprocess.run(["rsvg-convert", "--zoom", "2", "--output", svg.with_suffix(".png"), svg], check=True)
     print(f"{sum(row[-1] for row in rows):.0f} s of computing; wrote result.csv and plots in {HERE / flags.name}")
 
 

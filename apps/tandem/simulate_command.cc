@@ -19,6 +19,7 @@
 #include "commit.h"
 #include "loadgen/result_json.h"
 #include "progress.h"
+#include "sim/machine_report.h"
 #include "sim/scenario.h"
 #include "sim/simulate.h"
 #include "sim/sweep_report.h"
@@ -32,34 +33,59 @@ namespace {
 
 constexpr int kExitStopped = 130;  // as shells report Ctrl-C
 
-Status run_planned(const SimulateFlags& flags, cli::Command command, const PlannedRun& run,
-                   const std::string& out) {
+Result<sim::Simulated> simulate(const PlannedRun& run, const char* title) {
   const SteadyClock clock;
-  const Nanos began = clock.now();
-  ProgressBar bar("simulating", clock);
+  ProgressBar bar(title, clock);
   Result<sim::Simulated> simulated =
       sim::simulate(run.options, run.load, [&](const sim::SimulateProgress& progress) {
         bar.show(progress.ended, std::ssize(run.load.requests));
       });
   bar.finish();
-  if (!simulated.ok()) {
-    return simulated.error();
+  return simulated;
+}
+
+// The same run with other bandwidths of the hosts.
+Result<sim::HostBand> simulate_band(const PlannedRun& run, double share) {
+  sim::HostBand band{.share = share};
+  for (const double factor : {1 - share, 1 + share}) {
+    PlannedRun other = run;
+    for (sim::SimHostSpec& host : other.options.hosts) {
+      host.bytes_per_second *= factor;
+    }
+    ASSIGN_OR_RETURN(const sim::Simulated simulated,
+                     simulate(other, factor < 1 ? "with a slower host" : "with a faster host"));
+    (factor < 1 ? band.low : band.high) =
+        headlines_of(loadgen::summarize(other.load, simulated.run), other.options, simulated);
   }
+  return band;
+}
+
+Status run_planned(const SimulateFlags& flags, cli::Command command, const PlannedRun& run,
+                   const std::string& out) {
+  const SteadyClock clock;
+  const Nanos began = clock.now();
+  ASSIGN_OR_RETURN(const sim::Simulated simulated, simulate(run, "simulating"));
   const Nanos took = clock.now() - began;
-  const loadgen::Summary summary = loadgen::summarize(run.load, simulated->run);
+  const loadgen::Summary summary = loadgen::summarize(run.load, simulated.run);
   fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",
-             flags.shape, run.options.machine.name, simulated->policy,
-             format_duration(simulated->run.duration), format_duration(took),
-             simulated->machine.steps(), simulated->compute_busy * 100);
+             flags.shape, run.options.machine.name, simulated.policy,
+             format_duration(simulated.run.duration), format_duration(took),
+             simulated.machine.steps(), simulated.compute_busy * 100);
   fmt::print("{}", bench::summary_text(summary, {"ttft", "tpot", "itl"}, {50, 99}));
+  fmt::print("{}", sim::machine_text(simulated.machine, simulated.best_effort));
   std::fflush(stdout);  // before what the log says
-  if (simulated->run.interrupted) {
+  if (simulated.run.interrupted) {
     log::warn("the run reached its limit of {} (--limit) before all requests ended",
               format_duration(run.options.limit));
   }
+  RunOutcome outcome{.run = run, .result = simulated, .summary = summary};
+  if (flags.host_band > 0) {
+    ASSIGN_OR_RETURN(outcome.band, simulate_band(run, flags.host_band));
+    fmt::print("{}", sim::band_text(outcome.band, headlines_of(summary, run.options, simulated)));
+    std::fflush(stdout);
+  }
   return out.empty() ? Status{}
-                     : write_results(out, info_of(flags, command, run.options.machine, *simulated),
-                                     run, *simulated, summary);
+                     : write_results(out, info_of(flags, command, run.options, simulated), outcome);
 }
 
 // The flags of a scenario, read as if each key stood on the command line.
@@ -120,6 +146,7 @@ Result<sim::Sweep> sweep_of(const sim::Scenario& scenario,
           {.name = name,
            .value = value.is_number() ? std::optional(value.get<double>()) : std::nullopt});
     }
+    swept.band = sim::read_band(json["tandem"].value("host_band", nlohmann::ordered_json()));
   }
   return sweep;
 }
@@ -127,7 +154,13 @@ Result<sim::Sweep> sweep_of(const sim::Scenario& scenario,
 Status write_sweep(const sim::Sweep& sweep, const std::string& out) {
   RETURN_IF_ERROR(loadgen::write_text(out + "/sweep.csv", sim::sweep_csv(sweep)));
   RETURN_IF_ERROR(loadgen::write_text(out + "/sweep.json", sim::sweep_json(sweep).dump(1) + "\n"));
-  return loadgen::write_text(out + "/sweep.html", sim::sweep_html(sweep));
+  const std::string band = sim::sweep_band_csv(sweep);
+  if (!band.empty()) {
+    RETURN_IF_ERROR(loadgen::write_text(out + "/sweep-band.csv", band));
+  }
+  const loadgen::ReportPage page = sim::sweep_page(sweep);
+  RETURN_IF_ERROR(loadgen::write_plots(out + "/plots", page.plots));
+  return loadgen::write_text(out + "/sweep.html", page.html);
 }
 
 Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
@@ -143,7 +176,7 @@ Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
   }
   RETURN_IF_ERROR(prepare_folder(flags.out));
   std::error_code failure;
-  for (const char* file : {"sweep.csv", "sweep.json", "sweep.html"}) {
+  for (const char* file : {"sweep.csv", "sweep-band.csv", "sweep.json", "sweep.html"}) {
     std::filesystem::remove(std::filesystem::path(flags.out) / file, failure);  // of another sweep
   }
   std::vector<std::filesystem::path> folders;
@@ -177,7 +210,7 @@ Result<int> run_sweep(const SimulateFlags& flags, const sim::Scenario& scenario,
                  flags.out, point.name);
     }
   }
-  fmt::print("{} of {} points ran; wrote sweep.csv, sweep.json and sweep.html in {}\n",
+  fmt::print("{} of {} points ran; wrote sweep.csv, sweep.json, sweep.html and plots in {}\n",
              points.size() - static_cast<size_t>(failed), points.size(), flags.out);
   return failed > 0 ? 1 : 0;
 }

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "model/make.h"
 #include "model/model_folder.h"
+#include "sim/host_list.h"
 #include "sim/op_measures.h"
 
 namespace tandem {
@@ -94,6 +95,13 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
     }
     machine.host_memory_bytes = *given;
   }
+  if (!flags.hosts.empty() && !flags.host_kv.empty()) {
+    return invalid_argument(
+        "--host-kv is the memory of one host, and --host lists hosts with their own: leave "
+        "--host-kv "
+        "out",
+        "host-kv");
+  }
   if (!flags.op_times.empty()) {
     RETURN_IF_ERROR(take_measured(flags, shape, machine));
   }
@@ -132,17 +140,27 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
       .in_range(0.01, 1.0);
   app.add_option("--host-kv", flags.host_kv,
                  "Memory of the host for KV of offloaded requests, e.g. 512GiB: two tiers");
+  app.add_option("--host", flags.hosts,
+                 "In its place, a host as key=value;key=value (kv, gbps, workers, latency, "
+                 "link-gbps, count, pooled); may be repeated");
   app.add_option("--host-gbps", flags.host_gbps, "GB/s at which its workers read KV")
       .capture_default_str()
       .in_range(1e-3, 1e6);
   app.add_option("--host-workers", flags.host_workers, "Its attention workers")
       .capture_default_str()
       .in_range(1, 4096);
+  app.add_option("--host-band", flags.host_band,
+                 "The run is repeated with so much less and so much more bandwidth of the hosts, "
+                 "e.g. 0.2 for 20 %: tables and plots show the band")
+      .in_range(0.001, 0.99);
   app.add_option("--link-gbps", flags.link_gbps,
                  "GB/s between the tiers, each direction (default: as the accelerators')")
       .in_range(1e-3, 1e6);
   app.add_option("--belief-factor", flags.beliefs.factor,
                  "The policy believes that ops take so many times their true time")
+      .capture_default_str()
+      .in_range(0.01, 100.0);
+  app.add_option("--belief-host-factor", flags.beliefs.host, "The same of the hosts' attention")
       .capture_default_str()
       .in_range(0.01, 100.0);
   app.add_option("--belief-noise", flags.beliefs.noise,
@@ -185,8 +203,20 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
   sim::SimulateOptions& options = run.options;
   ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
   ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
-  options.host.bytes_per_second = flags.host_gbps * 1e9;
-  options.host.workers = flags.host_workers;
+  options.hosts.front().bytes_per_second = flags.host_gbps * 1e9;
+  options.hosts.front().workers = flags.host_workers;
+  if (!flags.hosts.empty()) {
+    const sim::SimHostSpec defaults = options.hosts.front();
+    ASSIGN_OR_RETURN(sim::HostList listed, sim::parse_hosts(flags.hosts, defaults));
+    options.hosts = std::move(listed.hosts);
+    options.machine.host_memory_bytes = listed.kv_bytes;
+  }
+  if (flags.host_band > 0 && options.machine.host_memory_bytes == 0) {
+    return invalid_argument(
+        "--host-band varies the bandwidth of a host, and there is none: give --host-kv or "
+        "--host, or leave it out",
+        "host-band");
+  }
   const Result<Nanos> limit = parse_duration(flags.limit);
   if (!limit.ok()) {
     return about_flag("limit", limit.error());

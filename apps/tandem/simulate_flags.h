@@ -28,9 +28,11 @@ struct SimulateFlags {
   std::string accelerator_memory;
   double memory_share = 0.9;
   std::string host_kv;
+  std::vector<std::string> hosts;
   double host_gbps = 150;
   int32_t host_workers = 32;
   double link_gbps = 0;
+  double host_band = 0;  // 0: none
   sim::BeliefError beliefs;
   std::string limit = "1440min";
   uint64_t load_seed = 1;

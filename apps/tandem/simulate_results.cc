@@ -15,6 +15,8 @@
 #include "loadgen/headline.h"
 #include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
+#include "sim/machine_cards.h"
+#include "sim/machine_report.h"
 
 namespace tandem {
 namespace {
@@ -39,21 +41,15 @@ std::string command_line(cli::Command command) {
   return text;
 }
 
+}  // namespace
+
 std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
                                             const sim::SimulateOptions& options,
                                             const sim::Simulated& result) {
   std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
-  headlines.push_back({"steps", static_cast<double>(result.machine.steps())});
-  Nanos predicted{0};
-  Nanos error{0};
-  for (const auto& [name, kind] : result.machine.kinds()) {
-    predicted += kind.predicted;
-    error += kind.error;
-  }
-  headlines.push_back(
-      {"step_time_error", predicted > Nanos{0}
-                              ? std::optional(to_seconds(error) / to_seconds(predicted))
-                              : std::nullopt});
+  const std::vector<loadgen::Headline> machine =
+      sim::machine_headlines(result.machine, result.best_effort);
+  headlines.insert(headlines.end(), machine.begin(), machine.end());
   headlines.push_back({"compute_busy", result.compute_busy});
   if (options.machine.host_memory_bytes > 0) {
     const auto hops = static_cast<double>(result.tiers.hops);
@@ -65,8 +61,6 @@ std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
   return headlines;
 }
 
-}  // namespace
-
 std::vector<cli::GivenOption> given_options(cli::Command command) {
   std::vector<cli::GivenOption> given = command.values();
   std::erase_if(given, [](const cli::GivenOption& option) {
@@ -77,7 +71,8 @@ std::vector<cli::GivenOption> given_options(cli::Command command) {
 }
 
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
-                         const device::SimSpec& machine, const sim::Simulated& result) {
+                         const sim::SimulateOptions& options, const sim::Simulated& result) {
+  const device::SimSpec& machine = options.machine;
   loadgen::RunInfo info;
   info.tandem_version = TANDEM_VERSION;
   info.commit = kCommit;
@@ -88,26 +83,34 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
   info.model = flags.shape;
   info.request_rate = flags.stream.request_rate;
   info.burstiness = flags.stream.burstiness;
+  double host_gbps = 0;
+  int32_t host_workers = 0;
+  for (const sim::SimHostSpec& host : options.hosts) {
+    host_gbps += host.bytes_per_second / 1e9;
+    host_workers += host.workers;
+  }
   info.machine = {{"simulated", machine.name},
                   {"memory_bytes", machine.memory_bytes},
                   {"link_bytes_per_second", machine.link_bytes},
                   {"host_memory_bytes", machine.host_memory_bytes},
-                  {"host_gbps", flags.host_gbps},
-                  {"host_workers", flags.host_workers},
+                  {"host_gbps", host_gbps},
+                  {"host_workers", host_workers},
                   {"steps", result.machine.steps()},
                   {"hops", result.tiers.hops},
                   {"visits", result.tiers.visits},
                   {"offloaded_bytes", result.tiers.offloaded_bytes},
                   {"attended_bytes", result.tiers.attended_bytes},
                   {"compute_busy", result.compute_busy}};
-  for (const auto& [name, kind] : result.machine.kinds()) {
-    info.machine["steps_by_kind"][name] = {{"steps", kind.steps},
-                                           {"time_s", to_seconds(kind.time)},
-                                           {"prompt_tokens", kind.prompt_tokens},
-                                           {"decode_tokens", kind.decode_tokens},
-                                           {"predicted_s", to_seconds(kind.predicted)},
-                                           {"prediction_error_s", to_seconds(kind.error)}};
+  for (size_t i = 0; options.hosts.size() > 1 && i < options.hosts.size(); ++i) {
+    const sim::SimHostSpec& host = options.hosts[i];
+    info.machine["hosts"][fmt::format("host {}", i + 1)] = {
+        {"kv_bytes", host.kv_bytes},
+        {"gbps", host.bytes_per_second / 1e9},
+        {"workers", host.workers},
+        {"link_gbps", host.link_bytes / 1e9},
+        {"latency_us", to_seconds(host.latency) * 1e6}};
   }
+  info.machine.update(sim::machine_json(result.machine, result.best_effort));
   if (result.beliefs.has_value()) {
     info.machine["profile"]["virtual_s"] = to_seconds(result.profiled);
     const auto add = [&info](const char* name, const latency::Accuracy& met) {
@@ -149,20 +152,32 @@ Status prepare_folder(const std::string& folder) {
   return {};
 }
 
-Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
-                     const sim::Simulated& result, const loadgen::Summary& summary) {
+Status write_results(const std::string& out, const loadgen::RunInfo& info,
+                     const RunOutcome& outcome) {
+  const auto& [run, result, summary, band] = outcome;
   auto json = loadgen::result_json(info, run.load, result.run, summary, loadgen::Detail::kSummary);
   const std::vector<loadgen::Headline> headlines = headlines_of(summary, run.options, result);
   for (const loadgen::Headline& headline : headlines) {
     json["tandem"]["headline"][headline.name] =
         headline.value ? nlohmann::ordered_json(*headline.value) : nlohmann::ordered_json();
   }
+  loadgen::ReportPage machine = sim::machine_cards(result.machine);
+  if (band.share > 0) {
+    json["tandem"]["host_band"] = sim::band_json(band);
+    machine.html += sim::band_card(band, headlines);
+    RETURN_IF_ERROR(loadgen::write_text(out + "/band.csv", sim::band_csv(band, headlines)));
+  }
   RETURN_IF_ERROR(loadgen::write_text(out + "/result.json", json.dump(1) + "\n"));
   RETURN_IF_ERROR(loadgen::write_text(out + "/summary.csv", loadgen::headline_csv(headlines)));
-  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html",
-                                      loadgen::report_html(info, run.load, result.run, summary)));
+  const loadgen::ReportPage page =
+      loadgen::report_page(info, run.load, result.run, summary, machine.html);
+  RETURN_IF_ERROR(loadgen::write_text(out + "/report.html", page.html));
+  RETURN_IF_ERROR(loadgen::write_plots(out + "/plots", page.plots));
+  RETURN_IF_ERROR(loadgen::write_plots(out + "/plots", machine.plots));
   RETURN_IF_ERROR(loadgen::write_text(out + "/machine.csv", sim::machine_csv(result.machine)));
-  log::info("wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv and {0}/report.html", out);
+  log::info(
+      "wrote {0}/result.json, {0}/summary.csv, {0}/machine.csv, {0}/report.html and {0}/plots",
+      out);
   return {};
 }
 

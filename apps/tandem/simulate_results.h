@@ -6,8 +6,10 @@
 
 #include "base/result.h"
 #include "cli/command.h"
+#include "loadgen/headline.h"
 #include "loadgen/run_info.h"
 #include "loadgen/summary.h"
+#include "sim/host_band.h"
 #include "sim/simulate.h"
 #include "simulate_flags.h"
 
@@ -17,13 +19,26 @@ namespace tandem {
 std::vector<cli::GivenOption> given_options(cli::Command command);
 
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
-                         const device::SimSpec& machine, const sim::Simulated& result);
+                         const sim::SimulateOptions& options, const sim::Simulated& result);
 
 // Makes the folder, or says now what would otherwise be said after the run.
 Status prepare_folder(const std::string& folder);
 
-// result.json, summary.csv, machine.csv and report.html.
-Status write_results(const std::string& out, const loadgen::RunInfo& info, const PlannedRun& run,
-                     const sim::Simulated& result, const loadgen::Summary& summary);
+// The numbers that runs are compared by.
+std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
+                                            const sim::SimulateOptions& options,
+                                            const sim::Simulated& result);
+
+// result.json, summary.csv, machine.csv, report.html and plots/, and
+// band.csv.
+// What a run left.
+struct RunOutcome {
+  const PlannedRun& run;
+  const sim::Simulated& result;
+  const loadgen::Summary& summary;
+  sim::HostBand band = {};
+};
+Status write_results(const std::string& out, const loadgen::RunInfo& info,
+                     const RunOutcome& outcome);
 
 }  // namespace tandem

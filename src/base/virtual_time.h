@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,7 +15,7 @@ namespace tandem {
 
 class VirtualTime final : public Clock {
  public:
-  // Something that lives in this time. Must outlive what it has asked for.
+  // Something that lives in this time. Must outlive what it has asked for, or be forgotten.
   class Actor {
    public:
     virtual ~Actor() = default;
@@ -31,6 +32,16 @@ class VirtualTime final : public Clock {
   // actor.on_time(what) at `when`, or now if that is past.
   void ask(Nanos when, Actor& actor, int64_t what) {
     heap_.push({when, next_number_++, &actor, what});
+  }
+  // What the actor has asked for does not happen: for one that ends before its time has come.
+  void forget(const Actor& actor) {
+    decltype(heap_) kept;
+    for (; !heap_.empty(); heap_.pop()) {
+      if (heap_.top().actor != &actor) {
+        kept.push(heap_.top());
+      }
+    }
+    heap_ = std::move(kept);
   }
   // Lets the next thing happen. False: there is none.
   bool step();

@@ -57,6 +57,21 @@ TEST(VirtualTime, WorkOfOneHoldsUpNobodyElse) {
   EXPECT_THAT(other.times, ElementsAre(milliseconds(3)));
 }
 
+TEST(VirtualTime, WhatIsForgottenDoesNotHappen) {
+  VirtualTime time;
+  Noting gone(time);
+  Noting other(time);
+  time.ask(milliseconds(1), gone, 1);
+  time.ask(milliseconds(1), other, 2);
+  time.ask(milliseconds(3), gone, 3);
+  time.ask(milliseconds(1), other, 4);
+  time.forget(gone);
+  while (time.step()) {
+  }
+  EXPECT_TRUE(gone.told.empty());
+  EXPECT_THAT(other.told, ElementsAre(2, 4));
+}
+
 TEST(VirtualTime, WhoWaitsGoesOnFromWhereItsOwnTimeWas) {
   VirtualTime time;
   Noting actor(time);

@@ -129,6 +129,8 @@ bool Engine::finish_step() {
   step_.in_flight = false;
   step_.record.started = step_.launched;
   step_.record.duration = step_.now - step_.launched;
+  step_.record.visits = step_.result.visits;
+  step_.record.mode = step_.input.mode;
   step_.ready = std::max(step_.ready, step_.result.ready);
   committer_.learn(step_.result);
   parts_.recorder.result(step_.result, {.measured = step_.record.duration,

@@ -312,8 +312,9 @@ std::string how_it_was_made(const RunInfo& info, const Load& load, const Summary
 
 }  // namespace
 
-std::string report_html(const RunInfo& info, const Load& load, const RunResult& run,
-                        const Summary& summary) {
+ReportPage report_page(const RunInfo& info, const Load& load, const RunResult& run,
+                       const Summary& summary, const std::string& cards) {
+  PlotBook book;
   std::string html = fmt::format(
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>{}</title><style>{}</style></head>"
@@ -322,21 +323,28 @@ std::string report_html(const RunInfo& info, const Load& load, const RunResult& 
       kReportStyle);
   html += header(info, summary);
   html += tiles(summary);
-  html += timeline_card(summary);
-  html += distribution_cards(summary);
-  html += scatter_cards(load, run, summary);
+  html += timeline_card(summary, book);
+  html += distribution_cards(summary, book);
+  html += scatter_cards(load, run, summary, book);
   html += group_table("Classes", summary.groups, summary);
   if (summary.models.size() > 1) {
     html += group_table("Models", summary.models, summary);
   }
   html += failures(summary.all);
+  html += cards;
   html += percentile_table(info, summary);
   if (is_simulated(info)) {
     html += machine_cards(info);
   }
   html += how_it_was_made(info, load, summary);
-  return html + fmt::format("<footer>Made by tandem {}.</footer></main></body></html>\n",
-                            is_simulated(info) ? "simulate" : "bench serve");
+  html += fmt::format("<footer>Made by tandem {}.</footer></main></body></html>\n",
+                      is_simulated(info) ? "simulate" : "bench serve");
+  return {.html = std::move(html), .plots = book.files()};
+}
+
+std::string report_html(const RunInfo& info, const Load& load, const RunResult& run,
+                        const Summary& summary) {
+  return report_page(info, load, run, summary, "").html;
 }
 
 }  // namespace tandem::loadgen

@@ -19,15 +19,12 @@ constexpr PlotSize kHalf{520, 250};
 
 int colour(size_t group) { return static_cast<int>(group % kSeries); }
 
-std::string legend(const std::vector<GroupSummary>& groups) {
-  if (groups.size() < 2) {
-    return {};
+std::vector<LegendEntry> legend_of(const std::vector<GroupSummary>& groups) {
+  std::vector<LegendEntry> legend;
+  for (const GroupSummary& group : groups) {
+    legend.push_back({colour(legend.size()), group.name});
   }
-  std::string html = "<div class=\"legend\">";
-  for (size_t i = 0; i < groups.size(); ++i) {
-    html += fmt::format("<span><i class=\"c{}\"></i>{}</span>", colour(i), escaped(groups[i].name));
-  }
-  return html + "</div>";
+  return legend;
 }
 
 std::vector<Point> series(const Summary& summary,
@@ -72,17 +69,18 @@ std::vector<Point> histogram(const Distribution& values, const Axis& axis, int b
 }
 
 struct Metric {
+  std::string_view name;
   std::string_view title;
   std::string_view meaning;
   Distribution GroupSummary::*values;
   std::function<double(const Goodput&)> target;  // in ms; 0: none
 };
 
-std::string distribution_card(const Summary& summary, const Metric& metric) {
+std::string distribution_card(const Summary& summary, const Metric& metric, PlotBook& book) {
   const Distribution& all = summary.all.*metric.values;
   std::string html = fmt::format(
       "<section class=\"card\"><div class=\"head\"><h2>{}</h2>{}</div><p class=\"note\">{}</p>",
-      metric.title, legend(summary.groups), metric.meaning);
+      metric.title, legend_html(legend_of(summary.groups)), metric.meaning);
   if (all.count() == 0) {
     return html + "<p class=\"note\">No samples.</p></section>";
   }
@@ -113,7 +111,10 @@ std::string distribution_card(const Summary& summary, const Metric& metric) {
   if (target > 0) {
     plot.marker(target, "target", 3, "target");
   }
-  html += plot.svg();
+  html += book.place(plot, {.name = std::string(metric.name),
+                            .title = fmt::format("{}: share of samples", metric.title),
+                            .x = "",
+                            .legend = legend_of(summary.groups)});
   html +=
       "<div class=\"scroll\"><table "
       "class=\"dense\"><tr><th></th><th>P50</th><th>P90</th><th>P99</th><th>max"
@@ -128,8 +129,9 @@ std::string distribution_card(const Summary& summary, const Metric& metric) {
   return html + "</table></div></section>";
 }
 
-std::string scatter_card(std::string_view title, Plot plot,
-                         const std::vector<std::vector<Point>>& dots, const Summary& summary) {
+std::string scatter_card(const PlotText& text, Plot plot,
+                         const std::vector<std::vector<Point>>& dots, const Summary& summary,
+                         PlotBook& book) {
   for (size_t i = 0; i < dots.size(); ++i) {
     plot.dots(dots[i], colour(i));
   }
@@ -137,14 +139,14 @@ std::string scatter_card(std::string_view title, Plot plot,
     plot.horizontal(to_millis(summary.all.goodput.ttft->base), "target");
   }
   return fmt::format("<section class=\"card\"><div class=\"head\"><h2>{}</h2>{}</div>{}</section>",
-                     title, legend(summary.groups), plot.svg());
+                     text.title, legend_html(text.legend), book.place(plot, text));
 }
 
 }  // namespace
 
 int series_of(size_t group, size_t groups) { return groups < 2 ? -1 : colour(group); }
 
-std::string timeline_card(const Summary& summary) {
+std::string timeline_card(const Summary& summary, PlotBook& book) {
   if (summary.timeline.empty()) {
     return {};
   }
@@ -191,31 +193,37 @@ std::string timeline_card(const Summary& summary) {
       "<p class=\"plot-title\">requests a second</p>{}<p class=\"plot-title\">requests "
       "running</p>{}"
       "<p class=\"plot-title\">output tokens a second</p>{}</section>",
-      most(failed) > 0 ? "<span><i class=\"c4\"></i>failed</span>" : "", load.svg(),
-      under_way.svg(), output.svg());
+      most(failed) > 0 ? "<span><i class=\"c4\"></i>failed</span>" : "",
+      book.place(load, {.name = "requests-over-time",
+                        .title = "Requests a second",
+                        .x = "",
+                        .legend = {{0, "offered"}, {2, "answered"}, {4, "failed"}}}),
+      book.place(under_way, {.name = "running-over-time", .title = "Requests running", .x = ""}),
+      book.place(output, {.name = "output-over-time", .title = "Output tokens a second", .x = ""}));
 }
 
-std::string distribution_cards(const Summary& summary) {
+std::string distribution_cards(const Summary& summary, PlotBook& book) {
   const Metric metrics[] = {
-      {"Time to first token", "TTFT: from sending a request to its first token",
+      {"ttft", "Time to first token", "TTFT: from sending a request to its first token",
        &GroupSummary::ttft,
        [](const Goodput& goodput) {
          return goodput.ttft && goodput.ttft->per_token == Nanos{0} ? to_millis(goodput.ttft->base)
                                                                     : 0.0;
        }},
-      {"Time per output token", "TPOT: mean of an answer after its first token",
+      {"tpot", "Time per output token", "TPOT: mean of an answer after its first token",
        &GroupSummary::tpot,
        [](const Goodput& goodput) { return goodput.tpot ? to_millis(*goodput.tpot) : 0.0; }},
-      {"Time between tokens", "TBT: every single gap that a reader sees", &GroupSummary::itl,
+      {"tbt", "Time between tokens", "TBT: every single gap that a reader sees", &GroupSummary::itl,
        [](const Goodput&) { return 0.0; }}};
   std::string html = "<div class=\"three\">";
   for (const Metric& metric : metrics) {
-    html += distribution_card(summary, metric);
+    html += distribution_card(summary, metric, book);
   }
   return html + "</div>";
 }
 
-std::string scatter_cards(const Load& load, const RunResult& run, const Summary& summary) {
+std::string scatter_cards(const Load& load, const RunResult& run, const Summary& summary,
+                          PlotBook& book) {
   if (summary.all.ttft.count() == 0) {
     return {};
   }
@@ -240,10 +248,17 @@ std::string scatter_cards(const Load& load, const RunResult& run, const Summary&
             "Time to first token of each request over time");
   Plot length(kHalf, axis_from_zero(longest, Unit::kCount), y,
               "Time to first token of each request by prompt length");
-  return fmt::format(
-      "<div class=\"two\">{}{}</div>",
-      scatter_card("First token over time", std::move(time), by_time, summary),
-      scatter_card("First token by prompt tokens", std::move(length), by_length, summary));
+  return fmt::format("<div class=\"two\">{}{}</div>",
+                     scatter_card({.name = "ttft-over-time",
+                                   .title = "First token over time",
+                                   .x = "",
+                                   .legend = legend_of(summary.groups)},
+                                  std::move(time), by_time, summary, book),
+                     scatter_card({.name = "ttft-by-prompt",
+                                   .title = "First token by prompt tokens",
+                                   .x = "prompt tokens",
+                                   .legend = legend_of(summary.groups)},
+                                  std::move(length), by_length, summary, book));
 }
 
 }  // namespace tandem::loadgen

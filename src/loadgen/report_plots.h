@@ -1,10 +1,11 @@
-// The plots of the report, each in its card. Threads: any.
+// The plots of the report, each in its card and in `book`. Threads: any.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
 #include "loadgen/load.h"
+#include "loadgen/plot_book.h"
 #include "loadgen/summary.h"
 
 namespace tandem::loadgen {
@@ -13,10 +14,11 @@ namespace tandem::loadgen {
 int series_of(size_t group, size_t groups);
 
 // Load, running requests and output over time, one below the other.
-std::string timeline_card(const Summary& summary);
+std::string timeline_card(const Summary& summary, PlotBook& book);
 // Histograms of TTFT, TPOT and TBT, a class each.
-std::string distribution_cards(const Summary& summary);
+std::string distribution_cards(const Summary& summary, PlotBook& book);
 // TTFT of every request by time and by prompt length.
-std::string scatter_cards(const Load& load, const RunResult& run, const Summary& summary);
+std::string scatter_cards(const Load& load, const RunResult& run, const Summary& summary,
+                          PlotBook& book);
 
 }  // namespace tandem::loadgen

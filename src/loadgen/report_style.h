@@ -45,7 +45,10 @@ svg{display:block;width:100%;height:auto;overflow:visible}
 .pct{stroke:var(--ink);opacity:.55;stroke-dasharray:2 3}
 .target{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:5 3}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}.c5{color:var(--c5)}
-.area{fill:currentColor;opacity:.16}.line{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}
+.area,.band{fill:currentColor;opacity:.16}.diagonal{fill:none;stroke:var(--soft);stroke-dasharray:4 3}
+.whisker{fill:none;stroke:var(--ink);stroke-width:1.2}.shares{display:flex;height:14px;border-radius:4px;overflow:hidden;margin:6px 0}
+.shares i{display:block;background:currentColor;opacity:.8}
+.line{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}
 .dots{fill:currentColor;opacity:.5}.bar{fill:currentColor;opacity:.75}.sweep .dots{opacity:1}.sweep th{white-space:normal;vertical-align:bottom}
 .sweep .three{grid-template-columns:repeat(auto-fill,minmax(320px,1fr));margin-bottom:16px}.sweep .three .card{margin-bottom:0}
 .sweep .three:empty{display:none}

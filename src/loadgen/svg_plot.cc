@@ -233,6 +233,35 @@ void Plot::bar(double x, double end_x, double y, int series) {
       series, px(x), py(y), px(end_x) - px(x), py(y_.low) - py(y));
 }
 
+void Plot::band(const std::vector<Point>& low, const std::vector<Point>& high, int series) {
+  std::string path;
+  for (const Point& point : high) {
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px(point.x), py(point.y));
+  }
+  for (auto point = low.rbegin(); point != low.rend(); ++point) {
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px(point->x), py(point->y));
+  }
+  if (!path.empty()) {
+    body_ += fmt::format("<path class=\"band c{}\" d=\"{}Z\"/>", series, path);
+  }
+}
+
+void Plot::whisker(double x, double low, double high) {
+  constexpr double kHalf = 4;  // of the ends' width
+  const double at = px(x);
+  body_ += fmt::format(
+      "<path class=\"whisker\" d=\"M{0:.1f} {2:.1f}H{1:.1f}M{0:.1f} {3:.1f}"
+      "H{1:.1f}M{4:.1f} {2:.1f}V{3:.1f}\"/>",
+      at - kHalf, at + kHalf, py(high), py(low), at);
+}
+
+void Plot::diagonal() {
+  const double low = std::max(x_.low, y_.low);
+  const double high = std::min(x_.high, y_.high);
+  body_ += fmt::format("<path class=\"diagonal\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\"/>", px(low),
+                       py(low), px(high), py(high));
+}
+
 void Plot::dots(const std::vector<Point>& points, int series) {
   constexpr size_t kFew = 200;  // these do not cover each other, so they may be seen from afar
   const double radius = points.size() <= kFew ? 3.5 : 2;

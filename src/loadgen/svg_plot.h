@@ -57,6 +57,12 @@ class Plot {
   void steps(const std::vector<Point>& points, double end_x, int series);
   void line(const std::vector<Point>& points, int series);
   void bar(double x, double end_x, double y, int series);
+  // What lies between two lines over the same places.
+  void band(const std::vector<Point>& low, const std::vector<Point>& high, int series);
+  // A vertical line with ends: what a bar's height may also be.
+  void whisker(double x, double low, double high);
+  // From corner to corner of axes that are the same: where both values are equal.
+  void diagonal();
   void dots(const std::vector<Point>& points, int series);
   // A vertical line with a word at its top; `row` keeps neighbours' words apart.
   void marker(double x, std::string_view word, int row, std::string_view css_class);
@@ -65,6 +71,9 @@ class Plot {
   void hint(double x, double end_x, std::string_view text);
 
   [[nodiscard]] std::string svg() const;
+  // What stands inside of svg(), without hints.
+  [[nodiscard]] const std::string& body() const { return body_; }
+  [[nodiscard]] PlotSize size() const { return size_; }
 
  private:
   [[nodiscard]] double px(double x) const;

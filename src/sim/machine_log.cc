@@ -4,8 +4,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 namespace tandem::sim {
+namespace {
+
+// Work is handed out before it begins, but an actor that is asked late may hand some out for a time
+// that another one has passed already: never so much earlier.
+constexpr Nanos kSettleLate = std::chrono::milliseconds(100);
+
+}  // namespace
 
 void MachineSlice::add(const MachineSlice& other) {
   steps += other.steps;
@@ -20,11 +28,37 @@ void MachineSlice::add(const MachineSlice& other) {
   offloaded += other.offloaded;
   blocks += other.blocks;
   host_blocks += other.host_blocks;
+  busy.add(other.busy);
 }
 
-void MachineLog::begin(Nanos now) {
-  began_ = now;
-  last_ = now;
+void MachineLog::begin(const Clock& clock, BusySides& sides, std::string_view visiting,
+                       const TierCounts& before) {
+  tiers_ = before;
+  clock_ = &clock;
+  sides_ = &sides;
+  visiting_ = visiting;
+  began_ = clock.now();
+  last_ = began_;
+  gauged_ = began_;
+  regime_until_ = began_;
+  sides.begin(began_);
+}
+
+void MachineLog::end() {
+  if (clock_ == nullptr) {
+    return;
+  }
+  const Nanos now = std::max(clock_->now(), last_);
+  settle_busy(now);
+  offloaded_seconds_ +=
+      static_cast<double>(offloaded_) * to_seconds(std::max(now - gauged_, Nanos{0}));
+  duration_ = now - began_;
+  clock_ = nullptr;
+  sides_ = nullptr;
+}
+
+double MachineLog::mean_offloaded() const {
+  return duration_ > Nanos{0} ? offloaded_seconds_ / to_seconds(duration_) : 0;
 }
 
 MachineSlice& MachineLog::slice_at(Nanos time) {
@@ -57,7 +91,10 @@ void MachineLog::on_step(const observe::StepRecord& record) {
   slice.step_time += record.duration;
   slice.prompt_tokens += record.prefill_tokens;
   slice.decode_tokens += resident_decodes;
-  StepKind& kind = kinds_[std::string(record.resident_rows == 0 ? "waiting" : record.regime)];
+  count_mode(record);
+  meter_.add_step(record, offloaded_);
+  const std::string name(record.resident_rows == 0 ? "waiting" : record.regime);
+  StepKind& kind = kinds_[name];
   ++kind.steps;
   kind.time += record.duration;
   kind.prompt_tokens += record.prefill_tokens;
@@ -65,10 +102,61 @@ void MachineLog::on_step(const observe::StepRecord& record) {
   if (record.predicted > Nanos{0}) {
     kind.predicted += record.predicted;
     kind.error += std::chrono::abs(record.predicted - record.duration);
+    keep_prediction(record, name);
+  }
+}
+
+void MachineLog::count_mode(const observe::StepRecord& record) {
+  std::string_view name = "resident";
+  if (record.resident_rows == 0) {
+    name = "visitors";
+  } else if (record.visits > 0) {
+    name = record.mode == StepMode::kLanes ? "lanes" : std::string_view(visiting_);
+  }
+  StepsOfMode& mode = modes_[std::string(name)];
+  ++mode.steps;
+  mode.time += record.duration;
+}
+
+void MachineLog::keep_prediction(const observe::StepRecord& record, const std::string& kind) {
+  if (predicted_steps_++ % prediction_stride_ != 0) {
+    return;
+  }
+  predictions_[kind].push_back({.predicted = record.predicted, .actual = record.duration});
+  size_t kept = 0;
+  for (const auto& [name, steps] : predictions_) {
+    kept += steps.size();
+  }
+  if (kept < kMaxPredictions) {
+    return;
+  }
+  prediction_stride_ *= 2;
+  for (auto& [name, steps] : predictions_) {
+    for (size_t i = 0; i < steps.size(); i += 2) {
+      steps[i / 2] = steps[i];
+    }
+    steps.resize((steps.size() + 1) / 2);
+  }
+}
+
+void MachineLog::settle_busy(Nanos until) {
+  const BusyTimes times = sides_->settle(until);
+  if (times.accelerator > Nanos{0} || times.host > Nanos{0}) {
+    busy_.add(times);
+    slice_at(until).busy.add(times);
   }
 }
 
 void MachineLog::on_gauges(const observe::EngineGauges& gauges) {
+  if (clock_ != nullptr) {
+    const Nanos now = clock_->now();
+    offloaded_seconds_ +=
+        static_cast<double>(offloaded_) * to_seconds(std::max(now - gauged_, Nanos{0}));
+    gauged_ = std::max(now, gauged_);
+    settle_busy(now - kSettleLate);
+  }
+  offloaded_ = gauges.offloaded;
+  max_offloaded_ = std::max(max_offloaded_, offloaded_);
   MachineSlice& slice = slice_at(last_);
   ++slice.looks;
   slice.running += gauges.running;
@@ -85,12 +173,20 @@ void MachineLog::on_tiers(const observe::TierRecord& record) {
   slice.hops += record.counts.hops - tiers_.hops;
   slice.attention += record.counts.attention_time - tiers_.attention_time;
   tiers_ = record.counts;
+  if (clock_ != nullptr && meter_.add_tiers(record, clock_->now())) {
+    const std::optional<observe::RegimeLimits> limits = meter_.limits();
+    const size_t regime =
+        limits.has_value() ? static_cast<size_t>(limits->lowest()) : regimes_.size() - 1;
+    regimes_[regime] += std::max(clock_->now() - regime_until_, Nanos{0});
+    regime_until_ = std::max(clock_->now(), regime_until_);
+  }
 }
 
 std::string machine_csv(const MachineLog& log) {
   std::string text =
       "begin_s,steps,mean_step_ms,prompt_tokens_per_s,resident_decode_tokens_per_s,hops_per_s,"
-      "host_attention_s_per_s,running,waiting,offloaded,kv_share,host_kv_share\n";
+      "host_attention_s_per_s,running,waiting,offloaded,kv_share,host_kv_share,accelerator_busy,"
+      "host_busy,both_busy\n";
   const double seconds = to_seconds(log.slice_time());
   const auto share = [](double part, int64_t whole) {
     return whole > 0 ? part / static_cast<double>(whole) : 0.0;
@@ -102,14 +198,17 @@ std::string machine_csv(const MachineLog& log) {
     };
     fmt::format_to(
         std::back_inserter(text),
-        "{:g},{},{:.3f},{:.1f},{:.1f},{:.1f},{:.4f},{:.1f},{:.1f},{:.1f},{:.4f},{:.4f}\n",
+        "{:g},{},{:.3f},{:.1f},{:.1f},{:.1f},{:.4f},{:.1f},{:.1f},{:.1f},{:.4f},{:.4f},{:.4f},{:."
+        "4f},{:.4f}\n",
         static_cast<double>(i) * seconds, slice.steps,
         to_millis(slice.step_time) / static_cast<double>(std::max<int64_t>(slice.steps, 1)),
         static_cast<double>(slice.prompt_tokens) / seconds,
         static_cast<double>(slice.decode_tokens) / seconds,
         static_cast<double>(slice.hops) / seconds, to_seconds(slice.attention) / seconds,
         mean(slice.running), mean(slice.waiting), mean(slice.offloaded),
-        share(mean(slice.blocks), log.blocks()), share(mean(slice.host_blocks), log.host_blocks()));
+        share(mean(slice.blocks), log.blocks()), share(mean(slice.host_blocks), log.host_blocks()),
+        to_seconds(slice.busy.accelerator) / seconds, to_seconds(slice.busy.host) / seconds,
+        to_seconds(slice.busy.both) / seconds);
   }
   return text;
 }

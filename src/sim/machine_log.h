@@ -1,7 +1,9 @@
-// What a simulated machine does in the course of a run: steps by kind, how well they were
-// predicted, and slices of time with what was computed and what the memories held. One thread.
+// What a simulated machine does in the course of a run: steps by kind and by mode, how well they
+// were predicted, what held back offloaded decoding, when each side worked, and slices of time with
+// what was computed and what the memories held. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,6 +12,8 @@
 
 #include "base/clock.h"
 #include "observe/engine_observer.h"
+#include "observe/regime.h"
+#include "sim/busy_spans.h"
 
 namespace tandem::sim {
 
@@ -19,7 +23,7 @@ struct MachineSlice {
   int64_t prompt_tokens = 0;
   int64_t decode_tokens = 0;  // of residents
   int64_t hops = 0;
-  Nanos attention{0};  // that the host's workers worked, all together
+  Nanos attention{0};  // that the host's server worked; the mean over several hosts
   // Sums of the state after each advance of the engine.
   int64_t looks = 0;
   int64_t running = 0;
@@ -27,6 +31,7 @@ struct MachineSlice {
   int64_t offloaded = 0;
   int64_t blocks = 0;
   int64_t host_blocks = 0;
+  BusyTimes busy;
 
   void add(const MachineSlice& other);
 };
@@ -41,35 +46,90 @@ struct StepKind {
   Nanos error{0};  // sum of |predicted - actual|
 };
 
+struct StepsOfMode {
+  int64_t steps = 0;
+  Nanos time{0};
+};
+
+struct PredictedStep {
+  Nanos predicted{0};
+  Nanos actual{0};
+};
+
+// The run's time by observe::Regime; the last one: while no offloaded token was computed.
+using RegimeTimes = std::array<Nanos, observe::kRegimeNames.size() + 1>;
+
 class MachineLog final : public observe::EngineObserver {
  public:
   static constexpr size_t kMostSlices = 480;
+  static constexpr size_t kMaxPredictions = 2000;
 
   void on_step(const observe::StepRecord& record) override;
   void on_gauges(const observe::EngineGauges& gauges) override;
   void on_request(const observe::RequestRecord& /*record*/) override {}
   void on_tiers(const observe::TierRecord& record) override;
 
-  // What comes counts from now on.
-  void begin(Nanos now);
+  // What comes counts from now on. Both must outlive the log, or its end(). `visiting`: the name of
+  // the mode of steps that take visitors along in groups, "piggyback" or "overlap".
+  // `before`: what has gone on between the tiers until now.
+  void begin(const Clock& clock, BusySides& sides, std::string_view visiting,
+             const TierCounts& before = {});
+  // Nothing more counts.
+  void end();
 
   [[nodiscard]] int64_t steps() const { return steps_; }
   // Of equal length, from the beginning on; at most kMostSlices.
   [[nodiscard]] const std::vector<MachineSlice>& slices() const { return slices_; }
   [[nodiscard]] Nanos slice_time() const { return slice_time_; }
   [[nodiscard]] const std::map<std::string, StepKind, std::less<>>& kinds() const { return kinds_; }
+  // resident: without visitors; piggyback, overlap, lanes: residents and visitors; visitors: alone.
+  [[nodiscard]] const std::map<std::string, StepsOfMode, std::less<>>& modes() const {
+    return modes_;
+  }
+  // Every n-th predicted step, so that there are at most kMaxPredictions; by StepKind.
+  [[nodiscard]] const std::map<std::string, std::vector<PredictedStep>, std::less<>>& predictions()
+      const {
+    return predictions_;
+  }
+  // All zero with one tier.
+  [[nodiscard]] const RegimeTimes& regimes() const { return regimes_; }
+  [[nodiscard]] const BusyTimes& busy() const { return busy_; }
+  [[nodiscard]] Nanos duration() const { return duration_; }
+  // Sequences whose KV was on the host.
+  [[nodiscard]] double mean_offloaded() const;
+  [[nodiscard]] int64_t max_offloaded() const { return max_offloaded_; }
   [[nodiscard]] int64_t blocks() const { return blocks_; }
   [[nodiscard]] int64_t host_blocks() const { return host_blocks_; }
+  [[nodiscard]] int32_t layers() const { return tiers_.layers; }
 
  private:
   MachineSlice& slice_at(Nanos time);
+  void count_mode(const observe::StepRecord& record);
+  void keep_prediction(const observe::StepRecord& record, const std::string& kind);
+  void settle_busy(Nanos until);
 
+  const Clock* clock_ = nullptr;
+  BusySides* sides_ = nullptr;
+  std::string visiting_;
   Nanos began_{0};
+  Nanos duration_{0};
   Nanos last_{0};  // when the last step ended
   Nanos slice_time_{std::chrono::seconds(1)};
   std::vector<MachineSlice> slices_;
   std::map<std::string, StepKind, std::less<>> kinds_;
+  std::map<std::string, StepsOfMode, std::less<>> modes_;
+  std::map<std::string, std::vector<PredictedStep>, std::less<>> predictions_;
+  int64_t predicted_steps_ = 0;
+  int64_t prediction_stride_ = 1;
+  observe::RegimeMeter meter_;
+  RegimeTimes regimes_{};
+  Nanos regime_until_{0};
+  BusyTimes busy_;
   int64_t steps_ = 0;
+  int64_t offloaded_ = 0;  // now
+  int64_t max_offloaded_ = 0;
+  Nanos gauged_{0};  // when offloaded_ was seen
+  double offloaded_seconds_ = 0;
   int64_t blocks_ = 0;
   int64_t host_blocks_ = 0;
   TierCounts tiers_;

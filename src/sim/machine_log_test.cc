@@ -21,65 +21,159 @@ observe::StepRecord step_at(Nanos started, Nanos duration, int32_t prompt, int32
   return record;
 }
 
-TEST(MachineLog, AddsUpStepsByTimeAndByKind) {
-  MachineLog log;
-  log.begin(seconds(100));
-  log.on_step(step_at(seconds(100), milliseconds(50), 500, 20));
-  log.on_step(step_at(seconds(100) + milliseconds(50), milliseconds(10), 0, 30));
-  log.on_gauges({.running = 30, .blocks_in_use = 50, .total_blocks = 100, .offloaded = 4});
-  log.on_tiers({.counts = {.hops = 70, .attention_time = milliseconds(5)}});
-  log.on_step(step_at(seconds(102), milliseconds(10), 0, 40));
-  log.on_tiers({.counts = {.hops = 100, .attention_time = milliseconds(9)}});
-  ASSERT_EQ(log.slices().size(), 3U);
-  EXPECT_EQ(log.slice_time(), Nanos{seconds(1)});
-  EXPECT_EQ(log.slices()[0].steps, 2);
-  EXPECT_EQ(log.slices()[0].prompt_tokens, 500);
-  EXPECT_EQ(log.slices()[0].decode_tokens, 50);
-  EXPECT_EQ(log.slices()[0].hops, 70);
-  EXPECT_EQ(log.slices()[0].offloaded, 4);
-  EXPECT_EQ(log.slices()[1].steps, 0);
-  EXPECT_EQ(log.slices()[2].hops, 30);
-  EXPECT_EQ(log.slices()[2].attention, Nanos{milliseconds(4)});
-  EXPECT_EQ(log.steps(), 3);
-  const StepKind& decodes = log.kinds().find("decode")->second;
+// Begins at 100 s.
+class MachineLogs : public ::testing::Test {
+ protected:
+  void begin(std::string_view visiting = "piggyback") {
+    clock_.set(seconds(100));
+    log_.begin(clock_, sides_, visiting);
+  }
+
+  ManualClock clock_;
+  BusySides sides_;
+  MachineLog log_;
+};
+
+TEST_F(MachineLogs, AddsUpStepsByTimeAndByKind) {
+  begin();
+  log_.on_step(step_at(seconds(100), milliseconds(50), 500, 20));
+  log_.on_step(step_at(seconds(100) + milliseconds(50), milliseconds(10), 0, 30));
+  log_.on_gauges({.running = 30, .blocks_in_use = 50, .total_blocks = 100, .offloaded = 4});
+  log_.on_tiers({.counts = {.hops = 70, .attention_time = milliseconds(5)}});
+  log_.on_step(step_at(seconds(102), milliseconds(10), 0, 40));
+  log_.on_tiers({.counts = {.hops = 100, .attention_time = milliseconds(9)}});
+  ASSERT_EQ(log_.slices().size(), 3U);
+  EXPECT_EQ(log_.slice_time(), Nanos{seconds(1)});
+  EXPECT_EQ(log_.slices()[0].steps, 2);
+  EXPECT_EQ(log_.slices()[0].prompt_tokens, 500);
+  EXPECT_EQ(log_.slices()[0].decode_tokens, 50);
+  EXPECT_EQ(log_.slices()[0].hops, 70);
+  EXPECT_EQ(log_.slices()[0].offloaded, 4);
+  EXPECT_EQ(log_.slices()[1].steps, 0);
+  EXPECT_EQ(log_.slices()[2].hops, 30);
+  EXPECT_EQ(log_.slices()[2].attention, Nanos{milliseconds(4)});
+  EXPECT_EQ(log_.steps(), 3);
+  const StepKind& decodes = log_.kinds().find("decode")->second;
   EXPECT_EQ(decodes.steps, 2);
   EXPECT_EQ(decodes.time, Nanos{milliseconds(20)});
   EXPECT_EQ(decodes.error, Nanos{milliseconds(2)});
-  EXPECT_EQ(log.kinds().find("mixed")->second.prompt_tokens, 500);
+  EXPECT_EQ(log_.kinds().find("mixed")->second.prompt_tokens, 500);
 }
 
-TEST(MachineLog, StepsWithoutResidentsAreOfTheirOwnKind) {
-  MachineLog log;
-  log.begin(Nanos{0});
-  log.on_step(step_at(Nanos{0}, milliseconds(3), 0, 0));
-  EXPECT_EQ(log.kinds().begin()->first, "waiting");
+TEST_F(MachineLogs, StepsWithoutResidentsAreOfTheirOwnKind) {
+  begin();
+  log_.on_step(step_at(seconds(100), milliseconds(3), 0, 0));
+  EXPECT_EQ(log_.kinds().begin()->first, "waiting");
 }
 
 // However long the run, so many slices: their length doubles.
-TEST(MachineLog, LongRunsHaveLongerSlices) {
-  MachineLog log;
-  log.begin(Nanos{0});
+TEST_F(MachineLogs, LongRunsHaveLongerSlices) {
+  begin();
   for (int second = 0; second < 2000; ++second) {
-    log.on_step(step_at(seconds(second), milliseconds(10), 10, 1));
+    log_.on_step(step_at(seconds(100 + second), milliseconds(10), 10, 1));
   }
-  EXPECT_EQ(log.slice_time(), Nanos{seconds(8)});
-  EXPECT_LE(log.slices().size(), MachineLog::kMostSlices);
+  EXPECT_EQ(log_.slice_time(), Nanos{seconds(8)});
+  EXPECT_LE(log_.slices().size(), MachineLog::kMostSlices);
   int64_t steps = 0;
-  for (const MachineSlice& slice : log.slices()) {
+  for (const MachineSlice& slice : log_.slices()) {
     steps += slice.steps;
   }
   EXPECT_EQ(steps, 2000);
-  EXPECT_EQ(log.slices()[0].prompt_tokens, 80);
+  EXPECT_EQ(log_.slices()[0].prompt_tokens, 80);
 }
 
-TEST(MachineLog, IsWrittenAsCsv) {
-  MachineLog log;
-  log.begin(Nanos{0});
-  log.on_step(step_at(Nanos{0}, milliseconds(50), 500, 20));
-  log.on_gauges({.running = 30, .waiting = 2, .blocks_in_use = 50, .total_blocks = 100});
-  const std::string csv = machine_csv(log);
+TEST_F(MachineLogs, IsWrittenAsCsv) {
+  begin();
+  log_.on_step(step_at(seconds(100), milliseconds(50), 500, 20));
+  log_.on_gauges({.running = 30, .waiting = 2, .blocks_in_use = 50, .total_blocks = 100});
+  const std::string csv = machine_csv(log_);
   EXPECT_EQ(csv.substr(csv.find('\n') + 1),
-            "0,1,50.000,500.0,20.0,0.0,0.0000,30.0,2.0,0.0,0.5000,0.0000\n");
+            "0,1,50.000,500.0,20.0,0.0,0.0000,30.0,2.0,0.0,0.5000,0.0000,0.0000,0.0000,0.0000\n");
+}
+
+TEST_F(MachineLogs, NamesTheModeOfAStepByWhoIsInIt) {
+  begin("overlap");
+  observe::StepRecord step = step_at(seconds(100), milliseconds(10), 0, 5);
+  log_.on_step(step);
+  step.visits = 3;
+  log_.on_step(step);
+  log_.on_step(step);
+  step.mode = StepMode::kLanes;
+  log_.on_step(step);
+  step.resident_rows = 0;
+  log_.on_step(step);
+  ASSERT_EQ(log_.modes().size(), 4U);
+  EXPECT_EQ(log_.modes().find("resident")->second.steps, 1);
+  EXPECT_EQ(log_.modes().find("overlap")->second.steps, 2);
+  EXPECT_EQ(log_.modes().find("overlap")->second.time, Nanos{milliseconds(20)});
+  EXPECT_EQ(log_.modes().find("lanes")->second.steps, 1);
+  EXPECT_EQ(log_.modes().find("visitors")->second.steps, 1);
+}
+
+// 40 sequences for two seconds, then none for two.
+TEST_F(MachineLogs, OffloadedSequencesAreAMeanOverTime) {
+  begin();
+  log_.on_gauges({.offloaded = 40});
+  clock_.advance(seconds(2));
+  log_.on_gauges({.offloaded = 0});
+  clock_.advance(seconds(2));
+  log_.end();
+  EXPECT_DOUBLE_EQ(log_.mean_offloaded(), 20);
+  EXPECT_EQ(log_.max_offloaded(), 40);
+  EXPECT_EQ(log_.duration(), Nanos{seconds(4)});
+}
+
+TEST_F(MachineLogs, BusyTimeFallsIntoTheSliceInWhichItIsSettled) {
+  begin();
+  sides_.accelerator.add(seconds(100), seconds(103));
+  sides_.host.add(seconds(102), seconds(104));
+  for (int i = 0; i < 40; ++i) {
+    clock_.advance(milliseconds(100));
+    log_.on_gauges({});
+  }
+  log_.end();
+  EXPECT_EQ(log_.busy().accelerator, Nanos{seconds(3)});
+  EXPECT_EQ(log_.busy().host, Nanos{seconds(2)});
+  EXPECT_EQ(log_.busy().both, Nanos{seconds(1)});
+  ASSERT_GE(log_.slices().size(), 4U);
+  EXPECT_EQ(log_.slices()[1].busy.host, Nanos{0});
+  EXPECT_GT(log_.slices()[3].busy.host, Nanos{milliseconds(900)});
+}
+
+// Nothing is offloaded in the first second; then the host's one server always works.
+TEST_F(MachineLogs, TimeIsGivenToWhatHoldsBackOffloadedTokens) {
+  begin();
+  observe::TierRecord sums{.counts = {.workers = 1, .layers = 4}, .max_rows = 256};
+  for (int i = 0; i <= 100; ++i) {
+    log_.on_gauges({.offloaded = i < 10 ? 0 : 2000});
+    log_.on_step(step_at(clock_.now() - milliseconds(100), milliseconds(100), 0, 20));
+    if (i > 10) {
+      sums.counts.hops += 400;
+      sums.counts.attention_time += milliseconds(100);
+    }
+    log_.on_tiers(sums);
+    clock_.advance(milliseconds(100));
+  }
+  log_.end();
+  const RegimeTimes& times = log_.regimes();
+  EXPECT_GT(times[static_cast<size_t>(observe::Regime::kHostBandwidth)], Nanos{seconds(7)});
+  EXPECT_GE(times.back(), Nanos{seconds(1)});
+  EXPECT_LT(times.back(), Nanos{seconds(2)});
+}
+
+TEST_F(MachineLogs, KeepsAnEvenSampleOfPredictions) {
+  begin();
+  for (int i = 0; i < 10000; ++i) {
+    log_.on_step(step_at(seconds(100) + milliseconds(i), milliseconds(1 + i % 7), i % 3, 1));
+  }
+  size_t kept = 0;
+  for (const auto& [kind, steps] : log_.predictions()) {
+    kept += steps.size();
+    EXPECT_EQ(steps.front().predicted - steps.front().actual, Nanos{milliseconds(1)});
+  }
+  EXPECT_EQ(log_.predictions().size(), 2U);
+  EXPECT_LE(kept, MachineLog::kMaxPredictions);
+  EXPECT_GE(kept, MachineLog::kMaxPredictions / 2 - 2);
 }
 
 }  // namespace

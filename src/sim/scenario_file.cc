@@ -18,30 +18,32 @@ using Kind = ConfigNode::Kind;
 
 constexpr std::string_view kVary = "vary";
 constexpr std::string_view kStream = "stream";
+constexpr std::string_view kHost = "host";
 constexpr size_t kMaxPoints = 10'000;
 constexpr std::string_view kExample = "for example vary: {policy: [sarathi, omniserve]}";
 // They say where a scenario is and how it is run, not what is simulated.
 constexpr std::array kNotVaried = {"config", "out", "jobs", "help", "log-level", "log-format"};
 
 // {name: chat, goodput: [ttft:500, tpot:50]} as "name=chat;goodput=ttft:500;goodput=tpot:50".
-Result<std::string> stream_text(const ConfigNode& map, const std::string& file) {
+Result<std::string> spec_text(const ConfigNode& map, std::string_view option,
+                              const std::string& file) {
   std::string text;
   for (const ConfigNode& entry : map.inner) {
     const bool is_list = entry.kind == Kind::kList;
     for (const ConfigNode& value : is_list ? entry.inner : std::vector<ConfigNode>(1, entry)) {
       if (value.kind != Kind::kText) {
         return error_at(file, entry.line,
-                        fmt::format("the key '{}' of a stream takes a text, a number or a list of "
+                        fmt::format("the key '{}' of a {} takes a text, a number or a list of "
                                     "them",
-                                    entry.key));
+                                    entry.key, option));
       }
       if ((entry.key + value.text).find(';') != std::string::npos ||
           entry.key.find('=') != std::string::npos) {
         return error_at(
             file, entry.line,
-            fmt::format("the key '{}' of a stream or its value holds a ; or =, which set keys "
+            fmt::format("the key '{}' of a {} or its value holds a ; or =, which set keys "
                         "apart; leave it out",
-                        entry.key));
+                        entry.key, option));
       }
       text += fmt::format("{}{}={}", text.empty() ? "" : ";", entry.key, value.text);
     }
@@ -49,15 +51,15 @@ Result<std::string> stream_text(const ConfigNode& map, const std::string& file) 
   return text;
 }
 
-// Streams written as maps become the texts that --stream takes.
-Status flatten_streams(ConfigNode& entry, const std::string& file) {
+// Streams and hosts written as maps become the texts that --stream and --host take.
+Status flatten_maps(ConfigNode& entry, const std::string& file) {
   if (entry.kind == Kind::kMap) {
     entry.inner = {ConfigNode(entry)};
     entry.kind = Kind::kList;
   }
   for (ConfigNode& item : entry.inner) {
     if (item.kind == Kind::kMap) {
-      ASSIGN_OR_RETURN(std::string text, stream_text(item, file));
+      ASSIGN_OR_RETURN(std::string text, spec_text(item, entry.key, file));
       item = {
           .key = {}, .kind = Kind::kText, .text = std::move(text), .inner = {}, .line = item.line};
     }
@@ -244,8 +246,8 @@ Result<Scenario> parse_scenario(const std::string& text, const std::string& file
       vary = &entry;
       continue;
     }
-    if (entry.key == kStream) {
-      RETURN_IF_ERROR(flatten_streams(entry, file));
+    if (entry.key == kStream || entry.key == kHost) {
+      RETURN_IF_ERROR(flatten_maps(entry, file));
     }
     scenario.options.inner.push_back(entry);
   }

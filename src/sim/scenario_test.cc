@@ -17,6 +17,7 @@ class ScenarioTest : public ::testing::Test {
     options.add_option("--policy", policy_, "");
     options.add_option("--max-num-seqs,--max-seqs", seqs_, "");
     options.add_option("--stream", streams_, "");
+    options.add_option("--host", streams_, "");
     options.add_option("--goodput", goodput_, "");
     options.add_option("scenario,--config", file_, "");
     options.add_option("-o,--out", file_, "");
@@ -52,6 +53,16 @@ class ScenarioTest : public ::testing::Test {
   std::vector<std::string> streams_;
   std::vector<std::string> goodput_;
 };
+
+TEST_F(ScenarioTest, HostsMayBeMaps) {
+  const Result<Scenario> scenario = parse("host:\n  - {kv: 10GiB, gbps: 5}\n  - kv=1GiB\n");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().message;
+  const std::vector<cli::ConfigNode>& hosts = scenario->options.inner.front().inner;
+  ASSERT_EQ(hosts.size(), 2U);
+  EXPECT_EQ(hosts[0].text, "kv=10GiB;gbps=5");
+  EXPECT_EQ(hosts[1].text, "kv=1GiB");
+  EXPECT_THAT(error_of("host: {kv: {a: 1}}\n"), HasSubstr("the key 'kv' of a host takes"));
+}
 
 TEST_F(ScenarioTest, WithoutVaryThereAreNoPoints) {
   const Result<Scenario> scenario = parse("policy: sarathi\n");

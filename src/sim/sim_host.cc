@@ -1,16 +1,54 @@
 #include "sim/sim_host.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
 
 namespace tandem::sim {
+namespace {
 
 using piggyback::HopAnswer;
 using piggyback::HopTask;
 
-int64_t SimHost::bytes_of(const HopTask& task) const {
+Nanos time_over(double bytes_per_second, int64_t bytes) {
+  return bytes_per_second > 0
+             ? Nanos{static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / bytes_per_second)}
+             : Nanos{0};
+}
+
+}  // namespace
+
+SimHostSpec pool_of(std::span<const SimHostSpec> hosts) {
+  CHECK(!hosts.empty(), "a pool of no hosts");
+  SimHostSpec pool{.bytes_per_second = 0, .workers = 0, .task = Nanos{0}};
+  double seconds = std::numeric_limits<double>::infinity();  // to read a host's whole memory
+  for (const SimHostSpec& host : hosts) {
+    pool.bytes_per_second += host.bytes_per_second;
+    pool.workers += host.workers;
+    pool.task = std::max(pool.task, host.task);
+    pool.latency = std::max(pool.latency, host.latency);
+    if (host.link_bytes > 0) {
+      pool.link_bytes =
+          pool.link_bytes > 0 ? std::min(pool.link_bytes, host.link_bytes) : host.link_bytes;
+    }
+    seconds = std::min(seconds, static_cast<double>(host.kv_bytes) / host.bytes_per_second);
+  }
+  pool.kv_bytes = static_cast<int64_t>(seconds * pool.bytes_per_second);
+  return pool;
+}
+
+SimHosts::SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts,
+                   piggyback::AttentionSpec spec)
+    : time_(time), spec_(std::move(spec)) {
+  CHECK(!hosts.empty(), "attention without a host");
+  for (const SimHostSpec& host : hosts) {
+    hosts_.emplace_back().spec = host;
+  }
+}
+
+int64_t SimHosts::bytes_of(const HopTask& task) const {
   const int32_t window = spec_.windows.empty() ? 0 : spec_.windows[static_cast<size_t>(task.layer)];
   const int64_t context = task.position + 1;
   const int64_t seen = window > 0 ? std::min<int64_t>(context, window) : context;
@@ -18,58 +56,116 @@ int64_t SimHost::bytes_of(const HopTask& task) const {
   return seen * 2 * layout.kv_heads * layout.padded_head_dim * element_bytes(layout.type);
 }
 
-void SimHost::submit(std::span<const HopTask> tasks) {
+size_t SimHosts::host_of(const HopTask& task) {
+  if (hosts_.size() == 1) {
+    return 0;
+  }
+  const auto index = static_cast<size_t>(task.hop.slot);
+  if (index >= slots_.size()) {
+    slots_.resize(index + 1);
+  }
+  Slot& slot = slots_[index];
+  if (!slot.placed || slot.sequence != task.sequence) {
+    hosts_[slot.host].held_bytes -= slot.bytes;
+    const auto free_bytes = [](const Host& host) { return host.spec.kv_bytes - host.held_bytes; };
+    const auto roomiest = std::ranges::max_element(hosts_, {}, free_bytes);
+    slot = {.sequence = task.sequence,
+            .host = static_cast<size_t>(roomiest - hosts_.begin()),
+            .bytes = 0,
+            .placed = true};
+  }
+  const kernels::KvLayout& layout = spec_.layout;
+  const int64_t bytes = (task.position + int64_t{1}) * layout.layers * 2 * layout.kv_heads *
+                        layout.padded_head_dim * element_bytes(layout.type);
+  hosts_[slot.host].held_bytes += bytes - slot.bytes;
+  slot.bytes = bytes;
+  return slot.host;
+}
+
+void SimHosts::serve(const HopTask& task, size_t number) {
+  Host& host = hosts_[number];
+  const SimHostSpec& spec = host.spec;
+  const auto paced = [this](Nanos time) {
+    return pace_ == 1 ? time
+                      : Nanos{static_cast<int64_t>(static_cast<double>(time.count()) * pace_)};
+  };
+  host.link_out_free_at = std::max(time_.now(), host.link_out_free_at) +
+                          time_over(spec.link_bytes, spec_.routed_row_bytes);
+  const int64_t bytes = bytes_of(task);
+  const Nanos began = std::max(host.link_out_free_at + spec.latency, host.free_at);
+  const Nanos worked = paced(time_over(spec.bytes_per_second, bytes) + spec.task / spec.workers);
+  host.free_at = began + worked;
+  const Nanos ended = host.free_at + paced(spec.task);
+  host.link_back_free_at =
+      std::max(ended, host.link_back_free_at) + time_over(spec.link_bytes, spec_.result_row_bytes);
+  counts_.busy += worked;
+  if (watcher_) {
+    watcher_(began, ended);
+  }
+  host.open.push_back({.answer = {.hop = task.hop,
+                                  .attempt = task.attempt,
+                                  .failed = false,
+                                  .worker = static_cast<int32_t>(number),
+                                  .began = began,
+                                  .ended = ended,
+                                  .bytes = bytes},
+                       .answered = host.link_back_free_at + spec.latency});
+  ++waiting_;
+  time_.ask(host.open.back().answered, *this, static_cast<int64_t>(number));
+}
+
+void SimHosts::submit(std::span<const HopTask> tasks) {
   for (const HopTask& task : tasks) {
-    const int64_t bytes = bytes_of(task);
-    const Nanos reading{
-        static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / host_.bytes_per_second)};
-    const Nanos began = std::max(time_.now(), free_at_);
-    free_at_ = began + reading + host_.task / host_.workers;
-    const Nanos ended = free_at_ + host_.task;
-    open_.push_back({.hop = task.hop,
-                     .attempt = task.attempt,
-                     .failed = false,
-                     .worker = 0,
-                     .began = began,
-                     .ended = ended,
-                     .bytes = bytes});
-    time_.ask(ended, *this, 0);
+    serve(task, host_of(task));
   }
 }
 
-// One is called for each task that was submitted, in the order of their ends.
-void SimHost::on_time(int64_t /*what*/) {
-  if (open_.empty() || open_.front().ended > time_.now()) {
+void SimHosts::notify(Nanos at) {
+  if (listener_) {
+    listener_({.at = at, .more_follow = waiting_ > 0});
+  }
+}
+
+// Called once for each task that was submitted, in the order of the host's answers.
+void SimHosts::on_time(int64_t what) {
+  std::deque<Open>& open = hosts_[static_cast<size_t>(what)].open;
+  if (open.empty() || open.front().answered > time_.now()) {
     return;  // it was withdrawn
   }
-  const HopAnswer answer = open_.front();
-  open_.pop_front();
+  const Open done = open.front();
+  open.pop_front();
+  --waiting_;
   ++counts_.tasks;
-  counts_.bytes += answer.bytes;
-  counts_.busy += answer.ended - answer.began;
-  answers_.push_back(answer);
-  if (listener_) {
-    listener_({.at = answer.ended, .more_follow = !open_.empty()});
-  }
+  counts_.bytes += done.answer.bytes;
+  answers_.push_back(done.answer);
+  notify(done.answered);
 }
 
-void SimHost::take_answers(std::vector<HopAnswer>& answers) {
+piggyback::AttentionHostCounts SimHosts::counts() const {
+  piggyback::AttentionHostCounts counts = counts_;
+  counts.busy /= std::ssize(hosts_);
+  return counts;
+}
+
+void SimHosts::take_answers(std::vector<HopAnswer>& answers) {
   answers.insert(answers.end(), answers_.begin(), answers_.end());
   answers_.clear();
 }
 
-void SimHost::withdraw(piggyback::HopId hop, int32_t attempt) {
-  const auto found = std::ranges::find_if(open_, [&](const HopAnswer& answer) {
-    return answer.hop == hop && answer.attempt == attempt;
-  });
-  if (found == open_.end()) {
+void SimHosts::withdraw(piggyback::HopId hop, int32_t attempt) {
+  for (Host& host : hosts_) {
+    const auto found = std::ranges::find_if(host.open, [&](const Open& open) {
+      return open.answer.hop == hop && open.answer.attempt == attempt;
+    });
+    if (found == host.open.end()) {
+      continue;
+    }
+    answers_.push_back({.hop = hop, .attempt = attempt, .failed = true});
+    ++counts_.failed;
+    host.open.erase(found);
+    --waiting_;
+    notify(time_.now());
     return;
-  }
-  answers_.push_back({.hop = hop, .attempt = attempt, .failed = true});
-  ++counts_.failed;
-  open_.erase(found);
-  if (listener_) {
-    listener_({.at = time_.now(), .more_follow = !open_.empty()});
   }
 }
 

@@ -1,8 +1,14 @@
-// The host's attention in virtual time: one server of the memory's bandwidth, first come, first
-// served, and workers who pay for each task beside each other. Computes nothing. One thread.
+// Hosts' attention in virtual time. Each host is a server of its memory's bandwidth, first come,
+// first served, with workers who pay for each task beside each other, and may stand behind a link
+// of its own. Computes nothing. One thread.
+//
+// The KV of a sequence lies on one host: the one with the most free memory when its first task
+// comes. It stays there until another sequence gets its slot.
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "base/virtual_time.h"
@@ -15,13 +21,29 @@ struct SimHostSpec {
   double bytes_per_second = 150e9;  // of K and V, by all workers together
   int32_t workers = 32;
   Nanos task{std::chrono::microseconds(3)};  // that a worker takes for each task beside reading
+  int64_t kv_bytes = 0;   // memory for KV; only matters where there are several hosts
+  double link_bytes = 0;  // per second and direction, of a link to the first machine; 0: no bound
+  Nanos latency{0};       // of that link, each way
 };
 
-class SimHost final : public piggyback::AttentionHost, private VirtualTime::Actor {
+// Hosts over which the KV of every sequence is spread, as one: they read side by side, so each
+// holds a part in proportion to its rate; each gets the whole query over its link.
+SimHostSpec pool_of(std::span<const SimHostSpec> hosts);
+
+class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Actor {
  public:
-  // `time` must outlive it.
-  SimHost(VirtualTime& time, const SimHostSpec& host, piggyback::AttentionSpec spec)
-      : time_(time), host_(host), spec_(std::move(spec)) {}
+  using Watcher = std::function<void(Nanos begin, Nanos end)>;
+
+  // At least one host. `time` must outlive it.
+  SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts, piggyback::AttentionSpec spec);
+  ~SimHosts() override { time_.forget(*this); }
+  SimHosts(const SimHosts&) = delete;
+  SimHosts& operator=(const SimHosts&) = delete;
+
+  // What is submitted from now on takes so many times as long: what a faulty measurement would see.
+  void set_pace(double pace) { pace_ = pace; }
+  // Called with the beginning and end of each task's work when it is submitted.
+  void watch(Watcher watcher) { watcher_ = std::move(watcher); }
 
   void submit(std::span<const piggyback::HopTask> tasks) override;
   void take_answers(std::vector<piggyback::HopAnswer>& answers) override;
@@ -29,22 +51,48 @@ class SimHost final : public piggyback::AttentionHost, private VirtualTime::Acto
   void set_listener(piggyback::AnswerListener listener) override {
     listener_ = std::move(listener);
   }
-  [[nodiscard]] piggyback::AttentionHostCounts counts() const override { return counts_; }
-  [[nodiscard]] int64_t waiting() const override { return std::ssize(open_); }
+  // `busy`: of a server, the mean over the hosts, which executors take for one worker. A host is a
+  // worker of answers.
+  [[nodiscard]] piggyback::AttentionHostCounts counts() const override;
+  [[nodiscard]] int64_t waiting() const override { return waiting_; }
   void rest() override { time_.step(); }
   [[nodiscard]] bool computes() const override { return false; }
 
  private:
-  void on_time(int64_t what) override;
+  struct Open {
+    piggyback::HopAnswer answer;
+    Nanos answered{0};
+  };
+  struct Host {
+    SimHostSpec spec;
+    Nanos free_at{0};
+    Nanos link_out_free_at{0};
+    Nanos link_back_free_at{0};
+    std::deque<Open> open;  // in the order of their answers
+    int64_t held_bytes = 0;
+  };
+  struct Slot {
+    SequenceId sequence{};
+    size_t host = 0;
+    int64_t bytes = 0;
+    bool placed = false;
+  };
+
+  void on_time(int64_t what) override;  // the number of a host
   [[nodiscard]] int64_t bytes_of(const piggyback::HopTask& task) const;
+  size_t host_of(const piggyback::HopTask& task);
+  void serve(const piggyback::HopTask& task, size_t number);
+  void notify(Nanos at);
 
   VirtualTime& time_;
-  const SimHostSpec host_;
   const piggyback::AttentionSpec spec_;
+  std::vector<Host> hosts_;
+  std::vector<Slot> slots_;  // by slot of hops
   piggyback::AnswerListener listener_;
+  Watcher watcher_;
+  double pace_ = 1;
   piggyback::AttentionHostCounts counts_;
-  Nanos free_at_{0};
-  std::deque<piggyback::HopAnswer> open_;  // in the order of their ends
+  int64_t waiting_ = 0;  // in open of all hosts
   std::vector<piggyback::HopAnswer> answers_;
 };
 

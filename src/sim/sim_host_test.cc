@@ -24,18 +24,20 @@ HopTask task_of(int32_t slot, int32_t context, int32_t layer = 0) {
   return {.hop = {.slot = slot, .generation = 1}, .layer = layer, .position = context - 1};
 }
 
-class SimHosts : public ::testing::Test {
+class SimHostsTest : public ::testing::Test {
  protected:
   // 1000 tokens take 40.96 us.
-  std::unique_ptr<SimHost> make(std::vector<int32_t> windows = {}) {
-    auto host = std::make_unique<SimHost>(
-        time_, SimHostSpec{.bytes_per_second = 100e9, .workers = 4, .task = microseconds(4)},
-        spec_of(std::move(windows)));
+  static SimHostSpec local() {
+    return {.bytes_per_second = 100e9, .workers = 4, .task = microseconds(4)};
+  }
+  std::unique_ptr<SimHosts> make(std::vector<int32_t> windows = {},
+                                 const std::vector<SimHostSpec>& hosts = {local()}) {
+    auto host = std::make_unique<SimHosts>(time_, hosts, spec_of(std::move(windows)));
     host->set_listener(
         [this](const piggyback::AnswerNotice& notice) { notices_.push_back(notice); });
     return host;
   }
-  std::vector<HopAnswer> run(SimHost& host) {
+  std::vector<HopAnswer> run(SimHosts& host) {
     while (time_.step()) {
     }
     std::vector<HopAnswer> answers;
@@ -47,7 +49,7 @@ class SimHosts : public ::testing::Test {
   std::vector<piggyback::AnswerNotice> notices_;
 };
 
-TEST_F(SimHosts, TasksShareTheBandwidthAndTheWorkersTime) {
+TEST_F(SimHostsTest, TasksShareTheBandwidthAndTheWorkersTime) {
   const auto host = make();
   const std::vector<HopTask> tasks = {task_of(0, 1000), task_of(1, 1000)};
   host->submit(tasks);
@@ -65,7 +67,7 @@ TEST_F(SimHosts, TasksShareTheBandwidthAndTheWorkersTime) {
   EXPECT_EQ(host->counts().bytes, 2 * 4'096'000);
 }
 
-TEST_F(SimHosts, AWindowBoundsWhatIsRead) {
+TEST_F(SimHostsTest, AWindowBoundsWhatIsRead) {
   const auto host = make({0, 100});
   const std::vector<HopTask> tasks = {task_of(0, 50, 1), task_of(1, 1000, 1)};
   host->submit(tasks);
@@ -75,7 +77,7 @@ TEST_F(SimHosts, AWindowBoundsWhatIsRead) {
   EXPECT_EQ(answers[1].bytes, 100 * 4096);
 }
 
-TEST_F(SimHosts, WhatIsWithdrawnFailsAtOnceAndOnce) {
+TEST_F(SimHostsTest, WhatIsWithdrawnFailsAtOnceAndOnce) {
   const auto host = make();
   const std::vector<HopTask> tasks = {task_of(0, 1000), task_of(1, 1000), task_of(2, 1000)};
   host->submit(tasks);
@@ -90,6 +92,103 @@ TEST_F(SimHosts, WhatIsWithdrawnFailsAtOnceAndOnce) {
   EXPECT_EQ(answers[0].hop, tasks[0].hop);
   EXPECT_EQ(answers[1].hop, tasks[2].hop);
   EXPECT_EQ(host->waiting(), 0);
+}
+
+TEST_F(SimHostsTest, ASequenceStaysOnTheHostThatHadTheMostRoom) {
+  SimHostSpec small = local();
+  small.kv_bytes = 10'000'000;  // 1220 tokens of two layers
+  SimHostSpec large = local();
+  large.kv_bytes = 30'000'000;
+  const auto host = make({}, {small, large});
+  std::vector<HopTask> tasks;
+  for (int32_t slot = 0; slot < 4; ++slot) {
+    tasks.push_back(task_of(slot, 1000));
+    tasks.back().sequence = SequenceId{100 + slot};
+  }
+  tasks.push_back(tasks.front());
+  tasks.back().layer = 1;
+  host->submit(tasks);
+  std::vector<int32_t> servers(4);
+  for (const HopAnswer& answer : run(*host)) {
+    servers[static_cast<size_t>(answer.hop.slot)] = answer.worker;
+  }
+  // 30, 21.8 and 13.6 MB are more than 10; 5.4 MB are not.
+  EXPECT_THAT(servers, ElementsAre(1, 1, 1, 0));
+  EXPECT_EQ(host->counts().tasks, 5);
+  // The slot's next sequence is placed anew: of the large one's memory 5.4 + 8.2 MB are free.
+  HopTask next = task_of(1, 10);
+  next.sequence = SequenceId{200};
+  host->submit(std::vector<HopTask>{next});
+  EXPECT_EQ(run(*host).front().worker, 1);
+}
+
+TEST_F(SimHostsTest, HostsWorkBesideEachOther) {
+  SimHostSpec one = local();
+  one.kv_bytes = 1'000'000'000;
+  const auto hosts = make({}, {one, one});
+  std::vector<HopTask> tasks = {task_of(0, 1000), task_of(1, 1000)};
+  hosts->submit(tasks);
+  const std::vector<HopAnswer> answers = run(*hosts);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].ended, answers[1].ended);
+  EXPECT_EQ(hosts->counts().busy, Nanos{40'960 + 1000});
+}
+
+// 8192 bytes over 1 GB/s are 8.192 us on the way out, 4096 bytes half of it on the way back.
+TEST_F(SimHostsTest, ALinkOfItsOwnIsPaidBothWays) {
+  SimHostSpec remote = local();
+  remote.link_bytes = 1e9;
+  remote.latency = microseconds(10);
+  piggyback::AttentionSpec spec = spec_of();
+  spec.routed_row_bytes = 8192;
+  spec.result_row_bytes = 4096;
+  SimHosts host(time_, {remote}, spec);
+  std::vector<Nanos> answered;
+  host.set_listener([&](const piggyback::AnswerNotice& notice) { answered.push_back(notice.at); });
+  host.submit(std::vector<HopTask>{task_of(0, 1000), task_of(1, 1)});
+  while (time_.step()) {
+  }
+  ASSERT_EQ(answered.size(), 2U);
+  const Nanos first{8192 + 10'000 + 40'960 + 1000 + 4000 + 4096 + 10'000};
+  EXPECT_EQ(answered[0], first);
+  // It waits for the first one's reading, and the answers share the link.
+  EXPECT_EQ(answered[1], first + std::max(Nanos{40 + 1000}, Nanos{4096}));
+}
+
+// An executor waits for its copies after its host has ended.
+TEST_F(SimHostsTest, ItMayEndBeforeItsTasks) {
+  auto host = make();
+  host->submit(std::vector<HopTask>{task_of(0, 1000)});
+  EXPECT_NE(time_.next(), Nanos::max());
+  host.reset();
+  EXPECT_EQ(time_.next(), Nanos::max());
+}
+
+TEST_F(SimHostsTest, PooledHostsAreOne) {
+  SimHostSpec a{.bytes_per_second = 100e9, .workers = 10, .kv_bytes = 1000, .latency = Nanos{5}};
+  SimHostSpec b{.bytes_per_second = 50e9, .workers = 4, .kv_bytes = 900, .link_bytes = 1e9};
+  const std::vector<SimHostSpec> hosts = {a, b};
+  const SimHostSpec pool = pool_of(hosts);
+  EXPECT_EQ(pool.bytes_per_second, 150e9);
+  EXPECT_EQ(pool.workers, 14);
+  EXPECT_EQ(pool.kv_bytes, 1500) << "the second one takes half of what the first one takes";
+  EXPECT_EQ(pool.link_bytes, 1e9);
+  EXPECT_EQ(pool.latency, Nanos{5});
+}
+
+TEST_F(SimHostsTest, AFaultyMeasurementSeesOtherTimes) {
+  const auto host = make();
+  std::vector<std::pair<Nanos, Nanos>> spans;
+  host->watch([&](Nanos begin, Nanos end) { spans.emplace_back(begin, end); });
+  host->set_pace(0.5);
+  host->submit(std::vector<HopTask>{task_of(0, 1000)});
+  EXPECT_EQ(run(*host).front().ended, Nanos{(40'960 + 1000 + 4000) / 2});
+  host->set_pace(1);
+  const Nanos now = time_.now();
+  host->submit(std::vector<HopTask>{task_of(0, 1000)});
+  EXPECT_EQ(run(*host).front().ended - now, Nanos{40'960 + 1000 + 4000});
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(spans[0].second, now);
 }
 
 }  // namespace

@@ -30,6 +30,21 @@ Nanos compute_time(const device::Device& device) {
   return busy;
 }
 
+// The sums of `now` without those of `before`.
+TierCounts since(const TierCounts& before, TierCounts now) {
+  now.visits -= before.visits;
+  now.hops -= before.hops;
+  now.doubted -= before.doubted;
+  now.bytes_to_host -= before.bytes_to_host;
+  now.bytes_from_host -= before.bytes_from_host;
+  now.offloaded_bytes -= before.offloaded_bytes;
+  now.onloaded_bytes -= before.onloaded_bytes;
+  now.attended_bytes -= before.attended_bytes;
+  now.attention_time -= before.attention_time;
+  now.returning_time -= before.returning_time;
+  return now;
+}
+
 std::function<double()> pace_of(const BeliefError& error) {
   if (error.factor == 1 && error.noise == 0) {
     return {};
@@ -55,12 +70,14 @@ class Simulation {
   VirtualBell bell_;
   NodeOptions node_;
   Nanos profiled_{0};
+  BusySides sides_;
   MachineLog log_;
   // What time may still bring something to while the executor ends.
   std::optional<EngineDriver> driver_;
   std::optional<LoadRun> client_;
   std::unique_ptr<SoleModel> planned_;
   device::SimDevice* simulated_ = nullptr;  // the device of planned_
+  SimHosts* hosts_ = nullptr;               // of loaded_; null with one tier
   ScheduledModel scheduled_;
   std::unique_ptr<LoadedModel> loaded_;
 };
@@ -79,6 +96,7 @@ Status Simulation::plan() {
   folder.config = options_.shape;
   auto device = std::make_unique<device::SimDevice>(time_, machine);
   simulated_ = device.get();
+  simulated_->watch_compute([this](Nanos begin, Nanos end) { sides_.accelerator.add(begin, end); });
   ASSIGN_OR_RETURN(SoleModel planned,
                    plan_model(std::move(folder), NodeDevice::of(std::move(device)), node_, time_));
   planned_ = std::make_unique<SoleModel>(std::move(planned));
@@ -87,9 +105,13 @@ Status Simulation::plan() {
 
 Status Simulation::prepare() {
   if (options_.machine.host_memory_bytes > 0) {
-    planned_->model.plan.executor.host.attention = [this](const piggyback::AttentionSpec& spec) {
-      return Result<std::unique_ptr<piggyback::AttentionHost>>(
-          std::make_unique<SimHost>(time_, options_.host, spec));
+    HostTierOptions& host = planned_->model.plan.executor.host;
+    host.attention = [this](const piggyback::AttentionSpec& spec) {
+      auto made = std::make_unique<SimHosts>(time_, options_.hosts, spec);
+      made->set_pace(options_.beliefs.host);
+      made->watch([this](Nanos begin, Nanos end) { sides_.host.add(begin, end); });
+      hosts_ = made.get();
+      return Result<std::unique_ptr<piggyback::AttentionHost>>(std::move(made));
     };
   }
   const PlannedModel& model = planned_->model;
@@ -104,6 +126,9 @@ Status Simulation::prepare() {
   simulated_->set_pace(pace_of(options_.beliefs));
   ASSIGN_OR_RETURN(scheduled_, complete_model(node_, model, *loaded_, bell_, time_, {}));
   simulated_->set_pace({});
+  if (hosts_ != nullptr) {
+    hosts_->set_pace(1);
+  }
   profiled_ = time_.now() - began;
   driver_.emplace(time_, options_.engine,
                   EngineDriver::Bounds{.max_queue = node_.max_queue,
@@ -126,7 +151,10 @@ Simulated Simulation::run(const loadgen::Load& load,
                           const std::function<void(const SimulateProgress&)>& progress) {
   const device::Device& device = planned_->device->device();
   const Nanos worked = compute_time(device);
-  log_.begin(time_.now());
+  const TierCounts before = loaded_->executor->tier_counts();
+  // Only `overlap` binds visitors by cohorts; the other policies take whoever is ready.
+  log_.begin(time_, sides_, node_.policy == "overlap" ? "overlap" : "piggyback",
+             before);
   LoadRun& client = client_.emplace(time_, *driver_, load, options_.shape.vocabulary);
   int64_t until_progress = 0;
   while (!client.over() && client.now() <= options_.limit && time_.step()) {
@@ -138,9 +166,10 @@ Simulated Simulation::run(const loadgen::Load& load,
   Simulated result;
   const Nanos took = client.now();
   result.run = client.take();
+  result.best_effort = best_effort_rates(load, result.run);
   result.policy = node_.policy;
   result.config = effective_config_json(node_, planned_->model);
-  result.tiers = loaded_->executor->tier_counts();
+  result.tiers = since(before, loaded_->executor->tier_counts());
   result.happenings = time_.steps();
   result.profiled = profiled_;
   if (scheduled_.profile != nullptr) {
@@ -148,6 +177,7 @@ Simulated Simulation::run(const loadgen::Load& load,
   }
   result.compute_busy =
       took > Nanos{0} ? to_seconds(compute_time(device) - worked) / to_seconds(took) : 0;
+  log_.end();
   driver_->end();
   result.machine = std::move(log_);
   return result;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -18,21 +19,23 @@
 #include "node/node_options.h"
 #include "sim/engine_driver.h"
 #include "sim/machine_log.h"
+#include "sim/machine_report.h"
 #include "sim/sim_host.h"
 
 namespace tandem::sim {
 
-// How far what is believed of the accelerator is from its truth.
+// How far what is believed of the machine is from its truth.
 struct BeliefError {
   double factor = 1;  // of every op's time, while the profile is measured
   double noise = 0;   // standard deviation of each op's time then, as a share of it
+  double host = 1;    // of the time of the hosts' attention then
   uint64_t seed = 1;
 };
 
 struct SimulateOptions {
   device::SimSpec machine;  // its truth
   BeliefError beliefs;
-  SimHostSpec host;  // only with machine.host_memory_bytes
+  std::vector<SimHostSpec> hosts = {SimHostSpec{}};  // only with machine.host_memory_bytes
   EngineCosts engine;
   model::ModelConfig shape;
   NodeOptions node;                     // as of `tandem serve`
@@ -50,10 +53,11 @@ struct Simulated {
   std::string policy;
   std::string config;  // the server's effective configuration, one JSON object
   MachineLog machine;
+  std::optional<BestEffortRates> best_effort;
   int64_t happenings = 0;                           // of virtual time
   Nanos profiled{0};                                // virtual time that measuring the profile took
   std::optional<latency::ProfileAccuracy> beliefs;  // of the profile; absent: no step times needed
-  TierCounts tiers;                                 // of the whole run, profiling included
+  TierCounts tiers;                                 // since the load began
   double compute_busy = 0;  // share of the run that the compute stream worked
 };
 

@@ -131,6 +131,71 @@ TEST(Simulate, ASecondTierTakesBestEffort) {
   }
 }
 
+// The profile's hops are not the load's: an accelerator with room for all offloads nothing.
+TEST(Simulate, WhatProfilingDidDoesNotCount) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "omniserve";
+  options.machine.host_memory_bytes = int64_t{64} << 30;
+  const Simulated simulated = run(options, load_of(20, 2, 100, 20));
+  EXPECT_GT(simulated.profiled, Nanos{seconds(1)});
+  EXPECT_EQ(simulated.tiers.hops, 0);
+  EXPECT_EQ(simulated.machine.busy().host, Nanos{0});
+  for (const MachineSlice& slice : simulated.machine.slices()) {
+    EXPECT_EQ(slice.hops, 0);
+  }
+}
+
+// Four hosts of a quarter each attend as fast as one in the long run, unless their links are slow.
+TEST(Simulate, SeveralHostsShareTheOffloadedSequences) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "lanes";
+  options.node.max_num_seqs = 64;
+  options.machine.memory_bytes = int64_t{19} << 30;
+  options.machine.host_memory_bytes = int64_t{64} << 30;
+  options.hosts = {{.bytes_per_second = 40e9, .workers = 8}};
+  loadgen::Load load = load_of(60, 20, 700, 60);
+  load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+  const auto seconds_with = [&](const SimHostSpec& host, size_t count) {
+    options.hosts.assign(count, host);
+    const Simulated simulated = run(options, load);
+    EXPECT_GT(simulated.tiers.hops, 0);
+    EXPECT_EQ(simulated.run.duration, run(options, load).run.duration);
+    for (const loadgen::RequestRecord& record : simulated.run.records) {
+      EXPECT_EQ(record.outcome, loadgen::Outcome::kDone) << record.message;
+    }
+    return to_seconds(simulated.run.duration);
+  };
+  const SimHostSpec whole{.bytes_per_second = 40e9, .workers = 8};
+  const SimHostSpec part{.bytes_per_second = 10e9, .workers = 2, .kv_bytes = int64_t{16} << 30};
+  SimHostSpec remote = part;
+  remote.latency = milliseconds(1);
+  const double one = seconds_with(whole, 1);
+  const double four = seconds_with(part, 4);
+  EXPECT_GT(four, 0.9 * one);
+  EXPECT_LT(four, 1.5 * one);
+  EXPECT_LT(seconds_with(whole, 4), one);
+  EXPECT_GT(seconds_with(remote, 4), four);
+}
+
+// The host is so slow that omniserve stops moving sequences there, unless the profile says that it
+// is twenty times as fast.
+TEST(Simulate, WhatIsBelievedOfTheHostMayBeWrong) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "omniserve";
+  options.node.max_num_seqs = 64;
+  options.machine.memory_bytes = int64_t{17} << 30;
+  options.machine.host_memory_bytes = int64_t{64} << 30;
+  options.hosts = {{.bytes_per_second = 0.4e9, .workers = 8}};
+  loadgen::Load load = load_of(60, 20, 700, 60);
+  load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+  const Simulated truth = run(options, load);
+  options.beliefs.host = 0.05;
+  const Simulated hopeful = run(options, load);
+  EXPECT_LT(hopeful.profiled, truth.profiled);
+  EXPECT_GT(hopeful.tiers.offloaded_bytes, truth.tiers.offloaded_bytes);
+  EXPECT_EQ(hopeful.run.duration, run(options, load).run.duration);
+}
+
 // The engine asks to be woken at times that move on with every step. Were what it asked for before
 // still there, it would be woken ten times as often.
 TEST(Simulate, TimersDoNotPileUp) {
@@ -148,6 +213,22 @@ TEST(Simulate, ARunThatCannotEndStopsAtItsLimit) {
   const Simulated simulated = run(options, load_of(2000, 100, 2000, 400));
   EXPECT_TRUE(simulated.run.interrupted);
   EXPECT_LE(simulated.run.duration, Nanos{seconds(21)});
+}
+
+TEST(Simulate, ARunMayStopWithHopsAndCopiesUnderWay) {
+  SimulateOptions options = an_a100();
+  options.node.policy = "lanes";
+  options.node.max_num_seqs = 128;
+  options.machine.memory_bytes = int64_t{17} << 30;
+  options.machine.host_memory_bytes = int64_t{64} << 30;
+  loadgen::Load load = load_of(400, 40, 700, 200);
+  load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+  for (const Nanos limit : {milliseconds(3000), milliseconds(3013), milliseconds(3507)}) {
+    options.limit = limit;
+    const Simulated simulated = run(options, load);
+    EXPECT_TRUE(simulated.run.interrupted);
+    EXPECT_GT(simulated.tiers.hops_in_flight, 0);
+  }
 }
 
 TEST(Simulate, WhatDoesNotFitIsRefused) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "loadgen/plot_book.h"
 #include "loadgen/report_plots.h"
 #include "loadgen/report_style.h"
 #include "loadgen/svg_plot.h"
@@ -102,38 +103,70 @@ Axis along_axis(const Layout& layout) {
   return axis;
 }
 
+// A point of a line, and how far it would be from there with other bandwidths of the hosts.
+struct Mark {
+  double x = 0;
+  double y = 0;
+  double low = 0;
+  double high = 0;
+};
+
+std::optional<double> value_in(const std::vector<Headline>& headlines, const std::string& column) {
+  const auto found = std::ranges::find(headlines, column, &Headline::name);
+  return found == headlines.end() ? std::nullopt : found->value;
+}
+
 // The marks of one line: places along the axis and values, in the axis' order.
-std::vector<Point> marks_of(const Sweep& sweep, const Layout& layout, const std::string& line,
-                            const std::string& column) {
+std::vector<Mark> marks_of(const Sweep& sweep, const Layout& layout, const std::string& line,
+                           const std::string& column) {
   const double scale = loadgen::headline_style(column).scale;
-  std::vector<Point> marks;
+  std::vector<Mark> marks;
   for (const SweptPoint& point : sweep.points) {
-    const auto found = std::ranges::find(point.headlines, column, &Headline::name);
-    if ((layout.lines && point.values[*layout.lines] != line) || found == point.headlines.end() ||
-        !found->value) {
+    const std::optional<double> value = value_in(point.headlines, column);
+    if ((layout.lines && point.values[*layout.lines] != line) || !value) {
       continue;
     }
     const std::string& at = point.values[layout.along];
     const auto place = std::ranges::find(layout.along_values, at) - layout.along_values.begin();
+    const double lower = value_in(point.band.low, column).value_or(*value);
+    const double upper = value_in(point.band.high, column).value_or(*value);
     marks.push_back({.x = layout.numeric ? *number_of(at) : static_cast<double>(place),
-                     .y = *found->value * scale});
+                     .y = *value * scale,
+                     .low = std::min({lower, *value, upper}) * scale,
+                     .high = std::max({lower, *value, upper}) * scale});
   }
-  std::ranges::sort(marks, {}, &Point::x);
+  std::ranges::sort(marks, {}, &Mark::x);
   return marks;
 }
 
-void draw(const std::vector<Point>& marks, const Layout& layout, size_t line, Plot& plot) {
+std::vector<Point> points_of(const std::vector<Mark>& marks, double Mark::*value) {
+  std::vector<Point> points;
+  for (const Mark& mark : marks) {
+    points.push_back({mark.x, mark.*value});
+  }
+  return points;
+}
+
+void draw(const std::vector<Mark>& marks, const Layout& layout, size_t line, Plot& plot) {
   const int series = std::max(loadgen::series_of(line, layout.line_values.size()), 0);
+  const bool banded =
+      std::ranges::any_of(marks, [](const Mark& mark) { return mark.low < mark.high; });
   if (layout.numeric) {
-    plot.line(marks, series);
-    plot.dots(marks, series);
+    if (banded) {
+      plot.band(points_of(marks, &Mark::low), points_of(marks, &Mark::high), series);
+    }
+    plot.line(points_of(marks, &Mark::y), series);
+    plot.dots(points_of(marks, &Mark::y), series);
     return;
   }
   constexpr double kShare = 0.7;  // of a value's room that its bars take
   const double width = kShare / static_cast<double>(layout.line_values.size());
-  for (const Point& mark : marks) {
+  for (const Mark& mark : marks) {
     const double begin = mark.x - kShare / 2 + width * static_cast<double>(line);
     plot.bar(begin, begin + width * 0.95, mark.y, series);
+    if (banded) {
+      plot.whisker(begin + width * 0.475, mark.low, mark.high);
+    }
   }
 }
 
@@ -144,21 +177,32 @@ bool is_plotted(const std::string& column) {
   return std::ranges::count(kOnlyInTables, title) == 0;
 }
 
+std::vector<loadgen::LegendEntry> legend_of(const Layout& layout) {
+  std::vector<loadgen::LegendEntry> legend;
+  for (size_t i = 0; layout.lines && i < layout.line_values.size(); ++i) {
+    legend.push_back(
+        {std::max(loadgen::series_of(i, layout.line_values.size()), 0), layout.line_values[i]});
+  }
+  return legend;
+}
+
 // Empty when no point has the number, or all have none of it.
-std::string plot_card(const Sweep& sweep, const Layout& layout, const std::string& column) {
+std::string plot_card(const Sweep& sweep, const Layout& layout, const std::string& column,
+                      loadgen::PlotBook& book) {
   const loadgen::HeadlineStyle style = loadgen::headline_style(column);
-  std::vector<std::vector<Point>> lines;
+  std::vector<std::vector<Mark>> lines;
   double highest = 0;
   for (const std::string& line : layout.line_values) {
     lines.push_back(marks_of(sweep, layout, line, column));
-    for (const Point& mark : lines.back()) {
-      highest = std::max(highest, mark.y);
+    for (const Mark& mark : lines.back()) {
+      highest = std::max(highest, mark.high);
     }
   }
   if (highest <= 0) {
     return {};
   }
   const bool share = style.unit == loadgen::Unit::kPercent && column != "step_time_error";
+  const std::string group = loadgen::headline_class(column);
   Plot plot({.width = 350, .height = 220}, along_axis(layout),
             loadgen::axis_from_zero(share ? std::max(highest, 100.0) : highest * 1.05, style.unit),
             fmt::format("{} over {}", style.title, sweep.keys[layout.along]));
@@ -168,7 +212,12 @@ std::string plot_card(const Sweep& sweep, const Layout& layout, const std::strin
   return fmt::format(
       "<section class=\"card\"><div class=\"head\"><h2>{}</h2></div>{}<p class=\"note\" "
       "style=\"text-align:center\">{}</p></section>",
-      escaped(style.title), plot.svg(), escaped(sweep.keys[layout.along]));
+      escaped(style.title),
+      book.place(plot, {.name = column,
+                        .title = group.empty() ? style.title : group + ": " + style.title,
+                        .x = sweep.keys[layout.along],
+                        .legend = legend_of(layout)}),
+      escaped(sweep.keys[layout.along]));
 }
 
 std::string legend(const Sweep& sweep, const Layout& layout) {
@@ -177,18 +226,26 @@ std::string legend(const Sweep& sweep, const Layout& layout) {
   }
   std::string html =
       fmt::format("<div class=\"legend\"><span>{}:</span>", escaped(sweep.keys[*layout.lines]));
-  for (size_t i = 0; i < layout.line_values.size(); ++i) {
-    html += fmt::format("<span><i class=\"c{}\"></i>{}</span>",
-                        std::max(loadgen::series_of(i, layout.line_values.size()), 0),
-                        escaped(layout.line_values[i]));
+  for (const loadgen::LegendEntry& entry : legend_of(layout)) {
+    html += fmt::format("<span><i class=\"c{}\"></i>{}</span>", entry.series, escaped(entry.text));
   }
   return html + "</div>";
 }
 
 bool is_of_machine(const std::string& column) {
-  constexpr std::array kOfMachine = {"steps", "step_time_error", "compute_busy", "hops",
-                                     "offloaded_tokens_per_step"};
-  return std::ranges::count(kOfMachine, column) > 0;
+  constexpr std::array kOfMachine = {"steps",
+                                     "step_time_error",
+                                     "compute_busy",
+                                     "hops",
+                                     "offloaded_tokens_per_step",
+                                     "best_effort_prompt_tokens_per_s",
+                                     "best_effort_output_tokens_per_s",
+                                     "offloaded_mean",
+                                     "host_busy",
+                                     "accelerator_bubble",
+                                     "host_bubble"};
+  return std::ranges::count(kOfMachine, column) > 0 || column.starts_with("limited_by_") ||
+         column.starts_with("mode_");
 }
 
 // The columns of each class, in the order of the columns; those of the machine come last.
@@ -248,6 +305,15 @@ std::string table(const Sweep& sweep, const std::vector<std::string>& columns) {
   return html + "</table></div>";
 }
 
+std::string band_note(const Sweep& sweep) {
+  const auto banded = std::ranges::find_if(
+      sweep.points, [](const SweptPoint& point) { return point.band.share > 0; });
+  return banded == sweep.points.end()
+             ? std::string()
+             : fmt::format(" Bands and whiskers: from {:g} to {:g} times the hosts' bandwidth.",
+                           1 - banded->band.share, 1 + banded->band.share);
+}
+
 std::string failures(const Sweep& sweep) {
   std::string html;
   for (const SweptPoint& point : sweep.points) {
@@ -260,7 +326,8 @@ std::string failures(const Sweep& sweep) {
 
 }  // namespace
 
-std::string sweep_html(const Sweep& sweep) {
+loadgen::ReportPage sweep_page(const Sweep& sweep) {
+  loadgen::PlotBook book;
   const Layout layout = layout_of(sweep);
   const auto ran = std::ranges::count(sweep.points, std::string(), &SweptPoint::failure);
   std::string varied = escaped(sweep.keys.front());
@@ -280,14 +347,16 @@ std::string sweep_html(const Sweep& sweep) {
         "<div class=\"three\">",
         escaped(title), legend(sweep, layout), table(sweep, columns));
     for (const std::string& column : columns) {
-      html += is_plotted(column) ? plot_card(sweep, layout, column) : "";
+      html += is_plotted(column) ? plot_card(sweep, layout, column, book) : "";
     }
     html += "</div>";
   }
-  return html + fmt::format(
-                    "<footer>Made by {}. Each point's report opens by its first value; sweep.csv "
-                    "has all numbers.</footer></main></body></html>\n",
-                    escaped(sweep.made_by));
+  html += fmt::format(
+      "<footer>Made by {}. Each point's report opens by its first value; sweep.csv has all "
+      "numbers, "
+      "plots/ the plots as SVG.{}</footer></main></body></html>\n",
+      escaped(sweep.made_by), band_note(sweep));
+  return {.html = std::move(html), .plots = book.files()};
 }
 
 }  // namespace tandem::sim

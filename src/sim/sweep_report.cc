@@ -84,6 +84,42 @@ std::string sweep_csv(const Sweep& sweep) {
   return csv;
 }
 
+std::string sweep_band_csv(const Sweep& sweep) {
+  const std::vector<std::string> columns = columns_of(sweep);
+  std::string csv;
+  for (const SweptPoint& point : sweep.points) {
+    if (point.band.share <= 0) {
+      continue;
+    }
+    std::string values;
+    for (const std::string& value : point.values) {
+      values += loadgen::csv_cell(value) + ",";
+    }
+    std::vector<Headline> all;
+    for (const std::string& column : columns) {
+      all.push_back({.name = column, .value = value_of(point, column)});
+    }
+    const std::string lines = band_csv(point.band, all);
+    for (size_t at = lines.find('\n') + 1; at < lines.size();) {
+      const size_t end = lines.find('\n', at) + 1;
+      csv += values + lines.substr(at, end - at);
+      at = end;
+    }
+  }
+  if (csv.empty()) {
+    return {};
+  }
+  std::string header;
+  for (const std::string& key : sweep.keys) {
+    header += loadgen::csv_cell(key) + ",";
+  }
+  header += "host_bandwidth_factor";
+  for (const std::string& column : columns) {
+    header += "," + loadgen::csv_cell(column);
+  }
+  return header + "\n" + csv;
+}
+
 nlohmann::ordered_json sweep_json(const Sweep& sweep) {
   nlohmann::ordered_json json;
   json["schema"] = 1;
@@ -105,6 +141,9 @@ nlohmann::ordered_json sweep_json(const Sweep& sweep) {
     for (const Headline& headline : point.headlines) {
       entry["headline"][headline.name] =
           headline.value ? nlohmann::ordered_json(*headline.value) : nlohmann::ordered_json();
+    }
+    if (point.band.share > 0) {
+      entry["host_band"] = band_json(point.band);
     }
   }
   return json;

@@ -1,10 +1,27 @@
 """`tandem simulate`: a load on a simulated machine; the same figures each time; what is wrong with a scenario is said."""
 import csv
 import json
+import pathlib
+import xml.etree.ElementTree
 
 import pytest
 from test_cli import run
 
+SETUPS = sorted((pathlib.Path(__file__).resolve().parent.parent.parent / "experiments" / "setups").glob("*.yaml"))
+
+# More best effort than the accelerator's memory holds, and a host that is slow enough to matter.
+TWO_TIERS = """shape: 8B
+accelerator: a100
+accelerator-memory: 19GiB
+max-model-len: 4096
+max-num-seqs: 256
+limit: 30s
+policy: {policy}
+stream:
+  - name=chat;service-tier=priority;request-rate=2;random-input-len=300;random-output-len=60;slo-ttft=1s;slo-tpot=50ms;duration=20s
+  - name=bulk;service-tier=flex;request-rate=6;random-input-len=800;random-output-len=150;duration=20s
+"""
+ONE_HOST = TWO_TIERS + "host-kv: 64GiB\nhost-gbps: 10\n"
 TWO_CLASSES = """shape: 8B
 accelerator: a100
 max-model-len: 4096
@@ -83,6 +100,101 @@ stream:
     assert sum(shares) / len(shares) > 0.7
 
 
+@pytest.mark.core
+@pytest.mark.parametrize("policy, mode", [("omniserve", "piggyback"), ("overlap", "overlap"), ("lanes", "lanes")])
+def test_a_result_says_what_the_machine_did(binary, tmp_path, policy, mode):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(ONE_HOST.format(policy=policy))
+    result, text = simulate(binary, tmp_path / "one", scenario)
+    machine, headline = result["tandem"]["machine"], result["tandem"]["headline"]
+    busy = machine["busy"]
+    assert 0 < busy["accelerator"] <= 1 and 0 < busy["host"] <= 1
+    assert busy["accelerator"] + busy["accelerator_idle_while_host_works"] <= 1.0001
+    assert busy["host"] + busy["host_idle_while_accelerator_works"] <= 1.0001
+    # The union of both sides, counted from either of them.
+    union = busy["accelerator"] + busy["accelerator_idle_while_host_works"]
+    assert union == pytest.approx(busy["host"] + busy["host_idle_while_accelerator_works"], abs=1e-6)
+    assert 0.9 < sum(machine["limited_by"].values()) <= 1.0001
+    assert set(machine["steps_by_mode"]) <= {"resident", "visitors", mode} and machine["steps_by_mode"][mode]["share"] > 0.3
+    assert sum(one["share"] for one in machine["steps_by_mode"].values()) == pytest.approx(1)
+    assert 0 < machine["offloaded"]["mean"] < machine["offloaded"]["max"]
+    assert machine["best_effort"]["prompt_tokens_per_s"] > machine["best_effort"]["output_tokens_per_s"] > 0
+    assert headline["best_effort_output_tokens_per_s"] >= headline["bulk.output_tokens_per_s"]
+    for line in ("busy  ", "best effort", "offloaded", "limited by", f"{mode} "):
+        assert line in text
+    report = (tmp_path / "one" / "report.html").read_text()
+    for title in ("The machine over time", "Who works, and what holds back"):
+        assert title in report
+    assert ("actual over predicted" in report) == (policy == "omniserve"), "the others predict nothing"
+    plots = sorted(path.name for path in (tmp_path / "one" / "plots").iterdir())
+    assert {"machine-busy.svg", "machine-decodes.svg", "ttft.svg"} <= set(plots)
+    for name in plots:
+        assert xml.etree.ElementTree.parse(tmp_path / "one" / "plots" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    simulate(binary, tmp_path / "two", scenario)
+    for name in ["summary.csv", "machine.csv"] + [f"plots/{name}" for name in plots]:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_a_band_is_the_runs_with_other_host_bandwidth(binary, tmp_path):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(ONE_HOST.format(policy="lanes"))
+    result, text = simulate(binary, tmp_path / "band", scenario, "--host-band", 0.2)
+    assert "-20 %" in text and "+20 %" in text
+    band = result["tandem"]["host_band"]
+    for side, gbps in (("low", 8), ("high", 12)):
+        alone, _ = simulate(binary, tmp_path / side, scenario, "--host-gbps", gbps)
+        assert alone["tandem"]["headline"] == band[side]
+    assert band["low"]["best_effort_output_tokens_per_s"] < band["high"]["best_effort_output_tokens_per_s"]
+    with open(tmp_path / "band" / "band.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["host_bandwidth_factor"] for row in rows] == ["0.8", "1", "1.2"]
+    assert float(rows[0]["hops"]) == band["low"]["hops"]
+    assert "With other host bandwidth" in (tmp_path / "band" / "report.html").read_text()
+
+
+def test_several_hosts(binary, tmp_path):
+    scenario = tmp_path / "scenario.yaml"
+
+    def rate(hosts):
+        scenario.write_text(TWO_TIERS.format(policy="lanes") + "host:\n" + hosts)
+        result, _ = simulate(binary, tmp_path / "one", scenario)
+        again, _ = simulate(binary, tmp_path / "two", scenario)
+        assert result["tandem"]["headline"] == again["tandem"]["headline"]
+        return result["tandem"]["headline"]["best_effort_output_tokens_per_s"], result["tandem"]["machine"]
+
+    one, machine = rate("  - {kv: 64GiB, gbps: 10, workers: 8}\n")
+    assert "hosts" not in machine
+    four, machine = rate("  - {kv: 16GiB, gbps: 10, workers: 8, count: 4}\n")
+    assert four > 1.2 * one and machine["host_gbps"] == 40 and machine["hosts"]["host 4"]["kv_bytes"] == 16 << 30
+    pooled, machine = rate("  - {kv: 16GiB, gbps: 10, workers: 8, count: 4, pooled: true}\n")
+    assert pooled > 1.2 * one and "hosts" not in machine
+    far, machine = rate("  - {kv: 32GiB, gbps: 20, workers: 16}\n  - {kv: 32GiB, gbps: 20, workers: 16, latency: 5ms, link-gbps: 1}\n")
+    assert far < four and machine["hosts"]["host 2"]["latency_us"] == 5000
+
+
+def test_wrong_beliefs_about_the_host(binary, tmp_path):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(ONE_HOST.format(policy="omniserve").replace("host-gbps: 10", "host-gbps: 1"))
+    hops = {}
+    for factor in (0.05, 1, 5):
+        result, _ = simulate(binary, tmp_path, scenario, "--belief-host-factor", factor)
+        hops[factor] = result["tandem"]["machine"]["offloaded"]["mean"]
+    # Who takes the host for faster than it is moves more sequences there.
+    assert hops[0.05] > hops[1] >= hops[5]
+
+
+@pytest.mark.parametrize("path", SETUPS, ids=lambda path: path.stem)
+def test_the_setups_of_the_papers_run(binary, tmp_path, path):
+    text = path.read_text()
+    assert "# Expected before the first run" in text
+    code, said = run(binary, "simulate", path, "-o", tmp_path, "--limit", "8s")
+    assert code == 0, said
+    with open(tmp_path / "sweep.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 2
+    assert all(float(row["steps"]) > 50 and float(row["completed"]) >= 0 for row in rows)
+
+
 def test_a_machine_that_was_measured(binary, tmp_path, long_model):
     ops = tmp_path / "ops.json"
     code, text = run(binary, "profile", long_model, "-o", tmp_path / "profile.json", "--op-times", ops, "--time", "1s", "--held-out", 3, "--threads", 1)
@@ -108,6 +220,13 @@ def test_a_machine_that_was_measured(binary, tmp_path, long_model):
     (["--stream", "request-rat=1"], "request-rate"),
     (["--limit", "soon"], "soon"),
     (["--polcy", "sarathi"], "--policy"),
+    (["--host-band", "0.2"], "give --host-kv or --host"),
+    (["--host-band", "20%", "--host-kv", "10GiB"], "20%"),
+    (["--host", "gbps=5"], "its memory is missing"),
+    (["--host", "kv=5GiB;gbsp=5"], "--gbps"),
+    (["--host", "kv=5GiB", "--host-kv", "5GiB"], "leave --host-kv out"),
+    (["--host", "kv=5GiB;link-gbps=0"], "link-gbps"),
+    (["--belief-host-factor", "0"], "belief-host-factor"),
 ])
 def test_what_is_wrong_is_named(binary, flags, said):
     code, text = run(binary, "simulate", *flags)

@@ -99,6 +99,22 @@ def test_a_sweep_is_its_single_runs_whatever_the_jobs(binary, tmp_path):
     assert page.count("<svg") > 10 and "Class chat" in page and points[0]["folder"] + "/report.html" in page
 
 
+def test_plots_are_files_and_show_the_band(binary, tmp_path):
+    text = BASE.replace("policy: sarathi", "policy: lanes").replace("max-model-len", "accelerator-memory: 18GiB\nhost-kv: 64GiB\nhost-gbps: 2\nhost-band: 0.2\nmax-model-len")
+    path = scenario_file(tmp_path, text.replace("request-rate=1;", "request-rate=20;").replace("num-prompts=10", "num-prompts=60") + "vary: {max-num-seqs: [32, 64]}\n")
+    for out in ("one", "two"):
+        code, said = run(binary, "simulate", path, "-o", tmp_path / out)
+        assert code == 0, said
+    names = sorted(str(file.relative_to(tmp_path / "one")) for file in (tmp_path / "one").rglob("*.svg"))
+    assert "plots/bulk.output_tokens_per_s.svg" in names and "points/1-max-num-seqs=32/plots/machine-busy.svg" in names
+    for name in names + ["sweep-band.csv", "sweep.html"]:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert any('class="band c' in (tmp_path / "one" / name).read_text() for name in names)
+    assert "from 0.8 to 1.2 times" in (tmp_path / "one" / "sweep.html").read_text()
+    factors = [(row["max-num-seqs"], row["host_bandwidth_factor"]) for row in rows_of(tmp_path / "one" / "sweep-band.csv")]
+    assert factors == [(seqs, factor) for seqs in ("32", "64") for factor in ("0.8", "1", "1.2")]
+
+
 def test_the_file_may_name_its_folder_and_jobs(binary, tmp_path):
     path = scenario_file(tmp_path, BASE + f"out: {tmp_path}/out\njobs: 2\nvary: {{policy: [accel_only, sarathi]}}\n")
     code, text = run(binary, "simulate", path)
@@ -139,6 +155,9 @@ def test_flags_hold_for_every_point(binary, tmp_path):
     ("max-num-seqs: 4\nmax_num_seqs: 5\n", "scenario.yaml:9: the key 'max_num_seqs' stands in line 8 already"),
     ("max-num-seqs:\n", "(line 8) has no value"),
     ("max-num-seqs: many\n", "scenario.yaml:8: --max-num-seqs: 'many'"),
+    ("host: [{kv: 1GiB}, {gbps: 5}]\n", "scenario.yaml:8: --host 'gbps=5': its memory is missing"),
+    ("host: {kv: [{a: 1}]}\n", "scenario.yaml:8: the key 'kv' of a host"),
+    ("host-band: 0.2\n", "scenario.yaml:8: --host-band varies the bandwidth of a host, and there is none"),
     ("limit: soon\n", "scenario.yaml:8: --limit: 'soon'"),
     ("stream: [\n", "cannot be read: line"),
 ])

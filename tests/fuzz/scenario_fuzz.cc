@@ -1,5 +1,7 @@
-// A scenario of `tandem simulate` with its sweep: what is read, written and read again is the same.
+// A scenario of `tandem simulate` with its sweep, and a --host: what is read, written and read
+// again is the same.
 #include "fuzz/fuzz.h"
+#include "sim/host_list.h"
 #include "sim/scenario.h"
 
 namespace tandem::sim {
@@ -12,9 +14,12 @@ TANDEM_FUZZ_TARGET(input) {
   options.root().add_option("--policy", text, "");
   options.root().add_option("--max-num-seqs,--max-seqs", number, "");
   options.root().add_option("--stream", texts, "");
+  options.root().add_option("--host", texts, "");
   options.root().add_option("--config", "");
   stream.root().add_option("--name", text, "");
   stream.root().add_option("--request-rate", text, "");
+  const Result<HostList> hosts = parse_hosts({std::string(input)}, {});
+  CHECK(hosts.ok() ? !hosts->hosts.empty() : !hosts.error().message.empty());
   const ScenarioKeys keys{.options = options.root(), .stream = stream.root()};
   const Result<Scenario> scenario = parse_scenario(std::string(input), "f.yaml", keys);
   if (!scenario.ok()) {

@@ -86,6 +86,9 @@ Result<std::unique_ptr<Memory>> SimDevice::allocate(const MemoryRequest& request
 StreamId SimDevice::create_stream(StreamKind kind) {
   streams_.push_back(std::make_unique<SimStream>(time_, kind));
   streams_.back()->set_listener(&listener_);
+  if (kind == StreamKind::kCompute) {
+    streams_.back()->set_watcher(&watcher_);
+  }
   return static_cast<StreamId>(streams_.size() - 1);
 }
 

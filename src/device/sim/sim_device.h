@@ -41,6 +41,9 @@ class SimDevice final : public Device {
   // Ops that are launched from now on take their time as often as `pace` says, asked for each of
   // them: what a faulty measurement of the machine would see. Null: once, the truth.
   void set_pace(std::function<double()> pace) { pace_ = std::move(pace); }
+  // Called with the beginning and end of each op of compute streams, as soon as it is handed out:
+  // mostly before that time has come.
+  void watch_compute(std::function<void(Nanos, Nanos)> watcher) { watcher_ = std::move(watcher); }
 
  private:
   class Bytes;
@@ -70,6 +73,7 @@ class SimDevice final : public Device {
   SimLink from_host_;
   std::function<void()> listener_;
   std::function<double()> pace_;
+  std::function<void(Nanos, Nanos)> watcher_;
   std::vector<std::unique_ptr<SimStream>> streams_;
 };
 

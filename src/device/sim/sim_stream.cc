@@ -43,6 +43,9 @@ bool SimStream::settle(const Entry& entry) {
     case Kind::kRun:
       free_at_ = ready + entry.duration;
       busy_ += entry.duration;
+      if (watcher_ != nullptr && *watcher_) {
+        (*watcher_)(ready, free_at_);
+      }
       return true;
     case Kind::kCarry: {
       if (ready > time_.now()) {

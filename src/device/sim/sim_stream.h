@@ -37,6 +37,8 @@ class SimStream final : public VirtualTime::Actor {
   [[nodiscard]] bool is_done(int64_t event) const { return event <= done_; }
 
   void set_listener(const std::function<void()>* listener) { listener_ = listener; }
+  // Called with each op's beginning and end as soon as they are settled; it outlives the stream.
+  void set_watcher(const std::function<void(Nanos, Nanos)>* watcher) { watcher_ = watcher; }
   [[nodiscard]] StreamStatistics statistics() const {
     return {.kind = kind_, .ops = ops_, .events = recorded_, .busy = busy_};
   }
@@ -64,6 +66,7 @@ class SimStream final : public VirtualTime::Actor {
   VirtualTime& time_;
   const StreamKind kind_;
   const std::function<void()>* listener_ = nullptr;
+  const std::function<void(Nanos, Nanos)>* watcher_ = nullptr;
   Nanos free_at_{0};                                     // when all that is settled is done
   std::deque<Entry> queue_;                              // not settled; the first one waits
   std::deque<bool> pending_;                             // settled events that are not done: quiet?

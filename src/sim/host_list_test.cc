@@ -1,0 +1,54 @@
+#include "sim/host_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tandem::sim {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::HasSubstr;
+
+const SimHostSpec kDefaults{.bytes_per_second = 150e9, .workers = 32};
+
+std::string error_of(const std::string& text) {
+  const Result<HostList> list = parse_hosts({text}, kDefaults);
+  return list.ok() ? "" : list.error().message;
+}
+
+TEST(HostList, EachHostHasItsOwnKeysOrTheDefaults) {
+  const Result<HostList> list =
+      parse_hosts({"kv=10GiB", "kv=1GiB;gbps=40;workers=4;latency=5us;link-gbps=12.5"}, kDefaults);
+  ASSERT_TRUE(list.ok()) << list.error().message;
+  ASSERT_EQ(list->hosts.size(), 2U);
+  EXPECT_EQ(list->hosts[0].bytes_per_second, 150e9);
+  EXPECT_EQ(list->hosts[0].link_bytes, 0);
+  EXPECT_EQ(list->hosts[1].bytes_per_second, 40e9);
+  EXPECT_EQ(list->hosts[1].workers, 4);
+  EXPECT_EQ(list->hosts[1].latency, Nanos{microseconds(5)});
+  EXPECT_EQ(list->hosts[1].link_bytes, 12.5e9);
+  EXPECT_EQ(list->kv_bytes, int64_t{11} << 30);
+}
+
+TEST(HostList, PooledHostsBecomeOne) {
+  const Result<HostList> list =
+      parse_hosts({"kv=10GiB;pooled=true;count=3", "kv=1GiB;pooled=false"}, kDefaults);
+  ASSERT_TRUE(list.ok()) << list.error().message;
+  ASSERT_EQ(list->hosts.size(), 2U);
+  EXPECT_EQ(list->hosts[1].bytes_per_second, 450e9);
+  EXPECT_EQ(list->hosts[1].workers, 96);
+  EXPECT_EQ(list->kv_bytes, int64_t{31} << 30);
+}
+
+TEST(HostList, ErrorsNameTheKeyAndTheCure) {
+  EXPECT_THAT(error_of("gbps=5"), HasSubstr("add kv=SIZE"));
+  EXPECT_THAT(error_of("kv"), HasSubstr("'kv' is not key=value"));
+  EXPECT_THAT(error_of("kv=lots"), HasSubstr("lots"));
+  EXPECT_THAT(error_of("kv=1GiB;gbps=0"), HasSubstr("--gbps"));
+  EXPECT_THAT(error_of("kv=1GiB;latency=fast"), HasSubstr("latency: "));
+  EXPECT_THAT(error_of("kv=1GiB;wokers=5"), HasSubstr("--workers"));
+  EXPECT_THAT(error_of("kv=1GiB;pooled=yes"), HasSubstr("neither true nor false"));
+}
+
+}  // namespace
+}  // namespace tandem::sim
