@@ -18,6 +18,7 @@ Subcommand add_replay_command(cli::Command tandem);
 Subcommand add_batch_command(cli::Command tandem);
 Subcommand add_bench_command(cli::Command tandem);
 Subcommand add_profile_command(cli::Command tandem);
+Subcommand add_tune_command(cli::Command tandem);
 Subcommand add_simulate_command(cli::Command tandem);
 
 }  // namespace tandem

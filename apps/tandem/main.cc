@@ -79,9 +79,10 @@ int run(int argc, char** argv) {
   tandem.require_subcommand();
   int model_exit = 0;
   const cli::Command model = add_model_command(tandem, model_exit);
-  const std::vector<Subcommand> commands = {
-      add_serve_command(tandem), add_replay_command(tandem),  add_batch_command(tandem),
-      add_bench_command(tandem), add_profile_command(tandem), add_simulate_command(tandem)};
+  const std::vector<Subcommand> commands = {add_serve_command(tandem),   add_replay_command(tandem),
+                                            add_batch_command(tandem),   add_bench_command(tandem),
+                                            add_profile_command(tandem), add_tune_command(tandem),
+                                            add_simulate_command(tandem)};
   cli::name_environment(commands.front().command);
   if (argc <= 1) {
     fmt::print(stderr, "{}", command_line.help());

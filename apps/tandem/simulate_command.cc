@@ -19,6 +19,7 @@
 #include "commit.h"
 #include "loadgen/result_json.h"
 #include "progress.h"
+#include "scenario_run.h"
 #include "sim/machine_report.h"
 #include "sim/scenario.h"
 #include "sim/simulate.h"
@@ -86,26 +87,6 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
   }
   return out.empty() ? Status{}
                      : write_results(out, info_of(flags, command, run.options, simulated), outcome);
-}
-
-// The flags of a scenario, read as if each key stood on the command line.
-struct ReadRun {
-  cli::CommandLine line{"", "tandem"};
-  SimulateFlags flags;
-  cli::Command command = add_simulate_flags(line.root(), flags);
-};
-
-Result<std::unique_ptr<ReadRun>> read_run(const cli::ConfigNode& options, const std::string& file) {
-  auto run = std::make_unique<ReadRun>();
-  ASSIGN_OR_RETURN(std::vector<std::string> arguments,
-                   cli::config_flags(options, file, run->command));
-  arguments = plain_flags(std::move(arguments), run->command);
-  arguments.insert(arguments.begin(), "simulate");
-  const Result<std::optional<int>> done = run->line.parse(std::move(arguments));
-  if (!done.ok()) {
-    return done.error();
-  }
-  return run;
 }
 
 // Whether the point would run: all but the simulation itself.

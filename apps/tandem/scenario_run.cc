@@ -1,0 +1,24 @@
+#include "scenario_run.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "vllm_flags.h"
+
+namespace tandem {
+
+Result<std::unique_ptr<ReadRun>> read_run(const cli::ConfigNode& options, const std::string& file) {
+  auto run = std::make_unique<ReadRun>();
+  ASSIGN_OR_RETURN(std::vector<std::string> arguments,
+                   cli::config_flags(options, file, run->command));
+  arguments = plain_flags(std::move(arguments), run->command);
+  arguments.insert(arguments.begin(), "simulate");
+  const Result<std::optional<int>> done = run->line.parse(std::move(arguments));
+  if (!done.ok()) {
+    return done.error();
+  }
+  return run;
+}
+
+}  // namespace tandem

@@ -1,0 +1,204 @@
+// `tandem tune`: the step budget of the policy hygen that keeps a metric of latency-sensitive
+// requests within a tolerance, found on the simulated machine (HyGen 4.2).
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "bench/load_flags.h"
+#include "commands.h"
+#include "loadgen/result_json.h"
+#include "progress.h"
+#include "scenario_run.h"
+#include "scheduler/policies/hygen.h"
+#include "sim/scenario.h"
+#include "sim/simulate.h"
+#include "sim/tune.h"
+
+namespace tandem {
+namespace {
+
+struct TuneFlags {
+  std::string scenario;
+  std::vector<std::string> metrics = {"p99_tbt"};
+  double tolerance_percent = 5;
+  std::string out;
+};
+
+int64_t micros(Nanos time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+}
+
+// A scenario without `vary`, as a run of hygen.
+Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
+  SimulateFlags known;
+  cli::CommandLine known_line("", "tandem");
+  cli::CommandLine stream_line("", "tandem");
+  bench::StreamFlags stream;
+  bench::add_stream_flags(stream_line.root(), stream);
+  const cli::Command options = add_simulate_flags(known_line.root(), known);
+  ASSIGN_OR_RETURN(
+      const sim::Scenario scenario,
+      sim::read_scenario(flags.scenario, {.options = options, .stream = stream_line.root()}));
+  if (!scenario.vary.empty()) {
+    return invalid_argument(
+        fmt::format("{}: tune needs one load: leave `vary` out", flags.scenario), "scenario");
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(scenario.options, flags.scenario));
+  read->flags.serve.node.policy = kHyGen.name;
+  RETURN_IF_ERROR(log::start(read->flags.serve.log_level));
+  ASSIGN_OR_RETURN(PlannedRun planned, plan_run(read->flags));
+  const bool offline =
+      sim::online_part(planned.load).requests.size() < planned.load.requests.size();
+  if (!offline) {
+    return invalid_argument(
+        fmt::format("{}: no stream is best effort, so no budget makes a difference; give one the "
+                    "key service-tier: {}",
+                    flags.scenario, sim::kOfflineTier),
+        "scenario");
+  }
+  return planned;
+}
+
+// Absent: the budget is smaller than what a decode takes.
+Result<std::optional<sim::TuneRun>> run_with(const PlannedRun& planned, const loadgen::Load& load,
+                                             Nanos budget,
+                                             const std::vector<sim::TuneGoal>& goals) {
+  sim::SimulateOptions options = planned.options;
+  options.node.policy_options[kHyGenStepBudget] = static_cast<int32_t>(micros(budget));
+  const Result<sim::Simulated> simulated =
+      sim::simulate(options, load, [](const sim::SimulateProgress&) {});
+  if (!simulated.ok()) {
+    if (simulated.error().param == kHyGenStepBudget.name) {
+      return std::optional<sim::TuneRun>();
+    }
+    return simulated.error();
+  }
+  ASSIGN_OR_RETURN(sim::TuneRun run,
+                   sim::measure_run(load, simulated->run.records, simulated->run.duration, goals));
+  return std::optional(std::move(run));
+}
+
+nlohmann::ordered_json run_json(const sim::TuneRun& run, const std::vector<sim::TuneGoal>& goals) {
+  nlohmann::ordered_json out;
+  for (size_t i = 0; i < goals.size(); ++i) {
+    out[std::string(sim::tune_metric_name(goals[i].metric)) + "_ms"] = run.metrics_ms[i];
+  }
+  out["best_effort_tokens_per_s"] = run.offline_tokens_per_s;
+  return out;
+}
+
+nlohmann::ordered_json tuned_json(const TuneFlags& flags, const PlannedRun& planned,
+                                  const sim::Tuned& tuned,
+                                  const std::vector<sim::TuneGoal>& goals) {
+  nlohmann::ordered_json out;
+  out["tandem_step_budget"] = 1;
+  out["step_budget_us"] = micros(tuned.best.budget);
+  out["scenario"] = flags.scenario;
+  out["machine"] = planned.options.machine.name;
+  out["tolerance"] = flags.tolerance_percent / 100;
+  out["without_best_effort"] = run_json(tuned.online, goals);
+  out["with_budget"] = run_json(tuned.best.run, goals);
+  for (const sim::TunedBudget& tried : tuned.tried) {
+    nlohmann::ordered_json run = run_json(tried.run, goals);
+    run["step_budget_us"] = micros(tried.budget);
+    run["kept"] = tried.kept;
+    out["tried"].push_back(std::move(run));
+  }
+  return out;
+}
+
+void print_tuned(const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goals) {
+  fmt::print("{:24}{:>16}{:>16}{:>16}\n", "", "without", "allowed", "with budget");
+  for (size_t i = 0; i < goals.size(); ++i) {
+    fmt::print("{:24}{:>13.2f} ms{:>13.2f} ms{:>13.2f} ms\n",
+               sim::tune_metric_name(goals[i].metric), tuned.online.metrics_ms[i],
+               tuned.allowed_ms[i], tuned.best.run.metrics_ms[i]);
+  }
+  fmt::print("{:24}{:>16}{:>16}{:>16.0f}\n", "best-effort tokens/s", "-", "-",
+             tuned.best.run.offline_tokens_per_s);
+  fmt::print("step budget {} after {} runs: serve with --policy hygen --hygen-step-budget {}\n",
+             format_duration(tuned.best.budget), tuned.tried.size() + 1, micros(tuned.best.budget));
+}
+
+Result<std::vector<sim::TuneGoal>> goals_of(const TuneFlags& flags) {
+  std::vector<sim::TuneGoal> goals;
+  for (const std::string& name : flags.metrics) {
+    ASSIGN_OR_RETURN(const sim::TuneMetric metric, sim::parse_tune_metric(name));
+    goals.push_back({.metric = metric, .tolerance = flags.tolerance_percent / 100});
+  }
+  return goals;
+}
+
+Status run_tune(const TuneFlags& flags) {
+  sim::TuneOptions options;
+  ASSIGN_OR_RETURN(options.goals, goals_of(flags));
+  ASSIGN_OR_RETURN(const PlannedRun planned, plan_tuned(flags));
+  const SteadyClock clock;
+  ProgressBar bar("tuning", clock);
+  int64_t runs = 0;
+  const auto count_run = [&] { bar.show(++runs, options.most_runs + 1); };
+  ASSIGN_OR_RETURN(const std::optional<sim::TuneRun> online,
+                   run_with(planned, sim::online_part(planned.load), options.most, options.goals));
+  count_run();
+  if (!online.has_value()) {
+    return invalid_argument("a decode of this model takes longer than the largest step budget",
+                            "scenario");
+  }
+  const auto tuned = sim::tune_budget(options, *online, [&](Nanos budget) {
+    auto run = run_with(planned, planned.load, budget, options.goals);
+    count_run();
+    return run;
+  });
+  bar.finish();
+  if (!tuned.ok()) {
+    return tuned.error();
+  }
+  print_tuned(*tuned, options.goals);
+  return flags.out.empty()
+             ? Status{}
+             : loadgen::write_text(
+                   flags.out, tuned_json(flags, planned, *tuned, options.goals).dump(1) + "\n");
+}
+
+}  // namespace
+
+Subcommand add_tune_command(cli::Command tandem) {
+  auto flags = std::make_shared<TuneFlags>();
+  cli::Command app = tandem.add_subcommand(
+      "tune",
+      "Find the step budget of the policy hygen that keeps latency-sensitive requests within a "
+      "tolerance of what they are without best effort, on the simulated machine");
+  app.add_option("scenario", flags->scenario,
+                 "YAML file as of `tandem simulate`, with the load of both classes; `policy` and "
+                 "`hygen-step-budget` do not count")
+      .required();
+  app.add_option(
+         "--metric", flags->metrics,
+         "Of latency-sensitive requests: mean_tbt, p99_tbt (time between tokens), mean_ttft "
+         "or p99_ttft; several: all are kept")
+      .capture_default_str();
+  app.add_option("--tolerance", flags->tolerance_percent,
+                 "So many percent longer than without best effort are allowed")
+      .capture_default_str()
+      .in_range(0.1, 1000.0);
+  app.add_option("-o,--out", flags->out, "JSON file for the budget and all runs");
+  return {app, [flags] {
+            const Status status = run_tune(*flags);
+            if (!status.ok()) {
+              log::error("{}", status.error().message);
+              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+            }
+            return 0;
+          }};
+}
+
+}  // namespace tandem
