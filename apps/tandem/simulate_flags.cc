@@ -175,8 +175,8 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   app.add_option("--limit", flags.limit, "The run ends after so much simulated time")
       .capture_default_str();
   app.add_option("-o,--out", flags.out,
-                 "Folder for result.json, summary.csv and report.html; of a sweep for its table, "
-                 "page and points");
+                 "Folder for result.json, summary.csv, report.html and plots; of a sweep for its "
+                 "table, page, plots and points");
   app.add_option("--jobs", flags.jobs, "Points of a sweep that run at a time (default: all cores)")
       .in_range(1, 4096);
   app.add_option("scenario,--config", flags.scenario,

@@ -38,7 +38,7 @@ struct StepRecord {
   int32_t preempted = 0;              // sequences dropped before this step
   int32_t put_off = 0;                // parts of the plan that found no room
   int64_t visits = 0;                 // rows of offloaded tokens, at all stages
-  StepMode mode = StepMode::kGroups;  // how they were taken along
+  StepMode mode = StepMode::kGroups;  // how they joined
   int64_t prompt_tokens = 0;          // of requests that got their first token
   int64_t cached_tokens = 0;          // of these, taken from the prefix cache
   int64_t prefix_queried_tokens = 0;  // known tokens of sequences admitted in this step

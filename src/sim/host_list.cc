@@ -81,9 +81,16 @@ Result<SimHostSpec> spec_of(const HostFlags& flags, const SimHostSpec& defaults,
   if (!kv.ok()) {
     return about_host(text, "kv: " + kv.error().message);
   }
+  constexpr int64_t kMaxBytes = int64_t{1} << 50;
+  if (*kv <= 0 || *kv > kMaxBytes) {
+    return about_host(text, "kv must be more than 0 and at most 1024TiB");
+  }
   const Result<Nanos> latency = parse_duration(flags.latency);
   if (!latency.ok()) {
     return about_host(text, "latency: " + latency.error().message);
+  }
+  if (*latency > std::chrono::seconds(1)) {
+    return about_host(text, "latency must be at most 1s");
   }
   return SimHostSpec{.bytes_per_second = flags.gbps * 1e9,
                      .workers = flags.workers,

@@ -157,7 +157,7 @@ std::string sides_card(const MachineLog& log) {
   const double accelerator = share_of(log, busy.accelerator - busy.both);
   const double host = share_of(log, busy.host - busy.both);
   std::string html =
-      "<section class=\"card\"><div class=\"head\"><h2>Who works, and what holds back</h2></div>";
+      "<section class=\"card\"><div class=\"head\"><h2>Busy sides and limits</h2></div>";
   html += share_bar("time of the run", {{"both sides work", both},
                                         {"accelerator alone", accelerator},
                                         {"host alone", host},
@@ -180,7 +180,7 @@ std::string sides_card(const MachineLog& log) {
     modes.emplace_back(std::string_view(name) == "visitors" ? "visitors alone" : name,
                        known ? to_seconds(mode->second.time) / to_seconds(steps) : 0);
   }
-  html += share_bar("steps by how they take offloaded sequences along, time of steps", modes);
+  html += share_bar("how offloaded sequences joined steps, time of steps", modes);
   return html + fmt::format(
                     "<p class=\"note\">{:.1f} sequences were offloaded in the mean, at most "
                     "{}.</p></section>",

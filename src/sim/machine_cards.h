@@ -1,5 +1,5 @@
-// The cards of a simulated machine in a run's report: what it did over time, who worked and what
-// held back, and how well steps were predicted. Threads: any.
+// The cards of a simulated machine in a run's report: what it did over time, when each side was
+// busy, what limited it, and how well steps were predicted. Threads: any.
 #pragma once
 
 #include "loadgen/report_html.h"

@@ -1,5 +1,5 @@
 // What a simulated machine does in the course of a run: steps by kind and by mode, how well they
-// were predicted, what held back offloaded decoding, when each side worked, and slices of time with
+// were predicted, what limited offloaded decoding, when each side worked, and slices of time with
 // what was computed and what the memories held. One thread.
 #pragma once
 
@@ -70,7 +70,7 @@ class MachineLog final : public observe::EngineObserver {
   void on_tiers(const observe::TierRecord& record) override;
 
   // What comes counts from now on. Both must outlive the log, or its end(). `visiting`: the name of
-  // the mode of steps that take visitors along in groups, "piggyback" or "overlap".
+  // the mode of steps that visitors join in groups, "piggyback" or "overlap".
   // `before`: what has gone on between the tiers until now.
   void begin(const Clock& clock, BusySides& sides, std::string_view visiting,
              const TierCounts& before = {});

@@ -153,8 +153,7 @@ Simulated Simulation::run(const loadgen::Load& load,
   const Nanos worked = compute_time(device);
   const TierCounts before = loaded_->executor->tier_counts();
   // Only `overlap` binds visitors by cohorts; the other policies take whoever is ready.
-  log_.begin(time_, sides_, node_.policy == "overlap" ? "overlap" : "piggyback",
-             before);
+  log_.begin(time_, sides_, node_.policy == "overlap" ? "overlap" : "piggyback", before);
   LoadRun& client = client_.emplace(time_, *driver_, load, options_.shape.vocabulary);
   int64_t until_progress = 0;
   while (!client.over() && client.now() <= options_.limit && time_.step()) {

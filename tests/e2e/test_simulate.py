@@ -123,7 +123,7 @@ def test_a_result_says_what_the_machine_did(binary, tmp_path, policy, mode):
     for line in ("busy  ", "best effort", "offloaded", "limited by", f"{mode} "):
         assert line in text
     report = (tmp_path / "one" / "report.html").read_text()
-    for title in ("The machine over time", "Who works, and what holds back"):
+    for title in ("The machine over time", "Busy sides and limits"):
         assert title in report
     assert ("actual over predicted" in report) == (policy == "omniserve"), "the others predict nothing"
     plots = sorted(path.name for path in (tmp_path / "one" / "plots").iterdir())
@@ -179,7 +179,7 @@ def test_wrong_beliefs_about_the_host(binary, tmp_path):
     for factor in (0.05, 1, 5):
         result, _ = simulate(binary, tmp_path, scenario, "--belief-host-factor", factor)
         hops[factor] = result["tandem"]["machine"]["offloaded"]["mean"]
-    # Who takes the host for faster than it is moves more sequences there.
+    # A policy that believes in a faster host moves more sequences there.
     assert hops[0.05] > hops[1] >= hops[5]
 
 
