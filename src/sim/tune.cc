@@ -59,6 +59,25 @@ bool keeps(const TuneRun& run, const std::vector<double>& allowed_ms) {
   return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal());
 }
 
+// The metrics of smaller budgets are better, down to where a step has no room for the chunk of a
+// prompt: from there on prompts wait. Worse than with the next larger budget: it is too small.
+bool is_too_small(const Tuned& tuned, const TunedBudget& tried) {
+  constexpr double kNoise = 1.02;
+  const TunedBudget* larger = nullptr;
+  for (const TunedBudget& other : tuned.tried) {
+    if (other.budget > tried.budget && (larger == nullptr || other.budget < larger->budget)) {
+      larger = &other;
+    }
+  }
+  for (size_t i = 0; larger != nullptr && i < tuned.allowed_ms.size(); ++i) {
+    const double metric = tried.run.metrics_ms[i];
+    if (metric > tuned.allowed_ms[i] && metric > kNoise * larger->run.metrics_ms[i]) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::string described(const TuneOptions& options, const TunedBudget& tried,
                       const std::vector<double>& allowed_ms) {
   std::string text;
@@ -141,7 +160,7 @@ Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
     if (came.has_value()) {
       tried.run = *std::move(came);
       tried.kept = keeps(tried.run, tuned.allowed_ms);
-      is_low = tried.kept;
+      is_low = tried.kept || is_too_small(tuned, tried);
       tuned.tried.push_back(tried);
     }
     if (tried.kept && tried.budget > tuned.best.budget) {

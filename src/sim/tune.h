@@ -71,8 +71,8 @@ struct Tuned {
 // The whole load's run with a budget; absent: the budget is too small to serve by.
 using RunWithBudget = std::function<Result<std::optional<TuneRun>>(Nanos budget)>;
 
-// Metrics are taken to grow with the budget. An error if no budget that was tried keeps the goals,
-// with what the last one came to.
+// Metrics are taken to grow with the budget, but for budgets so small that prompts wait for a
+// chunk. An error if no budget that was tried keeps the goals, with what the least one came to.
 Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
                           const RunWithBudget& run);
 

@@ -67,6 +67,18 @@ TEST(Tune, SeveralGoalsAreAllKept) {
   EXPECT_GE(tuned.best.budget, Nanos(19'800'000));
 }
 
+TEST(Tune, ABudgetBelowWhichPromptsWaitIsNotTakenForOneThatIsTooLarge) {
+  const auto run = [](Nanos budget) -> Result<std::optional<TuneRun>> {
+    const double millis = static_cast<double>(budget.count()) / 1e6;
+    return std::optional(
+        TuneRun{.metrics_ms = {millis < 20 ? 10'000 : 30 + millis}, .offline_tokens_per_s = 1});
+  };
+  const TuneRun online{.metrics_ms = {50}, .offline_tokens_per_s = 0};
+  const Tuned tuned = tune_budget(p99_within(0.1), online, run).value();
+  EXPECT_LE(tuned.best.budget, milliseconds(25));
+  EXPECT_GE(tuned.best.budget, milliseconds(24));
+}
+
 loadgen::Load two_groups() {
   loadgen::Load load;
   load.groups.resize(2);
