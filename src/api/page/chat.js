@@ -202,7 +202,7 @@ function countDown(button, ms) {
     const left = until - performance.now();
     button.disabled = left > 0;
     button.textContent = left > 0 ? `${label} in ${duration(left)}` : label;
-    if (left > 0 && button.isConnected !== false) setTimeout(show, Math.min(left, 200));
+    if (left > 0) setTimeout(show, Math.min(left, 200));
   };
   show();
 }

@@ -157,7 +157,7 @@ function showSteps(m) {
     has ? ["Predicted", share === undefined || real === undefined ? "–" : duration(1000 * real * share), "", "key2"] : ["Predicted", "not by this policy", "muted"],
     has && ["Mean error of a prediction", error === undefined ? "–" : percent(error)],
     ["Steps/s", quantity(rate(3, (now) => now.steps_total))],
-    ["Tokens in a step", quantity(mean(3, (now) => now.iteration_tokens_total ?? now.step_tokens))],
+    ["Tokens in a step", quantity(mean(3, (now) => now.step_tokens))],
   ]);
 }
 
