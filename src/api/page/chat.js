@@ -147,6 +147,8 @@ function moreOf(choice, seen) {
   const row = (name, value) => list.append(make("dt", {}, name), make("dd", {}, value));
   if (choice.forecast_ttft_ms !== undefined) row("First token, by forecast", duration(choice.forecast_ttft_ms));
   row("First token, at the server", duration(choice.ttft_ms));
+  if (choice.slo?.ttft_ms !== undefined) row("Target of the first token", duration(choice.slo.ttft_ms));
+  if (choice.slo?.tpot_ms !== undefined) row("Target of each further token", duration(choice.slo.tpot_ms));
   row("First token, at this browser", duration(seen.first));
   row("Queued before it ran", duration(choice.queue_ms));
   row("Longest time between tokens", duration(choice.max_tbt_ms));
@@ -166,7 +168,7 @@ function forecastBars({ttft_ms: forecast, ttft_target_ms: target}) {
     return make("span", {}, element);
   };
   return make("div", {className: "forecast"},
-    make("span", {}, "Forecast"), bar(forecast, ""), make("span", {}, duration(forecast)),
+    make("span", {}, "Forecast"), bar(forecast, forecast > target ? "late" : ""), make("span", {}, duration(forecast)),
     make("span", {}, "Target"), bar(target, "target"), make("span", {}, duration(target)));
 }
 

@@ -63,7 +63,8 @@ function rows(id, pairs) {
 function draw(id, ...lists) {
   const most = Math.max(1e-9, ...lists.flat().filter(Number.isFinite));
   const lines = $(id).querySelectorAll("polyline");
-  const x = (i, length) => (120 * (kSamples - length + i)) / (kSamples - 1);
+  const wide = Math.min(kSamples, Math.max(40, samples.length));
+  const x = (i, length) => (120 * (wide - length + i)) / (wide - 1);
   const y = (value) => 31 - (29 * value) / most;
   lists.forEach((list, n) => {
     const points = list.map((value, i) => [x(i, list.length), y(value ?? 0), value]).filter(([, , value]) => value !== undefined);
@@ -83,7 +84,7 @@ function showOutput(m) {
   draw("rate-line", steps((now, then, span) => Math.max(0, (now.generation_tokens_total - then.generation_tokens_total) / span)));
   const prompts = change(60, (now) => now.prompt_tokens_total);
   const cached = change(60, (now) => now.prompt_tokens_cached_total);
-  put("rate-more", `${quantity(rate(3, (now) => now.prompt_tokens_total))} prompt tokens/s` + (prompts > 0 ? `, ${percent(cached / prompts)} of them from the prefix cache` : ""));
+  put("rate-more", `${quantity(rate(3, (now) => now.prompt_tokens_total))} prompt tokens/s` + (prompts > 0 ? `, ${percent(cached / prompts)} cached` : ""));
 }
 
 function showClass(m, name, id) {
@@ -119,43 +120,36 @@ function showQueue(m, policy) {
     .filter(([, count]) => count > 0);
   const refused = reasons.reduce((sum, [, count]) => sum + count, 0);
   rows("admission", [
-    ["Running", quantity(m.requests_running), "", "key1"],
-    ["Waiting", quantity(m.requests_waiting), "", "key2"],
     admits && ["Forecast of the last arrival", m.last_ttft_forecast_seconds > 0 ? duration(1000 * m.last_ttft_forecast_seconds) : "–"],
     admits && ["Accepted with a promise, last minute", quantity(grown("accepted"))],
     ["Refused, last minute", quantity(refused), refused > 0 ? "bad" : ""],
-    ...reasons.map(([reason, count]) => ["  " + reason, quantity(count)]),
+    ...reasons.map(([reason, count]) => [reason, quantity(count), "", "sub"]),
   ]);
   $("admission-none").hidden = admits;
   put("admission-none", `The policy ${policy} queues all requests; omniserve refuses by forecast.`);
 }
 
+// Steps that are predicted are compared with their predictions; steps that only wait for the host are not predicted.
 function showSteps(m) {
-  const real = mean(3, (now) => now.step_seconds);
-  put("step-real", real === undefined ? "–" : (1000 * real).toFixed(real < 0.1 ? 2 : 0));
   const predicted = (now) => total(now, "step_time_predicted_seconds_total");
   const measured = (now) => total(now, "step_time_measured_seconds_total");
-  const share = change(10, measured) > 0 ? change(10, predicted) / change(10, measured) : undefined;
-  const has = Array.isArray(m.step_time_measured_seconds_total);
-  const each = (read) => (now, then) => {
-    const count = now.step_seconds.count - then.step_seconds.count;
-    return count > 0 ? read(now, then, count) : undefined;
-  };
-  const realLine = steps(each((now, then, count) => (now.step_seconds.sum - then.step_seconds.sum) / count));
-  // Steps that were not predicted stand in the real line alone, so the other one is that line times predicted / measured.
-  const predictedLine = steps(each((now, then, count) => {
-    const spent = measured(now) - measured(then);
-    return spent > 0 ? ((now.step_seconds.sum - then.step_seconds.sum) / count) * ((predicted(now) - predicted(then)) / spent) : undefined;
-  }));
-  draw("step-line", has ? predictedLine : [], realLine);
-  const error = mean(10, (now) => {
-    const found = series(now, "step_time_error_ratio");
-    return {count: found.reduce((sum, one) => sum + one.count, 0), sum: found.reduce((sum, one) => sum + one.sum, 0)};
-  });
+  const errors = (now) => series(now, "step_time_error_ratio").reduce((sum, one) => ({count: sum.count + one.count, sum: sum.sum + one.sum}), {count: 0, sum: 0});
+  const predicts = errors(m).count > 0;
+  const all = mean(10, (now) => now.step_seconds);
+  const compared = change(10, (now) => errors(now).count);
+  const real = predicts ? (compared > 0 ? change(10, measured) / compared : undefined) : all;
+  const forecast = compared > 0 ? change(10, predicted) / compared : undefined;
+  put("step-real", duration(1000 * real));
+  const each = (sum, count) => steps((now, then) => (count(now) > count(then) ? (sum(now) - sum(then)) / (count(now) - count(then)) : undefined));
+  const allLine = () => each((now) => now.step_seconds.sum, (now) => now.step_seconds.count);
+  const pairLine = (sum) => each(sum, (now) => errors(now).count);
+  draw("step-line", predicts ? pairLine(predicted) : [], predicts ? pairLine(measured) : allLine());
+  const error = mean(10, errors);
   rows("steps", [
-    ["Real", real === undefined ? "–" : duration(1000 * real), "", "key1"],
-    has ? ["Predicted", share === undefined || real === undefined ? "–" : duration(1000 * real * share), "", "key2"] : ["Predicted", "not by this policy", "muted"],
-    has && ["Mean error of a prediction", error === undefined ? "–" : percent(error)],
+    ["Real", duration(1000 * real), "", "key1"],
+    ["Predicted", predicts ? duration(1000 * forecast) : "no prediction", predicts ? "" : "muted", "key2"],
+    predicts && ["Mean error of a prediction", error === undefined ? "–" : percent(error)],
+    predicts && ["All steps, with waits for the host", duration(1000 * all)],
     ["Steps/s", quantity(rate(3, (now) => now.steps_total))],
     ["Tokens in a step", quantity(mean(3, (now) => now.step_tokens))],
   ]);
