@@ -145,7 +145,7 @@ OptionTable http_options(ServerOptions& server) {
            .value = values::switch_on(server.cors.allow_credentials)},
           {.name = "no-ui",
            .group = kGroup,
-           .help = "No page at /",
+           .help = "Do not serve the page at /",
            .value = values::switch_off(server.page)}};
 }
 

@@ -48,7 +48,6 @@ HttpResponse page_response() {
   return {.content_type = "text/html; charset=utf-8",
           .headers = {{"Content-Security-Policy", policy},
                       {"Cache-Control", "no-cache"},
-                      {"Cross-Origin-Opener-Policy", "same-origin"},
                       {"Referrer-Policy", "no-referrer"},
                       {"X-Content-Type-Options", "nosniff"},
                       {"X-Frame-Options", "DENY"}},

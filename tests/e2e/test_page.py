@@ -1,5 +1,6 @@
 """The page at / and what feeds it: over HTTP, and in a real browser (Debian's chromium through Playwright) where there is one."""
 import base64
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import time
 
 import pytest
 from conftest import GOLDENS, ROOT, launch
-from server import Server, until
+from server import until
 
 MODEL = GOLDENS / "llama-gqa-rope3-f32"
 SOURCES = ROOT / "src" / "api" / "page"
@@ -147,6 +148,23 @@ def test_the_status_says_what_each_model_does(server):
     assert of_class(after, "inter_token_latency_seconds")["count"] == of_class(before, "inter_token_latency_seconds")["count"] + 4
     assert of_class(after, "slo_requests_total", outcome="met")["value"] == of_class(before, "slo_requests_total", outcome="met")["value"] + 1
     assert of_class(after, "requests_waiting_by_class")["value"] == 0
+
+
+def test_waiting_sequences_are_counted_by_class(slow_model, start_server):
+    server = start_server(slow_model, "--max-num-seqs", "1", "--max-model-len", "2048", "--device-memory", "512MiB")
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        client = server.openai()
+        tiers = ["priority"] + ["flex"] * 3 + ["priority"] * 2
+        answers = [pool.submit(client.completions.create, model=server.model_name(), prompt="Hello", max_tokens=150, service_tier=tier, extra_body={"ignore_eos": True}) for tier in tiers]
+
+        def waiting():
+            metrics = status_of(server)["models"][0]["metrics"]
+            by_class = {one["class"]: one["value"] for one in metrics["requests_waiting_by_class"]}
+            assert set(by_class) == {"latency_sensitive", "best_effort"}
+            return by_class["best_effort"] >= 2 and by_class["latency_sensitive"] >= 1 and sum(by_class.values()) == metrics["requests_waiting"]
+
+        assert until(waiting)
+        assert all(answer.result().choices[0].finish_reason == "length" for answer in answers)
 
 
 def test_all_that_the_panel_reads_is_there(everything):
@@ -422,6 +440,27 @@ def test_the_key_is_asked_for_and_kept_in_the_tab_alone(view, keyed):
     tab.page.press("#key", "Enter")
     assert "first token" in tab.answer()[1]
     tab.ready()
+
+
+def test_a_key_that_a_restart_made_unknown_is_asked_for_again(view, binary, monkeypatch):
+    first = launch(binary, "page-key-1", MODEL, "--api-key", "sk-1")
+    tab = view(first, expected=["401", "ERR_"])
+    tab.page.fill("#key", "sk-1")
+    tab.page.press("#key", "Enter")
+    tab.ready()
+    first.stop_cleanly()
+    monkeypatch.setattr("server.free_port", lambda: first.port)
+    second = launch(binary, "page-key-2", MODEL, "--api-key", "sk-2")
+    try:
+        tab.page.get_by_text("The server does not know this key").wait_for()
+        tab.page.fill("#key", "sk-2")
+        tab.page.press("#key", "Enter")
+        tab.page.wait_for_selector("#key-dialog", state="hidden")
+        tab.ready()
+        tab.write("Hello", max_tokens=3)
+        assert "first token" in tab.answer()[1]
+    finally:
+        second.stop_cleanly()
 
 
 def test_a_hidden_page_asks_nothing(view, server):

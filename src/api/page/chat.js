@@ -7,7 +7,7 @@ let models = [];
 
 // Reads the list of models; keeps the choice if it is still there.
 async function loadModels() {
-  const response = await ask("/v1/models");
+  const response = await ask("v1/models");
   if (!response.ok) return;
   const names = (await response.json()).data.map((model) => model.id);
   if (names.join("\n") === models.join("\n")) return;
@@ -84,9 +84,10 @@ class AnswerCard {
     atEnd(() => $("log").append(this.card));
   }
   add(part, piece) {
+    const shown = part === "text" && this.content.trim() === "" ? piece.trimStart() : piece;
     if (part === "text") this.content += piece;
     this.card.classList.remove("wait");
-    this.pending[part] += piece;
+    this.pending[part] += shown;
     this.frame ??= requestAnimationFrame(() => this.draw());
   }
   draw() {
@@ -105,7 +106,7 @@ class AnswerCard {
     this.draw();
     this.card.classList.remove("wait", "streams");
     if (!this.content.includes("```")) return;
-    const nodes = this.content.split(/^[ \t]*```[^\n`]*\n?/m).map((part, i) => (i % 2 ? make("pre", {}, part.replace(/\n$/, "")) : part));
+    const nodes = this.content.trimStart().split(/^[ \t]*```[^\n`]*\n?/m).map((part, i) => (i % 2 ? make("pre", {}, part.replace(/\n$/, "")) : part));
     atEnd(() => this.text.replaceChildren(...nodes));
   }
   fact(label, value, kind = "", title = "") {
@@ -251,7 +252,7 @@ async function answerTurn(turn, tier) {
     let response;
     for (;;) {
       try {
-        response = await ask("/v1/chat/completions", {method: "POST", signal: abort.signal,
+        response = await ask("v1/chat/completions", {method: "POST", signal: abort.signal,
           headers: {"Content-Type": "application/json"}, body: requestOf(turn, fields)});
         break;
       } catch (error) {

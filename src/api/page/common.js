@@ -68,12 +68,12 @@ const keyStore = {
 
 class KeyNeeded extends Error {}
 
-// fetch() with the key. Throws KeyNeeded for 401, TypeError if the server cannot be reached.
+// fetch() with the key. Paths are relative, so that a proxy may serve the page below a folder. Throws KeyNeeded for 401, TypeError if the server cannot be reached.
 async function ask(path, options = {}) {
   const headers = {...options.headers};
   const key = keyStore.get();
   if (key) headers.Authorization = "Bearer " + key;
-  const response = await fetch(path, {...options, headers, credentials: "omit", cache: "no-store"});
+  const response = await fetch(path, {...options, headers, credentials: "same-origin", cache: "no-store"});
   if (response.status === 401) {
     response.body?.cancel();
     throw new KeyNeeded(key ? "unknown" : "missing");

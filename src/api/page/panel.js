@@ -106,7 +106,7 @@ function showClasses(m) {
   showClass(m, "best_effort", "batch");
   const met = total(m, "slo_requests_total", {outcome: "met"});
   const all = met + total(m, "slo_requests_total", {outcome: "missed"});
-  put("kept-all", all > 0 ? `Since the start: ${quantity(met)} of ${quantity(all)} answers with targets met them.` : "");
+  put("kept-all", all > 0 ? `Since the start ${quantity(met)} of ${quantity(all)} met their targets.` : "");
 }
 
 function showQueue(m, policy) {
@@ -121,7 +121,7 @@ function showQueue(m, policy) {
   const refused = reasons.reduce((sum, [, count]) => sum + count, 0);
   rows("admission", [
     admits && ["Forecast of the last arrival", m.last_ttft_forecast_seconds > 0 ? duration(1000 * m.last_ttft_forecast_seconds) : "–"],
-    admits && ["Accepted with a promise, last minute", quantity(grown("accepted"))],
+    admits && ["Accepted, last minute", quantity(grown("accepted"))],
     ["Refused, last minute", quantity(refused), refused > 0 ? "bad" : ""],
     ...reasons.map(([reason, count]) => [reason, quantity(count), "", "sub"]),
   ]);
@@ -186,7 +186,7 @@ function showTiers(m) {
     ["Visits/s", quantity(rate(3, (now) => now.visits_total))],
     ["Hops/s, in flight", `${quantity(rate(3, (now) => now.hops_total))}, ${quantity(m.hops_in_flight)}`],
     ["Rows to the host, back", `${byteCount(rate(3, (now) => valueOf(now, "hop_bytes_total", {direction: "to_host"}).value))}/s, ${byteCount(rate(3, (now) => valueOf(now, "hop_bytes_total", {direction: "from_host"}).value))}/s`],
-    ["KV moved to the host, back", `${byteCount(rate(3, (now) => valueOf(now, "tier_transfer_bytes_total", {direction: "to_host"}).value))}/s, ${byteCount(rate(3, (now) => valueOf(now, "tier_transfer_bytes_total", {direction: "from_host"}).value))}/s`],
+    ["KV to the host, back", `${byteCount(rate(3, (now) => valueOf(now, "tier_transfer_bytes_total", {direction: "to_host"}).value))}/s, ${byteCount(rate(3, (now) => valueOf(now, "tier_transfer_bytes_total", {direction: "from_host"}).value))}/s`],
     ["Host attention reads", byteCount(rate(3, (now) => now.host_attention_bytes_total)) + "/s"],
     m.host_suspended === 1 && ["Host", "suspended after failures", "bad"],
     m.host_workers_lost > 0 && ["Workers that hang", quantity(m.host_workers_lost), "bad"],
@@ -248,7 +248,7 @@ async function poll() {
   polling = true;
   let wait = 1000;
   try {
-    const response = await ask("/v1/tandem/status", {signal: AbortSignal.timeout(10000)});
+    const response = await ask("v1/tandem/status", {signal: AbortSignal.timeout(10000)});
     if (!response.ok) throw new Error("status " + response.status);
     const status = await response.json();
     noticeChanges(status);
