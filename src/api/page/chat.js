@@ -105,6 +105,7 @@ class AnswerCard {
   end() {
     this.draw();
     this.card.classList.remove("wait", "streams");
+    this.text.normalize();
     if (!this.content.includes("```")) return;
     const nodes = this.content.trimStart().split(/^[ \t]*```[^\n`]*\n?/m).map((part, i) => (i % 2 ? make("pre", {}, part.replace(/\n$/, "")) : part));
     atEnd(() => this.text.replaceChildren(...nodes));
