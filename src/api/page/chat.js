@@ -140,7 +140,9 @@ function describe(card, seen, usage, stopped) {
     card.fact("attention", host === 0 ? "on the device" : device === 0 ? "on the host" : percent(host / (host + device)) + " on the host", "",
               `tokens whose attention ran on the device: ${device}, on the host: ${host}`);
   }
-  if (report?.honoured === false) card.fact("", "the policy does not read classes or targets", "missed");
+  if (report?.honoured === false) {
+    card.fact("", "not all of it read by the policy", "batch-class", "The request named a class, level or target that the server's policy does not read (honoured: false)");
+  }
   if (report) card.card.append(moreOf(choice, seen));
 }
 

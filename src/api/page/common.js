@@ -15,6 +15,7 @@ function make(tag, properties, ...children) {
 
 function duration(ms) {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return "–";
+  if (ms === 0) return "0 ms";
   if (ms < 9.95) return ms.toFixed(1) + " ms";
   if (ms < 999.5) return Math.round(ms) + " ms";
   if (ms < 99500) return (ms / 1000).toFixed(ms < 9950 ? 2 : 1) + " s";
