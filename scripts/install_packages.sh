@@ -23,6 +23,7 @@ build_packages=(
 # To run ./test.sh and .ci/run.
 test_packages=(
   libgtest-dev libbenchmark-dev libdnnl-dev
+  chromium               # the page at /, through Playwright
   python3 python3-venv openssl clang libclang-rt-dev lld clang-format clang-tidy
 )
 # To cross-compile the kernels for 64-bit Arm and run their tests under emulation.

@@ -166,6 +166,8 @@ Status serve(ServeFlags& flags, cli::Command command) {
   flags.server.config_json = [&instance, &flags] {
     return config_json(instance.config_json(), flags);
   };
+  flags.server.models_json = [&node] { return node->status_json(); };
+  flags.server.process_json = [] { return observe::process_json(); };
   flags.server.metrics.push_back([&node] { return node->metrics_text(); });
   flags.server.metrics.push_back([&flags] {
     return observe::build_info_text(flags.server.version, flags.server.commit) +

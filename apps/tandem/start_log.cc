@@ -133,6 +133,10 @@ void log_ready(const ServeFlags& flags, Instance& instance, uint16_t port) {
   log::info_fields(fmt::format("ready: {} serves '{}', up to {} tokens a sequence", base, name,
                                instance.model().plan.max_model_len),
                    {{"url", base}, {"model", name}});
+  if (flags.server.page) {
+    log::info("page: {}/ has a chat and shows what the server does",
+              base.substr(0, base.size() - std::string_view("/v1").size()));
+  }
   log::info(
       "try: curl {}/chat/completions -H 'Content-Type: application/json'{} -d '{{\"model\":\"{}\","
       "\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}],\"max_tokens\":32}}'",

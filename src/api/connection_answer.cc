@@ -42,7 +42,7 @@ bool Connection::accept_head() {
   answer_.request = parser_.head();
   answer_.names = names_of(answer_.request, loop_.new_id());
   answer_.keep_alive = answer_.request.keep_alive;
-  answer_.route = find_route(answer_.request.path);
+  answer_.route = find_route(answer_.request.path, context_.options);
   if (auto refusal = refuse_by_head()) {
     parser_.skip_body();
     const bool whole = body_may_be_here(answer_.request, parser_.held_bytes()) &&

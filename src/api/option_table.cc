@@ -142,7 +142,11 @@ OptionTable http_options(ServerOptions& server) {
           {.name = "allow-credentials",
            .group = kGroup,
            .help = "CORS credentials",
-           .value = values::switch_on(server.cors.allow_credentials)}};
+           .value = values::switch_on(server.cors.allow_credentials)},
+          {.name = "no-ui",
+           .group = kGroup,
+           .help = "Do not serve the page at /",
+           .value = values::switch_off(server.page)}};
 }
 
 OptionTable memory_limits(ServerLimits& limits) {

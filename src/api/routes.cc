@@ -7,6 +7,7 @@
 #include <charconv>
 #include <utility>
 
+#include "api/page.h"
 #include "openai/error_body.h"
 #include "openai/json_output.h"
 #include "openai/token_routes.h"
@@ -15,7 +16,7 @@ namespace tandem::api {
 
 namespace {
 
-constexpr std::array<Route, 13> kRoutes = {{
+constexpr std::array<Route, 15> kRoutes = {{
     {RouteId::kModels, "/v1/models", "GET"},
     {RouteId::kModel, "/v1/models/{id}", "GET"},
     {RouteId::kCompletions, "/v1/completions", "POST"},
@@ -29,6 +30,8 @@ constexpr std::array<Route, 13> kRoutes = {{
     {RouteId::kLoad, "/load", "GET"},
     {RouteId::kMetrics, "/metrics", "GET"},
     {RouteId::kConfig, "/v1/tandem/config", "GET"},
+    {RouteId::kStatus, "/v1/tandem/status", "GET"},
+    {RouteId::kPage, "/", "GET"},
 }};
 constexpr std::string_view kAnyId = "{id}";
 
@@ -133,6 +136,30 @@ HttpResponse metrics(const ApiContext& context) {
   return response;
 }
 
+// "version" and "commit", as members of an object.
+std::string version_members(const ApiContext& context) {
+  std::string members = R"("version":)";
+  openai::append_untrusted_string(members, context.options.version);
+  if (!context.options.commit.empty()) {
+    members += R"(,"commit":)";
+    openai::append_untrusted_string(members, context.options.commit);
+  }
+  return members;
+}
+
+HttpResponse status(const ApiContext& context, ServingState state) {
+  const ServerOptions& options = context.options;
+  HttpResponse response{
+      .body = fmt::format(R"({{"state":"{}",{},"connections":{},"answers":{},"models":{},)"
+                          R"("process":{}}})",
+                          state_name(state), version_members(context),
+                          context.metrics.connections.load(), context.metrics.generations.load(),
+                          options.models_json ? options.models_json() : "[]",
+                          options.process_json ? options.process_json() : "{}")};
+  response.headers.emplace_back("Cache-Control", "no-store");
+  return response;
+}
+
 // A queue that knows when to come back says "retry after 1500ms" (or "2s") in its message.
 Nanos retry_after_of(std::string_view message, Nanos if_absent) {
   constexpr std::string_view kWords = "retry after ";
@@ -178,12 +205,17 @@ const Route* find_route(std::string_view path) {
       if (path.starts_with(front) && path.size() > front.size()) {
         return &route;
       }
-    } else if (path == route.path || (path.size() == route.path.size() + 1 && path.ends_with('/') &&
-                                      path.starts_with(route.path))) {
+    } else if (path == route.path || (route.path != "/" && path.size() == route.path.size() + 1 &&
+                                      path.ends_with('/') && path.starts_with(route.path))) {
       return &route;
     }
   }
   return nullptr;
+}
+
+const Route* find_route(std::string_view path, const ServerOptions& options) {
+  const Route* route = find_route(path);
+  return route != nullptr && route->id == RouteId::kPage && !options.page ? nullptr : route;
 }
 
 Access check_access(const HttpRequest& request, const ApiContext& context) {
@@ -254,22 +286,18 @@ HttpResponse answer(const HttpRequest& request, const Route& route, const ApiCon
     case RouteId::kReady:
       return {.status = state == ServingState::kReady ? 200 : 503,
               .body = fmt::format(R"({{"status":"{}"}})", state_name(state))};
-    case RouteId::kVersion: {
-      HttpResponse response{.body = R"({"version":)"};
-      openai::append_untrusted_string(response.body, context.options.version);
-      if (!context.options.commit.empty()) {
-        response.body += R"(,"commit":)";
-        openai::append_untrusted_string(response.body, context.options.commit);
-      }
-      response.body += '}';
-      return response;
-    }
+    case RouteId::kVersion:
+      return {.body = "{" + version_members(context) + "}"};
     case RouteId::kLoad:
       return load(context);
     case RouteId::kMetrics:
       return metrics(context);
     case RouteId::kConfig:
       return {.body = context.options.config_json ? context.options.config_json() : "{}"};
+    case RouteId::kStatus:
+      return status(context, state);
+    case RouteId::kPage:
+      return page_response();
     case RouteId::kCompletions:
     case RouteId::kChatCompletions:
       break;

@@ -25,6 +25,8 @@ enum class RouteId : uint8_t {
   kLoad,
   kMetrics,
   kConfig,
+  kStatus,
+  kPage,
 };
 
 struct Route {
@@ -35,6 +37,8 @@ struct Route {
 
 // nullptr: no such path.
 [[nodiscard]] const Route* find_route(std::string_view path);
+// The same for a server with these options: --no-ui takes the page away.
+[[nodiscard]] const Route* find_route(std::string_view path, const ServerOptions& options);
 
 // Is the client allowed to use this path? An answer (401) if not; `key` is its key.
 struct Access {

@@ -11,10 +11,17 @@ TEST(Routes, PathsAreFound) {
   EXPECT_EQ(find_route("/v1/models/a/b")->id, RouteId::kModel);
   EXPECT_EQ(find_route("/v1/chat/completions")->id, RouteId::kChatCompletions);
   EXPECT_EQ(find_route("/metrics")->path, "/metrics");
-  EXPECT_EQ(find_route("/"), nullptr);
+  EXPECT_EQ(find_route("/")->id, RouteId::kPage);
+  EXPECT_EQ(find_route("//"), nullptr);
   EXPECT_EQ(find_route(""), nullptr);
   EXPECT_EQ(find_route("/v1/model"), nullptr);
   EXPECT_EQ(find_route("/health/x"), nullptr);
+}
+
+TEST(Routes, ThePageCanBeSwitchedOff) {
+  EXPECT_EQ(find_route("/", {.page = true})->id, RouteId::kPage);
+  EXPECT_EQ(find_route("/", {.page = false}), nullptr);
+  EXPECT_EQ(find_route("/health", {.page = false})->id, RouteId::kHealth);
 }
 
 TEST(Routes, OnlyTheListedMethodsAreTaken) {

@@ -63,7 +63,12 @@ struct ServerOptions {
       std::chrono::seconds(5);               // a comment in a stream that long without output
   std::string version = "unknown";           // of /version
   std::string commit;                        // likewise; empty: left out
+  bool page = true;                          // whether / answers with the page
   std::function<std::string()> config_json;  // of /v1/tandem/config; absent: {}
+  // Parts of /v1/tandem/status, called on I/O threads: a list of what each model measures (absent:
+  // []), and what the process uses (absent: {}).
+  std::function<std::string()> models_json;
+  std::function<std::string()> process_json;
   std::vector<std::function<std::string()>>
       metrics;                            // more text for /metrics; called on I/O threads
   std::function<int64_t()> unix_seconds;  // wall clock of "created"; absent: the system's

@@ -23,7 +23,8 @@ AdmissionBook::Answer AdmissionBook::consider(Arrival& arrival, Nanos now) {
   const AdmissionVerdict verdict = admission_->decide(view(now), ask);
   observer_.on_admission({.answer = answer_name(verdict.answer),
                           .reason = reason_name(verdict.reason),
-                          .took = clock_.now() - now});
+                          .took = clock_.now() - now,
+                          .forecast = verdict.ttft});
   if (verdict.answer == AdmissionAnswer::kRefuse) {
     if (options_.keeps_refusals) {
       refusals_.push_back({ask, verdict});

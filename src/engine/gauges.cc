@@ -1,11 +1,20 @@
 #include "engine/gauges.h"
 
 namespace tandem {
+namespace {
+
+int64_t waiting_of(const SequenceTable& table, ServiceClass service_class) {
+  return static_cast<int64_t>(table.waiting().size(service_class));
+}
+
+}  // namespace
 
 observe::EngineGauges gauges_of(const SequenceTable& table, const KvManager& kv,
                                 bool host_suspended) {
   return {.running = std::ssize(table.running()) + std::ssize(table.offloaded()),
           .waiting = std::ssize(table.waiting()),
+          .waiting_by_class = {waiting_of(table, ServiceClass::kLatencySensitive),
+                               waiting_of(table, ServiceClass::kBestEffort)},
           .blocks_in_use = kv.total_blocks() - kv.free_blocks(),
           .total_blocks = kv.total_blocks(),
           .offloaded = std::ssize(table.offloaded()),

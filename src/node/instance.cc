@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "node/config_json.h"
@@ -143,6 +144,14 @@ std::string Instance::metrics_text() const {
     metrics_->on_pace(*pace);
   }
   return metrics_->render();
+}
+
+std::string Instance::status_json() const {
+  const auto quoted = [](const std::string& text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  return R"({"name":)" + quoted(thread_->model().names.front()) + R"(,"policy":)" +
+         quoted(model_.policy_name) + R"(,"metrics":)" + metrics_->json() + "}";
 }
 
 std::string Instance::config_json() const {

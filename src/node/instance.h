@@ -2,7 +2,8 @@
 // planned model: its front end answers at once, and refuses requests until load() has loaded and
 // scheduled the model and started the engine.
 //
-// Threads: load() and stop() on one thread; frontend(), metrics_text() and config_json() from any.
+// Threads: load() and stop() on one thread; frontend(), metrics_text(), status_json() and
+// config_json() from any.
 #pragma once
 
 #include <atomic>
@@ -42,6 +43,8 @@ class Instance {
   [[nodiscard]] EngineThread& frontend() { return *thread_; }
   [[nodiscard]] const PlannedModel& model() const { return model_; }
   [[nodiscard]] std::string metrics_text() const;
+  // {"name":..,"policy":..,"metrics":{..}}; see observe::metrics_json.
+  [[nodiscard]] std::string status_json() const;
   [[nodiscard]] std::string config_json() const;  // the effective configuration, one JSON object
 
  private:

@@ -70,4 +70,12 @@ std::string Node::metrics_text() const {
   return text;
 }
 
+std::string Node::status_json() const {
+  std::string json;
+  for (const auto& instance : instances_) {
+    json += (json.empty() ? "[" : ",") + instance->status_json();
+  }
+  return json + "]";
+}
+
 }  // namespace tandem

@@ -39,6 +39,7 @@ class Node {
   void cancel_all();                // and end those too
   [[nodiscard]] bool idle() const;  // nothing accepted is unfinished
   [[nodiscard]] std::string metrics_text() const;
+  [[nodiscard]] std::string status_json() const;  // a list: Instance::status_json() of each
 
  private:
   Node() = default;

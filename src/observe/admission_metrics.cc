@@ -37,7 +37,10 @@ AdmissionMetrics::AdmissionMetrics(prometheus::Registry& registry, const prometh
                     "By how much promised first tokens came later than their target, of those that "
                     "did",
                     registry)
-                 .Add(labels, kLateSeconds)) {
+                 .Add(labels, kLateSeconds)),
+      last_forecast_(&family(prometheus::BuildGauge(), "tandem_last_ttft_forecast_seconds",
+                             "Forecast TTFT of the request that was decided last", registry)
+                          .Add(labels)) {
   for (const char* answer : {"accepted", "queued"}) {
     prometheus::Labels named = labels_;
     named["answer"] = answer;
@@ -53,6 +56,9 @@ void AdmissionMetrics::decided(const AdmissionRecord& record) {
   }
   decisions_.Add(labels).Increment();
   verdict_time_->Observe(to_seconds(record.took));
+  if (record.forecast) {
+    last_forecast_->Set(to_seconds(*record.forecast));
+  }
 }
 
 void AdmissionMetrics::add(const StepRecord& record) {

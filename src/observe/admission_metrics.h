@@ -3,6 +3,7 @@
 #pragma once
 
 #include <prometheus/counter.h>
+#include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
@@ -25,6 +26,7 @@ class AdmissionMetrics {
   prometheus::Counter* forecast_;
   prometheus::Counter* measured_;
   prometheus::Histogram* late_;
+  prometheus::Gauge* last_forecast_;
 };
 
 }  // namespace tandem::observe

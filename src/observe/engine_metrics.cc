@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "observe/admission_metrics.h"
+#include "observe/metrics_json.h"
 #include "observe/tier_metrics.h"
 #include "observe/time_metrics.h"
 
@@ -62,6 +63,7 @@ class EngineMetrics::Impl {
     vllm_labels_ = {{"model_name", options.model_name}, {"engine", "0"}};
     running = gauge("requests_running", "num_requests_running", "Sequences that run");
     waiting = gauge("requests_waiting", "num_requests_waiting", "Sequences that wait");
+    make_waiting_by_class();
     make_rejection_counters();
     kv_usage = gauge("kv_usage_ratio", "kv_cache_usage_perc",
                      "Share of the KV blocks held by sequences, 0 to 1");
@@ -205,6 +207,16 @@ class EngineMetrics::Impl {
     reasons.Add(labels).Set(0);
   }
 
+  void make_waiting_by_class() {
+    auto& gauges = prometheus::BuildGauge()
+                       .Name("tandem_requests_waiting_by_class")
+                       .Help("Sequences that wait, by class")
+                       .Register(registry_);
+    for (size_t i = 0; i < kServiceClasses; ++i) {
+      waiting_by_class[i] = &gauges.Add(class_labels(i));
+    }
+  }
+
   // They begin at 0, so that a rate over them is known from the first one on.
   void make_rejection_counters() {
     for (const char* reason : {"queue_full", "draining"}) {
@@ -290,9 +302,11 @@ class EngineMetrics::Impl {
   [[nodiscard]] std::string render() const {
     return prometheus::TextSerializer().Serialize(registry_.Collect());
   }
+  [[nodiscard]] std::string json() const { return metrics_json(registry_.Collect()); }
 
   Gauge* waiting_for_capacity = nullptr;    // null: without vLLM's names
   Histogram* request_max_output = nullptr;  // the same
+  std::array<Gauge*, kServiceClasses> waiting_by_class{};
   Both<Gauge> running, waiting, kv_usage, kv_blocks_in_use, kv_blocks_total;
   Both<Counter> prompt_tokens, generation_tokens, preemptions, plan_shortfalls, prefix_queries,
       prefix_hits, prompt_cached, steps;
@@ -368,6 +382,9 @@ EngineMetrics::~EngineMetrics() = default;
 void EngineMetrics::on_gauges(const EngineGauges& gauges) {
   set(impl_->running, static_cast<double>(gauges.running));
   set(impl_->waiting, static_cast<double>(gauges.waiting));
+  for (size_t i = 0; i < kServiceClasses; ++i) {
+    impl_->waiting_by_class[i]->Set(static_cast<double>(gauges.waiting_by_class[i]));
+  }
   if (impl_->waiting_for_capacity != nullptr) {
     impl_->waiting_for_capacity->Set(static_cast<double>(gauges.waiting));
   }
@@ -460,5 +477,6 @@ void EngineMetrics::on_request(const RequestRecord& record) {
 void EngineMetrics::on_rejected(const std::string& reason) { impl_->reject(reason, 1); }
 
 std::string EngineMetrics::render() const { return impl_->render(); }
+std::string EngineMetrics::json() const { return impl_->json(); }
 
 }  // namespace tandem::observe

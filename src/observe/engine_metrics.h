@@ -40,6 +40,8 @@ class EngineMetrics final : public EngineObserver {
   void on_rejected(const std::string& reason);  // a request that was never accepted; any thread
 
   [[nodiscard]] std::string render() const;
+  // Tandem's own series as metrics_json() writes them.
+  [[nodiscard]] std::string json() const;
 
  private:
   class Impl;

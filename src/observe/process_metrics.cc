@@ -52,6 +52,31 @@ std::array<double, 22> stat_fields() {
   return fields;
 }
 
+struct Use {
+  double cpu_seconds = 0;
+  double virtual_bytes = 0;
+  double resident_bytes = 0;
+  double started = 0;  // seconds since 1970; 0: unknown
+};
+
+std::optional<Use> use_now() {
+  constexpr size_t kUserTicks = 14 - 3;
+  constexpr size_t kSystemTicks = 15 - 3;
+  constexpr size_t kStartTicks = 22 - 3;
+  constexpr size_t kVirtualBytes = 23 - 3;
+  constexpr size_t kResidentPages = 24 - 3;
+  const std::array<double, 22> stat = stat_fields();
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  if (stat[kStartTicks] <= 0 || ticks <= 0) {
+    return std::nullopt;
+  }
+  static const double boot = boot_time();
+  return Use{.cpu_seconds = (stat[kUserTicks] + stat[kSystemTicks]) / ticks,
+             .virtual_bytes = stat[kVirtualBytes],
+             .resident_bytes = stat[kResidentPages] * static_cast<double>(::sysconf(_SC_PAGESIZE)),
+             .started = boot > 0 ? boot + stat[kStartTicks] / ticks : 0};
+}
+
 std::optional<int64_t> open_descriptors() {
   std::error_code error;
   std::filesystem::directory_iterator entry("/proc/self/fd", error);
@@ -77,23 +102,15 @@ std::string escaped(std::string_view text) {
 
 std::string process_metrics_text() {
   std::string out;
-  constexpr size_t kUserTicks = 14 - 3;
-  constexpr size_t kSystemTicks = 15 - 3;
-  constexpr size_t kStartTicks = 22 - 3;
-  constexpr size_t kVirtualBytes = 23 - 3;
-  constexpr size_t kResidentPages = 24 - 3;
-  const std::array<double, 22> stat = stat_fields();
-  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  if (stat[kStartTicks] > 0 && ticks > 0) {
+  if (const std::optional<Use> use = use_now()) {
     append(out, "process_cpu_seconds_total", "counter", "User and system CPU time spent",
-           (stat[kUserTicks] + stat[kSystemTicks]) / ticks);
-    append(out, "process_virtual_memory_bytes", "gauge", "Virtual memory size",
-           stat[kVirtualBytes]);
+           use->cpu_seconds);
+    append(out, "process_virtual_memory_bytes", "gauge", "Virtual memory size", use->virtual_bytes);
     append(out, "process_resident_memory_bytes", "gauge", "Resident memory size",
-           stat[kResidentPages] * static_cast<double>(::sysconf(_SC_PAGESIZE)));
-    if (const double boot = boot_time(); boot > 0) {
+           use->resident_bytes);
+    if (use->started > 0) {
       append(out, "process_start_time_seconds", "gauge", "Start of the process, seconds since 1970",
-             boot + stat[kStartTicks] / ticks);
+             use->started);
     }
   }
   if (const std::optional<int64_t> open = open_descriptors()) {
@@ -104,6 +121,14 @@ std::string process_metrics_text() {
            static_cast<double>(limit.rlim_cur));
   }
   return out;
+}
+
+std::string process_json() {
+  const std::optional<Use> use = use_now();
+  return use ? fmt::format(
+                   R"({{"cpu_seconds":{:.2f},"resident_bytes":{:.0f},"started_unix_seconds":{:.2f}}})",
+                   use->cpu_seconds, use->resident_bytes, use->started)
+             : "{}";
 }
 
 std::string build_info_text(std::string_view version, std::string_view commit) {

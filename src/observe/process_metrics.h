@@ -10,6 +10,10 @@ namespace tandem::observe {
 // What cannot be read is left out.
 std::string process_metrics_text();
 
+// The same of what changes: {"cpu_seconds":..,"resident_bytes":..,"started_unix_seconds":..}. {} if
+// it cannot be read.
+std::string process_json();
+
 // An empty `commit` is published as "unknown".
 std::string build_info_text(std::string_view version, std::string_view commit);
 

@@ -27,6 +27,7 @@ struct AdmissionRecord {
   std::string_view answer{};
   std::string_view reason{};  // of a refusal
   Nanos took{0};
+  std::optional<Nanos> forecast;  // TTFT of the request
 };
 
 struct StepRecord {
@@ -75,6 +76,7 @@ struct StepRecord {
 struct EngineGauges {
   int64_t running = 0;  // sequences admitted and not ended
   int64_t waiting = 0;
+  std::array<int64_t, kServiceClasses> waiting_by_class{};
   int64_t blocks_in_use = 0;  // held by a sequence; cached ones without a user count as free
   int64_t total_blocks = 0;
   // Two tiers only.

@@ -173,14 +173,16 @@ Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
     next = std::sqrt(low * high);
   }
   if (!tuned.best.kept) {
-    const auto least = std::ranges::min_element(tuned.tried, {}, &TunedBudget::budget);
+    const auto best = std::ranges::min_element(
+        tuned.tried, {}, [](const TunedBudget& tried) { return tried.run.metrics_ms.front(); });
     return invalid_argument(
-        least == tuned.tried.end()
+        best == tuned.tried.end()
             ? std::string("no budget that was tried is large enough to serve by")
-            : fmt::format("no budget keeps the tolerance: with {} best effort still leads to {}; "
-                          "allow more, or give best effort less",
-                          format_duration(least->budget),
-                          described(options, *least, tuned.allowed_ms)),
+            : fmt::format(
+                  "no budget keeps the tolerance: the best of {} runs, with {}, still leads "
+                  "to {}; allow more, or give best effort less",
+                  tuned.tried.size(), format_duration(best->budget),
+                  described(options, *best, tuned.allowed_ms)),
         "tolerance");
   }
   return tuned;

@@ -72,7 +72,7 @@ struct Tuned {
 using RunWithBudget = std::function<Result<std::optional<TuneRun>>(Nanos budget)>;
 
 // Metrics are taken to grow with the budget, but for budgets so small that prompts wait for a
-// chunk. An error if no budget that was tried keeps the goals, with what the least one came to.
+// chunk. An error if no budget that was tried keeps the goals, with what the best one came to.
 Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
                           const RunWithBudget& run);
 
