@@ -1,0 +1,72 @@
+"""`tandem tune`: the step budget of hygen that keeps latency-sensitive requests within a tolerance, on the simulated machine."""
+import json
+
+import pytest
+from test_cli import run
+
+SCENARIO = """shape: 8B
+accelerator: a100
+max-model-len: 4096
+piggyback-token-budget: 2048
+stream:
+  - {name: chat, service-tier: priority, request-rate: 4, random-input-len: 300, random-output-len: 60, duration: 20s}
+  - {name: bulk, service-tier: flex, request-rate: 4, random-input-len: 1500, random-output-len: 100, duration: 20s}
+"""
+
+
+def tuned(binary, tmp_path, *flags, text=SCENARIO):
+    path = tmp_path / "load.yaml"
+    path.write_text(text)
+    return run(binary, "tune", path, *flags)
+
+
+def test_the_budget_keeps_the_tolerance_and_the_next_larger_one_does_not(binary, tmp_path):
+    out = tmp_path / "budget.json"
+    code, text = tuned(binary, tmp_path, "--metric", "p99_tbt", "--tolerance", "20", "-o", out)
+    assert code == 0, text
+    found = json.loads(out.read_text())
+    budget = found["step_budget_us"]
+    assert f"--hygen-step-budget {budget}" in text
+    allowed = found["without_best_effort"]["p99_tbt_ms"] * 1.2
+    assert found["with_budget"]["p99_tbt_ms"] <= allowed
+    assert found["with_budget"]["best_effort_tokens_per_s"] > 0
+    assert len(found["tried"]) <= 12
+    larger = [one for one in found["tried"] if one["step_budget_us"] > budget]
+    assert larger and all(one["p99_tbt_ms"] > allowed and not one["kept"] for one in larger)
+    assert min(one["step_budget_us"] for one in larger) <= budget * 1.011
+    # The same figures whenever it runs, and the run by itself is the one that was tried.
+    again = tmp_path / "again.json"
+    assert tuned(binary, tmp_path, "--tolerance", "20", "-o", again)[0] == 0
+    assert json.loads(again.read_text()) == found
+    code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--hygen-step-budget", str(budget), "-o", tmp_path / "run")
+    assert code == 0, text
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    chat = next(one for one in result["tandem"]["classes"] if one["name"] == "chat")
+    assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
+
+
+def test_several_metrics_are_all_kept(binary, tmp_path):
+    out = tmp_path / "budget.json"
+    code, text = tuned(binary, tmp_path, "--metric", "p99_tbt", "mean_ttft", "--tolerance", "60", "-o", out)
+    assert code == 0, text
+    found = json.loads(out.read_text())
+    for metric in ("p99_tbt_ms", "mean_ttft_ms"):
+        assert found["with_budget"][metric] <= found["without_best_effort"][metric] * 1.6
+
+
+@pytest.mark.parametrize("flags, change, named", [
+    (["--metric", "p99"], None, "mean_tbt, p99_tbt"),
+    (["--tolerance", "0"], None, "--tolerance"),
+    ([], ("service-tier: flex", "service-tier: priority"), "no stream is best effort"),
+    ([], ("shape: 8B", "shape: 8B\nvary: {max-num-seqs: [8, 16]}"), "leave `vary` out"),
+    ([], ("random-output-len: 60", "random-output-len: 1"), "with two tokens"),
+    (["--metric", "mean_ttft", "--tolerance", "0.1"], None, "no budget keeps the tolerance"),
+], ids=["metric", "tolerance", "no-flex", "vary", "no-samples", "out-of-reach"])
+def test_what_cannot_be_tuned_is_refused_with_the_cause(binary, tmp_path, flags, change, named):
+    code, text = tuned(binary, tmp_path, *flags, text=SCENARIO.replace(*change) if change else SCENARIO)
+    assert code == 2 and named in text, text
+
+
+def test_a_file_that_is_missing_is_named(binary, tmp_path):
+    code, text = run(binary, "tune", tmp_path / "none.yaml")
+    assert code != 0 and "none.yaml" in text
