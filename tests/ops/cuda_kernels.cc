@@ -147,12 +147,15 @@ void attend_row(const AttentionArgs& args, const AttentionTask& task, int64_t ro
   for (int64_t s = 0; s < task.split_count; ++s) {
     const TokenRange tokens = in_split(context, task.split_begin + s);
     if (!tokens.empty()) {
-      cuda::attend_split(
-          args, slice, args.q + (row * args.heads + head) * args.layout.padded_head_dim,
-          task.kv_head, task.split_begin + s, tokens,
-          args.partials + task.partial_offset + s * split_floats(args, task.row_count) +
-              ((row - task.row_begin) * group + head % group) * partial_record_floats(args.layout),
-          scratch);
+      float* record = args.partials + task.partial_offset + s * split_floats(args, task.row_count);
+      const int64_t pair = (row - task.row_begin) * group + head % group;
+      cuda::attend_split(args,
+                         {.slice = slice,
+                          .first = (task.split_begin + s) * kSplitTokens,
+                          .range = tokens,
+                          .kv_head = task.kv_head},
+                         args.q + (row * args.heads + head) * args.layout.padded_head_dim,
+                         record + pair * partial_record_floats(args.layout), scratch);
     }
   }
 }

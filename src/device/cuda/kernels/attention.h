@@ -18,51 +18,78 @@ constexpr int64_t record_floats(const kernels::KvLayout& layout) {
   return kernels::partial_record_floats(layout) + kernels::kSplitTokens;
 }
 
-// One split of one (row, head): `record` gets the maximum, the sum of exp(score - maximum) and the
-// V vectors weighted by it; `scores` [kSplitTokens] is scratch.
-TANDEM_ANYWHERE inline void attend_split(const kernels::AttentionArgs& args,
-                                         const kernels::AttentionSlice& slice, const float* q,
-                                         int64_t kv_head, int64_t split,
-                                         const kernels::TokenRange& tokens, float* record,
-                                         float* scores) {
-  const kernels::KvLayout& layout = args.layout;
-  const int64_t first = split * kernels::kSplitTokens;
+// The tokens of one split of one (row, head).
+struct SplitTokens {
+  const kernels::AttentionSlice& slice;
+  int64_t first = 0;  // position where the split begins
+  kernels::TokenRange range;
+  int64_t kv_head = 0;
+};
+
+// scores[t] = q times the keys of the split's tokens; returns the largest.
+template <class T>
+TANDEM_ANYWHERE float score_tokens(const kernels::AttentionArgs& args, const SplitTokens& tokens,
+                                   const float* q, float* scores, const T* pool) {
+  kernels::KvLayout layout = args.layout;
+  layout.type = sizeof(T) == sizeof(float) ? ElementType::kF32 : ElementType::kBF16;
   float max = -INFINITY;
-  for (int64_t t = tokens.begin; t < tokens.end; ++t) {
-    const int64_t block = slice.block_table[(first + t) / layout.block_tokens];
-    const int64_t slot = (first + t) % layout.block_tokens;
-    const std::byte* key = args.kv + layout.key_offset(block, args.layer, kv_head);
+  for (int64_t t = tokens.range.begin; t < tokens.range.end; ++t) {
+    const int64_t position = tokens.first + t;
+    const int64_t block = tokens.slice.block_table[position / layout.block_tokens];
+    const int64_t slot = position % layout.block_tokens;
+    const T* key = pool + layout.key_offset(block, args.layer, tokens.kv_head) /
+                              static_cast<int64_t>(sizeof(T));
     float score = 0.0F;
     for (int64_t dim = 0; dim < layout.padded_head_dim; ++dim) {
-      score +=
-          q[dim] * args.scale * load_element(key, layout.type, layout.key_element(slot, dim));
+      score += q[dim] * args.scale * widened(key[layout.key_element(slot, dim)]);
     }
     scores[t] = score;
     max = std::fmax(max, score);
   }
-  float sum = 0.0F;
-  for (int64_t t = tokens.begin; t < tokens.end; ++t) {
-    scores[t] = std::exp(scores[t] - max);
-    sum += scores[t];
-  }
-  constexpr int64_t kDims = 8;  // a divisor of kHeadDimMultiple
+  return max;
+}
+
+// values[dim] = the sum over the split's tokens of their V weighted by weights[t].
+template <class T>
+TANDEM_ANYWHERE void sum_values(const kernels::AttentionArgs& args, const SplitTokens& tokens,
+                                const float* weights, float* values, const T* pool) {
+  kernels::KvLayout layout = args.layout;
+  layout.type = sizeof(T) == sizeof(float) ? ElementType::kF32 : ElementType::kBF16;
+  constexpr int64_t kDims = 16;  // a divisor of kHeadDimMultiple
   for (int64_t dim = 0; dim < layout.padded_head_dim; dim += kDims) {
-    float values[kDims] = {};
-    for (int64_t t = tokens.begin; t < tokens.end; ++t) {
-      const int64_t block = slice.block_table[(first + t) / layout.block_tokens];
-      const int64_t slot = (first + t) % layout.block_tokens;
-      const std::byte* value = args.kv + layout.value_offset(block, args.layer, kv_head);
+    float sums[kDims] = {};
+    for (int64_t t = tokens.range.begin; t < tokens.range.end; ++t) {
+      const int64_t position = tokens.first + t;
+      const int64_t block = tokens.slice.block_table[position / layout.block_tokens];
+      const int64_t slot = position % layout.block_tokens;
+      const T* value = pool + layout.value_offset(block, args.layer, tokens.kv_head) /
+                                  static_cast<int64_t>(sizeof(T));
       for (int64_t d = 0; d < kDims; ++d) {
-        values[d] +=
-            scores[t] * load_element(value, layout.type, layout.value_element(slot, dim + d));
+        sums[d] += weights[t] * widened(value[layout.value_element(slot, dim + d)]);
       }
     }
     for (int64_t d = 0; d < kDims; ++d) {
-      record[kernels::kPartialValues + dim + d] = values[d];
+      values[dim + d] = sums[d];
     }
   }
-  record[kernels::kPartialMax] = max;
-  record[kernels::kPartialSum] = sum;
+}
+
+// `record` gets the maximum, the sum of exp(score - maximum) and the V vectors weighted by it;
+// `scores` [kSplitTokens] is scratch.
+TANDEM_ANYWHERE inline void attend_split(const kernels::AttentionArgs& args,
+                                         const SplitTokens& tokens, const float* q, float* record,
+                                         float* scores) {
+  with_elements(args.kv, args.layout.type, [&](const auto* pool) {
+    const float max = score_tokens(args, tokens, q, scores, pool);
+    float sum = 0.0F;
+    for (int64_t t = tokens.range.begin; t < tokens.range.end; ++t) {
+      scores[t] = std::exp(scores[t] - max);
+      sum += scores[t];
+    }
+    sum_values(args, tokens, scores, record + kernels::kPartialValues, pool);
+    record[kernels::kPartialMax] = max;
+    record[kernels::kPartialSum] = sum;
+  });
 }
 
 // (row, head) pairs of a step whose records fit the workspace together. Pair p is row p / heads.
@@ -106,8 +133,12 @@ struct AttendSplits {
       return;
     }
     float* record = on.record(pair, i % on.splits);
-    attend_split(args, *slice, args.q + pair * args.layout.padded_head_dim,
-                 pair % args.heads / kernels::query_group(args), split, tokens, record,
+    attend_split(args,
+                 {.slice = *slice,
+                  .first = split * kernels::kSplitTokens,
+                  .range = tokens,
+                  .kv_head = pair % args.heads / kernels::query_group(args)},
+                 args.q + pair * args.layout.padded_head_dim, record,
                  record + kernels::partial_record_floats(args.layout));
   }
 };

@@ -22,6 +22,19 @@ TANDEM_ANYWHERE inline float load_element(const void* data, ElementType type, in
   return type == ElementType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
+TANDEM_ANYWHERE inline float widened(float x) { return x; }
+TANDEM_ANYWHERE inline float widened(BFloat16 x) { return bf16_to_f32(x); }
+
+// Calls work(pointer to the elements), once their type is known: kF32 or kBF16.
+template <class Work>
+TANDEM_ANYWHERE void with_elements(const void* data, ElementType type, const Work& work) {
+  if (type == ElementType::kF32) {
+    work(static_cast<const float*>(data));
+  } else {
+    work(static_cast<const BFloat16*>(data));
+  }
+}
+
 // kF32 or kBF16.
 TANDEM_ANYWHERE inline void store_element(void* data, ElementType type, int64_t i, float value) {
   if (type == ElementType::kF32) {

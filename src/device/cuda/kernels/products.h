@@ -44,18 +44,26 @@ struct Upload {
 
 inline constexpr int64_t kRowTile = 8;  // rows of x that share a weight once it is read
 
-// sums[r] += row r of x times column n of w.
+// sums[r] = row r of x times column n of w; of rows past the last one, the last one's again.
 template <class Product>
-TANDEM_ANYWHERE void add_products(const Product& op, int64_t row, int64_t rows, int64_t n,
-                                  float (&sums)[kRowTile]) {
-  for (int64_t k = 0; k < op.w.k; ++k) {
-    const float weight = load_element(op.w.data, op.w.format.type, n * op.w.k + k);
-    for (int64_t r = 0; r < kRowTile; ++r) {
-      if (r < rows) {
-        sums[r] += load_element(op.x, op.x_type, (row + r) * op.x_stride + k) * weight;
+TANDEM_ANYWHERE void multiply(const Product& op, int64_t row, int64_t n, float (&sums)[kRowTile]) {
+  with_elements(op.x, op.x_type, [&](const auto* all_x) {
+    with_elements(op.w.data, op.w.format.type, [&](const auto* all_w) {
+      const auto* w = all_w + n * op.w.k;
+      const auto* x = all_x;
+      int64_t offsets[kRowTile];
+      for (int64_t r = 0; r < kRowTile; ++r) {
+        offsets[r] = (row + r < op.rows ? row + r : op.rows - 1) * op.x_stride;
+        sums[r] = 0.0F;
       }
-    }
-  }
+      for (int64_t k = 0; k < op.w.k; ++k) {
+        const float weight = widened(w[k]);
+        for (int64_t r = 0; r < kRowTile; ++r) {
+          sums[r] += widened(x[offsets[r] + k]) * weight;
+        }
+      }
+    });
+  });
 }
 
 constexpr int64_t row_tiles(int64_t rows) { return (rows + kRowTile - 1) / kRowTile; }
@@ -70,8 +78,8 @@ struct Gemm {
     const int64_t n = column_begin + i % columns;
     const int64_t row = i / columns * kRowTile;
     const int64_t rows = op.rows - row < kRowTile ? op.rows - row : kRowTile;
-    float sums[kRowTile] = {};
-    add_products(op, row, rows, n, sums);
+    float sums[kRowTile];
+    multiply(op, row, n, sums);
     for (int64_t r = 0; r < rows; ++r) {
       const float sum = op.bias == nullptr ? sums[r] : sums[r] + op.bias[n];
       float& y = op.y[(row + r) * op.y_stride + n];
@@ -89,10 +97,10 @@ struct GateUp {
     const int64_t n = column_begin + i % columns;
     const int64_t row = i / columns * kRowTile;
     const int64_t rows = op.rows - row < kRowTile ? op.rows - row : kRowTile;
-    float gates[kRowTile] = {};
-    float ups[kRowTile] = {};
-    add_products(op, row, rows, n, gates);
-    add_products(op, row, rows, op.w.n / 2 + n, ups);
+    float gates[kRowTile];
+    float ups[kRowTile];
+    multiply(op, row, n, gates);
+    multiply(op, row, op.w.n / 2 + n, ups);
     for (int64_t r = 0; r < rows; ++r) {
       store_element(op.activated, op.x_type, (row + r) * op.activated_stride + n,
                     gates[r] / (1.0F + std::exp(-gates[r])) * ups[r]);
