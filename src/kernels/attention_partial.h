@@ -21,7 +21,9 @@ constexpr int64_t partial_record_floats(const KvLayout& layout) {
 
 // Records of one split of one row, all heads of the group. A divided unit of `rows` rows keeps
 // split s, row r, head h at record ((s * rows + r) * group + h).
-constexpr int64_t query_group(const AttentionArgs& args) { return args.heads / args.layout.kv_heads; }
+constexpr int64_t query_group(const AttentionArgs& args) {
+  return args.heads / args.layout.kv_heads;
+}
 
 constexpr int64_t split_floats(const AttentionArgs& args, int64_t rows) {
   return rows * query_group(args) * partial_record_floats(args.layout);
@@ -48,7 +50,8 @@ struct TokenRange {
   [[nodiscard]] constexpr bool empty() const { return begin >= end; }
 };
 
-constexpr TokenRange row_tokens(const AttentionArgs& args, const AttentionSlice& slice, int64_t row) {
+constexpr TokenRange row_tokens(const AttentionArgs& args, const AttentionSlice& slice,
+                                int64_t row) {
   const int64_t context_tokens = row_context_tokens(slice, row);
   return {first_token(args, context_tokens), context_tokens};
 }

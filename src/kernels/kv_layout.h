@@ -40,7 +40,8 @@ struct KvLayout {
   [[nodiscard]] constexpr int64_t key_offset(int64_t block, int64_t layer, int64_t kv_head) const {
     return block * block_bytes() + ((layer * 2 + 0) * kv_heads + kv_head) * head_bytes();
   }
-  [[nodiscard]] constexpr int64_t value_offset(int64_t block, int64_t layer, int64_t kv_head) const {
+  [[nodiscard]] constexpr int64_t value_offset(int64_t block, int64_t layer,
+                                               int64_t kv_head) const {
     return block * block_bytes() + ((layer * 2 + 1) * kv_heads + kv_head) * head_bytes();
   }
   // Element index inside a head's K or V for the token at `slot` (0 .. block_tokens-1).

@@ -75,7 +75,7 @@ void enqueue(cudaStream_t stream, std::function<void()> work);
 
 // What the machine seems to be. Set before anything else is called.
 struct Machine {
-  int driver = 13000;  // 0: there is none
+  int driver = 13000;               // 0: there is none
   cudaError_t error = cudaSuccess;  // of every question for GPUs
   int gpus = 1;
   int major = 9;

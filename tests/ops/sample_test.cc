@@ -6,9 +6,9 @@
 #include <numeric>
 #include <set>
 
+#include "families.h"
 #include "kernels/kernels.h"
 #include "kernels/sample_rows.h"
-#include "families.h"
 
 namespace tandem::kernels {
 namespace {

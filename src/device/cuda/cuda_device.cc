@@ -37,13 +37,13 @@ class Tier {
                                   : cudaHostAlloc(&begin, size, cudaHostAllocPortable);
     if (error != cudaSuccess) {
       const bool on_device = kind == MemoryKind::kDevice;
-      return Error{ErrorCode::kResourceExhausted,
-                   fmt::format("{} of {} memory are not to be had: {}; use a smaller --{}",
-                               format_bytes(bytes), on_device ? "GPU" : "pinned host",
-                               cudaGetErrorString(error),
-                               on_device ? "device-memory"
-                                         : "host-memory, or raise the limit of locked memory"),
-                   on_device ? "device-memory" : "host-memory"};
+      return Error{
+          ErrorCode::kResourceExhausted,
+          fmt::format(
+              "{} of {} memory are not to be had: {}; use a smaller --{}", format_bytes(bytes),
+              on_device ? "GPU" : "pinned host", cudaGetErrorString(error),
+              on_device ? "device-memory" : "host-memory, or raise the limit of locked memory"),
+          on_device ? "device-memory" : "host-memory"};
     }
     CHECK(reinterpret_cast<uintptr_t>(begin) % 256 == 0, "CUDA's memory at {}", begin);
     return std::make_shared<Tier>(kind, begin, bytes);
@@ -124,8 +124,7 @@ class CudaDevice final : public Device {
           on_device ? "device-memory" : "host-memory"};
     }
     clear(request.kind, *data, request.bytes);
-    return std::unique_ptr<Memory>(
-        std::make_unique<Piece>(std::move(tier), *data, request.bytes));
+    return std::unique_ptr<Memory>(std::make_unique<Piece>(std::move(tier), *data, request.bytes));
   }
 
   StreamId create_stream(StreamKind kind) override { return streams_.add(kind); }
@@ -172,21 +171,19 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
                              format_bytes(gpu.memory_bytes)),
                  "device-memory"};
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<Tier> device,
-                   Tier::take(MemoryKind::kDevice, bytes));
+  ASSIGN_OR_RETURN(std::shared_ptr<Tier> device, Tier::take(MemoryKind::kDevice, bytes));
   std::shared_ptr<Tier> host;
   if (spec.host_memory_bytes > 0) {
     ASSIGN_OR_RETURN(host, Tier::take(MemoryKind::kHostPinned, spec.host_memory_bytes));
   }
-  AcceleratorCaps caps{
-      .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, plain kernels)", index, gpu.name,
-                          gpu.major, gpu.minor, format_bytes(bytes),
-                          format_bytes(gpu.memory_bytes)),
-      .backend = "cuda",
-      .identity = fmt::format("cuda ({}, plain kernels)", gpu.name),
-      .kernels = "cuda-plain",
-      .memory_bytes = gpu.memory_bytes,
-      .free_memory_bytes = device->pieces().bytes()};
+  AcceleratorCaps caps{.name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, plain kernels)", index,
+                                           gpu.name, gpu.major, gpu.minor, format_bytes(bytes),
+                                           format_bytes(gpu.memory_bytes)),
+                       .backend = "cuda",
+                       .identity = fmt::format("cuda ({}, plain kernels)", gpu.name),
+                       .kernels = "cuda-plain",
+                       .memory_bytes = gpu.memory_bytes,
+                       .free_memory_bytes = device->pieces().bytes()};
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
       std::move(caps), host_caps(spec), index, std::move(device), std::move(host)));
 }

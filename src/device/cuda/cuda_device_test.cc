@@ -157,8 +157,7 @@ TEST_F(CudaOnHost, UploadsLargerThanTheRoomComeInPieces) {
   for (int64_t row = 0; row < n.padded(); row += 13) {
     for (int64_t depth = 0; depth < k.padded(); ++depth) {
       const bool padding = row % 32 >= 20 || depth % 320 >= 300;
-      const int64_t from =
-          (row / 32 * 20 + row % 32) * k.logical + depth / 320 * 300 + depth % 320;
+      const int64_t from = (row / 32 * 20 + row % 32) * k.logical + depth / 320 * 300 + depth % 320;
       const float wanted = padding ? 0.0F : source[static_cast<size_t>(from)];
       ASSERT_EQ(bf16_to_f32(target[row * k.padded() + depth]), wanted) << row << " " << depth;
     }
@@ -300,15 +299,13 @@ class CudaAttention : public CudaOnHost {
  private:
   std::vector<double> oracle(const kernels::AttentionSlice& slice, int64_t row, int64_t head) {
     const int64_t end = slice.first_position + row - slice.row_begin + 1;
-    const int64_t begin =
-        op_.batch.window == 0 ? 0 : std::max<int64_t>(end - op_.batch.window, 0);
+    const int64_t begin = op_.batch.window == 0 ? 0 : std::max<int64_t>(end - op_.batch.window, 0);
     const int64_t kv_head = head / 3;
     std::vector<double> sums(static_cast<size_t>(layout_.padded_head_dim), 0.0);
     double total = 0;
     for (int64_t t = begin; t < end; ++t) {
       const int64_t block = slice.block_table[t / 16];
-      const auto* key =
-          reinterpret_cast<const float*>(kv_ + layout_.key_offset(block, 1, kv_head));
+      const auto* key = reinterpret_cast<const float*>(kv_ + layout_.key_offset(block, 1, kv_head));
       const auto* value =
           reinterpret_cast<const float*>(kv_ + layout_.value_offset(block, 1, kv_head));
       double score = 0;

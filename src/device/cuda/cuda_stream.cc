@@ -99,8 +99,7 @@ void CudaStream::upload(const UploadOp& op) {
     const int64_t first = rows_before(op.n, begin);
     const int64_t rows = rows_before(op.n, begin + count) - first;
     copy(stream_, {upload_room_, source + first * row_bytes, rows * row_bytes});
-    run(stream_, op,
-        {.source = upload_room_, .source_row = first, .begin = begin, .count = count});
+    run(stream_, op, {.source = upload_room_, .source_row = first, .begin = begin, .count = count});
   }
 }
 
@@ -120,8 +119,7 @@ void CudaStream::attend(const AttentionOp& op) {
             planned.window == batch.window,
         "attention of {} slices, window {}, by the plan of {}, window {}", batch.shape.slices,
         batch.window, planned.shape.slices, planned.window);
-  const int64_t needed =
-      attention_pair_bytes(batch.layout, batch.shape.max_context, batch.window);
+  const int64_t needed = attention_pair_bytes(batch.layout, batch.shape.max_context, batch.window);
   const int64_t given = batch.workspace_floats * static_cast<int64_t>(sizeof(float));
   CHECK(needed <= given, "attention over {} tokens needs a workspace of {} bytes, it has {}",
         batch.shape.max_context, needed, given);

@@ -70,7 +70,7 @@ class CudaStreams {
   struct Line {
     std::unique_ptr<CudaStream> stream;
     std::deque<Pending> pending;
-    int64_t recorded = 0;              // issuing thread
+    int64_t recorded = 0;               // issuing thread
     std::atomic<int64_t> completed{0};  // the number of the last completed event
     std::atomic<int64_t> settled{0};    // the same once the listener's call has returned
   };
@@ -87,13 +87,13 @@ class CudaStreams {
   std::array<std::unique_ptr<Line>, kMaxStreams> lines_;
   std::atomic<int32_t> line_count_{0};
   mutable std::mutex mutex_;
-  std::vector<cudaEvent_t> spare_events_;             // mutex_
-  std::deque<std::function<void()>> listeners_;       // mutex_; the last one is current
-  int64_t pending_ = 0;                               // mutex_: in all lines
-  bool ending_ = false;                               // mutex_
-  std::condition_variable work_;                      // for the pump: pending_ or ending_
-  std::condition_variable settled_;                   // some line's `settled` has risen
-  std::thread pump_;                                  // last: uses all of the above
+  std::vector<cudaEvent_t> spare_events_;        // mutex_
+  std::deque<std::function<void()>> listeners_;  // mutex_; the last one is current
+  int64_t pending_ = 0;                          // mutex_: in all lines
+  bool ending_ = false;                          // mutex_
+  std::condition_variable work_;                 // for the pump: pending_ or ending_
+  std::condition_variable settled_;              // some line's `settled` has risen
+  std::thread pump_;                             // last: uses all of the above
 };
 
 }  // namespace tandem::device::cuda

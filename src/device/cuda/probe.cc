@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "base/units.h"
+
 namespace tandem::device::cuda {
 namespace {
 
@@ -79,15 +81,14 @@ Result<Gpu> probe(int index) {
     return absent(error, driver);
   }
   if (index >= count) {
-    return unavailable(fmt::format("there is no GPU {}: this machine has {}, numbered from 0",
-                                   index, count));
+    return unavailable(
+        fmt::format("there is no GPU {}: this machine has {}, numbered from 0", index, count));
   }
   cudaDeviceProp properties = {};
   size_t free = 0;
   size_t total = 0;
-  for (const cudaError_t error :
-       {cudaGetDeviceProperties(&properties, index), cudaSetDevice(index),
-        cudaMemGetInfo(&free, &total)}) {
+  for (const cudaError_t error : {cudaGetDeviceProperties(&properties, index), cudaSetDevice(index),
+                                  cudaMemGetInfo(&free, &total)}) {
     if (error != cudaSuccess) {
       return absent(error, driver);
     }
@@ -103,6 +104,13 @@ Result<Gpu> probe(int index) {
              .minor = properties.minor,
              .memory_bytes = static_cast<int64_t>(total),
              .free_bytes = static_cast<int64_t>(free)};
+}
+
+Result<std::string> describe_gpu(const std::string& options) {
+  ASSIGN_OR_RETURN(const int index, gpu_index(options));
+  ASSIGN_OR_RETURN(const Gpu gpu, probe(index));
+  return fmt::format("cuda:{}: {}, sm_{}{}, {} free of {}", index, gpu.name, gpu.major, gpu.minor,
+                     format_bytes(gpu.free_bytes), format_bytes(gpu.memory_bytes));
 }
 
 }  // namespace tandem::device::cuda

@@ -27,6 +27,9 @@ Result<int> gpu_index(std::string_view options);
 // kUnavailable, saying what is wrong and what to do, where the GPU cannot be used.
 Result<Gpu> probe(int index);
 
+// "cuda:0: NVIDIA H200, sm_90, 139 GiB free of 141 GiB".
+Result<std::string> describe_gpu(const std::string& options);
+
 // What a CUDA error says to whoever wanted a GPU. `driver` is the version of CUDA that the driver
 // knows, as cudaDriverGetVersion gives it; 0: there is no driver.
 Error absent(cudaError_t error, int driver);

@@ -62,6 +62,10 @@ TEST_F(Probe, TooLittleMemoryIsSaidWithTheNumbers) {
               AllOf(HasSubstr("2.00 GiB"), HasSubstr("1.00 GiB free of 16.00 GiB")));
 }
 
+TEST_F(Probe, AGpuIsDescribedWithoutTakingItsMemory) {
+  EXPECT_EQ(describe_gpu("").value(), "cuda:0: host as GPU, sm_90, 15.00 GiB free of 16.00 GiB");
+}
+
 TEST_F(Probe, AGpuIsNamedByItsNumber) {
   EXPECT_EQ(gpu_index("").value(), 0);
   EXPECT_EQ(gpu_index("3").value(), 3);

@@ -28,7 +28,7 @@ class Reservation {
  private:
   std::byte* const begin_;
   const int64_t bytes_;
-  mutable std::mutex mutex_;          // guards what follows
+  mutable std::mutex mutex_;         // guards what follows
   std::map<int64_t, int64_t> free_;  // begin -> length, apart from each other
 };
 

@@ -160,8 +160,7 @@ struct MergeSplits {
       return;
     }
     const kernels::TokenRange context = kernels::row_tokens(args, *slice, row);
-    const int64_t records =
-        kernels::splits_of(context.end) - context.begin / kernels::kSplitTokens;
+    const int64_t records = kernels::splits_of(context.end) - context.begin / kernels::kSplitTokens;
     const float* state = on.record(pair, 0);
     float max = state[kernels::kPartialMax];
     float sum = state[kernels::kPartialSum];

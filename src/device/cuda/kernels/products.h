@@ -33,12 +33,12 @@ struct Upload {
     const int64_t depth = i % op.target.k;
     const int64_t row = kernels::logical_index(op.n, n);
     const int64_t column = kernels::logical_index(op.k, depth);
-    const float value = row < 0 || column < 0
-                            ? 0.0F
-                            : load_element(source, op.source_type,
-                                           (row - source_row) * op.k.logical + column);
-    store_element(op.target_data, op.target.format.type,
-                  (first_row(op) + n) * op.target.k + depth, value);
+    const float value =
+        row < 0 || column < 0
+            ? 0.0F
+            : load_element(source, op.source_type, (row - source_row) * op.k.logical + column);
+    store_element(op.target_data, op.target.format.type, (first_row(op) + n) * op.target.k + depth,
+                  value);
   }
 };
 

@@ -210,8 +210,8 @@ class DrawnRow {
     return rank;
   }
   TANDEM_ANYWHERE void list_most_likely(double log_total, kernels::SampleResult& result) const {
-    const int32_t wanted = spec_.logprobs < kernels::kMaxTopLogprobs ? spec_.logprobs
-                                                                     : kernels::kMaxTopLogprobs;
+    const int32_t wanted =
+        spec_.logprobs < kernels::kMaxTopLogprobs ? spec_.logprobs : kernels::kMaxTopLogprobs;
     float logits[kernels::kMaxTopLogprobs] = {};
     int32_t listed = 0;
     for (int64_t i = 0; i < count_ && wanted > 0; ++i) {
@@ -323,9 +323,9 @@ class DrawnRow {
       return count;
     }
     const double needed = std::ceil(wanted / (sum / static_cast<double>(count)));
-    return needed < 1.0 ? 1
-                        : (needed > static_cast<double>(count) ? count
-                                                               : static_cast<int64_t>(needed));
+    return needed < 1.0
+               ? 1
+               : (needed > static_cast<double>(count) ? count : static_cast<int64_t>(needed));
   }
 
   // The first token at which the running sum of weights exceeds u times the total.
