@@ -97,7 +97,7 @@ stage_ops() {
 import json, sys
 try:
     report = json.load(open(sys.argv[1]))
-    failed = [f"{suite[\"name\"]}.{test[\"name\"]}" for suite in report["testsuites"] for test in suite["testsuite"] if "failures" in test]
+    failed = [suite["name"] + "." + test["name"] for suite in report["testsuites"] for test in suite["testsuite"] if "failures" in test]
     print(json.dumps({"passed": report["tests"] - len(failed), "failed": failed}))
 except ValueError:
     print(json.dumps({"passed": 0, "failed": ["the program ended early: see the log"]}))' "$report"
