@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "device/cuda/cuda_error.h"
@@ -21,8 +20,8 @@ namespace {
 // Memory of one tier, taken from CUDA once; what is handed out keeps it.
 class Tier {
  public:
-  Tier(MemoryKind kind, void* begin, int64_t bytes)
-      : kind_(kind), begin_(begin), pieces_(static_cast<std::byte*>(begin), bytes) {}
+  Tier(MemoryKind kind, void* begin, int64_t capacity)
+      : kind_(kind), begin_(begin), pieces_(static_cast<std::byte*>(begin), capacity) {}
   ~Tier() {
     must(kind_ == MemoryKind::kDevice ? cudaFree(begin_) : cudaFreeHost(begin_), "freeing memory");
   }
@@ -31,7 +30,7 @@ class Tier {
 
   static Result<std::shared_ptr<Tier>> take(MemoryKind kind, int64_t bytes) {
     void* begin = nullptr;
-    const auto size = static_cast<size_t>(bytes);
+    const auto size = static_cast<size_t>(Reservation::room_for(bytes));
     const cudaError_t error = kind == MemoryKind::kDevice
                                   ? cudaMalloc(&begin, size)
                                   : cudaHostAlloc(&begin, size, cudaHostAllocPortable);
@@ -45,11 +44,9 @@ class Tier {
               on_device ? "device-memory" : "host-memory, or raise the limit of locked memory"),
           on_device ? "device-memory" : "host-memory"};
     }
-    CHECK(reinterpret_cast<uintptr_t>(begin) % 256 == 0, "CUDA's memory at {}", begin);
     return std::make_shared<Tier>(kind, begin, bytes);
   }
 
-  [[nodiscard]] MemoryKind kind() const { return kind_; }
   Reservation& pieces() { return pieces_; }
 
  private:
@@ -109,7 +106,7 @@ class CudaDevice final : public Device {
     std::shared_ptr<Tier> tier =
         request.kind == MemoryKind::kDevice ? device_memory_ : host_memory_;
     if (tier == nullptr) {
-      ASSIGN_OR_RETURN(tier, Tier::take(request.kind, request.bytes + Reservation::kAlignment));
+      ASSIGN_OR_RETURN(tier, Tier::take(request.kind, request.bytes));
     }
     const std::optional<std::byte*> data = tier->pieces().take(request.bytes);
     if (!data.has_value()) {
@@ -119,7 +116,7 @@ class CudaDevice final : public Device {
           fmt::format("{} of {} memory do not fit: {} of {} are left; give more with --{}, or use "
                       "a smaller model or KV pool",
                       format_bytes(request.bytes), on_device ? "GPU" : "pinned host",
-                      format_bytes(tier->pieces().left()), format_bytes(tier->pieces().bytes()),
+                      format_bytes(tier->pieces().left()), format_bytes(tier->pieces().capacity()),
                       on_device ? "device-memory" : "host-memory"),
           on_device ? "device-memory" : "host-memory"};
     }
@@ -163,7 +160,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
       spec.device_memory_bytes > 0
           ? spec.device_memory_bytes
           : static_cast<int64_t>(kMemoryShare * static_cast<double>(gpu.free_bytes));
-  if (bytes > gpu.free_bytes) {
+  if (Reservation::room_for(bytes) > gpu.free_bytes) {
     return Error{ErrorCode::kResourceExhausted,
                  fmt::format("{} of GPU memory are asked for, {} has {} free of {}; use a smaller "
                              "--device-memory, or end the processes that nvidia-smi lists",
@@ -183,7 +180,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
                        .identity = fmt::format("cuda ({}, plain kernels)", gpu.name),
                        .kernels = "cuda-plain",
                        .memory_bytes = gpu.memory_bytes,
-                       .free_memory_bytes = device->pieces().bytes()};
+                       .free_memory_bytes = device->pieces().capacity()};
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
       std::move(caps), host_caps(spec), index, std::move(device), std::move(host)));
 }

@@ -19,8 +19,8 @@ constexpr int64_t kUploadRoomBytes = int64_t{16} << 20;
 constexpr int kEagerQuestions = 200;
 constexpr auto kPause = std::chrono::microseconds(20);
 
-// The current GPU is a property of a thread, and others may have set it; this costs nothing where it
-// is right already.
+// The current GPU is a property of a thread, and others may have set it; this costs nothing where
+// it is right already.
 void use(int device) { must(cudaSetDevice(device), "choosing the GPU of a thread"); }
 
 // Copies of rows on their way to the host go before blocks that change tier.

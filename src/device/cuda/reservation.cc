@@ -9,21 +9,29 @@ namespace tandem::device::cuda {
 namespace {
 
 // An empty piece takes room too, so that every piece has an address of its own.
-int64_t room_for(int64_t bytes) {
+int64_t rounded(int64_t bytes) {
   constexpr int64_t kUnit = Reservation::kAlignment;
   return std::max<int64_t>((bytes + kUnit - 1) / kUnit, 1) * kUnit;
 }
 
+std::byte* aligned(std::byte* begin) {
+  constexpr auto kUnit = static_cast<uintptr_t>(Reservation::kAlignment);
+  return begin + (kUnit - reinterpret_cast<uintptr_t>(begin) % kUnit) % kUnit;
+}
+
 }  // namespace
 
-Reservation::Reservation(std::byte* begin, int64_t bytes)
-    : begin_(begin), bytes_(bytes / kAlignment * kAlignment) {
-  free_.emplace(0, bytes_);
+Reservation::Reservation(std::byte* begin, int64_t capacity)
+    : begin_(aligned(begin)), capacity_(capacity) {
+  free_.emplace(0, room_for(capacity) - kAlignment);  // less what aligning may have cost
 }
 
 std::optional<std::byte*> Reservation::take(int64_t bytes) {
-  const int64_t room = room_for(bytes);
+  const int64_t room = rounded(bytes);
   const std::lock_guard lock(mutex_);
+  if (bytes > capacity_ - used_) {
+    return std::nullopt;
+  }
   const auto range = std::find_if(free_.begin(), free_.end(),
                                   [room](const auto& each) { return each.second >= room; });
   if (range == free_.end()) {
@@ -31,6 +39,7 @@ std::optional<std::byte*> Reservation::take(int64_t bytes) {
   }
   const auto [offset, length] = *range;
   free_.erase(range);
+  used_ += bytes;
   if (length > room) {
     free_.emplace(offset + room, length - room);
   }
@@ -38,8 +47,9 @@ std::optional<std::byte*> Reservation::take(int64_t bytes) {
 }
 
 void Reservation::give_back(std::byte* begin, int64_t bytes) {
-  const int64_t room = room_for(bytes);
+  const int64_t room = rounded(bytes);
   const std::lock_guard lock(mutex_);
+  used_ -= bytes;
   const auto [range, added] = free_.emplace(begin - begin_, room);
   CHECK(added, "memory given back twice");
   if (const auto next = std::next(range);
@@ -58,11 +68,7 @@ void Reservation::give_back(std::byte* begin, int64_t bytes) {
 
 int64_t Reservation::left() const {
   const std::lock_guard lock(mutex_);
-  int64_t sum = 0;
-  for (const auto& [offset, length] : free_) {
-    sum += length;
-  }
-  return sum;
+  return capacity_ - used_;
 }
 
 }  // namespace tandem::device::cuda
