@@ -1,10 +1,11 @@
 """The CUDA back end through HTTP. Without a GPU it runs over the host's CUDA (tests/cuda_on_host), from the same sources: that shows its
 arithmetic, its order and the way of KV and rows between the tiers, nothing of a GPU. TANDEM_TEST_DEVICE=cuda runs these tests on one."""
+import json
 import os
 import subprocess
 
 import pytest
-from conftest import BINARY, GOLDENS, launch
+from conftest import BINARY, GOLDENS, ROOT, launch
 from test_golden_text import FOLDERS, continue_as_transformers_does
 from test_two_tiers import FLAGS, MODEL, answers
 
@@ -38,7 +39,7 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     if ON_GPU:
         assert [one[3] for one in got if one[1] == "length"] == [one[3] for one in wanted if one[1] == "length"]
     else:
-        assert [one[:2] + one[3:] for one in got] == [one[:2] + one[3:] for one in wanted]
+        assert got == wanted
     assert server.metric("tandem_hops_total") > len(got)
     assert server.metric("tandem_tier_transfer_bytes_total") > 0
     server.stop_cleanly()
@@ -81,3 +82,26 @@ def test_a_number_of_no_gpu_is_refused(binary):
     done = run(binary, "serve", str(MODEL), "--device", "cuda:x", *MEMORY)
     assert done.returncode not in (0, -6, -11)
     assert "'x' does not name a GPU" in done.stderr or "cuda: absent: " in done.stderr
+
+
+def test_the_stages_of_check_sh_run_without_a_gpu(binary):
+    if ON_GPU:
+        pytest.skip("check.sh is what runs these tests on a GPU")
+    done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--dry-run", "--binaries", str(BINARY.parent), "env", "ops", "link"],
+                          capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    env, ops, link, summary = map(json.loads, done.stdout.splitlines())
+    assert [each["stage"] for each in (env, ops, link)] == ["env", "ops", "link"] and all(each["ok"] for each in (env, ops, link))
+    assert any(line.startswith("cuda:") for line in env["tandem"])
+    assert ops["passed"] >= 15 and ops["failed"] == []
+    assert min(link["link_gb_per_s"].values()) > 0
+    assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
+
+
+def test_a_failed_stage_of_check_sh_is_reported_and_stops_no_other(binary):
+    done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--device", "/nowhere/x.so", "--binaries", str(BINARY.parent), "ops", "link"],
+                          capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1
+    ops, link, summary = map(json.loads, done.stdout.splitlines())
+    assert not ops["ok"] and ops["passed"] == 0 and not link["ok"]
+    assert summary["failed"] == "ops link"
