@@ -48,7 +48,7 @@ function(tandem_cuda_object variable source)
   add_custom_command(
     OUTPUT ${object}
     # Products and sums stay apart (-fmad=false), so that a kernel computes here what it computes on the host.
-    COMMAND ${TANDEM_CUDA_COMPILER} -x cu -std=c++20 -O2 -DNDEBUG --expt-relaxed-constexpr -fmad=false -Werror all-warnings
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${TANDEM_CUDA_COMPILER} -x cu -std=c++20 -O2 -DNDEBUG --expt-relaxed-constexpr -fmad=false -Werror all-warnings
             ${gencode} -gencode arch=compute_${first},code=compute_${first} --threads 2
             -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC,-Wall,-Wextra,-ffp-contract=off -I${TANDEM_ROOT}/src
             -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
