@@ -10,7 +10,7 @@ from test_golden_text import FOLDERS, continue_as_transformers_does
 from test_two_tiers import FLAGS, MODEL, answers
 
 MEMORY = ("--device-memory", "256MiB", "--host-memory", "64MiB")
-ON_GPU = "TANDEM_TEST_DEVICE" in os.environ
+ON_GPU = os.environ.get("TANDEM_TEST_DEVICE", "").startswith("cuda")
 
 
 @pytest.fixture(scope="session")
@@ -85,8 +85,6 @@ def test_a_number_of_no_gpu_is_refused(binary):
 
 
 def test_the_stages_of_check_sh_run_without_a_gpu(binary):
-    if ON_GPU:
-        pytest.skip("check.sh is what runs these tests on a GPU")
     done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--dry-run", "--binaries", str(BINARY.parent), "env", "ops", "link"],
                           capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
