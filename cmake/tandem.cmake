@@ -77,16 +77,24 @@ function(tandem_unity list name size)
   set(${list} ${compiled} PARENT_SCOPE)
 endfunction()
 
-# tandem_library(name [ALONE] SOURCES a.cc b.cc [DEPS target...]): the static library tandem_<name> of the folder src/<name>. ALONE: each
-# source is compiled by itself.
+# tandem_library(name [ALONE] [COLD] SOURCES a.cc b.cc [DEPS target...]): the static library tandem_<name> of the folder src/<name>.
+# ALONE: each source is compiled by itself. COLD: nothing in it runs often (tandem_cold).
 function(tandem_library name)
-  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE;COLD" "" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
   if(NOT ARG_ALONE)
     tandem_unity(sources ${name} 8)
   endif()
   add_library(tandem_${name} STATIC ${sources})
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_DEPS})
+  if(ARG_COLD)
+    tandem_cold(tandem_${name})
+  endif()
+endfunction()
+
+# tandem_cold(target): compiled with few optimisations, in a quarter less time. For commands, flags and reports.
+function(tandem_cold target)
+  target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
 endfunction()
 
 # tandem_test(name SOURCES a_test.cc [DEPS target...]): the program <name>_test, run by ctest as <name>.

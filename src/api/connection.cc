@@ -28,7 +28,7 @@ std::string address_of(const asio::ip::tcp::socket& socket) {
 
 Connection::Connection(asio::ip::tcp::socket socket, ClientPlaces::Place place, IoLoop& loop,
                        ApiContext& context)
-    : transport_(std::move(socket), context.tls().get()),
+    : transport_(std::move(socket)),
       place_(std::move(place)),
       loop_(loop),
       context_(context),
@@ -42,6 +42,9 @@ Connection::Connection(asio::ip::tcp::socket socket, ClientPlaces::Place place, 
   error_code ignored;
   asio::ip::tcp::socket& own = transport_.socket();
   own.non_blocking(true, ignored);
+  if (const auto tls = context.tls(); tls != nullptr) {
+    transport_.secure(tls->new_session());
+  }
   own.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (const int32_t bytes = context.options.limits.socket_send_buffer_bytes; bytes > 0) {
     own.set_option(asio::socket_base::send_buffer_size(bytes), ignored);

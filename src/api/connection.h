@@ -30,7 +30,7 @@
 #include "api/io_loop.h"
 #include "api/routes.h"
 #include "api/side_threads.h"
-#include "api/transport.h"
+#include "net/transport.h"
 #include "request/request.h"
 
 namespace tandem::api {
@@ -116,7 +116,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void linger();
   void drop_job();
 
-  Transport transport_;
+  net::Transport transport_;
   const ClientPlaces::Place place_;
   IoLoop& loop_;
   ApiContext& context_;

@@ -74,7 +74,7 @@ void Connection::write_slice() {
   constexpr size_t kSliceBytes = 256 * 1024;
   write_began_ = last_output_ = loop_.now();
   slice_end_ = slice_begin_ + std::min(stream_out_.size() - slice_begin_, kSliceBytes);
-  Transport::Parts parts;
+  net::Transport::Parts parts;
   if (slice_begin_ == 0) {
     parts[0] = asio::buffer(raw_out_);
     parts[1] = asio::buffer(frame_out_);

@@ -186,13 +186,11 @@ Status TlsContext::read_authorities(const TlsFiles& files) {
   return {};
 }
 
-ssl_st* TlsContext::new_session(int socket) const {
-  SSL* session = SSL_new(context_);
-  if (session == nullptr || SSL_set_fd(session, socket) != 1) {
-    SSL_free(session);
-    return nullptr;
+net::TlsSession TlsContext::new_session() const {
+  net::TlsSession session(SSL_new(context_));
+  if (session != nullptr) {
+    SSL_set_accept_state(session.get());
   }
-  SSL_set_accept_state(session);
   return session;
 }
 

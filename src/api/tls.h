@@ -1,7 +1,6 @@
 // The server's side of TLS: a certificate and its key, read and checked together. OpenSSL does the
-// rest; TLS 1.2 and later, forward-secret ciphers, no renegotiation, no session cache. Needs a
-// process that ignores SIGPIPE, because OpenSSL writes to sockets without asking for silence.
-// Threads: const and shared. Errors name the file and the cure.
+// rest; TLS 1.2 and later, forward-secret ciphers, no renegotiation, no session cache. Threads:
+// const and shared. Errors name the file and the cure.
 #pragma once
 
 #include <memory>
@@ -9,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "net/transport.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
-struct ssl_st;      // OpenSSL's SSL
 
 namespace tandem::api {
 
@@ -36,9 +35,8 @@ class TlsContext {
 
   // Until the certificate expires; at load it has not.
   [[nodiscard]] std::chrono::hours valid_for() const { return valid_for_; }
-  // A session over the socket, waiting for a client's handshake; nullptr when memory is out. Freed
-  // with SSL_free; it may outlive the TlsContext.
-  [[nodiscard]] ssl_st* new_session(int socket) const;
+  // Waits for a client's handshake; null when memory is out. It may outlive the TlsContext.
+  [[nodiscard]] net::TlsSession new_session() const;
 
  private:
   TlsContext();

@@ -33,6 +33,12 @@ template <class Json>
   return fits ? std::optional(value.template get<int64_t>()) : std::nullopt;
 }
 
+// Any number, also one of an integer.
+template <class Json>
+[[nodiscard]] std::optional<double> json_number(const Json& value) {
+  return value.is_number() ? std::optional(value.template get<double>()) : std::nullopt;
+}
+
 template <class Json>
 [[nodiscard]] std::optional<bool> json_boolean(const Json& value) {
   return value.is_boolean() ? std::optional(value.template get<bool>()) : std::nullopt;

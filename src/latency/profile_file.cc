@@ -7,8 +7,10 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 
+#include "base/json_values.h"
 #include "latency/profile.h"
 
 namespace tandem::latency {
@@ -116,11 +118,11 @@ class Fields {
     if (value == nullptr) {
       return 0;
     }
-    if (!value->is_number()) {
+    const std::optional<double> number = json_number(*value);
+    if (!number) {
       fail(name, "must be a number");
-      return 0;
     }
-    return value->get<double>();
+    return number.value_or(0);
   }
   int64_t count(const char* name, int64_t least, int64_t most) {
     const double value = number(name);
@@ -135,11 +137,12 @@ class Fields {
     if (value == nullptr) {
       return {};
     }
-    if (!value->is_string() || value->get_ref<const std::string&>().size() > kMostText) {
+    std::optional<std::string> text = json_string(*value);
+    if (!text || text->size() > kMostText) {
       fail(name, fmt::format("must be a string of at most {} bytes", kMostText));
       return {};
     }
-    return value->get<std::string>();
+    return *std::move(text);
   }
   Fields object(const char* name) {
     static const json kEmpty = json::object();
@@ -160,12 +163,14 @@ class Fields {
     std::vector<LadderPoint> found;
     for (size_t i = 0; points != nullptr && i < points->size(); ++i) {
       const json& point = (*points)[i];
-      if (!point.is_array() || point.size() != 2 || !point[0].is_number_integer() ||
-          !point[1].is_number()) {
+      const bool pair = point.is_array() && point.size() == 2;
+      const std::optional<int64_t> point_rows = pair ? json_integer(point[0]) : std::nullopt;
+      const std::optional<double> nanos = pair ? json_number(point[1]) : std::nullopt;
+      if (!point_rows || !nanos) {
         fail(name, "must hold pairs of a whole number and nanoseconds");
         return {};
       }
-      found.push_back({point[0].get<int64_t>(), point[1].get<double>()});
+      found.push_back({*point_rows, *nanos});
       if (i > 0 && (found[i].rows <= found[i - 1].rows || found[i].nanos < found[i - 1].nanos)) {
         fail(name, fmt::format("falls from point {} to the next; more must not be cheaper", i));
         return {};
@@ -201,12 +206,11 @@ class Fields {
     if (!status_.ok()) {
       return nullptr;
     }
-    const auto found = object_.find(name);
-    if (found == object_.end()) {
+    const json* value = object_.is_object() ? json_member(object_, name) : nullptr;
+    if (value == nullptr) {
       fail(name, "is missing");
-      return nullptr;
     }
-    return &*found;
+    return value;
   }
   [[nodiscard]] std::string path_of(const std::string& name) const {
     return path_.empty() ? name : name.empty() ? path_ : path_ + "." + name;

@@ -26,7 +26,7 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
     listener_ = &listener;
     tried_again_ = false;
     heard_ = client_->clock_.now();
-    if (wire_ != nullptr) {
+    if (transport_ != nullptr) {
       used_before_ = true;
       write();
       return;
@@ -45,8 +45,8 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
   void interrupt() { end("interrupted", "the run was ended"); }
 
   void close() {
-    if (wire_ != nullptr) {
-      wire_->close();
+    if (transport_ != nullptr) {
+      transport_->close();
     }
   }
 
@@ -57,22 +57,48 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
   }
 
  private:
+  // A transport lives as long as the connection, which every handler holds, and its handlers know
+  // it by name: what comes of one that was replaced is nobody's.
+  using Wire = std::shared_ptr<net::Transport>;
+
   void connect() {
     connecting_ = true;
-    wire_ = std::make_shared<Wire>(client_->io_, client_->tls_.get());
-    wire_->connect(client_->endpoint_, [self = shared_from_this()](const error_code& error) {
-      self->connected(error);
+    transport_ = std::make_shared<net::Transport>(asio::ip::tcp::socket(client_->io_));
+    transport_->socket().async_connect(
+        client_->endpoint_,
+        [self = shared_from_this(), wire = transport_](const error_code& error) {
+          if (self->client_ == nullptr || error) {
+            self->connected(wire, error);
+          } else {
+            self->secure(wire);
+          }
+        });
+  }
+
+  void secure(const Wire& wire) {
+    error_code ignored;
+    wire->socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    wire->socket().non_blocking(true, ignored);
+    if (client_->tls_ == nullptr) {
+      connected(wire, {});
+      return;
+    }
+    wire->secure(client_->tls_->new_session());
+    wire->async_handshake([self = shared_from_this(), wire](const error_code& error) {
+      self->connected(wire, error);
     });
   }
 
-  void connected(const error_code& error) {
+  void connected(const Wire& wire, const error_code& error) {
+    if (wire != transport_) {
+      return;
+    }
     connecting_ = false;
     if (listener_ == nullptr) {
       return;
     }
     if (error) {
-      const bool untrusted = error.message().find("certificate verify failed") != std::string::npos;
-      end("connect", untrusted
+      end("connect", wire->distrusts_peer()
                          ? "the server's certificate is not trusted or not of this host; give "
                            "who signed it with --cacert, or --insecure to take any"
                          : error.message());
@@ -86,18 +112,34 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
 
   void write() {
     writing_ = true;
-    wire_->write(asio::buffer(request_), [self = shared_from_this()](const error_code&, size_t) {
-      // A server may answer and close before it has read all; reading finds that.
-      self->writing_ = false;
-    });
+    transport_->async_write(
+        {asio::buffer(request_)},
+        [self = shared_from_this(), wire = transport_](const error_code&, size_t) {
+          // A server may answer and close before it has read all; reading
+          // finds that.
+          if (wire == self->transport_) {
+            self->writing_ = false;
+          }
+        });
   }
 
   // One read is always under way, so that a server's close is seen between requests, too.
   void read() {
-    wire_->read_some(asio::buffer(buffer_),
-                     [self = shared_from_this()](const error_code& error, size_t bytes) {
-                       self->came(error, bytes);
-                     });
+    transport_->async_wait_readable(
+        [self = shared_from_this(), wire = transport_](error_code error) {
+          if (wire != self->transport_) {
+            return;
+          }
+          size_t bytes = 0;
+          if (!error) {
+            bytes = wire->read_some(self->buffer_, error);
+          }
+          if (error == asio::error::would_block || error == asio::error::try_again) {
+            self->read();
+            return;
+          }
+          self->came(error, bytes);
+        });
   }
 
   void came(const error_code& error, size_t bytes) {
@@ -197,8 +239,8 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  Client* client_;              // null once it left
-  std::shared_ptr<Wire> wire_;  // null until there is something to send
+  Client* client_;  // null once it left
+  Wire transport_;  // null until there is something to send
   std::string request_;
   HttpResponse answer_;
   AnswerListener* listener_ = nullptr;  // null: idle

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "loadgen/tls_client.h"
 #include "loadgen/url.h"
-#include "loadgen/wire.h"
 
 namespace tandem::loadgen {
 

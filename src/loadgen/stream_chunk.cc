@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_values.h"
+
 namespace tandem::loadgen {
 
 namespace {
@@ -53,16 +55,12 @@ std::string printable(std::string_view text) {
 // The member, or null when `object` is none or has no such member.
 const nlohmann::json& member(const nlohmann::json& object, const char* name) {
   static const nlohmann::json kNull;
-  if (!object.is_object()) {
-    return kNull;
-  }
-  const auto found = object.find(name);
-  return found == object.end() ? kNull : *found;
+  const nlohmann::json* found = object.is_object() ? json_member(object, name) : nullptr;
+  return found == nullptr ? kNull : *found;
 }
 
 int64_t count(const nlohmann::json& object, const char* name) {
-  const nlohmann::json& value = member(object, name);
-  const int64_t number = value.is_number_integer() ? value.get<int64_t>() : 0;
+  const int64_t number = json_integer(member(object, name)).value_or(0);
   return number < 0 || number > kMostTokens ? 0 : number;
 }
 
@@ -75,13 +73,8 @@ std::optional<TokenUsage> usage_of(const nlohmann::json& answer) {
                      count(member(usage, "prompt_tokens_details"), "cached_tokens")};
   const nlohmann::json& choices = member(member(usage, "tandem"), "choices");
   if (choices.is_array() && !choices.empty()) {
-    if (const nlohmann::json& met = member(member(choices.front(), "slo"), "met");
-        met.is_boolean()) {
-      counted.slo_met = met.get<bool>();
-    }
-    if (const nlohmann::json& ttft = member(choices.front(), "ttft_ms"); ttft.is_number()) {
-      counted.engine_ttft_ms = ttft.get<double>();
-    }
+    counted.slo_met = json_boolean(member(member(choices.front(), "slo"), "met"));
+    counted.engine_ttft_ms = json_number(member(choices.front(), "ttft_ms"));
   }
   return counted;
 }

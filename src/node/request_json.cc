@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,11 +66,12 @@ Result<int32_t> whole(const json& in, const char* key, int64_t low, int64_t high
 // Any float but infinities and NaN: requests are not held to ranges twice.
 Result<float> real(const json& value, const char* key) {
   constexpr double kLargest = std::numeric_limits<float>::max();
-  if (!value.is_number() || !(std::abs(value.get<double>()) <= kLargest)) {
+  const std::optional<double> number = json_number(value);
+  if (!number || !(std::abs(*number) <= kLargest)) {
     return invalid_argument(
         fmt::format("an arrival of the record is broken: {} must be a number", key));
   }
-  return static_cast<float>(value.get<double>());
+  return static_cast<float>(*number);
 }
 
 Result<std::vector<TokenId>> tokens(const json& list, const char* key) {

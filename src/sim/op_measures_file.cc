@@ -46,7 +46,7 @@ class Reader {
     return *number;
   }
   [[nodiscard]] Result<double> nanos(const json& value, std::string_view key) const {
-    const double number = value.is_number() ? value.get<double>() : -1;
+    const double number = json_number(value).value_or(-1);
     if (!(number >= 0 && number <= kMostNanos)) {
       return wrong(fmt::format("{} has a time that is not from 0 to 1e15 ns", key));
     }

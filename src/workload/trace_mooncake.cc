@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "base/json_values.h"
 #include "workload/lengths.h"
 #include "workload/trace_rows.h"
 
@@ -34,27 +36,26 @@ bool is_flat(std::string_view line) {
 }
 
 Result<int64_t> integer(const Json& object, const char* name, int64_t most, const Place& place) {
-  const auto found = object.find(name);
-  if (found == object.end() || !found->is_number_integer() ||
-      (found->is_number_unsigned() ? found->get<uint64_t>() > static_cast<uint64_t>(most)
-                                   : found->get<int64_t>() < 0)) {
+  const Json* found = json_member(object, name);
+  const std::optional<int64_t> number = found == nullptr ? std::nullopt : json_integer(*found);
+  if (!number || *number < 0 || *number > most) {
     return trace_error(
         place, fmt::format("{} is {}, not a whole number up to {}", name,
-                           found == object.end()
+                           found == nullptr
                                ? "missing"
                                : shown(found->dump(-1, ' ', false, Json::error_handler_t::replace)),
                            most));
   }
-  return found->get<int64_t>();
+  return *number;
 }
 
 Status read_row(const Json& object, int32_t block_tokens, const Place& place, TraceRow& row) {
-  const auto time = object.find("timestamp");
-  if (time == object.end() || !time->is_number() || !(time->get<double>() >= 0) ||
-      !(time->get<double>() <= kLongestTrace_s * 1e3)) {
+  const Json* time = json_member(object, "timestamp");
+  const double millis = time == nullptr ? -1 : json_number(*time).value_or(-1);
+  if (!(millis >= 0 && millis <= kLongestTrace_s * 1e3)) {
     return trace_error(place, "timestamp is not a number of milliseconds");
   }
-  row.at = nanos_of(time->get<double>() / 1e3);
+  row.at = nanos_of(millis / 1e3);
   ASSIGN_OR_RETURN(const int64_t input, integer(object, "input_length", kMostTokens, place));
   ASSIGN_OR_RETURN(const int64_t output, integer(object, "output_length", kMostTokens, place));
   row.input_tokens = static_cast<int32_t>(input);
@@ -67,10 +68,11 @@ Status read_row(const Json& object, int32_t block_tokens, const Place& place, Tr
     return trace_error(place, "hash_ids is no list");
   }
   for (const Json& id : *ids) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0) {
+    const std::optional<int64_t> number = json_integer(id);
+    if (!number || *number < 0) {
       return trace_error(place, "hash_ids holds something else than whole numbers");
     }
-    row.hash_ids.push_back(id.get<int64_t>());
+    row.hash_ids.push_back(*number);
   }
   return check_hash_ids(row, block_tokens, place);
 }

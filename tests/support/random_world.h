@@ -155,6 +155,12 @@ class WorldMaker {
     world_.options.belief_percent = one_in(3) ? between32(30, 300) : 100;
     world_.options.learning =
         one_in(3) ? WorldOptions::Learning::kNo : WorldOptions::Learning::kYes;
+    if (policies_that_read(kPsmUtility).find(world_.policy) == std::string::npos) {
+      return;  // worlds of the others stay as they were
+    }
+    options[kHyGenStepBudget] = between32(5'000, 50'000);
+    options[kFlexBlocks] = between32(1, 100);
+    options[kPsmUtility] = one_in(2) ? between32(0, 100) : 0;
   }
 
   // Beginnings that many prompts have in common, some of them with each other.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/hygen.h"
 #include "scheduler/policies/llumnix.h"
 #include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/piggyback.h"
@@ -16,8 +17,9 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<const PolicyDescriptor*, 8> kPolicies = {
-    &kAccelOnly, &kSarathi, &kPiggyback, &kOverlap, &kLanes, &kOmniServe, &kLlumnix, &kLlumnixCpu};
+constexpr std::array<const PolicyDescriptor*, 10> kPolicies = {
+    &kAccelOnly, &kSarathi, &kPiggyback,  &kOverlap, &kLanes,
+    &kOmniServe, &kLlumnix, &kLlumnixCpu, &kHyGen,   &kSarathiPp};
 
 Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, int32_t value) {
   if (value >= option.min && value <= option.max) {

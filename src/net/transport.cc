@@ -1,31 +1,79 @@
-#include "api/transport.h"
+#include "net/transport.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <boost/asio/error.hpp>
-#include <boost/asio/post.hpp>
 
 #include "base/check.h"
 
-namespace tandem::api {
+namespace tandem::net {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-void Transport::FreeSession::operator()(ssl_st* session) const { SSL_free(session); }
+void FreeTlsSession::operator()(ssl_st* session) const { SSL_free(session); }
 
-Transport::Transport(Socket socket, const TlsContext* tls)
-    : socket_(std::move(socket)), encrypted_(tls != nullptr) {
-  if (encrypted_) {
-    session_.reset(tls->new_session(socket_.native_handle()));
-  }
-}
+Transport::Transport(Socket socket) : socket_(std::move(socket)) {}
 
 Transport::~Transport() = default;
 
+void Transport::secure(TlsSession session) {
+  encrypted_ = true;
+  session_ = std::move(session);
+  if (session_ != nullptr && SSL_set_fd(session_.get(), socket_.native_handle()) != 1) {
+    session_.reset();
+  }
+}
+
 bool Transport::in_handshake() const {
   return session_ != nullptr && SSL_is_init_finished(session_.get()) == 0;
+}
+
+bool Transport::distrusts_peer() const {
+  return session_ != nullptr && SSL_get_verify_mode(session_.get()) != SSL_VERIFY_NONE &&
+         SSL_get_verify_result(session_.get()) != X509_V_OK;
+}
+
+bool Transport::has_unread() const {
+  return session_ != nullptr && SSL_pending(session_.get()) > 0;
+}
+
+bool Transport::wait_for(int result, Done& done, void (Transport::*again)(Done)) {
+  const int reason = SSL_get_error(session_.get(), result);
+  if (reason != SSL_ERROR_WANT_READ && reason != SSL_ERROR_WANT_WRITE) {
+    return false;
+  }
+  socket_.async_wait(reason == SSL_ERROR_WANT_READ ? Socket::wait_read : Socket::wait_write,
+                     [this, again, done = std::move(done)](const error_code& failed) mutable {
+                       if (failed) {
+                         done(failed);
+                       } else {
+                         (this->*again)(std::move(done));
+                       }
+                     });
+  return true;
+}
+
+void Transport::finish(Done done, const error_code& error) {
+  asio::post(socket_.get_executor(), [done = std::move(done), error] { done(error); });
+}
+
+void Transport::async_handshake(Done done) {
+  error_code error;
+  if (session_ == nullptr) {
+    error = encrypted_ ? asio::error::operation_aborted : error_code();
+  } else {
+    ERR_clear_error();
+    const int result = SSL_do_handshake(session_.get());
+    if (result != 1) {
+      if (wait_for(result, done, &Transport::async_handshake)) {
+        return;
+      }
+      error = asio::error::connection_reset;
+    }
+  }
+  finish(std::move(done), error);
 }
 
 size_t Transport::read_some(std::span<char> into, error_code& error) {
@@ -77,16 +125,7 @@ void Transport::go_on_writing(Done done) {
       written_ += bytes;
       continue;
     }
-    const int reason = SSL_get_error(session_.get(), result);
-    if (reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE) {
-      socket_.async_wait(reason == SSL_ERROR_WANT_READ ? Socket::wait_read : Socket::wait_write,
-                         [this, done = std::move(done)](const error_code& failed) mutable {
-                           if (failed) {
-                             done(failed);
-                           } else {
-                             go_on_writing(std::move(done));
-                           }
-                         });
+    if (wait_for(result, done, &Transport::go_on_writing)) {
       return;
     }
     error = asio::error::connection_reset;
@@ -99,7 +138,7 @@ void Transport::go_on_writing(Done done) {
   if (pending_.capacity() > kKeptCapacity) {
     pending_.shrink_to_fit();
   }
-  asio::post(socket_.get_executor(), [done = std::move(done), error] { done(error); });
+  finish(std::move(done), error);
 }
 
 void Transport::shutdown_send() {
@@ -117,4 +156,4 @@ void Transport::close() {
   socket_.close(ignored);
 }
 
-}  // namespace tandem::api
+}  // namespace tandem::net
