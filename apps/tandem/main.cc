@@ -11,6 +11,8 @@
 #include "cli/arguments.h"
 #include "commands.h"
 #include "commit.h"
+#include "device/open/open.h"
+#include "kernels/isa.h"
 #include "model_command.h"
 #include "vllm_flags.h"
 
@@ -25,6 +27,18 @@ int usage_error(const std::string& message) {
 // "0.1.0 (54d7ab1b95b7)".
 std::string version_text() {
   return *kCommit == '\0' ? TANDEM_VERSION : fmt::format("{} ({})", TANDEM_VERSION, kCommit);
+}
+
+// What --version -v adds: where this build can compute on this machine, and why not elsewhere.
+std::string back_ends_text() {
+  const Result<std::string> cuda = device::find_device({.backend = "cuda", .options = ""});
+  return fmt::format("cpu: {} kernels\n{}\n", kernels::isa_name(kernels::available_isas().back()),
+                     cuda.ok() ? *cuda : cuda.error().message);
+}
+
+bool wants_back_ends(const std::vector<std::string>& arguments) {
+  return arguments.size() == 2 && arguments[0] == "--version" &&
+         (arguments[1] == "-v" || arguments[1] == "--verbose");
 }
 
 // The words that name the subcommand, and what follows them.
@@ -87,6 +101,11 @@ int run(int argc, char** argv) {
   if (argc <= 1) {
     fmt::print(stderr, "{}", command_line.help());
     return 2;
+  }
+
+  if (wants_back_ends({argv + 1, argv + argc})) {
+    fmt::print("{}\n{}", version_text(), back_ends_text());
+    return 0;
   }
 
   NamedCommand line = split(tandem, {argv + 1, argv + argc});

@@ -57,8 +57,9 @@ OptionTable text_options(ServeFlags& flags) {
 OptionTable device_options(ServeFlags& flags) {
   return {{.name = "device",
            .group = "Processors",
-           .help = "Where to run: auto or cpu",
-           .value = values::one_of(flags.device, {"auto", "cpu"}),
+           .help = "Where to run: auto (the CPUs as yet), cpu, cuda, cuda:N for GPU N, or the file "
+                   "of a back end",
+           .value = values::text(flags.device),
            .key = "device_choice"}};
 }
 

@@ -52,14 +52,50 @@ Status resolve_memory(const NodeOptions& node) {
   return {};
 }
 
+// What --device names, if not the CPUs: NAME or NAME:OPTIONS.
+Status resolve_device(const std::string& device, NodeOptions& node) {
+  if (device == "auto" || device == "cpu") {
+    return {};
+  }
+  const size_t file = device.rfind('/');
+  const size_t colon = device.find(':', file == std::string::npos ? 0 : file);
+  const std::string name = device.substr(0, colon);
+  if (file == std::string::npos && name != "cuda") {
+    return invalid_argument(
+        fmt::format("--device: '{}' is not possible; choose auto, cpu, cuda, cuda:N for GPU N, or "
+                    "give the path of a back end's file",
+                    device),
+        "device");
+  }
+  if (node.accelerator.has_value()) {
+    return invalid_argument(
+        fmt::format("--device {} does not go with --emulate-accelerator, which plays one on the "
+                    "CPUs; leave one of them out",
+                    device),
+        "device");
+  }
+  if (node.host_memory_bytes == 0) {
+    return invalid_argument(
+        fmt::format("--device {} needs --host-memory, pinned memory for KV of offloaded requests "
+                    "and the queues to the host, for example 8GiB",
+                    device),
+        "host-memory");
+  }
+  ASSIGN_OR_RETURN(
+      node.accelerator,
+      device::accelerator_spec(name, colon == std::string::npos ? "" : device.substr(colon + 1)));
+  return {};
+}
+
 Status check_one_tier(const NodeOptions& node) {
   if (!node.timeline_out.empty()) {
     return invalid_argument("--timeline-out is for two tiers: give --emulate-accelerator too",
                             "timeline-out");
   }
   if (node.host_memory_bytes > 0) {
-    return invalid_argument("--host-memory is for two tiers: give --emulate-accelerator too",
-                            "host-memory");
+    return invalid_argument(
+        "--host-memory is for two tiers: give --device cuda or --emulate-accelerator too",
+        "host-memory");
   }
   return {};
 }
@@ -81,13 +117,14 @@ Status resolve_tiers(NodeOptions& node) {
   }
   if (node.device.threads > 0) {
     return invalid_argument(
-        "--threads does not go with --emulate-accelerator: say cores=N,host-cores=N there",
+        "--threads does not go with an accelerator: with --emulate-accelerator say "
+        "cores=N,host-cores=N there; beside a GPU every core attends",
         "threads");
   }
   if (node.device.numa.mode == device::NumaMode::kNodes) {
     return invalid_argument(
-        "--numa with a list does not go with --emulate-accelerator, which divides the cores "
-        "itself; start it with taskset or numactl to keep it to some",
+        "--numa with a list does not go with an accelerator, beside which the cores are divided "
+        "otherwise; start it with taskset or numactl to keep it to some",
         "numa");
   }
   node.host_faults = *faults;
@@ -189,6 +226,7 @@ Status resolve(ServeFlags& flags) {
   }
   NodeOptions& node = flags.node;
   RETURN_IF_ERROR(resolve_memory(node));
+  RETURN_IF_ERROR(resolve_device(flags.device, node));
   node.profile.cache_folder = profile_folder();
   node.kernels_folder = profile_folder();
   RETURN_IF_ERROR(resolve_tiers(node));

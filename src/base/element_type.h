@@ -32,12 +32,12 @@ constexpr BFloat16 f32_to_bf16(float x) {
   return static_cast<BFloat16>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-inline float f16_to_f32(uint16_t x) {
+constexpr float f16_to_f32(uint16_t x) {
   const uint32_t sign = static_cast<uint32_t>(x & 0x8000U) << 16;
   const uint32_t exponent = (x >> 10) & 0x1fU;
   const uint32_t fraction = x & 0x3ffU;
   if (exponent == 0) {
-    const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;
     return sign != 0 ? -magnitude : magnitude;
   }
   if (exponent == 31) {

@@ -1,6 +1,6 @@
 // The accelerator interface: memory, streams and events; its ops are in ops.h. Everything above it
-// (exec, engine) is written once; back ends stand in cpu/ and emulated/. A stream runs its ops in
-// order; streams run beside each other; events order them.
+// (exec, engine) is written once; back ends stand in cpu/, emulated/, sim/ and cuda/. A stream runs
+// its ops in order; streams run beside each other; events order them.
 //
 // Threads: launch, record, wait and copy-in arguments from one issuing thread per stream; query
 // from any thread. Nothing here blocks except allocate and synchronize. Pointers inside an op must

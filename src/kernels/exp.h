@@ -6,10 +6,11 @@
 // exponent bits.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+
+#include "base/anywhere.h"
 
 namespace tandem::kernels {
 
@@ -26,14 +27,14 @@ inline constexpr float kExpC5 = 1.0F / 120;
 inline constexpr float kExpC6 = 1.0F / 720;
 inline constexpr float kExpC7 = 1.0F / 5040;
 
-inline float exp_scalar(float x) {
+TANDEM_ANYWHERE inline float exp_scalar(float x) {
   if (std::isnan(x)) {
     return x;
   }
   if (x < kExpLowest) {
     return 0.0F;
   }
-  const float clamped = std::min(x, kExpHighest);
+  const float clamped = x < kExpHighest ? x : kExpHighest;
   const float n = std::fma(clamped, kExpLog2e, kExpRoundMagic) - kExpRoundMagic;
   float r = std::fma(n, -kExpLn2High, clamped);
   r = std::fma(n, -kExpLn2Low, r);

@@ -30,25 +30,26 @@ struct KvLayout {
   int32_t padded_head_dim = 0;  // multiple of kHeadDimMultiple, at most kMaxPaddedHeadDim
   int32_t block_tokens = 32;    // a divisor of kSplitTokens, a multiple of 16
 
-  [[nodiscard]] int64_t head_bytes() const {
+  [[nodiscard]] constexpr int64_t head_bytes() const {
     return int64_t{block_tokens} * padded_head_dim * element_bytes(type);
   }
-  [[nodiscard]] int64_t block_bytes() const {
+  [[nodiscard]] constexpr int64_t block_bytes() const {
     return int64_t{layers} * 2 * kv_heads * head_bytes();
   }
   // Byte offset from the pool's start.
-  [[nodiscard]] int64_t key_offset(int64_t block, int64_t layer, int64_t kv_head) const {
+  [[nodiscard]] constexpr int64_t key_offset(int64_t block, int64_t layer, int64_t kv_head) const {
     return block * block_bytes() + ((layer * 2 + 0) * kv_heads + kv_head) * head_bytes();
   }
-  [[nodiscard]] int64_t value_offset(int64_t block, int64_t layer, int64_t kv_head) const {
+  [[nodiscard]] constexpr int64_t value_offset(int64_t block, int64_t layer,
+                                               int64_t kv_head) const {
     return block * block_bytes() + ((layer * 2 + 1) * kv_heads + kv_head) * head_bytes();
   }
   // Element index inside a head's K or V for the token at `slot` (0 .. block_tokens-1).
-  [[nodiscard]] int64_t key_element(int64_t slot, int64_t dim) const {
+  [[nodiscard]] constexpr int64_t key_element(int64_t slot, int64_t dim) const {
     return type == ElementType::kF32 ? dim * block_tokens + slot
                                      : ((dim / 2) * block_tokens + slot) * 2 + dim % 2;
   }
-  [[nodiscard]] int64_t value_element(int64_t slot, int64_t dim) const {
+  [[nodiscard]] constexpr int64_t value_element(int64_t slot, int64_t dim) const {
     return type == ElementType::kF32 ? slot * padded_head_dim + dim
                                      : ((slot / 2) * padded_head_dim + dim) * 2 + slot % 2;
   }

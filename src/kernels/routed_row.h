@@ -23,23 +23,23 @@ struct RoutedRow {
   ElementType type = ElementType::kBF16;  // of k and v: the KV's
 
   RoutedRow() = default;
-  RoutedRow(const KvLayout& layout, int32_t query_heads)
+  constexpr RoutedRow(const KvLayout& layout, int32_t query_heads)
       : heads(query_heads),
         kv_heads(layout.kv_heads),
         padded_head_dim(layout.padded_head_dim),
         type(layout.type) {}
 
   // Byte offsets from the row's start; q lies at 0.
-  [[nodiscard]] int64_t key_offset() const {
+  [[nodiscard]] constexpr int64_t key_offset() const {
     return round_up(int64_t{heads} * padded_head_dim * element_bytes(ElementType::kF32),
                     kRoutedAlignment);
   }
-  [[nodiscard]] int64_t value_offset() const { return key_offset() + part_bytes(); }
+  [[nodiscard]] constexpr int64_t value_offset() const { return key_offset() + part_bytes(); }
   // Of a whole row: the distance from row to row.
-  [[nodiscard]] int64_t bytes() const { return value_offset() + part_bytes(); }
+  [[nodiscard]] constexpr int64_t bytes() const { return value_offset() + part_bytes(); }
 
  private:
-  [[nodiscard]] int64_t part_bytes() const {
+  [[nodiscard]] constexpr int64_t part_bytes() const {
     return round_up(int64_t{kv_heads} * padded_head_dim * element_bytes(type), kRoutedAlignment);
   }
 };

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/sample.h"
+#include "kernels/sample_uniform.h"
 
 namespace tandem::kernels {
 
@@ -40,8 +41,5 @@ struct SampleOps {
 
 // Kernels::sample with these passes.
 void sample_rows(const SampleArgs& args, int64_t row_begin, int64_t row_end, const SampleOps& ops);
-
-// Uniform in [0, 1), 53 bits.
-double sample_uniform(uint64_t seed, uint64_t position);
 
 }  // namespace tandem::kernels

@@ -41,8 +41,11 @@ def test_stories_stay_the_same_under(start_server, stories_model, flags):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_random_models_continue_as_transformers_does(start_server, folder):
+    continue_as_transformers_does(start_server(GOLDENS / folder, "--dtype", "float32", "--served-model-name", "golden"), folder)
+
+
+def continue_as_transformers_does(server, folder):
     golden = json.loads((GOLDENS / folder / "golden.json").read_text())
-    server = start_server(GOLDENS / folder, "--dtype", "float32", "--served-model-name", "golden")
     client = server.openai()
     compared = 0
     with server.http() as http:

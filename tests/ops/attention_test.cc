@@ -6,8 +6,8 @@
 #include <numeric>
 #include <thread>
 
+#include "families.h"
 #include "kernels/kernels.h"
-#include "machine.h"
 
 namespace tandem::kernels {
 namespace {
@@ -239,11 +239,11 @@ class Case {
   std::vector<AttentionSlice> slices_;
 };
 
-class Attention : public testing::TestWithParam<Isa> {
+class Attention : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (!can_run(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+      GTEST_SKIP() << "this machine has no " << GetParam().name;
     }
     kernels_ = &table_of(GetParam());
   }
@@ -456,8 +456,8 @@ TEST_P(Attention, PaddingOfHeadsIsWrittenAsZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Attention, testing::ValuesIn(known_isas()),
-                         [](const auto& param_info) { return isa_test_name(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(EveryFamily, Attention, testing::ValuesIn(known_families()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace
 }  // namespace tandem::kernels

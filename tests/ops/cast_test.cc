@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "cuda_kernels.h"
+
 namespace tandem::kernels {
 namespace {
 
@@ -20,7 +22,9 @@ std::vector<uint16_t> all_words() {
   return words;
 }
 
-TEST(Cast, WidensEveryNumberExactly) {
+class Cast : public testing::TestWithParam<decltype(&cast)> {};
+
+TEST_P(Cast, WidensEveryNumberExactly) {
   const std::vector<uint16_t> words = all_words();
   for (const ElementType type : {ElementType::kBF16, ElementType::kF16}) {
     std::vector<float> wide(words.size());
@@ -32,8 +36,8 @@ TEST(Cast, WidensEveryNumberExactly) {
                         .y = wide.data(),
                         .y_type = ElementType::kF32,
                         .y_stride = 256};
-    cast(args, 0, 100);
-    cast(args, 100, 256);
+    GetParam()(args, 0, 100);
+    GetParam()(args, 100, 256);
     for (size_t i = 0; i < words.size(); ++i) {
       const float expected =
           type == ElementType::kBF16 ? bf16_to_f32(words[i]) : f16_to_f32(words[i]);
@@ -42,10 +46,11 @@ TEST(Cast, WidensEveryNumberExactly) {
   }
 }
 
-TEST(Cast, NarrowsToTheNearestAndLeavesWhatLiesBetweenRows) {
+TEST_P(Cast, NarrowsToTheNearestAndLeavesWhatLiesBetweenRows) {
   const std::vector<float> x = {1.0F, 1.00390625F, 1.01171875F, NAN, INFINITY, -0.0F};
   std::vector<BFloat16> y(10, 0x7777);
-  cast({.x = x.data(), .x_stride = 3, .rows = 2, .columns = 3, .y = y.data(), .y_stride = 5}, 0, 2);
+  GetParam()({.x = x.data(), .x_stride = 3, .rows = 2, .columns = 3, .y = y.data(), .y_stride = 5},
+             0, 2);
   EXPECT_EQ(y[0], 0x3f80);
   EXPECT_EQ(y[1], 0x3f80) << "halfway, to even";
   EXPECT_EQ(y[2], 0x3f82) << "halfway, to even";
@@ -55,6 +60,9 @@ TEST(Cast, NarrowsToTheNearestAndLeavesWhatLiesBetweenRows) {
   EXPECT_EQ(bf16_to_f32(y[6]), INFINITY);
   EXPECT_EQ(y[7], 0x8000);
 }
+
+INSTANTIATE_TEST_SUITE_P(HostAndCuda, Cast, testing::Values(cast, cuda_cast),
+                         [](const auto& each) { return each.index == 0 ? "host" : "cuda"; });
 
 }  // namespace
 }  // namespace tandem::kernels

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "families.h"
 #include "gemm_sources.h"
 #include "kernels/kernels.h"
-#include "machine.h"
 
 namespace tandem::kernels {
 namespace {
@@ -83,11 +83,11 @@ double silu_product(const GateUp& pair, const GemmArgs& args, int64_t row, int64
   return gate / (1.0 + std::exp(-gate)) * up;
 }
 
-class GemmSiluMul : public testing::TestWithParam<Isa> {
+class GemmSiluMul : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (!can_run(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam()) << ": not tested";
+      GTEST_SKIP() << "this machine has no " << GetParam().name << ": not tested";
     }
     kernels_ = &table_of(GetParam());
   }
@@ -160,8 +160,8 @@ TEST_P(GemmSiluMul, NanPassesThrough) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, GemmSiluMul, testing::ValuesIn(known_isas()),
-                         [](const auto& param_info) { return isa_test_name(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(EveryFamily, GemmSiluMul, testing::ValuesIn(known_families()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace
 }  // namespace tandem::kernels

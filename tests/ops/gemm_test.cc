@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "families.h"
 #include "gemm_sources.h"
 #include "kernels/kernels.h"
-#include "machine.h"
 
 namespace tandem::kernels {
 namespace {
@@ -133,11 +133,11 @@ void expect_right(const Weight& weight, const Call& call, double tolerance) {
   EXPECT_TRUE(call.y.guards_intact());
 }
 
-class Gemm : public testing::TestWithParam<Isa> {
+class Gemm : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (!can_run(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam()) << ": not tested";
+      GTEST_SKIP() << "this machine has no " << GetParam().name << ": not tested";
     }
     kernels_ = &table_of(GetParam());
   }
@@ -346,8 +346,8 @@ TEST_P(Gemm, EmbeddingTakesTheRowsOfTheIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Gemm, testing::ValuesIn(known_isas()),
-                         [](const auto& param_info) { return isa_test_name(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(EveryFamily, Gemm, testing::ValuesIn(known_families()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 TEST(Isas, NamesRoundTrip) {
   for (const Isa isa : known_isas()) {

@@ -99,10 +99,6 @@ inline double relative_error(std::span<const float> got, std::span<const double>
   return norm == 0.0 ? std::sqrt(difference) : std::sqrt(difference / norm);
 }
 
-// A test's name for an instruction set; also for families that this machine cannot run, which a
-// test must report as skipped.
-inline std::string isa_test_name(const Isa& isa) { return std::string(isa_name(isa)); }
-
 inline bool can_run(Isa isa) {
   for (const Isa available : available_isas()) {
     if (available == isa) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "families.h"
 #include "kernels/kernels.h"
-#include "machine.h"
 
 namespace tandem::kernels {
 namespace {
@@ -255,11 +255,11 @@ class Tail {
   std::vector<int32_t> token_slots_;
 };
 
-class Routing : public testing::TestWithParam<Isa> {
+class Routing : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (!can_run(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+      GTEST_SKIP() << "this machine has no " << GetParam().name;
     }
     kernels_ = &table_of(GetParam());
   }
@@ -369,8 +369,8 @@ TEST(RoutedRow, PartsFollowEachOtherOnCacheLines) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Routing, testing::ValuesIn(known_isas()),
-                         [](const auto& param_info) { return isa_test_name(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(EveryFamily, Routing, testing::ValuesIn(known_families()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace
 }  // namespace tandem::kernels

@@ -2,8 +2,8 @@
 // double-precision oracles.
 #include <gtest/gtest.h>
 
+#include "families.h"
 #include "kernels/kernels.h"
-#include "machine.h"
 
 namespace tandem::kernels {
 namespace {
@@ -21,11 +21,11 @@ std::vector<float> floats_of(const Guarded<std::byte>& memory, ElementType type)
   return values;
 }
 
-class Rowwise : public testing::TestWithParam<Isa> {
+class Rowwise : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (!can_run(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+      GTEST_SKIP() << "this machine has no " << GetParam().name;
     }
     kernels_ = &table_of(GetParam());
   }
@@ -305,8 +305,8 @@ TEST(KvLayout, EveryElementOfABlockHasItsOwnPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Rowwise, testing::ValuesIn(known_isas()),
-                         [](const auto& param_info) { return isa_test_name(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(EveryFamily, Rowwise, testing::ValuesIn(known_families()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 }  // namespace
 }  // namespace tandem::kernels

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <set>
 
+#include "families.h"
 #include "kernels/kernels.h"
 #include "kernels/sample_rows.h"
-#include "machine.h"
 
 namespace tandem::kernels {
 namespace {
@@ -175,11 +175,11 @@ std::vector<float> make_logits(Random& random, Kind kind, int64_t vocabulary) {
   return logits;
 }
 
-class Sampling : public testing::TestWithParam<Isa> {
+class Sampling : public testing::TestWithParam<Family> {
  protected:
   void SetUp() override {
     if (!can_run(GetParam())) {
-      GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+      GTEST_SKIP() << "this machine has no " << GetParam().name;
     }
     kernels_ = &table_of(GetParam());
   }
@@ -465,8 +465,8 @@ TEST_P(Sampling, AGivenTokenIsReportedOnAndNoneIsDrawn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryIsa, Sampling, testing::ValuesIn(known_isas()),
-                         [](const auto& param_info) { return isa_test_name(param_info.param); });
+INSTANTIATE_TEST_SUITE_P(EveryFamily, Sampling, testing::ValuesIn(known_families()),
+                         [](const auto& param_info) { return param_info.param.name; });
 
 TEST(SampleUniform, IsPhilox) {
   // The generator's published answer to key 0 and counter 0 begins 6627e8d5 e169c58d.

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "device/emulated/emulated_accelerator.h"
@@ -39,11 +41,32 @@ constexpr std::array kBackEnds = {
     BackEnd{"cpu", [](const DeviceSpec& spec) { return make_cpu_device(spec.cpu); }},
     BackEnd{kEmulatedBackend, open_emulated}};
 
-Result<const DevicePlugin*> load_plugin(const std::string& file) {
+// The file of a plugin: the name itself, or the library of that name beside the program.
+Result<std::string> plugin_file(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    return name;
+  }
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto file = program.parent_path() / fmt::format("libtandem_{}.so", name);
+  if (!std::filesystem::exists(file, error)) {
+    return Error{
+        ErrorCode::kUnavailable,
+        fmt::format("{}: absent: '{}' is not there; it is built where CMake finds nvcc 13: "
+                    "install that (tools/gpu/install_nvcc.sh) and build again, or use "
+                    "--device cpu",
+                    name, file.string()),
+        "device"};
+  }
+  return file.string();
+}
+
+Result<const DevicePlugin*> load_plugin(const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string file, plugin_file(name));
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return invalid_argument(fmt::format("'{}' is not a device back end: {}; built in are cpu and "
-                                        "{}, other names are files of plugins",
+                                        "{}, other names are those of plugins",
                                         file, dlerror(), kEmulatedBackend),
                             "device");
   }
@@ -54,7 +77,8 @@ Result<const DevicePlugin*> load_plugin(const std::string& file) {
         "device");
   }
   const DevicePlugin* plugin = reinterpret_cast<DevicePluginEntry>(symbol)();
-  if (plugin == nullptr || plugin->version != kPluginVersion || plugin->open == nullptr) {
+  if (plugin == nullptr || plugin->version != kPluginVersion || plugin->open == nullptr ||
+      plugin->find == nullptr) {
     return invalid_argument(
         fmt::format("the device back end '{}' was built for version {} of the interface, this "
                     "program has version {}; build both from the same source",
@@ -79,6 +103,11 @@ Result<AcceleratorSpec> accelerator_spec(std::string backend, std::string option
     }
   }
   return spec;
+}
+
+Result<std::string> find_device(const AcceleratorSpec& accelerator) {
+  ASSIGN_OR_RETURN(const DevicePlugin* plugin, load_plugin(accelerator.backend));
+  return plugin->find(accelerator.options);
 }
 
 Result<std::unique_ptr<Device>> open(const DeviceSpec& spec) {

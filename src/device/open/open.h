@@ -1,5 +1,6 @@
-// Opens a device by the name of its back end: "cpu" and "emulated" are built in, any other name is
-// the file of a plugin (plugin.h). The one place that knows which back ends there are.
+// Opens a device by the name of its back end: "cpu" and "emulated" are built in, a name with '/' is
+// the file of a plugin (plugin.h), and any other NAME is the plugin libtandem_NAME.so beside the
+// program. The one place that knows which back ends there are.
 //
 // Threads: any; but a device's own rules hold from then on.
 #pragma once
@@ -41,6 +42,9 @@ struct DeviceSpec {
   int64_t host_memory_bytes = 0;
   observe::Timeline* timeline = nullptr;  // outlives the device; null: nothing is recorded
 };
+
+// What a plugin's device would be, in words; no memory is taken. The same errors as open().
+Result<std::string> find_device(const AcceleratorSpec& accelerator);
 
 // Errors: those of the back end; a plugin that is not there, is none, or was built for another
 // version of this interface.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <string>
 
 namespace tandem::device {
@@ -73,6 +74,44 @@ TEST(OpenDevice, APluginIsGivenItsOptions) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message, "no device of this kind, asked for gpu=3");
 }
+
+TEST(OpenDevice, APluginSaysWhatThereIsWithoutTakingIt) {
+  const auto found = find_device({.backend = TEST_PLUGIN, .options = "gpu=3"});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(*found, "a device of tests, asked for gpu=3");
+}
+
+TEST(OpenDevice, APluginThatWasNotBuiltIsAbsentWithTheCure) {
+  const auto refused = find_device({.backend = "nosuch"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("nosuch: absent"), HasSubstr("libtandem_nosuch.so"),
+                    HasSubstr("tools/gpu/install_nvcc.sh")));
+}
+
+#ifdef CUDA_PLUGIN
+// The real library: where there is no GPU it must say so, with the cure, and never crash.
+TEST(OpenDevice, TheCudaPluginOpensOrSaysWhyNot) {
+  const auto found = find_device({.backend = CUDA_PLUGIN});
+  const auto opened = open({.accelerator = AcceleratorSpec{.backend = CUDA_PLUGIN},
+                            .device_memory_bytes = int64_t{64} << 20,
+                            .host_memory_bytes = int64_t{64} << 20});
+  ASSERT_EQ(found.ok(), opened.ok());
+  if (found.ok()) {
+    EXPECT_EQ((*opened)->caps().backend, "cuda");
+    GTEST_SKIP() << "this machine has " << *found;
+  }
+  for (const Error& error : {found.error(), opened.error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kUnavailable);
+    EXPECT_THAT(error.message, HasSubstr("cuda: absent: "));
+    if (!std::filesystem::exists("/proc/driver/nvidia")) {
+      EXPECT_THAT(error.message, AllOf(HasSubstr("no NVIDIA driver is loaded"),
+                                       HasSubstr("580 or newer"), HasSubstr("--device cpu")));
+    }
+  }
+}
+#endif
 
 TEST(OpenDevice, APluginOfAnotherVersionIsRefused) {
   const auto refused = open(two_tiers(TEST_PLUGIN_NEWER, ""));

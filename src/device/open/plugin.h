@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/result.h"
 #include "device/device.h"
@@ -14,7 +15,7 @@
 namespace tandem::device {
 
 // Raised with every change of device.h, ops.h or of what they include.
-inline constexpr int32_t kPluginVersion = 1;
+inline constexpr int32_t kPluginVersion = 2;
 inline constexpr const char* kPluginSymbol = "tandem_device_plugin";
 
 struct DevicePlugin {
@@ -22,6 +23,8 @@ struct DevicePlugin {
   const char* name = "";
   // No device of its kind in this machine is an ordinary error.
   Result<std::unique_ptr<Device>> (*open)(const DeviceSpec& spec) = nullptr;
+  // What open() with these options would find, in words, without taking any of it. The same errors.
+  Result<std::string> (*find)(const std::string& options) = nullptr;
 };
 
 using DevicePluginEntry = const DevicePlugin* (*)();

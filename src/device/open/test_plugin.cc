@@ -9,6 +9,9 @@ extern "C" const tandem::device::DevicePlugin* tandem_device_plugin() {
           -> tandem::Result<std::unique_ptr<tandem::device::Device>> {
         return tandem::Error{tandem::ErrorCode::kUnavailable,
                              "no device of this kind, asked for " + spec.accelerator->options, ""};
+      },
+      .find = [](const std::string& options) -> tandem::Result<std::string> {
+        return "a device of tests, asked for " + options;
       }};
   return &kPlugin;
 }

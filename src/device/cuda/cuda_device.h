@@ -1,0 +1,21 @@
+// The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are plain kernels
+// (kernels/): right, not fast.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "device/open/open.h"
+
+namespace tandem::device::cuda {
+
+// Of the GPU that spec.accelerator->options name, with spec.device_memory_bytes taken at once (0:
+// kMemoryShare of what is free) and spec.host_memory_bytes of pinned host memory (0: as it is asked
+// for). Errors: those of probe(), and too little memory, with the numbers.
+Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);
+
+// The rest is for what the driver and kernels take themselves.
+inline constexpr double kMemoryShare = 0.9;
+
+}  // namespace tandem::device::cuda

@@ -1,0 +1,39 @@
+#include "device/cuda/cuda_formats.h"
+
+#include "device/cuda/cuda_ops.h"
+
+namespace tandem::device::cuda {
+namespace {
+
+// Rows of the longest context whose splits' records the workspace of attention holds. More rows
+// take more passes.
+constexpr int64_t kWorkspaceRows = 4;
+
+class CudaFormats final : public Formats {
+ public:
+  [[nodiscard]] bool supports(const WeightFormat& format) const override {
+    return format.group == 0 &&
+           (format.type == ElementType::kF32 || format.type == ElementType::kBF16);
+  }
+  [[nodiscard]] int64_t weight_bytes(const WeightFormat& format, int64_t n,
+                                     int64_t k) const override {
+    return n * k * element_bytes(format.type);
+  }
+  [[nodiscard]] NumberTypes numbers(const WeightFormat& format) const override {
+    return {.activation = format.type, .residual = ElementType::kF32, .attended = format.type};
+  }
+  [[nodiscard]] int64_t attention_workspace_bytes(const AttentionBounds& bounds) const override {
+    return kWorkspaceRows * bounds.heads *
+           attention_pair_bytes(bounds.layout, bounds.max_context, 0);
+  }
+  [[nodiscard]] std::string_view kv_arrangement() const override { return kHostKvArrangement; }
+};
+
+}  // namespace
+
+const Formats& cuda_formats() {
+  static const CudaFormats kFormats;
+  return kFormats;
+}
+
+}  // namespace tandem::device::cuda

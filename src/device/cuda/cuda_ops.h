@@ -1,0 +1,42 @@
+// The ops that compute, put on a stream of the GPU. cuda_ops.cc is the one file that a CUDA
+// compiler must read; tests compile it for the host (launch.h). What arguments point to must stay
+// as it is until the stream has passed. Threads: one for each stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "device/ops.h"
+
+namespace tandem::device::cuda {
+
+void run(cudaStream_t stream, const EmbedOp& op);
+void run(cudaStream_t stream, const RmsNormOp& op);
+void run(cudaStream_t stream, const GemmOp& op);
+void run(cudaStream_t stream, const GateUpOp& op);
+void run(cudaStream_t stream, const RopeTableOp& op);
+void run(cudaStream_t stream, const RopeWriteOp& op);
+// In as many passes as it takes for the records of splits to fit the workspace, which holds those
+// of one (row, head) at least: attention_pair_bytes of the step's longest context.
+void run(cudaStream_t stream, const AttentionOp& op);
+void run(cudaStream_t stream, const RowGatherOp& op);
+void run(cudaStream_t stream, const SampleOp& op);
+void run(cudaStream_t stream, const RopeRouteOp& op);
+void run(cudaStream_t stream, const TailGatherOp& op);
+void run(cudaStream_t stream, const CastOp& op);
+
+// Padded rows of an upload, whose source rows begin at row `source_row` in `source`, device memory.
+struct UploadRows {
+  const void* source = nullptr;
+  int64_t source_row = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+void run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows);
+
+// Workspace of one (row, head) with such a context.
+int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_tokens,
+                             int64_t window);
+
+}  // namespace tandem::device::cuda

@@ -1,0 +1,91 @@
+// As much of the CUDA runtime's interface as src/device/cuda uses, played by the host, so that
+// tests run the back end and its kernels where there is no GPU. It stands in for the toolkit's
+// header of the same name: only targets of this folder see it. Streams are threads that run what is
+// put on them in order; "device" memory is the process's own.
+//
+// It shows that the back end computes, orders, waits and counts rightly under CUDA's rules as this
+// file understands them. It shows nothing of a driver, of speed, or of what only a GPU refuses,
+// such as a host that reads device memory.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#define CUDART_VERSION 13000
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorDevicesUnavailable = 46,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorSystemNotReady = 802,
+};
+
+struct CudaOnHostStream;
+struct CudaOnHostEvent;
+using cudaStream_t = CudaOnHostStream*;
+using cudaEvent_t = CudaOnHostEvent*;
+
+struct cudaDeviceProp {
+  char name[256];
+  int major;
+  int minor;
+};
+
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaHostAllocPortable = 1;
+
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+
+namespace cuda_on_host {
+
+// In place of a kernel launch.
+void enqueue(cudaStream_t stream, std::function<void()> work);
+
+// What the machine seems to be. Set before anything else is called.
+struct Machine {
+  int driver = 13000;               // 0: there is none
+  cudaError_t error = cudaSuccess;  // of every question for GPUs
+  int gpus = 1;
+  int major = 9;
+  int minor = 0;
+  size_t memory_bytes = size_t{16} << 30;
+  size_t free_bytes = size_t{15} << 30;
+};
+void pretend(const Machine& machine);
+
+// The next event that is asked for reports this, once: a GPU that fails in the middle.
+void fail_next_event(cudaError_t error);
+
+}  // namespace cuda_on_host

@@ -1,0 +1,71 @@
+#include "device_under_test.h"
+
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace tandem::device {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kStagingBytes = 8 * kMiB;
+constexpr int64_t kAlignment = 256;
+
+AcceleratorSpec wanted() {
+  const char* text = std::getenv("TANDEM_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
+  const std::string name = text == nullptr || *text == '\0' ? CUDA_ON_HOST_PLUGIN : text;
+  const size_t colon = name.find(':', name.rfind('/') == std::string::npos ? 0 : name.rfind('/'));
+  return {.backend = name.substr(0, colon),
+          .options = colon == std::string::npos ? "" : name.substr(colon + 1)};
+}
+
+}  // namespace
+
+DeviceUnderTest& DeviceUnderTest::get() {
+  static DeviceUnderTest one;
+  return one;
+}
+
+DeviceUnderTest::DeviceUnderTest() {
+  auto opened = open({.accelerator = wanted(),
+                      .device_memory_bytes = 512 * kMiB,
+                      .host_memory_bytes = 128 * kMiB});
+  CHECK(opened.ok(), "{}", opened.error().message);
+  device_ = std::move(opened).value();
+  memory_ = std::move(device_->allocate(MemoryKind::kDevice, 256 * kMiB)).value();
+  staging_ = std::move(device_->allocate(MemoryKind::kHostPinned, kStagingBytes)).value();
+  stream_ = device_->create_stream();
+  testing::Test::RecordProperty("device", device_->caps().name);
+}
+
+void DeviceUnderTest::run(const Op& op) {
+  device_->launch(stream_, op);
+  device_->synchronize(device_->record(stream_));
+}
+
+std::byte* DeviceUnderTest::take(int64_t bytes) {
+  used_ = (used_ + kAlignment - 1) / kAlignment * kAlignment;
+  std::byte* piece = memory_->data() + used_;
+  used_ += bytes;
+  CHECK(used_ <= memory_->bytes(), "{} bytes of operands", used_);
+  return piece;
+}
+
+void DeviceUnderTest::write(void* device, const void* source, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kStagingBytes) {
+    const int64_t piece = std::min(bytes - at, kStagingBytes);
+    std::memcpy(staging_->data(), static_cast<const std::byte*>(source) + at,
+                static_cast<size_t>(piece));
+    run(CopyOp{static_cast<std::byte*>(device) + at, staging_->data(), piece});
+  }
+}
+
+void DeviceUnderTest::read(void* target, const void* device, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kStagingBytes) {
+    const int64_t piece = std::min(bytes - at, kStagingBytes);
+    run(CopyOp{staging_->data(), static_cast<const std::byte*>(device) + at, piece});
+    std::memcpy(static_cast<std::byte*>(target) + at, staging_->data(), static_cast<size_t>(piece));
+  }
+}
+
+}  // namespace tandem::device

@@ -1,0 +1,326 @@
+// Ops that treat rows one by one, and copies, on a device against the host's reference kernels.
+#include <cmath>
+
+#include "device_under_test.h"
+#include "kernels/cast.h"
+#include "kernels/routed_row.h"
+#include "machine.h"
+
+namespace tandem::device {
+namespace {
+
+using kernels::pick;
+using kernels::Random;
+using kernels::uniform;
+
+constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16};
+
+class RowOps : public testing::Test {
+ protected:
+  RowOps() { under_test_.clear(); }
+  std::vector<float> floats(int64_t count, float range = 2.0F) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& value : values) {
+      value = uniform(random_, -range, range);
+    }
+    return values;
+  }
+  std::vector<int32_t> distinct(int64_t count, int32_t below) {
+    std::vector<int32_t> all(static_cast<size_t>(below));
+    for (int32_t i = 0; i < below; ++i) {
+      all[static_cast<size_t>(i)] = i;
+    }
+    std::shuffle(all.begin(), all.end(), random_);
+    all.resize(static_cast<size_t>(count));
+    return all;
+  }
+  static std::vector<float> widened(const std::vector<std::byte>& bytes, ElementType type) {
+    std::vector<float> values(bytes.size() / static_cast<size_t>(element_bytes(type)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = kernels::get(bytes.data(), type, static_cast<int64_t>(i));
+    }
+    return values;
+  }
+  // Elements that nobody wrote are NaN on both sides.
+  static void expect_near(const std::vector<float>& got, const std::vector<float>& wanted,
+                          double tolerance) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(wanted[i])) {
+        ASSERT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        ASSERT_NEAR(got[i], wanted[i], tolerance * (1 + std::abs(wanted[i]))) << i;
+      }
+    }
+  }
+
+  DeviceUnderTest& under_test_ = DeviceUnderTest::get();
+  const kernels::Kernels& reference_ = kernels::table_of(kernels::Isa::kRef);
+  Random random_{3};
+};
+
+TEST_F(RowOps, CopiesCarryBytesBetweenAndWithinTheTiers) {
+  Device& device = under_test_.device();
+  auto pinned = std::move(device.allocate(MemoryKind::kHostPinned, 3 << 20)).value();
+  for (const int64_t bytes : {int64_t{1}, int64_t{77}, int64_t{4096}, int64_t{3} << 20}) {
+    under_test_.clear();
+    Both<std::byte> a(bytes);
+    Both<std::byte> b(bytes);
+    for (int64_t i = 0; i < bytes; ++i) {
+      pinned->data()[i] = static_cast<std::byte>(i * 31 + bytes);
+    }
+    const std::vector<std::byte> wanted(pinned->data(), pinned->data() + bytes);
+    under_test_.run(CopyOp{a.device(), pinned->data(), bytes});
+    under_test_.run(CopyOp{b.device(), a.device(), bytes});
+    std::memset(pinned->data(), 0, static_cast<size_t>(bytes));
+    under_test_.run(CopyOp{pinned->data(), b.device(), bytes});
+    EXPECT_EQ(std::memcmp(pinned->data(), wanted.data(), wanted.size()), 0);
+    EXPECT_EQ(b.result(), wanted);
+  }
+  under_test_.run(CopyOp{nullptr, nullptr, 0});
+}
+
+TEST_F(RowOps, CastsRoundToNearestEvenAndBackExactly) {
+  Both<float> x(floats(70 * 112, 1e6F));
+  x.host[3] = NAN;
+  x.host[4] = -INFINITY;
+  x.copy_in();
+  Both<BFloat16> narrow(70 * 112);
+  Both<float> wide(70 * 100);
+  under_test_.run(CastOp{.x = x.device(),
+                         .x_stride = 112,
+                         .rows = 70,
+                         .columns = 100,
+                         .y = narrow.device(),
+                         .y_stride = 112});
+  under_test_.run(CastOp{.x = narrow.device(),
+                         .x_type = ElementType::kBF16,
+                         .x_stride = 112,
+                         .rows = 70,
+                         .columns = 100,
+                         .y = wide.device(),
+                         .y_type = ElementType::kF32,
+                         .y_stride = 100});
+  const auto got = narrow.result();
+  const auto back = wide.result();
+  for (size_t row = 0; row < 70; ++row) {
+    for (size_t column = 0; column < 112; ++column) {
+      const size_t i = row * 112 + column;
+      ASSERT_EQ(got[i], column < 100 ? f32_to_bf16(x.host[i]) : 0xffff) << i;
+      if (column < 100 && i != 3) {
+        ASSERT_EQ(back[row * 100 + column], bf16_to_f32(got[i]));
+      }
+    }
+  }
+  EXPECT_TRUE(std::isnan(back[3]));
+}
+
+TEST_F(RowOps, RmsNorm) {
+  for (const ElementType type : kTypes) {
+    for (const int64_t hidden : {1, 172, 4096}) {
+      under_test_.clear();
+      const int64_t stride = (hidden + 31) / 32 * 32;
+      Both<float> x(floats(9 * (hidden + 3)));
+      Both<float> weight(floats(hidden));
+      Both<std::byte> y(9 * stride * element_bytes(type));
+      RmsNormOp op{x.device(), hidden + 3, 9,    hidden, weight.device(),
+                   1e-5F,      y.device(), type, stride};
+      under_test_.run(op);
+      op.x = x.host.data();
+      op.weight = weight.host.data();
+      op.y = y.host.data();
+      reference_.rms_norm(op, 0, 9);
+      expect_near(widened(y.result(), type), widened(y.host, type),
+                  type == ElementType::kF32 ? 1e-5 : 8e-3);
+    }
+  }
+}
+
+TEST_F(RowOps, RopeTableIsExactFarOut) {
+  Both<int32_t> positions({0, 1, 131071, 1000003});
+  Both<double> frequencies({1.0, 0.1234567, 1e-5});
+  Both<float> cos(12);
+  Both<float> sin(12);
+  under_test_.run(RopeTableOp{positions.device(), 4, frequencies.device(), 3, 1.25F, cos.device(),
+                              sin.device()});
+  const auto c = cos.result();
+  const auto s = sin.result();
+  for (size_t i = 0; i < 12; ++i) {
+    const double angle = positions.host[i / 3] * frequencies.host[i % 3];
+    EXPECT_NEAR(c[i], std::cos(angle) * 1.25, 1e-7);
+    EXPECT_NEAR(s[i], std::sin(angle) * 1.25, 1e-7);
+  }
+}
+
+struct RopeShape {
+  ElementType type;
+  int32_t head_dim;
+  bool norm;
+};
+
+class Rope : public RowOps {
+ protected:
+  static constexpr int32_t kHeads = 6;
+  static constexpr int64_t kRows = 7;
+
+  void prepare(const RopeShape& shape) {
+    under_test_.clear();
+    layout_ = {shape.type, 2, 3, shape.head_dim, (shape.head_dim + 31) / 32 * 32, 32};
+    const int64_t width = layout_.padded_head_dim;
+    stride_ = (kHeads + 6) * width + 32;
+    std::vector<float> qkv = floats(kRows * stride_);
+    for (size_t i = 0; i < qkv.size(); ++i) {
+      const auto column = static_cast<int64_t>(i) % stride_;
+      qkv[i] = column % width < layout_.head_dim ? qkv[i] : 0.0F;
+    }
+    qkv_ = std::make_unique<Both<float>>(std::move(qkv));
+    cos_ = std::make_unique<Both<float>>(floats(kRows * shape.head_dim / 2, 1.0F));
+    sin_ = std::make_unique<Both<float>>(floats(kRows * shape.head_dim / 2, 1.0F));
+    q_norm_ = std::make_unique<Both<float>>(floats(shape.head_dim));
+    k_norm_ = std::make_unique<Both<float>>(floats(shape.head_dim));
+  }
+  // The operands that both ops have, on the device or here.
+  template <class RopeOp>
+  void fill(RopeOp& op, bool norm, bool on_device) {
+    const auto at = [on_device](Both<float>& both) {
+      return on_device ? both.device() : both.host.data();
+    };
+    op.qkv = at(*qkv_);
+    op.qkv_stride = stride_;
+    op.rows = kRows;
+    op.cos = at(*cos_);
+    op.sin = at(*sin_);
+    op.heads = kHeads;
+    op.layout = layout_;
+    op.q_norm = norm ? at(*q_norm_) : nullptr;
+    op.k_norm = norm ? at(*k_norm_) : nullptr;
+    op.norm_epsilon = 1e-5F;
+  }
+
+  kernels::KvLayout layout_;
+  int64_t stride_ = 0;
+  std::unique_ptr<Both<float>> qkv_;
+  std::unique_ptr<Both<float>> cos_;
+  std::unique_ptr<Both<float>> sin_;
+  std::unique_ptr<Both<float>> q_norm_;
+  std::unique_ptr<Both<float>> k_norm_;
+};
+
+constexpr RopeShape kRopeShapes[] = {{ElementType::kF32, 80, false},
+                                     {ElementType::kBF16, 128, false},
+                                     {ElementType::kBF16, 22, true},
+                                     {ElementType::kF32, 256, true}};
+
+TEST_F(Rope, WritesQueriesAndTheTokensOwnSlotsOnly) {
+  for (const RopeShape& shape : kRopeShapes) {
+    prepare(shape);
+    Both<std::byte> kv(3 * layout_.block_bytes());
+    Both<int32_t> blocks({2, 2, 2, 0, 0, 1, 2});
+    Both<int32_t> slots({0, 1, 31, 7, 8, 30, 15});
+    Both<float> q(kRows * kHeads * layout_.padded_head_dim);
+    for (const bool on_device : {true, false}) {
+      RopeWriteOp op;
+      fill(op, shape.norm, on_device);
+      op.layer = 1;
+      op.kv = on_device ? kv.device() : kv.host.data();
+      op.blocks = on_device ? blocks.device() : blocks.host.data();
+      op.slots = on_device ? slots.device() : slots.host.data();
+      op.q = on_device ? q.device() : q.host.data();
+      if (on_device) {
+        under_test_.run(op);
+      } else {
+        reference_.rope_write(op, 0, kRows);
+      }
+    }
+    expect_near(q.result(), q.host, 1e-5);
+    expect_near(widened(kv.result(), shape.type), widened(kv.host, shape.type),
+                shape.type == ElementType::kF32 ? 1e-5 : 8e-3);
+  }
+}
+
+TEST_F(Rope, RoutesRowsAndTheirResiduals) {
+  for (const RopeShape& shape : kRopeShapes) {
+    prepare(shape);
+    const kernels::RoutedRow routed(layout_, kHeads);
+    Both<std::byte> ring(10 * routed.bytes());
+    Both<int32_t> ring_rows(distinct(kRows, 10));
+    Both<float> residual(floats(kRows * 100));
+    Both<float> store(12 * 90);
+    Both<int32_t> slots(distinct(kRows, 12));
+    for (const bool on_device : {true, false}) {
+      RopeRouteOp op;
+      fill(op, shape.norm, on_device);
+      op.ring = on_device ? ring.device() : ring.host.data();
+      op.ring_rows = on_device ? ring_rows.device() : ring_rows.host.data();
+      op.residual = on_device ? residual.device() : residual.host.data();
+      op.residual_stride = 100;
+      op.residual_columns = 85;
+      op.residual_store = on_device ? store.device() : store.host.data();
+      op.store_stride = 90;
+      op.residual_slots = on_device ? slots.device() : slots.host.data();
+      if (on_device) {
+        under_test_.run(op);
+      } else {
+        reference_.rope_route(op, 0, kRows);
+      }
+    }
+    expect_near(store.result(), store.host, 0);
+    const auto got = ring.result();
+    for (int64_t row = 0; row < 10; ++row) {
+      const auto part = [&](const std::vector<std::byte>& all, int64_t begin, int64_t end,
+                            ElementType type) {
+        const auto first = all.begin() + row * routed.bytes();
+        return widened({first + begin, first + end}, type);
+      };
+      expect_near(part(got, 0, routed.key_offset(), ElementType::kF32),
+                  part(ring.host, 0, routed.key_offset(), ElementType::kF32), 1e-5);
+      expect_near(part(got, routed.key_offset(), routed.bytes(), shape.type),
+                  part(ring.host, routed.key_offset(), routed.bytes(), shape.type),
+                  shape.type == ElementType::kF32 ? 1e-5 : 8e-3);
+    }
+  }
+}
+
+TEST_F(RowOps, GathersBringTheNamedRows) {
+  const int64_t pitch = 320;
+  const int64_t row_bytes = 256;
+  Both<std::byte> returns(9 * row_bytes);
+  for (std::byte& byte : returns.host) {
+    byte = static_cast<std::byte>(pick(random_, 0, 254));
+  }
+  returns.copy_in();
+  Both<float> store(floats(9 * 50));
+  Both<int32_t> rows(distinct(6, 9));
+  Both<int32_t> slots(distinct(6, 9));
+  Both<std::byte> attended(6 * pitch);
+  Both<float> residual(6 * 60);
+  Both<float> gathered(6 * 50);
+  TailGatherOp op{.rows = 6,
+                  .returns = returns.device(),
+                  .attended_row_bytes = row_bytes,
+                  .return_rows = rows.device(),
+                  .attended = attended.device(),
+                  .attended_pitch_bytes = pitch,
+                  .residual_store = store.device(),
+                  .store_stride = 50,
+                  .residual_slots = slots.device(),
+                  .residual = residual.device(),
+                  .residual_stride = 60,
+                  .residual_columns = 45};
+  under_test_.run(op);
+  under_test_.run(RowGatherOp{store.device(), 50, slots.device(), 6, gathered.device()});
+  op.returns = returns.host.data();
+  op.return_rows = rows.host.data();
+  op.attended = attended.host.data();
+  op.residual_store = store.host.data();
+  op.residual_slots = slots.host.data();
+  op.residual = residual.host.data();
+  reference_.tail_gather(op, 0, 6);
+  reference_.row_gather({store.host.data(), 50, slots.host.data(), 6, gathered.host.data()}, 0, 6);
+  EXPECT_EQ(attended.result(), attended.host);
+  expect_near(residual.result(), residual.host, 0);
+  EXPECT_EQ(gathered.result(), gathered.host);
+}
+
+}  // namespace
+}  // namespace tandem::device

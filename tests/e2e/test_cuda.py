@@ -1,0 +1,105 @@
+"""The CUDA back end through HTTP. Without a GPU it runs over the host's CUDA (tests/cuda_on_host), from the same sources: that shows its
+arithmetic, its order and the way of KV and rows between the tiers, nothing of a GPU. TANDEM_TEST_DEVICE=cuda runs these tests on one."""
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import BINARY, GOLDENS, ROOT, launch
+from test_golden_text import FOLDERS, continue_as_transformers_does
+from test_two_tiers import FLAGS, MODEL, answers
+
+MEMORY = ("--device-memory", "256MiB", "--host-memory", "64MiB")
+ON_GPU = os.environ.get("TANDEM_TEST_DEVICE", "").startswith("cuda")
+
+
+@pytest.fixture(scope="session")
+def device():
+    name = os.environ.get("TANDEM_TEST_DEVICE") or str(BINARY.parent / "libtandem_cuda_on_host.so")
+    if "/" in name and not os.path.exists(name):
+        pytest.fail(f"{name} is missing; build it (cmake --build build/dev --target tandem_cuda_on_host_plugin)", pytrace=False)
+    return ("--device", name, *MEMORY)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_random_models_continue_as_transformers_does(start_server, device, folder):
+    continue_as_transformers_does(start_server(GOLDENS / folder, "--dtype", "float32", "--served-model-name", "golden", *device), folder)
+
+
+@pytest.mark.parametrize("policy", ["piggyback", "overlap", "lanes"])
+def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
+    """Ten times more requests than the device's KV holds. Played by the host, device and CPU compute the same with the plain kernels; a
+    GPU's sums differ in the last bits, so there only the least is asked: answers of the same length, and nothing left over."""
+    plain_kernels = {"TANDEM_ISA": "ref"}
+    cpu = launch(binary, f"cuda-{policy}-cpu", MODEL, *FLAGS, env=plain_kernels)
+    wanted = answers(cpu)
+    cpu.stop_cleanly()
+    server = launch(binary, f"cuda-{policy}", MODEL, *FLAGS, *device, "--policy", policy, "--num-kv-blocks", "4", env=plain_kernels)
+    got = answers(server)
+    if ON_GPU:
+        assert [one[3] for one in got if one[1] == "length"] == [one[3] for one in wanted if one[1] == "length"]
+    else:
+        assert got == wanted
+    assert server.metric("tandem_hops_total") > len(got)
+    assert server.metric("tandem_tier_transfer_bytes_total") > 0
+    server.stop_cleanly()
+
+
+def run(binary, *arguments, **environment):
+    return subprocess.run([str(binary), *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                          env=os.environ | environment)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--device", "gpu"), ("'gpu' is not possible", "cuda:N")),
+        (("--device", "cuda"), ("--host-memory", "8GiB")),
+        (("--device", "cuda", "--emulate-accelerator", "auto", *MEMORY), ("--emulate-accelerator",)),
+        (("--device", "/nowhere/libtandem_x.so", *MEMORY), ("/nowhere/libtandem_x.so", "not a device back end")),
+        (("--device", "cuda", "--threads", "2", *MEMORY), ("--threads",)),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused_by_name(binary, flags, words):
+    done = run(binary, "serve", str(MODEL), *flags)
+    assert done.returncode not in (0, -6, -11)
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_gpu_that_is_absent_is_said_with_reason_and_cure(binary):
+    """No GPU is visible, on any machine: there may be no driver, no GPU, or no plugin in this build."""
+    done = run(binary, "serve", str(MODEL), "--device", "cuda", *MEMORY, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode not in (0, -6, -11)
+    assert "cuda: absent: " in done.stderr
+    assert any(cure in done.stderr for cure in ("580 or newer", "CUDA_VISIBLE_DEVICES", "install_nvcc.sh"))
+    versions = run(binary, "--version", "-v", CUDA_VISIBLE_DEVICES="")
+    assert versions.returncode == 0
+    assert "cpu: " in versions.stdout and "cuda: absent: " in versions.stdout
+
+
+def test_a_number_of_no_gpu_is_refused(binary):
+    done = run(binary, "serve", str(MODEL), "--device", "cuda:x", *MEMORY)
+    assert done.returncode not in (0, -6, -11)
+    assert "'x' does not name a GPU" in done.stderr or "cuda: absent: " in done.stderr
+
+
+def test_the_stages_of_check_sh_run_without_a_gpu(binary):
+    done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--dry-run", "--binaries", str(BINARY.parent), "env", "ops", "link"],
+                          capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    env, ops, link, summary = map(json.loads, done.stdout.splitlines())
+    assert [each["stage"] for each in (env, ops, link)] == ["env", "ops", "link"] and all(each["ok"] for each in (env, ops, link))
+    assert any(line.startswith("cuda:") for line in env["tandem"])
+    assert ops["passed"] >= 15 and ops["failed"] == []
+    assert min(link["link_gb_per_s"].values()) > 0
+    assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
+
+
+def test_a_failed_stage_of_check_sh_is_reported_and_stops_no_other(binary):
+    done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--device", "/nowhere/x.so", "--binaries", str(BINARY.parent), "ops", "link"],
+                          capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 1
+    ops, link, summary = map(json.loads, done.stdout.splitlines())
+    assert not ops["ok"] and ops["passed"] == 0 and not link["ok"]
+    assert summary["failed"] == "ops link"

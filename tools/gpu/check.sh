@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Checks the CUDA back end on a machine with a GPU, stage by stage. Each stage has its own time limit and prints its result as one line
+# of JSON as soon as it has it; a stage that fails stops no other. The last line is the summary.
+# Usage: tools/gpu/check.sh [--dry-run] [--device NAME] [--binaries FOLDER] [STAGE]...
+#   STAGE        env    what this machine has: GPU, driver, processors, memory, and what tandem says of it
+#                build  installs nvcc 13 if there is none, builds the program, the back end and its tests, and copies them with
+#                       the libraries that they load to build/gpu-bundle, to be run where nothing can be built
+#                ops    every op of the device against the host's kernels and double precision
+#                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
+#                e2e    golden models and two tiers over HTTP
+#                (default: all of them, in this order)
+#   --device     which GPU: cuda (default), cuda:N or a back end's file
+#   --dry-run    without a GPU: over the host's CUDA of the tests. Shows that this script works, nothing of a GPU
+#   --binaries   where tandem, libtandem_cuda.so and device_ops_test lie (default: build/dev), such as a copy of build/gpu-bundle
+# Output of the stages: build/gpu-check/STAGE.log; results: build/gpu-check/results.jsonl. Exit code: 0 all well, 1 a stage failed, 2 usage.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+dry_run=0
+device=cuda
+binaries=build/dev
+stages=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --dry-run) dry_run=1 ;;
+    --device) device=${2:-}; shift ;;
+    --binaries) binaries=${2:-}; shift ;;
+    -h|--help) sed -n '2,16s/^# \?//p' "$0"; exit 0 ;;
+    env|build|ops|link|e2e) stages+=("$1") ;;
+    *) echo "check.sh: unknown argument '$1' (stages: env build ops link e2e; --help)" >&2; exit 2 ;;
+  esac
+  shift
+done
+if [ -z "$device" ] || [ -z "$binaries" ]; then
+  echo "check.sh: --device and --binaries need a value (--help)" >&2
+  exit 2
+fi
+if [ ${#stages[@]} -eq 0 ]; then stages=(env build ops link e2e); fi
+binaries=$(realpath -m "$binaries")
+plugin_target=tandem_cuda
+if [ "$dry_run" -eq 1 ]; then
+  device=$binaries/libtandem_cuda_on_host.so
+  plugin_target=tandem_cuda_on_host_plugin
+fi
+out=build/gpu-check
+mkdir -p "$out"
+# Our programs with the libraries that a bundle brings along, which are not for this machine's Python.
+tandem=$out/tandem
+ops=$out/device_ops_test
+for program in tandem device_ops_test; do
+  printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\nexec "%s/%s" "$@"\n' "$binaries" "$binaries" "$program" >"$out/$program"
+  chmod +x "$out/$program"
+done
+results=$out/results.jsonl
+: >"$results"
+
+# Every stage writes what it found as JSON to stdout; the rest goes to stderr, which becomes the stage's log.
+stage_env() {
+  python3 - "$tandem" <<'PYTHON'
+import json, os, platform, shutil, subprocess, sys
+
+def said(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return [line.strip() for line in (done.stdout or done.stderr).splitlines() if line.strip()]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"{command[0]}: {error}"]
+
+memory = {line.split(":")[0]: line.split()[1] for line in open("/proc/meminfo")}
+print(json.dumps({
+    "gpus": said("nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.free,pcie.link.gen.current,pcie.link.width.current", "--format=csv,noheader")
+            if shutil.which("nvidia-smi") else [],
+    "tandem": said(sys.argv[1], "--version", "-v"),
+    "libc": " ".join(platform.libc_ver()), "cpus": len(os.sched_getaffinity(0)), "memory_gib": round(int(memory["MemTotal"]) / 2**20, 1),
+}))
+PYTHON
+  [ "$dry_run" -eq 1 ] || "$tandem" --version -v | grep -q '^cuda:[0-9]'
+}
+
+stage_build() {
+  local cuda=ON
+  if [ "$dry_run" -eq 1 ]; then cuda=AUTO; fi
+  if [ "$dry_run" -eq 0 ] && ! command -v nvcc >/dev/null; then tools/gpu/install_nvcc.sh >&2 || return 1; fi
+  { cmake --preset dev -DTANDEM_CUDA=$cuda && cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem "$plugin_target" device_ops_test; } >&2 || return 1
+  local bundle=build/gpu-bundle file
+  rm -rf "$bundle"
+  mkdir -p "$bundle/lib"
+  for file in tandem device_ops_test libtandem_cuda.so libtandem_cuda_on_host.so; do
+    [ -e "build/dev/$file" ] || continue
+    strip -o "$bundle/$file" "build/dev/$file"
+    # All but the C library and the driver, which are the other machine's own.
+    ldd "build/dev/$file" | awk '$3 ~ /^\// {print $3}' | grep -vE '/(libc|libm|libdl|librt|libpthread|libcuda)\.so' | xargs -r cp -Lnt "$bundle/lib"
+  done
+  echo "{\"bundle_mib\": $(du -sm "$bundle" | cut -f1)}"
+}
+
+stage_ops() {
+  local report
+  report=$(mktemp)
+  TANDEM_TEST_DEVICE=$device "$ops" --gtest_filter=-Link.* --gtest_output="json:$report" >&2
+  local code=$?
+  python3 -c '
+import json, sys
+try:
+    report = json.load(open(sys.argv[1]))
+    failed = [suite["name"] + "." + test["name"] for suite in report["testsuites"] for test in suite["testsuite"] if "failures" in test]
+    print(json.dumps({"passed": report["tests"] - len(failed), "failed": failed}))
+except ValueError:
+    print(json.dumps({"passed": 0, "failed": ["the program ended early: see the log"]}))' "$report"
+  rm -f "$report"
+  return $code
+}
+
+stage_link() {
+  local text
+  text=$(TANDEM_TEST_DEVICE=$device "$ops" --gtest_filter=Link.*)
+  local code=$?
+  echo "$text" >&2
+  grep -m 1 '^{"link_gb_per_s"' <<<"$text" || echo '{}'
+  return $code
+}
+
+stage_e2e() {
+  local python=build/venv/bin/python
+  if [ ! -x "$python" ]; then
+    { python3 -m venv build/venv && build/venv/bin/pip install --quiet --no-deps -r tests/e2e/requirements.txt; } >&2 || return 1
+  fi
+  local text
+  text=$(TANDEM_TEST_DEVICE=$device TANDEM_BINARY=$tandem "$python" -B -m pytest -q -p no:cacheprovider -k "not check_sh" tests/e2e/test_cuda.py)
+  local code=$?
+  echo "$text" >&2
+  python3 -c 'import json, sys; print(json.dumps({"pytest": sys.argv[1]}))' "$(tail -n 1 <<<"$text")"
+  return $code
+}
+
+declare -A limits=([env]=60 [build]=1800 [ops]=300 [link]=120 [e2e]=900)
+failed=()
+for stage in "${stages[@]}"; do
+  begin=$(date +%s.%N)
+  export -f "stage_$stage"
+  export tandem ops device dry_run plugin_target
+  found=$(timeout --kill-after=10 "${limits[$stage]}" bash -uo pipefail -c "stage_$stage" 2>"$out/$stage.log")
+  code=$?
+  why=
+  if [ $code -eq 124 ] || [ $code -eq 137 ]; then why="ran longer than ${limits[$stage]} s"; fi
+  if [ $code -ne 0 ]; then failed+=("$stage"); fi
+  python3 -c '
+import json, sys
+stage, code, begin, end, device, why, found, log = sys.argv[1:9]
+result = {"stage": stage, "ok": code == "0", "seconds": round(float(end) - float(begin), 1), "device": device.rsplit("/", 1)[-1]}
+try:
+    result |= json.loads(found or "{}")
+except ValueError:
+    result["said"] = found[-500:]
+if why:
+    result["why"] = why
+if code != "0":
+    result["log"] = log
+print(json.dumps(result))' "$stage" "$code" "$begin" "$(date +%s.%N)" "$device" "$why" "$found" "$out/$stage.log" | tee -a "$results"
+done
+printf '{"summary": "%d of %d stages passed", "failed": "%s", "dry_run": %s}\n' $((${#stages[@]} - ${#failed[@]})) ${#stages[@]} \
+  "${failed[*]:-}" "$([ "$dry_run" -eq 1 ] && echo true || echo false)" | tee -a "$results"
+[ ${#failed[@]} -eq 0 ]

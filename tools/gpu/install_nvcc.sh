@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs the CUDA compiler that builds Tandem's CUDA back end, into a folder of the checkout; nothing outside it changes.
+# Usage: tools/gpu/install_nvcc.sh [--print] [FOLDER]
+#   FOLDER    where to (default: build/cuda-toolchain; CMake looks there by itself, elsewhere say -DTANDEM_NVCC=FOLDER/nvidia/cu13/bin/nvcc)
+#   --print   only print the path of nvcc, as the last line does, and fail if it is not installed
+# Downloads 101 MB (versions and checksums: tools/gpu/nvcc.requirements.txt), which take 250 MB on disk. Done once: a second call
+# returns at once. Not needed where nvcc 13 is installed, nor to serve from CPUs. x86-64 Linux only; needs python3 with pip.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+only_print=0
+folder=build/cuda-toolchain
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --print) only_print=1 ;;
+    -h|--help) sed -n '2,7s/^# \?//p' "$0"; exit 0 ;;
+    -*) echo "install_nvcc.sh: unknown argument '$1' (--print or --help)" >&2; exit 2 ;;
+    *) folder=$1 ;;
+  esac
+  shift
+done
+
+requirements=tools/gpu/nvcc.requirements.txt
+nvcc=$folder/nvidia/cu13/bin/nvcc
+stamp=$folder/requirements.sha256
+wanted=$(sha256sum "$requirements" | cut -d' ' -f1)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  if [ "$only_print" -eq 1 ]; then
+    echo "install_nvcc.sh: $folder does not hold it; run tools/gpu/install_nvcc.sh $folder" >&2
+    exit 1
+  fi
+  if [ "$(uname -sm)" != "Linux x86_64" ]; then
+    echo "install_nvcc.sh: only for Linux on x86_64, this is $(uname -sm); install the CUDA toolkit 13 by hand" >&2
+    exit 1
+  fi
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --only-binary=:all: --require-hashes \
+    --target "$folder" -r "$requirements" || {
+    rm -rf "$folder"
+    echo "install_nvcc.sh: pip could not install $requirements: read its message above, check the network and run again" >&2
+    exit 1
+  }
+  chmod +x "$folder"/nvidia/cu13/bin/* "$folder"/nvidia/cu13/nvvm/bin/*
+  "$nvcc" --version >/dev/null || {
+    echo "install_nvcc.sh: $nvcc does not start on this machine" >&2
+    exit 1
+  }
+  echo "$wanted" >"$stamp"
+fi
+realpath "$nvcc"
