@@ -180,6 +180,12 @@ Status TlsContext::read_authorities(const TlsFiles& files) {
     return bad_file(kAuthoritiesFlag, path, "holds no certificates in PEM form");
   }
   SSL_CTX_set_client_CA_list(context_, names);
+  // Clients get tickets although there is no cache; without a name for them OpenSSL refuses whoever
+  // comes back with one.
+  constexpr std::string_view kTicketsOf = "tandem";
+  SSL_CTX_set_session_id_context(context_,
+                                 reinterpret_cast<const unsigned char*>(kTicketsOf.data()),
+                                 static_cast<unsigned>(kTicketsOf.size()));
   const bool required = files.client_certificates == ClientCertificates::kRequired;
   SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | (required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
                      nullptr);

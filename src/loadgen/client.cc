@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
+#include <csignal>
 #include <utility>
 
 #include "base/check.h"
@@ -265,6 +266,8 @@ Client::~Client() {
 Status Client::resolve(const Url& url) {
   if (url.scheme == Scheme::kHttps) {
     ASSIGN_OR_RETURN(tls_, TlsClient::make(options_.trust, url.host));
+    // OpenSSL writes to sockets without asking for silence (net/transport.h).
+    std::signal(SIGPIPE, SIG_IGN);
   }
   error_code error;
   asio::ip::tcp::resolver resolver(io_);

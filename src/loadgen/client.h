@@ -42,7 +42,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Looks the host up. Call once, before anything else.
+  // Looks the host up. Call once, before anything else. With https the process ignores SIGPIPE from
+  // then on.
   Status resolve(const Url& url);
   // `request` is a whole HTTP/1.1 request.
   void send(std::string request, AnswerListener& listener);

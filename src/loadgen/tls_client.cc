@@ -57,6 +57,7 @@ net::TlsSession TlsClient::new_session() const {
   if (session == nullptr) {
     return nullptr;
   }
+  const std::string address = host_.substr(0, host_.find('%'));  // of one, without its zone
   boost::system::error_code is_name;
   (void)boost::asio::ip::make_address(host_, is_name);
   bool set = false;
@@ -64,7 +65,7 @@ net::TlsSession TlsClient::new_session() const {
     set = SSL_set_tlsext_host_name(session.get(), host_.c_str()) == 1 &&
           SSL_set1_host(session.get(), host_.c_str()) == 1;
   } else {  // an address has no place in the handshake
-    set = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session.get()), host_.c_str()) == 1;
+    set = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session.get()), address.c_str()) == 1;
   }
   if (!set) {
     return nullptr;

@@ -70,7 +70,9 @@ void Transport::async_handshake(Done done) {
       if (wait_for(result, done, &Transport::async_handshake)) {
         return;
       }
-      error = asio::error::connection_reset;
+      error = SSL_get_error(session_.get(), result) == SSL_ERROR_SSL
+                  ? boost::system::errc::make_error_code(boost::system::errc::protocol_error)
+                  : error_code(asio::error::connection_reset);
     }
   }
   finish(std::move(done), error);

@@ -250,7 +250,8 @@ std::span<QueueEntry* const> PsmOrder::next(const QueueEntry* after) const {
 
 void PsmOrder::begin_line() const {
   line_.entries.clear();
-  line_.places.clear();
+  line_.entries.reserve(nodes_.size());  // spans of it stay valid while it is made longer
+  line_.places = {};                     // clear() would go through all that it ever held
   line_.tree = trees_.begin();
   line_.begun = true;
   begin_tree();

@@ -69,6 +69,9 @@ bool is_too_small(const Tuned& tuned, const TunedBudget& tried) {
       larger = &other;
     }
   }
+  if (larger != nullptr && tried.run.online_lost > larger->run.online_lost) {
+    return true;
+  }
   for (size_t i = 0; larger != nullptr && i < tuned.allowed_ms.size(); ++i) {
     const double metric = tried.run.metrics_ms[i];
     if (metric > tuned.allowed_ms[i] && metric > kNoise * larger->run.metrics_ms[i]) {
@@ -116,19 +119,21 @@ loadgen::Load online_part(const loadgen::Load& load) {
 Result<TuneRun> measure_run(const loadgen::Load& load,
                             const std::vector<loadgen::RequestRecord>& records, Nanos duration,
                             const std::vector<TuneGoal>& goals) {
+  TuneRun run;
   Samples samples;
   int64_t offline_tokens = 0;
   for (const loadgen::RequestRecord& record : records) {
+    const bool offline = is_offline(load, record.group);
     if (record.outcome != loadgen::Outcome::kDone || record.chunk_times.empty()) {
+      run.online_lost += offline ? 0 : 1;
       continue;
     }
-    if (is_offline(load, record.group)) {
+    if (offline) {
       offline_tokens += record.output_tokens();
     } else {
       count(record, samples);
     }
   }
-  TuneRun run;
   run.offline_tokens_per_s =
       duration > Nanos{0} ? static_cast<double>(offline_tokens) / to_seconds(duration) : 0;
   for (const TuneGoal& goal : goals) {
@@ -159,7 +164,8 @@ Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
     bool is_low = !came.has_value();
     if (came.has_value()) {
       tried.run = *std::move(came);
-      tried.kept = keeps(tried.run, tuned.allowed_ms);
+      tried.kept =
+          keeps(tried.run, tuned.allowed_ms) && tried.run.online_lost <= online.online_lost;
       is_low = tried.kept || is_too_small(tuned, tried);
       tuned.tried.push_back(tried);
     }
@@ -178,11 +184,11 @@ Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
     return invalid_argument(
         best == tuned.tried.end()
             ? std::string("no budget that was tried is large enough to serve by")
-            : fmt::format(
-                  "no budget keeps the tolerance: the best of {} runs, with {}, still leads "
-                  "to {}; allow more, or give best effort less",
-                  tuned.tried.size(), format_duration(best->budget),
-                  described(options, *best, tuned.allowed_ms)),
+            : fmt::format("none of the {} budgets that were tried keeps the tolerance: the best, "
+                          "{}, leads to {}; "
+                          "allow more, or give best effort less",
+                          tuned.tried.size(), format_duration(best->budget),
+                          described(options, *best, tuned.allowed_ms)),
         "tolerance");
   }
   return tuned;

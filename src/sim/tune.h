@@ -34,6 +34,7 @@ Result<TuneMetric> parse_tune_metric(std::string_view name);
 struct TuneRun {
   std::vector<double> metrics_ms;   // in the order of the goals
   double offline_tokens_per_s = 0;  // output of best effort
+  int64_t online_lost = 0;          // latency-sensitive requests without a whole answer
 };
 
 // A request whose group has this service tier is best effort.
@@ -58,7 +59,7 @@ struct TuneOptions {
 struct TunedBudget {
   Nanos budget{0};
   TuneRun run;
-  bool kept = false;  // every metric is within its tolerance
+  bool kept = false;  // every metric is within its tolerance, and no more requests are lost
 };
 
 struct Tuned {

@@ -79,6 +79,17 @@ TEST(Tune, ABudgetBelowWhichPromptsWaitIsNotTakenForOneThatIsTooLarge) {
   EXPECT_GE(tuned.best.budget, milliseconds(24));
 }
 
+TEST(Tune, ABudgetUnderWhichRequestsAreLostIsNotKept) {
+  const auto run = [](Nanos budget) -> Result<std::optional<TuneRun>> {
+    TuneRun came = *as_long_as_the_budget(budget).value();
+    came.online_lost = budget < milliseconds(20) ? 5 : 0;
+    came.metrics_ms = {budget < milliseconds(20) ? 10.0 : came.metrics_ms.front()};
+    return std::optional(came);
+  };
+  EXPECT_GE(tune_budget(p99_within(1.5), kOnline, run).value().best.budget, milliseconds(24));
+  EXPECT_FALSE(tune_budget(p99_within(0.5), kOnline, run).ok());
+}
+
 loadgen::Load two_groups() {
   loadgen::Load load;
   load.groups.resize(2);
@@ -110,6 +121,7 @@ TEST(Tune, OnlyLatencySensitiveRequestsAreMeasured) {
   const TuneRun run = measure_run(load, records, std::chrono::seconds(2), goals).value();
   EXPECT_EQ(run.metrics_ms, (std::vector<double>{5, 20}));
   EXPECT_EQ(run.offline_tokens_per_s, 1);
+  EXPECT_EQ(run.online_lost, 0);
 }
 
 TEST(Tune, MetricsWithoutSamplesAreAnError) {

@@ -60,7 +60,7 @@ def test_several_metrics_are_all_kept(binary, tmp_path):
     ([], ("service-tier: flex", "service-tier: priority"), "no stream is best effort"),
     ([], ("shape: 8B", "shape: 8B\nvary: {max-num-seqs: [8, 16]}"), "leave `vary` out"),
     ([], ("random-output-len: 60", "random-output-len: 1"), "with two tokens"),
-    (["--metric", "mean_ttft", "--tolerance", "0.1"], None, "no budget keeps the tolerance"),
+    (["--metric", "mean_ttft", "--tolerance", "0.1"], None, "keeps the tolerance"),
 ], ids=["metric", "tolerance", "no-flex", "vary", "no-samples", "out-of-reach"])
 def test_what_cannot_be_tuned_is_refused_with_the_cause(binary, tmp_path, flags, change, named):
     code, text = tuned(binary, tmp_path, *flags, text=SCENARIO.replace(*change) if change else SCENARIO)

@@ -32,7 +32,9 @@ constinit const PolicyOption kFlexBlocks{
     .default_value = 100,
     .min = 1,
     .max = 100,
-    .help = "percent of the KV blocks that best effort may hold on the accelerator"};
+    .help =
+        "a best-effort prompt begins while best effort then holds at most so many percent of the "
+        "accelerator's KV blocks; its decodes may outgrow them"};
 constinit const PolicyOption kPsmUtility{
     .name = "psm-utility",
     .unit = "percent",
@@ -138,8 +140,11 @@ class HyGenPlanning {
       }
       const bool begun = online ? compute_online(place, tokens) : compute_offline(place, tokens);
       admits = admits && (begun || !place.waits);
-      if (begun && tokens < prompt.pending_tokens()) {
-        return;  // a prompt begins when the one before it is done
+      // A prompt begins when the one before it is done, and where prefixes are shared when its
+      // blocks are in the cache.
+      const bool has_siblings = !online && !place.waits && options_.psm_utility > 0;
+      if (begun && (tokens < prompt.pending_tokens() || has_siblings)) {
+        return;
       }
     }
   }
@@ -151,10 +156,16 @@ class HyGenPlanning {
 
   // Of offline requests, at the beginning of their phase.
   void count_offline_blocks() {
+    // Shared blocks stand in several tables, but are no more than those in use that are not
+    // online's alone.
+    int64_t in_use = view_.budget.total_blocks - view_.budget.free_blocks;
     for (const SequenceView& sequence : view_.running) {
-      offline_blocks_ += sequence.service_class == kBe ? sequence.held_blocks : 0;
-      offline_runs_ |= sequence.service_class == kBe;
+      const bool offline = sequence.service_class == kBe;
+      offline_blocks_ += offline ? sequence.held_blocks : 0;
+      in_use -= offline ? 0 : sequence.own_blocks;
+      offline_runs_ |= offline;
     }
+    offline_blocks_ = std::min(offline_blocks_, std::max<int64_t>(in_use, 0));
   }
   [[nodiscard]] bool within_cap(int64_t more) const {
     return more <= 0 ||
@@ -236,15 +247,21 @@ class HyGenPlanning {
     return cursor_.empty() ? std::span<const BlockHash>()
                            : queue.prefix_of(*cursor_.front()).blocks;
   }
-  // More than what is cached of it is computed by the prompt before it in this step.
+  // More than what is cached of it is computed by prompts that begin in this step.
   [[nodiscard]] bool shares_with_this_step(const SequenceView& prompt) {
     if (options_.psm_utility == 0 || view_.queue == nullptr) {
       return false;
     }
     const std::span<const BlockHash> own = blocks_of(prompt);
-    const auto end = std::ranges::mismatch(own, last_begun_).in1;
-    last_begun_ = own;
-    return (end - own.begin()) * view_.budget.block_tokens > prompt.computed_tokens;
+    std::ptrdiff_t shared = 0;
+    for (const std::span<const BlockHash> begun : begun_) {
+      shared = std::max(shared, std::ranges::mismatch(own, begun).in1 - own.begin());
+    }
+    begun_.push_back(own);
+    // A token is computed in any case, so the last block of a prompt is never taken from the cache.
+    const int64_t block = view_.budget.block_tokens;
+    return std::min<int64_t>(shared, (prompt.known_tokens - 1) / block) * block >
+           prompt.computed_tokens;
   }
 
   const SystemView& view_;
@@ -256,8 +273,8 @@ class HyGenPlanning {
   int64_t offline_blocks_ = 0;  // that offline requests hold with this plan
   bool offline_runs_ = false;
   const QueueEntry* head_ = nullptr;
-  std::span<const QueueEntry* const> cursor_;  // in the queue
-  std::span<const BlockHash> last_begun_;      // the prompt that was looked at last
+  std::span<const QueueEntry* const> cursor_;      // in the queue
+  std::vector<std::span<const BlockHash>> begun_;  // blocks of prompts that begin in this step
 };
 
 constexpr std::array<const PolicyOption*, 6> kHyGenOptions = {

@@ -4,7 +4,8 @@
 //   time    --hygen-step-budget, as the step-time model predicts: a slice costs f(B + r) - f(B),
 //           what the step B takes longer with it
 //   tokens  --piggyback-token-budget
-//   blocks  --flex-blocks: percent of the KV blocks that best effort may hold
+//   blocks  --flex-blocks: a best-effort prompt begins while best effort then holds at most so
+//           many percent of the KV blocks; its decodes may outgrow them
 //
 // Order: online decodes, online prompts, offline decodes, offline prompts; those that run before
 // those that wait. Offline requests wait first come, first served, or, with --psm-utility, in the
@@ -16,7 +17,7 @@
 // and blocks alone.
 //
 // With a host tier, offline decodes whose blocks are needed go there before any is dropped, and go
-// on from there; the time that their results take in a step is set aside before offline prompts.
+// on from there; the time that their results take in a step is set aside before prompts.
 //
 // Bounds. Every online decode is in every step for which it has blocks, whatever the budget. A step
 // takes longer than the budget only by online decodes, by the tile that an online prompt gets

@@ -129,10 +129,16 @@ TEST(HyGen, WithoutABudgetOfTimeTheTokenBudgetIsTheLimit) {
 }
 
 TEST(HyGen, OfflineIsLetInUpToItsShareOfTheBlocksUnlessItIsAlone) {
-  Scene scene{.running = {decode(1, kBe, 60)}, .waiting = {prompt(2, kBe, 16 * 50)}};
+  Scene scene{
+      .running = {decode(1, kBe, 60)}, .waiting = {prompt(2, kBe, 16 * 50)}, .free_blocks = 939};
   const HyGenOptions options{.token_budget = 1024, .flex_blocks = 10};
   EXPECT_EQ(tokens_of(plan_of(scene, options), 2), 0);
   scene.running = {decode(1, kBe, 40)};
+  scene.free_blocks = 959;
+  EXPECT_EQ(tokens_of(plan_of(scene, options), 2), 800);
+  // Two tables of 61 blocks that share nearly all of them.
+  scene.running = {decode(1, kBe, 60), decode(3, kBe, 60)};
+  scene.free_blocks = 960;
   EXPECT_EQ(tokens_of(plan_of(scene, options), 2), 800);
   scene = {.running = {decode(1, kLs)}, .waiting = {prompt(2, kBe, 16 * 500)}};
   EXPECT_GT(tokens_of(plan_of(scene, options), 2), 0);
