@@ -45,8 +45,8 @@ Status resolve_memory(const NodeOptions& node) {
   }
   if (node.memory_share.has_value() && node.accelerator.has_value()) {
     return invalid_argument(
-        "--gpu-memory-utilization does not go with --emulate-accelerator, whose memory is given "
-        "by --device-memory, for example 4GiB",
+        "--gpu-memory-utilization does not go with --emulate-accelerator or --device cuda, whose "
+        "memory is given by --device-memory, for example 4GiB",
         "gpu-memory-utilization");
   }
   return {};
@@ -225,8 +225,8 @@ Status resolve(ServeFlags& flags) {
     return invalid_argument("the folder of a model is missing: tandem serve MODEL_DIR", "model");
   }
   NodeOptions& node = flags.node;
-  RETURN_IF_ERROR(resolve_memory(node));
   RETURN_IF_ERROR(resolve_device(flags.device, node));
+  RETURN_IF_ERROR(resolve_memory(node));
   node.profile.cache_folder = profile_folder();
   node.kernels_folder = profile_folder();
   RETURN_IF_ERROR(resolve_tiers(node));

@@ -61,8 +61,8 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
   if (!offline) {
     return invalid_argument(
         fmt::format("{}: no stream is best effort, so no budget makes a difference; give one the "
-                    "key service-tier: {}",
-                    flags.scenario, sim::kOfflineTier),
+                    "key service-tier: flex",
+                    flags.scenario),
         "scenario");
   }
   return planned;

@@ -192,8 +192,9 @@ void Connection::record(std::string_view outcome) {
        .duration = duration,
        .request_bytes = answer_.request_bytes,
        .response_bytes = answer_.response_bytes});
-  if (answer_.route != nullptr && answer_.route->id == RouteId::kStatus && answer_.status == 200) {
-    return;  // every open page asks once a second
+  if (answer_.route != nullptr && answer_.route->id == RouteId::kStatus && answer_.status == 200 &&
+      std::exchange(status_logged_, true)) {
+    return;  // every open page asks once a second: the first of a connection is enough
   }
   AccessRecord line{.method = answer_.request.method,
                     .path = answer_.request.path,

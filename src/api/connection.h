@@ -125,6 +125,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::string requester_;  // with whom side threads are shared fairly: the key, else the address
   Phase phase_ = Phase::kReading;
   Answer answer_;
+  bool status_logged_ = false;  // an answer of the status route stands in the access log
   std::unique_ptr<GenerationJob> job_;
   std::vector<uint64_t> tags_;  // of the generation, by prompt
   // A job of this connection waits or runs beside the loop.

@@ -43,6 +43,8 @@ class BusySides {
   // Of the time since the last call, or since `begin`. What is added later must not begin before
   // `until`: it would not count.
   BusyTimes settle(Nanos until);
+  // Up to where.
+  [[nodiscard]] Nanos settled() const { return settled_; }
   // Forgets everything before `now`.
   void begin(Nanos now);
 

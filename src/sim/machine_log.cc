@@ -50,6 +50,9 @@ void MachineLog::end() {
   }
   const Nanos now = std::max(clock_->now(), last_);
   settle_busy(now);
+  if (host_blocks_ > 0) {
+    count_regime(now);
+  }
   offloaded_seconds_ +=
       static_cast<double>(offloaded_) * to_seconds(std::max(now - gauged_, Nanos{0}));
   duration_ = now - began_;
@@ -140,10 +143,14 @@ void MachineLog::keep_prediction(const observe::StepRecord& record, const std::s
 }
 
 void MachineLog::settle_busy(Nanos until) {
-  const BusyTimes times = sides_->settle(until);
-  if (times.accelerator > Nanos{0} || times.host > Nanos{0}) {
-    busy_.add(times);
-    slice_at(until).busy.add(times);
+  while (sides_->settled() < until) {
+    const Nanos from = std::max(sides_->settled(), began_);
+    const Nanos slice_end = began_ + ((from - began_) / slice_time_ + 1) * slice_time_;
+    const BusyTimes times = sides_->settle(std::min(until, slice_end));
+    if (times.accelerator > Nanos{0} || times.host > Nanos{0}) {
+      busy_.add(times);
+      slice_at(from).busy.add(times);
+    }
   }
 }
 
@@ -168,17 +175,27 @@ void MachineLog::on_gauges(const observe::EngineGauges& gauges) {
   host_blocks_ = gauges.host_blocks;
 }
 
+// The time since the last look belongs to the lowest limit now. Where nobody looked for long the
+// machine stood still, and nothing was the limit.
+void MachineLog::count_regime(Nanos now) {
+  const std::optional<observe::RegimeLimits> limits = meter_.limits();
+  const size_t regime =
+      limits.has_value() ? static_cast<size_t>(limits->lowest()) : regimes_.size() - 1;
+  const Nanos passed = std::max(now - regime_until_, Nanos{0});
+  constexpr Nanos kLongStep = std::chrono::seconds(2);
+  const Nanos counted = std::min(passed, kLongStep);
+  regimes_[regime] += counted;
+  regimes_.back() += passed - counted;
+  regime_until_ = std::max(now, regime_until_);
+}
+
 void MachineLog::on_tiers(const observe::TierRecord& record) {
   MachineSlice& slice = slice_at(last_);
   slice.hops += record.counts.hops - tiers_.hops;
   slice.attention += record.counts.attention_time - tiers_.attention_time;
   tiers_ = record.counts;
   if (clock_ != nullptr && meter_.add_tiers(record, clock_->now())) {
-    const std::optional<observe::RegimeLimits> limits = meter_.limits();
-    const size_t regime =
-        limits.has_value() ? static_cast<size_t>(limits->lowest()) : regimes_.size() - 1;
-    regimes_[regime] += std::max(clock_->now() - regime_until_, Nanos{0});
-    regime_until_ = std::max(clock_->now(), regime_until_);
+    count_regime(clock_->now());
   }
 }
 

@@ -107,6 +107,7 @@ class MachineLog final : public observe::EngineObserver {
   void count_mode(const observe::StepRecord& record);
   void keep_prediction(const observe::StepRecord& record, const std::string& kind);
   void settle_busy(Nanos until);
+  void count_regime(Nanos now);
 
   const Clock* clock_ = nullptr;
   BusySides* sides_ = nullptr;

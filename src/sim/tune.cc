@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "loadgen/statistics.h"
+#include "request/slo.h"
 
 namespace tandem::sim {
 namespace {
@@ -23,7 +24,9 @@ constexpr std::array kMetrics = {
     NamedMetric{"mean_ttft", TuneMetric::kMeanTtft}, NamedMetric{"p99_ttft", TuneMetric::kP99Ttft}};
 
 bool is_offline(const loadgen::Load& load, int32_t group) {
-  return load.groups[static_cast<size_t>(group)].service_tier == kOfflineTier;
+  const Result<ServiceClass> named =
+      parse_service_class(load.groups[static_cast<size_t>(group)].service_tier);
+  return named.ok() && *named == ServiceClass::kBestEffort;
 }
 
 // Of latency-sensitive requests that were answered.

@@ -37,9 +37,6 @@ struct TuneRun {
   int64_t online_lost = 0;          // latency-sensitive requests without a whole answer
 };
 
-// A request whose group has this service tier is best effort.
-inline constexpr std::string_view kOfflineTier = "flex";
-
 // The load's latency-sensitive part.
 loadgen::Load online_part(const loadgen::Load& load);
 // Of the requests of `records`, which are in the load's order. An error, if no latency-sensitive

@@ -1,5 +1,6 @@
 """https with a certificate made for the test, keys from a file that is read again, and files that are refused at start."""
 import signal
+import socket
 import ssl
 import subprocess
 
@@ -64,6 +65,23 @@ def test_a_load_is_put_on_a_server_with_tls(binary, start_server, certificate):
     assert code == 1, text
     code, text = bench("127.0.0.1", "--cacert", server.log)
     assert code == 2 and "--cacert" in text, text
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
+def test_a_session_is_resumed_where_clients_may_have_certificates(start_server, certificate, version):
+    server = start_server(MODEL, "--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--ssl-ca-certs", certificate[0], "--ssl-cert-reqs", "1")
+    context = ssl.create_default_context(cafile=certificate[0])
+    context.maximum_version = version
+
+    def ask(session):
+        with socket.create_connection(("127.0.0.1", server.port)) as plain, context.wrap_socket(plain, server_hostname="localhost", session=session) as tls:
+            tls.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert tls.recv(1000).startswith(b"HTTP/1.1 200")
+            return tls.session, tls.session_reused
+
+    session, reused = ask(None)
+    assert not reused
+    assert ask(session)[1]
 
 
 def refusal(binary, *flags):

@@ -20,8 +20,9 @@ async function loadModels() {
 
 // A field of the options: undefined if empty, NaN if it is no positive number.
 function numberOf(id, allowZero) {
-  const text = $(id).value.trim().replace(",", ".");
-  const value = text === "" ? undefined : Number(text);
+  const given = $(id).value.trim();
+  const thousands = /,\d{3}$/.test(given);  // or three decimals: ask rather than guess
+  const value = given === "" ? undefined : thousands ? NaN : Number(given.replace(",", "."));
   const wrong = value !== undefined && !(allowZero ? value >= 0 : value > 0);
   $(id).classList.toggle("wrong", wrong);
   $(id).setAttribute("aria-invalid", wrong);
@@ -36,7 +37,7 @@ function chosenFields(tier) {
     document.querySelector("input.wrong").focus();
     return null;
   }
-  const fields = {model: $("model").value, stream: true, stream_options: {include_usage: true}, tandem: {explain: true}, service_tier: tier};
+  const fields = {model: models.length > 0 ? $("model").value : undefined, stream: true, stream_options: {include_usage: true}, tandem: {explain: true}, service_tier: tier};
   if (values.max !== undefined) fields.max_completion_tokens = Math.ceil(values.max);
   if (values.heat !== undefined) fields.temperature = values.heat;
   if (values.ttft !== undefined || values.tpot !== undefined) fields.slo = {ttft_ms: values.ttft, tpot_ms: values.tpot};
@@ -270,6 +271,7 @@ async function answerTurn(turn, tier) {
     if (response.ok) await readAnswer(response, turn, began);
     else await showRefusal(response, turn);
   } catch (error) {
+    if (!turns.includes(turn)) return;  // "New chat" took it away meanwhile
     if (error.name !== "AbortError") showTrouble("The server cannot be reached", "It does not answer. This page goes on asking and says when it is back.", turn);
     else showTrouble("Stopped", "The request was stopped before its answer began.", turn);
   } finally {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/units.h"
 #include "device/cpu/machine.h"
@@ -144,10 +146,23 @@ class CudaDevice final : public Device {
   CudaStreams streams_;  // last: what they run uses the memory
 };
 
+// Those for attention on the host: within the quota, and all but two, for the engine and the pump,
+// where that leaves most of them.
+std::vector<int32_t> attention_cpus() {
+  constexpr size_t kFew = 4;
+  std::vector<int32_t> cpus = allowed_cpus();
+  const int32_t quota = quota_cpus(static_cast<int32_t>(cpus.size()));
+  cpus.resize(std::min(cpus.size(), static_cast<size_t>(std::max(quota, 1))));
+  if (cpus.size() > kFew) {
+    cpus.resize(cpus.size() - 2);
+  }
+  return cpus;
+}
+
 HostCaps host_caps(const DeviceSpec& spec) {
   return {.isa = spec.cpu.isa.has_value() ? spec.cpu.isa->isa : kernels::available_isas().back(),
           .pinned_bytes = spec.host_memory_bytes,
-          .cpus = allowed_cpus()};
+          .cpus = attention_cpus()};
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ class Reservation {
  public:
   static constexpr int64_t kAlignment = int64_t{2} << 20;
 
-  static constexpr int64_t kPieces = 64;
+  // Weights are a piece for each layer, the executor's memory some twenty.
+  static constexpr int64_t kPieces = 128;
   // Bytes to take for pieces of so many together.
   static constexpr int64_t room_for(int64_t capacity) {
     return (capacity + kAlignment - 1) / kAlignment * kAlignment + (kPieces + 1) * kAlignment;

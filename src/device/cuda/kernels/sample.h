@@ -16,7 +16,8 @@
 
 namespace tandem::device::cuda {
 
-inline constexpr int64_t kSampleThreads = 128;  // of a row, where its work is spread
+// Of a row, where its work is spread: each looks through all that came before its own places.
+inline constexpr int64_t kSampleThreads = 16384;
 
 struct AddBiases {
   kernels::SampleArgs args;
