@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <boost/beast/src.hpp>
 #include <utility>
 
 #include "base/check.h"
