@@ -40,7 +40,7 @@ TEST(HostList, PooledHostsBecomeOne) {
   ASSERT_TRUE(list.ok()) << list.error().message;
   ASSERT_EQ(list->hosts.size(), 2U);
   EXPECT_EQ(list->hosts[1].bytes_per_second, 450e9);
-  EXPECT_EQ(list->hosts[1].workers, 96);
+  EXPECT_EQ(list->hosts[1].workers, 32);
   EXPECT_EQ(list->kv_bytes, int64_t{31} << 30);
 }
 

@@ -26,7 +26,8 @@ SimHostSpec pool_of(std::span<const SimHostSpec> hosts) {
   double seconds = std::numeric_limits<double>::infinity();  // to read a host's whole memory
   for (const SimHostSpec& host : hosts) {
     pool.bytes_per_second += host.bytes_per_second;
-    pool.workers += host.workers;
+    // Each host has a part of every task, and each spends a task's fixed time.
+    pool.workers = pool.workers == 0 ? host.workers : std::min(pool.workers, host.workers);
     pool.task = std::max(pool.task, host.task);
     pool.latency = std::max(pool.latency, host.latency);
     if (host.link_bytes > 0) {

@@ -170,7 +170,7 @@ TEST_F(SimHostsTest, PooledHostsAreOne) {
   const std::vector<SimHostSpec> hosts = {a, b};
   const SimHostSpec pool = pool_of(hosts);
   EXPECT_EQ(pool.bytes_per_second, 150e9);
-  EXPECT_EQ(pool.workers, 14);
+  EXPECT_EQ(pool.workers, 4) << "each host pays for each task";
   EXPECT_EQ(pool.kv_bytes, 1500) << "the second one takes half of what the first one takes";
   EXPECT_EQ(pool.link_bytes, 1e9);
   EXPECT_EQ(pool.latency, Nanos{5});
