@@ -29,15 +29,14 @@ std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
                                             const sim::SimulateOptions& options,
                                             const sim::Simulated& result);
 
-// result.json, summary.csv, machine.csv, report.html and plots/, and
-// band.csv.
-// What a run left.
+// A finished run: what was planned, what happened, and the runs with other host bandwidths.
 struct RunOutcome {
   const PlannedRun& run;
   const sim::Simulated& result;
   const loadgen::Summary& summary;
   sim::HostBand band = {};
 };
+// Writes result.json, summary.csv, machine.csv, report.html, plots/ and, with a band, band.csv.
 Status write_results(const std::string& out, const loadgen::RunInfo& info,
                      const RunOutcome& outcome);
 

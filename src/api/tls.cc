@@ -180,8 +180,8 @@ Status TlsContext::read_authorities(const TlsFiles& files) {
     return bad_file(kAuthoritiesFlag, path, "holds no certificates in PEM form");
   }
   SSL_CTX_set_client_CA_list(context_, names);
-  // Clients get tickets although there is no cache; without a name for them OpenSSL refuses whoever
-  // comes back with one.
+  // The server gives clients session tickets, although it has no cache. OpenSSL refuses a client
+  // that comes back with a ticket unless the context has a name.
   constexpr std::string_view kTicketsOf = "tandem";
   SSL_CTX_set_session_id_context(context_,
                                  reinterpret_cast<const unsigned char*>(kTicketsOf.data()),

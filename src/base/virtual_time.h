@@ -33,7 +33,7 @@ class VirtualTime final : public Clock {
   void ask(Nanos when, Actor& actor, int64_t what) {
     heap_.push({when, next_number_++, &actor, what});
   }
-  // What the actor has asked for does not happen: for one that ends before its time has come.
+  // Removes all that this actor has asked for. An actor calls it before it is destroyed.
   void forget(const Actor& actor) {
     decltype(heap_) kept;
     for (; !heap_.empty(); heap_.pop()) {

@@ -58,8 +58,8 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
   }
 
  private:
-  // A transport lives as long as the connection, which every handler holds, and its handlers know
-  // it by name: what comes of one that was replaced is nobody's.
+  // Each handler holds the connection and the transport that it was made for. If the connection has
+  // another transport by then, the handler does nothing.
   using Wire = std::shared_ptr<net::Transport>;
 
   void connect() {
@@ -116,8 +116,7 @@ class Client::Connection : public std::enable_shared_from_this<Connection> {
     transport_->async_write(
         {asio::buffer(request_)},
         [self = shared_from_this(), wire = transport_](const error_code&, size_t) {
-          // A server may answer and close before it has read all; reading
-          // finds that.
+          // A server may answer and close before it has read all; reading finds that.
           if (wire == self->transport_) {
             self->writing_ = false;
           }

@@ -10,7 +10,7 @@
 
 namespace tandem::device::cuda {
 
-// Of the GPU that spec.accelerator->options name, with spec.device_memory_bytes taken at once (0:
+// The GPU has the index spec.accelerator->options. It takes spec.device_memory_bytes at once (0:
 // kMemoryShare of what is free) and spec.host_memory_bytes of pinned host memory (0: as it is asked
 // for). Errors: those of probe(), and too little memory, with the numbers.
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);

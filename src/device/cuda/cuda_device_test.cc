@@ -104,7 +104,7 @@ TEST_F(CudaOnHost, TheListenerHearsOfEachEventBeforeSynchronizeReturns) {
     ASSERT_EQ(calls.load(), i);
   }
   device_->synchronize(device_->record_polled(stream_));
-  EXPECT_EQ(calls.load(), 50) << "nobody is told of polled events";
+  EXPECT_EQ(calls.load(), 50) << "the listener is not called for polled events";
   device_->set_listener({});
   device_->synchronize(device_->record(stream_));
   EXPECT_EQ(calls.load(), 50);

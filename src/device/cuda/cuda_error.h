@@ -1,4 +1,4 @@
-// What becomes of CUDA's error codes. Any thread.
+// Turns CUDA's error codes into our errors. Any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

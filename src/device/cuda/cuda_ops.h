@@ -17,8 +17,8 @@ void run(cudaStream_t stream, const GemmOp& op);
 void run(cudaStream_t stream, const GateUpOp& op);
 void run(cudaStream_t stream, const RopeTableOp& op);
 void run(cudaStream_t stream, const RopeWriteOp& op);
-// In as many passes as it takes for the records of splits to fit the workspace, which holds those
-// of one (row, head) at least: attention_pair_bytes of the step's longest context.
+// Runs in several passes if the workspace is too small for the records of all splits. The workspace
+// holds those of one (row, head) at least: attention_pair_bytes of the step's longest context.
 void run(cudaStream_t stream, const AttentionOp& op);
 void run(cudaStream_t stream, const RowGatherOp& op);
 void run(cudaStream_t stream, const SampleOp& op);
