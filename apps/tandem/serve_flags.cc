@@ -63,6 +63,18 @@ OptionTable device_options(ServeFlags& flags) {
            .key = "device_choice"}};
 }
 
+OptionTable step_budget_options(ServeFlags& flags) {
+  return {{.name = "step-budget",
+           .group = "Scheduling",
+           .help = "hygen: time of a step into which best effort must fit, such as 20ms, or the "
+                   "file that `tandem tune -o` wrote: then it also follows the goals of that file",
+           .value = values::text(flags.step_budget)},
+          {.name = "fixed-step-budget",
+           .group = "Scheduling",
+           .help = "The budget of that file stays as it is",
+           .value = values::switch_on(flags.fixed_step_budget)}};
+}
+
 OptionTable operation_options(ServeFlags& flags) {
   return {{.name = "drain-timeout",
            .group = "Operation",
@@ -87,7 +99,8 @@ OptionTable operation_options(ServeFlags& flags) {
 
 OptionTable command_option_table(ServeFlags& flags) {
   OptionTable table = text_options(flags);
-  for (OptionTable part : {device_options(flags), operation_options(flags)}) {
+  for (OptionTable part :
+       {device_options(flags), step_budget_options(flags), operation_options(flags)}) {
     std::ranges::move(part, std::back_inserter(table));
   }
   return table;
@@ -111,6 +124,10 @@ void add_node_flags(cli::Command command, ServeFlags& flags) {
   OptionTable table = shared_node_options(flags.node);
   const auto threads = std::ranges::find(table, "threads", &OptionDescriptor::name);
   table.insert(threads, device_options(flags).front());
+  const auto admission = std::ranges::find(table, "admission", &OptionDescriptor::name);
+  for (OptionTable budget = step_budget_options(flags); !budget.empty(); budget.pop_back()) {
+    table.insert(admission, budget.back());
+  }
   cli::add_options(command, table);
 }
 

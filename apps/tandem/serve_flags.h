@@ -21,8 +21,10 @@ struct ServeFlags {
   NodeOptions node;
   api::ServerOptions server;
   std::string device = "auto";
-  std::string tokenizer;      // a folder; empty: the model's
-  std::string chat_template;  // a file or a template; empty: the model's
+  std::string tokenizer;           // a folder; empty: the model's
+  std::string chat_template;       // a file or a template; empty: the model's
+  std::string step_budget;         // a time, or a file of `tandem tune`; empty: none is given
+  bool fixed_step_budget = false;  // it follows no goals of that file
   std::string log_level = "info";
   std::string log_format = "text";
   Nanos drain_timeout = std::chrono::seconds(60);

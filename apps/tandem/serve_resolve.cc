@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -11,8 +12,10 @@
 #include "base/units.h"
 #include "commit.h"
 #include "model/model_folder.h"
+#include "node/step_budget_file.h"
 #include "options/option_json.h"
 #include "piggyback/workers/faulty_workers.h"
+#include "scheduler/policies/hygen.h"
 #include "serve_flags.h"
 
 namespace tandem {
@@ -84,6 +87,40 @@ Status resolve_device(const std::string& device, NodeOptions& node) {
   ASSIGN_OR_RETURN(
       node.accelerator,
       device::accelerator_spec(name, colon == std::string::npos ? "" : device.substr(colon + 1)));
+  return {};
+}
+
+// A time, or the file of `tandem tune`, as the options of the policy that reads it.
+Status resolve_step_budget(const ServeFlags& flags, NodeOptions& node) {
+  if (flags.step_budget.empty()) {
+    return flags.fixed_step_budget
+               ? invalid_argument(
+                     "--fixed-step-budget is about the file of --step-budget: give one",
+                     "fixed-step-budget")
+               : Status{};
+  }
+  if (node.policy != kHyGen.name) {
+    return invalid_argument("--step-budget is for --policy hygen: give that, too", "step-budget");
+  }
+  if (const Result<Nanos> time = parse_duration(flags.step_budget); time.ok()) {
+    const int64_t micros = std::chrono::duration_cast<std::chrono::microseconds>(*time).count();
+    if (micros < kHyGenStepBudget.min || micros > kHyGenStepBudget.max) {
+      return invalid_argument(
+          fmt::format("--step-budget {} is out of range: 1us to 30min", flags.step_budget),
+          "step-budget");
+    }
+    node.policy_options[kHyGenStepBudget] = static_cast<int32_t>(micros);
+    return {};
+  }
+  ASSIGN_OR_RETURN(const StepBudgetFile file, read_step_budget(flags.step_budget));
+  node.policy_options[kHyGenStepBudget] = file.budget_us;
+  node.budget_model = file.model;
+  node.budget_model_digest = file.model_digest;
+  const std::array<const PolicyOption*, kHeldMetrics.size()> goals = {
+      &kHoldMeanTbt, &kHoldP99Tbt, &kHoldMeanTtft, &kHoldP99Ttft};
+  for (size_t i = 0; i < goals.size() && !flags.fixed_step_budget; ++i) {
+    node.policy_options[*goals[i]] = file.held_us[i];
+  }
   return {};
 }
 
@@ -230,6 +267,7 @@ Status resolve(ServeFlags& flags) {
   node.profile.cache_folder = profile_folder();
   node.kernels_folder = profile_folder();
   RETURN_IF_ERROR(resolve_tiers(node));
+  RETURN_IF_ERROR(resolve_step_budget(flags, node));
   RETURN_IF_ERROR(resolve_http(flags));
   node.targets_given = gives_targets(flags);
   if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {

@@ -105,6 +105,13 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   if (!flags.op_times.empty()) {
     RETURN_IF_ERROR(take_measured(flags, shape, machine));
   }
+  if (flags.slowdown != 1) {
+    machine.name += fmt::format(", {:g} times slower", flags.slowdown);
+    machine.slowdown = flags.slowdown;
+    machine.link_bytes /= flags.slowdown;
+    machine.link_latency = Nanos{
+        static_cast<int64_t>(static_cast<double>(machine.link_latency.count()) * flags.slowdown)};
+  }
   return machine;
 }
 
@@ -138,6 +145,10 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   app.add_option("--memory-share", flags.memory_share, "Of it that may be used")
       .capture_default_str()
       .in_range(0.01, 1.0);
+  app.add_option("--slowdown", flags.slowdown,
+                 "The accelerators and their link are so many times slower")
+      .capture_default_str()
+      .in_range(0.001, 1e6);
   app.add_option("--host-kv", flags.host_kv,
                  "Memory of the host for KV of offloaded requests, e.g. 512GiB: two tiers");
   app.add_option("--host", flags.hosts,

@@ -27,6 +27,7 @@ struct SimulateFlags {
   int32_t accelerators = 1;
   std::string accelerator_memory;
   double memory_share = 0.9;
+  double slowdown = 1;
   std::string host_kv;
   std::vector<std::string> hosts;
   double host_gbps = 150;

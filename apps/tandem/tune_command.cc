@@ -1,8 +1,10 @@
-// `tandem tune`: the step budget of the policy hygen that keeps a metric of latency-sensitive
-// requests within a tolerance, found on the simulated machine (HyGen 4.2).
+// `tandem tune`: the step budget of the policy hygen, or the rate of its baseline hygen_star, that
+// keeps a metric of latency-sensitive requests within a tolerance, found on the simulated machine
+// (HyGen 4.2).
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +18,7 @@
 #include "bench/load_flags.h"
 #include "commands.h"
 #include "loadgen/result_json.h"
+#include "node/time_profile.h"
 #include "progress.h"
 #include "scenario_run.h"
 #include "scheduler/policies/hygen.h"
@@ -30,14 +33,42 @@ struct TuneFlags {
   std::string scenario;
   std::vector<std::string> metrics = {"p99_tbt"};
   double tolerance_percent = 5;
+  std::string policy = "hygen";
   std::string out;
 };
 
-int64_t micros(Nanos time) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+// What is searched for.
+struct Knob {
+  const PolicyDescriptor& policy;
+  const PolicyOption& option;
+  int32_t least;
+  int32_t most;
+  std::string_view field;  // of the file
+  std::string (*show)(int32_t setting);
+};
+
+const Knob& knob_of(std::string_view policy) {
+  static const Knob budget{.policy = kHyGen,
+                           .option = kHyGenStepBudget,
+                           .least = 1'000,
+                           .most = 2'000'000,
+                           .field = "step_budget_us",
+                           .show = [](int32_t micros) {
+                             return fmt::format("a step budget of {}",
+                                                format_duration(std::chrono::microseconds(micros)));
+                           }};
+  static const Knob rate{.policy = kHyGenStar,
+                         .option = kFlexRate,
+                         .least = 10,
+                         .most = 100'000,
+                         .field = "flex_rate",
+                         .show = [](int32_t rate) {
+                           return fmt::format("{:g} best-effort requests/s", rate / 1000.0);
+                         }};
+  return policy == kHyGen.name ? budget : rate;
 }
 
-// A scenario without `vary`, as a run of hygen.
+// A scenario without `vary`, as a run of the policy.
 Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
   SimulateFlags known;
   cli::CommandLine known_line("", "tandem");
@@ -53,7 +84,7 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
         fmt::format("{}: tune needs one load: leave `vary` out", flags.scenario), "scenario");
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(scenario.options, flags.scenario));
-  read->flags.serve.node.policy = kHyGen.name;
+  read->flags.serve.node.policy = flags.policy;
   RETURN_IF_ERROR(log::start(read->flags.serve.log_level));
   ASSIGN_OR_RETURN(PlannedRun planned, plan_run(read->flags));
   const bool offline =
@@ -68,16 +99,20 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
   return planned;
 }
 
-// Absent: the budget is smaller than what a decode takes.
+// Absent: the setting is too small, as a budget is that leaves no time beside a decode.
 Result<std::optional<sim::TuneRun>> run_with(const PlannedRun& planned, const loadgen::Load& load,
-                                             Nanos budget,
+                                             const Knob& knob, int32_t setting,
                                              const std::vector<sim::TuneGoal>& goals) {
   sim::SimulateOptions options = planned.options;
-  options.node.policy_options[kHyGenStepBudget] = static_cast<int32_t>(micros(budget));
+  PolicyOptions& values = options.node.policy_options;
+  values[knob.option] = setting;
+  for (const PolicyOption* goal : {&kHoldMeanTbt, &kHoldP99Tbt, &kHoldMeanTtft, &kHoldP99Ttft}) {
+    values[*goal] = 0;  // the budget under test stays
+  }
   const Result<sim::Simulated> simulated =
       sim::simulate(options, load, [](const sim::SimulateProgress&) {});
   if (!simulated.ok()) {
-    if (simulated.error().param == kHyGenStepBudget.name) {
+    if (simulated.error().param == knob.option.name) {
       return std::optional<sim::TuneRun>();
     }
     return simulated.error();
@@ -100,24 +135,34 @@ nlohmann::ordered_json tuned_json(const TuneFlags& flags, const PlannedRun& plan
                                   const sim::Tuned& tuned,
                                   const std::vector<sim::TuneGoal>& goals) {
   nlohmann::ordered_json out;
+  const Knob& knob = knob_of(flags.policy);
   out["tandem_step_budget"] = 1;
-  out["step_budget_us"] = micros(tuned.best.budget);
+  out["policy"] = flags.policy;
+  out[std::string(knob.field)] = tuned.best.setting;
+  out["model"] = planned.options.node.model.string();
+  out["model_digest"] = shape_digest(planned.options.shape);
+  for (size_t i = 0; i < goals.size(); ++i) {
+    out["hold_us"][std::string(sim::tune_metric_name(goals[i].metric))] =
+        std::llround(tuned.allowed_ms[i] * 1e3);
+  }
   out["scenario"] = flags.scenario;
   out["machine"] = planned.options.machine.name;
   out["tolerance"] = flags.tolerance_percent / 100;
   out["without_best_effort"] = run_json(tuned.online, goals);
   out["with_budget"] = run_json(tuned.best.run, goals);
-  for (const sim::TunedBudget& tried : tuned.tried) {
+  for (const sim::TunedSetting& tried : tuned.tried) {
     nlohmann::ordered_json run = run_json(tried.run, goals);
-    run["step_budget_us"] = micros(tried.budget);
+    run[std::string(knob.field)] = tried.setting;
     run["kept"] = tried.kept;
     out["tried"].push_back(std::move(run));
   }
   return out;
 }
 
-void print_tuned(const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goals) {
-  fmt::print("{:24}{:>16}{:>16}{:>16}\n", "", "without", "allowed", "with budget");
+void print_tuned(const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goals,
+                 const TuneFlags& flags) {
+  const Knob& knob = knob_of(flags.policy);
+  fmt::print("{:24}{:>16}{:>16}{:>16}\n", "", "without", "allowed", "with best effort");
   for (size_t i = 0; i < goals.size(); ++i) {
     fmt::print("{:24}{:>13.2f} ms{:>13.2f} ms{:>13.2f} ms\n",
                sim::tune_metric_name(goals[i].metric), tuned.online.metrics_ms[i],
@@ -125,8 +170,11 @@ void print_tuned(const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goal
   }
   fmt::print("{:24}{:>16}{:>16}{:>16.0f}\n", "best-effort tokens/s", "-", "-",
              tuned.best.run.offline_tokens_per_s);
-  fmt::print("step budget {} after {} runs: serve with --policy hygen --hygen-step-budget {}\n",
-             format_duration(tuned.best.budget), tuned.tried.size() + 1, micros(tuned.best.budget));
+  const std::string how = &knob.option == &kHyGenStepBudget && !flags.out.empty()
+                              ? fmt::format("--step-budget {}", flags.out)
+                              : fmt::format("--{} {}", knob.option.name, tuned.best.setting);
+  fmt::print("{} after {} runs: serve with --policy {} {}\n", knob.show(tuned.best.setting),
+             tuned.tried.size() + 1, flags.policy, how);
 }
 
 Result<std::vector<sim::TuneGoal>> goals_of(const TuneFlags& flags) {
@@ -139,22 +187,27 @@ Result<std::vector<sim::TuneGoal>> goals_of(const TuneFlags& flags) {
 }
 
 Status run_tune(const TuneFlags& flags) {
+  const Knob& knob = knob_of(flags.policy);
   sim::TuneOptions options;
   ASSIGN_OR_RETURN(options.goals, goals_of(flags));
+  options.least = knob.least;
+  options.most = knob.most;
+  options.show = knob.show;
   ASSIGN_OR_RETURN(const PlannedRun planned, plan_tuned(flags));
   const SteadyClock clock;
   ProgressBar bar("tuning", clock);
   int64_t runs = 0;
   const auto count_run = [&] { bar.show(++runs, options.most_runs + 1); };
-  ASSIGN_OR_RETURN(const std::optional<sim::TuneRun> online,
-                   run_with(planned, sim::online_part(planned.load), options.most, options.goals));
+  ASSIGN_OR_RETURN(
+      const std::optional<sim::TuneRun> online,
+      run_with(planned, sim::online_part(planned.load), knob, knob.most, options.goals));
   count_run();
   if (!online.has_value()) {
     return invalid_argument("a decode of this model takes longer than the largest step budget",
                             "scenario");
   }
-  const auto tuned = sim::tune_budget(options, *online, [&](Nanos budget) {
-    auto run = run_with(planned, planned.load, budget, options.goals);
+  const auto tuned = sim::tune_setting(options, *online, [&](int32_t setting) {
+    auto run = run_with(planned, planned.load, knob, setting, options.goals);
     count_run();
     return run;
   });
@@ -162,7 +215,7 @@ Status run_tune(const TuneFlags& flags) {
   if (!tuned.ok()) {
     return tuned.error();
   }
-  print_tuned(*tuned, options.goals);
+  print_tuned(*tuned, options.goals, flags);
   return flags.out.empty()
              ? Status{}
              : loadgen::write_text(
@@ -175,11 +228,12 @@ Subcommand add_tune_command(cli::Command tandem) {
   auto flags = std::make_shared<TuneFlags>();
   cli::Command app = tandem.add_subcommand(
       "tune",
-      "Find the step budget of the policy hygen that keeps latency-sensitive requests within a "
-      "tolerance of what they are without best effort, on the simulated machine");
+      "Find the step budget of the policy hygen, or the rate of hygen_star, that keeps "
+      "latency-sensitive requests within a tolerance of what they are without best effort, on the "
+      "simulated machine");
   app.add_option("scenario", flags->scenario,
-                 "YAML file as of `tandem simulate`, with the load of both classes; `policy` and "
-                 "`hygen-step-budget` do not count")
+                 "YAML file as of `tandem simulate`, with the load of both classes; `policy`, "
+                 "step budgets and what they hold do not count")
       .required();
   app.add_option(
          "--metric", flags->metrics,
@@ -190,6 +244,10 @@ Subcommand add_tune_command(cli::Command tandem) {
                  "So many percent longer than without best effort are allowed")
       .capture_default_str()
       .in_range(0.1, 1000.0);
+  app.add_option("--policy", flags->policy,
+                 "hygen (its step budget) or hygen_star (the rate of its best-effort requests)")
+      .capture_default_str()
+      .one_of({"hygen", "hygen_star"});
   app.add_option("-o,--out", flags->out, "JSON file for the budget and all runs");
   return {app, [flags] {
             const Status status = run_tune(*flags);

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/units.h"
 #include "engine/gauges.h"
 
 namespace tandem {
@@ -33,6 +35,19 @@ ViewOptions view_options(const EngineConfig& config, const EngineParts& parts) {
 
 EngineActivity running_step(const CurrentStep& step) {
   return step.visitors_only() ? EngineActivity::kVisitorsOnly : EngineActivity::kStepRunning;
+}
+
+// A policy may move its budget while it serves: the log tells when.
+void note_step_budget(const StepPlan& plan, CurrentStep& step) {
+  step.record.step_budget = plan.step_budget;
+  if (plan.step_budget == Nanos{0}) {
+    return;
+  }
+  if (step.step_budget > Nanos{0} && plan.step_budget != step.step_budget) {
+    log::info("step budget: {} from now on, {} before, by what tokens took",
+              format_duration(plan.step_budget), format_duration(step.step_budget));
+  }
+  step.step_budget = plan.step_budget;
 }
 
 EngineAdvance until(EngineActivity activity, const StepExecutor& executor, Nanos now) {
@@ -242,6 +257,7 @@ EngineActivity Engine::plan_and_launch() {
     step_.ready = std::min<int64_t>(step_.ready, 0);  // shown once
     const StepPlan plan = parts_.policy.plan(view);
     parts_.recorder.plan(view, plan);
+    note_step_budget(plan, step_);
     const bool changed = assembler_.assemble(plan);
     if (!step_.input.slices.empty() || !step_.input.transfers.empty() ||
         mover_.tokens_under_way() > 0) {

@@ -49,9 +49,9 @@ StepShape visitors_of(const StepShape& shape) {
 
 }  // namespace
 
-CorrectedModel::CorrectedModel(std::unique_ptr<const StepTimeModel> model)
-    : model_(std::move(model)) {
-  CHECK(model_ != nullptr, "there is no model to correct");
+CorrectedModel::CorrectedModel(std::unique_ptr<const StepTimeModel> model, double error)
+    : model_(std::move(model)), error_(error) {
+  CHECK(model_ != nullptr && error > 0, "no model to correct, or an error of {}", error);
 }
 
 double CorrectedModel::times(const StepShape& shape, Regime regime, bool visited) const {

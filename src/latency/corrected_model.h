@@ -23,7 +23,8 @@ inline constexpr double kMostCorrection = 2.0;
 
 class CorrectedModel final : public StepTimeModel {
  public:
-  explicit CorrectedModel(std::unique_ptr<const StepTimeModel> model);
+  // `error`: a drill. Every answer is so many times what it ought to be, however much was learnt.
+  explicit CorrectedModel(std::unique_ptr<const StepTimeModel> model, double error = 1);
 
   [[nodiscard]] std::string_view name() const override { return model_->name(); }
   [[nodiscard]] int32_t layers() const override { return model_->layers(); }
@@ -37,7 +38,7 @@ class CorrectedModel final : public StepTimeModel {
   // for the host.
   void observe(const StepShape& shape, Nanos measured);
 
-  // The factor that steps of this shape's regime are multiplied by.
+  // The factor that steps of this shape's regime are multiplied by, the error included.
   [[nodiscard]] double correction(const StepShape& shape) const;
   // The model as it was fitted.
   [[nodiscard]] const StepTimeModel& uncorrected() const { return *model_; }
@@ -51,12 +52,13 @@ class CorrectedModel final : public StepTimeModel {
     return static_cast<size_t>(regime) + (visited ? kRegimes : 0);
   }
   [[nodiscard]] double factor(Regime regime, bool visited) const {
-    return factors_[index(regime, visited)].value.load(std::memory_order_relaxed);
+    return error_ * factors_[index(regime, visited)].value.load(std::memory_order_relaxed);
   }
   [[nodiscard]] double times(const StepShape& shape, Regime regime, bool visited) const;
   [[nodiscard]] double residents(const StepShape& shape, bool visited) const;
 
   const std::unique_ptr<const StepTimeModel> model_;
+  const double error_;
   std::array<Factor, size_t{2} * kRegimes> factors_;
 };
 

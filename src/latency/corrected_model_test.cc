@@ -37,6 +37,17 @@ TEST(CorrectedModel, StartsAsTheModelUnderIt) {
   EXPECT_EQ(model.name(), "modular");
 }
 
+TEST(CorrectedModel, ADrillsErrorStaysHoweverMuchIsLearnt) {
+  CorrectedModel model(std::make_unique<ModularModel>(simple_model(
+                           {.layers = 2, .fixed = microseconds(100), .per_row = microseconds(10)})),
+                       1.5);
+  EXPECT_EQ(model.step_time(decodes(10)), microseconds(300));
+  for (int i = 0; i < 1000; ++i) {
+    model.observe(decodes(10), microseconds(200));
+  }
+  EXPECT_EQ(model.step_time(decodes(10)), microseconds(300));
+}
+
 TEST(CorrectedModel, CorrectsThePartsOfAStepAlike) {
   CorrectedModel model = corrected();
   for (int i = 0; i < 200; ++i) {

@@ -26,7 +26,8 @@ struct ProfileOptions {
   std::filesystem::path file;          // empty: one in the cache
   std::filesystem::path cache_folder;  // empty: nothing is kept
   latency::TimeModel model = latency::TimeModel::kModular;
-  std::string text;  // instead of a file: a record brings its own
+  std::string text;           // instead of a file: a record brings its own
+  int32_t error_percent = 0;  // a drill: predictions are wrong by so much
 };
 
 // Of the free memory; the rest is for the page cache and others.
@@ -39,6 +40,8 @@ struct NodeOptions {
   bool targets_given = false;             // some requests will have targets: for "auto"
   PolicyOptions policy_options;           // a step budget of 0 is chosen by measuring
   ProfileOptions profile;                 // of step times
+  std::string budget_model;  // the model that a step budget in policy_options was found for, as
+  std::string budget_model_digest;  // of shape_digest; both empty: it is for any
   AdmissionMode admission = AdmissionMode::kOn;
   device::CpuDeviceOptions device;  // its isa: the kernels, on both tiers; products is filled in
   std::filesystem::path kernels_folder;  // where measured kernels are kept; empty: nowhere

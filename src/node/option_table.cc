@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "device/cpu/proc_text.h"
@@ -71,6 +73,35 @@ OptionVariable time_model(latency::TimeModel& model) {
     names.push_back({latency::time_model_name(each), each});
   }
   return values::named(model, std::move(names));
+}
+
+// "+50%", "-20%"; also without sign or percent sign.
+OptionVariable percent_more(int32_t& variable) {
+  static constexpr int32_t kLeast = -90;
+  static constexpr int32_t kMost = 1000;
+  return values::parsed_text(
+      [&variable](const std::string& text) -> Status {
+        std::string_view digits = text;
+        if (digits.ends_with('%')) {
+          digits.remove_suffix(1);
+        }
+        if (digits.starts_with('+')) {
+          digits.remove_prefix(1);
+        }
+        int32_t percent = 0;
+        const char* const end = digits.data() + digits.size();
+        const auto [read, error] = std::from_chars(digits.data(), end, percent);
+        if (digits.empty() || error != std::errc() || read != end || percent < kLeast ||
+            percent > kMost) {
+          return invalid_argument(
+              fmt::format("'{}' is no share such as +50% or -20%, from {}% to +{}%", text, kLeast,
+                          kMost),
+              "");
+        }
+        variable = percent;
+        return {};
+      },
+      [&variable] { return variable == 0 ? std::string() : fmt::format("{:+}%", variable); });
 }
 
 OptionTable model_options(NodeOptions& node) {
@@ -254,6 +285,12 @@ OptionTable step_time_options(NodeOptions& node) {
            .help = "Which of the profile's models predicts: modular (by modules, as OmniServe), "
                    "regression (as HyGen) or table (as SLINFER)",
            .value = time_model(node.profile.model),
+           .recorded = Recorded::kLater},
+          {.name = "time-model-error",
+           .group = kGroup,
+           .help = "A drill: policies believe that steps take so much longer than predicted, such "
+                   "as +50% or -20%",
+           .value = percent_more(node.profile.error_percent),
            .recorded = Recorded::kLater}};
 }
 

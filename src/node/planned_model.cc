@@ -83,6 +83,17 @@ ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& s
   return shape.checkpoint_type;
 }
 
+Status check_step_budget(const NodeOptions& options, const model::ModelConfig& shape) {
+  if (options.budget_model_digest.empty() || options.budget_model_digest == shape_digest(shape)) {
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("the step budget was found for another model, '{}'; find one for this model by "
+                  "`tandem tune`",
+                  options.budget_model),
+      "step-budget");
+}
+
 Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtype,
                                      NodeDevice& device, NodeOptions& options, const Clock& clock) {
   PlannedModel planned{{.device = device,
@@ -92,6 +103,7 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtyp
                        {},
                        {},
                        {}};
+  RETURN_IF_ERROR(check_step_budget(options, planned.folder.config));
   if (is_automatic(options)) {
     PolicyChoice choice = choose_automatic_policy(options, planned);
     log::info("policy: {} (auto: {})", choice.policy, choice.reason);

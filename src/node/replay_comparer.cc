@@ -16,7 +16,8 @@ namespace {
 using nlohmann::json;
 
 // Records of earlier builds lack these.
-constexpr std::array<std::string_view, 3> kLaterFields = {"mode", "first_lane", "binds"};
+constexpr std::array<std::string_view, 4> kLaterFields = {"mode", "first_lane", "binds",
+                                                          "step_budget_ns"};
 
 bool is_later_field(std::string_view name) {
   return std::ranges::find(kLaterFields, name) != kLaterFields.end();

@@ -20,18 +20,6 @@ using latency::ProfileIdentity;
 
 constexpr int32_t kHostPart = 5;  // of the time for a profile, the share of a second tier
 
-// Everything about the shape that a step's time depends on.
-std::string shape_digest(const model::ModelConfig& shape) {
-  std::string text = fmt::format(
-      "layers {} hidden {} intermediate {} heads {}/{} of {} vocabulary {} bias {} norm {}",
-      shape.layers, shape.hidden, shape.intermediate, shape.heads, shape.kv_heads, shape.head_dim,
-      shape.vocabulary, static_cast<int>(shape.qkv_bias), static_cast<int>(shape.qk_norm));
-  for (const int32_t window : shape.windows) {
-    fmt::format_to(std::back_inserter(text), " {}", window);
-  }
-  return latency::text_digest(text);
-}
-
 // Of the weights of stages 0 .. layers - 1: stage 0 has no post-attention part.
 double first_stage_share(const model::ModelConfig& shape) {
   const double attention = static_cast<double>(shape.heads) * shape.head_dim;
@@ -60,6 +48,17 @@ void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
 }
 
 }  // namespace
+
+std::string shape_digest(const model::ModelConfig& shape) {
+  std::string text = fmt::format(
+      "layers {} hidden {} intermediate {} heads {}/{} of {} vocabulary {} bias {} norm {}",
+      shape.layers, shape.hidden, shape.intermediate, shape.heads, shape.kv_heads, shape.head_dim,
+      shape.vocabulary, static_cast<int>(shape.qkv_bias), static_cast<int>(shape.qk_norm));
+  for (const int32_t window : shape.windows) {
+    fmt::format_to(std::back_inserter(text), " {}", window);
+  }
+  return latency::text_digest(text);
+}
 
 bool wants_profile(const NodeOptions& options) {
   return policy_traits(options.policy).needs_step_times || !options.profile.file.empty() ||
@@ -147,7 +146,8 @@ Result<std::unique_ptr<latency::CorrectedModel>> step_times_of(const NodeOptions
   }
   ASSIGN_OR_RETURN(std::unique_ptr<const latency::StepTimeModel> model,
                    make_time_model(profile, options.profile.model));
-  return std::make_unique<latency::CorrectedModel>(std::move(model));
+  return std::make_unique<latency::CorrectedModel>(std::move(model),
+                                                   1 + options.profile.error_percent / 100.0);
 }
 
 Result<MeasuredProfile> measure_profile(const NodeOptions& options, const PlannedModel& model,

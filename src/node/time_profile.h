@@ -21,6 +21,9 @@
 
 namespace tandem {
 
+// Names everything about the shape that a step's time depends on.
+std::string shape_digest(const model::ModelConfig& shape);
+
 bool wants_profile(const NodeOptions& options);
 
 latency::ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model);

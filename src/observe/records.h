@@ -67,6 +67,7 @@ struct StepRecord {
   // What the model of time said of this step, corrected by what it had learnt until then; 0: there
   // is no model, or the step had no residents and waited for the host.
   Nanos predicted{0};
+  Nanos step_budget{0};       // of time, that the policy kept to; 0: it has none
   std::string_view regime{};  // decode, mixed, prefill: what the correction goes by
   double correction = 1;      // of that regime, before this step
   Nanos engine_work{0};       // the engine thread's own time for this step: commit, plan, launch

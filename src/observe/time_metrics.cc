@@ -20,7 +20,12 @@ TimeMetrics::TimeMetrics(prometheus::Registry& registry, const prometheus::Label
       measured_(family(prometheus::BuildCounter(), "tandem_step_time_measured_seconds_total",
                        "Step time of the predicted steps as it was", registry)),
       correction_(family(prometheus::BuildGauge(), "tandem_step_time_correction",
-                         "Factor by which the profile's times are multiplied now", registry)) {}
+                         "Factor by which the profile's times are multiplied now", registry)),
+      budget_(family(prometheus::BuildGauge(), "tandem_step_budget_seconds",
+                     "Time of a step into which best effort must fit now", registry)),
+      budget_left_(family(prometheus::BuildGauge(), "tandem_step_budget_left_seconds",
+                          "What the last step, as predicted, left of it; negative: it took more",
+                          registry)) {}
 
 TimeMetrics::Regime& TimeMetrics::of(std::string_view name) {
   const auto found = regimes_.find(name);
@@ -47,6 +52,19 @@ void TimeMetrics::add(const StepRecord& record) {
   regime.predicted->Increment(predicted);
   regime.measured->Increment(measured);
   regime.correction->Set(record.correction);
+  add_budget(record);
+}
+
+void TimeMetrics::add_budget(const StepRecord& record) {
+  if (record.step_budget == Nanos{0}) {
+    return;
+  }
+  if (budget_now_ == nullptr) {
+    budget_now_ = &budget_.Add(labels_);
+    budget_left_now_ = &budget_left_.Add(labels_);
+  }
+  budget_now_->Set(to_seconds(record.step_budget));
+  budget_left_now_->Set(to_seconds(record.step_budget - record.predicted));
 }
 
 }  // namespace tandem::observe

@@ -47,6 +47,7 @@ struct StepPlan {
   // compute. All other offloaded sequences between two tokens go on by themselves, and so does a
   // sequence that kMaxHeldPlans plans in a row have held.
   std::vector<SequenceId> hold;
+  Nanos step_budget{0};  // of time, that the policy kept to; 0: it has none
 };
 
 class StepPolicy {

@@ -45,6 +45,25 @@ TEST(FcfsOrder, PutsClassesFirstThenLevelsThenArrivals) {
   EXPECT_EQ(arrivals.head(kLs), &entries[1]);
 }
 
+TEST(FcfsOrder, PutsBestEffortByItsTargets) {
+  using std::chrono::seconds;
+  std::vector<QueueEntry> entries = {entry(1, kBe), entry(2, kBe), entry(3, kBe), entry(4, kBe, -1),
+                                     entry(5, kLs), entry(6, kLs), entry(7, kBe)};
+  entries[1].first_token_due = seconds(20);
+  entries[2].first_token_due = seconds(10);
+  entries[5].first_token_due = seconds(1);
+  entries[6].first_token_due = seconds(10);
+  FcfsOrder order(FcfsOrder::By::kDeadline);
+  for (QueueEntry& one : entries) {
+    order.insert(one, {});
+  }
+  EXPECT_TRUE(order.classes_first());
+  EXPECT_EQ(in_order(order), (std::vector<int64_t>{5, 6, 4, 3, 7, 2, 1}));
+  order.erase(entries[2]);
+  order.erase(entries[0]);
+  EXPECT_EQ(in_order(order), (std::vector<int64_t>{5, 6, 4, 7, 2}));
+}
+
 TEST(FcfsOrder, StaysInOrderWhileEntriesComeAndGo) {
   std::mt19937_64 random(1);
   std::vector<QueueEntry> entries;

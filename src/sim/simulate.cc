@@ -1,5 +1,7 @@
 #include "sim/simulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -166,7 +168,10 @@ Simulated Simulation::run(const loadgen::Load& load,
   const Nanos took = client.now();
   result.run = client.take();
   result.best_effort = best_effort_rates(load, result.run);
-  result.policy = node_.policy;
+  result.policy =
+      node_.profile.error_percent == 0
+          ? node_.policy
+          : fmt::format("{}, time model {:+}%", node_.policy, node_.profile.error_percent);
   result.config = effective_config_json(node_, planned_->model);
   result.tiers = since(before, loaded_->executor->tier_counts());
   result.happenings = time_.steps();

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/units.h"
 #include "loadgen/statistics.h"
 #include "request/slo.h"
 
@@ -62,13 +61,13 @@ bool keeps(const TuneRun& run, const std::vector<double>& allowed_ms) {
   return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal());
 }
 
-// The metrics of smaller budgets are better, down to where a step has no room for the chunk of a
-// prompt: from there on prompts wait. Worse than with the next larger budget: it is too small.
-bool is_too_small(const Tuned& tuned, const TunedBudget& tried) {
+// The metrics of smaller settings are better, down to where a step has no room for the chunk of a
+// prompt: from there on prompts wait. Worse than with the next larger setting: it is too small.
+bool is_too_small(const Tuned& tuned, const TunedSetting& tried) {
   constexpr double kNoise = 1.02;
-  const TunedBudget* larger = nullptr;
-  for (const TunedBudget& other : tuned.tried) {
-    if (other.budget > tried.budget && (larger == nullptr || other.budget < larger->budget)) {
+  const TunedSetting* larger = nullptr;
+  for (const TunedSetting& other : tuned.tried) {
+    if (other.setting > tried.setting && (larger == nullptr || other.setting < larger->setting)) {
       larger = &other;
     }
   }
@@ -84,7 +83,7 @@ bool is_too_small(const Tuned& tuned, const TunedBudget& tried) {
   return false;
 }
 
-std::string described(const TuneOptions& options, const TunedBudget& tried,
+std::string described(const TuneOptions& options, const TunedSetting& tried,
                       const std::vector<double>& allowed_ms) {
   std::string text;
   for (size_t i = 0; i < options.goals.size(); ++i) {
@@ -146,24 +145,25 @@ Result<TuneRun> measure_run(const loadgen::Load& load,
   return run;
 }
 
-Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
-                          const RunWithBudget& run) {
+Result<Tuned> tune_setting(const TuneOptions& options, const TuneRun& online,
+                           const RunWithSetting& run) {
   CHECK(!options.goals.empty() && options.goals.size() == online.metrics_ms.size() &&
-            options.least > Nanos{0} && options.least < options.most && options.precision > 0 &&
+            options.least > 0 && options.least < options.most && options.precision > 0 &&
             options.most_runs > 0,
-        "{} goals, {} metrics, budgets of {} to {} ns", options.goals.size(),
-        online.metrics_ms.size(), options.least.count(), options.most.count());
+        "{} goals, {} metrics, settings of {} to {}", options.goals.size(),
+        online.metrics_ms.size(), options.least, options.most);
   Tuned tuned{.online = online, .allowed_ms = {}, .tried = {}, .best = {}};
   for (size_t i = 0; i < options.goals.size(); ++i) {
     tuned.allowed_ms.push_back(online.metrics_ms[i] * (1 + options.goals[i].tolerance));
   }
-  // Budgets in nanoseconds: `low` keeps the goals or is too small, `high` is more than the most.
-  double low = static_cast<double>(options.least.count());
-  double high = static_cast<double>(options.most.count());
+  // `low` keeps the goals or is too small, `high` is more than the most.
+  double low = options.least;
+  double high = options.most;
   double next = high;
   while (std::cmp_less(tuned.tried.size(), options.most_runs)) {
-    TunedBudget tried{.budget = Nanos(std::llround(next)), .run = {}, .kept = false};
-    ASSIGN_OR_RETURN(std::optional<TuneRun> came, run(tried.budget));
+    TunedSetting tried{
+        .setting = static_cast<int32_t>(std::lround(next)), .run = {}, .kept = false};
+    ASSIGN_OR_RETURN(std::optional<TuneRun> came, run(tried.setting));
     bool is_low = !came.has_value();
     if (came.has_value()) {
       tried.run = *std::move(came);
@@ -172,7 +172,7 @@ Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
       is_low = tried.kept || is_too_small(tuned, tried);
       tuned.tried.push_back(tried);
     }
-    if (tried.kept && tried.budget > tuned.best.budget) {
+    if (tried.kept && tried.setting > tuned.best.setting) {
       tuned.best = tried;
     }
     (is_low ? low : high) = next;
@@ -183,14 +183,13 @@ Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
   }
   if (!tuned.best.kept) {
     const auto best = std::ranges::min_element(
-        tuned.tried, {}, [](const TunedBudget& tried) { return tried.run.metrics_ms.front(); });
+        tuned.tried, {}, [](const TunedSetting& tried) { return tried.run.metrics_ms.front(); });
     return invalid_argument(
         best == tuned.tried.end()
-            ? std::string("no budget that was tried is large enough to serve by")
-            : fmt::format("none of the {} budgets that were tried keeps the tolerance: the best, "
-                          "{}, leads to {}; "
-                          "allow more, or give best effort less",
-                          tuned.tried.size(), format_duration(best->budget),
+            ? std::string("nothing that was tried is large enough to serve by")
+            : fmt::format("none of the {} runs with best effort keeps the tolerance: the best, "
+                          "with {}, leads to {}; allow more, or give best effort less",
+                          tuned.tried.size(), options.show(best->setting),
                           described(options, *best, tuned.allowed_ms)),
         "tolerance");
   }

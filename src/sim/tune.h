@@ -1,7 +1,7 @@
-// The step budget with which best effort costs latency-sensitive requests no more than an operator
-// allows (HyGen 4.2): the load without best effort is run first, then the budget is bisected until
-// the metrics of the whole load stay within their tolerances of it. Knows nothing of how a run is
-// made. One thread.
+// The setting of a policy with which best effort costs latency-sensitive requests no more than an
+// operator allows (HyGen 4.2): the load without best effort is run first, then the setting, such as
+// a step budget, is bisected until the metrics of the whole load stay within their tolerances of
+// it. More of it is more best effort. Knows nothing of how a run is made. One thread.
 #pragma once
 
 #include <cstdint>
@@ -46,32 +46,33 @@ Result<TuneRun> measure_run(const loadgen::Load& load,
                             const std::vector<TuneGoal>& goals);
 
 struct TuneOptions {
-  std::vector<TuneGoal> goals;                // at least one
-  Nanos least{std::chrono::milliseconds(1)};  // budgets, both ends included
-  Nanos most{std::chrono::seconds(2)};
-  double precision = 0.01;  // of the budget, as a share
-  int32_t most_runs = 12;   // with best effort
+  std::vector<TuneGoal> goals;  // at least one
+  int32_t least = 1;            // settings, both ends included
+  int32_t most = 1;
+  double precision = 0.01;                   // of the setting, as a share
+  int32_t most_runs = 12;                    // with best effort
+  std::function<std::string(int32_t)> show;  // a setting, for messages
 };
 
-struct TunedBudget {
-  Nanos budget{0};
+struct TunedSetting {
+  int32_t setting = 0;
   TuneRun run;
   bool kept = false;  // every metric is within its tolerance, and no more requests are lost
 };
 
 struct Tuned {
-  TuneRun online;                  // without best effort
-  std::vector<double> allowed_ms;  // in the order of the goals
-  std::vector<TunedBudget> tried;  // in the order of the runs
-  TunedBudget best;                // the largest budget that keeps all
+  TuneRun online;                   // without best effort
+  std::vector<double> allowed_ms;   // in the order of the goals
+  std::vector<TunedSetting> tried;  // in the order of the runs
+  TunedSetting best;                // the largest that keeps all
 };
 
-// The whole load's run with a budget; absent: the budget is too small to serve by.
-using RunWithBudget = std::function<Result<std::optional<TuneRun>>(Nanos budget)>;
+// The whole load's run with a setting; absent: it is too small to serve by.
+using RunWithSetting = std::function<Result<std::optional<TuneRun>>(int32_t setting)>;
 
-// Metrics are taken to grow with the budget, but for budgets so small that prompts wait for a
-// chunk. An error if no budget that was tried keeps the goals, with what the best one came to.
-Result<Tuned> tune_budget(const TuneOptions& options, const TuneRun& online,
-                          const RunWithBudget& run);
+// Metrics are taken to grow with the setting, but for step budgets so small that prompts wait for a
+// chunk. An error if none that was tried keeps the goals, with what the best one came to.
+Result<Tuned> tune_setting(const TuneOptions& options, const TuneRun& online,
+                           const RunWithSetting& run);
 
 }  // namespace tandem::sim

@@ -7,48 +7,52 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int32_t kMilli = 1000;  // settings are microseconds of a step
+
 const TuneRun kOnline{.metrics_ms = {10}, .offline_tokens_per_s = 0};
 
 TuneOptions p99_within(double tolerance) {
   TuneOptions options;
+  options.least = kMilli;
+  options.most = 2000 * kMilli;
+  options.show = [](int32_t setting) { return std::to_string(setting); };
   options.goals = {{.metric = TuneMetric::kP99Tbt, .tolerance = tolerance}};
   return options;
 }
 
 // The metric is the budget, but at least what it is without best effort.
-Result<std::optional<TuneRun>> as_long_as_the_budget(Nanos budget) {
-  const double millis = static_cast<double>(budget.count()) / 1e6;
+Result<std::optional<TuneRun>> as_long_as_the_budget(int32_t budget) {
+  const double millis = budget / 1e3;
   return std::optional(
       TuneRun{.metrics_ms = {std::max(10.0, millis)}, .offline_tokens_per_s = millis});
 }
 
 TEST(Tune, FindsTheLargestBudgetWithinTheTolerance) {
-  const Tuned tuned = tune_budget(p99_within(0.5), kOnline, as_long_as_the_budget).value();
+  const Tuned tuned = tune_setting(p99_within(0.5), kOnline, as_long_as_the_budget).value();
   EXPECT_EQ(tuned.allowed_ms, std::vector<double>{15});
-  EXPECT_LE(tuned.best.budget, milliseconds(15));
-  EXPECT_GE(tuned.best.budget, Nanos(14'850'000));
+  EXPECT_LE(tuned.best.setting, 15 * kMilli);
+  EXPECT_GE(tuned.best.setting, 14'850);
   EXPECT_LE(tuned.tried.size(), 12U);
 }
 
 TEST(Tune, ABudgetThatIsTooSmallToServeByIsNotTheAnswer) {
-  const auto run = [](Nanos budget) -> Result<std::optional<TuneRun>> {
-    return budget < milliseconds(9) ? std::optional<TuneRun>()
-                                    : as_long_as_the_budget(budget).value();
+  const auto run = [](int32_t budget) -> Result<std::optional<TuneRun>> {
+    return budget < 9 * kMilli ? std::optional<TuneRun>() : as_long_as_the_budget(budget).value();
   };
-  EXPECT_GE(tune_budget(p99_within(0.1), kOnline, run).value().best.budget, milliseconds(10));
+  EXPECT_GE(tune_setting(p99_within(0.1), kOnline, run).value().best.setting, 10 * kMilli);
 }
 
 TEST(Tune, WhereEveryBudgetKeepsItTheLargestIsTaken) {
-  const auto run = [](Nanos) -> Result<std::optional<TuneRun>> { return std::optional(kOnline); };
-  const Tuned tuned = tune_budget(p99_within(0.05), kOnline, run).value();
-  EXPECT_EQ(tuned.best.budget, TuneOptions().most);
+  const auto run = [](int32_t) -> Result<std::optional<TuneRun>> { return std::optional(kOnline); };
+  const Tuned tuned = tune_setting(p99_within(0.05), kOnline, run).value();
+  EXPECT_EQ(tuned.best.setting, 2000 * kMilli);
 }
 
 TEST(Tune, WhereNoBudgetKeepsItTheErrorSaysWhatTheLeastCameTo) {
-  const auto run = [](Nanos) -> Result<std::optional<TuneRun>> {
+  const auto run = [](int32_t) -> Result<std::optional<TuneRun>> {
     return std::optional(TuneRun{.metrics_ms = {11}, .offline_tokens_per_s = 5});
   };
-  const auto tuned = tune_budget(p99_within(0.05), kOnline, run);
+  const auto tuned = tune_setting(p99_within(0.05), kOnline, run);
   ASSERT_FALSE(tuned.ok());
   EXPECT_NE(tuned.error().message.find("p99_tbt of 11.00 ms (allowed: 10.50)"), std::string::npos)
       << tuned.error().message;
@@ -57,37 +61,37 @@ TEST(Tune, WhereNoBudgetKeepsItTheErrorSaysWhatTheLeastCameTo) {
 TEST(Tune, SeveralGoalsAreAllKept) {
   TuneOptions options = p99_within(1);
   options.goals.push_back({.metric = TuneMetric::kMeanTtft, .tolerance = 0.2});
-  const auto run = [](Nanos budget) -> Result<std::optional<TuneRun>> {
-    const double millis = static_cast<double>(budget.count()) / 1e6;
+  const auto run = [](int32_t budget) -> Result<std::optional<TuneRun>> {
+    const double millis = budget / 1e3;
     return std::optional(TuneRun{.metrics_ms = {millis, 100 + millis}, .offline_tokens_per_s = 1});
   };
   const TuneRun online{.metrics_ms = {10, 100}, .offline_tokens_per_s = 0};
-  const Tuned tuned = tune_budget(options, online, run).value();
-  EXPECT_LE(tuned.best.budget, milliseconds(20));
-  EXPECT_GE(tuned.best.budget, Nanos(19'800'000));
+  const Tuned tuned = tune_setting(options, online, run).value();
+  EXPECT_LE(tuned.best.setting, 20 * kMilli);
+  EXPECT_GE(tuned.best.setting, 19'800);
 }
 
 TEST(Tune, ABudgetBelowWhichPromptsWaitIsNotTakenForOneThatIsTooLarge) {
-  const auto run = [](Nanos budget) -> Result<std::optional<TuneRun>> {
-    const double millis = static_cast<double>(budget.count()) / 1e6;
+  const auto run = [](int32_t budget) -> Result<std::optional<TuneRun>> {
+    const double millis = budget / 1e3;
     return std::optional(
         TuneRun{.metrics_ms = {millis < 20 ? 10'000 : 30 + millis}, .offline_tokens_per_s = 1});
   };
   const TuneRun online{.metrics_ms = {50}, .offline_tokens_per_s = 0};
-  const Tuned tuned = tune_budget(p99_within(0.1), online, run).value();
-  EXPECT_LE(tuned.best.budget, milliseconds(25));
-  EXPECT_GE(tuned.best.budget, milliseconds(24));
+  const Tuned tuned = tune_setting(p99_within(0.1), online, run).value();
+  EXPECT_LE(tuned.best.setting, 25 * kMilli);
+  EXPECT_GE(tuned.best.setting, 24 * kMilli);
 }
 
 TEST(Tune, ABudgetUnderWhichRequestsAreLostIsNotKept) {
-  const auto run = [](Nanos budget) -> Result<std::optional<TuneRun>> {
+  const auto run = [](int32_t budget) -> Result<std::optional<TuneRun>> {
     TuneRun came = *as_long_as_the_budget(budget).value();
-    came.online_lost = budget < milliseconds(20) ? 5 : 0;
-    came.metrics_ms = {budget < milliseconds(20) ? 10.0 : came.metrics_ms.front()};
+    came.online_lost = budget < 20 * kMilli ? 5 : 0;
+    came.metrics_ms = {budget < 20 * kMilli ? 10.0 : came.metrics_ms.front()};
     return std::optional(came);
   };
-  EXPECT_GE(tune_budget(p99_within(1.5), kOnline, run).value().best.budget, milliseconds(24));
-  EXPECT_FALSE(tune_budget(p99_within(0.5), kOnline, run).ok());
+  EXPECT_GE(tune_setting(p99_within(1.5), kOnline, run).value().best.setting, 24 * kMilli);
+  EXPECT_FALSE(tune_setting(p99_within(0.5), kOnline, run).ok());
 }
 
 loadgen::Load two_groups() {

@@ -26,7 +26,7 @@ def test_the_budget_keeps_the_tolerance_and_the_next_larger_one_does_not(binary,
     assert code == 0, text
     found = json.loads(out.read_text())
     budget = found["step_budget_us"]
-    assert f"--hygen-step-budget {budget}" in text
+    assert f"--step-budget {out}" in text
     allowed = found["without_best_effort"]["p99_tbt_ms"] * 1.2
     assert found["with_budget"]["p99_tbt_ms"] <= allowed
     assert found["with_budget"]["best_effort_tokens_per_s"] > 0
@@ -38,11 +38,23 @@ def test_the_budget_keeps_the_tolerance_and_the_next_larger_one_does_not(binary,
     again = tmp_path / "again.json"
     assert tuned(binary, tmp_path, "--tolerance", "20", "-o", again)[0] == 0
     assert json.loads(again.read_text()) == found
-    code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--hygen-step-budget", str(budget), "-o", tmp_path / "run")
+    code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", out, "--fixed-step-budget", "-o",
+                     tmp_path / "run")
     assert code == 0, text
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     chat = next(one for one in result["tandem"]["classes"] if one["name"] == "chat")
     assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
+
+
+def test_the_rate_of_the_baseline_is_found_in_the_same_way(binary, tmp_path):
+    out = tmp_path / "rate.json"
+    code, text = tuned(binary, tmp_path, "--policy", "hygen_star", "--metric", "mean_tbt", "--tolerance", "50", "-o", out)
+    assert code == 0, text
+    found = json.loads(out.read_text())
+    assert f"--policy hygen_star --flex-rate {found['flex_rate']}" in text
+    assert found["with_budget"]["mean_tbt_ms"] <= found["without_best_effort"]["mean_tbt_ms"] * 1.5
+    code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", out)
+    assert code == 2 and "'step_budget_us' must be" in text, text
 
 
 def test_several_metrics_are_all_kept(binary, tmp_path):
@@ -52,6 +64,39 @@ def test_several_metrics_are_all_kept(binary, tmp_path):
     found = json.loads(out.read_text())
     for metric in ("p99_tbt_ms", "mean_ttft_ms"):
         assert found["with_budget"][metric] <= found["without_best_effort"][metric] * 1.6
+
+
+def test_goals_are_held_under_a_model_of_time_that_is_wrong(binary, tmp_path):
+    out = tmp_path / "budget.json"
+    code, text = tuned(binary, tmp_path, "--tolerance", "20", "-o", out, text=SCENARIO.replace("20s", "60s"))
+    assert code == 0, text
+    allowed = json.loads(out.read_text())["hold_us"]["p99_tbt"] / 1000
+    (tmp_path / "long.yaml").write_text(SCENARIO.replace("20s", "900s"))
+
+    def simulated(*flags):
+        code, text = run(binary, "simulate", tmp_path / "long.yaml", "--policy", "hygen", "--step-budget", out, *flags, "-o", tmp_path / "run")
+        assert code == 0, text
+        result = json.loads((tmp_path / "run" / "result.json").read_text())
+        return text, next(one for one in result["tandem"]["classes"] if one["name"] == "chat")["itl_ms"]["percentiles"]["99"]
+
+    wrong = ("--time-model-error=-50%",)
+    text, fixed = simulated(*wrong, "--fixed-step-budget")
+    assert fixed > 1.3 * allowed and "time model -50%" in text
+    _, held = simulated(*wrong)
+    assert held < 0.75 * fixed  # the first minutes, until the budget has come down, are in it too
+    code, text = run(binary, "simulate", tmp_path / "long.yaml", "--policy", "hygen", "--step-budget", out, "--log-level", "info", *wrong)
+    assert code == 0 and "step budget:" in text and "from now on" in text
+
+
+def test_a_budget_is_for_the_model_that_it_was_found_for(binary, tmp_path):
+    out = tmp_path / "budget.json"
+    assert tuned(binary, tmp_path, "--tolerance", "50", "-o", out)[0] == 0
+    for flags, named in [(("--policy", "hygen", "--shape", "3B"), "found for another model, '8B'"), (("--policy", "sarathi"), "--policy hygen")]:
+        code, text = run(binary, "simulate", tmp_path / "load.yaml", "--step-budget", out, *flags)
+        assert code == 2 and named in text, text
+    for budget, named in [("20", "cannot be read"), ("40min", "out of range"), (tmp_path / "load.yaml", "not what `tandem tune")]:
+        code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", budget)
+        assert code == 2 and named in text, text
 
 
 @pytest.mark.parametrize("flags, change, named", [

@@ -99,6 +99,7 @@ void read_world(const Fields& fields, WorldOptions& world) {
       static_cast<int32_t>(number(fields, "step_budget_us", 50'000));
   world.policy_options[kFlexBlocks] = static_cast<int32_t>(number(fields, "flex_blocks", 100));
   world.policy_options[kPsmUtility] = static_cast<int32_t>(number(fields, "psm", 0));
+  world.policy_options[kDeadlineFirst] = static_cast<int32_t>(number(fields, "deadline_first", 0));
   world.admits =
       number(fields, "admission", 0) == 1 ? WorldOptions::Admits::kYes : WorldOptions::Admits::kNo;
 }

@@ -105,7 +105,8 @@ MemoryKind SimDevice::kind_of(const void* address) const {
 Nanos SimDevice::time_of(const Op& op) const {
   const Nanos truth = spec_.measured != nullptr ? spec_.measured->time(op)
                                                 : op_time(spec_.accelerator, op, spec_.group);
-  return pace_ ? Nanos{static_cast<int64_t>(static_cast<double>(truth.count()) * pace_())} : truth;
+  const double factor = pace_ ? spec_.slowdown * pace_() : spec_.slowdown;
+  return Nanos{static_cast<int64_t>(static_cast<double>(truth.count()) * factor)};
 }
 
 void SimDevice::launch(StreamId stream, const Op& op) {

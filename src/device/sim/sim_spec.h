@@ -23,6 +23,7 @@ struct SimSpec {
   int64_t host_memory_bytes = 0;            // pinned; 0: there is one tier
   double link_bytes = 0;                    // per second and direction, of all links to the host
   Nanos link_latency{kLinkLatency};
+  double slowdown = 1;  // ops take so many times what the accelerator, or `measured`, says
   // That the engine's thread takes to hand over one op, an event or a wait.
   Nanos launch{std::chrono::nanoseconds(1500)};
   int32_t vocabulary = 0;  // sampled tokens are below

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "latency/questions.h"
 #include "plan/fcfs_order.h"
+#include "scheduler/chunk_replay.h"
 #include "scheduler/fill_binder.h"
 #include "scheduler/margins.h"
 #include "scheduler/ordering.h"
@@ -45,6 +46,50 @@ constinit const PolicyOption kPsmUtility{
         "share of best-effort prompts that begin in the order that shares most prefixes, the "
         "others are the oldest; 0: all first come, first served"};
 
+constinit const PolicyOption kFlexRate{.name = "flex-rate",
+                                       .unit = "requests",
+                                       .default_value = 1000,
+                                       .min = 1,
+                                       .max = 10'000'000,
+                                       .help = "best-effort requests that begin in 1,000 seconds"};
+constinit const PolicyOption kDeadlineFirst{
+    .name = "deadline-first",
+    .unit = "",
+    .default_value = 0,
+    .min = 0,
+    .max = 1,
+    .help =
+        "1: best-effort prompts begin in the order in which their targets for the first token "
+        "end, those without a target last"};
+constinit const PolicyOption kHoldMeanTbt{
+    .name = "hold-mean-tbt",
+    .unit = "us",
+    .default_value = 0,
+    .min = 0,
+    .max = std::numeric_limits<int32_t>::max(),
+    .help =
+        "mean time from a latency-sensitive token to the next, in microseconds: the step budget "
+        "follows it (0: it does not)"};
+constinit const PolicyOption kHoldP99Tbt{.name = "hold-p99-tbt",
+                                         .unit = "us",
+                                         .default_value = 0,
+                                         .min = 0,
+                                         .max = std::numeric_limits<int32_t>::max(),
+                                         .help = "the same for that of 99 percent of the tokens"};
+constinit const PolicyOption kHoldMeanTtft{.name = "hold-mean-ttft",
+                                           .unit = "us",
+                                           .default_value = 0,
+                                           .min = 0,
+                                           .max = std::numeric_limits<int32_t>::max(),
+                                           .help = "the same for the mean time to the first token"};
+constinit const PolicyOption kHoldP99Ttft{
+    .name = "hold-p99-ttft",
+    .unit = "us",
+    .default_value = 0,
+    .min = 0,
+    .max = std::numeric_limits<int32_t>::max(),
+    .help = "the same for the time to the first token of 99 percent of the requests"};
+
 namespace {
 
 constexpr int32_t kAllOfThem = std::numeric_limits<int32_t>::max();
@@ -52,18 +97,30 @@ constexpr int32_t kAllOfThem = std::numeric_limits<int32_t>::max();
 // One planning.
 class HyGenPlanning {
  public:
+  // So many best-effort requests may begin.
   HyGenPlanning(const SystemView& view, const HyGenOptions& options,
-                const latency::StepTimeModel* model)
+                const latency::StepTimeModel* model, int32_t may_begin)
       : view_(view),
         options_(options),
         model_(model),
+        may_begin_(may_begin),
         draft_(view),
         visitors_(visitor_rows(view)),
         ready_(ready_results(view)) {}
 
+  // What latency-sensitive decodes and a tile of a prompt take; after plan().
+  [[nodiscard]] Nanos least_time() const { return least_time_; }
+  // Best-effort requests that begin; after plan().
+  [[nodiscard]] int32_t begun_offline() const { return begun_offline_; }
+
   StepPlan plan() {
     ClassedPlanner& planner = draft_.planner();
     decode_online();
+    if (options_.goals.any()) {
+      latency::StepShape least = draft_.shape();
+      least.add_prefill(0, kTileTokens, 1);
+      least_time_ = model_->step_time(least);
+    }
     planner.bring_back(kLs, 0, kAllOfThem);
     compute(kLs);
     make_room_for_best_effort(planner, view_, options_.offload_below);
@@ -215,6 +272,10 @@ class HyGenPlanning {
   }
   // One that alone is more than the cap begins where it is alone: it might never otherwise.
   bool admit_offline(const SequenceView& prompt, int32_t tokens) {
+    const bool alone = view_.running.empty() && draft_.shape().rows() == 0;
+    if (begun_offline_ >= may_begin_ && !alone) {
+      return false;
+    }
     ClassedPlanner& planner = draft_.planner();
     const int64_t blocks = planner.blocks_to_begin(prompt);
     const bool crowded = planner.builder().blocks_left() - blocks <
@@ -228,6 +289,7 @@ class HyGenPlanning {
     }
     offline_blocks_ += blocks;
     offline_runs_ = true;
+    ++begun_offline_;
     return true;
   }
 
@@ -267,9 +329,12 @@ class HyGenPlanning {
   const SystemView& view_;
   const HyGenOptions& options_;
   const latency::StepTimeModel* const model_;
+  const int32_t may_begin_;
+  int32_t begun_offline_ = 0;
   StepDraft draft_;
   const VisitorRows visitors_;
   const int64_t ready_;
+  Nanos least_time_{0};
   int64_t offline_blocks_ = 0;  // that offline requests hold with this plan
   bool offline_runs_ = false;
   const QueueEntry* head_ = nullptr;
@@ -277,19 +342,37 @@ class HyGenPlanning {
   std::vector<std::span<const BlockHash>> begun_;  // blocks of prompts that begin in this step
 };
 
-constexpr std::array<const PolicyOption*, 6> kHyGenOptions = {
-    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks,
-    &kPsmUtility,      &kOffloadBelow,         &kOnloadAbove};
-constexpr std::array<const PolicyOption*, 5> kSarathiPpOptions = {
-    &kPiggybackTokenBudget, &kFlexBlocks, &kPsmUtility, &kOffloadBelow, &kOnloadAbove};
+constexpr std::array<const PolicyOption*, 11> kHyGenOptions = {
+    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks,  &kPsmUtility,
+    &kDeadlineFirst,   &kOffloadBelow,         &kOnloadAbove, &kHoldMeanTbt,
+    &kHoldP99Tbt,      &kHoldMeanTtft,         &kHoldP99Ttft};
+constexpr std::array<const PolicyOption*, 6> kSarathiPpOptions = {
+    &kPiggybackTokenBudget, &kFlexBlocks,   &kPsmUtility,
+    &kDeadlineFirst,        &kOffloadBelow, &kOnloadAbove};
 
 Result<HyGenOptions> hygen_options(const PolicyOptions& options) {
   ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
+  if (options[kDeadlineFirst] == 1 && options[kPsmUtility] > 0) {
+    return invalid_argument(
+        "--deadline-first and --psm-utility are two orders of best effort: give one of them",
+        "deadline-first");
+  }
   return HyGenOptions{.token_budget = shared.token_budget,
                       .flex_blocks = options[kFlexBlocks],
                       .offload_below = shared.offload_below,
                       .onload_above = shared.onload_above,
-                      .psm_utility = options[kPsmUtility]};
+                      .psm_utility = options[kPsmUtility],
+                      .deadline_first = options[kDeadlineFirst] == 1};
+}
+
+BudgetGoals goals_of(const PolicyOptions& options) {
+  const auto goal = [&options](const PolicyOption& option) {
+    return options[option] == 0 ? Nanos::max() : std::chrono::microseconds(options[option]);
+  };
+  return {.mean_tbt = goal(kHoldMeanTbt),
+          .p99_tbt = goal(kHoldP99Tbt),
+          .mean_ttft = goal(kHoldMeanTtft),
+          .p99_ttft = goal(kHoldP99Ttft)};
 }
 
 PolicyParts parts_of(const HyGenOptions& options, const latency::StepTimeModel* step_times) {
@@ -318,8 +401,19 @@ Status check_budget(const HyGenOptions& options, const latency::StepTimeModel& m
 Result<PolicyParts> make_hygen(const PolicyOptions& options, const Beliefs& beliefs) {
   ASSIGN_OR_RETURN(HyGenOptions values, hygen_options(options));
   values.step_budget = std::chrono::microseconds(options[kHyGenStepBudget]);
+  values.goals = goals_of(options);
   RETURN_IF_ERROR(check_budget(values, *beliefs.step_times));
   return parts_of(values, beliefs.step_times);
+}
+
+constexpr std::array<const PolicyOption*, 7> kHyGenStarOptions = {
+    &kPiggybackTokenBudget, &kFlexBlocks, &kPsmUtility, &kDeadlineFirst, &kFlexRate,
+    &kOffloadBelow,         &kOnloadAbove};
+
+Result<PolicyParts> make_hygen_star(const PolicyOptions& options, const Beliefs& /*beliefs*/) {
+  ASSIGN_OR_RETURN(HyGenOptions values, hygen_options(options));
+  values.flex_rate = options[kFlexRate];
+  return parts_of(values, nullptr);
 }
 
 Result<PolicyParts> make_sarathi_pp(const PolicyOptions& options, const Beliefs& /*beliefs*/) {
@@ -345,23 +439,63 @@ constinit const PolicyDescriptor kSarathiPp{
     .options = kSarathiPpOptions,
     .make = make_sarathi_pp};
 
+constinit const PolicyDescriptor kHyGenStar{
+    .name = "hygen_star",
+    .summary = "as sarathi_pp, but best-effort requests begin at a fixed rate",
+    .traits = {.tiers = PolicyTiers::kBoth, .reads = {.targets = false}},
+    .options = kHyGenStarOptions,
+    .make = make_hygen_star};
+
 HyGenPolicy::HyGenPolicy(const HyGenOptions& options, const latency::StepTimeModel* step_times)
     : options_(options), step_times_(step_times) {
   CHECK((step_times == nullptr) == (options.step_budget == Nanos::max()) &&
             options.token_budget > 0 && options.flex_blocks > 0 && options.flex_blocks <= 100,
         "a step budget of {} ns, a token budget of {}, {} % of the blocks",
         options.step_budget.count(), options.token_budget, options.flex_blocks);
+  if (options.goals.any()) {
+    controller_.emplace(options.step_budget, options.goals);
+  }
+}
+
+std::string_view HyGenPolicy::name() const {
+  if (step_times_ != nullptr) {
+    return kHyGen.name;
+  }
+  return options_.flex_rate > 0 ? kHyGenStar.name : kSarathiPp.name;
 }
 
 std::unique_ptr<QueueOrder> HyGenPolicy::make_queue_order() const {
   if (options_.psm_utility == 0) {
-    return fcfs_order(FcfsOrder::By::kClassFirst);
+    return fcfs_order(options_.deadline_first ? FcfsOrder::By::kDeadline
+                                              : FcfsOrder::By::kClassFirst);
   }
   return std::make_unique<PsmOrder>(options_.psm_utility);
 }
 
 StepPlan HyGenPolicy::plan(const SystemView& view) {
-  return HyGenPlanning(view, options_, step_times_).plan();
+  if (controller_.has_value()) {
+    controller_->observe(view);
+    options_.step_budget = controller_->budget();
+  }
+  int32_t may_begin = kAllOfThem;
+  if (options_.flex_rate > 0) {
+    constexpr double kNanosOfRate = 1e12;
+    constexpr double kMostSaved = 2;  // what was not used in a quiet time is lost
+    const auto passed = static_cast<double>((view.now - counted_).count());
+    may_begin_ = std::min(may_begin_ + passed * options_.flex_rate / kNanosOfRate, kMostSaved);
+    counted_ = view.now;
+    may_begin = std::max(static_cast<int32_t>(may_begin_), 0);
+  }
+  HyGenPlanning planning(view, options_, step_times_, may_begin);
+  StepPlan plan = planning.plan();
+  may_begin_ -= options_.flex_rate > 0 ? planning.begun_offline() : 0;
+  if (step_times_ != nullptr) {
+    plan.step_budget = options_.step_budget;
+  }
+  if (controller_.has_value()) {
+    controller_->planned(planning.least_time(), plan.preempt);
+  }
+  return plan;
 }
 
 }  // namespace tandem

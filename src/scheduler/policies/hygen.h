@@ -8,16 +8,21 @@
 //           many percent of the KV blocks; its decodes may outgrow them
 //
 // Order: online decodes, online prompts, offline decodes, offline prompts; those that run before
-// those that wait. Offline requests wait first come, first served, or, with --psm-utility, in the
-// order that shares most prefixes (psm_order.h); then one that shares blocks with a prompt of this
-// step, which nobody has computed yet, waits for them. Targets of requests are not read: the step
-// budget stands for them, found so that a metric of the online requests stays within a tolerance.
+// those that wait. Offline requests wait first come, first served, or with --deadline-first by
+// their targets, or with --psm-utility in the order that shares most prefixes (psm_order.h); then
+// one that shares blocks with a prompt of this step, which nobody has computed yet, waits for them.
+// Targets are read for that order only: the step budget stands for them, found so that a metric of
+// the online requests stays within a tolerance.
 //
-// `hygen` predicts. `sarathi_pp` is the baseline without a model of time: the same phases by tokens
-// and blocks alone.
+// `hygen` predicts. Two baselines have no model of time but the same phases by tokens and blocks:
+// `sarathi_pp`, and `hygen_star` (HyGen 5.1), under which best-effort requests also begin at a
+// fixed rate, found by `tandem tune` as hygen's budget is; where nothing else runs, one begins at
+// once.
 //
 // With a host tier, offline decodes whose blocks are needed go there before any is dropped, and go
 // on from there; the time that their results take in a step is set aside before prompts.
+//
+// The budget may follow goals for latency-sensitive requests while it serves: budget_controller.h.
 //
 // Bounds. Every online decode is in every step for which it has blocks, whatever the budget. A step
 // takes longer than the budget only by online decodes, by the tile that an online prompt gets
@@ -28,18 +33,28 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 #include "latency/step_time_model.h"
+#include "scheduler/budget_controller.h"
 #include "scheduler/policy.h"
 
 namespace tandem {
 
 extern const PolicyDescriptor kHyGen;
 extern const PolicyDescriptor kSarathiPp;
+extern const PolicyDescriptor kHyGenStar;
+extern const PolicyOption kFlexRate;
 extern const PolicyOption kHyGenStepBudget;
 extern const PolicyOption kFlexBlocks;
 extern const PolicyOption kPsmUtility;
+extern const PolicyOption kDeadlineFirst;  // 0 or 1
+// Goals of the latency-sensitive requests; 0: none.
+extern const PolicyOption kHoldMeanTbt;
+extern const PolicyOption kHoldP99Tbt;
+extern const PolicyOption kHoldMeanTtft;
+extern const PolicyOption kHoldP99Ttft;
 
 struct HyGenOptions {
   Nanos step_budget = Nanos::max();  // Nanos::max(): no budget of time
@@ -47,22 +62,27 @@ struct HyGenOptions {
   int32_t flex_blocks = 100;         // percent of the blocks, of offline requests
   int32_t offload_below = 25;        // as of CandidateRules
   int32_t onload_above = 50;
-  int32_t psm_utility = 0;  // as of PsmOrder; 0: first come, first served
+  int32_t psm_utility = 0;      // as of PsmOrder; 0: first come, first served, or
+  bool deadline_first = false;  // whose target for the first token ends first
+  BudgetGoals goals;            // which the step budget follows
+  // Best-effort requests that begin in 1,000 s; 0: no bound. Not with a budget of time.
+  int32_t flex_rate = 0;
 };
 
 class HyGenPolicy final : public StepPolicy {
  public:
   // `step_times` is null exactly if there is no budget of time; it must outlive the policy.
   HyGenPolicy(const HyGenOptions& options, const latency::StepTimeModel* step_times);
-  [[nodiscard]] std::string_view name() const override {
-    return step_times_ == nullptr ? kSarathiPp.name : kHyGen.name;
-  }
+  [[nodiscard]] std::string_view name() const override;
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override;
   StepPlan plan(const SystemView& view) override;
 
  private:
-  const HyGenOptions options_;
+  HyGenOptions options_;  // its step budget as it is now
   const latency::StepTimeModel* step_times_;
+  std::optional<BudgetController> controller_;  // absent: the budget stays
+  double may_begin_ = 1;                        // best-effort requests, of flex_rate
+  Nanos counted_{0};                            // until then
 };
 
 }  // namespace tandem

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "latency/modular_model.h"
@@ -53,7 +55,7 @@ struct Scene {
   int64_t ready = 0;
 };
 
-StepPlan plan_of(const Scene& scene, const HyGenOptions& options) {
+SystemView view_of(const Scene& scene) {
   SystemView view;
   view.running = scene.running;
   view.offloaded = scene.offloaded;
@@ -67,8 +69,12 @@ StepPlan plan_of(const Scene& scene, const HyGenOptions& options) {
                  .host_free_blocks = scene.host_blocks,
                  .host_total_blocks = scene.host_blocks,
                  .block_tokens = 16};
+  return view;
+}
+
+StepPlan plan_of(const Scene& scene, const HyGenOptions& options) {
   const bool timed = options.step_budget != Nanos::max();
-  return HyGenPolicy(options, timed ? &step_times() : nullptr).plan(view);
+  return HyGenPolicy(options, timed ? &step_times() : nullptr).plan(view_of(scene));
 }
 
 int32_t tokens_of(const StepPlan& plan, int64_t id) {
@@ -176,6 +182,62 @@ TEST(HyGen, ResultsOfTheHostHaveTheirTimeBeforeOfflinePrompts) {
   EXPECT_EQ(alone, 29);
   EXPECT_LT(beside, alone - 5);
   EXPECT_GT(beside, 0);
+}
+
+TEST(HyGen, APlanSaysWhichBudgetItKeptTo) {
+  EXPECT_EQ(plan_of({.running = {decode(1, ServiceClass::kLatencySensitive)}},
+                    {.step_budget = milliseconds(20)})
+                .step_budget,
+            milliseconds(20));
+  EXPECT_EQ(plan_of({.running = {decode(1, ServiceClass::kLatencySensitive)}}, {}).step_budget,
+            Nanos{0});
+}
+
+TEST(HyGen, TheBudgetFollowsItsGoal) {
+  HyGenPolicy policy({.step_budget = milliseconds(10), .goals = {.mean_tbt = milliseconds(10)}},
+                     &step_times());
+  Scene scene{.running = {decode(1, kLs), decode(2, kBe)}, .waiting = {prompt(3, kBe, 500)}};
+  SystemView view = view_of(scene);
+  Nanos last = Nanos::max();
+  int32_t chunk = 0;
+  for (int step = 0; step < 2000; ++step) {
+    view.now += milliseconds(20);
+    ++scene.running[0].known_tokens;
+    const StepPlan plan = policy.plan(view);
+    EXPECT_LE(plan.step_budget, last);
+    last = plan.step_budget;
+    chunk = tokens_of(plan, 3);
+  }
+  EXPECT_EQ(last, milliseconds(9'500) / 1000);
+  EXPECT_EQ(chunk, 83);  // 1 ms, and 100 us for each of 85 rows
+}
+
+TEST(HyGenStar, OfflineRequestsBeginAtTheRate) {
+  HyGenPolicy policy({.flex_rate = 2000}, nullptr);  // two a second
+  EXPECT_EQ(policy.name(), "hygen_star");
+  Scene scene{.running = {decode(1, kLs)}, .waiting = {}};
+  for (int64_t id = 2; id < 6; ++id) {
+    scene.waiting.push_back(prompt(id, kBe, 20));
+  }
+  SystemView view = view_of(scene);
+  std::vector<size_t> begun;
+  for (int step = 0; step < 40; ++step) {
+    view.now = milliseconds(100 * step);
+    begun.push_back(policy.plan(view).admit.size());
+  }
+  EXPECT_EQ(begun[0], 1U);
+  EXPECT_EQ(std::accumulate(begun.begin(), begun.end(), size_t{0}), 8U);
+  EXPECT_LE(*std::ranges::max_element(begun), 1U);
+}
+
+TEST(HyGenStar, WhereNothingRunsOneBeginsAtOnce) {
+  HyGenPolicy policy({.flex_rate = 1}, nullptr);
+  const Scene scene{.waiting = {prompt(1, kBe, 20), prompt(2, kBe, 20)}};
+  SystemView view = view_of(scene);
+  for (int step = 0; step < 3; ++step) {
+    view.now = milliseconds(step);
+    EXPECT_EQ(policy.plan(view).admit.size(), 1U);
+  }
 }
 
 TEST(HyGen, ABudgetBelowWhatADecodeTakesIsRefusedWithTheLeast) {

@@ -198,7 +198,8 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
             (std::vector<std::string_view>{
                 "sarathi-token-budget", "piggyback-token-budget", "offload-below", "onload-above",
                 "patience-steps", "host-limit-steps", "published-best-effort", "llumnix-headroom",
-                "hygen-step-budget", "flex-blocks", "psm-utility"}));
+                "hygen-step-budget", "flex-blocks", "psm-utility", "deadline-first",
+                "hold-mean-tbt", "hold-p99-tbt", "hold-mean-ttft", "hold-p99-ttft"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow),
             "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp");
 }

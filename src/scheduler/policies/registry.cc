@@ -17,9 +17,9 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<const PolicyDescriptor*, 10> kPolicies = {
-    &kAccelOnly, &kSarathi, &kPiggyback,  &kOverlap, &kLanes,
-    &kOmniServe, &kLlumnix, &kLlumnixCpu, &kHyGen,   &kSarathiPp};
+constexpr std::array<const PolicyDescriptor*, 11> kPolicies = {
+    &kAccelOnly, &kSarathi,    &kPiggyback, &kOverlap,   &kLanes,    &kOmniServe,
+    &kLlumnix,   &kLlumnixCpu, &kHyGen,     &kSarathiPp, &kHyGenStar};
 
 Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, int32_t value) {
   if (value >= option.min && value <= option.max) {
