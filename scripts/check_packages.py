@@ -136,7 +136,8 @@ def check_deb(suite):
             check(f"deb: {path}", root.has(path))
         verified = subprocess.run(["systemd-analyze", "verify", "--man=no", f"--root={root.path}", "tandem.service"],
                                   capture_output=True, text=True)
-        check("deb: systemd accepts the unit", verified.returncode == 0 and not verified.stderr, verified.stderr)
+        complaints = [line for line in verified.stderr.splitlines() if "sysinit.target not found" not in line]  # systemd's own, not there
+        check("deb: systemd accepts the unit", not complaints, "\n".join(complaints))
         check_serving("deb", lambda port, log: start_as_unit(root, port, log), "tiny-random")
         check_removal(root, f"/root/{deb.name}")
 

@@ -112,6 +112,6 @@ class Root:
 def clean_root(suite):
     archive = base_archive(suite)
     folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{suite}-", dir=ROOTS))
-    folder.chmod(0o755)
     subprocess.run(["tar", "-C", folder, "-xf", archive], check=True)
+    folder.chmod(0o755)  # users other than root enter it, too
     return Root(folder)

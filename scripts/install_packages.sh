@@ -34,7 +34,7 @@ test_packages=(
 # To cross-compile the kernels for 64-bit Arm and run their tests under emulation.
 cross_packages=(g++-aarch64-linux-gnu qemu-user)
 # To make packages of Tandem and to try them in clean roots.
-package_packages=(dpkg-dev file patchelf debootstrap)
+package_packages=(dpkg-dev file patchelf debootstrap systemd)
 
 wanted=()
 for group in "${@:-build test}"; do
