@@ -114,6 +114,7 @@ def start_as_unit(root, port, log):
         if line and not line.startswith("#"):
             variables.update([line.split("=", 1)])
     command = [re.sub(r"\$\{(\w+)\}", lambda match: variables[match[1]], word) for word in shlex.split(unit["ExecStart"][0])]
+    variables["HOME"] = "/var/lib/tandem"  # as systemd takes it from the user
     return root.start("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--bounding-set=-all",
                       *command, "--port", port, log=log, env=variables)
 

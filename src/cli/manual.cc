@@ -84,6 +84,7 @@ std::string option_text(const OptionOutline& option) {
   }
   if (option.flags.empty()) {
     names = "\\fI" + plain(option.place) + "\\fR";
+    names += option.choices.empty() ? "" : ": \\fI" + plain(value_text(option)) + "\\fR";
   } else if (const std::string value = value_text(option); !value.empty()) {
     names += " \\fI" + plain(value) + "\\fR" + (option.takes_many ? " ..." : "");
   }
