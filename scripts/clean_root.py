@@ -12,7 +12,8 @@ import tempfile
 ROOTS = pathlib.Path(__file__).resolve().parent.parent / "build" / "packages" / "roots"
 DEBIAN = os.environ.get("TANDEM_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 UBUNTU = os.environ.get("TANDEM_UBUNTU_MIRROR", "http://archive.ubuntu.com/ubuntu")
-MIRRORS = {"bookworm": (DEBIAN, "main"), "trixie": (DEBIAN, "main"), "noble": (UBUNTU, "main,universe")}
+MIRRORS = {  # mirror, components, debootstrap's script, which older versions of it do not know by the suite's name
+    "bookworm": (DEBIAN, "main", "sid"), "trixie": (DEBIAN, "main", "sid"), "noble": (UBUNTU, "main,universe", "gutsy")}
 
 # $1: the root; $2: "ro" for one whose files cannot be changed, but for those of a service's own folders; then the command.
 ENTER = """
@@ -48,14 +49,14 @@ def base_archive(suite):
     archive = ROOTS / f"{suite}.tar"
     if archive.exists():
         return archive
-    mirror, components = MIRRORS[suite]
+    mirror, components, script = MIRRORS[suite]
     ROOTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOTS) as folder:
         print(f"bootstrapping {suite} from {mirror}", flush=True)
         log = ROOTS / f"{suite}.log"
         with open(log, "wb") as out:
-            subprocess.run(["debootstrap", "--variant=minbase", f"--components={components}", suite, folder, mirror], stdout=out,
-                           stderr=subprocess.STDOUT, check=True)
+            subprocess.run(["debootstrap", "--variant=minbase", f"--components={components}", suite, folder, mirror,
+                            f"/usr/share/debootstrap/scripts/{script}"], stdout=out, stderr=subprocess.STDOUT, check=True)
         root = Root(pathlib.Path(folder))
         root.run("apt-get", "update", "-qq")
         root.run("apt-get", "clean")
