@@ -11,7 +11,12 @@ find_package(prometheus-cpp REQUIRED CONFIG)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+# Without pkg-config: Debian 13's file names a package that only static linking needs, and that is not installed with it.
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+find_path(SENTENCEPIECE_HEADERS sentencepiece_processor.h REQUIRED)
+add_library(SentencePiece::SentencePiece UNKNOWN IMPORTED)
+set_target_properties(SentencePiece::SentencePiece PROPERTIES IMPORTED_LOCATION ${SENTENCEPIECE_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES ${SENTENCEPIECE_HEADERS})
 pkg_check_modules(HIGHWAY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)

@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Installs every Debian package that Tandem's build, tests and tools need. The one place where dependencies are named.
-# Usage: scripts/install_packages.sh [build|test|cross]...   (default: build test)
+# Usage: scripts/install_packages.sh [build|test|cross|package]...   (default: build test)
 # Needs root or sudo. Does nothing (and needs no network) when everything is already installed.
 set -euo pipefail
+
+# Debian 12's own Boost (1.74) is too old, but it has a newer one beside it.
+boost=libboost-dev
+if [ "$(. /etc/os-release && echo "$ID $VERSION_ID")" = "debian 12" ]; then boost=libboost1.81-dev; fi
 
 # To compile and run the server.
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
-  libboost1.81-dev       # Asio and Beast: sockets, HTTP
+  "$boost"               # Asio and Beast: sockets, HTTP
   nlohmann-json3-dev     # JSON
   libfmt-dev libspdlog-dev
   libcli11-dev           # command line
@@ -24,10 +28,13 @@ build_packages=(
 test_packages=(
   libgtest-dev libbenchmark-dev libdnnl-dev
   chromium               # the page at /, through Playwright
+  zsh man-db             # completion and manual page
   python3 python3-venv openssl clang libclang-rt-dev lld clang-format clang-tidy
 )
 # To cross-compile the kernels for 64-bit Arm and run their tests under emulation.
 cross_packages=(g++-aarch64-linux-gnu qemu-user)
+# To make packages of Tandem and to try them in clean roots.
+package_packages=(dpkg-dev file patchelf debootstrap systemd)
 
 wanted=()
 for group in "${@:-build test}"; do
@@ -36,7 +43,8 @@ for group in "${@:-build test}"; do
       build) wanted+=("${build_packages[@]}") ;;
       test) wanted+=("${test_packages[@]}") ;;
       cross) wanted+=("${cross_packages[@]}") ;;
-      *) echo "install_packages.sh: unknown group '$name' (build, test or cross)" >&2; exit 2 ;;
+      package) wanted+=("${package_packages[@]}") ;;
+      *) echo "install_packages.sh: unknown group '$name' (build, test, cross or package)" >&2; exit 2 ;;
     esac
   done
 done

@@ -11,9 +11,9 @@
 #include "bench/tiers_bench.h"
 #include "bench/visits_bench.h"
 #include "commands.h"
-#include "commit.h"
 #include "device/cpu/cpu_device.h"
 #include "numa_option.h"
+#include "version.h"
 
 namespace tandem {
 namespace {
@@ -123,7 +123,7 @@ void add_model_flags(cli::Command model, BenchFlags& flags) {
 
 Subcommand add_bench_command(cli::Command tandem) {
   auto flags = std::make_shared<BenchFlags>();
-  flags->serve.version = TANDEM_VERSION;
+  flags->serve.version = kVersion;
   flags->serve.commit = kCommit;
   const cli::Command app =
       tandem.add_subcommand("bench", "Measure parts of the server or a running one");

@@ -20,5 +20,8 @@ Subcommand add_bench_command(cli::Command tandem);
 Subcommand add_profile_command(cli::Command tandem);
 Subcommand add_tune_command(cli::Command tandem);
 Subcommand add_simulate_command(cli::Command tandem);
+// These describe every command that `tandem` has when they run.
+Subcommand add_completion_command(cli::Command tandem);
+Subcommand add_manual_command(cli::Command tandem);
 
 }  // namespace tandem

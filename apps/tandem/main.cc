@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "cli/arguments.h"
 #include "commands.h"
-#include "commit.h"
 #include "device/open/open.h"
 #include "kernels/isa.h"
 #include "model_command.h"
+#include "version.h"
 #include "vllm_flags.h"
 
 namespace tandem {
@@ -26,7 +26,7 @@ int usage_error(const std::string& message) {
 
 // "0.1.0 (54d7ab1b95b7)".
 std::string version_text() {
-  return *kCommit == '\0' ? TANDEM_VERSION : fmt::format("{} ({})", TANDEM_VERSION, kCommit);
+  return *kCommit == '\0' ? kVersion : fmt::format("{} ({})", kVersion, kCommit);
 }
 
 // What --version -v adds: where this build can compute on this machine, and why not elsewhere.
@@ -93,10 +93,10 @@ int run(int argc, char** argv) {
   tandem.require_subcommand();
   int model_exit = 0;
   const cli::Command model = add_model_command(tandem, model_exit);
-  const std::vector<Subcommand> commands = {add_serve_command(tandem),   add_replay_command(tandem),
-                                            add_batch_command(tandem),   add_bench_command(tandem),
-                                            add_profile_command(tandem), add_tune_command(tandem),
-                                            add_simulate_command(tandem)};
+  const std::vector<Subcommand> commands = {
+      add_serve_command(tandem),      add_replay_command(tandem),  add_batch_command(tandem),
+      add_bench_command(tandem),      add_profile_command(tandem), add_tune_command(tandem),
+      add_completion_command(tandem), add_manual_command(tandem),  add_simulate_command(tandem)};
   cli::name_environment(commands.front().command);
   if (argc <= 1) {
     fmt::print(stderr, "{}", command_line.help());

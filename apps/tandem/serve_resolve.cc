@@ -10,13 +10,13 @@
 #include "api/option_table.h"
 #include "base/log_fields.h"
 #include "base/units.h"
-#include "commit.h"
 #include "model/model_folder.h"
 #include "node/step_budget_file.h"
 #include "options/option_json.h"
 #include "piggyback/workers/faulty_workers.h"
 #include "scheduler/policies/hygen.h"
 #include "serve_flags.h"
+#include "version.h"
 
 namespace tandem {
 namespace {
@@ -35,7 +35,7 @@ Status resolve_http(ServeFlags& flags) {
         "max-request-bytes");
   }
   ASSIGN_OR_RETURN(flags.server.api_keys, api::read_keys(flags.server.key_sources));
-  flags.server.version = TANDEM_VERSION;
+  flags.server.version = kVersion;
   flags.server.commit = kCommit;
   return {};
 }

@@ -16,7 +16,6 @@
 #include "bench/load_progress.h"
 #include "cli/config_file.h"
 #include "commands.h"
-#include "commit.h"
 #include "loadgen/result_json.h"
 #include "progress.h"
 #include "scenario_run.h"
@@ -27,6 +26,7 @@
 #include "simulate_flags.h"
 #include "simulate_results.h"
 #include "sweep_run.h"
+#include "version.h"
 #include "vllm_flags.h"
 
 namespace tandem {
@@ -101,8 +101,8 @@ Result<sim::Sweep> sweep_of(const sim::Scenario& scenario,
                             const std::vector<PointOutcome>& outcomes, const std::string& out) {
   sim::Sweep sweep;
   sweep.scenario = scenario.file;
-  sweep.made_by = *kCommit == '\0' ? fmt::format("tandem {}", TANDEM_VERSION)
-                                   : fmt::format("tandem {} ({})", TANDEM_VERSION, kCommit);
+  sweep.made_by = *kCommit == '\0' ? fmt::format("tandem {}", kVersion)
+                                   : fmt::format("tandem {} ({})", kVersion, kCommit);
   for (const sim::VariedKey& varied : scenario.vary) {
     sweep.keys.push_back(varied.key);
   }

@@ -11,12 +11,12 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "commit.h"
 #include "loadgen/headline.h"
 #include "loadgen/report_html.h"
 #include "loadgen/result_json.h"
 #include "sim/machine_cards.h"
 #include "sim/machine_report.h"
+#include "version.h"
 
 namespace tandem {
 namespace {
@@ -74,7 +74,7 @@ loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                          const sim::SimulateOptions& options, const sim::Simulated& result) {
   const device::SimSpec& machine = options.machine;
   loadgen::RunInfo info;
-  info.tandem_version = TANDEM_VERSION;
+  info.tandem_version = kVersion;
   info.commit = kCommit;
   info.command = command_line(command);
   info.date = loadgen::iso_date();

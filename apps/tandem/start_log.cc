@@ -7,11 +7,11 @@
 #include "base/log.h"
 #include "base/log_fields.h"
 #include "base/units.h"
-#include "commit.h"
 #include "device/cpu/proc_text.h"
 #include "model_command.h"
 #include "node/config_json.h"
 #include "scheduler/policies/registry.h"
+#include "version.h"
 
 namespace tandem {
 namespace {
@@ -28,12 +28,9 @@ void log_model(const PlannedModel& model) {
                   shape.layers, shape.hidden, shape.heads, shape.kv_heads,
                   rounded_count(model::parameter_count(shape)));
   log::info_fields(
-      fmt::format("Tandem {}{}: {}, {}", TANDEM_VERSION,
+      fmt::format("Tandem {}{}: {}, {}", kVersion,
                   *kCommit == '\0' ? "" : fmt::format(" ({})", kCommit), shape_text, device),
-      {{"version", TANDEM_VERSION},
-       {"commit", kCommit},
-       {"model", shape_text},
-       {"device", device}});
+      {{"version", kVersion}, {"commit", kCommit}, {"model", shape_text}, {"device", device}});
   for (const device::NodeUse& node : model.device.device().host().nodes) {
     log::info("NUMA node {}: {} compute thread{} on CPUs {}, {} of {} free", node.id, node.threads,
               node.threads == 1 ? "" : "s", device::format_ranges(node.cpus),

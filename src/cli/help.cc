@@ -1,6 +1,7 @@
 #include "cli/help.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
@@ -13,15 +14,11 @@ constexpr size_t kPageColumns = 100;
 
 // "N", "on|off", "VALUE": not the limits, which an error names.
 std::string value_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t colon = type.find(':');
-  if (colon != std::string::npos && type.substr(colon + 1).starts_with('{')) {
-    std::string members = type.substr(colon + 2, type.find('}') - colon - 2);
-    std::ranges::replace(members, ',', '|');
-    return members;
+  const std::vector<std::string> choices = choices_of(option);
+  if (!choices.empty()) {
+    return fmt::format("{}", fmt::join(choices, "|"));
   }
-  const std::string kind = type.substr(0, colon);
-  return kind == "INT" || kind == "UINT" || kind == "FLOAT" ? "N" : "VALUE";
+  return takes_number(option) ? "N" : "VALUE";
 }
 
 std::string name_of(const CLI::Option& option, bool is_positional) {
@@ -35,6 +32,27 @@ std::string name_of(const CLI::Option& option, bool is_positional) {
 }
 
 }  // namespace
+
+// CLI11 writes them into the name of the type: "TEXT:{on,off}".
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t begin = type.find(":{");
+  std::vector<std::string> choices;
+  if (begin == std::string::npos) {
+    return choices;
+  }
+  std::istringstream members(type.substr(begin + 2, type.find('}') - begin - 2));
+  for (std::string member; std::getline(members, member, ',');) {
+    choices.push_back(member);
+  }
+  return choices;
+}
+
+bool takes_number(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::string kind = type.substr(0, type.find(':'));
+  return kind == "INT" || kind == "UINT" || kind == "FLOAT";
+}
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   std::string text = option->get_description();

@@ -4,8 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace tandem::cli {
+
+// The values of an option that takes one of some; empty: it takes others too.
+std::vector<std::string> choices_of(const CLI::Option& option);
+// Whether its value is a number.
+bool takes_number(const CLI::Option& option);
 
 class HelpFormatter final : public CLI::Formatter {
  public:

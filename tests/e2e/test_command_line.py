@@ -52,7 +52,7 @@ def test_the_first_wrong_flag_is_named(binary, arguments, said):
 def test_version_names_the_commit(binary):
     code, text = run(binary, "--version")
     assert code == 0
-    assert re.fullmatch(r"\d+\.\d+\.\d+( \([0-9a-f]{12}(-changed)?\))?\n", text)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(-dev\.\d+|\+\d+)?( \([0-9a-f]{12}(-changed)?\))?\n", text)
 
 
 def test_check_shows_the_plan_and_ends(binary):

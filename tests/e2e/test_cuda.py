@@ -2,6 +2,7 @@
 arithmetic, its order and the way of KV and rows between the tiers, nothing of a GPU. TANDEM_TEST_DEVICE=cuda runs these tests on one."""
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -76,6 +77,19 @@ def test_a_gpu_that_is_absent_is_said_with_reason_and_cure(binary):
     versions = run(binary, "--version", "-v", CUDA_VISIBLE_DEVICES="")
     assert versions.returncode == 0
     assert "cpu: " in versions.stdout and "cuda: absent: " in versions.stdout
+
+
+def test_an_installed_plugin_is_found(binary, device, tmp_path):
+    """bin/tandem looks in lib/tandem. Played by the host, the plugin finds a GPU of its own."""
+    if not device[1].endswith("on_host.so"):
+        pytest.skip("the plugin's file is that of the host")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib" / "tandem").mkdir(parents=True)
+    shutil.copy(binary, tmp_path / "bin" / "tandem")
+    shutil.copy(device[1], tmp_path / "lib" / "tandem" / "libtandem_cuda.so")
+    versions = run(tmp_path / "bin" / "tandem", "--version", "-v")
+    assert versions.returncode == 0
+    assert "cuda" in versions.stdout and "is not there" not in versions.stdout
 
 
 def test_a_number_of_no_gpu_is_refused(binary):

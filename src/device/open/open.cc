@@ -41,15 +41,21 @@ constexpr std::array kBackEnds = {
     BackEnd{"cpu", [](const DeviceSpec& spec) { return make_cpu_device(spec.cpu); }},
     BackEnd{kEmulatedBackend, open_emulated}};
 
-// The file of a plugin: the name itself, or the library of that name beside the program.
+// The file of a plugin: the name itself, or the library of that name beside the program, as a build
+// has it, or in lib/tandem, where it is installed.
 Result<std::string> plugin_file(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return name;
   }
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto file = program.parent_path() / fmt::format("libtandem_{}.so", name);
+  const std::string library = fmt::format("libtandem_{}.so", name);
+  const auto file = program.parent_path() / library;
+  const auto installed = program.parent_path().parent_path() / "lib" / "tandem" / library;
   if (!std::filesystem::exists(file, error)) {
+    if (std::filesystem::exists(installed, error)) {
+      return installed.string();
+    }
     return Error{
         ErrorCode::kUnavailable,
         fmt::format("{}: absent: '{}' is not there; it is built where CMake finds nvcc 13: "

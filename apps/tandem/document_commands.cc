@@ -1,0 +1,66 @@
+// `tandem completion bash|zsh` and `tandem manual`: texts about the command line, written from its
+// own options.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/completion.h"
+#include "cli/manual.h"
+#include "cli/outline.h"
+#include "commands.h"
+#include "version.h"
+
+namespace tandem {
+namespace {
+
+// What the options do not say.
+std::vector<cli::ManualSection> more_sections() {
+  return {{"ENVIRONMENT",
+           "Options of tandem serve may also be given as variables: TANDEM_MAX_NUM_SEQS=64 is "
+           "--max-num-seqs 64. TANDEM_CONFIG names a --config file. TANDEM_ISA forces a family of "
+           "kernels: ref, avx2, avx512, avx512bf16 or amx. Options win over the file, and the file "
+           "over variables."},
+          {"FILES",
+           "$XDG_CACHE_HOME/tandem/profiles (else ~/.cache/tandem/profiles) keeps measured step "
+           "times and the choice of kernels. It can be deleted at any time."},
+          {"EXIT STATUS",
+           "0: done. 1: failed. 2: what was asked for is wrong, and asking again does not help."},
+          {"EXAMPLES",
+           "Make a small model of random weights and serve it (its words are noise):\n"
+           "  tandem model make --preset tiny /tmp/tiny\n"
+           "  tandem serve /tmp/tiny --device-memory 512MiB\n\n"
+           "Ask it:\n"
+           "  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' "
+           "\\\n"
+           "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'"}};
+}
+
+}  // namespace
+
+Subcommand add_completion_command(cli::Command tandem) {
+  auto shell = std::make_shared<std::string>();
+  const cli::Command app =
+      tandem.add_subcommand("completion", "Print the completion script of a shell");
+  app.add_option("shell", *shell, "Which shell").required().one_of({"bash", "zsh"});
+  app.footer(
+      "\nExamples:\n"
+      "  source <(tandem completion bash)\n"
+      "  tandem completion zsh > ~/.zfunc/_tandem   # a folder of $fpath");
+  return {app, [shell, tandem] {
+            const cli::CommandOutline program = cli::outline(tandem);
+            fmt::print("{}", *shell == "bash" ? cli::bash_completion(program)
+                                              : cli::zsh_completion(program));
+            return 0;
+          }};
+}
+
+Subcommand add_manual_command(cli::Command tandem) {
+  const cli::Command app =
+      tandem.add_subcommand("manual", "Print this program's manual page, for man -l -");
+  return {app, [tandem] {
+            fmt::print("{}", cli::manual_page(cli::outline(tandem), kVersion, more_sections()));
+            return 0;
+          }};
+}
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+# Writes TANDEM_SHARE, the folder share of an installation, and TANDEM_UNIT, the systemd unit, by TANDEM_PROGRAM. Part of
+# `cmake --install`: CMAKE_INSTALL_PREFIX is where the program will lie.
+function(tandem_write_by_program file)
+  get_filename_component(folder ${file} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
+  execute_process(COMMAND ${TANDEM_PROGRAM} ${ARGN} OUTPUT_FILE ${file} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+set(TANDEM_PREFIX ${CMAKE_INSTALL_PREFIX})
+file(REMOVE_RECURSE ${TANDEM_SHARE})
+# Debian's zsh reads a folder of its own below /usr.
+set(zsh zsh/site-functions)
+if(TANDEM_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+  set(zsh zsh/vendor-completions)
+endif()
+tandem_write_by_program(${TANDEM_SHARE}/bash-completion/completions/tandem completion bash)
+tandem_write_by_program(${TANDEM_SHARE}/${zsh}/_tandem completion zsh)
+tandem_write_by_program(${TANDEM_SHARE}/man/man1/tandem.1 manual)
+execute_process(COMMAND gzip -9nf ${TANDEM_SHARE}/man/man1/tandem.1 COMMAND_ERROR_IS_FATAL ANY)
+
+# The name says what to expect of its answers: /v1/models and the page at / show it.
+set(model ${TANDEM_SHARE}/tandem/models/tiny-random)
+file(MAKE_DIRECTORY ${TANDEM_SHARE}/tandem/models)
+execute_process(COMMAND ${TANDEM_PROGRAM} model make --preset tiny --seed 1 ${model} OUTPUT_QUIET ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(WRITE ${model}/README "Made by `tandem model make --preset tiny --seed 1`. Its weights are random numbers: its words are noise.\n")
+
+file(COPY ${TANDEM_SOURCE}/packaging/grafana.json ${TANDEM_SOURCE}/packaging/alerts.yaml ${TANDEM_SOURCE}/packaging/tandem.yaml
+     DESTINATION ${TANDEM_SHARE}/tandem)
+configure_file(${TANDEM_SOURCE}/packaging/tandem.env.in ${TANDEM_SHARE}/tandem/tandem.env @ONLY)
+configure_file(${TANDEM_SOURCE}/packaging/tandem.service.in ${TANDEM_UNIT} @ONLY)
+file(COPY ${TANDEM_SOURCE}/CHANGELOG.md ${TANDEM_SOURCE}/docs/install.md ${TANDEM_SOURCE}/docs/serving.md ${TANDEM_SOURCE}/docs/operations.md
+          ${TANDEM_SOURCE}/docs/errors.md DESTINATION ${TANDEM_SHARE}/doc/tandem-serve)
+file(GLOB_RECURSE files ${TANDEM_SHARE}/*)
+file(CHMOD ${files} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
