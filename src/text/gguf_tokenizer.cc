@@ -314,7 +314,8 @@ Result<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(const gguf::Metadata& met
                           "is missing: the file has no tokenizer. Convert the model again, or name "
                           "a folder with a tokenizer by --tokenizer");
   }
-  if (*kind != "llama" && *kind != "gpt2") {
+  const bool has_pieces = std::string_view(*kind) == "llama";
+  if (!has_pieces && std::string_view(*kind) != "gpt2") {
     return metadata.unsupported(
         kModelKey, fmt::format("is '{}'; supported are llama (SentencePiece BPE) and gpt2 "
                                "(byte-level BPE)",
@@ -322,8 +323,8 @@ Result<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(const gguf::Metadata& met
   }
   ASSIGN_OR_RETURN(TokenList tokens, read_token_list(metadata));
   ASSIGN_OR_RETURN(TokenizerConfig config, config_of(metadata, tokens));
-  return *kind == "llama" ? load_sentencepiece_kind(metadata, std::move(tokens), std::move(config))
-                          : load_byte_level_kind(metadata, tokens, std::move(config));
+  return has_pieces ? load_sentencepiece_kind(metadata, std::move(tokens), std::move(config))
+                    : load_byte_level_kind(metadata, tokens, std::move(config));
 }
 
 Result<ChatTemplateOptions> gguf_template_options(const gguf::Metadata& metadata) {
