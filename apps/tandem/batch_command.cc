@@ -139,7 +139,7 @@ Subcommand add_batch_command(cli::Command tandem) {
   run.add_option("input", flags->input, "File with one request a line").required();
   run.add_option("-o,--output", flags->output, "File the answers are appended to").required();
   run.add_option("--model", flags->serve.node.model,
-                 "Folder with config.json, *.safetensors and a tokenizer")
+                 "Folder with config.json, *.safetensors and a tokenizer, or a GGUF file")
       .required();
   run.add_option("--max-line-size", flags->max_line, "Longest line of the input")
       .capture_default_str();

@@ -249,8 +249,9 @@ void add_make(cli::Command model, int& exit_code) {
 void add_info(cli::Command model, int& exit_code) {
   auto flags = std::make_shared<InfoFlags>();
   const cli::Command info =
-      model.add_subcommand("info", "Shape, bytes and what fits of a model's folder; loads nothing");
-  info.add_option("folder", flags->folder, "A Hugging Face model folder").required();
+      model.add_subcommand("info", "Shape, bytes and what fits of a model; loads nothing");
+  info.add_option("folder", flags->folder, "A Hugging Face model folder, or a GGUF file")
+      .required();
   info.add_option("--memory", flags->memory,
                   "Memory to fit into, such as 16GiB (default: what is free here)");
   info.add_flag("--json", flags->json, "Print JSON");

@@ -177,7 +177,7 @@ Subcommand add_profile_command(cli::Command tandem) {
   const cli::Command app = tandem.add_subcommand(
       "profile", "Measure how long steps of a model take here, for serve --profile");
   app.add_option("model", flags->serve.node.model,
-                 "Folder with config.json, *.safetensors and a tokenizer")
+                 "Folder with config.json, *.safetensors and a tokenizer, or a GGUF file")
       .required();
   app.add_option("-o,--out", flags->out,
                  "File for the profile (default: where serve looks for it)");

@@ -45,7 +45,7 @@ OptionTable shared_node_options(NodeOptions& node) {
 OptionTable text_options(ServeFlags& flags) {
   return {{.name = "tokenizer",
            .group = "Model",
-           .help = "Folder with another tokenizer (default: the model's)",
+           .help = "Folder or GGUF file with another tokenizer (default: the model's)",
            .value = values::text(flags.tokenizer)},
           {.name = "chat-template",
            .group = "Model",

@@ -259,7 +259,8 @@ Result<TextParts> load_text(ServeFlags& flags) {
 
 Status resolve(ServeFlags& flags) {
   if (flags.node.model.empty()) {
-    return invalid_argument("the folder of a model is missing: tandem serve MODEL_DIR", "model");
+    return invalid_argument("the model is missing: tandem serve MODEL_DIR, or a GGUF file",
+                            "model");
   }
   NodeOptions& node = flags.node;
   RETURN_IF_ERROR(resolve_device(flags.device, node));

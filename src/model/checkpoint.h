@@ -8,39 +8,16 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/result.h"
 #include "model/safetensors.h"
 #include "model/weight_source.h"
 
 namespace tandem::model {
-
-// A whole file, read-only. Hints are hints: failing ones are ignored.
-class MappedFile {
- public:
-  static Result<std::unique_ptr<MappedFile>> open(const std::filesystem::path& file);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Starts reading [begin, end) from the disk.
-  void will_need(int64_t begin, int64_t end) const;
-  // Maps the pages of [begin, end) at once, instead of one fault each. An error where the file has
-  // become shorter or the disk cannot read it: touching such a page would end the process.
-  [[nodiscard]] Status populate(int64_t begin, int64_t end) const;
-  // Unmaps the whole pages inside [begin, end); they would be read again when touched.
-  void release(int64_t begin, int64_t end) const;
-
- private:
-  MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}
-  const std::byte* data_;
-  size_t size_;
-};
 
 class Checkpoint final : public WeightSource {
  public:
@@ -58,6 +35,9 @@ class Checkpoint final : public WeightSource {
     return tensors_;
   }
   [[nodiscard]] std::string_view file_name(int32_t file) const override { return at(file).name; }
+  [[nodiscard]] std::string name_in_file(std::string_view tensor) const override {
+    return std::string(tensor);
+  }
   [[nodiscard]] const std::byte* data(int32_t file, int64_t offset) const override {
     return at(file).mapped->bytes().data() + offset;
   }

@@ -225,6 +225,10 @@ std::string_view supported_architectures() {
 
 Result<ModelConfig> parse_config(const std::string& json_text) {
   ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::parse("config.json", json_text));
+  return parse_config(fields);
+}
+
+Result<ModelConfig> parse_config(const JsonFields& fields) {
   ModelConfig config;
   RETURN_IF_ERROR(parse_architecture(fields, config));
   RETURN_IF_ERROR(parse_shape(fields, config));

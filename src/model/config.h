@@ -14,6 +14,8 @@
 
 namespace tandem::model {
 
+class JsonFields;
+
 enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
 
 // rope_type "llama3": low frequencies divided by factor, high ones kept, smooth between.
@@ -47,7 +49,13 @@ struct YarnRope {
   int32_t original_max_positions = 0;
 };
 
-using RopeScaling = std::variant<std::monostate, Llama3Rope, LinearRope, DynamicRope, YarnRope>;
+// A divisor for the frequency of each rotated pair, as GGUF files hold what "llama3" comes to.
+struct DividedRope {
+  std::vector<float> divisors;  // [head_dim / 2]
+};
+
+using RopeScaling =
+    std::variant<std::monostate, Llama3Rope, LinearRope, DynamicRope, YarnRope, DividedRope>;
 
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
@@ -80,6 +88,8 @@ struct ModelConfig {
 
 // Parses the text of a config.json. Errors name the field, what it holds, and what would do.
 Result<ModelConfig> parse_config(const std::string& json_text);
+// The same fields, read from elsewhere.
+Result<ModelConfig> parse_config(const JsonFields& fields);
 
 // The names of the architectures and models that parse_config accepts, for errors and help.
 std::string_view supported_architectures();

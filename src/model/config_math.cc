@@ -79,6 +79,8 @@ std::vector<double> rope_inverse_frequencies(const ModelConfig& config, int64_t 
       frequency = llama3_frequency(*llama3, frequency);
     } else if (const auto* linear = std::get_if<LinearRope>(&config.rope_scaling)) {
       frequency /= linear->factor;
+    } else if (const auto* by_pair = std::get_if<DividedRope>(&config.rope_scaling)) {
+      frequency /= by_pair->divisors[static_cast<size_t>(pair)];
     } else if (yarn != nullptr) {
       const double divided = ramp.at(pair);
       frequency = divided * frequency / yarn->factor + (1.0 - divided) * frequency;
@@ -108,6 +110,9 @@ std::string rope_scaling_text(const ModelConfig& config) {
   if (const auto* dynamic = std::get_if<DynamicRope>(&config.rope_scaling)) {
     return fmt::format("dynamic scaling by {:g} beyond {} positions", dynamic->factor,
                        config.max_positions);
+  }
+  if (std::holds_alternative<DividedRope>(config.rope_scaling)) {
+    return "a divisor for each frequency (rope_freqs.weight)";
   }
   return {};
 }

@@ -27,6 +27,10 @@ std::optional<int32_t> integer(const JsonFields& fields, const char* key, Intege
 Result<GenerationDefaults> parse_generation_config(const std::string& json_text,
                                                    int32_t vocabulary) {
   ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::parse("generation_config.json", json_text));
+  return parse_generation_config(fields, vocabulary);
+}
+
+GenerationDefaults parse_generation_config(const JsonFields& fields, int32_t vocabulary) {
   GenerationDefaults defaults;
   std::vector<std::string>& warnings = defaults.warnings;
   const IntegerRange ids{0, vocabulary - 1};

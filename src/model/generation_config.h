@@ -13,6 +13,8 @@
 
 namespace tandem::model {
 
+class JsonFields;
+
 // What a model's authors recommend where a request does not say. Absent: the file does not say.
 struct GenerationDefaults {
   std::vector<TokenId> eos_token_ids;
@@ -31,6 +33,9 @@ struct GenerationDefaults {
 // An error where the text is no JSON object. Token ids must lie in the vocabulary.
 Result<GenerationDefaults> parse_generation_config(const std::string& json_text,
                                                    int32_t vocabulary);
+
+// The same fields, read from elsewhere.
+GenerationDefaults parse_generation_config(const JsonFields& fields, int32_t vocabulary);
 
 // Of a folder without the file: nothing is set.
 Result<GenerationDefaults> read_generation_config(const std::filesystem::path& folder,

@@ -91,9 +91,19 @@ Result<JsonFields> JsonFields::parse(std::string name, std::string_view text) {
   }
 }
 
+JsonFields JsonFields::of(std::string name, nlohmann::json object, Names names) {
+  JsonFields fields(std::move(name), "", std::make_shared<nlohmann::json>(std::move(object)));
+  fields.names_ = std::make_shared<Names>(std::move(names));
+  return fields;
+}
+
 Error JsonFields::error(std::string_view key, std::string_view message) const {
-  return invalid_argument(fmt::format("{}: {}{}: {}", name_, path_, key, message),
-                          fmt::format("{}{}", path_, key));
+  std::string path = fmt::format("{}{}", path_, key);
+  if (names_ != nullptr) {
+    const auto named = names_->find(path);
+    path = named == names_->end() ? path : named->second;
+  }
+  return invalid_argument(fmt::format("{}: {}: {}", name_, path, message), path);
 }
 
 Error JsonFields::unsupported(std::string_view key, std::string_view message) const {
@@ -216,8 +226,10 @@ Result<std::optional<JsonFields>> JsonFields::object(std::string_view key) const
     return wrong_type(key, "an object");
   }
   // Shares ownership of the whole document.
-  return std::optional<JsonFields>(JsonFields(name_, fmt::format("{}{}.", path_, key),
-                                              std::shared_ptr<const nlohmann::json>(json_, value)));
+  JsonFields inner(name_, fmt::format("{}{}.", path_, key),
+                   std::shared_ptr<const nlohmann::json>(json_, value));
+  inner.names_ = names_;
+  return std::optional<JsonFields>(std::move(inner));
 }
 
 }  // namespace tandem::model

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -34,6 +35,10 @@ class JsonFields {
  public:
   // `text` must be one JSON object, nested at most 64 deep. `name` stands in errors: "config.json".
   static Result<JsonFields> parse(std::string name, std::string_view text);
+  // The fields of `object`, read from something else than JSON. Errors say names[path] in place of
+  // a field's path where `names` has it.
+  static JsonFields of(std::string name, nlohmann::json object,
+                       std::map<std::string, std::string> names);
 
   [[nodiscard]] bool has(std::string_view key) const;
   [[nodiscard]] Result<std::optional<int64_t>> integer(std::string_view key,
@@ -59,6 +64,7 @@ class JsonFields {
   [[nodiscard]] Error unsupported(std::string_view key, std::string_view message) const;
 
  private:
+  using Names = std::map<std::string, std::string>;
   JsonFields(std::string name, std::string path, std::shared_ptr<const nlohmann::json> json);
   [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
   template <class Convert>
@@ -69,6 +75,7 @@ class JsonFields {
   std::string name_;
   std::string path_;  // "rope_scaling." inside an object
   std::shared_ptr<const nlohmann::json> json_;
+  std::shared_ptr<const Names> names_;  // may be null
 };
 
 // The value of a field that a model does without: one that cannot be used is left out with a line

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
 
+#include "gguf/files.h"
+#include "model/gguf_config.h"
 #include "model/json_fields.h"
 
 namespace tandem::model {
@@ -30,26 +31,13 @@ bool looks_like_hub_id(const std::string& text) {
   });
 }
 
-bool is_gguf(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  char magic[4] = {};
-  stream.read(magic, sizeof magic);
-  return (stream && std::string_view(magic, sizeof magic) == "GGUF") || file.extension() == ".gguf";
-}
-
 Error not_a_folder(const fs::path& path) {
   const std::string text = path.string();
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
-    if (is_gguf(path)) {
-      return {ErrorCode::kUnsupported,
-              fmt::format("'{}' is a GGUF file, which is not supported yet; pass a Hugging Face "
-                          "folder with config.json and *.safetensors",
-                          text),
-              "model"};
-    }
     return invalid_argument(
-        fmt::format("'{}' is a file; pass the folder that holds config.json and *.safetensors",
+        fmt::format("'{}' is a file, but not in GGUF; pass a *.gguf file, or the folder that "
+                    "holds config.json and *.safetensors",
                     text),
         "model");
   }
@@ -78,12 +66,11 @@ Error no_config(const fs::path& path) {
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     if (entry.path().extension() == ".gguf") {
-      return {
-          ErrorCode::kUnsupported,
-          fmt::format("'{}' holds GGUF files, which are not supported yet; it needs config.json "
-                      "and *.safetensors",
+      return invalid_argument(
+          fmt::format("'{}' holds GGUF files and no config.json; pass one of the "
+                      "files, of a split model the first part",
                       path.string()),
-          "model"};
+          "model");
     }
   }
   return invalid_argument(
@@ -111,7 +98,36 @@ void add_end_token(ModelFolder& folder, TokenId id, std::string_view source) {
   sort_unique(folder.eos_token_ids);
 }
 
+namespace {
+
+// What both kinds have in common, once `config` and `generation` are there.
+void finish_folder(ModelFolder& folder) {
+  for (const auto* ids : {&folder.config.eos_token_ids, &folder.generation.eos_token_ids}) {
+    folder.eos_token_ids.insert(folder.eos_token_ids.end(), ids->begin(), ids->end());
+  }
+  sort_unique(folder.eos_token_ids);
+  for (const auto* lines : {&folder.config.warnings, &folder.generation.warnings}) {
+    folder.warnings.insert(folder.warnings.end(), lines->begin(), lines->end());
+  }
+}
+
+Result<ModelFolder> open_gguf(const fs::path& path) {
+  ModelFolder folder;
+  folder.path = path;
+  ASSIGN_OR_RETURN(const gguf::Files files, gguf::Files::open(path));
+  ASSIGN_OR_RETURN(folder.config, gguf_config(files));
+  ASSIGN_OR_RETURN(folder.generation,
+                   gguf_generation_defaults(files.metadata(), folder.config.vocabulary));
+  finish_folder(folder);
+  return folder;
+}
+
+}  // namespace
+
 Result<ModelFolder> open_model_folder(const fs::path& path) {
+  if (gguf::is_gguf(path)) {
+    return open_gguf(path);
+  }
   std::error_code failure;
   if (!fs::is_directory(path, failure)) {
     return not_a_folder(path);
@@ -124,13 +140,7 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, read_text_file(path / "config.json", kMaxConfigBytes));
   ASSIGN_OR_RETURN(folder.config, parse_config(text));
   ASSIGN_OR_RETURN(folder.generation, read_generation_config(path, folder.config.vocabulary));
-  for (const auto* ids : {&folder.config.eos_token_ids, &folder.generation.eos_token_ids}) {
-    folder.eos_token_ids.insert(folder.eos_token_ids.end(), ids->begin(), ids->end());
-  }
-  sort_unique(folder.eos_token_ids);
-  for (const auto* lines : {&folder.config.warnings, &folder.generation.warnings}) {
-    folder.warnings.insert(folder.warnings.end(), lines->begin(), lines->end());
-  }
+  finish_folder(folder);
   return folder;
 }
 

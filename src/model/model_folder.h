@@ -1,5 +1,6 @@
-// A Hugging Face model folder, opened as far as its small files: shape and sampling defaults. The
-// weights are read by load_weights, the tokenizer by text/. Plain data; any thread.
+// A model as it lies on disk, a Hugging Face folder or a GGUF file, opened as far as its small
+// files or metadata: shape and sampling defaults. The weights are read by load_weights, the
+// tokenizer by text/. Plain data; any thread.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +15,7 @@
 namespace tandem::model {
 
 struct ModelFolder {
-  std::filesystem::path path;
+  std::filesystem::path path;  // of the folder, or of the (first) GGUF file
   ModelConfig config;
   GenerationDefaults generation;
   std::vector<TokenId> eos_token_ids;  // of both files, each once, ascending
@@ -25,8 +26,8 @@ struct ModelFolder {
 // with a warning.
 void add_end_token(ModelFolder& folder, TokenId id, std::string_view source);
 
-// Errors say what to do: a hub id that must be downloaded first, a GGUF or other file instead of a
-// folder, a folder without config.json.
+// `path`: a folder, or a GGUF file. Errors say what to do: a hub id that must be downloaded first,
+// another file, a folder without config.json or with GGUF files only.
 Result<ModelFolder> open_model_folder(const std::filesystem::path& path);
 
 }  // namespace tandem::model

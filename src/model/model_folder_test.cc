@@ -126,16 +126,15 @@ TEST(ModelFolder, SaysWhatToDoWithAHubId) {
   EXPECT_THAT(absent.error().message, HasSubstr("there is no folder '/no/such/folder'"));
 }
 
-TEST(ModelFolder, SaysThatGgufIsNotSupportedYet) {
+TEST(ModelFolder, SaysWhatIsWrongWithAGgufFile) {
   const TempFolder folder;
   folder.write("model.gguf", "GGUF....");
   const auto file = open_model_folder(folder.path() / "model.gguf");
   ASSERT_FALSE(file.ok());
-  EXPECT_EQ(file.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(file.error().message, HasSubstr("not supported yet"));
+  EXPECT_THAT(file.error().message, HasSubstr("model.gguf: has version"));
   const auto beside = open_model_folder(folder.path());
   ASSERT_FALSE(beside.ok());
-  EXPECT_THAT(beside.error().message, HasSubstr("GGUF"));
+  EXPECT_THAT(beside.error().message, HasSubstr("holds GGUF files and no config.json"));
 }
 
 TEST(ModelFolder, NamesWhatAFolderLacks) {
@@ -145,7 +144,7 @@ TEST(ModelFolder, NamesWhatAFolderLacks) {
   EXPECT_THAT(open_model_folder(folder.path()).error().message, HasSubstr("snapshots/REVISION"));
   folder.write("model.bin", "x");
   EXPECT_THAT(open_model_folder(folder.path() / "model.bin").error().message,
-              HasSubstr("is a file; pass the folder"));
+              HasSubstr("is a file, but not in GGUF; pass"));
 }
 
 TEST(Checkpoint, NamesWhatIsWrongWithFilesAndIndex) {

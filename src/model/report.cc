@@ -1,9 +1,12 @@
 #include "model/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "gguf/files.h"
 #include "model/checkpoint.h"
 #include "model/json_fields.h"
 #include "model/weights.h"
@@ -83,13 +86,8 @@ MemoryNeed need_as(ElementType type, const ModelConfig& config, int64_t memory_b
   return need;
 }
 
-}  // namespace
-
-Result<ModelReport> describe_model(const fs::path& path, int64_t memory_bytes) {
-  ModelReport report;
-  ASSIGN_OR_RETURN(report.folder, open_model_folder(path));
+Status describe_folder(const fs::path& path, ModelReport& report) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
-  report.parameters = parameter_count(report.folder.config);
   for (const Checkpoint::File& file : checkpoint.files()) {
     report.files.push_back({file.name, static_cast<int64_t>(file.mapped->bytes().size())});
     for (const TensorEntry& tensor : file.tensors) {
@@ -98,6 +96,37 @@ Result<ModelReport> describe_model(const fs::path& path, int64_t memory_bytes) {
   }
   report.tokenizer = tokenizer_kind(path);
   report.has_chat_template = has_chat_template(path);
+  return {};
+}
+
+Status describe_gguf(const fs::path& path, ModelReport& report) {
+  ASSIGN_OR_RETURN(const gguf::Files files, gguf::Files::open(path));
+  for (const gguf::Files::Part& part : files.parts()) {
+    report.files.push_back({part.name, static_cast<int64_t>(part.mapped->bytes().size())});
+    for (const gguf::Tensor& tensor : part.header.tensors) {
+      report.checkpoint_bytes[gguf::type_name(tensor.type)] += tensor.bytes();
+    }
+  }
+  const gguf::Metadata& metadata = files.metadata();
+  ASSIGN_OR_RETURN(const auto kind, metadata.string("tokenizer.ggml.model"));
+  ASSIGN_OR_RETURN(const auto cut, metadata.string("tokenizer.ggml.pre"));
+  report.tokenizer = !kind              ? "none"
+                     : *kind == "llama" ? "SentencePiece BPE (llama)"
+                     : *kind == "gpt2"  ? fmt::format("byte-level BPE (gpt2, pre-tokenizer {})",
+                                                      gguf::shown(cut.value_or("not named")))
+                                        : fmt::format("{}, not supported", gguf::shown(*kind));
+  report.has_chat_template = metadata.has("tokenizer.chat_template");
+  return {};
+}
+
+}  // namespace
+
+Result<ModelReport> describe_model(const fs::path& path, int64_t memory_bytes) {
+  ModelReport report;
+  ASSIGN_OR_RETURN(report.folder, open_model_folder(path));
+  RETURN_IF_ERROR(gguf::is_gguf(path) ? describe_gguf(path, report)
+                                      : describe_folder(path, report));
+  report.parameters = parameter_count(report.folder.config);
   report.memory_bytes = memory_bytes;
   report.needs = {need_as(ElementType::kBF16, report.folder.config, memory_bytes),
                   need_as(ElementType::kF32, report.folder.config, memory_bytes)};

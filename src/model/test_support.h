@@ -127,6 +127,9 @@ class SourceInMemory final : public WeightSource {
     return tensors_;
   }
   [[nodiscard]] std::string_view file_name(int32_t) const override { return "memory"; }
+  [[nodiscard]] std::string name_in_file(std::string_view tensor) const override {
+    return std::string(tensor);
+  }
   [[nodiscard]] const std::byte* data(int32_t, int64_t offset) const override {
     return reinterpret_cast<const std::byte*>(bytes_.data()) + offset;
   }

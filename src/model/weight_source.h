@@ -1,5 +1,6 @@
-// Where a model's tensors come from: an interface for whatever holds them (safetensors files today,
-// see checkpoint.h). Knows no model. Immutable; any thread.
+// Where a model's tensors come from: an interface for whatever holds them (safetensors files, see
+// checkpoint.h, and GGUF files, see gguf_source.h). Any thread; what is loaded changes, nothing
+// else.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ struct TensorEntry {
   std::string dtype;                // as written: "BF16"
   std::optional<ElementType> type;  // of the dtypes that weights may have
   std::vector<int64_t> shape;       // slowest first
-  int64_t begin = 0;                // in the file
+  int64_t begin = 0;                // in the file, or where its source says
   int64_t end = 0;
   [[nodiscard]] int64_t bytes() const { return end - begin; }
 };
@@ -38,6 +39,8 @@ class WeightSource {
 
   [[nodiscard]] virtual const std::map<std::string, Tensor, std::less<>>& tensors() const = 0;
   [[nodiscard]] virtual std::string_view file_name(int32_t file) const = 0;
+  // What the files call the tensor that tensors() has, or would have, as `tensor`: for errors.
+  [[nodiscard]] virtual std::string name_in_file(std::string_view tensor) const = 0;
   // The file's bytes from `offset` on. To be read only where load() has succeeded.
   [[nodiscard]] virtual const std::byte* data(int32_t file, int64_t offset) const = 0;
   // [begin, end) will be loaded soon: a hint.
@@ -53,8 +56,9 @@ class WeightSource {
   }
 };
 
-// The weights of a model's folder, in the format that its files have: safetensors, whole or in
-// shards.
-Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& folder);
+// The weights of a model in the format that its files have: of a folder safetensors, whole or in
+// shards; of a file GGUF, whose quantised types are delivered as `dequantised`, kBF16 or kF32.
+Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path,
+                                                   ElementType dequantised);
 
 }  // namespace tandem::model

@@ -9,6 +9,9 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "gguf/files.h"
+#include "model/checkpoint.h"
+#include "model/gguf_source.h"
 #include "model/safetensors.h"
 #include "model/weight_loader.h"
 #include "model/weight_plan.h"
@@ -16,36 +19,39 @@
 namespace tandem::model {
 namespace {
 
-Error missing(const WeightJob& job) {
-  std::string hint = "is the download complete, and does config.json belong to it?";
-  if (job.tensor == "lm_head.weight") {
+Error missing(const WeightJob& job, const WeightSource& source) {
+  const std::string name = source.name_in_file(job.tensor);
+  std::string hint = name == job.tensor
+                         ? "is the download complete, and does config.json belong to it?"
+                         : "is the download complete?";
+  if (name == "lm_head.weight") {
     hint =
         "if the model ties it to the embedding, config.json must say \"tie_word_embeddings\": "
         "true";
   }
   return invalid_argument(
-      fmt::format("tensor '{}' {} is missing; {}", job.tensor, format_shape(job.shape), hint),
-      job.tensor);
+      fmt::format("tensor '{}' {} is missing; {}", name, format_shape(job.shape), hint), name);
 }
 
 Status check_tensor(const WeightJob& job, const WeightSource& source) {
   const WeightSource::Tensor* tensor = source.find(job.tensor);
   if (tensor == nullptr) {
-    return missing(job);
+    return missing(job, source);
   }
   const TensorEntry& entry = *tensor->entry;
   const std::string_view file = source.file_name(tensor->file);
+  const std::string name = source.name_in_file(job.tensor);
   if (!entry.type) {
     return Error{ErrorCode::kUnsupported,
-                 fmt::format("{}: tensor '{}' is {}; supported are F32, F16 and BF16", file,
-                             job.tensor, entry.dtype.substr(0, 20)),
-                 job.tensor};
+                 fmt::format("{}: tensor '{}' is {}; supported are F32, F16 and BF16", file, name,
+                             entry.dtype.substr(0, 20)),
+                 name};
   }
   if (entry.shape != job.shape) {
     return invalid_argument(
-        fmt::format("{}: tensor '{}' has shape {}, but config.json asks for {}", file, job.tensor,
+        fmt::format("{}: tensor '{}' has shape {}, but the model's config asks for {}", file, name,
                     format_shape(entry.shape), format_shape(job.shape)),
-        job.tensor);
+        name);
   }
   return {};
 }
@@ -128,10 +134,22 @@ Weights hollow_weights(const ModelConfig& config, const device::WeightFormat& fo
   return plan_weights(config, format, formats, {}).weights;
 }
 
-Result<Weights> load_weights(const std::filesystem::path& folder, const ModelConfig& config,
+Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path,
+                                                   ElementType dequantised) {
+  if (gguf::is_gguf(path)) {
+    return GgufSource::open(path, dequantised);
+  }
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
+  return std::unique_ptr<WeightSource>(std::make_unique<Checkpoint>(std::move(checkpoint)));
+}
+
+Result<Weights> load_weights(const std::filesystem::path& path, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
   RETURN_IF_ERROR(check_format(options.format, device.formats()));
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(folder));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<WeightSource> source,
+      open_weights(path, options.format.type == ElementType::kBF16 ? ElementType::kBF16
+                                                                   : ElementType::kF32));
   return load_weights(*source, config, device, options);
 }
 

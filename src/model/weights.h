@@ -79,8 +79,8 @@ Weights hollow_weights(const ModelConfig& config, const device::WeightFormat& fo
 // infinite weights are an error that names the tensor.
 Result<Weights> load_weights(const WeightSource& source, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options);
-// From the files of a folder.
-Result<Weights> load_weights(const std::filesystem::path& folder, const ModelConfig& config,
+// From the files of a folder, or from a GGUF file.
+Result<Weights> load_weights(const std::filesystem::path& path, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options);
 
 }  // namespace tandem::model

@@ -17,13 +17,14 @@ namespace {
 ServedModel served_model(const NodeOptions& options, const PlannedModel& model) {
   ServedModel served;
   served.names = options.served_names;
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(options.model);
-  served.root = folder.filename().string();
+  const std::filesystem::path path = std::filesystem::weakly_canonical(options.model);
+  const bool is_file = path.extension() == ".gguf";
+  served.root = (is_file ? path.stem() : path.filename()).string();
   if (served.names.empty()) {
     served.names = {served.root};
   }
   struct stat info {};
-  if (::stat((folder / "config.json").c_str(), &info) == 0) {
+  if (::stat((is_file ? path : path / "config.json").c_str(), &info) == 0) {
     served.created_unix_seconds = info.st_mtime;
   }
   served.max_model_len = model.plan.max_model_len;

@@ -68,7 +68,8 @@ class ChatTemplate {
 // additional_chat_templates/tool_use.jinja), else the field chat_template of tokenizer_config.json
 // (a text, or a list of named ones: "default", and "tool_use" for requests with tools), else of
 // chat_template.json, else plain(). Special tokens come from tokenizer_config.json and
-// special_tokens_map.json. Errors name the file: kNotFound for a folder that is not there,
+// special_tokens_map.json. Of a GGUF file: its keys tokenizer.chat_template and
+// tokenizer.chat_template.tool_use. Errors name the file: kNotFound for a folder that is not there,
 // kInvalidArgument for what is in it.
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir);
 

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "gguf/files.h"
 #include "text/chat_template.h"
+#include "text/gguf_tokenizer.h"
 #include "text/json_fields.h"
 
 namespace tandem::text {
@@ -101,30 +103,6 @@ void add_special_tokens(const nlohmann::json& object, ChatTemplateOptions& optio
   }
 }
 
-// With the special tokens of a folder. `find` is given its tokenizer_config.json.
-template <class FindSources>
-Result<ChatTemplate> load(const fs::path& model_dir, const FindSources& find) {
-  std::error_code ignored;
-  if (!fs::is_directory(model_dir, ignored)) {
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("{} is not a folder; name the folder of a model", model_dir.string()),
-                 {}};
-  }
-  ASSIGN_OR_RETURN(const nlohmann::json config,
-                   read_optional_object(model_dir / "tokenizer_config.json"));
-  ASSIGN_OR_RETURN(const nlohmann::json map,
-                   read_optional_object(model_dir / "special_tokens_map.json"));
-  ChatTemplateOptions options;
-  add_special_tokens(config, options);
-  add_special_tokens(map, options);
-  ASSIGN_OR_RETURN(Sources sources, find(config));
-  if (!sources.usual) return ChatTemplate::plain(std::move(options));
-  options.tool_use_source = std::move(sources.tool_use);
-  Result<ChatTemplate> made = ChatTemplate::parse(std::move(*sources.usual), std::move(options));
-  if (!made.ok()) return bad_file(sources.from, made.error().message);
-  return made;
-}
-
 Result<Sources> given_source(const std::string& given) {
   Sources sources{{}, {}, "the template"};
   if (is_file(given)) {
@@ -142,15 +120,69 @@ Result<Sources> given_source(const std::string& given) {
   return sources;
 }
 
+Result<ChatTemplate> make_template(Sources sources, ChatTemplateOptions options) {
+  if (!sources.usual) return ChatTemplate::plain(std::move(options));
+  options.tool_use_source = std::move(sources.tool_use);
+  Result<ChatTemplate> made = ChatTemplate::parse(std::move(*sources.usual), std::move(options));
+  if (!made.ok()) return bad_file(sources.from, made.error().message);
+  return made;
+}
+
+Result<Sources> sources_of_gguf(const gguf::Metadata& metadata) {
+  constexpr const char* kKey = "tokenizer.chat_template";
+  Sources sources{{}, {}, fmt::format("{}: key '{}'", metadata.file(), kKey)};
+  ASSIGN_OR_RETURN(sources.usual, metadata.string(kKey));
+  ASSIGN_OR_RETURN(sources.tool_use, metadata.string("tokenizer.chat_template.tool_use"));
+  for (const std::optional<std::string>& text : {sources.usual, sources.tool_use}) {
+    if (text && std::ssize(*text) > kMaxTemplateBytes) {
+      return metadata.error(kKey, fmt::format("has {} bytes, more than the {} that a template may "
+                                              "have; give another one by --chat-template",
+                                              text->size(), kMaxTemplateBytes));
+    }
+  }
+  return sources;
+}
+
+// With the special tokens of a GGUF file.
+Result<ChatTemplate> load_of_gguf(const fs::path& path, const std::optional<std::string>& given) {
+  ASSIGN_OR_RETURN(const gguf::Files files, gguf::Files::open(path));
+  ASSIGN_OR_RETURN(ChatTemplateOptions options, gguf_template_options(files.metadata()));
+  ASSIGN_OR_RETURN(Sources sources,
+                   given ? given_source(*given) : sources_of_gguf(files.metadata()));
+  return make_template(std::move(sources), std::move(options));
+}
+
+// With the special tokens of a folder. `find` is given its tokenizer_config.json.
+template <class FindSources>
+Result<ChatTemplate> load(const fs::path& model_dir, const FindSources& find) {
+  std::error_code ignored;
+  if (!fs::is_directory(model_dir, ignored)) {
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{} is not a folder; name the folder of a model", model_dir.string()),
+                 {}};
+  }
+  ASSIGN_OR_RETURN(const nlohmann::json config,
+                   read_optional_object(model_dir / "tokenizer_config.json"));
+  ASSIGN_OR_RETURN(const nlohmann::json map,
+                   read_optional_object(model_dir / "special_tokens_map.json"));
+  ChatTemplateOptions options;
+  add_special_tokens(config, options);
+  add_special_tokens(map, options);
+  ASSIGN_OR_RETURN(Sources sources, find(config));
+  return make_template(std::move(sources), std::move(options));
+}
+
 }  // namespace
 
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
+  if (gguf::is_gguf(model_dir)) return load_of_gguf(model_dir, std::nullopt);
   return load(model_dir,
               [&](const nlohmann::json& config) { return find_sources(model_dir, config); });
 }
 
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir,
                                         const std::string& given) {
+  if (gguf::is_gguf(model_dir)) return load_of_gguf(model_dir, given);
   return load(model_dir, [&](const nlohmann::json&) { return given_source(given); });
 }
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include "gguf/files.h"
+#include "text/gguf_tokenizer.h"
 #include "text/json_fields.h"
 #include "text/sentencepiece_tokenizer.h"
 #include "text/tiktoken.h"
@@ -15,6 +17,10 @@ constexpr int64_t kLargestModelBytes = int64_t{256} << 20;
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& model_dir) {
+  if (gguf::is_gguf(model_dir)) {
+    ASSIGN_OR_RETURN(const gguf::Files files, gguf::Files::open(model_dir));
+    return load_gguf_tokenizer(files.metadata());
+  }
   std::error_code ignored;
   const std::filesystem::path json = model_dir / "tokenizer.json";
   const std::filesystem::path model = model_dir / "tokenizer.model";

@@ -71,8 +71,8 @@ class Tokenizer {
 };
 
 // Reads tokenizer.json, or else tokenizer.model (SentencePiece, or tiktoken text as Llama-3 ships),
-// and then tokenizer_config.json and special_tokens_map.json, from a model folder. The files are
-// not trusted.
+// and then tokenizer_config.json and special_tokens_map.json, from a model folder; or what a
+// GGUF file holds. The files are not trusted.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer(
     const std::filesystem::path& model_dir);
 

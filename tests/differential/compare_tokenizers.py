@@ -70,7 +70,10 @@ def cases(shared, folder, most):
     """(name, model folder, reference, whether any sequence of tokens decodes the same)."""
     for name, file in vocabularies.byte_level_files(shared, most):
         path = vocabularies.write(folder / name, {"tokenizer.json": file})
-        yield name, path, HuggingFace(path / "tokenizer.json"), True
+        reference = HuggingFace(path / "tokenizer.json")
+        yield name, path, reference, True
+        if name in vocabularies.GGUF_NAMES:
+            yield f"gguf-{name}", vocabularies.write_gguf(folder / f"{name}.gguf", name, file), reference, True
     model = shared / "llama-2/tokenizer.model"
     processor, words, merges = vocabularies.read_sentencepiece(model)
     for name, normalizer, pre_tokenizer in (("llama2", vocabularies.prepending(), None), ("metaspace", None, vocabularies.metaspace("first")),
@@ -83,6 +86,8 @@ def cases(shared, folder, most):
                                     ("model-new", {"legacy": False}, HuggingFace(folder / "metaspace/tokenizer.json")),
                                     ("model-bare", {"legacy": False, "add_prefix_space": False}, HuggingFace(folder / "never/tokenizer.json"))):
         yield name, vocabularies.write(folder / name, {"tokenizer.model": model, "tokenizer_config.json": config}), reference, False
+    path = vocabularies.write_sentencepiece_gguf(folder / "llama2.gguf", model)
+    yield "gguf-llama2", path, HuggingFace(folder / "llama2/tokenizer.json"), False
 
 
 def compare(driver, case, rng, count, tell=lambda *_: None):

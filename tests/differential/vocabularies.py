@@ -2,6 +2,11 @@
 import base64
 import json
 import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "gguf"))
+
+import make_gguf  # noqa: E402
 
 MARK = "\u2581"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -142,3 +147,19 @@ def write(folder, files):
         else:
             path.write_text(json.dumps(content))
     return folder
+
+
+# The pre-tokenizers that GGUF files name, and BOS.
+GGUF_NAMES = {"gpt2": ("gpt-2", None), "qwen2": ("qwen2", None), "llama3": ("llama-bpe", "<|begin_of_text|>")}
+
+
+def write_gguf(path, name, file):
+    """The same vocabulary as a tokenizer.json in a GGUF file."""
+    pre, bos = GGUF_NAMES[name]
+    make_gguf.write_vocabulary(path, lambda writer: make_gguf.add_byte_level(writer, file, pre), bos)
+    return path
+
+
+def write_sentencepiece_gguf(path, model):
+    make_gguf.write_vocabulary(path, lambda writer: make_gguf.add_sentencepiece(writer, model), "<s>")
+    return path
