@@ -127,9 +127,9 @@ Result<std::unique_ptr<batches::Service>> open_batches(ServeFlags& flags, const 
   if (flags.batches.data_folder.empty()) {
     return std::unique_ptr<batches::Service>();
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<batches::Service> service,
-                   batches::Service::open(flags.batches, clock,
-                                          static_cast<int64_t>(std::time(nullptr))));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<batches::Service> service,
+      batches::Service::open(flags.batches, clock, static_cast<int64_t>(std::time(nullptr))));
   flags.server.batches = service.get();
   flags.server.metrics.push_back([&service = *service] { return service.metrics_text(); });
   return service;

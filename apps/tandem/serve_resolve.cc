@@ -36,7 +36,8 @@ Status resolve_http(ServeFlags& flags) {
     return invalid_argument(
         fmt::format("--batch-storage ({}) must be at least --batch-file-size ({}), and that at "
                     "least a byte",
-                    exact_bytes(flags.batches.storage_bytes), exact_bytes(flags.batches.file_bytes)),
+                    exact_bytes(flags.batches.storage_bytes),
+                    exact_bytes(flags.batches.file_bytes)),
         "batch-storage");
   }
   if (flags.batches.keep < std::chrono::hours(1)) {

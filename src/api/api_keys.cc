@@ -38,7 +38,7 @@ std::string tenant_of(const KeyMatch& key) { return fmt::format("key{}", key.num
 // Half of a digest of the digest: what it is kept beside tells nothing of the key.
 std::string ApiKeys::owner_of(const Digest& digest) {
   const Digest again = digest_of({reinterpret_cast<const char*>(digest.data()), digest.size()});
-  std::string owner = "key_";
+  std::string owner = "key-";
   for (size_t i = 0; i < again.size() / 2; ++i) {
     owner += fmt::format("{:02x}", again[i]);
   }
@@ -56,11 +56,10 @@ void ApiKeys::replace(std::span<const ApiKey> keys) {
       continue;
     }
     const auto known = std::ranges::find_if(former_, same);
-    keys_.push_back(
-        {digest,
-         {.number = known != former_.end() ? known->match.number : next_number_++,
-          .grant = key.grant,
-          .owner = owner_of(digest)}});
+    keys_.push_back({digest,
+                     {.number = known != former_.end() ? known->match.number : next_number_++,
+                      .grant = key.grant,
+                      .owner = owner_of(digest)}});
   }
   std::erase_if(former_, [&](const Key& old) {
     return std::ranges::any_of(

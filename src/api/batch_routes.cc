@@ -19,8 +19,8 @@ bool is_batch_route(const Route& route) {
   }
 }
 
-bool is_upload(const HttpRequest& request, const Route* route) {
-  return route != nullptr && route->id == RouteId::kFiles && request.method == "POST";
+bool is_upload(const HttpRequest& request, const Route& route) {
+  return route.id == RouteId::kFiles && request.method == "POST";
 }
 
 bool is_download(const Route& route) { return route.id == RouteId::kFileContent; }
@@ -41,10 +41,9 @@ HttpResponse batch_error(const Error& error, const ApiContext& context) {
   switch (error.code) {
     case ErrorCode::kResourceExhausted:
       log::warn("{}", error.message);
-      return error_response({error.code,
-                             "the disk on which the server keeps files is full; try again later",
-                             ""},
-                            context);
+      return error_response(
+          {error.code, "the disk on which the server keeps files is full; try again later", ""},
+          context);
     case ErrorCode::kIo:
     case ErrorCode::kInternal:
       log::error("{}", error.message);
@@ -71,14 +70,14 @@ HttpResponse answer_batch_route(const HttpRequest& request, const Route& route,
       return batch_answer(service.files(owner, request.query), context);
     case RouteId::kFile: {
       const std::string id = id_in_path(route, request.path);
-      return batch_answer(request.method == "DELETE" ? service.delete_file(owner, id)
-                                                     : service.file(owner, id),
-                          context);
+      return batch_answer(
+          request.method == "DELETE" ? service.delete_file(owner, id) : service.file(owner, id),
+          context);
     }
     case RouteId::kBatches:
-      return batch_answer(posts ? service.create_batch(owner, request.body)
-                                : service.batches(owner, request.query),
-                          context);
+      return batch_answer(
+          posts ? service.create_batch(owner, request.body) : service.batches(owner, request.query),
+          context);
     case RouteId::kBatchCancel:
       return batch_answer(service.cancel_batch(owner, id_in_path(route, request.path)), context);
     case RouteId::kBatch:

@@ -15,7 +15,7 @@ namespace tandem::api {
 // A route of files or batches.
 [[nodiscard]] bool is_batch_route(const Route& route);
 // Such a request is the upload of a file; or asks for a file's content.
-[[nodiscard]] bool is_upload(const HttpRequest& request, const Route* route);
+[[nodiscard]] bool is_upload(const HttpRequest& request, const Route& route);
 [[nodiscard]] bool is_download(const Route& route);
 
 // The answer (404) of a server that was started without --data-folder; nullopt if it has one.

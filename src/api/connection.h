@@ -4,8 +4,9 @@
 // headers where they are enough (path, method, key), before its body is in memory. Long bodies are
 // parsed and long pieces of answers written on the side threads; meanwhile events of the generation
 // wait here. Uploaded files go to the disk as they come, files are sent as they are read from it,
-// a piece at a time. A client that closes its sending side while it waits counts as gone. Threads: the
-// loop's only. Ownership: the loop, the pending operations and the jobs beside the loop share it.
+// a piece at a time. A client that closes its sending side while it waits counts as gone. Threads:
+// the loop's only. Ownership: the loop, the pending operations and the jobs beside the loop share
+// it.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -24,13 +25,13 @@
 #include "api/access_log.h"
 #include "api/api_context.h"
 #include "api/client_places.h"
-#include "base/counted_bytes.h"
 #include "api/generation_job.h"
 #include "api/http_message.h"
 #include "api/http_parser.h"
 #include "api/io_loop.h"
 #include "api/routes.h"
 #include "api/side_threads.h"
+#include "base/counted_bytes.h"
 #include "net/transport.h"
 #include "request/request.h"
 
@@ -87,7 +88,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // Files (connection_files.cc).
   struct Incoming;
   struct Outgoing;
-  std::optional<HttpResponse> begin_upload();
+  std::optional<HttpResponse> begin_batch_route();
+  void answer_from_disk(std::string body);
   void receive(HttpParser::State state);
   void write_incoming();
   void end_incoming_piece(std::optional<HttpResponse> response);
@@ -145,7 +147,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // A job of this connection waits or runs beside the loop.
   std::optional<SideThreads::Ticket> ticket_;
   bool job_is_aside_ = false;
-  HeldEvents events_held_;  // come meanwhile
+  HeldEvents events_held_;              // come meanwhile
   std::shared_ptr<Incoming> incoming_;  // a file that is being uploaded
   std::shared_ptr<Outgoing> outgoing_;  // one that is being downloaded
 

@@ -86,14 +86,8 @@ std::optional<HttpResponse> Connection::refuse_by_head() {
       answer_.tenant = requester_;
     }
   }
-  if (!is_batch_route(*answer_.route)) {
-    return std::nullopt;
-  }
   answer_.owner = access.key ? access.key->owner : owner_without_key();
-  if (auto refusal = refuse_without_folder(context_)) {
-    return refusal;
-  }
-  return is_upload(answer_.request, answer_.route) ? begin_upload() : std::nullopt;
+  return is_batch_route(*answer_.route) ? begin_batch_route() : std::nullopt;
 }
 
 void Connection::begin_answer() {
@@ -109,7 +103,9 @@ void Connection::route_request(std::string body) {
     begin_generation(std::move(body));
   } else if (is_download(*answer_.route)) {
     begin_download();
-  } else if (body.size() > context_.options.inline_parse_bytes || is_batch_route(*answer_.route)) {
+  } else if (is_batch_route(*answer_.route)) {
+    answer_from_disk(std::move(body));
+  } else if (body.size() > context_.options.inline_parse_bytes) {
     answer_aside(std::move(body));
   } else {
     answer_.request.body = std::move(body);
@@ -145,22 +141,16 @@ void Connection::answer_aside(std::string body) {
     CountedBytes held;
     HttpResponse response;
   };
-  constexpr int64_t kCostOfDisk = 16 * 1024;  // to write some rows: as long as to parse so much
   const int64_t bytes = std::ssize(body);
-  const bool uses_disk = is_batch_route(*answer_.route);
   auto shared = std::make_shared<Work>(Work{
-      .request = {.method = answer_.request.method,
-                  .path = answer_.request.path,
-                  .query = answer_.request.query,
-                  .headers = {}},
+      .request = {.method = answer_.request.method, .path = answer_.request.path, .headers = {}},
       .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
       .response = {}});
   shared->request.body = std::move(body);
   aside(
-      bytes + (uses_disk ? kCostOfDisk : 0), SideThreads::Bound::kApplies,
-      [shared, uses_disk, route = answer_.route, owner = answer_.owner, &context = context_] {
-        shared->response = uses_disk ? answer_batch_route(shared->request, *route, owner, context)
-                                     : answer(shared->request, *route, context);
+      bytes, SideThreads::Bound::kApplies,
+      [shared, route = answer_.route, &context = context_] {
+        shared->response = answer(shared->request, *route, context);
         std::string().swap(shared->request.body);
         shared->held.set(0);
       },

@@ -23,10 +23,10 @@ constexpr size_t kMaxWaitingBytes = 1 << 20;  // of an upload; then the client h
 
 struct Connection::Incoming {
   std::shared_ptr<batches::Upload> upload;
-  std::string waiting;     // has come and is not being written
-  bool writing = false;    // a piece is being written
-  bool complete = false;   // all of it has come
-  size_t in_time = 0;      // bytes since its time was counted anew
+  std::string waiting;    // has come and is not being written
+  bool writing = false;   // a piece is being written
+  bool complete = false;  // all of it has come
+  size_t in_time = 0;     // bytes since its time was counted anew
 };
 
 struct Connection::Outgoing {
@@ -39,10 +39,16 @@ bool Connection::incoming_is_full() const {
   return incoming_ != nullptr && incoming_->waiting.size() > kMaxWaitingBytes;
 }
 
-// The refusal of an upload that needs no look at its body.
-std::optional<HttpResponse> Connection::begin_upload() {
-  Result<std::unique_ptr<batches::Upload>> upload = context_.options.batches->begin_upload(
-      answer_.owner, answer_.request.header("content-type"));
+// A refusal that needs no look at the body.
+std::optional<HttpResponse> Connection::begin_batch_route() {
+  if (auto refusal = refuse_without_folder(context_)) {
+    return refusal;
+  }
+  if (!is_upload(answer_.request, *answer_.route)) {
+    return std::nullopt;
+  }
+  Result<std::unique_ptr<batches::Upload>> upload =
+      context_.options.batches->begin_upload(answer_.owner, answer_.request.header("content-type"));
   if (!upload.ok()) {
     return batch_error(upload.error(), context_);
   }
@@ -50,6 +56,33 @@ std::optional<HttpResponse> Connection::begin_upload() {
   incoming_->upload = *std::move(upload);
   parser_.stream_body();
   return std::nullopt;
+}
+
+// Rows are read and written beside the loop: they wait for the disk.
+void Connection::answer_from_disk(std::string body) {
+  struct Work {
+    HttpRequest request;
+    CountedBytes held;
+    HttpResponse response;
+  };
+  constexpr int64_t kCost = 16 * 1024;  // beside the body's bytes
+  const int64_t bytes = std::ssize(body);
+  auto shared =
+      std::make_shared<Work>(Work{.request = answer_.request,
+                                  .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
+                                  .response = {}});
+  shared->request.body = std::move(body);
+  aside(
+      bytes + kCost, SideThreads::Bound::kApplies,
+      [shared, route = answer_.route, owner = answer_.owner, &context = context_] {
+        shared->response = answer_batch_route(shared->request, *route, owner, context);
+        std::string().swap(shared->request.body);
+        shared->held.set(0);
+      },
+      [this, shared] { respond(std::move(shared->response)); });
+  if (!ticket_) {
+    loop_.dispose(std::move(shared));
+  }
 }
 
 void Connection::receive(HttpParser::State state) {
@@ -110,7 +143,8 @@ void Connection::write_incoming() {
       },
       [this, shared] {
         if (incoming_ == nullptr) {
-          loop_.dispose(std::exchange(shared->upload, nullptr));  // what it has written goes with it
+          loop_.dispose(
+              std::exchange(shared->upload, nullptr));  // what it has written goes with it
         }
         end_incoming_piece(std::move(shared->response));
       });
@@ -162,9 +196,8 @@ void Connection::begin_download() {
         add_common_headers(head);
         // The length is among the headers above.
         raw_ += response_head(head, BodyFraming::kToClose, answer_.keep_alive);
-        outgoing_ = std::make_shared<Outgoing>(
-            Outgoing{.content = std::move(content),
-                     .left = answer_.request.method == "HEAD" ? 0 : bytes});
+        outgoing_ = std::make_shared<Outgoing>(Outgoing{
+            .content = std::move(content), .left = answer_.request.method == "HEAD" ? 0 : bytes});
         read_outgoing();
       });
 }

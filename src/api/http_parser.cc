@@ -148,8 +148,7 @@ void HttpParser::trim_body() {
   if (impl_->skips_body) {
     std::string().swap(body);
   } else if (impl_->parser.chunked() && !impl_->parser.get().body().streamed &&
-             body.size() > kSmallBytes &&
-             body.capacity() < kMaxReservedBytes) {
+             body.size() > kSmallBytes && body.capacity() < kMaxReservedBytes) {
     body.reserve(std::min(limits_.max_body_bytes, kMaxReservedBytes));
   }
 }
@@ -217,9 +216,8 @@ bool HttpParser::examine_header() {
 bool HttpParser::expects_continue() const {
   const auto& message = impl_->parser.get();
   const auto length = impl_->parser.content_length();
-  const bool too_large =
-      length && *length > (message.body().streamed ? limits_.max_streamed_bytes
-                                                   : limits_.max_body_bytes);
+  const bool too_large = length && *length > (message.body().streamed ? limits_.max_streamed_bytes
+                                                                      : limits_.max_body_bytes);
   return message.version() == 11 && message.count(http::field::expect) > 0 &&
          !impl_->parser.is_done() && !too_large;
 }

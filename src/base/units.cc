@@ -127,8 +127,11 @@ std::string format_duration(Nanos duration) {
 }
 
 std::string exact_duration(Nanos duration) {
-  constexpr std::array<std::pair<int64_t, const char*>, 5> kUnits = {
-      {{86'400'000'000'000, "d"}, {1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}, {1, "ns"}}};
+  constexpr std::array<std::pair<int64_t, const char*>, 5> kUnits = {{{86'400'000'000'000, "d"},
+                                                                      {1'000'000'000, "s"},
+                                                                      {1'000'000, "ms"},
+                                                                      {1'000, "us"},
+                                                                      {1, "ns"}}};
   for (const auto& [nanos, unit] : kUnits) {
     if (duration.count() != 0 && duration.count() % nanos == 0) {
       return fmt::format("{}{}", duration.count() / nanos, unit);

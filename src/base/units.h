@@ -22,7 +22,8 @@ std::string exact_bytes(int64_t bytes);
 Result<Nanos> parse_duration(std::string_view text);
 // "1.23 ms".
 std::string format_duration(Nanos duration);
-// "1500ms", "0": in days or the largest unit up to seconds that leaves a whole number, for parse_duration.
+// "1500ms", "0": in days or the largest unit up to seconds that leaves a whole number, for
+// parse_duration.
 std::string exact_duration(Nanos duration);
 
 }  // namespace tandem

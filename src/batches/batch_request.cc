@@ -131,10 +131,9 @@ Result<BatchObject> parse_batch_request(std::string_view body, const openai::Jso
   ASSIGN_OR_RETURN(const auto endpoint, fields.string("endpoint"));
   batch.endpoint = endpoint.value_or("");
   if (batch.endpoint != kChatPath && batch.endpoint != kCompletionsPath) {
-    return invalid_argument(
-        fmt::format("'endpoint' must be {} or {}; it is the 'url' of all lines", kChatPath,
-                    kCompletionsPath),
-        "endpoint");
+    return invalid_argument(fmt::format("'endpoint' must be {} or {}; it is the 'url' of all lines",
+                                        kChatPath, kCompletionsPath),
+                            "endpoint");
   }
   ASSIGN_OR_RETURN(const auto input, fields.string("input_file_id"));
   batch.input_file_id = input.value_or("");

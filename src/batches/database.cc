@@ -43,8 +43,8 @@ Statement::Statement(Statement&& other) noexcept
 
 Statement& Statement::bind(std::string_view text) {
   const char* data = text.data() == nullptr ? "" : text.data();  // a null pointer would be NULL
-  const int code = sqlite3_bind_text64(statement_, ++bound_, data, text.size(), SQLITE_TRANSIENT,
-                                       SQLITE_UTF8);
+  const int code =
+      sqlite3_bind_text64(statement_, ++bound_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
   CHECK(code == SQLITE_OK, "parameter {} of a statement: {}", bound_, code);
   return *this;
 }
@@ -112,9 +112,9 @@ std::optional<int64_t> Statement::optional_integer(int column) const {
 Result<Database> Database::open(const std::filesystem::path& path) {
   sqlite3* opened = nullptr;
   auto name = std::make_unique<const std::string>(path.string());
-  const int code = sqlite3_open_v2(name->c_str(), &opened,
-                                   SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                                   nullptr);
+  const int code =
+      sqlite3_open_v2(name->c_str(), &opened,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   Database database(opened, std::move(name));
   if (code != SQLITE_OK) {
     return database_error(opened, *database.path_);

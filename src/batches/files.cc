@@ -104,7 +104,9 @@ Status Upload::part_data(std::string_view bytes) {
   return content_->append(bytes);
 }
 
-Status Upload::end_part() { return field_ == &purpose_ && part_ == Part::kField ? check_purpose() : Status(); }
+Status Upload::end_part() {
+  return field_ == &purpose_ && part_ == Part::kField ? check_purpose() : Status();
+}
 
 Status Upload::check_purpose() const {
   if (purpose_ == kPurposeBatch) {

@@ -11,7 +11,8 @@ namespace {
 char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool same_word(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return lower_letter(x) == lower_letter(y); });
+  return std::ranges::equal(a, b,
+                            [](char x, char y) { return lower_letter(x) == lower_letter(y); });
 }
 
 std::string_view without_spaces(std::string_view text) {

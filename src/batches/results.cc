@@ -124,8 +124,8 @@ Result<Results> write_results(const BatchObject& batch, const DataFolder& folder
                    add_unanswered(folder.input(batch.id), options.line_bytes, answers.written(),
                                   expires ? &errors : nullptr));
   results.counts.failed += expires ? results.unanswered : 0;
-  results.counts.total = results.counts.completed + results.counts.failed +
-                         (expires ? 0 : results.unanswered);
+  results.counts.total =
+      results.counts.completed + results.counts.failed + (expires ? 0 : results.unanswered);
   ASSIGN_OR_RETURN(results.output, output.publish(batch, "output", files.now()));
   ASSIGN_OR_RETURN(results.errors, errors.publish(batch, "errors", files.now()));
   return results;

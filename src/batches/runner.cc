@@ -272,8 +272,8 @@ Status Runner::may_run(const BatchObject& batch) const {
   return {};
 }
 
-jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live,
-                                          CountedBytes& space, const OwnerTerms& terms) {
+jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live, CountedBytes& space,
+                                          const OwnerTerms& terms) {
   jobs::BatchRunOptions options;
   options.max_sequences_ahead = [this] {
     return std::max<int64_t>(1, own_.sequences_ahead / std::max<int64_t>(1, running_));
@@ -325,9 +325,8 @@ Result<bool> Runner::answer(BatchObject& batch, Live& live) {
   const int64_t failed_before = output.written().failed;
   {
     const std::scoped_lock lock(mutex_);
-    live.counts = {.total = start.total,
-                   .completed = start.before - failed_before,
-                   .failed = failed_before};
+    live.counts = {
+        .total = start.total, .completed = start.before - failed_before, .failed = failed_before};
     live.began = clock_.now();
     live.answered_before = start.before;
   }

@@ -118,8 +118,8 @@ Result<std::string> Service::cancel_batch(std::string_view owner, std::string_vi
   if (batch.state == BatchState::kCancelling || batch.state == BatchState::kCancelled) {
     return render(std::move(batch));
   }
-  return invalid_argument(fmt::format("the batch '{}' is {} and cannot be cancelled", id,
-                                      state_name(batch.state)));
+  return invalid_argument(
+      fmt::format("the batch '{}' is {} and cannot be cancelled", id, state_name(batch.state)));
 }
 
 Result<std::string> Service::batches(std::string_view owner, std::string_view query) {

@@ -94,10 +94,10 @@ Result<BatchObject> batch_of(const Statement& row) {
 }
 
 Error absent(std::string_view kind, std::string_view id) {
-  return {ErrorCode::kNotFound,
-          fmt::format("there is no {} '{}'; it was deleted, or belongs to another API key", kind,
-                      id),
-          ""};
+  return {
+      ErrorCode::kNotFound,
+      fmt::format("there is no {} '{}'; it was deleted, or belongs to another API key", kind, id),
+      ""};
 }
 
 template <class Object, class Read>
@@ -149,7 +149,8 @@ Result<std::unique_ptr<Store>> Store::open(const DataFolder& folder) {
 Status Store::prepare_tables() {
   ASSIGN_OR_RETURN(const int64_t application, number_of(database_, "PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t version, number_of(database_, "PRAGMA user_version"));
-  ASSIGN_OR_RETURN(const int64_t tables, number_of(database_, "SELECT count(*) FROM sqlite_master"));
+  ASSIGN_OR_RETURN(const int64_t tables,
+                   number_of(database_, "SELECT count(*) FROM sqlite_master"));
   if (application == 0 && version == 0 && tables == 0) {
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database_));
     RETURN_IF_ERROR(database_.run(kTables));
@@ -184,10 +185,11 @@ Status Store::prepare_tables() {
 
 Status Store::remove_strays() {
   ASSIGN_OR_RETURN(const auto files, texts_of(database_, "SELECT id FROM files"));
-  ASSIGN_OR_RETURN(const auto batches,
-                   texts_of(database_, fmt::format("SELECT id FROM batches WHERE {}", kUnfinished)));
-  for (const auto& [in, known] : {std::pair(folder_.files(), &files),
-                                  std::pair(folder_.batches(), &batches)}) {
+  ASSIGN_OR_RETURN(
+      const auto batches,
+      texts_of(database_, fmt::format("SELECT id FROM batches WHERE {}", kUnfinished)));
+  for (const auto& [in, known] :
+       {std::pair(folder_.files(), &files), std::pair(folder_.batches(), &batches)}) {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(in, error)) {
       if (!known->contains(entry.path().filename().string())) {
@@ -250,8 +252,8 @@ Status Store::add_file(const FileObject& file) {
 Result<FileObject> Store::file(std::string_view owner, std::string_view id) {
   const std::scoped_lock lock(mutex_);
   ASSIGN_OR_RETURN(Statement row,
-                   database_.prepare(fmt::format(
-                       "SELECT {} FROM files WHERE id = ? AND owner = ?", kFileColumns)));
+                   database_.prepare(fmt::format("SELECT {} FROM files WHERE id = ? AND owner = ?",
+                                                 kFileColumns)));
   row.bind(id).bind(owner);
   ASSIGN_OR_RETURN(const bool found, row.step());
   if (!found) {
@@ -265,9 +267,8 @@ Result<std::optional<int64_t>> Store::place_of(std::string_view table, std::stri
   if (id.empty()) {
     return std::optional<int64_t>();
   }
-  ASSIGN_OR_RETURN(Statement row,
-                   database_.prepare(fmt::format(
-                       "SELECT place FROM {} WHERE id = ? AND owner = ?", table)));
+  ASSIGN_OR_RETURN(Statement row, database_.prepare(fmt::format(
+                                      "SELECT place FROM {} WHERE id = ? AND owner = ?", table)));
   row.bind(id).bind(owner);
   ASSIGN_OR_RETURN(const bool found, row.step());
   if (!found) {
@@ -281,13 +282,12 @@ Result<std::optional<int64_t>> Store::place_of(std::string_view table, std::stri
 Result<ListPage<FileObject>> Store::files(std::string_view owner, const ListRange& range) {
   const std::scoped_lock lock(mutex_);
   ASSIGN_OR_RETURN(const std::optional<int64_t> place, place_of("files", owner, range.after));
-  ASSIGN_OR_RETURN(
-      Statement rows,
-      database_.prepare(fmt::format("SELECT {0} FROM files WHERE owner = ?1 AND (?2 IS NULL OR "
-                                    "place {1} ?2) AND (?3 = '' OR purpose = ?3) ORDER BY place "
-                                    "{2} LIMIT ?4",
-                                    kFileColumns, range.oldest_first ? ">" : "<",
-                                    range.oldest_first ? "ASC" : "DESC")));
+  ASSIGN_OR_RETURN(Statement rows, database_.prepare(fmt::format(
+                                       "SELECT {0} FROM files WHERE owner = ?1 AND (?2 IS NULL OR "
+                                       "place {1} ?2) AND (?3 = '' OR purpose = ?3) ORDER BY place "
+                                       "{2} LIMIT ?4",
+                                       kFileColumns, range.oldest_first ? ">" : "<",
+                                       range.oldest_first ? "ASC" : "DESC")));
   rows.bind(owner).bind(place).bind(std::string_view(range.purpose)).bind(range.limit + 1);
   return read_page<FileObject>(rows, range.limit, file_of);
 }
@@ -398,9 +398,8 @@ Result<bool> Store::finish(const BatchObject& batch, BatchState from,
 
 Status Store::keep_counts(std::string_view id, const LineCounts& counts) {
   const std::scoped_lock lock(mutex_);
-  ASSIGN_OR_RETURN(
-      Statement statement,
-      database_.prepare("UPDATE batches SET completed = ?, failed = ? WHERE id = ?"));
+  ASSIGN_OR_RETURN(Statement statement,
+                   database_.prepare("UPDATE batches SET completed = ?, failed = ? WHERE id = ?"));
   statement.bind(counts.completed).bind(counts.failed).bind(id);
   return statement.run();
 }
@@ -439,11 +438,11 @@ Result<int64_t> Store::remove_old(int64_t created_before, int64_t now) {
 
 Result<int64_t> Store::stored_bytes() {
   const std::scoped_lock lock(mutex_);
-  return number_of(
-      database_, fmt::format("SELECT (SELECT coalesce(sum(bytes), 0) FROM files) + (SELECT "
-                             "coalesce(sum(input_bytes), 0) FROM batches WHERE {} AND "
-                             "input_file_id NOT IN (SELECT id FROM files))",
-                             kUnfinished));
+  return number_of(database_,
+                   fmt::format("SELECT (SELECT coalesce(sum(bytes), 0) FROM files) + (SELECT "
+                               "coalesce(sum(input_bytes), 0) FROM batches WHERE {} AND "
+                               "input_file_id NOT IN (SELECT id FROM files))",
+                               kUnfinished));
 }
 
 }  // namespace tandem::batches

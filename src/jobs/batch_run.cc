@@ -191,8 +191,8 @@ class Run {
       waiting_.reset();
       return true;
     }
-    if (const Status settled = openai::settle_service(generation.service, options_.grant, {},
-                                                      generation, *requests);
+    if (const Status settled =
+            openai::settle_service(generation.service, options_.grant, {}, generation, *requests);
         !settled.ok()) {
       refuse(waiting_->id, waiting_->custom_id, settled.error(), "class_not_allowed");
       waiting_.reset();
