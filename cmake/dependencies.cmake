@@ -18,6 +18,7 @@ add_library(SentencePiece::SentencePiece UNKNOWN IMPORTED)
 set_target_properties(SentencePiece::SentencePiece PROPERTIES IMPORTED_LOCATION ${SENTENCEPIECE_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${SENTENCEPIECE_HEADERS})
 pkg_check_modules(HIGHWAY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 if(TANDEM_TESTS)

@@ -23,7 +23,8 @@ IN_CATALOGUE_ONLY = {"null", "done"}
 
 
 def sources():
-    for name in ("src/openai/error_body.cc", "src/openai/batch_line.h", "src/openai/batch_line.cc", "src/jobs/batch_run.cc", "src/plan/admission.h"):
+    for name in ("src/openai/error_body.cc", "src/openai/batch_line.h", "src/openai/batch_line.cc", "src/jobs/batch_run.cc", "src/batches/input_check.cc", "src/batches/results.h",
+                 "src/plan/admission.h"):
         yield ROOT / name
     for path in sorted((ROOT / "src/api").glob("*.cc")):
         if "test" not in path.name and "metrics" not in path.name and "log" not in path.name:

@@ -45,7 +45,7 @@ done
 # An input that takes ten seconds or a gibibyte is a finding, too: all of them are small. What comes from clients may be 64 KiB, and is
 # held to a budget of time by its length (tests/fuzz/fuzz.h), so that costs that grow with the square of a length show.
 limits=(-timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512)
-long_targets=" batch chat completions http token_routes "
+long_targets=" batch batch_request chat completions http multipart token_routes "
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 passed=0

@@ -23,6 +23,7 @@ build_packages=(
   prometheus-cpp-dev     # /metrics
   zlib1g-dev             # traces that are packed by gzip
   libssl-dev             # TLS, SHA-256
+  libsqlite3-dev         # files and batches that outlive the server
 )
 # To run ./test.sh and .ci/run.
 test_packages=(

@@ -69,7 +69,7 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
       {}, local_time);
   BatchBar bar(clock);
   jobs::BatchRunOptions options;
-  options.max_sequences_ahead = 2 * int64_t{flags.serve.node.max_num_seqs};
+  options.max_sequences_ahead = [&flags] { return 2 * int64_t{flags.serve.node.max_num_seqs}; };
   // A closed terminal stops it, too.
   options.should_stop = [&signals, stopped] {
     return stopped || signals.wait(Nanos{0}) != Signals::Asked::kNothing;

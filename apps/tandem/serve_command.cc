@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 
 #include "api/server.h"
 #include "base/log.h"
+#include "batches/service.h"
 #include "cli/arguments.h"
 #include "commands.h"
 #include "loading_watch.h"
@@ -120,6 +122,19 @@ void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Serv
   }
 }
 
+// Null without --data-folder.
+Result<std::unique_ptr<batches::Service>> open_batches(ServeFlags& flags, const Clock& clock) {
+  if (flags.batches.data_folder.empty()) {
+    return std::unique_ptr<batches::Service>();
+  }
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<batches::Service> service,
+      batches::Service::open(flags.batches, clock, static_cast<int64_t>(std::time(nullptr))));
+  flags.server.batches = service.get();
+  flags.server.metrics.push_back([&service = *service] { return service.metrics_text(); });
+  return service;
+}
+
 // Opens everything that serving needs, but loads no weights and listens nowhere.
 Status check(ServeFlags& flags, const Clock& clock) {
   RETURN_IF_ERROR(load_text(flags));
@@ -173,6 +188,8 @@ Status serve(ServeFlags& flags, cli::Command command) {
     return observe::build_info_text(flags.server.version, flags.server.commit) +
            observe::process_metrics_text();
   });
+  ASSIGN_OR_RETURN(const std::unique_ptr<batches::Service> batch_service,
+                   open_batches(flags, clock));
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
                    api::Server::start(flags.server, models));
   warn_of_expiry(*server);
@@ -186,9 +203,19 @@ Status serve(ServeFlags& flags, cli::Command command) {
   profile_bar.clear();
   bar.finish();
   log_ready(flags, instance, server->port());
+  if (batch_service != nullptr) {
+    batch_service->start(server->models(),
+                         {.sequences_ahead = 2 * int64_t{flags.node.max_num_seqs},
+                          .terms_of = [&server = *server](const std::string& owner) {
+                            return server.terms_of(owner);
+                          }});
+  }
 
   if (!watch.finish()) {
     serve_until_stop(flags, signals, *server);
+  }
+  if (batch_service != nullptr) {
+    batch_service->stop();
   }
   drain(flags, signals, clock, *node, *server);
   log::info("stopped");

@@ -141,6 +141,7 @@ void add_serve_flags(cli::Command command, ServeFlags& flags) {
   for (const char* group : {"Classes and targets", "HTTP", "Limits", "TLS", "Operation"}) {
     cli::add_options(command, options_of_group(server, group));
   }
+  cli::add_options(command, batches::batch_option_table(flags.batches));
   cli::add_options(command, options_of_group(node, "Operation"));
   cli::add_options(command, operation_options(flags));
   command.add_option("--config",

@@ -8,6 +8,7 @@
 
 #include "api/server_options.h"
 #include "base/result.h"
+#include "batches/batch_options.h"
 #include "cli/command.h"
 #include "model/generation_config.h"
 #include "node/node_options.h"
@@ -20,6 +21,7 @@ namespace tandem {
 struct ServeFlags {
   NodeOptions node;
   api::ServerOptions server;
+  batches::BatchOptions batches;
   std::string device = "auto";
   std::string tokenizer;           // a folder; empty: the model's
   std::string chat_template;       // a file or a template; empty: the model's

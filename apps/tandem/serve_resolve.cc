@@ -34,6 +34,18 @@ Status resolve_http(ServeFlags& flags) {
                     exact_bytes(limits.max_request_bytes_held), exact_bytes(body)),
         "max-request-bytes");
   }
+  flags.batches.line_bytes = body;
+  if (flags.batches.file_bytes < 1 || flags.batches.storage_bytes < flags.batches.file_bytes) {
+    return invalid_argument(
+        fmt::format("--batch-storage ({}) must be at least --batch-file-size ({}), and that at "
+                    "least a byte",
+                    exact_bytes(flags.batches.storage_bytes),
+                    exact_bytes(flags.batches.file_bytes)),
+        "batch-storage");
+  }
+  if (flags.batches.keep < std::chrono::hours(1)) {
+    return invalid_argument("--batch-keep must be at least 1h", "batch-keep");
+  }
   ASSIGN_OR_RETURN(flags.server.api_keys, api::read_keys(flags.server.key_sources));
   flags.server.version = kVersion;
   flags.server.commit = kCommit;
@@ -280,6 +292,7 @@ Status resolve(ServeFlags& flags) {
 std::string config_json(const std::string& of_node, ServeFlags& flags) {
   auto json = nlohmann::ordered_json::parse(of_node);
   write_options(api::server_option_table(flags.server), json);
+  write_options(batches::batch_option_table(flags.batches), json);
   write_options(command_option_table(flags), json);
   return json.dump();
 }

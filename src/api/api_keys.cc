@@ -1,5 +1,6 @@
 #include "api/api_keys.h"
 
+#include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
@@ -32,6 +33,18 @@ ApiKeys::Digest ApiKeys::digest_of(std::string_view key) {
   return digest;
 }
 
+std::string tenant_of(const KeyMatch& key) { return fmt::format("key{}", key.number); }
+
+// Half of a digest of the digest: what it is kept beside tells nothing of the key.
+std::string ApiKeys::owner_of(const Digest& digest) {
+  const Digest again = digest_of({reinterpret_cast<const char*>(digest.data()), digest.size()});
+  std::string owner = "key-";
+  for (size_t i = 0; i < again.size() / 2; ++i) {
+    owner += fmt::format("{:02x}", again[i]);
+  }
+  return owner;
+}
+
 void ApiKeys::replace(std::span<const ApiKey> keys) {
   const std::scoped_lock lock(mutex_);
   former_.insert(former_.end(), keys_.begin(), keys_.end());
@@ -43,8 +56,10 @@ void ApiKeys::replace(std::span<const ApiKey> keys) {
       continue;
     }
     const auto known = std::ranges::find_if(former_, same);
-    keys_.push_back(
-        {digest, {known != former_.end() ? known->match.number : next_number_++, key.grant}});
+    keys_.push_back({digest,
+                     {.number = known != former_.end() ? known->match.number : next_number_++,
+                      .grant = key.grant,
+                      .owner = owner_of(digest)}});
   }
   std::erase_if(former_, [&](const Key& old) {
     return std::ranges::any_of(
@@ -80,6 +95,13 @@ std::optional<KeyMatch> ApiKeys::match(std::string_view authorization) const {
     }
   }
   return found == nullptr ? std::nullopt : std::optional(found->match);
+}
+
+std::optional<KeyMatch> ApiKeys::match_owner(std::string_view owner) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found =
+      std::ranges::find_if(keys_, [owner](const Key& key) { return key.match.owner == owner; });
+  return found == keys_.end() ? std::nullopt : std::optional(found->match);
 }
 
 }  // namespace tandem::api

@@ -25,7 +25,11 @@ struct ApiKey {
 struct KeyMatch {
   int64_t number = 0;  // the same for as long as the process lives
   ServiceGrant grant;
+  std::string owner;  // of the key's files and batches: the same for as long as the key is used
 };
+
+// Under which name the engine keeps the prefixes of the key's requests apart.
+[[nodiscard]] std::string tenant_of(const KeyMatch& key);
 
 class ApiKeys {
  public:
@@ -39,6 +43,8 @@ class ApiKeys {
   [[nodiscard]] size_t count() const;
   // The key in that header's value; nullopt: no key of ours.
   [[nodiscard]] std::optional<KeyMatch> match(std::string_view authorization) const;
+  // The key of these files and batches.
+  [[nodiscard]] std::optional<KeyMatch> match_owner(std::string_view owner) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;
@@ -47,6 +53,7 @@ class ApiKeys {
     KeyMatch match;
   };
   static Digest digest_of(std::string_view key);
+  static std::string owner_of(const Digest& digest);
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Key> keys_;

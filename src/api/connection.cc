@@ -58,13 +58,14 @@ void Connection::start() { wait_readable(); }
 // ---------------------------------------------------------------- reading
 
 bool Connection::holds_enough() const {
-  return phase_ == Phase::kAnswering &&
-         parser_.held_bytes() > context_.options.limits.max_pipelined_bytes;
+  return phase_ == Phase::kAnswering
+             ? parser_.held_bytes() > context_.options.limits.max_pipelined_bytes
+             : phase_ == Phase::kReading && incoming_is_full();
 }
 
 void Connection::wait_readable() {
   if (reading_ || peer_ended_ || phase_ == Phase::kClosed || holds_enough()) {
-    return;  // holds_enough: end_answer() goes on
+    return;  // holds_enough: end_answer() goes on, or end_incoming_piece()
   }
   reading_ = true;
   transport_.async_wait_readable([self = shared_from_this()](const error_code& error) {
@@ -141,7 +142,9 @@ void Connection::handle(HttpParser::State state) {
     }
     state = parser_.feed({});
   }
-  if (state == HttpParser::State::kComplete) {
+  if (incoming_ != nullptr && state != HttpParser::State::kFailed) {
+    receive(state);
+  } else if (state == HttpParser::State::kComplete) {
     std::string body = parser_.take_body();
     body_held_.set(0);
     begin_answer();
@@ -166,6 +169,7 @@ void Connection::handle(HttpParser::State state) {
 }
 
 void Connection::forget_request() {
+  drop_files();
   loop_.dispose(parser_.discard());
   body_held_.set(0);
 }

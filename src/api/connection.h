@@ -3,8 +3,10 @@
 // gather write; what its reader does not take is counted and bounded. A request is refused by its
 // headers where they are enough (path, method, key), before its body is in memory. Long bodies are
 // parsed and long pieces of answers written on the side threads; meanwhile events of the generation
-// wait here. A client that closes its sending side while it waits counts as gone. Threads: the
-// loop's only. Ownership: the loop, the pending operations and the jobs beside the loop share it.
+// wait here. Uploaded files go to the disk as they come, files are sent as they are read from it,
+// a piece at a time. A client that closes its sending side while it waits counts as gone. Threads:
+// the loop's only. Ownership: the loop, the pending operations and the jobs beside the loop share
+// it.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -23,13 +25,13 @@
 #include "api/access_log.h"
 #include "api/api_context.h"
 #include "api/client_places.h"
-#include "api/counted_bytes.h"
 #include "api/generation_job.h"
 #include "api/http_message.h"
 #include "api/http_parser.h"
 #include "api/io_loop.h"
 #include "api/routes.h"
 #include "api/side_threads.h"
+#include "base/counted_bytes.h"
 #include "net/transport.h"
 #include "request/request.h"
 
@@ -62,6 +64,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     RequestNames names;
     std::string tenant;
     ServiceGrant grant;  // of the API key
+    std::string owner;   // of files and batches
     Nanos started{0};
     int64_t request_bytes = 0;
     int64_t response_bytes = 0;
@@ -82,6 +85,18 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void begin_answer();
   void route_request(std::string body);
   void answer_aside(std::string body);
+  // Files (connection_files.cc).
+  struct Incoming;
+  struct Outgoing;
+  std::optional<HttpResponse> begin_batch_route();
+  void answer_from_disk(std::string body);
+  void receive(HttpParser::State state);
+  void write_incoming();
+  void end_incoming_piece(std::optional<HttpResponse> response);
+  void begin_download();
+  void read_outgoing();
+  void send_piece(Result<std::string> piece);
+  void drop_files();
   void begin_generation(std::string body);
   void start_job(Preparation prepared);
   void submit_aside(PreparedGeneration prepared, int64_t bytes);
@@ -108,6 +123,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void forget_request();
   void tick_reading(Nanos now);
   [[nodiscard]] bool holds_enough() const;
+  [[nodiscard]] bool incoming_is_full() const;
   void append_output(std::string text);
   [[nodiscard]] size_t waiting_bytes() const { return stream_.size() + ahead_bytes_; }
   void write_slice();
@@ -131,7 +147,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // A job of this connection waits or runs beside the loop.
   std::optional<SideThreads::Ticket> ticket_;
   bool job_is_aside_ = false;
-  HeldEvents events_held_;  // come meanwhile
+  HeldEvents events_held_;              // come meanwhile
+  std::shared_ptr<Incoming> incoming_;  // a file that is being uploaded
+  std::shared_ptr<Outgoing> outgoing_;  // one that is being downloaded
 
   // Not given to the socket yet: heads, then large pieces of text, then small ones. Streamed text
   // still needs its chunk frame.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "api/batch_routes.h"
 #include "api/connection.h"
 
 namespace tandem::api {
@@ -80,12 +81,13 @@ std::optional<HttpResponse> Connection::refuse_by_head() {
   }
   if (access.key) {
     answer_.grant = access.key->grant;
-    requester_ = fmt::format("key{}", access.key->number);
+    requester_ = tenant_of(*access.key);
     if (context_.keys.count() > 1) {
       answer_.tenant = requester_;
     }
   }
-  return std::nullopt;
+  answer_.owner = access.key ? access.key->owner : owner_without_key();
+  return is_batch_route(*answer_.route) ? begin_batch_route() : std::nullopt;
 }
 
 void Connection::begin_answer() {
@@ -99,6 +101,10 @@ void Connection::route_request(std::string body) {
   const RouteId id = answer_.route->id;
   if (id == RouteId::kCompletions || id == RouteId::kChatCompletions) {
     begin_generation(std::move(body));
+  } else if (is_download(*answer_.route)) {
+    begin_download();
+  } else if (is_batch_route(*answer_.route)) {
+    answer_from_disk(std::move(body));
   } else if (body.size() > context_.options.inline_parse_bytes) {
     answer_aside(std::move(body));
   } else {

@@ -114,6 +114,8 @@ void Connection::on_written(const error_code& error) {
   if (!raw_.empty() || waiting_bytes() > 0 ||
       (answer_.complete && answer_.framing == BodyFraming::kChunked)) {
     flush();
+  } else if (outgoing_ != nullptr) {
+    read_outgoing();
   } else if (phase_ == Phase::kAnswering && answer_.complete) {
     end_answer();
   }

@@ -10,7 +10,8 @@ namespace tandem::api {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // the target without query; percent escapes as sent
+  std::string path;   // the target without query; percent escapes as sent
+  std::string query;  // what follows the "?"; likewise
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
   int version = 11;  // 10 or 11

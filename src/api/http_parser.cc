@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <utility>
 
 #include "base/check.h"
@@ -47,13 +47,56 @@ std::string_view view(boost::beast::string_view text) { return {text.data(), tex
 
 }  // namespace
 
+namespace {
+
+// A body as Beast's parser fills it. Unlike Beast's own it takes no room for all of a body that is
+// taken piece by piece.
+struct CollectedBody {
+  struct value_type {
+    std::string text;
+    bool streamed = false;
+  };
+
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>& /*header*/, value_type& body) : body_(body) {}
+
+    void init(const boost::optional<uint64_t>& length, boost::beast::error_code& error) {
+      if (length && !body_.streamed) {
+        body_.text.reserve(static_cast<size_t>(*length));  // the parser has held it to the limit
+      }
+      error = {};
+    }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, boost::beast::error_code& error) {
+      size_t bytes = 0;
+      for (const boost::asio::const_buffer buffer : boost::beast::buffers_range_ref(buffers)) {
+        body_.text.append(static_cast<const char*>(buffer.data()), buffer.size());
+        bytes += buffer.size();
+      }
+      error = {};
+      return bytes;
+    }
+    void finish(boost::beast::error_code& error) { error = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+
+}  // namespace
+
 struct HttpParser::Impl {
   explicit Impl(const HttpLimits& limits) {
     parser.header_limit(limits.max_header_bytes);
-    parser.body_limit(limits.max_body_bytes);
+    parser.body_limit(std::max(limits.max_body_bytes, limits.max_streamed_bytes));
   }
-  http::request_parser<http::string_body> parser;
+  std::string& body() { return parser.get().body().text; }
+
+  http::request_parser<CollectedBody> parser;
   bool header_examined = false;
+  bool limited = false;  // the body is held to the limit of its kind
   bool skips_body = false;
 };
 
@@ -65,7 +108,31 @@ bool HttpParser::has_begun() const { return impl_->parser.got_some() || !buffer_
 
 bool HttpParser::in_body() const { return impl_->header_examined; }
 
-size_t HttpParser::body_bytes() const { return impl_->parser.get().body().size(); }
+size_t HttpParser::body_bytes() const { return impl_->body().size(); }
+
+void HttpParser::stream_body() {
+  CHECK(impl_->header_examined && !impl_->limited, "stream_body() when it is too late");
+  impl_->parser.get().body().streamed = true;
+  impl_->parser.body_limit(limits_.max_streamed_bytes);
+  impl_->limited = true;
+}
+
+std::string HttpParser::take_piece() { return std::exchange(impl_->body(), {}); }
+
+// Until the headers are known, a body may be as large as the largest kind of body. False after
+// fail().
+bool HttpParser::limit_body() {
+  if (std::exchange(impl_->limited, true) || limits_.max_streamed_bytes == 0) {
+    return true;
+  }
+  const auto length = impl_->parser.content_length();
+  if (length && *length > limits_.max_body_bytes) {
+    fail_body_too_large(limits_.max_body_bytes);
+    return false;
+  }
+  impl_->parser.body_limit(limits_.max_body_bytes);
+  return true;
+}
 
 void HttpParser::skip_body() {
   impl_->skips_body = true;
@@ -77,17 +144,17 @@ void HttpParser::skip_body() {
 void HttpParser::trim_body() {
   constexpr size_t kSmallBytes = 1 << 19;
   constexpr uint64_t kMaxReservedBytes = 64 << 20;
-  std::string& body = impl_->parser.get().body();
+  std::string& body = impl_->body();
   if (impl_->skips_body) {
     std::string().swap(body);
-  } else if (impl_->parser.chunked() && body.size() > kSmallBytes &&
-             body.capacity() < kMaxReservedBytes) {
+  } else if (impl_->parser.chunked() && !impl_->parser.get().body().streamed &&
+             body.size() > kSmallBytes && body.capacity() < kMaxReservedBytes) {
     body.reserve(std::min(limits_.max_body_bytes, kMaxReservedBytes));
   }
 }
 
 std::string HttpParser::discard() {
-  std::string body = std::move(impl_->parser.get().body());
+  std::string body = std::move(impl_->body());
   impl_ = std::make_unique<Impl>(limits_);
   std::string().swap(buffer_);
   error_status_ = 0;
@@ -98,6 +165,10 @@ HttpParser::State HttpParser::fail(int status, std::string reason) {
   error_status_ = status;
   error_reason_ = std::move(reason);
   return State::kFailed;
+}
+
+HttpParser::State HttpParser::fail_body_too_large(uint64_t limit) {
+  return fail(413, fmt::format("the body is larger than {} bytes", limit));
 }
 
 // False after fail().
@@ -144,8 +215,11 @@ bool HttpParser::examine_header() {
 // HTTP/1.0 knows no answers before the answer.
 bool HttpParser::expects_continue() const {
   const auto& message = impl_->parser.get();
+  const auto length = impl_->parser.content_length();
+  const bool too_large = length && *length > (message.body().streamed ? limits_.max_streamed_bytes
+                                                                      : limits_.max_body_bytes);
   return message.version() == 11 && message.count(http::field::expect) > 0 &&
-         !impl_->parser.is_done();
+         !impl_->parser.is_done() && !too_large;
 }
 
 HttpParser::State HttpParser::feed(std::string_view input) {
@@ -159,6 +233,9 @@ HttpParser::State HttpParser::feed(std::string_view input) {
 HttpParser::State HttpParser::parse() {
   constexpr size_t kMaxChunkHeaderBytes = 16 * 1024;
   auto& parser = impl_->parser;
+  if (impl_->header_examined && !limit_body()) {
+    return State::kFailed;
+  }
   while (true) {
     boost::beast::error_code error;
     size_t used = 0;
@@ -169,7 +246,10 @@ HttpParser::State HttpParser::parse() {
     }
     if (error && error != http::error::need_more) {
       if (error == http::error::body_limit) {
-        return fail(413, fmt::format("the body is larger than {} bytes", limits_.max_body_bytes));
+        return fail_body_too_large(impl_->parser.get().body().streamed
+                                       ? limits_.max_streamed_bytes
+                                       : std::max(limits_.max_body_bytes,
+                                                  impl_->limited ? 0 : limits_.max_streamed_bytes));
       }
       if (error == http::error::header_limit) {
         return fail(431,
@@ -204,7 +284,11 @@ HttpRequest HttpParser::head() const {
   request.keep_alive = parser.keep_alive();
   request.version = static_cast<int>(message.version());
   request.method = view(message.method_string());
-  request.path = path_of(view(message.target()));
+  const std::string_view target = view(message.target());
+  request.path = path_of(target);
+  if (const size_t mark = target.find('?'); mark != std::string_view::npos) {
+    request.query = target.substr(mark + 1);
+  }
   for (const auto& field : message) {
     request.headers.emplace_back(lower(view(field.name_string())),
                                  std::string(view(field.value())));
@@ -214,7 +298,7 @@ HttpRequest HttpParser::head() const {
 
 std::string HttpParser::take_body() {
   CHECK(impl_->parser.is_done(), "take_body() before the request is complete");
-  std::string body = std::move(impl_->parser.get().body());
+  std::string body = std::move(impl_->body());
   impl_ = std::make_unique<Impl>(limits_);
   return body;
 }

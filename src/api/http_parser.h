@@ -15,6 +15,7 @@ namespace tandem::api {
 struct HttpLimits {
   uint32_t max_header_bytes = 32 * 1024;  // request line and headers
   uint64_t max_body_bytes = 32 * 1024 * 1024;
+  uint64_t max_streamed_bytes = 0;  // of a body of which stream_body() was asked; 0: none is
 };
 
 class HttpParser {
@@ -44,10 +45,16 @@ class HttpParser {
 
   // The request without its body. Needs State::kHeaders.
   [[nodiscard]] HttpRequest head() const;
-  // The client waits for "100 Continue" before it sends the body. Needs State::kHeaders.
+  // The client waits for "100 Continue" before it sends a body, which is not too large. Needs
+  // State::kHeaders.
   [[nodiscard]] bool expects_continue() const;
   // The body of the request under way is parsed, but not kept.
   void skip_body();
+  // The body of the request under way is taken piece by piece, and may have max_streamed_bytes.
+  // Needs State::kHeaders, and such a limit.
+  void stream_body();
+  // What has come of it since the last piece.
+  [[nodiscard]] std::string take_piece();
   // The body of the complete request; the parser is then ready for the next request.
   [[nodiscard]] std::string take_body();
 
@@ -60,8 +67,10 @@ class HttpParser {
  private:
   struct Impl;
   State fail(int status, std::string reason);
+  State fail_body_too_large(uint64_t limit);
   State parse();
   bool examine_header();
+  bool limit_body();
   void trim_body();
 
   HttpLimits limits_;

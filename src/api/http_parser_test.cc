@@ -50,6 +50,48 @@ TEST(HttpParser, ARequestMayComeByteByByte) {
   EXPECT_FALSE(reader.parser.has_begun());
 }
 
+TEST(HttpParser, TheQueryStandsBesideThePath) {
+  Reader reader;
+  ASSERT_EQ(reader.feed("GET http://h/v1/files?limit=2&after=a?b HTTP/1.1\r\nHost: h\r\n\r\n"),
+            State::kComplete);
+  EXPECT_EQ(reader.request.path, "/v1/files");
+  EXPECT_EQ(reader.request.query, "limit=2&after=a?b");
+}
+
+TEST(HttpParser, AStreamedBodyIsTakenInPiecesAndHasALimitOfItsOwn) {
+  constexpr HttpLimits kLimits{
+      .max_header_bytes = 1000, .max_body_bytes = 10, .max_streamed_bytes = 20};
+  const auto head = [](int length) {
+    return fmt::format("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", length);
+  };
+  HttpParser parser(kLimits);
+  ASSERT_EQ(parser.feed(head(20) + "0123"), State::kHeaders);
+  parser.stream_body();
+  ASSERT_EQ(parser.feed({}), State::kNeedMore);
+  EXPECT_EQ(parser.take_piece(), "0123");
+  EXPECT_EQ(parser.body_bytes(), 0U);
+  ASSERT_EQ(parser.feed("456789"), State::kNeedMore);
+  ASSERT_EQ(parser.feed("abcdefghij"), State::kComplete);
+  EXPECT_EQ(parser.take_piece(), "456789abcdefghij");
+  EXPECT_EQ(parser.take_body(), "");
+  // The next request is one like others again.
+  EXPECT_EQ(parser.feed(head(11)), State::kHeaders);
+  EXPECT_FALSE(parser.expects_continue());
+  EXPECT_EQ(parser.feed({}), State::kFailed);
+  EXPECT_EQ(parser.error_status(), 413);
+  HttpParser large(kLimits);
+  EXPECT_EQ(large.feed(head(21)), State::kFailed);
+  EXPECT_EQ(large.error_status(), 413);
+  HttpParser chunked(kLimits);
+  ASSERT_EQ(chunked.feed("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            State::kHeaders);
+  chunked.stream_body();
+  ASSERT_EQ(chunked.feed("f\r\n0123456789abcde\r\n"), State::kNeedMore);
+  EXPECT_EQ(chunked.take_piece(), "0123456789abcde");
+  EXPECT_EQ(chunked.feed("f\r\n0123456789abcde\r\n"), State::kFailed);
+  EXPECT_EQ(chunked.error_status(), 413);
+}
+
 TEST(HttpParser, ChunkedBodiesAreJoined) {
   const std::string text =
       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -16,13 +16,19 @@ namespace tandem::api {
 
 namespace {
 
-constexpr std::array<Route, 15> kRoutes = {{
+constexpr std::array<Route, 21> kRoutes = {{
     {RouteId::kModels, "/v1/models", "GET"},
     {RouteId::kModel, "/v1/models/{id}", "GET"},
     {RouteId::kCompletions, "/v1/completions", "POST"},
     {RouteId::kChatCompletions, "/v1/chat/completions", "POST"},
     {RouteId::kTokenize, "/tokenize", "POST"},
     {RouteId::kDetokenize, "/detokenize", "POST"},
+    {RouteId::kFiles, "/v1/files", "GET, POST"},
+    {RouteId::kFileContent, "/v1/files/{id}/content", "GET"},
+    {RouteId::kFile, "/v1/files/{id}", "GET, DELETE"},
+    {RouteId::kBatches, "/v1/batches", "GET, POST"},
+    {RouteId::kBatchCancel, "/v1/batches/{id}/cancel", "POST"},
+    {RouteId::kBatch, "/v1/batches/{id}", "GET"},
     {RouteId::kHealth, "/health", "GET"},
     {RouteId::kPing, "/ping", "GET, POST"},
     {RouteId::kReady, "/ready", "GET"},
@@ -200,9 +206,11 @@ HttpResponse refuse_with(const Refusal& refusal, HttpResponse response, ApiConte
 
 const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {
-    if (route.path.ends_with(kAnyId)) {
-      const std::string_view front = route.path.substr(0, route.path.size() - kAnyId.size());
-      if (path.starts_with(front) && path.size() > front.size()) {
+    if (const size_t id = route.path.find(kAnyId); id != std::string_view::npos) {
+      const std::string_view front = route.path.substr(0, id);
+      const std::string_view back = route.path.substr(id + kAnyId.size());
+      if (path.starts_with(front) && path.ends_with(back) &&
+          path.size() > front.size() + back.size()) {
         return &route;
       }
     } else if (path == route.path || (route.path != "/" && path.size() == route.path.size() + 1 &&
@@ -240,21 +248,33 @@ Access check_access(const HttpRequest& request, const ApiContext& context) {
   return access;
 }
 
+std::string id_in_path(const Route& route, std::string_view path) {
+  const size_t front = route.path.find(kAnyId);
+  const size_t around = route.path.size() - kAnyId.size();
+  return unescape(path.substr(front, path.size() - around));
+}
+
 bool takes_body(const Route& route) {
   return route.id == RouteId::kCompletions || route.id == RouteId::kChatCompletions ||
-         route.id == RouteId::kTokenize || route.id == RouteId::kDetokenize;
+         route.id == RouteId::kTokenize || route.id == RouteId::kDetokenize ||
+         route.id == RouteId::kFiles || route.id == RouteId::kBatches;
 }
 
 std::optional<HttpResponse> check_method(const HttpRequest& request, const Route* route) {
   if (route == nullptr) {
     return error_with_status(404,
                              "there is no such path; see /v1/models, /v1/completions, "
-                             "/v1/chat/completions");
+                             "/v1/chat/completions, /v1/files, /v1/batches");
   }
   const std::string_view method =
       request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
-  const bool listed = method == route->methods ||
-                      (route->methods == "GET, POST" && (method == "GET" || method == "POST"));
+  constexpr std::string_view kComma = ", ";
+  bool listed = false;
+  for (std::string_view rest = route->methods; !rest.empty() && !listed;) {
+    const std::string_view known = rest.substr(0, rest.find(kComma));
+    listed = method == known;
+    rest.remove_prefix(std::min(known.size() + kComma.size(), rest.size()));
+  }
   if (listed) {
     return std::nullopt;
   }
@@ -270,10 +290,8 @@ HttpResponse answer(const HttpRequest& request, const Route& route, const ApiCon
     case RouteId::kModels:
       return {.body = openai::model_list(context.models)};
     case RouteId::kModel: {
-      const size_t front = route.path.size() - kAnyId.size();
-      return of_result(openai::model_card(unescape(std::string_view(request.path).substr(front)),
-                                          context.models),
-                       context, "model_not_found");
+      return of_result(openai::model_card(id_in_path(route, request.path), context.models), context,
+                       "model_not_found");
     }
     case RouteId::kTokenize:
       return of_result(openai::tokenize(request.body, context.models), context, "model_not_found");
@@ -300,9 +318,15 @@ HttpResponse answer(const HttpRequest& request, const Route& route, const ApiCon
       return page_response();
     case RouteId::kCompletions:
     case RouteId::kChatCompletions:
+    case RouteId::kFiles:
+    case RouteId::kFileContent:
+    case RouteId::kFile:
+    case RouteId::kBatches:
+    case RouteId::kBatchCancel:
+    case RouteId::kBatch:
       break;
   }
-  CHECK(false, "route {} needs a generation", route.path);
+  CHECK(false, "route {} is answered elsewhere", route.path);
 }
 
 HttpResponse error_response(const Error& error, const ApiContext& context, std::string_view code) {

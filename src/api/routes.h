@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "api/api_context.h"
@@ -18,6 +19,12 @@ enum class RouteId : uint8_t {
   kChatCompletions,
   kTokenize,
   kDetokenize,
+  kFiles,
+  kFileContent,
+  kFile,
+  kBatches,
+  kBatchCancel,
+  kBatch,
   kHealth,
   kPing,
   kReady,
@@ -31,8 +38,8 @@ enum class RouteId : uint8_t {
 
 struct Route {
   RouteId id;
-  std::string_view path;     // also the metric label; a last part {id} takes any text
-  std::string_view methods;  // "GET", "POST" or "GET, POST"
+  std::string_view path;     // also the metric label; {id} takes any text
+  std::string_view methods;  // "GET", "POST" or more, separated by ", "
 };
 
 // nullptr: no such path.
@@ -54,7 +61,10 @@ struct Access {
 [[nodiscard]] std::optional<HttpResponse> check_method(const HttpRequest& request,
                                                        const Route* route);
 
-// The answer of a route that is neither kCompletions nor kChatCompletions.
+// What stands for {id} in the path.
+[[nodiscard]] std::string id_in_path(const Route& route, std::string_view path);
+
+// The answer of a route that needs neither a generation nor the disk.
 [[nodiscard]] HttpResponse answer(const HttpRequest& request, const Route& route,
                                   const ApiContext& context);
 

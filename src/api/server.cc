@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/api_context.h"
+#include "api/batch_routes.h"
 #include "api/io_loop.h"
 #include "api/routes.h"
 #include "api/side_threads.h"
@@ -35,6 +36,11 @@ ServerOptions with_defaults(ServerOptions options) {
       localtime_r(&now, &local);
       return std::chrono::local_seconds(std::chrono::seconds(now + local.tm_gmtoff));
     };
+  }
+  if (options.batches != nullptr) {
+    constexpr uint64_t kAroundFile = 64 * 1024;  // delimiters and fields of an upload
+    options.limits.http.max_streamed_bytes =
+        static_cast<uint64_t>(options.batches->options().file_bytes) + kAroundFile;
   }
   return options;
 }
@@ -253,6 +259,21 @@ DeliveryCost Server::take_longest_delivery() {
 }
 
 void Server::set_api_keys(const std::vector<ApiKey>& keys) { impl_->context.keys.replace(keys); }
+
+const openai::ModelDirectory& Server::models() const { return impl_->context.models; }
+
+std::optional<batches::OwnerTerms> Server::terms_of(std::string_view owner) const {
+  const ApiKeys& keys = impl_->context.keys;
+  if (!keys.required()) {
+    return owner == owner_without_key() ? std::optional(batches::OwnerTerms()) : std::nullopt;
+  }
+  const std::optional<KeyMatch> key = keys.match_owner(owner);
+  if (!key) {
+    return std::nullopt;
+  }
+  return batches::OwnerTerms{.grant = key->grant,
+                             .tenant = keys.count() > 1 ? tenant_of(*key) : std::string()};
+}
 
 Status Server::reload_certificate() {
   ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> tls,

@@ -14,6 +14,7 @@
 #include "api/http_metrics.h"
 #include "api/server_options.h"
 #include "base/result.h"
+#include "batches/runner.h"
 #include "openai/model_directory.h"
 
 namespace tandem::api {
@@ -40,6 +41,10 @@ class Server {
 
   // The keys that count from now on; connections stay open.
   void set_api_keys(const std::vector<ApiKey>& keys);
+  // The models that it offers.
+  [[nodiscard]] const openai::ModelDirectory& models() const;
+  // What the batches of this owner may claim; nullopt: its key is none of the server's.
+  [[nodiscard]] std::optional<batches::OwnerTerms> terms_of(std::string_view owner) const;
   // Reads the files of the certificate again: new connections get it. An error changes nothing and
   // says what is wrong with the files. Needs TLS.
   Status reload_certificate();

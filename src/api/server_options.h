@@ -16,6 +16,7 @@
 #include "api/side_threads.h"
 #include "api/tls.h"
 #include "base/clock.h"
+#include "batches/service.h"
 #include "openai/error_body.h"
 #include "openai/generation_request.h"
 
@@ -64,6 +65,7 @@ struct ServerOptions {
   std::string version = "unknown";           // of /version
   std::string commit;                        // likewise; empty: left out
   bool page = true;                          // whether / answers with the page
+  batches::Service* batches = nullptr;       // files and batches; null: refused
   std::function<std::string()> config_json;  // of /v1/tandem/config; absent: {}
   // Parts of /v1/tandem/status, called on I/O threads: a list of what each model measures (absent:
   // []), and what the process uses (absent: {}).

@@ -25,8 +25,13 @@ constexpr std::array<Unit, 10> kByteUnits{{{"", 1},
                                            {"MiB", 1048576.0},
                                            {"GiB", 1073741824.0},
                                            {"TiB", 1099511627776.0}}};
-constexpr std::array<Unit, 5> kTimeUnits{
-    {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}}};
+constexpr std::array<Unit, 7> kTimeUnits{{{"ns", 1},
+                                          {"us", 1e3},
+                                          {"ms", 1e6},
+                                          {"s", 1e9},
+                                          {"min", 60e9},
+                                          {"h", 3600e9},
+                                          {"d", 86400e9}}};
 
 struct Quantity {
   double number;
@@ -103,7 +108,7 @@ Result<Nanos> parse_duration(std::string_view text) {
   if (text == "0") {
     return Nanos{0};
   }
-  ASSIGN_OR_RETURN(const int64_t nanos, scale(text, kTimeUnits, "ns, us, ms, s, min"));
+  ASSIGN_OR_RETURN(const int64_t nanos, scale(text, kTimeUnits, "ns, us, ms, s, min, h, d"));
   return Nanos{nanos};
 }
 
@@ -122,8 +127,11 @@ std::string format_duration(Nanos duration) {
 }
 
 std::string exact_duration(Nanos duration) {
-  constexpr std::array<std::pair<int64_t, const char*>, 4> kUnits = {
-      {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}, {1, "ns"}}};
+  constexpr std::array<std::pair<int64_t, const char*>, 5> kUnits = {{{86'400'000'000'000, "d"},
+                                                                      {1'000'000'000, "s"},
+                                                                      {1'000'000, "ms"},
+                                                                      {1'000, "us"},
+                                                                      {1, "ns"}}};
   for (const auto& [nanos, unit] : kUnits) {
     if (duration.count() != 0 && duration.count() % nanos == 0) {
       return fmt::format("{}{}", duration.count() / nanos, unit);

@@ -18,11 +18,12 @@ std::string format_bytes(int64_t bytes);
 // "32MiB", "1000000": in the largest unit of 1024 that leaves a whole number, for parse_bytes.
 std::string exact_bytes(int64_t bytes);
 
-// A duration of "200ms", "1.5s", "10us", "2min"; a unit is required, except for 0.
+// A duration of "200ms", "1.5s", "10us", "2min", "30d"; a unit is required, except for 0.
 Result<Nanos> parse_duration(std::string_view text);
 // "1.23 ms".
 std::string format_duration(Nanos duration);
-// "1500ms", "0": in the largest unit up to seconds that leaves a whole number, for parse_duration.
+// "1500ms", "0": in days or the largest unit up to seconds that leaves a whole number, for
+// parse_duration.
 std::string exact_duration(Nanos duration);
 
 }  // namespace tandem

@@ -64,6 +64,7 @@ class Run {
     RETURN_IF_ERROR(status);
     RETURN_IF_ERROR(flushed);
     RETURN_IF_ERROR(synced);
+    count_synced();
     report();
     return progress_;
   }
@@ -97,6 +98,7 @@ class Run {
       RETURN_IF_ERROR(flush());
       if (clock_.now() - synced_ >= options_.sync_every) {
         RETURN_IF_ERROR(output_.sync());
+        count_synced();
         synced_ = clock_.now();
       }
       report();
@@ -106,11 +108,22 @@ class Run {
     }
   }
 
+  [[nodiscard]] int64_t max_sequences_ahead() const {
+    constexpr int64_t kDefault = 512;
+    return options_.max_sequences_ahead ? options_.max_sequences_ahead() : kDefault;
+  }
+
+  // All that was answered is in the file, and the file on the disk.
+  void count_synced() {
+    progress_.synced = progress_.done;
+    progress_.synced_failed = progress_.failed;
+  }
+
   // Reads and submits lines until enough is under way. Bounded by bytes, too: lines that need no
   // engine must not pile up answers.
   Status admit() {
     constexpr size_t kMaxPendingBytes = 1 << 20;
-    while (sequences_ahead_ < options_.max_sequences_ahead && pending_.size() < kMaxPendingBytes) {
+    while (sequences_ahead_ < max_sequences_ahead() && pending_.size() < kMaxPendingBytes) {
       if (!waiting_) {
         ASSIGN_OR_RETURN(std::optional<InputLine> line, input_.next());
         if (!line) {
@@ -178,7 +191,13 @@ class Run {
       waiting_.reset();
       return true;
     }
-    RETURN_IF_ERROR(openai::settle_service(generation.service, {}, {}, generation, *requests));
+    if (const Status settled =
+            openai::settle_service(generation.service, options_.grant, {}, generation, *requests);
+        !settled.ok()) {
+      refuse(waiting_->id, waiting_->custom_id, settled.error(), "class_not_allowed");
+      waiting_.reset();
+      return true;
+    }
     CHECK(requests->size() < kTagsPerLine, "{} prompts in a line", requests->size());
     const uint64_t key = next_key_++;
     const std::string request_id = openai::batch_request_id(waiting_->id);
@@ -186,7 +205,7 @@ class Run {
     auto submitted = openai::PromptSubmission::submit(
         generation, *std::move(requests),
         {.request_id = request_id,
-         .tenant = {},
+         .tenant = options_.tenant,
          .sink = inbox_,
          .make_tag = [key](size_t prompt) { return key * kTagsPerLine + prompt; }},
         model.frontend);

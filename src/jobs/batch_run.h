@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "jobs/batch_input.h"
 #include "jobs/batch_output.h"
 #include "openai/model_directory.h"
+#include "request/service.h"
 
 namespace tandem::jobs {
 
@@ -23,13 +25,19 @@ struct BatchProgress {
   int64_t done = 0;    // answered by this run
   int64_t failed = 0;  // of done, those whose answer is an error
   int64_t running = 0;
+  int64_t synced = 0;         // of done, those whose answer is on the disk
+  int64_t synced_failed = 0;  // of them, those whose answer is an error
   int64_t prompt_tokens = 0;  // of this run
   int64_t output_tokens = 0;
   bool stopped = false;  // asked to, before the end
 };
 
 struct BatchRunOptions {
-  int64_t max_sequences_ahead = 512;  // submitted and unfinished; enough to fill the engine's steps
+  // Sequences that are submitted and unfinished, at most; enough to fill the engine's steps. Asked
+  // before each line. Absent: 512.
+  std::function<int64_t()> max_sequences_ahead;
+  std::string tenant;  // of all lines: see Request
+  ServiceGrant grant;  // what lines may claim beside their class, which is best effort
   Nanos sync_every = std::chrono::milliseconds(500);
   Nanos wake_every = std::chrono::milliseconds(50);  // looks at should_stop and reports
   std::function<bool()> should_stop;

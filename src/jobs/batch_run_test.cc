@@ -257,7 +257,7 @@ TEST_F(BatchRun, AFullQueueIsWaitedFor) {
 
 TEST_F(BatchRun, AnEngineThatTakesNothingEndsTheRunWithWhatWasAnswered) {
   write(line("a") + line("b"));
-  options_.max_sequences_ahead = 1;
+  options_.max_sequences_ahead = [] { return 1; };
   frontend_.refuse_ = [](int64_t n) -> std::optional<Error> {
     if (n == 1) return std::nullopt;
     return Error{ErrorCode::kUnavailable, "the engine failed", ""};

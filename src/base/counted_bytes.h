@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace tandem::api {
+namespace tandem {
 
 class CountedBytes {
  public:
@@ -34,4 +34,4 @@ class CountedBytes {
   int64_t bytes_ = 0;
 };
 
-}  // namespace tandem::api
+}  // namespace tandem

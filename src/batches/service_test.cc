@@ -1,0 +1,229 @@
+#include "batches/service.h"
+
+#include <gtest/gtest.h>
+
+#include "batches/test_support.h"
+
+namespace tandem::batches {
+namespace {
+
+using openai::Json;
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override { restart(); }
+  // As after a kill: what the folder holds is all that is known.
+  TestService& restart() {
+    kit_.reset();
+    kit_ = std::make_unique<TestService>(root_.path());
+    const Status opened = kit_->open();
+    EXPECT_TRUE(opened.ok()) << opened.error().message;
+    return *kit_;
+  }
+  std::string file(std::string_view text) {
+    const Result<FileObject> file = kit_->upload(text);
+    EXPECT_TRUE(file.ok()) << file.error().message;
+    return file->id;
+  }
+
+  TestFolder root_;
+  std::unique_ptr<TestService> kit_;
+};
+
+TEST_F(ServiceTest, ABatchEndsInAFileOfAnswersAndOneOfErrors) {
+  kit_->start();
+  const std::string bad =
+      R"({"custom_id":"b","url":"/v1/completions","body":{"prompt":"x","temperature":-1}})";
+  const Json batch =
+      kit_->wait_for(kit_->begin(file(line_of("a") + bad + "\n" + line_of("c"))), "completed");
+  EXPECT_EQ(batch["request_counts"], Json({{"total", 3}, {"completed", 2}, {"failed", 1}}));
+  const std::vector<Json> answers = kit_->lines(batch["output_file_id"]);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0]["response"]["body"]["choices"][0]["text"], "ok");
+  const std::vector<Json> errors = kit_->lines(batch["error_file_id"]);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0]["custom_id"], "b");
+  EXPECT_EQ(errors[0]["response"]["status_code"], 400);
+  EXPECT_TRUE(std::filesystem::is_empty(root_.path() / "data" / "batches"));
+}
+
+TEST_F(ServiceTest, AnotherProcessGoesOnWithTheLinesThatHaveNoAnswer) {
+  kit_->frontend.answers_until = 2;
+  kit_->start();
+  const std::string id = kit_->begin(file(line_of("a") + line_of("b") + line_of("c")));
+  kit_->wait(id, [](const Json& batch) { return batch["request_counts"]["completed"] == 2; });
+  kit_->service->stop();
+  EXPECT_EQ(kit_->batch(id)["status"], "in_progress");
+  restart().start();
+  const Json batch = kit_->wait_for(id, "completed");
+  EXPECT_EQ(kit_->frontend.submitted, 1);
+  EXPECT_EQ(batch["request_counts"]["completed"], 3);
+  EXPECT_EQ(kit_->lines(batch["output_file_id"]).size(), 3U);
+}
+
+TEST_F(ServiceTest, ACancelledBatchKeepsItsAnswersAndStopsTheOthers) {
+  kit_->frontend.answers_until = 1;
+  kit_->start();
+  const std::string id = kit_->begin(file(line_of("a") + line_of("b")));
+  kit_->wait(id, [](const Json& batch) { return batch["request_counts"]["completed"] == 1; });
+  ASSERT_TRUE(kit_->service->cancel_batch("me", id).ok());
+  const Json batch = kit_->wait_for(id, "cancelled");
+  EXPECT_EQ(batch["request_counts"], Json({{"total", 2}, {"completed", 1}, {"failed", 0}}));
+  EXPECT_EQ(kit_->lines(batch["output_file_id"]).size(), 1U);
+  EXPECT_TRUE(batch["error_file_id"].is_null());
+  EXPECT_EQ(kit_->frontend.cancelled, 1);
+  EXPECT_TRUE(kit_->service->cancel_batch("me", id).ok());  // once more changes nothing
+}
+
+TEST_F(ServiceTest, ACancellationGoesOnInAnotherProcess) {
+  const std::string id = kit_->begin(file(line_of("a")));  // no thread works on it yet
+  ASSERT_TRUE(kit_->service->cancel_batch("me", id).ok());
+  restart().start();
+  const Json batch = kit_->wait_for(id, "cancelled");
+  EXPECT_EQ(batch["request_counts"]["total"], 1);
+  EXPECT_TRUE(batch["output_file_id"].is_null());
+  EXPECT_EQ(kit_->frontend.submitted, 0);
+}
+
+TEST_F(ServiceTest, ABatchWhoseWindowEndsHasErrorsForTheRest) {
+  kit_->frontend.answers_until = 1;
+  kit_->start();
+  const std::string id = kit_->begin(file(line_of("a") + line_of("b")), "1h");
+  kit_->wait(id, [](const Json& batch) { return batch["request_counts"]["completed"] == 1; });
+  kit_->clock.advance(std::chrono::hours(2));
+  const Json batch = kit_->wait_for(id, "expired");
+  EXPECT_EQ(batch["request_counts"], Json({{"total", 2}, {"completed", 1}, {"failed", 1}}));
+  const std::vector<Json> errors = kit_->lines(batch["error_file_id"]);
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0]["custom_id"], "b");
+  EXPECT_EQ(errors[0]["error"]["code"], "batch_expired");
+}
+
+TEST_F(ServiceTest, ABatchThatWaitsSaysWhyAndItsWindowEndsAllTheSame) {
+  kit_->frontend.state_ = ServingState::kLoading;
+  kit_->start();
+  const std::string id = kit_->begin(file(line_of("a")), "1h");
+  kit_->wait(id, [](const Json& batch) { return batch["tandem"]["paused"].is_string(); });
+  EXPECT_NE(kit_->service->metrics_text().find("tandem_batches{state=\"in_progress\"} 1"),
+            std::string::npos);
+  kit_->clock.advance(std::chrono::hours(2));
+  EXPECT_EQ(kit_->wait_for(id, "expired")["request_counts"]["failed"], 1);
+}
+
+TEST_F(ServiceTest, ABatchOfAKeyThatIsGoneWaitsForIt) {
+  std::atomic<bool> known = false;
+  kit_->start({.terms_of = [&known](const std::string& owner) -> std::optional<OwnerTerms> {
+    return known && owner == "me" ? std::optional(OwnerTerms{.grant = {}, .tenant = "mine"})
+                                  : std::nullopt;
+  }});
+  const std::string id = kit_->begin(file(line_of("a")));
+  kit_->wait(id, [](const Json& batch) { return batch["tandem"]["paused"].is_string(); });
+  known = true;
+  kit_->wait_for(id, "completed");
+  EXPECT_EQ(kit_->frontend.last_tenant, "mine");
+  kit_->service->stop();
+}
+
+TEST_F(ServiceTest, AnInputWithLinesThatCannotBeToldApartFailsWhole) {
+  kit_->start();
+  const Json batch = kit_->wait_for(
+      kit_->begin(file(line_of("a") + line_of("a") + "{\n" +
+                       R"({"custom_id":"c","url":"/v1/chat/completions","body":{}})" + "\n" +
+                       R"({"custom_id":"d","url":"/v1/completions","body":{"model":"gpt-4o"}})")),
+      "failed");
+  std::vector<std::pair<std::string, int64_t>> faults;
+  for (const Json& fault : batch["errors"]["data"]) {
+    faults.emplace_back(fault["code"], fault["line"]);
+  }
+  EXPECT_EQ(faults, (std::vector<std::pair<std::string, int64_t>>{{"duplicate_custom_id", 2},
+                                                                  {"invalid_json", 3},
+                                                                  {"mismatched_endpoint", 4},
+                                                                  {"model_not_found", 5}}));
+  EXPECT_EQ(kit_->frontend.submitted, 0);
+}
+
+TEST_F(ServiceTest, ABatchOutlivesItsFile) {
+  const std::string input = file(line_of("a"));
+  const std::string id = kit_->begin(input);
+  ASSERT_TRUE(kit_->service->delete_file("me", input).ok());
+  restart().start();
+  EXPECT_EQ(kit_->wait_for(id, "completed")["request_counts"]["completed"], 1);
+}
+
+TEST_F(ServiceTest, UploadsNeedAPurposeAFileAndSpace) {
+  const auto refused = [this](std::string_view body) {
+    std::unique_ptr<Upload> upload =
+        *kit_->service->begin_upload("me", "multipart/form-data; boundary=XY");
+    const Status written = upload->write(body);
+    return written.ok() ? upload->finish().error() : written.error();
+  };
+  const std::string purpose =
+      "--XY\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n";
+  const std::string part = "--XY\r\nContent-Disposition: form-data; name=file\r\n\r\n";
+  EXPECT_EQ(refused(part + "x\r\n--XY--").param, "purpose");
+  EXPECT_EQ(
+      refused("--XY\r\nContent-Disposition: form-data; name=purpose\r\n\r\nvision\r\n--XY\r\n")
+          .param,
+      "purpose");
+  EXPECT_EQ(refused(purpose + "--XY--").param, "file");
+  EXPECT_EQ(refused(purpose + part + "\r\n--XY--").param, "file");
+  EXPECT_EQ(refused(purpose + part + "x\r\n" + part + "y\r\n--XY--").param, "file");
+  EXPECT_EQ(refused(purpose + part + "half of a file").code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(std::filesystem::is_empty(root_.path() / "data" / "files"));
+  EXPECT_NE(kit_->service->metrics_text().find("tandem_batch_storage_used_bytes 0"),
+            std::string::npos);
+}
+
+TEST_F(ServiceTest, AFileMayBeAsLargeAsItsLimitAndNoLarger) {
+  kit_->service.reset();
+  kit_->options.file_bytes = 100;
+  kit_->options.storage_bytes = 150;
+  ASSERT_TRUE(kit_->open().ok());
+  EXPECT_EQ(kit_->upload(std::string(101, 'x')).error().code, ErrorCode::kPayloadTooLarge);
+  ASSERT_TRUE(kit_->upload(std::string(100, 'x')).ok());
+  const Result<FileObject> second = kit_->upload(std::string(51, 'x'));
+  EXPECT_EQ(second.error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_NE(second.error().message.find("--batch-storage"), std::string::npos);
+  EXPECT_TRUE(kit_->upload(std::string(50, 'x')).ok());
+}
+
+TEST_F(ServiceTest, OldFilesAreRemovedWhateverTheTimeOfDay) {
+  kit_->start();
+  const std::string id = file(line_of("a"));
+  kit_->clock.advance(std::chrono::hours(31 * 24));
+  for (int i = 0; i < 2000 && kit_->service->file("me", id).ok(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(kit_->service->file("me", id).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(ServiceTest, BatchesNeedAFileOfThePurposeBatchAndKnownFields) {
+  const auto refused = [this](const Json& body) {
+    return kit_->service->create_batch("me", body.dump()).error();
+  };
+  const Json good = {{"input_file_id", "file-none"},
+                     {"endpoint", "/v1/completions"},
+                     {"completion_window", "24h"}};
+  EXPECT_EQ(refused(good).code, ErrorCode::kNotFound);
+  for (const auto& [field, value] : std::vector<std::pair<std::string, Json>>{
+           {"endpoint", "/v1/embeddings"},
+           {"endpoint", nullptr},
+           {"input_file_id", "../x"},
+           {"completion_window", "0h"},
+           {"completion_window", "169h"},
+           {"completion_window", "8d"},
+           {"completion_window", "h"},
+           {"completion_window", "24"},
+           {"metadata", {{"k", 1}}},
+           {"metadata", {{std::string(65, 'k'), "v"}}},
+           {"output_expires_after", {{"anchor", "created_at"}}}}) {
+    Json body = good;
+    body[field] = value;
+    const Error error = refused(body);
+    EXPECT_EQ(error.code, ErrorCode::kInvalidArgument) << field;
+    EXPECT_EQ(error.param, field);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::batches

@@ -1,0 +1,381 @@
+"""Files and batches over HTTP, as OpenAI's client uses them: uploads, runs, keys, quotas, kills and restarts."""
+import collections
+import io
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+
+import openai
+import pytest
+from conftest import LOGS, launch
+from server import until
+
+LLAMA = pathlib.Path(__file__).resolve().parent.parent / "goldens" / "llama-gqa-rope3-f32"
+SECONDS = 120  # for a batch of a few lines, on a busy machine
+
+
+def chat(custom_id, content="Hi", **fields):
+    body = {"model": "golden", "messages": [{"role": "user", "content": content}], "max_tokens": 4, "temperature": 0} | fields
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def jsonl(lines):
+    return "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines).encode()
+
+
+def upload(client, lines, name="in.jsonl", **fields):
+    data = lines if isinstance(lines, bytes) else jsonl(lines)
+    return client.files.create(file=(name, io.BytesIO(data)), purpose="batch", **fields)
+
+
+def begin(client, file, endpoint="/v1/chat/completions", window="24h", **fields):
+    return client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window=window, **fields)
+
+
+def ended(client, batch, seconds=SECONDS):
+    """The batch once nothing more will happen to it."""
+    def look():
+        now = client.batches.retrieve(batch.id)
+        return now if now.status in ("completed", "failed", "expired", "cancelled") else None
+    end = until(look, seconds, every=0.1)
+    assert end, client.batches.retrieve(batch.id)
+    return end
+
+
+def lines_of(client, file_id):
+    text = client.files.content(file_id).text if file_id else ""
+    assert text == "" or text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def serve(binary, tmp_path, request):
+    """serve(*flags): a server with the data folder of this test; the next call may be another process of it."""
+    started = []
+
+    def start(*flags, folder="data"):
+        name = f"{request.node.name}-{len(started)}"
+        started.append(launch(binary, name, LLAMA, "--served-model-name", "golden", "--dtype", "float32", "--data-folder",
+                              tmp_path / folder, *flags))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.returncode is None:
+            server.stop_cleanly()
+
+
+@pytest.fixture(scope="module")
+def kept(binary, tmp_path_factory):
+    """One server with files for the tests that leave room for each other."""
+    server = launch(binary, "batches", LLAMA, "--served-model-name", "golden", "--dtype", "float32", "--data-folder",
+                    tmp_path_factory.mktemp("batches") / "data")
+    yield server
+    server.stop_cleanly()
+
+
+@pytest.mark.core
+def test_a_batch_is_answered_as_its_lines_would_be(kept):
+    client = kept.openai()
+    lines = [chat("a", "Tell me"), chat("b", "more"), chat("cold", temperature=-1)]
+    file = upload(client, lines, "questions.jsonl")
+    assert (file.object, file.purpose, file.filename, file.status) == ("file", "batch", "questions.jsonl", "processed")
+    assert file.bytes == len(jsonl(lines))
+    assert client.files.retrieve(file.id) == file
+    assert client.files.content(file.id).read() == jsonl(lines)
+    batch = begin(client, file, metadata={"job": "nightly"})
+    assert batch.object == "batch" and batch.status == "validating" and batch.input_file_id == file.id
+    assert batch.endpoint == "/v1/chat/completions" and batch.completion_window == "24h"
+    assert batch.expires_at - batch.created_at == 24 * 3600
+    end = ended(client, batch)
+    assert end.status == "completed" and end.metadata == {"job": "nightly"} and end.errors is None
+    assert (end.request_counts.total, end.request_counts.completed, end.request_counts.failed) == (3, 2, 1)
+    assert batch.created_at <= end.in_progress_at <= end.finalizing_at <= end.completed_at
+    answers = {line["custom_id"]: line for line in lines_of(client, end.output_file_id)}
+    assert set(answers) == {"a", "b"}
+    for line in lines[:2]:
+        theirs = client.chat.completions.create(**line["body"])
+        ours = answers[line["custom_id"]]
+        assert ours["error"] is None and ours["response"]["status_code"] == 200
+        assert ours["response"]["body"]["choices"][0]["message"]["content"] == theirs.choices[0].message.content
+        assert ours["response"]["body"]["service_tier"] == "flex"
+    (failed,) = lines_of(client, end.error_file_id)
+    assert failed["custom_id"] == "cold" and failed["response"]["status_code"] == 400
+    written = client.files.retrieve(end.output_file_id)
+    assert written.purpose == "batch_output" and written.bytes > 0
+    assert kept.metric("tandem_batches", state="completed") >= 1
+    assert kept.metric("tandem_batch_lines_total", outcome="completed") >= 2
+    assert kept.metric("tandem_batch_storage_used_bytes") >= file.bytes
+
+
+def test_without_a_newline_at_the_end_and_with_blank_lines_all_lines_count(kept):
+    client = kept.openai()
+    text = b"\n" + jsonl([chat("one")]) + b"\r\n\n" + jsonl([chat("two")]).rstrip(b"\n")
+    end = ended(client, begin(client, upload(client, text)))
+    assert end.status == "completed" and end.request_counts.completed == 2 and end.error_file_id is None
+
+
+@pytest.mark.parametrize("lines, faults", [
+    ([chat("a"), chat("a")], [("duplicate_custom_id", 2)]),
+    ([chat("a"), "no json", chat("b")], [("invalid_json", 2)]),
+    ([{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}], [("mismatched_endpoint", 1)]),
+    ([{"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {}}], [("invalid_url", 1)]),
+    ([chat("a", model="gpt-4o"), chat("b")], [("model_not_found", 1)]),
+    ([{"method": "POST", "url": "/v1/chat/completions", "body": {}}], [("invalid_custom_id", 1)]),
+    (b"\n\n", [("empty_file", None)]),
+])
+def test_a_batch_whose_lines_cannot_be_told_apart_or_sent_fails_before_it_begins(kept, lines, faults):
+    client = kept.openai()
+    end = ended(client, begin(client, upload(client, lines)))
+    assert end.status == "failed" and end.failed_at and end.output_file_id is None
+    assert [(fault.code, fault.line) for fault in end.errors.data] == faults
+    assert all(fault.message for fault in end.errors.data)
+
+
+def test_lists_go_on_behind_an_object(kept):
+    client = kept.openai()
+    file = upload(client, [chat("a")])
+    made = [begin(client, file).id for _ in range(5)]
+    page = client.batches.list(limit=2)
+    assert [batch.id for batch in page.data] == made[:2:-1] and page.has_more
+    behind = client.batches.list(limit=2, after=page.data[-1].id)
+    assert [batch.id for batch in behind.data] == made[2:0:-1]
+    seen = [batch.id for batch in client.batches.list(limit=3)]
+    assert seen[:5] == made[::-1] and len(seen) == len(set(seen))
+    assert file.id in [each.id for each in client.files.list(purpose="batch", limit=1)]
+    oldest = client.files.list(order="asc").data
+    assert [each.id for each in client.files.list(order="desc").data] == [each.id for each in oldest][::-1]
+    for wrong in ({"limit": 0}, {"limit": 101}, {"after": "batch_none"}):
+        with pytest.raises(openai.BadRequestError):
+            client.batches.list(**wrong)
+
+
+def test_what_is_wrong_is_refused_by_name(kept):
+    client = kept.openai()
+    file = upload(client, [chat("a")])
+    for fields, param in [({"endpoint": "/v1/embeddings"}, "endpoint"), ({"window": "8d"}, "completion_window"),
+                          ({"window": "30m"}, "completion_window"), ({"metadata": {"k": "v" * 513}}, "metadata")]:
+        with pytest.raises(openai.BadRequestError) as caught:
+            begin(client, file, **fields)
+        assert caught.value.param == param
+    assert begin(client, file, window="1h").expires_at
+    for wrong in ("fine-tune", "assistants"):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.files.create(file=("x.jsonl", b"{}\n"), purpose=wrong)
+        assert caught.value.param == "purpose"
+    with pytest.raises(openai.BadRequestError):
+        upload(client, b"")
+    for ask in (client.files.retrieve, client.files.delete, client.files.content, client.batches.retrieve, client.batches.cancel):
+        with pytest.raises(openai.NotFoundError):
+            ask("file-none")
+    with kept.http() as http:
+        assert http.post("/v1/files", json={}).status_code == 400
+        assert http.post("/v1/files", files={"file": ("x", b"{}\n")}).json()["error"]["param"] == "purpose"
+        assert http.put("/v1/files").status_code == 405
+
+
+def test_a_truncated_upload_leaves_nothing(kept):
+    client = kept.openai()
+    before = [file.id for file in client.files.list()]
+    body = (b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n{"custom_id"')
+    head = f"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: {{}}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", kept.port)) as link:  # whole by its length, without its end
+        link.sendall(head.format(len(body)).encode() + body)
+        assert b"cut off" in link.recv(65536)
+    with socket.create_connection(("127.0.0.1", kept.port)) as link:  # the client goes away in the middle
+        link.sendall(head.format(10 ** 6).encode() + body)
+    assert [file.id for file in client.files.list()] == before
+
+
+def test_a_large_file_comes_and_goes_without_being_held_in_memory(kept):
+    client = kept.openai()
+    upload(client, [chat("warm")])
+    before = kept.resident_bytes()
+    data = os.urandom(1 << 20).hex().encode() * 40  # 80 MB
+    file = upload(client, data)
+    assert file.bytes == len(data)
+    with client.files.with_streaming_response.content(file.id) as response:
+        got = sum(len(piece) for piece in response.iter_bytes())
+    assert got == len(data)
+    assert kept.resident_bytes() - before < 24 << 20
+    assert client.files.delete(file.id).deleted
+
+
+def test_a_key_sees_its_own_files_and_batches_only(serve, tmp_path):
+    (tmp_path / "keys").write_text("sk-one\nsk-two\n")
+    server = serve("--api-key-file", tmp_path / "keys")
+    one, two = server.openai("sk-one"), server.openai("sk-two")
+    file = upload(one, [chat("a")])
+    batch = begin(one, file)
+    end = ended(one, batch)
+    assert end.status == "completed"
+    assert two.files.list().data == [] and two.batches.list().data == []
+    for ask in (lambda: two.files.retrieve(file.id), lambda: two.files.content(end.output_file_id), lambda: two.files.delete(file.id),
+                lambda: two.batches.retrieve(batch.id), lambda: two.batches.cancel(batch.id), lambda: begin(two, file)):
+        with pytest.raises(openai.NotFoundError):
+            ask()
+    with pytest.raises(openai.AuthenticationError):
+        server.openai("sk-three").files.list()
+    server.stop_cleanly()
+    (tmp_path / "keys").write_text("sk-two\nsk-one\n")  # whose they are does not depend on the order of the keys
+    again = serve("--api-key-file", tmp_path / "keys")
+    assert again.openai("sk-one").files.retrieve(file.id) == file
+    assert again.openai("sk-two").files.list().data == []
+
+
+def test_a_file_deleted_while_its_batch_runs_makes_no_difference(kept):
+    client = kept.openai()
+    file = upload(client, [chat(str(i), max_tokens=100, ignore_eos=True) for i in range(300)])
+    batch = begin(client, file)
+    assert client.files.delete(file.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(file.id)
+    end = ended(client, batch)
+    assert end.status == "completed" and end.request_counts.completed == 300
+
+
+def test_a_cancelled_batch_keeps_what_it_has(serve):
+    server = serve("--max-num-seqs", 2)
+    client = server.openai()
+    count = 400
+    batch = begin(client, upload(client, [chat(str(i), max_tokens=200, ignore_eos=True) for i in range(count)]))
+    assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed > 0, SECONDS)
+    running = client.batches.retrieve(batch.id)
+    assert running.status == "in_progress" and running.model_extra["tandem"]["estimated_completion_at"] > running.created_at
+    assert client.batches.cancel(batch.id).status in ("cancelling", "cancelled")
+    end = ended(client, batch)
+    assert end.status == "cancelled" and end.cancelled_at >= end.cancelling_at
+    answers = lines_of(client, end.output_file_id)
+    assert 0 < len(answers) == end.request_counts.completed < count == end.request_counts.total
+    assert client.batches.cancel(batch.id).status == "cancelled"
+    assert until(server.is_idle, SECONDS)
+    done = ended(client, begin(client, upload(client, [chat("a")])))
+    with pytest.raises(openai.BadRequestError):
+        client.batches.cancel(done.id)
+
+
+def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
+    count = 1500
+    random.seed(24)
+    server = serve()
+    client = server.openai()
+    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=8, ignore_eos=True) for i in range(count)]))
+    counted, kills = 0, 0
+    while kills < 5:
+        until(lambda: client.batches.retrieve(batch.id).request_counts.completed > counted, SECONDS)
+        time.sleep(random.random())
+        now = client.batches.retrieve(batch.id)
+        counted = now.request_counts.completed
+        server.process.send_signal(signal.SIGKILL)
+        server.stop()
+        kills += 1
+        server = serve()
+        client = server.openai()
+        assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed >= counted, SECONDS)
+        if now.status == "completed":
+            break
+    end = ended(client, batch, 300)
+    assert end.status == "completed"
+    assert (end.request_counts.total, end.request_counts.completed, end.request_counts.failed) == (count, count, 0)
+    answered = collections.Counter(line["custom_id"] for line in lines_of(client, end.output_file_id))
+    assert answered == {str(i): 1 for i in range(count)}
+    server.stop_cleanly()
+    client = serve().openai()
+    assert client.batches.retrieve(batch.id) == end and len(lines_of(client, end.output_file_id)) == count
+
+
+def test_a_cancellation_goes_on_after_a_kill(serve, tmp_path):
+    server = serve("--max-num-seqs", 1)
+    client = server.openai()
+    batch = begin(client, upload(client, [chat(str(i), max_tokens=200, ignore_eos=True) for i in range(400)]))
+    assert until(lambda: client.batches.retrieve(batch.id).status == "in_progress", SECONDS)
+    client.batches.cancel(batch.id)
+    server.process.send_signal(signal.SIGKILL)
+    server.stop()
+    client = serve().openai()
+    end = ended(client, batch)
+    assert end.status == "cancelled"
+    assert end.request_counts.completed == len(lines_of(client, end.output_file_id)) < 400
+    assert list((tmp_path / "data" / "batches").iterdir()) == []
+
+
+def test_space_is_bounded(serve):
+    server = serve("--batch-storage", "100KB", "--batch-file-size", "60KB", "--batch-file-lines", 3)
+    client = server.openai()
+    first = upload(client, b"x" * 60_000)
+    with pytest.raises(openai.APIStatusError) as caught:
+        upload(client, b"x" * 60_001)
+    assert caught.value.status_code == 413 and "--batch-file-size" in str(caught.value)
+    with pytest.raises(openai.APIStatusError) as caught:
+        upload(client, b"x" * 50_000)
+    assert caught.value.status_code == 413 and "--batch-storage" in str(caught.value)
+    with pytest.raises(openai.APIStatusError) as caught:
+        upload(client, b"x" * 5_000_000)
+    assert caught.value.status_code == 413
+    client.files.delete(first.id)
+    many = upload(client, [chat(str(i)) for i in range(4)])
+    assert ended(client, begin(client, many)).errors.data[0].code == "too_many_lines"
+    assert server.metric("tandem_batch_storage_limit_bytes") == 100_000
+
+
+def test_a_batch_waits_for_space_and_says_so(serve):
+    server = serve("--batch-storage", "60KB", "--batch-file-size", "60KB")
+    client = server.openai()
+    file = upload(client, [chat(str(i), max_tokens=2) for i in range(200)])
+    ballast = upload(client, b"x" * (60_000 - file.bytes - 2_000))
+    batch = begin(client, file)
+    paused = until(lambda: client.batches.retrieve(batch.id).model_extra["tandem"]["paused"], SECONDS)
+    assert "--batch-storage" in paused and client.batches.retrieve(batch.id).status == "in_progress"
+    assert server.metric("tandem_batches_paused") == 1
+    client.files.delete(ballast.id)
+    client.files.delete(file.id)
+    end = ended(client, batch)
+    assert end.status in ("completed", "in_progress")
+
+
+def test_a_database_that_is_damaged_or_of_another_version_is_refused_by_name(binary, serve, tmp_path):
+    server = serve()
+    upload(server.openai(), [chat("a")])
+    server.stop_cleanly()
+    database = tmp_path / "data" / "tandem.db"
+    good = database.read_bytes()
+
+    def refusal():
+        done = subprocess.run([str(binary), "serve", str(LLAMA), "--port", "0", "--data-folder", str(tmp_path / "data")],
+                              capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        assert done.returncode in (1, 2) and "tandem.db" in done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    with sqlite3.connect(database) as link:
+        link.execute("PRAGMA user_version = 7")
+    link.close()
+    assert "version 7" in refusal()
+    database.write_bytes(b"this is no database at all" * 100)
+    assert "damaged" in refusal()
+    database.write_bytes(good[:4096] + b"\xff" * (len(good) - 4096))
+    assert "damaged" in refusal()
+    database.write_bytes(good)
+    assert len(serve().openai().files.list().data) == 1
+
+
+def test_a_folder_serves_one_server_at_a_time(binary, serve, tmp_path):
+    serve()
+    done = subprocess.run([str(binary), "serve", str(LLAMA), "--port", "0", "--data-folder", str(tmp_path / "data")], capture_output=True,
+                          text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2 and "another server uses" in done.stdout + done.stderr
+
+
+def test_without_a_data_folder_the_routes_name_the_flag(server):
+    client = server.openai()
+    for ask in (lambda: client.files.list(), lambda: upload(client, b"x"), lambda: client.batches.list(),
+                lambda: client.batches.retrieve("batch_x")):
+        with pytest.raises(openai.NotFoundError) as caught:
+            ask()
+        assert "--data-folder" in str(caught.value)
