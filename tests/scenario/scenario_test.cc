@@ -95,6 +95,8 @@ void read_world(const Fields& fields, WorldOptions& world) {
     world.policy_options[kHostLimitSteps] =
         static_cast<int32_t>(number(fields, "host_limit_steps", 8));
   }
+  world.believed_layers = static_cast<int32_t>(number(fields, "layers", world.believed_layers));
+  world.policy_options[kNeoCodeTerms] = static_cast<int32_t>(number(fields, "code_terms", 1));
   world.policy_options[kHyGenStepBudget] =
       static_cast<int32_t>(number(fields, "step_budget_us", 50'000));
   world.policy_options[kFlexBlocks] = static_cast<int32_t>(number(fields, "flex_blocks", 100));

@@ -198,7 +198,7 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
             (std::vector<std::string_view>{
                 "sarathi-token-budget", "piggyback-token-budget", "offload-below", "onload-above",
                 "patience-steps", "host-limit-steps", "published-best-effort", "llumnix-headroom",
-                "hygen-step-budget", "flex-blocks", "psm-utility"}));
+                "hygen-step-budget", "flex-blocks", "psm-utility", "neo-code-terms"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow),
             "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp");
 }

@@ -10,6 +10,7 @@
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/llumnix.h"
+#include "scheduler/policies/neo.h"
 #include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/sarathi.h"
@@ -17,9 +18,9 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<const PolicyDescriptor*, 10> kPolicies = {
-    &kAccelOnly, &kSarathi, &kPiggyback,  &kOverlap, &kLanes,
-    &kOmniServe, &kLlumnix, &kLlumnixCpu, &kHyGen,   &kSarathiPp};
+constexpr std::array<const PolicyDescriptor*, 14> kPolicies = {
+    &kAccelOnly,  &kSarathi, &kPiggyback, &kOverlap, &kLanes,     &kOmniServe, &kLlumnix,
+    &kLlumnixCpu, &kHyGen,   &kSarathiPp, &kNeo,     &kNeoCapped, &kNeoPlus,   &kFastDecode};
 
 Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, int32_t value) {
   if (value >= option.min && value <= option.max) {
