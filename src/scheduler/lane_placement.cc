@@ -106,10 +106,10 @@ Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
   return placing.finish();
 }
 
-Placement place_all(const LaneModel& model, const Lanes& lanes, std::span<const HostDecode> decodes,
-                    const PlacementLimits& limits) {
-  Placing placing(model, lanes, decodes.size(), limits);
-  for (size_t i = 0; i < decodes.size() && !placing.full(); ++i) {
+Placement place_all(const LaneModel& model, const Lanes& lanes,
+                    std::span<const HostDecode> decodes) {
+  Placing placing(model, lanes, decodes.size(), {});
+  for (size_t i = 0; i < decodes.size(); ++i) {
     placing.place(i, decodes[i], i % 2);
   }
   return placing.finish();

@@ -45,8 +45,8 @@ Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
                          std::span<const HostDecode> decodes, const PlacementLimits& limits);
 
 // All of them, in turn, so that the host attends for one lane while the accelerator has the other;
-// for steps in which nothing else happens. The layer's time does not matter there.
-Placement place_all(const LaneModel& model, const Lanes& lanes, std::span<const HostDecode> decodes,
-                    const PlacementLimits& limits);
+// for steps in which nothing else happens.
+Placement place_all(const LaneModel& model, const Lanes& lanes,
+                    std::span<const HostDecode> decodes);
 
 }  // namespace tandem

@@ -185,8 +185,8 @@ TEST(LanePlacement, NoMoreJoinThanThereAreRowsFor) {
   const std::vector<HostDecode> decodes = decodes_of({1, 1, 1, 1, 1});
   EXPECT_EQ(place_first_come(lanes, residents(5, 5), decodes, {.decodes = 3}).placed, 3);
   EXPECT_EQ(place_by_slack(lanes, residents(5, 5), decodes, {.decodes = 2}).placed, 2);
-  const Placement all = place_all(lanes, {}, decodes, {.decodes = 4});
-  EXPECT_EQ(all.lane, (std::vector<int8_t>{0, 1, 0, 1, kHeld}));
+  const Placement all = place_all(lanes, {}, decodes);
+  EXPECT_EQ(all.lane, (std::vector<int8_t>{0, 1, 0, 1, 0})) << "in turn";
 }
 
 TEST(LanePlacement, NoDecodeMakesTheLayerLongerThanItsLimit) {

@@ -60,13 +60,18 @@ PlacementLimits NeoStep::placement_limits(const Lanes& lanes) const {
   return limits;
 }
 
+// Where nothing else goes on, and where all decode on the host, no sequence sits out: one that has
+// a place among the executor's visitors would keep it from another one.
 Placement NeoStep::placed(const Lanes& lanes) const {
-  const PlacementLimits limits = placement_limits(lanes);
   if (lanes[0].residents.empty()) {
-    return place_all(model_, lanes, decodes_, limits);
+    return place_all(model_, lanes, decodes_);
   }
-  return rules_.repaired || rules_.all_on_host ? place_by_slack(model_, lanes, decodes_, limits)
-                                               : place_first_come(model_, lanes, decodes_, limits);
+  if (rules_.all_on_host) {
+    return place_by_slack(model_, lanes, decodes_, {.decodes = std::ssize(decodes_)});
+  }
+  const PlacementLimits limits = placement_limits(lanes);
+  return rules_.repaired ? place_by_slack(model_, lanes, decodes_, limits)
+                         : place_first_come(model_, lanes, decodes_, limits);
 }
 
 // Requests that have a part in the step; where the rules are repaired output tokens, and of each
@@ -138,15 +143,8 @@ bool NeoStep::lanes_pay(const Choice& lanes, const Choice& resident) const {
 }
 
 bool NeoStep::makes_first_token_late(const Choice& lanes, const Choice& resident) const {
-  Nanos due = Nanos::max();
-  for (const SequenceView& sequence : view_.running) {
-    due = std::min(due, sequence.service_class == kLs ? sequence.first_token_due : due);
-  }
-  for (const Prompt& prompt : std::span(prompts_).first(lanes.prompts)) {
-    due = std::min(due,
-                   prompt.sequence->service_class == kLs ? prompt.sequence->first_token_due : due);
-  }
-  return due != Nanos::max() && view_.now + resident.time <= due && view_.now + lanes.time > due;
+  return first_token_due_ != Nanos::max() && view_.now + resident.time <= first_token_due_ &&
+         view_.now + lanes.time > first_token_due_;
 }
 
 StepPlan NeoStep::finish(const Choice& choice) {

@@ -47,9 +47,13 @@ StepPlan NeoStep::plan() {
     send_finished_prompts();
     make_room_for_head();
   }
-  add_residents();
-  bring_back();
-  add_running_prompts();
+  add_decodes(kLs);
+  bring_back(kLs);
+  add_running_prompts(kLs);
+  admit_latency_sensitive();
+  add_decodes(kBe);
+  bring_back(kBe);
+  add_running_prompts(kBe);
   collect_prompts();
   find_host_decodes();
   const Choice resident = resident_choice();
@@ -134,6 +138,7 @@ void NeoStep::make_room_for_head() {
     if (missing > 0) {
       mark_host_bound(head);
       planner.offload_best_effort(missing, ClassedPlanner::Need::kWish);
+      sends_away_ = true;
     }
     int32_t places = head.choices - draft_.builder().sequences_left();
     for (size_t i = view_.running.size(); places > 0 && leaving_ == 0 && i-- > 0;) {
@@ -141,33 +146,35 @@ void NeoStep::make_room_for_head() {
           planner.offload(i, ClassedPlanner::Need::kWish)) {
         places -= view_.running[i].choices;
         mark_host_bound(head);
+        sends_away_ = true;
       }
     }
   }
-  kept_for_head_ = is_host_bound(head) ? blocks : 0;
+  if (is_host_bound(head)) {
+    kept_for_head_ = {.places = head.choices, .blocks = blocks};
+  }
 }
 
-void NeoStep::add_residents() {
-  for (const ServiceClass service_class : {kLs, kBe}) {
-    for (size_t i = 0; i < view_.running.size(); ++i) {
-      if (draft_.planner().may_decode(i, service_class)) {
-        draft_.add_decode(i);
-      }
+void NeoStep::add_decodes(ServiceClass service_class) {
+  for (size_t i = 0; i < view_.running.size(); ++i) {
+    if (draft_.planner().may_decode(i, service_class)) {
+      draft_.add_decode(i);
     }
   }
 }
 
 // From the front of the queue, up to the first best-effort sequence without room: how many.
-int64_t NeoStep::returns_in_order(int64_t kept) const {
+int32_t NeoStep::returns_in_order(int64_t kept) const {
   int64_t left = draft_.builder().blocks_left();
-  int64_t count = 0;
+  const int32_t places = draft_.builder().sequences_left() - kept_for_head_.places;
+  int32_t count = 0;
   for (const SequenceView& sequence : view_.offloaded) {
     if (!may_move(sequence) || sequence.service_class != kBe) {
       continue;
     }
     left -= std::max<int64_t>(sequence.transfer_blocks,
                               draft_.planner().blocks_for(sequence.known_tokens));
-    if (left < kept) {
+    if (left < kept || count >= places) {
       break;
     }
     ++count;
@@ -175,17 +182,18 @@ int64_t NeoStep::returns_in_order(int64_t kept) const {
   return count;
 }
 
-void NeoStep::bring_back() {
+void NeoStep::bring_back(ServiceClass service_class) {
   ClassedPlanner& planner = draft_.planner();
-  const bool others_leave = planner.refused() || draft_.builder().preempts() ||
-                            any_offloaded_is(SequenceState::kOffloading);
-  if (rules_.all_on_host || others_leave) {
+  if (rules_.all_on_host || planner.refused() || draft_.builder().preempts()) {
     return;
   }
-  planner.bring_back(kLs, 0, kWithoutBound);
-  const int64_t kept = view_.budget.total_blocks * (100 - kReturnPercent) / 100 + kept_for_head_ +
-                       planner.reserved_blocks();
-  planner.bring_back(kBe, kept, static_cast<int32_t>(returns_in_order(kept)));
+  if (service_class == kLs) {
+    planner.bring_back(kLs, 0, kWithoutBound);
+  } else if (!sends_away_ && !any_offloaded_is(SequenceState::kOffloading)) {
+    const int64_t kept = view_.budget.total_blocks * (100 - kReturnPercent) / 100 +
+                         kept_for_head_.blocks + planner.reserved_blocks();
+    planner.bring_back(kBe, kept, returns_in_order(kept));
+  }
 }
 
 // ---------------------------------------------------------------- prompts
@@ -205,20 +213,37 @@ int32_t NeoStep::tokens_of(const SequenceView& prompt, int32_t rows) const {
   return pending <= rows ? pending : fits_no_step && is_first ? rows : 0;
 }
 
-void NeoStep::add_running_prompts() {
-  for (const ServiceClass service_class : {kLs, kBe}) {
-    for (size_t i = 0; i < view_.running.size(); ++i) {
-      const SequenceView& sequence = view_.running[i];
-      if (!draft_.planner().may_prefill(i, service_class)) {
-        continue;
-      }
-      const int32_t rows = draft_.builder().tokens_left();
-      const int32_t tokens =
-          rules_.caps_steps ? tokens_of(sequence, rows) : std::min(sequence.pending_tokens(), rows);
-      if (draft_.add_chunk(i, tokens)) {
-        begun_credit_ += static_cast<double>(tokens) / sequence.known_tokens;
-      }
+void NeoStep::add_running_prompts(ServiceClass service_class) {
+  for (size_t i = 0; i < view_.running.size(); ++i) {
+    const SequenceView& sequence = view_.running[i];
+    if (!draft_.planner().may_prefill(i, service_class)) {
+      continue;
     }
+    const int32_t rows = draft_.builder().tokens_left();
+    const int32_t tokens =
+        rules_.caps_steps ? tokens_of(sequence, rows) : std::min(sequence.pending_tokens(), rows);
+    if (draft_.add_chunk(i, tokens)) {
+      count_begun(sequence, tokens);
+    }
+  }
+}
+
+void NeoStep::count_begun(const SequenceView& prompt, int32_t tokens) {
+  begun_credit_ += static_cast<double>(tokens) / prompt.known_tokens;
+  if (prompt.service_class == kLs) {
+    first_token_due_ = std::min(first_token_due_, prompt.first_token_due);
+  }
+}
+
+// They stay on the accelerator, at the cost of best effort.
+void NeoStep::admit_latency_sensitive() {
+  for (const SequenceView& waiting : view_.waiting) {
+    const int32_t rows = draft_.builder().tokens_left();
+    const int32_t tokens = waiting.service_class == kLs && rows > 0 ? tokens_of(waiting, rows) : 0;
+    if (tokens < 1 || !draft_.admit(waiting, tokens)) {
+      return;
+    }
+    count_begun(waiting, tokens);
   }
 }
 
@@ -227,7 +252,7 @@ void NeoStep::collect_prompts() {
     return;
   }
   for (const SequenceView& waiting : view_.waiting) {
-    if (!collect(waiting)) {
+    if (waiting.service_class == kBe && !collect(waiting)) {
       return;
     }
   }
@@ -254,7 +279,7 @@ int64_t NeoStep::blocks_for_output(const SequenceView& waiting) const {
 // A prompt that finds room stays on the accelerator, unless an earlier one of the step does not, or
 // sequences are on the host and there is no room beside it to compute another one for the host.
 bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
-  if (!has_host() || waiting.service_class == kLs) {
+  if (!has_host()) {
     return false;
   }
   if (rules_.all_on_host || is_host_bound(waiting) ||
@@ -272,13 +297,7 @@ bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
 bool NeoStep::collect(const SequenceView& waiting) {
   const int32_t rows = draft_.builder().tokens_left() - prompt_rows_;
   const int32_t tokens = rows > 0 ? tokens_of(waiting, rows) : 0;
-  if (tokens < 1) {
-    return false;
-  }
-  if (!finds_room(waiting, tokens)) {
-    if (waiting.service_class == kLs && prompts_.empty()) {
-      draft_.admit(waiting, tokens);  // makes room for the next step
-    }
+  if (tokens < 1 || !finds_room(waiting, tokens)) {
     return false;
   }
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);

@@ -25,7 +25,7 @@ class NeoStep {
   StepPlan plan();
 
  private:
-  // A waiting prompt that may begin in this step.
+  // A waiting best-effort prompt that may begin in this step.
   struct Prompt {
     const SequenceView* sequence = nullptr;
     int32_t tokens = 0;
@@ -53,13 +53,15 @@ class NeoStep {
   void tell_small_host();
   void send_finished_prompts();
   void make_room_for_head();
-  void add_residents();
-  void bring_back();
-  [[nodiscard]] int64_t returns_in_order(int64_t kept) const;
+  void add_decodes(ServiceClass service_class);
+  void bring_back(ServiceClass service_class);
+  [[nodiscard]] int32_t returns_in_order(int64_t kept) const;
 
   // Prompts.
   [[nodiscard]] int32_t tokens_of(const SequenceView& prompt, int32_t rows) const;
-  void add_running_prompts();
+  void add_running_prompts(ServiceClass service_class);
+  void count_begun(const SequenceView& prompt, int32_t tokens);
+  void admit_latency_sensitive();
   void collect_prompts();
   [[nodiscard]] bool collect(const SequenceView& waiting);
   [[nodiscard]] bool finds_room(const SequenceView& waiting, int32_t tokens) const;
@@ -88,16 +90,18 @@ class NeoStep {
   const Nanos step_limit_;
   NeoMemory& memory_;
   StepDraft draft_;
-  int64_t host_limit_ = 0;     // blocks that the host may hold when a prompt begins
-  int64_t host_used_ = 0;      // that it holds, or will when prompts bound for it are done
-  int64_t leaving_ = 0;        // blocks of prompts bound for the host, on the accelerator
-  int64_t kept_for_head_ = 0;  // blocks, for the prompt that waits for room
+  int64_t host_limit_ = 0;   // blocks that the host may hold when a prompt begins
+  int64_t host_used_ = 0;    // that it holds, or will when prompts bound for it are done
+  int64_t leaving_ = 0;      // blocks of prompts bound for the host, on the accelerator
+  RoomAhead kept_for_head_;  // for the prompt that waits for room
+  bool sends_away_ = false;  // others leave to make it
   std::vector<Prompt> prompts_;
   int32_t prompt_rows_ = 0;
   int32_t prompt_logits_ = 0;
   int32_t prompt_choices_ = 0;
   int64_t prompt_blocks_ = 0;
-  double begun_credit_ = 0;  // prompts that run: the share of each that the step computes
+  double begun_credit_ = 0;  // the share of each prompt in the draft that the step computes
+  Nanos first_token_due_ = Nanos::max();  // the earliest of latency-sensitive prompts in the draft
   struct Candidate {
     HostDecode decode;
     const SequenceView* sequence = nullptr;
