@@ -70,12 +70,13 @@ void forget_classes(std::vector<SequenceView>& sequences) {
   }
 }
 
-// The smallest TPOT target of latency-sensitive sequences that were admitted.
-Nanos smallest_tpot(const SystemView& view) {
+// The smallest TPOT target of sequences that were admitted; where classes are known, of the
+// latency-sensitive ones.
+Nanos smallest_tpot(const SystemView& view, const NeoRules& rules) {
   Nanos smallest = Nanos::max();
   for (const std::span<const SequenceView> sequences : {view.running, view.offloaded}) {
     for (const SequenceView& sequence : sequences) {
-      if (sequence.service_class == ServiceClass::kLatencySensitive) {
+      if (!rules.repaired || sequence.service_class == ServiceClass::kLatencySensitive) {
         smallest = std::min(smallest, sequence.tpot);
       }
     }
@@ -96,7 +97,7 @@ constinit const PolicyDescriptor kNeo{
 constinit const PolicyDescriptor kNeoCapped{
     .name = "neo_capped",
     .summary = "as neo, with steps within the TPOT targets",
-    .traits = traits_with({.service_class = true, .level = false, .targets = true}),
+    .traits = traits_with({.service_class = false, .level = false, .targets = true}),
     .options = kNeoOptions,
     .make = make_neo<kNeoCapped, Variant::kCapped>};
 constinit const PolicyDescriptor kNeoPlus{
@@ -138,7 +139,7 @@ SystemView NeoPolicy::as_seen(const SystemView& view) {
 
 StepPlan NeoPolicy::plan(const SystemView& view) {
   const SystemView seen = as_seen(view);
-  const Nanos limit = rules_.caps_steps ? smallest_tpot(view) : Nanos::max();
+  const Nanos limit = rules_.caps_steps ? smallest_tpot(view, rules_) : Nanos::max();
   StepPlan plan = NeoStep(rules_, model_, seen, limit, memory_).plan();
   std::vector<SequenceId> leave;
   std::ranges::copy_if(plan.offload, std::back_inserter(leave), [&](SequenceId id) {
