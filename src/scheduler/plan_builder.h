@@ -68,6 +68,8 @@ class PlanBuilder {
     return promised_blocks_ - promised_best_effort_;
   }
   [[nodiscard]] bool preempts() const { return !plan_.preempt.empty(); }
+  // Of those that were offloaded: back to the accelerator in this plan.
+  [[nodiscard]] const std::vector<SequenceId>& returning() const { return plan_.onload; }
   // Planners let a sequence wait that lacks blocks and would free none if it were dropped. If every
   // running sequence waits like that, the newest is dropped here.
   [[nodiscard]] StepPlan finish();

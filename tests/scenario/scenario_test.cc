@@ -78,6 +78,9 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.limits.host_blocks = number(fields, "host", 0);
   world.executor.limits.offloaded_sequences = static_cast<int32_t>(number(fields, "places", 16));
   world.executor.host.failures_per_thousand = static_cast<int>(number(fields, "failures", 0));
+  if (fields.contains("hops")) {
+    world.executor.host.max_hops = duration(fields, "hops");
+  }
   world.audit = WorldOptions::Audit::kEachAdvance;
   world.executor.step_fixed = duration(fields, "fixed");
   world.executor.per_token = duration(fields, "per_token");
@@ -95,6 +98,8 @@ void read_world(const Fields& fields, WorldOptions& world) {
     world.policy_options[kHostLimitSteps] =
         static_cast<int32_t>(number(fields, "host_limit_steps", 8));
   }
+  world.believed_layers = static_cast<int32_t>(number(fields, "layers", world.believed_layers));
+  world.policy_options[kNeoCodeTerms] = static_cast<int32_t>(number(fields, "code_terms", 1));
   world.policy_options[kHyGenStepBudget] =
       static_cast<int32_t>(number(fields, "step_budget_us", 50'000));
   world.policy_options[kFlexBlocks] = static_cast<int32_t>(number(fields, "flex_blocks", 100));

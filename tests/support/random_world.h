@@ -93,6 +93,7 @@ class WorldMaker {
     for (int64_t id = 1; id <= count; ++id) {
       world_.requests.push_back(families_ ? draw_relative(id) : draw_loner(id));
     }
+    draw_beliefs();
     return std::move(world_);
   }
 
@@ -118,6 +119,20 @@ class WorldMaker {
     options.engine.max_running = between32(kind_.max_choices, limits.max_logit_rows);
     options.engine.prefix_caching = one_in(6) ? PrefixCaching::kOff : PrefixCaching::kOn;
     options.executor.per_attended = one_in(2) ? Nanos{500} : Nanos{0};
+  }
+
+  // What is believed of the host, which may be anything; lanes are planned by it.
+  void draw_beliefs() {
+    WorldOptions& options = world_.options;
+    if (options.executor.limits.host_blocks == 0 || one_in(3)) {
+      return;
+    }
+    options.believed_layers = between32(1, 8);
+    latency::HostTimes& host = options.host_times.emplace();
+    host.attention.per_context_nanos = static_cast<double>(between(0, one_in(2) ? 200 : 20'000));
+    host.attention.per_row_nanos = static_cast<double>(between(0, 5000));
+    host.launch.per_group_nanos = static_cast<double>(between(0, 20'000));
+    options.policy_options[kNeoCodeTerms] = between32(0, 1);
   }
 
   void draw_host() {

@@ -17,6 +17,7 @@
 #include "scheduler/fill_binder.h"
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/llumnix.h"
+#include "scheduler/policies/neo.h"
 #include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
@@ -49,7 +50,11 @@ struct WorldOptions {
   // learns from what steps took.
   int32_t belief_percent = 100;
   enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
-  std::optional<latency::HostTimes> host_times;              // what it believes of the host
+  std::optional<latency::HostTimes> host_times;  // what it believes of the host
+  // That the policy believes the model to have. So many that the attention of the last one, which a
+  // modular model leaves out where nothing is sampled, does not count: the executor leaves out
+  // none.
+  int32_t believed_layers = 10000;
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
   enum class Admits : uint8_t { kNo, kYes } admits = Admits::kNo;
   // What stands between the engine and its policy or admission, to look at what they do.
@@ -194,14 +199,11 @@ class VirtualWorld final {
     return options;
   }
 
-  // So many that the attention of the last one, which a modular model leaves out where nothing is
-  // sampled, does not count: the executor leaves out none.
-  static constexpr int32_t kLayers = 10000;
   static latency::CorrectedModel believed(const WorldOptions& options) {
     const auto scaled = [&](Nanos truth) { return truth * options.belief_percent / 100; };
     const double attended = static_cast<double>(scaled(options.executor.per_attended).count());
     return latency::CorrectedModel(std::make_unique<latency::ModularModel>(
-        latency::simple_model({.layers = kLayers,
+        latency::simple_model({.layers = options.believed_layers,
                                .fixed = scaled(options.executor.step_fixed),
                                .per_row = scaled(options.executor.per_token),
                                .per_context_nanos = attended,

@@ -199,9 +199,10 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
                 "sarathi-token-budget", "piggyback-token-budget", "offload-below", "onload-above",
                 "patience-steps", "host-limit-steps", "published-best-effort", "llumnix-headroom",
                 "hygen-step-budget", "flex-blocks", "psm-utility", "deadline-first",
-                "hold-mean-tbt", "hold-p99-tbt", "hold-mean-ttft", "hold-p99-ttft"}));
+                "hold-mean-tbt", "hold-p99-tbt", "hold-mean-ttft", "hold-p99-ttft", "flex-rate",
+                "neo-code-terms"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow),
-            "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp");
+            "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp, hygen_star");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/llumnix.h"
+#include "scheduler/policies/neo.h"
 #include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/sarathi.h"
@@ -17,9 +18,10 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<const PolicyDescriptor*, 11> kPolicies = {
-    &kAccelOnly, &kSarathi,    &kPiggyback, &kOverlap,   &kLanes,    &kOmniServe,
-    &kLlumnix,   &kLlumnixCpu, &kHyGen,     &kSarathiPp, &kHyGenStar};
+constexpr std::array<const PolicyDescriptor*, 15> kPolicies = {
+    &kAccelOnly, &kSarathi,    &kPiggyback,  &kOverlap,    &kLanes,
+    &kOmniServe, &kLlumnix,    &kLlumnixCpu, &kHyGen,      &kSarathiPp,
+    &kHyGenStar, &kNeo,        &kNeoCapped,  &kNeoPlus,    &kFastDecode};
 
 Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, int32_t value) {
   if (value >= option.min && value <= option.max) {

@@ -1,0 +1,52 @@
+// Into which lane of a step each offloaded decode goes, or whether it sits the step out. Pure
+// functions of the lanes as they are and of the decodes in their order.
+//
+// Plain functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheduler/lane_times.h"
+
+namespace tandem {
+
+inline constexpr int8_t kHeld = -1;
+
+struct Placement {
+  std::vector<int8_t> lane;  // by decode: 0, 1 or kHeld
+  Lanes lanes;               // with those that were placed
+  int64_t placed = 0;
+};
+
+// An offloaded sequence between two tokens.
+struct HostDecode {
+  int64_t context = 0;  // tokens that its next token attends to
+  bool overdue = false;
+};
+
+struct PlacementLimits {
+  int64_t decodes = 0;              // that are placed at most
+  Nanos layer_time = Nanos::max();  // of a layer with them; for a step within a target
+};
+
+// NEO 3.2, step 4, with the choice of its authors' program. In order, each goes to the lane that
+// has more slack, the first one to the second lane. Where a lane's host attention would then be
+// longer than its window the sequence sits out, and so does every later one that is at least as
+// long: sequences can starve.
+Placement place_first_come(const LaneModel& model, const Lanes& lanes,
+                           std::span<const HostDecode> decodes, const PlacementLimits& limits);
+
+// The repaired rule. In order, each goes to the lane with more slack, or to the other one if only
+// that has room for it; one that is overdue is placed whatever the slack, if the layer's time
+// allows. All are tried.
+Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
+                         std::span<const HostDecode> decodes, const PlacementLimits& limits);
+
+// All of them, in turn, so that the host attends for one lane while the accelerator has the other;
+// for steps in which nothing else happens.
+Placement place_all(const LaneModel& model, const Lanes& lanes,
+                    std::span<const HostDecode> decodes);
+
+}  // namespace tandem

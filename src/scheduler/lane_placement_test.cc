@@ -1,0 +1,206 @@
+#include "scheduler/lane_placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "latency/modular_model.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int32_t kLayers = 2;
+
+const latency::ModularModel& model() {
+  static const latency::ModularModel made = latency::simple_model(
+      {.layers = kLayers, .per_row = microseconds(20), .per_context_nanos = 200});
+  return made;
+}
+
+// One microsecond of a layer for each token of context.
+const latency::HostTimes& host() {
+  static const latency::HostTimes times = [] {
+    latency::HostTimes made;
+    made.attention.per_context_nanos = 1000;
+    return made;
+  }();
+  return times;
+}
+
+Lanes residents(int32_t decodes, int64_t context) {
+  Lanes lanes;
+  for (int32_t i = 0; i < decodes; ++i) {
+    lanes[0].residents.add_decode(context);
+  }
+  return lanes;
+}
+
+std::vector<HostDecode> decodes_of(const std::vector<int64_t>& contexts) {
+  std::vector<HostDecode> decodes;
+  for (const int64_t context : contexts) {
+    decodes.push_back({.context = context});
+  }
+  return decodes;
+}
+
+// The lanes with decode i where the i-th digit of `way`, to the base 3, says: out, first, second.
+Lanes arranged(const Lanes& start, const std::vector<HostDecode>& decodes, int way) {
+  Lanes lanes = start;
+  for (const HostDecode& decode : decodes) {
+    if (way % 3 > 0) {
+      Lane& lane = lanes[static_cast<size_t>(way % 3 - 1)];
+      ++lane.visitors;
+      lane.context += decode.context;
+    }
+    way /= 3;
+  }
+  return lanes;
+}
+
+int64_t visitors_of(const Lanes& lanes) { return lanes[0].visitors + lanes[1].visitors; }
+
+// The largest number of decodes whose host attention hides, of all ways to place them.
+int64_t largest_hidden(const LaneModel& model, const Lanes& start,
+                       const std::vector<HostDecode>& decodes) {
+  int ways = 1;
+  for (size_t i = 0; i < decodes.size(); ++i) {
+    ways *= 3;
+  }
+  int64_t largest = 0;
+  for (int way = 0; way < ways; ++way) {
+    const Lanes lanes = arranged(start, decodes, way);
+    if (model.slack(lanes).least() >= Nanos{0}) {
+      largest = std::max(largest, visitors_of(lanes));
+    }
+  }
+  return largest;
+}
+
+void expect_consistent(const Placement& placement, const Lanes& start,
+                       const std::vector<HostDecode>& decodes) {
+  ASSERT_EQ(placement.lane.size(), decodes.size());
+  Lanes lanes = start;
+  int64_t placed = 0;
+  for (size_t i = 0; i < decodes.size(); ++i) {
+    if (placement.lane[i] != kHeld) {
+      Lane& lane = lanes[static_cast<size_t>(placement.lane[i])];
+      ++lane.visitors;
+      lane.context += decodes[i].context;
+      ++placed;
+    }
+  }
+  EXPECT_EQ(placement.placed, placed);
+  for (size_t lane = 0; lane < 2; ++lane) {
+    EXPECT_EQ(placement.lanes[lane].visitors, lanes[lane].visitors);
+    EXPECT_EQ(placement.lanes[lane].context, lanes[lane].context);
+  }
+}
+
+constexpr int64_t kLong = 1000;
+constexpr PlacementLimits kAll{.decodes = 1000};
+
+class EachWindow : public ::testing::TestWithParam<LaneWindows> {};
+INSTANTIATE_TEST_SUITE_P(Windows, EachWindow,
+                         ::testing::Values(LaneWindows::kPaper, LaneWindows::kCode,
+                                           LaneWindows::kReal));
+
+// Equal lengths: nothing is lost by taking one after the other.
+TEST_P(EachWindow, AsManyDecodesOfOneLengthJoinAsAnyPlacementHides) {
+  const LaneModel lanes(model(), &host(), GetParam());
+  int placed = 0;
+  for (int32_t rows = 1; rows <= 40; rows += 3) {
+    for (int64_t length = 10; length <= 200; length += 35) {
+      const Lanes start = residents(rows, 40);
+      const std::vector<HostDecode> decodes = decodes_of(std::vector<int64_t>(7, length));
+      const int64_t best = largest_hidden(lanes, start, decodes);
+      const Placement first_come = place_first_come(lanes, start, decodes, kAll);
+      expect_consistent(first_come, start, decodes);
+      EXPECT_EQ(first_come.placed, best) << rows << " rows, length " << length;
+      EXPECT_EQ(place_by_slack(lanes, start, decodes, kAll).placed, best);
+      placed += static_cast<int>(best);
+    }
+  }
+  EXPECT_GT(placed, 50) << "the cases are not all too tight";
+}
+
+// Any lengths: the host is always hidden, nothing beats the best placement, and who sits out does
+// so by the rule.
+TEST_P(EachWindow, OfAnyLengthsTheHostStaysHiddenAndTheRuleSaysWhoSitsOut) {
+  const LaneModel lanes(model(), &host(), GetParam());
+  std::mt19937 random(7);
+  int64_t of_best = 0;
+  int64_t by_slack = 0;
+  for (int round = 0; round < 300; ++round) {
+    const Lanes start = residents(static_cast<int32_t>(random() % 30), 40);
+    std::vector<HostDecode> decodes;
+    for (int i = 0; i < 6; ++i) {
+      decodes.push_back({.context = 5 + static_cast<int64_t>(random() % 150)});
+    }
+    const int64_t best = largest_hidden(lanes, start, decodes);
+    const Placement first_come = place_first_come(lanes, start, decodes, kAll);
+    const Placement slack = place_by_slack(lanes, start, decodes, kAll);
+    for (const Placement* placement : {&first_come, &slack}) {
+      expect_consistent(*placement, start, decodes);
+      EXPECT_GE(lanes.slack(placement->lanes).least(), Nanos{0});
+      EXPECT_LE(placement->placed, best);
+    }
+    int64_t shortest_out = kLong;
+    for (size_t i = 0; i < decodes.size(); ++i) {
+      EXPECT_FALSE(first_come.lane[i] != kHeld && decodes[i].context >= shortest_out)
+          << "a decode as long as one that sits out does, too";
+      if (first_come.lane[i] == kHeld) {
+        shortest_out = std::min(shortest_out, decodes[i].context);
+      }
+    }
+    of_best += best;
+    by_slack += slack.placed;
+  }
+  EXPECT_GE(by_slack * 10, of_best * 8) << "first come gives four fifths of the best";
+}
+
+TEST(LanePlacement, TheFirstGoesToTheSecondLaneAndThenTheRoomierLane) {
+  const LaneModel lanes(model(), &host(), LaneWindows::kPaper);
+  // Windows: 200 us for the second lane; for the first one 100 us and 10 for each row of the other.
+  const Placement placement =
+      place_first_come(lanes, residents(20, 50), decodes_of({60, 60, 60, 60}), kAll);
+  EXPECT_EQ(placement.lane, (std::vector<int8_t>{1, 1, 0, 1}));
+}
+
+TEST(LanePlacement, AnOverdueDecodeJoinsWhateverTheHostTakes) {
+  const LaneModel lanes(model(), &host(), LaneWindows::kReal);
+  std::vector<HostDecode> decodes = decodes_of({100'000, 5});
+  const Placement fair = place_by_slack(lanes, residents(4, 10), decodes, kAll);
+  EXPECT_EQ(fair.lane[0], kHeld);
+  EXPECT_NE(fair.lane[1], kHeld);
+  decodes[0].overdue = true;
+  EXPECT_NE(place_by_slack(lanes, residents(4, 10), decodes, kAll).lane[0], kHeld);
+}
+
+TEST(LanePlacement, NoMoreJoinThanThereAreRowsFor) {
+  const LaneModel lanes(model(), nullptr, LaneWindows::kCode);
+  const std::vector<HostDecode> decodes = decodes_of({1, 1, 1, 1, 1});
+  EXPECT_EQ(place_first_come(lanes, residents(5, 5), decodes, {.decodes = 3}).placed, 3);
+  EXPECT_EQ(place_by_slack(lanes, residents(5, 5), decodes, {.decodes = 2}).placed, 2);
+  const Placement all = place_all(lanes, {}, decodes);
+  EXPECT_EQ(all.lane, (std::vector<int8_t>{0, 1, 0, 1, 0})) << "in turn";
+}
+
+TEST(LanePlacement, NoDecodeMakesTheLayerLongerThanItsLimit) {
+  const LaneModel lanes(model(), &host(), LaneWindows::kReal);
+  std::vector<HostDecode> decodes = decodes_of({1, 1, 1, 1, 1});
+  decodes[4].overdue = true;
+  const Lanes start = residents(20, 50);  // 300 us; each decode is 10 us more
+  for (const auto place : {place_first_come, place_by_slack}) {
+    const Placement placement =
+        place(lanes, start, decodes, {.decodes = 9, .layer_time = microseconds(325)});
+    EXPECT_EQ(placement.placed, 2);
+    EXPECT_LE(lanes.layer_time(lanes.times(placement.lanes)), microseconds(325));
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,110 @@
+#include "scheduler/lane_times.h"
+
+#include <gtest/gtest.h>
+
+#include "latency/modular_model.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int32_t kLayers = 4;
+
+// Of a layer: 10 us for each row, 100 ns for each token that a decode attends to, 1 ns for each
+// pair of a prompt. Beside the layers 1 ms.
+const latency::ModularModel& model() {
+  static const latency::ModularModel made = latency::simple_model({.layers = kLayers,
+                                                                   .fixed = microseconds(1000),
+                                                                   .per_row = microseconds(40),
+                                                                   .per_context_nanos = 400,
+                                                                   .per_pair_nanos = 4});
+  return made;
+}
+
+latency::HostTimes host_of(double per_context_nanos) {
+  latency::HostTimes host;
+  host.attention.per_context_nanos = per_context_nanos;
+  host.launch = {.per_group_nanos = 2000, .per_visit_nanos = 500};
+  return host;
+}
+
+// Two decodes that attend to 100 tokens each and a prompt of 20 beside one visitor of 50; three
+// visitors of 150 together in the second lane.
+Lanes some_lanes() {
+  Lanes lanes;
+  lanes[0].residents.add_decode(100);
+  lanes[0].residents.add_decode(100);
+  lanes[0].residents.add_prefill(0, 20, 1);
+  lanes[0].visitors = 1;
+  lanes[0].context = 50;
+  lanes[1].visitors = 3;
+  lanes[1].context = 150;
+  return lanes;
+}
+
+TEST(LaneTimes, ALanesPartsAreThoseOfItsRows) {
+  const latency::HostTimes host = host_of(1000);
+  const LaneModel lanes(model(), &host, LaneWindows::kPaper);
+  const LayerTimes times = lanes.times(some_lanes());
+  EXPECT_EQ(times[0].dense, microseconds(230)) << "23 rows";
+  EXPECT_EQ(times[0].decode_attention, microseconds(20));
+  EXPECT_EQ(times[0].attention, Nanos{20'210}) << "and 210 pairs";
+  EXPECT_EQ(times[0].host, microseconds(50));
+  EXPECT_EQ(times[0].launch, Nanos{2500});
+  EXPECT_EQ(times[1].dense, microseconds(30));
+  EXPECT_EQ(times[1].attention, Nanos{0});
+  EXPECT_EQ(times[1].host, microseconds(150));
+  EXPECT_EQ(times[1].launch, Nanos{3500});
+  EXPECT_EQ(lanes.times(Lane{}).dense, Nanos{0});
+}
+
+// Both inequalities by hand, for each of the three windows.
+TEST(LaneTimes, SlackIsTheWindowLessTheHostsTime) {
+  const latency::HostTimes host = host_of(1000);
+  const Lanes both = some_lanes();
+  const LaneSlack paper = LaneModel(model(), &host, LaneWindows::kPaper).slack(both);
+  EXPECT_EQ(paper.of_lane[0], microseconds(30 + 20 - 50));
+  EXPECT_EQ(paper.of_lane[1], microseconds(230 - 150));
+  const LaneSlack code = LaneModel(model(), &host, LaneWindows::kCode).slack(both);
+  EXPECT_EQ(code.of_lane[0], Nanos{30'000 + 20'210 - 2500 - 50'000});
+  EXPECT_EQ(code.of_lane[1], Nanos{230'000 - 3500 - 150'000});
+  EXPECT_EQ(code.least(), code.of_lane[0]) << "no sum is asked for";
+  const LaneSlack real = LaneModel(model(), &host, LaneWindows::kReal).slack(both);
+  EXPECT_EQ(real.of_lane[0], code.of_lane[0]);
+  EXPECT_EQ(real.of_lane[1], code.of_lane[1] + Nanos{20'210});
+  EXPECT_EQ(real.of_both, Nanos{230'000 + 20'210 + 30'000 - 200'000});
+}
+
+TEST(LaneTimes, ALayerTakesAsLongAsTheLongerSideOfEachHalf) {
+  const latency::HostTimes slow = host_of(4000);  // 600 us for the second lane, 200 for the first
+  EXPECT_EQ(LaneModel(model(), &slow, LaneWindows::kPaper).layers_time(some_lanes()),
+            kLayers * microseconds(600 + 200));
+  const latency::HostTimes quick = host_of(10);
+  const LaneModel hidden(model(), &quick, LaneWindows::kPaper);
+  EXPECT_EQ(hidden.layers_time(some_lanes()), kLayers * Nanos{230'000 + 30'000 + 20'210});
+  const LaneModel real(model(), &quick, LaneWindows::kReal);
+  EXPECT_EQ(real.layers_time(some_lanes()), hidden.layers_time(some_lanes()))
+      << "where the host hides, both are what the accelerator takes";
+  EXPECT_EQ(LaneModel(model(), &slow, LaneWindows::kReal).layers_time(some_lanes()),
+            kLayers * microseconds(200 + 600))
+      << "one host attends for both lanes";
+}
+
+TEST(LaneTimes, TheWholeStepIsItsLayersAndWhatIsBesideThem) {
+  const LaneModel alone(model(), nullptr, LaneWindows::kReal);
+  Lane residents;
+  residents.residents.add_decode(100);
+  const Lanes lanes{residents, {}};
+  EXPECT_EQ(alone.layers_time(residents) + alone.beside_layers(lanes),
+            model().step_time(residents.residents));
+}
+
+TEST(LaneTimes, AnUnknownHostTakesNoTime) {
+  const LaneModel unknown(model(), nullptr, LaneWindows::kCode);
+  EXPECT_GE(unknown.slack(some_lanes()).least(), Nanos{0});
+  EXPECT_EQ(unknown.times(some_lanes())[1].host, Nanos{0});
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,352 @@
+#include "scheduler/policies/neo_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "latency/questions.h"
+#include "scheduler/chunk_replay.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kReturnPercent = 95;  // of the accelerator's blocks: sequences return below
+constexpr int64_t kFewestRows = 128;    // of the first lane: no prompt leaves the step below
+constexpr int32_t kWithoutBound = std::numeric_limits<int32_t>::max();
+
+bool may_move(const SequenceView& sequence) {
+  return sequence.state == SequenceState::kParkedWaiting ||
+         sequence.state == SequenceState::kSwapped;
+}
+
+}  // namespace
+
+NeoStep::NeoStep(const NeoRules& rules, const LaneModel& model, const SystemView& view,
+                 Nanos step_limit, NeoMemory& memory)
+    : rules_(rules),
+      model_(model),
+      view_(view),
+      step_limit_(step_limit),
+      memory_(memory),
+      draft_(view) {
+  std::erase_if(memory_.host_bound, [&](SequenceId id) {
+    return std::ranges::find(view.running, id, &SequenceView::id) == view.running.end() &&
+           std::ranges::find(view.waiting, id, &SequenceView::id) == view.waiting.end();
+  });
+}
+
+StepPlan NeoStep::plan() {
+  if (rules_.repaired) {
+    memory_.outputs.follow(view_);
+  }
+  if (has_host()) {
+    tell_small_host();
+    count_host_blocks();
+    send_finished_prompts();
+    make_room_for_head();
+  }
+  add_decodes(kLs);
+  bring_back(kLs);
+  add_running_prompts(kLs);
+  admit_latency_sensitive();
+  add_decodes(kBe);
+  bring_back(kBe);
+  add_running_prompts(kBe);
+  collect_prompts();
+  find_host_decodes();
+  const Choice resident = resident_choice();
+  if (candidates_.empty() && under_way_[0].visitors + under_way_[1].visitors == 0) {
+    return finish(resident);
+  }
+  const Choice lanes = lanes_choice();
+  return finish(lanes_pay(lanes, resident) ? lanes : resident);
+}
+
+// ---------------------------------------------------------------- who is where
+
+bool NeoStep::any_offloaded_is(SequenceState state) const {
+  return std::ranges::find(view_.offloaded, state, &SequenceView::state) != view_.offloaded.end();
+}
+
+bool NeoStep::is_host_bound(const SequenceView& sequence) const {
+  return std::ranges::find(memory_.host_bound, sequence.id) != memory_.host_bound.end();
+}
+
+void NeoStep::mark_host_bound(const SequenceView& sequence) {
+  if (!is_host_bound(sequence)) {
+    memory_.host_bound.push_back(sequence.id);
+  }
+}
+
+bool NeoStep::stays_within_host(int64_t blocks) const {
+  return host_used_ + blocks <= host_limit_ && blocks <= view_.budget.host_free_blocks;
+}
+
+void NeoStep::tell_small_host() {
+  if (host_is_small() && !rules_.all_on_host && !std::exchange(memory_.told_small_host, true)) {
+    log::warn(
+        "the host's {} KV blocks are not more than the accelerator's {}, where NEO as published "
+        "would begin no request; here all of the host's blocks count",
+        view_.budget.host_total_blocks, view_.budget.total_blocks);
+  }
+}
+
+void NeoStep::count_host_blocks() {
+  const bool all_count = host_is_small() || rules_.all_on_host;
+  host_limit_ = view_.budget.host_total_blocks - (all_count ? 0 : view_.budget.total_blocks);
+  const ClassedPlanner& planner = draft_.planner();
+  for (const SequenceView& sequence : view_.offloaded) {
+    if (sequence.state != SequenceState::kOnloading) {
+      host_used_ += planner.blocks_for(sequence.known_tokens + 1);
+    }
+  }
+  for (const SequenceView& sequence : view_.running) {
+    if (is_host_bound(sequence)) {
+      host_used_ += planner.blocks_for(sequence.known_tokens + 1);
+    }
+  }
+}
+
+void NeoStep::send_finished_prompts() {
+  for (size_t i = 0; i < view_.running.size(); ++i) {
+    const SequenceView& sequence = view_.running[i];
+    const bool bound = is_host_bound(sequence);
+    if (bound && !sequence.decodes()) {
+      leaving_ += sequence.held_blocks;
+    } else if ((bound || rules_.all_on_host) && sequence.decodes() &&
+               !draft_.planner().offload(i, ClassedPlanner::Need::kWish)) {
+      std::erase(memory_.host_bound, sequence.id);  // the host has no room: it stays
+    }
+  }
+}
+
+// The last sequences of the accelerator leave for the host, so that the prompt at the head of the
+// queue, which is bound for the host, can be computed in their blocks. A latency-sensitive one
+// stays on the accelerator and makes room when it is admitted.
+void NeoStep::make_room_for_head() {
+  if (view_.waiting.empty() || view_.waiting.front().service_class == kLs) {
+    return;
+  }
+  const SequenceView& head = view_.waiting.front();
+  const int32_t tokens = std::min(head.pending_tokens(), view_.budget.tokens);
+  ClassedPlanner& planner = draft_.planner();
+  const int64_t blocks = planner.blocks_to_begin(head);
+  const int64_t missing = draft_.builder().missing_to_admit(head, tokens) - leaving_;
+  if (stays_within_host(blocks + std::max<int64_t>(missing, 0))) {
+    if (missing > 0) {
+      mark_host_bound(head);
+      planner.offload_best_effort(missing, ClassedPlanner::Need::kWish);
+      sends_away_ = true;
+    }
+    int32_t places = head.choices - draft_.builder().sequences_left();
+    for (size_t i = view_.running.size(); places > 0 && leaving_ == 0 && i-- > 0;) {
+      if (view_.running[i].service_class == kBe &&
+          planner.offload(i, ClassedPlanner::Need::kWish)) {
+        places -= view_.running[i].choices;
+        mark_host_bound(head);
+        sends_away_ = true;
+      }
+    }
+  }
+  if (is_host_bound(head)) {
+    kept_for_head_ = {.places = head.choices, .blocks = blocks};
+  }
+}
+
+void NeoStep::add_decodes(ServiceClass service_class) {
+  for (size_t i = 0; i < view_.running.size(); ++i) {
+    if (draft_.planner().may_decode(i, service_class)) {
+      draft_.add_decode(i);
+    }
+  }
+}
+
+// From the front of the queue, up to the first best-effort sequence without room: how many.
+int32_t NeoStep::returns_in_order(int64_t kept) const {
+  int64_t left = draft_.builder().blocks_left();
+  const int32_t places = draft_.builder().sequences_left() - kept_for_head_.places;
+  int32_t count = 0;
+  for (const SequenceView& sequence : view_.offloaded) {
+    if (!may_move(sequence) || sequence.service_class != kBe) {
+      continue;
+    }
+    left -= std::max<int64_t>(sequence.transfer_blocks,
+                              draft_.planner().blocks_for(sequence.known_tokens));
+    if (left < kept || count >= places) {
+      break;
+    }
+    ++count;
+  }
+  return count;
+}
+
+void NeoStep::bring_back(ServiceClass service_class) {
+  ClassedPlanner& planner = draft_.planner();
+  if (rules_.all_on_host || planner.refused() || draft_.builder().preempts()) {
+    return;
+  }
+  if (service_class == kLs) {
+    planner.bring_back(kLs, 0, kWithoutBound);
+  } else if (!sends_away_ && !any_offloaded_is(SequenceState::kOffloading)) {
+    const int64_t kept = view_.budget.total_blocks * (100 - kReturnPercent) / 100 +
+                         kept_for_head_.blocks + planner.reserved_blocks();
+    planner.bring_back(kBe, kept, returns_in_order(kept));
+  }
+}
+
+// ---------------------------------------------------------------- prompts
+
+// Of the prompt that comes next, with so many rows left; 0: it does not begin in this step.
+int32_t NeoStep::tokens_of(const SequenceView& prompt, int32_t rows) const {
+  const int32_t pending = prompt.pending_tokens();
+  const bool is_first = prompts_.empty() && draft_.shape().prefill_slices == 0;
+  if (rules_.caps_steps) {
+    return latency::largest_chunk(model_.step_times(), shape_with(prompts_.size()),
+                                  {.prompt = prompt.rest(),
+                                   .max_tokens = std::min(pending, rows),
+                                   .least_tokens = is_first ? kTileTokens : 0},
+                                  step_limit_);
+  }
+  const bool fits_no_step = pending > view_.budget.tokens;
+  return pending <= rows ? pending : fits_no_step && is_first ? rows : 0;
+}
+
+void NeoStep::add_running_prompts(ServiceClass service_class) {
+  for (size_t i = 0; i < view_.running.size(); ++i) {
+    const SequenceView& sequence = view_.running[i];
+    if (!draft_.planner().may_prefill(i, service_class)) {
+      continue;
+    }
+    const int32_t rows = draft_.builder().tokens_left();
+    const int32_t tokens =
+        rules_.caps_steps ? tokens_of(sequence, rows) : std::min(sequence.pending_tokens(), rows);
+    if (draft_.add_chunk(i, tokens)) {
+      count_begun(sequence, tokens);
+    }
+  }
+}
+
+void NeoStep::count_begun(const SequenceView& prompt, int32_t tokens) {
+  begun_credit_ += static_cast<double>(tokens) / prompt.known_tokens;
+  if (prompt.service_class == kLs) {
+    first_token_due_ = std::min(first_token_due_, prompt.first_token_due);
+  }
+}
+
+// They stay on the accelerator, at the cost of best effort.
+void NeoStep::admit_latency_sensitive() {
+  for (const SequenceView& waiting : view_.waiting) {
+    const int32_t rows = draft_.builder().tokens_left();
+    const int32_t tokens = waiting.service_class == kLs && rows > 0 ? tokens_of(waiting, rows) : 0;
+    if (tokens < 1 || !draft_.admit(waiting, tokens)) {
+      return;
+    }
+    count_begun(waiting, tokens);
+  }
+}
+
+void NeoStep::collect_prompts() {
+  if (draft_.planner().refused() || draft_.builder().preempts()) {
+    return;
+  }
+  for (const SequenceView& waiting : view_.waiting) {
+    if (waiting.service_class == kBe && !collect(waiting)) {
+      return;
+    }
+  }
+}
+
+bool NeoStep::finds_room(const SequenceView& waiting, int32_t tokens) const {
+  const PlanBuilder& builder = draft_.builder();
+  const int32_t logits = tokens == waiting.pending_tokens() ? waiting.choices : 0;
+  return prompt_choices_ + waiting.choices <= builder.sequences_left() &&
+         prompt_logits_ + logits <= builder.logit_rows_left() &&
+         builder.missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
+}
+
+// Blocks that this prompt, if it stays, and all that decode on the accelerator will still need: of
+// what each is expected to grow by, half, since they end at different times.
+int64_t NeoStep::blocks_for_output(const SequenceView& waiting) const {
+  double tokens = memory_.outputs.rest(waiting) * waiting.choices;
+  for (const SequenceView& sequence : view_.running) {
+    tokens += is_host_bound(sequence) ? 0 : memory_.outputs.rest(sequence);
+  }
+  return static_cast<int64_t>(std::ceil(tokens / 2 / view_.budget.block_tokens));
+}
+
+// A prompt that finds room stays on the accelerator, unless an earlier one of the step does not, or
+// sequences are on the host and there is no room beside it to compute another one for the host.
+bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
+  if (!has_host()) {
+    return false;
+  }
+  if (rules_.all_on_host || is_host_bound(waiting) ||
+      (!prompts_.empty() && prompts_.back().host_bound)) {
+    return true;
+  }
+  const int64_t left = draft_.builder().blocks_left() - prompt_blocks_ - blocks;
+  if (rules_.repaired && !is_alone() && left < blocks_for_output(waiting)) {
+    return true;
+  }
+  return !view_.offloaded.empty() && left < blocks;
+}
+
+// False: it does not begin, and neither does any behind it.
+bool NeoStep::collect(const SequenceView& waiting) {
+  const int32_t rows = draft_.builder().tokens_left() - prompt_rows_;
+  const int32_t tokens = rows > 0 ? tokens_of(waiting, rows) : 0;
+  if (tokens < 1 || !finds_room(waiting, tokens)) {
+    return false;
+  }
+  const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
+  bool host_bound = goes_to_host(waiting, blocks);
+  const bool host_counts = host_bound || (has_host() && !host_is_small() && !rules_.repaired);
+  if (host_counts && host_used_ + blocks > host_limit_) {
+    if (!is_alone() || !prompts_.empty()) {
+      return false;
+    }
+    if (!rules_.repaired && !std::exchange(memory_.told_large_prompt, true)) {
+      log::warn(
+          "a prompt of {} KV blocks begins beside no other, because the host has {} blocks and the "
+          "accelerator {}; NEO as published would never begin it; give the host more memory",
+          blocks, view_.budget.host_total_blocks, view_.budget.total_blocks);
+    }
+    host_bound = false;
+  }
+  host_used_ += host_bound ? blocks : 0;
+  prompts_.push_back({.sequence = &waiting, .tokens = tokens, .host_bound = host_bound});
+  prompt_rows_ += tokens;
+  prompt_logits_ += tokens == waiting.pending_tokens() ? waiting.choices : 0;
+  prompt_choices_ += waiting.choices;
+  prompt_blocks_ += blocks;
+  return true;
+}
+
+latency::StepShape NeoStep::shape_with(size_t prompts) const {
+  latency::StepShape shape = draft_.shape();
+  for (const Prompt& prompt : std::span(prompts_).first(prompts)) {
+    const SequenceView& sequence = *prompt.sequence;
+    shape.add_prefill(sequence.computed_tokens, prompt.tokens,
+                      prompt.tokens == sequence.pending_tokens() ? sequence.choices : 0);
+  }
+  return shape;
+}
+
+// Rule 5: how many prompts stay. With a placement its slack must not become negative.
+size_t NeoStep::without_host_bound_tail(const Placement* placement) const {
+  size_t prompts = prompts_.size();
+  while (prompts > 0 && prompts_[prompts - 1].host_bound) {
+    Lanes lanes = placement != nullptr ? placement->lanes : Lanes{};
+    lanes[0].residents = shape_with(prompts - 1);
+    if (lanes[0].rows() < kFewestRows ||
+        (placement != nullptr && model_.slack(lanes).least() < Nanos{0})) {
+      break;
+    }
+    --prompts;
+  }
+  return prompts;
+}
+
+}  // namespace tandem

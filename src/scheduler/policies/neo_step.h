@@ -1,0 +1,114 @@
+// One planning of NEO's scheduler (neo.h has the rules). Lives for the call; borrows the view, in
+// which the offloaded sequences stand in the order of the host's queue and, unless the rules are
+// the repaired ones, all sequences are best effort.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/decisions.h"
+#include "plan/views.h"
+#include "scheduler/lane_placement.h"
+#include "scheduler/lane_times.h"
+#include "scheduler/policies/neo.h"
+#include "scheduler/step_draft.h"
+
+namespace tandem {
+
+class NeoStep {
+ public:
+  // `step_limit`: Nanos::max() if no target bounds the step.
+  NeoStep(const NeoRules& rules, const LaneModel& model, const SystemView& view, Nanos step_limit,
+          NeoMemory& memory);
+  // Needs to be called once.
+  StepPlan plan();
+
+ private:
+  // A waiting best-effort prompt that may begin in this step.
+  struct Prompt {
+    const SequenceView* sequence = nullptr;
+    int32_t tokens = 0;
+    bool host_bound = false;
+  };
+  // The step in one of its two forms.
+  struct Choice {
+    size_t prompts = 0;  // the first ones of prompts_
+    Placement placement;
+    double credit = 0;  // requests, or output tokens
+    Nanos time{0};
+  };
+
+  // Who is where.
+  [[nodiscard]] bool has_host() const { return view_.budget.host_total_blocks > 0; }
+  [[nodiscard]] bool host_is_small() const {
+    return view_.budget.host_total_blocks <= view_.budget.total_blocks;
+  }
+  [[nodiscard]] bool is_alone() const { return view_.running.empty() && view_.offloaded.empty(); }
+  [[nodiscard]] bool any_offloaded_is(SequenceState state) const;
+  [[nodiscard]] bool is_host_bound(const SequenceView& sequence) const;
+  void mark_host_bound(const SequenceView& sequence);
+  [[nodiscard]] bool stays_within_host(int64_t blocks) const;
+  void count_host_blocks();
+  void tell_small_host();
+  void send_finished_prompts();
+  void make_room_for_head();
+  void add_decodes(ServiceClass service_class);
+  void bring_back(ServiceClass service_class);
+  [[nodiscard]] int32_t returns_in_order(int64_t kept) const;
+
+  // Prompts.
+  [[nodiscard]] int32_t tokens_of(const SequenceView& prompt, int32_t rows) const;
+  void add_running_prompts(ServiceClass service_class);
+  void count_begun(const SequenceView& prompt, int32_t tokens);
+  void admit_latency_sensitive();
+  void collect_prompts();
+  [[nodiscard]] bool collect(const SequenceView& waiting);
+  [[nodiscard]] bool finds_room(const SequenceView& waiting, int32_t tokens) const;
+  [[nodiscard]] bool goes_to_host(const SequenceView& waiting, int64_t blocks) const;
+  [[nodiscard]] int64_t blocks_for_output(const SequenceView& waiting) const;
+  [[nodiscard]] latency::StepShape shape_with(size_t prompts) const;
+  [[nodiscard]] size_t without_host_bound_tail(const Placement* placement) const;
+
+  // Lanes or none.
+  void find_host_decodes();
+  void order_host_decodes();
+  [[nodiscard]] PlacementLimits placement_limits(const Lanes& lanes) const;
+  [[nodiscard]] Placement placed(const Lanes& lanes) const;
+  [[nodiscard]] double credit_of(const Lanes& lanes, size_t prompts) const;
+  [[nodiscard]] Choice resident_choice() const;
+  [[nodiscard]] Choice lanes_choice() const;
+  [[nodiscard]] bool lanes_pay(const Choice& lanes, const Choice& resident) const;
+  [[nodiscard]] bool makes_first_token_late(const Choice& lanes, const Choice& resident) const;
+  StepPlan finish(const Choice& choice);
+  void name_lanes(const Placement& placement, StepPlan& plan);
+  void tell_lone(const StepPlan& plan);
+
+  const NeoRules& rules_;
+  const LaneModel& model_;
+  const SystemView& view_;
+  const Nanos step_limit_;
+  NeoMemory& memory_;
+  StepDraft draft_;
+  int64_t host_limit_ = 0;   // blocks that the host may hold when a prompt begins
+  int64_t host_used_ = 0;    // that it holds, or will when prompts bound for it are done
+  int64_t leaving_ = 0;      // blocks of prompts bound for the host, on the accelerator
+  RoomAhead kept_for_head_;  // for the prompt that waits for room
+  bool sends_away_ = false;  // others leave to make it
+  std::vector<Prompt> prompts_;
+  int32_t prompt_rows_ = 0;
+  int32_t prompt_logits_ = 0;
+  int32_t prompt_choices_ = 0;
+  int64_t prompt_blocks_ = 0;
+  double begun_credit_ = 0;  // the share of each prompt in the draft that the step computes
+  Nanos first_token_due_ = Nanos::max();  // the earliest of latency-sensitive prompts in the draft
+  struct Candidate {
+    HostDecode decode;
+    const SequenceView* sequence = nullptr;
+  };
+  std::vector<Candidate> candidates_;  // that may join a lane
+  std::vector<HostDecode> decodes_;    // the same
+  Lanes under_way_{};                  // tokens that did not get through their last step
+};
+
+}  // namespace tandem

@@ -1,0 +1,364 @@
+#include "scheduler/policies/neo.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "latency/modular_model.h"
+#include "latency/regression_model.h"
+
+namespace tandem {
+namespace {
+
+using std::chrono::microseconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+// Of a layer: 10 us for each row, 100 ns for each token that a decode attends to.
+const latency::CorrectedModel& model() {
+  static const latency::CorrectedModel made(
+      std::make_unique<latency::ModularModel>(latency::simple_model({.layers = 4,
+                                                                     .fixed = microseconds(100),
+                                                                     .per_row = microseconds(40),
+                                                                     .per_context_nanos = 400})));
+  return made;
+}
+
+// A layer's attention on the host takes so long for each token of context.
+latency::HostTimes host_of(double per_context_nanos) {
+  latency::HostTimes host;
+  host.attention.per_context_nanos = per_context_nanos;
+  return host;
+}
+
+constexpr int32_t kBlock = 16;
+int32_t blocks_of(int32_t tokens) { return (tokens + kBlock - 1) / kBlock; }
+
+SequenceView decode(int64_t id, int32_t known) {
+  const int32_t held = blocks_of(known - 1);
+  return {.id = SequenceId{id},
+          .request = RequestId{id},
+          .state = SequenceState::kDecoding,
+          .known_tokens = known,
+          .computed_tokens = known - 1,
+          .held_blocks = held,
+          .own_blocks = held,
+          .transfer_blocks = held};
+}
+
+SequenceView parked(int64_t id, int32_t known) {
+  SequenceView view = decode(id, known);
+  view.state = SequenceState::kParkedWaiting;
+  view.tier = Tier::kHost;
+  return view;
+}
+
+SequenceView prompt(int64_t id, int32_t known) {
+  return {.id = SequenceId{id}, .request = RequestId{id}, .known_tokens = known};
+}
+
+struct Scene {
+  std::vector<SequenceView> running;
+  std::vector<SequenceView> offloaded;
+  std::vector<SequenceView> waiting;
+  StepBudget budget{.tokens = 512,
+                    .logit_rows = 64,
+                    .sequences = 32,
+                    .free_blocks = 100,
+                    .total_blocks = 200,
+                    .host_free_blocks = 1000,
+                    .host_total_blocks = 1000,
+                    .block_tokens = kBlock};
+  [[nodiscard]] SystemView view() const {
+    return {.running = running, .offloaded = offloaded, .waiting = waiting, .budget = budget};
+  }
+};
+
+std::vector<int64_t> ids(const std::vector<SequenceId>& sequences) {
+  std::vector<int64_t> numbers;
+  for (const SequenceId id : sequences) {
+    numbers.push_back(raw(id));
+  }
+  return numbers;
+}
+
+std::vector<std::pair<int64_t, int32_t>> slices(const StepPlan& plan) {
+  std::vector<std::pair<int64_t, int32_t>> made;
+  for (const StepPlan::Slice& slice : plan.slices) {
+    made.emplace_back(raw(slice.sequence), slice.tokens);
+  }
+  return made;
+}
+
+class Neo : public ::testing::Test {
+ protected:
+  // A policy with this host; one for all plans of a test, since it has a memory.
+  NeoPolicy& made(double host_per_context_nanos, const NeoRules& rules = {}) {
+    host_ = host_of(host_per_context_nanos);
+    policy_ = std::make_unique<NeoPolicy>(rules, kNeo,
+                                          Beliefs{.step_times = &model(), .host_times = &host_});
+    return *policy_;
+  }
+
+ private:
+  latency::HostTimes host_;
+  std::unique_ptr<NeoPolicy> policy_;
+};
+
+// ---------------------------------------------------------------- 1, 2: who is where
+
+TEST_F(Neo, AllDecodesOfTheAcceleratorAreInTheStepWhateverTheirClass) {
+  Scene scene{.running = {decode(1, 20), decode(2, 30)}};
+  scene.running[1].service_class = ServiceClass::kBestEffort;
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_THAT(slices(plan), ElementsAre(std::pair(1, 1), std::pair(2, 1)));
+  EXPECT_EQ(plan.mode, StepMode::kGroups);
+}
+
+TEST_F(Neo, WhereDecodesNeedMoreBlocksThanThereAreTheLastOnesLeaveForTheFrontOfTheQueue) {
+  Scene scene{.running = {decode(1, 17), decode(2, 17), decode(3, 17)},
+              .offloaded = {parked(4, 40)}};
+  scene.budget.free_blocks = 1;  // each of the three needs one
+  NeoPolicy& policy = made(1000);
+  const StepPlan plan = policy.plan(scene.view());
+  EXPECT_THAT(ids(plan.offload), ElementsAre(3)) << "its block is enough for 2, when it comes";
+  EXPECT_THAT(slices(plan), ElementsAre(std::pair(1, 1)));
+  EXPECT_THAT(plan.onload, IsEmpty()) << "one direction a step";
+  // 3 has arrived there and is the first to return, although 4 is older there.
+  scene.running = {decode(1, 18)};
+  scene.offloaded = {parked(3, 17), parked(4, 40)};
+  scene.budget.free_blocks = 12;
+  EXPECT_THAT(ids(policy.plan(scene.view()).onload), ElementsAre(3));
+}
+
+TEST_F(Neo, SequencesReturnFromTheFrontWhileFivePercentStayFreeAndNonePassesAnother) {
+  Scene scene{.running = {decode(1, 20)},
+              .offloaded = {parked(2, 32), parked(3, 64), parked(4, 16)}};
+  scene.budget.free_blocks = 10 + 2 + 3;  // five percent, 2, and one block too few for 3
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).onload), ElementsAre(2));
+  scene.budget.free_blocks = 10 + 2 + 4 + 1;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).onload), ElementsAre(2, 3, 4));
+}
+
+TEST_F(Neo, WithoutAHostTheNewestIsComputedAnew) {
+  Scene scene{.running = {decode(1, 17), decode(2, 17)}};
+  scene.budget.free_blocks = 1;
+  scene.budget.host_total_blocks = 0;
+  scene.budget.host_free_blocks = 0;
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_THAT(ids(plan.preempt), ElementsAre(2));
+  EXPECT_THAT(plan.offload, IsEmpty());
+}
+
+// ---------------------------------------------------------------- 3: prompts
+
+TEST_F(Neo, PromptsBeginWholeAndInOrderUntilRowsAreUsedUp) {
+  Scene scene{.waiting = {prompt(1, 200), prompt(2, 400), prompt(3, 10)}};
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_THAT(slices(plan), ElementsAre(std::pair(1, 200)))
+      << "2 finds 312 rows of 400, and 3 does not pass it";
+}
+
+TEST_F(Neo, APromptLongerThanAStepIsComputedInChunks) {
+  Scene scene{.waiting = {prompt(1, 1000)}};
+  EXPECT_THAT(slices(made(1000).plan(scene.view())), ElementsAre(std::pair(1, 512)));
+}
+
+// Two prompts, of which the first finds no room on the accelerator.
+TEST_F(Neo, ThePromptWithoutRoomGoesToTheHostAndAllLaterOnesOfTheRoundToo) {
+  Scene scene{.running = {decode(1, 160), decode(2, 160)},
+              .waiting = {prompt(3, 100), prompt(4, 20)}};
+  scene.budget.total_blocks = 25;
+  scene.budget.free_blocks = 5;
+  NeoPolicy& policy = made(1000);
+  StepPlan plan = policy.plan(scene.view());
+  EXPECT_THAT(ids(plan.offload), ElementsAre(2)) << "it makes room";
+  EXPECT_THAT(plan.admit, IsEmpty());
+  // The room has come.
+  scene.running = {decode(1, 161)};
+  scene.offloaded = {parked(2, 160)};
+  scene.budget.free_blocks = 15;
+  plan = policy.plan(scene.view());
+  EXPECT_THAT(plan.onload, IsEmpty()) << "the room is kept for the prompt";
+  EXPECT_THAT(ids(plan.admit), ElementsAre(3, 4));
+  // Both are done: they leave for the back of the queue.
+  scene.running = {decode(1, 162), decode(3, 101), decode(4, 21)};
+  scene.waiting.clear();
+  scene.budget.free_blocks = 5;
+  plan = policy.plan(scene.view());
+  EXPECT_THAT(ids(plan.offload), UnorderedElementsAre(3, 4));
+  scene.running = {decode(1, 163)};
+  scene.offloaded = {parked(2, 161), parked(3, 101), parked(4, 21)};
+  scene.budget.free_blocks = 14;
+  EXPECT_THAT(ids(policy.plan(scene.view()).onload), ElementsAre(2)) << "it left for the front";
+}
+
+TEST_F(Neo, APromptWaitsWhileTheHostMightNotHoldWhatTheAcceleratorHas) {
+  Scene scene{.running = {decode(9, 20)}, .waiting = {prompt(1, 100)}};
+  scene.budget.host_total_blocks = scene.budget.total_blocks + 6;  // of 7 that it will need
+  EXPECT_THAT(made(1000).plan(scene.view()).admit, IsEmpty());
+  scene.budget.host_total_blocks += 1;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).admit), ElementsAre(1));
+}
+
+// A fault of the original that ends in a hang, mended.
+TEST_F(Neo, AHostThatIsNotLargerThanTheAcceleratorDoesNotKeepAllFromBeginning) {
+  Scene scene{.running = {decode(9, 20)}, .waiting = {prompt(1, 100)}};
+  scene.budget.host_total_blocks = scene.budget.total_blocks;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).admit), ElementsAre(1));
+}
+
+TEST_F(Neo, APromptThatTheHostWouldNeverHoldBeginsAlone) {
+  Scene scene{.waiting = {prompt(1, 100), prompt(2, 100)}};
+  scene.budget.host_total_blocks = scene.budget.total_blocks + 1;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).admit), ElementsAre(1));
+}
+
+// A fault of the original that costs time, kept: nothing is reserved for output.
+TEST_F(Neo, APromptBeginsWithoutRoomForItsOutputSoThatASequenceLeavesAgain) {
+  Scene scene{.running = {decode(1, 16 * 18)}, .waiting = {prompt(2, 16 * 6 - 1)}};
+  scene.budget.total_blocks = 24;
+  scene.budget.free_blocks = 6;
+  NeoPolicy& policy = made(1000);
+  EXPECT_THAT(ids(policy.plan(scene.view()).admit), ElementsAre(2)) << "not a block is left";
+  scene.running = {decode(1, 16 * 18 + 1), decode(2, 16 * 6)};
+  scene.waiting.clear();
+  scene.budget.free_blocks = 0;
+  const StepPlan plan = policy.plan(scene.view());
+  EXPECT_THAT(ids(plan.offload), ElementsAre(2)) << "after one token";
+}
+
+// ---------------------------------------------------------------- 4, 5, 6: lanes
+
+// Eight residents of 1,000 tokens: a layer has 80 us of dense work and 800 us of attention.
+Scene with_residents(std::vector<SequenceView> offloaded) {
+  Scene scene;
+  for (int64_t id = 1; id <= 8; ++id) {
+    scene.running.push_back(decode(id, 1000));
+  }
+  scene.offloaded = std::move(offloaded);
+  scene.budget.free_blocks = 9;  // too few for any to return
+  return scene;
+}
+
+TEST_F(Neo, HostDecodesJoinTheLaneWithMoreSlackAndOthersSitOut) {
+  // 60 us each: the second lane's window is the 80 us of the first one's dense stage.
+  const Scene scene = with_residents({parked(11, 60), parked(12, 60), parked(13, 60)});
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_EQ(plan.mode, StepMode::kLanes);
+  EXPECT_THAT(ids(plan.first_lane), ElementsAre(12, 13));
+  EXPECT_THAT(plan.hold, IsEmpty());
+  const Scene slower = with_residents({parked(11, 60), parked(12, 900), parked(13, 60)});
+  const StepPlan cut = made(1000).plan(slower.view());
+  EXPECT_THAT(ids(cut.hold), ElementsAre(12)) << "as long as both windows together";
+  EXPECT_THAT(ids(cut.first_lane), ElementsAre(13));
+}
+
+TEST_F(Neo, WithoutATokenForTheSecondLaneTheStepHasNoLanes) {
+  const Scene scene = with_residents({parked(11, 100)});  // 100 us, and the window is 80
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_EQ(plan.mode, StepMode::kGroups);
+  EXPECT_THAT(ids(plan.hold), ElementsAre(11));
+}
+
+// A fault of the original that costs time, kept: a long sequence starves behind short ones.
+TEST_F(Neo, ALongSequenceStarvesWhileShortOnesFit) {
+  Scene scene = with_residents({parked(11, 100), parked(12, 20), parked(13, 20)});
+  NeoPolicy& policy = made(1000);
+  for (int32_t step = 0; step < 500; ++step) {
+    const StepPlan plan = policy.plan(scene.view());
+    ASSERT_EQ(plan.mode, StepMode::kLanes);
+    ASSERT_THAT(ids(plan.hold), ElementsAre(11)) << "step " << step;
+  }
+}
+
+TEST_F(Neo, TheTermsOfTheCodeCountLaunchesAndThoseOfThePaperDoNot) {
+  latency::HostTimes host = host_of(1000);
+  host.launch.per_group_nanos = 30'000;
+  const Scene scene = with_residents({parked(11, 60)});  // 60 us of 80, and 30 us of launching
+  const Beliefs beliefs{.step_times = &model(), .host_times = &host};
+  NeoPolicy code({.windows = LaneWindows::kCode}, kNeo, beliefs);
+  EXPECT_EQ(code.plan(scene.view()).mode, StepMode::kGroups);
+  NeoPolicy paper({.windows = LaneWindows::kPaper}, kNeo, beliefs);
+  EXPECT_EQ(paper.plan(scene.view()).mode, StepMode::kLanes);
+}
+
+TEST_F(Neo, PromptsForTheHostLeaveTheStepWhile128RowsStayAndTheHostIsHidden) {
+  // Room for both prompts, but not for a third one like the first: they are bound for the host.
+  Scene scene = with_residents({parked(11, 20), parked(12, 20)});
+  scene.offloaded.front().transfer_blocks = 40;  // does not return
+  scene.budget.free_blocks = 12;
+  scene.waiting = {prompt(21, 110), prompt(22, 40)};
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).admit), ElementsAre(21, 22))
+      << "the residents, a visitor and the first prompt are fewer than 128 rows";
+  scene.budget.free_blocks = 14;
+  scene.waiting = {prompt(21, 130), prompt(22, 60)};
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).admit), ElementsAre(21));
+}
+
+TEST_F(Neo, LanesAreTakenOnlyIfTheyServeMoreRequestsPerTime) {
+  // One resident of 16,000 tokens: 10 us dense, 1,600 us of attention. A visitor adds 10 us.
+  Scene scene{.running = {decode(1, 16'000)}, .offloaded = {parked(11, 9)}};
+  scene.budget.free_blocks = 9;
+  EXPECT_EQ(made(1000).plan(scene.view()).mode, StepMode::kLanes) << "two requests for 1 % more";
+  // Where a second pass over the weights costs as much as all of it, one more of many is no gain.
+  latency::ModularCosts costs;
+  costs.layers = 1;
+  costs.dense = latency::Ladder::through({{1, 1e6}, {100, 1.01e6}}).value();
+  const latency::CorrectedModel steep(
+      std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
+  const latency::HostTimes host = host_of(10);
+  NeoPolicy policy({}, kNeo, Beliefs{.step_times = &steep, .host_times = &host});
+  const StepPlan plan = policy.plan(with_residents({parked(11, 20)}).view());
+  EXPECT_EQ(plan.mode, StepMode::kGroups) << "9 requests in 2 ms are fewer per time than 8 in 1 ms";
+  EXPECT_THAT(ids(plan.hold), ElementsAre(11));
+}
+
+// A fault of the original that ends in a hang, mended.
+TEST_F(Neo, LoneSequencesThatAreTooLargeToReturnGoOnOnTheHost) {
+  Scene scene{.offloaded = {parked(1, 4000), parked(2, 4000), parked(3, 4000)}};
+  const StepPlan plan = made(1e6).plan(scene.view());
+  EXPECT_EQ(plan.mode, StepMode::kLanes);
+  EXPECT_THAT(ids(plan.first_lane), ElementsAre(1, 3));
+  EXPECT_THAT(plan.hold, IsEmpty());
+}
+
+TEST_F(Neo, ATokenThatIsLateKeepsItsLaneAndCountsInIt) {
+  Scene scene = with_residents({parked(11, 70), parked(12, 60)});
+  scene.offloaded[0].state = SequenceState::kParkedInFlight;
+  scene.offloaded[0].lane = 1;
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_EQ(plan.mode, StepMode::kLanes);
+  EXPECT_THAT(ids(plan.hold), ElementsAre(12)) << "70 us of 80 are taken; NEO asks no other lane";
+}
+
+// ---------------------------------------------------------------- FastDecode+
+
+TEST_F(Neo, FastDecodeAttendsForAllDecodesOnTheHost) {
+  NeoPolicy& policy = made(1000, {.all_on_host = true});
+  Scene scene{.running = {decode(1, 100), decode(2, 100)}};
+  StepPlan plan = policy.plan(scene.view());
+  EXPECT_THAT(ids(plan.offload), ElementsAre(1, 2));
+  EXPECT_THAT(plan.slices, IsEmpty());
+  scene = {.offloaded = {parked(1, 100), parked(2, 100)}, .waiting = {prompt(3, 50)}};
+  plan = policy.plan(scene.view());
+  EXPECT_EQ(plan.mode, StepMode::kLanes);
+  EXPECT_THAT(plan.onload, IsEmpty());
+  EXPECT_THAT(plan.hold, IsEmpty()) << "whatever the host takes";
+  EXPECT_THAT(slices(plan), ElementsAre(std::pair(3, 50)));
+}
+
+TEST(NeoOptions, AModelOfWholeStepsIsRefused) {
+  const latency::CorrectedModel whole(std::make_unique<latency::RegressionModel>(
+      latency::RegressionModel::create({.layers = 4, .fixed = 1000}).value()));
+  const auto made = kNeo.make({}, {.step_times = &whole});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().param, "time-model");
+}
+
+}  // namespace
+}  // namespace tandem

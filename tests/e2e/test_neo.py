@@ -1,0 +1,49 @@
+"""NEO's policies over HTTP on two tiers: a load that the accelerator cannot hold gets the plain server's texts, is recorded, and replayed plan by plan."""
+import json
+import subprocess
+
+import pytest
+from conftest import GOLDENS, launch
+from server import until
+from test_two_tiers import FLAGS, REQUESTS, answers
+
+MODEL = GOLDENS / "llama-gqa-rope3-f32"
+TIERS = ("--emulate-accelerator", "auto", "--num-kv-blocks", "8", "--device-memory", "64MiB", "--host-memory", "64MiB")
+
+
+@pytest.fixture(scope="module")
+def plain_answers(binary):
+    server = launch(binary, "one-tier-for-neo", MODEL, *FLAGS)
+    yield answers(server)
+    server.stop_cleanly()
+
+
+@pytest.fixture(scope="module")
+def profile(binary, tmp_path_factory):
+    path = tmp_path_factory.mktemp("neo") / "profile.json"
+    made = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(path), "--time", "3s", "--held-out", "5", *FLAGS[2:], *TIERS],
+                          capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stdout + made.stderr
+    return path
+
+
+@pytest.mark.parametrize("policy", ["neo", "neo_capped", "neo_plus", "fastdecode"])
+def test_a_load_beyond_the_accelerator_has_the_plain_texts_and_replays_exactly(binary, start_server, plain_answers, profile, tmp_path, policy):
+    record = tmp_path / "run.jsonl"
+    server = start_server(MODEL, *FLAGS, *TIERS, "--policy", policy, "--profile", profile, "--record-out", record)
+    assert answers(server) == plain_answers
+    assert server.metric("tandem_tier_transfer_bytes_total") > 0
+    assert until(server.is_idle)
+    assert server.metric("tandem_offloaded_sequences") == 0
+    assert server.metric("tandem_host_kv_blocks_in_use") == 0
+    server.stop_cleanly()
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert sum(line.get("visits", 0) for line in lines if "result" in line) > REQUESTS
+    done = subprocess.run([str(binary), "replay", str(record), "--model", str(MODEL)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "identical" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_model_of_whole_steps_is_refused_by_name(binary, tmp_path):
+    done = subprocess.run([str(binary), "serve", str(MODEL), "--port", "0", "--policy", "neo", "--time-model", "regression"], capture_output=True,
+                          text=True, timeout=120, env={"XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin"})
+    assert done.returncode == 2 and "--time-model modular" in done.stdout + done.stderr
