@@ -73,6 +73,14 @@ OptionVariable time_model(latency::TimeModel& model) {
   return values::named(model, std::move(names));
 }
 
+std::vector<values::NamedValue<Quantization>> quantizations() {
+  std::vector<values::NamedValue<Quantization>> names;
+  for (const Quantization each : kQuantizations) {
+    names.push_back({quantization_name(each), each});
+  }
+  return names;
+}
+
 OptionTable model_options(NodeOptions& node) {
   constexpr const char* kGroup = "Model";
   return {{.name = "model",
@@ -89,6 +97,13 @@ OptionTable model_options(NodeOptions& node) {
            .help = "Weights: auto (the checkpoint's), bfloat16 or float32",
            .value = element_type(node.dtype),
            .recorded = Recorded::kAlways},
+          {.name = "quantization",
+           .group = kGroup,
+           .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: none, int8 "
+                   "or int4, in groups of 32 with a scale each; embedding and head stay as --dtype "
+                   "says",
+           .value = values::named(node.quantization, quantizations()),
+           .recorded = Recorded::kLater},
           {.name = "kv-cache-dtype",
            .group = kGroup,
            .help = "KV: auto (as the weights), bfloat16 or float32",
