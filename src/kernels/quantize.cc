@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/element_type.h"
+#include "base/float16.h"
 
 namespace tandem::kernels {
 namespace {

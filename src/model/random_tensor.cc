@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/float16.h"
 
 namespace tandem::model {
 namespace {
