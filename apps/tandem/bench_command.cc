@@ -46,8 +46,8 @@ void add_quantization(cli::Command command, Quantization& quantization) {
           [&quantization](const std::string& name) {
             quantization = *std::ranges::find(kQuantizations, name, quantization_name);
           },
-          "Weights: none, int8 or int4 (default none)")
-      .one_of({"none", "int8", "int4"});
+          "Weights: none, int8, int4 or int4-symmetric (default none)")
+      .one_of({"none", "int8", "int4", "int4-symmetric"});
 }
 
 int run_bench(BenchFlags& flags) {

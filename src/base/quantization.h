@@ -8,23 +8,29 @@
 namespace tandem {
 
 // Every kind divides a row of a weight into groups of kQuantizedGroup elements along the depth,
-// each with a scale in fp16; an element is scale * q.
+// each with a scale in fp16, and some with a minimum in fp16.
 enum class Quantization : uint8_t {
   kNone,
-  kInt8,  // q is -127 .. 127
-  kInt4,  // q is -8 .. 7
+  kInt8,           // scale * q, q of -127 .. 127
+  kInt4,           // minimum + scale * q, q of 0 .. 15
+  kInt4Symmetric,  // scale * q, q of -8 .. 7
 };
 
 inline constexpr int32_t kQuantizedGroup = 32;
 
+inline constexpr std::array kQuantizations = {Quantization::kNone, Quantization::kInt8,
+                                              Quantization::kInt4, Quantization::kInt4Symmetric};
+
 // The names that options and profiles use.
 constexpr std::string_view quantization_name(Quantization quantization) {
-  return quantization == Quantization::kInt8   ? "int8"
-         : quantization == Quantization::kInt4 ? "int4"
-                                               : "none";
+  return quantization == Quantization::kInt8            ? "int8"
+         : quantization == Quantization::kInt4          ? "int4"
+         : quantization == Quantization::kInt4Symmetric ? "int4-symmetric"
+                                                        : "none";
 }
 
-inline constexpr std::array kQuantizations = {Quantization::kNone, Quantization::kInt8,
-                                              Quantization::kInt4};
+constexpr bool has_minimum(Quantization quantization) {
+  return quantization == Quantization::kInt4;
+}
 
 }  // namespace tandem

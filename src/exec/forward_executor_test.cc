@@ -114,9 +114,10 @@ std::vector<AccuracyCase> accuracy_cases() {
       cases.push_back({"window" + suffix, window_config(), type, isa});
       cases.push_back({"head_norm" + suffix, head_norm_config(), type, isa});
     }
-    for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
-      const std::string suffix =
+    for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
+      std::string suffix =
           fmt::format("_{}_{}", quantization_name(quantization), kernels::isa_name(isa));
+      std::replace(suffix.begin(), suffix.end(), '-', '_');
       cases.push_back({"odd" + suffix, odd_config(), ElementType::kBF16, isa, quantization});
       cases.push_back({"biased" + suffix, biased_config(), ElementType::kBF16, isa, quantization});
     }

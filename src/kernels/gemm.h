@@ -4,7 +4,8 @@
 //
 // A quantised W is stored as integers q with one scale for each group of 32 depths of a column
 // (base/quantization.h). Its products are exact up to the rounding of sums: the products of x and q
-// of a group are summed first, then scale * sum is added to the column's result.
+// of a group are summed first, then scale * sum is added to the column's result, and minimum * the
+// group's sum of x (group_sums, quantize.h) if there is one.
 //
 // A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
@@ -41,7 +42,11 @@ constexpr int64_t spread_stride(int64_t columns, ElementType type) {
 
 // Bytes of a quantised group's integers.
 constexpr int64_t group_value_bytes(Quantization quantization) {
-  return quantization == Quantization::kInt4 ? kQuantizedGroup / 2 : kQuantizedGroup;
+  return quantization == Quantization::kInt8 ? kQuantizedGroup : kQuantizedGroup / 2;
+}
+// Of its scale, and of its minimum if there is one: fp16.
+constexpr int64_t group_scale_bytes(Quantization quantization) {
+  return has_minimum(quantization) ? 4 : 2;
 }
 
 // A weight in the packed layout of one kernel family. The layout inside is the family's own
@@ -54,8 +59,8 @@ struct PackedMatrix {
   Quantization quantization = Quantization::kNone;  // others need type kBF16
   [[nodiscard]] bool quantized() const { return quantization != Quantization::kNone; }
   [[nodiscard]] int64_t bytes() const {
-    constexpr int64_t kScaleBytes = 2;
-    return quantized() ? n * (k / kQuantizedGroup) * (group_value_bytes(quantization) + kScaleBytes)
+    return quantized() ? n * (k / kQuantizedGroup) *
+                             (group_value_bytes(quantization) + group_scale_bytes(quantization))
                        : n * k * element_bytes(type);
   }
   [[nodiscard]] int64_t panels() const { return n / kPanelColumns; }

@@ -59,6 +59,11 @@ constexpr int64_t int4_word(int64_t column, int64_t fours, int64_t parity) {
   return column / 16 * 128 + fours * 32 + column % 16 * 2 + parity;
 }
 
+// What is added to an int4 so that it is not negative.
+constexpr int int4_offset(Quantization quantization) {
+  return quantization == Quantization::kInt4Symmetric ? 8 : 0;
+}
+
 void store_group(Quantization quantization, const QuantizedGroup& group, int64_t column,
                  std::byte* step) {
   if (quantization == Quantization::kInt8) {
@@ -71,14 +76,18 @@ void store_group(Quantization quantization, const QuantizedGroup& group, int64_t
         unsigned word = 0;
         for (int64_t pair = 0; pair < 4; ++pair) {
           const int q = group.values[(fours * 4 + pair) * 2 + parity];
-          word |= static_cast<unsigned>(q + 8) << (4 * pair);
+          word |= static_cast<unsigned>(q + int4_offset(quantization)) << (4 * pair);
         }
         const auto bits = static_cast<uint16_t>(word);
         std::memcpy(step + int4_word(column, fours, parity) * 2, &bits, 2);
       }
     }
   }
-  std::memcpy(step + step_value_bytes(quantization) + column * 2, &group.scale, 2);
+  std::byte* scales = step + step_value_bytes(quantization);
+  std::memcpy(scales + column * 2, &group.scale, 2);
+  if (has_minimum(quantization)) {
+    std::memcpy(scales + kScalesBytes + column * 2, &group.minimum, 2);
+  }
 }
 
 QuantizedGroup load_group(Quantization quantization, const std::byte* step, int64_t column) {
@@ -89,10 +98,15 @@ QuantizedGroup load_group(Quantization quantization, const std::byte* step, int6
     } else {
       uint16_t word = 0;
       std::memcpy(&word, step + int4_word(column, k / 8, k % 2) * 2, 2);
-      group.values[k] = static_cast<int8_t>((word >> (4 * (k / 2 % 4)) & 15) - 8);
+      group.values[k] =
+          static_cast<int8_t>((word >> (4 * (k / 2 % 4)) & 15) - int4_offset(quantization));
     }
   }
-  std::memcpy(&group.scale, step + step_value_bytes(quantization) + column * 2, 2);
+  const std::byte* scales = step + step_value_bytes(quantization);
+  std::memcpy(&group.scale, scales + column * 2, 2);
+  if (has_minimum(quantization)) {
+    std::memcpy(&group.minimum, scales + kScalesBytes + column * 2, 2);
+  }
   return group;
 }
 
@@ -133,7 +147,7 @@ void unpack_group(const PackedMatrix& matrix, int64_t row, int64_t block, float*
                  static_cast<const std::byte*>(matrix.data) + step_offset(matrix, row, block),
                  row % kPanelColumns);
   for (int64_t i = 0; i < kBlock; ++i) {
-    out[i] = f16_to_f32(group.scale) * static_cast<float>(group.values[i]);
+    out[i] = group.element(i);
   }
 }
 

@@ -104,7 +104,8 @@ Result<ModelReport> describe_model(const fs::path& path, int64_t memory_bytes) {
   for (const device::WeightFormat& format :
        {device::WeightFormat{.type = kBF16}, device::WeightFormat{.type = ElementType::kF32},
         device::weight_format(kBF16, Quantization::kInt8),
-        device::weight_format(kBF16, Quantization::kInt4)}) {
+        device::weight_format(kBF16, Quantization::kInt4),
+        device::weight_format(kBF16, Quantization::kInt4Symmetric)}) {
     report.needs.push_back(need_as(format, report.folder.config, memory_bytes));
   }
   return report;

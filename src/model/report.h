@@ -36,7 +36,7 @@ struct ModelReport {
   std::string tokenizer;                            // "byte-level BPE (tokenizer.json)", "none"
   bool has_chat_template = false;
   int64_t memory_bytes = 0;       // as given
-  std::vector<MemoryNeed> needs;  // bf16, fp32, int8, int4
+  std::vector<MemoryNeed> needs;  // bf16, fp32 and the quantised ones
 };
 
 // `memory_bytes`: what the process may use. Errors as of open_model_folder, and of broken weight

@@ -99,9 +99,9 @@ OptionTable model_options(NodeOptions& node) {
            .recorded = Recorded::kAlways},
           {.name = "quantization",
            .group = kGroup,
-           .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: none, int8 "
-                   "or int4, in groups of 32 with a scale each; embedding and head stay as --dtype "
-                   "says",
+           .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: none, "
+                   "int8, int4 (groups of 32 with scale and minimum) or int4-symmetric (scale "
+                   "only); embedding and head stay bfloat16",
            .value = values::named(node.quantization, quantizations()),
            .recorded = Recorded::kLater},
           {.name = "kv-cache-dtype",

@@ -162,7 +162,7 @@ TEST(Choice, VectorFamiliesComputeTheSameProductsBitForBit) {
   EXPECT_TRUE(same_products(table_of(kAvx2), table_of(kAvx512)));
   expect_same_products(kAvx2, kAvx512, ElementType::kBF16);
   expect_same_products(kAvx2, kAvx512, ElementType::kF32);
-  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
+  for (const Quantization quantization : kQuantizations) {
     expect_same_products(kAvx2, kAvx512, {ElementType::kBF16, quantization});
   }
 }
@@ -179,7 +179,7 @@ TEST(Choice, ProductsOfPairsAreThoseOfMultiplyAdds) {
   if (same) {
     expect_same_products(kPairs, kAvx512, ElementType::kBF16);
     expect_same_products(kPairs, kAvx2, ElementType::kBF16);
-    for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
+    for (const Quantization quantization : kQuantizations) {
       expect_same_products(kPairs, kAvx512, {ElementType::kBF16, quantization});
     }
   }

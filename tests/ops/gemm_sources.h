@@ -31,8 +31,11 @@ inline void PrintTo(const Stored& stored, std::ostream* out) {
 inline std::vector<Stored> stored_of(const Family& family) {
   std::vector<Stored> all = {ElementType::kF32, ElementType::kBF16};
   if (family.isa) {
-    all.emplace_back(ElementType::kBF16, Quantization::kInt8);
-    all.emplace_back(ElementType::kBF16, Quantization::kInt4);
+    for (const Quantization quantization : kQuantizations) {
+      if (quantization != Quantization::kNone) {
+        all.emplace_back(ElementType::kBF16, quantization);
+      }
+    }
   }
   return all;
 }
@@ -53,7 +56,7 @@ inline void quantize(Quantization quantization, std::vector<float>& padded) {
     std::copy_n(padded.begin() + static_cast<ptrdiff_t>(at), kQuantizedGroup, values);
     const QuantizedGroup group = quantize_group(quantization, values);
     for (size_t i = 0; i < kQuantizedGroup; ++i) {
-      padded[at + i] = f16_to_f32(group.scale) * static_cast<float>(group.values[i]);
+      padded[at + i] = group.element(static_cast<int64_t>(i));
     }
   }
 }

@@ -13,16 +13,13 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int kCount = kQuantizedGroup;
-constexpr Quantization kAll[] = {Quantization::kInt8, Quantization::kInt4};
-
-float value_of(const QuantizedGroup& group, int i) {
-  return f16_to_f32(group.scale) * static_cast<float>(group.values[i]);
-}
+constexpr Quantization kAll[] = {Quantization::kInt8, Quantization::kInt4,
+                                 Quantization::kInt4Symmetric};
 
 double squared_error(const QuantizedGroup& group, const float (&values)[kCount]) {
   double sum = 0;
   for (int i = 0; i < kCount; ++i) {
-    const double error = static_cast<double>(value_of(group, i)) - static_cast<double>(values[i]);
+    const double error = static_cast<double>(group.element(i)) - static_cast<double>(values[i]);
     sum += error * error;
   }
   return sum;
@@ -46,12 +43,12 @@ QuantizedGroup stored_group(Random& random, Quantization quantization) {
 
 TEST(Quantize, GroupsOfTheSameArithmeticAreFoundAgain) {
   Random random(3);
-  for (const Quantization quantization : kAll) {
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4Symmetric}) {
     for (int round = 0; round < 2000; ++round) {
       const QuantizedGroup group = stored_group(random, quantization);
       float values[kCount];
       for (int i = 0; i < kCount; ++i) {
-        values[i] = value_of(group, i);
+        values[i] = group.element(i);
       }
       const QuantizedGroup found = quantize_group(quantization, values);
       ASSERT_EQ(found.scale, group.scale) << quantization_name(quantization);
@@ -63,8 +60,9 @@ TEST(Quantize, GroupsOfTheSameArithmeticAreFoundAgain) {
 TEST(Quantize, EveryValueIsWithinHalfAStepUnlessItSaturates) {
   Random random(4);
   for (const Quantization quantization : kAll) {
-    const int min = quantization == Quantization::kInt8 ? -127 : -8;
-    const int max = quantization == Quantization::kInt8 ? 127 : 7;
+    const bool eight = quantization == Quantization::kInt8;
+    const int min = eight ? -127 : has_minimum(quantization) ? 0 : -8;
+    const int max = eight ? 127 : has_minimum(quantization) ? 15 : 7;
     for (int round = 0; round < 2000; ++round) {
       float values[kCount];
       for (float& value : values) {
@@ -76,7 +74,7 @@ TEST(Quantize, EveryValueIsWithinHalfAStepUnlessItSaturates) {
         ASSERT_GE(group.values[i], min);
         ASSERT_LE(group.values[i], max);
         if (group.values[i] != min && group.values[i] != max) {
-          ASSERT_LE(std::fabs(value_of(group, i) - values[i]), step * 0.5001F);
+          ASSERT_LE(std::fabs(group.element(i) - values[i]), step * 0.5001F);
         }
       }
     }
@@ -87,6 +85,7 @@ TEST(Quantize, ScalesOfInt4AreNoWorseThanTheUsualOne) {
   Random random(5);
   double usual = 0;
   double chosen = 0;
+  double with_minima = 0;
   for (int round = 0; round < 500; ++round) {
     float values[kCount];
     float extreme = 0;
@@ -101,12 +100,14 @@ TEST(Quantize, ScalesOfInt4AreNoWorseThanTheUsualOne) {
       plain.values[i] = static_cast<int8_t>(std::clamp(q, -8.0F, 7.0F));
     }
     const double plain_error = squared_error(plain, values);
-    const double error = squared_error(quantize_group(Quantization::kInt4, values), values);
+    const double error = squared_error(quantize_group(Quantization::kInt4Symmetric, values), values);
     ASSERT_LE(error, plain_error * 1.0001);
     usual += plain_error;
     chosen += error;
+    with_minima += squared_error(quantize_group(Quantization::kInt4, values), values);
   }
   EXPECT_LT(chosen, 0.95 * usual);
+  EXPECT_LT(with_minima, 0.8 * usual);
 }
 
 TEST(Quantize, AnyFiniteGroupGivesFiniteValues) {
@@ -119,8 +120,8 @@ TEST(Quantize, AnyFiniteGroupGivesFiniteValues) {
       }
       const QuantizedGroup group = quantize_group(quantization, values);
       for (int i = 0; i < kCount; ++i) {
-        ASSERT_TRUE(std::isfinite(value_of(group, i))) << size;
-        ASSERT_LE(std::fabs(value_of(group, i)), std::max(1.2F * size, 1e-6F)) << size;
+        ASSERT_TRUE(std::isfinite(group.element(i))) << size;
+        ASSERT_LE(std::fabs(group.element(i)), std::max(1.2F * size, 1e-6F)) << size;
       }
     }
   }

@@ -329,7 +329,7 @@ void dequantize(Matrix& matrix, int64_t depth_group, Quantization quantization) 
       std::copy_n(at, count, values);
       const kernels::QuantizedGroup group = kernels::quantize_group(quantization, values);
       for (int64_t i = 0; i < count; ++i) {
-        at[i] = f16_to_f32(group.scale) * static_cast<float>(group.values[i]);
+        at[i] = group.element(i);
       }
     }
   }

@@ -24,6 +24,7 @@
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
+#include "kernels/quantize.h"
 
 // gcc 12 takes the operands that its own intrinsics leave undefined for uninitialized variables.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -123,6 +124,10 @@ struct Piece {
   // Of a quantised panel's piece that was unpacked: fp16 of the first step, and bytes to the next.
   const char* scales = nullptr;
   int64_t scale_stride = 0;
+  // If it has minima: the sums of x over groups of the first row, from the piece's first group on,
+  // and their number from row to row.
+  const float* x_sums = nullptr;
+  int64_t groups = 0;
 };
 
 template <int kRows>
@@ -173,8 +178,14 @@ struct Unpacked {
 
 HWY_INLINE __m512bh as_pairs(__m512i bits) { return reinterpret_cast<__m512bh>(bits); }
 
-// bf16 of -8 .. 7, twice: an index's fifth bit does not matter.
+// bf16 of -8 .. 7 or of 0 .. 15, twice: an index's fifth bit does not matter.
+template <Quantization kQuantization>
 HWY_INLINE __m512i int4_table() {
+  if constexpr (kQuantization == Quantization::kInt4) {
+    return _mm512_broadcast_i64x4(_mm256_setr_epi16(0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
+                                                    0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
+                                                    0x4140, 0x4150, 0x4160, 0x4170));
+  }
   const __m256i once = _mm256_setr_epi16(static_cast<int16_t>(0xc100), static_cast<int16_t>(0xc0e0),
                                          static_cast<int16_t>(0xc0c0), static_cast<int16_t>(0xc0a0),
                                          static_cast<int16_t>(0xc080), static_cast<int16_t>(0xc040),
@@ -217,13 +228,13 @@ HWY_INLINE FourPairs load_four(const char* half, int64_t fours, __m512i table) {
                                               : load_int4(half + fours * 64, table);
 }
 
-HWY_INLINE __m512 load_scales(const char* at) {
+HWY_INLINE __m512 load_halves(const char* at) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
 }
 
 template <Quantization kQuantization>
 void unpack(const char* from, int64_t steps, Unpacked& to) {
-  const __m512i table = int4_table();
+  const __m512i table = int4_table<kQuantization>();
   char* w = to.w;
   for (int64_t step = 0; step < steps; ++step) {
     for (int64_t fours = 0; fours < 8; ++fours, w += 256) {
@@ -237,10 +248,27 @@ void unpack(const char* from, int64_t steps, Unpacked& to) {
   }
 }
 
+// Of the columns of half a step.
+struct Scales {
+  __m512 scale;
+  __m512 minimum;
+};
+
 // c (+)= scale * sums
-HWY_INLINE void add_scaled(__m512 scale, bool first, __m512 sums, float* c) {
+HWY_INLINE void add_scaled(const Scales& scales, bool first, __m512 sums, float* c) {
   const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
-  _mm512_store_ps(c, _mm512_fmadd_ps(scale, sums, before));
+  _mm512_store_ps(c, _mm512_fmadd_ps(scales.scale, sums, before));
+}
+// c (+)= scale * sums + minimum * x_sum
+HWY_INLINE void add_scaled(const Scales& scales, bool first, __m512 sums, float x_sum, float* c) {
+  const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
+  const __m512 scaled = _mm512_fmadd_ps(scales.scale, sums, before);
+  _mm512_store_ps(c, _mm512_fmadd_ps(scales.minimum, _mm512_set1_ps(x_sum), scaled));
+}
+
+HWY_INLINE Scales load_scales(const char* at, bool minima) {
+  return {load_halves(at),
+          minima ? load_halves(at + panel_layout::kScalesBytes) : _mm512_setzero_ps()};
 }
 
 // A panel in its stream from memory, with few rows.
@@ -248,7 +276,7 @@ template <Quantization kQuantization, int kRows>
 HWY_NOINLINE void multiply_stream(const char* x, int64_t stride, const Piece& piece, float* c) {
   constexpr int64_t kBytes = panel_layout::step_bytes(kQuantization);
   constexpr int64_t kValueBytes = panel_layout::step_value_bytes(kQuantization);
-  const __m512i table = int4_table();
+  const __m512i table = int4_table<kQuantization>();
   const char* w = piece.w;
   for (int64_t step = 0; step < piece.steps; ++step, w += kBytes, x += kXStepBytes) {
 #pragma GCC unroll 17
@@ -274,10 +302,16 @@ HWY_NOINLINE void multiply_stream(const char* x, int64_t stride, const Piece& pi
           }
         }
       }
-      const __m512 scale = load_scales(w + kValueBytes + half * 32);
+      const Scales scales = load_scales(w + kValueBytes + half * 32, has_minimum(kQuantization));
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        add_scaled(scale, piece.first && step == 0, sums[r], c + r * kRowSums + half * 16);
+        float* to = c + r * kRowSums + half * 16;
+        if constexpr (has_minimum(kQuantization)) {
+          add_scaled(scales, piece.first && step == 0, sums[r], piece.x_sums[r * piece.groups + step],
+                     to);
+        } else {
+          add_scaled(scales, piece.first && step == 0, sums[r], to);
+        }
       }
     }
   }
@@ -304,13 +338,23 @@ HWY_NOINLINE void multiply_scaled(const char* x, int64_t stride, const Piece& pi
       multiply_step<kRows, Fetch::kNone>(rows, w, nullptr, sums);
     }
     const char* scales = piece.scales + step * piece.scale_stride;
-    const __m512 scale0 = load_scales(scales);
-    const __m512 scale1 = load_scales(scales + 32);
+    const bool minima = piece.x_sums != nullptr;
+    const Scales left = load_scales(scales, minima);
+    const Scales right = load_scales(scales + 32, minima);
     const bool first = piece.first && step == 0;
+    if (minima) {
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+        const float x_sum = piece.x_sums[r * piece.groups + step];
+        add_scaled(left, first, sums[r][0], x_sum, c + r * kRowSums);
+        add_scaled(right, first, sums[r][1], x_sum, c + r * kRowSums + 16);
+      }
+      continue;
+    }
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      add_scaled(scale0, first, sums[r][0], c + r * kRowSums);
-      add_scaled(scale1, first, sums[r][1], c + r * kRowSums + 16);
+      add_scaled(left, first, sums[r][0], c + r * kRowSums);
+      add_scaled(right, first, sums[r][1], c + r * kRowSums + 16);
     }
   }
 }
@@ -373,6 +417,8 @@ struct PanelPass {
   bool first = false;  // cut of the depth
   float* c = nullptr;  // the panel's sums
   Unpacked* unpacked = nullptr;
+  const float* x_sums = nullptr;  // as of Piece
+  int64_t groups = 0;
 };
 
 // The bytes of a step of a panel in memory.
@@ -389,8 +435,10 @@ void take_weights(const GemmArgs& args, const PanelPass& pass, int64_t step, Pie
   }
   if (args.w.quantization == Quantization::kInt8) {
     unpack<Quantization::kInt8>(piece.w, piece.steps, *pass.unpacked);
-  } else {
+  } else if (args.w.quantization == Quantization::kInt4) {
     unpack<Quantization::kInt4>(piece.w, piece.steps, *pass.unpacked);
+  } else {
+    unpack<Quantization::kInt4Symmetric>(piece.w, piece.steps, *pass.unpacked);
   }
   piece.scales = piece.w + panel_layout::step_value_bytes(args.w.quantization);
   piece.scale_stride = bytes;
@@ -399,11 +447,17 @@ void take_weights(const GemmArgs& args, const PanelPass& pass, int64_t step, Pie
 
 void run_streamed(const GemmArgs& args, const PanelPass& pass) {
   const int64_t stride = args.x_stride * 2;
-  const Piece piece{.w = pass.w, .steps = pass.steps, .first = pass.first};
+  const Piece piece{.w = pass.w,
+                    .steps = pass.steps,
+                    .first = pass.first,
+                    .x_sums = pass.x_sums,
+                    .groups = pass.groups};
   if (args.w.quantization == Quantization::kInt8) {
     stream_rows<Quantization::kInt8>(pass.rows, pass.x, stride, piece, pass.c);
   } else if (args.w.quantization == Quantization::kInt4) {
     stream_rows<Quantization::kInt4>(pass.rows, pass.x, stride, piece, pass.c);
+  } else if (args.w.quantization == Quantization::kInt4Symmetric) {
+    stream_rows<Quantization::kInt4Symmetric>(pass.rows, pass.x, stride, piece, pass.c);
   } else {
     multiply_rows(pass.rows, pass.x, stride, piece, true, pass.c);
   }
@@ -433,6 +487,10 @@ void run_pass(const GemmArgs& args, const PanelPass& pass) {
       const int64_t part = block * parts / blocks;
       piece.next = next + part * kStepBytes / 2;
       piece.next_steps = (block + 1) * parts / blocks - part;
+      if (pass.x_sums != nullptr) {
+        piece.x_sums = pass.x_sums + begin * pass.groups + step;
+        piece.groups = pass.groups;
+      }
       multiply_rows(end - begin, pass.x + begin * stride + step * kXStepBytes, stride, piece, false,
                     pass.c + begin * kRowSums);
     }
@@ -459,12 +517,19 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
     return static_cast<const char*>(args.w.data) + (panel * steps + step) * bytes;
   };
   auto* unpacked = reinterpret_cast<Unpacked*>(sums + cut.sum_panels * cut.panel_sums());
+  auto* x_sums = reinterpret_cast<float*>(unpacked + 1);  // if the weights have minima
   for (int64_t set = 0; set < args.rows; set += cut.set_rows) {
     PanelPass pass{.unpacked = unpacked};
     pass.rows = std::min(cut.set_rows, args.rows - set);
+    pass.groups = steps;
+    for (int64_t row = 0; row < pass.rows && has_minimum(args.w.quantization); ++row) {
+      group_sums(static_cast<const BFloat16*>(args.x) + (set + row) * args.x_stride, steps,
+                 x_sums + row * steps);
+    }
     for (int64_t step = 0; step < steps; step += cut.depth_steps) {
       pass.steps = std::min(cut.depth_steps, steps - step);
       pass.x = static_cast<const char*>(args.x) + set * args.x_stride * 2 + step * kXStepBytes;
+      pass.x_sums = has_minimum(args.w.quantization) ? x_sums + step : nullptr;
       pass.first = step == 0;
       const bool last = step + pass.steps == steps;
       for (int64_t panel = begin; panel < end; ++panel) {
@@ -495,7 +560,9 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
   }
   const Cut cut = cut_of(args);
   return cut.sum_panels * cut.panel_sums() * int64_t{sizeof(float)} +
-         (args.w.quantized() ? int64_t{sizeof(Unpacked)} : 0);
+         (args.w.quantized() ? int64_t{sizeof(Unpacked)} : 0) +
+         (has_minimum(args.w.quantization) ? cut.set_rows * (args.w.k / 32) * int64_t{sizeof(float)}
+                                           : 0);
 }
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {

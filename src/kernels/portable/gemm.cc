@@ -24,6 +24,7 @@
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
+#include "kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/portable/gemm.cc"
@@ -68,10 +69,19 @@ constexpr int64_t kPairColumns = 2 * kPanelColumns;  // gate and up
 struct Unpacked {
   alignas(64) BFloat16 w[kPieceSteps * kStepBytes / 2];
   float scales[kPieceSteps * kPanelColumns];
+  float minima[kPieceSteps * kPanelColumns];
 };
 
-// Scratch: the x of a set, sums between the pieces of a panel, products with gate and up, and what
-// a piece is unpacked to.
+// Of the sums of x over groups of depths, of a set.
+int64_t group_sum_bytes(const GemmArgs& args) {
+  return has_minimum(args.w.quantization)
+             ? round_up(row_set_size(args) * (args.w.k / kQuantizedGroup) * int64_t{sizeof(float)},
+                        64)
+             : 0;
+}
+
+// Scratch: the x of a set, sums between the pieces of a panel, products with gate and up, what a
+// piece is unpacked to, and sums over groups of x.
 int64_t x_scratch_bytes(const GemmArgs& args) {
   return round_up(row_set_size(args) * args.w.k * int64_t{sizeof(float)}, 64);
 }
@@ -81,7 +91,7 @@ int64_t sum_scratch_bytes(const GemmArgs& args) {
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   const bool pairs = args.store == GemmStore::kSiluMul;
   return x_scratch_bytes(args) + sum_scratch_bytes(args) * (pairs ? 3 : 1) +
-         (args.w.quantized() ? int64_t{sizeof(Unpacked)} : 0);
+         (args.w.quantized() ? int64_t{sizeof(Unpacked)} + group_sum_bytes(args) : 0);
 }
 
 using Words = hn::ScalableTag<uint16_t>;
@@ -98,22 +108,37 @@ void unpack_int8(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
   }
 }
 
-// The bf16 of each word's lowest four bits, less 8.
+// The lower and upper bytes of bf16 numbers by the four bits that stand for them.
+struct Int4Bytes {
+  alignas(16) uint8_t low[16];
+  alignas(16) uint8_t high[16];
+};
+template <bool kSymmetric>
+constexpr Int4Bytes int4_bytes() {
+  Int4Bytes bytes{};
+  for (int i = 0; i < 16; ++i) {
+    const BFloat16 bits = f32_to_bf16(static_cast<float>(i - (kSymmetric ? 8 : 0)));
+    bytes.low[i] = static_cast<uint8_t>(bits & 0xff);
+    bytes.high[i] = static_cast<uint8_t>(bits >> 8);
+  }
+  return bytes;
+}
+
+// The bf16 of each word's lowest four bits.
+template <bool kSymmetric>
 HWY_INLINE hn::Vec<Words> int4_values(hn::Vec<Words> word) {
-  alignas(16) static constexpr uint8_t kLow[16] = {0x00, 0xe0, 0xc0, 0xa0, 0x80, 0x40, 0x00, 0x80,
-                                                   0x00, 0x80, 0x00, 0x40, 0x80, 0xa0, 0xc0, 0xe0};
-  alignas(16) static constexpr uint8_t kHigh[16] = {0xc1, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xc0, 0xbf,
-                                                    0x00, 0x3f, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40};
+  static constexpr Int4Bytes kBytes = int4_bytes<kSymmetric>();
   const Words d;
   const hn::Repartition<uint8_t, Words> d8;
   const auto low_four = hn::And(word, hn::Set(d, uint16_t{15}));
   const auto index = hn::BitCast(d8, hn::Or(low_four, hn::ShiftLeft<8>(low_four)));
-  const auto low = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kLow), index));
-  const auto high = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kHigh), index));
+  const auto low = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kBytes.low), index));
+  const auto high = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kBytes.high), index));
   return hn::Or(hn::And(low, hn::Set(d, uint16_t{0xff})),
                 hn::And(high, hn::Set(d, uint16_t{0xff00})));
 }
 
+template <bool kSymmetric>
 void unpack_int4(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
   constexpr int64_t kPairElements = 32;  // of a pair of depths in a half
   const Words d;
@@ -121,10 +146,10 @@ void unpack_int4(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
   for (int64_t fours = 0; fours < 8; ++fours, to += 4 * kPairElements, from += 2 * kPairElements) {
     for (int64_t i = 0; i < kPairElements; i += lanes) {
       const auto words = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from) + i);
-      hn::StoreU(int4_values(words), d, to + i);
-      hn::StoreU(int4_values(hn::ShiftRight<4>(words)), d, to + kPairElements + i);
-      hn::StoreU(int4_values(hn::ShiftRight<8>(words)), d, to + 2 * kPairElements + i);
-      hn::StoreU(int4_values(hn::ShiftRight<12>(words)), d, to + 3 * kPairElements + i);
+      hn::StoreU(int4_values<kSymmetric>(words), d, to + i);
+      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<4>(words)), d, to + kPairElements + i);
+      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<8>(words)), d, to + 2 * kPairElements + i);
+      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<12>(words)), d, to + 3 * kPairElements + i);
     }
   }
 }
@@ -137,13 +162,18 @@ void unpack_steps(Quantization quantization, const char* from, int64_t steps, Un
     BFloat16* w = to.w + step * kStepBytes / 2;
     if (quantization == Quantization::kInt8) {
       unpack_int8(from, w);
+    } else if (quantization == Quantization::kInt4) {
+      unpack_int4<false>(from, w);
     } else {
-      unpack_int4(from, w);
+      unpack_int4<true>(from, w);
     }
     const auto* scales = reinterpret_cast<const hwy::float16_t*>(from + value_bytes);
     for (int64_t i = 0; i < kPanelColumns; i += kLanes) {
-      hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + i)), d,
-                 to.scales + step * kPanelColumns + i);
+      const int64_t at = step * kPanelColumns + i;
+      hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + i)), d, to.scales + at);
+      if (has_minimum(quantization)) {
+        hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + kPanelColumns + i)), d, to.minima + at);
+      }
     }
     from += panel_layout::step_bytes(quantization);
   }
@@ -276,6 +306,11 @@ struct Piece {
   const char* next = nullptr;     // from here half a step beside each
   int64_t next_steps = 0;         // of so many steps, at most `steps`
   const float* scales = nullptr;  // [steps, 32] of a quantised panel; else null
+  const float* minima = nullptr;  // likewise, if it has minima
+  // Then also the sums of x of the block's first row, from the piece's first group on, and their
+  // number from row to row.
+  const float* x_sums = nullptr;
+  int64_t groups = 0;
 };
 
 template <typename Element, int kRows, int kHalves>
@@ -359,7 +394,14 @@ HWY_INLINE void multiply_scaled(const float* HWY_RESTRICT x, const Piece& piece,
       for (int r = 0; r < kRows; ++r) {
         float* sum = sums + r * kPanelColumns + v * kLanes;
         const Vec before = first ? hn::Zero(d) : hn::Load(d, sum);
-        hn::Store(hn::MulAdd(scale, acc[r][v], before), d, sum);
+        Vec after = hn::MulAdd(scale, acc[r][v], before);
+        if (piece.minima != nullptr) {
+          const Vec minimum =
+              hn::LoadU(d, piece.minima + step * kPanelColumns + half * 16 + v * kLanes);
+          const Vec x_sum = hn::Set(d, piece.x_sums[r * piece.groups + step]);
+          after = hn::MulAdd(minimum, x_sum, after);
+        }
+        hn::Store(after, d, sum);
       }
     }
     x += step_depths<BFloat16>() * kRows;
@@ -485,6 +527,7 @@ void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth,
                     int64_t column) {
   const int64_t passes = set.passes();
   const int64_t parts = std::min(divide_up(std::ssize(next), kStepBytes / 2), passes * piece.steps);
+  const float* x_sums = piece.x_sums;
   int64_t done = 0;
   for (int64_t block = 0; block < set.blocks(); ++block) {
     const int64_t begin = set.block_begin(block);
@@ -494,6 +537,7 @@ void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth,
                       results.stride};
     for (int pass = 0; pass < passes_of(rows); ++pass, ++done) {
       const int64_t part = done * parts / passes;
+      piece.x_sums = x_sums + begin * piece.groups;
       piece.next = next.data() + part * kStepBytes / 2;
       piece.next_steps = (done + 1) * parts / passes - part;
       row_block_of(rows, args, x, piece, own, column, pass);
@@ -510,11 +554,17 @@ void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel,
   const auto* data = static_cast<const char*>(args.w.data);
   Piece piece{.w = reinterpret_cast<const char*>(unpacked->w)};
   piece.scales = unpacked->scales;
+  const auto* x_sums = reinterpret_cast<const float*>(unpacked + 1);
+  if (has_minimum(quantization)) {
+    piece.minima = unpacked->minima;
+    piece.groups = steps;
+  }
   for (int64_t step = 0; step < steps; step += kPieceSteps) {
     const char* from = data + (panel * steps + step) * bytes;
     piece.steps = std::min(kPieceSteps, steps - step);
     piece.first = step == 0;
     piece.last = step + piece.steps == steps;
+    piece.x_sums = x_sums + step;
     unpack_steps(quantization, from, piece.steps, *unpacked);
     const char* after = piece.last ? data + next * steps * bytes : from + piece.steps * bytes;
     multiply_piece(args, set, step * panel_layout::kStepDepths,
@@ -574,6 +624,14 @@ void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_
   }
 }
 
+void sum_groups(const GemmArgs& args, int64_t row, int64_t rows, float* to) {
+  const int64_t groups = args.w.k / kQuantizedGroup;
+  for (int64_t r = 0; r < rows; ++r) {
+    group_sums(static_cast<const BFloat16*>(args.x) + (row + r) * args.x_stride, groups,
+               to + r * groups);
+  }
+}
+
 void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   auto* x = static_cast<float*>(scratch);
   auto* sums = reinterpret_cast<float*>(static_cast<char*>(scratch) + x_scratch_bytes(args));
@@ -584,6 +642,9 @@ void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_en
   const int64_t set_size = args.rows > 0 ? row_set_size(args) : 1;
   for (int64_t begin = 0; begin < args.rows; begin += set_size) {
     const RowSet set{x, std::min(set_size, args.rows - begin)};
+    if (has_minimum(args.w.quantization)) {
+      sum_groups(args, begin, set.rows, reinterpret_cast<float*>(unpacked + 1));
+    }
     for (int64_t block = 0; block < set.blocks(); ++block) {
       copy_rows(args, begin + set.block_begin(block), static_cast<int>(set.block_rows(block)),
                 x + set.block_begin(block) * args.w.k);

@@ -1,5 +1,6 @@
 // Reference matrix kernels over row-major weights [n, k]. Quantised: [n, k / 32] groups, each its
-// scale and then its integers in order, two of int4 (as q + 8) in a byte, the lower bits first.
+// scale, its minimum if it has one, and its integers in order, two of int4 in a byte (symmetric: as
+// q + 8), the lower bits first.
 #include <cmath>
 #include <cstring>
 
@@ -16,15 +17,25 @@ float element(const void* data, ElementType type, int64_t index) {
                                    : bf16_to_f32(static_cast<const BFloat16*>(data)[index]);
 }
 
-int64_t group_bytes(Quantization quantization) { return 2 + group_value_bytes(quantization); }
+int64_t group_bytes(Quantization quantization) {
+  return group_scale_bytes(quantization) + group_value_bytes(quantization);
+}
+int int4_offset(Quantization quantization) {
+  return quantization == Quantization::kInt4Symmetric ? 8 : 0;
+}
 
 void store_group(Quantization quantization, const QuantizedGroup& group, std::byte* to) {
   std::memcpy(to, &group.scale, 2);
+  if (has_minimum(quantization)) {
+    std::memcpy(to + 2, &group.minimum, 2);
+  }
+  to += group_scale_bytes(quantization);
+  const int offset = int4_offset(quantization);
   for (int64_t i = 0; i < group_value_bytes(quantization); ++i) {
     const int value = quantization == Quantization::kInt8
                           ? group.values[i]
-                          : (group.values[2 * i] + 8) | (group.values[2 * i + 1] + 8) << 4;
-    to[2 + i] = static_cast<std::byte>(value);
+                          : (group.values[2 * i] + offset) | (group.values[2 * i + 1] + offset) << 4;
+    to[i] = static_cast<std::byte>(value);
   }
 }
 
@@ -32,12 +43,18 @@ float quantized_element(const PackedMatrix& matrix, int64_t index) {
   const auto* group = static_cast<const std::byte*>(matrix.data) +
                       index / kQuantizedGroup * group_bytes(matrix.quantization);
   const int64_t i = index % kQuantizedGroup;
-  uint16_t scale = 0;
-  std::memcpy(&scale, group, 2);
+  const auto* values = group + group_scale_bytes(matrix.quantization);
+  QuantizedGroup one;
+  std::memcpy(&one.scale, group, 2);
+  if (has_minimum(matrix.quantization)) {
+    std::memcpy(&one.minimum, group + 2, 2);
+  }
   const int q = matrix.quantization == Quantization::kInt8
-                    ? static_cast<int8_t>(group[2 + i])
-                    : (static_cast<int>(group[2 + i / 2]) >> (4 * (i % 2)) & 15) - 8;
-  return f16_to_f32(scale) * static_cast<float>(q);
+                    ? static_cast<int8_t>(values[i])
+                    : (static_cast<int>(values[i / 2]) >> (4 * (i % 2)) & 15) -
+                          int4_offset(matrix.quantization);
+  one.values[0] = static_cast<int8_t>(q);
+  return one.element(0);
 }
 
 // W[n, k] of a packed matrix.
