@@ -1,10 +1,12 @@
-// `tandem bench kernels|model|tiers|visits|scheduler|frontend|serve`: the parts of the server and a
-// whole one, measured.
+// `tandem bench kernels|model|loss|tiers|visits|scheduler|frontend|serve`: the parts of the server
+// and a whole one, measured.
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 
 #include "bench/frontend_bench.h"
 #include "bench/gemm_bench.h"
+#include "bench/loss_bench.h"
 #include "bench/model_bench.h"
 #include "bench/scheduler_bench.h"
 #include "bench/serve_bench.h"
@@ -22,6 +24,7 @@ struct BenchFlags {
   bench::BenchKernelsOptions kernels;
   std::vector<std::string> isas;
   bench::BenchModelOptions model;
+  bench::BenchLossOptions loss;
   bench::BenchFrontendOptions frontend;
   bench::ServeBenchFlags serve;
   bench::BenchTiersOptions tiers;
@@ -29,10 +32,23 @@ struct BenchFlags {
   bench::BenchVisitsOptions visits;
   std::optional<cli::Command> kernels_app;
   std::optional<cli::Command> model_app;
+  std::optional<cli::Command> loss_app;
   std::optional<cli::Command> tiers_app;
   std::optional<cli::Command> scheduler_app;
   std::optional<cli::Command> visits_app;
 };
+
+// The weights' format of one run.
+void add_quantization(cli::Command command, Quantization& quantization) {
+  command
+      .add_option_function<std::string>(
+          "--quantization",
+          [&quantization](const std::string& name) {
+            quantization = *std::ranges::find(kQuantizations, name, quantization_name);
+          },
+          "Weights: none, int8, int4 or int4-symmetric (default none)")
+      .one_of({"none", "int8", "int4", "int4-symmetric"});
+}
 
 int run_bench(BenchFlags& flags) {
   if (flags.kernels_app->parsed()) {
@@ -59,6 +75,9 @@ int run_bench(BenchFlags& flags) {
       flags.model.node.device.isa = *parsed;
     }
     return bench::bench_model(flags.model);
+  }
+  if (flags.loss_app->parsed()) {
+    return bench::bench_loss(flags.loss);
   }
   if (flags.tiers_app->parsed()) {
     return bench::bench_tiers(flags.tiers);
@@ -91,6 +110,7 @@ void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
           },
           "Shapes of the matrix products: a layer of a 1B or an 8B Llama (default 1B)")
       .one_of({"1B", "8B"});
+  add_quantization(kernels, flags.kernels.quantization);
   kernels.add_option("--passes", flags.kernels.passes, "Passes; medians are shown")
       .capture_default_str();
   kernels.add_option("--only", flags.kernels.only,
@@ -115,8 +135,25 @@ void add_model_flags(cli::Command model, BenchFlags& flags) {
   model.add_option("--threads", flags.model.node.device.threads,
                    "Compute threads (default: one for each core)");
   add_numa_option(model, flags.model.node.device.numa);
+  add_quantization(model, flags.model.node.quantization);
   model.add_flag("--ops", flags.model.with_ops, "Print the time of each kind of op in a step, too");
   model.add_option("--json", flags.model.json_path, "Write the rows to this file too");
+}
+
+void add_loss_flags(cli::Command loss, bench::BenchLossOptions& options) {
+  loss.add_option("model", options.node.model, "Model folder").required();
+  loss.add_option(
+      "--text", options.text,
+      "Text to score (default: drawn from the model itself with the first weights, bfloat16)");
+  loss.add_option("--tokens", options.tokens, "Tokens of the text at most")
+      .capture_default_str()
+      .positive();
+  loss.add_option("--context", options.context_tokens, "Tokens that are scored together")
+      .capture_default_str()
+      .in_range(2, 1 << 20);
+  loss.add_option("--threads", options.node.device.threads,
+                  "Compute threads (default: one for each core)");
+  loss.add_option("--json", options.json_path, "Write the rows to this file too");
 }
 
 }  // namespace
@@ -136,6 +173,10 @@ Subcommand add_bench_command(cli::Command tandem) {
   const cli::Command model =
       app.add_subcommand("model", "Prompt and decode speed of a model through the engine");
   add_model_flags(model, *flags);
+
+  const cli::Command loss = app.add_subcommand(
+      "loss", "Loss and perplexity of a text with bfloat16 weights and with quantised ones");
+  add_loss_flags(loss, flags->loss);
 
   const cli::Command frontend = app.add_subcommand(
       "frontend", "Streamed tokens per second of the HTTP server before a null model");
@@ -181,6 +222,7 @@ Subcommand add_bench_command(cli::Command tandem) {
       app.add_subcommand("scheduler", "Plans and verdicts of omniserve with many requests at hand");
   bench::add_scheduler_bench_flags(*flags->scheduler_app, flags->scheduler);
   flags->model_app = model;
+  flags->loss_app = loss;
   flags->tiers_app = app.add_subcommand(
       "tiers", "Offloaded decode beside a paced, hollow accelerator, against its bound");
   bench::add_tiers_bench_flags(*flags->tiers_app, flags->tiers);

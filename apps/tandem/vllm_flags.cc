@@ -55,8 +55,6 @@ constexpr std::array kFlags = {
              "edit rope_scaling of config.json in the model's folder"},
     VllmFlag{"override-generation-config", Takes::kValue, "",
              "edit generation_config.json in the model's folder"},
-    VllmFlag{"quantization", Takes::kValue, "",
-             "weights are F32, BF16 or F16; --dtype chooses between bfloat16 and float32"},
     // The engine.
     VllmFlag{"enforce-eager", Takes::kSwitch, "on|off", "there are no graphs to capture"},
     VllmFlag{"compilation-config", Takes::kValue, "",

@@ -183,10 +183,13 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
     }
     PackedMatrix matrix;
     matrix.type = options.type;
+    matrix.quantization = options.quantization;
     matrix.n = shape.n;
     matrix.k = shape.k;
     const int64_t copies = std::max<int64_t>(1, options.weight_bytes / matrix.bytes());
-    const Pages weights = random_values(options.type, copies * shape.n * shape.k, 1);
+    // Of a quantised one any integers, and scales below 2.
+    const Pages weights =
+        random_values(options.type, copies * matrix.bytes() / element_bytes(options.type), 1);
     for (const int64_t count : options.rows) {
       const int64_t x_stride = kernels::spread_stride(shape.k, options.type);
       const int64_t y_stride = kernels::spread_stride(shape.n, ElementType::kF32);
@@ -213,7 +216,8 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
       BenchRow row;
       row.op = shape.name;
       row.isa = kernels::isa_name(isa);
-      row.type = element_name(options.type);
+      row.type =
+          matrix.quantized() ? quantization_name(matrix.quantization) : element_name(options.type);
       row.threads = options.threads;
       row.rows = count;
       row.n = shape.n;

@@ -7,18 +7,35 @@
 #include <string_view>
 
 #include "base/element_type.h"
+#include "base/quantization.h"
 #include "kernels/kv_layout.h"
 
 namespace tandem::device {
 
-// How a weight's elements are stored: bf16 and fp32 today. With a group, that many elements of a
-// row share a scale.
+// How a weight's elements are stored: as numbers of `type`, or quantised. With a group, that many
+// elements of a row share a scale.
 struct WeightFormat {
-  ElementType type = ElementType::kBF16;
+  ElementType type = ElementType::kBF16;  // if quantised: of the numbers that products read
+  Quantization quantization = Quantization::kNone;
   int32_t group = 0;  // elements; 0: there are no scales
   ElementType scale_type = ElementType::kF32;
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
+
+// The format of `quantization` beside numbers of `type`.
+constexpr WeightFormat weight_format(ElementType type, Quantization quantization) {
+  return quantization == Quantization::kNone ? WeightFormat{.type = type}
+                                             : WeightFormat{.type = type,
+                                                            .quantization = quantization,
+                                                            .group = kQuantizedGroup,
+                                                            .scale_type = ElementType::kF16};
+}
+
+// "bfloat16", "int4".
+constexpr std::string_view format_name(const WeightFormat& format) {
+  return format.quantization == Quantization::kNone ? element_name(format.type)
+                                                    : quantization_name(format.quantization);
+}
 
 // A weight in device memory, in the back end's own layout.
 struct WeightMatrix {
@@ -27,6 +44,14 @@ struct WeightMatrix {
   int64_t n = 0;  // output columns, padded to 32
   int64_t k = 0;  // depth, padded to 32
   int64_t stored_bytes = 0;
+
+  // What so many of its elements take.
+  [[nodiscard]] int64_t bytes_of(int64_t elements) const {
+    const auto all = static_cast<double>(n * k);
+    return n * k == 0 ? 0
+                      : static_cast<int64_t>(static_cast<double>(stored_bytes) *
+                                             static_cast<double>(elements) / all);
+  }
 };
 
 // Types of the numbers of a forward pass with weights of one format.

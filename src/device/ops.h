@@ -95,7 +95,7 @@ enum class WeightPart : uint8_t {
 
 // Stores rows of a checkpoint's matrix [n.logical, k.logical] (row-major, dense) in the back end's
 // layout. The source may be any memory of this process. Padding is written as zeros, values round
-// to nearest even.
+// to nearest even, or as the quantisation of the target's format says (kernels/quantize.h).
 struct UploadOp {
   const void* source = nullptr;
   ElementType source_type = ElementType::kBF16;
@@ -204,7 +204,7 @@ struct OpTraits<UploadOp> {
             .at(Place::kAnywhere));
     see(bytes_at("target", op.target_data, op.target.stored_bytes, Access::kWrite)
             .at(Place::kWeights)
-            .moving(elements * element_bytes(op.target.format.type)));
+            .moving(op.target.bytes_of(elements)));
   }
 };
 
@@ -217,7 +217,7 @@ struct OpTraits<EmbedOp> {
     see(array("ids", op.ids, op.rows));
     see(bytes_at("table", op.table.data, op.table.stored_bytes, Access::kRead)
             .at(Place::kWeights)
-            .moving(op.rows * op.table.k * element_bytes(op.table.format.type)));
+            .moving(op.table.bytes_of(op.rows * op.table.k)));
     see(floats("y", op.y, {op.rows, op.y_stride, op.y_stride}, Access::kWrite));
   }
 };

@@ -101,6 +101,7 @@ struct AccuracyCase {
   model::ModelConfig config;
   ElementType type = ElementType::kF32;
   kernels::Isa isa = kernels::Isa::kRef;
+  Quantization quantization = Quantization::kNone;
 };
 
 std::vector<AccuracyCase> accuracy_cases() {
@@ -113,6 +114,13 @@ std::vector<AccuracyCase> accuracy_cases() {
       cases.push_back({"window" + suffix, window_config(), type, isa});
       cases.push_back({"head_norm" + suffix, head_norm_config(), type, isa});
     }
+    for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
+      std::string suffix =
+          fmt::format("_{}_{}", quantization_name(quantization), kernels::isa_name(isa));
+      std::replace(suffix.begin(), suffix.end(), '-', '_');
+      cases.push_back({"odd" + suffix, odd_config(), ElementType::kBF16, isa, quantization});
+      cases.push_back({"biased" + suffix, biased_config(), ElementType::kBF16, isa, quantization});
+    }
   }
   return cases;
 }
@@ -122,7 +130,8 @@ class Accuracy : public testing::TestWithParam<AccuracyCase> {};
 TEST_P(Accuracy, LogitsAgreeWithADoublePrecisionForwardPass) {
   const AccuracyCase& own = GetParam();
   const reference::Model model = make_model(own.config, own.type, 11);
-  const Rig rig = make_rig(model, {.type = own.type, .isa = own.isa});
+  const Rig rig =
+      make_rig(model, {.type = own.type, .quantization = own.quantization, .isa = own.isa});
   SequenceMaker maker(rig.executor->limits());
   // Across the boundary at 256 tokens where attention is split.
   Sequence sequence = maker.make(prompt_of(250, 3, own.config), 270);
@@ -130,7 +139,10 @@ TEST_P(Accuracy, LogitsAgreeWithADoublePrecisionForwardPass) {
   append(logits, decode(*rig.executor, sequence, 12));
 
   sequence.tokens.pop_back();  // drawn, not computed
-  const std::vector<double> all = reference::forward(model, sequence.tokens);
+  const std::vector<double> all = reference::forward(
+      own.quantization == Quantization::kNone ? model
+                                              : reference::dequantized(model, own.quantization),
+      sequence.tokens);
   const auto from = static_cast<ptrdiff_t>(249 * own.config.vocabulary);
   const std::vector<double> expected(all.begin() + from, all.end());
   EXPECT_LT(reference::worst_row_error(logits, expected, own.config.vocabulary),
@@ -144,13 +156,16 @@ struct SamenessCase {
   std::string name;
   model::ModelConfig config;
   ElementType type = ElementType::kF32;
+  Quantization quantization = Quantization::kNone;
 };
 
 class Sameness : public testing::TestWithParam<SamenessCase> {
  protected:
   Sameness() : model_(make_model(GetParam().config, GetParam().type, 5)) {}
   [[nodiscard]] Rig rig(int32_t threads) const {
-    return make_rig(model_, {.type = GetParam().type, .threads = threads});
+    return make_rig(
+        model_,
+        {.type = GetParam().type, .quantization = GetParam().quantization, .threads = threads});
   }
   // Prefill in chunks, then decode; alone.
   [[nodiscard]] std::vector<float> alone(const Rig& on, int32_t chunk_tokens) const {
@@ -178,8 +193,9 @@ TEST_P(Sameness, TheNumberOfThreadsChangesNothing) {
 }
 
 TEST_P(Sameness, AnAcceleratorWithMemoryOfItsOwnChangesNothing) {
-  const Rig two_tiers =
-      make_rig(model_, {.type = GetParam().type, .two_tier_memory_bytes = int64_t{256} << 20});
+  const Rig two_tiers = make_rig(model_, {.type = GetParam().type,
+                                          .quantization = GetParam().quantization,
+                                          .two_tier_memory_bytes = int64_t{256} << 20});
   EXPECT_EQ(alone(two_tiers, 100), alone(rig(2), 100));
 }
 
@@ -222,6 +238,7 @@ TEST_P(Sameness, AttentionResultsOfAnotherTypeAreCastAndChangeNothing) {
   for (const int64_t bytes : {int64_t{0}, int64_t{256} << 20}) {
     WideAttention* device = nullptr;
     const Rig wide = make_rig(model_, {.type = GetParam().type,
+                                       .quantization = GetParam().quantization,
                                        .two_tier_memory_bytes = bytes,
                                        .wrap = [&device](std::unique_ptr<device::Device> inner) {
                                          auto wrapped =
@@ -352,6 +369,8 @@ INSTANTIATE_TEST_SUITE_P(
     ForwardExecutor, Sameness,
     testing::Values(SamenessCase{"f32", odd_config(), ElementType::kF32},
                     SamenessCase{"bf16", odd_config(), ElementType::kBF16},
+                    SamenessCase{"int8", odd_config(), ElementType::kBF16, Quantization::kInt8},
+                    SamenessCase{"int4", odd_config(), ElementType::kBF16, Quantization::kInt4},
                     SamenessCase{"window_f32", window_config(), ElementType::kF32},
                     SamenessCase{"window_bf16", window_config(), ElementType::kBF16}),
     [](const auto& own) { return own.param.name; });

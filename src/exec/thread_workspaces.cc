@@ -16,18 +16,20 @@ using kernels::PackedMatrix;
 std::vector<GemmArgs> products(const model::ModelConfig& config, const model::Weights& weights) {
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
-  const auto product = [&](int64_t n, int64_t k, GemmStore store) {
+  const auto product = [&](int64_t n, int64_t k, GemmStore store,
+                           Quantization quantization = Quantization::kNone) {
     GemmArgs args;
-    args.w = {.type = weights.format.type, .n = n, .k = k};
+    args.w = {.type = weights.format.type, .n = n, .k = k, .quantization = quantization};
     args.store = store;
     return args;
   };
-  return {
-      product(qkv, weights.padded_hidden, GemmStore::kWrite),
-      product(weights.padded_hidden, attention, GemmStore::kAdd),
-      product(2 * int64_t{weights.padded_intermediate}, weights.padded_hidden, GemmStore::kSiluMul),
-      product(weights.padded_hidden, weights.padded_intermediate, GemmStore::kAdd),
-      product(weights.padded_vocabulary, weights.padded_hidden, GemmStore::kWrite)};
+  const Quantization of_layers = weights.format.quantization;
+  return {product(qkv, weights.padded_hidden, GemmStore::kWrite, of_layers),
+          product(weights.padded_hidden, attention, GemmStore::kAdd, of_layers),
+          product(2 * int64_t{weights.padded_intermediate}, weights.padded_hidden,
+                  GemmStore::kSiluMul, of_layers),
+          product(weights.padded_hidden, weights.padded_intermediate, GemmStore::kAdd, of_layers),
+          product(weights.padded_vocabulary, weights.padded_hidden, GemmStore::kWrite)};
 }
 
 int64_t most_for_products(const Kernels& table, const model::ModelConfig& config,

@@ -295,6 +295,7 @@ std::vector<TokenId> prompt_of(size_t count, uint32_t seed, const model::ModelCo
 struct Case {
   model::ModelConfig config;
   ElementType type = ElementType::kBF16;
+  Quantization quantization = Quantization::kNone;
   int32_t group_stages = 2;
   int32_t workers = 1;
   int32_t rows = 0;  // of ring and hops; 0: as many as are needed
@@ -303,11 +304,12 @@ struct Case {
 constexpr int kTokens = 12;
 
 // The logits of each sequence alone on a plain device.
-std::vector<std::vector<float>> plain_logits(const reference::Model& model, ElementType type,
+std::vector<std::vector<float>> plain_logits(const reference::Model& model, const Case& one,
                                              const std::vector<std::vector<TokenId>>& prompts) {
   std::vector<std::vector<float>> logits;
   for (const std::vector<TokenId>& prompt : prompts) {
-    const Rig rig = make_rig(model, {.type = type, .threads = 1});
+    const Rig rig =
+        make_rig(model, {.type = one.type, .quantization = one.quantization, .threads = 1});
     SequenceMaker maker(rig.executor->limits());
     Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kTokens + 1);
     prefill(*rig.executor, sequence, 512);
@@ -334,6 +336,7 @@ void compare_with_plain(const Case& one, uint32_t seed) {
   SteadyClock clock;
   RandomBinder binder(seed);
   RigOptions options{.type = one.type,
+                     .quantization = one.quantization,
                      .blocks = 64,
                      .two_tier_memory_bytes = int64_t{512} << 20,
                      .host_blocks = 64};
@@ -358,7 +361,7 @@ void compare_with_plain(const Case& one, uint32_t seed) {
     schedule.add(std::move(sequence));
   }
   schedule.run(kTokens);
-  const std::vector<std::vector<float>> expected = plain_logits(model, one.type, prompts);
+  const std::vector<std::vector<float>> expected = plain_logits(model, one, prompts);
   int32_t changes = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_EQ(schedule.guests()[i].logits, expected[i]) << "sequence " << i;
@@ -369,6 +372,10 @@ void compare_with_plain(const Case& one, uint32_t seed) {
 
 TEST(TwoTiers, LogitsAreThoseOfThePlainPathBitForBit) {
   compare_with_plain({.config = small_config(3)}, 1);
+}
+
+TEST(TwoTiers, OfQuantisedWeightsToo) {
+  compare_with_plain({.config = small_config(3), .quantization = Quantization::kInt4}, 3);
 }
 
 TEST(TwoTiers, OfFloatsToo) {

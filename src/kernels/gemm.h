@@ -2,6 +2,11 @@
 // and the packing itself. Arguments only; the functions that take them are in kernels.h. All dims
 // that a kernel sees are padded: n and k to multiples of 32, the padding holds zeros.
 //
+// A quantised W is stored as integers q with one scale for each group of 32 depths of a column
+// (base/quantization.h). Its products are exact up to the rounding of sums: the products of x and q
+// of a group are summed first, then scale * sum is added to the column's result, and minimum * the
+// group's sum of x (group_sums, quantize.h) if there is one.
+//
 // A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
 // fp32.
@@ -13,6 +18,7 @@
 #include <cstdint>
 
 #include "base/element_type.h"
+#include "base/quantization.h"
 
 namespace tandem::kernels {
 
@@ -34,14 +40,29 @@ constexpr int64_t spread_stride(int64_t columns, ElementType type) {
   return (round_up(columns, line_elements) / line_elements | 1) * line_elements;
 }
 
+// Bytes of a quantised group's integers.
+constexpr int64_t group_value_bytes(Quantization quantization) {
+  return quantization == Quantization::kInt8 ? kQuantizedGroup : kQuantizedGroup / 2;
+}
+// Of its scale, and of its minimum if there is one: fp16.
+constexpr int64_t group_scale_bytes(Quantization quantization) {
+  return has_minimum(quantization) ? 4 : 2;
+}
+
 // A weight in the packed layout of one kernel family. The layout inside is the family's own
 // business; its size is not.
 struct PackedMatrix {
-  const void* data = nullptr;  // 64-byte aligned, bytes()
-  ElementType type = ElementType::kBF16;
-  int64_t n = 0;  // output columns, padded to 32
-  int64_t k = 0;  // depth, padded to 32
-  [[nodiscard]] int64_t bytes() const { return n * k * element_bytes(type); }
+  const void* data = nullptr;             // 64-byte aligned, bytes()
+  ElementType type = ElementType::kBF16;  // of x, and of the elements if they are not quantised
+  int64_t n = 0;                          // output columns, padded to 32
+  int64_t k = 0;                          // depth, padded to 32
+  Quantization quantization = Quantization::kNone;  // others need type kBF16
+  [[nodiscard]] bool quantized() const { return quantization != Quantization::kNone; }
+  [[nodiscard]] int64_t bytes() const {
+    return quantized() ? n * (k / kQuantizedGroup) *
+                             (group_value_bytes(quantization) + group_scale_bytes(quantization))
+                       : n * k * element_bytes(type);
+  }
   [[nodiscard]] int64_t panels() const { return n / kPanelColumns; }
 };
 
@@ -58,8 +79,8 @@ struct PaddedDim {
 // Packs source [n.logical, k.logical] (row-major, dense) into columns n_offset .. n_offset +
 // n.padded() of `target`, which a caller may divide over threads by panels of the *source's padded
 // n*. n_offset and n.padded() are multiples of 32. Padding elements are written as zeros. Values
-// convert to target.type (round to nearest even). With panel_step 2 the source's panels go to every
-// second panel from n_offset on: two matrices alternate.
+// convert to target.type (round to nearest even), or are quantised (quantize.h). With panel_step 2
+// the source's panels go to every second panel from n_offset on: two matrices alternate.
 struct PackArgs {
   const void* source = nullptr;
   ElementType source_type = ElementType::kBF16;

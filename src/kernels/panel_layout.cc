@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/pack_source.h"
+#include "kernels/quantize.h"
 
 namespace tandem::kernels::panel_layout {
 
@@ -18,7 +20,10 @@ BFloat16 convert(const PackArgs& args, int64_t index, BFloat16 /*to*/) {
   return f32_to_bf16(source_value(args, index));
 }
 
-// W[padded n, k_begin .. k_begin + 32) in the target's type.
+template <class T>
+constexpr ElementType kTypeOf = std::is_same_v<T, float> ? ElementType::kF32 : ElementType::kBF16;
+
+// W[padded n, k_begin .. k_begin + 32) in the target's type; as floats for a quantised one.
 template <class T>
 void read_block(const PackArgs& args, int64_t n, int64_t k_begin, T (&out)[kBlock]) {
   std::fill(out, out + kBlock, T{0});
@@ -29,7 +34,7 @@ void read_block(const PackArgs& args, int64_t n, int64_t k_begin, T (&out)[kBloc
   const int64_t base = row * args.k.logical;
   const int64_t inside = k_begin % args.k.padded_group;
   const int64_t first = k_begin / args.k.padded_group * args.k.group + inside;
-  if (inside + kBlock <= args.k.group && args.source_type == args.target.type) {
+  if (inside + kBlock <= args.k.group && args.source_type == kTypeOf<T>) {
     std::memcpy(out, static_cast<const char*>(args.source) + (base + first) * int64_t{sizeof(T)},
                 sizeof(out));
     return;
@@ -49,30 +54,111 @@ void read_block(const PackArgs& args, int64_t n, int64_t k_begin, T (&out)[kBloc
   }
 }
 
+// Index of the first pair's word of four, of one depth of a column's pairs, in an int4 step.
+constexpr int64_t int4_word(int64_t column, int64_t fours, int64_t parity) {
+  return column / 16 * 128 + fours * 32 + column % 16 * 2 + parity;
+}
+
+// What is added to an int4 so that it is not negative.
+constexpr int int4_offset(Quantization quantization) {
+  return quantization == Quantization::kInt4Symmetric ? 8 : 0;
+}
+
+void store_group(Quantization quantization, const QuantizedGroup& group, int64_t column,
+                 std::byte* step) {
+  if (quantization == Quantization::kInt8) {
+    for (int64_t k = 0; k < kStepDepths; ++k) {
+      std::memcpy(step + bf16_index(column, k, kStepDepths), group.values + k, 1);
+    }
+  } else {
+    for (int64_t parity = 0; parity < 2; ++parity) {
+      for (int64_t fours = 0; fours < 4; ++fours) {
+        unsigned word = 0;
+        for (int64_t pair = 0; pair < 4; ++pair) {
+          const int q = group.values[(fours * 4 + pair) * 2 + parity];
+          word |= static_cast<unsigned>(q + int4_offset(quantization)) << (4 * pair);
+        }
+        const auto bits = static_cast<uint16_t>(word);
+        std::memcpy(step + int4_word(column, fours, parity) * 2, &bits, 2);
+      }
+    }
+  }
+  std::byte* scales = step + step_value_bytes(quantization);
+  std::memcpy(scales + column * 2, &group.scale, 2);
+  if (has_minimum(quantization)) {
+    std::memcpy(scales + kScalesBytes + column * 2, &group.minimum, 2);
+  }
+}
+
+QuantizedGroup load_group(Quantization quantization, const std::byte* step, int64_t column) {
+  QuantizedGroup group;
+  for (int64_t k = 0; k < kStepDepths; ++k) {
+    if (quantization == Quantization::kInt8) {
+      std::memcpy(group.values + k, step + bf16_index(column, k, kStepDepths), 1);
+    } else {
+      uint16_t word = 0;
+      std::memcpy(&word, step + int4_word(column, k / 8, k % 2) * 2, 2);
+      group.values[k] =
+          static_cast<int8_t>((word >> (4 * (k / 2 % 4)) & 15) - int4_offset(quantization));
+    }
+  }
+  const std::byte* scales = step + step_value_bytes(quantization);
+  std::memcpy(&group.scale, scales + column * 2, 2);
+  if (has_minimum(quantization)) {
+    std::memcpy(&group.minimum, scales + kScalesBytes + column * 2, 2);
+  }
+  return group;
+}
+
+// Offset of the step that holds W[n, k].
+int64_t step_offset(const PackedMatrix& matrix, int64_t n, int64_t k) {
+  return (n / kPanelColumns * (matrix.k / kStepDepths) + k / kStepDepths) *
+         step_bytes(matrix.quantization);
+}
+
+void pack_block(const PackArgs& args, int64_t n, int64_t k, int64_t target_n) {
+  const int64_t depth = args.target.k;
+  if (args.target.quantized()) {
+    float block[kBlock];
+    read_block(args, n, k, block);
+    store_group(args.target.quantization, quantize_group(args.target.quantization, block),
+                target_n % kPanelColumns,
+                static_cast<std::byte*>(args.target_data) + step_offset(args.target, target_n, k));
+  } else if (args.target.type == ElementType::kF32) {
+    float block[kBlock];
+    read_block(args, n, k, block);
+    float* to = static_cast<float*>(args.target_data) + f32_index(target_n, k, depth);
+    for (int64_t i = 0; i < kBlock; ++i) {
+      to[i * kPanelColumns] = block[i];
+    }
+  } else {
+    BFloat16 block[kBlock];
+    read_block(args, n, k, block);
+    BFloat16* to = static_cast<BFloat16*>(args.target_data) + bf16_index(target_n, k, depth);
+    for (int64_t pair = 0; pair < kBlock / 2; ++pair) {
+      std::memcpy(to + pair * 32, block + pair * 2, 4);
+    }
+  }
+}
+
+void unpack_group(const PackedMatrix& matrix, int64_t row, int64_t block, float* out) {
+  const QuantizedGroup group =
+      load_group(matrix.quantization,
+                 static_cast<const std::byte*>(matrix.data) + step_offset(matrix, row, block),
+                 row % kPanelColumns);
+  for (int64_t i = 0; i < kBlock; ++i) {
+    out[i] = group.element(i);
+  }
+}
+
 }  // namespace
 
 void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end) {
-  const int64_t depth = args.target.k;
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-    for (int64_t k = 0; k < depth; k += kBlock) {
+    const int64_t target = args.n_offset + panel * args.panel_step * kPanelColumns;
+    for (int64_t k = 0; k < args.target.k; k += kBlock) {
       for (int64_t column = 0; column < kPanelColumns; ++column) {
-        const int64_t n = panel * kPanelColumns + column;
-        const int64_t target_n = args.n_offset + panel * args.panel_step * kPanelColumns + column;
-        if (args.target.type == ElementType::kF32) {
-          float block[kBlock];
-          read_block(args, n, k, block);
-          float* to = static_cast<float*>(args.target_data) + f32_index(target_n, k, depth);
-          for (int64_t i = 0; i < kBlock; ++i) {
-            to[i * kPanelColumns] = block[i];
-          }
-        } else {
-          BFloat16 block[kBlock];
-          read_block(args, n, k, block);
-          BFloat16* to = static_cast<BFloat16*>(args.target_data) + bf16_index(target_n, k, depth);
-          for (int64_t pair = 0; pair < kBlock / 2; ++pair) {
-            std::memcpy(to + pair * 32, block + pair * 2, 4);
-          }
-        }
+        pack_block(args, panel * kPanelColumns + column, k, target + column);
       }
     }
   }
@@ -80,7 +166,9 @@ void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end) {
 
 void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) {
   for (int64_t block = 0; block < matrix.k; block += kBlock) {
-    if (matrix.type == ElementType::kF32) {
+    if (matrix.quantized()) {
+      unpack_group(matrix, row, block, out + block);
+    } else if (matrix.type == ElementType::kF32) {
       const float* from = static_cast<const float*>(matrix.data) + f32_index(row, block, matrix.k);
       for (int64_t i = 0; i < kBlock; ++i) {
         out[block + i] = from[i * kPanelColumns];

@@ -3,7 +3,13 @@
 //   bf16:  [n/32][k/32][2 halves of 16 columns][16 depth pairs][16 columns][2 depths]
 //   fp32:  [n/32][k][32 columns]
 // A bf16 half is a tile as the matrix unit takes it; a vector unit splits a pair with one shift and
-// one mask. Plain loops, any thread.
+// one mask. Quantised panels have such steps of 32 depths too, each followed by its 32 scales and,
+// if its kind has minima, those:
+//   int8:  [n/32][k/32]{[2 halves][16 pairs][16 columns][2 depths], [32 columns] fp16}
+//   int4:  [n/32][k/32]{[2 halves][4 x 4 pairs][16 columns][2 depths][4 pairs], [32 columns] fp16}
+// A symmetric int4 is stored as q + 8. Four, of one depth of each of four pairs, are a 16-bit word,
+// the first in its lowest bits: a vector of words is four vectors of a bf16 step. Plain loops, any
+// thread.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -11,6 +17,17 @@
 namespace tandem::kernels::panel_layout {
 
 inline constexpr int64_t kTileElements = 16 * 16 * 2;  // one bf16 half block
+inline constexpr int64_t kStepDepths = 32;
+static_assert(kStepDepths == kQuantizedGroup);
+
+inline constexpr int64_t kScalesBytes = kPanelColumns * int64_t{sizeof(uint16_t)};  // of a step
+// Of a quantised step: its integers, and all of it.
+constexpr int64_t step_value_bytes(Quantization quantization) {
+  return kPanelColumns * group_value_bytes(quantization);
+}
+constexpr int64_t step_bytes(Quantization quantization) {
+  return step_value_bytes(quantization) + kPanelColumns * group_scale_bytes(quantization);
+}
 
 // Element index of W[row n, depth k] inside the packed data.
 constexpr int64_t bf16_index(int64_t n, int64_t k, int64_t depth) {

@@ -77,10 +77,11 @@ bool has_chat_template(const fs::path& folder) {
   return fields.ok() && fields->has("chat_template");
 }
 
-MemoryNeed need_as(ElementType type, const ModelConfig& config, int64_t memory_bytes) {
-  MemoryNeed need{.type = type,
-                  .weight_bytes = weight_bytes(config, {.type = type}),
-                  .kv_bytes_per_token = kv_bytes_per_token(config, type),
+MemoryNeed need_as(const device::WeightFormat& format, const ModelConfig& config,
+                   int64_t memory_bytes) {
+  MemoryNeed need{.format = format,
+                  .weight_bytes = weight_bytes(config, format),
+                  .kv_bytes_per_token = kv_bytes_per_token(config, format.type),
                   .kv_tokens = 0};
   need.kv_tokens = std::max<int64_t>(memory_bytes - need.weight_bytes, 0) / need.kv_bytes_per_token;
   return need;
@@ -128,8 +129,14 @@ Result<ModelReport> describe_model(const fs::path& path, int64_t memory_bytes) {
                                       : describe_folder(path, report));
   report.parameters = parameter_count(report.folder.config);
   report.memory_bytes = memory_bytes;
-  report.needs = {need_as(ElementType::kBF16, report.folder.config, memory_bytes),
-                  need_as(ElementType::kF32, report.folder.config, memory_bytes)};
+  constexpr auto kBF16 = ElementType::kBF16;
+  for (const device::WeightFormat& format :
+       {device::WeightFormat{.type = kBF16}, device::WeightFormat{.type = ElementType::kF32},
+        device::weight_format(kBF16, Quantization::kInt8),
+        device::weight_format(kBF16, Quantization::kInt4),
+        device::weight_format(kBF16, Quantization::kInt4Symmetric)}) {
+    report.needs.push_back(need_as(format, report.folder.config, memory_bytes));
+  }
   return report;
 }
 

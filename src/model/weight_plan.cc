@@ -41,7 +41,7 @@ class Planner {
     weights.padded_vocabulary = static_cast<int32_t>(vocabulary_.padded());
 
     start_piece();
-    weights.embedding = matrix("model.embed_tokens.weight", vocabulary_, hidden_);
+    weights.embedding = token_matrix("model.embed_tokens.weight");
     weights.layers.resize(static_cast<size_t>(config_.layers));
     for (int32_t i = 0; i < config_.layers; ++i) {
       start_piece();
@@ -49,8 +49,7 @@ class Planner {
     }
     start_piece();
     weights.final_norm = vector("model.norm.weight", hidden_);
-    weights.lm_head = config_.tied_embeddings ? weights.embedding
-                                              : matrix("lm_head.weight", vocabulary_, hidden_);
+    weights.lm_head = config_.tied_embeddings ? weights.embedding : token_matrix("lm_head.weight");
     return std::move(plan_);
   }
 
@@ -119,7 +118,11 @@ class Planner {
   }
 
   std::pair<WeightMatrix, void*> take_matrix(int64_t n, int64_t k) {
-    WeightMatrix packed = formats_.matrix(format_, n, k);
+    return take_matrix(format_, n, k);
+  }
+  std::pair<WeightMatrix, void*> take_matrix(const device::WeightFormat& format, int64_t n,
+                                             int64_t k) {
+    WeightMatrix packed = formats_.matrix(format, n, k);
     plan_.pieces.back().matrices.push_back({plan_.pieces.back().bytes, packed});
     void* data = take(packed.stored_bytes);
     packed.data = data;
@@ -150,6 +153,14 @@ class Planner {
   WeightMatrix matrix(std::string tensor, PaddedDim n, PaddedDim k) {
     auto [packed, data] = take_matrix(n.padded(), k.padded());
     add_matrix(std::move(tensor), n, k, {packed, data, 0});
+    return packed;
+  }
+
+  // Embedding or LM head: few of the bytes, and what is lost in them is not made up for anywhere.
+  WeightMatrix token_matrix(std::string tensor) {
+    auto [packed, data] = take_matrix(device::weight_format(format_.type, Quantization::kNone),
+                                      vocabulary_.padded(), hidden_.padded());
+    add_matrix(std::move(tensor), vocabulary_, hidden_, {packed, data, 0});
     return packed;
   }
 

@@ -80,9 +80,10 @@ Status check_extra_tensors(const std::vector<WeightJob>& jobs, const WeightSourc
 }
 
 void warn_of_rounding(const std::vector<WeightJob>& jobs, const WeightSource& source,
-                      ElementType type) {
+                      const device::WeightFormat& format) {
   for (const WeightJob& job : jobs) {
-    if (type == ElementType::kBF16 && source.find(job.tensor)->entry->type == ElementType::kF16) {
+    if (format == device::WeightFormat{.type = ElementType::kBF16} &&
+        source.find(job.tensor)->entry->type == ElementType::kF16) {
       log::warn(
           "the checkpoint is float16 and runs as bfloat16, which keeps fewer digits; --dtype "
           "float32 runs it exactly");
@@ -107,7 +108,7 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
       return Error{piece.error().code,
                    fmt::format("the weights need {} ({} bytes) as {} and do not fit: {}",
                                format_bytes(total_bytes), total_bytes,
-                               element_name(plan.weights.format.type), piece.error().message),
+                               device::format_name(plan.weights.format), piece.error().message),
                    {}};
     }
     memory.push_back(std::move(piece).value());
@@ -119,10 +120,10 @@ Status check_format(const device::WeightFormat& format, const device::Formats& f
   if (!formats.supports(format)) {
     return Error{
         ErrorCode::kUnsupported,
-        fmt::format("weights cannot be held as {}{}; use bfloat16 or float32",
-                    element_name(format.type),
+        fmt::format("weights cannot be held as {}{} on this device; use bfloat16 or float32",
+                    device::format_name(format),
                     format.group > 0 ? fmt::format(" with scales of {}", format.group) : ""),
-        "dtype"};
+        format.quantization == Quantization::kNone ? "dtype" : "quantization"};
   }
   return {};
 }
@@ -162,7 +163,7 @@ Result<Weights> load_weights(const WeightSource& source, const ModelConfig& conf
     RETURN_IF_ERROR(check_tensor(job, source));
   }
   RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, source));
-  warn_of_rounding(sizes.jobs, source, options.format.type);
+  warn_of_rounding(sizes.jobs, source, options.format);
 
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory, allocate(device, sizes));
   std::vector<std::byte*> pieces;

@@ -34,7 +34,7 @@ struct LayerWeights {
 };
 
 struct Weights {
-  device::WeightFormat format;               // of every matrix
+  device::WeightFormat format;               // of the layers; embedding and head: its type as it is
   device::NumberTypes numbers;               // of what products read and write
   const device::Formats* formats = nullptr;  // of the back end that holds them
   int32_t padded_hidden = 0;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <map>
@@ -226,6 +228,38 @@ TEST_P(LoadWeights, KeepsEveryValueAndPadsWithZeros) {
       EXPECT_EQ(weights->numbers.activation, type);
       EXPECT_GE(weights->bytes(), weight_bytes(config, {.type = type}));
       expect_weights(*weights, tensors, config, GetParam());
+    }
+  }
+}
+
+TEST_P(LoadWeights, QuantisesTheLayersAndNothingElse) {
+  const auto device = cpu_device(GetParam());
+  const auto& kernels = **kernels::kernels_for(GetParam());
+  const ModelConfig config = odd_config();
+  const Tensors tensors = tensors_of(config, ElementType::kBF16);
+  const TempFolder folder;
+  folder.write("model.safetensors", safetensors_of(listed(tensors)));
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
+    const auto format = device::weight_format(ElementType::kBF16, quantization);
+    const auto weights = load_weights(folder.path(), config, *device, {.format = format});
+    ASSERT_TRUE(weights.ok()) << weights.error().message;
+    EXPECT_EQ(weights->format, format);
+    EXPECT_GE(weights->bytes(), weight_bytes(config, format));
+    EXPECT_LT(weight_bytes(config, format), weight_bytes(config, {}));
+    EXPECT_EQ(weights->embedding.format, device::WeightFormat{});
+    EXPECT_EQ(weights->lm_head.format, device::WeightFormat{});
+    const device::WeightMatrix& down = weights->layers[0].down;
+    EXPECT_EQ(down.format, format);
+    const std::vector<float>& values = tensors.at("model.layers.0.mlp.down_proj.weight").values;
+    std::vector<float> row(static_cast<size_t>(down.k));
+    kernels.unpack_row(device::packed(down), 1, row.data());
+    const float* wanted = values.data() + config.intermediate;
+    const float largest = std::abs(
+        *std::max_element(wanted, wanted + config.intermediate,
+                          [](float one, float other) { return std::abs(one) < std::abs(other); }));
+    const float steps = quantization == Quantization::kInt8 ? 127.0F : 7.0F;
+    for (int32_t i = 0; i < config.intermediate; ++i) {
+      EXPECT_NEAR(row[static_cast<size_t>(i)], wanted[i], largest / steps);
     }
   }
 }

@@ -12,7 +12,7 @@ namespace {
 NodeOptions effective_options(const NodeOptions& options, const PlannedModel& model) {
   NodeOptions effective = options;
   effective.policy = model.policy_name;
-  effective.dtype = model.dtype;
+  effective.dtype = model.format.type;
   effective.kv_dtype = model.kv_dtype;
   effective.max_model_len = model.plan.max_model_len;
   effective.block_tokens = model.plan.block_tokens;

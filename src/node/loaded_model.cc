@@ -8,11 +8,11 @@ namespace {
 Result<model::Weights> weights_of(const PlannedModel& model,
                                   const std::function<void(const model::LoadProgress&)>& progress) {
   if (!model.device.caps().needs_weights) {
-    return model::hollow_weights(model.folder.config, {.type = model.dtype},
+    return model::hollow_weights(model.folder.config, model.format,
                                  model.device.device().formats());
   }
   model::LoadOptions load;
-  load.format.type = model.dtype;
+  load.format = model.format;
   load.on_progress = progress;
   return model::load_weights(model.folder.path, model.folder.config, model.device.device(), load);
 }

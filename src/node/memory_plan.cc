@@ -73,10 +73,9 @@ int64_t most_host_blocks(const MemoryPlanInput& input, const kernels::KvLayout& 
 std::vector<MemoryPlanRow> fixed_rows(const model::ModelConfig& config,
                                       const MemoryPlanInput& input, const ExecutorOptions& executor,
                                       HostTierPlan& tier) {
-  const device::WeightFormat format{.type = input.weight_type};
-  const model::Weights shape = model::hollow_weights(config, format, *input.formats);
+  const model::Weights shape = model::hollow_weights(config, input.format, *input.formats);
   std::vector<MemoryPlanRow> rows = {
-      {"weights", model::weight_bytes(config, format, *input.formats)}};
+      {"weights", model::weight_bytes(config, input.format, *input.formats)}};
   const std::vector<MemoryPlanRow> workspaces = plan_workspaces(config, shape, executor);
   rows.insert(rows.end(), workspaces.begin(), workspaces.end());
   if (input.host_memory_bytes > 0) {

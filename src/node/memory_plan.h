@@ -15,7 +15,7 @@
 namespace tandem {
 
 struct MemoryPlanInput {
-  ElementType weight_type = ElementType::kBF16;
+  device::WeightFormat format;                               // of the weights
   const device::Formats* formats = &device::host_formats();  // of the device
   ExecutorOptions executor;                                  // kv_bytes is the plan's result
   int32_t max_running = 256;

@@ -35,9 +35,9 @@ NodeDevice::NodeDevice(std::string timeline_out) : timeline_out_(std::move(timel
 
 Result<std::unique_ptr<NodeDevice>> NodeDevice::open(const NodeOptions& options,
                                                      const model::ModelConfig& shape,
-                                                     ElementType dtype) {
+                                                     const device::WeightFormat& format) {
   std::unique_ptr<NodeDevice> node(new NodeDevice(options.timeline_out));
-  const RunKernels run = find_kernels(options, shape, dtype);
+  const RunKernels run = find_kernels(options, shape, format);
   device::DeviceSpec spec{.cpu = options.device,
                           .accelerator = options.accelerator,
                           .device_memory_bytes = options.memory_bytes,

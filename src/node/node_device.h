@@ -23,7 +23,7 @@ class NodeDevice {
   // stay on these.
   static Result<std::unique_ptr<NodeDevice>> open(const NodeOptions& options,
                                                   const model::ModelConfig& shape,
-                                                  ElementType dtype);
+                                                  const device::WeightFormat& format);
   // One that exists already, such as a simulated one.
   static std::unique_ptr<NodeDevice> of(std::unique_ptr<device::Device> device);
   [[nodiscard]] device::Device& device() const { return *device_; }

@@ -46,9 +46,10 @@ struct NodeOptions {
   device::CpuDeviceOptions device;  // its isa: the kernels, on both tiers; products is filled in
   std::filesystem::path kernels_folder;  // where measured kernels are kept; empty: nowhere
   std::optional<ElementType> dtype;      // absent: the checkpoint's (F16 as bf16)
-  std::optional<ElementType> kv_dtype;   // absent: the weights'
-  int32_t max_model_len = 0;             // tokens of a sequence; 0: what model and memory allow
-  int32_t max_num_seqs = 256;            // running sequences
+  std::optional<ElementType> kv_dtype;   // absent: the weights', bf16 if they are quantised
+  Quantization quantization = Quantization::kNone;  // of the layers' weights, at load
+  int32_t max_model_len = 0;   // tokens of a sequence; 0: what model and memory allow
+  int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 2048;
   int32_t block_tokens = 0;  // 0: chosen from the shape
   int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: a share of what is free, where

@@ -104,6 +104,14 @@ OptionVariable percent_more(int32_t& variable) {
       [&variable] { return variable == 0 ? std::string() : fmt::format("{:+}%", variable); });
 }
 
+std::vector<values::NamedValue<Quantization>> quantizations() {
+  std::vector<values::NamedValue<Quantization>> names;
+  for (const Quantization each : kQuantizations) {
+    names.push_back({quantization_name(each), each});
+  }
+  return names;
+}
+
 OptionTable model_options(NodeOptions& node) {
   constexpr const char* kGroup = "Model";
   return {
@@ -122,6 +130,13 @@ OptionTable model_options(NodeOptions& node) {
        .help = "Weights: auto (the checkpoint's), bfloat16 or float32",
        .value = element_type(node.dtype),
        .recorded = Recorded::kAlways},
+      {.name = "quantization",
+       .group = kGroup,
+       .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: none, "
+               "int8, int4 (groups of 32 with scale and minimum) or int4-symmetric (scale "
+               "only); embedding and head stay bfloat16",
+       .value = values::named(node.quantization, quantizations()),
+       .recorded = Recorded::kLater},
       {.name = "kv-cache-dtype",
        .group = kGroup,
        .help = "KV: auto (as the weights), bfloat16 or float32",

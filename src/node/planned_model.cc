@@ -1,5 +1,7 @@
 #include "node/planned_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -31,7 +33,7 @@ int64_t memory_to_use(const NodeOptions& options, const device::Device& device) 
 MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,
                            const Clock& clock) {
   MemoryPlanInput input;
-  input.weight_type = model.dtype;
+  input.format = model.format;
   input.formats = &model.device.device().formats();
   input.max_running = options.max_num_seqs;
   input.max_model_len = options.max_model_len;
@@ -70,9 +72,13 @@ Result<model::ModelFolder> open_folder(const NodeOptions& options) {
   return folder;
 }
 
+// Of the numbers that are computed with: weights too, unless they are quantised.
 ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& shape) {
   if (options.dtype.has_value()) {
     return *options.dtype;
+  }
+  if (options.quantization != Quantization::kNone) {
+    return ElementType::kBF16;
   }
   if (shape.checkpoint_type == ElementType::kF16) {
     log::warn(
@@ -94,12 +100,38 @@ Status check_step_budget(const NodeOptions& options, const model::ModelConfig& s
       "step-budget");
 }
 
-Result<PlannedModel> plan_for_device(model::ModelFolder folder, ElementType dtype,
+Result<device::WeightFormat> choose_format(const NodeOptions& options,
+                                           const model::ModelConfig& shape) {
+  const device::WeightFormat format =
+      device::weight_format(choose_dtype(options, shape), options.quantization);
+  if (format.quantization != Quantization::kNone && format.type != ElementType::kBF16) {
+    return invalid_argument(
+        fmt::format("--quantization {} computes with bfloat16, so it cannot be used with --dtype "
+                    "{}; leave one of them out",
+                    device::format_name(format), element_name(format.type)),
+        "quantization");
+  }
+  return format;
+}
+
+Status check_supported(const device::WeightFormat& format, const device::Device& device) {
+  if (!device.formats().supports(format)) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{} has no products with weights of {}; use --quantization none "
+                             "and --dtype bfloat16 or float32",
+                             device.caps().name, device::format_name(format)),
+                 format.quantization == Quantization::kNone ? "dtype" : "quantization"};
+  }
+  return {};
+}
+
+Result<PlannedModel> plan_for_device(model::ModelFolder folder, const device::WeightFormat& format,
                                      NodeDevice& device, NodeOptions& options, const Clock& clock) {
+  RETURN_IF_ERROR(check_supported(format, device.device()));
   PlannedModel planned{{.device = device,
                         .folder = std::move(folder),
-                        .dtype = dtype,
-                        .kv_dtype = options.kv_dtype.value_or(dtype)},
+                        .format = format,
+                        .kv_dtype = options.kv_dtype.value_or(format.type)},
                        {},
                        {},
                        {}};
@@ -132,20 +164,20 @@ Status check_policy(const NodeOptions& options) {
 
 Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
   RETURN_IF_ERROR(check_policy(options));
-  const ElementType dtype = choose_dtype(options, folder.config);
+  ASSIGN_OR_RETURN(const device::WeightFormat format, choose_format(options, folder.config));
   ASSIGN_OR_RETURN(std::unique_ptr<NodeDevice> device,
-                   NodeDevice::open(options, folder.config, dtype));
+                   NodeDevice::open(options, folder.config, format));
   ASSIGN_OR_RETURN(PlannedModel model,
-                   plan_for_device(std::move(folder), dtype, *device, options, clock));
+                   plan_for_device(std::move(folder), format, *device, options, clock));
   return SoleModel{.device = std::move(device), .model = std::move(model)};
 }
 
 Result<SoleModel> plan_model(model::ModelFolder folder, std::unique_ptr<NodeDevice> device,
                              NodeOptions& options, const Clock& clock) {
   RETURN_IF_ERROR(check_policy(options));
-  const ElementType dtype = choose_dtype(options, folder.config);
+  ASSIGN_OR_RETURN(const device::WeightFormat format, choose_format(options, folder.config));
   ASSIGN_OR_RETURN(PlannedModel model,
-                   plan_for_device(std::move(folder), dtype, *device, options, clock));
+                   plan_for_device(std::move(folder), format, *device, options, clock));
   return SoleModel{.device = std::move(device), .model = std::move(model)};
 }
 

@@ -24,7 +24,7 @@ namespace tandem {
 struct OpenedModel {
   NodeDevice& device;
   model::ModelFolder folder;
-  ElementType dtype = ElementType::kBF16;
+  device::WeightFormat format;
   ElementType kv_dtype = ElementType::kBF16;
 };
 

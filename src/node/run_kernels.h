@@ -24,7 +24,7 @@ struct RunKernels {
 
 // Before the device is opened. Reads small files.
 RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& shape,
-                        ElementType dtype);
+                        const device::WeightFormat& format);
 
 // After it was opened: keeps what was measured, and says what came of it. Returns who decided.
 std::string settle_kernels(const RunKernels& run, const device::AcceleratorCaps& caps);

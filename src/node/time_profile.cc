@@ -84,7 +84,7 @@ ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model
           .cpu = device::cpu_name(),
           .isa = caps.kernels,
           .threads = caps.threads,
-          .dtype = std::string(element_name(model.dtype)),
+          .dtype = std::string(device::format_name(model.format)),
           .kv_dtype = std::string(element_name(model.kv_dtype))};
 }
 

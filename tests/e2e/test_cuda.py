@@ -46,6 +46,12 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     server.stop_cleanly()
 
 
+def test_quantised_weights_are_refused(binary, device):
+    done = run(binary, "serve", str(MODEL), "--check", "--quantization", "int4", *device)
+    assert done.returncode not in (0, -6, -11)
+    assert "int4" in done.stderr and "--quantization none" in done.stderr
+
+
 def run(binary, *arguments, **environment):
     return subprocess.run([str(binary), *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
                           env=os.environ | environment)

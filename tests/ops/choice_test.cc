@@ -105,7 +105,8 @@ TEST(Choice, TheMatrixUnitAddsInAnotherOrder) {
 }
 
 // Everything that a product leaves behind, bit for bit, over shapes of all kinds.
-void expect_same_products(Isa one, Isa other, ElementType type) {
+void expect_same_products(Isa one, Isa other, Stored stored) {
+  const ElementType type = stored.type;
   const Kernels& first = table_of(one);
   const Kernels& second = table_of(other);
   Random random(9);
@@ -113,9 +114,10 @@ void expect_same_products(Isa one, Isa other, ElementType type) {
     const int64_t n = pick(random, 1, 6) * 64;
     const int64_t k = pick(random, 1, round % 10 == 0 ? 300 : 60) * 32;
     const int64_t rows = round % 3 == 0 ? pick(random, 1, 12) : pick(random, 1, 150);
-    const Source source = make_source(random, whole(n), whole(k), type, type);
-    Guarded<std::byte> memory(n * k * element_bytes(type));
-    const PackedMatrix w{.data = memory.data(), .type = type, .n = n, .k = k};
+    const Source source = make_source(random, whole(n), whole(k), type, stored);
+    PackedMatrix w{.type = type, .n = n, .k = k, .quantization = stored.quantization};
+    Guarded<std::byte> memory(w.bytes());
+    w.data = memory.data();
     first.pack({.source = source.bytes.data(),
                 .source_type = type,
                 .n = source.n,
@@ -160,6 +162,9 @@ TEST(Choice, VectorFamiliesComputeTheSameProductsBitForBit) {
   EXPECT_TRUE(same_products(table_of(kAvx2), table_of(kAvx512)));
   expect_same_products(kAvx2, kAvx512, ElementType::kBF16);
   expect_same_products(kAvx2, kAvx512, ElementType::kF32);
+  for (const Quantization quantization : kQuantizations) {
+    expect_same_products(kAvx2, kAvx512, {ElementType::kBF16, quantization});
+  }
 }
 
 TEST(Choice, ProductsOfPairsAreThoseOfMultiplyAdds) {
@@ -174,6 +179,9 @@ TEST(Choice, ProductsOfPairsAreThoseOfMultiplyAdds) {
   if (same) {
     expect_same_products(kPairs, kAvx512, ElementType::kBF16);
     expect_same_products(kPairs, kAvx2, ElementType::kBF16);
+    for (const Quantization quantization : kQuantizations) {
+      expect_same_products(kPairs, kAvx512, {ElementType::kBF16, quantization});
+    }
   }
 }
 

@@ -21,10 +21,10 @@ struct GateUp {
 };
 
 GateUp pack_gate_up(Random& random, const Kernels& kernels, PaddedDim n, PaddedDim k,
-                    ElementType type) {
-  Source gate = make_source(random, n, k, ElementType::kF32, type);
-  Source up = make_source(random, n, k, ElementType::kBF16, type);
-  PackedMatrix matrix{nullptr, type, 2 * n.padded(), k.padded()};
+                    Stored stored) {
+  Source gate = make_source(random, n, k, ElementType::kF32, stored);
+  Source up = make_source(random, n, k, ElementType::kBF16, stored);
+  PackedMatrix matrix{nullptr, stored.type, 2 * n.padded(), k.padded(), stored.quantization};
   GateUp pair{std::move(gate), std::move(up), Guarded<std::byte>(matrix.bytes()), matrix};
   pair.matrix.data = pair.memory.data();
   for (const Source* source : {&pair.gate, &pair.up}) {
@@ -95,16 +95,14 @@ class GemmSiluMul : public testing::TestWithParam<Family> {
   Random random_{7};
 };
 
-constexpr ElementType kWeightTypes[] = {ElementType::kF32, ElementType::kBF16};
-
 TEST_P(GemmSiluMul, MatchesDoubleSumsOverTheWholeRangeOfGates) {
   struct Shape {
     int64_t rows, n, k;
   };
   for (const Shape shape : {Shape{1, 40, 64}, Shape{17, 96, 172}, Shape{70, 160, 2080},
                             Shape{300, 64, 2048}, Shape{261, 32, 4100}}) {
-    for (const ElementType type : kWeightTypes) {
-      const GateUp pair = pack_gate_up(random_, *kernels_, whole(shape.n), whole(shape.k), type);
+    for (const Stored stored : stored_of(GetParam())) {
+      const GateUp pair = pack_gate_up(random_, *kernels_, whole(shape.n), whole(shape.k), stored);
       for (const float range : {1e-3F, 1.0F, 30.0F}) {
         Activation call = make_activation(random_, pair.matrix, shape.rows, range);
         const int64_t panels = pair.matrix.panels();
@@ -114,13 +112,13 @@ TEST_P(GemmSiluMul, MatchesDoubleSumsOverTheWholeRangeOfGates) {
         std::vector<double> wanted;
         for (int64_t row = 0; row<shape.rows; row += shape.rows> 100 ? 37 : 1) {
           for (int64_t n = 0; n < pair.matrix.n / 2; ++n) {
-            got.push_back(get(call.y.data(), type, row * call.args.y_stride + n));
+            got.push_back(get(call.y.data(), stored.type, row * call.args.y_stride + n));
             wanted.push_back(silu_product(pair, call.args, row, n));
           }
         }
         SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.n << " x " << shape.k
                                         << " of x up to " << range);
-        EXPECT_LE(relative_error(got, wanted), type == ElementType::kF32 ? 2e-5 : 5e-3);
+        EXPECT_LE(relative_error(got, wanted), stored.type == ElementType::kF32 ? 2e-5 : 5e-3);
         EXPECT_TRUE(call.y.guards_intact());
       }
     }
@@ -128,23 +126,24 @@ TEST_P(GemmSiluMul, MatchesDoubleSumsOverTheWholeRangeOfGates) {
 }
 
 TEST_P(GemmSiluMul, AnActivatedRowDoesNotDependOnTheNumberOfRows) {
-  for (const ElementType type : kWeightTypes) {
-    const GateUp pair = pack_gate_up(random_, *kernels_, whole(96), whole(160), type);
+  for (const Stored stored : stored_of(GetParam())) {
+    const GateUp pair = pack_gate_up(random_, *kernels_, whole(96), whole(160), stored);
     Activation all = make_activation(random_, pair.matrix, 230, 1.0F);
     run(*kernels_, all.args, 0, pair.matrix.panels());
-    const auto row_bytes = static_cast<size_t>(96 * element_bytes(type));
+    const auto row_bytes = static_cast<size_t>(96 * element_bytes(stored.type));
     for (const int64_t row : {0, 1, 15, 16, 47, 48, 207, 208, 229}) {
       GemmArgs args = all.args;
-      Guarded<std::byte> y(96 * element_bytes(type));
-      args.x = all.x.data() + row * args.x_stride * element_bytes(type);
+      Guarded<std::byte> y(96 * element_bytes(stored.type));
+      args.x = all.x.data() + row * args.x_stride * element_bytes(stored.type);
       args.rows = 1;
       args.activated = y.data();
       args.y_stride = 96;
       run(*kernels_, args, 0, pair.matrix.panels());
-      ASSERT_EQ(std::memcmp(y.data(), all.y.data() + row * all.args.y_stride * element_bytes(type),
-                            row_bytes),
-                0)
-          << "row " << row << ", " << element_name(type);
+      ASSERT_EQ(
+          std::memcmp(y.data(), all.y.data() + row * all.args.y_stride * element_bytes(stored.type),
+                      row_bytes),
+          0)
+          << "row " << row << ", " << testing::PrintToString(stored);
     }
   }
 }

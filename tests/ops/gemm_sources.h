@@ -4,13 +4,41 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <ostream>
 #include <vector>
 
+#include "families.h"
 #include "kernels/kernels.h"
-#include "machine.h"
+#include "kernels/quantize.h"
 
 namespace tandem::kernels {
+
+// How a weight is stored, and beside a quantised one the type of x.
+struct Stored {
+  ElementType type = ElementType::kBF16;
+  Quantization quantization = Quantization::kNone;
+  constexpr Stored(ElementType its_type,  // NOLINT(google-explicit-constructor): most are not
+                   Quantization its_quantization = Quantization::kNone)
+      : type(its_type), quantization(its_quantization) {}
+};
+inline void PrintTo(const Stored& stored, std::ostream* out) {
+  *out << element_name(stored.type) << " " << quantization_name(stored.quantization);
+}
+
+// What a family multiplies.
+inline std::vector<Stored> stored_of(const Family& family) {
+  std::vector<Stored> all = {ElementType::kF32, ElementType::kBF16};
+  if (family.isa) {
+    for (const Quantization quantization : kQuantizations) {
+      if (quantization != Quantization::kNone) {
+        all.emplace_back(ElementType::kBF16, quantization);
+      }
+    }
+  }
+  return all;
+}
 
 // A checkpoint matrix [n.logical, k.logical] of `type`, with its values in padded coordinates.
 struct Source {
@@ -18,8 +46,20 @@ struct Source {
   PaddedDim k;
   ElementType type;
   std::vector<std::byte> bytes;
-  std::vector<float> padded;  // [n.padded(), k.padded()], rounded to the target type
+  std::vector<float> padded;  // [n.padded(), k.padded()], as the target holds them
 };
+
+// Rounds padded rows to what quantised weights hold.
+inline void quantize(Quantization quantization, std::vector<float>& padded) {
+  for (size_t at = 0; at < padded.size(); at += kQuantizedGroup) {
+    float values[kQuantizedGroup];
+    std::copy_n(padded.begin() + static_cast<ptrdiff_t>(at), kQuantizedGroup, values);
+    const QuantizedGroup group = quantize_group(quantization, values);
+    for (size_t i = 0; i < kQuantizedGroup; ++i) {
+      padded[at + i] = group.element(static_cast<int64_t>(i));
+    }
+  }
+}
 
 inline uint16_t f16_bits(Random& random) {  // any finite half of moderate size, some subnormal
   const auto exponent = static_cast<uint16_t>(pick(random, 0, 15));
@@ -27,7 +67,7 @@ inline uint16_t f16_bits(Random& random) {  // any finite half of moderate size,
 }
 
 inline Source make_source(Random& random, PaddedDim n, PaddedDim k, ElementType type,
-                          ElementType target) {
+                          Stored target) {
   Source source{n, k, type, {}, {}};
   source.bytes.resize(static_cast<size_t>(n.logical * k.logical * element_bytes(type)));
   source.padded.assign(static_cast<size_t>(n.padded() * k.padded()), 0.0F);
@@ -45,9 +85,14 @@ inline Source make_source(Random& random, PaddedDim n, PaddedDim k, ElementType 
       }
       const int64_t at_n = row / n.group * n.padded_group + row % n.group;
       const int64_t at_k = depth / k.group * k.padded_group + depth % k.group;
+      const bool rounded =
+          target.type == ElementType::kBF16 && target.quantization == Quantization::kNone;
       source.padded[static_cast<size_t>(at_n * k.padded() + at_k)] =
-          target == ElementType::kBF16 ? bf16_to_f32(f32_to_bf16(value)) : value;
+          rounded ? bf16_to_f32(f32_to_bf16(value)) : value;
     }
+  }
+  if (target.quantization != Quantization::kNone) {
+    quantize(target.quantization, source.padded);
   }
   return source;
 }

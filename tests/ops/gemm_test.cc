@@ -17,9 +17,10 @@ struct Weight {
   std::vector<float> values;  // [n, k]
 };
 
-Weight pack_all(const Kernels& kernels, const std::vector<Source>& sources, ElementType type) {
+Weight pack_all(const Kernels& kernels, const std::vector<Source>& sources, Stored stored) {
   PackedMatrix matrix;
-  matrix.type = type;
+  matrix.type = stored.type;
+  matrix.quantization = stored.quantization;
   matrix.k = sources[0].k.padded();
   for (const Source& source : sources) {
     matrix.n += source.n.padded();
@@ -145,19 +146,19 @@ class Gemm : public testing::TestWithParam<Family> {
   Random random_{7};
 };
 
-constexpr ElementType kWeightTypes[] = {ElementType::kF32, ElementType::kBF16};
 constexpr ElementType kSourceTypes[] = {ElementType::kF32, ElementType::kBF16, ElementType::kF16};
 
 TEST_P(Gemm, RandomShapesMatchDoubleSums) {
   for (int round = 0; round < 60; ++round) {
-    const ElementType type = kWeightTypes[round % 2];
+    const std::vector<Stored> all = stored_of(GetParam());
+    const Stored stored = all[static_cast<size_t>(round) % all.size()];
     const PaddedDim k = random_dim(random_);
     std::vector<Source> sources;
     for (int64_t i = pick(random_, 1, 3); i > 0; --i) {
       sources.push_back(
-          make_source(random_, random_dim(random_), k, kSourceTypes[pick(random_, 0, 2)], type));
+          make_source(random_, random_dim(random_), k, kSourceTypes[pick(random_, 0, 2)], stored));
     }
-    const Weight weight = pack_all(*kernels_, sources, type);
+    const Weight weight = pack_all(*kernels_, sources, stored);
     const auto store = pick(random_, 0, 1) == 0 ? GemmStore::kWrite : GemmStore::kAdd;
     Call call = make_call(random_, weight, pick(random_, 1, 70), store);
     std::vector<float> bias;
@@ -180,11 +181,12 @@ TEST_P(Gemm, LargeShapesMatchDoubleSums) {
   };
   for (const Shape shape : {Shape{300, 64, 2048}, Shape{97, 32, 5632}, Shape{16, 544, 544},
                             Shape{600, 32, 416}, Shape{65, 32, 14336}, Shape{100, 96, 5632}}) {
-    for (const ElementType type : kWeightTypes) {
+    for (const Stored stored : stored_of(GetParam())) {
       const Weight weight = pack_all(
           *kernels_,
-          {make_source(random_, whole(shape.n), whole(shape.k), ElementType::kBF16, type)}, type);
-      const auto store = type == ElementType::kBF16 ? GemmStore::kAdd : GemmStore::kWrite;
+          {make_source(random_, whole(shape.n), whole(shape.k), ElementType::kBF16, stored)},
+          stored);
+      const auto store = stored.type == ElementType::kBF16 ? GemmStore::kAdd : GemmStore::kWrite;
       Call call = make_call(random_, weight, shape.rows, store);
       run(*kernels_, call.args, 0, weight.matrix.panels());
       SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.n << " x " << shape.k);
@@ -195,10 +197,10 @@ TEST_P(Gemm, LargeShapesMatchDoubleSums) {
 
 // Rows 0 .. m-1 of the same x, for every m: the bits of a row are those it has alone.
 TEST_P(Gemm, ARowDoesNotDependOnTheNumberOfRows) {
-  for (const ElementType type : kWeightTypes) {
-    const Weight weight =
-        pack_all(*kernels_,
-                 {make_source(random_, whole(64), grouped(3, 100), ElementType::kF32, type)}, type);
+  for (const Stored stored : stored_of(GetParam())) {
+    const Weight weight = pack_all(
+        *kernels_, {make_source(random_, whole(64), grouped(3, 100), ElementType::kF32, stored)},
+        stored);
     const int64_t n = weight.matrix.n;
     constexpr int64_t kRows = 70;
     Call all = make_call(random_, weight, kRows, GemmStore::kWrite);
@@ -206,7 +208,7 @@ TEST_P(Gemm, ARowDoesNotDependOnTheNumberOfRows) {
     for (int64_t row = 0; row < kRows; ++row) {
       Guarded<float> y(n);
       GemmArgs args = all.args;
-      args.x = all.x.data() + row * args.x_stride * element_bytes(type);
+      args.x = all.x.data() + row * args.x_stride * element_bytes(stored.type);
       args.rows = 1;
       args.y = y.data();
       args.y_stride = n;
@@ -221,18 +223,18 @@ TEST_P(Gemm, ARowDoesNotDependOnTheNumberOfRows) {
       args.y_stride = n;
       run(*kernels_, args, 0, weight.matrix.panels());
       ASSERT_EQ(std::memcmp(y.data(), alone.data(), static_cast<size_t>(rows * n) * 4), 0)
-          << rows << " rows, " << element_name(type);
+          << rows << " rows, " << testing::PrintToString(stored);
     }
   }
 }
 
 // Deep, wide and tall enough that every family cuts depth, panels and rows for its caches.
 TEST_P(Gemm, ARowOfALargeProductEqualsTheRowAlone) {
-  for (const ElementType type : kWeightTypes) {
-    const auto store = type == ElementType::kBF16 ? GemmStore::kAdd : GemmStore::kWrite;
+  for (const Stored stored : stored_of(GetParam())) {
+    const auto store = stored.type == ElementType::kBF16 ? GemmStore::kAdd : GemmStore::kWrite;
     const Weight weight = pack_all(
-        *kernels_, {make_source(random_, whole(17 * 32), whole(2080), ElementType::kBF16, type)},
-        type);
+        *kernels_, {make_source(random_, whole(17 * 32), whole(2080), ElementType::kBF16, stored)},
+        stored);
     Call all = make_call(random_, weight, 261, store);
     std::vector<float> bias(static_cast<size_t>(weight.matrix.n), 0.75F);
     all.args.bias = bias.data();
@@ -240,7 +242,7 @@ TEST_P(Gemm, ARowOfALargeProductEqualsTheRowAlone) {
     for (const int64_t row : {0, 15, 16, 100, 127, 255, 256, 260}) {
       Guarded<float> y(weight.matrix.n);
       GemmArgs args = all.args;
-      args.x = all.x.data() + row * args.x_stride * element_bytes(type);
+      args.x = all.x.data() + row * args.x_stride * element_bytes(stored.type);
       args.rows = 1;
       args.y = y.data();
       std::copy_n(all.before.begin() + row * args.y_stride, weight.matrix.n, y.data());
@@ -248,16 +250,16 @@ TEST_P(Gemm, ARowOfALargeProductEqualsTheRowAlone) {
       ASSERT_EQ(std::memcmp(y.data(), all.y.data() + row * args.y_stride,
                             static_cast<size_t>(weight.matrix.n) * 4),
                 0)
-          << "row " << row << ", " << element_name(type);
+          << "row " << row << ", " << testing::PrintToString(stored);
     }
   }
 }
 
 TEST_P(Gemm, TheDivisionIntoPanelsDoesNotMatter) {
-  for (const ElementType type : kWeightTypes) {
-    const Weight weight =
-        pack_all(*kernels_,
-                 {make_source(random_, whole(7 * 32), whole(172), ElementType::kF32, type)}, type);
+  for (const Stored stored : stored_of(GetParam())) {
+    const Weight weight = pack_all(
+        *kernels_, {make_source(random_, whole(7 * 32), whole(172), ElementType::kF32, stored)},
+        stored);
     for (const int64_t rows : {1, 5, 33, 90}) {
       Call whole_call = make_call(random_, weight, rows, GemmStore::kWrite);
       run(*kernels_, whole_call.args, 0, 7);
@@ -273,10 +275,10 @@ TEST_P(Gemm, TheDivisionIntoPanelsDoesNotMatter) {
 }
 
 TEST_P(Gemm, PaddingColumnsAreExactlyZero) {
-  for (const ElementType type : kWeightTypes) {
-    const Weight weight =
-        pack_all(*kernels_,
-                 {make_source(random_, grouped(4, 8), whole(172), ElementType::kBF16, type)}, type);
+  for (const Stored stored : stored_of(GetParam())) {
+    const Weight weight = pack_all(
+        *kernels_, {make_source(random_, grouped(4, 8), whole(172), ElementType::kBF16, stored)},
+        stored);
     Call call = make_call(random_, weight, 17, GemmStore::kWrite);
     run(*kernels_, call.args, 0, weight.matrix.panels());
     for (int64_t row = 0; row < 17; ++row) {
@@ -305,10 +307,11 @@ TEST_P(Gemm, NoRowsOrNoPanelsWriteNothing) {
 
 TEST_P(Gemm, UnpackingARowGivesTheValuesThatWerePacked) {
   for (int round = 0; round < 24; ++round) {
-    const ElementType type = kWeightTypes[round % 2];
+    const std::vector<Stored> all = stored_of(GetParam());
+    const Stored stored = all[static_cast<size_t>(round) % all.size()];
     const Source source = make_source(random_, random_dim(random_), random_dim(random_),
-                                      kSourceTypes[round % 3], type);
-    const Weight weight = pack_all(*kernels_, {source}, type);
+                                      kSourceTypes[round % 3], stored);
+    const Weight weight = pack_all(*kernels_, {source}, stored);
     for (int64_t row = 0; row < weight.matrix.n; ++row) {
       Guarded<float> out(weight.matrix.k);
       kernels_->unpack_row(weight.matrix, row, out.data());
@@ -320,9 +323,10 @@ TEST_P(Gemm, UnpackingARowGivesTheValuesThatWerePacked) {
 }
 
 TEST_P(Gemm, EmbeddingTakesTheRowsOfTheIds) {
-  for (const ElementType type : kWeightTypes) {
-    const Weight weight = pack_all(
-        *kernels_, {make_source(random_, whole(259), whole(172), ElementType::kF16, type)}, type);
+  for (const Stored stored : stored_of(GetParam())) {
+    const Weight weight =
+        pack_all(*kernels_,
+                 {make_source(random_, whole(259), whole(172), ElementType::kF16, stored)}, stored);
     const std::vector<int32_t> ids = {0, 258, 31, 32, 32, 100};
     EmbedArgs args;
     args.ids = ids.data();

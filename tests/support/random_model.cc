@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "kernels/quantize.h"
 
 namespace tandem::reference {
 namespace {
@@ -41,8 +42,9 @@ class Source {
 // Puts weights into one piece of device memory, one after another.
 class Packer {
  public:
-  Packer(const model::ModelConfig& config, ElementType type, device::Device& device)
-      : config_(config), type_(type), device_(device), stream_(device.create_stream()) {}
+  Packer(const model::ModelConfig& config, const device::WeightFormat& format,
+         device::Device& device)
+      : config_(config), format_(format), device_(device), stream_(device.create_stream()) {}
 
   // A dim padded at its end, or head by head.
   static PaddedDim plain(int64_t logical) {
@@ -52,11 +54,9 @@ class Packer {
     return {heads * config_.head_dim, config_.head_dim, round_up(config_.head_dim, 32)};
   }
 
-  WeightMatrix matrix(int64_t n, int64_t k) {
-    WeightMatrix packed = device_.formats().matrix({.type = type_}, n, k);
-    packed.data = take(packed.stored_bytes);
-    return packed;
-  }
+  WeightMatrix matrix(int64_t n, int64_t k) { return matrix(format_, n, k); }
+  // Of the embedding or the head.
+  WeightMatrix token_matrix(int64_t n, int64_t k) { return matrix({.type = format_.type}, n, k); }
   void pack(const Matrix& source, const PaddedDim& n, const PaddedDim& k,
             const WeightMatrix& target, int64_t n_offset,
             device::WeightPart part = device::WeightPart::kRows) {
@@ -80,6 +80,11 @@ class Packer {
   std::vector<std::unique_ptr<device::Memory>> memory;
 
  private:
+  WeightMatrix matrix(const device::WeightFormat& format, int64_t n, int64_t k) {
+    WeightMatrix packed = device_.formats().matrix(format, n, k);
+    packed.data = take(packed.stored_bytes);
+    return packed;
+  }
   void* take(int64_t bytes) {
     auto piece = device_.allocate(device::MemoryKind::kDevice, bytes);
     CHECK(piece.ok(), "{}", piece.error().message);
@@ -88,7 +93,7 @@ class Packer {
   }
 
   const model::ModelConfig& config_;
-  const ElementType type_;
+  const device::WeightFormat format_;
   device::Device& device_;
   const device::StreamId stream_;
 };
@@ -312,20 +317,53 @@ Model make_model(const model::ModelConfig& config, ElementType type, uint32_t se
   return model;
 }
 
-model::Weights pack(const Model& model, ElementType type, device::Device& device) {
+namespace {
+
+// Rounds the rows as they are stored: groups begin anew where the depth is padded.
+void dequantize(Matrix& matrix, int64_t depth_group, Quantization quantization) {
+  for (size_t row = 0; row < matrix.values.size(); row += static_cast<size_t>(depth_group)) {
+    for (int64_t begin = 0; begin < depth_group; begin += kQuantizedGroup) {
+      const int64_t count = std::min<int64_t>(kQuantizedGroup, depth_group - begin);
+      float* at = matrix.values.data() + row + begin;
+      float values[kQuantizedGroup] = {};
+      std::copy_n(at, count, values);
+      const kernels::QuantizedGroup group = kernels::quantize_group(quantization, values);
+      for (int64_t i = 0; i < count; ++i) {
+        at[i] = group.element(i);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Model dequantized(const Model& model, Quantization quantization) {
+  Model rounded = model;
+  for (Layer& layer : rounded.layers) {
+    for (Matrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up, &layer.down}) {
+      dequantize(*matrix, matrix->columns, quantization);
+    }
+    dequantize(layer.output, model.config.head_dim, quantization);
+  }
+  return rounded;
+}
+
+model::Weights pack(const Model& model, ElementType type, device::Device& device,
+                    Quantization quantization) {
   const model::ModelConfig& config = model.config;
-  Packer packer(config, type, device);
+  const device::WeightFormat format = device::weight_format(type, quantization);
+  Packer packer(config, format, device);
   const PaddedDim hidden = Packer::plain(config.hidden);
   const PaddedDim vocabulary = Packer::plain(config.vocabulary);
   model::Weights weights;
-  weights.format = {.type = type};
+  weights.format = format;
   weights.numbers = device.formats().numbers(weights.format);
   weights.formats = &device.formats();
   weights.padded_hidden = static_cast<int32_t>(hidden.padded());
   weights.padded_head_dim = static_cast<int32_t>(round_up(config.head_dim, 32));
   weights.padded_intermediate = static_cast<int32_t>(round_up(config.intermediate, 32));
   weights.padded_vocabulary = static_cast<int32_t>(vocabulary.padded());
-  weights.embedding = packer.matrix(vocabulary.padded(), hidden.padded());
+  weights.embedding = packer.token_matrix(vocabulary.padded(), hidden.padded());
   packer.pack(model.embedding, vocabulary, hidden, weights.embedding, 0);
   for (const Layer& layer : model.layers) {
     weights.layers.push_back(pack_layer(layer, config, packer));
@@ -333,7 +371,7 @@ model::Weights pack(const Model& model, ElementType type, device::Device& device
   weights.final_norm = packer.floats(model.final_norm);
   weights.lm_head = weights.embedding;
   if (!config.tied_embeddings) {
-    weights.lm_head = packer.matrix(vocabulary.padded(), hidden.padded());
+    weights.lm_head = packer.token_matrix(vocabulary.padded(), hidden.padded());
     packer.pack(model.lm_head, vocabulary, hidden, weights.lm_head, 0);
   }
   weights.memory = std::move(packer.memory);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/element_type.h"
+#include "base/quantization.h"
 #include "device/device.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -46,7 +47,11 @@ model::ModelConfig small_config();
 Model make_model(const model::ModelConfig& config, ElementType type, uint32_t seed);
 
 // The model in device memory as load_weights would leave it.
-model::Weights pack(const Model& model, ElementType type, device::Device& device);
+model::Weights pack(const Model& model, ElementType type, device::Device& device,
+                    Quantization quantization = Quantization::kNone);
+
+// The model whose layers have the values that such quantised weights stand for.
+Model dequantized(const Model& model, Quantization quantization);
 
 // Logits after each token of `tokens`: [tokens, vocabulary].
 std::vector<double> forward(const Model& model, const std::vector<int32_t>& tokens);

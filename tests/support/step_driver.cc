@@ -57,8 +57,9 @@ Rig make_rig(const model::ModelConfig& config, const RigOptions& options,
 }
 
 Rig make_rig(const Model& model, const RigOptions& options) {
-  return make_rig(model.config, options,
-                  [&](device::Device& device) { return pack(model, options.type, device); });
+  return make_rig(model.config, options, [&](device::Device& device) {
+    return pack(model, options.type, device, options.quantization);
+  });
 }
 
 SequenceMaker::SequenceMaker(const ExecutorLimits& limits) : limits_(limits) {

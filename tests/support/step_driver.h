@@ -20,7 +20,8 @@
 namespace tandem::reference {
 
 struct RigOptions {
-  ElementType type = ElementType::kF32;  // of weights and KV
+  ElementType type = ElementType::kF32;             // of weights and KV
+  Quantization quantization = Quantization::kNone;  // of the layers' weights
   int32_t threads = 2;
   std::optional<kernels::Isa> isa = {};
   int32_t max_batched_tokens = 512;

@@ -8,14 +8,15 @@ namespace {
 class HostFormats final : public Formats {
  public:
   [[nodiscard]] bool supports(const WeightFormat& format) const override {
-    return format.group == 0 &&
-           (format.type == ElementType::kF32 || format.type == ElementType::kBF16);
+    const bool quantized = format.quantization != Quantization::kNone;
+    return format == weight_format(format.type, format.quantization) &&
+           (format.type == ElementType::kBF16 || (format.type == ElementType::kF32 && !quantized));
   }
   [[nodiscard]] int64_t weight_bytes(const WeightFormat& format, int64_t n,
                                      int64_t k) const override {
-    return kernels::PackedMatrix{.data = nullptr, .type = format.type, .n = n, .k = k}.bytes();
+    return packed({.format = format, .n = n, .k = k}).bytes();
   }
-  // Kernels multiply equal types; sums and the residual are fp32.
+  // Kernels multiply equal types, and quantised weights with bf16; sums and the residual are fp32.
   [[nodiscard]] NumberTypes numbers(const WeightFormat& format) const override {
     return {.activation = format.type, .residual = ElementType::kF32, .attended = format.type};
   }
@@ -34,7 +35,11 @@ const Formats& host_formats() {
 }
 
 kernels::PackedMatrix packed(const WeightMatrix& matrix) {
-  return {.data = matrix.data, .type = matrix.format.type, .n = matrix.n, .k = matrix.k};
+  return {.data = matrix.data,
+          .type = matrix.format.type,
+          .n = matrix.n,
+          .k = matrix.k,
+          .quantization = matrix.format.quantization};
 }
 
 kernels::PackArgs pack_args(const UploadOp& upload) {

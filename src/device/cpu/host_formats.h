@@ -1,6 +1,6 @@
 // The formats of the CPU kernels, which the cpu device and the emulated accelerator compute with:
-// weights in panels of 32 columns without scales, gate and up in alternating panels, KV as
-// kernels/kv_layout.h says. Any thread.
+// weights in panels of 32 columns, bf16, fp32 or quantised, gate and up in alternating panels, KV
+// as kernels/kv_layout.h says. Any thread.
 #pragma once
 
 #include "device/formats.h"

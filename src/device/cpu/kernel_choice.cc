@@ -61,7 +61,10 @@ void evict(std::byte*, int64_t) {}
 class Measurement {
  public:
   Measurement(const ProductShape& shape, WorkerPool& pool)
-      : pool_(pool), desk_(pool.open_desk()), depth_(kernels::round_up(shape.k, 32)) {
+      : pool_(pool),
+        desk_(pool.open_desk()),
+        depth_(kernels::round_up(shape.k, 32)),
+        quantization_(shape.quantization) {
     const int64_t threads = pool.threads();
     const int64_t room = std::min(kReadBytes, kMostBytes / threads);
     const int64_t all = std::max<int64_t>(kernels::divide_up(shape.n, kernels::kPanelColumns), 1);
@@ -96,13 +99,12 @@ class Measurement {
   }
 
   double seconds(const kernels::Kernels& family, size_t i) {
-    const kernels::GemmArgs args{
-        .x = x_.data(),
-        .x_stride = stride(),
-        .rows = kMeasuredRows.at(i),
-        .w = {.data = weights_.data(), .n = panels_.at(i) * kernels::kPanelColumns, .k = depth_},
-        .y = reinterpret_cast<float*>(y_.data()),
-        .y_stride = panels_.at(i) * kernels::kPanelColumns};
+    const kernels::GemmArgs args{.x = x_.data(),
+                                 .x_stride = stride(),
+                                 .rows = kMeasuredRows.at(i),
+                                 .w = matrix(panels_.at(i)),
+                                 .y = reinterpret_cast<float*>(y_.data()),
+                                 .y_stride = panels_.at(i) * kernels::kPanelColumns};
     in_pieces(panels_.at(i) * panel_bytes(),
               [this](int64_t begin, int64_t end) { evict(weights_.data() + begin, end - begin); });
     struct Context {
@@ -130,7 +132,13 @@ class Measurement {
   }
 
  private:
-  [[nodiscard]] int64_t panel_bytes() const { return kernels::kPanelColumns * depth_ * 2; }
+  [[nodiscard]] kernels::PackedMatrix matrix(int64_t panels) const {
+    return {.data = weights_.data(),
+            .n = panels * kernels::kPanelColumns,
+            .k = depth_,
+            .quantization = quantization_};
+  }
+  [[nodiscard]] int64_t panel_bytes() const { return matrix(1).bytes(); }
   [[nodiscard]] int64_t weight_bytes() const { return panels_.front() * panel_bytes(); }
   [[nodiscard]] int64_t stride() const {
     return kernels::spread_stride(depth_, ElementType::kBF16);
@@ -153,7 +161,7 @@ class Measurement {
               scratch_);
   }
 
-  // Numbers of usual size: time must not depend on denormals.
+  // Numbers of usual size, also as scales: time must not depend on denormals.
   void fill(std::byte* to, int64_t bytes) {
     in_pieces(bytes, [to](int64_t begin, int64_t end) {
       for (int64_t at = begin; at < end; at += 2) {
@@ -166,6 +174,7 @@ class Measurement {
   WorkerPool& pool_;
   const int32_t desk_;
   const int64_t depth_;
+  const Quantization quantization_;
   std::array<int64_t, kMeasuredRows.size()> panels_ = {};
   int64_t most_results_ = 0;
   Pages weights_;

@@ -22,6 +22,7 @@ struct ProductShape {
   int64_t k = 0;  // depth
   int64_t weight_bytes = 0;
   ElementType type = ElementType::kBF16;
+  Quantization quantization = Quantization::kNone;
 };
 
 struct KernelChoice {

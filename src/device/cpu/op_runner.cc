@@ -25,11 +25,15 @@ constexpr int64_t kCopyPieceBytes = int64_t{256} << 10;
 
 double as_double(int64_t x) { return static_cast<double>(x); }
 
-double flops_per_nano(kernels::Isa isa, ElementType type) {
+double flops_per_nano(kernels::Isa isa, ElementType type,
+                      Quantization quantization = Quantization::kNone) {
   if (isa == kernels::Isa::kRef) {
     return kReferenceFlopsPerNano;
   }
   if (type != ElementType::kBF16) {
+    return kVectorFlopsPerNano;
+  }
+  if (isa == kernels::Isa::kAmx && quantization != Quantization::kNone) {
     return kVectorFlopsPerNano;
   }
   return isa == kernels::Isa::kAmx          ? kMatrixFlopsPerNano
@@ -145,7 +149,7 @@ void OpRunner::multiply(const kernels::GemmArgs& args) {
   const kernels::Kernels& own = set_.for_rows(args.rows);
   const double flops = 2.0 * as_double(args.rows) * as_double(args.w.n) * as_double(args.w.k);
   const double nanos = std::max(as_double(args.w.bytes()) / kBytesPerNano,
-                                flops / flops_per_nano(own.isa, args.w.type));
+                                flops / flops_per_nano(own.isa, args.w.type, args.w.quantization));
   if (args.rows <= 0) {
     return;
   }

@@ -12,7 +12,7 @@ constexpr int64_t kWorkspaceRows = 4;
 class CudaFormats final : public Formats {
  public:
   [[nodiscard]] bool supports(const WeightFormat& format) const override {
-    return format.group == 0 &&
+    return format == weight_format(format.type, Quantization::kNone) &&
            (format.type == ElementType::kF32 || format.type == ElementType::kBF16);
   }
   [[nodiscard]] int64_t weight_bytes(const WeightFormat& format, int64_t n,

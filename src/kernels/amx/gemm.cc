@@ -471,8 +471,13 @@ void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_en
   results.finish();
 }
 
+// A scale for every 32 depths would take a sum out of its tile after every product of tiles.
+bool by_vectors(const GemmArgs& args) {
+  return args.w.type == ElementType::kF32 || args.w.quantized();
+}
+
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
-  if (args.w.type == ElementType::kF32) {
+  if (by_vectors(args)) {
     return portable::avx512_gemm().gemm_scratch_bytes(args);
   }
   if (args.rows <= 0) {
@@ -485,7 +490,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
   if (args.rows <= 0 || panel_begin >= panel_end) {
     return;
   }
-  if (args.w.type == ElementType::kF32) {
+  if (by_vectors(args)) {
     portable::avx512_gemm().gemm(args, panel_begin, panel_end, scratch);
     return;
   }

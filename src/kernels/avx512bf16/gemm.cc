@@ -8,6 +8,10 @@
 // output takes its products in the order of depth in all of these, its sum is carried in fp32
 // between pieces: so a row's result never depends on its company. The instruction adds the second
 // product of a pair, then the first, each rounded: the vector families do the same (choice.h).
+//
+// The integers of quantised weights are exact in bf16. For a few rows they are unpacked in
+// registers, in the stream from memory; for more, a piece at a time to scratch, where the blocks of
+// rows find a piece of a bf16 panel. The sums of a step are scaled and added to the results.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -20,6 +24,7 @@
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
+#include "kernels/quantize.h"
 
 // gcc 12 takes the operands that its own intrinsics leave undefined for uninitialized variables.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -40,6 +45,7 @@ constexpr int64_t kPairs = 16;                                   // in a step
 constexpr int64_t kPieceSteps = 8;                               // 16 KB of a panel
 constexpr int64_t kAheadBytes = 4096;                            // where one block takes all
 constexpr int64_t kRowSums = kPanelColumns;                      // floats
+constexpr int64_t kStreamedRows = 4;                             // of quantised weights
 
 // How a product is cut.
 struct Cut {
@@ -115,6 +121,13 @@ struct Piece {
   bool first = false;          // of the depth: sums begin with zero
   const char* next = nullptr;  // what is fetched meanwhile,
   int64_t next_steps = 0;      // half a step of it for each of so many steps
+  // Of a quantised panel's piece that was unpacked: fp16 of the first step, and bytes to the next.
+  const char* scales = nullptr;
+  int64_t scale_stride = 0;
+  // If it has minima: the sums of x over groups of the first row, from the piece's first group on,
+  // and their number from row to row.
+  const float* x_sums = nullptr;
+  int64_t groups = 0;
 };
 
 template <int kRows>
@@ -156,12 +169,227 @@ HWY_NOINLINE void multiply(const char* x, int64_t stride, const Piece& piece, bo
   }
 }
 
+// ---------------------------------------------------------------- quantised weights
+
+// A piece of a quantised panel as integers in bf16.
+struct Unpacked {
+  alignas(64) char w[kPieceSteps * kStepBytes];
+};
+
+HWY_INLINE __m512bh as_pairs(__m512i bits) { return reinterpret_cast<__m512bh>(bits); }
+
+// bf16 of -8 .. 7 or of 0 .. 15, twice: an index's fifth bit does not matter.
+template <Quantization kQuantization>
+HWY_INLINE __m512i int4_table() {
+  if constexpr (kQuantization == Quantization::kInt4) {
+    return _mm512_broadcast_i64x4(_mm256_setr_epi16(0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
+                                                    0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
+                                                    0x4140, 0x4150, 0x4160, 0x4170));
+  }
+  const __m256i once = _mm256_setr_epi16(static_cast<int16_t>(0xc100), static_cast<int16_t>(0xc0e0),
+                                         static_cast<int16_t>(0xc0c0), static_cast<int16_t>(0xc0a0),
+                                         static_cast<int16_t>(0xc080), static_cast<int16_t>(0xc040),
+                                         static_cast<int16_t>(0xc000), static_cast<int16_t>(0xbf80),
+                                         0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0);
+  return _mm512_broadcast_i64x4(once);
+}
+
+// Four pairs of depths of 16 columns.
+struct FourPairs {
+  __m512bh pairs[4];
+};
+
+HWY_INLINE FourPairs load_int4(const char* from, __m512i table) {
+  const __m512i words = _mm512_load_si512(from);
+  return {as_pairs(_mm512_permutexvar_epi16(words, table)),
+          as_pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table)),
+          as_pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table)),
+          as_pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table))};
+}
+
+HWY_INLINE __m512 load_int8(const char* from) {
+  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+
+HWY_INLINE FourPairs load_int8_pairs(const char* from) {
+  FourPairs four;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    four.pairs[i] = reinterpret_cast<__m512bh>(
+        _mm512_cvtne2ps_pbh(load_int8(from + i * 32 + 16), load_int8(from + i * 32)));
+  }
+  return four;
+}
+
+template <Quantization kQuantization>
+HWY_INLINE FourPairs load_four(const char* half, int64_t fours, __m512i table) {
+  return kQuantization == Quantization::kInt8 ? load_int8_pairs(half + fours * 128)
+                                              : load_int4(half + fours * 64, table);
+}
+
+HWY_INLINE __m512 load_halves(const char* at) {
+  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
+}
+
+template <Quantization kQuantization>
+void unpack(const char* from, int64_t steps, Unpacked& to) {
+  const __m512i table = int4_table<kQuantization>();
+  char* w = to.w;
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int64_t fours = 0; fours < 8; ++fours, w += 256) {
+      const FourPairs four = load_four<kQuantization>(from, fours, table);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        _mm512_store_si512(w + i * 64, reinterpret_cast<__m512i>(four.pairs[i]));
+      }
+    }
+    from += panel_layout::step_bytes(kQuantization);
+  }
+}
+
+// Of the columns of half a step.
+struct Scales {
+  __m512 scale;
+  __m512 minimum;
+};
+
+// c (+)= scale * sums
+HWY_INLINE void add_scaled(const Scales& scales, bool first, __m512 sums, float* c) {
+  const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
+  _mm512_store_ps(c, _mm512_fmadd_ps(scales.scale, sums, before));
+}
+// c (+)= scale * sums + minimum * x_sum
+HWY_INLINE void add_scaled(const Scales& scales, bool first, __m512 sums, float x_sum, float* c) {
+  const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
+  const __m512 scaled = _mm512_fmadd_ps(scales.scale, sums, before);
+  _mm512_store_ps(c, _mm512_fmadd_ps(scales.minimum, _mm512_set1_ps(x_sum), scaled));
+}
+
+HWY_INLINE Scales load_scales(const char* at, bool minima) {
+  return {load_halves(at),
+          minima ? load_halves(at + panel_layout::kScalesBytes) : _mm512_setzero_ps()};
+}
+
+// A panel in its stream from memory, with few rows.
+template <Quantization kQuantization, int kRows>
+HWY_NOINLINE void multiply_stream(const char* x, int64_t stride, const Piece& piece, float* c) {
+  constexpr int64_t kBytes = panel_layout::step_bytes(kQuantization);
+  constexpr int64_t kValueBytes = panel_layout::step_value_bytes(kQuantization);
+  const __m512i table = int4_table<kQuantization>();
+  const char* w = piece.w;
+  for (int64_t step = 0; step < piece.steps; ++step, w += kBytes, x += kXStepBytes) {
+#pragma GCC unroll 17
+    for (int64_t line = 0; line < kBytes; line += 64) {
+      _mm_prefetch(w + kAheadBytes + line, _MM_HINT_T0);
+    }
+    for (int half = 0; half < 2; ++half) {
+      __m512 sums[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        sums[r] = _mm512_setzero_ps();
+      }
+      const char* values = w + half * (kValueBytes / 2);
+#pragma GCC unroll 4
+      for (int64_t fours = 0; fours < 4; ++fours) {
+        const FourPairs four = load_four<kQuantization>(values, fours, table);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) {
+            const __m512bh pair = broadcast_pair(x + r * stride + (fours * 4 + i) * 4);
+            sums[r] = _mm512_dpbf16_ps(sums[r], pair, four.pairs[i]);
+          }
+        }
+      }
+      const Scales scales = load_scales(w + kValueBytes + half * 32, has_minimum(kQuantization));
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        float* to = c + r * kRowSums + half * 16;
+        if constexpr (has_minimum(kQuantization)) {
+          add_scaled(scales, piece.first && step == 0, sums[r], piece.x_sums[r * piece.groups + step],
+                     to);
+        } else {
+          add_scaled(scales, piece.first && step == 0, sums[r], to);
+        }
+      }
+    }
+  }
+}
+
+// An unpacked piece.
+template <int kRows>
+HWY_NOINLINE void multiply_scaled(const char* x, int64_t stride, const Piece& piece, float* c) {
+  BlockRows rows{.stride = stride};
+  const char* w = piece.w;
+  for (int64_t step = 0; step < piece.steps; ++step, w += kStepBytes) {
+    __m512 sums[kRows][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      sums[r][0] = _mm512_setzero_ps();
+      sums[r][1] = _mm512_setzero_ps();
+    }
+    for (int i = 0; i < 4; ++i) {
+      rows.x[i] = x + 3 * i * stride + step * kXStepBytes;
+    }
+    if (step < piece.next_steps) {
+      multiply_step<kRows, Fetch::kOne>(rows, w, piece.next + step * kStepBytes / 2, sums);
+    } else {
+      multiply_step<kRows, Fetch::kNone>(rows, w, nullptr, sums);
+    }
+    const char* scales = piece.scales + step * piece.scale_stride;
+    const bool minima = piece.x_sums != nullptr;
+    const Scales left = load_scales(scales, minima);
+    const Scales right = load_scales(scales + 32, minima);
+    const bool first = piece.first && step == 0;
+    if (minima) {
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+        const float x_sum = piece.x_sums[r * piece.groups + step];
+        add_scaled(left, first, sums[r][0], x_sum, c + r * kRowSums);
+        add_scaled(right, first, sums[r][1], x_sum, c + r * kRowSums + 16);
+      }
+      continue;
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      add_scaled(left, first, sums[r][0], c + r * kRowSums);
+      add_scaled(right, first, sums[r][1], c + r * kRowSums + 16);
+    }
+  }
+}
+
+template <Quantization kQuantization>
+void stream_rows(int64_t rows, const char* x, int64_t stride, const Piece& piece, float* c) {
+  switch (rows) {
+    case 1:
+      return multiply_stream<kQuantization, 1>(x, stride, piece, c);
+    case 2:
+      return multiply_stream<kQuantization, 2>(x, stride, piece, c);
+    case 3:
+      return multiply_stream<kQuantization, 3>(x, stride, piece, c);
+    default:
+      return multiply_stream<kQuantization, 4>(x, stride, piece, c);
+  }
+}
+
+// ---------------------------------------------------------------- all weights
+
+template <int kRows>
+void multiply_block(const char* x, int64_t stride, const Piece& piece, bool stream, float* c) {
+  if (piece.scales != nullptr) {
+    multiply_scaled<kRows>(x, stride, piece, c);
+  } else {
+    multiply<kRows>(x, stride, piece, stream, c);
+  }
+}
+
 void multiply_rows(int64_t rows, const char* x, int64_t stride, const Piece& piece, bool stream,
                    float* c) {
   switch (rows) {
 #define TANDEM_ROWS(n) \
   case n:              \
-    return multiply<n>(x, stride, piece, stream, c);
+    return multiply_block<n>(x, stride, piece, stream, c);
     TANDEM_ROWS(1)
     TANDEM_ROWS(2)
     TANDEM_ROWS(3)
@@ -175,7 +403,7 @@ void multiply_rows(int64_t rows, const char* x, int64_t stride, const Piece& pie
     TANDEM_ROWS(11)
 #undef TANDEM_ROWS
     default:
-      return multiply<12>(x, stride, piece, stream, c);
+      return multiply_block<12>(x, stride, piece, stream, c);
   }
 }
 
@@ -188,29 +416,81 @@ struct PanelPass {
   int64_t steps = 0;
   bool first = false;  // cut of the depth
   float* c = nullptr;  // the panel's sums
+  Unpacked* unpacked = nullptr;
+  const float* x_sums = nullptr;  // as of Piece
+  int64_t groups = 0;
 };
+
+// The bytes of a step of a panel in memory.
+int64_t stored_step_bytes(const GemmArgs& args) {
+  return args.w.quantized() ? panel_layout::step_bytes(args.w.quantization) : kStepBytes;
+}
+
+// The weights of steps [step, step + piece.steps) of a pass, unpacked if they are quantised.
+void take_weights(const GemmArgs& args, const PanelPass& pass, int64_t step, Piece& piece) {
+  const int64_t bytes = stored_step_bytes(args);
+  piece.w = pass.w + step * bytes;
+  if (!args.w.quantized()) {
+    return;
+  }
+  if (args.w.quantization == Quantization::kInt8) {
+    unpack<Quantization::kInt8>(piece.w, piece.steps, *pass.unpacked);
+  } else if (args.w.quantization == Quantization::kInt4) {
+    unpack<Quantization::kInt4>(piece.w, piece.steps, *pass.unpacked);
+  } else {
+    unpack<Quantization::kInt4Symmetric>(piece.w, piece.steps, *pass.unpacked);
+  }
+  piece.scales = piece.w + panel_layout::step_value_bytes(args.w.quantization);
+  piece.scale_stride = bytes;
+  piece.w = pass.unpacked->w;
+}
+
+void run_streamed(const GemmArgs& args, const PanelPass& pass) {
+  const int64_t stride = args.x_stride * 2;
+  const Piece piece{.w = pass.w,
+                    .steps = pass.steps,
+                    .first = pass.first,
+                    .x_sums = pass.x_sums,
+                    .groups = pass.groups};
+  if (args.w.quantization == Quantization::kInt8) {
+    stream_rows<Quantization::kInt8>(pass.rows, pass.x, stride, piece, pass.c);
+  } else if (args.w.quantization == Quantization::kInt4) {
+    stream_rows<Quantization::kInt4>(pass.rows, pass.x, stride, piece, pass.c);
+  } else if (args.w.quantization == Quantization::kInt4Symmetric) {
+    stream_rows<Quantization::kInt4Symmetric>(pass.rows, pass.x, stride, piece, pass.c);
+  } else {
+    multiply_rows(pass.rows, pass.x, stride, piece, true, pass.c);
+  }
+}
 
 void run_pass(const GemmArgs& args, const PanelPass& pass) {
   const int64_t stride = args.x_stride * 2;
   const int64_t blocks = divide_up(pass.rows, kBlockRows);
-  if (blocks == 1) {
-    const Piece piece{.w = pass.w, .steps = pass.steps, .first = pass.first};
-    multiply_rows(pass.rows, pass.x, stride, piece, true, pass.c);
+  if (args.w.quantized() ? pass.rows <= kStreamedRows : blocks == 1) {
+    run_streamed(args, pass);
     return;
   }
+  const int64_t bytes = stored_step_bytes(args);
   for (int64_t step = 0; step < pass.steps; step += kPieceSteps) {
-    Piece piece{.w = pass.w + step * kStepBytes};
+    Piece piece;
     piece.steps = std::min(kPieceSteps, pass.steps - step);
     piece.first = pass.first && step == 0;
-    const char* next =
-        step + piece.steps < pass.steps ? piece.w + piece.steps * kStepBytes : pass.next;
-    const int64_t parts = 2 * piece.steps;  // of the next piece
+    take_weights(args, pass, step, piece);
+    const int64_t end_step = step + piece.steps;
+    const char* next = end_step < pass.steps ? pass.w + end_step * bytes : pass.next;
+    // Of the next piece, half a step's bytes each.
+    const int64_t parts =
+        std::min(divide_up(piece.steps * bytes, kStepBytes / 2), blocks * piece.steps);
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t begin = block * pass.rows / blocks;
       const int64_t end = (block + 1) * pass.rows / blocks;
       const int64_t part = block * parts / blocks;
       piece.next = next + part * kStepBytes / 2;
       piece.next_steps = (block + 1) * parts / blocks - part;
+      if (pass.x_sums != nullptr) {
+        piece.x_sums = pass.x_sums + begin * pass.groups + step;
+        piece.groups = pass.groups;
+      }
       multiply_rows(end - begin, pass.x + begin * stride + step * kXStepBytes, stride, piece, false,
                     pass.c + begin * kRowSums);
     }
@@ -232,15 +512,24 @@ void write_rows(const GemmArgs& args, const Cut& cut, const float* c, int64_t pa
 // A group of panels with all sets of rows.
 void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end, float* sums) {
   const int64_t steps = args.w.k / 32;
+  const int64_t bytes = stored_step_bytes(args);
   const auto weights = [&](int64_t panel, int64_t step) {
-    return static_cast<const char*>(args.w.data) + (panel * steps + step) * kStepBytes;
+    return static_cast<const char*>(args.w.data) + (panel * steps + step) * bytes;
   };
+  auto* unpacked = reinterpret_cast<Unpacked*>(sums + cut.sum_panels * cut.panel_sums());
+  auto* x_sums = reinterpret_cast<float*>(unpacked + 1);  // if the weights have minima
   for (int64_t set = 0; set < args.rows; set += cut.set_rows) {
-    PanelPass pass;
+    PanelPass pass{.unpacked = unpacked};
     pass.rows = std::min(cut.set_rows, args.rows - set);
+    pass.groups = steps;
+    for (int64_t row = 0; row < pass.rows && has_minimum(args.w.quantization); ++row) {
+      group_sums(static_cast<const BFloat16*>(args.x) + (set + row) * args.x_stride, steps,
+                 x_sums + row * steps);
+    }
     for (int64_t step = 0; step < steps; step += cut.depth_steps) {
       pass.steps = std::min(cut.depth_steps, steps - step);
       pass.x = static_cast<const char*>(args.x) + set * args.x_stride * 2 + step * kXStepBytes;
+      pass.x_sums = has_minimum(args.w.quantization) ? x_sums + step : nullptr;
       pass.first = step == 0;
       const bool last = step + pass.steps == steps;
       for (int64_t panel = begin; panel < end; ++panel) {
@@ -270,7 +559,10 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
     return 0;
   }
   const Cut cut = cut_of(args);
-  return cut.sum_panels * cut.panel_sums() * int64_t{sizeof(float)};
+  return cut.sum_panels * cut.panel_sums() * int64_t{sizeof(float)} +
+         (args.w.quantized() ? int64_t{sizeof(Unpacked)} : 0) +
+         (has_minimum(args.w.quantization) ? cut.set_rows * (args.w.k / 32) * int64_t{sizeof(float)}
+                                           : 0);
 }
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {

@@ -1,4 +1,5 @@
-// Y = X W^T with vector fused multiply-adds in fp32, for bf16 and fp32 weights in the panel layout.
+// Y = X W^T with vector fused multiply-adds in fp32, for bf16, fp32 and quantised weights in the
+// panel layout.
 //
 // Every output is one accumulator that takes its products in the order of depth, whatever the
 // number of rows or the vector width: so a row's result never depends on its company. With bf16
@@ -10,13 +11,20 @@
 // together share one pass over the weights: each takes a piece of a panel that fits the L1 cache,
 // one after the other, while the next piece is fetched in equal parts. So the stream of weights
 // hides behind the arithmetic however many rows there are.
+//
+// A piece of a quantised panel becomes a piece of a bf16 one in scratch, of its integers, which
+// bf16 holds exactly. The sums of a step (a group of depths) are then scaled and added to the
+// results.
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <span>
 
 #include "hwy/cache_control.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
+#include "kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/portable/gemm.cc"
@@ -57,7 +65,23 @@ int64_t row_set_size(const GemmArgs& args) {
 
 constexpr int64_t kPairColumns = 2 * kPanelColumns;  // gate and up
 
-// Scratch: the x of a set, sums between the pieces of a panel, products with gate and up.
+// A piece of a quantised panel as integers in bf16, and its scales.
+struct Unpacked {
+  alignas(64) BFloat16 w[kPieceSteps * kStepBytes / 2];
+  float scales[kPieceSteps * kPanelColumns];
+  float minima[kPieceSteps * kPanelColumns];
+};
+
+// Of the sums of x over groups of depths, of a set.
+int64_t group_sum_bytes(const GemmArgs& args) {
+  return has_minimum(args.w.quantization)
+             ? round_up(row_set_size(args) * (args.w.k / kQuantizedGroup) * int64_t{sizeof(float)},
+                        64)
+             : 0;
+}
+
+// Scratch: the x of a set, sums between the pieces of a panel, products with gate and up, what a
+// piece is unpacked to, and sums over groups of x.
 int64_t x_scratch_bytes(const GemmArgs& args) {
   return round_up(row_set_size(args) * args.w.k * int64_t{sizeof(float)}, 64);
 }
@@ -66,7 +90,93 @@ int64_t sum_scratch_bytes(const GemmArgs& args) {
 }
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   const bool pairs = args.store == GemmStore::kSiluMul;
-  return x_scratch_bytes(args) + sum_scratch_bytes(args) * (pairs ? 3 : 1);
+  return x_scratch_bytes(args) + sum_scratch_bytes(args) * (pairs ? 3 : 1) +
+         (args.w.quantized() ? int64_t{sizeof(Unpacked)} + group_sum_bytes(args) : 0);
+}
+
+using Words = hn::ScalableTag<uint16_t>;
+
+void unpack_int8(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
+  const F32 d;
+  const hn::Rebind<int8_t, F32> d8;
+  const hn::Rebind<int32_t, F32> d32;
+  const hn::Rebind<uint16_t, F32> d16;
+  for (int64_t i = 0; i < kStepBytes / 2; i += kLanes) {
+    const auto q = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const int8_t*>(from) + i));
+    const auto bits = hn::BitCast(U32(), hn::ConvertTo(d, q));
+    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(bits)), d16, to + i);
+  }
+}
+
+// The lower and upper bytes of bf16 numbers by the four bits that stand for them.
+struct Int4Bytes {
+  alignas(16) uint8_t low[16];
+  alignas(16) uint8_t high[16];
+};
+template <bool kSymmetric>
+constexpr Int4Bytes int4_bytes() {
+  Int4Bytes bytes{};
+  for (int i = 0; i < 16; ++i) {
+    const BFloat16 bits = f32_to_bf16(static_cast<float>(i - (kSymmetric ? 8 : 0)));
+    bytes.low[i] = static_cast<uint8_t>(bits & 0xff);
+    bytes.high[i] = static_cast<uint8_t>(bits >> 8);
+  }
+  return bytes;
+}
+
+// The bf16 of each word's lowest four bits.
+template <bool kSymmetric>
+HWY_INLINE hn::Vec<Words> int4_values(hn::Vec<Words> word) {
+  static constexpr Int4Bytes kBytes = int4_bytes<kSymmetric>();
+  const Words d;
+  const hn::Repartition<uint8_t, Words> d8;
+  const auto low_four = hn::And(word, hn::Set(d, uint16_t{15}));
+  const auto index = hn::BitCast(d8, hn::Or(low_four, hn::ShiftLeft<8>(low_four)));
+  const auto low = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kBytes.low), index));
+  const auto high = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kBytes.high), index));
+  return hn::Or(hn::And(low, hn::Set(d, uint16_t{0xff})),
+                hn::And(high, hn::Set(d, uint16_t{0xff00})));
+}
+
+template <bool kSymmetric>
+void unpack_int4(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
+  constexpr int64_t kPairElements = 32;  // of a pair of depths in a half
+  const Words d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t fours = 0; fours < 8; ++fours, to += 4 * kPairElements, from += 2 * kPairElements) {
+    for (int64_t i = 0; i < kPairElements; i += lanes) {
+      const auto words = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from) + i);
+      hn::StoreU(int4_values<kSymmetric>(words), d, to + i);
+      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<4>(words)), d, to + kPairElements + i);
+      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<8>(words)), d, to + 2 * kPairElements + i);
+      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<12>(words)), d, to + 3 * kPairElements + i);
+    }
+  }
+}
+
+void unpack_steps(Quantization quantization, const char* from, int64_t steps, Unpacked& to) {
+  const F32 d;
+  const hn::Rebind<hwy::float16_t, F32> d16;
+  const int64_t value_bytes = panel_layout::step_value_bytes(quantization);
+  for (int64_t step = 0; step < steps; ++step) {
+    BFloat16* w = to.w + step * kStepBytes / 2;
+    if (quantization == Quantization::kInt8) {
+      unpack_int8(from, w);
+    } else if (quantization == Quantization::kInt4) {
+      unpack_int4<false>(from, w);
+    } else {
+      unpack_int4<true>(from, w);
+    }
+    const auto* scales = reinterpret_cast<const hwy::float16_t*>(from + value_bytes);
+    for (int64_t i = 0; i < kPanelColumns; i += kLanes) {
+      const int64_t at = step * kPanelColumns + i;
+      hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + i)), d, to.scales + at);
+      if (has_minimum(quantization)) {
+        hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + kPanelColumns + i)), d, to.minima + at);
+      }
+    }
+    from += panel_layout::step_bytes(quantization);
+  }
 }
 
 constexpr int64_t kXDepths = 16;  // of one row side by side in scratch
@@ -190,11 +300,17 @@ constexpr int64_t step_depths() {
 struct Piece {
   const char* w = nullptr;
   int64_t steps = 0;
-  bool first = false;          // of the depth: sums begin with zero
-  bool last = false;           // of the depth: sums are the results
-  bool stream = false;         // fetch what lies kAheadBytes ahead; else
-  const char* next = nullptr;  // from here half a step beside each
-  int64_t next_steps = 0;      // of so many steps, at most `steps`
+  bool first = false;             // of the depth: sums begin with zero
+  bool last = false;              // of the depth: sums are the results
+  bool stream = false;            // fetch what lies kAheadBytes ahead; else
+  const char* next = nullptr;     // from here half a step beside each
+  int64_t next_steps = 0;         // of so many steps, at most `steps`
+  const float* scales = nullptr;  // [steps, 32] of a quantised panel; else null
+  const float* minima = nullptr;  // likewise, if it has minima
+  // Then also the sums of x of the block's first row, from the piece's first group on, and their
+  // number from row to row.
+  const float* x_sums = nullptr;
+  int64_t groups = 0;
 };
 
 template <typename Element, int kRows, int kHalves>
@@ -247,6 +363,72 @@ HWY_INLINE void store_results(const GemmArgs& args, const Results& results, int6
   }
 }
 
+// sums (+)= scale * products, step by step.
+template <int kRows, int kHalves>
+HWY_INLINE void multiply_scaled(const float* HWY_RESTRICT x, const Piece& piece, int half,
+                                float* HWY_RESTRICT sums) {
+  constexpr int kVectors = kHalves * kHalfVectors;
+  const F32 d;
+  const auto* w = reinterpret_cast<const BFloat16*>(piece.w) + half * panel_layout::kTileElements;
+  for (int64_t step = 0; step < piece.steps; ++step) {
+    Vec acc[kRows][kVectors];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        acc[r][v] = hn::Zero(d);
+      }
+    }
+    if (step < piece.next_steps) {
+      const char* next = piece.next + step * kStepBytes / 2;
+      multiply_step<kRows, kHalves, Fetch::kOne>(x, w, next, acc);
+    } else {
+      multiply_step<kRows, kHalves, Fetch::kNone>(x, w, nullptr, acc);
+    }
+    const float* scales = piece.scales + step * kPanelColumns + half * 16;
+    const bool first = piece.first && step == 0;
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec scale = hn::LoadU(d, scales + v * kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        float* sum = sums + r * kPanelColumns + v * kLanes;
+        const Vec before = first ? hn::Zero(d) : hn::Load(d, sum);
+        Vec after = hn::MulAdd(scale, acc[r][v], before);
+        if (piece.minima != nullptr) {
+          const Vec minimum =
+              hn::LoadU(d, piece.minima + step * kPanelColumns + half * 16 + v * kLanes);
+          const Vec x_sum = hn::Set(d, piece.x_sums[r * piece.groups + step]);
+          after = hn::MulAdd(minimum, x_sum, after);
+        }
+        hn::Store(after, d, sum);
+      }
+    }
+    x += step_depths<BFloat16>() * kRows;
+    w += kStepBytes / 2;
+  }
+}
+
+template <int kRows, int kHalves>
+HWY_NOINLINE void scaled_row_block(const GemmArgs& args, const float* x, const Piece& piece,
+                                   const Results& results, int64_t column, int half) {
+  constexpr int kVectors = kHalves * kHalfVectors;
+  float* sums = results.sums + half * 16;
+  multiply_scaled<kRows, kHalves>(x, piece, half, sums);
+  if (!piece.last) {
+    return;
+  }
+  Vec acc[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      acc[r][v] = hn::Load(F32(), sums + r * kPanelColumns + v * kLanes);
+    }
+  }
+  store_results<kRows, kVectors>(args, results, column, half, acc);
+}
+
 template <int kRows, int kHalves>
 HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Piece& piece,
                             const Results& results, int64_t column, int half) {
@@ -287,10 +469,13 @@ void row_block_pass(const GemmArgs& args, const float* x, const Piece& piece,
                     const Results& results, int64_t column, int pass) {
   if constexpr (kRows > kMaxRows) {
     return;  // never called
-  } else if constexpr (kRows <= kWideRows) {
-    row_block<kRows, 2>(args, x, piece, results, column, 0);
   } else {
-    row_block<kRows, 1>(args, x, piece, results, column, pass);
+    constexpr int kHalves = kRows <= kWideRows ? 2 : 1;
+    if (piece.scales != nullptr) {
+      scaled_row_block<kRows, kHalves>(args, x, piece, results, column, pass);
+    } else {
+      row_block<kRows, kHalves>(args, x, piece, results, column, pass);
+    }
   }
 }
 
@@ -336,11 +521,13 @@ struct RowSet {
   }
 };
 
-// All blocks of a set with one piece, each fetching its part of the one that comes `next`.
-void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth, const char* next,
-                    Piece piece, const Results& results, int64_t column) {
+// All blocks of a set with one piece, each fetching its part of the `next_bytes` that come `next`.
+void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth,
+                    std::span<const char> next, Piece piece, const Results& results,
+                    int64_t column) {
   const int64_t passes = set.passes();
-  const int64_t parts = 2 * piece.steps;
+  const int64_t parts = std::min(divide_up(std::ssize(next), kStepBytes / 2), passes * piece.steps);
+  const float* x_sums = piece.x_sums;
   int64_t done = 0;
   for (int64_t block = 0; block < set.blocks(); ++block) {
     const int64_t begin = set.block_begin(block);
@@ -350,17 +537,46 @@ void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth, cons
                       results.stride};
     for (int pass = 0; pass < passes_of(rows); ++pass, ++done) {
       const int64_t part = done * parts / passes;
-      piece.next = next + part * kStepBytes / 2;
+      piece.x_sums = x_sums + begin * piece.groups;
+      piece.next = next.data() + part * kStepBytes / 2;
       piece.next_steps = (done + 1) * parts / passes - part;
       row_block_of(rows, args, x, piece, own, column, pass);
     }
   }
 }
 
+// multiply_set for quantised weights.
+void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel, int64_t next,
+                         const Results& results, Unpacked* unpacked) {
+  const Quantization quantization = args.w.quantization;
+  const int64_t steps = args.w.k / panel_layout::kStepDepths;
+  const int64_t bytes = panel_layout::step_bytes(quantization);
+  const auto* data = static_cast<const char*>(args.w.data);
+  Piece piece{.w = reinterpret_cast<const char*>(unpacked->w)};
+  piece.scales = unpacked->scales;
+  const auto* x_sums = reinterpret_cast<const float*>(unpacked + 1);
+  if (has_minimum(quantization)) {
+    piece.minima = unpacked->minima;
+    piece.groups = steps;
+  }
+  for (int64_t step = 0; step < steps; step += kPieceSteps) {
+    const char* from = data + (panel * steps + step) * bytes;
+    piece.steps = std::min(kPieceSteps, steps - step);
+    piece.first = step == 0;
+    piece.last = step + piece.steps == steps;
+    piece.x_sums = x_sums + step;
+    unpack_steps(quantization, from, piece.steps, *unpacked);
+    const char* after = piece.last ? data + next * steps * bytes : from + piece.steps * bytes;
+    multiply_piece(args, set, step * panel_layout::kStepDepths,
+                   {after, static_cast<size_t>(piece.steps * bytes)}, piece, results,
+                   panel * kPanelColumns);
+  }
+}
+
 // A set of rows with one panel; its first row's results go to `results`. `next`: the panel that
 // comes after it.
 void multiply_set(const GemmArgs& args, const RowSet& set, int64_t panel, int64_t next,
-                  const Results& results) {
+                  const Results& results, Unpacked* /*unpacked*/) {
   const int64_t element = element_bytes(args.w.type);
   const int64_t panel_bytes = kPanelColumns * args.w.k * element;
   const int64_t steps = panel_bytes / kStepBytes;
@@ -379,8 +595,8 @@ void multiply_set(const GemmArgs& args, const RowSet& set, int64_t panel, int64_
     piece.first = step == 0;
     piece.last = step + piece.steps == steps;
     const char* after = piece.last ? data + next * panel_bytes : piece.w + piece.steps * kStepBytes;
-    multiply_piece(args, set, step * kStepBytes / (kPanelColumns * element), after, piece, results,
-                   column);
+    multiply_piece(args, set, step * kStepBytes / (kPanelColumns * element),
+                   {after, static_cast<size_t>(piece.steps * kStepBytes)}, piece, results, column);
   }
 }
 
@@ -408,13 +624,27 @@ void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_
   }
 }
 
+void sum_groups(const GemmArgs& args, int64_t row, int64_t rows, float* to) {
+  const int64_t groups = args.w.k / kQuantizedGroup;
+  for (int64_t r = 0; r < rows; ++r) {
+    group_sums(static_cast<const BFloat16*>(args.x) + (row + r) * args.x_stride, groups,
+               to + r * groups);
+  }
+}
+
 void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   auto* x = static_cast<float*>(scratch);
   auto* sums = reinterpret_cast<float*>(static_cast<char*>(scratch) + x_scratch_bytes(args));
   float* pair = sums + sum_scratch_bytes(args) / int64_t{sizeof(float)};
+  float* end = pair + (args.store == GemmStore::kSiluMul ? 2 : 0) * (pair - sums);
+  auto* unpacked = reinterpret_cast<Unpacked*>(end);  // if the weights are quantised
+  const auto run_set = args.w.quantized() ? multiply_set_scaled : multiply_set;
   const int64_t set_size = args.rows > 0 ? row_set_size(args) : 1;
   for (int64_t begin = 0; begin < args.rows; begin += set_size) {
     const RowSet set{x, std::min(set_size, args.rows - begin)};
+    if (has_minimum(args.w.quantization)) {
+      sum_groups(args, begin, set.rows, reinterpret_cast<float*>(unpacked + 1));
+    }
     for (int64_t block = 0; block < set.blocks(); ++block) {
       copy_rows(args, begin + set.block_begin(block), static_cast<int>(set.block_rows(block)),
                 x + set.block_begin(block) * args.w.k);
@@ -423,11 +653,11 @@ void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_en
       const int64_t next = panel + 1 < panel_end ? panel + 1 : panel_begin;
       if (args.store != GemmStore::kSiluMul) {
         float* y = args.y + begin * args.y_stride + panel * kPanelColumns;
-        multiply_set(args, set, panel, next, {sums, y, args.y_stride});
+        run_set(args, set, panel, next, {sums, y, args.y_stride}, unpacked);
         continue;
       }
       const int64_t half = (panel - panel_begin) % 2;
-      multiply_set(args, set, panel, next, {sums, pair + half * kPanelColumns, kPairColumns});
+      run_set(args, set, panel, next, {sums, pair + half * kPanelColumns, kPairColumns}, unpacked);
       if (half == 1) {
         activate_set(args, pair, begin, begin + set.rows, panel - 1);
       }

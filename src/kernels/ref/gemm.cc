@@ -1,7 +1,11 @@
-// Reference matrix kernels over row-major weights [n, k].
+// Reference matrix kernels over row-major weights [n, k]. Quantised: [n, k / 32] groups, each its
+// scale, its minimum if it has one, and its integers in order, two of int4 in a byte (symmetric: as
+// q + 8), the lower bits first.
 #include <cmath>
+#include <cstring>
 
 #include "kernels/pack_source.h"
+#include "kernels/quantize.h"
 #include "kernels/ref/ref.h"
 
 namespace tandem::kernels::ref {
@@ -13,15 +17,79 @@ float element(const void* data, ElementType type, int64_t index) {
                                    : bf16_to_f32(static_cast<const BFloat16*>(data)[index]);
 }
 
+int64_t group_bytes(Quantization quantization) {
+  return group_scale_bytes(quantization) + group_value_bytes(quantization);
+}
+int int4_offset(Quantization quantization) {
+  return quantization == Quantization::kInt4Symmetric ? 8 : 0;
+}
+
+void store_group(Quantization quantization, const QuantizedGroup& group, std::byte* to) {
+  std::memcpy(to, &group.scale, 2);
+  if (has_minimum(quantization)) {
+    std::memcpy(to + 2, &group.minimum, 2);
+  }
+  to += group_scale_bytes(quantization);
+  const int offset = int4_offset(quantization);
+  for (int64_t i = 0; i < group_value_bytes(quantization); ++i) {
+    const int value = quantization == Quantization::kInt8
+                          ? group.values[i]
+                          : (group.values[2 * i] + offset) | (group.values[2 * i + 1] + offset) << 4;
+    to[i] = static_cast<std::byte>(value);
+  }
+}
+
+float quantized_element(const PackedMatrix& matrix, int64_t index) {
+  const auto* group = static_cast<const std::byte*>(matrix.data) +
+                      index / kQuantizedGroup * group_bytes(matrix.quantization);
+  const int64_t i = index % kQuantizedGroup;
+  const auto* values = group + group_scale_bytes(matrix.quantization);
+  QuantizedGroup one;
+  std::memcpy(&one.scale, group, 2);
+  if (has_minimum(matrix.quantization)) {
+    std::memcpy(&one.minimum, group + 2, 2);
+  }
+  const int q = matrix.quantization == Quantization::kInt8
+                    ? static_cast<int8_t>(values[i])
+                    : (static_cast<int>(values[i / 2]) >> (4 * (i % 2)) & 15) -
+                          int4_offset(matrix.quantization);
+  one.values[0] = static_cast<int8_t>(q);
+  return one.element(0);
+}
+
+// W[n, k] of a packed matrix.
+float weight(const PackedMatrix& matrix, int64_t n, int64_t k) {
+  const int64_t index = n * matrix.k + k;
+  return matrix.quantized() ? quantized_element(matrix, index)
+                            : element(matrix.data, matrix.type, index);
+}
+
 int64_t gemm_scratch_bytes(const GemmArgs& /*args*/) { return 0; }
+
+void quantize_row(const PackArgs& args, int64_t n, int64_t column) {
+  const Quantization quantization = args.target.quantization;
+  for (int64_t k = 0; k < args.target.k; k += kQuantizedGroup) {
+    float values[kQuantizedGroup];
+    for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+      values[i] = padded_source_value(args, n, k + i);
+    }
+    store_group(quantization, quantize_group(quantization, values),
+                static_cast<std::byte*>(args.target_data) +
+                    (column * args.target.k + k) / kQuantizedGroup * group_bytes(quantization));
+  }
+}
 
 void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end) {
   const int64_t depth = args.target.k;
   for (int64_t n = panel_begin * kPanelColumns; n < panel_end * kPanelColumns; ++n) {
+    const int64_t panel = n / kPanelColumns * args.panel_step;
+    const int64_t column = args.n_offset + panel * kPanelColumns + n % kPanelColumns;
+    if (args.target.quantized()) {
+      quantize_row(args, n, column);
+      continue;
+    }
     for (int64_t k = 0; k < depth; ++k) {
       const float value = padded_source_value(args, n, k);
-      const int64_t panel = n / kPanelColumns * args.panel_step;
-      const int64_t column = args.n_offset + panel * kPanelColumns + n % kPanelColumns;
       const int64_t at = column * depth + k;
       if (args.target.type == ElementType::kF32) {
         static_cast<float*>(args.target_data)[at] = value;
@@ -34,7 +102,7 @@ void pack(const PackArgs& args, int64_t panel_begin, int64_t panel_end) {
 
 void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) {
   for (int64_t k = 0; k < matrix.k; ++k) {
-    out[k] = element(matrix.data, matrix.type, row * matrix.k + k);
+    out[k] = weight(matrix, row, k);
   }
 }
 
@@ -42,7 +110,7 @@ float product(const GemmArgs& args, int64_t row, int64_t n) {
   const PackedMatrix& w = args.w;
   float sum = 0.0F;
   for (int64_t k = 0; k < w.k; ++k) {
-    sum += element(args.x, w.type, row * args.x_stride + k) * element(w.data, w.type, n * w.k + k);
+    sum += element(args.x, w.type, row * args.x_stride + k) * weight(w, n, k);
   }
   return sum;
 }

@@ -1,0 +1,31 @@
+// Rounds a group of weights to integers with a common scale (base/quantization.h), for packing; and
+// the sums that products with a minimum need. Groups that come from the same arithmetic are found
+// again without loss: those of GGUF's Q8_0 in int8 and those of its Q4_0 in int4-symmetric. Any
+// thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/element_type.h"
+#include "base/quantization.h"
+
+namespace tandem::kernels {
+
+struct QuantizedGroup {
+  uint16_t scale = 0;                   // fp16
+  uint16_t minimum = 0;                 // fp16; 0 if the kind has none
+  int8_t values[kQuantizedGroup] = {};  // element i is minimum + scale * values[i]
+
+  [[nodiscard]] float element(int64_t i) const {
+    return f16_to_f32(minimum) + f16_to_f32(scale) * static_cast<float>(values[i]);
+  }
+};
+
+// `values` are finite. int8: the scale is the largest magnitude / 127. The others: of a few scales
+// (and minima) those with the smallest sum of squared errors.
+QuantizedGroup quantize_group(Quantization quantization, const float (&values)[kQuantizedGroup]);
+
+// The sums of x over each group of depths, in an order that is the same for every family: sums[g].
+void group_sums(const BFloat16* x, int64_t groups, float* sums);
+
+}  // namespace tandem::kernels
