@@ -19,9 +19,9 @@ namespace tandem {
 namespace {
 
 constexpr std::array<const PolicyDescriptor*, 15> kPolicies = {
-    &kAccelOnly, &kSarathi,    &kPiggyback,  &kOverlap,    &kLanes,
-    &kOmniServe, &kLlumnix,    &kLlumnixCpu, &kHyGen,      &kSarathiPp,
-    &kHyGenStar, &kNeo,        &kNeoCapped,  &kNeoPlus,    &kFastDecode};
+    &kAccelOnly, &kSarathi, &kPiggyback,  &kOverlap, &kLanes,
+    &kOmniServe, &kLlumnix, &kLlumnixCpu, &kHyGen,   &kSarathiPp,
+    &kHyGenStar, &kNeo,     &kNeoCapped,  &kNeoPlus, &kFastDecode};
 
 Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, int32_t value) {
   if (value >= option.min && value <= option.max) {
