@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "latency/questions.h"
 #include "plan/fcfs_order.h"
+#include "scheduler/chunk_replay.h"
 #include "scheduler/fill_binder.h"
 #include "scheduler/margins.h"
 #include "scheduler/ordering.h"
