@@ -262,27 +262,26 @@ def test_a_cancelled_batch_keeps_what_it_has(serve):
 
 
 def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
-    count, wanted_kills = int(os.environ.get("TANDEM_BATCH_LINES", 1500)), int(os.environ.get("TANDEM_BATCH_KILLS", 5))
+    """At random moments, also of the start; TANDEM_BATCH_LINES and TANDEM_BATCH_KILLS for longer runs."""
+    count, kills = int(os.environ.get("TANDEM_BATCH_LINES", 1500)), int(os.environ.get("TANDEM_BATCH_KILLS", 5))
     random.seed(24)
-    server = serve()
+    slow = ("--max-num-seqs", 8)
+    server = serve(*slow)
     client = server.openai()
-    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=8, ignore_eos=True) for i in range(count)]))
-    counted, kills = 0, 0
-    while kills < wanted_kills:
-        until(lambda: client.batches.retrieve(batch.id).request_counts.completed > counted, SECONDS)
-        time.sleep(random.random())
-        now = client.batches.retrieve(batch.id)
-        counted = now.request_counts.completed
+    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=24, ignore_eos=True) for i in range(count)]))
+    caught = 0  # kills while the batch had not ended
+    for _ in range(kills):
+        time.sleep(random.random() * 0.8)
+        before = client.batches.retrieve(batch.id)
         server.process.send_signal(signal.SIGKILL)
         server.stop()
-        kills += 1
-        server = serve()
+        server = serve(*slow)
         client = server.openai()
-        assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed >= counted, SECONDS)
-        if now.status == "completed":
-            break
-    print(f"{kills} kills, the last after {counted} of {count} lines")
-    end = ended(client, batch, 600)
+        caught += before.status != "completed"
+        assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed >= before.request_counts.completed, SECONDS)
+    print(f"{caught} kills while the batch ran, the last after {before.request_counts.completed} of {count} lines")
+    assert caught >= 2
+    end = ended(client, batch, 900)
     assert end.status == "completed"
     assert (end.request_counts.total, end.request_counts.completed, end.request_counts.failed) == (count, count, 0)
     answered = collections.Counter(line["custom_id"] for line in lines_of(client, end.output_file_id))
