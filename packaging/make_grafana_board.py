@@ -86,12 +86,19 @@ SERVER = [
     ("CPUs in use", "short", [(f"rate(process_cpu_seconds_total{INSTANCE}[$__rate_interval]) and on (instance) tandem_build_info{INSTANCE}", "{{instance}}")]),
     ("Builds", "short", [(f"count by (version, commit) (tandem_build_info{INSTANCE})", "{{version}} {{commit}}")]),
 ]
+BATCHES = [
+    ("Batches that have not ended", "short",
+     [("sum by (state) (tandem_batches{instance=~\"$instance\",state=~\"validating|in_progress|finalizing|cancelling\"})", "{{state}}"),
+      (f"sum(tandem_batches_paused{INSTANCE})", "paused")]),
+    ("Lines answered per second", "reqps", [(f"sum by (outcome) (rate(tandem_batch_lines_total{INSTANCE}[$__rate_interval]))", "{{outcome}}")]),
+    ("Space of files", "bytes", [(f"sum(tandem_batch_storage_used_bytes{INSTANCE})", "used"), (f"sum(tandem_batch_storage_limit_bytes{INSTANCE})", "limit")]),
+]
 
 
 def panels():
     out, y = [], 0
     for title, row in (("Tandem", TANDEM), ("Classes", CLASSES), ("Promises and the model of time (policy omniserve)", PROMISES),
-                       ("Two tiers", TIERS), ("Server", SERVER), ("vLLM's names", VLLM)):
+                       ("Two tiers", TIERS), ("Batches (--data-folder)", BATCHES), ("Server", SERVER), ("vLLM's names", VLLM)):
         out.append({"type": "row", "title": title, "id": len(out) + 1, "collapsed": False, "panels": [], "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
         y += 1
         for index, (name, unit, targets) in enumerate(row):

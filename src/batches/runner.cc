@@ -139,7 +139,7 @@ std::optional<BatchObject> Runner::take_next() {
       }
     }
     if (next != nullptr) {
-      auto live = std::make_shared<Live>();
+      auto live = std::make_shared<Live>(files_.begin_counting());
       live->owner = next->owner;
       paused_ -= live_.contains(next->id) ? 1 : 0;
       live_[next->id] = std::move(live);
@@ -272,7 +272,7 @@ Status Runner::may_run(const BatchObject& batch) const {
   return {};
 }
 
-jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live, CountedBytes& space,
+jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live,
                                           const OwnerTerms& terms) {
   jobs::BatchRunOptions options;
   options.max_sequences_ahead = [this] {
@@ -281,8 +281,8 @@ jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live, 
   options.tenant = terms.tenant;
   options.grant = terms.grant;
   options.unix_seconds = [this] { return files_.now(); };
-  options.should_stop = [this, &batch, &live, &space] {
-    space.set(size_of_file(folder_.work(batch.id)));
+  options.should_stop = [this, &batch, &live] {
+    live.space.set(size_of_file(folder_.work(batch.id)));
     return stopping_ || live.cancelled || files_.now() >= batch.expires_at || files_.full();
   };
   return options;
@@ -315,6 +315,7 @@ Result<bool> Runner::answer(BatchObject& batch, Live& live) {
   if (files_.now() >= batch.expires_at) {
     return finalize();
   }
+  live.space.set(size_of_file(folder_.work(batch.id)));
   RETURN_IF_ERROR(may_run(batch));
   const OwnerTerms terms =
       own_.terms_of ? own_.terms_of(batch.owner).value_or(OwnerTerms()) : OwnerTerms();
@@ -330,8 +331,7 @@ Result<bool> Runner::answer(BatchObject& batch, Live& live) {
     live.began = clock_.now();
     live.answered_before = start.before;
   }
-  CountedBytes space = files_.begin_counting();
-  jobs::BatchRunOptions options = run_options(batch, live, space, terms);
+  jobs::BatchRunOptions options = run_options(batch, live, terms);
   Nanos kept{0};
   int64_t synced = 0;
   options.on_progress = [&](const jobs::BatchProgress& progress) {

@@ -69,7 +69,9 @@ class Runner {
  private:
   // A batch that a thread works on, or that waits to be tried again.
   struct Live {
+    explicit Live(CountedBytes counted) : space(std::move(counted)) {}
     std::string owner;
+    CountedBytes space;  // of its answers so far; the thread's that works on it
     bool running = true;
     Nanos retry_at{0};
     std::string paused;
@@ -92,8 +94,7 @@ class Runner {
   Result<bool> answer(BatchObject& batch, Live& live);
   Result<bool> finish(BatchObject& batch);
   Result<bool> save(BatchObject& batch, BatchState from);
-  jobs::BatchRunOptions run_options(const BatchObject& batch, Live& live, CountedBytes& space,
-                                    const OwnerTerms& terms);
+  jobs::BatchRunOptions run_options(const BatchObject& batch, Live& live, const OwnerTerms& terms);
   void report(Live& live, const jobs::BatchProgress& progress, int64_t failed_before);
   void keep_counts(const BatchObject& batch, const Live& live);
   Status may_run(const BatchObject& batch) const;
@@ -111,7 +112,8 @@ class Runner {
   std::atomic<int64_t> failed_lines_{0};
   std::atomic<int64_t> paused_{0};
 
-  mutable std::mutex mutex_;  // guards what follows, and what Live holds but `cancelled`
+  mutable std::mutex
+      mutex_;  // guards what follows, and what Live holds but `cancelled` and `space`
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Live>, std::less<>> live_;
   Nanos next_sweep_{0};

@@ -262,26 +262,26 @@ def test_a_cancelled_batch_keeps_what_it_has(serve):
 
 
 def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
-    count = 1500
+    """At random moments, also of the start; TANDEM_BATCH_LINES and TANDEM_BATCH_KILLS for longer runs."""
+    count, kills = int(os.environ.get("TANDEM_BATCH_LINES", 1500)), int(os.environ.get("TANDEM_BATCH_KILLS", 5))
     random.seed(24)
-    server = serve()
+    slow = ("--max-num-seqs", 8)
+    server = serve(*slow)
     client = server.openai()
-    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=8, ignore_eos=True) for i in range(count)]))
-    counted, kills = 0, 0
-    while kills < 5:
-        until(lambda: client.batches.retrieve(batch.id).request_counts.completed > counted, SECONDS)
-        time.sleep(random.random())
-        now = client.batches.retrieve(batch.id)
-        counted = now.request_counts.completed
+    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=24, ignore_eos=True) for i in range(count)]))
+    caught = 0  # kills while the batch had not ended
+    for _ in range(kills):
+        time.sleep(random.random() * 0.8)
+        before = client.batches.retrieve(batch.id)
         server.process.send_signal(signal.SIGKILL)
         server.stop()
-        kills += 1
-        server = serve()
+        server = serve(*slow)
         client = server.openai()
-        assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed >= counted, SECONDS)
-        if now.status == "completed":
-            break
-    end = ended(client, batch, 300)
+        caught += before.status != "completed"
+        assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed >= before.request_counts.completed, SECONDS)
+    print(f"{caught} kills while the batch ran, the last after {before.request_counts.completed} of {count} lines")
+    assert caught >= 2
+    end = ended(client, batch, 900)
     assert end.status == "completed"
     assert (end.request_counts.total, end.request_counts.completed, end.request_counts.failed) == (count, count, 0)
     answered = collections.Counter(line["custom_id"] for line in lines_of(client, end.output_file_id))
@@ -289,6 +289,24 @@ def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
     server.stop_cleanly()
     client = serve().openai()
     assert client.batches.retrieve(batch.id) == end and len(lines_of(client, end.output_file_id)) == count
+
+
+def test_a_batch_is_fed_line_by_line(serve):
+    """Memory does not grow with the file: TANDEM_BATCH_LINES=50000 for the figure in docs/batches.md."""
+    count = int(os.environ.get("TANDEM_BATCH_LINES", 2000))
+    server = serve()
+    client = server.openai()
+    ended(client, begin(client, upload(client, [chat(str(i)) for i in range(100)])))
+    before = server.resident_bytes()
+    began = time.monotonic()
+    batch = begin(client, upload(client, [chat(str(i), "word " * 40 + str(i), max_tokens=1) for i in range(count)]))
+    peak = before
+    while client.batches.retrieve(batch.id).status not in ("completed", "failed"):
+        peak = max(peak, server.resident_bytes())
+        time.sleep(0.1)
+    print(f"{count} lines in {time.monotonic() - began:.1f} s, memory grew by {(peak - before) / 2 ** 20:.1f} MiB")
+    assert client.batches.retrieve(batch.id).request_counts.completed == count
+    assert peak - before < 200e6
 
 
 def test_a_cancellation_goes_on_after_a_kill(serve, tmp_path):
@@ -326,18 +344,17 @@ def test_space_is_bounded(serve):
 
 
 def test_a_batch_waits_for_space_and_says_so(serve):
-    server = serve("--batch-storage", "60KB", "--batch-file-size", "60KB")
+    server = serve("--batch-storage", "200KB", "--batch-file-size", "200KB")
     client = server.openai()
     file = upload(client, [chat(str(i), max_tokens=2) for i in range(200)])
-    ballast = upload(client, b"x" * (60_000 - file.bytes - 2_000))
+    ballast = upload(client, b"x" * (200_000 - file.bytes - 2_000))
     batch = begin(client, file)
     paused = until(lambda: client.batches.retrieve(batch.id).model_extra["tandem"]["paused"], SECONDS)
     assert "--batch-storage" in paused and client.batches.retrieve(batch.id).status == "in_progress"
     assert server.metric("tandem_batches_paused") == 1
     client.files.delete(ballast.id)
-    client.files.delete(file.id)
     end = ended(client, batch)
-    assert end.status in ("completed", "in_progress")
+    assert end.status == "completed" and end.request_counts.completed == 200
 
 
 def test_a_database_that_is_damaged_or_of_another_version_is_refused_by_name(binary, serve, tmp_path):

@@ -10,7 +10,7 @@ from conftest import GOLDENS, ROOT, launch
 
 PACKAGING = ROOT / "packaging"
 WORDS = {"sum", "max", "avg", "count", "rate", "by", "on", "and", "le", "histogram_quantile", "min_over_time", "avg_over_time", "offset"}
-# One server that publishes all that there is: two tiers, admission, a model of time.
+# One server that publishes all that there is: two tiers, admission, a model of time, files and batches.
 EVERYTHING = ("--max-model-len", "256", "--max-num-batched-tokens", "128", "--max-num-seqs", "8", "--policy", "omniserve", "--emulate-accelerator",
               "link-gbps=1", "--device-memory", "512MiB", "--host-memory", "64MiB")
 
@@ -36,7 +36,8 @@ def everything(binary, tmp_path_factory):
     done = subprocess.run([str(binary), "profile", str(model), *EVERYTHING, "-o", str(profile), "--time", "3s", "--held-out", "5"],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    server = launch(binary, "every-metric", model, *EVERYTHING, "--profile", profile, "--served-model-name", "golden")
+    server = launch(binary, "every-metric", model, *EVERYTHING, "--profile", profile, "--served-model-name", "golden", "--data-folder",
+                    profile.parent / "data")
     server.openai().completions.create(model="golden", prompt="Hello", max_tokens=4, extra_body={"slo": {"ttft_ms": 60000}})
     server.openai().completions.create(model="golden", prompt="Hello", max_tokens=4, extra_body={"service_tier": "flex"})
     with server.http() as http:
