@@ -114,7 +114,8 @@ std::vector<AccuracyCase> accuracy_cases() {
       cases.push_back({"window" + suffix, window_config(), type, isa});
       cases.push_back({"head_norm" + suffix, head_norm_config(), type, isa});
     }
-    for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
+    for (const Quantization quantization :
+         {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
       std::string suffix =
           fmt::format("_{}_{}", quantization_name(quantization), kernels::isa_name(isa));
       std::replace(suffix.begin(), suffix.end(), '-', '_');

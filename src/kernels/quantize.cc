@@ -72,8 +72,8 @@ QuantizedGroup to_int8(const float (&values)[kCount]) {
   return group;
 }
 
-// The extreme becomes -8 with the first; others give it up for smaller steps, or take larger ones so
-// that the values at the other end fit too.
+// The extreme becomes -8 with the first; others give it up for smaller steps, or take larger ones
+// so that the values at the other end fit too.
 QuantizedGroup to_symmetric_int4(const float (&values)[kCount]) {
   QuantizedGroup group;
   const float extreme = extreme_of(values);

@@ -239,7 +239,8 @@ TEST_P(LoadWeights, QuantisesTheLayersAndNothingElse) {
   const Tensors tensors = tensors_of(config, ElementType::kBF16);
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
-  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
+  for (const Quantization quantization :
+       {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
     const auto format = device::weight_format(ElementType::kBF16, quantization);
     const auto weights = load_weights(folder.path(), config, *device, {.format = format});
     ASSERT_TRUE(weights.ok()) << weights.error().message;

@@ -100,7 +100,8 @@ TEST(Quantize, ScalesOfInt4AreNoWorseThanTheUsualOne) {
       plain.values[i] = static_cast<int8_t>(std::clamp(q, -8.0F, 7.0F));
     }
     const double plain_error = squared_error(plain, values);
-    const double error = squared_error(quantize_group(Quantization::kInt4Symmetric, values), values);
+    const double error =
+        squared_error(quantize_group(Quantization::kInt4Symmetric, values), values);
     ASSERT_LE(error, plain_error * 1.0001);
     usual += plain_error;
     chosen += error;

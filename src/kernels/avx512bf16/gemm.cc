@@ -307,8 +307,8 @@ HWY_NOINLINE void multiply_stream(const char* x, int64_t stride, const Piece& pi
       for (int r = 0; r < kRows; ++r) {
         float* to = c + r * kRowSums + half * 16;
         if constexpr (has_minimum(kQuantization)) {
-          add_scaled(scales, piece.first && step == 0, sums[r], piece.x_sums[r * piece.groups + step],
-                     to);
+          add_scaled(scales, piece.first && step == 0, sums[r],
+                     piece.x_sums[r * piece.groups + step], to);
         } else {
           add_scaled(scales, piece.first && step == 0, sums[r], to);
         }

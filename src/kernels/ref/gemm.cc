@@ -34,7 +34,8 @@ void store_group(Quantization quantization, const QuantizedGroup& group, std::by
   for (int64_t i = 0; i < group_value_bytes(quantization); ++i) {
     const int value = quantization == Quantization::kInt8
                           ? group.values[i]
-                          : (group.values[2 * i] + offset) | (group.values[2 * i + 1] + offset) << 4;
+                          : (group.values[2 * i] + offset) | (group.values[2 * i + 1] + offset)
+                                                                 << 4;
     to[i] = static_cast<std::byte>(value);
   }
 }
