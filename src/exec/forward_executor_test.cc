@@ -116,11 +116,10 @@ std::vector<AccuracyCase> accuracy_cases() {
     }
     for (const Quantization quantization :
          {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
-      std::string suffix =
-          fmt::format("_{}_{}", quantization_name(quantization), kernels::isa_name(isa));
-      std::replace(suffix.begin(), suffix.end(), '-', '_');
-      cases.push_back({"odd" + suffix, odd_config(), ElementType::kBF16, isa, quantization});
-      cases.push_back({"biased" + suffix, biased_config(), ElementType::kBF16, isa, quantization});
+      std::string name =
+          fmt::format("odd_{}_{}", quantization_name(quantization), kernels::isa_name(isa));
+      std::replace(name.begin(), name.end(), '-', '_');
+      cases.push_back({name, odd_config(), ElementType::kBF16, isa, quantization});
     }
   }
   return cases;
