@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds Tandem and serves a model on http://127.0.0.1:8000.
-# Usage: ./serve.sh [MODEL_DIR] [flags of tandem serve]
+# Usage: ./serve.sh [MODEL_DIR | FILE.gguf] [flags of tandem serve]
 #   MODEL_DIR   a Hugging Face folder (config.json, *.safetensors, tokenizer); without it a tiny model with random weights
 #               is made and served: enough to try the server, but its words are noise
 #   flags       go to `tandem serve` as they are, such as --port 9000 or --api-key KEY; all of them:
@@ -22,8 +22,8 @@ case "${1:-}" in
   -h|--help) sed -n '2,9s/^# \?//p' "$root/serve.sh"; exit 0 ;;
   -*|'') ;;
   *)
-    [ -d "$1" ] || give_up "'$1' is not a folder. Give a Hugging Face model folder (config.json and *.safetensors), or nothing for the default model"
-    model=$(cd "$1" && pwd)
+    [ -e "$1" ] || give_up "there is no '$1'. Give a Hugging Face model folder (config.json and *.safetensors), a GGUF file, or nothing for the default model"
+    model=$(realpath "$1")
     shift
     ;;
 esac

@@ -32,7 +32,7 @@ Error about_flag(const char* flag, const Error& error) {
 }
 
 Result<model::ModelConfig> shape_of(const std::string& name) {
-  if (!std::filesystem::is_directory(name)) {
+  if (!std::filesystem::exists(name)) {  // a folder or a GGUF file
     return model::preset_config(name);
   }
   ASSIGN_OR_RETURN(const model::ModelFolder folder, model::open_model_folder(name));

@@ -3,10 +3,12 @@
 
 Usage: make_gguf.py FOLDER OUT.gguf [--type F32] [--tensors-per-part N] [--dequantised FOLDER]
        make_gguf.py --blocks OUT.gguf
+       make_gguf.py --errors
   --type T                F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K for matrices (default F32); matrices whose rows
                           are not whole blocks of it, and vectors, are F32
   --tensors-per-part N    split the model: OUT-00001-of-0000N.gguf ...
   --dequantised FOLDER    also write there, as F32 safetensors with the model's other files, what the package reads from the quantised weights
+  --errors                print each type's error (root mean square, relative) over normally distributed weights
   --blocks                write random blocks of every type beside their values as the package reads them (tests/goldens/gguf-blocks.gguf)
 The tokenizer is read from tokenizer.model (SentencePiece), else from tokenizer.json (byte-level BPE).
 
@@ -288,15 +290,25 @@ def write_blocks(out, seed=1):
     finish(writer)
 
 
+def print_errors():
+    weights = np.random.default_rng(0).standard_normal((256, 4096)).astype(np.float32) * 0.05
+    for name in TYPES:
+        read = gguf.dequantize(quantise(weights, name), Type[name]).reshape(weights.shape)
+        print(f"{name:5} {100 * np.sqrt(np.mean((read - weights) ** 2) / np.mean(weights**2)):.2f} %")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", type=pathlib.Path)
+    parser.add_argument("paths", nargs="*", type=pathlib.Path)
     parser.add_argument("--type", choices=TYPES, default="F32")
     parser.add_argument("--tensors-per-part", type=int, default=0)
     parser.add_argument("--dequantised", type=pathlib.Path)
     parser.add_argument("--blocks", action="store_true")
+    parser.add_argument("--errors", action="store_true")
     options = parser.parse_args()
-    if options.blocks and len(options.paths) == 1:
+    if options.errors:
+        print_errors()
+    elif options.blocks and len(options.paths) == 1:
         write_blocks(options.paths[0])
     elif not options.blocks and len(options.paths) == 2:
         convert(*options.paths, options.type, options.tensors_per_part, options.dequantised)
