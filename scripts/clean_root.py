@@ -55,8 +55,10 @@ def base_archive(suite):
         print(f"bootstrapping {suite} from {mirror}", flush=True)
         log = ROOTS / f"{suite}.log"
         with open(log, "wb") as out:
-            subprocess.run(["debootstrap", "--variant=minbase", f"--components={components}", suite, folder, mirror,
-                            f"/usr/share/debootstrap/scripts/{script}"], stdout=out, stderr=subprocess.STDOUT, check=True)
+            made = subprocess.run(["debootstrap", "--variant=minbase", f"--components={components}", suite, folder, mirror,
+                                   f"/usr/share/debootstrap/scripts/{script}"], stdout=out, stderr=subprocess.STDOUT)
+        if made.returncode != 0:
+            raise RuntimeError(f"debootstrap failed; {log} says why")
         root = Root(pathlib.Path(folder))
         root.run("apt-get", "update", "-qq")
         root.run("apt-get", "clean")

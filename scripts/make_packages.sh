@@ -70,6 +70,6 @@ if [[ $wanted == *" image "* ]]; then
   cp packaging/Containerfile packaging/image_root.sh "$archive" "$context/"
   "$tool" build --build-arg "ARCHIVE=$(basename "$archive")" --build-arg "BASE=${TANDEM_IMAGE_BASE:-debian:12-slim}" -t tandem "$context"
   rm -f "$out/tandem-image.tar"
-  "$tool" push tandem "oci-archive:$out/tandem-image.tar"
+  "$tool" push tandem "oci-archive:$out/tandem-image.tar:tandem"
   echo "$out/tandem-image.tar"
 fi

@@ -200,7 +200,7 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
       name.size() > 4 && name.substr(0, 2) == "__" && name.substr(name.size() - 2) == "__";
   if (is_dunder || is_forbidden_method(object, name)) {
     return Value::undefined(fmt::format("access to attribute {} of {} object is unsafe.",
-                                        quoted(name), quoted(type_name(object))));
+                                        python_quoted(name), python_quoted(type_name(object))));
   }
   if (const MethodFunction method = find_method(object, name)) {
     work_.allocate(256);
@@ -226,8 +226,8 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
     work_.spend_on_bytes(dict->size());
     if (const Value* value = dict->find(name)) return *value;
   }
-  return Value::undefined(
-      fmt::format("{} has no attribute {}", quoted(object_name(object)), quoted(name)));
+  return Value::undefined(fmt::format("{} has no attribute {}", python_quoted(object_name(object)),
+                                      python_quoted(name)));
 }
 
 Value Interpreter::item(const Value& object, const Value& key) {

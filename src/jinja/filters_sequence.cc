@@ -285,8 +285,8 @@ Value attribute_filter(Interpreter& interpreter, const Value& input, const Argum
   const Bound bound(arguments, "attr", {"name"}, 1);
   const std::string name = to_text(bound.at(0), interpreter.work());
   if (input.is_dict() && find_method(input, name) == nullptr) {
-    return Value::undefined(
-        fmt::format("{} has no attribute {}", quoted(object_name(input)), quoted(name)));
+    return Value::undefined(fmt::format("{} has no attribute {}", python_quoted(object_name(input)),
+                                        python_quoted(name)));
   }
   return interpreter.attribute(input, name);
 }

@@ -16,7 +16,8 @@ class Printer {
 
   void print(const Value& value) {
     if (const Text* text = value.as_text()) {
-      put(text->is_markup ? "Markup(" + quoted(text->text) + ")" : quoted(text->text));
+      put(text->is_markup ? "Markup(" + python_quoted(text->text) + ")"
+                          : python_quoted(text->text));
     } else if (const Sequence* sequence = value.as_sequence()) {
       print_sequence(*sequence);
     } else if (const Dict* dict = value.as_dict()) {
@@ -121,7 +122,7 @@ class Printer {
     for (const auto& [name, value] : object.attributes) {
       if (!first) put(", ");
       first = false;
-      put(quoted(name));
+      put(python_quoted(name));
       put(": ");
       print(value);
     }
@@ -201,7 +202,7 @@ std::string to_ascii(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string python_quoted(std::string_view text) {
   const bool use_double =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = use_double ? '"' : '\'';

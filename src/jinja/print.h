@@ -17,7 +17,7 @@ std::string integer_text(Int value);
 std::string real_text(double value);  // Python's repr(float): 1.0, 1e+16, nan, inf
 // `text` with everything beyond ASCII as \x, \u or \U, as Python's ascii() has it.
 std::string to_ascii(std::string_view text);
-std::string quoted(std::string_view text);       // Python's repr(str)
-std::string escape_html(std::string_view text);  // & < > ' " as entities
+std::string python_quoted(std::string_view text);  // Python's repr(str)
+std::string escape_html(std::string_view text);    // & < > ' " as entities
 
 }  // namespace tandem::jinja
