@@ -116,9 +116,8 @@ std::vector<AccuracyCase> accuracy_cases() {
     }
     for (const Quantization quantization :
          {Quantization::kInt8, Quantization::kInt4, Quantization::kInt4Symmetric}) {
-      std::string name =
-          fmt::format("odd_{}_{}", quantization_name(quantization), kernels::isa_name(isa));
-      std::replace(name.begin(), name.end(), '-', '_');
+      const int kind = static_cast<int>(quantization);
+      const std::string name = fmt::format("quantised_{}_{}", kind, kernels::isa_name(isa));
       cases.push_back({name, odd_config(), ElementType::kBF16, isa, quantization});
     }
   }
