@@ -33,7 +33,6 @@ NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
 LAYER_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
                "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
                "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-GPT2_LIKE = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
 def read_safetensors(folder):
@@ -226,7 +225,8 @@ def add_tokenizer(writer, folder):
         words, add_bos = add_sentencepiece(writer, folder / "tokenizer.model")
     else:
         file = json.loads((folder / "tokenizer.json").read_text())
-        if file["pre_tokenizer"] != GPT2_LIKE:
+        cut = file["pre_tokenizer"] or {}
+        if cut.get("type") != "ByteLevel" or cut.get("add_prefix_space", True) or not cut.get("use_regex", True):
             sys.exit(f"make_gguf.py: {folder}: this program knows the pre-tokenizer of GPT-2 only")
         words, add_bos = add_byte_level(writer, file, "gpt-2")
     path = folder / "tokenizer_config.json"
