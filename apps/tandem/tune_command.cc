@@ -62,8 +62,8 @@ const Knob& knob_of(std::string_view policy) {
                          .least = 10,
                          .most = 100'000,
                          .field = "flex_rate",
-                         .show = [](int32_t rate) {
-                           return fmt::format("{:g} best-effort requests/s", rate / 1000.0);
+                         .show = [](int32_t thousandths) {
+                           return fmt::format("{:g} best-effort requests/s", thousandths / 1000.0);
                          }};
   return policy == kHyGen.name ? budget : rate;
 }

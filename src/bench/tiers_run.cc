@@ -26,7 +26,7 @@ Nanos compute_time(const device::DeviceStatistics& statistics) {
   return sum;
 }
 
-double median(std::vector<double> values) {
+double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   return values.empty() ? 0.0 : values[values.size() / 2];
 }
@@ -263,8 +263,8 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
   return TiersWindow{
       .seconds = seconds,
       .steps = to.steps - from.steps,
-      .step_seconds = median(probe_->intervals),
-      .over_model = median(probe_->ratios),
+      .step_seconds = median_of(probe_->intervals),
+      .over_model = median_of(probe_->ratios),
       .modelled_seconds = to_seconds(to.compute - from.compute) / steps,
       .engine_seconds = to_seconds(to.thread - from.thread) / steps,
       .advance_seconds = to_seconds(to.advance - from.advance) / steps,
