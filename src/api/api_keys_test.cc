@@ -49,6 +49,16 @@ TEST(ApiKeys, AReplacedKeyNoLongerOpensAndItsNumberIsNotGivenToAnother) {
   EXPECT_EQ(keys.count(), 1U);
 }
 
+TEST(ApiKeys, TheOwnerOfObjectsFollowsTheKeyAlone) {
+  const ApiKeys keys(of({"a", "b"}));
+  const std::string owner = keys.match("Bearer a")->owner;
+  EXPECT_NE(owner, keys.match("Bearer b")->owner);
+  const ApiKeys others(of({"c", "a"}));  // another process, with another number for it
+  EXPECT_EQ(others.match("Bearer a")->owner, owner);
+  EXPECT_EQ(others.match_owner(owner)->number, 1);
+  EXPECT_FALSE(ApiKeys(of({"b"})).match_owner(owner).has_value());
+}
+
 TEST(ApiKeys, FormerKeysAreForgottenInTimeAndTheirNumbersNotGivenAgain) {
   ApiKeys keys(of({"first"}));
   for (int64_t i = 1; i <= ApiKeys::kMaxFormer + 1; ++i) {

@@ -10,6 +10,13 @@ TEST(Routes, PathsAreFound) {
   EXPECT_EQ(find_route("/v1/models/")->id, RouteId::kModels);
   EXPECT_EQ(find_route("/v1/models/a/b")->id, RouteId::kModel);
   EXPECT_EQ(find_route("/v1/chat/completions")->id, RouteId::kChatCompletions);
+  EXPECT_EQ(find_route("/v1/files/")->id, RouteId::kFiles);
+  EXPECT_EQ(find_route("/v1/files/a")->id, RouteId::kFile);
+  EXPECT_EQ(find_route("/v1/files/content")->id, RouteId::kFile);
+  EXPECT_EQ(find_route("/v1/files/a/content")->id, RouteId::kFileContent);
+  EXPECT_EQ(find_route("/v1/batches/a/cancel")->id, RouteId::kBatchCancel);
+  EXPECT_EQ(id_in_path(*find_route("/v1/files/a%2Db/content"), "/v1/files/a%2Db/content"), "a-b");
+  EXPECT_EQ(id_in_path(*find_route("/v1/models/a/b"), "/v1/models/a/b"), "a/b");
   EXPECT_EQ(find_route("/metrics")->path, "/metrics");
   EXPECT_EQ(find_route("/")->id, RouteId::kPage);
   EXPECT_EQ(find_route("//"), nullptr);

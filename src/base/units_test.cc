@@ -24,6 +24,10 @@ TEST(Units, WrongBytesNameTheCause) {
 TEST(Units, DurationsNeedAUnit) {
   EXPECT_EQ(*parse_duration("200ms"), 200ms);
   EXPECT_EQ(*parse_duration("1.5s"), 1500ms);
+  EXPECT_EQ(*parse_duration("2h"), 2h);
+  EXPECT_EQ(*parse_duration("30d"), 30 * 24h);
+  EXPECT_EQ(exact_duration(30 * 24h), "30d");
+  EXPECT_EQ(exact_duration(25h), "90000s");
   EXPECT_EQ(*parse_duration("0"), 0ns);
   EXPECT_FALSE(parse_duration("5").ok());
 }
