@@ -317,7 +317,10 @@ TEST_P(Sameness, ACopiedBlockServesLikeTheOriginal) {
 TEST_P(Sameness, ScoresOfAPromptAgreeWithTheReferenceAndDoNotDependOnChunks) {
   const Rig on = rig(2);
   const std::vector<TokenId> prompt = prompt_of(120, 1, model_.config);
-  const std::vector<double> expected = reference::forward(model_, prompt);
+  const Quantization quantization = GetParam().quantization;
+  const std::vector<double> expected = reference::forward(
+      quantization == Quantization::kNone ? model_ : reference::dequantized(model_, quantization),
+      prompt);
   const auto vocabulary = static_cast<size_t>(model_.config.vocabulary);
   std::vector<LogprobInfo> whole;
   SequenceMaker maker(on.executor->limits());

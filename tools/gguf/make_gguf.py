@@ -150,14 +150,15 @@ def add_shape(writer, config):
     writer.add_head_count(heads)
     writer.add_head_count_kv(config.get("num_key_value_heads", heads))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config.get("rope_theta", 10000.0))
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}  # newer folders have all of RoPE in the first
+    theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    writer.add_rope_freq_base(theta)
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
     if config["architectures"][0] == "MistralForCausalLM" and config.get("sliding_window"):
         writer.add_sliding_window(config["sliding_window"])
-    rope = config.get("rope_scaling") or {}
     kind = rope.get("rope_type") or rope.get("type")
     if kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -167,7 +168,7 @@ def add_shape(writer, config):
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     elif kind == "llama3":
-        writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, head_dim, config.get("rope_theta", 10000.0)))
+        writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, head_dim, theta))
     elif kind not in (None, "default"):
         sys.exit(f"make_gguf.py: RoPE scaling {kind} has no place in these files")
 
