@@ -263,12 +263,12 @@ def test_a_cancelled_batch_keeps_what_it_has(serve):
 
 def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
     """At random moments, also of the start; TANDEM_BATCH_LINES and TANDEM_BATCH_KILLS for longer runs."""
-    count, kills = int(os.environ.get("TANDEM_BATCH_LINES", 1500)), int(os.environ.get("TANDEM_BATCH_KILLS", 5))
+    count, kills = int(os.environ.get("TANDEM_BATCH_LINES", 4000)), int(os.environ.get("TANDEM_BATCH_KILLS", 5))
     random.seed(24)
     slow = ("--max-num-seqs", 8)
     server = serve(*slow)
     client = server.openai()
-    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=24, ignore_eos=True) for i in range(count)]))
+    batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=60, ignore_eos=True) for i in range(count)]))
     caught = 0  # kills while the batch had not ended
     for _ in range(kills):
         time.sleep(random.random() * 0.8)
