@@ -218,7 +218,7 @@ OTHER_KEYS = {
 
 def test_the_configuration_shows_every_flag_of_the_help_and_no_key(binary, start_server, tmp_path):
     _, text = run(binary, "serve", "--help")
-    flags = set(re.findall(r"--([a-z][a-z-]+)", "\n".join(line for line in text.splitlines() if re.match(r" {2,6}\S", line)).split("Examples:")[0]))
+    flags = set(re.findall(r"--([a-z][a-z0-9-]+)", "\n".join(line for line in text.splitlines() if re.match(r" {2,6}\S", line)).split("Examples:")[0]))
     flags -= NO_OPTIONS
     assert len(flags) > 60
     keys = tmp_path / "secret-keys"

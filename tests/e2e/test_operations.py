@@ -99,7 +99,7 @@ def test_the_alert_rules_fire_when_they_should():
 
 
 def test_the_unit_keeps_its_profile_and_waits_for_load_and_drain():
-    unit = (PACKAGING / "tandem.service").read_text()
+    unit = (PACKAGING / "tandem.service.in").read_text()
     settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
     assert settings["CacheDirectory"] == "tandem" and "XDG_CACHE_HOME=/var/cache" in unit
     assert int(settings["TimeoutStopSec"]) >= 90 and settings["TimeoutStartSec"]
@@ -115,7 +115,7 @@ def test_the_unit_is_well_formed(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze here")
     unit = tmp_path / "tandem.service"
-    unit.write_text((PACKAGING / "tandem.service").read_text().replace("/usr/local/bin/tandem", "/bin/true"))
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
+    unit.write_text((PACKAGING / "tandem.service.in").read_text().replace("@TANDEM_PREFIX@/bin/tandem", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
     ours = [line for line in done.stderr.splitlines() if "tandem.service" in line]
     assert not ours, "\n".join(ours)
