@@ -138,10 +138,8 @@ TEST_P(Accuracy, LogitsAgreeWithADoublePrecisionForwardPass) {
   append(logits, decode(*rig.executor, sequence, 12));
 
   sequence.tokens.pop_back();  // drawn, not computed
-  const std::vector<double> all = reference::forward(
-      own.quantization == Quantization::kNone ? model
-                                              : reference::dequantized(model, own.quantization),
-      sequence.tokens);
+  const std::vector<double> all =
+      reference::forward(reference::dequantized(model, own.quantization), sequence.tokens);
   const auto from = static_cast<ptrdiff_t>(249 * own.config.vocabulary);
   const std::vector<double> expected(all.begin() + from, all.end());
   EXPECT_LT(reference::worst_row_error(logits, expected, own.config.vocabulary),
@@ -317,10 +315,8 @@ TEST_P(Sameness, ACopiedBlockServesLikeTheOriginal) {
 TEST_P(Sameness, ScoresOfAPromptAgreeWithTheReferenceAndDoNotDependOnChunks) {
   const Rig on = rig(2);
   const std::vector<TokenId> prompt = prompt_of(120, 1, model_.config);
-  const Quantization quantization = GetParam().quantization;
-  const std::vector<double> expected = reference::forward(
-      quantization == Quantization::kNone ? model_ : reference::dequantized(model_, quantization),
-      prompt);
+  const std::vector<double> expected =
+      reference::forward(reference::dequantized(model_, GetParam().quantization), prompt);
   const auto vocabulary = static_cast<size_t>(model_.config.vocabulary);
   std::vector<LogprobInfo> whole;
   SequenceMaker maker(on.executor->limits());

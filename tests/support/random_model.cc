@@ -339,6 +339,9 @@ void dequantize(Matrix& matrix, int64_t depth_group, Quantization quantization) 
 
 Model dequantized(const Model& model, Quantization quantization) {
   Model rounded = model;
+  if (quantization == Quantization::kNone) {
+    return rounded;
+  }
   for (Layer& layer : rounded.layers) {
     for (Matrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.gate, &layer.up, &layer.down}) {
       dequantize(*matrix, matrix->columns, quantization);

@@ -50,7 +50,7 @@ Model make_model(const model::ModelConfig& config, ElementType type, uint32_t se
 model::Weights pack(const Model& model, ElementType type, device::Device& device,
                     Quantization quantization = Quantization::kNone);
 
-// The model whose layers have the values that such quantised weights stand for.
+// The model whose layers have the values that such weights stand for; kNone: the same.
 Model dequantized(const Model& model, Quantization quantization);
 
 // Logits after each token of `tokens`: [tokens, vocabulary].
