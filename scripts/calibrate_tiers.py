@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same two tiers on the paced, hollow accelerator and simulated, and a table of both.
 
-    scripts/calibrate_tiers.py OUT [--points 8B-512 ...] [--policies piggyback overlap lanes] [--seconds 4] [--rounds 2]
+    scripts/calibrate_tiers.py OUT [--points 8B-512 ...] [--policies piggyback overlap lanes] [--seconds 4]
 
 For each point `tandem bench tiers` runs in real time: one core plays the accelerator, one attends. Then `tandem simulate` runs the same residents and
 offloaded sequences in virtual time, on an accelerator slowed down as much, beside a host as fast as the real workers were in that run. Results go to
@@ -11,6 +11,7 @@ import argparse
 import csv
 import json
 import pathlib
+import re
 import subprocess
 
 VOCABULARY = 32000
@@ -36,7 +37,7 @@ def run_real(flags, name, policy):
         point = [word for key, value in POINTS[name].items() for word in (f"--{key}", str(value))]
         with open(flags.out / f"{result.stem}.log", "w", encoding="utf-8") as log:
             subprocess.run([flags.binary, "bench", "tiers", *point, "--policy", policy, "--group-stages", str(flags.group_stages), "--seconds",
-                            str(flags.seconds), "--rounds", str(flags.rounds), "--vocab", str(VOCABULARY), "--json", result],
+                            str(flags.seconds), "--rounds", "1", "--vocab", str(VOCABULARY), "--json", result],
                            stdout=log, stderr=subprocess.STDOUT, check=True)
     return json.loads(result.read_text())
 
@@ -56,13 +57,13 @@ def run_simulated(flags, name, policy, real):
     point = POINTS[name]
     folder = flags.out / f"simulated-{name}-{policy}"
     seqs = RESIDENTS + point["offloaded"]
-    live = real["with_visitors"]
-    host_gbps = sum(window["host_bytes_per_second"] for window in live) / len(live) / 1e9
+    host_gbps = real["with_visitors"][0]["host_bytes_per_second"] / 1e9
+    device_memory, host_memory = re.search(r"([\d.]+ GiB) device and ([\d.]+ GiB) host memory", real["device"]).groups()
     length = f"random-output-len={OUTPUT};request-rate=inf"
     with open(flags.out / f"{folder.name}.log", "w", encoding="utf-8") as log:
         subprocess.run([flags.binary, "simulate", "--shape", shape_folder(flags, point["shape"]), "--accelerator", point["pace"],
-                        "--accelerator-memory", "600GiB", "--slowdown", str(real["slowdown"]), "--link-gbps", str(point["link-gbps"]),
-                        "--host-kv", "200GiB", "--host-gbps", str(host_gbps), "--host-workers", "1", "--policy", policy, "--offload-below", "100",
+                        "--accelerator-memory", device_memory.replace(" ", ""), "--memory-share", "1", "--slowdown", str(real["slowdown"]), "--link-gbps", str(point["link-gbps"]),
+                        "--host-kv", host_memory.replace(" ", ""), "--host-gbps", str(host_gbps), "--host-workers", "1", "--policy", policy, "--offload-below", "100",
                         "--onload-above", "100", "--group-stages", str(flags.group_stages), "--max-num-seqs", str(seqs),
                         "--max-num-batched-tokens", str(max(2048, seqs + 64)), "--limit", f"{flags.simulated_seconds}s",
                         "--stream", f"name=residents;service-tier=priority;num-prompts={RESIDENTS};random-input-len={RESIDENT_PROMPT};{length}",
@@ -73,21 +74,19 @@ def run_simulated(flags, name, policy, real):
 
 
 def real_figures(real):
-    """Step time in ms, hops a second, best-effort tokens a second: means over the windows."""
-    live = real["with_visitors"]
-    seconds = sum(window["seconds"] for window in live)
-    hops = sum(window["hops_per_second"] * window["seconds"] for window in live) / seconds
-    return [seconds / sum(window["steps"] for window in live) * 1e3, hops, hops / real["layers"]]
+    """Step time in ms, hops a second, best-effort tokens a second of the first window: after a freeze lanes do not wait for a while."""
+    window = real["with_visitors"][0]
+    return [window["seconds"] / window["steps"] * 1e3, window["hops_per_second"], window["hops_per_second"] / real["layers"]]
 
 
 def simulated_figures(flags, folder, real):
     with open(folder / "machine.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    length = float(rows[1]["seconds"]) - float(rows[0]["seconds"])
+    length = float(rows[1]["begin_s"]) - float(rows[0]["begin_s"])
     settled = next(i for i, row in enumerate(rows) if float(row["offloaded"]) >= real["offloaded"] - 0.5) + int(SETTLED_SECONDS / length) + 1
-    window = rows[settled:settled + max(1, int(flags.rounds * (1.5 * flags.seconds + 1.3) / length))]
+    window = rows[settled:settled + max(1, int(5 * flags.seconds / length))]
     steps = sum(float(row["steps"]) for row in window)
-    hops = sum(float(row["hops"]) for row in window) / (len(window) * length)
+    hops = sum(float(row["hops_per_s"]) for row in window) / len(window)
     return [len(window) * length / steps * 1e3, hops, hops / real["layers"]]
 
 
@@ -99,8 +98,7 @@ def main():
     parser.add_argument("--policies", nargs="+", default=["piggyback", "overlap", "lanes"])
     parser.add_argument("--group-stages", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4, help="of a real window")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--simulated-seconds", type=int, default=40)
+    parser.add_argument("--simulated-seconds", type=int, default=120)
     parser.add_argument("--real-only", action="store_true", help="no simulation yet")
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
@@ -114,7 +112,7 @@ def main():
                 continue
             simulated = simulated_figures(flags, run_simulated(flags, name, policy, real), real)
             both = list(zip(real_figures(real), simulated))
-            overruns = max(window["overrun_share"] for window in real["with_visitors"])
+            overruns = real["with_visitors"][0]["overrun_share"]
             print(f"| {name} | {policy} | {both[0][0]:.2f}, {both[0][1]:.2f} | {both[1][0]:.0f}, {both[1][1]:.0f} | {both[2][0]:.1f}, "
                   f"{both[2][1]:.1f} | {', '.join(f'{s / r:.2f}' for r, s in both)} | {overruns:.1%} |", flush=True)
 
