@@ -79,6 +79,12 @@ Result<DataFolder> DataFolder::open(const fs::path& path) {
   }
   RETURN_IF_ERROR(make_folder(folder.files()));
   RETURN_IF_ERROR(make_folder(folder.batches()));
+  // Before the database makes it: an empty file is a new database, and this one is private.
+  const int made = ::open(folder.database().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivateFile);
+  if (made < 0) {
+    return disk_error("open", folder.database(), errno);
+  }
+  ::close(made);
   RETURN_IF_ERROR(sync_names(path));
   return folder;
 }

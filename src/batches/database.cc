@@ -18,7 +18,7 @@ Error database_error(sqlite3* database, const std::string& path) {
     case SQLITE_NOTADB:
       return {ErrorCode::kIo,
               fmt::format("the database '{}' is damaged or no database ({}); restore it from a "
-                          "copy, or move it away to begin without files and batches",
+                          "copy, or begin without files and batches in another --data-folder",
                           path, text),
               "data-folder"};
     case SQLITE_FULL:

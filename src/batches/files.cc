@@ -39,6 +39,7 @@ Status Files::remove(std::string_view owner, std::string_view id) {
 }
 
 Status Files::refresh() {
+  const std::scoped_lock lock(refreshing_);  // the last to read is the last to store
   ASSIGN_OR_RETURN(stored_, store_.stored_bytes());
   return {};
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,6 +55,7 @@ class Files {
   const BatchOptions& options_;
   const std::function<int64_t()> now_;
   std::atomic<int64_t> stored_{0};
+  std::mutex refreshing_;
   std::atomic<int64_t> in_flight_{0};
 };
 

@@ -80,6 +80,14 @@ Result<std::string> Service::create_batch(std::string_view owner, std::string_vi
                     input->id, input->purpose),
         "input_file_id");
   }
+  constexpr int64_t kMaxUnfinished = 1000;  // each is looked at every second
+  ASSIGN_OR_RETURN(const int64_t unfinished, store_->unfinished_of(owner));
+  if (unfinished >= kMaxUnfinished) {
+    return Error{ErrorCode::kOverloaded,
+                 fmt::format("{} batches of this key have not ended; wait for some, or cancel them",
+                             unfinished),
+                 ""};
+  }
   batch.id = new_object_id("batch_");
   batch.owner = owner;
   batch.input_bytes = input->bytes;

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "batches/test_support.h"
 
 namespace tandem::batches {
@@ -44,7 +49,32 @@ TEST_F(ServiceTest, ABatchEndsInAFileOfAnswersAndOneOfErrors) {
   ASSERT_EQ(errors.size(), 1U);
   EXPECT_EQ(errors[0]["custom_id"], "b");
   EXPECT_EQ(errors[0]["response"]["status_code"], 400);
-  EXPECT_TRUE(std::filesystem::is_empty(root_.path() / "data" / "batches"));
+  // It goes after the state is told.
+  const std::filesystem::path folder = root_.path() / "data" / "batches";
+  for (int i = 0; i < 1000 && !std::filesystem::is_empty(folder); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+TEST_F(ServiceTest, WithoutItsDatabaseNothingInAFolderIsTouched) {
+  const std::string id = file(line_of("a"));
+  kit_.reset();
+  const std::filesystem::path data = root_.path() / "data";
+  std::ofstream(data / "files" / "notes.txt") << "mine";
+  for (const char* name : {"tandem.db", "tandem.db-wal", "tandem.db-shm"}) {
+    std::filesystem::remove(data / name);
+  }
+  const Result<DataFolder> folder = DataFolder::open(data);
+  ASSERT_TRUE(folder.ok()) << folder.error().message;
+  const auto store = Store::open(*folder);
+  ASSERT_FALSE(store.ok());
+  EXPECT_NE(store.error().message.find("no database beside it"), std::string::npos)
+      << store.error().message;
+  EXPECT_TRUE(std::filesystem::exists(data / "files" / id));
+  std::filesystem::remove(data / "files" / id);
+  EXPECT_TRUE(Store::open(*folder).ok());
+  EXPECT_TRUE(std::filesystem::exists(data / "files" / "notes.txt"));
 }
 
 TEST_F(ServiceTest, AnotherProcessGoesOnWithTheLinesThatHaveNoAnswer) {

@@ -135,6 +135,25 @@ Result<std::unordered_set<std::string>> texts_of(const Database& database, std::
   }
 }
 
+// What a data folder's subfolder holds of files and batches. Other things there are not ours.
+Result<std::vector<std::string>> own_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    std::string name = at->path().filename().string();
+    if (name.starts_with("file-") || name.starts_with("batch_")) {
+      names.push_back(std::move(name));
+    }
+  }
+  if (error) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("cannot read the folder '{}': {}", folder.string(), error.message()),
+                 "data-folder"};
+  }
+  return names;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(const DataFolder& folder) {
@@ -152,6 +171,7 @@ Status Store::prepare_tables() {
   ASSIGN_OR_RETURN(const int64_t tables,
                    number_of(database_, "SELECT count(*) FROM sqlite_master"));
   if (application == 0 && version == 0 && tables == 0) {
+    RETURN_IF_ERROR(check_new());
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::begin(database_));
     RETURN_IF_ERROR(database_.run(kTables));
     RETURN_IF_ERROR(database_.run(fmt::format("PRAGMA application_id = {}", kApplication)));
@@ -175,10 +195,25 @@ Status Store::prepare_tables() {
   ASSIGN_OR_RETURN(const bool row, check.step());
   if (!row || check.text(0) != "ok") {
     return Error{ErrorCode::kIo,
-                 fmt::format("the database '{}' is damaged ({}); restore it from a copy, or move "
-                             "it away to begin without files and batches",
+                 fmt::format("the database '{}' is damaged ({}); restore it from a copy, or begin "
+                             "without files and batches in another --data-folder",
                              path, row ? check.text(0) : "no answer"),
                  "data-folder"};
+  }
+  return {};
+}
+
+// Without its database, nothing says whose the contents in a folder are: they stay.
+Status Store::check_new() const {
+  for (const fs::path& in : {folder_.files(), folder_.batches()}) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, own_names(in));
+    if (!names.empty()) {
+      return invalid_argument(
+          fmt::format("'{}' holds files of batches, but there is no database beside it; restore "
+                      "'{}' from a copy, or name another --data-folder",
+                      in.string(), folder_.database().string()),
+          "data-folder");
+    }
   }
   return {};
 }
@@ -190,17 +225,12 @@ Status Store::remove_strays() {
       texts_of(database_, fmt::format("SELECT id FROM batches WHERE {}", kUnfinished)));
   for (const auto& [in, known] :
        {std::pair(folder_.files(), &files), std::pair(folder_.batches(), &batches)}) {
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(in, error)) {
-      if (!known->contains(entry.path().filename().string())) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, own_names(in));
+    for (const std::string& name : names) {
+      if (!known->contains(name)) {
         std::error_code ignored;
-        fs::remove_all(entry.path(), ignored);
+        fs::remove_all(in / name, ignored);
       }
-    }
-    if (error) {
-      return Error{ErrorCode::kIo,
-                   fmt::format("cannot read the folder '{}': {}", in.string(), error.message()),
-                   "data-folder"};
     }
   }
   return {};
@@ -356,6 +386,16 @@ Result<std::vector<BatchObject>> Store::unfinished() {
                                        kBatchColumns, kUnfinished)));
   ASSIGN_OR_RETURN(ListPage<BatchObject> all, read_page<BatchObject>(rows, INT64_MAX, batch_of));
   return std::move(all.objects);
+}
+
+Result<int64_t> Store::unfinished_of(std::string_view owner) {
+  const std::scoped_lock lock(mutex_);
+  ASSIGN_OR_RETURN(Statement count,
+                   database_.prepare(fmt::format(
+                       "SELECT count(*) FROM batches WHERE owner = ? AND {}", kUnfinished)));
+  count.bind(owner);
+  ASSIGN_OR_RETURN(const bool row, count.step());
+  return row ? count.integer(0) : 0;
 }
 
 Result<bool> Store::write_batch(const BatchObject& batch, BatchState from) {

@@ -53,6 +53,7 @@ class Store {
   Result<ListPage<BatchObject>> batches(std::string_view owner, const ListRange& range);
   // Of all owners, by the time when they expire.
   Result<std::vector<BatchObject>> unfinished();
+  Result<int64_t> unfinished_of(std::string_view owner);
 
   // Writes the batch as it is now, unless it is in another state than `from` meanwhile: false.
   Result<bool> change(const BatchObject& batch, BatchState from);
@@ -75,6 +76,7 @@ class Store {
   Store(const DataFolder& folder, Database database)
       : folder_(folder), database_(std::move(database)) {}
   Status prepare_tables();
+  [[nodiscard]] Status check_new() const;
   Status remove_strays();
   Status write_file(const FileObject& file);
   Result<bool> write_batch(const BatchObject& batch, BatchState from);
