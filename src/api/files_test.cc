@@ -84,7 +84,7 @@ TEST_F(Files, AFileComesBackAsItWasSent) {
             fmt::format("{}", text.size()));
   EXPECT_EQ(json::parse(ask("DELETE", path).body)["deleted"], true);
   EXPECT_EQ(ask("GET", path + "/content").status, 404);
-  EXPECT_TRUE(no_file_is_left());
+  server_->eventually([this] { return no_file_is_left(); });
 }
 
 TEST_F(Files, AnUploadMayComeInChunksAndByteByByte) {
@@ -142,7 +142,7 @@ TEST_F(Files, AWrongPurposeIsRefusedBeforeTheFileHasCome) {
   const ClientResponse refused = client.read_response("POST");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(json::parse(refused.body)["error"]["param"], "purpose");
-  EXPECT_TRUE(no_file_is_left());
+  server_->eventually([this] { return no_file_is_left(); });
 }
 
 TEST_F(Files, AnUploadThatIsCutOffLeavesNothing) {
@@ -158,7 +158,7 @@ TEST_F(Files, AnUploadThatIsCutOffLeavesNothing) {
   }
   server_->eventually([this] { return no_file_is_left(); });
   EXPECT_EQ(upload(form.substr(0, form.size() - 20)).status, 400);  // by its length it is whole
-  EXPECT_TRUE(no_file_is_left());
+  server_->eventually([this] { return no_file_is_left(); });
 }
 
 TEST_F(Files, AClientThatStopsSendingIsTimedOut) {
