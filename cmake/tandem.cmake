@@ -107,7 +107,7 @@ function(tandem_test name)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/support
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name}_test)
-  set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 1500)
 endfunction()
 
 # tandem_fuzz(name SOURCES a_fuzz.cc [DEPS target...]): the fuzz target <name>_fuzz, part of the target `fuzzers`. Its seeds lie in
