@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-// What the options do not say.
+// The sections of the manual page that the option table lacks.
 std::vector<cli::ManualSection> more_sections() {
   return {{"ENVIRONMENT",
            "Options of tandem serve may also be given as variables: TANDEM_MAX_NUM_SEQS=64 is "

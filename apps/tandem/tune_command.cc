@@ -37,13 +37,13 @@ struct TuneFlags {
   std::string out;
 };
 
-// What is searched for.
+// The policy option that is bisected, its range, and how it is told.
 struct Knob {
   const PolicyDescriptor& policy;
   const PolicyOption& option;
   int32_t least;
   int32_t most;
-  std::string_view field;  // of the file
+  std::string_view field;  // key of the option in the JSON file
   std::string (*show)(int32_t setting);
 };
 

@@ -1,4 +1,4 @@
-// What this binary was built from. Written at build time by cmake/version.cmake.
+// The version and the commit of this binary. Written at build time by cmake/version.cmake.
 #pragma once
 
 namespace tandem {
