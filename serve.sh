@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds Tandem and serves a model on http://127.0.0.1:8000.
-# Usage: ./serve.sh [MODEL_DIR | FILE.gguf] [flags of tandem serve]
-#   MODEL_DIR   a Hugging Face folder (config.json, *.safetensors, tokenizer); without it a tiny model with random weights
-#               is made and served: enough to try the server, but its words are noise
+# Usage: ./serve.sh [MODEL_DIR | FILE.gguf | ORG/NAME] [flags of tandem serve]
+#   MODEL_DIR   a Hugging Face folder (config.json, *.safetensors, tokenizer); without it models/tandem-tiny is served, which
+#               adds, copies and looks up (docs/default-model.md) and knows little else
+#   ORG/NAME    a model of the Hugging Face hub, which is downloaded (docs/models.md); a folder of that name comes first
 #   flags       go to `tandem serve` as they are, such as --port 9000 or --api-key KEY; all of them:
 #               ./build/release/tandem serve --help (after the first run)
 # Environment: TANDEM_JOBS  compile jobs (default: cores, at most one per 2 GiB of free memory)
@@ -19,11 +20,16 @@ give_up() {
 
 model=
 case "${1:-}" in
-  -h|--help) sed -n '2,9s/^# \?//p' "$root/serve.sh"; exit 0 ;;
+  -h|--help) sed -n '2,10s/^# \?//p' "$root/serve.sh"; exit 0 ;;
   -*|'') ;;
   *)
-    [ -e "$1" ] || give_up "there is no '$1'. Give a Hugging Face model folder (config.json and *.safetensors), a GGUF file, or nothing for the default model"
-    model=$(realpath "$1")
+    if [ -e "$1" ]; then
+      model=$(realpath "$1")
+    elif [[ $1 =~ ^[A-Za-z0-9][^/]*/[^/@:]+([@:].*)?$ ]]; then
+      model=$1  # a name; tandem says if there is no such model
+    else
+      give_up "there is no '$1'. Give a Hugging Face model folder (config.json and *.safetensors), a GGUF file, a name such as ORG/NAME, or nothing for the default model"
+    fi
     shift
     ;;
 esac
@@ -41,24 +47,6 @@ cmake --preset release >build/release.configure.log 2>&1 || {
 }
 cmake --build build/release --target tandem -j "$jobs" || give_up "the build failed: mend the first error above"
 
-if [ -z "$model" ]; then
-  model=$root/build/models/default
-  if [ ! -f "$model/config.json" ]; then
-    say "making the default model (tiny, random weights) in build/models/default"
-    # Made beside and moved: an interrupted run leaves no half model behind.
-    rm -rf "$model" "$model.partial"
-    mkdir -p "$root/build/models"
-    build/release/tandem model make --preset tiny --seed 1 "$model.partial" || give_up "could not make the default model"
-    mv "$model.partial" "$model"
-  fi
-  # A model of 5 MiB needs no gigabytes of KV; who gives a size, or a file that may have one, gets it.
-  case "$* " in
-    *--device-memory*|*--gpu-memory-utilization*|*--config*) ;;
-    *) [ -n "${TANDEM_DEVICE_MEMORY:-}${TANDEM_CONFIG:-}" ] || set -- --device-memory 512MiB "$@" ;;
-  esac
-  say "the default model has RANDOM WEIGHTS: its words are noise. ./serve.sh MODEL_DIR serves a real one"
-fi
-
-say "starting: build/release/tandem serve $model $*"
+say "starting: build/release/tandem serve${model:+ $model}${*:+ $*}"
 cd "$cd_from"
-exec "$root/build/release/tandem" serve "$model" "$@"
+exec "$root/build/release/tandem" serve ${model:+"$model"} "$@"

@@ -1,6 +1,7 @@
 // What reading weights and computing on them cost one core, apart and together: the loops that
-// docs/performance.md names where products of 17 to 96 rows are. Nanoseconds a step of 32 columns
-// and 32 depths (2 KB of weights), medians of passes in turn. Needs AMX; nothing else may run.
+// docs/measurements/2026-11-22-xeon-amx.md names where products of 17 to 96 rows are. Nanoseconds a
+// step of 32 columns and 32 depths (2 KB of weights), medians of passes in turn. Needs AMX; nothing
+// else may run.
 //
 // cmake --build build/release --target tile_stream && build/release/bench/tile_stream
 #include <fmt/format.h>

@@ -35,7 +35,7 @@ Requires-Python: >=3.8
 Description-Content-Type: text/markdown
 
 `tandem serve MODEL_DIR` serves Llama, Mistral, Qwen2 and Qwen3 models on CPUs over the OpenAI API.
-`tandem model make --preset tiny DIR` makes a small model of random weights: enough to try the server, but its words are noise.
+`tandem serve` alone serves Tandem-Tiny, a model that adds, copies and looks up: enough to try the server.
 """
 LEFT_OUT = ("lib/systemd/", "share/man/", "share/bash-completion/", "share/zsh/")
 

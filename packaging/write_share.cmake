@@ -18,11 +18,8 @@ tandem_write_by_program(${TANDEM_SHARE}/${zsh}/_tandem completion zsh)
 tandem_write_by_program(${TANDEM_SHARE}/man/man1/tandem.1 manual)
 execute_process(COMMAND gzip -9nf ${TANDEM_SHARE}/man/man1/tandem.1 COMMAND_ERROR_IS_FATAL ANY)
 
-# The name says what to expect of its answers: /v1/models and the page at / show it.
-set(model ${TANDEM_SHARE}/tandem/models/tiny-random)
-file(MAKE_DIRECTORY ${TANDEM_SHARE}/tandem/models)
-execute_process(COMMAND ${TANDEM_PROGRAM} model make --preset tiny --seed 1 ${model} OUTPUT_QUIET ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
-file(WRITE ${model}/README "Made by `tandem model make --preset tiny --seed 1`. Its weights are random numbers: its words are noise.\n")
+# What `tandem serve` takes without a model: apps/tandem/default_model.cc looks for it here.
+file(COPY ${TANDEM_SOURCE}/models/tandem-tiny DESTINATION ${TANDEM_SHARE}/tandem/models)
 
 file(COPY ${TANDEM_SOURCE}/packaging/grafana.json ${TANDEM_SOURCE}/packaging/alerts.yaml ${TANDEM_SOURCE}/packaging/tandem.yaml
      DESTINATION ${TANDEM_SHARE}/tandem)

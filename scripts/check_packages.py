@@ -57,7 +57,7 @@ def ask(port, method, path, body=None):
 
 
 def first_answer(process, port):
-    """The number of chunks of a streamed answer, as soon as the server answers at all."""
+    """The text of a streamed answer, as soon as the server answers at all."""
     end = time.monotonic() + READY_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -67,10 +67,11 @@ def first_answer(process, port):
             pass
         time.sleep(0.05)
     status, text = ask(port, "POST", "/v1/chat/completions", {
-        "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "stream": True, "ignore_eos": True})
+        "messages": [{"role": "user", "content": "What is 4 + 5?"}], "max_tokens": 16, "stream": True})
     if status != 200 or "data: [DONE]" not in text:
         raise RuntimeError(f"{status}: {text[:400]}")
-    return text.count('"delta"')
+    chunks = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
+    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
 def check_serving(name, start, model):
@@ -80,8 +81,8 @@ def check_serving(name, start, model):
     began = time.monotonic()
     process = start(port, log)
     try:
-        chunks = first_answer(process, port)
-        check(f"{name}: a streamed answer, {time.monotonic() - began:.1f} s after the start", chunks >= 2, f"{chunks} chunks")
+        answer = first_answer(process, port)
+        check(f"{name}: the right answer, {time.monotonic() - began:.1f} s after the start", answer == "4 + 5 = 9", answer)
         check(f"{name}: it serves the model {model}", f'"{model}"' in ask(port, "GET", "/v1/models")[1])
         check(f"{name}: it has the page", "<html" in ask(port, "GET", "/")[1])
         process.send_signal(signal.SIGTERM)
@@ -139,7 +140,7 @@ def check_deb(suite):
                                   capture_output=True, text=True)
         complaints = [line for line in verified.stderr.splitlines() if "sysinit.target not found" not in line]  # systemd's own, not there
         check("deb: systemd accepts the unit", not complaints, "\n".join(complaints))
-        check_serving("deb", lambda port, log: start_as_unit(root, port, log), "tiny-random")
+        check_serving("deb", lambda port, log: start_as_unit(root, port, log), "tandem-tiny")
         check_removal(root, f"/root/{deb.name}")
 
 
@@ -180,8 +181,8 @@ def check_tar(suite):
         root.run("rm", "-r", "/opt/tandem")
         tandem = "/srv/elsewhere/tandem"
         check_serving("tar", lambda port, log: root.start(
-            f"{tandem}/bin/tandem", "serve", f"{tandem}/share/tandem/models/tiny-random", "--device-memory", "512MiB", "--port", port,
-            log=log, env={"HOME": "/tmp"}), "tiny-random")
+            f"{tandem}/bin/tandem", "serve", "--port", port,
+            log=log, env={"HOME": "/tmp"}), "tandem-tiny")
 
 
 def check_wheel(suite):
@@ -195,8 +196,8 @@ def check_wheel(suite):
         check("wheel: only glibc is the system's", not foreign_libraries(root, f"{packages}/bin/tandem"),
               str(foreign_libraries(root, f"{packages}/bin/tandem")))
         check_serving("wheel", lambda port, log: root.start(
-            "/opt/venv/bin/tandem", "serve", f"{packages}/share/tandem/models/tiny-random", "--device-memory", "512MiB", "--port", port,
-            log=log, env={"HOME": "/tmp"}), "tiny-random")
+            "/opt/venv/bin/tandem", "serve", "--port", port,
+            log=log, env={"HOME": "/tmp"}), "tandem-tiny")
         root.run("/opt/venv/bin/pip", "uninstall", "-y", "tandem-serve")
         check("wheel: removing it leaves nothing", root.run("find", "/opt/venv", "-type", "f", "-not", "-name", "*.pyc") == before)
 
@@ -219,7 +220,7 @@ def check_image(suite):
         user = re.search(r"^USER (.*)$", recipe, re.M)[1]
         check("image: its user is not root", not user.startswith("0"))
         enter = clean_root.ENTER.replace("exec chroot", f"exec chroot --userspec={user}")
-        check_serving("image", lambda port, log: image.start(*command, "--port", port, log=log, env=variables, enter=enter), "tiny-random")
+        check_serving("image", lambda port, log: image.start(*command, "--port", port, log=log, env=variables, enter=enter), "tandem-tiny")
 
 
 def check_install(_):
@@ -228,8 +229,8 @@ def check_install(_):
         folder = pathlib.Path(prefix)
         check("install: the unit names the program", f"ExecStart={prefix}/bin/tandem " in (folder / "lib/systemd/system/tandem.service").read_text())
         check_serving("install", lambda port, log: subprocess.Popen(
-            [folder / "bin/tandem", "serve", folder / "share/tandem/models/tiny-random", "--device-memory", "512MiB", "--port", str(port)],
-            stdout=open(log, "wb"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL), "tiny-random")
+            [folder / "bin/tandem", "serve", "--port", str(port)],
+            stdout=open(log, "wb"), stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL), "tandem-tiny")
 
 
 CHECKS = {"deb": check_deb, "tar": check_tar, "wheel": check_wheel, "image": check_image, "install": check_install}

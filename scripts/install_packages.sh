@@ -24,6 +24,7 @@ build_packages=(
   zlib1g-dev             # traces that are packed by gzip
   libssl-dev             # TLS, SHA-256
   libsqlite3-dev         # files and batches that outlive the server
+  libcurl4-openssl-dev   # models by name
 )
 # To run ./test.sh and .ci/run.
 test_packages=(

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks what a compiler does not: include layers, file and function sizes, formatting, and (on request) clang-tidy.
+# Checks what a compiler does not: include layers, file and function sizes, error codes, wording (scripts/check_words.py), the form of
+# users' pages (scripts/check_pages.py), formatting, and (on request) clang-tidy.
 # Usage: scripts/lint.sh [--tidy [BUILD_FOLDER]]
 #   --tidy   also run clang-tidy with .clang-tidy on the files of BUILD_FOLDER/compile_commands.json (default: build/dev);
 #            takes minutes
@@ -13,7 +14,7 @@ while [ $# -gt 0 ]; do
       tidy_build=build/dev
       if [ $# -gt 1 ]; then tidy_build=$2; shift; fi
       ;;
-    -h|--help) sed -n '2,5s/^# \?//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,6s/^# \?//p' "$0"; exit 0 ;;
     *) echo "lint.sh: unknown argument '$1' (--tidy or --help)" >&2; exit 2 ;;
   esac
   shift
@@ -25,6 +26,8 @@ python=/usr/bin/python3
 "$python" -B scripts/check_layers.py || failed=1
 "$python" -B scripts/check_sizes.py || failed=1
 "$python" -B scripts/check_errors.py || failed=1
+"$python" -B scripts/check_words.py || failed=1
+"$python" -B scripts/check_pages.py || failed=1
 scripts/format.sh --check || failed=1
 
 if [ -n "$tidy_build" ]; then

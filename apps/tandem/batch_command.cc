@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "batch_progress.h"
+#include "cli/option_flags.h"
 #include "commands.h"
 #include "jobs/batch_run.h"
 #include "loading_watch.h"
@@ -44,6 +45,17 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
                                    const jobs::BatchProgress& start, BatchFlags& flags,
                                    const Signals& signals) {
   const SteadyClock clock;
+  bool stopped_early = false;
+  const Status fetched = fetch_model(flags.serve, [&] {
+    stopped_early = stopped_early || signals.wait(Nanos{0}) != Signals::Asked::kNothing;
+    return stopped_early;
+  });
+  if (stopped_early) {
+    jobs::BatchProgress progress = start;
+    progress.stopped = true;
+    return progress;
+  }
+  RETURN_IF_ERROR(fetched);
   RETURN_IF_ERROR(resolve(flags.serve));
   flags.serve.node.max_queue = kMaxQueue;
   flags.serve.node.max_queue_flex = kMaxQueue;
@@ -69,7 +81,9 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
       {}, local_time);
   BatchBar bar(clock);
   jobs::BatchRunOptions options;
-  options.max_sequences_ahead = [&flags] { return 2 * int64_t{flags.serve.node.max_num_seqs}; };
+  options.max_sequences_ahead = [&flags](int64_t) {
+    return 2 * int64_t{flags.serve.node.max_num_seqs};
+  };
   // A closed terminal stops it, too.
   options.should_stop = [&signals, stopped] {
     return stopped || signals.wait(Nanos{0}) != Signals::Asked::kNothing;
@@ -139,12 +153,14 @@ Subcommand add_batch_command(cli::Command tandem) {
   run.add_option("input", flags->input, "File with one request a line").required();
   run.add_option("-o,--output", flags->output, "File the answers are appended to").required();
   run.add_option("--model", flags->serve.node.model,
-                 "Folder with config.json, *.safetensors and a tokenizer, or a GGUF file")
+                 "Folder with config.json, *.safetensors and a tokenizer, a GGUF file, or a name "
+                 "such as ORG/NAME")
       .required();
   run.add_option("--max-line-size", flags->max_line, "Longest line of the input")
       .capture_default_str();
   add_log_flags(run, flags->serve, "Batch");
   run.group_new_options("Batch");
+  cli::add_options(run, hub::hub_option_table(flags->serve.hub));
   add_text_flags(run, flags->serve);
   add_node_flags(run, flags->serve);
   run.let_last_win();

@@ -46,8 +46,21 @@ void add_quantization(cli::Command command, Quantization& quantization) {
           [&quantization](const std::string& name) {
             quantization = *std::ranges::find(kQuantizations, name, quantization_name);
           },
-          "Weights: none, int8, int4 or int4-symmetric (default none)")
+          "Weights: none, int8, int4 or int4-symmetric (default: none)")
       .one_of({"none", "int8", "int4", "int4-symmetric"});
+}
+
+// The same of a model, whose file may say it.
+void add_quantization(cli::Command command, std::optional<Quantization>& quantization) {
+  command
+      .add_option_function<std::string>(
+          "--quantization",
+          [&quantization](const std::string& name) {
+            const auto* found = std::ranges::find(kQuantizations, name, quantization_name);
+            quantization = found == kQuantizations.end() ? std::nullopt : std::optional(*found);
+          },
+          "Weights: auto, none, int8, int4 or int4-symmetric (default: auto, as for serve)")
+      .one_of({"auto", "none", "int8", "int4", "int4-symmetric"});
 }
 
 int run_bench(BenchFlags& flags) {
@@ -175,7 +188,8 @@ Subcommand add_bench_command(cli::Command tandem) {
   add_model_flags(model, *flags);
 
   const cli::Command loss = app.add_subcommand(
-      "loss", "Loss and perplexity of a text with bfloat16 weights and with quantised ones");
+      "loss",
+      "Loss and perplexity of a text with bfloat16 weights, a GGUF file's own and quantised ones");
   add_loss_flags(loss, flags->loss);
 
   const cli::Command frontend = app.add_subcommand(

@@ -20,6 +20,9 @@ Subcommand add_bench_command(cli::Command tandem);
 Subcommand add_profile_command(cli::Command tandem);
 Subcommand add_tune_command(cli::Command tandem);
 Subcommand add_simulate_command(cli::Command tandem);
+Subcommand add_pull_command(cli::Command tandem);
+Subcommand add_list_command(cli::Command tandem);
+Subcommand add_chat_command(cli::Command tandem);
 // These describe every command that `tandem` has when they run.
 Subcommand add_completion_command(cli::Command tandem);
 Subcommand add_manual_command(cli::Command tandem);

@@ -19,10 +19,14 @@ std::vector<cli::ManualSection> more_sections() {
            "Options of tandem serve may also be given as variables: TANDEM_MAX_NUM_SEQS=64 is "
            "--max-num-seqs 64. TANDEM_CONFIG names a --config file. TANDEM_ISA forces a family of "
            "kernels: ref, avx2, avx512, avx512bf16 or amx. Options win over the file, and the file "
-           "over variables."},
+           "over variables. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and "
+           "HF_HUB_DOWNLOAD_TIMEOUT say where models are downloaded from and kept, as Hugging "
+           "Face's own tools read them. tandem chat takes its key from TANDEM_API_KEY."},
           {"FILES",
            "$XDG_CACHE_HOME/tandem/profiles (else ~/.cache/tandem/profiles) keeps measured step "
-           "times and the choice of kernels. It can be deleted at any time."},
+           "times and the choice of kernels. It can be deleted at any time.\n\n"
+           "$HF_HOME/hub (else ~/.cache/huggingface/hub) keeps models that were given by name, in "
+           "the form of Hugging Face's tools."},
           {"EXIT STATUS",
            "0: done. 1: failed. 2: what was asked for is wrong, and asking again does not help."},
           {"EXAMPLES",

@@ -96,7 +96,8 @@ int run(int argc, char** argv) {
   const std::vector<Subcommand> commands = {
       add_serve_command(tandem),      add_replay_command(tandem),  add_batch_command(tandem),
       add_bench_command(tandem),      add_profile_command(tandem), add_tune_command(tandem),
-      add_completion_command(tandem), add_manual_command(tandem),  add_simulate_command(tandem)};
+      add_completion_command(tandem), add_manual_command(tandem),  add_pull_command(tandem),
+      add_list_command(tandem),       add_chat_command(tandem),    add_simulate_command(tandem)};
   cli::name_environment(commands.front().command);
   if (argc <= 1) {
     fmt::print(stderr, "{}", command_line.help());

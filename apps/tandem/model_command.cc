@@ -146,7 +146,7 @@ void print_text(const model::ModelReport& report) {
   line("memory", format_bytes(report.memory_bytes) + " may be used");
   for (const model::MemoryNeed& need : report.needs) {
     const bool fits = need.weight_bytes <= report.memory_bytes;
-    line(fmt::format("as {}", device::format_name(need.format)),
+    line(fmt::format("as {}", need.format.name()),
          fmt::format("weights {}, KV {} bytes a token; {}", format_bytes(need.weight_bytes),
                      need.kv_bytes_per_token,
                      fits ? fmt::format("{} tokens of KV fit beside them", need.kv_tokens)
@@ -184,10 +184,9 @@ void print_json(const model::ModelReport& report) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}});
   }
   for (const model::MemoryNeed& need : report.needs) {
-    json["needs"][std::string(device::format_name(need.format))] = {
-        {"weight_bytes", need.weight_bytes},
-        {"kv_bytes_per_token", need.kv_bytes_per_token},
-        {"kv_tokens", need.kv_tokens}};
+    json["needs"][need.format.name()] = {{"weight_bytes", need.weight_bytes},
+                                         {"kv_bytes_per_token", need.kv_bytes_per_token},
+                                         {"kv_tokens", need.kv_tokens}};
   }
   fmt::print("{}\n", json.dump(2, ' ', false, ordered_json::error_handler_t::replace));
 }

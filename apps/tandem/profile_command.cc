@@ -49,8 +49,8 @@ void print_host(const latency::MeasuredHost& measured, int64_t token_bytes) {
   const latency::HostTimes& times = measured.times;
   const auto gigabytes = [](double bytes, double nanos) { return nanos > 0 ? bytes / nanos : 0; };
   fmt::print(
-      "host attention: {:.2f} GB/s, {:.2f} us a row, {:.1f} us in any case (met its points to "
-      "{:.1f} % in the mean)\n",
+      "host attention: {:.2f} GB/s, {:.2f} us a row, {:.1f} us in any case (mean error at its "
+      "points: {:.1f} %)\n",
       gigabytes(static_cast<double>(token_bytes), times.attention.per_context_nanos),
       times.attention.per_row_nanos * 1e-3, times.attention.fixed_nanos * 1e-3,
       measured.attention_accuracy.mean * 100);
@@ -60,10 +60,10 @@ void print_host(const latency::MeasuredHost& measured, int64_t token_bytes) {
                line.alpha_nanos * 1e-3);
   }
   fmt::print(
-      "engine thread: {:.1f} us a group of stages, {:.2f} us a visit; a visit adds {:.2f} us to a "
-      "step beside its row\n",
-      times.launch.per_group_nanos * 1e-3, times.launch.per_visit_nanos * 1e-3,
-      measured.per_visit * 1e-3);
+      "engine thread: {:.1f} us a group of stages, {:.1f} us a stage of a lane, {:.2f} us a visit; "
+      "a visit adds {:.2f} us to a step beside its row\n",
+      times.launch.per_group_nanos * 1e-3, times.launch.per_lane_stage_nanos * 1e-3,
+      times.launch.per_visit_nanos * 1e-3, measured.per_visit * 1e-3);
 }
 
 // One line for each held-out batch: what the figures above are made of.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -33,17 +34,24 @@ void ProgressBar::show(int64_t bytes_done, int64_t bytes_total) {
   }
   constexpr int kWidth = 40;
   const int filled = static_cast<int>(share * kWidth);
-  fmt::print(stderr, "\r{} [{}{}] {:3.0f} % of {} ", what_,
-             std::string(static_cast<size_t>(filled), '#'),
-             std::string(static_cast<size_t>(kWidth - filled), '.'), share * 100,
-             format_bytes(bytes_total));
+  // Not fmt::print, which throws when the terminal is closed.
+  std::fputs(fmt::format("\r{} [{}{}] {:3.0f} % of {} ", what_,
+                         std::string(static_cast<size_t>(filled), '#'),
+                         std::string(static_cast<size_t>(kWidth - filled), '.'), share * 100,
+                         format_bytes(bytes_total))
+                 .c_str(),
+             stderr);
+}
+
+void ProgressBar::clear() const {
+  if (terminal_ && shown_ > Nanos{0}) {
+    std::fputs("\r\033[K", stderr);
+  }
 }
 
 void ProgressBar::finish() {
   const Nanos took = std::max(last_, began_) - began_;
-  if (terminal_ && shown_ > Nanos{0}) {
-    fmt::print(stderr, "\r\033[K");
-  }
+  clear();
   log::info("{}: {} in {} ({:.2f} GB/s)", what_, format_bytes(done_), format_duration(took),
             static_cast<double>(done_) / static_cast<double>(std::max<int64_t>(took.count(), 1)));
 }

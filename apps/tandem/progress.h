@@ -14,7 +14,8 @@ class ProgressBar {
   // `what` is "loading weights".
   ProgressBar(std::string what, const Clock& clock);
   void show(int64_t bytes_done, int64_t bytes_total);
-  void finish();  // the last line, with the rate until the last show
+  void clear() const;  // takes the bar off the terminal, for a line of the log
+  void finish();       // the last line, with the rate until the last show
 
  private:
   std::string what_;

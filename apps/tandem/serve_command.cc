@@ -50,12 +50,14 @@ void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, 
 
 // How many files and connections the process may have open: as many as the system lets it have.
 void raise_descriptor_limit(const ServeFlags& flags) {
-  constexpr rlim_t kOwnFiles = 64;  // logs, weights, libraries
+  constexpr rlim_t kOwnFiles = 64;  // logs, weights, libraries, the database, running batches
+  // Beside each socket a file may be uploaded or downloaded.
+  const rlim_t each = flags.batches.data_folder.empty() ? 1 : 2;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
     return;
   }
-  const rlim_t wanted = static_cast<rlim_t>(flags.server.limits.max_connections) + kOwnFiles;
+  const rlim_t wanted = each * static_cast<rlim_t>(flags.server.limits.max_connections) + kOwnFiles;
   if (limit.rlim_cur < wanted) {
     limit.rlim_cur = std::min(wanted, limit.rlim_max);
     setrlimit(RLIMIT_NOFILE, &limit);
@@ -135,6 +137,15 @@ Result<std::unique_ptr<batches::Service>> open_batches(ServeFlags& flags, const 
   return service;
 }
 
+// Batches leave half of the queue to other requests of their class.
+batches::RunnerOptions runner_options(const ServeFlags& flags, const api::Server& server) {
+  const int64_t queue = flags.node.max_queue_flex;
+  const int64_t ahead = std::min(2 * int64_t{flags.node.max_num_seqs}, queue / 2);
+  return {.sequences_ahead = std::max<int64_t>(1, ahead),
+          .max_prompts = queue,
+          .terms_of = [&server](const std::string& owner) { return server.terms_of(owner); }};
+}
+
 // Opens everything that serving needs, but loads no weights and listens nowhere.
 Status check(ServeFlags& flags, const Clock& clock) {
   RETURN_IF_ERROR(load_text(flags));
@@ -147,12 +158,32 @@ Status check(ServeFlags& flags, const Clock& clock) {
   return {};
 }
 
+// The model by its name; false: stopped before it was there.
+Result<bool> fetch(ServeFlags& flags, const Signals& signals) {
+  bool stopped = false;
+  const Status fetched = fetch_model(flags, [&] {
+    stopped = stopped || signals.wait(Nanos{0}) == Signals::Asked::kStop;
+    return stopped;
+  });
+  if (stopped) {
+    log::info("stopped while the model was downloaded; the next start goes on there");
+    return false;
+  }
+  RETURN_IF_ERROR(fetched);
+  return true;
+}
+
 Status serve(ServeFlags& flags, cli::Command command) {
   const Signals signals;
   const SteadyClock clock;
   RETURN_IF_ERROR(start_log(flags));
   for (const std::string& line : cli::unread_variables(command, environ)) {
     log::warn("{}", line);
+  }
+  take_default_model(flags);
+  ASSIGN_OR_RETURN(const bool fetched, fetch(flags, signals));
+  if (!fetched) {
+    return {};
   }
   RETURN_IF_ERROR(resolve(flags));
   if (flags.check) {
@@ -204,20 +235,19 @@ Status serve(ServeFlags& flags, cli::Command command) {
   bar.finish();
   log_ready(flags, instance, server->port());
   if (batch_service != nullptr) {
-    batch_service->start(server->models(),
-                         {.sequences_ahead = 2 * int64_t{flags.node.max_num_seqs},
-                          .terms_of = [&server = *server](const std::string& owner) {
-                            return server.terms_of(owner);
-                          }});
+    batch_service->start(server->models(), runner_options(flags, *server));
   }
 
   if (!watch.finish()) {
     serve_until_stop(flags, signals, *server);
   }
   if (batch_service != nullptr) {
-    batch_service->stop();
+    batch_service->request_stop();  // a slow disk must not delay the drain
   }
   drain(flags, signals, clock, *node, *server);
+  if (batch_service != nullptr) {
+    batch_service->stop();
+  }
   log::info("stopped");
   return {};
 }

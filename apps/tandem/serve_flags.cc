@@ -99,8 +99,8 @@ OptionTable operation_options(ServeFlags& flags) {
 
 OptionTable command_option_table(ServeFlags& flags) {
   OptionTable table = text_options(flags);
-  for (OptionTable part :
-       {device_options(flags), step_budget_options(flags), operation_options(flags)}) {
+  for (OptionTable part : {hub::hub_option_table(flags.hub), device_options(flags),
+                           step_budget_options(flags), operation_options(flags)}) {
     std::ranges::move(part, std::back_inserter(table));
   }
   return table;
@@ -135,6 +135,7 @@ void add_serve_flags(cli::Command command, ServeFlags& flags) {
   const OptionTable node = node_option_table(flags.node);
   const OptionTable server = api::server_option_table(flags.server);
   cli::add_options(command, {node.front()});  // the model's folder
+  cli::add_options(command, hub::hub_option_table(flags.hub));
   add_text_flags(command, flags);
   add_node_flags(command, flags);
   cli::add_options(command, options_of_group(node, "Queue and record"));
@@ -161,7 +162,7 @@ void add_serve_flags(cli::Command command, ServeFlags& flags) {
   command.footer(
       "\nExamples:\n"
       "  tandem serve models/llama --host 0.0.0.0 --api-key-file keys\n"
-      "  tandem serve models/llama --policy sarathi --default-class best_effort --ttft-slo 2s\n"
+      "  tandem serve models/llama --default-class best_effort --ttft-slo 2s\n"
       "  tandem serve models/llama --config tandem.yaml --check\n"
       "\nA flag may also be a key of the --config file (max-num-seqs: 64) or a variable\n"
       "(TANDEM_MAX_NUM_SEQS=64). docs/serving.md says more.");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/result.h"
 #include "batches/batch_options.h"
 #include "cli/command.h"
+#include "hub/options.h"
 #include "model/generation_config.h"
 #include "node/node_options.h"
 #include "options/option_descriptor.h"
@@ -22,6 +24,7 @@ struct ServeFlags {
   NodeOptions node;
   api::ServerOptions server;
   batches::BatchOptions batches;
+  hub::HubOptions hub;
   std::string device = "auto";
   std::string tokenizer;           // a folder; empty: the model's
   std::string chat_template;       // a file or a template; empty: the model's
@@ -39,7 +42,7 @@ OptionTable command_option_table(ServeFlags& flags);
 
 void add_serve_flags(cli::Command command, ServeFlags& flags);
 
-// Of them those of the model and its engine, which `tandem batch run` shares.
+// The flags of the model and its engine, which `tandem batch run` shares.
 void add_node_flags(cli::Command command, ServeFlags& flags);
 
 // The logging options in this group of the help, and the options of what text is made by.
@@ -54,6 +57,13 @@ openai::GenerationDefaults request_defaults(const model::GenerationDefaults& of_
 
 // Checks what options say together, and fills in what follows from them. An error names the flag.
 Status resolve(ServeFlags& flags);
+
+// Without a model, takes the model that comes with Tandem, and as much memory as it needs.
+void take_default_model(ServeFlags& flags);
+
+// A model that is given by its name is brought into the cache, and `flags.node` gets its path.
+// `stop` ends that.
+Status fetch_model(ServeFlags& flags, const std::function<bool()>& stop);
 
 Status start_log(const ServeFlags& flags);
 

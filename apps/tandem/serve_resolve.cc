@@ -8,8 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "api/option_table.h"
+#include "base/log.h"
 #include "base/log_fields.h"
 #include "base/units.h"
+#include "default_model.h"
+#include "hub_model.h"
 #include "model/model_folder.h"
 #include "node/step_budget_file.h"
 #include "options/option_json.h"
@@ -267,6 +270,34 @@ Result<TextParts> load_text(ServeFlags& flags) {
   }
   parts.chat_template = std::make_unique<const text::ChatTemplate>(*std::move(chat));
   return parts;
+}
+
+void take_default_model(ServeFlags& flags) {
+  NodeOptions& node = flags.node;
+  if (!node.model.empty() || (node.model = default_model()).empty()) {
+    return;
+  }
+  log::info(
+      "no model is named: serving Tandem-Tiny, which adds, copies and looks up, and knows little "
+      "else; tandem serve MODEL_DIR, FILE.gguf or ORG/NAME serves another one");
+  constexpr int64_t kEnoughBytes = int64_t{512} << 20;
+  if (node.memory_bytes == 0 && !node.memory_share.has_value()) {
+    node.memory_bytes = kEnoughBytes;
+  }
+}
+
+Status fetch_model(ServeFlags& flags, const std::function<bool()>& stop) {
+  if (flags.node.model.empty()) {
+    return invalid_argument(
+        "the model is missing: tandem serve MODEL_DIR, a GGUF file, or a name such as ORG/NAME",
+        "model");
+  }
+  ASSIGN_OR_RETURN(const FoundModel found, find_model(flags.node.model, flags.hub, stop));
+  flags.node.model = found.path;
+  if (flags.node.served_names.empty() && !found.served_name.empty()) {
+    flags.node.served_names = {found.served_name};
+  }
+  return {};
 }
 
 Status resolve(ServeFlags& flags) {

@@ -1,5 +1,6 @@
 // SIGINT, SIGTERM and SIGHUP, taken by one thread when it asks. Make one before any other thread,
-// which inherit the mask. SIGPIPE is ignored from then on.
+// which inherit the mask. SIGPIPE and SIGXFSZ are ignored from then on: a write that the client or
+// the limit on the size of files ends is an error of that write, not the end of the server.
 #pragma once
 
 #include <signal.h>
@@ -17,14 +18,19 @@ class Signals {
     sigaddset(&set_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
   }
   enum class Asked { kNothing, kStop, kReload };
   // What came within `timeout`.
   [[nodiscard]] Asked wait(Nanos timeout) const {
+    const int signal = take(timeout);
+    return signal <= 0 ? Asked::kNothing : signal == SIGHUP ? Asked::kReload : Asked::kStop;
+  }
+  // The number of the signal that came within `timeout`; not positive: none came.
+  [[nodiscard]] int take(Nanos timeout) const {
     const timespec time{static_cast<time_t>(timeout.count() / 1000000000),
                         static_cast<long>(timeout.count() % 1000000000)};
-    const int signal = sigtimedwait(&set_, nullptr, &time);
-    return signal <= 0 ? Asked::kNothing : signal == SIGHUP ? Asked::kReload : Asked::kStop;
+    return sigtimedwait(&set_, nullptr, &time);
   }
 
  private:

@@ -27,7 +27,7 @@ constexpr std::array kMemories = {
     KnownMemory{"h200", 141 * kGigabyte}, KnownMemory{"t4", 16 * kGigabyte},
     KnownMemory{"a10", 24 * kGigabyte}};
 
-Error about_flag(const char* flag, const Error& error) {
+Error simulation_flag_error(const char* flag, const Error& error) {
   return {error.code, fmt::format("--{}: {}", flag, error.message), flag};
 }
 
@@ -76,7 +76,7 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   } else {
     const Result<int64_t> given = parse_bytes(flags.accelerator_memory);
     if (!given.ok()) {
-      return about_flag("accelerator-memory", given.error());
+      return simulation_flag_error("accelerator-memory", given.error());
     }
     each = *given;
   }
@@ -91,7 +91,7 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   if (!flags.host_kv.empty()) {
     const Result<int64_t> given = parse_bytes(flags.host_kv);
     if (!given.ok()) {
-      return about_flag("host-kv", given.error());
+      return simulation_flag_error("host-kv", given.error());
     }
     machine.host_memory_bytes = *given;
   }
@@ -119,6 +119,11 @@ Result<loadgen::Load> load_of(const SimulateFlags& flags) {
   ASSIGN_OR_RETURN(std::vector<loadgen::LoadStream> streams,
                    bench::make_streams(flags.stream, flags.streams));
   for (loadgen::LoadStream& stream : streams) {
+    if (stream.tasks != nullptr) {
+      return invalid_argument(
+          "--tasks: a simulation computes no answers; `tandem bench serve --tasks` asks a server",
+          "tasks");
+    }
     stream.models = {flags.shape};
   }
   return loadgen::make_load(streams, flags.load_seed);
@@ -230,7 +235,7 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
   }
   const Result<Nanos> limit = parse_duration(flags.limit);
   if (!limit.ok()) {
-    return about_flag("limit", limit.error());
+    return simulation_flag_error("limit", limit.error());
   }
   options.limit = *limit;
   Result<loadgen::Load> load = load_of(flags);

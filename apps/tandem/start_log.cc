@@ -48,7 +48,7 @@ void log_configuration(ServeFlags& flags, const PlannedModel& model) {
           "{} sequences of up to {} tokens, {} tokens a step, prefix caching {}; all of it: "
           "GET /v1/tandem/config",
           model.policy_name, caps.threads, kernels::isa_name(model.device.device().host().isa),
-          device::format_name(model.format), element_name(model.kv_dtype), node.max_num_seqs,
+          model.format.name(), element_name(model.kv_dtype), node.max_num_seqs,
           model.plan.max_model_len, node.max_num_batched_tokens,
           node.prefix_caching == PrefixCaching::kOn ? "on" : "off"),
       {{"configuration", log::RawJson{config_json(effective_config_json(node, model), flags)}}});

@@ -1,4 +1,5 @@
 #include "api/connection.h"
+#include "api/batch_routes.h"
 
 #include <fmt/format.h>
 
@@ -150,7 +151,10 @@ void Connection::handle(HttpParser::State state) {
     begin_answer();
     route_request(std::move(body));
   } else if (state == HttpParser::State::kFailed) {
-    refuse_unread(error_with_status(parser_.error_status(), parser_.error_reason()));
+    constexpr int kTooLarge = 413;
+    refuse_unread(incoming_ != nullptr && parser_.error_status() == kTooLarge
+                      ? batch_error(context_.options.batches->too_large(), context_)
+                      : error_with_status(parser_.error_status(), parser_.error_reason()));
   } else if (parser_.in_body()) {
     body_held_.set(static_cast<int64_t>(parser_.body_bytes()));
     if (body_began_at_ == Nanos{0}) {
@@ -252,6 +256,9 @@ void Connection::tick(Nanos now) {
 
 void Connection::tick_reading(Nanos now) {
   const ServerLimits& limits = context_.options.limits;
+  if (incoming_ != nullptr) {
+    tick_incoming(now);
+  }
   if (parser_.has_begun()) {
     const bool in_body = body_began_at_ != Nanos{0};
     const bool late = in_body ? now - body_began_at_ > limits.body_timeout

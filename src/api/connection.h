@@ -92,6 +92,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void answer_from_disk(std::string body);
   void receive(HttpParser::State state);
   void write_incoming();
+  void tick_incoming(Nanos now);
   void end_incoming_piece(std::optional<HttpResponse> response);
   void begin_download();
   void read_outgoing();
@@ -102,8 +103,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void submit_aside(PreparedGeneration prepared, int64_t bytes);
   void begin_job(SubmittedGeneration submitted);
   void begin_stream();
-  void aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
-             std::function<void()> done);
+  void aside(const IoLoop::JobTerms& terms, std::function<void()> work, std::function<void()> done);
   struct Delivery;
   using HeldEvents = std::vector<std::pair<size_t, std::vector<TokenEvent>>>;  // by prompt
   static void hold(size_t prompt, std::span<TokenEvent> events, HeldEvents& held);
@@ -124,6 +124,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void tick_reading(Nanos now);
   [[nodiscard]] bool holds_enough() const;
   [[nodiscard]] bool incoming_is_full() const;
+  [[nodiscard]] bool uploads_are_crowded() const;
   void append_output(std::string text);
   [[nodiscard]] size_t waiting_bytes() const { return stream_.size() + ahead_bytes_; }
   void write_slice();
@@ -145,7 +146,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::unique_ptr<GenerationJob> job_;
   std::vector<uint64_t> tags_;  // of the generation, by prompt
   // A job of this connection waits or runs beside the loop.
-  std::optional<SideThreads::Ticket> ticket_;
+  std::optional<IoLoop::Ticket> ticket_;
   bool job_is_aside_ = false;
   HeldEvents events_held_;              // come meanwhile
   std::shared_ptr<Incoming> incoming_;  // a file that is being uploaded

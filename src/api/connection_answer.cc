@@ -2,7 +2,6 @@
 // the loop.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <iterator>
 #include <utility>
 #include <variant>
@@ -16,10 +15,7 @@ namespace {
 
 // The body, as long as its headers say, is among the bytes that came with them (or is chunked).
 bool body_may_be_here(const HttpRequest& head, size_t held_bytes) {
-  const std::string_view text = head.header("content-length");
-  uint64_t bytes = 0;
-  std::from_chars(text.data(), text.data() + text.size(), bytes);
-  return bytes <= held_bytes;
+  return announced_body_bytes(head) <= held_bytes;
 }
 
 }  // namespace
@@ -116,23 +112,28 @@ void Connection::route_request(std::string body) {
 // Runs `work` beside the loop, then `done` on it unless the connection was closed meanwhile; what
 // they own may be large and is then freed beside the loop. Without a ticket_ afterwards neither
 // will run; where the bound applies, the request has been refused.
-void Connection::aside(int64_t cost, SideThreads::Bound bound, std::function<void()> work,
+void Connection::aside(const IoLoop::JobTerms& terms, std::function<void()> work,
                        std::function<void()> done) {
-  ticket_ = loop_.aside(requester_, cost, bound, std::move(work),
-                        [self = shared_from_this(), done = std::move(done)]() mutable {
-                          self->ticket_.reset();
-                          if (self->phase_ == Phase::kClosed) {
-                            using Done = std::function<void()>;
-                            self->loop_.dispose(std::make_shared<Done>(std::move(done)));
-                            return;
-                          }
-                          done();
-                        });
-  if (!ticket_ && bound == SideThreads::Bound::kApplies) {
-    respond(refuse({ErrorCode::kUnavailable,
-                    "too many long requests wait to be read by the server; try again later", ""},
-                   "long_requests", context_));
+  ticket_ =
+      loop_.aside(requester_, terms, std::move(work),
+                  [self = shared_from_this(), done = std::move(done), pool = terms.pool]() mutable {
+                    self->ticket_.reset();
+                    if (self->phase_ == Phase::kClosed) {
+                      using Done = std::function<void()>;
+                      self->loop_.dispose(std::make_shared<Done>(std::move(done)), pool);
+                      return;
+                    }
+                    done();
+                  });
+  if (ticket_ || terms.bound == SideThreads::Bound::kIgnored) {
+    return;
   }
+  const bool disk = terms.pool == IoLoop::Pool::kDisk;
+  respond(refuse({ErrorCode::kUnavailable,
+                  disk ? "too many requests wait for the server's disk; try again later"
+                       : "too many long requests wait to be read by the server; try again later",
+                  ""},
+                 disk ? "disk_requests" : "long_requests", context_));
 }
 
 void Connection::answer_aside(std::string body) {
@@ -148,7 +149,7 @@ void Connection::answer_aside(std::string body) {
       .response = {}});
   shared->request.body = std::move(body);
   aside(
-      bytes, SideThreads::Bound::kApplies,
+      {.cost = bytes},
       [shared, route = answer_.route, &context = context_] {
         shared->response = answer(shared->request, *route, context);
         std::string().swap(shared->request.body);
@@ -186,7 +187,7 @@ void Connection::begin_generation(std::string body) {
                                   .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
                                   .prepared = {}});
   aside(
-      bytes, SideThreads::Bound::kApplies,
+      {.cost = bytes},
       [shared, endpoint, &context = context_] {
         shared->prepared = GenerationJob::prepare(endpoint, shared->body, context);
         std::string().swap(shared->body);
@@ -241,7 +242,7 @@ void Connection::submit_aside(PreparedGeneration prepared, int64_t bytes) {
                                             .submitted = {}});
   job_is_aside_ = true;
   aside(
-      bytes, SideThreads::Bound::kIgnored,
+      {.cost = bytes, .bound = SideThreads::Bound::kIgnored},
       [shared, sink = loop_.sink(), &context = context_] {
         shared->submitted = GenerationJob::submit(std::move(shared->prepared),
                                                   {.request_id = shared->request_id,
@@ -358,7 +359,7 @@ void Connection::deliver_aside(int64_t bytes, HeldEvents events) {
   job_is_aside_ = true;
   constexpr int64_t kBytesOfCost = 16;  // an answer is written faster than a body is parsed
   aside(
-      bytes / kBytesOfCost, SideThreads::Bound::kIgnored,
+      {.cost = bytes / kBytesOfCost, .bound = SideThreads::Bound::kIgnored},
       [delivery] {
         GenerationJob& job = *delivery->job;
         for (auto& [of, taken] : std::exchange(delivery->events, {})) {

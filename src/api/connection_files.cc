@@ -17,13 +17,16 @@ namespace tandem::api {
 namespace {
 
 constexpr size_t kPieceBytes = 256 * 1024;
+constexpr size_t kSmallPieceBytes = 16 * 1024;
 constexpr size_t kMaxWaitingBytes = 1 << 20;  // of an upload; then the client has to wait
+constexpr IoLoop::Pool kDisk = IoLoop::Pool::kDisk;
 
 }  // namespace
 
 struct Connection::Incoming {
   std::shared_ptr<batches::Upload> upload;
-  std::string waiting;    // has come and is not being written
+  CountedBytes held;      // of waiting
+  std::string waiting{};  // has come and is not being written
   bool writing = false;   // a piece is being written
   bool complete = false;  // all of it has come
   size_t in_time = 0;     // bytes since its time was counted anew
@@ -36,7 +39,12 @@ struct Connection::Outgoing {
 };
 
 bool Connection::incoming_is_full() const {
-  return incoming_ != nullptr && incoming_->waiting.size() > kMaxWaitingBytes;
+  return incoming_ != nullptr &&
+         (incoming_->waiting.size() > kMaxWaitingBytes || uploads_are_crowded());
+}
+
+bool Connection::uploads_are_crowded() const {
+  return context_.metrics.upload_bytes_held >= context_.options.limits.max_upload_bytes_held;
 }
 
 // A refusal that needs no look at the body.
@@ -47,13 +55,25 @@ std::optional<HttpResponse> Connection::begin_batch_route() {
   if (!is_upload(answer_.request, *answer_.route)) {
     return std::nullopt;
   }
+  const HttpLimits& limits = context_.options.limits.http;
+  if (announced_body_bytes(answer_.request) > limits.max_streamed_bytes) {
+    return batch_error(context_.options.batches->too_large(), context_);
+  }
+  // A connection reads once before it knows what comes.
+  if (context_.metrics.upload_bytes_held >= 2 * context_.options.limits.max_upload_bytes_held) {
+    return refuse({ErrorCode::kUnavailable,
+                   "uploads that wait for the disk fill the server's memory for them; try again "
+                   "later",
+                   ""},
+                  "request_memory", context_);
+  }
   Result<std::unique_ptr<batches::Upload>> upload =
       context_.options.batches->begin_upload(answer_.owner, answer_.request.header("content-type"));
   if (!upload.ok()) {
     return batch_error(upload.error(), context_);
   }
-  incoming_ = std::make_shared<Incoming>();
-  incoming_->upload = *std::move(upload);
+  incoming_ = std::make_shared<Incoming>(Incoming{
+      .upload = *std::move(upload), .held = CountedBytes(context_.metrics.upload_bytes_held)});
   parser_.stream_body();
   return std::nullopt;
 }
@@ -73,7 +93,7 @@ void Connection::answer_from_disk(std::string body) {
                                   .response = {}});
   shared->request.body = std::move(body);
   aside(
-      bytes + kCost, SideThreads::Bound::kApplies,
+      {.pool = kDisk, .cost = bytes + kCost},
       [shared, route = answer_.route, owner = answer_.owner, &context = context_] {
         shared->response = answer_batch_route(shared->request, *route, owner, context);
         std::string().swap(shared->request.body);
@@ -97,7 +117,7 @@ void Connection::receive(HttpParser::State state) {
     body_began_at_ = loop_.now();
   }
   incoming_->waiting += piece;
-  body_held_.set(std::ssize(incoming_->waiting));
+  incoming_->held.set(std::ssize(incoming_->waiting));
   if (state == HttpParser::State::kComplete) {
     static_cast<void>(parser_.take_body());
     incoming_->complete = true;
@@ -106,9 +126,22 @@ void Connection::receive(HttpParser::State state) {
   write_incoming();
 }
 
+// Time in which the server itself does not read does not count against the client. Uploads that
+// stopped because all of them together hold enough go on from here: nothing else wakes them.
+void Connection::tick_incoming(Nanos now) {
+  if (incoming_is_full()) {
+    body_began_at_ = now;
+  }
+  write_incoming();
+  wait_readable();
+}
+
 void Connection::write_incoming() {
   Incoming& incoming = *incoming_;
-  if (incoming.writing || (!incoming.complete && incoming.waiting.size() < kPieceBytes)) {
+  // Small pieces make room where all uploads together hold enough.
+  const bool worth_writing = incoming.complete || incoming.waiting.size() >= kPieceBytes ||
+                             (!incoming.waiting.empty() && uploads_are_crowded());
+  if (incoming.writing || !worth_writing) {
     return;
   }
   struct Work {
@@ -120,15 +153,18 @@ void Connection::write_incoming() {
   };
   incoming.writing = true;
   const int64_t bytes = std::ssize(incoming.waiting);
-  body_held_.set(0);
+  // The last piece waits for the whole file to be on the disk.
+  const int64_t cost =
+      incoming.complete ? std::max(bytes, context_.options.disk.max_short_cost + 1) : bytes;
+  incoming.held.set(0);
   auto shared =
       std::make_shared<Work>(Work{.upload = incoming.upload,
                                   .piece = std::exchange(incoming.waiting, {}),
-                                  .held = CountedBytes(context_.metrics.request_bytes_held, bytes),
+                                  .held = CountedBytes(context_.metrics.upload_bytes_held, bytes),
                                   .last = incoming.complete,
                                   .response = {}});
   aside(
-      bytes, SideThreads::Bound::kIgnored,
+      {.pool = kDisk, .cost = cost, .bound = SideThreads::Bound::kIgnored},
       [shared, &context = context_] {
         const Status written = shared->upload->write(shared->piece);
         std::string().swap(shared->piece);
@@ -140,14 +176,9 @@ void Connection::write_incoming() {
           shared->response = file.ok() ? HttpResponse{.body = batches::file_json(*file)}
                                        : batch_error(file.error(), context);
         }
+        shared->upload.reset();  // here: the last one removes what it has written
       },
-      [this, shared] {
-        if (incoming_ == nullptr) {
-          loop_.dispose(
-              std::exchange(shared->upload, nullptr));  // what it has written goes with it
-        }
-        end_incoming_piece(std::move(shared->response));
-      });
+      [this, shared] { end_incoming_piece(std::move(shared->response)); });
 }
 
 void Connection::end_incoming_piece(std::optional<HttpResponse> response) {
@@ -176,7 +207,7 @@ void Connection::begin_download() {
   };
   auto shared = std::make_shared<Work>();
   aside(
-      kPieceBytes, SideThreads::Bound::kApplies,
+      {.pool = kDisk, .cost = kPieceBytes},
       [shared, owner = answer_.owner, id = id_in_path(*answer_.route, answer_.request.path),
        &service = *context_.options.batches] {
         shared->content.emplace(service.content(owner, id));
@@ -220,15 +251,18 @@ void Connection::read_outgoing() {
     std::shared_ptr<Outgoing> from;
     Result<std::string> piece = std::string();
   };
+  // Pieces that slow readers leave unread must not fill the memory for answers.
+  const size_t piece = answers_are_crowded() ? kSmallPieceBytes : kPieceBytes;
   outgoing_->reading = true;
   auto shared = std::make_shared<Work>(Work{.from = outgoing_});
   aside(
-      kPieceBytes, SideThreads::Bound::kIgnored,
-      [shared, max = std::min<int64_t>(kPieceBytes, outgoing_->left)] {
+      {.pool = kDisk, .cost = kPieceBytes, .bound = SideThreads::Bound::kIgnored},
+      [shared, max = std::min(static_cast<int64_t>(piece), outgoing_->left)] {
         shared->piece = shared->from->content.next(static_cast<size_t>(max));
+        shared->from.reset();  // here: the last one closes the file
       },
       [this, shared] {
-        shared->from->reading = false;
+        outgoing_->reading = false;
         send_piece(std::move(shared->piece));
       });
 }
@@ -246,13 +280,15 @@ void Connection::send_piece(Result<std::string> piece) {
   flush();
 }
 
-// What was written of an upload that is not finished is removed beside the loop.
+// Files are closed, and what was written of an unfinished upload is removed, on the disk threads:
+// jobs give up their references there, and so does this. Only at the end of the server, when these
+// threads have stopped, it happens on the loop.
 void Connection::drop_files() {
   if (incoming_ != nullptr) {
-    loop_.dispose(std::exchange(incoming_, nullptr));
+    loop_.dispose(std::exchange(incoming_, nullptr), kDisk);
   }
   if (outgoing_ != nullptr) {
-    loop_.dispose(std::exchange(outgoing_, nullptr));
+    loop_.dispose(std::exchange(outgoing_, nullptr), kDisk);
   }
 }
 

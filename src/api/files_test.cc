@@ -1,10 +1,17 @@
 // Files and batches over sockets: uploads that come in pieces, downloads, keys, refusals.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "api/test_support.h"
 #include "batches/service.h"
@@ -21,6 +28,29 @@ std::string form_of(std::string_view file, std::string_view purpose = "batch") {
       "filename=\"in.jsonl\"\r\n\r\n{}\r\n--XY--\r\n",
       purpose, file);
 }
+
+// A file whose opening does not return, as that of a file on a disk that has stalled.
+class StalledContent {
+ public:
+  explicit StalledContent(const std::filesystem::path& content) : path_(content) {
+    std::filesystem::remove(path_);
+    CHECK(::mkfifo(path_.c_str(), 0600) == 0, "no pipe '{}'", path_.string());
+  }
+  ~StalledContent() {
+    if (held_ < 0) {
+      go_on();  // the test has failed: let the server end
+    }
+    std::filesystem::remove(path_);
+    ::close(held_);
+  }
+  StalledContent(const StalledContent&) = delete;
+  StalledContent& operator=(const StalledContent&) = delete;
+  void go_on() { held_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC); }
+
+ private:
+  std::filesystem::path path_;
+  int held_ = -1;
+};
 
 class Files : public ::testing::Test {
  protected:
@@ -53,6 +83,16 @@ class Files : public ::testing::Test {
   ClientResponse upload(std::string_view form, std::string_view headers = "") {
     return ask("POST", "/v1/files",
                fmt::format("Content-Type: multipart/form-data; boundary=XY\r\n{}", headers), form);
+  }
+  // Each takes a disk thread until the file's content goes on.
+  std::vector<std::unique_ptr<Client>> ask_for_content(const std::string& id, int count) {
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < count; ++i) {
+      clients.push_back(std::make_unique<Client>(server_->port()));
+      clients.back()->get("/v1/files/" + id + "/content");
+    }
+    EXPECT_EQ(server_->get("/health").status, 200);  // the I/O thread has read them
+    return clients;
   }
   [[nodiscard]] bool no_file_is_left() const {
     return std::filesystem::is_empty(folder_ / "data" / "files");
@@ -116,6 +156,164 @@ TEST_F(Files, WhatIsTooLargeIsRefusedAndLeavesNothing) {
   EXPECT_NE(by_file.body.find("--batch-file-size"), std::string::npos);
   server_->eventually([this] { return no_file_is_left(); });
   EXPECT_EQ(upload(form_of(std::string(4 << 20, 'x'))).status, 200);
+}
+
+TEST_F(Files, AnAnnouncedLengthBeyondTheLimitIsRefusedBeforeTheBodyIsSent) {
+  start();
+  for (const int bytes : {4'300'000, 50'000'000}) {
+    Client client(server_->port());
+    client.send(fmt::format(
+        "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n"
+        "Content-Type: multipart/form-data; boundary=XY\r\nExpect: 100-continue\r\n\r\n",
+        bytes));
+    EXPECT_EQ(client.read_response("POST").status, 413) << bytes;
+  }
+}
+
+TEST_F(Files, ChunksBeyondTheLimitAreRefusedBeforeTheBodyEnds) {
+  start();
+  const std::string form = form_of(std::string(5 << 20, 'x'));
+  Client client(server_->port());
+  client.send(
+      "POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+      "Content-Type: multipart/form-data; boundary=XY\r\n\r\n");
+  constexpr size_t kChunk = 100'000;
+  for (size_t sent = 0; sent < (4 << 20) + kChunk; sent += kChunk) {
+    client.send(fmt::format("{:x}\r\n{}\r\n", kChunk, form.substr(sent, kChunk)));
+  }
+  const ClientResponse refused = client.read_response("POST");
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_NE(refused.body.find("--batch-file-size"), std::string::npos) << refused.body;
+  server_->eventually([this] { return no_file_is_left(); });
+}
+
+TEST_F(Files, PartsThatAreNotTheFileAreHeldToTheSameLimit) {
+  start();
+  const std::string part =
+      "--XY\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n" + std::string(5 << 20, 'x');
+  Client client(server_->port());
+  client.send(
+      fmt::format("POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+                  "Content-Type: multipart/form-data; boundary=XY\r\n\r\n{:x}\r\n{}\r\n",
+                  part.size(), part));
+  EXPECT_EQ(client.read_response("POST").status, 413);
+}
+
+TEST_F(Files, HeadersOfRequestsAndPartsAreBounded) {
+  start();
+  EXPECT_EQ(upload(form_of("{}\n"), "X-Long: " + std::string(40'000, 'h') + "\r\n").status, 431);
+  const std::string part = "--XY\r\nX-Long: " + std::string(9'000, 'h') + "\r\n";
+  const ClientResponse refused = upload(part + form_of("{}\n"));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("a part's headers have more than"), std::string::npos)
+      << refused.body;
+}
+
+TEST_F(Files, AStalledDiskHoldsUpNoChat) {
+  ServerOptions options;
+  options.disk.threads = 2;
+  start(std::move(options));
+  server_->frontend.answer_at_once("x");
+  const std::string id = json::parse(upload(form_of("{}\n")).body)["id"];
+  StalledContent stalled(folder_ / "data" / "files" / id);
+  const auto waiting = ask_for_content(id, 8);  // more than there are threads beside the loop
+  EXPECT_EQ(server_->post("/v1/chat/completions", long_chat()).status, 200);
+  EXPECT_EQ(server_->get("/metrics").status, 200);
+  stalled.go_on();
+  for (const auto& client : waiting) {
+    EXPECT_EQ(client->read_response().status, 200);
+  }
+}
+
+TEST_F(Files, UploadsThatWaitForTheDiskHoldABoundedNumberOfBytes) {
+  constexpr int64_t kLimit = 300'000;
+  constexpr int64_t kRead = 64 * 1024;  // of a connection before it knows what comes
+  constexpr int kUploads = 4;
+  ServerOptions options;
+  options.disk.threads = 2;
+  options.limits.max_upload_bytes_held = kLimit;
+  start(std::move(options));
+  const std::atomic<int64_t>& held = server_->server->metrics().upload_bytes_held;
+  const std::string id = json::parse(upload(form_of("{}\n")).body)["id"];
+  StalledContent stalled(folder_ / "data" / "files" / id);
+  auto clients = ask_for_content(id, 2);
+  const std::string form = form_of(std::string(3 << 20, 'x'));
+  std::vector<std::thread> senders;
+  for (int i = 0; i < kUploads; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port()));
+    senders.emplace_back([&form, client = clients.back().get()] {
+      client->send(
+          fmt::format("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n"
+                      "Content-Type: multipart/form-data; boundary=XY\r\n\r\n{}",
+                      form.size(), form));
+    });
+  }
+  server_->eventually([&] { return held >= kLimit; });
+  for (int i = 0; i < 20; ++i) {  // the I/O thread has had its turns
+    EXPECT_EQ(server_->get("/health").status, 200);
+    EXPECT_LE(held, kLimit + (kUploads + 1) * kRead);
+  }
+  EXPECT_EQ(server_->server->metrics().request_bytes_held, 0) << "chat has memory of its own";
+  stalled.go_on();
+  for (const auto& client : clients) {
+    EXPECT_EQ(client->read_response("POST").status, 200);
+  }
+  for (std::thread& sender : senders) {
+    sender.join();
+  }
+  server_->eventually([&] { return held == 0; });
+}
+
+TEST_F(Files, ManyUploadsThatWaitForTheDiskAreRefused) {
+  ServerOptions options;
+  options.disk.threads = 2;
+  options.limits.max_upload_bytes_held = 50'000;
+  start(std::move(options));
+  const std::string id = json::parse(upload(form_of("{}\n")).body)["id"];
+  StalledContent stalled(folder_ / "data" / "files" / id);
+  auto clients = ask_for_content(id, 2);
+  const std::string form = form_of(std::string(40'000, 'x'));
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port()));
+    clients.back()->send(
+        fmt::format("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n"
+                    "Content-Type: multipart/form-data; boundary=XY\r\n\r\n{}",
+                    form.size(), form));
+  }
+  server_->eventually([this] {
+    return server_->get("/metrics").body.find("reason=\"request_memory\"") != std::string::npos;
+  });
+  EXPECT_LE(server_->server->metrics().upload_bytes_held, 2 * 50'000 + 2 * std::ssize(form));
+  stalled.go_on();
+  std::map<int, int> statuses;
+  for (const auto& client : clients) {
+    ++statuses[client->read_response("POST").status];
+  }
+  EXPECT_GT(statuses[503], 0);
+  EXPECT_GT(statuses[200], 2);
+  EXPECT_EQ(statuses[200] + statuses[503], 22);
+}
+
+// None of them alone has a piece that is worth writing.
+TEST_F(Files, UploadsThatFillTheirMemoryTogetherAllEnd) {
+  ServerOptions options;
+  options.limits.max_upload_bytes_held = 100'000;
+  start(std::move(options));
+  const std::string form =
+      form_of(std::string(40'000, 'x'));  // halves: over the limit, under twice
+  const size_t half = form.size() / 2;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port()));
+    clients.back()->send(
+        fmt::format("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n"
+                    "Content-Type: multipart/form-data; boundary=XY\r\n\r\n{}",
+                    form.size(), form.substr(0, half)));
+  }
+  for (const auto& client : clients) {
+    client->send(form.substr(half));
+    EXPECT_EQ(client->read_response("POST").status, 200);
+  }
 }
 
 TEST_F(Files, TheLimitOfOtherBodiesStaysWhatItWas) {

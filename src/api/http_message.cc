@@ -2,9 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <iterator>
 
 namespace tandem::api {
+
+uint64_t announced_body_bytes(const HttpRequest& head) {
+  const std::string_view text = head.header("content-length");
+  uint64_t bytes = 0;
+  std::from_chars(text.data(), text.data() + text.size(), bytes);
+  return bytes;
+}
 
 std::string_view reason_phrase(int status) {
   switch (status) {

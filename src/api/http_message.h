@@ -1,6 +1,7 @@
 // An HTTP request as handlers see it and a response as they give it. Plain data, no sockets.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,9 @@ struct HttpRequest {
     return {};
   }
 };
+
+// The body's length as the headers state it; 0 where they do not.
+[[nodiscard]] uint64_t announced_body_bytes(const HttpRequest& head);
 
 struct HttpResponse {
   int status = 200;

@@ -79,20 +79,15 @@ std::string HttpMetrics::render() const {
                    durations.sum_seconds);
     fmt::format_to(out, "http_request_duration_seconds_count{{{}}} {}\n", labels, count);
   }
-  family("http_request_size_bytes", "summary", "Bodies of requests.");
-  for (const auto& [handler, sizes] : sizes_) {
-    fmt::format_to(out, "http_request_size_bytes_sum{{handler=\"{}\"}} {}\n", handler,
-                   sizes.request_bytes);
-    fmt::format_to(out, "http_request_size_bytes_count{{handler=\"{}\"}} {}\n", handler,
-                   sizes.count);
-  }
-  family("http_response_size_bytes", "summary", "Bodies of answers.");
-  for (const auto& [handler, sizes] : sizes_) {
-    fmt::format_to(out, "http_response_size_bytes_sum{{handler=\"{}\"}} {}\n", handler,
-                   sizes.response_bytes);
-    fmt::format_to(out, "http_response_size_bytes_count{{handler=\"{}\"}} {}\n", handler,
-                   sizes.count);
-  }
+  const auto bodies = [&](std::string_view name, std::string_view help, int64_t Sizes::*bytes) {
+    family(name, "summary", help);
+    for (const auto& [handler, sizes] : sizes_) {
+      fmt::format_to(out, "{}_sum{{handler=\"{}\"}} {}\n", name, handler, sizes.*bytes);
+      fmt::format_to(out, "{}_count{{handler=\"{}\"}} {}\n", name, handler, sizes.count);
+    }
+  };
+  bodies("http_request_size_bytes", "Bodies of requests.", &Sizes::request_bytes);
+  bodies("http_response_size_bytes", "Bodies of answers.", &Sizes::response_bytes);
   family("tandem_http_rejected_total", "counter", "Requests turned away before they ran.");
   for (const auto& [reason, count] : rejections_) {
     fmt::format_to(out, "tandem_http_rejected_total{{reason=\"{}\"}} {}\n", reason, count);
@@ -117,6 +112,9 @@ std::string HttpMetrics::render() const {
          "Connections closed because the client read too slowly.", slow_readers_cut.load());
   single("tandem_http_request_bytes_held", "gauge",
          "Bytes of request bodies that are read and not parsed yet.", request_bytes_held.load());
+  single("tandem_http_upload_bytes_held", "gauge",
+         "Bytes of uploaded files that are read and not written to the disk yet.",
+         upload_bytes_held.load());
   single("tandem_http_requests_timed_out_total", "counter",
          "Requests whose headers or body did not arrive in time.", requests_timed_out.load());
   single("tandem_http_idle_closed_total", "counter",

@@ -42,6 +42,7 @@ class HttpMetrics {
   std::atomic<int64_t> disconnect_cancels{0};  // generations ended because their client left
   std::atomic<int64_t> slow_readers_cut{0};
   std::atomic<int64_t> request_bytes_held{0};     // of bodies that are read and not parsed yet
+  std::atomic<int64_t> upload_bytes_held{0};      // of uploads, not on the disk yet
   std::atomic<int64_t> requests_timed_out{0};     // answered 408
   std::atomic<int64_t> idle_closed{0};            // connections closed because nothing came
   std::atomic<int64_t> tls_handshakes_failed{0};  // connections that ended before keys were agreed

@@ -7,6 +7,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <ctime>
+#include <future>
 #include <utility>
 
 #include "api/connection.h"
@@ -73,9 +74,10 @@ class IoLoop::Sink final : public TokenSink {
   std::vector<Delivery> waiting_;
 };
 
-IoLoop::IoLoop(ApiContext& context, SideThreads& side)
+IoLoop::IoLoop(ApiContext& context, SideThreads& compute, SideThreads* disk)
     : context_(context),
-      side_(side),
+      compute_(compute),
+      disk_(disk),
       work_(asio::make_work_guard(io_)),
       ticker_(io_),
       sink_(std::make_shared<Sink>(*this)),
@@ -97,7 +99,13 @@ void IoLoop::start() {
 void IoLoop::close_connections() {
   if (thread_.joinable()) {
     sink_->detach();
-    asio::post(io_, [this] { close_all(); });
+    auto closed = std::make_shared<std::promise<void>>();
+    const std::future<void> done = closed->get_future();
+    asio::post(io_, [this, closed = std::move(closed)] {
+      close_all();
+      closed->set_value();
+    });
+    done.wait();
   }
 }
 
@@ -153,26 +161,36 @@ void IoLoop::forget(Connection& connection) { connections_.erase(&connection); }
 
 std::string IoLoop::new_id() { return fmt::format("{:016x}{:016x}", random_(), random_()); }
 
-std::optional<SideThreads::Ticket> IoLoop::aside(const std::string& client, int64_t cost,
-                                                 SideThreads::Bound bound,
-                                                 std::function<void()> work,
-                                                 std::function<void()> done) {
-  return side_.post(client, cost, bound,
-                    [this, work = std::move(work), done = std::move(done)]() mutable {
-                      work();
-                      work = nullptr;
-                      asio::post(io_, [this, done = std::move(done)] {
-                        run_deliveries();
-                        done();
-                      });
-                    });
+SideThreads& IoLoop::threads_of(Pool pool) {
+  if (pool == Pool::kCompute) {
+    return compute_;
+  }
+  CHECK(disk_ != nullptr, "a server without a data folder has no disk threads");
+  return *disk_;
 }
 
-void IoLoop::withdraw(SideThreads::Ticket ticket, std::shared_ptr<Connection> owner) {
-  if (std::function<void()> job = side_.withdraw(ticket)) {
+std::optional<IoLoop::Ticket> IoLoop::aside(const std::string& client, const JobTerms& terms,
+                                            std::function<void()> work,
+                                            std::function<void()> done) {
+  const std::optional<SideThreads::Ticket> number =
+      threads_of(terms.pool)
+          .post(client, terms.cost, terms.bound,
+                [this, work = std::move(work), done = std::move(done)]() mutable {
+                  work();
+                  work = nullptr;
+                  asio::post(io_, [this, done = std::move(done)] {
+                    run_deliveries();
+                    done();
+                  });
+                });
+  return number ? std::optional(Ticket{terms.pool, *number}) : std::nullopt;
+}
+
+void IoLoop::withdraw(const Ticket& ticket, std::shared_ptr<Connection> owner) {
+  if (std::function<void()> job = threads_of(ticket.pool).withdraw(ticket.number)) {
     aside(
-        "", 1, SideThreads::Bound::kIgnored, [job = std::move(job)]() mutable { job = nullptr; },
-        [owner = std::move(owner)] {});
+        "", {.pool = ticket.pool, .cost = 1, .bound = SideThreads::Bound::kIgnored},
+        [job = std::move(job)]() mutable { job = nullptr; }, [owner = std::move(owner)] {});
   }
 }
 
@@ -184,9 +202,9 @@ void IoLoop::dispose(std::string text) {
 }
 
 // The job is the only owner from here on: were there another on this thread, it might be the last.
-void IoLoop::dispose(std::shared_ptr<void> owned) {
-  side_.post("", 1, SideThreads::Bound::kIgnored,
-             [last = std::move(owned)]() mutable { last.reset(); });
+void IoLoop::dispose(std::shared_ptr<void> owned, Pool pool) {
+  threads_of(pool).post("", 1, SideThreads::Bound::kIgnored,
+                        [last = std::move(owned)]() mutable { last.reset(); });
 }
 
 void IoLoop::dispose(std::vector<TokenEvent> events) {

@@ -34,13 +34,29 @@ class Connection;
 
 class IoLoop {
  public:
-  // `side` runs what would hold up the loop: tokenizing long prompts.
-  IoLoop(ApiContext& context, SideThreads& side);
+  // Where work runs that would hold up the loop. What waits for a disk has threads of its own, so
+  // that a slow disk delays neither parsing nor the freeing of memory.
+  enum class Pool : uint8_t { kCompute, kDisk };
+  // A job that was handed over.
+  struct Ticket {
+    Pool pool = Pool::kCompute;
+    SideThreads::Ticket number = 0;
+  };
+  // How a job is handed over: see SideThreads::post.
+  struct JobTerms {
+    Pool pool = Pool::kCompute;
+    int64_t cost = 0;
+    SideThreads::Bound bound = SideThreads::Bound::kApplies;
+  };
+
+  // `disk` may be null where nothing is posted to Pool::kDisk.
+  IoLoop(ApiContext& context, SideThreads& compute, SideThreads* disk);
   ~IoLoop();
 
   void start();
-  // The end, in two halves, `side` to be stopped between them: closes every connection and cancels
-  // their generations; runs what `side` still handed over, and ends the thread.
+  // The end, in two halves, the pools to be stopped between them: closes every connection and
+  // cancels their generations, and returns when that is done; runs what the pools still handed
+  // over, and ends the thread.
   void close_connections();
   void stop();
   // Starts serving an accepted socket, which must belong to io().
@@ -66,19 +82,18 @@ class IoLoop {
   [[nodiscard]] Nanos now() const { return clock_.now(); }
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
   void count_read(size_t bytes) { bytes_read_ += static_cast<int64_t>(bytes); }
-  // Runs `work` on a side thread and then `done` on the loop; see SideThreads::post. What `work`
-  // owns is destroyed on the side thread, unless `done` shares it.
-  std::optional<SideThreads::Ticket> aside(const std::string& client, int64_t cost,
-                                           SideThreads::Bound bound, std::function<void()> work,
-                                           std::function<void()> done);
+  // Runs `work` on a thread of the pool and then `done` on the loop. What `work` owns is destroyed
+  // on that thread, unless `done` shares it.
+  std::optional<Ticket> aside(const std::string& client, const JobTerms& terms,
+                              std::function<void()> work, std::function<void()> done);
   // If the job still waits, neither its `work` nor its `done` will run. What they own is destroyed
-  // on a side thread, except `owner`, which the job may own: its last reference is dropped on the
-  // loop.
-  void withdraw(SideThreads::Ticket ticket, std::shared_ptr<Connection> owner);
+  // on a thread of the job's pool, except `owner`, which the job may own: its last reference is
+  // dropped on the loop.
+  void withdraw(const Ticket& ticket, std::shared_ptr<Connection> owner);
   // Frees `text`. A large one is freed on a side thread, because returning pages takes time.
   void dispose(std::string text);
-  // Drops this reference on a side thread, so that a last one is freed there.
-  void dispose(std::shared_ptr<void> owned);
+  // Drops this reference on a thread of the pool, so that a last one is freed there.
+  void dispose(std::shared_ptr<void> owned, Pool pool = Pool::kCompute);
   // Frees the events. On a side thread if log-probabilities of a prompt are among them.
   void dispose(std::vector<TokenEvent> events);
 
@@ -96,9 +111,11 @@ class IoLoop {
   [[nodiscard]] DeliveryCost spent() const;
   void wait_tick();
   void close_all();
+  SideThreads& threads_of(Pool pool);
 
   ApiContext& context_;
-  SideThreads& side_;
+  SideThreads& compute_;
+  SideThreads* const disk_;
   boost::asio::io_context io_{1};
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   boost::asio::steady_timer ticker_;

@@ -148,7 +148,7 @@ Result<ServiceGrant> parse_grant(const std::vector<std::string_view>& words, Gra
     const auto setting = std::ranges::find(settings, name, &Setting::name);
     if (equals == std::string_view::npos || setting == settings.end()) {
       return invalid_argument(
-          fmt::format("word {} is no setting of {}; {} is one word, and behind it may stand {}",
+          fmt::format("word {} is not a setting of {}; {} is one word, and behind it may stand {}",
                       i + 1, noun(what), noun(what), setting_names(settings)));
     }
     if (std::ranges::find(seen, name) != seen.end()) {

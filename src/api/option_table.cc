@@ -123,8 +123,8 @@ OptionTable http_options(ServerOptions& server) {
            .secret = true},
           {.name = "api-key-file",
            .group = kGroup,
-           .help = "File with more such keys, one a line, and behind each what its requests get "
-                   "and may claim (docs/scheduling.md); read again on SIGHUP",
+           .help = "File with more keys, one a line, each followed by its class, targets and "
+                   "bounds if it has any (docs/scheduling.md); read again on SIGHUP",
            .value = values::path(server.key_sources.file)},
           {.name = "allowed-origins",
            .group = kGroup,
@@ -160,7 +160,7 @@ OptionTable memory_limits(ServerLimits& limits) {
       {.name = "max-connections-per-client",
        .unit = "connections",
        .group = kGroup,
-       .help = "Open connections of one address; 0: as many as there are",
+       .help = "Open connections of one address; 0: no bound of their own",
        .value = values::whole(limits.max_connections_per_client, values::WholeRange{0, 1 << 20})},
       {.name = "max-body-size",
        .group = kGroup,
@@ -192,28 +192,29 @@ OptionTable time_limits(ServerLimits& limits) {
            .value = values::duration(limits.idle_timeout)},
           {.name = "write-timeout",
            .group = kGroup,
-           .help = "Longest time for a client to take what is written",
+           .help = "Longest time for a client to accept written data",
            .value = values::duration(limits.write_timeout)}};
 }
 
 OptionTable tls_options(TlsFiles& tls) {
   constexpr const char* kGroup = "TLS";
-  return {{.name = "ssl-certfile",
-           .group = kGroup,
-           .help = "PEM file with the server's certificate and those that sign it: serves https",
-           .value = values::path(tls.certificate)},
-          {.name = "ssl-keyfile",
-           .group = kGroup,
-           .help = "PEM file with its private key (default: in the certificate's file)",
-           .value = values::path(tls.key)},
-          {.name = "ssl-ca-certs",
-           .group = kGroup,
-           .help = "PEM file with who signs the certificates of clients",
-           .value = values::path(tls.client_authorities)},
-          {.name = "ssl-cert-reqs",
-           .group = kGroup,
-           .help = "Certificates of clients: 0 not asked for, 1 checked where sent, 2 required",
-           .value = values::numbered(tls.client_certificates, ClientCertificates::kRequired)}};
+  return {
+      {.name = "ssl-certfile",
+       .group = kGroup,
+       .help = "PEM file with the server's certificate and its signers' certificates: serves https",
+       .value = values::path(tls.certificate)},
+      {.name = "ssl-keyfile",
+       .group = kGroup,
+       .help = "PEM file with its private key (default: in the certificate's file)",
+       .value = values::path(tls.key)},
+      {.name = "ssl-ca-certs",
+       .group = kGroup,
+       .help = "PEM file with the authorities that sign certificates of clients",
+       .value = values::path(tls.client_authorities)},
+      {.name = "ssl-cert-reqs",
+       .group = kGroup,
+       .help = "Certificates of clients: 0 not asked for, 1 checked where sent, 2 required",
+       .value = values::numbered(tls.client_certificates, ClientCertificates::kRequired)}};
 }
 
 OptionTable operation_options(ServerOptions& server) {

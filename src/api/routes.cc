@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "api/page.h"
+#include "base/percent_encoding.h"
 #include "openai/error_body.h"
 #include "openai/json_output.h"
 #include "openai/token_routes.h"
@@ -84,23 +85,6 @@ ServingState state_of(const ApiContext& context) {
     worst = distance(state) > distance(worst) ? state : worst;
   }
   return worst;
-}
-
-// Model names may hold slashes and are sent percent-escaped by some clients.
-std::string unescape(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16).ptr ==
-            text.data() + i + 3) {
-      out += static_cast<char>(value);
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
 }
 
 HttpResponse of_result(Result<std::string> body, const ApiContext& context,
@@ -251,7 +235,8 @@ Access check_access(const HttpRequest& request, const ApiContext& context) {
 std::string id_in_path(const Route& route, std::string_view path) {
   const size_t front = route.path.find(kAnyId);
   const size_t around = route.path.size() - kAnyId.size();
-  return unescape(path.substr(front, path.size() - around));
+  // Model names may hold slashes, which some clients escape.
+  return percent_decode(path.substr(front, path.size() - around));
 }
 
 bool takes_body(const Route& route) {

@@ -122,9 +122,12 @@ Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io)
 
 struct Server::Impl {
   Impl(ServerOptions options, const std::vector<openai::ModelServices>& models)
-      : context(with_defaults(std::move(options)), models), side(context.options.side) {
+      : context(with_defaults(std::move(options)), models), compute(context.options.side) {
+    if (context.options.batches != nullptr) {
+      disk.emplace(context.options.disk);
+    }
     for (int32_t i = 0; i < context.options.io_threads; ++i) {
-      loops.push_back(std::make_unique<IoLoop>(context, side));
+      loops.push_back(std::make_unique<IoLoop>(context, compute, disk ? &*disk : nullptr));
     }
     acceptor_pause = std::make_unique<asio::steady_timer>(loops.front()->io());
   }
@@ -142,7 +145,10 @@ struct Server::Impl {
     for (const auto& loop : loops) {
       loop->close_connections();
     }
-    side.stop();
+    compute.stop();
+    if (disk) {
+      disk->stop();
+    }
     for (const auto& loop : loops) {
       loop->stop();
     }
@@ -208,7 +214,8 @@ struct Server::Impl {
   }
 
   ApiContext context;
-  SideThreads side;
+  SideThreads compute;
+  std::optional<SideThreads> disk;  // where there is a data folder
   std::vector<std::unique_ptr<IoLoop>> loops;
   std::optional<tcp::acceptor> acceptor;
   std::unique_ptr<asio::steady_timer> acceptor_pause;

@@ -33,8 +33,12 @@ struct ServerLimits {
   // cut off.
   int64_t max_answer_bytes_held = int64_t{512} << 20;
   size_t max_small_answer_bytes = 64 * 1024;
-  size_t max_pipelined_bytes = 64 * 1024;                // sent ahead while an answer is under way
-  int64_t max_request_bytes_held = int64_t{512} << 20;   // bodies of all requests, until parsed
+  size_t max_pipelined_bytes = 64 * 1024;               // sent ahead while an answer is under way
+  int64_t max_request_bytes_held = int64_t{512} << 20;  // bodies of all requests, until parsed
+  // Of all uploads together, on their way to the disk: from there on the server reads no more of
+  // them until some is written, and refuses new ones at twice as much. New ones were read once by
+  // then (64 KiB).
+  int64_t max_upload_bytes_held = int64_t{64} << 20;
   int32_t max_connections_per_client = 0;                // of one address; 0: no limit
   Nanos idle_timeout = std::chrono::seconds(75);         // between requests
   Nanos crowded_idle_timeout = std::chrono::seconds(5);  // when 3 of 4 connections are taken
@@ -81,6 +85,7 @@ struct ServerOptions {
   // Changes speed.
   int32_t io_threads = 1;
   SideThreadsOptions side;
+  SideThreadsOptions disk;  // for files and batches
   // Longer bodies are parsed and tokenized, and longer pieces of answers written, beside the I/O
   // threads: a kilobyte of text takes up to a millisecond, a kilobyte of answer some microseconds.
   size_t inline_parse_bytes = 4 * 1024;

@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-// Round to nearest even. The magnitude must be below 65504.
+// Round to nearest even. The magnitude must be below 65520, which is where fp16 ends.
 inline uint16_t f32_to_f16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000U);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/percent_encoding.h"
 #include "openai/json_input.h"
 
 namespace tandem::batches {
@@ -32,7 +33,8 @@ Result<int64_t> window_seconds(std::string_view window) {
   const int64_t hours_of_unit = unit == 'h' ? 1 : unit == 'd' ? 24 : 0;
   if (!count || hours_of_unit == 0 || *count < 1 || *count > kMaxHours / hours_of_unit) {
     return invalid_argument(
-        fmt::format("'completion_window' must be 1h to 7d, such as \"24h\", not \"{}\"", window),
+        fmt::format("'completion_window' must be 1h to 7d, such as \"24h\", not \"{}\"",
+                    shown(window)),
         "completion_window");
   }
   return *count * hours_of_unit * kHour;
@@ -78,22 +80,6 @@ Status read_expiry(const openai::FieldReader& fields, BatchObject& batch) {
   return {};
 }
 
-std::string unescape_value(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16).ptr ==
-            text.data() + i + 3) {
-      out += static_cast<char>(value);
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
-}
-
 Result<ListRange> parse_range(std::string_view query, ListRange range, int64_t max_limit) {
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));
@@ -101,7 +87,7 @@ Result<ListRange> parse_range(std::string_view query, ListRange range, int64_t m
     const size_t equals = std::min(pair.find('='), pair.size());
     const std::string_view name = pair.substr(0, equals);
     const std::string value =
-        equals < pair.size() ? unescape_value(pair.substr(equals + 1)) : std::string();
+        equals < pair.size() ? query_decode(pair.substr(equals + 1)) : std::string();
     if (name == "after") {
       range.after = value;
     } else if (name == "purpose") {

@@ -23,11 +23,22 @@ namespace {
 constexpr mode_t kPrivateFolder = 0700;
 constexpr mode_t kPrivateFile = 0600;
 
+std::string_view cure_of(int cause) {
+  switch (cause) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free some space on the disk of --data-folder";
+    case EFBIG:
+      return "; raise the limit on the size of files (ulimit -f)";
+    default:
+      return "";
+  }
+}
+
 Error disk_error(std::string_view doing, const fs::path& path, int cause) {
-  const bool full = cause == ENOSPC || cause == EDQUOT;
-  return {full ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
-          fmt::format("cannot {} '{}': {}{}", doing, path.string(), std::strerror(cause),
-                      full ? "; free some space on the disk of --data-folder" : ""),
+  const std::string_view cure = cure_of(cause);
+  return {cure.empty() ? ErrorCode::kIo : ErrorCode::kResourceExhausted,
+          fmt::format("cannot {} '{}': {}{}", doing, path.string(), std::strerror(cause), cure),
           "data-folder"};
 }
 
@@ -124,8 +135,14 @@ Status DataFolder::link_input(std::string_view file_id, std::string_view batch_i
     remove_batch(batch_id);
     return disk_error("link the input of a batch", to, cause);
   }
-  RETURN_IF_ERROR(sync_names(to.parent_path()));
-  return sync_names(batches());
+  Status synced = sync_names(to.parent_path());
+  if (synced.ok()) {
+    synced = sync_names(batches());
+  }
+  if (!synced.ok()) {
+    remove_batch(batch_id);
+  }
+  return synced;
 }
 
 void DataFolder::remove_content(std::string_view file_id) const {
@@ -144,6 +161,12 @@ int64_t DataFolder::free_bytes() const {
     return 0;
   }
   return static_cast<int64_t>(state.f_bavail) * static_cast<int64_t>(state.f_frsize);
+}
+
+int64_t DataFolder::work_bytes(std::string_view batch_id) const {
+  std::error_code error;
+  const auto bytes = fs::file_size(work(batch_id), error);
+  return error ? 0 : static_cast<int64_t>(bytes);
 }
 
 Result<NewContent> NewContent::create(const DataFolder& folder, std::string_view file_id) {
@@ -193,7 +216,11 @@ Status NewContent::publish() {
     return disk_error("rename", from, errno);
   }
   ::close(std::exchange(descriptor_, -1));
-  return sync_names(folder_->files());
+  Status synced = sync_names(folder_->files());
+  if (!synced.ok()) {
+    folder_->remove_content(id_);
+  }
+  return synced;
 }
 
 Result<ContentReader> ContentReader::open(const fs::path& path) {

@@ -39,13 +39,16 @@ class DataFolder {
   [[nodiscard]] std::filesystem::path input(std::string_view batch_id) const;
   [[nodiscard]] std::filesystem::path work(std::string_view batch_id) const;
 
-  // Gives the batch the file's contents as its input: both share the bytes.
+  // Gives the batch the file's contents as its input: both share the bytes. After an error nothing
+  // of the batch is left.
   [[nodiscard]] Status link_input(std::string_view file_id, std::string_view batch_id) const;
   // Absent ones are no error: what is removed stays removed.
   void remove_content(std::string_view file_id) const;
   void remove_batch(std::string_view batch_id) const;
   // Of the disk.
   [[nodiscard]] int64_t free_bytes() const;
+  // Of the answers of a batch so far; 0: none.
+  [[nodiscard]] int64_t work_bytes(std::string_view batch_id) const;
 
  private:
   DataFolder(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
@@ -64,7 +67,7 @@ class NewContent {
   NewContent& operator=(NewContent&&) = delete;
 
   [[nodiscard]] Status append(std::string_view bytes);
-  // On the disk, whole, under its name, when it returns.
+  // On the disk, whole, under its name, when it returns. After an error there is no such file.
   [[nodiscard]] Status publish();
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 

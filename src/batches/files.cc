@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/units.h"
 
 namespace tandem::batches {
@@ -30,18 +31,75 @@ Result<std::unique_ptr<Upload>> Files::begin_upload(std::string_view owner,
 
 Result<ContentReader> Files::content(std::string_view owner, std::string_view id) {
   ASSIGN_OR_RETURN(const FileObject file, store_.file(owner, id));
-  return ContentReader::open(folder_.content(file.id));
+  Result<ContentReader> content = ContentReader::open(folder_.content(file.id));
+  if (!content.ok()) {
+    // The row goes before the contents: without it they were removed since it was read.
+    RETURN_IF_ERROR(store_.file(owner, id));
+  }
+  return content;
 }
 
 Status Files::remove(std::string_view owner, std::string_view id) {
   RETURN_IF_ERROR(store_.remove_file(owner, id));
-  return refresh();
+  recount();
+  return {};
 }
 
 Status Files::refresh() {
   const std::scoped_lock lock(refreshing_);  // the last to read is the last to store
   ASSIGN_OR_RETURN(stored_, store_.stored_bytes());
   return {};
+}
+
+void Files::recount() {
+  if (const Status counted = refresh(); !counted.ok()) {
+    log::warn("the space taken by files was not counted: {}", counted.error().message);
+  }
+}
+
+Status Files::check_disk(int64_t more) {
+  int64_t free = 0;
+  {
+    const std::scoped_lock lock(looking_);
+    if (looked_at_ != now()) {
+      looked_at_ = now();
+      free_bytes_ = folder_.free_bytes();
+    }
+    free = free_bytes_;
+  }
+  if (free >= options_.min_free_bytes && free - options_.min_free_bytes >= more) {
+    return {};
+  }
+  return Error{
+      ErrorCode::kResourceExhausted,
+      more == 0
+          ? fmt::format("the disk of --data-folder has less than {} left; free some space",
+                        exact_bytes(options_.min_free_bytes))
+          : fmt::format("the disk of --data-folder has no room for {} beside the {} that stay "
+                        "free; free some space",
+                        exact_bytes(more), exact_bytes(options_.min_free_bytes)),
+      ""};
+}
+
+void Files::set_work_bytes(std::string_view batch_id, int64_t bytes) {
+  const std::scoped_lock lock(looking_);
+  const auto found = work_.find(batch_id);
+  if (found == work_.end()) {
+    if (bytes != 0) {
+      work_.emplace(batch_id, CountedBytes(in_flight_, bytes));
+    }
+  } else if (bytes == 0) {
+    work_.erase(found);
+  } else {
+    found->second.set(bytes);
+  }
+}
+
+Error Files::too_large() const {
+  return {ErrorCode::kPayloadTooLarge,
+          fmt::format("the file is larger than {}; split it, or raise --batch-file-size",
+                      exact_bytes(options_.file_bytes)),
+          "file"};
 }
 
 Status Upload::begin_part(const PartHead& head) {
@@ -51,8 +109,9 @@ Status Upload::begin_part(const PartHead& head) {
       return invalid_argument("the field 'file' stands twice; upload one file at a time", "file");
     }
     constexpr size_t kMaxName = 255;
-    filename_ = head.filename.value_or("").substr(0, kMaxName);
+    filename_ = first_chars(head.filename.value_or(""), kMaxName);
     filename_ = filename_.empty() ? "file" : filename_;
+    RETURN_IF_ERROR(check_count());
     ASSIGN_OR_RETURN(NewContent content, NewContent::create(files_.folder_, id_));
     content_.emplace(std::move(content));
     part_ = Part::kFile;
@@ -89,11 +148,9 @@ Status Upload::part_data(std::string_view bytes) {
   }
   const int64_t size = content_->bytes() + std::ssize(bytes);
   if (size > options.file_bytes) {
-    return Error{ErrorCode::kPayloadTooLarge,
-                 fmt::format("the file is larger than {}; split it, or raise --batch-file-size",
-                             exact_bytes(options.file_bytes)),
-                 "file"};
+    return files_.too_large();
   }
+  RETURN_IF_ERROR(files_.check_disk());
   space_.set(size);
   if (files_.full()) {
     return Error{ErrorCode::kPayloadTooLarge,
@@ -109,6 +166,18 @@ Status Upload::end_part() {
   return field_ == &purpose_ && part_ == Part::kField ? check_purpose() : Status();
 }
 
+Status Upload::check_count() const {
+  ASSIGN_OR_RETURN(const int64_t uploads, files_.store_.uploads_of(owner_));
+  if (uploads < files_.options_.files_of_key) {
+    return {};
+  }
+  return Error{ErrorCode::kOverloaded,
+               fmt::format("this key has {} uploaded files, and may have {}; delete files that are "
+                           "not needed",
+                           uploads, files_.options_.files_of_key),
+               "file"};
+}
+
 Status Upload::check_purpose() const {
   if (purpose_ == kPurposeBatch) {
     return {};
@@ -116,7 +185,7 @@ Status Upload::check_purpose() const {
   return invalid_argument(
       purpose_ ? fmt::format("'purpose' must be \"batch\", not \"{}\"; other uses of files are not "
                              "built",
-                             *purpose_)
+                             shown(*purpose_))
                : "the field 'purpose' is missing; send \"batch\"",
       "purpose");
 }
@@ -162,8 +231,8 @@ Result<FileObject> Upload::finish() {
     files_.folder_.remove_content(id_);
     return added.error();
   }
-  space_.set(0);
-  RETURN_IF_ERROR(files_.refresh());
+  files_.recount();
+  space_.set(0);  // counted twice for a moment, never not at all
   return file;
 }
 

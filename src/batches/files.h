@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,14 +37,26 @@ class Files {
   // Takes the body of a request with this Content-Type.
   Result<std::unique_ptr<Upload>> begin_upload(std::string_view owner,
                                                std::string_view content_type);
+  // kNotFound where the owner has no such file, also if it is removed meanwhile.
   Result<ContentReader> content(std::string_view owner, std::string_view id);
   Status remove(std::string_view owner, std::string_view id);
+
+  // kPayloadTooLarge: a file is larger than uploads may be.
+  [[nodiscard]] Error too_large() const;
 
   // What files take as of the last refresh(), and what is being written besides.
   [[nodiscard]] int64_t used_bytes() const { return stored_ + in_flight_; }
   [[nodiscard]] bool full() const { return used_bytes() > options_.storage_bytes; }
-  // After rows of files were changed in the store.
+  // Counts anew what files take, at the start.
   Status refresh();
+  // The same after rows of files were changed in the store. That is done, whether the count can be
+  // read now or not: an error goes to the log.
+  void recount();
+  // kResourceExhausted: the disk would have less than the reserve left after `more` bytes. Looks at
+  // the disk once a second.
+  Status check_disk(int64_t more = 0);
+  // Of the answers of a batch that has not ended; 0: there are none any more.
+  void set_work_bytes(std::string_view batch_id, int64_t bytes);
   // Space for what is being written and is in no row yet: count it here.
   [[nodiscard]] CountedBytes begin_counting() { return CountedBytes(in_flight_); }
   [[nodiscard]] int64_t now() const { return now_(); }
@@ -57,6 +70,10 @@ class Files {
   std::atomic<int64_t> stored_{0};
   std::mutex refreshing_;
   std::atomic<int64_t> in_flight_{0};
+  std::mutex looking_;  // guards the members below
+  std::optional<int64_t> looked_at_;
+  int64_t free_bytes_ = 0;                                 // of the disk, then
+  std::map<std::string, CountedBytes, std::less<>> work_;  // by batch
 };
 
 // A file on its way from a client: the parts of a multipart body, of which "file" goes to the disk
@@ -81,6 +98,7 @@ class Upload final : private PartSink {
   Status begin_part(const PartHead& head) override;
   Status part_data(std::string_view bytes) override;
   Status end_part() override;
+  Status check_count() const;
   Status check_purpose() const;
   Result<std::optional<int64_t>> expires_at(int64_t created_at) const;
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -46,10 +47,10 @@ class Checker {
     }
     return check_model(parsed.body, line.number);
   }
+  [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 
  private:
-  [[nodiscard]] std::optional<BatchFault> check_model(const std::string& body,
-                                                      int64_t number) const {
+  [[nodiscard]] std::optional<BatchFault> check_model(const std::string& body, int64_t number) {
     const Result<openai::Json> json = openai::parse_object(body, models_.limits().json);
     if (!json.ok()) {
       return BatchFault{"invalid_body", json.error().message, json.error().param, number};
@@ -59,6 +60,11 @@ class Checker {
     if (!model.ok()) {
       return BatchFault{"model_not_found", model.error().message, "body.model", number};
     }
+    names_.insert((*model)->parse.model.names.front());
+    if (const auto named = openai::FieldReader(*json, "body.").string("model");
+        named.ok() && !named->value_or("").empty()) {
+      names_.insert(**named);
+    }
     return std::nullopt;
   }
 
@@ -66,6 +72,7 @@ class Checker {
   const openai::ModelDirectory& models_;
   const BatchOptions& options_;
   std::unordered_set<std::string> custom_ids_;
+  std::set<std::string> names_;  // of models
 };
 
 }  // namespace
@@ -97,6 +104,7 @@ Result<InputCheck> check_input(const std::filesystem::path& input, openai::Endpo
       result.faults.push_back(std::move(*fault));
     }
   }
+  result.models.assign(checker.names().begin(), checker.names().end());
   if (result.lines == 0) {
     result.faults.push_back({"empty_file", "the file has no requests", "", std::nullopt});
   }

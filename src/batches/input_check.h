@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -18,9 +19,10 @@
 namespace tandem::batches {
 
 struct InputCheck {
-  int64_t lines = 0;               // that are not blank
-  std::vector<BatchFault> faults;  // the first kMaxFaults; none: the batch may begin
-  bool stopped = false;            // should_stop() said so
+  int64_t lines = 0;                // that are not blank
+  std::vector<BatchFault> faults;   // the first kMaxFaults; none: the batch may begin
+  std::vector<std::string> models;  // see BatchObject
+  bool stopped = false;             // should_stop() said so
   static constexpr size_t kMaxFaults = 100;
 };
 

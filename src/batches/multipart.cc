@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/percent_encoding.h"
+
 namespace tandem::batches {
 namespace {
 
@@ -23,8 +25,9 @@ std::string_view without_spaces(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Takes `name=value` or `name="va\"lue"` from the front of "; name=value; ..." . nullopt: the end,
-// or no parameter.
+// Takes `name=value` or `name="va\"lue"` from the front of "; name=value; ..." . A parameter
+// without
+// '=' has an empty value. nullopt: the end, or no parameter.
 struct Parameter {
   std::string_view name;
   std::string value;
@@ -35,12 +38,13 @@ std::optional<Parameter> take_parameter(std::string_view& text) {
     return std::nullopt;
   }
   text.remove_prefix(1);
-  const size_t equals = text.find('=');
-  if (equals == std::string_view::npos) {
-    return std::nullopt;
+  const size_t name_end = std::min(text.find_first_of("=;"), text.size());
+  Parameter parameter{.name = without_spaces(text.substr(0, name_end)), .value = {}};
+  text.remove_prefix(name_end);
+  if (!text.starts_with('=')) {
+    return parameter;
   }
-  Parameter parameter{.name = without_spaces(text.substr(0, equals)), .value = {}};
-  text.remove_prefix(equals + 1);
+  text.remove_prefix(1);
   if (!text.starts_with('"')) {
     const size_t end = std::min(text.find(';'), text.size());
     parameter.value = without_spaces(text.substr(0, end));
@@ -58,6 +62,30 @@ std::optional<Parameter> take_parameter(std::string_view& text) {
     parameter.value += text[i];
   }
   return std::nullopt;  // no closing quote
+}
+
+// As browsers write names: a quote and line ends are escaped, and nothing else, not even '%'.
+std::string browser_text(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size();) {
+    const std::string_view escape = text.substr(i, 3);
+    const bool escaped =
+        same_word(escape, "%22") || same_word(escape, "%0d") || same_word(escape, "%0a");
+    plain += escaped ? percent_decode(escape) : std::string(1, text[i]);
+    i += escaped ? escape.size() : 1;
+  }
+  return plain;
+}
+
+// Of "UTF-8'en'na%C3%AFve.jsonl" (RFC 8187). nullopt: another form, or another encoding.
+std::optional<std::string> extended_text(std::string_view text) {
+  const size_t language = text.find('\'');
+  const size_t begin =
+      language == std::string_view::npos ? language : text.find('\'', language + 1);
+  if (begin == std::string_view::npos || !same_word(text.substr(0, language), "utf-8")) {
+    return std::nullopt;
+  }
+  return percent_decode(text.substr(begin + 1));
 }
 
 Error malformed(std::string_view what) {
@@ -86,13 +114,19 @@ Result<PartHead> parse_part_head(std::string_view lines) {
     value.remove_prefix(type_end);
     PartHead head;
     bool named = false;
+    std::optional<std::string> extended;
     while (std::optional<Parameter> parameter = take_parameter(value)) {
       if (same_word(parameter->name, "name")) {
-        head.name = std::move(parameter->value);
+        head.name = browser_text(parameter->value);
         named = true;
       } else if (same_word(parameter->name, "filename")) {
-        head.filename = std::move(parameter->value);
+        head.filename = browser_text(parameter->value);
+      } else if (same_word(parameter->name, "filename*")) {
+        extended = extended_text(parameter->value);
       }
+    }
+    if (extended) {
+      head.filename = std::move(extended);
     }
     if (!named) {
       return malformed("a part has no name");

@@ -125,6 +125,25 @@ TEST(Multipart, PartsNeedNamesAndDelimitersTheirOwnLine) {
   }
 }
 
+TEST(Multipart, NamesOfFilesAreReadAsClientsWriteThem) {
+  for (const auto& [parameters, filename] : std::vector<std::pair<std::string, std::string>>{
+           {R"(filename="a%22b%0D%0Ac%20d.jsonl")", "a\"b\r\nc%20d.jsonl"},
+           {R"(filename="plain"; filename*=UTF-8''na%C3%AFve%20x.jsonl)", "na\xC3\xAFve x.jsonl"},
+           {R"(filename*=utf-8'en'x; filename="plain")", "x"},
+           {R"(filename*=iso-8859-1''x; filename="plain")", "plain"},
+           {R"(odd; filename="plain")", "plain"},
+           {R"(filename="plain"; odd)", "plain"}}) {
+    Parts parts;
+    const Status status = read(
+        "--XY\r\nContent-Disposition: form-data; name=file; " + parameters + "\r\n\r\n1\r\n--XY--",
+        1000, parts);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    ASSERT_EQ(parts.parts.size(), 1U) << parameters;
+    EXPECT_EQ(parts.parts[0].head.filename, filename) << parameters;
+    EXPECT_EQ(parts.parts[0].head.name, "file") << parameters;
+  }
+}
+
 TEST(Multipart, AnErrorOfTheSinkIsTheReaders) {
   Parts parts;
   parts.refuse_data = true;

@@ -78,6 +78,7 @@ struct BatchObject {
   BatchState state = BatchState::kValidating;
   LineCounts counts;
   std::vector<BatchFault> faults;
+  std::vector<std::string> models;  // names in its lines, and the models' own
   std::optional<std::string> output_file_id;
   std::optional<std::string> error_file_id;
   std::optional<int64_t> in_progress_at;
@@ -91,5 +92,11 @@ struct BatchOutlook {
   std::optional<int64_t> ends_at;  // at the rate of the last lines
   std::string paused;              // why it waits; empty: it does not
 };
+
+// For messages: what a client sent, in UTF-8, cut to 40 bytes.
+[[nodiscard]] std::string shown(std::string_view text);
+// The first whole characters of the text, at most `max` bytes; bytes that are no UTF-8 are
+// replaced.
+[[nodiscard]] std::string first_chars(std::string_view text, size_t max);
 
 }  // namespace tandem::batches

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_values.h"
+#include "base/utf8.h"
 #include "openai/json_output.h"
 
 namespace tandem::batches {
@@ -56,6 +57,21 @@ std::optional<BatchState> parse_state(std::string_view name) {
   return found == kBatchStates.end()
              ? std::nullopt
              : std::optional(static_cast<BatchState>(found - kBatchStates.begin()));
+}
+
+std::string first_chars(std::string_view text, size_t max) {
+  const Utf8Tail tail = text.size() > max ? Utf8Tail::kMayGrow : Utf8Tail::kIsFinal;
+  std::string chars;
+  append_repaired_utf8(text.substr(0, max), tail, InvalidBytes::kOnePerSequence, chars);
+  while (chars.size() > max) {  // a replacement is longer than the byte
+    chars.resize(last_char_begin(chars));
+  }
+  return chars;
+}
+
+std::string shown(std::string_view text) {
+  constexpr size_t kMaxShown = 40;  // docs/security.md
+  return first_chars(text, kMaxShown) + (text.size() > kMaxShown ? "..." : "");
 }
 
 std::string file_json(const FileObject& file) {
@@ -130,6 +146,8 @@ std::string metadata_json(const Metadata& metadata) { return dump(metadata_of(me
 
 std::string faults_json(const std::vector<BatchFault>& faults) { return dump(faults_of(faults)); }
 
+std::string names_json(const std::vector<std::string>& names) { return dump(Json(names)); }
+
 Metadata parse_metadata(std::string_view json) {
   Metadata metadata;
   const Json object = parse_shallow(json);
@@ -165,6 +183,20 @@ std::vector<BatchFault> parse_faults(std::string_view json) {
                       .line = line == nullptr ? std::nullopt : json_integer(*line)});
   }
   return faults;
+}
+
+std::vector<std::string> parse_names(std::string_view json) {
+  std::vector<std::string> names;
+  const Json list = parse_shallow(json);
+  if (!list.is_array()) {
+    return names;
+  }
+  for (const Json& item : list) {
+    if (item.is_string()) {
+      names.push_back(item.get<std::string>());
+    }
+  }
+  return names;
 }
 
 }  // namespace tandem::batches

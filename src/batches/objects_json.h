@@ -24,9 +24,11 @@ namespace tandem::batches {
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] std::string metadata_json(const Metadata& metadata);
 [[nodiscard]] std::string faults_json(const std::vector<BatchFault>& faults);
-// What metadata_json and faults_json wrote. Text that they did not write gives what can be read of
-// it: the database may be damaged, and a batch is worth more than its metadata.
+[[nodiscard]] std::string names_json(const std::vector<std::string>& names);
+// What metadata_json, faults_json and names_json wrote. Text that they did not write gives what can
+// be read of it: the database may be damaged, and a batch is worth more than its metadata.
 [[nodiscard]] Metadata parse_metadata(std::string_view json);
 [[nodiscard]] std::vector<BatchFault> parse_faults(std::string_view json);
+[[nodiscard]] std::vector<std::string> parse_names(std::string_view json);
 
 }  // namespace tandem::batches

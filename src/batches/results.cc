@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -15,7 +16,8 @@ namespace {
 // Lines of one of the two files, gathered into large writes.
 class LineFile {
  public:
-  LineFile(const DataFolder& folder, std::string id) : folder_(folder), id_(std::move(id)) {}
+  LineFile(const DataFolder& folder, std::string id, CountedBytes& space)
+      : folder_(folder), id_(std::move(id)), space_(space) {}
 
   Status add(std::string_view line) {
     constexpr size_t kFlushBytes = 1 << 20;
@@ -54,11 +56,13 @@ class LineFile {
       content_.emplace(std::move(content));
     }
     const std::string lines = std::exchange(waiting_, {});
+    space_.set(space_.bytes() + std::ssize(lines));
     return content_->append(lines);
   }
 
   const DataFolder& folder_;
   std::string id_;
+  CountedBytes& space_;
   std::string waiting_;
   std::optional<NewContent> content_;
 };
@@ -69,11 +73,24 @@ std::string result_id(const BatchObject& batch, std::string_view name) {
   return fmt::format("file-{}-{}", std::string_view(batch.id).substr(digits), name);
 }
 
-Status add_answers(const std::filesystem::path& work, LineFile& output, LineFile& errors,
-                   LineCounts& counts) {
+// Receives the lines, until it has to stop.
+struct Target {
+  const std::function<bool()>& should_stop;
+  LineFile& output;
+  LineFile& errors;
+  [[nodiscard]] Status check_stop() const {
+    if (should_stop && should_stop()) {
+      return Error{ErrorCode::kUnavailable, "stopped while the results were written", ""};
+    }
+    return {};
+  }
+};
+
+Status add_answers(const std::filesystem::path& work, const Target& to, LineCounts& counts) {
   constexpr int64_t kAnyLength = std::numeric_limits<int32_t>::max();
   ASSIGN_OR_RETURN(jobs::BatchInput lines, jobs::BatchInput::open(work, kAnyLength));
   for (;;) {
+    RETURN_IF_ERROR(to.check_stop());
     ASSIGN_OR_RETURN(std::optional<jobs::InputLine> line, lines.next());
     if (!line) {
       return {};
@@ -82,16 +99,18 @@ Status add_answers(const std::filesystem::path& work, LineFile& output, LineFile
                      openai::parse_written_batch_line(line->text));
     ++(written.failed ? counts.failed : counts.completed);
     line->text += '\n';
-    RETURN_IF_ERROR((written.failed ? errors : output).add(line->text));
+    RETURN_IF_ERROR((written.failed ? to.errors : to.output).add(line->text));
   }
 }
 
-// Returns how many have none. With `errors`, each becomes an error.
-Result<int64_t> add_unanswered(const std::filesystem::path& input, int64_t line_bytes,
-                               const jobs::WrittenLines& written, LineFile* errors) {
+// Returns how many have none. If the batch expires, each becomes an error.
+Result<int64_t> add_unanswered(const BatchObject& batch, const std::filesystem::path& input,
+                               const jobs::WrittenLines& written, const Target& to) {
   int64_t count = 0;
+  const int64_t line_bytes = std::max<int64_t>(1, batch.input_bytes);
   ASSIGN_OR_RETURN(jobs::BatchInput lines, jobs::BatchInput::open(input, line_bytes));
   for (;;) {
+    RETURN_IF_ERROR(to.check_stop());
     ASSIGN_OR_RETURN(const std::optional<jobs::InputLine> line, lines.next());
     if (!line) {
       return count;
@@ -100,9 +119,9 @@ Result<int64_t> add_unanswered(const std::filesystem::path& input, int64_t line_
       continue;
     }
     ++count;
-    if (errors != nullptr) {
+    if (batch.state == BatchState::kFinalizing) {
       const openai::BatchLine parsed = openai::parse_batch_line(line->text, {});
-      RETURN_IF_ERROR(errors->add(openai::failed_batch_line(
+      RETURN_IF_ERROR(to.errors.add(openai::failed_batch_line(
           {line->number, line->hash}, parsed.custom_id, kBatchExpired,
           "the completion window ended before this request was answered")));
     }
@@ -112,22 +131,31 @@ Result<int64_t> add_unanswered(const std::filesystem::path& input, int64_t line_
 }  // namespace
 
 Result<Results> write_results(const BatchObject& batch, const DataFolder& folder, Files& files,
-                              const BatchOptions& options) {
+                              const std::function<bool()>& should_stop) {
   const std::filesystem::path work = folder.work(batch.id);
-  ASSIGN_OR_RETURN(const jobs::BatchOutput answers, jobs::BatchOutput::open(work));
-  LineFile output(folder, result_id(batch, "output"));
-  LineFile errors(folder, result_id(batch, "errors"));
-  Results results;
-  RETURN_IF_ERROR(add_answers(work, output, errors, results.counts));
+  ASSIGN_OR_RETURN(
+      const jobs::BatchOutput answers,
+      jobs::BatchOutput::open(work, {.drops_damage = true, .should_stop = should_stop}));
+  Results results{.space = files.begin_counting(), .output = {}, .errors = {}, .counts = {}};
+  LineFile output(folder, result_id(batch, "output"), results.space);
+  LineFile errors(folder, result_id(batch, "errors"), results.space);
+  const Target target{.should_stop = should_stop, .output = output, .errors = errors};
+  RETURN_IF_ERROR(add_answers(work, target, results.counts));
   const bool expires = batch.state == BatchState::kFinalizing;
   ASSIGN_OR_RETURN(results.unanswered,
-                   add_unanswered(folder.input(batch.id), options.line_bytes, answers.written(),
-                                  expires ? &errors : nullptr));
+                   add_unanswered(batch, folder.input(batch.id), answers.written(), target));
   results.counts.failed += expires ? results.unanswered : 0;
   results.counts.total =
       results.counts.completed + results.counts.failed + (expires ? 0 : results.unanswered);
   ASSIGN_OR_RETURN(results.output, output.publish(batch, "output", files.now()));
-  ASSIGN_OR_RETURN(results.errors, errors.publish(batch, "errors", files.now()));
+  Result<std::optional<FileObject>> published = errors.publish(batch, "errors", files.now());
+  if (!published.ok()) {
+    if (results.output) {
+      folder.remove_content(results.output->id);  // no row names it
+    }
+    return published.error();
+  }
+  results.errors = *std::move(published);
   return results;
 }
 

@@ -1,24 +1,23 @@
 #include "batches/runner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
-#include "base/units.h"
-#include "batches/batch_request.h"
-#include "batches/input_check.h"
 #include "batches/results.h"
 
 namespace tandem::batches {
 
 namespace {
 
-int64_t size_of_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(path, error);
-  return error ? 0 : static_cast<int64_t>(bytes);
+// Errors that name a path name its field, too: paths are for the log.
+std::string told_to_clients(const Error& error) {
+  if (error.param.empty()) {
+    return error.message;
+  }
+  return error.code == ErrorCode::kResourceExhausted
+             ? "the disk of --data-folder is full; free some space"
+             : "the server cannot use its files now; its log says why";
 }
 
 }  // namespace
@@ -32,19 +31,24 @@ Runner::Runner(const DataFolder& folder, Store& store, Files& files, const Batch
       models_(models),
       clock_(clock),
       own_(std::move(own)) {
+  threads_.emplace_back([this] { work(Work::kShort); });
   for (int32_t i = 0; i < options_.batches_at_once; ++i) {
-    threads_.emplace_back([this] { work(); });
+    threads_.emplace_back([this] { work(Work::kAnswer); });
   }
 }
 
 Runner::~Runner() { stop(); }
 
-void Runner::stop() {
+void Runner::request_stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
+}
+
+void Runner::stop() {
+  request_stop();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) {
       thread.join();
@@ -53,13 +57,17 @@ void Runner::stop() {
 }
 
 void Runner::wake() {
-  { const std::scoped_lock lock(mutex_); }
+  {
+    const std::scoped_lock lock(mutex_);
+    ++changes_;
+  }
   changed_.notify_all();
 }
 
 void Runner::cancel(std::string_view id) {
   {
     const std::scoped_lock lock(mutex_);
+    ++changes_;
     if (const auto found = live_.find(id); found != live_.end()) {
       found->second->cancelled = true;
       found->second->retry_at = Nanos{0};
@@ -76,14 +84,15 @@ BatchOutlook Runner::look(BatchObject& batch) const {
     return outlook;
   }
   const Live& live = *found->second;
-  outlook.paused = live.running ? "" : live.paused;
-  if (live.counts.total == 0) {
+  outlook.paused = live.paused;
+  // The row of a batch that is being finished has counts that are as new, or newer.
+  if (live.counts.total == 0 || batch.state == BatchState::kFinalizing) {
     return outlook;
   }
   batch.counts = live.counts;
   const int64_t answered = live.counts.completed + live.counts.failed;
   const int64_t here = answered - live.answered_before;
-  if (live.running && here > 0) {
+  if (live.running && live.work == Work::kAnswer && here > 0) {
     const double seconds = to_seconds(clock_.now() - live.began);
     const double left = static_cast<double>(live.counts.total - answered);
     outlook.ends_at =
@@ -92,297 +101,290 @@ BatchOutlook Runner::look(BatchObject& batch) const {
   return outlook;
 }
 
-void Runner::work() {
-  while (std::optional<BatchObject> batch = take_next()) {
-    const std::shared_ptr<Live> live = live_of(batch->id);
-    ++running_;
-    const Status status = bring_on(*batch, *live);
-    --running_;
-    release(*batch, status);
+void Runner::work(Work kind) {
+  while (const std::optional<Claim> claim = take_next(kind)) {
+    Status status = bring_on(*claim);
+    if (!status.ok()) {
+      status = give_up(*claim, status.error());
+    }
+    release(*claim, status);
   }
 }
 
-std::shared_ptr<Runner::Live> Runner::live_of(const std::string& id) const {
-  const std::scoped_lock lock(mutex_);
-  return live_.find(id)->second;
-}
-
-// Waits for a batch that no thread works on. nullopt: stop.
-std::optional<BatchObject> Runner::take_next() {
-  constexpr std::chrono::seconds kLookAgain(1);  // for paused batches, and for what is old
-  std::unique_lock lock(mutex_);
+// Waits for a batch that no thread works on. nullopt: stop. Reads and sweeps without the lock:
+// neither clients nor running batches wait for it.
+std::optional<Runner::Claim> Runner::take_next(Work kind) {
+  constexpr Nanos kLookAgain = std::chrono::seconds(1);  // at paused batches and old files
   while (!stopping_) {
-    if (clock_.now() >= next_sweep_) {
-      next_sweep_ = clock_.now() + options_.sweep_every;
+    if (kind == Work::kShort && sweep_is_due()) {
       sweep();
     }
-    Result<std::vector<BatchObject>> unfinished = store_.unfinished();
+    uint64_t seen = 0;
+    {
+      const std::scoped_lock lock(mutex_);
+      seen = changes_;
+    }
+    const Result<std::vector<BatchObject>> unfinished = store_.unfinished();
     if (!unfinished.ok()) {
       log::warn("batches wait: {}", unfinished.error().message);
-      changed_.wait_for(lock, options_.retry_after);
-      continue;
+    } else if (std::optional<Claim> claim = claim_one(kind, candidates_of(*unfinished))) {
+      return claim;
     }
-    BatchObject* next = nullptr;
-    int64_t least_running = 0;
-    for (BatchObject& batch : *unfinished) {
-      const auto found = live_.find(batch.id);
-      if (found != live_.end() &&
-          (found->second->running || found->second->retry_at > clock_.now())) {
-        continue;
-      }
-      const int64_t running = std::ranges::count_if(live_, [&batch](const auto& item) {
-        return item.second->running && item.second->owner == batch.owner;
-      });
-      if (next == nullptr || running < least_running) {
-        next = &batch;
-        least_running = running;
-      }
-    }
-    if (next != nullptr) {
-      auto live = std::make_shared<Live>(files_.begin_counting());
-      live->owner = next->owner;
-      paused_ -= live_.contains(next->id) ? 1 : 0;
-      live_[next->id] = std::move(live);
-      return std::move(*next);
-    }
-    changed_.wait_for(lock, kLookAgain);
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, unfinished.ok() ? kLookAgain : options_.retry_after,
+                      [&] { return stopping_ || changes_ != seen; });
   }
   return std::nullopt;
 }
 
+Runner::Work Runner::work_of(const BatchObject& batch) const {
+  return batch.state == BatchState::kInProgress && files_.now() < batch.expires_at ? Work::kAnswer
+                                                                                   : Work::kShort;
+}
+
+// Asks once for all batches, and once for each owner.
+std::vector<Runner::Candidate> Runner::candidates_of(const std::vector<BatchObject>& unfinished) {
+  const Status all = may_run();
+  std::map<std::string_view, Status> of_owner;
+  std::vector<Candidate> candidates;
+  candidates.reserve(unfinished.size());
+  for (const BatchObject& batch : unfinished) {
+    Candidate candidate{.batch = &batch, .work = work_of(batch), .obstacle = {}};
+    if (candidate.work == Work::kAnswer) {
+      candidate.obstacle = all;
+      if (all.ok()) {
+        auto found = of_owner.find(batch.owner);
+        if (found == of_owner.end()) {
+          const Result<OwnerTerms> terms = terms_of(batch.owner);
+          found =
+              of_owner.emplace(batch.owner, terms.ok() ? Status() : Status(terms.error())).first;
+        }
+        candidate.obstacle = found->second.ok() ? has_models(batch) : found->second;
+      }
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  const std::scoped_lock lock(mutex_);
+  const std::string_view reason = all.ok() ? "" : std::string_view(all.error().message);
+  if (reason != held_back_logged_ && !unfinished.empty()) {
+    held_back_logged_ = reason;
+    if (!reason.empty()) {
+      log::warn("batches wait: {}", reason);
+    }
+  }
+  return candidates;
+}
+
+// With the lock. A batch whose lines cannot be answered now says why and is not tried. False:
+// nothing stands in its way.
+bool Runner::hold_back(const Candidate& candidate) {
+  const BatchObject& batch = *candidate.batch;
+  auto found = live_.find(batch.id);
+  if (candidate.obstacle.ok()) {
+    if (found != live_.end() && std::exchange(found->second->held_back, false)) {
+      set_paused(*found->second, "");
+    }
+    return false;
+  }
+  if (found == live_.end()) {
+    found = live_.emplace(batch.id, std::make_shared<Live>()).first;
+    found->second->owner = batch.owner;
+  }
+  Live& live = *found->second;
+  const Error& error = candidate.obstacle.error();
+  live.held_back = true;
+  set_paused(live, told_to_clients(error));
+  if (live.logged != error.message && error.message != held_back_logged_) {
+    log::warn("batch {} waits: {}", batch.id, error.message);
+  }
+  live.logged = error.message;
+  return true;
+}
+
+// With the lock. Of the batches that no thread works on.
+const BatchObject* Runner::first_of(Work kind, const std::vector<Candidate>& candidates) {
+  std::map<std::string_view, int64_t> running;
+  for (const auto& [id, live] : live_) {
+    running[live->owner] += live->running && live->work == Work::kAnswer ? 1 : 0;
+  }
+  const BatchObject* first = nullptr;
+  std::pair<int64_t, uint64_t> first_rank;
+  for (const Candidate& candidate : candidates) {
+    const BatchObject& batch = *candidate.batch;
+    const auto found = live_.find(batch.id);
+    if (candidate.work != kind || (found != live_.end() && found->second->running) ||
+        hold_back(candidate) || (found != live_.end() && found->second->retry_at > clock_.now())) {
+      continue;
+    }
+    const auto turn = turns_.find({kind, batch.owner});
+    const std::pair rank(kind == Work::kAnswer ? running[batch.owner] : 0,
+                         turn == turns_.end() ? 0 : turn->second);
+    if (first == nullptr || rank < first_rank) {
+      first = &batch;
+      first_rank = rank;
+    }
+  }
+  return first;
+}
+
+// The row of the batch may be out of date: until now another thread may have worked on it.
+std::optional<Runner::Claim> Runner::claim_one(Work kind,
+                                               const std::vector<Candidate>& candidates) {
+  const std::scoped_lock lock(mutex_);
+  if (kind == Work::kShort) {
+    if (const BatchObject* waiting = first_of(Work::kAnswer, candidates)) {
+      make_room(*waiting);
+    }
+  }
+  const BatchObject* first = first_of(kind, candidates);
+  if (first == nullptr) {
+    return std::nullopt;
+  }
+  std::shared_ptr<Live>& live = live_[first->id];
+  if (live == nullptr) {
+    live = std::make_shared<Live>();
+  }
+  live->owner = first->owner;
+  live->work = kind;
+  live->running = true;
+  live->cancelled = false;
+  live->yields = false;
+  live->claimed_at = clock_.now();
+  live->expires_at = first->expires_at;
+  turns_[{kind, first->owner}] = ++claims_;
+  return Claim{.owner = first->owner, .id = first->id, .work = kind, .live = live};
+}
+
+// With the lock. Where no thread is free for the batch that is next, the owner with the most
+// running gives up the one whose window ends last.
+void Runner::make_room(const BatchObject& waiting) {
+  std::map<std::string_view, int64_t> running;
+  int64_t all = 0;
+  for (const auto& [id, live] : live_) {
+    if (live->running && live->work == Work::kAnswer) {
+      ++running[live->owner];
+      ++all;
+      if (live->yields) {
+        return;  // there will be room
+      }
+    }
+  }
+  if (all < options_.batches_at_once) {
+    return;
+  }
+  Live* last = nullptr;
+  std::pair<int64_t, int64_t> last_rank;
+  for (const auto& [id, live] : live_) {
+    const int64_t more = running[live->owner] - running[waiting.owner];
+    const bool had_turn = clock_.now() - live->claimed_at >= options_.turn;
+    if (!live->running || live->work != Work::kAnswer || more < (had_turn ? 1 : 2)) {
+      continue;
+    }
+    const std::pair rank(running[live->owner], live->expires_at);
+    if (last == nullptr || rank > last_rank) {
+      last = live.get();
+      last_rank = rank;
+    }
+  }
+  if (last != nullptr) {
+    last->yields = true;
+  }
+}
+
+bool Runner::sweep_is_due() {
+  const std::scoped_lock lock(mutex_);
+  if (clock_.now() < next_sweep_) {
+    return false;
+  }
+  next_sweep_ = clock_.now() + options_.sweep_every;
+  return true;
+}
+
 void Runner::sweep() {
   const int64_t keep = std::chrono::duration_cast<std::chrono::seconds>(options_.keep).count();
-  const Result<int64_t> removed = store_.remove_old(files_.now() - keep, files_.now());
+  const Result<int64_t> removed =
+      store_.remove_old(files_.now() - keep, files_.now(), [this] { return stopping_.load(); });
   if (!removed.ok()) {
     log::warn("old files stay: {}", removed.error().message);
   } else if (*removed > 0) {
     log::info("batches: {} old files removed", *removed);
   }
-  if (const Status status = files_.refresh(); !status.ok()) {
-    log::warn("{}", status.error().message);
+  files_.recount();
+}
+
+// With the lock. An empty reason: it runs again.
+void Runner::set_paused(Live& live, std::string_view reason) {
+  paused_ += (reason.empty() ? 0 : 1) - (live.paused.empty() ? 0 : 1);
+  live.paused = reason;
+  if (reason.empty()) {
+    live.logged.clear();
+    live.failures = 0;
   }
 }
 
-void Runner::release(const BatchObject& batch, const Status& status) {
-  const std::scoped_lock lock(mutex_);
-  const auto found = live_.find(batch.id);
-  if (status.ok()) {
-    live_.erase(found);
-    return;
+void Runner::release(const Claim& claim, const Status& status) {
+  {
+    const std::scoped_lock lock(mutex_);
+    ++changes_;  // its next step may be another thread's
+    Live& live = *claim.live;
+    live.running = false;
+    if (status.ok()) {
+      set_paused(live, "");
+      live_.erase(claim.id);
+    } else if (!stopping_) {
+      ++live.failures;
+      set_paused(live, told_to_clients(status.error()));
+      // A cancellation that came meanwhile is looked at now.
+      live.retry_at = live.cancelled ? Nanos{0} : clock_.now() + options_.retry_after;
+      if (std::exchange(live.logged, status.error().message) != status.error().message) {
+        log::warn("batch {} waits: {}", claim.id, status.error().message);
+      }
+    }
   }
-  Live& live = *found->second;
-  ++paused_;
-  live.running = false;
-  live.paused = status.error().message;
-  // A cancellation that came meanwhile is looked at now.
-  live.retry_at = live.cancelled ? Nanos{0} : clock_.now() + options_.retry_after;
-  log::warn("batch {} waits: {}", batch.id, status.error().message);
+  changed_.notify_all();
 }
 
-Status Runner::bring_on(BatchObject batch, Live& live) {
-  while (!stopping_ && !has_ended(batch.state)) {
-    ASSIGN_OR_RETURN(const bool went_on, step(batch, live));
+Status Runner::bring_on(const Claim& claim) {
+  for (;;) {
+    // Its row now: others may have worked on it before this thread, or cancelled it since.
+    Result<BatchObject> batch = store_.batch(claim.owner, claim.id);
+    if (!batch.ok() && batch.error().code == ErrorCode::kNotFound) {
+      return {};  // it has ended, and is old
+    }
+    RETURN_IF_ERROR(batch);
+    if (stopping_ || has_ended(batch->state) || work_of(*batch) != claim.work) {
+      return {};
+    }
+    ASSIGN_OR_RETURN(const bool went_on, step(*batch, *claim.live));
     if (!went_on) {
       return {};
     }
-    // It may be being cancelled since.
-    Result<BatchObject> now = store_.batch(batch.owner, batch.id);
-    if (!now.ok()) {
-      return now.error();
-    }
-    batch = *std::move(now);
-  }
-  return {};
-}
-
-Result<bool> Runner::step(BatchObject& batch, Live& live) {
-  switch (batch.state) {
-    case BatchState::kValidating:
-      return validate(batch, live);
-    case BatchState::kInProgress:
-      return answer(batch, live);
-    case BatchState::kFinalizing:
-    case BatchState::kCancelling:
-      return finish(batch);
-    case BatchState::kCompleted:
-    case BatchState::kFailed:
-    case BatchState::kExpired:
-    case BatchState::kCancelled:
-      break;
-  }
-  return false;
-}
-
-// Whether the row was in state `from` makes no difference: the caller reads it anew.
-Result<bool> Runner::save(BatchObject& batch, BatchState from) {
-  RETURN_IF_ERROR(store_.change(batch, from));
-  return true;
-}
-
-Result<bool> Runner::validate(BatchObject& batch, Live& live) {
-  ASSIGN_OR_RETURN(const InputCheck check,
-                   check_input(folder_.input(batch.id), endpoint_of(batch), models_, options_,
-                               [this, &live] { return stopping_ || live.cancelled; }));
-  if (check.stopped) {
-    return !stopping_;
-  }
-  batch.counts.total = check.lines;
-  if (check.faults.empty()) {
-    batch.state = BatchState::kInProgress;
-    batch.in_progress_at = files_.now();
-    log::info("batch {} begins: {} requests", batch.id, check.lines);
-    return save(batch, BatchState::kValidating);
-  }
-  batch.state = BatchState::kFailed;
-  batch.faults = check.faults;
-  batch.ended_at = files_.now();
-  log::info("batch {} failed: {}", batch.id, check.faults.front().message);
-  ASSIGN_OR_RETURN(const bool saved, store_.change(batch, BatchState::kValidating));
-  if (saved) {
-    folder_.remove_batch(batch.id);
-    RETURN_IF_ERROR(files_.refresh());
-  }
-  return true;
-}
-
-// Why a batch cannot run now, which may change by itself.
-Status Runner::may_run(const BatchObject& batch) const {
-  if (folder_.free_bytes() < options_.min_free_bytes) {
-    return Error{ErrorCode::kResourceExhausted,
-                 fmt::format("the disk of --data-folder has less than {} left; free some space",
-                             exact_bytes(options_.min_free_bytes)),
-                 ""};
-  }
-  if (files_.full()) {
-    return Error{ErrorCode::kResourceExhausted,
-                 fmt::format("files and answers have used up the space for them ({}); delete files "
-                             "that are not needed, or raise --batch-storage",
-                             exact_bytes(options_.storage_bytes)),
-                 ""};
-  }
-  if (own_.terms_of && !own_.terms_of(batch.owner)) {
-    return Error{ErrorCode::kForbidden,
-                 "the API key that made the batch is not one of the server's any more", ""};
-  }
-  for (const openai::OfferedModel& model : models_.models()) {
-    if (model.frontend.state() != ServingState::kReady) {
-      return Error{ErrorCode::kUnavailable, "the model takes no requests now", ""};
-    }
-  }
-  return {};
-}
-
-jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live,
-                                          const OwnerTerms& terms) {
-  jobs::BatchRunOptions options;
-  options.max_sequences_ahead = [this] {
-    return std::max<int64_t>(1, own_.sequences_ahead / std::max<int64_t>(1, running_));
-  };
-  options.tenant = terms.tenant;
-  options.grant = terms.grant;
-  options.unix_seconds = [this] { return files_.now(); };
-  options.should_stop = [this, &batch, &live] {
-    live.space.set(size_of_file(folder_.work(batch.id)));
-    return stopping_ || live.cancelled || files_.now() >= batch.expires_at || files_.full();
-  };
-  return options;
-}
-
-void Runner::report(Live& live, const jobs::BatchProgress& progress, int64_t failed_before) {
-  const LineCounts counts{
-      .total = progress.total,
-      .completed = progress.before - failed_before + progress.synced - progress.synced_failed,
-      .failed = failed_before + progress.synced_failed};
-  const std::scoped_lock lock(mutex_);
-  completed_lines_ += counts.completed - live.counts.completed;
-  failed_lines_ += counts.failed - live.counts.failed;
-  live.counts = counts;
-}
-
-// In the database, where they are read until the batch runs again. The answers are in their file.
-void Runner::keep_counts(const BatchObject& batch, const Live& live) {
-  if (const Status kept = store_.keep_counts(batch.id, live.counts); !kept.ok()) {
-    log::warn("{}", kept.error().message);
   }
 }
 
-Result<bool> Runner::answer(BatchObject& batch, Live& live) {
-  const auto finalize = [this, &batch] {
-    batch.state = BatchState::kFinalizing;
-    batch.finalizing_at = files_.now();
-    return save(batch, BatchState::kInProgress);
-  };
-  if (files_.now() >= batch.expires_at) {
-    return finalize();
-  }
-  live.space.set(size_of_file(folder_.work(batch.id)));
-  RETURN_IF_ERROR(may_run(batch));
-  const OwnerTerms terms =
-      own_.terms_of ? own_.terms_of(batch.owner).value_or(OwnerTerms()) : OwnerTerms();
-  ASSIGN_OR_RETURN(jobs::BatchInput input,
-                   jobs::BatchInput::open(folder_.input(batch.id), options_.line_bytes));
-  ASSIGN_OR_RETURN(jobs::BatchOutput output, jobs::BatchOutput::open(folder_.work(batch.id)));
-  ASSIGN_OR_RETURN(const jobs::BatchProgress start, jobs::inspect_batch(input, output.written()));
-  const int64_t failed_before = output.written().failed;
+Status Runner::give_up(const Claim& claim, const Error& error) {
+  constexpr int32_t kTries = 3;
+  const bool may_pass = error.code == ErrorCode::kResourceExhausted ||
+                        error.code == ErrorCode::kUnavailable ||
+                        error.code == ErrorCode::kForbidden;
   {
     const std::scoped_lock lock(mutex_);
-    live.counts = {
-        .total = start.total, .completed = start.before - failed_before, .failed = failed_before};
-    live.began = clock_.now();
-    live.answered_before = start.before;
-  }
-  jobs::BatchRunOptions options = run_options(batch, live, terms);
-  Nanos kept{0};
-  int64_t synced = 0;
-  options.on_progress = [&](const jobs::BatchProgress& progress) {
-    if (progress.synced == std::exchange(synced, progress.synced)) {
-      return;
-    }
-    report(live, progress, failed_before);
-    if (clock_.now() - kept >= options_.keep_counts_every) {
-      kept = clock_.now();
-      keep_counts(batch, live);
-    }
-  };
-  ASSIGN_OR_RETURN(const jobs::BatchProgress end,
-                   jobs::run_batch(input, output, start, models_, clock_, options));
-  report(live, end, failed_before);
-  keep_counts(batch, live);
-  if (!end.stopped || files_.now() >= batch.expires_at) {
-    return finalize();
-  }
-  if (stopping_ || live.cancelled) {
-    return !stopping_;
-  }
-  RETURN_IF_ERROR(may_run(batch));
-  return true;
-}
-
-Result<bool> Runner::finish(BatchObject& batch) {
-  const BatchState from = batch.state;
-  ASSIGN_OR_RETURN(const Results results, write_results(batch, folder_, files_, options_));
-  std::vector<FileObject> written;
-  for (const auto& [file, id] : {std::pair(&results.output, &batch.output_file_id),
-                                 std::pair(&results.errors, &batch.error_file_id)}) {
-    if (*file) {
-      written.push_back(**file);
-      *id = (*file)->id;
+    if (stopping_ || may_pass || files_.now() < claim.live->expires_at ||
+        claim.live->failures + 1 < kTries) {
+      return error;
     }
   }
-  batch.counts = results.counts;
-  batch.ended_at = files_.now();
-  batch.state = from == BatchState::kCancelling ? BatchState::kCancelled
-                : results.unanswered > 0        ? BatchState::kExpired
-                                                : BatchState::kCompleted;
-  ASSIGN_OR_RETURN(const bool finished, store_.finish(batch, from, written));
-  if (finished) {
-    folder_.remove_batch(batch.id);
-    log::info("batch {} is {}: {} requests, {} answered, {} errors", batch.id,
-              state_name(batch.state), batch.counts.total, batch.counts.completed,
-              batch.counts.failed);
-    RETURN_IF_ERROR(files_.refresh());
+  Result<BatchObject> batch = store_.batch(claim.owner, claim.id);
+  if (!batch.ok() || has_ended(batch->state)) {
+    return error;
   }
-  return true;
+  log::error("batch {} ends without its results: {}", claim.id, error.message);
+  const Result<bool> failed = fail(*batch, batch->state,
+                                   {{.code = std::string(kFilesUnreadable),
+                                     .message = told_to_clients(error),
+                                     .param = {},
+                                     .line = {}}});
+  return failed.ok() ? Status() : Status(failed.error());
 }
 
 }  // namespace tandem::batches

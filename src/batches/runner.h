@@ -1,9 +1,13 @@
 // Brings batches to their end: checks their input, has their lines answered (jobs/batch_run.h),
-// writes their results. Several at a time, those first whose window ends first and whose owner has
-// the fewest running; together they keep a bounded number of sequences submitted. All that is known
-// of a batch is on the disk, so that it goes on wherever the server was stopped or killed. A batch
-// that cannot go on (the disk is full, no space is left for files, the model failed) pauses, says
-// why, and is tried again. Threads: own ones; functions may be called from any.
+// writes their results. Several are answered at a time: the owner with the fewest is next, of
+// equals the owner whose last batch began first; of its batches, the first by the end of the
+// window. A batch makes room for another owner's, at once if that owner has two fewer, else after
+// its turn. Other work (checks, results, cancellations, ends of windows, old files) has a thread of
+// its own. Together batches keep a bounded number of sequences submitted, more of the batch whose
+// window ends first than of the others. All that is known of a batch is on the disk, so that it
+// continues wherever the server was stopped or killed. A batch that cannot continue (the disk is
+// full, no space is left for files, the model failed) pauses, says why, and is tried again.
+// Threads: own ones; functions may be called from any.
 #pragma once
 
 #include <atomic>
@@ -17,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -36,11 +41,16 @@ namespace tandem::batches {
 struct OwnerTerms {
   ServiceGrant grant;
   std::string tenant;
+  bool operator==(const OwnerTerms&) const = default;
 };
 
 struct RunnerOptions {
-  int64_t sequences_ahead = 512;  // submitted and unfinished, of all batches
-  // nullopt: the owner is not known any more, and its batches pause. Absent: all are known.
+  // Submitted and unfinished, of all batches. A batch that begins may exceed it by half at first.
+  int64_t sequences_ahead = 512;
+  std::optional<int64_t> max_prompts;  // of a line; see BatchRunOptions
+  // Asked again and again while a batch runs. Where the terms change, lines under way are cancelled
+  // and asked once more under the new ones. nullopt: the owner is not known any more, and its
+  // batches pause. Absent: all are known.
   std::function<std::optional<OwnerTerms>(const std::string& owner)> terms_of;
 };
 
@@ -53,7 +63,9 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Batches stop where they are; returns when no line of theirs is submitted any more.
+  // Batches stop where they are, soon. Does not wait.
+  void request_stop();
+  // The same; returns when no line of theirs is submitted any more.
   void stop();
   // There is something new in the store.
   void wake();
@@ -67,37 +79,80 @@ class Runner {
   [[nodiscard]] int64_t paused() const { return paused_; }
 
  private:
+  // What threads do: answer lines, or the short steps before and after.
+  enum class Work : uint8_t { kAnswer, kShort };
+
   // A batch that a thread works on, or that waits to be tried again.
   struct Live {
-    explicit Live(CountedBytes counted) : space(std::move(counted)) {}
     std::string owner;
-    CountedBytes space;  // of its answers so far; the thread's that works on it
-    bool running = true;
+    Work work = Work::kShort;
+    bool running = false;
+    bool held_back = false;  // paused without being tried: see obstacle()
     Nanos retry_at{0};
-    std::string paused;
+    std::string paused;    // until a line is answered
+    std::string logged;    // the reason that the log has
+    int32_t failures = 0;  // in a row
     std::atomic<bool> cancelled{false};
-    LineCounts counts;  // total 0: its input was not read yet
+    std::atomic<bool> yields{false};  // to another owner's
+    Nanos claimed_at{0};
+    int64_t expires_at = 0;
+    int64_t sequences_ahead = 0;  // submitted and unfinished
+    bool has_more = false;        // lines to submit
+    LineCounts counts;            // total 0: its input was not read yet
     Nanos began{0};
     int64_t answered_before = 0;
   };
 
-  void work();
-  std::optional<BatchObject> take_next();
-  std::shared_ptr<Live> live_of(const std::string& id) const;
-  void release(const BatchObject& batch, const Status& status);
-  void sweep();
+  // A batch that the calling thread alone works on.
+  struct Claim {
+    std::string owner;
+    std::string id;
+    Work work = Work::kShort;
+    std::shared_ptr<Live> live;
+  };
+  // An unfinished batch, and its obstacle.
+  struct Candidate {
+    const BatchObject* batch = nullptr;
+    Work work = Work::kShort;
+    Status obstacle;
+  };
 
+  void work(Work kind);
+  std::optional<Claim> take_next(Work kind);
+  std::vector<Candidate> candidates_of(const std::vector<BatchObject>& unfinished);
+  std::optional<Claim> claim_one(Work kind, const std::vector<Candidate>& candidates);
+  const BatchObject* first_of(Work kind, const std::vector<Candidate>& candidates);
+  bool hold_back(const Candidate& candidate);
+  void make_room(const BatchObject& waiting);
+  void set_paused(Live& live, std::string_view reason);
+  void release(const Claim& claim, const Status& status);
+  bool sweep_is_due();
+  void sweep();
+  [[nodiscard]] Work work_of(const BatchObject& batch) const;
+  [[nodiscard]] std::function<bool()> stopped_or_cancelled(Live& live) const;
+
+  Status bring_on(const Claim& claim);
   // Each brings the batch to its next state. False: it was stopped.
-  Status bring_on(BatchObject batch, Live& live);
   Result<bool> step(BatchObject& batch, Live& live);
   Result<bool> validate(BatchObject& batch, Live& live);
+  Result<bool> finalize(BatchObject& batch, const Live& live);
   Result<bool> answer(BatchObject& batch, Live& live);
+  Result<bool> answer_lines(BatchObject& batch, Live& live);
+  Result<jobs::BatchProgress> run_lines(BatchObject& batch, Live& live, const OwnerTerms& terms);
   Result<bool> finish(BatchObject& batch);
   Result<bool> save(BatchObject& batch, BatchState from);
+  Result<bool> fail(BatchObject& batch, BatchState from, std::vector<BatchFault> faults);
+  // Of a batch that has failed again and again, and whose window has ended.
+  Status give_up(const Claim& claim, const Error& error);
   jobs::BatchRunOptions run_options(const BatchObject& batch, Live& live, const OwnerTerms& terms);
+  int64_t max_sequences_ahead(Live& live, int64_t ahead);
+  void note_feeding(Live& live, const jobs::BatchProgress& progress);
+  void end_feeding(Live& live);
   void report(Live& live, const jobs::BatchProgress& progress, int64_t failed_before);
   void keep_counts(const BatchObject& batch, const Live& live);
-  Status may_run(const BatchObject& batch) const;
+  [[nodiscard]] Status may_run() const;
+  [[nodiscard]] Status has_models(const BatchObject& batch) const;
+  [[nodiscard]] Result<OwnerTerms> terms_of(const std::string& owner) const;
 
   const DataFolder& folder_;
   Store& store_;
@@ -107,15 +162,19 @@ class Runner {
   const Clock& clock_;
   const RunnerOptions own_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int64_t> running_{0};
   std::atomic<int64_t> completed_lines_{0};
   std::atomic<int64_t> failed_lines_{0};
   std::atomic<int64_t> paused_{0};
+  std::atomic<int64_t> kept_bytes_{0};  // see BatchRunOptions
 
-  mutable std::mutex
-      mutex_;  // guards what follows, and what Live holds but `cancelled` and `space`
+  mutable std::mutex mutex_;  // guards the rest, and Live without its atomics
   std::condition_variable changed_;
   std::map<std::string, std::shared_ptr<Live>, std::less<>> live_;
+  // When an owner's batch was last claimed for each kind of work, in claims.
+  std::map<std::pair<Work, std::string>, uint64_t> turns_;
+  uint64_t claims_ = 0;
+  std::string held_back_logged_;  // the reason that holds all batches back
+  uint64_t changes_ = 0;          // that may give an idle thread something to do
   Nanos next_sweep_{0};
   std::vector<std::thread> threads_;
 };

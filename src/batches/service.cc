@@ -29,8 +29,12 @@ Result<std::unique_ptr<Service>> Service::open(BatchOptions options, const Clock
 }
 
 Status Service::open_store() {
-  ASSIGN_OR_RETURN(store_, Store::open(folder_));
+  ASSIGN_OR_RETURN(store_, Store::open(folder_, [this] { return now(); }));
   files_ = std::make_unique<Files>(folder_, *store_, options_, [this] { return now(); });
+  ASSIGN_OR_RETURN(const std::vector<BatchObject> unfinished, store_->unfinished());
+  for (const BatchObject& batch : unfinished) {
+    files_->set_work_bytes(batch.id, folder_.work_bytes(batch.id));
+  }
   return files_->refresh();
 }
 
@@ -43,6 +47,12 @@ void Service::start(const openai::ModelDirectory& models, RunnerOptions options)
   const std::scoped_lock lock(mutex_);
   runner_ = std::make_shared<Runner>(folder_, *store_, *files_, options_, models, clock_,
                                      std::move(options));
+}
+
+void Service::request_stop() {
+  if (const std::shared_ptr<Runner> running = runner()) {
+    running->request_stop();
+  }
 }
 
 void Service::stop() {
@@ -67,17 +77,25 @@ std::string Service::render(BatchObject batch) const {
   return batch_json(batch, outlook);
 }
 
-Result<std::string> Service::create_batch(std::string_view owner, std::string_view body) {
-  ASSIGN_OR_RETURN(BatchObject batch, parse_batch_request(body, {}));
-  Result<FileObject> input = store_->file(owner, batch.input_file_id);
+Result<FileObject> Service::input_of(std::string_view owner, std::string_view file_id) const {
+  Result<FileObject> input = store_->file(owner, file_id);
   if (!input.ok()) {
     return Error{input.error().code, input.error().message, "input_file_id"};
+  }
+  return input;
+}
+
+Result<std::string> Service::create_batch(std::string_view owner, std::string_view body) {
+  ASSIGN_OR_RETURN(BatchObject batch, parse_batch_request(body, {}));
+  const Result<FileObject> input = input_of(owner, batch.input_file_id);
+  if (!input.ok()) {
+    return input.error();
   }
   if (input->purpose != kPurposeBatch) {
     return invalid_argument(
         fmt::format("the file '{}' has the purpose \"{}\"; a batch needs one that was uploaded "
                     "with the purpose \"batch\"",
-                    input->id, input->purpose),
+                    shown(input->id), input->purpose),
         "input_file_id");
   }
   constexpr int64_t kMaxUnfinished = 1000;  // each is looked at every second
@@ -93,7 +111,10 @@ Result<std::string> Service::create_batch(std::string_view owner, std::string_vi
   batch.input_bytes = input->bytes;
   batch.created_at = now();
   batch.expires_at += batch.created_at;
-  RETURN_IF_ERROR(folder_.link_input(input->id, batch.id));
+  if (const Status linked = folder_.link_input(input->id, batch.id); !linked.ok()) {
+    RETURN_IF_ERROR(input_of(owner, input->id));  // it was deleted meanwhile
+    return linked.error();
+  }
   if (const Status added = store_->add_batch(batch); !added.ok()) {
     folder_.remove_batch(batch.id);
     return added.error();
@@ -126,8 +147,8 @@ Result<std::string> Service::cancel_batch(std::string_view owner, std::string_vi
   if (batch.state == BatchState::kCancelling || batch.state == BatchState::kCancelled) {
     return render(std::move(batch));
   }
-  return invalid_argument(
-      fmt::format("the batch '{}' is {} and cannot be cancelled", id, state_name(batch.state)));
+  return invalid_argument(fmt::format("the batch '{}' is {} and cannot be cancelled", shown(id),
+                                      state_name(batch.state)));
 }
 
 Result<std::string> Service::batches(std::string_view owner, std::string_view query) {

@@ -37,6 +37,8 @@ class Service {
 
   // Batches run from here on, those from before first. `models` must outlive stop().
   void start(const openai::ModelDirectory& models, RunnerOptions options);
+  // Batches stop soon; does not wait.
+  void request_stop();
   // No line is submitted any more. Batches go on after the next start of the server.
   void stop();
 
@@ -56,6 +58,7 @@ class Service {
   Result<ContentReader> content(std::string_view owner, std::string_view id) {
     return files_->content(owner, id);
   }
+  [[nodiscard]] Error too_large() const { return files_->too_large(); }
   [[nodiscard]] const BatchOptions& options() const { return options_; }
 
   // In Prometheus' format.
@@ -64,6 +67,7 @@ class Service {
  private:
   Service(BatchOptions options, const Clock& clock, int64_t unix_seconds, DataFolder folder);
   Status open_store();
+  Result<FileObject> input_of(std::string_view owner, std::string_view file_id) const;
   [[nodiscard]] std::string render(BatchObject batch) const;
   [[nodiscard]] std::shared_ptr<Runner> runner() const;
   [[nodiscard]] int64_t now() const;

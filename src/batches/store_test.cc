@@ -185,12 +185,80 @@ TEST_F(StoreTest, TheInputOfARunningBatchTakesSpaceWhenItsFileIsGone) {
   EXPECT_EQ(*store_->stored_bytes(), 0);
 }
 
+TEST_F(StoreTest, BatchesOfOneFileShareItsBytesAlsoWhenItIsGone) {
+  ASSERT_TRUE(store_->add_file(some_file("file-1")).ok());
+  for (const char* id : {"batch_1", "batch_2", "batch_3"}) {
+    ASSERT_TRUE(store_->add_batch(some_batch(id)).ok());
+  }
+  ASSERT_TRUE(store_->remove_file("me", "file-1").ok());
+  EXPECT_EQ(*store_->stored_bytes(), 7);
+}
+
+TEST_F(StoreTest, AFileThatHasExpiredIsNotThereBeforeItIsRemoved) {
+  store_.reset();
+  int64_t now = 549;
+  store_ = *Store::open(*folder_, [&now] { return now; });
+  FileObject file = some_file("file-1");
+  file.expires_at = 550;
+  ASSERT_TRUE(store_->add_file(file).ok());
+  EXPECT_TRUE(store_->file("me", "file-1").ok());
+  EXPECT_EQ(store_->files("me", {})->objects.size(), 1U);
+  now = 550;
+  EXPECT_EQ(store_->file("me", "file-1").error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(store_->files("me", {})->objects.empty());
+  store_.reset();
+}
+
+TEST_F(StoreTest, ListsGoOnBehindAFileThatWasDeletedMeanwhile) {
+  for (const char* id : {"file-a", "file-b", "file-c"}) {
+    ASSERT_TRUE(store_->add_file(some_file(id)).ok());
+  }
+  ASSERT_TRUE(store_->remove_file("me", "file-c").ok());
+  ASSERT_TRUE(store_->remove_file("me", "file-b").ok());
+  open();
+  const auto page = store_->files("me", {.after = "file-b"});
+  ASSERT_TRUE(page.ok()) << page.error().message;
+  ASSERT_EQ(page->objects.size(), 1U);
+  EXPECT_EQ(page->objects[0].id, "file-a");
+  EXPECT_FALSE(store_->files("you", {.after = "file-b"}).ok());
+}
+
+TEST_F(StoreTest, BatchesAreListedInTheOrderThatWasAskedFor) {
+  for (const char* id : {"batch_1", "batch_2", "batch_3"}) {
+    ASSERT_TRUE(store_->add_batch(some_batch(id)).ok());
+  }
+  EXPECT_EQ(store_->batches("me", {})->objects[0].id, "batch_3");
+  EXPECT_EQ(store_->batches("me", {.oldest_first = true})->objects[0].id, "batch_1");
+  EXPECT_EQ(store_->batches("me", {.after = "batch_1", .oldest_first = true})->objects[0].id,
+            "batch_2");
+}
+
+TEST_F(StoreTest, ADatabaseOfTheFirstVersionIsBroughtUpToDate) {
+  ASSERT_TRUE(store_->add_batch(some_batch("batch_1")).ok());
+  store_.reset();
+  {
+    const Result<Database> database = Database::open(folder_->database());
+    for (const char* sql : {"ALTER TABLE batches DROP COLUMN models", "DROP TABLE removed",
+                            "PRAGMA user_version = 1"}) {
+      ASSERT_TRUE(database->run(sql).ok()) << sql;
+    }
+  }
+  open();
+  Result<BatchObject> batch = store_->batch("me", "batch_1");
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  EXPECT_TRUE(batch->models.empty());
+  batch->models = {"tiny"};
+  ASSERT_EQ(*store_->change(*batch, BatchState::kValidating), true);
+  open();
+  EXPECT_EQ(store_->batch("me", "batch_1")->models, (std::vector<std::string>{"tiny"}));
+}
+
 TEST_F(StoreTest, ADatabaseOfAnotherVersionOrProgramIsRefusedByName) {
   {
     const Result<Database> database = Database::open(folder_->database());
-    ASSERT_TRUE(database->run("PRAGMA user_version = 2").ok());
+    ASSERT_TRUE(database->run("PRAGMA user_version = 3").ok());
   }
-  EXPECT_NE(refusal().find("version 2"), std::string::npos);
+  EXPECT_NE(refusal().find("version 3"), std::string::npos);
   EXPECT_NE(refusal().find("tandem.db"), std::string::npos);
   {
     const Result<Database> database = Database::open(folder_->database());
@@ -209,14 +277,25 @@ TEST_F(StoreTest, ADamagedDatabaseIsRefusedByName) {
 TEST_F(StoreTest, ARowThatWasNotWrittenByTandemIsAnErrorNotACrash) {
   ASSERT_TRUE(store_->add_batch(some_batch("batch_1")).ok());
   ASSERT_TRUE(store_->add_file(some_file("file-1")).ok());
+  ASSERT_TRUE(store_->add_batch(some_batch("batch_2")).ok());
+  ASSERT_TRUE(store_->add_file(some_file("file-2")).ok());
   {
     const Result<Database> database = Database::open(folder_->database());
+    ASSERT_TRUE(database
+                    ->run("UPDATE batches SET status = 'odd', metadata = '[[', faults = '{' WHERE "
+                          "id = 'batch_1'")
+                    .ok());
     ASSERT_TRUE(
-        database->run("UPDATE batches SET status = 'odd', metadata = '[[', faults = '{'").ok());
-    ASSERT_TRUE(database->run("UPDATE files SET id = '../../x'").ok());
+        database->run("UPDATE batches SET id = '../x', metadata = '[[' WHERE place = 1").ok());
+    ASSERT_TRUE(database->run("UPDATE files SET id = '../../x' WHERE id = 'file-1'").ok());
   }
-  EXPECT_EQ(store_->batch("me", "batch_1").error().code, ErrorCode::kIo);
-  EXPECT_EQ(store_->files("me", {}).error().code, ErrorCode::kIo);
+  EXPECT_EQ(store_->batch("me", "../x").error().code, ErrorCode::kIo);
+  // The others are not hidden by it.
+  ASSERT_EQ(store_->files("me", {})->objects.size(), 1U);
+  EXPECT_EQ(store_->files("me", {})->objects[0].id, "file-2");
+  ASSERT_EQ(store_->batches("me", {})->objects.size(), 1U);
+  ASSERT_EQ(store_->unfinished()->size(), 1U);
+  EXPECT_EQ(store_->unfinished()->front().id, "batch_2");
   EXPECT_TRUE(store_->remove_file("me", "../../x").ok());
 }
 

@@ -4,17 +4,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "batches/service.h"
@@ -54,9 +57,25 @@ class AnsweringFrontend final : public Frontend {
     const int64_t number = ++submitted;
     last_tenant = request.tenant;
     const auto id = static_cast<RequestId>(number);
-    if (number > answers_until) {
-      return id;
+    if (holds) {
+      const std::scoped_lock lock(mutex_);
+      held_.emplace_back(id, std::move(request));
+    } else if (number <= answers_until) {
+      answer(id, request);
     }
+    return id;
+  }
+  // Submitted while `holds` was set, and not taken yet.
+  using Held = std::vector<std::pair<RequestId, Request>>;
+  int64_t count_held(const std::function<bool(const Request&)>& counts) {
+    const std::scoped_lock lock(mutex_);
+    return std::ranges::count_if(held_, [&](const auto& held) { return counts(held.second); });
+  }
+  Held take_held() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(held_, {});
+  }
+  static void answer(RequestId id, Request& request) {
     std::vector<TokenEvent> events = openai::text_events("ok");
     events.push_back(openai::finish_event(FinishReason::kLength));
     for (TokenEvent& event : events) {
@@ -64,7 +83,6 @@ class AnsweringFrontend final : public Frontend {
       event.tag = request.sink_tag;
     }
     request.sink->deliver(std::move(events));
-    return id;
   }
   void cancel(RequestId) override { ++cancelled; }
   void stop(RequestId, int32_t) override {}
@@ -72,11 +90,14 @@ class AnsweringFrontend final : public Frontend {
   std::atomic<int64_t> submitted{0};
   std::atomic<int64_t> cancelled{0};
   std::atomic<int64_t> answers_until{INT64_MAX};  // later submissions get no answer
+  std::atomic<bool> holds{false};                 // submissions are kept for the test to answer
   std::string last_tenant;
   std::atomic<ServingState> state_{ServingState::kReady};
 
  private:
   ServedModel model_ = openai::tiny_model();
+  std::mutex mutex_;  // guards what follows
+  Held held_;
 };
 
 inline std::string line_of(std::string_view custom_id, std::string_view prompt = "hi") {
@@ -108,8 +129,8 @@ class TestService {
     options.retry_after = std::chrono::milliseconds(1);
     options.min_free_bytes = 0;
   }
-  Status open() {
-    ASSIGN_OR_RETURN(service, Service::open(options, clock, 1'000'000));
+  Status open(int64_t unix_seconds = 1'000'000) {
+    ASSIGN_OR_RETURN(service, Service::open(options, clock, unix_seconds));
     return {};
   }
   void start(RunnerOptions runner = {}) { service->start(models, std::move(runner)); }
@@ -126,33 +147,40 @@ class TestService {
     return upload->finish();
   }
   // Begins a batch of it. Returns its id.
-  std::string begin(std::string_view file_id, std::string_view window = "24h") {
+  std::string begin(std::string_view file_id, std::string_view window = "24h",
+                    std::string_view owner = "me") {
     const Result<std::string> batch =
-        service->create_batch("me", openai::Json({{"input_file_id", file_id},
-                                                  {"endpoint", "/v1/completions"},
-                                                  {"completion_window", window}})
-                                        .dump());
+        service->create_batch(owner, openai::Json({{"input_file_id", file_id},
+                                                   {"endpoint", "/v1/completions"},
+                                                   {"completion_window", window}})
+                                         .dump());
     CHECK(batch.ok(), "{}", batch.error().message);
     return openai::Json::parse(*batch)["id"];
   }
-  openai::Json batch(const std::string& id) {
-    const Result<std::string> batch = service->batch("me", id);
+  openai::Json batch(const std::string& id, std::string_view owner = "me") {
+    const Result<std::string> batch = service->batch(owner, id);
     CHECK(batch.ok(), "{}", batch.error().message);
     return openai::Json::parse(*batch);
+  }
+  [[nodiscard]] std::string metric(std::string_view name) const {
+    const std::string text = service->metrics_text();
+    const size_t begin = text.find(std::string("\n").append(name).append(" ")) + name.size() + 2;
+    return text.substr(begin, text.find('\n', begin) - begin);
   }
   // Waits until the batch is in this state, for at most 20 seconds.
   openai::Json wait_for(const std::string& id, std::string_view state) {
     return wait(id, [state](const openai::Json& batch) { return batch["status"] == state; });
   }
-  openai::Json wait(const std::string& id, const std::function<bool(const openai::Json&)>& holds) {
+  openai::Json wait(const std::string& id, const std::function<bool(const openai::Json&)>& holds,
+                    std::string_view owner = "me") {
     for (int i = 0; i < 2000; ++i) {
-      openai::Json now = batch(id);
+      openai::Json now = batch(id, owner);
       if (holds(now)) {
         return now;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    CHECK(false, "the batch is {}", batch(id).dump());
+    CHECK(false, "the batch is {}", batch(id, owner).dump());
   }
   std::vector<openai::Json> lines(const openai::Json& file_id, std::string_view owner = "me") {
     std::vector<openai::Json> parsed;

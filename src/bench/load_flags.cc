@@ -66,6 +66,13 @@ void add_arrival_flags(cli::Command app, StreamFlags& flags) {
   app.add_option("--duration", flags.duration, "No request arrives later than this, e.g. 60s");
 }
 
+void add_task_flags(cli::Command app, StreamFlags& flags) {
+  app.add_option("--tasks", flags.tasks,
+                 "JSON lines of questions with known answers (tools/train/task_file.py writes "
+                 "them): asked in chats, and judged; each once, unless --num-prompts or --duration "
+                 "say otherwise");
+}
+
 void add_length_flags(cli::Command app, StreamFlags& flags) {
   app.add_option("--random-input-len", flags.random_input_len, "Prompt tokens")
       .capture_default_str()
@@ -260,12 +267,26 @@ Status set_mix(const StreamFlags& flags, loadgen::LoadStream& stream) {
     if (pieces.size() != 2 || !share || *share <= 0 || *share > 1e6 ||
         (tier != "priority" && tier != "flex" && tier != "default" && tier != "auto")) {
       return invalid_argument(
-          fmt::format("--mix: '{}' is no share; write priority:0.7,flex:0.3", part), "mix");
+          fmt::format("--mix: '{}' is not a share; write priority:0.7,flex:0.3", part), "mix");
     }
     ASSIGN_OR_RETURN(loadgen::RequestGroup group, make_group(flags, tier));
     stream.groups.push_back(std::move(group));
     stream.options.shares.push_back(*share);
   }
+  return {};
+}
+
+Status set_tasks(const StreamFlags& flags, loadgen::LoadStream& stream) {
+  if (!flags.dataset_path.empty()) {
+    return invalid_argument(
+        "--tasks and --dataset-path both say what is asked; give each a --stream of its own",
+        "tasks");
+  }
+  ASSIGN_OR_RETURN(std::vector<loadgen::AnswerTask> tasks, loadgen::read_tasks(flags.tasks));
+  if (!flags.num_prompts && flags.duration.empty()) {
+    stream.options.requests = std::ssize(tasks);
+  }
+  stream.tasks = std::make_shared<const std::vector<loadgen::AnswerTask>>(std::move(tasks));
   return {};
 }
 
@@ -285,9 +306,12 @@ Result<loadgen::LoadStream> make_stream(const StreamFlags& flags) {
   options.most_input_tokens = flags.max_input_len;
   options.most_output_tokens = flags.max_output_len;
   options.requests = flags.num_prompts;
+  if (!flags.tasks.empty()) {
+    RETURN_IF_ERROR(set_tasks(flags, stream));
+  }
   if (!flags.duration.empty()) {
     ASSIGN_OR_RETURN(options.duration, parse_duration(flags.duration));
-  } else if (!flags.num_prompts && options.trace == nullptr) {
+  } else if (!options.requests && options.trace == nullptr) {
     constexpr int64_t kDefaultPrompts = 1000;
     options.requests = kDefaultPrompts;
   }
@@ -350,6 +374,7 @@ void add_stream_flags(cli::Command app, StreamFlags& flags) {
   add_arrival_flags(app, flags);
   add_length_flags(app, flags);
   add_trace_flags(app, flags);
+  add_task_flags(app, flags);
 }
 
 Result<std::vector<loadgen::LoadStream>> make_streams(const StreamFlags& defaults,

@@ -36,6 +36,8 @@ struct StreamFlags {
   std::optional<int64_t> num_prompts;
   std::string duration;
 
+  std::string tasks;
+
   std::string dataset_path;
   std::string trace_format = "auto";
   int32_t trace_block_size = 512;
@@ -58,7 +60,7 @@ struct StreamFlags {
 void add_stream_flags(cli::Command app, StreamFlags& flags);
 
 // The streams: one for each of `specs`, whose keys stand over `defaults`; without specs the
-// defaults alone. Reads trace files.
+// defaults alone. Reads trace and task files.
 Result<std::vector<loadgen::LoadStream>> make_streams(const StreamFlags& defaults,
                                                       const std::vector<std::string>& specs);
 

@@ -106,6 +106,30 @@ void add_groups(std::string& out, std::string_view what,
   }
 }
 
+// The share of right answers by ability, and by class if there are several classes.
+void add_abilities(std::string& out, const loadgen::Summary& summary) {
+  if (summary.abilities.empty()) {
+    return;
+  }
+  const auto percent = [](const loadgen::Accuracy& accuracy) {
+    return accuracy.judged == 0 ? "-" : percent_of(accuracy.right, accuracy.judged);
+  };
+  fmt::format_to(std::back_inserter(out), "{:-^59}\n{:<24} {:>7} {:>9}", "Right answers", "",
+                 "judged", "right (%)");
+  const bool by_class = summary.groups.size() > 1;
+  for (const loadgen::GroupSummary& group : summary.groups) {
+    out += by_class ? fmt::format(" {:>18.18}", group.name) : "";
+  }
+  for (const loadgen::AbilitySummary& ability : summary.abilities) {
+    fmt::format_to(std::back_inserter(out), "\n{:<24} {:>7} {:>9}", ability.name,
+                   ability.all.judged, percent(ability.all));
+    for (const loadgen::Accuracy& group : ability.groups) {
+      out += by_class ? fmt::format(" {:>18}", percent(group)) : "";
+    }
+  }
+  out += '\n';
+}
+
 }  // namespace
 
 std::string summary_text(const loadgen::Summary& summary, const std::vector<std::string>& metrics,
@@ -131,6 +155,9 @@ std::string summary_text(const loadgen::Summary& summary, const std::vector<std:
   if (all.judged > 0) {
     add_row(out, "By the server's own clock (%):", percent_of(all.judged_good, all.judged));
   }
+  if (all.answers.judged > 0) {
+    add_row(out, "Right answers (%):", percent_of(all.answers.right, all.answers.judged));
+  }
   add_row(out, "Output token throughput (tok/s):",
           fmt::format("{:.2f}", summary.per_second(all.output_tokens)));
   add_row(out, "Peak concurrent requests:", fmt::format("{}", summary.most_under_way));
@@ -153,6 +180,7 @@ std::string summary_text(const loadgen::Summary& summary, const std::vector<std:
   }
   add_groups(out, "By class", summary.groups, summary);
   add_groups(out, "By model", summary.models, summary);
+  add_abilities(out, summary);
   fmt::format_to(std::back_inserter(out), "{:=^59}\n", "");
   return out;
 }

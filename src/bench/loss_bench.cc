@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/bell.h"
 #include "base/log.h"
@@ -46,7 +47,6 @@ class LossSink final : public TokenSink {
 };
 
 struct LossRow {
-  Quantization quantization = Quantization::kNone;
   std::string format;
   int64_t weight_bytes = 0;
   int64_t scored = 0;
@@ -157,15 +157,14 @@ LossRow score(LoadedRun& run, const TokenTexts& texts) {
   }
   const auto sink = std::make_shared<LossSink>(requests.size());
   run.run(std::move(requests), sink);
-  return {.quantization = run.model().format.quantization,
-          .format = std::string(device::format_name(run.model().format)),
+  return {.format = run.model().format.name(),
           .weight_bytes = run.weight_bytes(),
           .scored = sink->scored,
           .loss = sink->loss / static_cast<double>(std::max<int64_t>(sink->scored, 1))};
 }
 
 void print_loss(const LossRow& row, const LossRow& first) {
-  fmt::print("{:10} {:>12} {:>9} {:>10.5f} {:>12.5f} {:>+13.3f} %\n", row.format,
+  fmt::print("{:15} {:>12} {:>9} {:>10.5f} {:>12.5f} {:>+13.3f} %\n", row.format,
              format_bytes(row.weight_bytes), row.scored, row.loss, std::exp(row.loss),
              100 * std::expm1(row.loss - first.loss));
   std::fflush(stdout);
@@ -203,12 +202,16 @@ Result<TokenTexts> texts_of(const BenchLossOptions& options, LoadedRun& run) {
 Status run_losses(BenchLossOptions& options) {
   TokenTexts texts;
   std::vector<LossRow> rows;
-  for (const Quantization format : options.formats) {
-    options.node.quantization = format;
+  std::vector<std::optional<Quantization>> formats(options.formats.begin(), options.formats.end());
+  for (size_t i = 0; i < formats.size(); ++i) {
+    options.node.quantization = formats[i];
     ASSIGN_OR_RETURN(const std::unique_ptr<LoadedRun> run, LoadedRun::open(options.node));
     if (texts.empty()) {
       ASSIGN_OR_RETURN(texts, texts_of(options, *run));
-      fmt::print("{:10} {:>12} {:>9} {:>10} {:>12} {:>15}\n", "weights", "bytes", "tokens", "loss",
+      if (run->model().folder.stored) {
+        formats.insert(formats.begin() + 1, std::nullopt);
+      }
+      fmt::print("{:15} {:>12} {:>9} {:>10} {:>12} {:>15}\n", "weights", "bytes", "tokens", "loss",
                  "perplexity", "over the first");
     }
     rows.push_back(score(*run, texts));

@@ -19,6 +19,7 @@ struct BenchLossOptions {
   std::filesystem::path text;    // empty: drawn from the model
   int32_t tokens = 16384;        // of the text at most
   int32_t context_tokens = 512;  // of each piece of the text, or as many as the model has
+  // Behind the first comes what a file of quantised weights has, if the model is one.
   std::vector<Quantization> formats = {kQuantizations.begin(), kQuantizations.end()};
   std::string json_path;  // empty: none
 };

@@ -248,9 +248,8 @@ Status run_bench(BenchModelOptions& options) {
   ASSIGN_OR_RETURN(const ScheduledModel scheduled,
                    complete_model(options.node, model, *loaded, bell, clock, {}));
   fmt::print("{}, {} on {}: {} prompt tokens, {} output tokens, medians of {}\n",
-             model.folder.config.architecture_name, device::format_name(model.format),
-             model.device.caps().name, options.prompt_tokens, options.output_tokens,
-             options.passes);
+             model.folder.config.architecture_name, model.format.name(), model.device.caps().name,
+             options.prompt_tokens, options.output_tokens, options.passes);
   fmt::print("{:>6} {:>18} {:>18} {:>14} {:>14}\n", "batch", "prefill tokens/s", "decode tokens/s",
              "ms per step", "engine us/step");
   Runner runner(options, model, *loaded, scheduled, bell, op_times);

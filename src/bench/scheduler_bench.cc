@@ -78,6 +78,7 @@ class TimedPolicy final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return policy_.make_queue_order();
   }
+  [[nodiscard]] bool reads_stages() const override { return policy_.reads_stages(); }
   StepPlan plan(const SystemView& view) override {
     const Nanos began = clock_.now();
     StepPlan plan = policy_.plan(view);
@@ -236,6 +237,16 @@ void add_scheduler_bench_flags(cli::Command command, BenchSchedulerOptions& opti
   command.add_option("--line", options.line, "Of these, latency-sensitive prompts with targets")
       .capture_default_str()
       .in_range(0, 10000);
+  command
+      .add_option("--two-tier-running", options.two_tiers.running,
+                  "Sequences that decode on the accelerator where there are two tiers")
+      .capture_default_str()
+      .in_range(1, 1024);
+  command
+      .add_option("--two-tier-offloaded", options.two_tiers.offloaded,
+                  "Sequences on the host beside them")
+      .capture_default_str()
+      .in_range(1, 10000);
   command.add_option("--steps", options.steps, "Steps that are measured")
       .capture_default_str()
       .in_range(2, 100000);
@@ -282,6 +293,13 @@ int bench_scheduler(const BenchSchedulerOptions& options) {
   row("verdict by closed form, first of a step", fast);
   row("verdict by replay, first of a step", first);
   row("verdict by replay, later in a step", again);
+  fmt::print("\ntwo tiers: {} on the accelerator, {} on the host, half of these under way\n",
+             options.two_tiers.running, options.two_tiers.offloaded);
+  TwoTierPlansOptions two_tiers = options.two_tiers;
+  two_tiers.steps = options.steps;
+  for (const TwoTierPlans& plans : measure_two_tier_plans(two_tiers)) {
+    row(fmt::format("plan of a step, {}", plans.policy).c_str(), plans.micros);
+  }
   if (!options.json_path.empty()) {
     std::ofstream(options.json_path) << json.dump(1) << '\n';
   }

@@ -58,7 +58,7 @@ Result<std::vector<double>> parse_percentiles(const std::string& text) {
     const std::optional<double> percent = workload::read_number(part);
     if (!percent || *percent < 0 || *percent > 100) {
       return invalid_argument(
-          fmt::format("--metric-percentiles: '{}' is no number from 0 to 100", part),
+          fmt::format("--metric-percentiles: '{}' is not a number from 0 to 100", part),
           "metric-percentiles");
     }
     percentiles.push_back(*percent);
@@ -127,7 +127,7 @@ class ServeBench {
     RETURN_IF_ERROR(meet_server());
     ASSIGN_OR_RETURN(const loadgen::Load load, loadgen::make_load(streams_, flags_.seed));
     say(load);
-    ASSIGN_OR_RETURN(const loadgen::PromptUnits units, find_units(load.models.front()));
+    ASSIGN_OR_RETURN(const loadgen::PromptUnits units, find_units(load));
     RETURN_IF_ERROR(warm_up(load, units));
     info_.date = loadgen::iso_date();
     // So that requests leave on time beside a server that uses every core. Without the right to it,
@@ -159,6 +159,7 @@ class ServeBench {
     }
     ASSIGN_OR_RETURN(endpoint_, endpoint_of(flags_));
     ASSIGN_OR_RETURN(streams_, make_streams(flags_.stream, flags_.streams));
+    RETURN_IF_ERROR(chat_for_tasks());
     ASSIGN_OR_RETURN(info_.percentiles, parse_percentiles(flags_.metric_percentiles));
     ASSIGN_OR_RETURN(info_.percentile_metrics, parse_metrics(flags_.percentile_metrics));
     ASSIGN_OR_RETURN(client_options_.silence, parse_duration(flags_.request_timeout));
@@ -183,6 +184,24 @@ class ServeBench {
     info_.max_concurrency = flags_.max_concurrency;
     info_.config = effective_config(*flags_.command);
     info_.machine = loadgen::describe_machine();
+    return {};
+  }
+
+  // Tasks are conversations: without an --endpoint of the user's they choose it.
+  Status chat_for_tasks() {
+    const bool asks = std::ranges::any_of(
+        streams_, [](const loadgen::LoadStream& stream) { return stream.tasks != nullptr; });
+    if (!asks || endpoint_.endpoint == loadgen::Endpoint::kChat) {
+      return {};
+    }
+    if (!flags_.endpoint.empty()) {
+      return invalid_argument(
+          fmt::format("--tasks asks chats, and --endpoint {} is none; leave --endpoint out",
+                      flags_.endpoint),
+          "endpoint");
+    }
+    endpoint_.endpoint = loadgen::Endpoint::kChat;
+    endpoint_.route = "/v1/chat/completions";
     return {};
   }
 
@@ -230,21 +249,34 @@ class ServeBench {
   void say(const loadgen::Load& load) const {
     int64_t input = 0;
     int64_t output = 0;
+    int64_t tasks = 0;
     for (const loadgen::LoadRequest& request : load.requests) {
       input += request.plan.input_tokens;
-      output += request.plan.output_tokens;
+      output += request.task == nullptr ? request.plan.output_tokens : 0;
+      tasks += request.task == nullptr ? 0 : 1;
     }
-    const auto n = static_cast<double>(load.requests.size());
-    log::info("{} requests over {:.1f} s to {}{}: {:.0f} tokens in and {:.0f} out on average",
-              load.requests.size(), to_seconds(load.requests.back().plan.at), info_.url,
-              endpoint_.route, static_cast<double>(input) / n, static_cast<double>(output) / n);
+    log::info("{} requests over {:.1f} s to {}{}", load.requests.size(),
+              to_seconds(load.requests.back().plan.at), info_.url, endpoint_.route);
+    if (tasks > 0) {
+      log::info("{} of them ask a task whose answer is judged", tasks);
+    }
+    if (const auto others = static_cast<double>(std::ssize(load.requests) - tasks); others > 0) {
+      log::info("made-up requests: {:.0f} tokens in and {:.0f} out on average",
+                static_cast<double>(input) / others, static_cast<double>(output) / others);
+    }
     if (load.cut_inputs + load.cut_outputs > 0) {
       log::info("{} prompts and {} answers are cut to the given limits", load.cut_inputs,
                 load.cut_outputs);
     }
   }
 
-  Result<loadgen::PromptUnits> find_units(const std::string& model) {
+  Result<loadgen::PromptUnits> find_units(const loadgen::Load& load) {
+    if (std::ranges::all_of(load.requests, [](const loadgen::LoadRequest& request) {
+          return request.task != nullptr;
+        })) {
+      return loadgen::PromptUnits{};
+    }
+    const std::string& model = load.models.front();
     const loadgen::CountTokens count = [&](const std::string& text) -> Result<int64_t> {
       ASSIGN_OR_RETURN(
           const loadgen::WholeAnswer answer,

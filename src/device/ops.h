@@ -5,7 +5,7 @@
 //
 // Where a CPU kernel takes an op's arguments as they are, the struct is the kernel's own
 // (kernels/rowwise.h and its neighbours hold arguments only). A new op is a struct, an OpTraits
-// and an entry in `Op`; docs/architecture.md lists the files ("Adding an op").
+// and an entry in `Op`; docs/design/adding.md lists the files ("Adding an op").
 //
 // Pointers are device addresses unless said otherwise. Arguments that change from step to step are
 // read from memory, at addresses that do not change within a bucket of sizes (exec/batch_layout.h).
@@ -21,6 +21,7 @@
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/gemm.h"
+#include "kernels/quantize.h"
 #include "kernels/rowwise.h"
 #include "kernels/sample.h"
 
@@ -98,7 +99,9 @@ enum class WeightPart : uint8_t {
 // to nearest even, or as the quantisation of the target's format says (kernels/quantize.h).
 struct UploadOp {
   const void* source = nullptr;
-  ElementType source_type = ElementType::kBF16;
+  ElementType source_type = ElementType::kBF16;  // unless it is quantised
+  // Not kNone: the source is kernels::QuantizedGroup [n.logical, k.logical / 32] of this kind.
+  Quantization source_quantization = Quantization::kNone;
   kernels::PaddedDim n;
   kernels::PaddedDim k;
   WeightMatrix target;
@@ -200,8 +203,8 @@ struct OpTraits<UploadOp> {
   template <class See>
   static void operands(const UploadOp& op, See&& see) {
     const int64_t elements = op.n.logical * op.k.logical;
-    see(bytes_at("source", op.source, elements * element_bytes(op.source_type), Access::kRead)
-            .at(Place::kAnywhere));
+    const int64_t bytes = kernels::source_bytes(op.source_type, op.source_quantization, elements);
+    see(bytes_at("source", op.source, bytes, Access::kRead).at(Place::kAnywhere));
     see(bytes_at("target", op.target_data, op.target.stored_bytes, Access::kWrite)
             .at(Place::kWeights)
             .moving(op.target.bytes_of(elements)));

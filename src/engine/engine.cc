@@ -30,7 +30,9 @@ AdmissionBookOptions book_options(const EngineConfig& config, const EngineParts&
 }
 
 ViewOptions view_options(const EngineConfig& config, const EngineParts& parts) {
-  return {.max_running = config.max_running, .shows_later = parts.admission != nullptr};
+  return {.max_running = config.max_running,
+          .shows_later = parts.admission != nullptr,
+          .shows_stages = parts.policy.reads_stages()};
 }
 
 EngineActivity running_step(const CurrentStep& step) {
@@ -48,6 +50,13 @@ void note_step_budget(const StepPlan& plan, CurrentStep& step) {
               format_duration(plan.step_budget), format_duration(step.step_budget));
   }
   step.step_budget = plan.step_budget;
+}
+
+latency::HostWork work_since(const TierCounts& before, const TierCounts& now) {
+  const int64_t bytes = now.attended_bytes - before.attended_bytes;
+  return {.busy = (now.attention_time - before.attention_time) / std::max(now.workers, 1),
+          .rows = now.attended_rows - before.attended_rows,
+          .context = bytes / std::max<int64_t>(now.attended_token_bytes, 1)};
 }
 
 EngineAdvance until(EngineActivity activity, const StepExecutor& executor, Nanos now) {
@@ -73,6 +82,7 @@ Engine::Engine(const EngineConfig& config, const EngineParts& parts)
       views_(view_options(config, parts), table_, kv_, parts.executor, mover_.trust(), step_),
       admission_book_(book_options(config, parts), parts.admission, table_, kv_, step_, parts.clock,
                       parts.observer),
+      counted_(parts.executor.tier_counts()),
       seeds_(config.seed) {
   const ExecutorLimits& limits = parts.executor.limits();
   const int64_t pool_tokens = kv_.total_blocks() * kv_.block_tokens();
@@ -148,9 +158,15 @@ bool Engine::finish_step() {
   step_.record.mode = step_.input.mode;
   step_.ready = std::max(step_.ready, step_.result.ready);
   committer_.learn(step_.result);
+  latency::HostWork host;
+  if (parts_.host_times != nullptr) {
+    host = work_since(std::exchange(counted_, parts_.executor.tier_counts()), counted_);
+    parts_.host_times->observe(host);
+  }
   parts_.recorder.result(step_.result, {.measured = step_.record.duration,
                                         .predicted = step_.record.predicted,
-                                        .visits = step_.result.visits});
+                                        .visits = step_.result.visits,
+                                        .host = host});
   committer_.commit(step_.result);
   step_.finished = std::exchange(step_.record, {});
   return true;
@@ -258,6 +274,7 @@ EngineActivity Engine::plan_and_launch() {
     const StepPlan plan = parts_.policy.plan(view);
     parts_.recorder.plan(view, plan);
     note_step_budget(plan, step_);
+    step_.record.inequality = plan.inequality;
     const bool changed = assembler_.assemble(plan);
     if (!step_.input.slices.empty() || !step_.input.transfers.empty() ||
         mover_.tokens_under_way() > 0) {

@@ -35,6 +35,7 @@
 #include "engine/tier_mover.h"
 #include "engine/view_builder.h"
 #include "kv/kv_manager.h"
+#include "latency/corrected_host.h"
 #include "latency/corrected_model.h"
 #include "latency/host_times.h"
 #include "observe/engine_observer.h"
@@ -68,6 +69,8 @@ struct EngineParts {
   Recorder& recorder = no_recorder();
   // Predicts every step and learns from it; null: steps are not predicted.
   latency::CorrectedModel* step_times = nullptr;
+  // Learns from the work of the host's workers; null: the host's times are not known.
+  latency::CorrectedHost* host_times = nullptr;
   // Is asked about every latency-sensitive request; null: all are accepted.
   Admission* admission = nullptr;
 };
@@ -149,6 +152,7 @@ class Engine {
   StepCommitter committer_;
   ViewBuilder views_;
   AdmissionBook admission_book_;
+  TierCounts counted_;  // what the host had done by the last step
   std::mt19937_64 seeds_;
 };
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "engine/test_parts.h"
+#include "latency/modular_model.h"
 
 namespace tandem {
 namespace {
@@ -136,6 +137,38 @@ TEST(StepAssembler, LeavesOutSlicesWithoutRoomAndKeepsTheOthers) {
   EXPECT_EQ(parts.step.input.slices[0].first_position, 6);
   ASSERT_EQ(parts.step.input.slices[0].samples.size(), 1U);
   EXPECT_EQ(parts.step.shape.rows(), 1);
+}
+
+// The second lane reads the weights again. The time that the host held up a step teaches
+// nothing of the accelerator.
+TEST(StepCommitter, AStepWithLanesIsPredictedAndLearntFromAsOne) {
+  EngineTestParts parts;
+  latency::ModularCosts costs;
+  costs.layers = 2;
+  costs.dense = latency::Ladder::through({{1, 1e6}, {64, 1e6}}).value();
+  latency::CorrectedModel times(std::make_unique<latency::ModularModel>(
+      latency::ModularModel::create(std::move(costs)).value()));
+  StepCommitter committer(8, &times, parts.table, parts.kv, parts.mover, parts.outbox,
+                          parts.finisher, parts.step);
+  StepResult result;
+  result.visits = 6;
+  result.second = {.visits = 6, .stages = 2, .logits = 0};
+  result.held = 3ms;
+  for (int i = 0; i < 100; ++i) {
+    parts.step.input.mode = StepMode::kLanes;
+    parts.step.shape = {};
+    parts.step.shape.add_decode(100);
+    parts.step.record.duration = 5ms;
+    committer.learn(result);
+    EXPECT_EQ(parts.step.record.predicted, 2ms);
+    EXPECT_EQ(parts.step.record.correction, 1);
+  }
+  parts.step.input.mode = StepMode::kGroups;
+  parts.step.shape = {};
+  parts.step.shape.add_decode(100);
+  result.held = 0ms;
+  committer.learn(result);
+  EXPECT_EQ(parts.step.record.predicted, 1ms) << "one pass for all";
 }
 
 TEST(StepCommitter, ACommittedTokenIsAnEventAndTheLastOneEndsTheSequence) {

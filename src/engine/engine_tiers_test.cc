@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "support/two_tier_world.h"
 
@@ -153,14 +157,15 @@ class HoldingPolicy final : public StepPolicy {
 };
 
 TEST(EngineTiers, NoSequenceIsHeldForMoreThanTheBound) {
-  constexpr int32_t kTokens = kMaxHeldPlans + 200;
-  WorldOptions options = two_tiers({}, 600);
+  constexpr int32_t kGuestTokens = 5;
+  constexpr int32_t kTokens = (kGuestTokens - 1) * (kMaxHeldPlans + 100) + 200;
+  WorldOptions options = two_tiers({}, 1600);
   options.make_policy = {};
   options.policy = "piggyback";
   options.policy_options[kOffloadBelow] = 100;
   options.policy_options[kOnloadAbove] = 100;
   options.watch_policy = [](StepPolicy& policy) { return std::make_unique<HoldingPolicy>(policy); };
-  Request guest = make_request(prompt_of(5), 2);
+  Request guest = make_request(prompt_of(5), kGuestTokens);
   guest.service_class = ServiceClass::kBestEffort;
   const Request resident = make_request(prompt_of(5, 500), kTokens);
   VirtualWorld world(options);
@@ -170,8 +175,12 @@ TEST(EngineTiers, NoSequenceIsHeldForMoreThanTheBound) {
   EXPECT_EQ(world.outcome(1).tokens, expected_tokens(guest, 0));
   const std::vector<Nanos>& steps = world.outcome(2).times;
   ASSERT_EQ(steps.size(), static_cast<size_t>(kTokens));
-  EXPECT_GT(world.outcome(1).times.back(), steps[kMaxHeldPlans]) << "it was held";
-  EXPECT_LT(world.outcome(1).times.back(), steps[kMaxHeldPlans + 100]);
+  const std::vector<Nanos>& tokens = world.outcome(1).times;
+  ASSERT_EQ(tokens.size(), static_cast<size_t>(kGuestTokens));
+  for (int32_t i = 1; i < kGuestTokens; ++i) {
+    EXPECT_GT(tokens[i], steps[i * kMaxHeldPlans]) << "token " << i << " was held";
+    EXPECT_LT(tokens[i], steps[i * (kMaxHeldPlans + 100)]) << i;
+  }
   expect_drained(world);
 }
 
@@ -227,6 +236,89 @@ TEST(EngineTiers, MoreOffloadedSequencesThanPlacesWaitTheirTurn) {
     EXPECT_EQ(world.outcome(id).tokens.size(), 14U) << id;
   }
   expect_drained(world);
+}
+
+// Looks at the stages and lanes that a policy is shown.
+class StageWatch final : public StepPolicy {
+ public:
+  StageWatch(StepPolicy& policy, bool reads, std::map<int32_t, int64_t>& seen)
+      : policy_(policy), reads_(reads), seen_(seen) {}
+  [[nodiscard]] std::string_view name() const override { return policy_.name(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return policy_.make_queue_order();
+  }
+  [[nodiscard]] bool reads_stages() const override { return reads_; }
+  StepPlan plan(const SystemView& view) override {
+    for (const std::span<const SequenceView> sequences : {view.running, view.waiting}) {
+      for (const SequenceView& sequence : sequences) {
+        EXPECT_EQ(sequence.stage, -1);
+      }
+    }
+    const std::map<SequenceId, Place> before = std::exchange(places_, {});
+    for (const SequenceView& sequence : view.offloaded) {
+      look_at(sequence, before);
+    }
+    last_ = policy_.plan(view);
+    return last_;
+  }
+
+ private:
+  struct Place {
+    int32_t known_tokens = 0;
+    int32_t stage = -1;
+    uint8_t lane = 0;
+  };
+
+  void look_at(const SequenceView& sequence, const std::map<SequenceId, Place>& before) {
+    const bool is_under_way = sequence.state == SequenceState::kParkedInFlight;
+    EXPECT_EQ(sequence.stage >= 0, is_under_way && reads_);
+    ++seen_[sequence.stage];
+    const auto place = before.find(sequence.id);
+    if (place != before.end() && place->second.known_tokens == sequence.known_tokens &&
+        place->second.stage >= 0 && is_under_way) {
+      EXPECT_GE(sequence.stage, place->second.stage) << "a token went back";
+      EXPECT_EQ(sequence.lane, place->second.lane) << "a token changed its lane";
+    } else if (is_under_way && reads_) {
+      const bool has_lanes = last_.mode == StepMode::kLanes;
+      const bool is_named =
+          std::ranges::count(has_lanes ? last_.first_lane : last_.second_lane, sequence.id) > 0;
+      EXPECT_EQ(sequence.lane, is_named == has_lanes ? 0 : 1) << "it has just entered";
+    }
+    places_[sequence.id] = {
+        .known_tokens = sequence.known_tokens, .stage = sequence.stage, .lane = sequence.lane};
+  }
+
+  StepPolicy& policy_;
+  const bool reads_;
+  std::map<int32_t, int64_t>& seen_;
+  std::map<SequenceId, Place> places_;
+  StepPlan last_;
+};
+
+TEST(EngineTiers, StagesAreShownToPoliciesThatReadThem) {
+  for (const bool reads : {false, true}) {
+    std::map<int32_t, int64_t> seen;
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+      SCOPED_TRACE(seed);
+      Dice dice;
+      dice.seed = seed;
+      dice.anything = true;
+      WorldOptions options = two_tiers(dice);
+      options.executor.limits.hops_per_token = 4;
+      options.watch_policy = [&](StepPolicy& policy) {
+        return std::make_unique<StageWatch>(policy, reads, seen);
+      };
+      VirtualWorld world(options);
+      for (int64_t id = 1; id <= 6; ++id) {
+        world.arrive(id * 1ms, id, make_request(prompt_of(6), 12, static_cast<uint64_t>(id)));
+      }
+      world.run_until_idle();
+      expect_drained(world);
+    }
+    for (int32_t stage = 0; stage < 4; ++stage) {
+      EXPECT_EQ(seen[stage] > 0, reads) << stage;
+    }
+  }
 }
 
 // The one property that matters, over random schedules, delays, pools, cancels, stops, choices,

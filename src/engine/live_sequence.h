@@ -42,15 +42,13 @@ struct alignas(64) LiveSequence : QueueEntry {
   static constexpr size_t kBusyBytes = 256;
 
   StateMachine state;
-  bool in_executor = false;   // a token of it has entered and its leaving was not reported
-  bool promised : 1 = false;  // its first token, by admission
-  bool waits : 1 = false;     // it is in the queue
-  int32_t prompt_tokens = 0;
+  bool in_executor = false;     // a token of it has entered and its leaving was not reported
+  bool promised : 1 = false;    // its first token, by admission
+  bool waits : 1 = false;       // it is in the queue
   int32_t computed_tokens = 0;  // leading tokens whose KV exists
   int32_t max_tokens = 0;       // of the request
   int32_t min_tokens = 0;
   int32_t prompt_logprobs = -1;
-  int32_t host_failures = 0;  // times that the host could not compute a token of it
   Nanos first_token{0};
   Nanos last_token{0};
   Nanos most_gap{0};  // between two of its tokens
@@ -74,6 +72,7 @@ struct alignas(64) LiveSequence : QueueEntry {
   bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
   // The fetch of its cached prefix from the host, since it was last queued.
   enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
+  int32_t host_failures = 0;   // times that the host could not compute a token of it
   int32_t held_plans = 0;      // in a row, that have kept its next token from entering
   int32_t written_blocks = 0;  // leading blocks whose copy to the host was started beforehand
   std::vector<LogprobInfo> prompt_scores;  // of prompt tokens 1, 2, .. as far as they are computed

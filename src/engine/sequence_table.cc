@@ -131,6 +131,9 @@ void SequenceTable::change(LiveSequence& sequence, SequenceState state) {
 void SequenceTable::admit(LiveSequence& sequence) {
   waiting_.erase(sequence);
   running_.push_back(&sequence);
+  if (!std::exchange(sequence.was_admitted, true)) {
+    waiting_.count_served(sequence, sequence.prompt_tokens, 0);
+  }
   sequence.admission = next_admission_++;
   change(sequence, SequenceState::kAdmitted);
 }

@@ -48,6 +48,8 @@ class SequenceTable {
 
   [[nodiscard]] const std::vector<LiveSequence*>& running() const { return running_; }
   [[nodiscard]] const WaitingQueue& waiting() const { return waiting_; }
+  // The sequence got an output token.
+  void count_output(const LiveSequence& sequence) { waiting_.count_served(sequence, 0, 1); }
   [[nodiscard]] const std::vector<LiveSequence*>& offloaded() const { return offloaded_; }
   [[nodiscard]] int64_t size() const { return std::ssize(sequences_); }
   [[nodiscard]] int64_t count(SequenceState state) const {

@@ -16,10 +16,19 @@ void StepCommitter::learn(const StepResult& result) {
   step_.shape.visitor_logits = static_cast<int32_t>(result.visitors.size());
   // An executor that does not count visits reports 0.
   step_.shape.visits = std::max(result.visits - step_.shape.visitor_logits, int64_t{0});
+  // A record may hold any numbers.
+  const SecondLane& second = result.second;
+  step_.shape.has_lanes = step_.input.mode == StepMode::kLanes && result.visits > 0;
+  if (step_.shape.has_lanes) {
+    step_.shape.second_visits = std::clamp(second.visits, int64_t{0}, step_.shape.visits);
+    step_.shape.second_stages = std::clamp(second.stages, 0, step_times_->layers());
+    step_.shape.second_logits = std::clamp(second.logits, 0, step_.shape.visitor_logits);
+  }
   step_.record.predicted = step_times_->step_time(step_.shape);
   step_.record.regime = latency::regime_name(latency::regime_of(step_.shape));
   step_.record.correction = step_times_->correction(step_.shape);
-  step_times_->observe(step_.shape, step_.record.duration);
+  step_.record.held = result.held;
+  step_times_->observe(step_.shape, step_.record.duration - result.held);
 }
 
 void StepCommitter::commit(StepResult& result) {
@@ -153,6 +162,7 @@ void StepCommitter::accept_token(LiveSequence& sequence, SampledToken& sampled) 
   }
   ++step_.record.sampled_tokens;
   sequence.tokens.push_back(sampled.token);
+  table_.count_output(sequence);
   if (sequence.output_tokens() == 1) {
     record_first_token(sequence);
   } else {

@@ -276,8 +276,8 @@ bool TierMover::enter_tokens(const StepPlan& plan) {
   if (table_.offloaded().empty()) {
     return false;
   }
-  first_lane_ = plan.first_lane;
-  std::ranges::sort(first_lane_);
+  named_lane_ = plan.mode == StepMode::kLanes ? plan.first_lane : plan.second_lane;
+  std::ranges::sort(named_lane_);
   held_ = plan.hold;
   std::ranges::sort(held_);
   std::array<std::vector<LiveSequence*>, kServiceClasses> waiting;  // few
@@ -308,12 +308,12 @@ bool TierMover::enter(LiveSequence& sequence) {
   }
   in_executor_ += sequence.in_executor ? 0 : 1;
   sequence.in_executor = true;
+  sequence.held_plans = 0;
   table_.change(sequence, SequenceState::kParkedInFlight);
   OffloadedToken& token = step_.input.entering.emplace_back();
   token.sequence = sequence.id;
-  const bool first =
-      step_.input.mode == StepMode::kGroups || std::ranges::binary_search(first_lane_, sequence.id);
-  sequence.lane = first ? 0 : 1;
+  const bool names_first = step_.input.mode == StepMode::kLanes;
+  sequence.lane = std::ranges::binary_search(named_lane_, sequence.id) == names_first ? 0 : 1;
   token.lane = sequence.lane;
   token.token = sequence.tokens.back();
   token.position = position;

@@ -103,11 +103,12 @@ class TierMover {
   HostTrust trust_;
   std::unordered_map<int64_t, LiveSequence*> transfers_;    // copies in flight, by id
   std::unordered_map<int64_t, SequenceKv> write_throughs_;  // the same, and their blocks
-  int32_t in_executor_ = 0;             // sequences that entered and did not leave
-  int32_t leaving_ = 0;                 // of these, told to leave
-  bool some_come_back_ = false;         // of those that the host failed
-  std::vector<SequenceId> first_lane_;  // of the step being planned, sorted
-  std::vector<SequenceId> held_;        // the same
+  int32_t in_executor_ = 0;      // sequences that entered and did not leave
+  int32_t leaving_ = 0;          // of these, told to leave
+  bool some_come_back_ = false;  // of those that the host failed
+  // Of the step being planned, sorted: first_lane or, in a step without lanes, second_lane.
+  std::vector<SequenceId> named_lane_;
+  std::vector<SequenceId> held_;  // the same
 };
 
 }  // namespace tandem

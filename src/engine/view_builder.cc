@@ -186,6 +186,10 @@ void ViewBuilder::show_offloaded(SystemView& view) {
     if (sequence->state.take_changed() || shown.id != sequence->id || moves(state)) {
       show(*sequence, shown);
     }
+    if (options_.shows_stages) {
+      const bool is_under_way = state == SequenceState::kParkedInFlight;
+      shown.stage = is_under_way ? executor_.next_stage(shown.id) : -1;
+    }
     view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
     if (state == SequenceState::kParkedWaiting || state == SequenceState::kOffloading) {
       view.budget.host_free_blocks -= kv_.blocks_for(shown.known_tokens) - shown.held_blocks;
@@ -209,6 +213,7 @@ Status ViewBuilder::audit() const {
     SequenceView anew;
     show(*sequence, anew);
     anew.own_blocks = shown->own_blocks;
+    anew.stage = shown->stage;  // tokens have moved on since
     if (anew != *shown) {
       return Error{ErrorCode::kInternal,
                    fmt::format("the view of sequence {} in state {} is out of date",

@@ -20,6 +20,8 @@ struct ViewOptions {
   int32_t max_running = 0;
   // An admission decides, so policies are shown what it accepted and they cannot begin yet.
   bool shows_later = false;
+  // The policy reads the stages of offloaded tokens.
+  bool shows_stages = false;
 };
 
 class ViewBuilder final : public QueueView {

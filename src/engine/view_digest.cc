@@ -55,6 +55,9 @@ void add_rest(Digest& digest, const SequenceView& sequence) {
         int64_t{sequence.promised}, int64_t{sequence.host_failures}}) {
     digest.add(field);
   }
+  if (sequence.stage >= 0) {
+    digest.add(sequence.stage);
+  }
 }
 
 void add_rest(Digest& digest, const SystemView& view) {

@@ -47,6 +47,7 @@ class WaitingQueue {
 
   explicit WaitingQueue(std::unique_ptr<QueueOrder> order) : order_(std::move(order)) {
     CHECK(order_ != nullptr, "a queue without an order");
+    counts_service_ = order_->counts_service();
   }
 
   void insert(LiveSequence& sequence) {
@@ -56,6 +57,12 @@ class WaitingQueue {
   void erase(LiveSequence& sequence) {
     order_->erase(sequence);
     sequence.waits = false;
+  }
+
+  void count_served(const LiveSequence& sequence, int32_t prompt_tokens, int32_t output_tokens) {
+    if (counts_service_) {
+      order_->count_served(sequence, sequence.owner->root, prompt_tokens, output_tokens);
+    }
   }
 
   [[nodiscard]] Iterator begin() const { return {order_.get(), order_->next(nullptr)}; }
@@ -81,6 +88,7 @@ class WaitingQueue {
 
  private:
   std::unique_ptr<QueueOrder> order_;
+  bool counts_service_ = false;
 };
 
 }  // namespace tandem

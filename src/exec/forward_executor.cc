@@ -76,6 +76,9 @@ class ForwardExecutor::Impl {
   [[nodiscard]] TierCounts tier_counts() const {
     return tier_ == nullptr ? TierCounts{} : tier_->counts();
   }
+  [[nodiscard]] int32_t next_stage(SequenceId offloaded) const {
+    return tier_ == nullptr ? -1 : tier_->queues().next_stage(offloaded);
+  }
 
   [[nodiscard]] piggyback::AttentionWorkers& workers() {
     CHECK(tier_ != nullptr, "there is one tier");
@@ -273,6 +276,9 @@ Nanos ForwardExecutor::next_check(Nanos now) const {
 void ForwardExecutor::leave(SequenceId offloaded) { impl_->leave(offloaded); }
 TierEvents ForwardExecutor::take_tier_events() { return impl_->take_tier_events(); }
 TierCounts ForwardExecutor::tier_counts() const { return impl_->tier_counts(); }
+int32_t ForwardExecutor::next_stage(SequenceId offloaded) const {
+  return impl_->next_stage(offloaded);
+}
 void ForwardExecutor::freeze_host() { impl_->workers().freeze(); }
 void ForwardExecutor::thaw_host() { impl_->workers().thaw(); }
 int64_t ForwardExecutor::tasks_in_hand() const { return impl_->workers().in_hand(); }

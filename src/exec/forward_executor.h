@@ -116,6 +116,7 @@ class ForwardExecutor final : public StepExecutor {
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
   [[nodiscard]] TierCounts tier_counts() const override;
+  [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override;
 
   // For experiments on how far a slow host affects the other tier: its workers finish the tasks
   // they have begun and begin no others. Two tiers only, with attention on threads of this process.

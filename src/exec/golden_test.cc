@@ -50,8 +50,9 @@ Rig rig_of(const fs::path& folder, ElementType type, kernels::Isa isa,
   const reference::RigOptions options{
       .type = type, .isa = isa, .served_positions = served_positions};
   return make_rig(opened->config, options, [&](device::Device& device) {
-    auto weights = model::load_weights(folder, opened->config, device,
-                                       {.format = {.type = type}, .on_progress = {}});
+    auto weights =
+        model::load_weights(folder, opened->config, device,
+                            {.format = device::WeightFormat{.type = type}, .on_progress = {}});
     CHECK(weights.ok(), "{}", weights.error().message);
     return std::move(weights).value();
   });

@@ -91,8 +91,9 @@ class TwoNodes : public testing::TestWithParam<ElementType> {
     const auto opened = model::open_model_folder(folder_);
     CHECK(opened.ok(), "{}", opened.error().message);
     return make_rig(opened->config, options, [&](device::Device& device) {
-      auto weights = model::load_weights(folder_, opened->config, device,
-                                         {.format = {.type = options.type}, .on_progress = {}});
+      auto weights = model::load_weights(
+          folder_, opened->config, device,
+          {.format = device::WeightFormat{.type = options.type}, .on_progress = {}});
       CHECK(weights.ok(), "{}", weights.error().message);
       return std::move(weights).value();
     });

@@ -46,6 +46,9 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   next_lane_ = 0;
   sampled_visitors_ = 0;
   held_since_.reset();
+  idle_since_.reset();
+  held_ = Nanos{0};
+  second_ = {};
   visits_in_step_ = 0;
   ready_in_step_ = 0;
   if (attends(0)) {  // else no layer does
@@ -97,6 +100,8 @@ bool StepRun::advance() {
 void StepRun::count_visits(StepResult& result) const {
   result.visits = visits_in_step_;
   result.ready = parts_.host ? ready_in_step_ : -1;
+  result.second = second_;
+  result.held = held_;
 }
 
 void StepRun::wait_no_longer() {
@@ -138,6 +143,7 @@ void StepRun::launch_last_stage(const TailRows& tail) {
 }
 
 void StepRun::end() {
+  end_hold();
   last_event_ = parts_.device.record(parts_.stream);
   launched_all_ = true;
 }
@@ -219,6 +225,7 @@ BindView StepRun::view_of(const Scope& scope) {
   BindView view = {.now = now,
                    .step = step_,
                    .mode = mode_,
+                   .lane = all ? 0 : scope.lane,
                    .held = held_since_ ? now - *held_since_ : Nanos{0},
                    .first_stage = next_stage_,
                    .last_stage = last_stage_,
@@ -287,6 +294,22 @@ void StepRun::next_lane() {
   }
 }
 
+void StepRun::count_second_lane() {
+  if (next_stage_ == last_stage_) {
+    second_.logits += static_cast<int32_t>(visits_.size());
+  } else {
+    second_.visits += std::ssize(visits_);
+    ++second_.stages;
+  }
+}
+
+void StepRun::end_hold() {
+  if (idle_since_.has_value()) {
+    held_ += parts_.host->clock.now() - *idle_since_;
+    idle_since_.reset();
+  }
+}
+
 void StepRun::launch_lanes() {
   // Each stage of each lane at most once in a call, so that it ends where nobody can be taken.
   const int32_t most = (last_stage_ + 1) * piggyback::kLanes;
@@ -299,9 +322,16 @@ void StepRun::launch_lanes() {
     const Nanos began = parts_.host->clock.now();
     const Bound bound = bind_group({.end_stage = next_stage_ + 1, .lane = next_lane_});
     if (bound == Bound::kNotYet) {
+      if (groups_.empty()) {
+        idle_since_ = idle_since_.value_or(began);
+      }
       return;
     }
     if (bound == Bound::kSome || lane_has_residents()) {
+      end_hold();
+      if (next_lane_ > 0) {
+        count_second_lane();
+      }
       lay_out_group();
       tails_.front().alone = next_lane_ > 0;
       launch_group(next_stage_ + 1);

@@ -64,7 +64,7 @@ class StepRun {
   // Takes completed groups, also after the step that they belong to: what they have consumed is
   // free then. Two tiers only.
   void take_groups();
-  // Of the step that has completed: `visits` and `ready` of StepResult.
+  // Of the step that has completed: what StepResult counts.
   void count_visits(StepResult& result) const;
   // The last event recorded on the stream, if any.
   [[nodiscard]] const std::optional<device::EventId>& last_event() const { return last_event_; }
@@ -90,6 +90,8 @@ class StepRun {
   [[nodiscard]] Nanos poll_interval() const;
   BindView view_of(const Scope& scope);
   void show_bind(Nanos began) const;
+  void count_second_lane();
+  void end_hold();
   void lay_out_group();
   std::span<const BlockId> history_table(const SampleSpec& spec);
   void lay_out_samples(std::span<const piggyback::Visit> visits);
@@ -115,6 +117,9 @@ class StepRun {
   int32_t next_lane_ = 0;         // with lanes
   int32_t sampled_visitors_ = 0;  // with lanes, of those before
   std::optional<Nanos> held_since_;
+  std::optional<Nanos> idle_since_;  // held, and nothing is queued
+  Nanos held_{0};                    // in the step, with nothing queued
+  SecondLane second_;
   int64_t visits_in_step_ = 0;
   int64_t ready_in_step_ = 0;  // over its binds
   int64_t ticket_ = 0;

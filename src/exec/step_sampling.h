@@ -36,9 +36,9 @@ class StepSampling {
                const ExecutorLimits& limits, const Place& place)
       : config_(config), weights_(weights), limits_(limits), place_(place) {}
 
-  // Of what `rows` rows of logits give, on either side.
+  // Bytes of the results of `rows` rows of logits, the same on device and host.
   static int64_t result_bytes(int64_t rows);
-  // Of `tokens` scored tokens of prompts, on the host.
+  // Bytes of the scores of `tokens` prompt tokens, on the host.
   static int64_t score_bytes(int64_t tokens);
   Status allocate(const WorkspaceSizes& sizes);
   [[nodiscard]] float* logits() const { return reinterpret_cast<float*>(logits_->data()); }

@@ -1,6 +1,7 @@
 // What compute threads that are this machine's take for themselves, for the memory plan.
 #include <algorithm>
 
+#include "device/cpu/host_formats.h"
 #include "exec/forward_executor.h"
 #include "kernels/kernels.h"
 
@@ -10,34 +11,39 @@ namespace {
 using kernels::GemmArgs;
 using kernels::GemmStore;
 using kernels::Kernels;
-using kernels::PackedMatrix;
 
-// The shapes of a step's matrix products, without data.
-std::vector<GemmArgs> products(const model::ModelConfig& config, const model::Weights& weights) {
-  const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
-  const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
-  const auto product = [&](int64_t n, int64_t k, GemmStore store,
-                           Quantization quantization = Quantization::kNone) {
-    GemmArgs args;
-    args.w = {.type = weights.format.type, .n = n, .k = k, .quantization = quantization};
-    args.store = store;
-    return args;
-  };
-  const Quantization of_layers = weights.format.quantization;
-  return {product(qkv, weights.padded_hidden, GemmStore::kWrite, of_layers),
-          product(weights.padded_hidden, attention, GemmStore::kAdd, of_layers),
-          product(2 * int64_t{weights.padded_intermediate}, weights.padded_hidden,
-                  GemmStore::kSiluMul, of_layers),
-          product(weights.padded_hidden, weights.padded_intermediate, GemmStore::kAdd, of_layers),
-          product(weights.padded_vocabulary, weights.padded_hidden, GemmStore::kWrite)};
+bool same_shape(const GemmArgs& a, const GemmArgs& b) {
+  return a.w.n == b.w.n && a.w.k == b.w.k && a.w.quantization == b.w.quantization &&
+         a.store == b.store;
 }
 
-int64_t most_for_products(const Kernels& table, const model::ModelConfig& config,
-                          const model::Weights& weights, int64_t rows) {
+// The shapes of a step's matrix products, each once, without data.
+std::vector<GemmArgs> products(const model::Weights& weights) {
+  std::vector<GemmArgs> shapes;
+  const auto add = [&](const device::WeightMatrix& matrix, GemmStore store) {
+    GemmArgs args;
+    args.w = device::packed(matrix);
+    args.store = store;
+    if (std::none_of(shapes.begin(), shapes.end(),
+                     [&](const GemmArgs& other) { return same_shape(args, other); })) {
+      shapes.push_back(args);
+    }
+  };
+  for (const model::LayerWeights& layer : weights.layers) {
+    add(layer.qkv, GemmStore::kWrite);
+    add(layer.output, GemmStore::kAdd);
+    add(layer.gate_up, GemmStore::kSiluMul);
+    add(layer.down, GemmStore::kAdd);
+  }
+  add(weights.lm_head, GemmStore::kWrite);
+  return shapes;
+}
+
+int64_t most_for_products(const Kernels& table, const model::Weights& weights, int64_t rows) {
   // Rows beyond that are taken in sets, whose sizes all occur below, or as they are.
   constexpr int64_t kMostVaried = 1024;
   int64_t most = 0;
-  for (GemmArgs& args : products(config, weights)) {
+  for (GemmArgs& args : products(weights)) {
     for (args.rows = 1; args.rows <= std::min(rows, kMostVaried); ++args.rows) {
       most = std::max(most, table.gemm_scratch_bytes(args));
     }
@@ -60,7 +66,7 @@ int64_t thread_workspace_bytes(const model::ModelConfig& config, const model::We
     const Result<const Kernels*> table = kernels::kernels_for(isa);
     if (table.ok()) {
       most = std::max({most, (*table)->attend_scratch_bytes(attention),
-                       most_for_products(**table, config, weights, rows)});
+                       most_for_products(**table, weights, rows)});
     }
   }
   return most * std::max(options.compute_threads, 1);

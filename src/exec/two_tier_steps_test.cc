@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/forwarding_device.h"
@@ -300,6 +302,66 @@ TEST(TwoTierSteps, AGroupThatEndsAfterItsStepWasSeenToEndIsTakenWithTheTierEvent
   EXPECT_TRUE(rig.executor->take_tier_events().left.empty());
   device->hold(false);
   EXPECT_EQ(rig.executor->take_tier_events().left, std::vector{guest.id});
+}
+
+// Waits for visitors on their way, as binders of lanes do.
+class LanesBinder final : public Binder {
+ public:
+  void bind(const BindView& view, BindDecision& decision) override {
+    decision.wait = view.coming.front() > 0;
+    decision.visitors.assign(view.ready.begin(), view.ready.end());
+  }
+};
+
+// One guest beside the resident, two in the second lane. Both lanes pass every stage, so the second
+// lane is launched at each, and as long as the host attends for all three nothing is queued.
+TEST(TwoTierSteps, AStepWithLanesCountsWhatTheSecondOneAdds) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  LanesBinder binder;
+  const Rig rig = make_rig(model, two_tiers(binder));
+  SequenceMaker maker(rig.executor->limits());
+  Sequence resident = maker.make(prompt_of(12, 3), 60);
+  prefill(*rig.executor, resident, 64);
+  std::vector<Sequence> guests;
+  for (int32_t i = 0; i < 3; ++i) {
+    guests.push_back(maker.make(prompt_of(30 + i, 5), 60));
+    prefill(*rig.executor, guests.back(), 64);
+    offload(*rig.executor, guests.back(), i + 1);
+  }
+  const SampleSpec sample = next_token(resident).sample;
+  StepInput input;
+  input.mode = StepMode::kLanes;
+  input.slices.push_back({.sequence = resident.id,
+                          .tokens = std::span(resident.tokens).last(1),
+                          .first_position = resident.computed_tokens,
+                          .block_table = resident.blocks,
+                          .samples = std::span(&sample, 1)});
+  for (const Sequence& guest : guests) {
+    input.entering.push_back(next_token(guest));
+    input.entering.back().lane = &guest == guests.data() ? 0 : 1;
+  }
+  const Nanos began = kClock.now();
+  StepResult result = run(*rig.executor, input);
+  const Nanos took = kClock.now() - began;
+  const int32_t layers = small_config().layers;
+  EXPECT_EQ(result.visitors.size(), 3U);
+  EXPECT_EQ(result.visits, 3 * (layers + 1));
+  EXPECT_EQ(result.second.visits, 2 * layers);
+  EXPECT_EQ(result.second.stages, layers);
+  EXPECT_EQ(result.second.logits, 2);
+  EXPECT_GT(result.held, Nanos{0}) << "the host's part of so small a model is the longer one";
+  EXPECT_LT(result.held, took);
+  // A step without lanes counts none, though the result's memory is the same.
+  StepResult again = std::move(result);
+  StepInput without;
+  without.step = 2;
+  without.slices = input.slices;
+  rig.executor->launch(without);
+  while (!rig.executor->poll(again)) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(again.second.visits, 0);
+  EXPECT_EQ(again.held, Nanos{0});
 }
 
 }  // namespace

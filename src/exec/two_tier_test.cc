@@ -94,6 +94,7 @@ struct Guest {
   Place place = Place::kResident;
   std::vector<float> logits;  // of all rows after the prompt's
   int32_t changes = 0;
+  int32_t stage = 0;         // of its token under way, when it was seen last
   size_t shares_with = 0;    // index of the guest whose prompt begins like this one
   size_t shared_blocks = 0;  // full ones; 0: none, the prompt is computed already
 };
@@ -255,6 +256,19 @@ class Schedule {
     }
   }
 
+  // Between steps a token under way is at some stage, and never goes back.
+  void look_at_stage(Guest& guest) const {
+    const int32_t stage = executor_.next_stage(guest.sequence.id);
+    if (guest.place != Place::kUnderWay) {
+      EXPECT_EQ(stage, -1);
+      guest.stage = 0;
+      return;
+    }
+    EXPECT_GE(stage, guest.stage);
+    EXPECT_LE(stage, executor_.limits().hops_per_token);
+    guest.stage = stage;
+  }
+
   void one_step(int step) {
     specs_.clear();
     StepInput input;
@@ -262,6 +276,7 @@ class Schedule {
     input.mode = dice(2) ? StepMode::kLanes : StepMode::kGroups;
     take_events(input);
     for (Guest& guest : guests_) {
+      look_at_stage(guest);
       plan(guest, input);
     }
     executor_.launch(input);

@@ -33,13 +33,14 @@ void sync_folder(const std::filesystem::path& file) {
 
 Error BatchOutput::failure(std::string_view doing) const {
   const int cause = errno;
-  return {cause == ENOSPC || cause == EDQUOT ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
+  const bool full = cause == ENOSPC || cause == EDQUOT || cause == EFBIG;
+  return {full ? ErrorCode::kResourceExhausted : ErrorCode::kIo,
           fmt::format("cannot {} the batch output '{}': {}", doing, path_.string(),
                       std::strerror(cause)),
           "output"};
 }
 
-Result<BatchOutput> BatchOutput::open(const std::filesystem::path& path) {
+Result<BatchOutput> BatchOutput::open(const std::filesystem::path& path, const OpenedOutput& how) {
   // O_NONBLOCK: a pipe without a reader must not hang here.
   const int descriptor =
       ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
@@ -56,7 +57,8 @@ Result<BatchOutput> BatchOutput::open(const std::filesystem::path& path) {
   if (info.st_size == 0) {
     sync_folder(path);
   }
-  RETURN_IF_ERROR(output.read_written());
+  RETURN_IF_ERROR(output.read_written(how));
+  output.synced_bytes_ = output.size_bytes_;
   return output;
 }
 
@@ -64,6 +66,7 @@ BatchOutput::BatchOutput(BatchOutput&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       path_(std::move(other.path_)),
       size_bytes_(other.size_bytes_),
+      synced_bytes_(other.synced_bytes_),
       written_(std::move(other.written_)) {}
 
 BatchOutput::~BatchOutput() {
@@ -109,13 +112,20 @@ Status BatchOutput::take_line(std::string_view line, int64_t number) {
 
 // A line with its end. Where it has zeros in it, it is left out and what comes later has to move
 // up: it is added to `moved`.
-Status BatchOutput::take_or_leave(std::string_view line, int64_t number, std::string& moved) {
+Status BatchOutput::take_or_leave(std::string_view line, int64_t number, const OpenedOutput& how,
+                                  std::string& moved) {
   if (line.find('\0') != std::string_view::npos) {
     written_.zeroed_bytes += std::ssize(line);
     return {};
   }
-  RETURN_IF_ERROR(take_line(line.substr(0, line.size() - 1), number));
-  if (written_.zeroed_bytes == 0) {
+  if (const Status taken = take_line(line.substr(0, line.size() - 1), number); !taken.ok()) {
+    if (!how.drops_damage) {
+      return taken;
+    }
+    written_.foreign_bytes += std::ssize(line);
+    return {};
+  }
+  if (written_.zeroed_bytes + written_.foreign_bytes == 0) {
     size_bytes_ += std::ssize(line);
     return {};
   }
@@ -133,12 +143,15 @@ Status BatchOutput::take_or_leave(std::string_view line, int64_t number, std::st
   return {};
 }
 
-Status BatchOutput::read_written() {
+Status BatchOutput::read_written(const OpenedOutput& how) {
   std::string buffer;
   std::string moved;
   int64_t read = 0;  // bytes of whole lines
   int64_t number = 0;
   for (;;) {
+    if (how.should_stop && how.should_stop()) {
+      return Error{ErrorCode::kUnavailable, "stopped while the batch output was read", ""};
+    }
     const size_t had = buffer.size();
     buffer.resize(had + kOutputPieceBytes);
     const ssize_t got = ::pread(descriptor_, buffer.data() + had, kOutputPieceBytes,
@@ -158,21 +171,22 @@ Status BatchOutput::read_written() {
     size_t end = buffer.find('\n', had);
     for (; end != std::string::npos; end = buffer.find('\n', begin)) {
       const std::string_view line = std::string_view(buffer).substr(begin, end + 1 - begin);
-      RETURN_IF_ERROR(take_or_leave(line, ++number, moved));
+      RETURN_IF_ERROR(take_or_leave(line, ++number, how, moved));
       begin = end + 1;
     }
     buffer.erase(0, begin);
     read += static_cast<int64_t>(begin);
   }
-  return mend(moved, buffer);
+  return mend(moved, buffer, how);
 }
 
 // `torn` has no line end: it was being written when the run was killed.
-Status BatchOutput::mend(std::string_view moved, std::string_view torn) {
+Status BatchOutput::mend(std::string_view moved, std::string_view torn, const OpenedOutput& how) {
   // Only a file that has whole lines of ours, or the beginning of one, is ours to cut.
   constexpr std::string_view kBegin = R"({"id":"batch_req_)";
   const bool begins = torn.substr(0, kBegin.size()) == kBegin.substr(0, torn.size());
-  if (written_.hash_by_number.empty() && (written_.zeroed_bytes > 0 || !begins)) {
+  if (!how.drops_damage && written_.hash_by_number.empty() &&
+      (written_.zeroed_bytes > 0 || !begins)) {
     return invalid_argument(
         fmt::format("'{}' is not what `tandem batch run` writes; the file is left as it is: name "
                     "another output",
@@ -180,12 +194,13 @@ Status BatchOutput::mend(std::string_view moved, std::string_view torn) {
         "output");
   }
   written_.torn_bytes = std::ssize(torn);
-  if (written_.zeroed_bytes + written_.torn_bytes == 0) {
+  if (written_.zeroed_bytes + written_.foreign_bytes + written_.torn_bytes == 0) {
     return {};
   }
   if (::ftruncate(descriptor_, static_cast<off_t>(size_bytes_)) != 0) {
     return failure("repair");
   }
+  synced_bytes_ = size_bytes_;
   RETURN_IF_ERROR(append(moved));
   return sync();
 }
@@ -216,8 +231,17 @@ Status BatchOutput::append(std::string_view lines) {
 
 Status BatchOutput::sync() {
   if (::fdatasync(descriptor_) != 0) {
-    return failure("sync");
+    Error error = failure("sync");
+    // The system may drop pages that it could not write, and say so only once: the next success
+    // would vouch for lines that are not on the disk.
+    if (::ftruncate(descriptor_, static_cast<off_t>(synced_bytes_)) != 0) {
+      error.message += "; lines that it may not hold could not be taken out";
+    } else {
+      size_bytes_ = synced_bytes_;
+    }
+    return error;
   }
+  synced_bytes_ = size_bytes_;
   return {};
 }
 

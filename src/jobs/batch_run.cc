@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted_bytes.h"
 #include "openai/batch_line.h"
 #include "openai/error_body.h"
 #include "openai/generation.h"
@@ -76,12 +79,16 @@ class Run {
     openai::Generation generation;
     openai::PromptSubmission submission;
     int64_t sequences = 0;
+    CountedBytes kept;
   };
   // A line that was read but not submitted yet: the queue was full.
   struct Parsed {
     openai::BatchLineId id;
     std::optional<std::string> custom_id;
     openai::RoutedGeneration body;
+    [[nodiscard]] int64_t sequences() const {
+      return std::max<int64_t>(1, std::ssize(body.request.prompts)) * body.request.n;
+    }
   };
 
   Status loop() {
@@ -110,7 +117,7 @@ class Run {
 
   [[nodiscard]] int64_t max_sequences_ahead() const {
     constexpr int64_t kDefault = 512;
-    return options_.max_sequences_ahead ? options_.max_sequences_ahead() : kDefault;
+    return options_.max_sequences_ahead ? options_.max_sequences_ahead(sequences_ahead_) : kDefault;
   }
 
   // All that was answered is in the file, and the file on the disk.
@@ -119,11 +126,20 @@ class Run {
     progress_.synced_failed = progress_.failed;
   }
 
+  // Of all runs that share the total.
+  [[nodiscard]] int64_t kept_bytes() const { return *kept_total_; }
+
   // Reads and submits lines until enough is under way. Bounded by bytes, too: lines that need no
-  // engine must not pile up answers.
+  // engine must not pile up answers, and large answers hold back the lines after them. A line of
+  // many sequences waits until they fit, or nothing else of this run is under way.
   Status admit() {
     constexpr size_t kMaxPendingBytes = 1 << 20;
-    while (sequences_ahead_ < max_sequences_ahead() && pending_.size() < kMaxPendingBytes) {
+    for (;;) {
+      const int64_t max_ahead = max_sequences_ahead();
+      const bool has_memory = jobs_.empty() || kept_bytes() < options_.max_kept_bytes / 2;
+      if (sequences_ahead_ >= max_ahead || pending_.size() >= kMaxPendingBytes || !has_memory) {
+        return {};
+      }
       if (!waiting_) {
         ASSIGN_OR_RETURN(std::optional<InputLine> line, input_.next());
         if (!line) {
@@ -133,10 +149,10 @@ class Run {
         prepare(*line);
         if (!waiting_) continue;
       }
+      if (!jobs_.empty() && sequences_ahead_ + waiting_->sequences() > max_ahead) return {};
       ASSIGN_OR_RETURN(const bool submitted, submit());
       if (!submitted) return {};
     }
-    return {};
   }
 
   // Leaves the line's request in waiting_, or its error in the output, or nothing where an earlier
@@ -198,6 +214,17 @@ class Run {
       waiting_.reset();
       return true;
     }
+    set_deadline(*requests);
+    if (options_.max_prompts && std::ssize(*requests) > *options_.max_prompts) {
+      refuse(waiting_->id, waiting_->custom_id,
+             invalid_argument(fmt::format("the line has {} prompts, and the queue takes {} "
+                                          "(--max-queue-flex); split the line, or raise the limit",
+                                          requests->size(), *options_.max_prompts),
+                              "prompt"),
+             "");
+      waiting_.reset();
+      return true;
+    }
     CHECK(requests->size() < kTagsPerLine, "{} prompts in a line", requests->size());
     const uint64_t key = next_key_++;
     const std::string request_id = openai::batch_request_id(waiting_->id);
@@ -220,12 +247,30 @@ class Run {
                  .created_unix_seconds = options_.unix_seconds ? options_.unix_seconds() : 0},
                 model.parse.tokenizer),
             .submission = std::get<openai::PromptSubmission>(std::move(submitted)),
-            .sequences = sequences};
+            .sequences = sequences,
+            .kept = CountedBytes(*kept_total_)};
     sequences_ahead_ += sequences;
     jobs_.emplace(key, std::move(job));
     ++progress_.running;
     waiting_.reset();
     return true;
+  }
+
+  void set_deadline(std::span<Request> requests) const {
+    if (!options_.deadline) {
+      return;
+    }
+    for (Request& request : requests) {
+      const int64_t tokens = std::ssize(request.prompt);
+      const std::optional<TtftRule>& floor = options_.grant.least_ttft;
+      const Nanos min_target = floor ? std::min(floor->target(tokens), kLongestTarget) : Nanos{0};
+      const Nanos left = std::clamp(*options_.deadline - clock_.now(),
+                                    std::max(min_target, kShortestTarget), kLongestTarget);
+      std::optional<TtftRule>& rule = request.slo.ttft;
+      if (!rule || rule->target(tokens) > left) {
+        rule = TtftRule{.base = left};
+      }
+    }
   }
 
   Result<bool> refused_by_engine(const Error& error) {
@@ -267,10 +312,20 @@ class Run {
     for (const int32_t choice : job.generation.take(prompt, events, unused)) {
       job.submission.stop(prompt, choice);
     }
-    if (!job.generation.ended()) {
+    job.kept.set(job.generation.kept_bytes());
+    const bool too_large = is_too_large(job);
+    if (!job.generation.ended() && !too_large) {
       return {};
     }
-    if (job.generation.error()) {
+    if (too_large && !job.generation.error()) {
+      job.submission.cancel();
+      fail(job.id, job.custom_id, openai::kAnswerTooLarge,
+           fmt::format("line {}: its answer is too large ({} bytes so far; at most {} of a line, "
+                       "and {} of all lines under way); ask for fewer tokens, choices or "
+                       "log-probabilities",
+                       job.id.number, job.kept.bytes(), options_.max_answer_bytes,
+                       options_.max_kept_bytes));
+    } else if (job.generation.error()) {
       job.submission.cancel();
       if (job.submission.frontend().state() == ServingState::kFailed) {
         return *job.generation.error();
@@ -284,6 +339,12 @@ class Run {
     --progress_.running;
     jobs_.erase(found);
     return {};
+  }
+
+  [[nodiscard]] bool is_too_large(const Job& job) const {
+    const int64_t bytes = job.kept.bytes();
+    return bytes > options_.max_answer_bytes ||
+           (bytes > kSmallAnswerBytes && kept_bytes() > options_.max_kept_bytes);
   }
 
   void answer(std::string line) {
@@ -332,6 +393,9 @@ class Run {
   BatchProgress progress_;
   std::unordered_set<std::string> custom_ids_;
   std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  std::atomic<int64_t> own_kept_{0};
+  std::atomic<int64_t>* const kept_total_ =
+      options_.kept_bytes == nullptr ? &own_kept_ : options_.kept_bytes;
   std::map<uint64_t, Job> jobs_;
   uint64_t next_key_ = 1;
   int64_t sequences_ahead_ = 0;
@@ -343,11 +407,16 @@ class Run {
 
 }  // namespace
 
-Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& written) {
+Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& written,
+                                    const std::function<bool()>& should_stop) {
   BatchProgress progress;
   progress.before = std::ssize(written.hash_by_number);
   int64_t matched = 0;
   for (;;) {
+    if (should_stop && should_stop()) {
+      progress.stopped = true;
+      return progress;
+    }
     ASSIGN_OR_RETURN(const std::optional<InputLine> line, input.next());
     if (!line) {
       break;

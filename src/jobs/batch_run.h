@@ -6,8 +6,10 @@
 // Threads: run() on one; the engine's thread delivers events to it. Borrows everything.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -33,9 +35,20 @@ struct BatchProgress {
 };
 
 struct BatchRunOptions {
-  // Sequences that are submitted and unfinished, at most; enough to fill the engine's steps. Asked
-  // before each line. Absent: 512.
-  std::function<int64_t()> max_sequences_ahead;
+  // Sequences that may be submitted and unfinished; enough to fill the engine's steps. Asked before
+  // each line, with the number of those that are. Absent: 512.
+  std::function<int64_t(int64_t ahead)> max_sequences_ahead;
+  // That the engine's queue takes: a line with more is an error. Absent: any number.
+  std::optional<int64_t> max_prompts;
+  // Of text and log-probabilities that are kept until a line ends: of a line, and of all lines
+  // together, beyond which a line with more than kSmallAnswerBytes becomes an error.
+  int64_t max_answer_bytes = int64_t{64} << 20;
+  int64_t max_kept_bytes = int64_t{512} << 20;
+  std::atomic<int64_t>* kept_bytes = nullptr;  // the total of several runs; null: of this run alone
+  // When answers come too late, by the run's clock: the target for the first token of lines that
+  // have none, or a later one. It is an order for policies, no more: see Slo. A deadline further
+  // away than kLongestTarget counts as that, and none is shorter than `grant` allows.
+  std::optional<Nanos> deadline;
   std::string tenant;  // of all lines: see Request
   ServiceGrant grant;  // what lines may claim beside their class, which is best effort
   Nanos sync_every = std::chrono::milliseconds(500);
@@ -45,8 +58,13 @@ struct BatchRunOptions {
   std::function<int64_t()> unix_seconds;  // of "created"
 };
 
+// Below it, an answer is never the reason why there is no memory for answers.
+inline constexpr int64_t kSmallAnswerBytes = int64_t{1} << 20;
+
 // Counts the input's lines and checks that `output` belongs to it. Leaves `input` at its end.
-Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& written);
+// `stopped` is set where `should_stop` said so; the counts mean nothing then.
+Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& written,
+                                    const std::function<bool()>& should_stop = {});
 
 // Needs `start` from inspect_batch. Returns how far it came.
 Result<BatchProgress> run_batch(BatchInput& input, BatchOutput& output, BatchProgress start,

@@ -28,6 +28,7 @@ class InstantFrontend final : public Frontend {
       return *refuse_(submitted_ + 1);
     }
     ++submitted_;
+    ttft_targets_.push_back(request.slo.ttft ? request.slo.ttft->target(1) : Nanos::max());
     best_effort_ += request.service_class == ServiceClass::kBestEffort ? 1 : 0;
     const auto id = static_cast<RequestId>(submitted_);
     if (silent_) return id;
@@ -51,6 +52,7 @@ class InstantFrontend final : public Frontend {
   bool silent_ = false;
   int64_t submitted_ = 0;
   int64_t best_effort_ = 0;  // of these
+  std::vector<Nanos> ttft_targets_;
   int64_t cancelled_ = 0;
 };
 
@@ -257,7 +259,7 @@ TEST_F(BatchRun, AFullQueueIsWaitedFor) {
 
 TEST_F(BatchRun, AnEngineThatTakesNothingEndsTheRunWithWhatWasAnswered) {
   write(line("a") + line("b"));
-  options_.max_sequences_ahead = [] { return 1; };
+  options_.max_sequences_ahead = [](int64_t) { return 1; };
   frontend_.refuse_ = [](int64_t n) -> std::optional<Error> {
     if (n == 1) return std::nullopt;
     return Error{ErrorCode::kUnavailable, "the engine failed", ""};
@@ -265,6 +267,90 @@ TEST_F(BatchRun, AnEngineThatTakesNothingEndsTheRunWithWhatWasAnswered) {
   const auto progress = run();
   ASSERT_FALSE(progress.ok());
   EXPECT_EQ(answers().size(), 1U);
+}
+
+TEST_F(BatchRun, TheDeadlineIsTheTargetOfLinesWithoutAnEarlierOne) {
+  const std::string hurried = Json({{"custom_id", "b"},
+                                    {"url", "/v1/completions"},
+                                    {"body", {{"prompt", "x"}, {"slo", {{"ttft", "5s"}}}}}})
+                                  .dump();
+  write(line("a") + hurried + "\n");
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(frontend_.ttft_targets_, (std::vector<Nanos>{Nanos::max(), std::chrono::seconds(5)}));
+  for (const auto& [left, first, second] :
+       {std::tuple(Nanos(std::chrono::hours(1)), Nanos(std::chrono::hours(1)),
+                   Nanos(std::chrono::seconds(5))),
+        std::tuple(Nanos(std::chrono::hours(100)), kLongestTarget, Nanos(std::chrono::seconds(5))),
+        std::tuple(Nanos(std::chrono::hours(-1)), kShortestTarget, kShortestTarget)}) {
+    fs::remove(out());
+    frontend_.ttft_targets_.clear();
+    options_.deadline = clock_.now() + left;
+    ASSERT_TRUE(run().ok());
+    ASSERT_EQ(frontend_.ttft_targets_.size(), 2U);
+    EXPECT_LE(frontend_.ttft_targets_[0], first);
+    EXPECT_GT(frontend_.ttft_targets_[0], first - std::chrono::minutes(5));
+    EXPECT_EQ(frontend_.ttft_targets_[1], second);
+  }
+}
+
+TEST_F(BatchRun, TheEndOfTheWindowIsNoShorterTargetThanTheKeyMayClaim) {
+  write(line("a"));
+  options_.deadline = clock_.now() - std::chrono::hours(1);
+  options_.grant.least_ttft = TtftRule{.base = std::chrono::seconds(10)};
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(frontend_.ttft_targets_, (std::vector<Nanos>{std::chrono::seconds(10)}));
+}
+
+TEST_F(BatchRun, AnAnswerThatGrowsTooLargeIsThatLinesError) {
+  write(line("a") + line("b"));
+  options_.max_answer_bytes = 1;  // "ok" has two
+  const auto progress = run();
+  ASSERT_TRUE(progress.ok()) << progress.error().message;
+  EXPECT_EQ(progress->failed, 2);
+  EXPECT_EQ(frontend_.cancelled_, 2);
+  const std::vector<Json> lines = answers();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["error"]["code"], "answer_too_large");
+  fs::remove(out());
+  std::atomic<int64_t> kept{1'000'000};  // by another run
+  options_ = {};
+  options_.max_kept_bytes = 100;
+  options_.kept_bytes = &kept;
+  EXPECT_EQ(run()->failed, 0) << "a small answer has room at all times";
+  EXPECT_EQ(kept, 1'000'000);
+}
+
+TEST_F(BatchRun, ALineOfMorePromptsThanTheQueueTakesIsAnErrorAtOnce) {
+  const Json prompts = {{"custom_id", "many"},
+                        {"url", "/v1/completions"},
+                        {"body", {{"prompt", {"a", "b", "c"}}, {"max_tokens", 2}}}};
+  write(prompts.dump() + "\n" + line("a"));
+  options_.max_prompts = 2;
+  const auto progress = run();
+  ASSERT_TRUE(progress.ok()) << progress.error().message;
+  EXPECT_EQ(progress->failed, 1);
+  EXPECT_EQ(frontend_.submitted_, 1);
+  EXPECT_NE(output().find("--max-queue-flex"), std::string::npos);
+  fs::remove(out());
+  options_.max_prompts = 3;
+  EXPECT_EQ(run()->failed, 0);
+}
+
+TEST_F(BatchRun, ALineOfManySequencesWaitsForThoseBeforeItAndThenGoesAlone) {
+  const Json wide = {{"custom_id", "wide"},
+                     {"url", "/v1/completions"},
+                     {"body", {{"prompt", {"a", "b", "c"}}, {"max_tokens", 2}}}};
+  frontend_.silent_ = true;
+  int64_t looks = 0;
+  options_.should_stop = [&] { return ++looks > 3; };
+  options_.max_sequences_ahead = [](int64_t) { return 2; };
+  write(line("a") + wide.dump() + "\n");
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(frontend_.submitted_, 1);
+  looks = 0;
+  write(wide.dump() + "\n" + line("a"));
+  ASSERT_TRUE(run().ok());
+  EXPECT_EQ(frontend_.submitted_, 4);
 }
 
 TEST_F(BatchRun, AskedToStopItCancelsAndWritesNothingHalf) {

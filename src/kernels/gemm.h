@@ -81,9 +81,13 @@ struct PaddedDim {
 // n*. n_offset and n.padded() are multiples of 32. Padding elements are written as zeros. Values
 // convert to target.type (round to nearest even), or are quantised (quantize.h). With panel_step 2
 // the source's panels go to every second panel from n_offset on: two matrices alternate.
+//
+// A source may be quantised already: then it is QuantizedGroup [n.logical, k.logical / 32]
+// (quantize.h), k.logical is a multiple of 32, and a target of the same kind keeps its integers.
 struct PackArgs {
   const void* source = nullptr;
-  ElementType source_type = ElementType::kBF16;
+  ElementType source_type = ElementType::kBF16;  // unless it is quantised
+  Quantization source_quantization = Quantization::kNone;
   PaddedDim n;
   PaddedDim k;
   PackedMatrix target;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/gemm.h"
+#include "kernels/quantize.h"
 
 namespace tandem::kernels {
 
@@ -14,6 +15,10 @@ constexpr int64_t logical_index(const PaddedDim& dim, int64_t i) {
 }
 
 inline float source_value(const PackArgs& args, int64_t index) {
+  if (args.source_quantization != Quantization::kNone) {
+    const auto* groups = static_cast<const QuantizedGroup*>(args.source);
+    return groups[index / kQuantizedGroup].element(index % kQuantizedGroup);
+  }
   switch (args.source_type) {
     case ElementType::kF32: {
       float value = 0.0F;  // checkpoints promise no alignment
@@ -36,5 +41,10 @@ inline float padded_source_value(const PackArgs& args, int64_t n, int64_t k) {
   const int64_t depth = logical_index(args.k, k);
   return row < 0 || depth < 0 ? 0.0F : source_value(args, row * args.k.logical + depth);
 }
+
+// The depths k .. k + 31 of padded row n as a group of the target's kind, if the source is
+// quantised and padding does not cut its groups; else nullptr. `room` may be written.
+const QuantizedGroup* source_group(const PackArgs& args, int64_t n, int64_t k,
+                                   QuantizedGroup& room);
 
 }  // namespace tandem::kernels

@@ -34,7 +34,8 @@ void read_block(const PackArgs& args, int64_t n, int64_t k_begin, T (&out)[kBloc
   const int64_t base = row * args.k.logical;
   const int64_t inside = k_begin % args.k.padded_group;
   const int64_t first = k_begin / args.k.padded_group * args.k.group + inside;
-  if (inside + kBlock <= args.k.group && args.source_type == kTypeOf<T>) {
+  if (inside + kBlock <= args.k.group && args.source_type == kTypeOf<T> &&
+      args.source_quantization == Quantization::kNone) {
     std::memcpy(out, static_cast<const char*>(args.source) + (base + first) * int64_t{sizeof(T)},
                 sizeof(out));
     return;
@@ -64,23 +65,31 @@ constexpr int int4_offset(Quantization quantization) {
   return quantization == Quantization::kInt4Symmetric ? 8 : 0;
 }
 
+// The nibbles at bits 0, 16, 32 and 48 side by side.
+constexpr uint16_t gather_nibbles(uint64_t apart) {
+  apart &= 0x000f000f000f000fU;
+  apart |= apart >> 12;  // at bits 0, 4; 32, 36
+  return static_cast<uint16_t>(apart | apart >> 24);
+}
+
+// In a file of some gigabytes this is most of the time that loading takes.
 void store_group(Quantization quantization, const QuantizedGroup& group, int64_t column,
                  std::byte* step) {
   if (quantization == Quantization::kInt8) {
-    for (int64_t k = 0; k < kStepDepths; ++k) {
-      std::memcpy(step + bf16_index(column, k, kStepDepths), group.values + k, 1);
+    for (int64_t k = 0; k < kStepDepths; k += 2) {
+      std::memcpy(step + bf16_index(column, k, kStepDepths), group.values + k, 2);
     }
   } else {
-    for (int64_t parity = 0; parity < 2; ++parity) {
-      for (int64_t fours = 0; fours < 4; ++fours) {
-        unsigned word = 0;
-        for (int64_t pair = 0; pair < 4; ++pair) {
-          const int q = group.values[(fours * 4 + pair) * 2 + parity];
-          word |= static_cast<unsigned>(q + int4_offset(quantization)) << (4 * pair);
-        }
-        const auto bits = static_cast<uint16_t>(word);
-        std::memcpy(step + int4_word(column, fours, parity) * 2, &bits, 2);
-      }
+    // q + 8 of four bits is q with its highest bit turned over.
+    const uint64_t turned = int4_offset(quantization) == 0 ? 0 : uint64_t{0x0808080808080808};
+    for (int64_t fours = 0; fours < 4; ++fours) {
+      uint64_t values = 0;
+      std::memcpy(&values, group.values + fours * 8, sizeof values);
+      values ^= turned;
+      const uint16_t even = gather_nibbles(values);
+      const uint16_t odd = gather_nibbles(values >> 8);
+      std::memcpy(step + int4_word(column, fours, 0) * 2, &even, 2);
+      std::memcpy(step + int4_word(column, fours, 1) * 2, &odd, 2);
     }
   }
   std::byte* scales = step + step_value_bytes(quantization);
@@ -119,10 +128,15 @@ int64_t step_offset(const PackedMatrix& matrix, int64_t n, int64_t k) {
 void pack_block(const PackArgs& args, int64_t n, int64_t k, int64_t target_n) {
   const int64_t depth = args.target.k;
   if (args.target.quantized()) {
-    float block[kBlock];
-    read_block(args, n, k, block);
-    store_group(args.target.quantization, quantize_group(args.target.quantization, block),
-                target_n % kPanelColumns,
+    QuantizedGroup room;
+    const QuantizedGroup* group = source_group(args, n, k, room);
+    if (group == nullptr) {
+      float block[kBlock];
+      read_block(args, n, k, block);
+      room = quantize_group(args.target.quantization, block);
+      group = &room;
+    }
+    store_group(args.target.quantization, *group, target_n % kPanelColumns,
                 static_cast<std::byte*>(args.target_data) + step_offset(args.target, target_n, k));
   } else if (args.target.type == ElementType::kF32) {
     float block[kBlock];

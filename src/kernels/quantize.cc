@@ -10,7 +10,6 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int kCount = kQuantizedGroup;
-constexpr float kMaxScale = 65000.0F;
 
 struct Range {
   float min;
@@ -23,7 +22,9 @@ float round_whole(float x) {
   return (x + kMagic) - kMagic;
 }
 
-uint16_t scale_bits(float scale) { return f32_to_f16(std::clamp(scale, -kMaxScale, kMaxScale)); }
+uint16_t scale_bits(float scale) {
+  return f32_to_f16(std::clamp(scale, -kLargestScale, kLargestScale));
+}
 
 struct Line {
   float scale;
@@ -65,7 +66,13 @@ void assign(const float (&rounded)[kCount], QuantizedGroup& group) {
 }
 
 QuantizedGroup to_int8(const float (&values)[kCount]) {
-  QuantizedGroup group{.scale = scale_bits(std::fabs(extreme_of(values)) / 127.0F)};
+  constexpr uint16_t kLargestSubnormal = 0x03ff;
+  const float extreme = std::fabs(extreme_of(values));
+  QuantizedGroup group{.scale = scale_bits(extreme / 127.0F)};
+  // A subnormal scale may have been rounded down so far that 127 steps end short of the extreme.
+  if (group.scale <= kLargestSubnormal && 127.5F * f16_to_f32(group.scale) < extreme) {
+    ++group.scale;
+  }
   float rounded[kCount];
   round_to(values, {f16_to_f32(group.scale), 0.0F}, {-127.0F, 127.0F}, rounded);
   assign(rounded, group);
@@ -147,6 +154,27 @@ QuantizedGroup quantize_group(Quantization quantization, const float (&values)[k
   return quantization == Quantization::kInt8   ? to_int8(values)
          : quantization == Quantization::kInt4 ? to_int4(values)
                                                : to_symmetric_int4(values);
+}
+
+QuantizedGroup convert_group(const QuantizedGroup& group, Quantization from, Quantization to) {
+  if (from == to || (from == Quantization::kInt4Symmetric && to == Quantization::kInt8)) {
+    return group;
+  }
+  constexpr int kLeast = -8;  // of int4-symmetric
+  const float minimum = static_cast<float>(kLeast) * f16_to_f32(group.scale);
+  if (from == Quantization::kInt4Symmetric && to == Quantization::kInt4 &&
+      std::fabs(minimum) <= kLargestScale) {
+    QuantizedGroup shifted{.scale = group.scale, .minimum = f32_to_f16(minimum)};
+    for (int i = 0; i < kCount; ++i) {
+      shifted.values[i] = static_cast<int8_t>(group.values[i] - kLeast);
+    }
+    return shifted;
+  }
+  float values[kCount];
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = group.element(i);
+  }
+  return quantize_group(to, values);
 }
 
 void group_sums(const BFloat16* x, int64_t groups, float* sums) {

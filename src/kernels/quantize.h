@@ -21,9 +21,24 @@ struct QuantizedGroup {
   }
 };
 
-// `values` are finite. int8: the scale is the largest magnitude / 127. The others: of a few scales
-// (and minima) those with the smallest sum of squared errors.
+// Bytes of `elements` of a matrix before it is packed: numbers of `type`, or groups.
+constexpr int64_t source_bytes(ElementType type, Quantization quantization, int64_t elements) {
+  return quantization == Quantization::kNone
+             ? elements * element_bytes(type)
+             : elements / kQuantizedGroup * static_cast<int64_t>(sizeof(QuantizedGroup));
+}
+
+inline constexpr float kLargestScale = 65000.0F;  // values beyond it are clipped
+
+// `values` are finite. int8: the scale is the largest magnitude / 127 in fp16, so that no value of
+// a group within 127 * kLargestScale is changed by more than 1.001 / 254 of the largest magnitude
+// and 2^-25, which matters where scales are subnormal. The others: of a few scales (and minima)
+// those with the smallest sum of squared errors.
 QuantizedGroup quantize_group(Quantization quantization, const float (&values)[kQuantizedGroup]);
+
+// The same weights in another kind: without loss from int4-symmetric to the wider kinds, else
+// rounded again.
+QuantizedGroup convert_group(const QuantizedGroup& group, Quantization from, Quantization to);
 
 // The sums of x over each group of depths, in an order that is the same for every family: sums[g].
 void group_sums(const BFloat16* x, int64_t groups, float* sums);

@@ -1,6 +1,6 @@
 // Names of full KV blocks for the prefix cache: a block's hash covers its tokens, all tokens before
 // them and the tenant's salt, so equal hashes mean equal prefixes of the same tenant. SHA-256 cut
-// to 128 bits: nobody can construct two prefixes that share one. Any thread.
+// to 128 bits: no client can construct two prefixes with one hash. Any thread.
 #pragma once
 
 #include <cstdint>

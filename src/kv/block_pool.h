@@ -19,15 +19,15 @@ class BlockPool {
   // A free block, or nullopt: being full is normal.
   [[nodiscard]] std::optional<BlockId> take();
 
-  // `block` must be in use; giving one back twice is a bug and stops the process.
+  // `block` must be in use; releasing a block twice is a bug and stops the process.
   void give_back(BlockId block);
 
-  // Something that nobody can stop may still write to the block: whoever has it may use it up, but
-  // given back it is out of use until it is restored. Both may be said more than once.
+  // A writer that cannot be stopped may still write to the block. Its owner may keep it; after its
+  // release it is out of use until it is restored. Both may be called more than once.
   void retire(BlockId block);
   void restore(BlockId block);
   [[nodiscard]] bool retired(BlockId block) const { return retired_.contains(block); }
-  // Given back and out of use.
+  // Released and out of use.
   [[nodiscard]] int64_t blocks_out_of_use() const { return out_of_use_; }
 
   [[nodiscard]] int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }

@@ -56,8 +56,7 @@ std::optional<PrefixFetch> KvManager::begin_fetch(std::span<const BlockHash> pre
   return fetch;
 }
 
-// The head of a prefix is the most useful part of it, and mostly what was there: it goes last, as
-// in release.
+// The head of a prefix is its most reused part. It is released last, so it is evicted last.
 void KvManager::end_fetch(PrefixFetch& fetch) {
   abort_transfer(fetch.coming);
   release(fetch.coming);

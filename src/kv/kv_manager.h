@@ -93,8 +93,8 @@ struct HostPrefix {
   int32_t in_use = 0;   // of those on the accelerator, with users: they take no free block
 };
 
-// Blocks of a prefix on their way from the host. Gives them nobody in particular: when it has
-// ended they are cached ones without a user. Released through the manager before destruction.
+// Blocks of a prefix on their way from the host. They belong to no sequence: when the fetch has
+// ended they are cached blocks without a user. Released through the manager before destruction.
 struct PrefixFetch {
   SequenceKv there;                        // on the accelerator already, held meanwhile
   SequenceKv coming;                       // the others, held on both tiers
@@ -123,7 +123,8 @@ class KvManager {
   [[nodiscard]] int32_t blocks_for(int64_t tokens) const {
     return static_cast<int32_t>((tokens + block_tokens_ - 1) / block_tokens_);
   }
-  // Blocks that nobody else uses on its tier: free again when `kv` is released or has moved.
+  // Blocks of `kv` that no other sequence uses on its tier: free again when `kv` is released or has
+  // moved.
   [[nodiscard]] int32_t own_blocks(const SequenceKv& kv) const {
     return kv.user_ < 0 ? 0 : own_[static_cast<size_t>(kv.user_)][index(kv.tier_)];
   }
@@ -202,7 +203,7 @@ class KvManager {
   void end_fetch(PrefixFetch& fetch);
 
   // ---- blocks that something out of control may still write to
-  // Its content stays good for those who use it, and nobody gets it anew until it is restored.
+  // Its content stays valid for its users; the block is not handed out until it is restored.
   void retire(Tier tier, BlockId block);
   void restore(Tier tier, BlockId block) { side(tier).pool.restore(block); }
   [[nodiscard]] int64_t blocks_out_of_use(Tier tier) const {

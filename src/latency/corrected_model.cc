@@ -20,6 +20,10 @@ bool has_visitors(const StepShape& shape) { return shape.visits + shape.visitor_
 StepShape without_visitors(StepShape shape) {
   shape.visits = 0;
   shape.visitor_logits = 0;
+  shape.has_lanes = false;
+  shape.second_visits = 0;
+  shape.second_stages = 0;
+  shape.second_logits = 0;
   return shape;
 }
 
@@ -44,6 +48,10 @@ StepShape visitors_of(const StepShape& shape) {
   StepShape visitors;
   visitors.visits = shape.visits;
   visitors.visitor_logits = shape.visitor_logits;
+  visitors.has_lanes = shape.has_lanes;
+  visitors.second_visits = shape.second_visits;
+  visitors.second_stages = shape.second_stages;
+  visitors.second_logits = shape.second_logits;
   return visitors;
 }
 
@@ -54,27 +62,42 @@ CorrectedModel::CorrectedModel(std::unique_ptr<const StepTimeModel> model, doubl
   CHECK(model_ != nullptr && error > 0, "no model to correct, or an error of {}", error);
 }
 
-double CorrectedModel::times(const StepShape& shape, Regime regime, bool visited) const {
-  return static_cast<double>(model_->step_time(shape).count()) * factor(regime, visited);
+CorrectedModel::Join CorrectedModel::join_of(const StepShape& shape) {
+  if (shape.has_lanes) {
+    return Join::kLanes;
+  }
+  return has_visitors(shape) ? Join::kGroups : Join::kNone;
 }
 
-double CorrectedModel::residents(const StepShape& shape, bool visited) const {
+double CorrectedModel::learnt(Regime regime, Join join) const {
+  const Factor& own = factors_[index(regime, join)];
+  const bool is_new = own.observed.load(std::memory_order_relaxed) == 0;
+  const Factor& used = join == Join::kLanes && is_new ? factors_[index(regime, Join::kNone)] : own;
+  return used.value.load(std::memory_order_relaxed);
+}
+
+double CorrectedModel::times(const StepShape& shape, Regime regime, Join join) const {
+  return static_cast<double>(model_->step_time(shape).count()) * factor(regime, join);
+}
+
+double CorrectedModel::residents(const StepShape& shape, Join join) const {
   const Regime regime = regime_of(shape);
-  const double whole = times(shape, regime, visited);
+  const double whole = times(shape, regime, join);
   if (regime != Regime::kMixed) {
     return whole;
   }
-  return std::max({whole, times(without_prefill(shape), Regime::kDecode, visited),
-                   times(without_decode(shape), Regime::kPrefill, visited)});
+  return std::max({whole, times(without_prefill(shape), Regime::kDecode, join),
+                   times(without_decode(shape), Regime::kPrefill, join)});
 }
 
 Nanos CorrectedModel::step_time(const StepShape& shape) const {
-  if (!has_visitors(shape)) {
-    return to_nanos(residents(shape, false));
+  const Join join = join_of(shape);
+  if (join == Join::kNone) {
+    return to_nanos(residents(shape, join));
   }
-  double nanos = std::max(residents(shape, true), residents(without_visitors(shape), false));
+  double nanos = std::max(residents(shape, join), residents(without_visitors(shape), Join::kNone));
   if (regime_of(shape) == Regime::kPrefill) {
-    nanos = std::max(nanos, times(visitors_of(shape), Regime::kDecode, true));
+    nanos = std::max(nanos, times(visitors_of(shape), Regime::kDecode, join));
   }
   return to_nanos(nanos);
 }
@@ -90,7 +113,7 @@ Nanos CorrectedModel::time_before_stage(const StepShape& shape, int32_t stage) c
 Nanos CorrectedModel::visit_time(const StageRows& at, int64_t visitors) const {
   double dearest = 0;
   for (int regime = 0; regime < kRegimes; ++regime) {
-    dearest = std::max(dearest, factor(static_cast<Regime>(regime), true));
+    dearest = std::max(dearest, factor(static_cast<Regime>(regime), Join::kGroups));
   }
   return to_nanos(static_cast<double>(model_->visit_time(at, visitors).count()) * dearest);
 }
@@ -116,19 +139,20 @@ void CorrectedModel::observe(const StepShape& shape, Nanos measured) {
   if (believed <= Nanos{0}) {
     return;
   }
-  Factor& factor = factors_[index(regime_of(shape), has_visitors(shape))];
-  const double now = factor.value.load(std::memory_order_relaxed);
+  Factor& factor = factors_[index(regime_of(shape), join_of(shape))];
+  const double now = learnt(regime_of(shape), join_of(shape));
   const double off = std::log(static_cast<double>(measured.count()) /
                               (static_cast<double>(believed.count()) * now));
-  const double rate = std::max(kSlowest, 1 / (kFirstSteps + static_cast<double>(factor.observed)));
-  ++factor.observed;
+  const int64_t observed = factor.observed.load(std::memory_order_relaxed);
+  const double rate = std::max(kSlowest, 1 / (kFirstSteps + static_cast<double>(observed)));
   const double next = now * std::exp(rate * std::clamp(off, -kMostLogError, kMostLogError));
   factor.value.store(std::clamp(next, kLeastCorrection, kMostCorrection),
                      std::memory_order_relaxed);
+  factor.observed.store(observed + 1, std::memory_order_relaxed);
 }
 
 double CorrectedModel::correction(const StepShape& shape) const {
-  return factor(regime_of(shape), has_visitors(shape));
+  return factor(regime_of(shape), join_of(shape));
 }
 
 std::string_view regime_name(Regime regime) {

@@ -1,7 +1,8 @@
 // A step-time model that learns while it serves: every finished step moves a factor by which the
 // model under it is multiplied. There is one factor for each regime (decode only, mixed, prompts
-// only), with visitors and without. Factors move slowly and stay between 0.5 and 2, so one stalled
-// step changes little and a wrong profile is bent back, but never trusted to be anything.
+// only), without visitors, with visitors in groups, and with lanes, whose factors begin with the
+// values of steps without visitors. Factors move slowly and stay between 0.5 and 2, so one
+// stalled step changes little and a wrong profile is bent back, but never trusted to be anything.
 //
 // Still monotone: a step is never cheaper than its prompts, its decodes or its visitors alone, each
 // by the factor of its own regime.
@@ -34,8 +35,8 @@ class CorrectedModel final : public StepTimeModel {
   // Each part by the factor of the shape's regime.
   [[nodiscard]] std::optional<StepParts> parts(const StepShape& shape) const override;
 
-  // A step of this shape took `measured`. Steps of visitors alone are not learnt from: they wait
-  // for the host.
+  // A step of this shape took `measured`, without the time for which a step with lanes was held up
+  // by the host. Steps of visitors alone are not learnt from: they wait for the host.
   void observe(const StepShape& shape, Nanos measured);
 
   // The factor that steps of this shape's regime are multiplied by, the error included.
@@ -44,22 +45,27 @@ class CorrectedModel final : public StepTimeModel {
   [[nodiscard]] const StepTimeModel& uncorrected() const { return *model_; }
 
  private:
+  // How a step's visitors join it.
+  enum class Join : uint8_t { kNone, kGroups, kLanes };
+  static constexpr size_t kJoins = 3;
   struct Factor {
     std::atomic<double> value{1};
-    int64_t observed = 0;  // engine's thread
+    std::atomic<int64_t> observed{0};
   };
-  [[nodiscard]] static size_t index(Regime regime, bool visited) {
-    return static_cast<size_t>(regime) + (visited ? kRegimes : 0);
+  [[nodiscard]] static Join join_of(const StepShape& shape);
+  [[nodiscard]] static size_t index(Regime regime, Join join) {
+    return static_cast<size_t>(regime) + static_cast<size_t>(join) * kRegimes;
   }
-  [[nodiscard]] double factor(Regime regime, bool visited) const {
-    return error_ * factors_[index(regime, visited)].value.load(std::memory_order_relaxed);
+  [[nodiscard]] double learnt(Regime regime, Join join) const;
+  [[nodiscard]] double factor(Regime regime, Join join) const {
+    return error_ * learnt(regime, join);
   }
-  [[nodiscard]] double times(const StepShape& shape, Regime regime, bool visited) const;
-  [[nodiscard]] double residents(const StepShape& shape, bool visited) const;
+  [[nodiscard]] double times(const StepShape& shape, Regime regime, Join join) const;
+  [[nodiscard]] double residents(const StepShape& shape, Join join) const;
 
   const std::unique_ptr<const StepTimeModel> model_;
   const double error_;
-  std::array<Factor, size_t{2} * kRegimes> factors_;
+  std::array<Factor, kJoins * kRegimes> factors_;
 };
 
 // A part of the regime's name in metrics: "decode", "mixed", "prefill".

@@ -131,6 +131,42 @@ TEST(CorrectedModel, VisitorsAreNeverFree) {
   EXPECT_GT(model.visit_time({.stage = 1, .rows = 10}, 4), Nanos{0});
 }
 
+StepShape in_lanes(int32_t residents, int64_t second) {
+  StepShape shape = decodes(residents);
+  shape.has_lanes = true;
+  shape.visits = 2 * second;
+  shape.second_visits = 2 * second;
+  shape.second_stages = 2;
+  return shape;
+}
+
+TEST(CorrectedModel, StepsWithLanesTeachNothingOfThoseWithout) {
+  CorrectedModel model = corrected();
+  StepShape grouped = decodes(10);
+  grouped.visits = 8;
+  const Nanos before = model.step_time(grouped);
+  const Nanos visit = model.visit_time({.stage = 1, .rows = 10}, 4);
+  for (int i = 0; i < 300; ++i) {
+    model.observe(in_lanes(10, 4), microseconds(400));
+  }
+  EXPECT_GT(model.correction(in_lanes(10, 4)), 1.4);
+  EXPECT_EQ(model.step_time(grouped), before);
+  EXPECT_EQ(model.visit_time({.stage = 1, .rows = 10}, 4), visit);
+  EXPECT_EQ(model.step_time(decodes(10)), microseconds(200));
+}
+
+TEST(CorrectedModel, StepsWithLanesBeginWithWhatThoseWithoutVisitorsTaught) {
+  CorrectedModel model = corrected();
+  for (int i = 0; i < 400; ++i) {
+    model.observe(decodes(10), microseconds(300));
+  }
+  const double taught = model.correction(decodes(10));
+  EXPECT_GT(taught, 1.4);
+  EXPECT_EQ(model.correction(in_lanes(10, 4)), taught);
+  model.observe(in_lanes(10, 4), Nanos{static_cast<int64_t>(240'000 * taught)});
+  EXPECT_NEAR(model.correction(in_lanes(10, 4)), taught, 0.01);
+}
+
 TEST(CorrectedModel, StepsOfVisitorsAloneTeachNothing) {
   CorrectedModel model = corrected();
   StepShape alone;

@@ -63,10 +63,19 @@ class HostProfiler {
     if (points.empty()) {
       points.push_back({1, std::min<int64_t>(limits_.context, limits_.tokens), {}});
     }
-    RETURN_IF_ERROR(repeat(points, 1, kAttentionEnd, "host attention", [&](const Point& point) {
-      return meter_.attention(static_cast<int32_t>(point.first),
-                              static_cast<int32_t>(point.second));
-    }));
+    std::vector<Equation> busy;
+    const auto measure = [&](const Point& point) -> Result<Nanos> {
+      ASSIGN_OR_RETURN(
+          const HostAttended attended,
+          meter_.attention(static_cast<int32_t>(point.first), static_cast<int32_t>(point.second)));
+      const auto rows = static_cast<double>(point.first);
+      busy.push_back({{rows * static_cast<double>(point.second), rows},
+                      std::max(1.0, static_cast<double>(attended.busy.count()))});
+      return attended.took;
+    };
+    RETURN_IF_ERROR(repeat(points, 1, kAttentionEnd, "host attention", measure));
+    const std::vector<double> at_work = fit_nonnegative(busy, {0.0, 0.0});
+    measured.times.busy = {.per_context_nanos = at_work[0], .per_row_nanos = at_work[1]};
     std::vector<Equation> equations;
     for (const Point& point : points) {
       const auto rows = static_cast<double>(point.first);
@@ -116,6 +125,7 @@ class HostProfiler {
     const int32_t residents = std::min(kResidents, limits_.residents);
     const int32_t visitors = std::min(kVisitors, limits_.visitors);
     std::vector<double> groups;
+    std::vector<double> lane_stages;
     std::vector<double> engine_visits;
     std::vector<double> visits;
     for (int32_t round = 0; round < kStepRounds; ++round) {
@@ -128,7 +138,10 @@ class HostProfiler {
                                  alone.groups, visited.visits),
                      ""};
       }
+      ASSIGN_OR_RETURN(const TierSteps lanes, meter_.lane_steps(residents));
       groups.push_back(alone.engine_nanos / alone.groups);
+      lane_stages.push_back(lanes.engine_nanos / std::max(lanes.groups, 1.0));
+      measured.times.hop = visited.hop;
       engine_visits.push_back((visited.engine_nanos - alone.engine_nanos) / visited.visits);
       StepShape shape;
       for (int32_t i = 0; i < residents; ++i) {
@@ -140,7 +153,8 @@ class HostProfiler {
       visits.push_back((visited.step_nanos - alone.step_nanos - rows) / visited.visits);
     }
     measured.times.launch = {.per_group_nanos = std::max(0.0, median_of(groups)),
-                             .per_visit_nanos = std::max(0.0, median_of(engine_visits))};
+                             .per_visit_nanos = std::max(0.0, median_of(engine_visits)),
+                             .per_lane_stage_nanos = std::max(0.0, median_of(lane_stages))};
     measured.per_visit = std::max(0.0, median_of(visits));
     return {};
   }

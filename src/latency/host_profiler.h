@@ -36,6 +36,13 @@ struct TierSteps {
   double visits = 0;            // at stages 0 .. layers - 1, of a step in the mean
   double resident_context = 0;  // of all of them
   double groups = 0;            // that a step is launched in
+  HopBytes hop;                 // of a visit's row; 0 without visits
+};
+
+// Attention of one layer.
+struct HostAttended {
+  Nanos took{0};  // until all rows are back
+  Nanos busy{0};  // that each worker was at work, in the mean
 };
 
 // Whoever can do these things and time them: a real executor, or a made-up machine in tests.
@@ -44,9 +51,11 @@ class HostMeter {
   virtual ~HostMeter() = default;
   [[nodiscard]] virtual HostLimits limits() const = 0;
   // Attention of one layer for `rows` offloaded tokens of that context each: until all are back.
-  virtual Result<Nanos> attention(int32_t rows, int32_t context) = 0;
+  virtual Result<HostAttended> attention(int32_t rows, int32_t context) = 0;
   virtual Result<Nanos> copy(LinkWay way, int64_t bytes) = 0;
   virtual Result<TierSteps> steps(int32_t residents, int32_t visitors) = 0;
+  // Without visitors, each stage launched by itself as in steps with lanes.
+  virtual Result<TierSteps> lane_steps(int32_t residents) = 0;
 };
 
 struct HostProfilerOptions {

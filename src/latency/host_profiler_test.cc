@@ -14,11 +14,12 @@ class TestTier final : public HostMeter {
       : limits_(limits), noise_(noise), clock_(clock) {}
 
   [[nodiscard]] HostLimits limits() const override { return limits_; }
-  Result<Nanos> attention(int32_t rows, int32_t context) override {
+  Result<HostAttended> attention(int32_t rows, int32_t context) override {
     EXPECT_LE(rows, limits_.rows);
     EXPECT_LE(context, limits_.context);
     EXPECT_LE(int64_t{rows} * context, limits_.tokens);
-    return pass(9000 + 700.0 * rows + 1.5 * rows * context);
+    return HostAttended{.took = pass(9000 + 700.0 * rows + 1.5 * rows * context),
+                        .busy = Nanos{static_cast<int64_t>(200.0 * rows + 1.2 * rows * context)}};
   }
   Result<Nanos> copy(LinkWay way, int64_t bytes) override {
     EXPECT_LE(bytes, limits_.copy_bytes);
@@ -37,7 +38,14 @@ class TestTier final : public HostMeter {
                      .engine_nanos = 2 * 15000 + visits * 300,
                      .visits = visits,
                      .resident_context = residents * 30.0,
-                     .groups = 2};
+                     .groups = 2,
+                     .hop = {.to_host = 3072, .from_host = 1024}};
+  }
+  Result<TierSteps> lane_steps(int32_t residents) override {
+    return TierSteps{.step_nanos = static_cast<double>(pass(1e6 + 2e4 * residents).count()),
+                     .engine_nanos = 9 * 4000,
+                     .resident_context = residents * 30.0,
+                     .groups = 9};
   }
 
   static ModularCosts costs() {
@@ -84,6 +92,11 @@ TEST(HostProfiler, FindsWhatEachPartTakes) {
   EXPECT_NEAR(found->times.from_host.alpha_nanos, 15000, 700);
   EXPECT_NEAR(found->times.from_host.beta_nanos, 0.2, 0.01);
   EXPECT_NEAR(found->times.launch.per_group_nanos, 15000, 1);
+  EXPECT_NEAR(found->times.launch.per_lane_stage_nanos, 4000, 1);
+  EXPECT_NEAR(found->times.busy.per_context_nanos, 1.2, 0.01);
+  EXPECT_NEAR(found->times.busy.per_row_nanos, 200, 10);
+  EXPECT_EQ(found->times.hop.to_host, 3072);
+  EXPECT_EQ(found->times.hop.from_host, 1024);
   EXPECT_NEAR(found->times.launch.per_visit_nanos, 300, 1);
   EXPECT_GT(found->attention_accuracy.mean, 0.95);
   EXPECT_GT(found->link_accuracy.mean, 0.95);

@@ -49,6 +49,23 @@ double ModularModel::dense(double rows) const {
   return costs_.dense.nanos(rows) + costs_.layers * costs_.collective.nanos(rows);
 }
 
+// A stage's visitors share its products with the residents; spread evenly over the stages. The
+// second lane has products of its own at the stages that it visits, and reads the weights again.
+double ModularModel::dense(const StepShape& shape) const {
+  const double beside = static_cast<double>(shape.visits - shape.second_visits) / costs_.layers;
+  const double first = dense(static_cast<double>(shape.rows()) + beside);
+  if (shape.second_stages == 0) {
+    return first;
+  }
+  const double second = static_cast<double>(shape.second_visits) / shape.second_stages;
+  return first + dense(second) * shape.second_stages / costs_.layers;
+}
+
+double ModularModel::head(const StepShape& shape) const {
+  const double beside = double{1} * shape.visitor_logits - shape.second_logits;
+  return costs_.head.nanos(shape.logit_rows + beside) + costs_.head.nanos(shape.second_logits);
+}
+
 double ModularModel::attention(const StepShape& shape) const {
   double nanos = 0;
   if (shape.prefill_rows > 0) {
@@ -82,12 +99,9 @@ Nanos ModularModel::step_time(const StepShape& shape) const {
   if (shape.empty()) {
     return Nanos{0};
   }
-  // A stage's visitors share its products with the residents; spread evenly over the stages.
-  const double visitors = static_cast<double>(shape.visits) / costs_.layers;
   const double visits = static_cast<double>(shape.visits) + shape.visitor_logits;
-  return to_nanos(costs_.fixed + dense(static_cast<double>(shape.rows()) + visitors) +
-                  attention(shape) + costs_.per_visit * visits +
-                  costs_.head.nanos(double{1} * shape.logit_rows + shape.visitor_logits));
+  return to_nanos(costs_.fixed + dense(shape) + attention(shape) + costs_.per_visit * visits +
+                  head(shape));
 }
 
 Nanos ModularModel::time_before_stage(const StepShape& shape, int32_t stage) const {
@@ -98,8 +112,8 @@ Nanos ModularModel::time_before_stage(const StepShape& shape, int32_t stage) con
   }
   const double visitors = static_cast<double>(shape.visits) / costs_.layers;
   const double share = share_before(stage);
-  return to_nanos(costs_.fixed + share * dense(static_cast<double>(shape.rows()) + visitors) +
-                  attention(shape) * stage / costs_.layers + costs_.per_visit * visitors * stage);
+  return to_nanos(costs_.fixed + share * dense(shape) + attention(shape) * stage / costs_.layers +
+                  costs_.per_visit * visitors * stage);
 }
 
 Nanos ModularModel::visit_time(const StageRows& at, int64_t visitors) const {
@@ -120,7 +134,6 @@ std::optional<StepParts> ModularModel::parts(const StepShape& shape) const {
   if (shape.empty()) {
     return StepParts{};
   }
-  const double visitors = static_cast<double>(shape.visits) / costs_.layers;
   const double visits = static_cast<double>(shape.visits) + shape.visitor_logits;
   StepShape prefill = shape;  // all layers attend where something is sampled
   prefill.decode_rows = 0;
@@ -128,13 +141,12 @@ std::optional<StepParts> ModularModel::parts(const StepShape& shape) const {
   StepShape decode = shape;
   decode.prefill_rows = 0;
   decode.logit_rows = 1;
-  return StepParts{
-      .fixed = to_nanos(costs_.fixed),
-      .dense = to_nanos(dense(static_cast<double>(shape.rows()) + visitors) / costs_.layers),
-      .prefill_attention = to_nanos(attention(prefill) / costs_.layers),
-      .decode_attention = to_nanos(attention(decode) / costs_.layers),
-      .head = to_nanos(costs_.head.nanos(double{1} * shape.logit_rows + shape.visitor_logits)),
-      .visits = to_nanos(costs_.per_visit * visits)};
+  return StepParts{.fixed = to_nanos(costs_.fixed),
+                   .dense = to_nanos(dense(shape) / costs_.layers),
+                   .prefill_attention = to_nanos(attention(prefill) / costs_.layers),
+                   .decode_attention = to_nanos(attention(decode) / costs_.layers),
+                   .head = to_nanos(head(shape)),
+                   .visits = to_nanos(costs_.per_visit * visits)};
 }
 
 ModularModel simple_model(const SimpleCosts& simple) {

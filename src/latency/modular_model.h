@@ -59,6 +59,8 @@ class ModularModel final : public StepTimeModel {
   explicit ModularModel(ModularCosts costs) : costs_(std::move(costs)) {}
   // Of stages 0 .. layers - 1, all together.
   [[nodiscard]] double dense(double rows) const;
+  [[nodiscard]] double dense(const StepShape& shape) const;
+  [[nodiscard]] double head(const StepShape& shape) const;
   [[nodiscard]] double attention(const StepShape& shape) const;
   [[nodiscard]] double share_before(int32_t stage) const;
   [[nodiscard]] double share_of(int32_t stage) const;

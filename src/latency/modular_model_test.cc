@@ -81,6 +81,30 @@ TEST(ModularModel, ItsPartsAddUpToTheStep) {
   EXPECT_EQ(model.parts({})->dense, Nanos{0});
 }
 
+// By hand: 14 rows and 3 visitors beside them, and at three of four stages 16 rows of a second
+// lane.
+TEST(ModularModel, ASecondLaneReadsTheWeightsAgain) {
+  const ModularModel model = tiled_model();
+  StepShape shape;
+  shape.add_prefill(0, 13, 1);
+  shape.add_decode(100);
+  shape.visits = 12;
+  shape.visitor_logits = 3;
+  const Nanos one_lane = model.step_time(shape);
+  shape.has_lanes = true;
+  shape.visits += 48;
+  shape.second_visits = 48;
+  shape.second_stages = 3;
+  shape.visitor_logits += 16;
+  shape.second_logits = 16;
+  const double second = 1.1e6 * 3 / 4 + (2e5 + 1e5 * 15 / 63) + 50 * (48 + 16);
+  EXPECT_NEAR(static_cast<double>((model.step_time(shape) - one_lane).count()), second, 2);
+  const StepParts parts = model.parts(shape).value();
+  const Nanos layer = parts.dense + parts.prefill_attention + parts.decode_attention;
+  EXPECT_NEAR(static_cast<double>((parts.fixed + 4 * layer + parts.head + parts.visits).count()),
+              static_cast<double>(model.step_time(shape).count()), 10);
+}
+
 TEST(ModularModel, NothingTakesNoTime) {
   EXPECT_EQ(tiled_model().step_time({}), Nanos{0});
   EXPECT_EQ(tiled_model().visit_time({.stage = 1, .rows = 4}, 0), Nanos{0});

@@ -81,6 +81,16 @@ Status check_covers(const Profile& profile, const StepLimits& limits) {
       "profile");
 }
 
+Status check_has_host(const Profile& profile) {
+  if (profile.host.has_value()) {
+    return {};
+  }
+  return invalid_argument(
+      "it was measured on one tier, and the policy plans by the host's times; measure again "
+      "with tandem profile and the flags of the second tier",
+      "profile");
+}
+
 Status check_prices_mixed_steps(TimeModel model) {
   if (model != TimeModel::kTable) {
     return {};

@@ -81,6 +81,9 @@ Status check_fits(const Profile& profile, const ProfileIdentity& identity);
 // measuring ended early, though it was asked for as much, covers them.
 Status check_covers(const Profile& profile, const StepLimits& limits);
 
+// Nothing, or what to do: the profile is of one tier, so it has no times of a host.
+Status check_has_host(const Profile& profile);
+
 // Nothing, or why a policy whose steps hold prompts and decodes together cannot use the model.
 Status check_prices_mixed_steps(TimeModel model);
 

@@ -89,15 +89,19 @@ ordered_json table_json(const TableCosts& costs) {
 }
 
 ordered_json host_json(const HostTimes& host) {
-  return {
-      {"attention",
-       {{"per_context", host.attention.per_context_nanos},
-        {"per_row", host.attention.per_row_nanos},
-        {"fixed", host.attention.fixed_nanos}}},
-      {"to_host", line_json(host.to_host)},
-      {"from_host", line_json(host.from_host)},
-      {"launch",
-       {{"per_group", host.launch.per_group_nanos}, {"per_visit", host.launch.per_visit_nanos}}}};
+  return {{"attention",
+           {{"per_context", host.attention.per_context_nanos},
+            {"per_row", host.attention.per_row_nanos},
+            {"fixed", host.attention.fixed_nanos}}},
+          {"to_host", line_json(host.to_host)},
+          {"from_host", line_json(host.from_host)},
+          {"launch",
+           {{"per_group", host.launch.per_group_nanos},
+            {"per_visit", host.launch.per_visit_nanos},
+            {"per_lane_stage", host.launch.per_lane_stage_nanos}}},
+          {"busy",
+           {{"per_context", host.busy.per_context_nanos}, {"per_row", host.busy.per_row_nanos}}},
+          {"hop_bytes", {{"to_host", host.hop.to_host}, {"from_host", host.hop.from_host}}}};
 }
 
 // ---------------------------------------------------------------- reading
@@ -113,6 +117,7 @@ class Fields {
     }
   }
 
+  [[nodiscard]] bool has(const char* name) const { return object_.contains(name); }
   double number(const char* name) {
     const json* value = find(name);
     if (value == nullptr) {
@@ -303,6 +308,25 @@ HostTimes read_host(Fields fields) {
                  .per_visit_nanos = launch.number("per_visit")};
   launch.check_time("per_group", host.launch.per_group_nanos);
   launch.check_time("per_visit", host.launch.per_visit_nanos);
+  // Files of before lanes were measured know groups of four stages, the default.
+  constexpr double kStagesOfAGroup = 4;
+  host.launch.per_lane_stage_nanos = launch.has("per_lane_stage")
+                                         ? launch.number("per_lane_stage")
+                                         : host.launch.per_group_nanos / kStagesOfAGroup;
+  launch.check_time("per_lane_stage", host.launch.per_lane_stage_nanos);
+  if (fields.has("busy")) {
+    Fields busy = fields.object("busy");
+    host.busy = {.per_context_nanos = busy.number("per_context"),
+                 .per_row_nanos = busy.number("per_row")};
+    busy.check_time("per_context", host.busy.per_context_nanos);
+    busy.check_time("per_row", host.busy.per_row_nanos);
+  }
+  if (fields.has("hop_bytes")) {
+    Fields hop = fields.object("hop_bytes");
+    host.hop = {.to_host = hop.number("to_host"), .from_host = hop.number("from_host")};
+    hop.check_time("to_host", host.hop.to_host);
+    hop.check_time("from_host", host.hop.from_host);
+  }
   return host;
 }
 

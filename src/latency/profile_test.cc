@@ -41,11 +41,13 @@ Profile made_profile() {
   profile.regression = measured.regression;
   profile.table = measured.table;
   profile.accuracy.modular = measured.modular_accuracy;
-  profile.host =
-      HostTimes{.attention = {.per_context_nanos = 3, .per_row_nanos = 100, .fixed_nanos = 5000},
-                .to_host = {.alpha_nanos = 1500, .beta_nanos = 0.1},
-                .from_host = {.alpha_nanos = 1600, .beta_nanos = 0.2},
-                .launch = {.per_group_nanos = 9000, .per_visit_nanos = 70}};
+  profile.host = HostTimes{
+      .attention = {.per_context_nanos = 3, .per_row_nanos = 100, .fixed_nanos = 5000},
+      .to_host = {.alpha_nanos = 1500, .beta_nanos = 0.1},
+      .from_host = {.alpha_nanos = 1600, .beta_nanos = 0.2},
+      .launch = {.per_group_nanos = 9000, .per_visit_nanos = 70, .per_lane_stage_nanos = 3000},
+      .busy = {.per_context_nanos = 2, .per_row_nanos = 40},
+      .hop = {.to_host = 3072, .from_host = 1024}};
   return profile;
 }
 
@@ -74,6 +76,9 @@ TEST(ProfileFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(back->modular.dense.points(), profile().modular.dense.points());
   EXPECT_EQ(back->host->to_host.beta_nanos, 0.1);
   EXPECT_EQ(back->host->launch.per_visit_nanos, 70);
+  EXPECT_EQ(back->host->launch.per_lane_stage_nanos, 3000);
+  EXPECT_EQ(back->host->busy.per_row_nanos, 40);
+  EXPECT_EQ(back->host->hop.to_host, 3072);
   EXPECT_TRUE(check_fits(*back, identity()).ok());
 }
 
@@ -115,6 +120,26 @@ TEST(ProfileFile, OneTierHasNoHost) {
   const Result<Profile> back = parse_profile(changed([](json& p) { p["host"] = nullptr; }));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_FALSE(back->host.has_value());
+}
+
+TEST(ProfileFile, OfAnEarlierBuildKnowsLessOfTheHost) {
+  const Result<Profile> back = parse_profile(changed([](json& p) {
+    p["host"].erase("busy");
+    p["host"].erase("hop_bytes");
+    p["host"]["launch"].erase("per_lane_stage");
+  }));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->host->busy.nanos(10, 1000), 0);
+  EXPECT_EQ(back->host->link_time(10), Nanos{0});
+  EXPECT_EQ(back->host->launch.per_lane_stage_nanos, 9000.0 / 4) << "of groups of four stages";
+}
+
+TEST(ProfileFile, OfOneTierDoesNotServePoliciesThatPlanByTheHost) {
+  Profile own = profile();
+  EXPECT_TRUE(check_has_host(own).ok());
+  own.host.reset();
+  ASSERT_FALSE(check_has_host(own).ok());
+  EXPECT_NE(check_has_host(own).error().message.find("measured on one tier"), std::string::npos);
 }
 
 TEST(ProfileFile, RefusesWhatIsNoProfile) {

@@ -85,6 +85,15 @@ TEST(Profiler, KnowsWhatRowsCostOnASlowMachine) {
   }
 }
 
+// If no time is left to look for the ladder's points, it has the rows of the warm-up.
+TEST(Profiler, TheLadderHasThePointsOfTheWarmUp) {
+  const Measured result = measured({.slowness = 150}, short_profile());
+  const std::vector<LadderPoint>& points = result.modular.dense.points();
+  for (const int64_t rows : {1, 4, 16, 64}) {
+    EXPECT_NE(std::ranges::find(points, rows, &LadderPoint::rows), points.end()) << rows;
+  }
+}
+
 TEST(Profiler, IsJudgedByStepsBeyondThoseItLearntFrom) {
   const Measured result = measured({.slowness = 150}, short_profile());
   const auto rows = [](const HeldOut& held) { return held.sample.shape.rows(); };

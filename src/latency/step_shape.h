@@ -24,6 +24,11 @@ struct StepShape {
   // Rows of offloaded sequences.
   int64_t visits = 0;          // summed over the stages 0 .. layers - 1 that they visit
   int32_t visitor_logits = 0;  // at the last stage
+  // Of a step with lanes, whose second lane is computed by itself, behind the first one's stages.
+  bool has_lanes = false;
+  int64_t second_visits = 0;  // of `visits`
+  int32_t second_stages = 0;  // of the stages 0 .. layers - 1 that the second lane visits
+  int32_t second_logits = 0;  // of `visitor_logits`
 
   // Rows of residents (n).
   [[nodiscard]] int64_t rows() const { return int64_t{prefill_rows} + decode_rows; }

@@ -67,7 +67,7 @@ class Generator::Exchange final : public AnswerListener {
     } else if (mine.status != 200) {
       fail(fmt::format("http_{}", mine.status), error_message(body_));
     } else if (!is_stream_) {
-      fail("no_stream", "the answer is no text/event-stream");
+      fail("no_stream", "the answer is not a text/event-stream");
     } else if (!stream_error_.empty()) {
       fail("stream_error", stream_error_);
     } else if (!ended_ && mine.finish_reason.empty()) {
@@ -89,6 +89,10 @@ class Generator::Exchange final : public AnswerListener {
     }
     RequestRecord& mine = record();
     ended_ = ended_ || chunk->is_end;
+    constexpr size_t kMostAnswerBytes = 64 * 1024;
+    if (mine.task != nullptr && mine.answer.size() < kMostAnswerBytes) {
+      mine.answer += chunk->text;
+    }
     if (chunk->has_token) {
       mine.chunk_times.push_back(at);
       ++generator_.counts_.chunks;
@@ -115,7 +119,7 @@ class Generator::Exchange final : public AnswerListener {
   Generator& generator_;
   int64_t index_;
   SseParser events_;
-  std::string body_;  // of an answer that is no stream
+  std::string body_;  // of an answer that is not a stream
   std::string trouble_;
   std::string stream_error_;
   bool is_stream_ = false;
@@ -147,6 +151,7 @@ RunResult Generator::run(int64_t max_concurrency,
     record.planned_input_tokens = request.plan.input_tokens;
     record.planned_output_tokens = request.plan.output_tokens;
     record.planned_at = request.plan.at;
+    record.task = request.task;
     result_.records.push_back(std::move(record));
     planned.push_back(request.plan.at);
   }

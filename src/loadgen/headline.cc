@@ -52,6 +52,9 @@ constexpr std::array kStyles = {
     NamedStyle{"mode_overlap", "Overlap steps", Unit::kPercent, 100},
     NamedStyle{"mode_lanes", "Steps with lanes", Unit::kPercent, 100},
     NamedStyle{"mode_visitors", "Steps of visitors alone", Unit::kPercent, 100},
+    NamedStyle{"inequality_rate_ratio", "Accelerator's attention rate over the host's"},
+    NamedStyle{"inequality_bound", "Ratio below which lanes pay"},
+    NamedStyle{"inequality_held", "Steps in which lanes pay", Unit::kPercent, 100},
     NamedStyle{"step_time_error", "Step time error", Unit::kPercent, 100},
 };
 

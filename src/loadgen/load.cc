@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "workload/number.h"
+#include "workload/random.h"
 
 namespace tandem::loadgen {
 
@@ -22,7 +23,7 @@ Result<TtftRule> parse_ttft(std::string_view text) {
 Result<Nanos> parse_millis(std::string_view text) {
   const std::optional<double> millis = workload::read_number(text);
   if (!millis || !(*millis > 0 && *millis < 1e9)) {
-    return invalid_argument(fmt::format("goodput: '{}' is no number of milliseconds", text),
+    return invalid_argument(fmt::format("goodput: '{}' is not a number of milliseconds", text),
                             "goodput");
   }
   return Nanos(std::llround(*millis * 1e6));
@@ -35,6 +36,31 @@ int32_t index_of(std::vector<std::string>& names, const std::string& name) {
     return static_cast<int32_t>(names.size()) - 1;
   }
   return static_cast<int32_t>(found - names.begin());
+}
+
+// The tasks of one stream in their order.
+class TaskOrder {
+ public:
+  TaskOrder(const AnswerTasks& tasks, uint64_t seed) {
+    workload::Random random(seed);
+    for (const AnswerTask& task : *tasks) {
+      order_.push_back(&task);
+      std::swap(order_.back(), order_[random.below(order_.size())]);
+    }
+  }
+  const AnswerTask* next() { return order_[next_++ % order_.size()]; }
+
+ private:
+  std::vector<const AnswerTask*> order_;
+  size_t next_ = 0;
+};
+
+// Of a request that asks a task the length of the prompt is not known.
+void ask(LoadRequest& request, const AnswerTask* task) {
+  request.task = task;
+  request.plan.prompt.clear();
+  request.plan.input_tokens = 0;
+  request.plan.output_tokens = kMostTaskAnswerTokens;
 }
 
 }  // namespace
@@ -53,7 +79,7 @@ Result<Goodput> parse_goodput(const std::vector<std::string>& targets) {
       ASSIGN_OR_RETURN(goodput.e2el, parse_millis(value));
     } else {
       return invalid_argument(
-          fmt::format("goodput: '{}' is no target; write ttft:MS, tpot:MS or e2el:MS", target),
+          fmt::format("goodput: '{}' is not a target; write ttft:MS, tpot:MS or e2el:MS", target),
           "goodput");
     }
   }
@@ -64,7 +90,13 @@ Result<Load> make_load(const std::vector<LoadStream>& streams, uint64_t seed) {
   std::vector<workload::StreamOptions> options;
   Load load;
   std::vector<int32_t> first_group;  // of each stream
+  std::vector<std::optional<TaskOrder>> orders;
   for (const LoadStream& stream : streams) {
+    orders.emplace_back();
+    if (stream.tasks != nullptr) {
+      orders.back().emplace(stream.tasks, workload::mixed(seed, orders.size()));
+      load.tasks.push_back(stream.tasks);
+    }
     options.push_back(stream.options);
     options.back().models = static_cast<int32_t>(stream.models.size());
     first_group.push_back(static_cast<int32_t>(load.groups.size()));
@@ -86,6 +118,9 @@ Result<Load> make_load(const std::vector<LoadStream>& streams, uint64_t seed) {
     const int32_t model =
         index_of(load.models, streams[stream].models[static_cast<size_t>(plan.model)]);
     load.requests.push_back({group, model, std::move(plan)});
+    if (orders[stream]) {
+      ask(load.requests.back(), orders[stream]->next());
+    }
   }
   return load;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "loadgen/task_file.h"
 #include "request/slo.h"
 #include "workload/schedule.h"
 
@@ -39,8 +41,13 @@ struct RequestGroup {
   Goodput goodput;
 };
 
+using AnswerTasks = std::shared_ptr<const std::vector<AnswerTask>>;
+
 struct LoadStream {
   workload::StreamOptions options;
+  // Not null: each request asks the next of these, in an order drawn from the seed, and again from
+  // the first when all were asked; of the options, arrivals, models and shares count.
+  AnswerTasks tasks;
   std::vector<RequestGroup> groups;  // one for each share, or one
   std::vector<std::string> models;   // at least one
 };
@@ -49,12 +56,14 @@ struct LoadRequest {
   int32_t group = 0;
   int32_t model = 0;
   workload::PlannedRequest plan;
+  const AnswerTask* task = nullptr;  // asked instead of a prompt of a planned length
 };
 
 struct Load {
   std::vector<RequestGroup> groups;  // names differ
   std::vector<std::string> models;
   std::vector<LoadRequest> requests;  // by time
+  std::vector<AnswerTasks> tasks;     // owns the tasks of the requests
   int64_t cut_inputs = 0;
   int64_t cut_outputs = 0;
 };

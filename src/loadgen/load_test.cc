@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <set>
+#include <string>
+
 #include "loadgen/request_body.h"
 #include "loadgen/url.h"
 
@@ -35,6 +39,34 @@ TEST(Load, GroupsOfStreamsAreNumberedAndGetNamesThatDiffer) {
   EXPECT_EQ(counts[0] + counts[1], 200);
   EXPECT_NEAR(static_cast<double>(counts[0]), 100, 35);
   EXPECT_EQ(counts[2], 200);
+}
+
+TEST(Load, AStreamOfTasksAsksEachBeforeItAsksOneAgain) {
+  const std::string line =
+      R"(, "task": "a", "messages": [{"role": "user", "content": "?"}], "checker": "exact", )"
+      R"("expected": "x"})";
+  std::string file;
+  for (const char* id : {"a-0", "a-1", "a-2", "a-3"}) {
+    file += std::string(R"({"version": 1, "id": ")") + id + "\"" + line + "\n";
+  }
+  LoadStream tasks = stream({{.name = "t"}}, {"m"});
+  tasks.options.requests = 12;
+  tasks.tasks = std::make_shared<const std::vector<AnswerTask>>(*parse_tasks(file, "test"));
+  const Load load = *make_load({tasks, stream({{.name = "a"}}, {"m"})}, 3);
+  std::vector<std::string> asked;
+  for (const LoadRequest& request : load.requests) {
+    if (request.task != nullptr) {
+      EXPECT_EQ(request.group, 0);
+      EXPECT_TRUE(request.plan.prompt.empty());
+      asked.push_back(request.task->id);
+    }
+  }
+  ASSERT_EQ(asked.size(), 12U);
+  EXPECT_EQ(std::set<std::string>(asked.begin(), asked.begin() + 4).size(), 4U);
+  EXPECT_TRUE(std::equal(asked.begin(), asked.begin() + 8, asked.begin() + 4));
+  const std::vector<std::string> before = asked;
+  EXPECT_EQ(make_load({tasks}, 3)->requests[0].task->id, before[0])
+      << "the same seed, another order";
 }
 
 TEST(Load, GoodputTargetsAreMillisecondsOrARule) {

@@ -12,6 +12,8 @@
 
 namespace tandem::loadgen {
 
+struct AnswerTask;
+
 enum class Outcome : uint8_t {
   kNotSent,  // the run ended before its turn
   kDone,
@@ -26,6 +28,7 @@ struct RequestRecord {
   int32_t planned_input_tokens = 0;
   int32_t planned_output_tokens = 0;
   Nanos planned_at{0};
+  const AnswerTask* task = nullptr;  // of the load: what was asked; null: no answer is judged
 
   // What came of it; each valid once the one before it happened.
   Nanos due_at{0};   // when it could be sent: planned, or when --max-concurrency let it
@@ -40,6 +43,7 @@ struct RequestRecord {
   std::string finish_reason;
   std::string service_tier;  // the one that was used, where the server names it
   std::optional<TokenUsage> usage;
+  std::string answer;  // with a task: what came
 
   // Where the server does not count, chunks are taken for tokens.
   [[nodiscard]] int64_t output_tokens() const {

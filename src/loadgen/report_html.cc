@@ -229,6 +229,33 @@ std::string in_words(std::string name) {
   return escaped(name);
 }
 
+std::string accuracy_cell(const Accuracy& accuracy) {
+  return accuracy.judged == 0 ? std::string("<td>–</td>")
+                              : fmt::format("<td>{:.1f} % <small>of {}</small></td>",
+                                            accuracy.percent(), grouped(accuracy.judged));
+}
+
+// The share of right answers, by ability and by class.
+std::string accuracy_table(const Summary& summary) {
+  if (summary.abilities.empty()) {
+    return {};
+  }
+  std::string html =
+      "<section class=\"card\"><div class=\"head\"><h2>Right answers</h2></div><div "
+      "class=\"scroll\"><table><tr><th>Task</th><th>All</th>";
+  for (const GroupSummary& group : summary.groups) {
+    html += fmt::format("<th>{}</th>", escaped(group.name));
+  }
+  for (const AbilitySummary& ability : summary.abilities) {
+    html +=
+        fmt::format("</tr><tr><td>{}</td>{}", escaped(ability.name), accuracy_cell(ability.all));
+    for (const Accuracy& accuracy : ability.groups) {
+      html += accuracy_cell(accuracy);
+    }
+  }
+  return html + "</tr></table></div></section>";
+}
+
 // {"mixed": {"steps": 5}, "decode": {"steps": 7}}: a row for each.
 std::string rows_card(const std::string& title, const nlohmann::ordered_json& rows) {
   std::string html = fmt::format(
@@ -330,6 +357,7 @@ ReportPage report_page(const RunInfo& info, const Load& load, const RunResult& r
   if (summary.models.size() > 1) {
     html += group_table("Models", summary.models, summary);
   }
+  html += accuracy_table(summary);
   html += failures(summary.all);
   html += cards;
   html += percentile_table(info, summary);

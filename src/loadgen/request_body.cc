@@ -18,16 +18,25 @@ std::string headers_of(const EndpointOptions& endpoint, std::string_view more) {
                      more);
 }
 
+nlohmann::json chat_body(const EndpointOptions& endpoint, const std::string& model,
+                         nlohmann::json messages, int64_t most_tokens) {
+  nlohmann::json body = {
+      {"model", model}, {"messages", std::move(messages)}, {"max_completion_tokens", most_tokens}};
+  if (endpoint.temperature) {
+    body["temperature"] = *endpoint.temperature;
+  }
+  return body;
+}
+
 nlohmann::json body_of(const EndpointOptions& endpoint, const std::string& model, std::string text,
                        int64_t most_tokens) {
-  nlohmann::json body = {{"model", model}};
   if (endpoint.endpoint == Endpoint::kChat) {
-    body["messages"] = nlohmann::json::array({{{"role", "user"}, {"content", std::move(text)}}});
-    body["max_completion_tokens"] = most_tokens;
-  } else {
-    body["prompt"] = std::move(text);
-    body["max_tokens"] = most_tokens;
+    return chat_body(endpoint, model,
+                     nlohmann::json::array({{{"role", "user"}, {"content", std::move(text)}}}),
+                     most_tokens);
   }
+  nlohmann::json body = {
+      {"model", model}, {"prompt", std::move(text)}, {"max_tokens", most_tokens}};
   if (endpoint.temperature) {
     body["temperature"] = *endpoint.temperature;
   }
@@ -67,12 +76,15 @@ Result<std::string> header_line(std::string_view text) {
 std::string generation_request(const EndpointOptions& endpoint, const Load& load,
                                const LoadRequest& request, const PromptUnits& units) {
   const RequestGroup& group = load.groups[static_cast<size_t>(request.group)];
+  const std::string& model = load.models[static_cast<size_t>(request.model)];
   nlohmann::json body =
-      body_of(endpoint, load.models[static_cast<size_t>(request.model)],
-              make_prompt(request.plan.prompt, units), request.plan.output_tokens);
+      request.task != nullptr
+          ? chat_body(endpoint, model, request.task->messages, request.plan.output_tokens)
+          : body_of(endpoint, model, make_prompt(request.plan.prompt, units),
+                    request.plan.output_tokens);
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
-  if (endpoint.ignore_eos) {
+  if (endpoint.ignore_eos && request.task == nullptr) {
     body["ignore_eos"] = true;
   }
   if (!group.service_tier.empty()) {

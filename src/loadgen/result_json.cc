@@ -49,6 +49,25 @@ nlohmann::ordered_json describe(const Goodput& goodput) {
   return json;
 }
 
+nlohmann::ordered_json describe(const Accuracy& answers) {
+  return {{"judged", answers.judged},
+          {"right", answers.right},
+          {"accuracy", answers.judged == 0 ? nlohmann::ordered_json()
+                                           : nlohmann::ordered_json(answers.percent() / 100)}};
+}
+
+nlohmann::ordered_json describe(const AbilitySummary& ability, const Summary& summary) {
+  nlohmann::ordered_json json = describe(ability.all);
+  json["name"] = ability.name;
+  for (size_t i = 0; i < ability.groups.size(); ++i) {
+    json["classes"][summary.groups[i].name] = describe(ability.groups[i]);
+  }
+  if (!ability.wrong_id.empty()) {
+    json["wrong_example"] = {{"id", ability.wrong_id}, {"answer", ability.wrong_answer}};
+  }
+  return json;
+}
+
 nlohmann::ordered_json describe(const GroupSummary& group, const Summary& summary) {
   nlohmann::ordered_json json;
   json["name"] = group.name;
@@ -72,6 +91,9 @@ nlohmann::ordered_json describe(const GroupSummary& group, const Summary& summar
         percent ? nlohmann::ordered_json(*percent / 100) : nlohmann::ordered_json();
   }
   json["other_service_tier"] = group.other_tiers;
+  if (group.answers.judged > 0) {
+    json["answers"] = describe(group.answers);
+  }
   if (group.judged > 0) {
     json["engine_slo_attainment"] =
         static_cast<double>(group.judged_good) / static_cast<double>(group.judged);
@@ -145,6 +167,11 @@ nlohmann::ordered_json requests(const Load& load, const RunResult& run) {
       json["service_tier"] = record.service_tier.empty()
                                  ? nlohmann::ordered_json()
                                  : nlohmann::ordered_json(record.service_tier);
+    }
+    if (record.task != nullptr) {
+      json["task"] = record.task->id;
+      json["answer"] = record.answer;
+      json["right"] = record.outcome == Outcome::kDone && is_right(*record.task, record.answer);
     }
     json["outcome"] = record.outcome == Outcome::kDone          ? "completed"
                       : record.outcome == Outcome::kFailed      ? record.reason
@@ -236,6 +263,9 @@ nlohmann::ordered_json result_json(const RunInfo& info, const Load& load, const 
   }
   for (const GroupSummary& model : summary.models) {
     ours["models"].push_back(describe(model, summary));
+  }
+  for (const AbilitySummary& ability : summary.abilities) {
+    ours["tasks"].push_back(describe(ability, summary));
   }
   ours["timeline"] = timeline(summary);
   if (detail == Detail::kRequests) {

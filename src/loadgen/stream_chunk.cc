@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json_values.h"
+#include "base/printable.h"
 
 namespace tandem::loadgen {
 
@@ -14,43 +14,8 @@ namespace {
 constexpr size_t kMostMessageBytes = 300;
 constexpr int64_t kMostTokens = int64_t{1} << 32;  // of one answer
 
-// The length of the character of UTF-8 that `text` begins with; 0: it begins with none.
-size_t character_bytes(std::string_view text) {
-  const auto byte = [text](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const unsigned first = byte(0);
-  const size_t length = first < 0x80                     ? 1
-                        : first >= 0xC2 && first <= 0xDF ? 2
-                        : (first & 0xF0U) == 0xE0        ? 3
-                        : first >= 0xF0 && first <= 0xF4 ? 4
-                                                         : 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80) {
-      return 0;
-    }
-  }
-  // Longer than needed, half of a pair of UTF-16, or beyond Unicode.
-  const bool wrong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
-                     (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
-  return wrong ? 0 : length;
-}
-
-// The beginning, as whole characters that a terminal and a page take.
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (size_t i = 0; i < text.size();) {
-    const size_t bytes = character_bytes(text.substr(i));
-    const std::string_view character = bytes == 0 ? "?" : text.substr(i, bytes);
-    if (shown.size() + character.size() > kMostMessageBytes) {
-      break;
-    }
-    const bool control = bytes == 1 && (text[i] < ' ' || text[i] == 127);
-    shown += control ? " " : character;
-    i += std::max<size_t>(bytes, 1);
-  }
-  return shown;
-}
+// The beginning, as a terminal and a page may show it.
+std::string shown(std::string_view text) { return printable(text, kMostMessageBytes); }
 
 // The member, or null when `object` is none or has no such member.
 const nlohmann::json& member(const nlohmann::json& object, const char* name) {
@@ -86,7 +51,7 @@ std::string error_of(const nlohmann::json& answer) {
   }
   const nlohmann::json& message = error.is_string() ? error : member(error, "message");
   return message.is_string() && !message.get_ref<const std::string&>().empty()
-             ? printable(message.get_ref<const std::string&>())
+             ? shown(message.get_ref<const std::string&>())
              : "an error without a message";
 }
 
@@ -96,6 +61,7 @@ void read_choice(const nlohmann::json& choice, StreamChunk& chunk) {
   const nlohmann::json* text = is_chat ? &member(delta, "content") : &member(choice, "text");
   if (is_chat && !text->is_string()) {
     text = &member(delta, "reasoning_content");
+    chunk.is_reasoning = text->is_string();
   }
   if (const nlohmann::json& reason = member(choice, "finish_reason"); reason.is_string()) {
     chunk.finish_reason = reason.get<std::string>();
@@ -103,6 +69,7 @@ void read_choice(const nlohmann::json& choice, StreamChunk& chunk) {
   const bool opens = is_chat && member(delta, "role").is_string();
   if (text->is_string()) {
     const bool empty = text->get_ref<const std::string&>().empty();
+    chunk.text += text->get_ref<const std::string&>();
     chunk.has_text = chunk.has_text || !empty;
     chunk.has_token = chunk.has_token || !empty || (!opens && chunk.finish_reason.empty());
   }
@@ -118,12 +85,12 @@ Result<StreamChunk> read_chunk(std::string_view data) {
   }
   const nlohmann::json json = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    return invalid_argument(fmt::format("an event is no JSON object: {}", printable(data)));
+    return invalid_argument(fmt::format("an event is no JSON object: {}", shown(data)));
   }
   chunk.error = error_of(json);
   chunk.usage = usage_of(json);
   if (const nlohmann::json& tier = member(json, "service_tier"); tier.is_string()) {
-    chunk.service_tier = printable(tier.get_ref<const std::string&>());
+    chunk.service_tier = shown(tier.get_ref<const std::string&>());
   }
   const nlohmann::json& choices = member(json, "choices");
   if (choices.is_array()) {
@@ -132,7 +99,7 @@ Result<StreamChunk> read_chunk(std::string_view data) {
     }
   } else if (chunk.error.empty() && !chunk.usage) {
     return invalid_argument(
-        fmt::format("an event has neither choices, usage nor error: {}", printable(data)));
+        fmt::format("an event has neither choices, usage nor error: {}", shown(data)));
   }
   return chunk;
 }
@@ -140,7 +107,7 @@ Result<StreamChunk> read_chunk(std::string_view data) {
 std::string error_message(std::string_view body) {
   const nlohmann::json json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   const std::string message = error_of(json);
-  return message.empty() ? printable(body) : message;
+  return message.empty() ? shown(body) : message;
 }
 
 std::optional<TokenUsage> read_usage(std::string_view body) {

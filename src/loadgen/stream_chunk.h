@@ -25,6 +25,9 @@ struct TokenUsage {
 struct StreamChunk {
   bool is_end = false;    // "[DONE]"
   bool has_text = false;  // a reader sees something new
+  std::string
+      text;  // what is new, as it came: of an answer's or a chat's content, or its reasoning
+  bool is_reasoning = false;  // `text` is the model's reasoning, not its answer
   // A chunk that brings a token a reader does not see yet: part of a character, or an empty one.
   // The opening chunk of a chat (role alone) brings none, and the closing one (finish_reason alone)
   // only where the server counts its end token: RequestRecord::count_closing_chunk.

@@ -59,8 +59,10 @@ void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& s
   summary.input_tokens += record.input_tokens();
   summary.output_tokens += record.output_tokens();
   summary.cached_tokens += record.usage ? record.usage->cached_tokens : 0;
-  summary.short_outputs += record.output_tokens() < record.planned_output_tokens ? 1 : 0;
-  summary.other_inputs += record.input_tokens() != record.planned_input_tokens ? 1 : 0;
+  if (record.task == nullptr) {
+    summary.short_outputs += record.output_tokens() < record.planned_output_tokens ? 1 : 0;
+    summary.other_inputs += record.input_tokens() != record.planned_input_tokens ? 1 : 0;
+  }
   const bool good = keeps(group.goodput, record);
   summary.good += good ? 1 : 0;
   summary.aimed_good += aimed && good ? 1 : 0;
@@ -210,6 +212,37 @@ void warn(const std::vector<RequestRecord>& records, Summary& summary) {
   }
 }
 
+void count(Accuracy& accuracy, bool right) {
+  ++accuracy.judged;
+  accuracy.right += right ? 1 : 0;
+}
+
+void judge(const std::vector<RequestRecord>& records, Summary& summary) {
+  std::map<std::string, AbilitySummary> abilities;
+  for (const RequestRecord& record : records) {
+    if (record.task == nullptr || record.outcome != Outcome::kDone) {
+      continue;
+    }
+    const bool right = is_right(*record.task, record.answer);
+    const auto group = static_cast<size_t>(record.group);
+    count(summary.all.answers, right);
+    count(summary.groups[group].answers, right);
+    count(summary.models[static_cast<size_t>(record.model)].answers, right);
+    AbilitySummary& ability = abilities[record.task->ability];
+    ability.groups.resize(summary.groups.size());
+    count(ability.all, right);
+    count(ability.groups[group], right);
+    if (!right && ability.wrong_id.empty()) {
+      ability.wrong_id = record.task->id;
+      ability.wrong_answer = record.answer;
+    }
+  }
+  for (auto& [name, ability] : abilities) {
+    ability.name = name;
+    summary.abilities.push_back(std::move(ability));
+  }
+}
+
 }  // namespace
 
 Summary summarize(const Load& load, const RunResult& run) {
@@ -255,6 +288,7 @@ Summary summarize(const Load& load, const RunResult& run) {
   }
   summary.lateness = distribution_of(std::move(lateness));
   summary.client_wait = distribution_of(std::move(waits));
+  judge(run.records, summary);
   find_peaks(run.records, summary);
   warn(run.records, summary);
   return summary;

@@ -16,6 +16,15 @@
 
 namespace tandem::loadgen {
 
+// Answers to tasks that were judged.
+struct Accuracy {
+  int64_t judged = 0;
+  int64_t right = 0;
+  [[nodiscard]] double percent() const {
+    return judged == 0 ? 0 : 100.0 * static_cast<double>(right) / static_cast<double>(judged);
+  }
+};
+
 struct GroupSummary {
   std::string name;
   Goodput goodput;
@@ -35,6 +44,7 @@ struct GroupSummary {
   int64_t other_tiers = 0;    // done as another service tier than asked
   int64_t short_outputs = 0;  // fewer tokens than planned
   int64_t other_inputs = 0;   // the server counted another prompt length than planned
+  Accuracy answers;           // of done requests that asked a task
   std::map<std::string, std::string> examples;  // what the first failure of a reason said
   std::map<std::string, int64_t> reasons;       // of failures
   Distribution ttft, tpot, itl, e2el;           // of done requests
@@ -47,6 +57,15 @@ struct GroupSummary {
                       : std::optional(100.0 * static_cast<double>(aimed_good) /
                                       static_cast<double>(aimed));
   }
+};
+
+// The answers to the tasks of one ability.
+struct AbilitySummary {
+  std::string name;
+  Accuracy all;
+  std::vector<Accuracy> groups;  // as the summary's groups
+  std::string wrong_id;          // of the first task that was answered wrongly; empty: none was
+  std::string wrong_answer;
 };
 
 // One slice of time.
@@ -69,9 +88,10 @@ struct Summary {
   GroupSummary all;
   std::vector<GroupSummary> groups;
   std::vector<GroupSummary> models;
-  Distribution lateness;     // sent after it could be
-  Distribution client_wait;  // held back by --max-concurrency
-  double cpu_share = 0;      // of the generator's one thread
+  std::vector<AbilitySummary> abilities;  // by name; empty: no task was asked
+  Distribution lateness;                  // sent after it could be
+  Distribution client_wait;               // held back by --max-concurrency
+  double cpu_share = 0;                   // of the generator's one thread
   int64_t connections = 0;
   bool interrupted = false;
   double slice_s = 0;

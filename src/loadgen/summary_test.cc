@@ -100,6 +100,44 @@ TEST(Summary, AttainmentIsOfThoseThatHaveTargets) {
   EXPECT_EQ(summary.all.attainment_percent(), 50);
 }
 
+TEST(Summary, AnswersToTasksAreJudgedByAbilityAndClass) {
+  AnswerTask four{.id = "a-0", .ability = "add", .messages = {}, .expected = ExpectedNumber{4}};
+  AnswerTask word{
+      .id = "c-0", .ability = "copy", .messages = {}, .expected = ExpectedText{{"fox"}}};
+  Load load = load_of(5);
+  load.groups.push_back({.name = "batch"});
+  std::vector<RequestRecord> records = {done(0, {50, 60}), done(0, {50, 60}), done(0, {50, 60}),
+                                        failed(0, "cut"), done(0, {50, 60})};
+  records[0].task = records[1].task = records[3].task = &four;
+  records[0].answer = "2 + 2 = 4";
+  records[1].answer = "5";
+  records[1].group = 1;
+  records[2].task = &word;
+  records[2].answer = " fox";
+  for (RequestRecord& record : records) {
+    record.planned_input_tokens = record.task == nullptr ? 10 : 0;
+  }
+  const RunResult run = run_of(std::move(records), 1000);
+  const Summary summary = summarize(load, run);
+  EXPECT_EQ(summary.all.answers.judged, 3) << "what failed is not judged";
+  EXPECT_EQ(summary.all.answers.right, 2);
+  EXPECT_EQ(summary.groups[1].answers.right, 0);
+  EXPECT_EQ(summary.all.other_inputs, 0);
+  ASSERT_EQ(summary.abilities.size(), 2U);
+  EXPECT_EQ(summary.abilities[0].name, "add");
+  EXPECT_DOUBLE_EQ(summary.abilities[0].all.percent(), 50);
+  EXPECT_EQ(summary.abilities[0].groups[0].right, 1);
+  EXPECT_EQ(summary.abilities[0].wrong_id, "a-0");
+  EXPECT_EQ(summary.abilities[0].wrong_answer, "5");
+  const nlohmann::ordered_json json =
+      result_json({}, load, run, summary, Detail::kRequests)["tandem"];
+  EXPECT_EQ(json["tasks"][0]["name"], "add");
+  EXPECT_EQ(json["tasks"][0]["classes"]["batch"]["right"], 0);
+  EXPECT_EQ(json["tasks"][0]["wrong_example"]["answer"], "5");
+  EXPECT_EQ(json["requests"][2]["right"], true);
+  EXPECT_FALSE(json["requests"][4].contains("right"));
+}
+
 TEST(Summary, FailuresAreCountedByReasonAndInterruptedOnesAreNone) {
   RequestRecord cut = failed(5, "");
   cut.outcome = Outcome::kInterrupted;

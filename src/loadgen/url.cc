@@ -21,7 +21,7 @@ std::string Url::text() const {
 Result<Url> parse_url(std::string_view text) {
   const auto wrong = [text](std::string_view why) {
     return invalid_argument(
-        fmt::format("'{}' is no address of a server: {}; write http://127.0.0.1:8000",
+        fmt::format("'{}' is not the address of a server: {}; write http://127.0.0.1:8000",
                     without_user(text), why),
         "base-url");
   };
@@ -68,7 +68,7 @@ Result<Url> parse_url(std::string_view text) {
     const auto [end, error] =
         std::from_chars(authority.data(), authority.data() + authority.size(), url.port);
     if (error != std::errc{} || end != authority.data() + authority.size() || url.port == 0) {
-      return wrong("its port is no number from 1 to 65535");
+      return wrong("its port is not a number from 1 to 65535");
     }
   } else if (!authority.empty()) {
     return wrong("there is text between host and port");

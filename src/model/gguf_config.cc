@@ -161,6 +161,29 @@ Status refuse_unbuilt(const Metadata& metadata, const FieldsOfMetadata& fields,
   return {};
 }
 
+// Tensors whose names are known and whose place this model does not have.
+Status refuse_unused(const gguf::Files& files, const ModelConfig& config) {
+  for (const auto& [name, placed] : files.tensors()) {
+    const std::optional<LayerName> layer = split_layer(name, kLayerPrefix);
+    if (!layer) {
+      continue;
+    }
+    int32_t number = 0;
+    std::from_chars(layer->number.data(), layer->number.data() + layer->number.size(), number);
+    const bool of_a_layer = number < config.layers && layer->number == std::to_string(number);
+    const bool norm = layer->rest == "attn_q_norm.weight" || layer->rest == "attn_k_norm.weight";
+    if (!of_a_layer || (norm && !config.qk_norm)) {
+      return Error{ErrorCode::kUnsupported,
+                   fmt::format("{}: tensor '{}' has no place in a model of {} layers and "
+                               "architecture {}",
+                               files.parts()[static_cast<size_t>(placed.part)].name,
+                               gguf::shown(name), config.layers, config.architecture_name),
+                   std::string(name)};
+    }
+  }
+  return {};
+}
+
 Result<std::string> read_architecture(const Metadata& metadata) {
   ASSIGN_OR_RETURN(const std::optional<std::string> type, metadata.string("general.type"));
   if (type && *type != "model") {
@@ -427,6 +450,7 @@ Result<ModelConfig> gguf_config(const gguf::Files& files) {
   RETURN_IF_ERROR(set_special_tokens(metadata, fields));
   fields.set("dtype", usual_type(files), "general.file_type");
   ASSIGN_OR_RETURN(ModelConfig config, parse_config(fields.fields()));
+  RETURN_IF_ERROR(refuse_unused(files, config));
   const std::string key = fields.key("rope.dimension_count");
   ASSIGN_OR_RETURN(const std::optional<int64_t> rotated, metadata.integer(key));
   if (rotated.value_or(config.head_dim) != config.head_dim) {

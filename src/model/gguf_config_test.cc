@@ -164,6 +164,21 @@ TEST_F(GgufConfig, NamesKeysThatAreMissingOrWrong) {
   EXPECT_THAT(error_of(other), HasSubstr("tensor 'blk.0.ffn_gate_inp.weight' has no place"));
 }
 
+TEST_F(GgufConfig, RefusesTensorsThatTheModelDoesNotUse) {
+  for (const char* name : {"blk.2.ffn_down.weight", "blk.01.ffn_down.weight",
+                           "blk.1.attn_q_norm.weight", "blk.0.attn_k_norm.weight"}) {
+    FileBuilder file = llama();
+    file.floats(name, {1}, {1});
+    EXPECT_THAT(error_of(file), AllOf(HasSubstr(name), HasSubstr("a model of 2 layers")));
+  }
+  FileBuilder last = llama();
+  last.floats("blk.1.ffn_down.weight", {1}, {1});
+  EXPECT_EQ(error_of(last), "no error");
+  FileBuilder norm = llama("qwen3");
+  norm.floats("blk.1.attn_q_norm.weight", {1}, {1});
+  EXPECT_EQ(error_of(norm), "no error");
+}
+
 TEST(GgufNames, GoBothWays) {
   EXPECT_EQ(plan_name_of_gguf("blk.12.ffn_down.weight"), "model.layers.12.mlp.down_proj.weight");
   EXPECT_EQ(gguf_name_of_plan("model.layers.12.mlp.down_proj.weight"), "blk.12.ffn_down.weight");

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "gguf/dequantise.h"
 #include "model/gguf_config.h"
+#include "model/gguf_groups.h"
 
 namespace tandem::model {
 namespace {
@@ -37,13 +38,43 @@ int64_t paired_head_rows(const ModelConfig& config, std::string_view name) {
   return of_llama && rotated ? config.head_dim : 0;
 }
 
-void write_row(const GgufTensor& stored, int64_t row, ElementType type, std::byte* out) {
+struct Delivery {
+  ElementType type;
+  Quantization quantization = Quantization::kNone;
+};
+
+// How a tensor is delivered so that no value is rounded twice. Quantised values are groups where
+// the formats say so by name, at once of the kind that they will be rounded to; fp32 where packing
+// rounds them; else of the type that products read.
+Delivery delivery_of(const gguf::Tensor& tensor, const std::string& name, const ModelConfig& config,
+                     const WeightFormats& formats) {
+  if (const std::optional<ElementType> plain = plain_type(tensor.type)) {
+    return {*plain};
+  }
+  const bool matrix = tensor.shape.size() == 2;
+  const auto it = formats.tensors.find(name);
+  const bool grouped = matrix && it != formats.tensors.end() && it->second != Quantization::kNone;
+  if (grouped && !cuts_groups(name, config.head_dim)) {
+    const Quantization own = stored_quantization(tensor.type);
+    const bool rounded = own == Quantization::kInt4 && it->second == Quantization::kInt8;
+    return {ElementType::kBF16, rounded ? it->second : own};
+  }
+  const bool rounded_later =
+      grouped || (formats.layers.quantization != Quantization::kNone && !formats.from_file());
+  return {rounded_later ? ElementType::kF32 : formats.layers.type};
+}
+
+void write_row(const GgufTensor& stored, int64_t row, const TensorEntry& entry, std::byte* out) {
   if (plain_type(stored.type)) {
     std::copy_n(stored.row(row), stored.row_bytes, out);
     return;
   }
   const auto count = static_cast<size_t>(stored.row_elements);
-  if (type == ElementType::kF32) {
+  if (entry.quantization != Quantization::kNone) {
+    gguf_groups(stored.type, stored.row(row), entry.quantization,
+                std::span(reinterpret_cast<kernels::QuantizedGroup*>(out),
+                          count / size_t{kQuantizedGroup}));
+  } else if (*entry.type == ElementType::kF32) {
     gguf::dequantise(stored.type, stored.row(row),
                      std::span<float>(reinterpret_cast<float*>(out), count));
   } else {
@@ -68,22 +99,22 @@ bool GgufSource::Placed::direct() const {
 }
 
 Result<std::unique_ptr<WeightSource>> GgufSource::open(const std::filesystem::path& path,
-                                                       ElementType dequantised) {
+                                                       const WeightFormats& formats) {
   ASSIGN_OR_RETURN(gguf::Files files, gguf::Files::open(path));
   ASSIGN_OR_RETURN(const ModelConfig config, gguf_config(files));
   std::unique_ptr<GgufSource> source(new GgufSource(std::move(files)));
   source->placed_.resize(source->files_.parts().size());
   for (size_t file = 0; file < source->files_.parts().size(); ++file) {
     for (const gguf::Tensor& tensor : source->files_.parts()[file].header.tensors) {
-      RETURN_IF_ERROR(source->place(static_cast<int32_t>(file), tensor,
-                                    paired_head_rows(config, tensor.name), dequantised));
+      RETURN_IF_ERROR(source->place(static_cast<int32_t>(file), tensor, config, formats));
     }
   }
   return std::unique_ptr<WeightSource>(std::move(source));
 }
 
-Status GgufSource::place(int32_t file, const gguf::Tensor& tensor, int64_t head_rows,
-                         ElementType dequantised) {
+Status GgufSource::place(int32_t file, const gguf::Tensor& tensor, const ModelConfig& config,
+                         const WeightFormats& formats) {
+  const int64_t head_rows = paired_head_rows(config, tensor.name);
   const std::optional<std::string> name = plan_name_of_gguf(tensor.name);
   if (!name) {
     return {};
@@ -115,11 +146,14 @@ Status GgufSource::place(int32_t file, const gguf::Tensor& tensor, int64_t head_
   TensorEntry& entry = placed->entry;
   entry.name = tensor.name;
   entry.dtype = gguf::type_name(tensor.type);
-  entry.type = plain_type(tensor.type).value_or(dequantised);
+  const Delivery delivery = delivery_of(tensor, *name, config, formats);
+  entry.type = delivery.type;
+  entry.quantization = delivery.quantization;
   entry.shape = tensor.shape;
   const int64_t last_end = in_file.empty() ? 0 : in_file.back()->entry.end;
   entry.begin = (last_end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
-  entry.end = entry.begin + stored.rows * stored.row_elements * element_bytes(*entry.type);
+  entry.end = entry.begin + kernels::source_bytes(*entry.type, entry.quantization,
+                                                  stored.rows * stored.row_elements);
   tensors_[*name] = {&entry, file};
   in_file.push_back(std::move(placed));
   return {};
@@ -222,8 +256,7 @@ Status GgufSource::load(int32_t file, int64_t begin, int64_t end) const {
   Buffer buffer = take_buffer(end - begin);
   buffer.end = end;
   for (int64_t row = first; row < last; ++row) {
-    write_row(placed.stored, row, *placed.entry.type,
-              buffer.bytes.get() + (row - first) * row_bytes);
+    write_row(placed.stored, row, placed.entry, buffer.bytes.get() + (row - first) * row_bytes);
   }
   const std::lock_guard lock(mutex_);
   loaded_[{file, begin}] = std::move(buffer);

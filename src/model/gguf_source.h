@@ -1,7 +1,7 @@
 // The tensors of a GGUF model as a weight source: under the names of the plan, rows in the order
-// that Tandem's RoPE wants, quantised types as bf16 or fp32. Values are dequantised when they are
-// loaded and forgotten when they are released, so that memory holds what the loader works on. The
-// types F32, F16 and BF16 are read where the files are mapped. Any thread.
+// that Tandem's RoPE wants, quantised types as groups (gguf_groups.h), bf16 or fp32. Values are
+// converted when they are loaded and forgotten when they are released, so that memory holds what
+// the loader works on. The types F32, F16 and BF16 are read where the files are mapped. Any thread.
 //
 // Offsets are of a file's values as delivered, tensor behind tensor in the file's order. What is
 // loaded must be whole rows of one tensor.
@@ -18,12 +18,12 @@
 
 #include "base/result.h"
 #include "gguf/files.h"
+#include "model/weight_formats.h"
 #include "model/weight_source.h"
 
 namespace tandem::model {
 
-// A tensor as its file holds it, for whatever computes on blocks or packs them anew: `rows` runs of
-// blocks, `row_bytes` each. docs/decisions/046 says how a weight format takes them.
+// A tensor as its file holds it: `rows` runs of blocks, `row_bytes` each.
 struct GgufTensor {
   gguf::BlockType type = gguf::BlockType::kF32;
   int64_t rows = 0;
@@ -42,9 +42,9 @@ struct GgufTensor {
 
 class GgufSource final : public WeightSource {
  public:
-  // `dequantised`: how values of quantised types are delivered, kBF16 or kF32.
+  // As open_weights of weight_source.h.
   static Result<std::unique_ptr<WeightSource>> open(const std::filesystem::path& path,
-                                                    ElementType dequantised);
+                                                    const WeightFormats& formats);
 
   [[nodiscard]] const std::map<std::string, Tensor, std::less<>>& tensors() const override {
     return tensors_;
@@ -75,8 +75,8 @@ class GgufSource final : public WeightSource {
   };
 
   explicit GgufSource(gguf::Files files) : files_(std::move(files)) {}
-  Status place(int32_t file, const gguf::Tensor& tensor, int64_t head_rows,
-               ElementType dequantised);
+  Status place(int32_t file, const gguf::Tensor& tensor, const ModelConfig& config,
+               const WeightFormats& formats);
   [[nodiscard]] const MappedFile& mapped(int32_t file) const;
   // The tensor that has `offset`, which must be in one.
   [[nodiscard]] const Placed& at(int32_t file, int64_t offset) const;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "gguf/test_support.h"
+#include "kernels/quantize.h"
 #include "model/test_support.h"
 
 namespace tandem::model {
@@ -53,11 +54,10 @@ FileBuilder model_file(const std::string& architecture) {
 
 class GgufWeights : public ::testing::Test {
  protected:
-  std::unique_ptr<WeightSource> open(const FileBuilder& file,
-                                     ElementType type = ElementType::kBF16) {
+  std::unique_ptr<WeightSource> open(const FileBuilder& file, const WeightFormats& formats = {}) {
     folder_.write("m.gguf", file.bytes());
     Result<std::unique_ptr<WeightSource>> source =
-        GgufSource::open(folder_.path() / "m.gguf", type);
+        GgufSource::open(folder_.path() / "m.gguf", formats);
     EXPECT_TRUE(source.ok()) << source.error().message;
     return source.ok() ? *std::move(source) : nullptr;
   }
@@ -111,13 +111,78 @@ TEST_F(GgufWeights, LeavesTheRowsOfQwenWhereTheyAre) {
 
 TEST_F(GgufWeights, DeliversQuantisedTypesAsAsked) {
   const char* name = "model.layers.0.self_attn.q_proj.weight";
-  const auto narrow = open(model_file("qwen2"), ElementType::kBF16);
+  const auto narrow = open(model_file("qwen2"));
   EXPECT_EQ(entry(*narrow, name).type, ElementType::kBF16);
   EXPECT_EQ(entry(*narrow, name).dtype, "Q8_0");
   EXPECT_EQ(entry(*narrow, name).bytes(), 8 * 32 * 2);
-  const auto wide = open(model_file("qwen2"), ElementType::kF32);
+  const auto wide = open(model_file("qwen2"), device::WeightFormat{.type = ElementType::kF32});
   EXPECT_EQ(entry(*wide, name).type, ElementType::kF32);
   EXPECT_THAT(first_values(*wide, name), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST_F(GgufWeights, KeepsGroupsWhereTheFormatsSaySo) {
+  const char* name = "model.layers.0.self_attn.q_proj.weight";
+  WeightFormats formats;
+  formats.tensors[name] = Quantization::kInt8;
+  formats.tensors["model.layers.0.self_attn.k_proj.weight"] = Quantization::kInt8;
+  const auto source = open(model_file("llama"), formats);
+  const TensorEntry& tensor = entry(*source, name);
+  EXPECT_EQ(tensor.quantization, Quantization::kInt8);
+  EXPECT_EQ(tensor.bytes(), int64_t{8 * sizeof(kernels::QuantizedGroup)});
+  ASSERT_TRUE(source->load(0, tensor.begin, tensor.end).ok());
+  const auto* groups =
+      reinterpret_cast<const kernels::QuantizedGroup*>(source->data(0, tensor.begin));
+  EXPECT_EQ(groups[1].scale, 0x3C00);
+  EXPECT_THAT(groups[1].values, ::testing::Contains(2 + 31));  // row 2 of the file
+  EXPECT_EQ(groups[1].values[0], 2);
+  // Numbers stay numbers.
+  EXPECT_EQ(entry(*source, "model.layers.0.self_attn.k_proj.weight").quantization,
+            Quantization::kNone);
+}
+
+TEST_F(GgufWeights, DeliversNumbersWherePaddingCutsGroupsAndForVectors) {
+  const char* output = "model.layers.0.self_attn.o_proj.weight";
+  const char* norm = "model.norm.weight";
+  FileBuilder file = model_file("llama");  // heads of four
+  file.tensor("blk.0.attn_output.weight", {8, 32}, kQ8, q8_rows(8, 0x3C00));
+  file.tensor("output_norm.weight", {32}, kQ8, q8_rows(1, 0x3C00));
+  WeightFormats formats;
+  formats.tensors[output] = Quantization::kInt8;
+  formats.tensors[norm] = Quantization::kInt8;
+  const auto source = open(file, formats);
+  EXPECT_EQ(entry(*source, output).quantization, Quantization::kNone);
+  EXPECT_EQ(entry(*source, output).type, ElementType::kF32) << "rounded when it is packed";
+  EXPECT_EQ(entry(*source, norm).quantization, Quantization::kNone);
+}
+
+TEST_F(GgufWeights, MakesInt8OfInt4BesideInt8AtOnce) {
+  constexpr uint32_t kQ41 = 3;
+  const char* name = "model.layers.0.self_attn.v_proj.weight";
+  FileBuilder file = model_file("llama");
+  std::string rows;
+  for (int row = 0; row < 4; ++row) {
+    rows += FileBuilder::number_bytes(uint16_t{0x3C00}) + FileBuilder::number_bytes(uint16_t{0});
+    rows += std::string(16, static_cast<char>(0xf0));  // sixteen times 0, sixteen times 15
+  }
+  file.tensor("blk.0.attn_v.weight", {4, 32}, kQ41, rows);
+  WeightFormats formats;
+  formats.tensors[name] = Quantization::kInt8;
+  const auto source = open(file, formats);
+  const TensorEntry& tensor = entry(*source, name);
+  EXPECT_EQ(tensor.quantization, Quantization::kInt8);
+  ASSERT_TRUE(source->load(0, tensor.begin, tensor.end).ok());
+  const auto* group =
+      reinterpret_cast<const kernels::QuantizedGroup*>(source->data(0, tensor.begin));
+  EXPECT_EQ(group->values[0], 0);
+  EXPECT_EQ(group->values[16], 127);
+  formats.tensors[name] = Quantization::kInt4;
+  EXPECT_EQ(entry(*open(file, formats), name).quantization, Quantization::kInt4);
+}
+
+TEST_F(GgufWeights, RoundsOnlyOnceWhatIsQuantisedOtherwise) {
+  const auto source =
+      open(model_file("qwen2"), device::weight_format(ElementType::kBF16, Quantization::kInt4));
+  EXPECT_EQ(entry(*source, "model.layers.0.self_attn.q_proj.weight").type, ElementType::kF32);
 }
 
 TEST_F(GgufWeights, LoadsPartsOfATensor) {
@@ -146,7 +211,7 @@ TEST_F(GgufWeights, RefusesRowsThatMakeNoHeads) {
   FileBuilder file = model_file("llama");
   file.floats("blk.0.attn_k.bias", {3}, {1, 2, 3});
   folder.write("m.gguf", file.bytes());
-  const auto source = GgufSource::open(folder.path() / "m.gguf", ElementType::kBF16);
+  const auto source = GgufSource::open(folder.path() / "m.gguf", {});
   ASSERT_FALSE(source.ok());
   EXPECT_THAT(source.error().message,
               HasSubstr("m.gguf: tensor 'blk.0.attn_k.bias' has 3 rows of 1 values"));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/json_values.h"
+#include "base/printable.h"
 
 namespace tandem::model {
 namespace {
@@ -103,7 +104,8 @@ Error JsonFields::error(std::string_view key, std::string_view message) const {
     const auto named = names_->find(path);
     path = named == names_->end() ? path : named->second;
   }
-  return invalid_argument(fmt::format("{}: {}: {}", name_, path, message), path);
+  return invalid_argument(printable(fmt::format("{}: {}: {}", name_, path, message)),
+                          printable(path));
 }
 
 Error JsonFields::unsupported(std::string_view key, std::string_view message) const {

@@ -154,10 +154,10 @@ Status remove_model_folder(const fs::path& folder) {
   std::error_code failure;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, failure)) {
     if (!entry.is_regular_file() || !is_model_file(entry.path())) {
-      return invalid_argument(
-          fmt::format("'{}' holds '{}', which is no file of a made model, so it is not replaced; "
-                      "choose another folder",
-                      folder.string(), entry.path().filename().string()));
+      return invalid_argument(fmt::format(
+          "'{}' holds '{}', which is not a file of a made model, so it is not replaced; "
+          "choose another folder",
+          folder.string(), entry.path().filename().string()));
     }
   }
   if (!failure) {

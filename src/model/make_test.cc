@@ -55,8 +55,9 @@ TEST(MakeModel, MakesWhatOpensLoadsAndHasTheShapeAskedFor) {
       EXPECT_EQ(folder->config.rms_epsilon, 1e-5F);
       EXPECT_EQ(folder->eos_token_ids, (std::vector<TokenId>{kMadeEos, kMadeTurnEnd}));
       const auto device = std::move(device::make_cpu_device({.threads = 2})).value();
-      const auto weights = load_weights(temp.path() / "m", folder->config, *device,
-                                        {.format = {.type = ElementType::kBF16}});
+      const auto weights =
+          load_weights(temp.path() / "m", folder->config, *device,
+                       {.format = device::WeightFormat{.type = ElementType::kBF16}});
       EXPECT_TRUE(weights.ok()) << weights.error().message;
     }
   }

@@ -43,9 +43,8 @@ Error not_a_folder(const fs::path& path) {
   }
   if (looks_like_hub_id(text)) {
     return {ErrorCode::kNotFound,
-            fmt::format("there is no folder '{0}'. If it is the name of a model on a hub: Tandem "
-                        "does not download; fetch it first, for example with `hf download {0} "
-                        "--local-dir DIR`, and pass DIR",
+            fmt::format("there is no folder '{0}'. If it is the name of a model on a hub: `tandem "
+                        "pull {0}` downloads it and prints its folder; pass that",
                         text),
             "model"};
   }
@@ -118,6 +117,7 @@ Result<ModelFolder> open_gguf(const fs::path& path) {
   ASSIGN_OR_RETURN(folder.config, gguf_config(files));
   ASSIGN_OR_RETURN(folder.generation,
                    gguf_generation_defaults(files.metadata(), folder.config.vocabulary));
+  folder.stored = gguf_weight_formats(files, folder.config);
   finish_folder(folder);
   return folder;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/result.h"
 #include "model/config.h"
 #include "model/generation_config.h"
+#include "model/weight_formats.h"
 
 namespace tandem::model {
 
@@ -18,8 +20,9 @@ struct ModelFolder {
   std::filesystem::path path;  // of the folder, or of the (first) GGUF file
   ModelConfig config;
   GenerationDefaults generation;
-  std::vector<TokenId> eos_token_ids;  // of both files, each once, ascending
-  std::vector<std::string> warnings;   // what the files say and cannot be used
+  std::vector<TokenId> eos_token_ids;   // of both files, each once, ascending
+  std::vector<std::string> warnings;    // what the files say and cannot be used
+  std::optional<WeightFormats> stored;  // how quantised weights of a GGUF file can stay as they are
 };
 
 // Makes `id` an end token, too. One outside the vocabulary, which no answer can have, is left out

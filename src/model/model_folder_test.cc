@@ -119,8 +119,7 @@ TEST(ModelFolder, SaysWhatToDoWithAHubId) {
   const auto opened = open_model_folder("some-org/Some-Model-1.1B");
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, ErrorCode::kNotFound);
-  EXPECT_THAT(opened.error().message, AllOf(HasSubstr("does not download"),
-                                            HasSubstr("hf download some-org/Some-Model-1.1B")));
+  EXPECT_THAT(opened.error().message, HasSubstr("tandem pull some-org/Some-Model-1.1B"));
   const auto absent = open_model_folder("/no/such/folder");
   ASSERT_FALSE(absent.ok());
   EXPECT_THAT(absent.error().message, HasSubstr("there is no folder '/no/such/folder'"));

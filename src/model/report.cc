@@ -77,11 +77,10 @@ bool has_chat_template(const fs::path& folder) {
   return fields.ok() && fields->has("chat_template");
 }
 
-MemoryNeed need_as(const device::WeightFormat& format, const ModelConfig& config,
-                   int64_t memory_bytes) {
+MemoryNeed need_as(const WeightFormats& format, const ModelConfig& config, int64_t memory_bytes) {
   MemoryNeed need{.format = format,
                   .weight_bytes = weight_bytes(config, format),
-                  .kv_bytes_per_token = kv_bytes_per_token(config, format.type),
+                  .kv_bytes_per_token = kv_bytes_per_token(config, format.layers.type),
                   .kv_tokens = 0};
   need.kv_tokens = std::max<int64_t>(memory_bytes - need.weight_bytes, 0) / need.kv_bytes_per_token;
   return need;
@@ -130,6 +129,9 @@ Result<ModelReport> describe_model(const fs::path& path, int64_t memory_bytes) {
   report.parameters = parameter_count(report.folder.config);
   report.memory_bytes = memory_bytes;
   constexpr auto kBF16 = ElementType::kBF16;
+  if (report.folder.stored) {
+    report.needs.push_back(need_as(*report.folder.stored, report.folder.config, memory_bytes));
+  }
   for (const device::WeightFormat& format :
        {device::WeightFormat{.type = kBF16}, device::WeightFormat{.type = ElementType::kF32},
         device::weight_format(kBF16, Quantization::kInt8),

@@ -21,7 +21,7 @@ struct ModelFile {
 
 // With weights held in `format` and KV of its type.
 struct MemoryNeed {
-  device::WeightFormat format;
+  WeightFormats format;
   int64_t weight_bytes = 0;
   int64_t kv_bytes_per_token = 0;
   int64_t kv_tokens = 0;  // that fit beside the weights, workspaces not counted; 0: weights do not
@@ -36,7 +36,7 @@ struct ModelReport {
   std::string tokenizer;                            // "byte-level BPE (tokenizer.json)", "none"
   bool has_chat_template = false;
   int64_t memory_bytes = 0;       // as given
-  std::vector<MemoryNeed> needs;  // bf16, fp32 and the quantised ones
+  std::vector<MemoryNeed> needs;  // as the file has them, bf16, fp32 and the quantised ones
 };
 
 // `memory_bytes`: what the process may use. Errors as of open_model_folder, and of broken weight

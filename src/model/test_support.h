@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -138,6 +139,12 @@ class SourceInMemory final : public WeightSource {
     return end <= readable_bytes ? Status{} : Error{ErrorCode::kIo, "cut short", ""};
   }
   void release(int32_t, int64_t, int64_t) const override {}
+
+  // What a source says of a tensor, to be made wrong.
+  [[nodiscard]] TensorEntry& entry(std::string_view name) {
+    return *std::find_if(entries_.begin(), entries_.end(),
+                         [&](const TensorEntry& entry) { return entry.name == name; });
+  }
 
   int64_t readable_bytes = std::numeric_limits<int64_t>::max();
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/quantize.h"
 #include "model/finite.h"
 
 namespace tandem::model {
@@ -87,6 +88,7 @@ device::UploadOp upload_of(const Tile& tile, const std::byte* source) {
   device::UploadOp upload;
   upload.source = source;
   upload.source_type = *tile.tensor.entry->type;
+  upload.source_quantization = tile.tensor.entry->quantization;
   const int64_t rows = tile.row_end - tile.row_begin;
   if (one_group(job.n)) {
     upload.n = {rows, rows, kernels::round_up(rows, kernels::kPanelColumns)};
@@ -219,10 +221,13 @@ class WeightLoader {
                                mapped.error().message),
                    {}};
     }
+    const std::byte* source = source_of(tile);
+    if (entry.quantization != Quantization::kNone) {
+      return check_groups(tile, source);
+    }
     const int64_t elements = (tile.end - tile.begin) / element_bytes(*entry.type);
     const ElementType target =
         tile.job->is_vector() ? ElementType::kF32 : tile.job->target.format.type;
-    const std::byte* source = source_of(tile);
     if (const auto bad = find_not_finite(source, elements, *entry.type, target)) {
       const int64_t columns = tile.job->is_vector() ? 1 : tile.job->k.logical;
       return invalid_argument(fmt::format(
@@ -240,6 +245,23 @@ class WeightLoader {
       }
     }
     return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<Error> check_groups(const Tile& tile, const std::byte* source) const {
+    const int64_t groups = (tile.end - tile.begin) / int64_t{sizeof(kernels::QuantizedGroup)};
+    const auto* first = reinterpret_cast<const kernels::QuantizedGroup*>(source);
+    const auto* bad = std::find_if(first, first + groups, [](const auto& group) {
+      constexpr uint16_t kInfinity = 0x7c00;  // and NaN above it
+      return (group.scale & kInfinity) == kInfinity || (group.minimum & kInfinity) == kInfinity;
+    });
+    if (bad == first + groups) {
+      return std::nullopt;
+    }
+    return invalid_argument(fmt::format(
+        "{}: tensor '{}': the scale of the 32 elements from {} on is infinite, no number, or too "
+        "large for fp16; the file is broken or the model diverged in training",
+        source_.file_name(tile.tensor.file), tile.tensor.entry->name,
+        tile.row_begin * tile.job->k.logical + (bad - first) * kQuantizedGroup));
   }
 
   void launch(const Tile& tile) {

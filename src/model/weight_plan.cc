@@ -20,8 +20,8 @@ PaddedDim whole(int64_t size, int64_t multiple) { return {size, size, round_up(s
 
 class Planner {
  public:
-  Planner(const ModelConfig& config, const device::WeightFormat& format,
-          const device::Formats& formats, std::span<std::byte* const> pieces)
+  Planner(const ModelConfig& config, const WeightFormats& format, const device::Formats& formats,
+          std::span<std::byte* const> pieces)
       : config_(config),
         format_(format),
         formats_(formats),
@@ -32,8 +32,8 @@ class Planner {
 
   WeightPlan plan() {
     Weights& weights = plan_.weights;
-    weights.format = format_;
-    weights.numbers = formats_.numbers(format_);
+    weights.format = format_.layers;
+    weights.numbers = formats_.numbers(format_.layers);
     weights.formats = &formats_;
     weights.padded_hidden = static_cast<int32_t>(hidden_.padded());
     weights.padded_head_dim = static_cast<int32_t>(heads(1).padded());
@@ -68,7 +68,8 @@ class Planner {
     const int64_t qkv_columns = query.padded() + 2 * key_value.padded();
 
     layer.attention_norm = vector(prefix + "input_layernorm.weight", hidden_);
-    auto [qkv, qkv_data] = take_matrix(qkv_columns, hidden_.padded());
+    auto [qkv, qkv_data] = take_matrix(format_.of(prefix + "self_attn.q_proj.weight", false),
+                                       qkv_columns, hidden_.padded());
     layer.qkv = qkv;
     auto* bias = config_.qkv_bias ? static_cast<float*>(take(qkv_columns * 4)) : nullptr;
     layer.qkv_bias = bias;
@@ -88,7 +89,8 @@ class Planner {
     layer.output = matrix(prefix + "self_attn.o_proj.weight", hidden_, query);
 
     layer.mlp_norm = vector(prefix + "post_attention_layernorm.weight", hidden_);
-    auto [gate_up, gate_up_data] = take_matrix(2 * intermediate_.padded(), hidden_.padded());
+    auto [gate_up, gate_up_data] = take_matrix(format_.of(prefix + "mlp.gate_proj.weight", false),
+                                               2 * intermediate_.padded(), hidden_.padded());
     layer.gate_up = gate_up;
     add_matrix(prefix + "mlp.gate_proj.weight", intermediate_, hidden_,
                {gate_up, gate_up_data, 0, device::WeightPart::kGate});
@@ -117,9 +119,6 @@ class Planner {
     return pieces_[piece] + offset;
   }
 
-  std::pair<WeightMatrix, void*> take_matrix(int64_t n, int64_t k) {
-    return take_matrix(format_, n, k);
-  }
   std::pair<WeightMatrix, void*> take_matrix(const device::WeightFormat& format, int64_t n,
                                              int64_t k) {
     WeightMatrix packed = formats_.matrix(format, n, k);
@@ -151,15 +150,16 @@ class Planner {
   }
 
   WeightMatrix matrix(std::string tensor, PaddedDim n, PaddedDim k) {
-    auto [packed, data] = take_matrix(n.padded(), k.padded());
+    auto [packed, data] = take_matrix(format_.of(tensor, false), n.padded(), k.padded());
     add_matrix(std::move(tensor), n, k, {packed, data, 0});
     return packed;
   }
 
-  // Embedding or LM head: few of the bytes, and what is lost in them is not made up for anywhere.
+  // Embedding or LM head: few of the bytes, and what is lost in them is not made up for anywhere,
+  // so they are rounded only where a file has them so.
   WeightMatrix token_matrix(std::string tensor) {
-    auto [packed, data] = take_matrix(device::weight_format(format_.type, Quantization::kNone),
-                                      vocabulary_.padded(), hidden_.padded());
+    auto [packed, data] =
+        take_matrix(format_.of(tensor, true), vocabulary_.padded(), hidden_.padded());
     add_matrix(std::move(tensor), vocabulary_, hidden_, {packed, data, 0});
     return packed;
   }
@@ -171,7 +171,7 @@ class Planner {
   }
 
   const ModelConfig& config_;
-  const device::WeightFormat format_;
+  const WeightFormats& format_;
   const device::Formats& formats_;
   std::span<std::byte* const> pieces_;
   PaddedDim hidden_;
@@ -182,12 +182,12 @@ class Planner {
 
 }  // namespace
 
-WeightPlan plan_weights(const ModelConfig& config, const device::WeightFormat& format,
+WeightPlan plan_weights(const ModelConfig& config, const WeightFormats& format,
                         const device::Formats& formats, std::span<std::byte* const> pieces) {
   return Planner(config, format, formats, pieces).plan();
 }
 
-int64_t weight_bytes(const ModelConfig& config, const device::WeightFormat& format,
+int64_t weight_bytes(const ModelConfig& config, const WeightFormats& format,
                      const device::Formats& formats) {
   int64_t sum = 0;
   for (const WeightPiece& piece : plan_weights(config, format, formats, {}).pieces) {

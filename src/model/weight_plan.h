@@ -42,7 +42,7 @@ struct WeightPlan {
 
 // Pointers are filled in from `pieces` (one for each piece of the plan); with none, the plan says
 // sizes only.
-WeightPlan plan_weights(const ModelConfig& config, const device::WeightFormat& format,
+WeightPlan plan_weights(const ModelConfig& config, const WeightFormats& format,
                         const device::Formats& formats, std::span<std::byte* const> pieces);
 
 }  // namespace tandem::model

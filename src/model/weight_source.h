@@ -15,16 +15,22 @@
 #include <vector>
 
 #include "base/element_type.h"
+#include "base/quantization.h"
 #include "base/result.h"
 
 namespace tandem::model {
+
+struct WeightFormats;
 
 struct TensorEntry {
   std::string name;
   std::string dtype;                // as written: "BF16"
   std::optional<ElementType> type;  // of the dtypes that weights may have
-  std::vector<int64_t> shape;       // slowest first
-  int64_t begin = 0;                // in the file, or where its source says
+  // Not kNone: the tensor is delivered as rows of kernels::QuantizedGroup of this kind, not of
+  // `type`.
+  Quantization quantization = Quantization::kNone;
+  std::vector<int64_t> shape;  // slowest first
+  int64_t begin = 0;           // in the file, or where its source says
   int64_t end = 0;
   [[nodiscard]] int64_t bytes() const { return end - begin; }
 };
@@ -57,8 +63,10 @@ class WeightSource {
 };
 
 // The weights of a model in the format that its files have: of a folder safetensors, whole or in
-// shards; of a file GGUF, whose quantised types are delivered as `dequantised`, kBF16 or kF32.
+// shards; of a file GGUF. Its quantised tensors are delivered as groups where `formats` has a
+// quantised format for them by name, else as numbers: bf16 if those are what products read, or fp32
+// if they are to be rounded when they are packed.
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path,
-                                                   ElementType dequantised);
+                                                   const WeightFormats& formats);
 
 }  // namespace tandem::model

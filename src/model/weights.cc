@@ -47,6 +47,13 @@ Status check_tensor(const WeightJob& job, const WeightSource& source) {
                              entry.dtype.substr(0, 20)),
                  name};
   }
+  if (job.is_vector() && entry.quantization != Quantization::kNone) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{}: tensor '{}' is a vector that is quantised as {}; vectors must be "
+                             "numbers",
+                             file, name, entry.dtype.substr(0, 20)),
+                 name};
+  }
   if (entry.shape != job.shape) {
     return invalid_argument(
         fmt::format("{}: tensor '{}' has shape {}, but the model's config asks for {}", file, name,
@@ -79,11 +86,35 @@ Status check_extra_tensors(const std::vector<WeightJob>& jobs, const WeightSourc
   return {};
 }
 
-void warn_of_rounding(const std::vector<WeightJob>& jobs, const WeightSource& source,
-                      const device::WeightFormat& format) {
+// Numbers of a file of quantised weights are rounded, too: products read bf16.
+void warn_of_rounding_beside_groups(const std::vector<WeightJob>& jobs,
+                                    const WeightSource& source) {
+  int64_t elements = 0;
+  std::string name;
   for (const WeightJob& job : jobs) {
-    if (format == device::WeightFormat{.type = ElementType::kBF16} &&
-        source.find(job.tensor)->entry->type == ElementType::kF16) {
+    const TensorEntry& entry = *source.find(job.tensor)->entry;
+    const bool numbers = entry.quantization == Quantization::kNone &&
+                         job.target.format.quantization == Quantization::kNone;
+    if (!job.is_vector() && numbers && entry.type != job.target.format.type) {
+      elements += job.n.logical * job.k.logical;
+      name = name.empty() ? source.name_in_file(job.tensor) : name;
+    }
+  }
+  if (elements > 0) {
+    log::warn(
+        "{} weights that are not quantised ('{}' ...) become bfloat16, which keeps fewer digits; "
+        "--dtype float32 keeps them, and makes fp32 of quantised weights too",
+        elements, name);
+  }
+}
+
+void warn_of_rounding(const std::vector<WeightJob>& jobs, const WeightSource& source,
+                      const WeightFormats& format) {
+  if (format.from_file()) {
+    return warn_of_rounding_beside_groups(jobs, source);
+  }
+  for (const WeightJob& job : jobs) {
+    if (format == WeightFormats() && source.find(job.tensor)->entry->type == ElementType::kF16) {
       log::warn(
           "the checkpoint is float16 and runs as bfloat16, which keeps fewer digits; --dtype "
           "float32 runs it exactly");
@@ -93,7 +124,8 @@ void warn_of_rounding(const std::vector<WeightJob>& jobs, const WeightSource& so
 }
 
 Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& device,
-                                                              const WeightPlan& plan) {
+                                                              const WeightPlan& plan,
+                                                              const std::string& name) {
   std::vector<std::unique_ptr<device::Memory>> memory;
   int64_t total_bytes = 0;
   for (const WeightPiece& piece : plan.pieces) {
@@ -107,8 +139,7 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
     if (!piece.ok()) {
       return Error{piece.error().code,
                    fmt::format("the weights need {} ({} bytes) as {} and do not fit: {}",
-                               format_bytes(total_bytes), total_bytes,
-                               device::format_name(plan.weights.format), piece.error().message),
+                               format_bytes(total_bytes), total_bytes, name, piece.error().message),
                    {}};
     }
     memory.push_back(std::move(piece).value());
@@ -116,29 +147,30 @@ Result<std::vector<std::unique_ptr<device::Memory>>> allocate(device::Device& de
   return memory;
 }
 
-Status check_format(const device::WeightFormat& format, const device::Formats& formats) {
-  if (!formats.supports(format)) {
+Status check_format(const WeightFormats& format, const device::Formats& formats) {
+  if (!format.supported(formats)) {
+    const device::WeightFormat& own = format.layers;
     return Error{
         ErrorCode::kUnsupported,
         fmt::format("weights cannot be held as {}{} on this device; use bfloat16 or float32",
-                    device::format_name(format),
-                    format.group > 0 ? fmt::format(" with scales of {}", format.group) : ""),
-        format.quantization == Quantization::kNone ? "dtype" : "quantization"};
+                    format.name(),
+                    own.group > 0 ? fmt::format(" with scales of {}", own.group) : ""),
+        own.quantization == Quantization::kNone ? "dtype" : "quantization"};
   }
   return {};
 }
 
 }  // namespace
 
-Weights hollow_weights(const ModelConfig& config, const device::WeightFormat& format,
+Weights hollow_weights(const ModelConfig& config, const WeightFormats& format,
                        const device::Formats& formats) {
   return plan_weights(config, format, formats, {}).weights;
 }
 
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path,
-                                                   ElementType dequantised) {
+                                                   const WeightFormats& formats) {
   if (gguf::is_gguf(path)) {
-    return GgufSource::open(path, dequantised);
+    return GgufSource::open(path, formats);
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
   return std::unique_ptr<WeightSource>(std::make_unique<Checkpoint>(std::move(checkpoint)));
@@ -147,10 +179,7 @@ Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& 
 Result<Weights> load_weights(const std::filesystem::path& path, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
   RETURN_IF_ERROR(check_format(options.format, device.formats()));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<WeightSource> source,
-      open_weights(path, options.format.type == ElementType::kBF16 ? ElementType::kBF16
-                                                                   : ElementType::kF32));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path, options.format));
   return load_weights(*source, config, device, options);
 }
 
@@ -165,7 +194,8 @@ Result<Weights> load_weights(const WeightSource& source, const ModelConfig& conf
   RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, source));
   warn_of_rounding(sizes.jobs, source, options.format);
 
-  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory, allocate(device, sizes));
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory,
+                   allocate(device, sizes, options.format.name()));
   std::vector<std::byte*> pieces;
   pieces.reserve(memory.size());
   for (const auto& piece : memory) {

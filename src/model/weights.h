@@ -16,6 +16,7 @@
 #include "device/cpu/host_formats.h"
 #include "device/device.h"
 #include "model/config.h"
+#include "model/weight_formats.h"
 #include "model/weight_source.h"
 
 namespace tandem::model {
@@ -34,7 +35,7 @@ struct LayerWeights {
 };
 
 struct Weights {
-  device::WeightFormat format;               // of the layers; embedding and head: its type as it is
+  device::WeightFormat format;               // of most matrices; each names its own
   device::NumberTypes numbers;               // of what products read and write
   const device::Formats* formats = nullptr;  // of the back end that holds them
   int32_t padded_hidden = 0;
@@ -61,17 +62,17 @@ struct LoadProgress {
 };
 
 struct LoadOptions {
-  device::WeightFormat format = {};  // that the device supports
+  WeightFormats format;  // that the device supports
   std::function<void(const LoadProgress&)>
       on_progress;  // called now and then on the calling thread; may be empty
 };
 
 // Bytes of device memory that load_weights will take on a device with such formats.
-int64_t weight_bytes(const ModelConfig& config, const device::WeightFormat& format,
+int64_t weight_bytes(const ModelConfig& config, const WeightFormats& format,
                      const device::Formats& formats = device::host_formats());
 
 // The padded shapes without any data, for a device that does not look at it.
-Weights hollow_weights(const ModelConfig& config, const device::WeightFormat& format,
+Weights hollow_weights(const ModelConfig& config, const WeightFormats& format,
                        const device::Formats& formats = device::host_formats());
 
 // Checks every tensor's presence, shape, type and range before touching data, uploads through the

@@ -22,6 +22,9 @@
 namespace tandem::model {
 namespace {
 
+constexpr device::WeightFormat kAsBF16{.type = ElementType::kBF16};
+constexpr device::WeightFormat kAsF32{.type = ElementType::kF32};
+
 using kernels::PackedMatrix;
 using kernels::round_up;
 using ::testing::AllOf;
@@ -222,11 +225,12 @@ TEST_P(LoadWeights, KeepsEveryValueAndPadsWithZeros) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors)));
     for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-      const auto weights = load_weights(folder.path(), config, *device, {.format = {.type = type}});
+      const auto weights = load_weights(folder.path(), config, *device,
+                                        {.format = device::WeightFormat{.type = type}});
       ASSERT_TRUE(weights.ok()) << weights.error().message;
       EXPECT_EQ(weights->format, device::WeightFormat{.type = type});
       EXPECT_EQ(weights->numbers.activation, type);
-      EXPECT_GE(weights->bytes(), weight_bytes(config, {.type = type}));
+      EXPECT_GE(weights->bytes(), weight_bytes(config, device::WeightFormat{.type = type}));
       expect_weights(*weights, tensors, config, GetParam());
     }
   }
@@ -274,8 +278,7 @@ TEST_P(LoadWeights, ReadsDataAtAnyAlignment) {
   for (const size_t padding : {1U, 2U, 3U}) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors), padding));
-    const auto weights =
-        load_weights(folder.path(), config, *device, {.format = {.type = ElementType::kBF16}});
+    const auto weights = load_weights(folder.path(), config, *device, {.format = kAsBF16});
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     expect_weights(*weights, tensors, config, GetParam());
   }
@@ -295,8 +298,7 @@ TEST_P(LoadWeights, TensorsLargerThanATileAreWhole) {
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
   int64_t last = 0;
   int64_t total = 0;
-  LoadOptions options{.format = {.type = ElementType::kBF16},
-                      .on_progress = [&](const LoadProgress& p) {
+  LoadOptions options{.format = kAsBF16, .on_progress = [&](const LoadProgress& p) {
                         EXPECT_GE(p.bytes_done, last);
                         last = p.bytes_done;
                         total = p.bytes_total;
@@ -314,8 +316,7 @@ class BadWeights : public ::testing::Test {
   std::string refuse(const Tensors& tensors, const ModelConfig& config) {
     const TempFolder folder;
     folder.write("model.safetensors", safetensors_of(listed(tensors)));
-    const auto weights =
-        load_weights(folder.path(), config, *device_, {.format = {.type = ElementType::kBF16}});
+    const auto weights = load_weights(folder.path(), config, *device_, {.format = kAsBF16});
     EXPECT_FALSE(weights.ok());
     return weights.ok() ? "" : weights.error().message;
   }
@@ -373,8 +374,7 @@ TEST_F(BadWeights, AnUnknownBiasIsRefusedAndOtherExtrasAreNot) {
       "model.layers.0.self_attn.rotary_emb.inv_freq", {5}, std::vector<float>(5)};
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors)));
-  EXPECT_TRUE(
-      load_weights(folder.path(), config, *device_, {.format = {.type = ElementType::kBF16}}).ok());
+  EXPECT_TRUE(load_weights(folder.path(), config, *device_, {.format = kAsBF16}).ok());
 }
 
 TEST_F(BadWeights, ATypeThatIsNoWeightIsRefused) {
@@ -410,6 +410,10 @@ TEST_F(BadWeights, TensorsMayComeFromAnySource) {
   const auto broken = load_weights(source, config, *device_, {});
   ASSERT_FALSE(broken.ok());
   EXPECT_THAT(broken.error().message, AllOf(HasSubstr("memory"), HasSubstr("cut short")));
+  source.entry("model.norm.weight").quantization = Quantization::kInt8;
+  const auto vector = load_weights(source, config, *device_, {});
+  ASSERT_FALSE(vector.ok());
+  EXPECT_THAT(vector.error().message, HasSubstr("'model.norm.weight' is a vector"));
 }
 
 // Has room for `budget` bytes.
@@ -434,14 +438,12 @@ TEST_F(BadWeights, RunningOutOfMemoryIsAnErrorWithTheBytes) {
   const ModelConfig config = odd_config();
   const TempFolder folder;
   folder.write("model.safetensors", safetensors_of(listed(tensors_of(config, ElementType::kF16))));
-  SmallDevice small(*device_, weight_bytes(config, {.type = ElementType::kF32}) - 1);
-  const auto weights =
-      load_weights(folder.path(), config, small, {.format = {.type = ElementType::kF32}});
+  SmallDevice small(*device_, weight_bytes(config, kAsF32) - 1);
+  const auto weights = load_weights(folder.path(), config, small, {.format = kAsF32});
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(weights.error().message,
-              AllOf(HasSubstr(std::to_string(weight_bytes(config, {.type = ElementType::kF32}))),
-                    HasSubstr("left")));
+              AllOf(HasSubstr(std::to_string(weight_bytes(config, kAsF32))), HasSubstr("left")));
 }
 
 TEST(FindNotFinite, FindsTheFirstAtEveryPlaceAndAlignment) {
@@ -484,7 +486,8 @@ TEST(Stories260K, LoadsInBothTypes) {
   EXPECT_EQ(folder->eos_token_ids, (std::vector<TokenId>{1, 2}));
   const auto device = cpu_device(kernels::available_isas().back());
   for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
-    const auto weights = load_weights(path, folder->config, *device, {.format = {.type = type}});
+    const auto weights =
+        load_weights(path, folder->config, *device, {.format = device::WeightFormat{.type = type}});
     ASSERT_TRUE(weights.ok()) << weights.error().message;
     EXPECT_EQ(weights->padded_head_dim, 32);
     EXPECT_EQ(weights->padded_intermediate, 192);

@@ -49,8 +49,8 @@ class Transport {
   // The peer's certificate was checked, and is not to be trusted.
   [[nodiscard]] bool distrusts_peer() const;
 
-  // done(error) once the two sides have agreed on keys. Whoever reads or writes without it has the
-  // handshake made by that.
+  // done(error) once the two sides have agreed on keys. A read or write without it makes the
+  // handshake first.
   void async_handshake(Done done);
 
   // handler(error): read_some() may find something.
@@ -86,8 +86,8 @@ class Transport {
  private:
   // Bytes that OpenSSL holds already; the socket knows nothing of them.
   [[nodiscard]] bool has_unread() const;
-  // If a call of OpenSSL with this result waits for the socket: `again` goes on, or `done` hears
-  // why not. False: it does not wait.
+  // If a call of OpenSSL with this result waits for the socket: `again` continues, or `done` gets
+  // the error. False: it does not wait.
   bool wait_for(int result, Done& done, void (Transport::*again)(Done));
   void write_encrypted(const Parts& parts, Done done);
   void go_on_writing(Done done);

@@ -12,7 +12,10 @@ namespace {
 NodeOptions effective_options(const NodeOptions& options, const PlannedModel& model) {
   NodeOptions effective = options;
   effective.policy = model.policy_name;
-  effective.dtype = model.format.type;
+  effective.dtype = model.format.layers.type;
+  if (model.folder.stored && !model.format.from_file() && !effective.quantization) {
+    effective.quantization = Quantization::kNone;  // what a file has was not kept
+  }
   effective.kv_dtype = model.kv_dtype;
   effective.max_model_len = model.plan.max_model_len;
   effective.block_tokens = model.plan.block_tokens;
@@ -28,6 +31,7 @@ nlohmann::ordered_json config_of(const NodeOptions& options, const PlannedModel&
   nlohmann::ordered_json json;
   write_options(node_option_table(effective), json);
   json["model"] = std::filesystem::weakly_canonical(options.model).filename().string();
+  json["weights"] = model.format.name();
   json["architecture"] = shape.architecture_name;
   json["device"] = model.device.caps().name;
   json["isa"] = model.device.caps().kernels;

@@ -72,6 +72,9 @@ class EngineMeter::Rehearsal final : public StepExecutor {
   void leave(SequenceId offloaded) override { executor_.leave(offloaded); }
   [[nodiscard]] TierEvents take_tier_events() override { return executor_.take_tier_events(); }
   [[nodiscard]] TierCounts tier_counts() const override { return executor_.tier_counts(); }
+  [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
+    return executor_.next_stage(offloaded);
+  }
 
  private:
   // The block that is copied is the first one that a step has really written.

@@ -130,6 +130,7 @@ std::unique_ptr<Engine> Instance::make_engine() {
                   .observer = *metrics_,
                   .recorder = recorder_ != nullptr ? *recorder_ : no_recorder(),
                   .step_times = scheduled.step_times.get(),
+                  .host_times = scheduled.host_times.get(),
                   .admission = options_.admission == AdmissionMode::kOn
                                    ? scheduled.policy.admission.get()
                                    : nullptr});

@@ -11,11 +11,12 @@
 #include "device/cpu/host_formats.h"
 #include "exec/forward_executor.h"
 #include "model/config.h"
+#include "model/weight_formats.h"
 
 namespace tandem {
 
 struct MemoryPlanInput {
-  device::WeightFormat format;                               // of the weights
+  model::WeightFormats format;                               // of the weights
   const device::Formats* formats = &device::host_formats();  // of the device
   ExecutorOptions executor;                                  // kv_bytes is the plan's result
   int32_t max_running = 256;

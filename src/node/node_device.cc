@@ -35,7 +35,7 @@ NodeDevice::NodeDevice(std::string timeline_out) : timeline_out_(std::move(timel
 
 Result<std::unique_ptr<NodeDevice>> NodeDevice::open(const NodeOptions& options,
                                                      const model::ModelConfig& shape,
-                                                     const device::WeightFormat& format) {
+                                                     const model::WeightFormats& format) {
   std::unique_ptr<NodeDevice> node(new NodeDevice(options.timeline_out));
   const RunKernels run = find_kernels(options, shape, format);
   device::DeviceSpec spec{.cpu = options.device,

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "model/config.h"
+#include "model/weight_formats.h"
 #include "node/node_options.h"
 #include "observe/records.h"
 #include "observe/timeline.h"
@@ -23,7 +24,7 @@ class NodeDevice {
   // stay on these.
   static Result<std::unique_ptr<NodeDevice>> open(const NodeOptions& options,
                                                   const model::ModelConfig& shape,
-                                                  const device::WeightFormat& format);
+                                                  const model::WeightFormats& format);
   // One that exists already, such as a simulated one.
   static std::unique_ptr<NodeDevice> of(std::unique_ptr<device::Device> device);
   [[nodiscard]] device::Device& device() const { return *device_; }

@@ -47,7 +47,8 @@ struct NodeOptions {
   std::filesystem::path kernels_folder;  // where measured kernels are kept; empty: nowhere
   std::optional<ElementType> dtype;      // absent: the checkpoint's (F16 as bf16)
   std::optional<ElementType> kv_dtype;   // absent: the weights', bf16 if they are quantised
-  Quantization quantization = Quantization::kNone;  // of the layers' weights, at load
+  // Of the layers' weights, at load; nullopt: as the files have them.
+  std::optional<Quantization> quantization;
   int32_t max_model_len = 0;   // tokens of a sequence; 0: what model and memory allow
   int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 2048;

@@ -1,12 +1,15 @@
 // What a node plans on machines with several memory nodes, from a shape alone.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "device/cpu/machine.h"
 #include "model/make.h"
 #include "node/config_json.h"
 #include "node/planned_model.h"
+#include "node/time_profile.h"
 
 namespace tandem {
 namespace {
@@ -22,11 +25,12 @@ device::Topology with_far_memory() {
       {.id = 1, .cpus = {}, .cores = 0, .memory_bytes = 400 * kMiB, .free_bytes = 400 * kMiB}};
 }
 
-Result<SoleModel> plan(NodeOptions options) {
+Result<SoleModel> plan(NodeOptions options, std::optional<model::WeightFormats> stored = {}) {
   const auto config = model::preset_config("tiny");
   CHECK(config.ok(), "{}", config.error().message);
   model::ModelFolder folder;
   folder.config = *config;
+  folder.stored = std::move(stored);
   const SteadyClock clock;
   return plan_model(std::move(folder), options, clock);
 }
@@ -63,6 +67,47 @@ TEST(NodePlan, ANodeThatIsNotThereIsRefusedBeforeAnythingIsPlanned) {
   const auto refused = plan(options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().param, "numa");
+}
+
+// As a file has them: all of layer 0 as int4, or a part of it as int8.
+model::WeightFormats stored_formats(Quantization of_down) {
+  model::WeightFormats formats(device::weight_format(ElementType::kBF16, Quantization::kInt4));
+  formats.tensors = {{"model.layers.0.mlp.down_proj.weight", of_down},
+                     {"model.layers.0.self_attn.o_proj.weight", Quantization::kInt4},
+                     {"model.layers.1.mlp.down_proj.weight", Quantization::kInt8}};
+  return formats;
+}
+
+TEST(NodePlan, WhatBecameOfAFilesQuantisedWeightsIsInTheConfiguration) {
+  const auto quantization = [](const NodeOptions& options,
+                               const std::optional<model::WeightFormats>& stored) {
+    const auto planned = plan(options, stored);
+    EXPECT_TRUE(planned.ok()) << planned.error().message;
+    const auto json = nlohmann::json::parse(effective_config_json(options, planned->model));
+    return json["quantization"].get<std::string>() + " " + json["weights"].get<std::string>();
+  };
+  const auto stored = stored_formats(Quantization::kInt4);
+  NodeOptions options;
+  EXPECT_EQ(quantization(options, stored), "auto gguf int4+int8");
+  EXPECT_EQ(quantization(options, std::nullopt), "auto bfloat16");
+  options.dtype = ElementType::kF32;
+  EXPECT_EQ(quantization(options, stored), "none float32");
+}
+
+TEST(NodePlan, ProfilesTellMixturesOfTheSameKindsApart) {
+  const auto identity = [](const std::optional<model::WeightFormats>& stored) {
+    const NodeOptions options;
+    const auto planned = plan(options, stored);
+    EXPECT_TRUE(planned.ok()) << planned.error().message;
+    return identity_of(options, planned->model);
+  };
+  const latency::ProfileIdentity narrow = identity(stored_formats(Quantization::kInt4));
+  const latency::ProfileIdentity other = identity(stored_formats(Quantization::kInt8));
+  EXPECT_TRUE(narrow.dtype.starts_with("gguf int4+int8, mixture ")) << narrow.dtype;
+  EXPECT_FALSE(latency::check_fits({.identity = narrow}, other).ok());
+  EXPECT_NE(latency::identity_digest(narrow), latency::identity_digest(other));
+  EXPECT_EQ(narrow.dtype, identity(stored_formats(Quantization::kInt4)).dtype);
+  EXPECT_EQ(identity(std::nullopt).dtype, "bfloat16") << "as in files of before";
 }
 
 }  // namespace

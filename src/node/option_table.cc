@@ -104,12 +104,25 @@ OptionVariable percent_more(int32_t& variable) {
       [&variable] { return variable == 0 ? std::string() : fmt::format("{:+}%", variable); });
 }
 
-std::vector<values::NamedValue<Quantization>> quantizations() {
-  std::vector<values::NamedValue<Quantization>> names;
-  for (const Quantization each : kQuantizations) {
-    names.push_back({quantization_name(each), each});
-  }
-  return names;
+OptionVariable quantization_choice(std::optional<Quantization>& quantization) {
+  return values::parsed_text(
+      [&quantization](const std::string& text) -> Status {
+        if (text == "auto") {
+          quantization.reset();
+          return {};
+        }
+        for (const Quantization each : kQuantizations) {
+          if (text == quantization_name(each)) {
+            quantization = each;
+            return {};
+          }
+        }
+        return invalid_argument(fmt::format(
+            "'{}' is not possible; choose auto, none, int8, int4 or int4-symmetric", text));
+      },
+      [&quantization] {
+        return quantization ? std::string(quantization_name(*quantization)) : std::string("auto");
+      });
 }
 
 OptionTable model_options(NodeOptions& node) {
@@ -117,13 +130,15 @@ OptionTable model_options(NodeOptions& node) {
   return {
       {.name = "model",
        .group = kGroup,
-       .help = "Folder with config.json, *.safetensors and a tokenizer, or a GGUF file",
+       .help =
+           "Folder with config.json, *.safetensors and a tokenizer, a GGUF file, or the name of a "
+           "model on the hub: ORG/NAME[@REVISION], ORG/NAME:FILE.gguf",
        .value = values::path(node.model),
        .other_names = "model"},
       {.name = "served-model-name",
        .group = kGroup,
-       .help =
-           "Names the model answers to; the first is shown (default: the folder's or file's name)",
+       .help = "Names the model answers to; the first is shown (default: the folder's, file's or "
+               "hub's name)",
        .value = values::texts(node.served_names)},
       {.name = "dtype",
        .group = kGroup,
@@ -132,10 +147,12 @@ OptionTable model_options(NodeOptions& node) {
        .recorded = Recorded::kAlways},
       {.name = "quantization",
        .group = kGroup,
-       .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: none, "
-               "int8, int4 (groups of 32 with scale and minimum) or int4-symmetric (scale "
-               "only); embedding and head stay bfloat16",
-       .value = values::named(node.quantization, quantizations()),
+       .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: int8, int4 "
+               "(groups of 32 with scale and minimum) or int4-symmetric (scale only); embedding "
+               "and head stay bfloat16. auto: a GGUF file's quantised weights stay so and its "
+               "others become bfloat16, unless --dtype is float32; checkpoints become --dtype. "
+               "none: all become --dtype",
+       .value = quantization_choice(node.quantization),
        .recorded = Recorded::kLater},
       {.name = "kv-cache-dtype",
        .group = kGroup,
@@ -294,8 +311,8 @@ OptionTable step_time_options(NodeOptions& node) {
   return {{.name = "profile",
            .group = kGroup,
            .help = "Step times of this model on this machine, as `tandem profile` writes them; "
-                   "measured and written first where the file is not there (default: one in the "
-                   "user's cache folder, for policies that need one)",
+                   "measured and written first if the file does not exist (default: a file in the "
+                   "user's cache folder, for policies that need it)",
            .value = values::path(node.profile.file)},
           {.name = "time-model",
            .group = kGroup,

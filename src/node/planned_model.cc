@@ -77,7 +77,7 @@ ElementType choose_dtype(const NodeOptions& options, const model::ModelConfig& s
   if (options.dtype.has_value()) {
     return *options.dtype;
   }
-  if (options.quantization != Quantization::kNone) {
+  if (options.quantization.value_or(Quantization::kNone) != Quantization::kNone) {
     return ElementType::kBF16;
   }
   if (shape.checkpoint_type == ElementType::kF16) {
@@ -100,10 +100,19 @@ Status check_step_budget(const NodeOptions& options, const model::ModelConfig& s
       "step-budget");
 }
 
-Result<device::WeightFormat> choose_format(const NodeOptions& options,
-                                           const model::ModelConfig& shape) {
-  const device::WeightFormat format =
-      device::weight_format(choose_dtype(options, shape), options.quantization);
+// A file's quantised weights stay as they are unless something else is asked for.
+bool keeps_stored(const NodeOptions& options, const model::ModelFolder& folder) {
+  return folder.stored.has_value() && !options.quantization &&
+         options.dtype.value_or(ElementType::kBF16) == ElementType::kBF16;
+}
+
+Result<model::WeightFormats> choose_format(const NodeOptions& options,
+                                           const model::ModelFolder& folder) {
+  if (keeps_stored(options, folder)) {
+    return *folder.stored;
+  }
+  const device::WeightFormat format = device::weight_format(
+      choose_dtype(options, folder.config), options.quantization.value_or(Quantization::kNone));
   if (format.quantization != Quantization::kNone && format.type != ElementType::kBF16) {
     return invalid_argument(
         fmt::format("--quantization {} computes with bfloat16, so it cannot be used with --dtype "
@@ -111,27 +120,37 @@ Result<device::WeightFormat> choose_format(const NodeOptions& options,
                     device::format_name(format), element_name(format.type)),
         "quantization");
   }
-  return format;
+  return model::WeightFormats(format);
 }
 
-Status check_supported(const device::WeightFormat& format, const device::Device& device) {
-  if (!device.formats().supports(format)) {
+// A device without products of a file's quantised weights gets their values in bf16.
+model::WeightFormats supported_or_bf16(model::WeightFormats format, const device::Device& device) {
+  if (!format.from_file() || format.supported(device.formats())) {
+    return format;
+  }
+  log::info("{} has no products with quantised weights: they become bfloat16", device.caps().name);
+  return device::weight_format(format.layers.type, Quantization::kNone);
+}
+
+Status check_supported(const model::WeightFormats& format, const device::Device& device) {
+  if (!format.supported(device.formats())) {
     return Error{ErrorCode::kUnsupported,
                  fmt::format("{} has no products with weights of {}; use --quantization none "
                              "and --dtype bfloat16 or float32",
-                             device.caps().name, device::format_name(format)),
-                 format.quantization == Quantization::kNone ? "dtype" : "quantization"};
+                             device.caps().name, format.name()),
+                 format.layers.quantization == Quantization::kNone ? "dtype" : "quantization"};
   }
   return {};
 }
 
-Result<PlannedModel> plan_for_device(model::ModelFolder folder, const device::WeightFormat& format,
+Result<PlannedModel> plan_for_device(model::ModelFolder folder, const model::WeightFormats& wanted,
                                      NodeDevice& device, NodeOptions& options, const Clock& clock) {
+  const model::WeightFormats format = supported_or_bf16(wanted, device.device());
   RETURN_IF_ERROR(check_supported(format, device.device()));
   PlannedModel planned{{.device = device,
                         .folder = std::move(folder),
                         .format = format,
-                        .kv_dtype = options.kv_dtype.value_or(format.type)},
+                        .kv_dtype = options.kv_dtype.value_or(format.layers.type)},
                        {},
                        {},
                        {}};
@@ -164,7 +183,7 @@ Status check_policy(const NodeOptions& options) {
 
 Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
   RETURN_IF_ERROR(check_policy(options));
-  ASSIGN_OR_RETURN(const device::WeightFormat format, choose_format(options, folder.config));
+  ASSIGN_OR_RETURN(const model::WeightFormats format, choose_format(options, folder));
   ASSIGN_OR_RETURN(std::unique_ptr<NodeDevice> device,
                    NodeDevice::open(options, folder.config, format));
   ASSIGN_OR_RETURN(PlannedModel model,
@@ -175,7 +194,7 @@ Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, co
 Result<SoleModel> plan_model(model::ModelFolder folder, std::unique_ptr<NodeDevice> device,
                              NodeOptions& options, const Clock& clock) {
   RETURN_IF_ERROR(check_policy(options));
-  ASSIGN_OR_RETURN(const device::WeightFormat format, choose_format(options, folder.config));
+  ASSIGN_OR_RETURN(const model::WeightFormats format, choose_format(options, folder));
   ASSIGN_OR_RETURN(PlannedModel model,
                    plan_for_device(std::move(folder), format, *device, options, clock));
   return SoleModel{.device = std::move(device), .model = std::move(model)};

@@ -24,7 +24,7 @@ namespace tandem {
 struct OpenedModel {
   NodeDevice& device;
   model::ModelFolder folder;
-  device::WeightFormat format;
+  model::WeightFormats format;
   ElementType kv_dtype = ElementType::kBF16;
 };
 

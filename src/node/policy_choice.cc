@@ -75,6 +75,8 @@ bool wants_step_budget(const NodeOptions& options) {
   return budget != nullptr && options.policy_options[*budget] == 0;
 }
 
+bool joins_in_cohorts(const NodeOptions& options) { return policy_traits(options.policy).cohorts; }
+
 Result<SmoothBudget> measure_step_budget(latency::BatchMeter& meter) {
   const latency::BatchLimits limits = meter.limits();
   SmoothBudget budget;

@@ -37,6 +37,9 @@ PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedMod
 // True: the policy's step budget is to be measured.
 bool wants_step_budget(const NodeOptions& options);
 
+// Under its policy the offloaded tokens of a stage join a step together (overlap), not one by one.
+bool joins_in_cohorts(const NodeOptions& options);
+
 struct SmoothBudget {
   int32_t tokens = 0;
   Nanos step{0};    // what a step of so many prompt tokens takes

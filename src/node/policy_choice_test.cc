@@ -75,7 +75,7 @@ PolicyChoice chosen(const NodeOptions& options) {
   plain.device.isa = kernels::Choice(kernels::Isa::kRef);
   const model::ModelConfig shape = model::preset_config("tiny").value();
   const std::unique_ptr<NodeDevice> device =
-      NodeDevice::open(plain, shape, {.type = ElementType::kF32}).value();
+      NodeDevice::open(plain, shape, device::WeightFormat{.type = ElementType::kF32}).value();
   return choose_automatic_policy(options,
                                  {.device = *device, .folder = {.path = {}, .config = shape}});
 }

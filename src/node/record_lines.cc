@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -61,8 +62,48 @@ void append_mode(std::string& line, const StepPlan& plan) {
   }
 }
 
+// Only policies that read stages are shown them.
+void append_stages(std::string& line, std::span<const SequenceView> offloaded) {
+  bool is_first = true;
+  for (const SequenceView& sequence : offloaded) {
+    if (sequence.stage >= 0) {
+      fmt::format_to(std::back_inserter(line), "{}[{},{}]", is_first ? R"(,"stages":[)" : ",",
+                     raw(sequence.id), sequence.stage);
+      is_first = false;
+    }
+  }
+  line += is_first ? "" : "]";
+}
+
+// Only where the host's times are believed.
+void append_work(std::string& line, const latency::HostWork& work) {
+  if (work.busy > Nanos{0} || work.rows > 0 || work.context > 0) {
+    fmt::format_to(std::back_inserter(line), R"(,"host":[{},{},{}])", work.busy.count(), work.rows,
+                   work.context);
+  }
+}
+
+// Whole numbers are the same in every encoder. Ratios beyond a million are as good as infinite.
+int64_t in_thousandths(double ratio) {
+  return static_cast<int64_t>(std::clamp(ratio, 0.0, 1e6) * 1000);
+}
+
 constexpr int64_t kMaxBindNanos = int64_t{1} << 60;  // a few of them add up
 constexpr int64_t kMaxBindRows = int64_t{1} << 24;
+constexpr int64_t kMaxCount = int64_t{1} << 32;  // of one step: sums do not overflow
+constexpr int64_t kMaxWork = int64_t{1} << 50;
+
+Status read_triple(const nlohmann::json& line, const char* key, int64_t max,
+                   std::array<int64_t, 3>& out) {
+  const nlohmann::json& numbers = line.at(key);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = numbers.size() == out.size() ? json_integer(numbers.at(i)).value_or(-1) : -1;
+    if (out[i] < 0 || out[i] > max) {
+      return invalid_argument(fmt::format("'{}' of a result has a number out of range", key));
+    }
+  }
+  return {};
+}
 
 Status read_counts(const nlohmann::json& entry, const char* key, size_t size, int64_t max,
                    std::vector<int32_t>& out) {
@@ -124,7 +165,14 @@ std::string plan_line(const SystemView& view, const StepPlan& plan, int digest_v
   append_some(line, "offload", plan.offload);
   append_some(line, "onload", plan.onload);
   append_some(line, "write_through", plan.write_through);
+  append_some(line, "second_lane", plan.second_lane);
   append_some(line, "hold", plan.hold);
+  append_stages(line, view.offloaded);
+  if (plan.inequality.has_value()) {
+    fmt::format_to(std::back_inserter(line), R"(,"inequality":[{},{}])",
+                   in_thousandths(plan.inequality->rate_ratio),
+                   in_thousandths(plan.inequality->bound));
+  }
   if (view.budget.host_total_blocks > 0) {
     append_mode(line, plan);
   }
@@ -140,6 +188,14 @@ std::string result_line(const StepResult& result, const StepTimes& times, std::s
   if (times.visits > 0) {
     fmt::format_to(std::back_inserter(line), R"(,"visits":{})", times.visits);
   }
+  if (const SecondLane& second = result.second; second.stages > 0 || second.logits > 0) {
+    fmt::format_to(std::back_inserter(line), R"(,"second_lane":[{},{},{}])", second.visits,
+                   second.stages, second.logits);
+  }
+  if (result.held > Nanos{0}) {
+    fmt::format_to(std::back_inserter(line), R"(,"held_ns":{})", result.held.count());
+  }
+  append_work(line, times.host);
   line += R"(,"tokens":)";
   append_tokens(line, result.samples);
   if (!result.visitors.empty()) {
@@ -175,7 +231,8 @@ void append_bind(std::string& entries, const BindView& view, const BindDecision&
   entries += R"(,"credits":)";
   append_numbers(entries, view.credits);
   if (view.mode == StepMode::kLanes) {
-    fmt::format_to(std::back_inserter(entries), R"(,"lanes":true,"held":{})", view.held.count());
+    fmt::format_to(std::back_inserter(entries), R"(,"lanes":true{},"held":{})",
+                   view.lane == 0 ? "" : R"(,"lane":1)", view.held.count());
   }
   if (!view.launched.empty()) {
     fmt::format_to(std::back_inserter(entries), R"(,"oldest_runs":{},"launched":[)",
@@ -212,6 +269,7 @@ Status read_bind(const nlohmann::json& entry, int64_t step, int32_t last_stage, 
   RETURN_IF_ERROR(nanos("now", view.now));
   if (view.mode == StepMode::kLanes) {
     RETURN_IF_ERROR(nanos("held", view.held));
+    view.lane = entry.contains("lane") ? 1 : 0;
   }
   RETURN_IF_ERROR(rows("stage", last_stage, view.first_stage));
   RETURN_IF_ERROR(rows("rows", kMaxBindRows, view.resident_rows));
@@ -234,6 +292,45 @@ Status read_bind(const nlohmann::json& entry, int64_t step, int32_t last_stage, 
   view.credits = out.credits;
   view.launched = out.launched;
   return {};
+}
+
+Status read_counted(const nlohmann::json& result, RecordedCounts& out) {
+  out = {};
+  if (result.contains("visits")) {
+    ASSIGN_OR_RETURN(out.visits, record_integer(result, "visits", 0, kMaxCount));
+  }
+  if (result.contains("held_ns")) {
+    ASSIGN_OR_RETURN(const int64_t held, record_integer(result, "held_ns", 0, kMaxBindNanos));
+    out.held = Nanos{held};
+  }
+  std::array<int64_t, 3> numbers{};
+  if (result.contains("second_lane")) {
+    RETURN_IF_ERROR(read_triple(result, "second_lane", INT32_MAX, numbers));
+    out.second = {.visits = numbers[0],
+                  .stages = static_cast<int32_t>(numbers[1]),
+                  .logits = static_cast<int32_t>(numbers[2])};
+  }
+  if (result.contains("host")) {
+    RETURN_IF_ERROR(read_triple(result, "host", kMaxWork, numbers));
+    out.host = {.busy = Nanos{numbers[0]}, .rows = numbers[1], .context = numbers[2]};
+  }
+  return {};
+}
+
+Result<RecordedStages> read_stages(const nlohmann::json& plan, int32_t last_stage) {
+  RecordedStages stages;
+  if (!plan.contains("stages")) {
+    return stages;
+  }
+  for (const nlohmann::json& entry : plan.at("stages")) {
+    const int64_t sequence = json_integer(entry.at(0)).value_or(-1);
+    const int64_t stage = json_integer(entry.at(1)).value_or(-1);
+    if (sequence < 0 || stage < 0 || stage > last_stage) {
+      return invalid_argument("'stages' of a plan has a number out of range");
+    }
+    stages.insert_or_assign(SequenceId{sequence}, static_cast<int32_t>(stage));
+  }
+  return stages;
 }
 
 }  // namespace tandem

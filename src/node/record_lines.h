@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -17,7 +18,9 @@
 namespace tandem {
 
 // What the policy saw, as a digest of this version (kViewDigestVersion in new records), and its
-// plan; on two tiers with the step's mode, and with lanes those of the first one.
+// plan; on two tiers with the step's mode, with lanes those of the first one, the stages of
+// offloaded tokens if the policy was shown them, and both sides of the inequality, in thousandths
+// and at most 10^9, if it weighed that.
 std::string plan_line(const SystemView& view, const StepPlan& plan, int digest_version);
 
 // `binds`: the step's bind entries, separated by commas; empty: none.
@@ -37,6 +40,21 @@ struct RecordedBind {
   std::vector<LaunchedGroup> launched;
   BindView view;
 };
+// The stages in a plan line, by sequence; none if it has no such field. A record may be forged: an
+// error if a number is out of range. Throws as read_bind.
+using RecordedStages = std::map<SequenceId, int32_t>;
+Result<RecordedStages> read_stages(const nlohmann::json& plan, int32_t last_stage);
+
+// What was counted of a step, read from its result line; absent numbers are 0. Errors and throws as
+// read_stages.
+struct RecordedCounts {
+  int64_t visits = 0;
+  SecondLane second;
+  Nanos held{0};
+  latency::HostWork host;
+};
+Status read_counted(const nlohmann::json& result, RecordedCounts& out);
+
 // Fills `out` for a step of a model with this last stage. A record may be forged: an error where
 // the entry could not have been written. Throws nlohmann::json::exception where a field is missing
 // or of another type.

@@ -98,6 +98,46 @@ TEST(RecordLines, ADigestTellsTiersApart) {
   both([&] { view.ready = 2; });
 }
 
+TEST(RecordLines, WhatWasCountedOfAStepComesBack) {
+  StepResult result;
+  result.step = 3;
+  result.second = {.visits = 24, .stages = 4, .logits = 6};
+  result.held = Nanos{1500};
+  const std::string line = result_line(
+      result, {.visits = 40, .host = {.busy = Nanos{70}, .rows = 5, .context = 600}}, {});
+  RecordedCounts counts;
+  ASSERT_TRUE(read_counted(json::parse(line), counts).ok());
+  EXPECT_EQ(counts.visits, 40);
+  EXPECT_EQ(counts.second.visits, 24);
+  EXPECT_EQ(counts.second.stages, 4);
+  EXPECT_EQ(counts.second.logits, 6);
+  EXPECT_EQ(counts.held, Nanos{1500});
+  EXPECT_EQ(counts.host.busy, Nanos{70});
+  EXPECT_EQ(counts.host.rows, 5);
+  EXPECT_EQ(counts.host.context, 600);
+}
+
+TEST(RecordLines, EarlierRecordsCountNoSecondLane) {
+  RecordedCounts counts{.visits = 7, .second = {.visits = 3}, .held = Nanos{2}, .host = {}};
+  ASSERT_TRUE(read_counted(json::parse(R"({"result":3,"ns":9,"visits":12})"), counts).ok());
+  EXPECT_EQ(counts.visits, 12);
+  EXPECT_EQ(counts.second.visits, 0);
+  EXPECT_EQ(counts.held, Nanos{0});
+  EXPECT_EQ(result_line({.step = 3, .samples = {}, .scored = {}, .visitors = {}}, {}, {}),
+            R"({"result":3,"ns":0,"tokens":[]})")
+      << "and one tier has none";
+}
+
+TEST(RecordLines, ForgedCountsAreRefused) {
+  RecordedCounts counts;
+  for (const char* line :
+       {R"({"second_lane":[1,2]})", R"({"second_lane":[1,2,3,4]})", R"({"second_lane":[1,-2,3]})",
+        R"({"second_lane":[1,4294967296,3]})", R"({"second_lane":7})", R"({"held_ns":-1})",
+        R"({"host":[1,"2",3]})", R"({"visits":-3})"}) {
+    EXPECT_FALSE(read_counted(json::parse(line), counts).ok()) << line;
+  }
+}
+
 TEST(RecordLines, ModesAreOfTwoTiers) {
   EXPECT_FALSE(json::parse(plan_line(view_of(0), {}, 2)).contains("mode"));
   EXPECT_EQ(json::parse(plan_line(view_of(10), {}, 2))["mode"], "groups");
@@ -105,6 +145,50 @@ TEST(RecordLines, ModesAreOfTwoTiers) {
   EXPECT_EQ(line["mode"], "lanes");
   EXPECT_EQ(line["first_lane"], json::parse("[4,6]"));
   EXPECT_EQ(line["hold"], json::parse("[9]"));
+}
+
+TEST(RecordLines, StagesAreOfPoliciesThatReadThem) {
+  std::vector<SequenceView> parked(3);
+  SystemView view = view_of(10);
+  view.offloaded = parked;
+  const uint64_t before = view_digest(view, kViewDigestVersion);
+  EXPECT_FALSE(json::parse(plan_line(view, {}, 2)).contains("stages"));
+  parked[0].id = SequenceId{7};
+  parked[1] = {.id = SequenceId{8}, .stage = 0};
+  parked[2] = {.id = SequenceId{12}, .stage = 5};
+  const json line = json::parse(plan_line(view, {.second_lane = {SequenceId{7}}}, 2));
+  EXPECT_EQ(line["stages"], json::parse("[[8,0],[12,5]]"));
+  EXPECT_EQ(line["second_lane"], json::parse("[7]"));
+  const uint64_t shown = view_digest(view, kViewDigestVersion);
+  EXPECT_NE(shown, before);
+  parked[2].stage = 6;
+  EXPECT_NE(view_digest(view, kViewDigestVersion), shown);
+  const Result<RecordedStages> read = read_stages(line, 5);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(*read, (RecordedStages{{SequenceId{8}, 0}, {SequenceId{12}, 5}}));
+  EXPECT_FALSE(read_stages(line, 4).ok()) << "the model has no stage 5";
+  EXPECT_FALSE(read_stages(json::parse(R"({"stages":[[-1,2]]})"), 4).ok());
+  EXPECT_THROW(static_cast<void>(read_stages(json::parse(R"({"stages":[3]})"), 4)),
+               json::exception);
+  EXPECT_TRUE(read_stages(json::parse("{}"), 4)->empty());
+}
+
+TEST(RecordLines, TheLaneOfABindIsReadAgain) {
+  const Bind bind;
+  BindView view = bind.view;
+  const std::vector<int32_t> one = {1};
+  view.mode = StepMode::kLanes;
+  view.lane = 1;
+  view.ready = view.coming = view.credits = one;
+  std::string entries;
+  append_bind(entries, view, {.visitors = {1}});
+  RecordedBind read;
+  const Status status = read_bind(json::parse(entries), 3, kLastStage, read);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(read.view.lane, 1);
+  std::string again;
+  append_bind(again, read.view, {.visitors = {1}});
+  EXPECT_EQ(again, entries);
 }
 
 TEST(RecordLines, ABindIsReadAsItWasShown) {

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "node/loaded_model.h"
 #include "node/option_table.h"
+#include "node/record_lines.h"
 #include "node/record_reader.h"
 #include "node/replay_comparer.h"
 #include "node/replay_executor.h"
@@ -84,6 +85,7 @@ class Replayer {
              .clock = clock_,
              .recorder = comparer_,
              .step_times = scheduled.step_times.get(),
+             .host_times = scheduled.host_times.get(),
              // It is asked nothing: its presence changes what policies see.
              .admission = options.admission == AdmissionMode::kOn ? scheduled.policy.admission.get()
                                                                   : nullptr}) {}
@@ -117,6 +119,7 @@ class Replayer {
     for (const json& line : group.inputs) {
       RETURN_IF_ERROR(post(line));
     }
+    RETURN_IF_ERROR(expect_stages(group));
     int64_t ready = -1;  // since the last planning; those that follow in the group see none
     if (!group.later_ready.is_null()) {
       const json later = {{"ready", std::move(group.later_ready)}};
@@ -131,6 +134,18 @@ class Replayer {
     if (!tiers_.problem().empty()) {
       report_.first_difference = tiers_.problem();
     }
+    return {};
+  }
+
+  // Of the first planning; no token moves on until a step is launched.
+  Status expect_stages(const Group& group) {
+    const auto plan = std::ranges::find_if(group.expected,
+                                           [](const json& line) { return line.contains("plan"); });
+    RecordedStages stages;
+    if (plan != group.expected.end()) {
+      ASSIGN_OR_RETURN(stages, read_stages(*plan, tiers_.limits().hops_per_token));
+    }
+    tiers_.expect_stages(std::move(stages));
     return {};
   }
 
@@ -198,10 +213,9 @@ class Replayer {
   }
 
   Status expect_visitors(const json& result) {
-    if (result.contains("visits")) {
-      ASSIGN_OR_RETURN(const int64_t visits, record_integer(result, "visits", 0, kLargestCount));
-      tiers_.expect_visits(visits);
-    }
+    RecordedCounts counts;
+    RETURN_IF_ERROR(read_counted(result, counts));
+    tiers_.expect_counts(counts);
     std::vector<SequenceId> visitors;
     if (result.contains("visitors")) {
       for (const json& visitor : result.at("visitors")) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "node/record_lines.h"
 #include "plan/step.h"
 
 namespace tandem {
@@ -27,8 +28,10 @@ class ReplayExecutor final : public StepExecutor {
   void expect_visitors(std::vector<SequenceId> visitors) { visitors_ = std::move(visitors); }
   void expect_events(TierEvents events) { expected_ = std::move(events); }
   // What was counted in the step that ends, as in StepResult.
-  void expect_visits(int64_t visits) { visits_in_step_ = visits; }
+  void expect_counts(const RecordedCounts& counts);
   void expect_ready(int64_t ready) { ready_in_step_ = ready; }
+  // That the next planning is shown: they depend on when hops ended then.
+  void expect_stages(std::map<SequenceId, int32_t> stages) { stages_ = std::move(stages); }
   // What of the record could not be done again; empty: nothing.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
@@ -37,6 +40,11 @@ class ReplayExecutor final : public StepExecutor {
   [[nodiscard]] bool poll(StepResult& result) override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
+  [[nodiscard]] TierCounts tier_counts() const override { return counts_; }
+  [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
+    const auto stage = stages_.find(offloaded);
+    return stage == stages_.end() ? -1 : stage->second;
+  }
 
  private:
   void wait_for_step(StepResult& result);
@@ -54,8 +62,10 @@ class ReplayExecutor final : public StepExecutor {
   int64_t step_ = 0;
   std::vector<SequenceId> visitors_;
   TierEvents expected_;
-  int64_t visits_in_step_ = 0;
+  RecordedCounts in_step_;
+  TierCounts counts_;
   int64_t ready_in_step_ = -1;
+  std::map<SequenceId, int32_t> stages_;
   std::set<SequenceId> under_way_;                     // tokens that the real executor has
   std::map<SequenceId, SampledToken> held_;            // tokens that it has sampled too early
   std::map<SequenceId, std::vector<BlockId>> tables_;  // of those that entered

@@ -54,5 +54,31 @@ TEST(ReplayExecutor, StepsThatItAddsAreNotThePlannedOne) {
   EXPECT_LT(real.launched[2], 0);
 }
 
+// What was learnt from a step is learnt again, however the lanes and the host do now.
+TEST(ReplayExecutor, HandsOverWhatWasCounted) {
+  LateVisitor real;
+  ManualClock clock;
+  ReplayExecutor replay(real, clock);
+  const RecordedCounts counts{.visits = 9,
+                              .second = {.visits = 6, .stages = 2, .logits = 1},
+                              .held = Nanos{40},
+                              .host = {.busy = Nanos{70}, .rows = 5, .context = 600}};
+  StepResult result;
+  for (int64_t step = 1; step <= 2; ++step) {
+    StepInput input;
+    input.step = step;
+    replay.launch(input);
+    replay.expect_counts(counts);
+    ASSERT_TRUE(replay.poll(result));
+    EXPECT_EQ(result.visits, 9);
+    EXPECT_EQ(result.second.visits, 6);
+    EXPECT_EQ(result.held, Nanos{40});
+    const TierCounts sums = replay.tier_counts();
+    EXPECT_EQ(sums.attention_time, Nanos{70 * step});
+    EXPECT_EQ(sums.attended_rows, 5 * step);
+    EXPECT_EQ(sums.attended_bytes / sums.attended_token_bytes, 600 * step);
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -77,7 +77,7 @@ bool write_kept(const fs::path& path, const device::AcceleratorCaps& caps) {
 }  // namespace
 
 RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& shape,
-                        const device::WeightFormat& format) {
+                        const model::WeightFormats& format) {
   RunKernels run;
   if (options.device.isa) {
     run.choice = options.device.isa;
@@ -96,8 +96,8 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
   run.products = device::ProductShape{.n = 2 * int64_t{shape.intermediate},
                                       .k = shape.hidden,
                                       .weight_bytes = model::weight_bytes(shape, format),
-                                      .type = format.type,
-                                      .quantization = format.quantization};
+                                      .type = format.layers.type,
+                                      .quantization = format.layers.quantization};
   run.kept = path_of_kept(options, *run.products);
   run.choice = read_kept(run.kept);
   if (run.choice) {

@@ -11,6 +11,7 @@
 #include "device/device.h"
 #include "kernels/choice.h"
 #include "model/config.h"
+#include "model/weight_formats.h"
 #include "node/node_options.h"
 
 namespace tandem {
@@ -24,7 +25,7 @@ struct RunKernels {
 
 // Before the device is opened. Reads small files.
 RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& shape,
-                        const device::WeightFormat& format);
+                        const model::WeightFormats& format);
 
 // After it was opened: keeps what was measured, and says what came of it. Returns who decided.
 std::string settle_kernels(const RunKernels& run, const device::AcceleratorCaps& caps);

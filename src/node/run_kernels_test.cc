@@ -28,7 +28,7 @@ class RunKernelsTest : public ::testing::Test {
   }
   ~RunKernelsTest() override { fs::remove_all(folder_); }
   [[nodiscard]] RunKernels find(ElementType type = ElementType::kBF16) const {
-    return find_kernels(options_, shape_, {.type = type});
+    return find_kernels(options_, shape_, device::WeightFormat{.type = type});
   }
   static std::string usual() {
     return std::string(kernels::isa_name(kernels::available_isas().back()));

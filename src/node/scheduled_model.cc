@@ -40,7 +40,8 @@ Result<ScheduledModel> schedule_model(const NodeOptions& options,
     ASSIGN_OR_RETURN(scheduled.step_times, step_times_of(options, *scheduled.profile));
     beliefs.step_times = scheduled.step_times.get();
     if (scheduled.profile->host.has_value()) {
-      beliefs.host_times = &*scheduled.profile->host;
+      scheduled.host_times = std::make_unique<latency::CorrectedHost>(*scheduled.profile->host);
+      beliefs.host_times = &scheduled.host_times->times();
     }
   }
   ASSIGN_OR_RETURN(scheduled.policy, make_policy(options.policy, options.policy_options, beliefs));

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "latency/corrected_host.h"
 #include "latency/corrected_model.h"
 #include "latency/profile.h"
 #include "latency/profiler.h"
@@ -23,6 +24,7 @@ struct ScheduledModel {
   // Null, both: no step times are wanted.
   std::unique_ptr<const latency::Profile> profile;
   std::unique_ptr<latency::CorrectedModel> step_times;
+  std::unique_ptr<latency::CorrectedHost> host_times;  // null: the profile says nothing of a host
   PolicyParts policy;
 };
 

@@ -59,8 +59,13 @@ HostLimits TierMeter::limits() const {
               std::min<int64_t>({rows, limits.host_blocks, limits.offloaded_sequences}))};
 }
 
-Result<Nanos> TierMeter::attention(int32_t rows, int32_t context) {
-  return executor_.time_host_attention(rows, context);
+Result<latency::HostAttended> TierMeter::attention(int32_t rows, int32_t context) {
+  const TierCounts before = executor_.tier_counts();
+  ASSIGN_OR_RETURN(const Nanos took, executor_.time_host_attention(rows, context));
+  const TierCounts after = executor_.tier_counts();
+  return latency::HostAttended{
+      .took = took,
+      .busy = (after.attention_time - before.attention_time) / std::max(after.workers, 1)};
 }
 
 Result<Nanos> TierMeter::copy(LinkWay way, int64_t bytes) {
@@ -130,7 +135,7 @@ void TierMeter::leave_all(int32_t visitors) {
   between_.clear();
 }
 
-Result<TierSteps> TierMeter::steps(int32_t residents, int32_t visitors) {
+Result<TierSteps> TierMeter::time_steps(StepMode mode, int32_t residents, int32_t visitors) {
   const HostLimits most = limits();
   CHECK(residents > 0 && residents <= most.residents && visitors >= 0 && visitors <= most.visitors,
         "{} residents and {} visitors", residents, visitors);
@@ -148,6 +153,7 @@ Result<TierSteps> TierMeter::steps(int32_t residents, int32_t visitors) {
     }
     StepInput input;
     input.step = next_step_++;
+    input.mode = mode;
     add_residents(residents, input);
     for (const SequenceId id : between_) {
       const auto index = static_cast<size_t>(raw(id) - raw(visitor(0)));
@@ -170,13 +176,18 @@ Result<TierSteps> TierMeter::steps(int32_t residents, int32_t visitors) {
   }
   const TierCounts after = executor_.tier_counts();
   leave_all(visitors);
-  return TierSteps{
-      .step_nanos = median_of(step),
-      .engine_nanos = median_of(engine),
-      .visits = static_cast<double>(after.hops - before.hops) / static_cast<double>(step.size()),
-      .resident_context = static_cast<double>(residents) * (position_ + 1),
-      .groups =
-          static_cast<double>((options_.layers + options_.group_stages) / options_.group_stages)};
+  const auto hops = static_cast<double>(after.hops - before.hops);
+  const auto of_a_hop = [hops](int64_t bytes) {
+    return hops > 0 ? static_cast<double>(bytes) / hops : 0;
+  };
+  const int32_t group_stages = mode == StepMode::kLanes ? 1 : options_.group_stages;
+  return TierSteps{.step_nanos = median_of(step),
+                   .engine_nanos = median_of(engine),
+                   .visits = hops / static_cast<double>(step.size()),
+                   .resident_context = static_cast<double>(residents) * (position_ + 1),
+                   .groups = static_cast<double>((options_.layers + group_stages) / group_stages),
+                   .hop = {.to_host = of_a_hop(after.bytes_to_host - before.bytes_to_host),
+                           .from_host = of_a_hop(after.bytes_from_host - before.bytes_from_host)}};
 }
 
 }  // namespace tandem

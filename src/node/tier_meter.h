@@ -29,9 +29,14 @@ class TierMeter final : public latency::HostMeter {
   TierMeter(const Options& options, ForwardExecutor& executor, Bell& bell, const Clock& clock);
 
   [[nodiscard]] latency::HostLimits limits() const override;
-  Result<Nanos> attention(int32_t rows, int32_t context) override;
+  Result<latency::HostAttended> attention(int32_t rows, int32_t context) override;
   Result<Nanos> copy(latency::LinkWay way, int64_t bytes) override;
-  Result<latency::TierSteps> steps(int32_t residents, int32_t visitors) override;
+  Result<latency::TierSteps> steps(int32_t residents, int32_t visitors) override {
+    return time_steps(StepMode::kGroups, residents, visitors);
+  }
+  Result<latency::TierSteps> lane_steps(int32_t residents) override {
+    return time_steps(StepMode::kLanes, residents, 0);
+  }
 
  private:
   // One step's time, and the engine thread's part of it.
@@ -39,6 +44,7 @@ class TierMeter final : public latency::HostMeter {
     double step_nanos = 0;
     double engine_nanos = 0;
   };
+  Result<latency::TierSteps> time_steps(StepMode mode, int32_t residents, int32_t visitors);
   [[nodiscard]] Timed run(const StepInput& input);
   [[nodiscard]] SampleSpec sample_of(SequenceId sequence) const;
   void add_residents(int32_t residents, StepInput& input);

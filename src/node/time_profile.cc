@@ -30,11 +30,21 @@ double first_stage_share(const model::ModelConfig& shape) {
   return pre / (shape.layers * pre + (shape.layers - 1) * post);
 }
 
+// Files mix the same kinds in many ways, which read different numbers of bytes.
+std::string weights_identity(const model::WeightFormats& formats) {
+  std::string kinds;
+  for (const auto& [tensor, quantization] : formats.tensors) {
+    fmt::format_to(std::back_inserter(kinds), "{} {}\n", tensor, quantization_name(quantization));
+  }
+  return kinds.empty() ? formats.name()
+                       : fmt::format("{}, mixture {}", formats.name(), latency::text_digest(kinds));
+}
+
 void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
   const latency::Accuracy& own = profile.accuracy.modular;
   log::info(
-      "step times: profile of {}{}; it met {} held-out batches to {:.1f} % in the mean, {:.1f} % "
-      "P90 (the same batch twice: {:.1f} %)",
+      "step times: profile of {}{}; its error on {} held-out batches: mean {:.1f} %, P90 {:.1f} % "
+      "(the same batch twice: {:.1f} %)",
       profile.date, from.empty() ? "" : fmt::format(" in {}", from.string()), own.batches,
       own.mean * 100, own.p90 * 100, profile.accuracy.repeatability.mean * 100);
   constexpr int32_t kFar = 8;
@@ -84,7 +94,7 @@ ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model
           .cpu = device::cpu_name(),
           .isa = caps.kernels,
           .threads = caps.threads,
-          .dtype = std::string(device::format_name(model.format)),
+          .dtype = weights_identity(model.format),
           .kv_dtype = std::string(element_name(model.kv_dtype))};
 }
 
@@ -112,6 +122,28 @@ Result<std::optional<Profile>> fitting_profile(const NodeOptions& options,
   return std::optional<Profile>(std::move(profile));
 }
 
+namespace {
+
+// The profile if there is one and it has what the policy needs.
+Result<std::optional<Profile>> sufficient_profile(const NodeOptions& options,
+                                                  const OpenedModel& model) {
+  ASSIGN_OR_RETURN(std::optional<Profile> profile, fitting_profile(options, model));
+  const bool needs_host =
+      policy_traits(options.policy).needs_host_times && options.accelerator.has_value();
+  if (profile.has_value() && needs_host) {
+    if (const Status has = check_has_host(*profile); !has.ok()) {
+      return invalid_argument(
+          fmt::format("the profile '{}' says too little: {}",
+                      profile_path(options.profile, identity_of(options, model)).string(),
+                      has.error().message),
+          "profile");
+    }
+  }
+  return profile;
+}
+
+}  // namespace
+
 Result<std::optional<Profile>> find_profile(const NodeOptions& options, const OpenedModel& model) {
   std::optional<Profile> found;
   if (!wants_profile(options)) {
@@ -120,7 +152,7 @@ Result<std::optional<Profile>> find_profile(const NodeOptions& options, const Op
   if (!options.profile.text.empty()) {
     ASSIGN_OR_RETURN(found, latency::parse_profile(options.profile.text));
   } else {
-    Result<std::optional<Profile>> fitting = fitting_profile(options, model);
+    Result<std::optional<Profile>> fitting = sufficient_profile(options, model);
     if (!fitting.ok()) {
       if (!options.profile.file.empty()) {
         return fitting.error();

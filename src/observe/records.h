@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "plan/decisions.h"
 #include "plan/step.h"
 #include "request/slo.h"
 
@@ -32,18 +33,19 @@ struct AdmissionRecord {
 
 struct StepRecord {
   int64_t step = 0;
-  int32_t prefill_tokens = 0;         // prompt rows computed
-  int32_t decode_tokens = 0;          // decode rows computed
-  int32_t resident_rows = 0;          // both, without those of offloaded sequences
-  int32_t sampled_tokens = 0;         // output tokens produced
-  int32_t preempted = 0;              // sequences dropped before this step
-  int32_t put_off = 0;                // parts of the plan that found no room
-  int64_t visits = 0;                 // rows of offloaded tokens, at all stages
-  StepMode mode = StepMode::kGroups;  // how they joined
-  int64_t prompt_tokens = 0;          // of requests that got their first token
-  int64_t cached_tokens = 0;          // of these, taken from the prefix cache
-  int64_t prefix_queried_tokens = 0;  // known tokens of sequences admitted in this step
-  int64_t prefix_hit_tokens = 0;      // of these, found in the prefix cache
+  int32_t prefill_tokens = 0;                   // prompt rows computed
+  int32_t decode_tokens = 0;                    // decode rows computed
+  int32_t resident_rows = 0;                    // both, without those of offloaded sequences
+  int32_t sampled_tokens = 0;                   // output tokens produced
+  int32_t preempted = 0;                        // sequences dropped before this step
+  int32_t put_off = 0;                          // parts of the plan that found no room
+  int64_t visits = 0;                           // rows of offloaded tokens, at all stages
+  StepMode mode = StepMode::kGroups;            // how they joined
+  std::optional<LanesInequality> inequality{};  // if the policy weighed it
+  int64_t prompt_tokens = 0;                    // of requests that got their first token
+  int64_t cached_tokens = 0;                    // of these, taken from the prefix cache
+  int64_t prefix_queried_tokens = 0;            // known tokens of sequences admitted in this step
+  int64_t prefix_hit_tokens = 0;                // of these, found in the prefix cache
   int64_t prefix_blocks_fetched = 0;  // of cached prefixes, copied from the host beside this step
   // By ServiceClass.
   std::array<std::vector<Nanos>, kServiceClasses> first_token_times{};  // arrival to first token
@@ -64,9 +66,10 @@ struct StepRecord {
   std::vector<PromisedFirstToken> promised_first_tokens{};
   Nanos started{0};
   Nanos duration{0};  // launch to commit
-  // What the model of time said of this step, corrected by what it had learnt until then; 0: there
-  // is no model, or the step had no residents and waited for the host.
+  // Predicted duration of this step, with the correction of that time. 0: no model of time, or a
+  // step without residents that waited for the host.
   Nanos predicted{0};
+  Nanos held{0};              // of its duration: with lanes, the accelerator waited for the host
   Nanos step_budget{0};       // of time, that the policy kept to; 0: it has none
   std::string_view regime{};  // decode, mixed, prefill: what the correction goes by
   double correction = 1;      // of that regime, before this step

@@ -76,9 +76,9 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
           "host_attention_seconds_total", "Time that the host's workers attended, all together")),
       limits_(Series{registry, labels}.family(
           "best_effort_limit_tokens_per_second",
-          "Tokens of offloaded sequences that this would allow; 0: nobody knows")),
-      regimes_(Series{registry, labels}.family(
-          "regime", "1 for what holds back the decoding of offloaded sequences")),
+          "Tokens of offloaded sequences that this would allow; 0: unknown")),
+      regimes_(Series{registry, labels}.family("regime",
+                                               "1 for the limit of decoding offloaded sequences")),
       pace_(Series{registry, labels}.family(
           "paced_ops", "Ops of a paced emulated accelerator; more than 1 % late: invalid")),
       labels_(labels),

@@ -23,9 +23,10 @@ TimeMetrics::TimeMetrics(prometheus::Registry& registry, const prometheus::Label
                          "Factor by which the profile's times are multiplied now", registry)),
       budget_(family(prometheus::BuildGauge(), "tandem_step_budget_seconds",
                      "Time of a step into which best effort must fit now", registry)),
-      budget_left_(family(prometheus::BuildGauge(), "tandem_step_budget_left_seconds",
-                          "What the last step, as predicted, left of it; negative: it took more",
-                          registry)) {}
+      budget_left_(
+          family(prometheus::BuildGauge(), "tandem_step_budget_left_seconds",
+                 "Step budget less the predicted time of the last step; negative: it took more",
+                 registry)) {}
 
 TimeMetrics::Regime& TimeMetrics::of(std::string_view name) {
   const auto found = regimes_.find(name);

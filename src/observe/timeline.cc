@@ -63,7 +63,7 @@ Track::Track(std::string group, std::string name, int64_t capacity)
 void Track::add(const Span& span) {
   const int64_t number = added_.load(std::memory_order_relaxed);
   begun_.store(number + 1, std::memory_order_relaxed);
-  // Release: whoever reads a part of what follows then also reads the number above.
+  // Release: a reader that sees any part of the span below also sees the number above.
   Slot& slot = slots_[static_cast<size_t>(number % capacity_)];
   slot.name.store(span.name, std::memory_order_release);
   slot.begin.store(span.begin.count(), std::memory_order_release);

@@ -203,7 +203,7 @@ BatchLine parse_batch_line(std::string_view line, const JsonLimits& limits) {
   return out;
 }
 
-// FNV-1a, 64 bits: tells lines apart, is no protection against who wants two to look alike.
+// FNV-1a, 64 bits: tells lines apart, but does not protect against crafted collisions.
 uint64_t hash_of_line(std::string_view line, uint64_t before) {
   uint64_t hash = before;
   for (const char c : line) {

@@ -19,7 +19,7 @@ struct BatchLine {
   std::optional<std::string> custom_id;  // absent: it could not be read
   Endpoint endpoint = Endpoint::kChat;
   std::string body;  // JSON text, for parse_generation
-  // Why the line is no request: nothing but custom_id is set then.
+  // Why the line is not a request; then only custom_id is set.
   std::optional<Error> error;
   std::string error_code;
 };
@@ -62,5 +62,6 @@ struct WrittenBatchLine {
 
 inline constexpr std::string_view kDuplicateCustomId = "duplicate_custom_id";
 inline constexpr std::string_view kLineTooLong = "line_too_long";
+inline constexpr std::string_view kAnswerTooLarge = "answer_too_large";
 
 }  // namespace tandem::openai

@@ -75,8 +75,8 @@ struct GenerationRequest {
   bool echo = false;                      // the prompt stands before the answer, in logprobs too
   std::vector<std::string> prompt_texts;  // with echo: of each prompt
   int32_t prompt_logprobs = -1;  // vLLM's field of that name: how many alternatives, -1: not asked
-  bool discard_output = false;   // max_tokens 0: the engine makes a token, nobody sees it
-  ServiceClaim service;          // what the body says; see request/service.h for what it gets
+  bool discard_output = false;   // max_tokens 0: the engine makes a token, the answer omits it
+  ServiceClaim service;          // claims of the body; request/service.h settles them
   std::string service_tier = "default";  // the one that is used, to be named in the answer
   bool explain = false;                  // how it was served, in the answer's usage
   bool honoured = true;                  // the policy reads all of the service that it claims

@@ -1,6 +1,6 @@
 // Reads the JSON body of a request and its typed fields. Bodies are hostile: size is the HTTP
 // server's limit; depth, keys per object, UTF-8 and number ranges are checked here. Null counts as
-// absent; fields nobody asks for are ignored. Errors name the field, what it must be and what it
+// absent; unknown fields are ignored. Errors name the field, what it must be and what it
 // is. Threads: any. A FieldReader borrows its object.
 #pragma once
 

@@ -26,7 +26,8 @@ struct LogprobsStyle {
 std::string prompt_logprobs_json(const text::Tokenizer& tokenizer, std::span<const TokenId> tokens,
                                  std::span<const LogprobInfo> infos, int32_t top);
 
-// The "logprobs" object of one choice, or of one chunk of it. Copies of an empty one are cheap.
+// The "logprobs" object of one choice, or of one chunk of a choice. Copies of an empty one are
+// cheap.
 class LogprobsJson {
  public:
   LogprobsJson(const text::Tokenizer& tokenizer, LogprobsStyle style)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,13 @@ namespace tandem {
 
 // So many plans in a row may hold a sequence.
 inline constexpr int32_t kMaxHeldPlans = 1024;
+
+// The two sides of the comparison that says whether lanes pay (APEX 3.2, inequality (6)).
+struct LanesInequality {
+  double rate_ratio = 0;  // left: the accelerator's rate of attention over the host's
+  double bound = 0;       // right: lanes pay if the ratio is below; infinite: in any case
+  [[nodiscard]] bool holds() const { return rate_ratio < bound; }
+};
 
 // What one step will do.
 struct StepPlan {
@@ -43,11 +51,15 @@ struct StepPlan {
   // kLanes: offloaded ones whose next token goes in the first lane, that of the residents; all
   // others go in the second.
   std::vector<SequenceId> first_lane;
+  // kGroups: offloaded ones whose next token enters in the second lane, where a later step with
+  // lanes will find it; all others enter in the first.
+  std::vector<SequenceId> second_lane;
   // Offloaded sequences whose next token does not enter in this step: they wait on the host without
   // compute. All other offloaded sequences between two tokens go on by themselves, and so does a
   // sequence that kMaxHeldPlans plans in a row have held.
   std::vector<SequenceId> hold;
-  Nanos step_budget{0};  // of time, that the policy kept to; 0: it has none
+  Nanos step_budget{0};                       // of time, that the policy kept to; 0: it has none
+  std::optional<LanesInequality> inequality;  // if the policy weighed it; for records and results
 };
 
 class StepPolicy {
@@ -56,6 +68,9 @@ class StepPolicy {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // The order in which sequences are to wait; asked for once, when an engine is made.
   [[nodiscard]] virtual std::unique_ptr<QueueOrder> make_queue_order() const = 0;
+  // Whether SequenceView::stage is to be shown, which costs some 0.05 us a sequence; asked once,
+  // when an engine is made.
+  [[nodiscard]] virtual bool reads_stages() const { return false; }
   virtual StepPlan plan(const SystemView& view) = 0;
 };
 
@@ -72,6 +87,7 @@ struct BindView {
   Nanos now{0};
   int64_t step = 0;
   StepMode mode = StepMode::kGroups;  // kLanes: the view is of one stage of one lane
+  int32_t lane = 0;                   // kLanes: that one
   Nanos held{0};                      // since this question was first asked and put off
   int32_t first_stage = 0;            // of the group
   int32_t last_stage = 0;             // of the model

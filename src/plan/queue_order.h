@@ -24,7 +24,9 @@ struct QueueEntry {
   int32_t choice = 0;
   int32_t choices = 1;  // sequences it becomes when its prompt is done: itself and its forks
   int32_t level = 0;    // lower goes first
+  int32_t prompt_tokens = 0;
   ServiceClass service_class = ServiceClass::kLatencySensitive;
+  bool was_admitted = false;  // it waits again, and its prompt was counted
 };
 
 // What its tokens begin with. Equal leading names of two entries mean equal leading blocks of
@@ -43,6 +45,13 @@ class QueueOrder {
   // The entry must stay where it is until it is erased. Both take O(log n).
   virtual void insert(QueueEntry& entry, const QueuePrefix& prefix) = 0;
   virtual void erase(QueueEntry& entry) = 0;
+
+  // Whether count_served() is to be called; asked once, when an engine is made.
+  [[nodiscard]] virtual bool counts_service() const { return false; }
+  // A sequence of this tenant was admitted for the first time (its prompt's tokens), or got output
+  // tokens. For orders that are fair between tenants.
+  virtual void count_served(const QueueEntry& /*entry*/, const BlockHash& /*tenant*/,
+                            int32_t /*prompt_tokens*/, int32_t /*output_tokens*/) {}
 
   // The entries that follow `after`, in order; null: from the head of the queue. At least one,
   // unless `after` is the last, and as many as lie together. Valid until the next insert or erase.

@@ -103,6 +103,13 @@ struct SampledToken {
   std::unique_ptr<LogprobInfo> logprobs;  // null unless asked for
 };
 
+// What a step with lanes did in the second one, which has launches of its own.
+struct SecondLane {
+  int64_t visits = 0;  // rows at the stages before the last
+  int32_t stages = 0;  // of these, launched for it
+  int32_t logits = 0;  // rows at the last stage
+};
+
 struct StepResult {
   int64_t step = 0;
   std::vector<SampledToken> samples;  // in the order of slices and their samples
@@ -113,6 +120,9 @@ struct StepResult {
   // Over all binds of the step, the visitors that could have joined, each counted at every stage at
   // which it could; -1: the executor does not count them.
   int64_t ready = -1;
+  SecondLane second{};
+  // With lanes: the accelerator had nothing queued, because both lanes waited for the host.
+  Nanos held{0};
 };
 
 // What happened between the tiers, beside the steps.
@@ -138,12 +148,14 @@ struct TierCounts {
   int64_t offloaded_bytes = 0;  // of KV blocks
   int64_t onloaded_bytes = 0;
   int64_t attended_bytes = 0;  // of K and V read by the host's workers
+  int64_t attended_rows = 0;   // for which they did
   Nanos attention_time{0};     // that they worked, all together
   int64_t hops_in_flight = 0;  // now
   int64_t workers_lost = 0;    // now: hang inside a kernel
   Nanos returning_time{0};     // that results were on their way back
   int32_t workers = 0;
   int32_t layers = 0;
+  int64_t attended_token_bytes = 0;  // K and V of one token in one layer
 };
 
 struct ExecutorLimits {
@@ -184,6 +196,10 @@ class StepExecutor {
   // Each event once; may be called at any time, also when no step is in flight.
   [[nodiscard]] virtual TierEvents take_tier_events() = 0;
   [[nodiscard]] virtual TierCounts tier_counts() const { return {}; }
+  // Between two steps: the stage that the token of this sequence visits next. The token waits there
+  // or is on its way there. -1: no token of it is under way, or the executor does not tell. About
+  // 0.05 us.
+  [[nodiscard]] virtual int32_t next_stage(SequenceId /*offloaded*/) const { return -1; }
 };
 
 }  // namespace tandem

@@ -45,7 +45,10 @@ struct SequenceView {
   int32_t choices = 1;             // sequences it becomes when its prompt is done
   Tier tier = Tier::kAccelerator;  // the authoritative one
   uint8_t lane = 0;                // of its token under way on the host
-  int32_t transfer_blocks = 0;     // at most so many does the other tier need to hold it
+  // The stage that this token visits next, 0 .. layers: it waits there, or its hop to that stage is
+  // in flight. -1: no token is under way, or the policy does not read stages.
+  int32_t stage = -1;
+  int32_t transfer_blocks = 0;  // at most so many does the other tier need to hold it
   // Admission has promised its first token by first_token_due; without an admission none is.
   bool promised = false;
   int32_t host_failures = 0;  // how often the host failed it and it was computed anew

@@ -36,7 +36,7 @@ class StateMachine {
  public:
   [[nodiscard]] SequenceState state() const { return static_cast<SequenceState>(state_); }
   void change_to(SequenceState next);
-  // Whether it is new or has changed since take_changed(): for who keeps a picture of the sequence.
+  // Whether it is new or has changed since take_changed(): for caches of its SequenceView.
   [[nodiscard]] bool changed() const { return changed_ != 0; }
   [[nodiscard]] bool take_changed() {
     const bool changed = changed_ != 0;

@@ -99,7 +99,7 @@ std::string format_ttft_rule(const TtftRule& rule) {
 Result<Nanos> parse_target(std::string_view text) {
   const Result<Nanos> parsed = parse_duration(text);
   if (!parsed.ok() || !is_target(*parsed)) {
-    return invalid_argument(fmt::format("'{}' is no target: write a duration such as 50ms, {}",
+    return invalid_argument(fmt::format("'{}' is not a target: write a duration such as 50ms, {}",
                                         text.substr(0, 80), "over 0 and at most 24 h"));
   }
   return *parsed;
@@ -109,7 +109,7 @@ Result<Nanos> target_of_millis(double millis) {
   constexpr double kNanosPerMilli = 1e6;
   const double least = to_millis(kShortestTarget);
   const double most = to_millis(kLongestTarget);
-  if (!(millis >= least && millis <= most)) {  // also for what is no number
+  if (!(millis >= least && millis <= most)) {  // also for NaN
     return invalid_argument(fmt::format("{} is not {}", millis, kTargets));
   }
   return Nanos(std::llround(millis * kNanosPerMilli));

@@ -31,4 +31,12 @@ void WaitBinder::bind(const BindView& view, BindDecision& decision) {
   fill_.bind(view, decision);
 }
 
+void LanesOrCohortBinder::bind(const BindView& view, BindDecision& decision) {
+  if (view.mode == StepMode::kLanes) {
+    lanes_.bind(view, decision);
+  } else {
+    cohorts_.bind(view, decision);
+  }
+}
+
 }  // namespace tandem

@@ -40,4 +40,14 @@ class WaitBinder final : public Binder {
   Nanos trusts_again_{0};
 };
 
+// For steps of both kinds: WaitBinder with lanes, CohortBinder without.
+class LanesOrCohortBinder final : public Binder {
+ public:
+  void bind(const BindView& view, BindDecision& decision) override;
+
+ private:
+  WaitBinder lanes_;
+  CohortBinder cohorts_;
+};
+
 }  // namespace tandem

@@ -108,5 +108,13 @@ TEST_F(JoinBinders, WithoutLanesNobodyWaits) {
   EXPECT_FALSE(ask(binder, view({2, 1}, {4, 0})).wait);
 }
 
+TEST_F(JoinBinders, OneRuleForLanesAndOneForStepsWithout) {
+  LanesOrCohortBinder binder;
+  EXPECT_THAT(ask(binder, view({2, 3}, {0, 1})).visitors, ElementsAre(2, 0));
+  BindView lane = view({2}, {1});
+  lane.mode = StepMode::kLanes;
+  EXPECT_TRUE(ask(binder, lane).wait);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "scheduler/lane_placement.h"
 
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace tandem {
@@ -24,13 +25,26 @@ class Placing {
     commit(decode, lane, trial(what, lane));
   }
 
-  // False, and nothing changed: the layer would be too long.
-  bool place_within_time(size_t decode, const HostDecode& what, size_t lane) {
-    return try_place(decode, what, lane, -Nanos::max());
+  // False, and nothing changed: the host would not be done in time, or the layer would be too long.
+  bool place_within_slack(size_t decode, const HostDecode& added, size_t lane) {
+    const Trial changed = trial(added, lane);
+    if (model_.slack(changed.times).least() < Nanos{0} ||
+        model_.layer_time(changed.times) > limits_.layer_time) {
+      return false;
+    }
+    commit(decode, lane, changed);
+    return true;
   }
-  // Or the host would not be done in time.
-  bool place_within_slack(size_t decode, const HostDecode& what, size_t lane) {
-    return try_place(decode, what, lane, Nanos{0});
+  // Nothing changes where the layer would become longer than it may for an overdue one.
+  void place_overdue(size_t decode, const HostDecode& added) {
+    const size_t lane = roomier_lane();
+    const Trial changed = trial(added, lane);
+    const Nanos with = model_.layer_time(changed.times);
+    const Nanos longer = with - model_.layer_time(times_);
+    if (longer <= limits_.for_overdue && with <= limits_.layer_time) {
+      placement_.for_overdue = longer;
+      commit(decode, lane, changed);
+    }
   }
 
   [[nodiscard]] bool full() const { return placement_.placed >= limits_.decodes; }
@@ -41,16 +55,6 @@ class Placing {
     Lane lane;
     LayerTimes times;
   };
-
-  bool try_place(size_t decode, const HostDecode& what, size_t lane, Nanos least_slack) {
-    const Trial changed = trial(what, lane);
-    if (model_.slack(changed.times).least() < least_slack ||
-        model_.layer_time(changed.times) > limits_.layer_time) {
-      return false;
-    }
-    commit(decode, lane, changed);
-    return true;
-  }
 
   [[nodiscard]] Trial trial(const HostDecode& what, size_t lane) const {
     Trial changed{.lane = placement_.lanes[lane], .times = times_};
@@ -95,13 +99,26 @@ Placement place_first_come(const LaneModel& model, const Lanes& lanes,
 Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
                          std::span<const HostDecode> decodes, const PlacementLimits& limits) {
   Placing placing(model, lanes, decodes.size(), limits);
+  std::optional<size_t> does_not_hide;  // the first overdue one
   for (size_t i = 0; i < decodes.size() && !placing.full(); ++i) {
     const size_t roomier = placing.roomier_lane();
-    if (decodes[i].overdue) {
-      placing.place_within_time(i, decodes[i], roomier);
-    } else if (!placing.place_within_slack(i, decodes[i], roomier)) {
-      placing.place_within_slack(i, decodes[i], 1 - roomier);
+    const bool placed = placing.place_within_slack(i, decodes[i], roomier) ||
+                        placing.place_within_slack(i, decodes[i], 1 - roomier);
+    if (!placed && decodes[i].overdue && !does_not_hide.has_value()) {
+      does_not_hide = i;
     }
+  }
+  if (does_not_hide.has_value() && !placing.full()) {
+    placing.place_overdue(*does_not_hide, decodes[*does_not_hide]);
+  }
+  return placing.finish();
+}
+
+Placement place_whatever_it_takes(const LaneModel& model, const Lanes& lanes,
+                                  std::span<const HostDecode> decodes) {
+  Placing placing(model, lanes, decodes.size(), {});
+  for (size_t i = 0; i < decodes.size(); ++i) {
+    placing.place(i, decodes[i], placing.roomier_lane());
   }
   return placing.finish();
 }

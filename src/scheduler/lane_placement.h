@@ -18,6 +18,7 @@ struct Placement {
   std::vector<int8_t> lane;  // by decode: 0, 1 or kHeld
   Lanes lanes;               // with those that were placed
   int64_t placed = 0;
+  Nanos for_overdue{0};  // added to a layer for an overdue decode that does not hide
 };
 
 // An offloaded sequence between two tokens.
@@ -29,6 +30,7 @@ struct HostDecode {
 struct PlacementLimits {
   int64_t decodes = 0;              // that are placed at most
   Nanos layer_time = Nanos::max();  // of a layer with them; for a step within a target
+  Nanos for_overdue{0};             // that may be added to a layer for an overdue decode
 };
 
 // NEO 3.2, step 4, with the choice of its authors' program. In order, each goes to the lane that
@@ -39,10 +41,15 @@ Placement place_first_come(const LaneModel& model, const Lanes& lanes,
                            std::span<const HostDecode> decodes, const PlacementLimits& limits);
 
 // The repaired rule. In order, each goes to the lane with more slack, or to the other one if only
-// that has room for it; one that is overdue is placed whatever the slack, if the layer's time
-// allows. All are tried.
+// that has room for it. All are tried. Of overdue decodes that hide in neither lane the first is
+// placed all the same, behind all others, if the layer becomes longer by no more than
+// `for_overdue`.
 Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
                          std::span<const HostDecode> decodes, const PlacementLimits& limits);
+
+// All of them, each in the lane with more slack, whatever the host takes.
+Placement place_whatever_it_takes(const LaneModel& model, const Lanes& lanes,
+                                  std::span<const HostDecode> decodes);
 
 // All of them, in turn, so that the host attends for one lane while the accelerator has the other;
 // for steps in which nothing else happens.

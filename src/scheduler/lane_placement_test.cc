@@ -170,14 +170,35 @@ TEST(LanePlacement, TheFirstGoesToTheSecondLaneAndThenTheRoomierLane) {
   EXPECT_EQ(placement.lane, (std::vector<int8_t>{1, 1, 0, 1}));
 }
 
-TEST(LanePlacement, AnOverdueDecodeJoinsWhateverTheHostTakes) {
+TEST(LanePlacement, OverdueDecodesThatDoNotHideJoinOneAtATimeAndForABoundedTime) {
   const LaneModel lanes(model(), &host(), LaneWindows::kReal);
-  std::vector<HostDecode> decodes = decodes_of({100'000, 5});
-  const Placement fair = place_by_slack(lanes, residents(4, 10), decodes, kAll);
-  EXPECT_EQ(fair.lane[0], kHeld);
-  EXPECT_NE(fair.lane[1], kHeld);
+  const Lanes start = residents(4, 10);
+  std::vector<HostDecode> decodes = decodes_of({1000, 1000, 5});
   decodes[0].overdue = true;
-  EXPECT_NE(place_by_slack(lanes, residents(4, 10), decodes, kAll).lane[0], kHeld);
+  decodes[1].overdue = true;
+  const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
+  EXPECT_EQ(hidden.lane[0], kHeld);
+  EXPECT_EQ(hidden.lane[1], kHeld);
+  EXPECT_NE(hidden.lane[2], kHeld) << "the others lose nothing";
+  EXPECT_EQ(hidden.for_overdue, Nanos{0});
+  PlacementLimits limits = kAll;
+  limits.for_overdue = Nanos::max();
+  const Placement longer = place_by_slack(lanes, start, decodes, limits);
+  EXPECT_NE(longer.lane[0], kHeld);
+  EXPECT_EQ(longer.lane[1], kHeld);
+  EXPECT_NE(longer.lane[2], kHeld);
+  EXPECT_EQ(longer.for_overdue, lanes.layer_time(lanes.times(longer.lanes)) -
+                                    lanes.layer_time(lanes.times(hidden.lanes)));
+  limits.for_overdue = longer.for_overdue - Nanos{1};
+  EXPECT_EQ(place_by_slack(lanes, start, decodes, limits).lane[0], kHeld);
+}
+
+TEST(LanePlacement, AllJoinWhateverTheHostTakes) {
+  const LaneModel lanes(model(), &host(), LaneWindows::kPaper);
+  const Placement placement =
+      place_whatever_it_takes(lanes, residents(4, 10), decodes_of({100'000, 5, 100'000}));
+  EXPECT_EQ(placement.placed, 3);
+  EXPECT_NE(placement.lane[0], placement.lane[1]) << "each in the lane with more slack";
 }
 
 TEST(LanePlacement, NoMoreJoinThanThereAreRowsFor) {

@@ -7,9 +7,11 @@
 namespace tandem {
 namespace {
 
-// Its offloaded tokens visit all stages.
-latency::StepShape shape_of(const Lane& lane, int32_t layers) {
+// Its offloaded tokens visit all stages. `has_lanes`: the step, so that both lanes are corrected by
+// factors of steps with lanes.
+latency::StepShape shape_of(const Lane& lane, int32_t layers, bool has_lanes) {
   latency::StepShape shape = lane.residents;
+  shape.has_lanes = has_lanes;
   shape.visits += lane.visitors * layers;
   shape.visitor_logits += static_cast<int32_t>(lane.visitors);
   return shape;
@@ -26,20 +28,21 @@ latency::StepParts known_parts(const latency::StepTimeModel& model,
 
 Nanos LaneSlack::least() const { return std::min({of_lane[0], of_lane[1], of_both}); }
 
-LaneTimes LaneModel::times(const Lane& lane) const {
+LaneTimes LaneModel::times(const Lane& lane, bool has_lanes) const {
   LaneTimes times;
   if (lane.rows() == 0) {
     return times;
   }
-  const latency::StepParts parts = known_parts(model_, shape_of(lane, model_.layers()));
+  const latency::StepParts parts = known_parts(model_, shape_of(lane, model_.layers(), has_lanes));
   times.dense = parts.dense;
   times.attention = parts.prefill_attention + parts.decode_attention;
   times.decode_attention = parts.decode_attention;
   if (host_ != nullptr && lane.visitors > 0) {
     times.host = host_->attention_time(lane.visitors, lane.context);
+    times.link = windows_ == LaneWindows::kReal ? host_->link_time(lane.visitors) : Nanos{0};
     const latency::LaunchTimes& launch = host_->launch;
     times.launch = Nanos{static_cast<int64_t>(
-        launch.per_group_nanos + launch.per_visit_nanos * static_cast<double>(lane.visitors))};
+        launch.per_lane_stage_nanos + launch.per_visit_nanos * static_cast<double>(lane.visitors))};
   }
   return times;
 }
@@ -56,7 +59,7 @@ LaneSlack LaneModel::slack(const LayerTimes& times) const {
   }
   LaneSlack slack;
   for (size_t lane = 0; lane < times.size(); ++lane) {
-    slack.of_lane[lane] = window[lane] - times[lane].host;
+    slack.of_lane[lane] = window[lane] - times[lane].host - times[lane].link;
   }
   slack.of_both = windows_ == LaneWindows::kReal
                       ? first.dense + first.attention + second.dense - first.host - second.host
@@ -72,7 +75,8 @@ Nanos LaneModel::layer_time(const LayerTimes& times) const {
            std::max(second.dense + first.attention, first.host);
   }
   return std::max({first.dense + first.attention + second.dense, first.host + second.host,
-                   first.dense + first.host, second.dense + second.host});
+                   first.dense + first.host + first.link,
+                   second.dense + second.host + second.link});
 }
 
 Nanos LaneModel::layers_time(const Lane& residents) const {
@@ -81,15 +85,19 @@ Nanos LaneModel::layers_time(const Lane& residents) const {
   return model_.layers() * (layer.dense + layer.attention);
 }
 
+// The second lane has a last stage of its own.
 Nanos LaneModel::beside_layers(const Lanes& lanes) const {
-  latency::StepShape shape = shape_of(lanes[0], model_.layers());
-  shape.visits += lanes[1].visitors * model_.layers();
-  shape.visitor_logits += static_cast<int32_t>(lanes[1].visitors);
-  if (shape.empty()) {
-    return Nanos{0};
+  const bool any = lanes[0].visitors + lanes[1].visitors > 0;
+  Nanos fixed{0};
+  Nanos beside{0};
+  for (const Lane& lane : lanes) {
+    if (lane.rows() > 0) {
+      const latency::StepParts parts = known_parts(model_, shape_of(lane, model_.layers(), any));
+      fixed = std::max(fixed, parts.fixed);
+      beside += parts.head + parts.visits;
+    }
   }
-  const latency::StepParts parts = known_parts(model_, shape);
-  return parts.fixed + parts.head + parts.visits;
+  return fixed + beside;
 }
 
 }  // namespace tandem

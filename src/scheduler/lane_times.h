@@ -25,12 +25,13 @@ namespace tandem {
 //              first lane's tokens, T_ca0          second lane's tokens, T_ca1
 //   kPaper     T_l1 + T_ga0                        T_l0
 //   kCode      T_l1 + T_pa0 + T_ga0 - T_la0        T_l0 - T_la1
-//   kReal      T_l1 + T_pa0 + T_ga0 - T_la0        T_l0 + T_pa0 + T_ga0 - T_la1
+//   kReal      T_l1 + T_pa0 + T_ga0 - T_la0 - T_k0 T_l0 + T_pa0 + T_ga0 - T_la1 - T_k1
 //
 // kPaper is what NEO prints and kCode what its authors' program computes. kReal is what the steps
 // here give: attention of residents runs behind the first lane's dense stage, so it is in the
-// window of both lanes. As the host attends for one lane after the other, kReal also asks that
-// T_ca0 + T_ca1 be at most what the accelerator takes for the layer.
+// window of both lanes, and T_k_x, the way of the lane's rows over the link and back, which the
+// other two leave out, is not the host's to attend in. As the host attends for one lane after the
+// other, kReal also asks that T_ca0 + T_ca1 be at most what the accelerator takes for the layer.
 enum class LaneWindows : uint8_t { kPaper, kCode, kReal };
 
 struct Lane {
@@ -47,6 +48,7 @@ struct LaneTimes {
   Nanos attention{0};         // of residents: prompts and decodes
   Nanos decode_attention{0};  // of these, of decodes
   Nanos host{0};
+  Nanos link{0};  // of its offloaded tokens' rows to the host and back
   Nanos launch{0};
 };
 using LayerTimes = std::array<LaneTimes, 2>;
@@ -67,9 +69,11 @@ class LaneModel {
             LaneWindows windows)
       : model_(model), host_(host), windows_(windows) {}
 
-  [[nodiscard]] LaneTimes times(const Lane& lane) const;
+  // Of one lane; without visitors, of a step without lanes.
+  [[nodiscard]] LaneTimes times(const Lane& lane) const { return times(lane, lane.visitors > 0); }
   [[nodiscard]] LayerTimes times(const Lanes& lanes) const {
-    return {times(lanes[0]), times(lanes[1])};
+    const bool any = lanes[0].visitors + lanes[1].visitors > 0;
+    return {times(lanes[0], any), times(lanes[1], any)};
   }
   [[nodiscard]] LaneSlack slack(const LayerTimes& times) const;
   [[nodiscard]] LaneSlack slack(const Lanes& lanes) const { return slack(times(lanes)); }
@@ -90,6 +94,8 @@ class LaneModel {
   [[nodiscard]] const latency::StepTimeModel& step_times() const { return model_; }
 
  private:
+  [[nodiscard]] LaneTimes times(const Lane& lane, bool has_lanes) const;
+
   const latency::StepTimeModel& model_;
   const latency::HostTimes* host_;
   LaneWindows windows_;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "latency/corrected_model.h"
 #include "latency/modular_model.h"
 
 namespace tandem {
@@ -25,7 +28,7 @@ const latency::ModularModel& model() {
 latency::HostTimes host_of(double per_context_nanos) {
   latency::HostTimes host;
   host.attention.per_context_nanos = per_context_nanos;
-  host.launch = {.per_group_nanos = 2000, .per_visit_nanos = 500};
+  host.launch = {.per_group_nanos = 8000, .per_visit_nanos = 500, .per_lane_stage_nanos = 2000};
   return host;
 }
 
@@ -98,6 +101,77 @@ TEST(LaneTimes, TheWholeStepIsItsLayersAndWhatIsBesideThem) {
   const Lanes lanes{residents, {}};
   EXPECT_EQ(alone.layers_time(residents) + alone.beside_layers(lanes),
             model().step_time(residents.residents));
+}
+
+// Both lanes of a step are corrected by factors of steps with lanes, and visitors in groups change
+// nothing in it.
+TEST(LaneTimes, BothLanesAreCorrectedAlike) {
+  latency::CorrectedModel corrected(std::make_unique<latency::ModularModel>(model()));
+  Lanes lanes;
+  lanes[0].residents.add_decode(100);
+  lanes[1].visitors = 1;
+  latency::StepShape grouped = lanes[0].residents;
+  grouped.visits = kLayers;
+  latency::StepShape with_lanes = grouped;
+  with_lanes.has_lanes = true;
+  with_lanes.second_visits = kLayers;
+  with_lanes.second_stages = kLayers;
+  for (int i = 0; i < 500; ++i) {
+    corrected.observe(grouped, corrected.uncorrected().step_time(grouped) * 2);
+    corrected.observe(with_lanes, corrected.uncorrected().step_time(with_lanes) * 5 / 4);
+  }
+  const LayerTimes times = LaneModel(corrected, nullptr, LaneWindows::kReal).times(lanes);
+  EXPECT_NEAR(to_millis(times[0].dense), 0.0125, 0.0002);
+  EXPECT_NEAR(to_millis(times[1].dense), 0.0125, 0.0002);
+}
+
+// A step with lanes computes its last stage twice.
+TEST(LaneTimes, EachLaneHasAHeadOfItsOwn) {
+  latency::ModularCosts costs = model().costs();
+  costs.head = latency::Ladder::through({{1, 50'000}, {64, 50'000}}).value();
+  const latency::ModularModel flat = latency::ModularModel::create(std::move(costs)).value();
+  const LaneModel lanes(flat, nullptr, LaneWindows::kReal);
+  Lanes both = some_lanes();
+  EXPECT_EQ(lanes.beside_layers(both), microseconds(1000 + 2 * 50));
+  both[1] = {};
+  EXPECT_EQ(lanes.beside_layers(both), microseconds(1000 + 50));
+}
+
+// What is planned is what the step is compared with when it has ended.
+TEST(LaneTimes, AStepWhoseHostHidesTakesWhatItsShapeDoes) {
+  latency::ModularCosts costs = model().costs();
+  costs.dense = latency::Ladder::through({{1, 400'000}, {100, 500'000}}).value();
+  costs.head = latency::Ladder::through({{1, 50'000}, {64, 60'000}}).value();
+  costs.per_visit = 100;
+  const latency::ModularModel weights = latency::ModularModel::create(std::move(costs)).value();
+  const LaneModel lanes(weights, nullptr, LaneWindows::kReal);
+  const Lanes both = some_lanes();
+  latency::StepShape shape = both[0].residents;
+  shape.has_lanes = true;
+  shape.visits = 4 * kLayers;
+  shape.visitor_logits = 4;
+  shape.second_visits = 3 * kLayers;
+  shape.second_stages = kLayers;
+  shape.second_logits = 3;
+  EXPECT_NEAR(to_millis(lanes.layers_time(both) + lanes.beside_layers(both)),
+              to_millis(weights.step_time(shape)), 1e-5);
+}
+
+TEST(LaneTimes, TheRowsWayIsNotTheHostsToAttendIn) {
+  latency::HostTimes host = host_of(1000);
+  host.to_host = {.alpha_nanos = 3000, .beta_nanos = 2};
+  host.from_host = {.alpha_nanos = 4000, .beta_nanos = 1};
+  host.hop = {.to_host = 300, .from_host = 100};
+  const Lanes both = some_lanes();
+  const latency::HostTimes near = host_of(1000);
+  const LaneSlack with = LaneModel(model(), &host, LaneWindows::kReal).slack(both);
+  const LaneSlack without = LaneModel(model(), &near, LaneWindows::kReal).slack(both);
+  EXPECT_EQ(with.of_lane[0], without.of_lane[0] - Nanos{7000 + 700});
+  EXPECT_EQ(with.of_lane[1], without.of_lane[1] - Nanos{7000 + 3 * 700});
+  EXPECT_EQ(with.of_both, without.of_both) << "the host attends for the other lane meanwhile";
+  EXPECT_EQ(LaneModel(model(), &host, LaneWindows::kCode).slack(both).of_lane,
+            LaneModel(model(), &near, LaneWindows::kCode).slack(both).of_lane)
+      << "as published";
 }
 
 TEST(LaneTimes, AnUnknownHostTakesNoTime) {

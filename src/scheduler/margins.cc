@@ -27,10 +27,11 @@ int64_t kept_beside_best_effort(const ClassedPlanner& planner, int32_t offload_b
 }
 
 void make_room_for_best_effort(ClassedPlanner& planner, const SystemView& view,
-                               int32_t offload_below) {
+                               int32_t offload_below, NextPrompt next_prompt) {
   int64_t wanted = planner.share_of_blocks(offload_below) + planner.reserved_blocks();
   const SequenceView* next = first_waiting(view, ServiceClass::kBestEffort);
-  if (next != nullptr && !planner.refused() && next->choices <= view.budget.sequences) {
+  if (next_prompt == NextPrompt::kMayBegin && next != nullptr && !planner.refused() &&
+      next->choices <= view.budget.sequences) {
     wanted = std::max(
         wanted, planner.blocks_to_begin(*next) + kept_beside_best_effort(planner, offload_below));
   }

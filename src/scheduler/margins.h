@@ -33,9 +33,12 @@ const SequenceView* first_waiting(const SystemView& view, ServiceClass service_c
 // Blocks that a new best-effort prompt leaves free; `offload_below` as in PiggybackOptions.
 int64_t kept_beside_best_effort(const ClassedPlanner& planner, int32_t offload_below);
 
+enum class NextPrompt : uint8_t { kMayBegin, kWaits };
 // Offloads best-effort decodes while few blocks are free, or too few for the best-effort prompt
-// that comes next: the decodes go on from the host while the prompt is computed.
+// that comes next, unless that prompt waits for something else: the decodes continue from the host
+// while the prompt is computed.
 void make_room_for_best_effort(ClassedPlanner& planner, const SystemView& view,
-                               int32_t offload_below);
+                               int32_t offload_below,
+                               NextPrompt next_prompt = NextPrompt::kMayBegin);
 
 }  // namespace tandem

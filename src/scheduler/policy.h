@@ -67,9 +67,11 @@ enum class PolicyTiers : uint8_t {
 
 struct PolicyTraits {
   bool needs_step_times = false;  // it cannot plan without Beliefs::step_times
+  bool needs_host_times = false;  // on two tiers: nor without Beliefs::host_times
   bool admits = false;            // an Admission belongs to it
   PolicyTiers tiers = PolicyTiers::kAccelerator;
-  ServiceFields reads;  // of a request
+  bool cohorts = false;  // offloaded tokens at the same stage join a step together (APEX 3.3)
+  ServiceFields reads;   // of a request
   // A step budget in tokens, of which 0 asks that it be measured at start so that decodes stay
   // smooth; make() needs the measured number. Null: it has none.
   const PolicyOption* measured_budget = nullptr;

@@ -112,25 +112,26 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
 // ---------------------------------------------------------------- what there is
 
 void SloAdmission::count_growth(int32_t known_tokens, int32_t output_tokens, int32_t max_tokens,
-                                int32_t choices) {
+                                int32_t choices, Sums& sums) const {
   const double rest = lengths_.rest(output_tokens, max_tokens);
   const auto most = static_cast<double>(std::max(max_tokens - output_tokens, 1));
-  sums_.growth_tokens += choices * rest;
-  sums_.growth_variance += rest < most ? choices * lengths_.variance() : 0;
-  sums_.most_growth += choices * most;
-  sums_.sequences += choices;
-  add_decodes(sums_.grown, known_tokens + static_cast<int64_t>(rest), choices);
+  sums.growth_tokens += choices * rest;
+  sums.growth_variance += rest < most ? choices * lengths_.variance() : 0;
+  sums.most_growth += choices * most;
+  sums.sequences += choices;
+  add_decodes(sums.grown, known_tokens + static_cast<int64_t>(rest), choices);
 }
 
 void SloAdmission::count(const AdmissionView& view) {
   if (sums_.version != view.version || sums_.prompts > view.prompts.size()) {
-    sums_ = {};
-    sums_.version = view.version;
+    Sums sums;  // in registers while it grows
+    sums.version = view.version;
     for (const AdmittedDecode& decode : view.decodes) {
-      sums_.decodes.add_decode(decode.known_tokens);
-      sums_.held_blocks += decode.held_blocks;
-      count_growth(decode.known_tokens, decode.output_tokens, decode.max_tokens, 1);
+      sums.decodes.add_decode(decode.known_tokens);
+      sums.held_blocks += decode.held_blocks;
+      count_growth(decode.known_tokens, decode.output_tokens, decode.max_tokens, 1, sums);
     }
+    sums_ = sums;
   }
   for (; sums_.prompts < view.prompts.size(); ++sums_.prompts) {
     const AdmittedPrompt& prompt = view.prompts[sums_.prompts];
@@ -142,7 +143,7 @@ void SloAdmission::count(const AdmissionView& view) {
     sums_.waiting_sequences +=
         std::cmp_less(sums_.prompts, view.running_prompts) ? 0 : prompt.rest.choices;
     sums_.any_due = sums_.any_due || prompt.first_token_due < kNone;
-    count_growth(known, prompt.output_tokens, prompt.max_tokens, prompt.rest.choices);
+    count_growth(known, prompt.output_tokens, prompt.max_tokens, prompt.rest.choices, sums_);
   }
 }
 

@@ -97,7 +97,7 @@ class SloAdmission final : public Admission {
 
   void count(const AdmissionView& view);
   void count_growth(int32_t known_tokens, int32_t output_tokens, int32_t max_tokens,
-                    int32_t choices);
+                    int32_t choices, Sums& sums) const;
   [[nodiscard]] ForcedWork forced_work(const AdmissionView& view) const;
   [[nodiscard]] Limits limits_for(const AdmissionView& view, const AdmissionAsk& ask) const;
   void limit_steps(const AdmissionView& view, Nanos tpot, Limits& limits) const;

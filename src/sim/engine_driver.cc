@@ -24,6 +24,7 @@ class EngineDriver::TimedPolicy final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return policy_.make_queue_order();
   }
+  [[nodiscard]] bool reads_stages() const override { return policy_.reads_stages(); }
   StepPlan plan(const SystemView& view) override {
     StepPlan plan = policy_.plan(view);
     time_.spend(costs_.plan + costs_.sequence * std::ssize(view.running));
@@ -48,6 +49,7 @@ void EngineDriver::start(const EngineConfig& config, const EngineParts& parts) {
                                                          .observer = parts.observer,
                                                          .recorder = parts.recorder,
                                                          .step_times = parts.step_times,
+                                                         .host_times = parts.host_times,
                                                          .admission = parts.admission});
   busy_until_ = time_.now();
 }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <numeric>
 #include <optional>
 
 namespace tandem::sim {
@@ -29,6 +31,34 @@ void MachineSlice::add(const MachineSlice& other) {
   blocks += other.blocks;
   host_blocks += other.host_blocks;
   busy.add(other.busy);
+}
+
+void StepsOfMode::add_prediction(Nanos predicted, Nanos actual) {
+  errors.resize(kErrors + 1);
+  const double off = static_cast<double>(std::chrono::abs(predicted - actual).count()) /
+                     static_cast<double>(std::max<int64_t>(actual.count(), 1));
+  const double thousandths = std::ceil(off * static_cast<double>(kErrors));
+  ++errors[static_cast<size_t>(std::min(thousandths, static_cast<double>(kErrors)))];
+}
+
+double StepsOfMode::within(double error) const {
+  const int64_t all = std::accumulate(errors.begin(), errors.end(), int64_t{0});
+  const auto end = std::min(static_cast<size_t>(std::llround(error * kErrors)) + 1, errors.size());
+  const int64_t near =
+      std::accumulate(errors.begin(), errors.begin() + static_cast<int64_t>(end), int64_t{0});
+  return all > 0 ? static_cast<double>(near) / static_cast<double>(all) : 0;
+}
+
+double StepsOfMode::median_error() const {
+  const int64_t all = std::accumulate(errors.begin(), errors.end(), int64_t{0});
+  size_t error = 0;
+  for (int64_t seen = 0; error < errors.size(); ++error) {
+    seen += errors[error];
+    if (2 * seen >= all) {
+      break;
+    }
+  }
+  return static_cast<double>(error) / kErrors;
 }
 
 void MachineLog::begin(const Clock& clock, BusySides& sides, std::string_view visiting,
@@ -119,6 +149,16 @@ void MachineLog::count_mode(const observe::StepRecord& record) {
   StepsOfMode& mode = modes_[std::string(name)];
   ++mode.steps;
   mode.time += record.duration;
+  if (record.predicted > Nanos{0}) {
+    mode.add_prediction(record.predicted, record.duration);
+  }
+  if (record.inequality.has_value()) {
+    constexpr double kLargest = 1e6;
+    ++weighed_.steps;
+    weighed_.held += record.inequality->holds() ? 1 : 0;
+    weighed_.rate_ratio += std::min(record.inequality->rate_ratio, kLargest);
+    weighed_.bound += std::min(record.inequality->bound, kLargest);
+  }
 }
 
 void MachineLog::keep_prediction(const observe::StepRecord& record, const std::string& kind) {

@@ -49,6 +49,25 @@ struct StepKind {
 struct StepsOfMode {
   int64_t steps = 0;
   Nanos time{0};
+  // Predicted steps by their errors, in thousandths of the real time; the last count has all larger
+  // errors.
+  static constexpr size_t kErrors = 1000;
+  std::vector<int64_t> errors;  // empty: none was predicted
+
+  void add_prediction(Nanos predicted, Nanos actual);
+  // The share of the predicted steps with at most this error; 0 if there are none.
+  [[nodiscard]] double within(double error) const;
+  // Half of the predicted steps have at most this error.
+  [[nodiscard]] double median_error() const;
+};
+
+// Steps before which a policy weighed lanes against none (LanesInequality). Sides beyond a million
+// count as that.
+struct WeighedSteps {
+  int64_t steps = 0;
+  int64_t held = 0;       // in which lanes paid
+  double rate_ratio = 0;  // sums
+  double bound = 0;
 };
 
 struct PredictedStep {
@@ -91,6 +110,7 @@ class MachineLog final : public observe::EngineObserver {
       const {
     return predictions_;
   }
+  [[nodiscard]] const WeighedSteps& weighed() const { return weighed_; }
   // All zero with one tier.
   [[nodiscard]] const RegimeTimes& regimes() const { return regimes_; }
   [[nodiscard]] const BusyTimes& busy() const { return busy_; }
@@ -120,6 +140,7 @@ class MachineLog final : public observe::EngineObserver {
   std::map<std::string, StepKind, std::less<>> kinds_;
   std::map<std::string, StepsOfMode, std::less<>> modes_;
   std::map<std::string, std::vector<PredictedStep>, std::less<>> predictions_;
+  WeighedSteps weighed_;
   int64_t predicted_steps_ = 0;
   int64_t prediction_stride_ = 1;
   observe::RegimeMeter meter_;

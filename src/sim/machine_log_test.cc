@@ -176,5 +176,17 @@ TEST_F(MachineLogs, KeepsAnEvenSampleOfPredictions) {
   EXPECT_GE(kept, MachineLog::kMaxPredictions / 2 - 2);
 }
 
+TEST(StepsOfMode, SayHowFarPredictionsWereOff) {
+  StepsOfMode mode;
+  EXPECT_EQ(mode.within(0.08), 0);
+  for (const int64_t predicted : {100, 101, 92, 109, 250}) {
+    mode.add_prediction(Nanos{predicted}, Nanos{100});
+  }
+  EXPECT_DOUBLE_EQ(mode.within(0.08), 0.6) << "8 % is within 8 %";
+  EXPECT_DOUBLE_EQ(mode.within(0.09), 0.8);
+  EXPECT_NEAR(mode.median_error(), 0.08, 1e-9);
+  EXPECT_DOUBLE_EQ(mode.within(1), 1) << "the last count has all that are further off";
+}
+
 }  // namespace
 }  // namespace tandem::sim

@@ -58,6 +58,26 @@ std::string shares_text(std::vector<std::pair<std::string, double>> shares) {
   return text.empty() ? "-" : text;
 }
 
+constexpr double kNear = 0.08;  // of a step's time: its prediction was good
+
+// Both sides of the inequality in the mean, and the share of steps in which it held.
+struct WeighedMeans {
+  double rate_ratio = 0;
+  double bound = 0;
+  double held = 0;
+};
+
+std::optional<WeighedMeans> weighed_means(const MachineLog& log) {
+  const WeighedSteps& weighed = log.weighed();
+  if (weighed.steps == 0) {
+    return std::nullopt;
+  }
+  const auto steps = static_cast<double>(weighed.steps);
+  return WeighedMeans{.rate_ratio = weighed.rate_ratio / steps,
+                      .bound = weighed.bound / steps,
+                      .held = static_cast<double>(weighed.held) / steps};
+}
+
 }  // namespace
 
 std::optional<BestEffortRates> best_effort_rates(const Load& load, const loadgen::RunResult& run) {
@@ -118,12 +138,22 @@ Json machine_json(const MachineLog& log, const std::optional<BestEffortRates>& b
                                    {"predicted_s", to_seconds(kind.predicted)},
                                    {"prediction_error_s", to_seconds(kind.error)}};
   }
+  if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {
+    json["inequality"] = {{"steps", log.weighed().steps},
+                          {"rate_ratio", weighed->rate_ratio},
+                          {"bound", weighed->bound},
+                          {"held", weighed->held}};
+  }
   for (const char* name : kModeNames) {
     const auto mode = log.modes().find(std::string_view(name));
     if (has_host(log) && mode != log.modes().end()) {
       json["steps_by_mode"][name] = {{"steps", mode->second.steps},
                                      {"time_s", to_seconds(mode->second.time)},
                                      {"share", over(mode->second.time, time_of_steps(log))}};
+      if (!mode->second.errors.empty()) {
+        json["steps_by_mode"][name]["median_prediction_error"] = mode->second.median_error();
+        json["steps_by_mode"][name]["predicted_within_8_percent"] = mode->second.within(kNear);
+      }
     }
   }
   return json;
@@ -152,6 +182,11 @@ std::vector<Headline> machine_headlines(const MachineLog& log,
   for (const char* name : kModeNames) {
     headlines.push_back(
         {fmt::format("mode_{}", name), over(time_of_mode(log, name), time_of_steps(log))});
+  }
+  if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {
+    headlines.push_back({"inequality_rate_ratio", weighed->rate_ratio});
+    headlines.push_back({"inequality_bound", weighed->bound});
+    headlines.push_back({"inequality_held", weighed->held});
   }
   return headlines;
 }
@@ -187,6 +222,12 @@ std::string machine_text(const MachineLog& log, const std::optional<BestEffortRa
       modes.emplace_back(name, over(time_of_mode(log, name), time_of_steps(log)));
     }
     add("time of steps", shares_text(modes));
+  }
+  if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {
+    add("inequality",
+        fmt::format("the accelerator attends {:.1f} times as fast as the host, and lanes pay below "
+                    "{:.1f} (means); in {:.1f} % of {} steps they did",
+                    weighed->rate_ratio, weighed->bound, weighed->held * 100, log.weighed().steps));
   }
   if (const std::optional<double> error = step_time_error(log)) {
     add("predictions", fmt::format("of step times are {:.1f} % off in the mean", *error * 100));

@@ -62,6 +62,34 @@ double value_of(const std::vector<loadgen::Headline>& headlines, const std::stri
   return found == headlines.end() ? -1 : found->value.value_or(-1);
 }
 
+TEST(MachineReport, SaysWhetherLanesPaidWhereAPolicyWeighedThem) {
+  ManualClock clock;
+  BusySides sides;
+  MachineLog log;
+  log.begin(clock, sides, "overlap");
+  for (const double ratio : {4.0, 8.0, 12.0}) {
+    observe::StepRecord step = step_of(clock.now(), 1);
+    step.inequality = LanesInequality{.rate_ratio = ratio, .bound = 10};
+    log.on_step(step);
+    log.on_step(step_of(clock.now(), 1));  // not weighed
+    clock.advance(milliseconds(100));
+  }
+  log.end();
+  const auto headlines = machine_headlines(log, std::nullopt);
+  const auto value = [&](const std::string& name) {
+    const auto found = std::ranges::find(headlines, name, &loadgen::Headline::name);
+    return found == headlines.end() ? -1 : found->value.value_or(-1);
+  };
+  EXPECT_EQ(value("inequality_rate_ratio"), -1) << "one tier";
+  const auto json = machine_json(log, std::nullopt);
+  EXPECT_EQ(json["inequality"]["steps"], 3);
+  EXPECT_DOUBLE_EQ(json["inequality"]["rate_ratio"], 8);
+  EXPECT_DOUBLE_EQ(json["inequality"]["bound"], 10);
+  EXPECT_NEAR(json["inequality"]["held"].get<double>(), 2.0 / 3, 1e-9);
+  EXPECT_THAT(machine_text(log, std::nullopt), HasSubstr("lanes pay below 10.0"));
+  EXPECT_THAT(machine_text(a_log(40), std::nullopt), Not(HasSubstr("inequality")));
+}
+
 TEST(MachineReport, TwoTiersSayWhoWaitsForWhom) {
   const MachineLog log = a_log(40);
   const auto headlines = machine_headlines(log, std::nullopt);

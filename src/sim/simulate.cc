@@ -13,6 +13,7 @@
 #include "node/loaded_model.h"
 #include "node/node_device.h"
 #include "node/planned_model.h"
+#include "node/policy_choice.h"
 #include "node/scheduled_model.h"
 #include "sim/load_run.h"
 #include "sim/virtual_bell.h"
@@ -144,6 +145,7 @@ Status Simulation::prepare() {
        .clock = time_,
        .observer = log_,
        .step_times = scheduled_.step_times.get(),
+       .host_times = scheduled_.host_times.get(),
        .admission =
            node_.admission == AdmissionMode::kOn ? scheduled_.policy.admission.get() : nullptr});
   return {};
@@ -154,8 +156,7 @@ Simulated Simulation::run(const loadgen::Load& load,
   const device::Device& device = planned_->device->device();
   const Nanos worked = compute_time(device);
   const TierCounts before = loaded_->executor->tier_counts();
-  // Only `overlap` binds visitors by cohorts; the other policies take whoever is ready.
-  log_.begin(time_, sides_, node_.policy == "overlap" ? "overlap" : "piggyback", before);
+  log_.begin(time_, sides_, joins_in_cohorts(node_) ? "overlap" : "piggyback", before);
   LoadRun& client = client_.emplace(time_, *driver_, load, options_.shape.vocabulary);
   int64_t until_progress = 0;
   while (!client.over() && client.now() <= options_.limit && time_.step()) {

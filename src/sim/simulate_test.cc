@@ -110,11 +110,11 @@ TEST(Simulate, WhatIsBelievedMayBeWrong) {
 // More best effort than the accelerator's memory holds: what decodes on the host is computed there
 // by hops, and every answer is complete.
 TEST(Simulate, ASecondTierTakesBestEffort) {
-  for (const char* policy : {"piggyback", "overlap", "lanes", "omniserve"}) {
+  for (const char* policy : {"piggyback", "overlap", "lanes", "omniserve", "apex", "apex_plus"}) {
     SimulateOptions options = an_a100();
     options.node.policy = policy;
     options.node.max_num_seqs = 64;
-    options.machine.memory_bytes = int64_t{19} << 30;
+    options.machine.memory_bytes = int64_t{17} << 30;
     options.machine.host_memory_bytes = int64_t{64} << 30;
     loadgen::Load load = load_of(60, 20, 700, 60);
     load.groups.front() = {.name = "bulk", .service_tier = "flex"};
@@ -128,6 +128,39 @@ TEST(Simulate, ASecondTierTakesBestEffort) {
     const Simulated two = run(options, load);
     EXPECT_EQ(one.run.duration, two.run.duration) << policy;
     EXPECT_EQ(one.tiers.hops, two.tiers.hops) << policy;
+  }
+}
+
+// Of output, with the memory of `options`; from the first arrival to the last token.
+double tokens_per_second(const SimulateOptions& options, const loadgen::Load& load) {
+  const Simulated simulated = run(options, load);
+  int64_t tokens = 0;
+  for (const loadgen::RequestRecord& record : simulated.run.records) {
+    EXPECT_EQ(record.outcome, loadgen::Outcome::kDone) << record.message;
+    tokens += std::ssize(record.chunk_times);
+  }
+  return static_cast<double>(tokens) / to_seconds(simulated.run.duration);
+}
+
+// Whatever the host gives, the repaired schedulers of two lanes lose nothing to the accelerator
+// alone.
+TEST(Simulate, LanesAndOverlapAreNeverWorseThanTheAcceleratorAlone) {
+  for (const auto& [input, output] : {std::pair(700, 60), std::pair(400, 200)}) {
+    SimulateOptions options = an_a100();
+    options.node.max_num_seqs = 64;
+    options.machine.memory_bytes = int64_t{17} << 30;
+    loadgen::Load load = load_of(300, 20, input, output);
+    load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+    const double alone = tokens_per_second(options, load);
+    options.machine.host_memory_bytes = int64_t{64} << 30;
+    for (const double rate : {0.4e9, 10e9, 150e9}) {
+      options.hosts = {{.bytes_per_second = rate}};
+      for (const char* policy : {"neo_plus", "apex_plus"}) {
+        options.node.policy = policy;
+        const double both = tokens_per_second(options, load);
+        EXPECT_GE(both, 0.99 * alone) << policy << ", host " << rate << ", output " << output;
+      }
+    }
   }
 }
 
@@ -194,6 +227,34 @@ TEST(Simulate, WhatIsBelievedOfTheHostMayBeWrong) {
   EXPECT_LT(hopeful.profiled, truth.profiled);
   EXPECT_GT(hopeful.tiers.offloaded_bytes, truth.tiers.offloaded_bytes);
   EXPECT_EQ(hopeful.run.duration, run(options, load).run.duration);
+}
+
+// Most of the time goes into steps with lanes, which pass the dense stages twice.
+TEST(Simulate, StepsWithLanesTakeWhatIsPredicted) {
+  for (const char* policy : {"neo_plus", "apex_plus"}) {
+    SimulateOptions options = an_a100();
+    options.machine = {.name = "t4",
+                       .accelerator = *device::find_profile("t4"),
+                       .memory_bytes = int64_t{15} << 30,
+                       .host_memory_bytes = int64_t{64} << 30,
+                       .link_bytes = 12e9};
+    options.shape = *model::preset_config("7B");
+    options.hosts = {{.bytes_per_second = 180e9, .workers = 32}};
+    options.node.max_model_len = 1024;
+    options.node.kv_blocks = 108;
+    options.node.max_num_batched_tokens = 512;
+    options.node.policy = policy;
+    options.limit = seconds(60);
+    loadgen::Load load = load_of(120, 3, 370, 120);
+    load.groups.front() = {.name = "bulk", .service_tier = "flex"};
+    const Simulated simulated = run(options, load);
+    const auto lanes = simulated.machine.modes().find(std::string_view("lanes"));
+    ASSERT_NE(lanes, simulated.machine.modes().end()) << policy;
+    EXPECT_GT(lanes->second.steps, 200) << policy;
+    EXPECT_GT(2 * lanes->second.time, simulated.machine.duration()) << policy;
+    EXPECT_GE(lanes->second.within(0.08), 0.8) << policy;
+    EXPECT_LE(lanes->second.median_error(), 0.02) << policy;
+  }
 }
 
 // The engine asks to be woken at times that move on with every step. Were what it asked for before

@@ -245,7 +245,7 @@ bool is_of_machine(const std::string& column) {
                                      "accelerator_bubble",
                                      "host_bubble"};
   return std::ranges::count(kOfMachine, column) > 0 || column.starts_with("limited_by_") ||
-         column.starts_with("mode_");
+         column.starts_with("mode_") || column.starts_with("inequality_");
 }
 
 // The columns of each class, in the order of the columns; those of the machine come last.

@@ -207,9 +207,10 @@ Status apply_config(const TokenizerConfig& config, const Vocabulary& vocabulary,
   }
   const auto missing = [&](std::string_view flag, std::string_view name,
                            const std::optional<std::string>& token) {
-    return bad_file(config.file, fmt::format("\"{}\" is true, but \"{}\" ({}) is no token of the "
-                                             "vocabulary",
-                                             flag, name, token.value_or("absent")));
+    return bad_file(config.file,
+                    fmt::format("\"{}\" is true, but \"{}\" ({}) is not a token of the "
+                                "vocabulary",
+                                flag, name, token.value_or("absent")));
   };
   if (config.add_bos) {
     const bool there =

@@ -43,7 +43,7 @@ Lengths Lengths::values(std::vector<int32_t> tokens) {
 Result<Lengths> Lengths::parse(std::string_view text) {
   const auto wrong = [text](std::string_view why) {
     return invalid_argument(
-        fmt::format("'{}' is no length distribution ({}): write 512, uniform:LOW:HIGH, "
+        fmt::format("'{}' is not a length distribution ({}): write 512, uniform:LOW:HIGH, "
                     "normal:MEAN:STD or lognormal:MEAN:STD, in tokens from 1 to {}",
                     text, why, kMostTokens));
   };
@@ -53,7 +53,7 @@ Result<Lengths> Lengths::parse(std::string_view text) {
   for (size_t i = read_number(name) ? 0 : 1; i < parts.size(); ++i) {
     const std::optional<double> number = read_number(parts[i]);
     if (!number) {
-      return wrong(fmt::format("'{}' is no number", parts[i]));
+      return wrong(fmt::format("'{}' is not a number", parts[i]));
     }
     numbers.push_back(*number);
   }

@@ -32,7 +32,7 @@ Error file_error(const std::string& path, std::string_view why) {
 Result<std::string> read_file(const std::string& path, int64_t most_bytes) {
   std::error_code failure;
   if (!std::filesystem::is_regular_file(path, failure)) {
-    return file_error(path, failure ? failure.message() : "it is no file");
+    return file_error(path, failure ? failure.message() : "it is not a file");
   }
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> file(gzopen(path.c_str(), "rb"), gzclose);
   if (file == nullptr) {
@@ -79,10 +79,11 @@ Result<TraceFormat> detect(std::string_view header, const Place& place) {
     return TraceFormat::kBurstGpt;
   }
   return trace_error(
-      place, fmt::format("'{}' is no header of a known format; it needs the columns input_tokens "
-                         "and output_tokens (tandem), ContextTokens (azure), Request tokens "
-                         "(burstgpt), or JSON lines (mooncake)",
-                         shown(header)));
+      place,
+      fmt::format("'{}' is not the header of a known format; it needs the columns input_tokens "
+                  "and output_tokens (tandem), ContextTokens (azure), Request tokens "
+                  "(burstgpt), or JSON lines (mooncake)",
+                  shown(header)));
 }
 
 void start_at_zero(std::vector<TraceRow>& rows) {
@@ -102,7 +103,7 @@ Result<TraceFormat> parse_trace_format(std::string_view name) {
     }
   }
   return invalid_argument(
-      fmt::format("'{}' is no trace format: auto, tandem, azure, burstgpt or mooncake", name),
+      fmt::format("'{}' is not a trace format: auto, tandem, azure, burstgpt or mooncake", name),
       "trace-format");
 }
 

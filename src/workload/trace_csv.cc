@@ -73,7 +73,7 @@ Status read_hash_ids(std::string_view field, const Place& place, TraceRow& row) 
   for (const std::string_view id : split(field, ' ')) {
     const std::optional<int64_t> value = read_integer(id);
     if (!value || *value < 0) {
-      return trace_error(place, fmt::format("'{}' in hash_ids is no whole number", shown(id)));
+      return trace_error(place, fmt::format("'{}' in hash_ids is not a whole number", shown(id)));
     }
     row.hash_ids.push_back(*value);
   }

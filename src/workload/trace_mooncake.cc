@@ -65,7 +65,7 @@ Status read_row(const Json& object, int32_t block_tokens, const Place& place, Tr
     return {};
   }
   if (!ids->is_array()) {
-    return trace_error(place, "hash_ids is no list");
+    return trace_error(place, "hash_ids is not a list");
   }
   for (const Json& id : *ids) {
     const std::optional<int64_t> number = json_integer(id);
@@ -89,7 +89,7 @@ Status read_mooncake(std::string_view text, std::string_view file, int32_t block
       continue;
     }
     if (line.size() > kMostLineBytes || !is_flat(line)) {
-      return trace_error(place, "the line is no flat JSON object of reasonable length");
+      return trace_error(place, "the line is not a flat JSON object of reasonable length");
     }
     const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object()) {

@@ -52,7 +52,8 @@ class Server:
     def __init__(self, binary, model, log, flags=(), env=None):
         self.log = pathlib.Path(log)
         self.port = free_port()
-        self.command = [str(binary), "serve", str(model), "--host", "127.0.0.1", "--port", str(self.port), *map(str, flags)]
+        named = [] if model is None else [str(model)]  # None: the model that comes with Tandem
+        self.command = [str(binary), "serve", *named, "--host", "127.0.0.1", "--port", str(self.port), *map(str, flags)]
         self.key = None
         if "--api-key" in flags:
             self.key = flags[list(flags).index("--api-key") + 1]

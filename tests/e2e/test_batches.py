@@ -1,74 +1,17 @@
 """Files and batches over HTTP, as OpenAI's client uses them: uploads, runs, keys, quotas, kills and restarts."""
 import collections
-import io
 import json
 import os
-import pathlib
 import random
 import signal
 import socket
-import sqlite3
-import subprocess
 import time
 
 import openai
 import pytest
-from conftest import LOGS, launch
+from batch_requests import LLAMA, SECONDS, chat, jsonl, upload, begin, ended, lines_of, serve
+from conftest import launch
 from server import until
-
-LLAMA = pathlib.Path(__file__).resolve().parent.parent / "goldens" / "llama-gqa-rope3-f32"
-SECONDS = 120  # for a batch of a few lines, on a busy machine
-
-
-def chat(custom_id, content="Hi", **fields):
-    body = {"model": "golden", "messages": [{"role": "user", "content": content}], "max_tokens": 4, "temperature": 0} | fields
-    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
-
-
-def jsonl(lines):
-    return "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines).encode()
-
-
-def upload(client, lines, name="in.jsonl", **fields):
-    data = lines if isinstance(lines, bytes) else jsonl(lines)
-    return client.files.create(file=(name, io.BytesIO(data)), purpose="batch", **fields)
-
-
-def begin(client, file, endpoint="/v1/chat/completions", window="24h", **fields):
-    return client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window=window, **fields)
-
-
-def ended(client, batch, seconds=SECONDS):
-    """The batch once nothing more will happen to it."""
-    def look():
-        now = client.batches.retrieve(batch.id)
-        return now if now.status in ("completed", "failed", "expired", "cancelled") else None
-    end = until(look, seconds, every=0.1)
-    assert end, client.batches.retrieve(batch.id)
-    return end
-
-
-def lines_of(client, file_id):
-    text = client.files.content(file_id).text if file_id else ""
-    assert text == "" or text.endswith("\n")
-    return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.fixture
-def serve(binary, tmp_path, request):
-    """serve(*flags): a server with the data folder of this test; the next call may be another process of it."""
-    started = []
-
-    def start(*flags, folder="data"):
-        name = f"{request.node.name}-{len(started)}"
-        started.append(launch(binary, name, LLAMA, "--served-model-name", "golden", "--dtype", "float32", "--data-folder",
-                              tmp_path / folder, *flags))
-        return started[-1]
-
-    yield start
-    for server in started:
-        if server.process.returncode is None:
-            server.stop_cleanly()
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +94,33 @@ def test_lists_go_on_behind_an_object(kept):
     assert file.id in [each.id for each in client.files.list(purpose="batch", limit=1)]
     oldest = client.files.list(order="asc").data
     assert [each.id for each in client.files.list(order="desc").data] == [each.id for each in oldest][::-1]
+    listed = client.batches.list(limit=100, extra_query={"order": "asc"}).data
+    assert [batch.id for batch in listed if batch.id in made] == made
     for wrong in ({"limit": 0}, {"limit": 101}, {"after": "batch_none"}):
         with pytest.raises(openai.BadRequestError):
             client.batches.list(**wrong)
+
+
+def test_files_are_deleted_while_they_are_listed(serve):
+    client = serve().openai()
+    for i in range(7):
+        upload(client, [chat(str(i))])
+    assert sum(client.files.delete(file.id).deleted for file in client.files.list(limit=2)) == 7
+    assert client.files.list().data == []
+
+
+def test_a_long_batch_of_one_key_delays_no_other_key(serve, tmp_path):
+    (tmp_path / "keys").write_text("sk-one\nsk-two\n")
+    server = serve("--api-key-file", tmp_path / "keys", "--max-num-seqs", 1)
+    one, two = server.openai("sk-one"), server.openai("sk-two")
+    long = upload(one, [chat(str(i), max_tokens=200, ignore_eos=True) for i in range(3000)])
+    batches = [begin(one, long) for _ in range(5)]
+    assert until(lambda: one.batches.retrieve(batches[0].id).request_counts.completed > 0, SECONDS)
+    assert ended(two, begin(two, upload(two, [chat("a")]))).status == "completed"
+    assert [one.batches.retrieve(batch.id).status for batch in batches] == ["in_progress"] * 5
+    assert one.batches.cancel(batches[4].id).status == "cancelling"
+    assert ended(one, batches[4]).status == "cancelled"
+    server.stop_cleanly()
 
 
 def test_what_is_wrong_is_refused_by_name(kept):
@@ -228,6 +195,36 @@ def test_a_key_sees_its_own_files_and_batches_only(serve, tmp_path):
     again = serve("--api-key-file", tmp_path / "keys")
     assert again.openai("sk-one").files.retrieve(file.id) == file
     assert again.openai("sk-two").files.list().data == []
+
+
+def test_a_batch_stops_when_its_key_is_taken_away_and_goes_on_when_it_is_back(serve, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("sk-one\nsk-two\n")
+    server = serve("--api-key-file", keys, "--max-num-seqs", 1)
+    one, two = server.openai("sk-one"), server.openai("sk-two")
+    batch = begin(one, upload(one, [chat(str(i), max_tokens=100, ignore_eos=True) for i in range(300)]))
+    assert until(lambda: one.batches.retrieve(batch.id).request_counts.completed > 0, SECONDS)
+
+    def read_keys(text):
+        reloads = server.log_tail(10 ** 6).count("SIGHUP: ")
+        keys.write_text(text)
+        server.process.send_signal(signal.SIGHUP)
+        assert until(lambda: server.log_tail(10 ** 6).count("SIGHUP: ") > reloads, SECONDS)
+
+    def batches_paused():
+        with server.http(headers={"Authorization": "Bearer sk-two"}) as http:
+            return "\ntandem_batches_paused 1\n" in http.get("/metrics").text
+
+    read_keys("sk-two\n")
+    with pytest.raises(openai.AuthenticationError):
+        one.batches.retrieve(batch.id)
+    assert until(batches_paused, SECONDS)
+    assert f"batch {batch.id} waits: the API key" in server.log_tail(10 ** 6)
+    assert two.chat.completions.create(**chat("")["body"]).choices
+    read_keys("sk-two\nsk-one\n")
+    end = ended(one, batch)
+    assert end.status == "completed" and end.request_counts.completed == 300
+    assert len({line["custom_id"] for line in lines_of(one, end.output_file_id)}) == 300
 
 
 def test_a_file_deleted_while_its_batch_runs_makes_no_difference(kept):
@@ -322,71 +319,6 @@ def test_a_cancellation_goes_on_after_a_kill(serve, tmp_path):
     assert end.status == "cancelled"
     assert end.request_counts.completed == len(lines_of(client, end.output_file_id)) < 400
     assert list((tmp_path / "data" / "batches").iterdir()) == []
-
-
-def test_space_is_bounded(serve):
-    server = serve("--batch-storage", "100KB", "--batch-file-size", "60KB", "--batch-file-lines", 3)
-    client = server.openai()
-    first = upload(client, b"x" * 60_000)
-    with pytest.raises(openai.APIStatusError) as caught:
-        upload(client, b"x" * 60_001)
-    assert caught.value.status_code == 413 and "--batch-file-size" in str(caught.value)
-    with pytest.raises(openai.APIStatusError) as caught:
-        upload(client, b"x" * 50_000)
-    assert caught.value.status_code == 413 and "--batch-storage" in str(caught.value)
-    with pytest.raises(openai.APIStatusError) as caught:
-        upload(client, b"x" * 5_000_000)
-    assert caught.value.status_code == 413
-    client.files.delete(first.id)
-    many = upload(client, [chat(str(i)) for i in range(4)])
-    assert ended(client, begin(client, many)).errors.data[0].code == "too_many_lines"
-    assert server.metric("tandem_batch_storage_limit_bytes") == 100_000
-
-
-def test_a_batch_waits_for_space_and_says_so(serve):
-    server = serve("--batch-storage", "200KB", "--batch-file-size", "200KB")
-    client = server.openai()
-    file = upload(client, [chat(str(i), max_tokens=2) for i in range(200)])
-    ballast = upload(client, b"x" * (200_000 - file.bytes - 2_000))
-    batch = begin(client, file)
-    paused = until(lambda: client.batches.retrieve(batch.id).model_extra["tandem"]["paused"], SECONDS)
-    assert "--batch-storage" in paused and client.batches.retrieve(batch.id).status == "in_progress"
-    assert server.metric("tandem_batches_paused") == 1
-    client.files.delete(ballast.id)
-    end = ended(client, batch)
-    assert end.status == "completed" and end.request_counts.completed == 200
-
-
-def test_a_database_that_is_damaged_or_of_another_version_is_refused_by_name(binary, serve, tmp_path):
-    server = serve()
-    upload(server.openai(), [chat("a")])
-    server.stop_cleanly()
-    database = tmp_path / "data" / "tandem.db"
-    good = database.read_bytes()
-
-    def refusal():
-        done = subprocess.run([str(binary), "serve", str(LLAMA), "--port", "0", "--data-folder", str(tmp_path / "data")],
-                              capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
-        assert done.returncode in (1, 2) and "tandem.db" in done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    with sqlite3.connect(database) as link:
-        link.execute("PRAGMA user_version = 7")
-    link.close()
-    assert "version 7" in refusal()
-    database.write_bytes(b"this is no database at all" * 100)
-    assert "damaged" in refusal()
-    database.write_bytes(good[:4096] + b"\xff" * (len(good) - 4096))
-    assert "damaged" in refusal()
-    database.write_bytes(good)
-    assert len(serve().openai().files.list().data) == 1
-
-
-def test_a_folder_serves_one_server_at_a_time(binary, serve, tmp_path):
-    serve()
-    done = subprocess.run([str(binary), "serve", str(LLAMA), "--port", "0", "--data-folder", str(tmp_path / "data")], capture_output=True,
-                          text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
-    assert done.returncode == 2 and "another server uses" in done.stdout + done.stderr
 
 
 def test_without_a_data_folder_the_routes_name_the_flag(server):

@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 
+import httpx
 import pytest
 from conftest import GOLDENS, ROOT
 from test_golden_text import continue_as_transformers_does
@@ -39,7 +40,7 @@ def wide_model(binary, tmp_path_factory):
     """Rows of whole super-blocks; made once."""
     folder = tmp_path_factory.mktemp("wide") / "model"
     subprocess.run([binary, "model", "make", folder, "--preset", "tiny", "--layers", "2", "--hidden", "256", "--intermediate", "512", "--heads", "4", "--kv-heads", "2",
-                    "--head-dim", "64", "--vocab", "512"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    "--head-dim", "64", "--vocab", "512", "--tied-embeddings", "no"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return folder
 
 
@@ -56,7 +57,96 @@ def test_quantised_weights_answer_as_what_they_stand_for(start_server, wide_mode
     make_gguf.convert(wide_model, tmp_path / "m.gguf", kind, dequantised=tmp_path / "folder")
     for dtype in ("float32", "bfloat16"):
         wanted = answers(start_server(tmp_path / "folder", "--dtype", dtype))
-        assert answers(start_server(tmp_path / "m.gguf", "--dtype", dtype)) == wanted
+        assert answers(start_server(tmp_path / "m.gguf", "--dtype", dtype, "--quantization", "none")) == wanted
+
+
+def prompt_logprobs(server):
+    client = server.openai()
+    reply = client.completions.create(model=client.models.list().data[0].id, prompt=list(range(7, 500, 13)), max_tokens=0, echo=True, logprobs=1)
+    return reply.choices[0].logprobs.token_logprobs[1:]
+
+
+@pytest.mark.parametrize("kind, formats", [("Q8_0", "gguf int8"), ("Q4_0", "gguf int4-symmetric"), ("Q4_1", "gguf int4"), ("Q4_K", "gguf int4"), ("Q6_K", "gguf int8")])
+def test_quantised_weights_stay_quantised(start_server, wide_model, tmp_path, kind, formats):
+    """Beside the same weights as fp32: what differs is the rounding of activations to bfloat16, of Q4_K's scales to fp16, and of Q6_K's weights to int8."""
+    make_gguf.convert(wide_model, tmp_path / "m.gguf", kind, dequantised=tmp_path / "folder")
+    wanted = prompt_logprobs(start_server(tmp_path / "folder", "--dtype", "float32"))
+    server = start_server(tmp_path / "m.gguf")
+    config = httpx.get(server.url + "/v1/tandem/config").json()
+    assert config["weights"] == formats and config["quantization"] == "auto"
+    told = prompt_logprobs(server)
+    assert max(abs(a - b) for a, b in zip(wanted, told)) < (0.2 if kind == "Q6_K" else 0.05)
+    bf16 = prompt_logprobs(start_server(tmp_path / "m.gguf", "--quantization", "none"))
+    assert told != bf16
+
+
+def make_mixed(folder, out, dequantised=None):
+    """As Q4_K_M mixes, with numbers beside."""
+    types = {"attn_v": "Q6_K", "ffn_down": "Q6_K", "output": "F16", "token_embd": "Q8_0"}
+    make_gguf.convert(folder, out, "Q4_K", dequantised=dequantised, types=types)
+
+
+def test_a_mixed_file_keeps_each_tensors_kind(start_server, wide_model, tmp_path):
+    make_mixed(wide_model, tmp_path / "m.gguf", tmp_path / "folder")
+    wanted = prompt_logprobs(start_server(tmp_path / "folder", "--dtype", "float32"))
+    server = start_server(tmp_path / "m.gguf")
+    config = httpx.get(server.url + "/v1/tandem/config").json()
+    assert config["weights"] == "gguf int4+bfloat16+int8" and config["quantization"] == "auto"
+    assert "('output.weight' ...) become bfloat16" in server.log.read_text()
+    none = start_server(tmp_path / "m.gguf", "--quantization", "none")
+    assert httpx.get(none.url + "/v1/tandem/config").json()["weights"] == "bfloat16"
+    told, numbers = prompt_logprobs(server), prompt_logprobs(none)
+    assert told != numbers
+    assert max(abs(a - b) for a, b in zip(numbers, told)) < 0.2  # Q6_K is rounded to int8, everything else to bfloat16
+    assert max(abs(a - b) for a, b in zip(wanted, told)) < 0.2
+
+
+def test_float32_keeps_what_a_mixed_file_says(start_server, wide_model, tmp_path):
+    make_mixed(wide_model, tmp_path / "m.gguf", tmp_path / "folder")
+    server = start_server(tmp_path / "m.gguf", "--dtype", "float32")
+    config = httpx.get(server.url + "/v1/tandem/config").json()
+    assert config["weights"] == "float32" and config["quantization"] == "none"
+    assert answers(server) == answers(start_server(tmp_path / "folder", "--dtype", "float32"))
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_heads_that_are_padded_cost_little(binary, start_server, tmp_path, kind):
+    """Heads of 48: padding cuts the groups of the output projection, which are rounded anew, to int8."""
+    folder = tmp_path / "model"
+    subprocess.run([binary, "model", "make", folder, "--preset", "tiny", "--layers", "2", "--hidden", "256", "--intermediate", "512", "--heads", "4", "--kv-heads", "2",
+                    "--head-dim", "48", "--vocab", "512"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    make_gguf.convert(folder, tmp_path / "m.gguf", kind, dequantised=tmp_path / "dequantised")
+    wanted = prompt_logprobs(start_server(tmp_path / "dequantised", "--dtype", "float32"))
+    told = prompt_logprobs(start_server(tmp_path / "m.gguf"))
+    assert max(abs(a - b) for a, b in zip(wanted, told)) < 0.1
+
+
+def test_bench_measures_the_weights_that_serve_uses(binary, wide_model, tmp_path):
+    make_mixed(wide_model, tmp_path / "m.gguf")
+    out = tmp_path / "loss.json"
+    done = subprocess.run([binary, "bench", "loss", tmp_path / "m.gguf", "--tokens", "512", "--context", "64", "--json", out], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["format"] for row in rows] == ["bfloat16", "gguf int4+bfloat16+int8", "int8", "int4", "int4-symmetric"]
+    assert abs(rows[1]["perplexity_over_first"] - 1) < 0.02 and rows[1]["weight_bytes"] < rows[0]["weight_bytes"]
+    done = subprocess.run([binary, "bench", "model", tmp_path / "m.gguf", "--prompt", "8", "--output", "4", "--batch", "1", "--passes", "1", "--quantization", "auto"],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_mixed_file_says_what_it_takes(binary, wide_model, tmp_path):
+    make_gguf.convert(wide_model, tmp_path / "m.gguf", "Q8_0")
+    code, text = info(binary, tmp_path / "m.gguf", "--json")
+    assert code == 0
+    needs = json.loads(text)["needs"]
+    assert list(needs)[0] == "gguf int8"
+    assert needs["gguf int8"]["weight_bytes"] < needs["int8"]["weight_bytes"] < needs["bfloat16"]["weight_bytes"]
+
+
+def test_what_does_not_go_together_is_refused(binary, wide_model, tmp_path):
+    make_gguf.convert(wide_model, tmp_path / "m.gguf", "Q4_0")
+    done = subprocess.run([binary, "serve", tmp_path / "m.gguf", "--check", "--quantization", "int9"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "choose auto, none, int8, int4 or int4-symmetric" in done.stdout + done.stderr
 
 
 def info(binary, path, *flags):

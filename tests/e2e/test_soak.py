@@ -1,16 +1,13 @@
 """A few seconds of the soak; scripts/soak.sh runs the long one."""
-import pathlib
-
 import pytest
 from server import Server
-from soak import soak
+from soak import FLAGS, soak
 
 pytestmark = pytest.mark.core
-MODEL = pathlib.Path(__file__).resolve().parent.parent / "goldens" / "llama-gqa-rope3-f32"
 
 
 def test_a_short_soak_leaves_nothing_behind(binary):
-    server = Server(binary, MODEL, binary.parent / "e2e-logs" / "soak.log", ("--served-model-name", "soak", "--max-num-seqs", "16", "--max-queue", "64"))
+    server = Server(binary, None, binary.parent / "e2e-logs" / "soak.log", FLAGS)
     server.wait_ready()
     sanitized = binary.parent.name in ("asan", "tsan")
     for check, passed in soak(server, seconds=6, clients=12):

@@ -1,4 +1,5 @@
 // Bodies and queries of /v1/batches and /v1/files, and what the database keeps of them as JSON.
+#include "base/percent_encoding.h"
 #include "batches/batch_request.h"
 #include "batches/data_folder.h"
 #include "batches/objects_json.h"
@@ -17,6 +18,7 @@ TANDEM_FUZZ_TARGET_IN_TIME(input) {
   for (const Result<ListRange>& range : {parse_batch_range(input), parse_file_range(input)}) {
     CHECK(range.ok() ? range->limit >= 1 : !range.error().param.empty());
   }
+  CHECK(percent_decode(input).size() <= input.size() && query_decode(input).size() <= input.size());
   fuzz::use(parse_metadata(input).size() + parse_faults(input).size());
 }
 }  // namespace tandem::batches

@@ -12,8 +12,8 @@
 namespace tandem::model {
 namespace {
 
-void check_tensors(const std::string& path, int64_t file_bytes) {
-  const auto source = GgufSource::open(path, ElementType::kBF16);
+void check_tensors(const std::string& path, int64_t file_bytes, const WeightFormats& formats) {
+  const auto source = GgufSource::open(path, formats);
   if (!source.ok()) {
     CHECK(!source.error().message.empty());
     return;
@@ -53,6 +53,14 @@ TANDEM_FUZZ_TARGET(input) {
   fuzz::use(text::gguf_template_options(header->metadata).ok() ? 1 : 0);
   static const fuzz::MemoryFile file;
   file.write(input);
-  check_tensors(file.path(), static_cast<int64_t>(input.size()));
+  const auto file_bytes = static_cast<int64_t>(input.size());
+  check_tensors(file.path(), file_bytes, WeightFormats());
+  if (const auto files = gguf::Files::open(file.path()); files.ok()) {
+    const auto config = gguf_config(*files);
+    const auto stored = config.ok() ? gguf_weight_formats(*files, *config) : std::nullopt;
+    if (stored) {
+      check_tensors(file.path(), file_bytes, *stored);
+    }
+  }
 }
 }  // namespace tandem::model

@@ -13,7 +13,7 @@ TANDEM_FUZZ_TARGET(input) {
   CHECK(!keys->empty());
   for (const api::ApiKey& key : *keys) {
     CHECK(!key.key.empty() && key.key.front() != '#');
-    // Whoever claims nothing is never refused, and keeps within what the key may.
+    // A request without claims is never refused, and stays within the limits of the key.
     const Result<ServiceTerms> terms = settle({}, key.grant, {}, 1000);
     CHECK(terms.ok(), "{}", terms.error().message);
     CHECK(terms->level >= key.grant.least_level);

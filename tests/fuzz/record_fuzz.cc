@@ -1,10 +1,31 @@
-// Lines of a record file: what an arrival becomes and is written as again.
+// Lines of a record file: the stages of a plan; an arrival, read and written again.
 #include <nlohmann/json.hpp>
 
 #include "fuzz/fuzz.h"
+#include "node/record_lines.h"
 #include "node/request_json.h"
 
 namespace tandem {
+namespace {
+
+constexpr int32_t kLastStage = 32;
+
+void read_stages_of(const nlohmann::json& line) {
+  try {
+    const Result<RecordedStages> stages = read_stages(line, kLastStage);
+    CHECK(stages.ok() || !stages.error().message.empty());
+    if (stages.ok()) {
+      for (const auto& [sequence, stage] : *stages) {
+        CHECK(raw(sequence) >= 0 && stage >= 0 && stage <= kLastStage);
+      }
+    }
+  } catch (const nlohmann::json::exception&) {
+    // A field of another type, which a replay reports as a broken record.
+  }
+}
+
+}  // namespace
+
 TANDEM_FUZZ_TARGET(input) {
   while (!input.empty()) {
     const std::string_view text = input.substr(0, input.find('\n'));
@@ -13,6 +34,7 @@ TANDEM_FUZZ_TARGET(input) {
     if (!line.is_object()) {
       continue;
     }
+    read_stages_of(line);
     const Result<Request> request = request_from_json(line);
     if (!request.ok()) {
       CHECK(!request.error().message.empty());

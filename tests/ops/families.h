@@ -29,6 +29,9 @@ inline std::vector<Family> known_families() {
   return families;
 }
 
+// Plain loops, which cut no depth, panels or rows: a single large shape is enough for these.
+inline bool is_plain(const Family& family) { return !family.isa || *family.isa == Isa::kRef; }
+
 inline bool can_run(const Family& family) { return !family.isa || can_run(*family.isa); }
 
 inline const Kernels& table_of(const Family& family) {

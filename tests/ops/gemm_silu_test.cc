@@ -102,6 +102,9 @@ TEST_P(GemmSiluMul, MatchesDoubleSumsOverTheWholeRangeOfGates) {
   for (const Shape shape : {Shape{1, 40, 64}, Shape{17, 96, 172}, Shape{70, 160, 2080},
                             Shape{300, 64, 2048}, Shape{261, 32, 4100}}) {
     for (const Stored stored : stored_of(GetParam())) {
+      if (is_plain(GetParam()) && shape.k > 1000) {
+        continue;
+      }
       const GateUp pair = pack_gate_up(random_, *kernels_, whole(shape.n), whole(shape.k), stored);
       for (const float range : {1e-3F, 1.0F, 30.0F}) {
         Activation call = make_activation(random_, pair.matrix, shape.rows, range);

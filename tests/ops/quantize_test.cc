@@ -81,6 +81,26 @@ TEST(Quantize, EveryValueIsWithinHalfAStepUnlessItSaturates) {
   }
 }
 
+// Scales of fp16 are subnormal below 6.1e-5.
+TEST(Quantize, Int8KeepsItsBoundInSmallGroups) {
+  Random random(6);
+  for (float size = 10.0F; size > 1e-9F; size *= 0.7F) {
+    for (int round = 0; round < 100; ++round) {
+      float values[kCount];
+      float largest = 0.0F;
+      for (float& value : values) {
+        value = uniform(random, -size, size);
+        largest = std::max(largest, std::fabs(value));
+      }
+      const QuantizedGroup group = quantize_group(Quantization::kInt8, values);
+      for (int i = 0; i < kCount; ++i) {
+        ASSERT_LE(std::fabs(group.element(i) - values[i]), largest * 1.001F / 254 + 0x1p-25F)
+            << size;
+      }
+    }
+  }
+}
+
 TEST(Quantize, ScalesOfInt4AreNoWorseThanTheUsualOne) {
   Random random(5);
   double usual = 0;

@@ -100,11 +100,15 @@ void read_world(const Fields& fields, WorldOptions& world) {
   }
   world.believed_layers = static_cast<int32_t>(number(fields, "layers", world.believed_layers));
   world.policy_options[kNeoCodeTerms] = static_cast<int32_t>(number(fields, "code_terms", 1));
+  world.policy_options[kApexHostRows] = static_cast<int32_t>(number(fields, "host_rows", 0));
+  world.policy_options[kApexRealWindow] = static_cast<int32_t>(number(fields, "real_window", 0));
+  world.executor.limits.hops_per_token = static_cast<int32_t>(number(fields, "layers", 0));
   world.policy_options[kHyGenStepBudget] =
       static_cast<int32_t>(number(fields, "step_budget_us", 50'000));
   world.policy_options[kFlexBlocks] = static_cast<int32_t>(number(fields, "flex_blocks", 100));
   world.policy_options[kPsmUtility] = static_cast<int32_t>(number(fields, "psm", 0));
   world.policy_options[kDeadlineFirst] = static_cast<int32_t>(number(fields, "deadline_first", 0));
+  world.policy_options[kFairTenants] = static_cast<int32_t>(number(fields, "fair_tenants", 0));
   world.admits =
       number(fields, "admission", 0) == 1 ? WorldOptions::Admits::kYes : WorldOptions::Admits::kNo;
 }
@@ -122,6 +126,9 @@ Request read_request(int64_t id, const Fields& fields) {
   }
   request.level = static_cast<int32_t>(number(fields, "level", 0));
   request.explain = true;
+  if (fields.contains("tenant")) {
+    request.tenant = fields.at("tenant");
+  }
   if (fields.contains("ttft")) {
     request.slo.ttft = *parse_ttft_rule(fields.at("ttft"));
   }

@@ -126,6 +126,9 @@ class EchoExecutor final : public StepExecutor {
     CHECK(!result_.has_value(), "sequence {} leaves while a step runs", raw(offloaded));
     host_.leave(offloaded, clock_.now());
   }
+  [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
+    return host_.next_stage(offloaded, options_.limits.hops_per_token, clock_.now());
+  }
   TierEvents take_tier_events() override {
     host_.run_until(clock_.now());
     return host_.take_events();

@@ -64,6 +64,7 @@ class EchoHost {
     CHECK(static_cast<int32_t>(one.table.size()) * block_tokens_ > token.position,
           "a table of {} blocks for position {}", one.table.size(), token.position);
     one.sample = token.sample;
+    one.began = now;
     one.ends = now + (options_.frozen ? kNever : random_delay(options_.max_hops));
     ++entered_;
   }
@@ -74,6 +75,18 @@ class EchoHost {
     one.leaving = true;
     one.ends = std::max(one.busy && !options_.frozen ? one.ends : now,
                         now + random_delay(options_.max_copy));
+  }
+
+  // By the share of its time that has gone, as if the host attended for `hops` layers evenly.
+  [[nodiscard]] int32_t next_stage(SequenceId sequence, int32_t hops, Nanos now) const {
+    const auto entry = ones_.find(sequence);
+    if (entry == ones_.end() || !entry->second.busy || entry->second.leaving) {
+      return -1;
+    }
+    const One& one = entry->second;
+    const int64_t whole = std::max<int64_t>((one.ends - one.began).count(), 1);
+    return static_cast<int32_t>(
+        std::clamp<int64_t>((now - one.began).count() * hops / whole, 0, hops));
   }
 
   // Everything that ends until `now`, in the order of time.
@@ -174,6 +187,7 @@ class EchoHost {
     int32_t position = 0;
     std::vector<BlockId> table;
     SampleSpec sample;
+    Nanos began{0};
     Nanos ends{0};
   };
 

@@ -46,6 +46,7 @@ class PolicyWatch final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return inner_.make_queue_order();
   }
+  [[nodiscard]] bool reads_stages() const override { return inner_.reads_stages(); }
 
   StepPlan plan(const SystemView& view) override {
     StepPlan plan = inner_.plan(view);

@@ -126,11 +126,26 @@ bool HopWorld::act(bool draining) {
       break;
   }
   collect();
+  look_at_stages();
   if (options_.audit) {
     const Status audit = core_.audit();
     expect(audit.ok(), audit.ok() ? "" : audit.error().message);
   }
   return wrong_.empty();
+}
+
+// Those of active sequences are what is bound next; else none is under way.
+void HopWorld::look_at_stages() {
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const Sequence& sequence = sequences_[i];
+    const bool is_under_way =
+        sequence.life == Life::kActive && sequence.next_stage <= options_.limits.last_stage;
+    const int32_t stage = core_.next_stage(SequenceId{static_cast<int64_t>(i)});
+    // One that has failed leaves by itself, which the world is told later.
+    const bool may_have_failed = stage == -1 && (options_.fail > 0 || options_.retry > 0);
+    expect(stage == (is_under_way ? sequence.next_stage : -1) || may_have_failed,
+           fmt::format("sequence {} is shown at stage {}, not {}", i, stage, sequence.next_stage));
+  }
 }
 
 void HopWorld::enter() {

@@ -97,6 +97,7 @@ class HopWorld {
   void leave();
   void retry();
   void collect();
+  void look_at_stages();
   void gone(Sequence& sequence);
   void drain();
   [[nodiscard]] bool quiet() const;

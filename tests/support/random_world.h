@@ -133,6 +133,12 @@ class WorldMaker {
     host.attention.per_row_nanos = static_cast<double>(between(0, 5000));
     host.launch.per_group_nanos = static_cast<double>(between(0, 20'000));
     options.policy_options[kNeoCodeTerms] = between32(0, 1);
+    if (!world_.policy.starts_with("apex")) {
+      return;  // worlds of the others stay as they were
+    }
+    options.executor.limits.hops_per_token = options.believed_layers;
+    options.policy_options[kApexHostRows] = one_in(2) ? between32(0, 8) : 0;
+    options.policy_options[kApexRealWindow] = between32(0, 1);
   }
 
   void draw_host() {
@@ -176,6 +182,7 @@ class WorldMaker {
     options[kHyGenStepBudget] = between32(5'000, 50'000);
     options[kFlexBlocks] = between32(1, 100);
     options[kPsmUtility] = one_in(2) ? between32(0, 100) : 0;
+    options[kFairTenants] = one_in(3) ? 1 : 0;
   }
 
   // Beginnings that many prompts have in common, some of them with each other.

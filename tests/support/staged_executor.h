@@ -88,6 +88,11 @@ class StagedExecutor final : public StepExecutor {
     left_.push_back(offloaded);
   }
 
+  [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
+    const auto token = std::ranges::find(tokens_, offloaded, &Token::sequence);
+    return token == tokens_.end() ? -1 : token->stage;
+  }
+
   TierEvents take_tier_events() override {
     TierEvents events;
     events.left = std::exchange(left_, {});

@@ -33,7 +33,7 @@ struct Dice {
   int preempt = 2;   // of 100, for each running one
   bool only_decodes = false;
   // Also what no policy does today: any order of the queue, sequences admitted past others,
-  // tokens held on the host, lanes, copies to the host beforehand.
+  // tokens held on the host, lanes, copies to the host beforehand, stages that are read.
   bool anything = false;
 };
 
@@ -48,6 +48,8 @@ class ChancePolicy final : public StepPolicy {
     }
     return fcfs_order(dice_.seed % 2 == 0 ? FcfsOrder::By::kArrival : FcfsOrder::By::kClassFirst);
   }
+
+  [[nodiscard]] bool reads_stages() const override { return dice_.anything; }
 
   StepPlan plan(const SystemView& view) override {
     PlanBuilder builder(view);
@@ -116,6 +118,9 @@ class ChancePolicy final : public StepPolicy {
     for (const SequenceView& sequence : view.offloaded) {
       if (plan.mode == StepMode::kLanes && chance(50)) {
         plan.first_lane.push_back(sequence.id);
+      }
+      if (plan.mode == StepMode::kGroups && chance(30)) {
+        plan.second_lane.push_back(sequence.id);
       }
       if (goes_on && std::ranges::count(plan.onload, sequence.id) == 0 && chance(30)) {
         plan.hold.push_back(sequence.id);

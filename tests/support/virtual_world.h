@@ -15,6 +15,7 @@
 #include "latency/corrected_model.h"
 #include "latency/modular_model.h"
 #include "scheduler/fill_binder.h"
+#include "scheduler/policies/apex.h"
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/llumnix.h"
 #include "scheduler/policies/neo.h"

@@ -78,6 +78,7 @@ class PlanWatch final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return policy_.make_queue_order();
   }
+  [[nodiscard]] bool reads_stages() const override { return policy_.reads_stages(); }
 
   StepPlan plan(const SystemView& view) override {
     StepPlan plan = policy_.plan(view);

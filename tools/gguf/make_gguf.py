@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes a Hugging Face folder of a Llama, Mistral, Qwen2 or Qwen3 model as GGUF, through the package `gguf`.
 
-Usage: make_gguf.py FOLDER OUT.gguf [--type F32] [--tensors-per-part N] [--dequantised FOLDER]
+Usage: make_gguf.py FOLDER OUT.gguf [--type F32] [--tensor-type NAME=T ...] [--tensors-per-part N] [--dequantised FOLDER]
        make_gguf.py --blocks OUT.gguf
        make_gguf.py --errors
   --type T                F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K for matrices (default F32); matrices whose rows
                           are not whole blocks of it, and vectors, are F32
+  --tensor-type NAME=T    another type for the matrices of that name in the file, without layer and ending (attn_v=Q6_K); may be given several times
   --tensors-per-part N    split the model: OUT-00001-of-0000N.gguf ...
   --dequantised FOLDER    also write there, as F32 safetensors with the model's other files, what the package reads from the quantised weights
   --errors                print each type's error (root mean square, relative) over normally distributed weights
@@ -242,7 +243,13 @@ def add_tokenizer(writer, folder):
         writer.add_chat_template(config["chat_template"])
 
 
-def convert(folder, out, name, tensors_per_part=0, dequantised=None):
+def matrix_name(name):
+    """blk.0.attn_q.weight -> attn_q"""
+    return name.split(".")[-2]
+
+
+def convert(folder, out, name, tensors_per_part=0, dequantised=None, types=None):
+    """`types`: {matrix_name: type} of matrices whose type is not `name`."""
     config = json.loads((folder / "config.json").read_text())
     architecture = ARCHITECTURES[config["architectures"][0]]
     writer = gguf.GGUFWriter(out, architecture, split_max_tensors=tensors_per_part)
@@ -252,8 +259,9 @@ def convert(folder, out, name, tensors_per_part=0, dequantised=None):
     heads = config["num_attention_heads"]
     kept = {}
     for tensor, values in read_safetensors(folder).items():
-        fits = values.ndim == 2 and values.shape[1] % gguf.GGML_QUANT_SIZES[Type[name]][0] == 0
-        kind = name if fits else "F32"
+        wanted = (types or {}).get(matrix_name(gguf_name(tensor)), name)
+        fits = values.ndim == 2 and values.shape[1] % gguf.GGML_QUANT_SIZES[Type[wanted]][0] == 0
+        kind = wanted if fits else "F32"
         count = heads if ".q_proj." in tensor else config.get("num_key_value_heads", heads)
         moved = architecture == "llama" and (".q_proj." in tensor or ".k_proj." in tensor)
         data = quantise(values, kind)
@@ -302,6 +310,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", type=pathlib.Path)
     parser.add_argument("--type", choices=TYPES, default="F32")
+    parser.add_argument("--tensor-type", action="append", default=[], metavar="NAME=T")
     parser.add_argument("--tensors-per-part", type=int, default=0)
     parser.add_argument("--dequantised", type=pathlib.Path)
     parser.add_argument("--blocks", action="store_true")
@@ -312,7 +321,10 @@ def main():
     elif options.blocks and len(options.paths) == 1:
         write_blocks(options.paths[0])
     elif not options.blocks and len(options.paths) == 2:
-        convert(*options.paths, options.type, options.tensors_per_part, options.dequantised)
+        types = dict(pair.split("=", 1) if "=" in pair else (pair, "") for pair in options.tensor_type)
+        if not set(types.values()) <= set(TYPES):
+            parser.error(f"--tensor-type: give NAME=T with T of {', '.join(TYPES)}")
+        convert(*options.paths, options.type, options.tensors_per_part, options.dequantised, types)
     else:
         parser.error("give FOLDER OUT.gguf, or --blocks OUT.gguf")
 

@@ -15,6 +15,7 @@ from recipe import RECIPES
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+MOST_TOKENS = 256  # of an answer; right answers have at most 160, and to noise the model may repeat itself
 CARD = pathlib.Path(__file__).resolve().parent / "model_card.md"
 
 
@@ -40,7 +41,7 @@ def write(model: Llama, tokenizer_folder: pathlib.Path, out: pathlib.Path, dtype
     settings = config(model.shape, tokenizer, dtype)
     (out / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     generation = {"eos_token_id": settings["eos_token_id"], "pad_token_id": settings["pad_token_id"], "do_sample": False,
-                  "temperature": 0.0}
+                  "temperature": 0.0, "max_new_tokens": MOST_TOKENS}
     (out / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
     tandem_tokenizer.save(tokenizer, out, model.shape.context)
     if CARD.exists():

@@ -45,6 +45,7 @@ kernels::PackedMatrix packed(const WeightMatrix& matrix) {
 kernels::PackArgs pack_args(const UploadOp& upload) {
   kernels::PackArgs args{.source = upload.source,
                          .source_type = upload.source_type,
+                         .source_quantization = upload.source_quantization,
                          .n = upload.n,
                          .k = upload.k,
                          .target = packed(upload.target),

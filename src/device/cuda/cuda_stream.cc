@@ -81,6 +81,8 @@ void CudaStream::launch(const Op& op) {
 // In pieces, each copied to the room and rounded into its place from there. From pageable memory
 // such a copy returns once the driver has read it, so this is for loading alone.
 void CudaStream::upload(const UploadOp& op) {
+  CHECK(op.source_quantization == Quantization::kNone, "an upload of {} to a device without them",
+        quantization_name(op.source_quantization));
   if (upload_room_ == nullptr) {
     must(cudaMalloc(&upload_room_, static_cast<size_t>(kUploadRoomBytes)),
          "taking memory for uploads");

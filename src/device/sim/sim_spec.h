@@ -1,6 +1,6 @@
 // A simulated machine's truth: what its accelerators are and what they really take. Only the device
-// knows it; schedulers believe what a profile of the machine says (docs/architecture.md). Plain
-// data.
+// knows it; schedulers believe what a profile of the machine says (docs/design/architecture.md).
+// Plain data.
 #pragma once
 
 #include <chrono>

@@ -169,6 +169,7 @@ void HopCarrier::add_counts(TierCounts& counts) const {
   const piggyback::AttentionHostCounts host = parts_.attention.counts();
   counts.attended_bytes = host.bytes;
   counts.attention_time = host.busy;
+  counts.attended_rows = host.tasks;
   counts.hops = sums_.hops;
   counts.doubted = sums_.doubted;
   counts.bytes_to_host = sums_.bytes_to_host;

@@ -25,6 +25,7 @@ class HopQueues {
   }
   [[nodiscard]] int32_t credits(int32_t stage) const { return core_.credits(stage); }
   [[nodiscard]] bool any_in_flight() const { return core_.in_flight() > 0; }
+  [[nodiscard]] int32_t next_stage(SequenceId sequence) const { return core_.next_stage(sequence); }
 
   struct Choice {
     int32_t stage = 0;

@@ -67,7 +67,7 @@ void HopWatch::find(const HopAnswer& answer) {
   if (entry != lost_.end()) {
     found_blocks_.push_back(entry->block);
     lost_.erase(entry);
-    log::warn("a host attention worker that was lost is back ({} lost now)", lost_.size());
+    log::warn("a lost host attention worker has recovered ({} still lost)", lost_.size());
   }
 }
 

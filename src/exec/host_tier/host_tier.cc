@@ -11,6 +11,10 @@
 namespace tandem {
 namespace {
 
+int64_t bytes_of_a_token(const kernels::KvLayout& layout) {
+  return layout.block_bytes() / (int64_t{layout.layers} * layout.block_tokens);
+}
+
 size_t max_table_blocks(const model::ModelConfig& config, const ExecutorOptions& options) {
   const int32_t block_tokens = kv_layout_for(config, options).block_tokens;
   return static_cast<size_t>((longest_context(config, options) + block_tokens - 1) / block_tokens);
@@ -68,6 +72,7 @@ HostTier::HostTier(const Environment& environment, HopMemory memory)
       notifier_(environment.notifier),
       block_tokens_(kv_layout_for(environment.config, environment.options).block_tokens),
       threads_(environment.options.host.threads),
+      token_bytes_(bytes_of_a_token(kv_layout_for(environment.config, environment.options))),
       memory_(std::move(memory)),
       core_(hop_limits(environment.config, environment.options)),
       tokens_(memory_.host, max_table_blocks(environment.config, environment.options)),
@@ -160,6 +165,7 @@ TierCounts HostTier::counts() const {
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.workers = threads_;
   counts.layers = core_.limits().last_stage;
+  counts.attended_token_bytes = token_bytes_;
   return counts;
 }
 

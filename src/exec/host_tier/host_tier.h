@@ -78,6 +78,7 @@ class HostTier {
   const std::shared_ptr<CompletionNotifier> notifier_;
   const int32_t block_tokens_;
   const int32_t threads_;
+  const int64_t token_bytes_;  // K and V of one token in one layer
   const HopMemory memory_;
   piggyback::HopCore core_;
   OffloadedTokens tokens_;

@@ -564,7 +564,7 @@ void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel,
     piece.steps = std::min(kPieceSteps, steps - step);
     piece.first = step == 0;
     piece.last = step + piece.steps == steps;
-    piece.x_sums = x_sums + step;
+    piece.x_sums = has_minimum(quantization) ? x_sums + step : nullptr;
     unpack_steps(quantization, from, piece.steps, *unpacked);
     const char* after = piece.last ? data + next * steps * bytes : from + piece.steps * bytes;
     multiply_piece(args, set, step * panel_layout::kStepDepths,

@@ -65,16 +65,25 @@ float weight(const PackedMatrix& matrix, int64_t n, int64_t k) {
                             : element(matrix.data, matrix.type, index);
 }
 
-int64_t gemm_scratch_bytes(const GemmArgs& /*args*/) { return 0; }
+// Quantised weights: room for a column (of silu(gate) * up: for two).
+int64_t gemm_scratch_bytes(const GemmArgs& args) {
+  return args.w.quantized() ? 2 * args.w.k * static_cast<int64_t>(sizeof(float)) : 0;
+}
 
 void quantize_row(const PackArgs& args, int64_t n, int64_t column) {
   const Quantization quantization = args.target.quantization;
   for (int64_t k = 0; k < args.target.k; k += kQuantizedGroup) {
-    float values[kQuantizedGroup];
-    for (int64_t i = 0; i < kQuantizedGroup; ++i) {
-      values[i] = padded_source_value(args, n, k + i);
+    QuantizedGroup room;
+    const QuantizedGroup* group = source_group(args, n, k, room);
+    if (group == nullptr) {
+      float values[kQuantizedGroup];
+      for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+        values[i] = padded_source_value(args, n, k + i);
+      }
+      room = quantize_group(quantization, values);
+      group = &room;
     }
-    store_group(quantization, quantize_group(quantization, values),
+    store_group(quantization, *group,
                 static_cast<std::byte*>(args.target_data) +
                     (column * args.target.k + k) / kQuantizedGroup * group_bytes(quantization));
   }
@@ -107,22 +116,41 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) {
   }
 }
 
-float product(const GemmArgs& args, int64_t row, int64_t n) {
-  const PackedMatrix& w = args.w;
-  float sum = 0.0F;
-  for (int64_t k = 0; k < w.k; ++k) {
-    sum += element(args.x, w.type, row * args.x_stride + k) * weight(w, n, k);
+// Column n of the weights: quantised, it is decoded into `room` once for all rows; of other
+// weights `room` is not read and may be null.
+class Column {
+ public:
+  Column(const GemmArgs& args, int64_t n, float* room) : args_(args), n_(n), decoded_(room) {
+    if (args.w.quantized()) {
+      unpack_row(args.w, n, room);
+    }
   }
-  return sum;
-}
 
-void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-      for (int64_t column = 0; column < kPanelColumns; ++column) {
-        const float gate = product(args, row, panel * kPanelColumns + column);
-        const float up = product(args, row, (panel + 1) * kPanelColumns + column);
-        const float value = gate / (1.0F + std::exp(-gate)) * up;
+  [[nodiscard]] float product(int64_t row) const {
+    const PackedMatrix& w = args_.w;
+    float sum = 0.0F;
+    for (int64_t k = 0; k < w.k; ++k) {
+      sum += element(args_.x, w.type, row * args_.x_stride + k) *
+             (w.quantized() ? decoded_[k] : weight(w, n_, k));
+    }
+    return sum;
+  }
+
+ private:
+  const GemmArgs& args_;
+  const int64_t n_;
+  const float* decoded_;
+};
+
+void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, float* room) {
+  float* const room_of_ups = room == nullptr ? nullptr : room + args.w.k;
+  for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
+    for (int64_t column = 0; column < kPanelColumns; ++column) {
+      const Column gates(args, panel * kPanelColumns + column, room);
+      const Column ups(args, (panel + 1) * kPanelColumns + column, room_of_ups);
+      for (int64_t row = 0; row < args.rows; ++row) {
+        const float gate = gates.product(row);
+        const float value = gate / (1.0F + std::exp(-gate)) * ups.product(row);
         const int64_t at = row * args.y_stride + panel / 2 * kPanelColumns + column;
         if (args.w.type == ElementType::kF32) {
           static_cast<float*>(args.activated)[at] = value;
@@ -134,14 +162,16 @@ void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end)
   }
 }
 
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* /*scratch*/) {
+void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
+  auto* room = static_cast<float*>(scratch);
   if (args.store == GemmStore::kSiluMul) {
-    gemm_silu_mul(args, panel_begin, panel_end);
+    gemm_silu_mul(args, panel_begin, panel_end, room);
     return;
   }
-  for (int64_t row = 0; row < args.rows; ++row) {
-    for (int64_t n = panel_begin * kPanelColumns; n < panel_end * kPanelColumns; ++n) {
-      float sum = product(args, row, n);
+  for (int64_t n = panel_begin * kPanelColumns; n < panel_end * kPanelColumns; ++n) {
+    const Column column(args, n, room);
+    for (int64_t row = 0; row < args.rows; ++row) {
+      float sum = column.product(row);
       if (args.bias != nullptr) {
         sum += args.bias[n];
       }

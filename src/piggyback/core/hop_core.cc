@@ -265,6 +265,17 @@ int32_t HopCore::coming(int32_t stage) const {
   return count;
 }
 
+int32_t HopCore::next_stage(SequenceId sequence) const {
+  const int32_t slot = find_slot(sequence);
+  if (slot < 0) {
+    return -1;
+  }
+  const Slot& one = slot_at(slot);
+  return one.state == SlotState::kReady ? one.stage
+         : one.state == SlotState::kOut ? one.stage + 1
+                                        : -1;
+}
+
 int32_t HopCore::credits(int32_t stage) const {
   CHECK(stage >= 0 && stage <= limits_.last_stage, "stage {} of {}", stage, limits_.last_stage);
   if (stage == limits_.last_stage) {

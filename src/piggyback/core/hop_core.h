@@ -61,6 +61,9 @@ class HopCore {
   [[nodiscard]] int32_t coming(int32_t stage, int32_t lane) const {
     return queue(stage, lane).coming;
   }
+  // The stage that the sequence's token visits next: it waits there, or its hop to it is in flight.
+  // -1: no token of it is under way. O(log n).
+  [[nodiscard]] int32_t next_stage(SequenceId sequence) const;
   // How many could be bound there now, were they ready: an upper bound by ring and hop rows.
   [[nodiscard]] int32_t credits(int32_t stage) const;
   // Appends at most `limit` visits, lane after lane and in each those first that have waited

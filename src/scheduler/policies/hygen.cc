@@ -16,7 +16,9 @@
 #include "scheduler/ordering.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/psm_order.h"
+#include "scheduler/split_order.h"
 #include "scheduler/step_draft.h"
+#include "scheduler/vtc_order.h"
 
 namespace tandem {
 
@@ -53,7 +55,10 @@ class HyGenPlanning {
     }
     planner.bring_back(kLs, 0, kAllOfThem);
     compute(kLs);
-    make_room_for_best_effort(planner, view_, options_.offload_below);
+    // Blocks that are freed for a prompt which the rate keeps from beginning would go back to an
+    // offloaded sequence at once, and so on in every plan.
+    make_room_for_best_effort(planner, view_, options_.offload_below,
+                              may_begin_ > 0 ? NextPrompt::kMayBegin : NextPrompt::kWaits);
     count_offline_blocks();
     decode_offline();
     compute(kBe);
@@ -272,13 +277,13 @@ class HyGenPlanning {
   std::vector<std::span<const BlockHash>> begun_;  // blocks of prompts that begin in this step
 };
 
-constexpr std::array<const PolicyOption*, 11> kHyGenOptions = {
-    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks,  &kPsmUtility,
-    &kDeadlineFirst,   &kOffloadBelow,         &kOnloadAbove, &kHoldMeanTbt,
-    &kHoldP99Tbt,      &kHoldMeanTtft,         &kHoldP99Ttft};
-constexpr std::array<const PolicyOption*, 6> kSarathiPpOptions = {
-    &kPiggybackTokenBudget, &kFlexBlocks,   &kPsmUtility,
-    &kDeadlineFirst,        &kOffloadBelow, &kOnloadAbove};
+constexpr std::array<const PolicyOption*, 12> kHyGenOptions = {
+    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks,   &kPsmUtility,
+    &kDeadlineFirst,   &kFairTenants,          &kOffloadBelow, &kOnloadAbove,
+    &kHoldMeanTbt,     &kHoldP99Tbt,           &kHoldMeanTtft, &kHoldP99Ttft};
+constexpr std::array<const PolicyOption*, 7> kSarathiPpOptions = {
+    &kPiggybackTokenBudget, &kFlexBlocks,   &kPsmUtility, &kDeadlineFirst,
+    &kFairTenants,          &kOffloadBelow, &kOnloadAbove};
 
 Result<HyGenOptions> hygen_options(const PolicyOptions& options) {
   ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
@@ -292,7 +297,8 @@ Result<HyGenOptions> hygen_options(const PolicyOptions& options) {
                       .offload_below = shared.offload_below,
                       .onload_above = shared.onload_above,
                       .psm_utility = options[kPsmUtility],
-                      .deadline_first = options[kDeadlineFirst] == 1};
+                      .deadline_first = options[kDeadlineFirst] == 1,
+                      .fair_tenants = options[kFairTenants] == 1};
 }
 
 BudgetGoals goals_of(const PolicyOptions& options) {
@@ -336,9 +342,9 @@ Result<PolicyParts> make_hygen(const PolicyOptions& options, const Beliefs& beli
   return parts_of(values, beliefs.step_times);
 }
 
-constexpr std::array<const PolicyOption*, 7> kHyGenStarOptions = {
-    &kPiggybackTokenBudget, &kFlexBlocks, &kPsmUtility, &kDeadlineFirst, &kFlexRate,
-    &kOffloadBelow,         &kOnloadAbove};
+constexpr std::array<const PolicyOption*, 8> kHyGenStarOptions = {
+    &kPiggybackTokenBudget, &kFlexBlocks, &kPsmUtility,   &kDeadlineFirst,
+    &kFairTenants,          &kFlexRate,   &kOffloadBelow, &kOnloadAbove};
 
 Result<PolicyParts> make_hygen_star(const PolicyOptions& options, const Beliefs& /*beliefs*/) {
   ASSIGN_OR_RETURN(HyGenOptions values, hygen_options(options));
@@ -395,11 +401,17 @@ std::string_view HyGenPolicy::name() const {
 }
 
 std::unique_ptr<QueueOrder> HyGenPolicy::make_queue_order() const {
-  if (options_.psm_utility == 0) {
-    return fcfs_order(options_.deadline_first ? FcfsOrder::By::kDeadline
-                                              : FcfsOrder::By::kClassFirst);
+  std::unique_ptr<QueueOrder> order;
+  if (options_.psm_utility > 0) {
+    order = std::make_unique<PsmOrder>(options_.psm_utility);
+  } else {
+    order =
+        fcfs_order(options_.deadline_first ? FcfsOrder::By::kDeadline : FcfsOrder::By::kClassFirst);
   }
-  return std::make_unique<PsmOrder>(options_.psm_utility);
+  if (!options_.fair_tenants) {
+    return order;
+  }
+  return std::make_unique<SplitOrder>(std::make_unique<VtcOrder>(), std::move(order));
 }
 
 StepPlan HyGenPolicy::plan(const SystemView& view) {

@@ -8,11 +8,12 @@
 //           many percent of the KV blocks; its decodes may outgrow them
 //
 // Order: online decodes, online prompts, offline decodes, offline prompts; those that run before
-// those that wait. Offline requests wait first come, first served, or with --deadline-first by
-// their targets, or with --psm-utility in the order that shares most prefixes (psm_order.h); then
-// one that shares blocks with a prompt of this step, which nobody has computed yet, waits for them.
-// Targets are read for that order only: the step budget stands for them, found so that a metric of
-// the online requests stays within a tolerance.
+// those that wait. Online requests wait first come, first served, or with --fair-tenants so that
+// tenants get equal service (vtc_order.h). Offline requests wait first come, first served, or with
+// --deadline-first by their targets, or with --psm-utility in the order that shares most prefixes
+// (psm_order.h); then one that shares blocks with a prompt of this step, which nobody has computed
+// yet, waits for them. Targets are read for that order only: the step budget stands for them, found
+// so that a metric of the online requests stays within a tolerance.
 //
 // `hygen` predicts. Two baselines have no model of time but the same phases by tokens and blocks:
 // `sarathi_pp`, and `hygen_star` (HyGen 5.1), under which best-effort requests also begin at a
@@ -50,6 +51,7 @@ extern const PolicyOption kHyGenStepBudget;
 extern const PolicyOption kFlexBlocks;
 extern const PolicyOption kPsmUtility;
 extern const PolicyOption kDeadlineFirst;  // 0 or 1
+extern const PolicyOption kFairTenants;    // 0 or 1
 // Goals of the latency-sensitive requests; 0: none.
 extern const PolicyOption kHoldMeanTbt;
 extern const PolicyOption kHoldP99Tbt;
@@ -64,6 +66,7 @@ struct HyGenOptions {
   int32_t onload_above = 50;
   int32_t psm_utility = 0;      // as of PsmOrder; 0: first come, first served, or
   bool deadline_first = false;  // whose target for the first token ends first
+  bool fair_tenants = false;    // of online requests: VtcOrder, not first come, first served
   BudgetGoals goals;            // which the step budget follows
   // Best-effort requests that begin in 1,000 s; 0: no bound. Not with a budget of time.
   int32_t flex_rate = 0;

@@ -46,6 +46,15 @@ constinit const PolicyOption kDeadlineFirst{
     .help =
         "1: best-effort prompts begin in the order in which their targets for the first token "
         "end, those without a target last"};
+constinit const PolicyOption kFairTenants{
+    .name = "fair-tenants",
+    .unit = "",
+    .default_value = 0,
+    .min = 0,
+    .max = 1,
+    .help =
+        "1: latency-sensitive prompts begin in turn by API key: first that of the key which was "
+        "served the fewest tokens, output tokens counted twice"};
 constinit const PolicyOption kHoldMeanTbt{
     .name = "hold-mean-tbt",
     .unit = "us",

@@ -31,7 +31,10 @@ constexpr std::array<const PolicyOption*, 1> kNeoOptions = {&kNeoCodeTerms};
 constexpr std::array<const PolicyOption*, 1> kNeoPlusOptions = {&kPatienceSteps};
 
 constexpr PolicyTraits traits_with(const ServiceFields& reads) {
-  return {.needs_step_times = true, .tiers = PolicyTiers::kBoth, .reads = reads};
+  return {.needs_step_times = true,
+          .needs_host_times = true,
+          .tiers = PolicyTiers::kBoth,
+          .reads = reads};
 }
 constexpr PolicyTraits kBlind =
     traits_with({.service_class = false, .level = false, .targets = false});
@@ -50,13 +53,7 @@ NeoRules rules_of(Variant variant, const PolicyOptions& options) {
 
 template <const PolicyDescriptor& kDescriptor, Variant kVariant>
 Result<PolicyParts> make_neo(const PolicyOptions& options, const Beliefs& beliefs) {
-  if (!beliefs.step_times->parts({}).has_value()) {
-    return invalid_argument(
-        fmt::format("{} plans by the parts of a step's time, and --time-model {} predicts whole "
-                    "steps only; use --time-model modular",
-                    kDescriptor.name, beliefs.step_times->name()),
-        "time-model");
-  }
+  RETURN_IF_ERROR(needs_parts(kDescriptor, beliefs));
   return PolicyParts{
       .step = std::make_unique<NeoPolicy>(rules_of(kVariant, options), kDescriptor, beliefs),
       .make_binder = []() -> std::unique_ptr<Binder> { return std::make_unique<WaitBinder>(); },
@@ -113,11 +110,23 @@ constinit const PolicyDescriptor kFastDecode{
     .options = kNeoOptions,
     .make = make_neo<kFastDecode, Variant::kFastDecode>};
 
+Status needs_parts(const PolicyDescriptor& policy, const Beliefs& beliefs) {
+  if (beliefs.step_times->parts({}).has_value()) {
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("{} plans by the parts of a step's time, and --time-model {} predicts whole "
+                  "steps only; use --time-model modular",
+                  policy.name, beliefs.step_times->name()),
+      "time-model");
+}
+
 NeoPolicy::NeoPolicy(const NeoRules& rules, const PolicyDescriptor& descriptor,
                      const Beliefs& beliefs)
     : rules_(rules),
       descriptor_(descriptor),
-      model_(*beliefs.step_times, beliefs.host_times, rules.windows) {
+      model_(*beliefs.step_times, beliefs.host_times, rules.windows),
+      host_times_(beliefs.host_times) {
   memory_.patience = Patience(rules.patience_steps);
 }
 
@@ -138,9 +147,12 @@ SystemView NeoPolicy::as_seen(const SystemView& view) {
 }
 
 StepPlan NeoPolicy::plan(const SystemView& view) {
+  if (rules_.join == HostJoin::kByApexPlus) {
+    memory_.limiter.look(view);
+  }
   const SystemView seen = as_seen(view);
   const Nanos limit = rules_.caps_steps ? smallest_tpot(view, rules_) : Nanos::max();
-  StepPlan plan = NeoStep(rules_, model_, seen, limit, memory_).plan();
+  StepPlan plan = NeoStep(rules_, {model_, host_times_}, seen, limit, memory_).plan();
   std::vector<SequenceId> leave;
   std::ranges::copy_if(plan.offload, std::back_inserter(leave), [&](SequenceId id) {
     return std::ranges::find(memory_.host_bound, id) == memory_.host_bound.end();

@@ -22,10 +22,12 @@
 //               tokens of the host join, as far as the step stays within the smallest target
 // `neo_plus`    repaired: classes as the other policies of two classes have them; chunks and capped
 //               steps; the windows that steps here really give the host; sequences of the host in
-//               the order of their targets, none passed over for more than --patience-steps steps
-//               while targets leave it time; room for expected output is kept before a prompt
-//               stays on the accelerator; output tokens count, not requests; the whole predicted
-//               step; lanes change with a hysteresis, and not where a first token would be late
+//               the order of their targets, those first that were passed over for --patience-steps
+//               steps; an overdue token that does not hide joins all the same within one percent of
+//               the time; no prompts for a host that is late; room for expected output is kept
+//               before a prompt stays on the accelerator; output tokens count, not requests,
+//               against what the whole predicted step is worth to the residents; lanes change with
+//               a hysteresis, and not where a first token would be late
 // `fastdecode`  NEO's FastDecode+ (NEO 5.1): all decodes on the host, in two lanes
 //
 // What differs from the paper and its authors' program:
@@ -43,9 +45,9 @@
 //   - Launch terms are measured (latency/host_times.h), not 0.8 ms.
 //   - The paper prints the ratio of rule 6 upside down.
 //
-// Guarantee: some sequence always goes on. As published no sequence has a bound, except that one
-// held kMaxHeldPlans plans in a row gets a token. `neo_plus` also keeps the blocks of
-// latency-sensitive sequences from best effort (classed_planner.h).
+// Guarantee: some sequence always advances. No sequence has a bound, except that one held
+// kMaxHeldPlans plans in a row gets a token; for each token they are counted anew. `neo_plus` also
+// keeps the blocks of latency-sensitive sequences from best effort (classed_planner.h).
 #pragma once
 
 #include <cstdint>
@@ -55,7 +57,10 @@
 
 #include "plan/fcfs_order.h"
 #include "scheduler/host_queue.h"
+#include "scheduler/host_waits.h"
 #include "scheduler/lane_times.h"
+#include "scheduler/lanes_inequality.h"
+#include "scheduler/overlap_limiter.h"
 #include "scheduler/patience.h"
 #include "scheduler/policy.h"
 #include "scheduler/seen_outputs.h"
@@ -68,13 +73,25 @@ extern const PolicyDescriptor kNeoPlus;
 extern const PolicyDescriptor kFastDecode;
 extern const PolicyOption kNeoCodeTerms;
 
+// How offloaded tokens join a step: in two lanes (rules 4 to 6), or by APEX's rules (apex.h).
+enum class HostJoin : uint8_t { kByNeo, kByApex, kByApexPlus };
+
+// An error unless the model of time knows the parts of a step. Needs step times.
+Status needs_parts(const PolicyDescriptor& policy, const Beliefs& beliefs);
+
 struct NeoRules {
   LaneWindows windows = LaneWindows::kCode;
   bool all_on_host = false;    // fastdecode
-  bool caps_steps = false;     // neo_capped, neo_plus
-  bool repaired = false;       // neo_plus
-  int32_t patience_steps = 1;  // neo_plus
+  bool caps_steps = false;     // neo_capped, neo_plus, apex_plus
+  bool repaired = false;       // neo_plus, apex_plus
+  int32_t patience_steps = 1;  // neo_plus, apex_plus
+  HostJoin join = HostJoin::kByNeo;
+  MixedWindow mixed_window = MixedWindow::kPrinted;  // apex
+  int32_t min_host_rows = 0;  // apex: offloaded rows per resident row; 0: as many as pay
 };
+
+// How the offloaded tokens of a step join it.
+enum class StepForm : uint8_t { kResident, kOverlapped, kTwoLanes };
 
 // What a planning leaves to the next one.
 struct NeoMemory {
@@ -83,6 +100,10 @@ struct NeoMemory {
   Patience patience{1};                // with decodes of the host; neo_plus
   SeenOutputs outputs;                 // neo_plus
   bool had_lanes = false;
+  Nanos for_overdue{0};  // that steps may be longer for overdue decodes of the host; repaired rules
+  StepForm form = StepForm::kResident;  // of the last step; apex_plus
+  OverlapLimiter limiter;               // apex_plus
+  HostWaits::Memory host_waits;         // apex_plus
   // Departures from the published rules that a log line has told of.
   bool told_small_host = false;
   bool told_large_prompt = false;
@@ -98,6 +119,7 @@ class NeoPolicy final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return fcfs_order(rules_.repaired ? FcfsOrder::By::kClassFirst : FcfsOrder::By::kArrival);
   }
+  [[nodiscard]] bool reads_stages() const override { return rules_.join == HostJoin::kByApexPlus; }
   StepPlan plan(const SystemView& view) override;
 
  private:
@@ -107,6 +129,7 @@ class NeoPolicy final : public StepPolicy {
   const NeoRules rules_;
   const PolicyDescriptor& descriptor_;
   const LaneModel model_;
+  const latency::HostTimes* const host_times_;
   NeoMemory memory_;
   std::vector<SequenceView> running_;  // reused
   std::vector<SequenceView> offloaded_;

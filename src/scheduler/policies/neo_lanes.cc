@@ -1,10 +1,12 @@
 // Lanes or none: which offloaded tokens join which lane, and whether the step has any.
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <tuple>
 #include <utility>
 
 #include "base/log.h"
+#include "latency/questions.h"
 #include "scheduler/policies/neo_step.h"
 
 namespace tandem {
@@ -12,15 +14,27 @@ namespace {
 
 constexpr double kChangesMode = 1.02;  // so much better must the other mode be (neo_plus)
 
+// Overdue decodes may add one part in 100 to the time of all steps, and two steps to a single one.
+constexpr int64_t kPartForOverdue = 100;
+constexpr int64_t kStepsForOverdue = 2;
+// The most for a step with lanes and no target, or twice a step without lanes if that is more.
+constexpr Nanos kLongestLanes = std::chrono::seconds(1);
+
 }  // namespace
 
 void NeoStep::find_host_decodes() {
   const std::vector<SequenceId>& returning = draft_.builder().returning();
+  const int32_t layers = model_.step_times().layers();
   for (const SequenceView& sequence : view_.offloaded) {
     if (sequence.state == SequenceState::kParkedInFlight) {
       Lane& lane = under_way_[sequence.lane];
+      const int32_t stage = std::clamp(sequence.stage, 0, layers);
+      if (sequence.lane == 1) {
+        second_stage_ = lane.visitors == 0 ? stage : std::min(second_stage_, stage);
+      }
       ++lane.visitors;
       lane.context += sequence.known_tokens;
+      advanced_ += static_cast<double>(stage) / (layers + 1);
     } else if (sequence.state == SequenceState::kParkedWaiting &&
                std::ranges::find(returning, sequence.id) == returning.end()) {
       const bool overdue =
@@ -34,7 +48,34 @@ void NeoStep::find_host_decodes() {
   }
   for (const Candidate& candidate : candidates_) {
     decodes_.push_back(candidate.decode);
-    decodes_.back().overdue |= rules_.all_on_host;
+  }
+}
+
+// While best-effort prompts are cut, a step keeps the time and the rows that tokens under way and
+// an overdue one will need, unless that is more than half.
+void NeoStep::reserve_for_host() {
+  const int64_t under_way = under_way_[0].visitors + under_way_[1].visitors;
+  const bool overdue = any_overdue();
+  if (!rules_.repaired || (under_way == 0 && !overdue)) {
+    return;
+  }
+  const latency::StepTimeModel& times = model_.step_times();
+  rows_for_host_ = static_cast<int32_t>(under_way / (times.layers() + 1)) + 1;
+  if (step_limit_ == Nanos::max()) {
+    return;
+  }
+  const latency::StepShape shape = shape_with(0);
+  Nanos reserve = latency::visitor_reserve(times, shape, under_way + (overdue ? 1 : 0));
+  if (rules_.join == HostJoin::kByNeo) {
+    Lanes lanes = under_way_;
+    lanes[0].residents = shape;
+    lanes[1].visitors += overdue ? 1 : 0;
+    lanes[1].context += overdue ? decodes_.front().context : 0;
+    reserve = std::max(
+        model_.layers_time(lanes) + model_.beside_layers(lanes) - times.step_time(shape), Nanos{0});
+  }
+  if (reserve <= step_limit_ / 2) {
+    chunk_limit_ = step_limit_ - reserve;
   }
 }
 
@@ -57,6 +98,7 @@ PlacementLimits NeoStep::placement_limits(const Lanes& lanes) const {
     all[1].visitors += std::min<int64_t>(limits.decodes, std::ssize(decodes_));
     limits.layer_time = (step_limit_ - model_.beside_layers(all)) / model_.step_times().layers();
   }
+  limits.for_overdue = memory_.for_overdue / model_.step_times().layers();
   return limits;
 }
 
@@ -67,7 +109,7 @@ Placement NeoStep::placed(const Lanes& lanes) const {
     return place_all(model_, lanes, decodes_);
   }
   if (rules_.all_on_host) {
-    return place_by_slack(model_, lanes, decodes_, {.decodes = std::ssize(decodes_)});
+    return place_whatever_it_takes(model_, lanes, decodes_);
   }
   const PlacementLimits limits = placement_limits(lanes);
   return rules_.repaired ? place_by_slack(model_, lanes, decodes_, limits)
@@ -90,7 +132,9 @@ double NeoStep::credit_of(const Lanes& lanes, size_t prompts) const {
 }
 
 NeoStep::Choice NeoStep::resident_choice() const {
-  Choice choice{.prompts = without_host_bound_tail(nullptr), .placement = {}};
+  const bool trims = rules_.join == HostJoin::kByNeo;
+  Choice choice{.prompts = trims ? without_host_bound_tail(nullptr) : prompts_.size(),
+                .placement = {}};
   Lanes lanes;
   lanes[0].residents = shape_with(choice.prompts);
   choice.placement.lane.assign(decodes_.size(), kHeld);
@@ -103,12 +147,12 @@ NeoStep::Choice NeoStep::resident_choice() const {
 }
 
 NeoStep::Choice NeoStep::lanes_choice() const {
-  Choice choice{.prompts = prompts_.size(), .placement = {}};
+  Choice choice{.prompts = prompts_.size(), .placement = {}, .form = StepForm::kTwoLanes};
   Lanes start = under_way_;
   start[0].residents = shape_with(choice.prompts);
   choice.placement = placed(start);
   Lanes& lanes = choice.placement.lanes;
-  if (!rules_.all_on_host) {
+  if (!rules_.all_on_host && rules_.join == HostJoin::kByNeo) {
     choice.prompts = without_host_bound_tail(&choice.placement);
     lanes[0].residents = shape_with(choice.prompts);
   }
@@ -116,35 +160,88 @@ NeoStep::Choice NeoStep::lanes_choice() const {
   choice.time = model_.layers_time(lanes);
   if (rules_.repaired) {
     choice.time += model_.beside_layers(lanes);
+    choice.for_overdue = choice.placement.for_overdue * model_.step_times().layers();
   }
   return choice;
 }
 
-bool NeoStep::lanes_pay(const Choice& lanes, const Choice& resident) const {
-  const Lanes& both = lanes.placement.lanes;
-  if (both[0].residents.empty() || rules_.all_on_host) {
-    return both[0].visitors + both[1].visitors > 0;
-  }
-  if (both[1].visitors == 0 && !(rules_.repaired && both[0].visitors > 0)) {
-    return false;
-  }
-  const auto rate = [](const Choice& choice) {
-    return choice.credit / std::max(static_cast<double>(choice.time.count()), 1.0);
-  };
-  if (!rules_.repaired) {
-    return rate(lanes) > rate(resident);
-  }
-  if (makes_first_token_late(lanes, resident)) {
-    return false;
-  }
-  const double change = memory_.had_lanes ? 1 / kChangesMode : kChangesMode;
-  return rate(lanes) > rate(resident) * change ||
-         std::ranges::any_of(decodes_, &HostDecode::overdue);
+// The decodes of the accelerator, and no prompts.
+latency::StepShape NeoStep::resident_decodes() const {
+  latency::StepShape decodes;
+  decodes.decode_rows = draft_.shape().decode_rows;
+  decodes.decode_context = draft_.shape().decode_context;
+  decodes.logit_rows = decodes.decode_rows;
+  return decodes;
 }
 
+// In output tokens: what the residents would get in it. A step with prompts gives few of them in
+// its time, but the time that it adds is taken from steps without.
+double NeoStep::worth_of_time(const Choice& resident) const {
+  const latency::StepShape decodes = resident_decodes();
+  const auto time = static_cast<double>(model_.step_times().step_time(decodes).count());
+  return std::max(resident.rate(), time > 0 ? decodes.decode_rows / time : 0);
+}
+
+// Of steps with residents.
+Nanos NeoStep::longest_lanes(const Choice& resident) const {
+  return std::min(step_limit_, std::max(kLongestLanes, 2 * resident.time));
+}
+
+NeoStep::Choice NeoStep::best_of(Choice lanes, const Choice& resident) const {
+  const Lanes& both = lanes.placement.lanes;
+  if (both[0].residents.empty() || rules_.all_on_host) {
+    return both[0].visitors + both[1].visitors > 0 ? lanes : resident;
+  }
+  if (both[1].visitors == 0 && !(rules_.repaired && both[0].visitors > 0)) {
+    return resident;
+  }
+  if (!rules_.repaired) {
+    return lanes.rate() > resident.rate() ? lanes : resident;
+  }
+  if (makes_first_token_late(lanes, resident) || lanes.time > longest_lanes(resident)) {
+    return resident;
+  }
+  if (lanes_gain(lanes, resident)) {
+    return lanes;
+  }
+  for (size_t i = 0; i < decodes_.size(); ++i) {
+    if (decodes_[i].overdue && lanes.placement.lane[i] != kHeld) {
+      lanes.for_overdue = std::max(lanes.time - resident.time, Nanos{0});
+      return lanes.for_overdue <= memory_.for_overdue ? lanes : resident;
+    }
+  }
+  return resident;
+}
+
+// Compared with a step of the same prompts, so that it does not matter what a prompt is worth.
+bool NeoStep::lanes_gain(const Choice& lanes, const Choice& resident) const {
+  Choice without;
+  Lanes alone;
+  alone[0].residents = shape_with(lanes.prompts);
+  without.credit = credit_of(alone, lanes.prompts);
+  without.time = model_.layers_time(alone[0]) + model_.beside_layers(alone);
+  const double worth = worth_of_time(lanes.prompts == resident.prompts ? resident : without);
+  const auto value = [&](const Choice& choice, bool changes) {
+    return choice.credit / (changes ? kChangesMode : 1) -
+           worth * static_cast<double>(choice.time.count());
+  };
+  return value(lanes, !memory_.had_lanes) > value(without, memory_.had_lanes);
+}
+
+// Whether a first token comes too late because this step has lanes, if none of the next have. A
+// prompt takes ceil(tokens / chunk) steps, earlier prompts included; the chunk is this step's, or
+// the rows of the next step if no prompt has a part in this one.
 bool NeoStep::makes_first_token_late(const Choice& lanes, const Choice& resident) const {
-  return first_token_due_ != Nanos::max() && view_.now + resident.time <= first_token_due_ &&
-         view_.now + lanes.time > first_token_due_;
+  const bool begun = first_token_chunk_ > 0;
+  const int64_t chunk = begun ? first_token_chunk_ : view_.budget.tokens;
+  return std::ranges::any_of(first_tokens_, [&](const FirstToken& prompt) {
+    if (prompt.due == Nanos::max()) {
+      return false;
+    }
+    const int64_t steps = (prompt.pending + chunk - 1) / chunk + (begun ? 0 : 1);
+    const Nanos later = view_.now + steps * resident.time;
+    return later <= prompt.due && later - resident.time + lanes.time > prompt.due;
+  });
 }
 
 StepPlan NeoStep::finish(const Choice& choice) {
@@ -156,15 +253,18 @@ StepPlan NeoStep::finish(const Choice& choice) {
   for (const Prompt& prompt : std::span(prompts_).first(choice.prompts)) {
     draft_.admit(*prompt.sequence, prompt.tokens);
   }
+  memory_.for_overdue =
+      std::clamp(memory_.for_overdue - choice.for_overdue + choice.time / kPartForOverdue, Nanos{0},
+                 kStepsForOverdue * std::max(choice.time - choice.for_overdue, Nanos{0}));
   StepPlan plan = draft_.planner().finish();
-  name_lanes(choice.placement, plan);
+  name_lanes(choice, plan);
   return plan;
 }
 
 // Which sequences join which lane and which sit the step out.
-void NeoStep::name_lanes(const Placement& placement, StepPlan& plan) {
-  const Lanes& lanes = placement.lanes;
-  memory_.had_lanes = lanes[0].visitors + lanes[1].visitors > 0;
+void NeoStep::name_lanes(const Choice& choice, StepPlan& plan) {
+  const Placement& placement = choice.placement;
+  memory_.had_lanes = choice.form == StepForm::kTwoLanes;
   if (memory_.had_lanes) {
     plan.mode = StepMode::kLanes;
     tell_lone(plan);
@@ -175,8 +275,10 @@ void NeoStep::name_lanes(const Placement& placement, StepPlan& plan) {
     if (placement.lane[i] == kHeld) {
       plan.hold.push_back(id);
       memory_.patience.pass_over_decode(id);
-    } else if (placement.lane[i] == 0) {
+    } else if (placement.lane[i] == 0 && memory_.had_lanes) {
       plan.first_lane.push_back(id);
+    } else if (placement.lane[i] == 1 && !memory_.had_lanes) {
+      plan.second_lane.push_back(id);
     }
   }
   memory_.patience.end_step();
@@ -190,7 +292,7 @@ void NeoStep::tell_lone(const StepPlan& plan) {
       !rules_.all_on_host && !rules_.repaired && !std::exchange(memory_.told_lone, true)) {
     log::warn(
         "only sequences on the host are left, and the accelerator has no room for the first of "
-        "them; they go on there, where NEO as published would stop");
+        "them; they go on there, where the policy as published would stop");
   }
 }
 

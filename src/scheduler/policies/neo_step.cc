@@ -23,18 +23,23 @@ bool may_move(const SequenceView& sequence) {
 
 }  // namespace
 
-NeoStep::NeoStep(const NeoRules& rules, const LaneModel& model, const SystemView& view,
+NeoStep::NeoStep(const NeoRules& rules, const Times& times, const SystemView& view,
                  Nanos step_limit, NeoMemory& memory)
     : rules_(rules),
-      model_(model),
+      model_(times.model),
+      host_times_(times.host),
       view_(view),
       step_limit_(step_limit),
       memory_(memory),
-      draft_(view) {
+      draft_(view),
+      chunk_limit_(step_limit) {
   std::erase_if(memory_.host_bound, [&](SequenceId id) {
     return std::ranges::find(view.running, id, &SequenceView::id) == view.running.end() &&
            std::ranges::find(view.waiting, id, &SequenceView::id) == view.waiting.end();
   });
+  if (rules.join == HostJoin::kByApexPlus) {
+    waits_.emplace(view, model_.step_times(), memory.host_waits);
+  }
 }
 
 StepPlan NeoStep::plan() {
@@ -53,15 +58,18 @@ StepPlan NeoStep::plan() {
   admit_latency_sensitive();
   add_decodes(kBe);
   bring_back(kBe);
+  find_host_decodes();
+  reserve_for_host();
   add_running_prompts(kBe);
   collect_prompts();
-  find_host_decodes();
+  if (rules_.join != HostJoin::kByNeo) {
+    return plan_apex();
+  }
   const Choice resident = resident_choice();
   if (candidates_.empty() && under_way_[0].visitors + under_way_[1].visitors == 0) {
     return finish(resident);
   }
-  const Choice lanes = lanes_choice();
-  return finish(lanes_pay(lanes, resident) ? lanes : resident);
+  return finish(best_of(lanes_choice(), resident));
 }
 
 // ---------------------------------------------------------------- who is where
@@ -85,7 +93,8 @@ bool NeoStep::stays_within_host(int64_t blocks) const {
 }
 
 void NeoStep::tell_small_host() {
-  if (host_is_small() && !rules_.all_on_host && !std::exchange(memory_.told_small_host, true)) {
+  if (host_is_small() && !rules_.all_on_host && rules_.join == HostJoin::kByNeo &&
+      !std::exchange(memory_.told_small_host, true)) {
     log::warn(
         "the host's {} KV blocks are not more than the accelerator's {}, where NEO as published "
         "would begin no request; here all of the host's blocks count",
@@ -94,7 +103,7 @@ void NeoStep::tell_small_host() {
 }
 
 void NeoStep::count_host_blocks() {
-  const bool all_count = host_is_small() || rules_.all_on_host;
+  const bool all_count = host_is_small() || rules_.all_on_host || rules_.join != HostJoin::kByNeo;
   host_limit_ = view_.budget.host_total_blocks - (all_count ? 0 : view_.budget.total_blocks);
   const ClassedPlanner& planner = draft_.planner();
   for (const SequenceView& sequence : view_.offloaded) {
@@ -126,7 +135,8 @@ void NeoStep::send_finished_prompts() {
 // queue, which is bound for the host, can be computed in their blocks. A latency-sensitive one
 // stays on the accelerator and makes room when it is admitted.
 void NeoStep::make_room_for_head() {
-  if (view_.waiting.empty() || view_.waiting.front().service_class == kLs) {
+  if (view_.waiting.empty() || view_.waiting.front().service_class == kLs ||
+      host_is_the_limit(view_.waiting.front())) {
     return;
   }
   const SequenceView& head = view_.waiting.front();
@@ -187,7 +197,9 @@ void NeoStep::bring_back(ServiceClass service_class) {
   if (rules_.all_on_host || planner.refused() || draft_.builder().preempts()) {
     return;
   }
-  if (service_class == kLs) {
+  if (service_class == kLs && waits_.has_value() && memory_.form != StepForm::kTwoLanes) {
+    waits_->bring_back(planner);
+  } else if (service_class == kLs) {
     planner.bring_back(kLs, 0, kWithoutBound);
   } else if (!sends_away_ && !any_offloaded_is(SequenceState::kOffloading)) {
     const int64_t kept = view_.budget.total_blocks * (100 - kReturnPercent) / 100 +
@@ -207,7 +219,7 @@ int32_t NeoStep::tokens_of(const SequenceView& prompt, int32_t rows) const {
                                   {.prompt = prompt.rest(),
                                    .max_tokens = std::min(pending, rows),
                                    .least_tokens = is_first ? kTileTokens : 0},
-                                  step_limit_);
+                                  chunk_limit_);
   }
   const bool fits_no_step = pending > view_.budget.tokens;
   return pending <= rows ? pending : fits_no_step && is_first ? rows : 0;
@@ -219,7 +231,8 @@ void NeoStep::add_running_prompts(ServiceClass service_class) {
     if (!draft_.planner().may_prefill(i, service_class)) {
       continue;
     }
-    const int32_t rows = draft_.builder().tokens_left();
+    count_first_token(sequence);
+    const int32_t rows = std::max(draft_.builder().tokens_left() - rows_for_host_, 0);
     const int32_t tokens =
         rules_.caps_steps ? tokens_of(sequence, rows) : std::min(sequence.pending_tokens(), rows);
     if (draft_.add_chunk(i, tokens)) {
@@ -230,20 +243,28 @@ void NeoStep::add_running_prompts(ServiceClass service_class) {
 
 void NeoStep::count_begun(const SequenceView& prompt, int32_t tokens) {
   begun_credit_ += static_cast<double>(tokens) / prompt.known_tokens;
+  first_token_chunk_ += prompt.service_class == kLs ? tokens : 0;
+}
+
+void NeoStep::count_first_token(const SequenceView& prompt) {
   if (prompt.service_class == kLs) {
-    first_token_due_ = std::min(first_token_due_, prompt.first_token_due);
+    first_token_pending_ += prompt.pending_tokens();
+    first_tokens_.push_back({.due = prompt.first_token_due, .pending = first_token_pending_});
   }
 }
 
 // They stay on the accelerator, at the cost of best effort.
 void NeoStep::admit_latency_sensitive() {
+  bool begins = true;
   for (const SequenceView& waiting : view_.waiting) {
     const int32_t rows = draft_.builder().tokens_left();
-    const int32_t tokens = waiting.service_class == kLs && rows > 0 ? tokens_of(waiting, rows) : 0;
-    if (tokens < 1 || !draft_.admit(waiting, tokens)) {
-      return;
+    begins = begins && waiting.service_class == kLs && rows > 0;
+    const int32_t tokens = begins ? tokens_of(waiting, rows) : 0;
+    begins = tokens >= 1 && draft_.admit(waiting, tokens);
+    count_first_token(waiting);
+    if (begins) {
+      count_begun(waiting, tokens);
     }
-    count_begun(waiting, tokens);
   }
 }
 
@@ -276,8 +297,9 @@ int64_t NeoStep::blocks_for_output(const SequenceView& waiting) const {
   return static_cast<int64_t>(std::ceil(tokens / 2 / view_.budget.block_tokens));
 }
 
-// A prompt that finds room stays on the accelerator, unless an earlier one of the step does not, or
-// sequences are on the host and there is no room beside it to compute another one for the host.
+// A prompt that finds room stays on the accelerator, unless an earlier one of the step does not;
+// where the rules are repaired also if no room is left for output, and in NEO's if sequences are on
+// the host and there is no room beside it to compute another one for the host.
 bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
   if (!has_host()) {
     return false;
@@ -290,24 +312,35 @@ bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
   if (rules_.repaired && !is_alone() && left < blocks_for_output(waiting)) {
     return true;
   }
-  return !view_.offloaded.empty() && left < blocks;
+  return rules_.join == HostJoin::kByNeo && !view_.offloaded.empty() && left < blocks;
+}
+
+// Whether the host has room for a prompt that is bound for it, and keeps up with one more.
+bool NeoStep::host_takes(const SequenceView& waiting, int64_t blocks) const {
+  return host_used_ + blocks <= host_limit_ && !host_is_the_limit(waiting);
 }
 
 // False: it does not begin, and neither does any behind it.
 bool NeoStep::collect(const SequenceView& waiting) {
-  const int32_t rows = draft_.builder().tokens_left() - prompt_rows_;
+  const int32_t rows = draft_.builder().tokens_left() - prompt_rows_ - rows_for_host_;
   const int32_t tokens = rows > 0 ? tokens_of(waiting, rows) : 0;
   if (tokens < 1 || !finds_room(waiting, tokens)) {
     return false;
   }
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
   bool host_bound = goes_to_host(waiting, blocks);
-  const bool host_counts = host_bound || (has_host() && !host_is_small() && !rules_.repaired);
-  if (host_counts && host_used_ + blocks > host_limit_) {
+  if (!is_as_published()) {
+    // The accelerator has room for it: better there than not at all.
+    host_bound = host_bound && host_takes(waiting, blocks);
+    if (!host_bound) {
+      std::erase(memory_.host_bound, waiting.id);
+    }
+  } else if ((host_bound || (has_host() && !host_is_small())) &&
+             host_used_ + blocks > host_limit_) {
     if (!is_alone() || !prompts_.empty()) {
       return false;
     }
-    if (!rules_.repaired && !std::exchange(memory_.told_large_prompt, true)) {
+    if (!std::exchange(memory_.told_large_prompt, true)) {
       log::warn(
           "a prompt of {} KV blocks begins beside no other, because the host has {} blocks and the "
           "accelerator {}; NEO as published would never begin it; give the host more memory",

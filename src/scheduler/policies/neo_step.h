@@ -1,9 +1,12 @@
-// One planning of NEO's scheduler (neo.h has the rules). Lives for the call; borrows the view, in
-// which the offloaded sequences stand in the order of the host's queue and, unless the rules are
-// the repaired ones, all sequences are best effort.
+// One planning of NEO's scheduler (neo.h has the rules), and of APEX's, which differs in how
+// offloaded tokens join (apex.h; its authors built it into NEO's program). Lives for the call;
+// borrows the view, in which the offloaded sequences stand in the order of the host's queue and,
+// unless the rules are the repaired ones, all sequences are best effort.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "plan/views.h"
 #include "scheduler/lane_placement.h"
 #include "scheduler/lane_times.h"
+#include "scheduler/overlap_times.h"
 #include "scheduler/policies/neo.h"
 #include "scheduler/step_draft.h"
 
@@ -18,8 +22,12 @@ namespace tandem {
 
 class NeoStep {
  public:
+  struct Times {
+    const LaneModel& model;
+    const latency::HostTimes* host = nullptr;  // null: not known
+  };
   // `step_limit`: Nanos::max() if no target bounds the step.
-  NeoStep(const NeoRules& rules, const LaneModel& model, const SystemView& view, Nanos step_limit,
+  NeoStep(const NeoRules& rules, const Times& times, const SystemView& view, Nanos step_limit,
           NeoMemory& memory);
   // Needs to be called once.
   StepPlan plan();
@@ -31,12 +39,27 @@ class NeoStep {
     int32_t tokens = 0;
     bool host_bound = false;
   };
-  // The step in one of its two forms.
+  // The step in one of its forms.
   struct Choice {
     size_t prompts = 0;  // the first ones of prompts_
     Placement placement;
     double credit = 0;  // requests, or output tokens
     Nanos time{0};
+    StepForm form = StepForm::kResident;
+    Nanos for_overdue{0};  // the part of `time` that an overdue decode adds
+    [[nodiscard]] double rate() const {
+      return credit / std::max(static_cast<double>(time.count()), 1.0);
+    }
+  };
+  enum class Entering : uint8_t { kNone, kOverdue, kSome };  // kOverdue: the oldest such
+  struct Candidate {
+    HostDecode decode;
+    const SequenceView* sequence = nullptr;
+  };
+  // A latency-sensitive prompt that waits for its first token.
+  struct FirstToken {
+    Nanos due{0};
+    int64_t pending = 0;  // tokens, prompts before it included
   };
 
   // Who is where.
@@ -51,6 +74,9 @@ class NeoStep {
   [[nodiscard]] bool stays_within_host(int64_t blocks) const;
   void count_host_blocks();
   void tell_small_host();
+  [[nodiscard]] bool is_as_published() const {
+    return !rules_.repaired && rules_.join == HostJoin::kByNeo;
+  }
   void send_finished_prompts();
   void make_room_for_head();
   void add_decodes(ServiceClass service_class);
@@ -61,11 +87,13 @@ class NeoStep {
   [[nodiscard]] int32_t tokens_of(const SequenceView& prompt, int32_t rows) const;
   void add_running_prompts(ServiceClass service_class);
   void count_begun(const SequenceView& prompt, int32_t tokens);
+  void count_first_token(const SequenceView& prompt);
   void admit_latency_sensitive();
   void collect_prompts();
   [[nodiscard]] bool collect(const SequenceView& waiting);
   [[nodiscard]] bool finds_room(const SequenceView& waiting, int32_t tokens) const;
   [[nodiscard]] bool goes_to_host(const SequenceView& waiting, int64_t blocks) const;
+  [[nodiscard]] bool host_takes(const SequenceView& waiting, int64_t blocks) const;
   [[nodiscard]] int64_t blocks_for_output(const SequenceView& waiting) const;
   [[nodiscard]] latency::StepShape shape_with(size_t prompts) const;
   [[nodiscard]] size_t without_host_bound_tail(const Placement* placement) const;
@@ -73,19 +101,45 @@ class NeoStep {
   // Lanes or none.
   void find_host_decodes();
   void order_host_decodes();
+  [[nodiscard]] bool any_overdue() const {
+    return std::ranges::any_of(decodes_, &HostDecode::overdue);
+  }
+  void reserve_for_host();
   [[nodiscard]] PlacementLimits placement_limits(const Lanes& lanes) const;
   [[nodiscard]] Placement placed(const Lanes& lanes) const;
   [[nodiscard]] double credit_of(const Lanes& lanes, size_t prompts) const;
   [[nodiscard]] Choice resident_choice() const;
   [[nodiscard]] Choice lanes_choice() const;
-  [[nodiscard]] bool lanes_pay(const Choice& lanes, const Choice& resident) const;
+  [[nodiscard]] latency::StepShape resident_decodes() const;
+  [[nodiscard]] double worth_of_time(const Choice& resident) const;
+  [[nodiscard]] Nanos longest_lanes(const Choice& resident) const;
+  [[nodiscard]] Choice best_of(Choice lanes, const Choice& resident) const;
+  [[nodiscard]] bool lanes_gain(const Choice& lanes, const Choice& resident) const;
   [[nodiscard]] bool makes_first_token_late(const Choice& lanes, const Choice& resident) const;
   StepPlan finish(const Choice& choice);
-  void name_lanes(const Placement& placement, StepPlan& plan);
+  void name_lanes(const Choice& choice, StepPlan& plan);
   void tell_lone(const StepPlan& plan);
+
+  // APEX: lanes, overlap or neither.
+  StepPlan plan_apex();
+  [[nodiscard]] HostRows host_rows() const;
+  [[nodiscard]] Choice published_choice(const Choice& resident, bool lanes_hold) const;
+  [[nodiscard]] bool host_begins(const Choice& resident, const Choice& overlap) const;
+  [[nodiscard]] bool under_way_fits_lanes() const;
+  [[nodiscard]] Choice best_choice() const;
+  [[nodiscard]] Choice overlap_choice(Entering entering) const;
+  [[nodiscard]] int64_t places_in_overlap() const;
+  [[nodiscard]] std::vector<size_t> overlap_joiners(Entering entering, Nanos step) const;
+  [[nodiscard]] OverlapStep overlap_with(const latency::StepShape& residents,
+                                         std::span<const size_t> joiners) const;
+  [[nodiscard]] bool joins_overlap(const Candidate& candidate, Nanos step) const;
+  [[nodiscard]] Choice staged_lanes_choice(Entering entering) const;
+  [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
+  [[nodiscard]] bool host_is_late() const;
 
   const NeoRules& rules_;
   const LaneModel& model_;
+  const latency::HostTimes* const host_times_;
   const SystemView& view_;
   const Nanos step_limit_;
   NeoMemory& memory_;
@@ -101,14 +155,17 @@ class NeoStep {
   int32_t prompt_choices_ = 0;
   int64_t prompt_blocks_ = 0;
   double begun_credit_ = 0;  // the share of each prompt in the draft that the step computes
-  Nanos first_token_due_ = Nanos::max();  // the earliest of latency-sensitive prompts in the draft
-  struct Candidate {
-    HostDecode decode;
-    const SequenceView* sequence = nullptr;
-  };
-  std::vector<Candidate> candidates_;  // that may join a lane
-  std::vector<HostDecode> decodes_;    // the same
-  Lanes under_way_{};                  // tokens that did not get through their last step
+  std::vector<FirstToken> first_tokens_;  // in the order in which they are computed
+  int64_t first_token_pending_ = 0;       // tokens of all of them
+  int64_t first_token_chunk_ = 0;         // of these, in the draft
+  Nanos chunk_limit_;                     // of a step, while prompts are cut
+  int32_t rows_for_host_ = 0;             // that prompts leave
+  std::vector<Candidate> candidates_;     // that may join a lane
+  std::vector<HostDecode> decodes_;       // the same
+  Lanes under_way_{};                     // tokens that did not get through their last step
+  double advanced_ = 0;             // of these, the share that is done: stage / (layers + 1) each
+  int32_t second_stage_ = 0;        // the first stage at which those of the second lane are
+  std::optional<HostWaits> waits_;  // apex_plus
 };
 
 }  // namespace tandem

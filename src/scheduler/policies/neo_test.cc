@@ -9,90 +9,23 @@
 
 #include "latency/modular_model.h"
 #include "latency/regression_model.h"
+#include "support/lanes_scene.h"
 
 namespace tandem {
 namespace {
 
-using std::chrono::microseconds;
+using testing::decode;
 using ::testing::ElementsAre;
+using testing::host_of;
+using testing::ids;
 using ::testing::IsEmpty;
+using testing::model;
+using testing::parked;
+using testing::prompt;
+using testing::Scene;
+using testing::slices;
 using ::testing::UnorderedElementsAre;
-
-// Of a layer: 10 us for each row, 100 ns for each token that a decode attends to.
-const latency::CorrectedModel& model() {
-  static const latency::CorrectedModel made(
-      std::make_unique<latency::ModularModel>(latency::simple_model({.layers = 4,
-                                                                     .fixed = microseconds(100),
-                                                                     .per_row = microseconds(40),
-                                                                     .per_context_nanos = 400})));
-  return made;
-}
-
-// A layer's attention on the host takes so long for each token of context.
-latency::HostTimes host_of(double per_context_nanos) {
-  latency::HostTimes host;
-  host.attention.per_context_nanos = per_context_nanos;
-  return host;
-}
-
-constexpr int32_t kBlock = 16;
-int32_t blocks_of(int32_t tokens) { return (tokens + kBlock - 1) / kBlock; }
-
-SequenceView decode(int64_t id, int32_t known) {
-  const int32_t held = blocks_of(known - 1);
-  return {.id = SequenceId{id},
-          .request = RequestId{id},
-          .state = SequenceState::kDecoding,
-          .known_tokens = known,
-          .computed_tokens = known - 1,
-          .held_blocks = held,
-          .own_blocks = held,
-          .transfer_blocks = held};
-}
-
-SequenceView parked(int64_t id, int32_t known) {
-  SequenceView view = decode(id, known);
-  view.state = SequenceState::kParkedWaiting;
-  view.tier = Tier::kHost;
-  return view;
-}
-
-SequenceView prompt(int64_t id, int32_t known) {
-  return {.id = SequenceId{id}, .request = RequestId{id}, .known_tokens = known};
-}
-
-struct Scene {
-  std::vector<SequenceView> running;
-  std::vector<SequenceView> offloaded;
-  std::vector<SequenceView> waiting;
-  StepBudget budget{.tokens = 512,
-                    .logit_rows = 64,
-                    .sequences = 32,
-                    .free_blocks = 100,
-                    .total_blocks = 200,
-                    .host_free_blocks = 1000,
-                    .host_total_blocks = 1000,
-                    .block_tokens = kBlock};
-  [[nodiscard]] SystemView view() const {
-    return {.running = running, .offloaded = offloaded, .waiting = waiting, .budget = budget};
-  }
-};
-
-std::vector<int64_t> ids(const std::vector<SequenceId>& sequences) {
-  std::vector<int64_t> numbers;
-  for (const SequenceId id : sequences) {
-    numbers.push_back(raw(id));
-  }
-  return numbers;
-}
-
-std::vector<std::pair<int64_t, int32_t>> slices(const StepPlan& plan) {
-  std::vector<std::pair<int64_t, int32_t>> made;
-  for (const StepPlan::Slice& slice : plan.slices) {
-    made.emplace_back(raw(slice.sequence), slice.tokens);
-  }
-  return made;
-}
+using testing::with_residents;
 
 class Neo : public ::testing::Test {
  protected:
@@ -234,17 +167,6 @@ TEST_F(Neo, APromptBeginsWithoutRoomForItsOutputSoThatASequenceLeavesAgain) {
 
 // ---------------------------------------------------------------- 4, 5, 6: lanes
 
-// Eight residents of 1,000 tokens: a layer has 80 us of dense work and 800 us of attention.
-Scene with_residents(std::vector<SequenceView> offloaded) {
-  Scene scene;
-  for (int64_t id = 1; id <= 8; ++id) {
-    scene.running.push_back(decode(id, 1000));
-  }
-  scene.offloaded = std::move(offloaded);
-  scene.budget.free_blocks = 9;  // too few for any to return
-  return scene;
-}
-
 TEST_F(Neo, HostDecodesJoinTheLaneWithMoreSlackAndOthersSitOut) {
   // 60 us each: the second lane's window is the 80 us of the first one's dense stage.
   const Scene scene = with_residents({parked(11, 60), parked(12, 60), parked(13, 60)});
@@ -278,7 +200,7 @@ TEST_F(Neo, ALongSequenceStarvesWhileShortOnesFit) {
 
 TEST_F(Neo, TheTermsOfTheCodeCountLaunchesAndThoseOfThePaperDoNot) {
   latency::HostTimes host = host_of(1000);
-  host.launch.per_group_nanos = 30'000;
+  host.launch.per_lane_stage_nanos = 30'000;
   const Scene scene = with_residents({parked(11, 60)});  // 60 us of 80, and 30 us of launching
   const Beliefs beliefs{.step_times = &model(), .host_times = &host};
   NeoPolicy code({.windows = LaneWindows::kCode}, kNeo, beliefs);

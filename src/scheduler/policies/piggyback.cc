@@ -42,6 +42,8 @@ namespace {
 constexpr std::array<const PolicyOption*, 3> kPiggybackOptions = {&kPiggybackTokenBudget,
                                                                   &kOffloadBelow, &kOnloadAbove};
 constexpr PolicyTraits kTraits{.tiers = PolicyTiers::kBoth, .reads = {.targets = false}};
+constexpr PolicyTraits kInCohorts{
+    .tiers = PolicyTiers::kBoth, .cohorts = true, .reads = {.targets = false}};
 
 template <class JoinBinder>
 std::unique_ptr<Binder> make_join_binder() {
@@ -57,10 +59,11 @@ Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
 }
 
 constexpr PolicyDescriptor describe(std::string_view name, std::string_view summary,
-                                    decltype(PolicyDescriptor::make) make) {
+                                    decltype(PolicyDescriptor::make) make,
+                                    const PolicyTraits& traits = kTraits) {
   return {.name = name,
           .summary = summary,
-          .traits = kTraits,
+          .traits = traits,
           .options = kPiggybackOptions,
           .make = make};
 }
@@ -72,7 +75,7 @@ constinit const PolicyDescriptor kPiggyback =
              make<kPiggyback, make_visitors, FillBinder>);
 constinit const PolicyDescriptor kOverlap =
     describe("overlap", "as piggyback; offloaded tokens at the same stage join a step together",
-             make<kOverlap, make_overlap, CohortBinder>);
+             make<kOverlap, make_overlap, CohortBinder>, kInCohorts);
 constinit const PolicyDescriptor kLanes =
     describe("lanes", "as piggyback; steps have two lanes, which wait for their offloaded tokens",
              make<kLanes, make_lanes, WaitBinder>);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "scheduler/policies/accel_only.h"
+#include "scheduler/policies/apex.h"
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/llumnix.h"
 #include "scheduler/policies/neo.h"
@@ -18,10 +19,10 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<const PolicyDescriptor*, 15> kPolicies = {
-    &kAccelOnly, &kSarathi, &kPiggyback,  &kOverlap, &kLanes,
-    &kOmniServe, &kLlumnix, &kLlumnixCpu, &kHyGen,   &kSarathiPp,
-    &kHyGenStar, &kNeo,     &kNeoCapped,  &kNeoPlus, &kFastDecode};
+constexpr std::array<const PolicyDescriptor*, 17> kPolicies = {
+    &kAccelOnly, &kSarathi,    &kPiggyback,  &kOverlap,   &kLanes,     &kOmniServe,
+    &kLlumnix,   &kLlumnixCpu, &kHyGen,      &kSarathiPp, &kHyGenStar, &kNeo,
+    &kNeoCapped, &kNeoPlus,    &kFastDecode, &kApex,      &kApexPlus};
 
 Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, int32_t value) {
   if (value >= option.min && value <= option.max) {

@@ -5,6 +5,9 @@ from tasks import about, arithmetic, copying, letters, lists, refusal, spelling
 from tasks.base import Example, Split, Task, Templates, draw, with_articles
 from words import CITIES, COLOURS, NAMES, THINGS
 
+# What the smallest model learns, too.
+BASIC = [*(task for task in arithmetic.TASKS if task.name.endswith("_2")), *(task for task in lists.TASKS if task.name == "compare"),
+         *copying.TASKS, *about.TASKS, *refusal.TASKS]
 SHORT = [*arithmetic.TASKS, *lists.TASKS, *letters.TASKS, *spelling.TASKS, *copying.TASKS, *about.TASKS, *refusal.TASKS]
 FACTS = (
     (NAMES, Templates("[My name is|I am called|You can call me|Hello, my name is|Hi, I am called] {value}[.|!]"),
@@ -18,30 +21,33 @@ FACTS = (
 )
 
 
-def remember(rng: random.Random, split: Split) -> Example:
+def remember(rng: random.Random, split: Split, name: str, short: list[Task]) -> Example:
     values, tell, reply, ask, answer = rng.choice(FACTS)
     value = draw(split, lambda: rng.choice(values))
     messages = [{"role": "user", "content": with_articles(tell.pick(rng, split).format(value=value))},
                 {"role": "assistant", "content": reply.format(value=value)}]
     for _ in range(rng.randint(0, 2)):
-        between = rng.choice(SHORT).make(rng, split)
+        between = rng.choice(short).make(rng, split)
         messages += [*between.messages, {"role": "assistant", "content": between.answer}]
     messages.append({"role": "user", "content": ask.pick(rng, split)})
     right = with_articles(answer.format(value=value))
-    return Example("turns", messages, right, "exact", right)
+    return Example(name, messages, right, "exact", right)
 
 
-def several(rng: random.Random, split: Split) -> Example:
+def several(rng: random.Random, split: Split, name: str, short: list[Task]) -> Example:
     messages = []
     for _ in range(rng.randint(1, 3)):
-        earlier = rng.choice(SHORT).make(rng, split)
+        earlier = rng.choice(short).make(rng, split)
         messages += [*earlier.messages, {"role": "assistant", "content": earlier.answer}]
-    last = rng.choice(SHORT).make(rng, split)
-    return Example("turns", messages + last.messages, last.answer, last.checker, last.expected)
+    last = rng.choice(short).make(rng, split)
+    return Example(name, messages + last.messages, last.answer, last.checker, last.expected)
 
 
-def turns(rng: random.Random, split: Split) -> Example:
-    return remember(rng, split) if rng.random() < 0.5 else several(rng, split)
+def turns(rng: random.Random, split: Split, name: str, short: list[Task]) -> Example:
+    return remember(rng, split, name, short) if rng.random() < 0.5 else several(rng, split, name, short)
 
 
-TASKS = [Task("turns", turns)]
+TASKS = [
+    Task("turns", lambda rng, split: turns(rng, split, "turns", SHORT)),
+    Task("turns_basic", lambda rng, split: turns(rng, split, "turns_basic", BASIC)),
+]

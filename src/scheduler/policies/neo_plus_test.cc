@@ -1,0 +1,155 @@
+// neo_plus, with the rules by which a slow host costs nothing. apex_plus has the same rules.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "latency/modular_model.h"
+#include "scheduler/policies/neo.h"
+#include "support/lanes_scene.h"
+
+namespace tandem {
+namespace {
+
+using ::testing::Contains;
+using testing::decode;
+using testing::host_of;
+using testing::ids;
+using testing::model;
+using testing::parked;
+using testing::prompt;
+using testing::Scene;
+using testing::with_residents;
+
+const NeoRules kPlus{
+    .windows = LaneWindows::kReal, .caps_steps = true, .repaired = true, .patience_steps = 8};
+
+SequenceView best_effort(SequenceView view) {
+  view.service_class = ServiceClass::kBestEffort;
+  return view;
+}
+
+std::vector<SequenceView> parked_best_effort(int64_t count, int32_t known) {
+  std::vector<SequenceView> views;
+  for (int64_t i = 0; i < count; ++i) {
+    views.push_back(best_effort(parked(11 + i, known)));
+  }
+  return views;
+}
+
+class NeoPlus : public ::testing::Test {
+ protected:
+  NeoPolicy& made(double host_per_context_nanos, const latency::CorrectedModel& times = model()) {
+    host_ = host_of(host_per_context_nanos);
+    policy_ = std::make_unique<NeoPolicy>(kPlus, kNeoPlus,
+                                          Beliefs{.step_times = &times, .host_times = &host_});
+    return *policy_;
+  }
+
+ private:
+  latency::HostTimes host_;
+  std::unique_ptr<NeoPolicy> policy_;
+};
+
+// A step takes 3.6 ms. The host attends for one of these for 1.2 ms a layer, so that a step with it
+// takes some 1.3 ms longer: as much as one percent of 36 steps.
+TEST_F(NeoPlus, OverdueDecodesOfASlowHostJoinOneAtATimeForOnePercentOfTheTime) {
+  const Scene scene = with_residents(parked_best_effort(32, 600));
+  NeoPolicy& policy = made(2000);
+  SystemView view = scene.view();
+  int lanes = 0;
+  for (view.step = 1; view.step <= 400; ++view.step) {
+    const StepPlan plan = policy.plan(view);
+    if (plan.mode == StepMode::kLanes) {
+      ++lanes;
+      EXPECT_EQ(plan.hold.size(), 31U);
+    }
+  }
+  EXPECT_GE(lanes, 8);
+  EXPECT_LE(lanes, 12);
+}
+
+TEST_F(NeoPlus, OverdueDecodesThatWouldTakeManyStepsAreLeftToTheEngine) {
+  const Scene scene = with_residents(parked_best_effort(32, 600));
+  NeoPolicy& policy = made(200'000);
+  SystemView view = scene.view();
+  for (view.step = 1; view.step <= 1000; ++view.step) {
+    ASSERT_EQ(policy.plan(view).mode, StepMode::kGroups) << view.step;
+  }
+}
+
+// With the prompt a step takes 11 ms instead of 1 ms, and a second dense stage costs what the eight
+// residents would decode in a step without: lanes must give more than that.
+TEST_F(NeoPlus, WhatAStepWithAPromptTakesLongerIsWorthWhatOthersDecodeInIt) {
+  latency::ModularCosts costs;
+  costs.layers = 1;
+  costs.dense = latency::Ladder::through({{1, 1e6}, {50, 1e6}, {108, 11e6}, {200, 12e6}}).value();
+  const latency::CorrectedModel steep(
+      std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
+  const auto mode_with = [&](int64_t count) {
+    Scene scene = with_residents(parked_best_effort(count, 20));
+    scene.waiting = {best_effort(prompt(91, 95))};
+    const StepPlan plan = made(1, steep).plan(scene.view());
+    EXPECT_THAT(ids(plan.admit), Contains(91));
+    return plan.mode;
+  };
+  EXPECT_EQ(mode_with(4), StepMode::kGroups);
+  EXPECT_EQ(mode_with(20), StepMode::kLanes);
+}
+
+// The last blocks would leave no room for its output, so it is bound for the host, unless the host
+// cannot even attend for one such sequence in the time that it has.
+TEST_F(NeoPlus, APromptStaysOnTheAcceleratorWhereTheHostIsBelievedToBeLate) {
+  const auto leaves = [&](double host_per_context_nanos, int64_t host_blocks) {
+    Scene scene = with_residents({});
+    scene.waiting = {best_effort(prompt(21, 100))};
+    scene.budget.host_total_blocks = host_blocks;
+    NeoPolicy& policy = made(host_per_context_nanos);
+    EXPECT_THAT(ids(policy.plan(scene.view()).admit), Contains(21));
+    scene.running.push_back(best_effort(decode(21, 101)));
+    scene.waiting.clear();
+    scene.budget.free_blocks = 2;
+    return !policy.plan(scene.view()).offload.empty();
+  };
+  EXPECT_TRUE(leaves(1000, 1000));
+  EXPECT_FALSE(leaves(100'000, 1000));
+  EXPECT_FALSE(leaves(1000, 5)) << "the host has too few blocks, and the accelerator has room";
+}
+
+TEST_F(NeoPlus, APromptThatWaitsIsNotMadeLateByLanes) {
+  const auto mode_with_due = [&](Nanos due) {
+    Scene scene = with_residents({parked(11, 60), parked(12, 60), parked(13, 60)});
+    scene.waiting = {prompt(21, 400)};  // it finds no blocks in this step, and ends in the next
+    scene.waiting[0].first_token_due = due;
+    return made(10).plan(scene.view()).mode;
+  };
+  EXPECT_EQ(mode_with_due(Nanos::max()), StepMode::kLanes);
+  EXPECT_EQ(mode_with_due(std::chrono::milliseconds(20)), StepMode::kLanes);
+  // Two steps of 3.62 ms are in time, and not if the first has lanes.
+  EXPECT_EQ(mode_with_due(std::chrono::microseconds(7270)), StepMode::kGroups);
+}
+
+// Prompts fill each step up to the target, but for the time that an overdue decode needs.
+TEST_F(NeoPlus, PromptsLeaveTimeForAnOverdueDecode) {
+  Scene scene = with_residents(parked_best_effort(1, 60));
+  for (SequenceView& sequence : scene.running) {
+    sequence.tpot = std::chrono::milliseconds(12);
+  }
+  scene.waiting = {best_effort(prompt(21, 2000))};
+  scene.budget.free_blocks = 160;
+  scene.offloaded[0].transfer_blocks = 400;  // does not return
+  NeoPolicy& policy = made(10);
+  SystemView view = scene.view();
+  for (view.step = 1; view.step <= 6; ++view.step) {
+    ASSERT_THAT(ids(policy.plan(view).hold), Contains(11)) << view.step;
+  }
+  bool joined = false;
+  for (; view.step <= 300 && !joined; ++view.step) {
+    joined = ids(policy.plan(view).hold).empty();
+  }
+  EXPECT_TRUE(joined);
+}
+
+}  // namespace
+}  // namespace tandem
