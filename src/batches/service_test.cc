@@ -156,7 +156,7 @@ TEST_F(ServiceTest, ABatchOfAKeyThatIsGoneWaitsForIt) {
   kit_->wait(id, [](const Json& batch) { return batch["tandem"]["paused"].is_string(); });
   known = true;
   kit_->wait_for(id, "completed");
-  EXPECT_EQ(kit_->frontend.last_tenant, "mine");
+  EXPECT_EQ(kit_->frontend.last_tenant(), "mine");
   kit_->service->stop();
 }
 
@@ -198,7 +198,7 @@ TEST_F(ServiceTest, NewTermsOfAKeyCountForTheBatchThatRuns) {
   kit_->frontend.answers_until = INT64_MAX;
   changed = true;
   kit_->wait_for(id, "completed");
-  EXPECT_EQ(kit_->frontend.last_tenant, "new");
+  EXPECT_EQ(kit_->frontend.last_tenant(), "new");
   EXPECT_EQ(kit_->frontend.submitted, 2);
   kit_->service->stop();
 }

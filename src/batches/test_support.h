@@ -55,7 +55,10 @@ class AnsweringFrontend final : public Frontend {
   [[nodiscard]] FrontendLoad load() const override { return {}; }
   Submission submit(Request request) override {
     const int64_t number = ++submitted;
-    last_tenant = request.tenant;
+    {
+      const std::scoped_lock lock(mutex_);
+      last_tenant_ = request.tenant;
+    }
     const auto id = static_cast<RequestId>(number);
     if (holds) {
       const std::scoped_lock lock(mutex_);
@@ -64,6 +67,10 @@ class AnsweringFrontend final : public Frontend {
       answer(id, request);
     }
     return id;
+  }
+  std::string last_tenant() {
+    const std::scoped_lock lock(mutex_);
+    return last_tenant_;
   }
   // Submitted while `holds` was set, and not taken yet.
   using Held = std::vector<std::pair<RequestId, Request>>;
@@ -91,12 +98,12 @@ class AnsweringFrontend final : public Frontend {
   std::atomic<int64_t> cancelled{0};
   std::atomic<int64_t> answers_until{INT64_MAX};  // later submissions get no answer
   std::atomic<bool> holds{false};                 // submissions are kept for the test to answer
-  std::string last_tenant;
   std::atomic<ServingState> state_{ServingState::kReady};
 
  private:
   ServedModel model_ = openai::tiny_model();
   std::mutex mutex_;  // guards what follows
+  std::string last_tenant_;
   Held held_;
 };
 
