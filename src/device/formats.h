@@ -57,8 +57,9 @@ struct WeightMatrix {
 // Types of the numbers of a forward pass with weights of one format.
 struct NumberTypes {
   ElementType activation = ElementType::kBF16;  // what products read, apart from the weights' type
-  ElementType residual = ElementType::kF32;     // the residual, also in the store of offloaded rows
-  ElementType attended = ElementType::kBF16;    // attention results, also as rows from the host
+  // The residual, also in the store of offloaded rows: kF32 or kBF16.
+  ElementType residual = ElementType::kF32;
+  ElementType attended = ElementType::kBF16;  // attention results, also as rows from the host
 };
 
 // The largest attention that a workspace must serve well.

@@ -114,7 +114,22 @@ struct EmbedOp {
   const int32_t* ids = nullptr;  // [rows], each < table.n
   int64_t rows = 0;
   WeightMatrix table;  // row = token: n = vocabulary, k = hidden
-  float* y = nullptr;  // [rows, y_stride], columns past the logical hidden are zero
+  void* y = nullptr;   // [rows, y_stride], columns past the logical hidden are zero
+  ElementType y_type = ElementType::kF32;  // as NumberTypes::residual
+  int64_t y_stride = 0;
+};
+
+// The arguments of kernels::RmsNormArgs, but for the type of x.
+struct RmsNormOp {
+  const void* x = nullptr;                 // [rows, x_stride]
+  ElementType x_type = ElementType::kF32;  // as NumberTypes::residual
+  int64_t x_stride = 0;
+  int64_t rows = 0;
+  int64_t hidden = 0;             // logical width: the mean is over these
+  const float* weight = nullptr;  // [hidden]
+  float epsilon = 0.0F;
+  void* y = nullptr;  // [rows, y_stride]; columns hidden .. y_stride-1 are written as zeros
+  ElementType y_type = ElementType::kBF16;
   int64_t y_stride = 0;
 };
 
@@ -127,7 +142,9 @@ struct GemmOp {
   int64_t rows = 0;
   WeightMatrix w;
   const float* bias = nullptr;  // [w.n] or null
-  float* y = nullptr;           // [rows, y_stride >= w.n]
+  void* y = nullptr;            // [rows, y_stride >= w.n]
+  // kF32, or with `accumulate` as NumberTypes::residual. Sums are fp32 and rounded once.
+  ElementType y_type = ElementType::kF32;
   int64_t y_stride = 0;
   bool accumulate = false;
 };
@@ -144,7 +161,6 @@ struct GateUpOp {
   int64_t activated_stride = 0;
 };
 
-using RmsNormOp = kernels::RmsNormArgs;
 using RopeTableOp = kernels::RopeTableArgs;
 using RopeWriteOp = kernels::RopeWriteArgs;
 using RowGatherOp = kernels::RowGatherArgs;
@@ -221,7 +237,7 @@ struct OpTraits<EmbedOp> {
     see(bytes_at("table", op.table.data, op.table.stored_bytes, Access::kRead)
             .at(Place::kWeights)
             .moving(op.table.bytes_of(op.rows * op.table.k)));
-    see(floats("y", op.y, {op.rows, op.y_stride, op.y_stride}, Access::kWrite));
+    see(matrix("y", op.y, op.y_type, {op.rows, op.y_stride, op.y_stride}, Access::kWrite));
   }
 };
 
@@ -231,7 +247,7 @@ struct OpTraits<RmsNormOp> {
   static int64_t amount(const RmsNormOp& op) { return op.rows; }
   template <class See>
   static void operands(const RmsNormOp& op, See&& see) {
-    see(floats("x", op.x, {op.rows, op.x_stride, op.hidden}));
+    see(matrix("x", op.x, op.x_type, {op.rows, op.x_stride, op.hidden}));
     see(array("weight", op.weight, op.rows > 0 ? op.hidden : 0).at(Place::kWeights));
     see(matrix("y", op.y, op.y_type, {op.rows, op.y_stride, op.y_stride}, Access::kWrite));
   }
@@ -252,7 +268,7 @@ struct OpTraits<GemmOp> {
   static void operands(const GemmOp& op, See&& see) {
     product_inputs(op, see);
     see(array("bias", op.bias, op.w.n).optional());
-    see(floats("y", op.y, {op.rows, op.y_stride, op.w.n},
+    see(matrix("y", op.y, op.y_type, {op.rows, op.y_stride, op.w.n},
                op.accumulate ? Access::kUpdate : Access::kWrite));
   }
 };

@@ -36,7 +36,8 @@ Status check_host_tier(const kernels::KvLayout& layout, const HostTierOptions& h
 
 }  // namespace
 
-Status check_options(const model::ModelConfig& config, const ExecutorOptions& options) {
+Status check_options(const model::ModelConfig& config, const ExecutorOptions& options,
+                     bool kernels_run) {
   constexpr int32_t kMaxRows = 1 << 20;  // keeps every index of a step's arrays far from overflow
   if (options.max_batched_tokens < 1 || options.max_batched_tokens > kMaxRows) {
     return invalid_argument(fmt::format("max_batched_tokens is {}; it must be 1 .. {}",
@@ -53,10 +54,9 @@ Status check_options(const model::ModelConfig& config, const ExecutorOptions& op
                                         element_name(options.kv_type)),
                             "kv_type");
   }
-  constexpr int32_t kBlockMultiple = 16;
+  const int32_t multiple = kernels_run ? 16 : 2;  // of tokens, V in bfloat16 is stored in pairs
   const int32_t block = options.block_tokens;
-  if (block != 0 &&
-      (block < 0 || block % kBlockMultiple != 0 || kernels::kSplitTokens % block != 0)) {
+  if (block != 0 && (block < 0 || block % multiple != 0 || kernels::kSplitTokens % block != 0)) {
     return invalid_argument(
         fmt::format("block_tokens is {}; it must be 16, 32, 64, 128 or 256, or 0 to choose", block),
         "block_tokens");
@@ -87,8 +87,8 @@ void check_weights(const model::ModelConfig& config, const model::Weights& weigh
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   CHECK(static_cast<int32_t>(weights.layers.size()) == config.layers, "{} layers of {}",
         weights.layers.size(), config.layers);
-  CHECK(weights.formats != nullptr && weights.numbers.residual == ElementType::kF32,
-        "a residual of {}; the stages keep it in float32", element_name(weights.numbers.residual));
+  CHECK(weights.formats != nullptr && weights.numbers.residual != ElementType::kF16,
+        "a residual of {}", element_name(weights.numbers.residual));
   CHECK(weights.padded_head_dim == kernels::round_up(config.head_dim, kernels::kHeadDimMultiple),
         "head dim {} padded to {}", config.head_dim, weights.padded_head_dim);
   CHECK(weights.embedding.k == weights.padded_hidden && weights.lm_head.k == weights.padded_hidden,

@@ -9,7 +9,9 @@
 
 namespace tandem {
 
-Status check_options(const model::ModelConfig& config, const ExecutorOptions& options);
+// `kernels_run`: kernels work on the KV, which take fewer sizes of blocks than a simulated machine.
+Status check_options(const model::ModelConfig& config, const ExecutorOptions& options,
+                     bool kernels_run);
 void check_weights(const model::ModelConfig& config, const model::Weights& weights);
 
 }  // namespace tandem

@@ -252,7 +252,8 @@ Result<std::unique_ptr<ForwardExecutor>> ForwardExecutor::create(
     const ExecutorOptions& given, std::function<void()> on_complete) {
   ExecutorOptions options = given;
   use_threads(device, options);
-  RETURN_IF_ERROR(check_options(config, options));
+  const bool host_kernels_run = options.host.kv_bytes > 0 && !options.host.attention;
+  RETURN_IF_ERROR(check_options(config, options, device.caps().needs_weights || host_kernels_run));
   check_weights(config, weights);
   auto impl = std::make_unique<Impl>(config, weights, device, options, std::move(on_complete));
   RETURN_IF_ERROR(impl->allocate(options));

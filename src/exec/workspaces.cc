@@ -62,7 +62,8 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
   const StageStrides strides = stage_strides(config, weights);
   const int64_t half_dim = config.head_dim / 2;
   StageBuffers buffers;
-  buffers.residual = carver.take_floats(rows * strides.residual);
+  const int64_t residual = strides.residual * element_bytes(weights.numbers.residual);
+  buffers.residual = carver.take(rows * residual);
   buffers.normed = carver.take(most_rows * strides.normed * activation);
   buffers.qkv = carver.take_floats(rows * strides.qkv);
   buffers.q = carver.take_floats(rows * attention);
@@ -72,7 +73,7 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
   buffers.sin = carver.take_floats(rows * half_dim);
   buffers.inverse_frequency =
       reinterpret_cast<double*>(carver.take(half_dim * static_cast<int64_t>(sizeof(double))));
-  buffers.sampled_residual = carver.take_floats(samples * strides.residual);
+  buffers.sampled_residual = carver.take(samples * residual);
   buffers.sampled_attended = carver.take(samples * strides.attended * attended);
   if (casts_attended(weights)) {
     buffers.projected = carver.take(most_rows * strides.projected * activation);
@@ -160,8 +161,8 @@ HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Wei
       int64_t{config.heads} * weights.padded_head_dim * element_bytes(weights.numbers.attended);
   sizes.ring = limits.ring_rows * sizes.routed_row;
   sizes.returns = limits.hop_rows * sizes.attended_row;
-  sizes.residual_store =
-      limits.slots * stage_strides(config, weights).residual * static_cast<int64_t>(sizeof(float));
+  sizes.residual_store = limits.slots * stage_strides(config, weights).residual *
+                         element_bytes(weights.numbers.residual);
   sizes.group_staging = visitor_bytes(limits.slots);
   sizes.sample_staging = SampleRowWriter::bytes(
       most_samples(config, options, options.host.kv_bytes / layout.block_bytes()));

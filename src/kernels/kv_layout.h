@@ -28,7 +28,7 @@ struct KvLayout {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;         // as the model says; even
   int32_t padded_head_dim = 0;  // multiple of kHeadDimMultiple, at most kMaxPaddedHeadDim
-  int32_t block_tokens = 32;    // a divisor of kSplitTokens, a multiple of 16
+  int32_t block_tokens = 32;    // a divisor of kSplitTokens; for kernels a multiple of 16
 
   [[nodiscard]] constexpr int64_t head_bytes() const {
     return int64_t{block_tokens} * padded_head_dim * element_bytes(type);

@@ -123,12 +123,16 @@ std::optional<Refusal> EngineDriver::submit(RequestId id, Request request) {
       return describe_refusal(answer.ask, answer.verdict);
     }
   }
-  inputs_.emplace_back(std::move(arrival));
   inputs_best_effort_ += flex ? 1 : 0;
+  tell(std::move(arrival));
+  return std::nullopt;
+}
+
+void EngineDriver::tell(EngineInput input) {
+  inputs_.push_back(std::move(input));
   if (activity_ != EngineActivity::kStepRunning) {
     wake();
   }
-  return std::nullopt;
 }
 
 void EngineDriver::on_time(int64_t what) {
@@ -150,9 +154,7 @@ void EngineDriver::on_time(int64_t what) {
   }
   activity_ = advance.activity;
   busy_until_ = time_.now();
-  if (!inputs_.empty() && activity_ != EngineActivity::kStepRunning) {
-    wake();
-  }
+  // Inputs that are left wait for the step in flight: its completion wakes the engine.
   wake_at(activity_ == EngineActivity::kIdle ? Nanos::max() : advance.next_wakeup);
 }
 

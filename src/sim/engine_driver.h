@@ -42,6 +42,8 @@ class EngineDriver final : public VirtualTime::Actor {
   void completed();
   // As EngineThread::submit, at the time that it is now.
   std::optional<Refusal> submit(RequestId id, Request request);
+  // What a client says of a request that was submitted: a cancellation or a stop, not an arrival.
+  void tell(EngineInput input);
   [[nodiscard]] bool idle() const {
     return activity_ == EngineActivity::kIdle && inputs_.empty() && !asked_;
   }

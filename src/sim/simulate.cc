@@ -43,6 +43,7 @@ TierCounts since(const TierCounts& before, TierCounts now) {
   now.offloaded_bytes -= before.offloaded_bytes;
   now.onloaded_bytes -= before.onloaded_bytes;
   now.attended_bytes -= before.attended_bytes;
+  now.attended_rows -= before.attended_rows;
   now.attention_time -= before.attention_time;
   now.returning_time -= before.returning_time;
   return now;

@@ -181,6 +181,58 @@ TEST_F(DenseOps, EmbeddingsAreTheRowsOfTheirIds) {
   }
 }
 
+// A residual in bfloat16: sums of fp32, rounded once.
+TEST_F(DenseOps, EmbeddingsAndSumsInBFloat16AreTheRoundedOnes) {
+  const int64_t rows = 9;
+  const int64_t n = 96;
+  const int64_t stride = n + 32;
+  const Source source =
+      kernels::make_source(random_, whole(n), whole(288), ElementType::kBF16, ElementType::kBF16);
+  const Uploaded weight = room(n, 288, ElementType::kBF16);
+  upload(weight, source, WeightPart::kRows, 0);
+  const Both<std::byte> x = activations(rows, 288, 288, ElementType::kBF16);
+  Both<BFloat16> narrow(rows * stride);
+  Both<float> wide(rows * stride);
+  for (size_t i = 0; i < wide.host.size(); ++i) {
+    narrow.host[i] = f32_to_bf16(uniform(random_, -4.0F, 4.0F));
+    wide.host[i] = bf16_to_f32(narrow.host[i]);
+  }
+  narrow.copy_in();
+  wide.copy_in();
+  GemmOp op{.x = x.device(),
+            .x_stride = 288,
+            .rows = rows,
+            .w = weight.matrix,
+            .y = wide.device(),
+            .y_stride = stride,
+            .accumulate = true};
+  under_test_.run(op);
+  op.y = narrow.device();
+  op.y_type = ElementType::kBF16;
+  under_test_.run(op);
+  const std::vector<float> sums = wide.result();
+  const std::vector<BFloat16> got = narrow.result();
+  for (int64_t i = 0; i < rows * stride; ++i) {
+    const auto at = static_cast<size_t>(i);
+    ASSERT_EQ(got[at], i % stride < n ? f32_to_bf16(sums[at]) : narrow.host[at]) << i;
+  }
+
+  const Both<int32_t> ids({3, 0, 95});
+  const Both<BFloat16> y(3 * 288);
+  under_test_.run(EmbedOp{.ids = ids.device(),
+                          .rows = 3,
+                          .table = weight.matrix,
+                          .y = y.device(),
+                          .y_type = ElementType::kBF16,
+                          .y_stride = 288});
+  const std::vector<BFloat16> embedded = y.result();
+  for (int64_t i = 0; i < 3 * 288; ++i) {
+    const int64_t id = ids.host[static_cast<size_t>(i / 288)];
+    ASSERT_EQ(embedded[static_cast<size_t>(i)],
+              f32_to_bf16(source.padded[static_cast<size_t>(id * 288 + i % 288)]));
+  }
+}
+
 TEST_F(DenseOps, ARowDoesNotDependOnItsCompany) {
   const Source source =
       kernels::make_source(random_, whole(96), whole(288), ElementType::kBF16, kTypes[1]);

@@ -123,15 +123,40 @@ TEST_F(RowOps, RmsNorm) {
       Both<float> x(floats(9 * (hidden + 3)));
       Both<float> weight(floats(hidden));
       Both<std::byte> y(9 * stride * element_bytes(type));
-      RmsNormOp op{x.device(), hidden + 3, 9,    hidden, weight.device(),
-                   1e-5F,      y.device(), type, stride};
+      RmsNormOp op{.x = x.device(),
+                   .x_stride = hidden + 3,
+                   .rows = 9,
+                   .hidden = hidden,
+                   .weight = weight.device(),
+                   .epsilon = 1e-5F,
+                   .y = y.device(),
+                   .y_type = type,
+                   .y_stride = stride};
       under_test_.run(op);
-      op.x = x.host.data();
-      op.weight = weight.host.data();
-      op.y = y.host.data();
-      reference_.rms_norm(op, 0, 9);
-      expect_near(widened(y.result(), type), widened(y.host, type),
-                  type == ElementType::kF32 ? 1e-5 : 8e-3);
+      kernels::RmsNormArgs args{.x = x.host.data(),
+                                .x_stride = hidden + 3,
+                                .rows = 9,
+                                .hidden = hidden,
+                                .weight = weight.host.data(),
+                                .epsilon = 1e-5F,
+                                .y = y.host.data(),
+                                .y_type = type,
+                                .y_stride = stride};
+      reference_.rms_norm(args, 0, 9);
+      const double tolerance = type == ElementType::kF32 ? 1e-5 : 8e-3;
+      expect_near(widened(y.result(), type), widened(y.host, type), tolerance);
+
+      Both<BFloat16> narrow(std::ssize(x.host));  // a residual in bfloat16
+      for (size_t i = 0; i < x.host.size(); ++i) {
+        narrow.host[i] = f32_to_bf16(x.host[i]);
+        x.host[i] = bf16_to_f32(narrow.host[i]);
+      }
+      narrow.copy_in();
+      op.x = narrow.device();
+      op.x_type = ElementType::kBF16;
+      under_test_.run(op);
+      reference_.rms_norm(args, 0, 9);
+      expect_near(widened(y.result(), type), widened(y.host, type), tolerance);
     }
   }
 }

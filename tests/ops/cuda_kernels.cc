@@ -92,7 +92,16 @@ void embed(const EmbedArgs& args, int64_t begin, int64_t end) {
 }
 
 void rms_norm(const RmsNormArgs& args, int64_t begin, int64_t end) {
-  run_rows(cuda::RmsNorm{args}, args.rows, begin, end);
+  run_rows(cuda::RmsNorm{{.x = args.x,
+                          .x_stride = args.x_stride,
+                          .rows = args.rows,
+                          .hidden = args.hidden,
+                          .weight = args.weight,
+                          .epsilon = args.epsilon,
+                          .y = args.y,
+                          .y_type = args.y_type,
+                          .y_stride = args.y_stride}},
+           args.rows, begin, end);
 }
 
 void rope_table(const RopeTableArgs& args, int64_t begin, int64_t end) {

@@ -24,45 +24,57 @@
 #include "scheduler/policies/registry.h"
 #include "scheduler/policies/sarathi.h"
 #include "support/echo_executor.h"
+#include "support/outcomes.h"
 
 namespace tandem::testing {
-
-struct Outcome {
-  std::vector<TokenId> tokens;
-  std::vector<Nanos> times;
-  std::optional<FinishReason> reason;
-  int32_t cached_tokens = 0;
-  int finishes = 0;
-  std::string error;
-  std::vector<std::vector<float>> prompt_logprobs;  // one for each kPrompt
-  std::optional<ServiceReport> report;
-  std::optional<AdmissionVerdict> verdict;  // where there is an admission
-  [[nodiscard]] bool refused() const {
-    return verdict.has_value() && verdict->answer == AdmissionAnswer::kRefuse;
-  }
-};
 
 struct WorldOptions {
   EchoOptions executor{};
   EngineConfig engine{};
   std::string policy = "accel_only";
   PolicyOptions policy_options{};
-  // What the policy believes that a step takes, in percent of what it really takes; and whether it
-  // learns from what steps took.
+  // The policy's belief of the time of a step, in percent of the true time; and whether it learns
+  // from the times of steps.
   int32_t belief_percent = 100;
   enum class Learning : uint8_t { kNo, kYes } learning = Learning::kYes;
-  std::optional<latency::HostTimes> host_times;  // what it believes of the host
-  // That the policy believes the model to have. So many that the attention of the last one, which a
-  // modular model leaves out where nothing is sampled, does not count: the executor leaves out
-  // none.
+  std::optional<latency::HostTimes> host_times;  // its beliefs of the host
+  // Layers of the model in the policy's belief. The default is large, so that the attention of the
+  // last layer does not matter: a modular model leaves it out if no row is sampled, the executor
+  // does not.
   int32_t believed_layers = 10000;
   std::function<std::unique_ptr<StepPolicy>()> make_policy;  // instead of the named one
   enum class Admits : uint8_t { kNo, kYes } admits = Admits::kNo;
-  // What stands between the engine and its policy or admission, to look at what they do.
+  // Wrappers between the engine and its policy or admission, which watch their answers.
   std::function<std::unique_ptr<StepPolicy>(StepPolicy&)> watch_policy;
   std::function<std::unique_ptr<Admission>(Admission&)> watch_admission;
   enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
+
+// The step times in the belief of the world's policies.
+inline latency::CorrectedModel believed(const WorldOptions& options) {
+  const auto scaled = [&](Nanos truth) { return truth * options.belief_percent / 100; };
+  const double attended = static_cast<double>(scaled(options.executor.per_attended).count());
+  return latency::CorrectedModel(std::make_unique<latency::ModularModel>(
+      latency::simple_model({.layers = options.believed_layers,
+                             .fixed = scaled(options.executor.step_fixed),
+                             .per_row = scaled(options.executor.per_token),
+                             .per_context_nanos = attended,
+                             .per_pair_nanos = attended})));
+}
+
+// The policy that `options` name. What it borrows of the two arguments must outlive it.
+inline PolicyParts policy_parts(const WorldOptions& options,
+                                const latency::CorrectedModel& step_times) {
+  PolicyParts parts =
+      make_policy(options.policy, options.policy_options,
+                  {.step_times = &step_times,
+                   .host_times = options.host_times ? &*options.host_times : nullptr})
+          .value();
+  if (options.admits == WorldOptions::Admits::kNo) {
+    parts.admission = nullptr;
+  }
+  return parts;
+}
 
 class VirtualWorld final {
  public:
@@ -71,12 +83,12 @@ class VirtualWorld final {
         executor_(options_.executor, clock_),
         step_times_(believed(options_)),
         policy_(options_.make_policy ? PolicyParts{options_.make_policy(), fill_binder, nullptr}
-                                     : named_policy()),
+                                     : policy_parts(options_, step_times_)),
         policy_watch_(options_.watch_policy ? options_.watch_policy(*policy_.step) : nullptr),
         admission_watch_(options_.watch_admission && policy_.admission != nullptr
                              ? options_.watch_admission(*policy_.admission)
                              : nullptr),
-        sink_(std::make_shared<Sink>(*this)),
+        sink_(std::make_shared<Outcomes>(clock_)),
         engine_(
             options_.engine,
             {.executor = executor_,
@@ -122,11 +134,15 @@ class VirtualWorld final {
   }
 
   [[nodiscard]] const Outcome& outcome(int64_t id, int32_t choice = 0) {
-    return outcomes_[{id, choice}];
+    return sink_->of(id, choice);
   }
   [[nodiscard]] const Engine& engine() const { return engine_; }
   [[nodiscard]] const EchoExecutor& executor() const { return executor_; }
   [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
+  [[nodiscard]] int64_t steps() const { return executor_.steps(); }
+  [[nodiscard]] int64_t offloaded() const { return executor_.host().entered(); }
+  [[nodiscard]] int64_t transfers() const { return executor_.host().transfers(); }
+  [[nodiscard]] bool drained() const { return executor_.host().drained(); }
   // Parts of plans for which there was no room.
   [[nodiscard]] int64_t put_off() const { return observer_.put_off; }
   // Of ended choices, in the order of their ends.
@@ -136,35 +152,6 @@ class VirtualWorld final {
   [[nodiscard]] Nanos now() const { return clock_.now(); }
 
  private:
-  struct Sink final : TokenSink {
-    explicit Sink(VirtualWorld& w) : world(w) {}
-    void deliver(std::vector<TokenEvent> events) override {
-      for (const TokenEvent& event : events) {
-        Outcome& outcome = world.outcomes_[{static_cast<int64_t>(event.tag), event.choice}];
-        if (event.kind == TokenEvent::Kind::kPrompt) {
-          CHECK(outcome.tokens.empty(), "the prompt of request {} after a token", event.tag);
-          outcome.prompt_logprobs.emplace_back();
-          for (const LogprobInfo& info : *event.prompt_logprobs) {
-            outcome.prompt_logprobs.back().push_back(info.logprob);
-          }
-        } else if (event.kind == TokenEvent::Kind::kToken) {
-          CHECK(outcome.finishes == 0, "a token after the end of request {}", event.tag);
-          outcome.tokens.push_back(event.token);
-          outcome.times.push_back(world.clock_.now());
-        } else {
-          const FinishInfo& finish = *event.finish;
-          outcome.reason = finish.reason;
-          outcome.error = finish.error;
-          outcome.cached_tokens = finish.cached_tokens;
-          if (finish.report != nullptr) {
-            outcome.report = *finish.report;
-          }
-          ++outcome.finishes;
-        }
-      }
-    }
-    VirtualWorld& world;
-  };
   struct Observer final : observe::EngineObserver {
     void on_step(const observe::StepRecord& record) override {
       preemptions += record.preempted;
@@ -182,7 +169,7 @@ class VirtualWorld final {
         arrival != nullptr && engine_.has_admission()) {
       const auto tag = static_cast<int64_t>(arrival->request.sink_tag);
       const AdmissionVerdict verdict = engine_.consider(*arrival, clock_.now()).verdict;
-      outcomes_[{tag, 0}].verdict = verdict;
+      sink_->of(tag).verdict = verdict;
       if (verdict.answer == AdmissionAnswer::kRefuse) {
         return;
       }
@@ -200,28 +187,6 @@ class VirtualWorld final {
     return options;
   }
 
-  static latency::CorrectedModel believed(const WorldOptions& options) {
-    const auto scaled = [&](Nanos truth) { return truth * options.belief_percent / 100; };
-    const double attended = static_cast<double>(scaled(options.executor.per_attended).count());
-    return latency::CorrectedModel(std::make_unique<latency::ModularModel>(
-        latency::simple_model({.layers = options.believed_layers,
-                               .fixed = scaled(options.executor.step_fixed),
-                               .per_row = scaled(options.executor.per_token),
-                               .per_context_nanos = attended,
-                               .per_pair_nanos = attended})));
-  }
-  PolicyParts named_policy() {
-    PolicyParts parts =
-        make_policy(options_.policy, options_.policy_options,
-                    {.step_times = &step_times_,
-                     .host_times = options_.host_times ? &*options_.host_times : nullptr})
-            .value();
-    if (options_.admits == WorldOptions::Admits::kNo) {
-      parts.admission = nullptr;
-    }
-    return parts;
-  }
-
   WorldOptions options_;
   ManualClock clock_;
   EchoExecutor executor_;
@@ -230,10 +195,9 @@ class VirtualWorld final {
   std::unique_ptr<StepPolicy> policy_watch_;
   std::unique_ptr<Admission> admission_watch_;
   Observer observer_;
-  std::shared_ptr<Sink> sink_;
+  std::shared_ptr<Outcomes> sink_;
   std::multimap<Nanos, EngineInput> inputs_;  // by the time when they come
   EngineInputs inbox_;                        // that have come
-  std::map<std::pair<int64_t, int32_t>, Outcome> outcomes_;
   Engine engine_;
 };
 

@@ -130,17 +130,28 @@ void OpRunner::run_one(const UploadOp& op) {
 
 template <>
 void OpRunner::run_one(const EmbedOp& op) {
+  CHECK(op.y_type == ElementType::kF32, "an embedding in {}", element_name(op.y_type));
   const kernels::EmbedArgs args{.ids = op.ids,
                                 .rows = op.rows,
                                 .table = packed(op.table),
-                                .y = op.y,
+                                .y = static_cast<float*>(op.y),
                                 .y_stride = op.y_stride};
   divide_rows(args.rows, as_double(args.y_stride) * 4 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.embed(args, begin, end); });
 }
 
 template <>
-void OpRunner::run_one(const RmsNormOp& args) {
+void OpRunner::run_one(const RmsNormOp& op) {
+  CHECK(op.x_type == ElementType::kF32, "a norm of {}", element_name(op.x_type));
+  const kernels::RmsNormArgs args{.x = static_cast<const float*>(op.x),
+                                  .x_stride = op.x_stride,
+                                  .rows = op.rows,
+                                  .hidden = op.hidden,
+                                  .weight = op.weight,
+                                  .epsilon = op.epsilon,
+                                  .y = op.y,
+                                  .y_type = op.y_type,
+                                  .y_stride = op.y_stride};
   divide_rows(args.rows, as_double(args.y_stride) * 6 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.rms_norm(args, begin, end); });
 }
@@ -165,9 +176,10 @@ void OpRunner::multiply(const kernels::GemmArgs& args) {
 
 template <>
 void OpRunner::run_one(const GemmOp& op) {
+  CHECK(op.y_type == ElementType::kF32, "a product in {}", element_name(op.y_type));
   kernels::GemmArgs args = product_of(op);
   args.bias = op.bias;
-  args.y = op.y;
+  args.y = static_cast<float*>(op.y);
   args.y_stride = op.y_stride;
   args.store = op.accumulate ? kernels::GemmStore::kAdd : kernels::GemmStore::kWrite;
   multiply(args);

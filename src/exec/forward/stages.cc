@@ -6,6 +6,15 @@
 #include "base/check.h"
 
 namespace tandem {
+namespace {
+
+// Ops that move rows move bits: two bf16 travel as one float. Rows are whole cache lines.
+int64_t as_floats(int64_t elements, ElementType type) {
+  return elements * element_bytes(type) / static_cast<int64_t>(sizeof(float));
+}
+float* as_floats(std::byte* rows) { return reinterpret_cast<float*>(rows); }
+
+}  // namespace
 
 StageStrides stage_strides(const model::ModelConfig& config, const model::Weights& weights) {
   using kernels::spread_stride;
@@ -55,7 +64,7 @@ void Stages::launch_stage(device::Device& device, device::StreamId stream, const
   } else {
     const int64_t first_row = inputs.rows - residents;
     const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
-    const Rows rows{buffers_.residual + first_row * strides_.residual,
+    const Rows rows{buffers_.residual + first_row * residual_pitch(),
                     buffers_.attended + first_row * pitch};
     gather_tail(visitors, rows, residents, tail);
     post_attention(all, rows, stage - 1);
@@ -111,12 +120,13 @@ void Stages::embed(const Target& target, const TokenRows& tokens) const {
   if (target.rows == 0) {
     return;
   }
-  target.device.launch(
-      target.stream, device::EmbedOp{.ids = tokens.ids,
-                                     .rows = target.rows,
-                                     .table = weights_.embedding,
-                                     .y = buffers_.residual + tokens.first_row * strides_.residual,
-                                     .y_stride = strides_.residual});
+  target.device.launch(target.stream,
+                       device::EmbedOp{.ids = tokens.ids,
+                                       .rows = target.rows,
+                                       .table = weights_.embedding,
+                                       .y = buffers_.residual + tokens.first_row * residual_pitch(),
+                                       .y_type = weights_.numbers.residual,
+                                       .y_stride = strides_.residual});
 }
 
 void Stages::rope_table(const Target& target, const TokenRows& tokens) const {
@@ -135,8 +145,9 @@ void Stages::rope_table(const Target& target, const TokenRows& tokens) const {
                                            .sin = buffers_.sin + tokens.first_row * half_dim});
 }
 
-void Stages::norm(const Target& target, const float* x, const float* weight) const {
-  target.device.launch(target.stream, device::RmsNormOp{.x = x,
+void Stages::norm(const Target& target, const std::byte* residual, const float* weight) const {
+  target.device.launch(target.stream, device::RmsNormOp{.x = residual,
+                                                        .x_type = weights_.numbers.residual,
                                                         .x_stride = strides_.residual,
                                                         .rows = target.rows,
                                                         .hidden = config_.hidden,
@@ -151,7 +162,7 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
                            const TailRows& tail) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   const int64_t first_row = tail.alone ? inputs.rows : 0;
-  norm(target, buffers_.residual + first_row * strides_.residual, own.attention_norm);
+  norm(target, buffers_.residual + first_row * residual_pitch(), own.attention_norm);
   target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
                                                      .x_type = weights_.numbers.activation,
                                                      .x_stride = strides_.normed,
@@ -187,6 +198,7 @@ void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,
   }
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   const int64_t half_dim = config_.head_dim / 2;
+  const ElementType residual = weights_.numbers.residual;
   target.device.launch(
       target.stream,
       device::RopeRouteOp{.qkv = buffers_.qkv + first_row * strides_.qkv,
@@ -201,11 +213,11 @@ void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,
                           .norm_epsilon = config_.rms_epsilon,
                           .ring = buffers_.ring,
                           .ring_rows = tail.ring_rows,
-                          .residual = buffers_.residual + first_row * strides_.residual,
-                          .residual_stride = strides_.residual,
-                          .residual_columns = weights_.padded_hidden,
-                          .residual_store = buffers_.residual_store,
-                          .store_stride = strides_.residual,
+                          .residual = as_floats(buffers_.residual + first_row * residual_pitch()),
+                          .residual_stride = as_floats(strides_.residual, residual),
+                          .residual_columns = as_floats(weights_.padded_hidden, residual),
+                          .residual_store = as_floats(buffers_.residual_store),
+                          .store_stride = as_floats(strides_.residual, residual),
                           .residual_slots = tail.slots});
 }
 
@@ -216,20 +228,22 @@ void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_r
   }
   const int64_t element = element_bytes(weights_.numbers.attended);
   const int64_t pitch = strides_.attended * element;
+  const ElementType residual = weights_.numbers.residual;
   target.device.launch(
-      target.stream, device::TailGatherOp{.rows = target.rows,
-                                          .returns = buffers_.returns,
-                                          .attended_row_bytes = int64_t{config_.heads} *
-                                                                weights_.padded_head_dim * element,
-                                          .return_rows = tail.return_rows,
-                                          .attended = rows.attended + first_row * pitch,
-                                          .attended_pitch_bytes = pitch,
-                                          .residual_store = buffers_.residual_store,
-                                          .store_stride = strides_.residual,
-                                          .residual_slots = tail.slots,
-                                          .residual = rows.residual + first_row * strides_.residual,
-                                          .residual_stride = strides_.residual,
-                                          .residual_columns = weights_.padded_hidden});
+      target.stream,
+      device::TailGatherOp{
+          .rows = target.rows,
+          .returns = buffers_.returns,
+          .attended_row_bytes = int64_t{config_.heads} * weights_.padded_head_dim * element,
+          .return_rows = tail.return_rows,
+          .attended = rows.attended + first_row * pitch,
+          .attended_pitch_bytes = pitch,
+          .residual_store = as_floats(buffers_.residual_store),
+          .store_stride = as_floats(strides_.residual, residual),
+          .residual_slots = tail.slots,
+          .residual = as_floats(rows.residual + first_row * residual_pitch()),
+          .residual_stride = as_floats(strides_.residual, residual),
+          .residual_columns = as_floats(weights_.padded_hidden, residual)});
 }
 
 Stages::Projected Stages::cast_attended(const Target& target, const std::byte* attended) const {
@@ -249,13 +263,14 @@ Stages::Projected Stages::cast_attended(const Target& target, const std::byte* a
 }
 
 void Stages::add_product(const Target& target, const Projected& x, const device::WeightMatrix& w,
-                         float* residual) const {
+                         std::byte* residual) const {
   target.device.launch(target.stream, device::GemmOp{.x = x.data,
                                                      .x_type = weights_.numbers.activation,
                                                      .x_stride = x.stride,
                                                      .rows = target.rows,
                                                      .w = w,
                                                      .y = residual,
+                                                     .y_type = weights_.numbers.residual,
                                                      .y_stride = strides_.residual,
                                                      .accumulate = true});
 }
@@ -281,25 +296,21 @@ Stages::Rows Stages::gather_sampled(const Target& target, const StepInputs& inpu
   if (inputs.every_row_is_sampled_in_order) {
     return {buffers_.residual, buffers_.attended};
   }
-  target.device.launch(target.stream, device::RowGatherOp{.x = buffers_.residual,
-                                                          .stride = strides_.residual,
-                                                          .rows = inputs.sampled_rows,
-                                                          .count = target.rows,
-                                                          .y = buffers_.sampled_residual});
-  // A gather moves bits: two bf16 travel as one float. Rows are whole cache lines.
-  constexpr int64_t kFloatBytes = sizeof(float);
-  target.device.launch(
-      target.stream,
-      device::RowGatherOp{
-          .x = reinterpret_cast<const float*>(buffers_.attended),
-          .stride = strides_.attended * element_bytes(weights_.numbers.attended) / kFloatBytes,
-          .rows = inputs.sampled_rows,
-          .count = target.rows,
-          .y = reinterpret_cast<float*>(buffers_.sampled_attended)});
+  const auto gather = [&](std::byte* from, int64_t stride, ElementType type, std::byte* to) {
+    target.device.launch(target.stream, device::RowGatherOp{.x = as_floats(from),
+                                                            .stride = as_floats(stride, type),
+                                                            .rows = inputs.sampled_rows,
+                                                            .count = target.rows,
+                                                            .y = as_floats(to)});
+  };
+  gather(buffers_.residual, strides_.residual, weights_.numbers.residual,
+         buffers_.sampled_residual);
+  gather(buffers_.attended, strides_.attended, weights_.numbers.attended,
+         buffers_.sampled_attended);
   return {buffers_.sampled_residual, buffers_.sampled_attended};
 }
 
-void Stages::head(const Target& target, const float* residual) const {
+void Stages::head(const Target& target, const std::byte* residual) const {
   norm(target, residual, weights_.final_norm);
   target.device.launch(target.stream, device::GemmOp{.x = buffers_.normed,
                                                      .x_type = weights_.numbers.activation,

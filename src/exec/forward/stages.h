@@ -40,7 +40,7 @@ inline bool casts_attended(const model::Weights& weights) {
 // Device memory that the stages work in. Rows lie as StageStrides says; beside them stands what a
 // row holds. R rows: max_batched_tokens; S: max_logit_rows; M: the larger of both.
 struct StageBuffers {
-  float* residual = nullptr;              // [R, hidden]
+  std::byte* residual = nullptr;          // [R, hidden], residual type
   std::byte* normed = nullptr;            // [M, hidden], activation type
   float* qkv = nullptr;                   // [R, qkv columns]
   float* q = nullptr;                     // [R, heads * padded_head_dim]
@@ -51,16 +51,16 @@ struct StageBuffers {
   float* cos = nullptr;                   // [R, head_dim / 2]
   float* sin = nullptr;                   // [R, head_dim / 2]
   double* inverse_frequency = nullptr;    // [head_dim / 2]
-  float* sampled_residual = nullptr;      // [S, hidden]
+  std::byte* sampled_residual = nullptr;  // [S, hidden], residual type
   std::byte* sampled_attended = nullptr;  // [S, heads * padded_head_dim], attended type
   float* logits = nullptr;                // [S, vocabulary]
   std::byte* kv = nullptr;                // the pool's start
   float* attention_workspace = nullptr;
   int64_t attention_workspace_floats = 0;
   // Two tiers only: the accelerator's ends of the hops' queues.
-  std::byte* ring = nullptr;        // [ring rows] RoutedRow: q, k, v on their way to the host
-  std::byte* returns = nullptr;     // [hop rows, heads * padded_head_dim], attended type: results
-  float* residual_store = nullptr;  // [slots, hidden], stride as residual
+  std::byte* ring = nullptr;     // [ring rows] RoutedRow: q, k, v on their way to the host
+  std::byte* returns = nullptr;  // [hop rows, heads * padded_head_dim], attended type: results
+  std::byte* residual_store = nullptr;  // [slots, hidden], type and stride as residual
 };
 
 class Stages {
@@ -95,7 +95,7 @@ class Stages {
   };
   // A residual row for each row of attention results.
   struct Rows {
-    float* residual = nullptr;
+    std::byte* residual = nullptr;
     std::byte* attended = nullptr;
   };
   // Rows of tokens for the first stage, from row `first_row` of the buffers on.
@@ -120,11 +120,15 @@ class Stages {
   [[nodiscard]] Projected cast_attended(const Target& target, const std::byte* attended) const;
   // residual += x * w^T
   void add_product(const Target& target, const Projected& x, const device::WeightMatrix& w,
-                   float* residual) const;
+                   std::byte* residual) const;
   void post_attention(const Target& target, const Rows& rows, int32_t layer) const;
   [[nodiscard]] Rows gather_sampled(const Target& target, const StepInputs& inputs) const;
-  void head(const Target& target, const float* residual) const;
-  void norm(const Target& target, const float* x, const float* weight) const;
+  void head(const Target& target, const std::byte* residual) const;
+  void norm(const Target& target, const std::byte* residual, const float* weight) const;
+  // From row to row of the residual.
+  [[nodiscard]] int64_t residual_pitch() const {
+    return strides_.residual * element_bytes(weights_.numbers.residual);
+  }
 
   const model::ModelConfig& config_;
   const model::Weights& weights_;

@@ -105,7 +105,7 @@ HostTier::~HostTier() {
 void HostTier::place(StageBuffers& buffers) const {
   buffers.ring = memory_.ring->data();
   buffers.returns = memory_.returns->data();
-  buffers.residual_store = reinterpret_cast<float*>(memory_.residual_store->data());
+  buffers.residual_store = memory_.residual_store->data();
 }
 
 void HostTier::enter(const OffloadedToken& token) {

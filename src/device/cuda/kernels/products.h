@@ -82,8 +82,9 @@ struct Gemm {
     multiply(op, row, n, sums);
     for (int64_t r = 0; r < rows; ++r) {
       const float sum = op.bias == nullptr ? sums[r] : sums[r] + op.bias[n];
-      float& y = op.y[(row + r) * op.y_stride + n];
-      y = op.accumulate ? y + sum : sum;
+      const int64_t at = (row + r) * op.y_stride + n;
+      store_element(op.y, op.y_type, at,
+                    op.accumulate ? load_element(op.y, op.y_type, at) + sum : sum);
     }
   }
 };

@@ -19,31 +19,35 @@ struct Embed {
   TANDEM_ANYWHERE void operator()(int64_t i) const {
     const int64_t row = i / op.table.k;
     const int64_t column = i % op.table.k;
-    op.y[row * op.y_stride + column] =
-        load_element(op.table.data, op.table.format.type, op.ids[row] * op.table.k + column);
+    store_element(
+        op.y, op.y_type, row * op.y_stride + column,
+        load_element(op.table.data, op.table.format.type, op.ids[row] * op.table.k + column));
   }
 };
 
 // 1 / the root mean square of x [count].
-TANDEM_ANYWHERE inline float rms_factor(const float* x, int64_t count, float epsilon) {
+template <class Element>
+TANDEM_ANYWHERE float rms_factor(const Element* x, int64_t count, float epsilon) {
   float squares = 0.0F;
   for (int64_t i = 0; i < count; ++i) {
-    squares += x[i] * x[i];
+    squares += widened(x[i]) * widened(x[i]);
   }
   return 1.0F / std::sqrt(squares / static_cast<float>(count) + epsilon);
 }
 
 // An index is a row.
 struct RmsNorm {
-  kernels::RmsNormArgs args;
-  [[nodiscard]] TANDEM_ANYWHERE int64_t count() const { return args.rows; }
+  RmsNormOp op;
+  [[nodiscard]] TANDEM_ANYWHERE int64_t count() const { return op.rows; }
   TANDEM_ANYWHERE void operator()(int64_t row) const {
-    const float* x = args.x + row * args.x_stride;
-    const float factor = rms_factor(x, args.hidden, args.epsilon);
-    for (int64_t i = 0; i < args.y_stride; ++i) {
-      store_element(args.y, args.y_type, row * args.y_stride + i,
-                    i < args.hidden ? x[i] * factor * args.weight[i] : 0.0F);
-    }
+    with_elements(op.x, op.x_type, [&](const auto* all_x) {
+      const auto* x = all_x + row * op.x_stride;
+      const float factor = rms_factor(x, op.hidden, op.epsilon);
+      for (int64_t i = 0; i < op.y_stride; ++i) {
+        store_element(op.y, op.y_type, row * op.y_stride + i,
+                      i < op.hidden ? widened(x[i]) * factor * op.weight[i] : 0.0F);
+      }
+    });
   }
 };
 
