@@ -111,7 +111,7 @@ def command_of(name, flags, port):
     threads = str(len(os.sched_getaffinity(0)))
     at = ["--host", "127.0.0.1", "--port", str(port)]
     if name == "llama-server":
-        per_slot = 256 * -(-int((flags.chat_tokens[0] + flags.chat_tokens[1] + flags.bulk_tokens[0] + flags.bulk_tokens[1]) * 1.5) // 256)
+        per_slot = 256 * -(-int(max(sum(flags.chat_tokens), sum(flags.bulk_tokens)) * 1.5) // 256)  # lengths vary by half
         return [flags.llama_server, "--model", flags.gguf, *at, "--threads", threads, "--threads-batch", threads, "--parallel", flags.slots, "--cont-batching",
                 "--ctx-size", flags.slots * per_slot, *flags.unmapped, "--cache-ram", "0"], "/health", {}
     if name == "vllm":
@@ -174,7 +174,8 @@ def measure(name, flags, run):
         finally:
             if server is not None:
                 server.stop()
-                result["peak_mib"] = server.peak_bytes / 2**20
+                if server.peak_bytes > 0:  # it lived long enough for a sample
+                    result["peak_mib"] = server.peak_bytes / 2**20
     measured = folder / "load.json"
     if measured.is_file():
         result |= compare_table.figures(json.loads(measured.read_text()), flags.seconds)

@@ -75,6 +75,12 @@ def cell(runs, key, decimals, base):
     return text + (f" [{failed} of {len(runs)} failed]" if failed else "")
 
 
+def planned(runs, key):
+    """Of how many, which is the same for every server."""
+    count = middle(runs, key.replace("answered", "planned"))
+    return "" if count is None else f", of {count:.0f}"
+
+
 def markdown(report, servers):
     by_server = {name: [run for run in report["runs"] if run["server"] == name] for name in servers}
     load, where = report["load"], report["machine"]
@@ -88,7 +94,7 @@ def markdown(report, servers):
     for key, text, decimals, better in ROWS:
         base = middle(by_server[servers[0]], key) if better else None
         cells = [cell(by_server[name], key, decimals, base if name != servers[0] else None) for name in servers]
-        note = f", {better} is better" if better else f", of {middle(by_server[servers[0]], key.split('_')[0] + '_planned') or 0:.0f}" if key.endswith("_answered") else ""
+        note = f", {better} is better" if better else planned(report["runs"], key) if key.endswith("_answered") else ""
         lines.append(f"| {text}{note} | " + " | ".join(cells) + " |")
     lines.append("")
     for name in servers:
