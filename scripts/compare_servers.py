@@ -145,6 +145,8 @@ def generate(command, log, seconds, server):
         if client.poll() is None:
             client.send_signal(signal.SIGINT)
         client.wait(20)
+    except subprocess.TimeoutExpired:
+        raise ServerFailure("the load generator did not end; see its load.log") from None
     finally:
         if client.poll() is None:
             client.kill()
@@ -272,7 +274,7 @@ def main():
         began = datetime.datetime.now(datetime.timezone.utc)
         load_before = os.getloadavg()[0]
         runs = measure_all(flags, servers)
-    except Wrong as error:
+    except (Wrong, OSError) as error:
         print(f"compare_servers.sh: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
