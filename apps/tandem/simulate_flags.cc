@@ -195,6 +195,8 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
                  "table, page, plots and points");
   app.add_option("--jobs", flags.jobs, "Points of a sweep that run at a time (default: all cores)")
       .in_range(1, 4096);
+  app.add_option("--log-level", flags.serve.log_level, "trace, debug, info, warning, error or off")
+      .capture_default_str();
   app.add_option("scenario,--config", flags.scenario,
                  "YAML file with any of these flags as keys, and with `vary` for a sweep; flags "
                  "given here win");

@@ -227,6 +227,7 @@ def test_a_machine_that_was_measured(binary, tmp_path, long_model):
     (["--host", "kv=5GiB", "--host-kv", "5GiB"], "leave --host-kv out"),
     (["--host", "kv=5GiB;link-gbps=0"], "link-gbps"),
     (["--belief-host-factor", "0"], "belief-host-factor"),
+    (["--log-level", "loud"], "unknown log level 'loud' (known: trace, debug"),
 ])
 def test_what_is_wrong_is_named(binary, flags, said):
     code, text = run(binary, "simulate", *flags)
@@ -237,3 +238,10 @@ def test_what_is_wrong_is_named(binary, flags, said):
 def test_a_run_that_cannot_end_stops_at_its_limit(binary):
     code, text = run(binary, "simulate", "--max-model-len", 4096, "--policy", "accel_only", "--num-prompts", 3000, "--random-input-len", 2000, "--limit", "10s")
     assert code == 0 and "reached its limit" in text
+
+
+def test_the_log_level_is_chosen(binary):
+    flags = ("simulate", "--max-model-len", 4096, "--policy", "accel_only", "--num-prompts", 3000, "--random-input-len", 2000, "--limit", "1s")
+    assert "reached its limit" in run(binary, *flags)[1]
+    code, text = run(binary, *flags, "--log-level", "off")
+    assert code == 0 and "reached its limit" not in text
