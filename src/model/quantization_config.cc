@@ -1,6 +1,7 @@
 #include "model/quantization_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -239,6 +240,18 @@ std::string_view method_name(QuantizationMethod method) {
   return method == QuantizationMethod::kGptq  ? "gptq"
          : method == QuantizationMethod::kAwq ? "awq"
                                               : "compressed-tensors";
+}
+
+std::string quantization_text(const QuantizationConfig& config) {
+  std::vector<std::string> texts;
+  for (const QuantizationScheme& scheme : config.schemes) {
+    const std::string groups = scheme.group_size < 0
+                                   ? "with a scale for each row"
+                                   : fmt::format("in groups of {}", scheme.group_size);
+    texts.push_back(fmt::format("{} bits {}, {}", scheme.bits, groups,
+                                scheme.symmetric ? "symmetric" : "with zero points"));
+  }
+  return fmt::format("{}, {}", method_name(config.method), fmt::join(texts, " or "));
 }
 
 Result<std::optional<QuantizationConfig>> parse_quantization_config(

@@ -32,6 +32,9 @@ struct QuantizationConfig {
   std::vector<QuantizationScheme> schemes;  // a layer has one of them; never empty
 };
 
+// In words: "gptq, 4 bits in groups of 128, symmetric"; several schemes with "or" between them.
+std::string quantization_text(const QuantizationConfig& config);
+
 // The fields `quantization_config` of a config.json, or `compression_config`, as older files name
 // it; nullopt without either, or if they say that the weights are not compressed. What Tandem does
 // not compute (activations and KV in fewer bits) is a line in `warnings` where weights alone can be

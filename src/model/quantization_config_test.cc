@@ -98,6 +98,16 @@ TEST(QuantizationConfig, ReadsItsOlderName) {
   EXPECT_THAT((*older.config)->schemes, ElementsAre(scheme(4, true, 128)));
 }
 
+TEST(QuantizationConfig, IsToldInWords) {
+  EXPECT_EQ(quantization_text(parsed(compressed(kInt4))),
+            "compressed-tensors, 4 bits in groups of 128, symmetric");
+  EXPECT_EQ(quantization_text(
+                parsed(R"({"quant_method":"gptq","bits":8,"group_size":-1,"sym":false,"dynamic":)"
+                       R"({"x":{"bits":4}}})")),
+            "gptq, 8 bits with a scale for each row, with zero points or 4 bits with a scale for "
+            "each row, with zero points");
+}
+
 TEST(QuantizationConfig, IsAbsentWhereWeightsAreNotCompressed) {
   for (const char* text :
        {"null", R"({"quant_method":"compressed-tensors","format":"dense","config_groups":{}})"}) {

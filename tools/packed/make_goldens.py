@@ -3,7 +3,7 @@
 
 Each case is a folder with config.json (quantization_config alone), model.safetensors (the layer model.layers.0.mlp.up_proj) and golden.json: the
 library, the matrix's shape, the first row and the FNV-1a hash of all float32 values scale * (q - zero), row behind row.
-The tensors are compared with those of make_packed.py, which is written from the formats' descriptions.
+make_packed.py, which is written from the formats' descriptions, must write the same tensors.
 
     python3 -m venv build/packed-venv
     build/packed-venv/bin/pip install torch==2.15.0 transformers==5.23.0 accelerate==1.15.0 datasets==5.2.0 compressed-tensors==0.20.0 setuptools wheel

@@ -6,7 +6,7 @@ Usage: make_packed.py FOLDER OUT --format F [--bits 4|8] [--group N] [--asymmetr
   --group N               columns that share a scale; -1, the default, is a whole row
   --asymmetric            with zero points (awq always has them)
   --keep TEXT             leave layers as they are whose name contains TEXT; may be given several times
-  --dequantised FOLDER    also write there, as F32 safetensors, what the quantised weights stand for
+  --dequantised FOLDER    also write there, as F32 safetensors, the values of the quantised weights
 
 The layouts are written from the formats' descriptions, as a second opinion beside the libraries that tools/packed/make_goldens.py asks.
 Quantisation is round to nearest: good enough for tests, not for publishing models.
@@ -28,7 +28,7 @@ AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # four bits i of a word are row AWQ_ORDER[
 
 
 def words(values, bits, order=None):
-    """Packs the last axis, unsigned integers of so many bits, the first in the lowest bits, as int32."""
+    """Packs the last axis, unsigned integers of `bits` bits, the first in the lowest bits, as int32."""
     per_word = 32 // bits
     padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % per_word)])
     parts = padded.astype(np.uint32).reshape(*values.shape[:-1], -1, per_word)
