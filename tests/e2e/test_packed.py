@@ -1,5 +1,5 @@
-"""Checkpoints that are quantised already (GPTQ, AWQ, compressed-tensors): the same answers as from their weights as numbers, and one clear error for
-what is not supported."""
+"""Checkpoints that are quantised already (GPTQ, AWQ, compressed-tensors): the same answers as from their weights as numbers, and one clear error
+for unsupported and broken files."""
 import json
 import shutil
 import subprocess
