@@ -189,7 +189,7 @@ Subcommand add_bench_command(cli::Command tandem) {
 
   const cli::Command loss = app.add_subcommand(
       "loss",
-      "Loss and perplexity of a text with bfloat16 weights, a GGUF file's own and quantised ones");
+      "Loss and perplexity of a text with bfloat16 weights, the files' own and quantised ones");
   add_loss_flags(loss, flags->loss);
 
   const cli::Command frontend = app.add_subcommand(

@@ -143,6 +143,9 @@ void print_text(const model::ModelReport& report) {
   for (const auto& [dtype, bytes] : report.checkpoint_bytes) {
     line("tensors", fmt::format("{} of {}", format_bytes(bytes), dtype));
   }
+  if (config.quantization) {
+    line("quantised", model::quantization_text(*config.quantization));
+  }
   line("memory", format_bytes(report.memory_bytes) + " may be used");
   for (const model::MemoryNeed& need : report.needs) {
     const bool fits = need.weight_bytes <= report.memory_bytes;
@@ -157,28 +160,31 @@ void print_text(const model::ModelReport& report) {
 void print_json(const model::ModelReport& report) {
   using nlohmann::ordered_json;
   const model::ModelConfig& config = report.folder.config;
-  ordered_json json = {{"model", report.folder.path.string()},
-                       {"architecture", config.architecture_name},
-                       {"parameters", report.parameters},
-                       {"layers", config.layers},
-                       {"hidden", config.hidden},
-                       {"intermediate", config.intermediate},
-                       {"heads", config.heads},
-                       {"kv_heads", config.kv_heads},
-                       {"head_dim", config.head_dim},
-                       {"vocabulary", config.vocabulary},
-                       {"max_positions", config.max_positions},
-                       {"rope_theta", config.rope_theta},
-                       {"tied_embeddings", config.tied_embeddings},
-                       {"qkv_bias", config.qkv_bias},
-                       {"rope_scaling", model::rope_scaling_text(config)},
-                       {"sliding_window", window_text(config)},
-                       {"eos_token_ids", report.folder.eos_token_ids},
-                       {"warnings", report.folder.warnings},
-                       {"tokenizer", report.tokenizer},
-                       {"chat_template", report.has_chat_template},
-                       {"checkpoint_bytes", report.checkpoint_bytes},
-                       {"memory_bytes", report.memory_bytes}};
+  ordered_json json = {
+      {"model", report.folder.path.string()},
+      {"architecture", config.architecture_name},
+      {"parameters", report.parameters},
+      {"layers", config.layers},
+      {"hidden", config.hidden},
+      {"intermediate", config.intermediate},
+      {"heads", config.heads},
+      {"kv_heads", config.kv_heads},
+      {"head_dim", config.head_dim},
+      {"vocabulary", config.vocabulary},
+      {"max_positions", config.max_positions},
+      {"rope_theta", config.rope_theta},
+      {"tied_embeddings", config.tied_embeddings},
+      {"qkv_bias", config.qkv_bias},
+      {"rope_scaling", model::rope_scaling_text(config)},
+      {"sliding_window", window_text(config)},
+      {"eos_token_ids", report.folder.eos_token_ids},
+      {"warnings", report.folder.warnings},
+      {"tokenizer", report.tokenizer},
+      {"chat_template", report.has_chat_template},
+      {"quantization",
+       config.quantization ? model::quantization_text(*config.quantization) : std::string()},
+      {"checkpoint_bytes", report.checkpoint_bytes},
+      {"memory_bytes", report.memory_bytes}};
   json["files"] = ordered_json::array();
   for (const model::ModelFile& file : report.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}});

@@ -174,11 +174,6 @@ Status refuse_unbuilt(const JsonFields& fields) {
   if (mlp_bias.value_or(false)) {
     return fields.unsupported("mlp_bias", "is true; biases in the MLP are not supported");
   }
-  if (fields.has("quantization_config")) {
-    return fields.unsupported("quantization_config",
-                              "is set; quantised checkpoints are not supported. Use the "
-                              "original in float32, bfloat16 or float16");
-  }
   return {};
 }
 
@@ -236,6 +231,7 @@ Result<ModelConfig> parse_config(const JsonFields& fields) {
   RETURN_IF_ERROR(refuse_unbuilt(fields));
   RETURN_IF_ERROR(parse_windows(fields, config));
   RETURN_IF_ERROR(parse_element_type(fields, config));
+  ASSIGN_OR_RETURN(config.quantization, parse_quantization_config(fields, config.warnings));
   parse_special_tokens(fields, config);
   ASSIGN_OR_RETURN(const std::optional<double> epsilon, fields.number("rms_norm_eps", {0.0, 0.1}));
   config.rms_epsilon = static_cast<float>(epsilon.value_or(1e-6));

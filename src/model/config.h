@@ -11,6 +11,7 @@
 #include "base/element_type.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "model/quantization_config.h"
 
 namespace tandem::model {
 
@@ -77,6 +78,7 @@ struct ModelConfig {
   std::vector<int32_t> windows;  // [layers] tokens that a layer attends to, 0: all; empty: all 0
   bool qk_norm = false;          // an RMS norm of each head of q and k before the rotation
   ElementType checkpoint_type = ElementType::kBF16;
+  std::optional<QuantizationConfig> quantization;  // of a folder whose weights are quantised
   std::vector<TokenId> eos_token_ids;  // of config.json; generation_config.json may say more
   std::optional<TokenId> bos_token_id;
   std::vector<std::string> warnings;  // a line for each value that cannot be used and was left out

@@ -323,7 +323,7 @@ TEST(ParseConfig, NamesFieldCauseAndCureOfEveryBadField) {
        R"(["full_attention","full_attention","full_attention","full_attention","sliding_attention"])",
        "switches on no sliding_window"},
       {"partial_rotary_factor", "0.5", "not supported"},
-      {"quantization_config", R"({"quant_method":"gptq"})", "quantised"},
+      {"quantization_config", R"({"quant_method":"gptq"})", "bits: is missing"},
       {"torch_dtype", R"("float8_e4m3fn")", "supported are float32"},
       {"tie_word_embeddings", "\"yes\"", "true or false"},
   };

@@ -1,12 +1,11 @@
 #include "model/gguf_groups.h"
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "base/check.h"
-#include "base/float16.h"
 #include "gguf/dequantise.h"
+#include "model/fp16_groups.h"
 #include "model/weight_formats.h"
 
 namespace tandem::model {
@@ -52,13 +51,6 @@ void q5_0_group(const uint8_t* block, QuantizedGroup& group) {
   }
 }
 
-// Infinite where fp16 cannot hold it, so that the checks of loading find it.
-uint16_t half_bits(float value) {
-  constexpr uint16_t kInfinity = 0x7c00;
-  constexpr float kLimit = 65520.0F;  // less is rounded to 65504
-  return std::fabs(value) < kLimit ? f32_to_f16(value) : kInfinity;
-}
-
 // Eight groups: d, dmin, 12 bytes with scale and minimum of 6 bits each, then 128 bytes, of which
 // each 32 hold two runs, the first in the low halves.
 void q4_k_groups(const uint8_t* block, QuantizedGroup* groups) {
@@ -90,17 +82,6 @@ void each_group(const std::byte* blocks, int64_t block_bytes, std::span<Quantize
     kRead(block, group);
     block += block_bytes;
   }
-}
-
-// Infinite if it cannot hold a value, as half_bits.
-QuantizedGroup int8_group(const float (&values)[kQuantizedGroup]) {
-  constexpr float kLargest = 127 * kernels::kLargestScale;
-  for (const float value : values) {
-    if (!(std::fabs(value) <= kLargest)) {
-      return {.scale = half_bits(INFINITY)};
-    }
-  }
-  return kernels::quantize_group(Quantization::kInt8, values);
 }
 
 void round_groups(BlockType type, const std::byte* blocks, std::span<QuantizedGroup> out) {

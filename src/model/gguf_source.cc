@@ -12,8 +12,6 @@
 namespace tandem::model {
 namespace {
 
-constexpr int64_t kTensorAlignment = 64;
-
 // The type of values that are delivered as they are; nullopt for quantised types.
 std::optional<ElementType> plain_type(gguf::BlockType type) {
   switch (type) {
@@ -36,32 +34,6 @@ int64_t paired_head_rows(const ModelConfig& config, std::string_view name) {
   const bool rotated = name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight") ||
                        name.ends_with(".attn_q.bias") || name.ends_with(".attn_k.bias");
   return of_llama && rotated ? config.head_dim : 0;
-}
-
-struct Delivery {
-  ElementType type;
-  Quantization quantization = Quantization::kNone;
-};
-
-// How a tensor is delivered so that no value is rounded twice. Quantised values are groups where
-// the formats say so by name, at once of the kind that they will be rounded to; fp32 where packing
-// rounds them; else of the type that products read.
-Delivery delivery_of(const gguf::Tensor& tensor, const std::string& name, const ModelConfig& config,
-                     const WeightFormats& formats) {
-  if (const std::optional<ElementType> plain = plain_type(tensor.type)) {
-    return {*plain};
-  }
-  const bool matrix = tensor.shape.size() == 2;
-  const auto it = formats.tensors.find(name);
-  const bool grouped = matrix && it != formats.tensors.end() && it->second != Quantization::kNone;
-  if (grouped && !cuts_groups(name, config.head_dim)) {
-    const Quantization own = stored_quantization(tensor.type);
-    const bool rounded = own == Quantization::kInt4 && it->second == Quantization::kInt8;
-    return {ElementType::kBF16, rounded ? it->second : own};
-  }
-  const bool rounded_later =
-      grouped || (formats.layers.quantization != Quantization::kNone && !formats.from_file());
-  return {rounded_later ? ElementType::kF32 : formats.layers.type};
 }
 
 void write_row(const GgufTensor& stored, int64_t row, const TensorEntry& entry, std::byte* out) {
@@ -146,12 +118,15 @@ Status GgufSource::place(int32_t file, const gguf::Tensor& tensor, const ModelCo
   TensorEntry& entry = placed->entry;
   entry.name = tensor.name;
   entry.dtype = gguf::type_name(tensor.type);
-  const Delivery delivery = delivery_of(tensor, *name, config, formats);
+  const bool matrix = tensor.shape.size() == 2;
+  const Quantization own = matrix ? stored_quantization(tensor.type) : Quantization::kNone;
+  const std::optional<ElementType> plain = plain_type(tensor.type);
+  const Delivery delivery =
+      plain ? Delivery{*plain} : delivery_of(own, *name, config.head_dim, formats);
   entry.type = delivery.type;
   entry.quantization = delivery.quantization;
   entry.shape = tensor.shape;
-  const int64_t last_end = in_file.empty() ? 0 : in_file.back()->entry.end;
-  entry.begin = (last_end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+  entry.begin = in_file.empty() ? 0 : next_tensor_begin(in_file.back()->entry.end);
   entry.end = entry.begin + kernels::source_bytes(*entry.type, entry.quantization,
                                                   stored.rows * stored.row_elements);
   tensors_[*name] = {&entry, file};
@@ -172,13 +147,7 @@ const MappedFile& GgufSource::mapped(int32_t file) const {
 }
 
 const GgufSource::Placed& GgufSource::at(int32_t file, int64_t offset) const {
-  const auto& in_file = placed_[static_cast<size_t>(file)];
-  const auto after = std::upper_bound(
-      in_file.begin(), in_file.end(), offset,
-      [](int64_t value, const auto& placed) { return value < placed->entry.begin; });
-  CHECK(after != in_file.begin() && offset < (*(after - 1))->entry.end,
-        "offset {} of file {} is in no tensor", offset, file);
-  return **(after - 1);
+  return placed_at(placed_[static_cast<size_t>(file)], offset);
 }
 
 GgufSource::ByteSpan GgufSource::stored_span(int32_t file, const Placed& placed, int64_t first,
@@ -209,34 +178,11 @@ const std::byte* GgufSource::data(int32_t file, int64_t offset) const {
   if (placed.direct()) {
     return placed.stored.data + (offset - placed.entry.begin);
   }
-  const std::lock_guard lock(mutex_);
-  const auto after = loaded_.upper_bound({file, offset});
-  CHECK(after != loaded_.begin(), "offset {} of file {} is not loaded", offset, file);
-  const auto& [key, buffer] = *std::prev(after);
-  CHECK(key.first == file && offset < buffer.end, "offset {} of file {} is not loaded", offset,
-        file);
-  return buffer.bytes.get() + (offset - key.second);
+  return converted_.at(file, offset);
 }
 
 void GgufSource::will_need(int32_t file, int64_t begin, int64_t end) const {
   each_span(file, begin, end, [&](ByteSpan span) { mapped(file).will_need(span.begin, span.end); });
-}
-
-GgufSource::Buffer GgufSource::take_buffer(int64_t bytes) const {
-  {
-    const std::lock_guard lock(mutex_);
-    for (Buffer& spare : spare_) {
-      if (spare.capacity >= bytes) {
-        Buffer taken = std::move(spare);
-        spare = std::move(spare_.back());
-        spare_.pop_back();
-        return taken;
-      }
-    }
-  }
-  return {.end = 0,
-          .capacity = bytes,
-          .bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes))};
 }
 
 Status GgufSource::load(int32_t file, int64_t begin, int64_t end) const {
@@ -253,24 +199,17 @@ Status GgufSource::load(int32_t file, int64_t begin, int64_t end) const {
   if (placed.direct()) {
     return {};
   }
-  Buffer buffer = take_buffer(end - begin);
-  buffer.end = end;
+  ConvertedRows::Buffer buffer = converted_.take(end - begin);
   for (int64_t row = first; row < last; ++row) {
     write_row(placed.stored, row, placed.entry, buffer.bytes.get() + (row - first) * row_bytes);
   }
-  const std::lock_guard lock(mutex_);
-  loaded_[{file, begin}] = std::move(buffer);
+  converted_.put(file, begin, end, std::move(buffer));
   return {};
 }
 
 void GgufSource::release(int32_t file, int64_t begin, int64_t end) const {
   each_span(file, begin, end, [&](ByteSpan span) { mapped(file).release(span.begin, span.end); });
-  const std::lock_guard lock(mutex_);
-  auto it = loaded_.lower_bound({file, begin});
-  while (it != loaded_.end() && it->first.first == file && it->second.end <= end) {
-    spare_.push_back(std::move(it->second));
-    it = loaded_.erase(it);
-  }
+  converted_.release(file, begin, end);
 }
 
 }  // namespace tandem::model

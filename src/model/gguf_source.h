@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "gguf/files.h"
+#include "model/converted_rows.h"
 #include "model/weight_formats.h"
 #include "model/weight_source.h"
 
@@ -64,11 +64,6 @@ class GgufSource final : public WeightSource {
     // Read where it is mapped.
     [[nodiscard]] bool direct() const;
   };
-  struct Buffer {
-    int64_t end = 0;  // of the values in it
-    int64_t capacity = 0;
-    std::unique_ptr<std::byte[]> bytes;
-  };
   struct ByteSpan {
     int64_t begin = 0;
     int64_t end = 0;
@@ -86,15 +81,11 @@ class GgufSource final : public WeightSource {
   // Calls `use` for every tensor that has values in [begin, end), with what holds them in the file.
   template <class Use>
   void each_span(int32_t file, int64_t begin, int64_t end, const Use& use) const;
-  [[nodiscard]] Buffer take_buffer(int64_t bytes) const;
 
   gguf::Files files_;
   std::vector<std::vector<std::unique_ptr<Placed>>> placed_;  // by file, in the order of offsets
   std::map<std::string, Tensor, std::less<>> tensors_;
-
-  mutable std::mutex mutex_;                                      // guards what follows
-  mutable std::map<std::pair<int32_t, int64_t>, Buffer> loaded_;  // by file and begin
-  mutable std::vector<Buffer> spare_;
+  mutable ConvertedRows converted_;
 };
 
 }  // namespace tandem::model

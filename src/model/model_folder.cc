@@ -11,6 +11,7 @@
 #include "gguf/files.h"
 #include "model/gguf_config.h"
 #include "model/json_fields.h"
+#include "model/packed_source.h"
 
 namespace tandem::model {
 namespace {
@@ -140,6 +141,9 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   ASSIGN_OR_RETURN(const std::string text, read_text_file(path / "config.json", kMaxConfigBytes));
   ASSIGN_OR_RETURN(folder.config, parse_config(text));
   ASSIGN_OR_RETURN(folder.generation, read_generation_config(path, folder.config.vocabulary));
+  if (folder.config.quantization) {
+    ASSIGN_OR_RETURN(folder.stored, packed_weight_formats(path, folder.config));
+  }
   finish_folder(folder);
   return folder;
 }

@@ -22,7 +22,7 @@ struct ModelFolder {
   GenerationDefaults generation;
   std::vector<TokenId> eos_token_ids;   // of both files, each once, ascending
   std::vector<std::string> warnings;    // what the files say and cannot be used
-  std::optional<WeightFormats> stored;  // how quantised weights of a GGUF file can stay as they are
+  std::optional<WeightFormats> stored;  // how quantised weights of the files can stay as they are
 };
 
 // Makes `id` an end token, too. One outside the vocabulary, which no answer can have, is left out

@@ -57,12 +57,12 @@ void widen_cut(std::map<std::string, Quantization, std::less<>>& tensors, const 
 
 // The kind of which layers have the most elements.
 Quantization main_quantization(const std::map<std::string, Quantization, std::less<>>& tensors,
-                               const std::map<std::string, int64_t, std::less<>>& elements) {
+                               const std::map<std::string, StoredMatrix, std::less<>>& matrices) {
   std::array<int64_t, kQuantizations.size()> sums{};
   for (const auto& [name, quantization] : tensors) {
-    const auto it = elements.find(name);
-    if (name.starts_with("model.layers.") && it != elements.end()) {
-      sums[static_cast<size_t>(quantization)] += it->second;
+    const auto it = matrices.find(name);
+    if (name.starts_with("model.layers.") && it != matrices.end()) {
+      sums[static_cast<size_t>(quantization)] += it->second.elements;
     }
   }
   return static_cast<Quantization>(std::max_element(sums.begin(), sums.end()) - sums.begin());
@@ -82,7 +82,7 @@ std::string WeightFormats::name() const {
   if (!from_file()) {
     return std::string(device::format_name(layers));
   }
-  std::string text = fmt::format("gguf {}", device::format_name(layers));
+  std::string text = fmt::format("{} {}", origin, device::format_name(layers));
   for (const Quantization other : kQuantizations) {
     const bool used = std::any_of(tensors.begin(), tensors.end(),
                                   [&](const auto& held) { return held.second == other; });
@@ -125,21 +125,14 @@ bool cuts_groups(std::string_view tensor, int32_t head_dim) {
   return tensor.ends_with(".o_proj.weight") && head_dim % kQuantizedGroup != 0;
 }
 
-std::optional<WeightFormats> gguf_weight_formats(const gguf::Files& files,
-                                                 const ModelConfig& config) {
+std::optional<WeightFormats> stored_weight_formats(
+    std::string_view origin, const std::map<std::string, StoredMatrix, std::less<>>& matrices,
+    const ModelConfig& config) {
   std::map<std::string, Quantization, std::less<>> tensors;
-  std::map<std::string, int64_t, std::less<>> elements;
   bool quantised = false;
-  for (const gguf::Files::Part& part : files.parts()) {
-    for (const gguf::Tensor& tensor : part.header.tensors) {
-      const std::optional<std::string> name = plan_name_of_gguf(tensor.name);
-      if (!name || tensor.shape.size() != 2) {
-        continue;
-      }
-      tensors[*name] = stored_quantization(tensor.type);
-      elements[*name] = tensor.shape[0] * tensor.shape[1];
-      quantised = quantised || tensors[*name] != Quantization::kNone;
-    }
+  for (const auto& [name, matrix] : matrices) {
+    tensors[name] = matrix.quantization;
+    quantised = quantised || matrix.quantization != Quantization::kNone;
   }
   if (!quantised) {
     return std::nullopt;
@@ -154,9 +147,38 @@ std::optional<WeightFormats> gguf_weight_formats(const gguf::Files& files,
     widen_cut(tensors, prefix + "self_attn.o_proj.weight", config.head_dim);
   }
   WeightFormats formats(
-      device::weight_format(ElementType::kBF16, main_quantization(tensors, elements)));
+      device::weight_format(ElementType::kBF16, main_quantization(tensors, matrices)));
+  formats.origin = origin;
   formats.tensors = std::move(tensors);
   return formats;
+}
+
+std::optional<WeightFormats> gguf_weight_formats(const gguf::Files& files,
+                                                 const ModelConfig& config) {
+  std::map<std::string, StoredMatrix, std::less<>> matrices;
+  for (const gguf::Files::Part& part : files.parts()) {
+    for (const gguf::Tensor& tensor : part.header.tensors) {
+      const std::optional<std::string> name = plan_name_of_gguf(tensor.name);
+      if (name && tensor.shape.size() == 2) {
+        matrices[*name] = {stored_quantization(tensor.type), tensor.shape[0] * tensor.shape[1]};
+      }
+    }
+  }
+  return stored_weight_formats("gguf", matrices, config);
+}
+
+Delivery delivery_of(Quantization own, std::string_view tensor, int32_t head_dim,
+                     const WeightFormats& formats) {
+  const auto it = formats.tensors.find(tensor);
+  const bool grouped = it != formats.tensors.end() && it->second != Quantization::kNone &&
+                       own != Quantization::kNone;
+  if (grouped && !cuts_groups(tensor, head_dim)) {
+    const bool rounded = own == Quantization::kInt4 && it->second == Quantization::kInt8;
+    return {ElementType::kBF16, rounded ? it->second : own};
+  }
+  const bool rounded_later =
+      grouped || (formats.layers.quantization != Quantization::kNone && !formats.from_file());
+  return {rounded_later ? ElementType::kF32 : formats.layers.type};
 }
 
 }  // namespace tandem::model

@@ -18,11 +18,13 @@
 namespace tandem::model {
 
 struct WeightFormats {
+  // What holds `tensors`: "gguf", "gptq", "awq" or "compressed-tensors"; empty without them.
+  std::string origin;
   // Of the layers' matrices; embedding and head have its type as it is. Without `tensors` this is
   // all there is.
   device::WeightFormat layers;
-  // Of the matrices that a file holds, by the plan's name of the tensor ("lm_head.weight"). Tensors
-  // that are one matrix in memory (q, k and v; gate and up) have one format.
+  // Of the matrices that the files hold, by the plan's name of the tensor ("lm_head.weight").
+  // Tensors that are one matrix in memory (q, k and v; gate and up) have one format.
   std::map<std::string, Quantization, std::less<>> tensors;
 
   WeightFormats() = default;
@@ -32,7 +34,7 @@ struct WeightFormats {
   // Of a matrix of a layer, or, with `token_matrix`, of the embedding or the head.
   [[nodiscard]] device::WeightFormat of(std::string_view tensor, bool token_matrix) const;
   [[nodiscard]] bool from_file() const { return !tensors.empty(); }
-  // "bfloat16", "int4"; of a file's: "gguf int4+int8", what layers have most of first.
+  // "bfloat16", "int4"; of files: "gguf int4+int8", what layers have most of first.
   [[nodiscard]] std::string name() const;
   [[nodiscard]] bool supported(const device::Formats& formats) const;
   friend bool operator==(const WeightFormats&, const WeightFormats&) = default;
@@ -45,9 +47,32 @@ Quantization stored_quantization(gguf::BlockType type);
 // True: padding of the heads cuts the tensor's groups of 32.
 bool cuts_groups(std::string_view tensor, int32_t head_dim);
 
-// The formats in which the quantised tensors of a file are held without becoming bf16; nullopt if
-// it has none. Computed with numbers of bf16.
+// A matrix of the files: how it is held if it stays as it is, and its elements.
+struct StoredMatrix {
+  Quantization quantization = Quantization::kNone;
+  int64_t elements = 0;
+};
+
+// The formats in which matrices, by the plan's name, are held without becoming bf16; nullopt if
+// none is quantised. Computed with numbers of bf16.
+std::optional<WeightFormats> stored_weight_formats(
+    std::string_view origin, const std::map<std::string, StoredMatrix, std::less<>>& matrices,
+    const ModelConfig& config);
+
+// The same of the matrices of a GGUF file.
 std::optional<WeightFormats> gguf_weight_formats(const gguf::Files& files,
                                                  const ModelConfig& config);
+
+// As what a source delivers a quantised tensor.
+struct Delivery {
+  ElementType type = ElementType::kF32;
+  Quantization quantization = Quantization::kNone;  // kNone: numbers of `type`
+};
+
+// So that no value is rounded twice: groups if `formats` say so by name, at once of the kind that
+// they will be rounded to; fp32 if packing rounds them; else numbers of the type that products
+// read. `own`: of the tensor's groups, kNone if it has none.
+Delivery delivery_of(Quantization own, std::string_view tensor, int32_t head_dim,
+                     const WeightFormats& formats);
 
 }  // namespace tandem::model

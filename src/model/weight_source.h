@@ -1,6 +1,6 @@
 // Where a model's tensors come from: an interface for whatever holds them (safetensors files, see
-// checkpoint.h, and GGUF files, see gguf_source.h). Any thread; what is loaded changes, nothing
-// else.
+// checkpoint.h, quantised or not, see packed_source.h, and GGUF files, see gguf_source.h). Any
+// thread; what is loaded changes, nothing else.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 
 namespace tandem::model {
 
+struct ModelConfig;
 struct WeightFormats;
 
 struct TensorEntry {
@@ -63,10 +64,11 @@ class WeightSource {
 };
 
 // The weights of a model in the format that its files have: of a folder safetensors, whole or in
-// shards; of a file GGUF. Its quantised tensors are delivered as groups where `formats` has a
-// quantised format for them by name, else as numbers: bf16 if those are what products read, or fp32
-// if they are to be rounded when they are packed.
+// shards; of a file GGUF. `config` is the model's. Quantised tensors are delivered as groups where
+// `formats` has a quantised format for them by name, else as numbers: bf16 if those are what
+// products read, or fp32 if they are to be rounded when they are packed.
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path,
+                                                   const ModelConfig& config,
                                                    const WeightFormats& formats);
 
 }  // namespace tandem::model

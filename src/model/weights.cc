@@ -12,6 +12,7 @@
 #include "gguf/files.h"
 #include "model/checkpoint.h"
 #include "model/gguf_source.h"
+#include "model/packed_source.h"
 #include "model/safetensors.h"
 #include "model/weight_loader.h"
 #include "model/weight_plan.h"
@@ -28,6 +29,14 @@ Error missing(const WeightJob& job, const WeightSource& source) {
     hint =
         "if the model ties it to the embedding, config.json must say \"tie_word_embeddings\": "
         "true";
+  }
+  const std::string layer = job.tensor.substr(0, job.tensor.rfind('.'));
+  for (const char* quantised : {".qweight", ".weight_packed"}) {
+    if (source.find(layer + quantised) != nullptr) {
+      hint = fmt::format(
+          "the layer is quantised ('{}{}'), so config.json must say how, in quantization_config",
+          layer, quantised);
+    }
   }
   return invalid_argument(
       fmt::format("tensor '{}' {} is missing; {}", name, format_shape(job.shape), hint), name);
@@ -168,9 +177,13 @@ Weights hollow_weights(const ModelConfig& config, const WeightFormats& format,
 }
 
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path,
+                                                   const ModelConfig& config,
                                                    const WeightFormats& formats) {
   if (gguf::is_gguf(path)) {
     return GgufSource::open(path, formats);
+  }
+  if (config.quantization) {
+    return PackedSource::open(path, config, formats);
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
   return std::unique_ptr<WeightSource>(std::make_unique<Checkpoint>(std::move(checkpoint)));
@@ -179,7 +192,8 @@ Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& 
 Result<Weights> load_weights(const std::filesystem::path& path, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
   RETURN_IF_ERROR(check_format(options.format, device.formats()));
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path, options.format));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source,
+                   open_weights(path, config, options.format));
   return load_weights(*source, config, device, options);
 }
 

@@ -72,6 +72,7 @@ TEST(NodePlan, ANodeThatIsNotThereIsRefusedBeforeAnythingIsPlanned) {
 // As a file has them: all of layer 0 as int4, or a part of it as int8.
 model::WeightFormats stored_formats(Quantization of_down) {
   model::WeightFormats formats(device::weight_format(ElementType::kBF16, Quantization::kInt4));
+  formats.origin = "gguf";
   formats.tensors = {{"model.layers.0.mlp.down_proj.weight", of_down},
                      {"model.layers.0.self_attn.o_proj.weight", Quantization::kInt4},
                      {"model.layers.1.mlp.down_proj.weight", Quantization::kInt8}};

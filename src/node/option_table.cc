@@ -149,7 +149,7 @@ OptionTable model_options(NodeOptions& node) {
        .group = kGroup,
        .help = "Weights of the layers in 8 or 4 bits, rounded when they are loaded: int8, int4 "
                "(groups of 32 with scale and minimum) or int4-symmetric (scale only); embedding "
-               "and head stay bfloat16. auto: a GGUF file's quantised weights stay so and its "
+               "and head stay bfloat16. auto: quantised weights of the files stay so and their "
                "others become bfloat16, unless --dtype is float32; checkpoints become --dtype. "
                "none: all become --dtype",
        .value = quantization_choice(node.quantization),

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import tempfile
 
 import pytest
@@ -52,6 +53,15 @@ def long_model(tmp_path_factory):
     config = json.loads((folder / "config.json").read_text())
     config["max_position_embeddings"] = 16384
     (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wide_model(binary, tmp_path_factory):
+    """Rows of 256 and 512 weights: whole blocks and groups of every quantised format."""
+    folder = tmp_path_factory.mktemp("wide") / "model"
+    subprocess.run([binary, "model", "make", folder, "--preset", "tiny", "--layers", "2", "--hidden", "256", "--intermediate", "512", "--heads", "4", "--kv-heads", "2",
+                    "--head-dim", "64", "--vocab", "512", "--tied-embeddings", "no"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return folder
 
 

@@ -35,15 +35,6 @@ def test_random_models_continue_as_transformers_does(start_server, tmp_path, fol
     continue_as_transformers_does(start_server(path, "--dtype", "float32", "--served-model-name", "golden"), folder)
 
 
-@pytest.fixture(scope="module")
-def wide_model(binary, tmp_path_factory):
-    """Rows of whole super-blocks; made once."""
-    folder = tmp_path_factory.mktemp("wide") / "model"
-    subprocess.run([binary, "model", "make", folder, "--preset", "tiny", "--layers", "2", "--hidden", "256", "--intermediate", "512", "--heads", "4", "--kv-heads", "2",
-                    "--head-dim", "64", "--vocab", "512", "--tied-embeddings", "no"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return folder
-
-
 def answers(server):
     client = server.openai()
     model = client.models.list().data[0].id

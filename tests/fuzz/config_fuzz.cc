@@ -11,6 +11,13 @@ TANDEM_FUZZ_TARGET(input) {
     CHECK(config->layers > 0 && config->hidden > 0 && config->heads > 0 && config->kv_heads > 0);
     CHECK(config->head_dim > 0 && config->head_dim % 2 == 0 && config->vocabulary > 0);
     CHECK(config->heads % config->kv_heads == 0);
+    if (config->quantization) {
+      CHECK(!config->quantization->schemes.empty());
+      for (const QuantizationScheme& scheme : config->quantization->schemes) {
+        CHECK(scheme.bits == 4 || scheme.bits == 8);
+        CHECK(scheme.group_size == -1 || (scheme.group_size > 0 && scheme.group_size % 32 == 0));
+      }
+    }
     for (const TokenId token : config->eos_token_ids) {
       CHECK(token >= 0 && token < config->vocabulary);
     }

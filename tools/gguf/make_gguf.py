@@ -28,42 +28,16 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from safetensors_files import read_safetensors, write_safetensors  # noqa: E402
+
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 LAYER_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
                "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
                "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-
-
-def read_safetensors(folder):
-    """Every tensor as float32."""
-    tensors = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        data = path.read_bytes()
-        length = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:8 + length])
-        header.pop("__metadata__", None)
-        for name, entry in header.items():
-            begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            if entry["dtype"] == "BF16":
-                values = (np.frombuffer(data[begin:end], np.uint16).astype(np.uint32) << 16).view(np.float32)
-            else:
-                values = np.frombuffer(data[begin:end], {"F32": np.float32, "F16": np.float16}[entry["dtype"]]).astype(np.float32)
-            tensors[name] = values.reshape(entry["shape"])
-    return tensors
-
-
-def write_safetensors(path, tensors):
-    header, offset = {}, 0
-    for name, values in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
-        offset += values.nbytes
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for values in tensors.values():
-            file.write(np.ascontiguousarray(values, np.float32).tobytes())
 
 
 def scales_of(blocks, steps, divisor):
@@ -265,7 +239,7 @@ def convert(folder, out, name, tensors_per_part=0, dequantised=None, types=None)
         count = heads if ".q_proj." in tensor else config.get("num_key_value_heads", heads)
         moved = architecture == "llama" and (".q_proj." in tensor or ".k_proj." in tensor)
         data = quantise(values, kind)
-        kept[tensor] = gguf.dequantize(data, Type[kind]).reshape(values.shape)
+        kept[tensor] = gguf.dequantize(data, Type[kind]).reshape(values.shape).astype(np.float32)
         writer.add_tensor(gguf_name(tensor), np.ascontiguousarray(paired(data, count) if moved else data), raw_dtype=Type[kind])
     finish(writer)
     if dequantised is not None:

@@ -1,0 +1,64 @@
+// The quantised layers of a checkpoint (GPTQ, AWQ, compressed-tensors): which tensors make a layer
+// and whether their shapes agree. packed_values.h reads their values. Any thread; no state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/quantization.h"
+#include "base/result.h"
+#include "model/checkpoint.h"
+#include "model/quantization_config.h"
+
+namespace tandem::model {
+
+struct PackedLayer {
+  enum class Layout : uint8_t {
+    kColumnWords,  // GPTQ: words of consecutive columns, [columns / per word, rows]
+    kRowWords,     // AWQ: words of rows in an order of its own, [columns, rows / per word]
+    kPacked,       // pack-quantized: words of consecutive columns, [rows, columns / per word]
+    kBytes,        // int-quantized: int8 [rows, columns]
+  };
+  // A tensor of the layer and where its data lie.
+  struct Part {
+    const TensorEntry* entry = nullptr;  // null: the layer has no such tensor
+    int32_t file = 0;
+    const std::byte* data = nullptr;
+  };
+
+  Layout layout = Layout::kColumnWords;
+  QuantizationScheme scheme;
+  bool zeros_minus_one = false;
+  int64_t rows = 0;     // results
+  int64_t columns = 0;  // depth
+  int64_t groups = 0;   // scales of a row; 1, or columns / groups is a multiple of 32
+  Part values;
+  Part scales;  // [groups, rows] of kColumnWords and kRowWords, else [rows, groups]
+  Part zeros;   // as scales, int8 of kBytes, else rows packed in words as the layout packs them
+  Part order;   // the group of each column
+
+  // Of integers in one word.
+  [[nodiscard]] int64_t per_word() const { return 32 / scheme.bits; }
+  // How the layer is held without becoming numbers. kNone: groups of 32 do not divide a row.
+  [[nodiscard]] Quantization kind() const {
+    return columns % kQuantizedGroup != 0 ? Quantization::kNone
+           : scheme.bits == 8             ? Quantization::kInt8
+           : scheme.symmetric             ? Quantization::kInt4Symmetric
+                                          : Quantization::kInt4;
+  }
+};
+
+// By the name of the layer ("model.layers.0.mlp.up_proj"). Reads shapes, and the few bytes of
+// compressed-tensors' weight_shape. Errors name the file and the tensor: a tensor that is missing,
+// of another type, of a shape that fits no scheme of `config`, a layer that is there twice, and a
+// checkpoint without any. `checkpoint` must outlive the layers.
+Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& checkpoint,
+                                                              const QuantizationConfig& config);
+
+// Reads zero points and the order of columns. Errors: a symmetric layer's zero points are not the
+// middle, columns are not in order, or the group of a column does not exist.
+Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer);
+
+}  // namespace tandem::model
