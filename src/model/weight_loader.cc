@@ -142,6 +142,9 @@ class WeightLoader {
       if (tiles_[i].problem) {
         return *tiles_[i].problem;
       }
+      if (const Error* failure = device_.failure()) {
+        return *failure;
+      }
       launch(tiles_[i]);
       if (events_.size() == kTilesOnDevice) {
         finish_oldest();
@@ -153,6 +156,9 @@ class WeightLoader {
     }
     while (!events_.empty()) {
       finish_oldest();
+    }
+    if (const Error* failure = device_.failure()) {
+      return *failure;
     }
     if (on_progress) {
       on_progress(progress_);

@@ -1,5 +1,5 @@
 // The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are plain kernels
-// (kernels/): right, not fast.
+// (kernels/), right and not fast, but for products, which are cuBLASLt's where it is found.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,11 @@ namespace tandem::device::cuda {
 // kMemoryShare of what is free) and spec.host_memory_bytes of pinned host memory (0: as it is asked
 // for). Errors: those of probe(), and too little memory, with the numbers.
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);
+
+// Products are cuBLASLt's where it is found. kProductsVariable: "plain" does not look for it,
+// "library" fails where it is not; kLibraryVariable names its file.
+inline constexpr const char* kProductsVariable = "TANDEM_CUDA_PRODUCTS";
+inline constexpr const char* kLibraryVariable = "TANDEM_CUBLASLT";
 
 // The rest is for what the driver and kernels take themselves.
 inline constexpr double kMemoryShare = 0.9;
