@@ -175,6 +175,20 @@ batches::RunnerOptions runner_options(const ServeFlags& flags, const api::Server
           .terms_of = [&server](const std::string& owner) { return server.terms_of(owner); }};
 }
 
+// The pages of the server about the node and the process, which both must outlive the server.
+void add_reports(const Node& node, ServeFlags& flags) {
+  flags.server.config_json = [&instance = *node.instances().front(), &flags] {
+    return config_json(instance.config_json(), flags);
+  };
+  flags.server.models_json = [&node] { return node.status_json(); };
+  flags.server.process_json = [] { return observe::process_json(); };
+  flags.server.metrics.push_back([&node] { return node.metrics_text(); });
+  flags.server.metrics.push_back([&flags] {
+    return observe::build_info_text(flags.server.version, flags.server.commit) +
+           observe::process_metrics_text();
+  });
+}
+
 // Opens everything that serving needs, but loads no weights and listens nowhere.
 Status check(ServeFlags& flags, const Clock& clock) {
   RETURN_IF_ERROR(load_text(flags));
@@ -239,16 +253,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
        .tokenizer = *parts.tokenizer,
        .chat_template = *parts.chat_template,
        .defaults = request_defaults(instance.model().folder.generation)}};
-  flags.server.config_json = [&instance, &flags] {
-    return config_json(instance.config_json(), flags);
-  };
-  flags.server.models_json = [&node] { return node->status_json(); };
-  flags.server.process_json = [] { return observe::process_json(); };
-  flags.server.metrics.push_back([&node] { return node->metrics_text(); });
-  flags.server.metrics.push_back([&flags] {
-    return observe::build_info_text(flags.server.version, flags.server.commit) +
-           observe::process_metrics_text();
-  });
+  add_reports(*node, flags);
   ASSIGN_OR_RETURN(const std::unique_ptr<batches::Service> batch_service,
                    open_batches(flags, clock));
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
@@ -281,7 +286,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   if (batch_service != nullptr) {
     batch_service->stop();
   }
-  // Also where it failed while it drained.
+  // Also if it failed while it drained.
   if (const std::string reason = node->failure(); !reason.empty()) {
     end_within(kTimeToEnd);
     return Error{ErrorCode::kUnavailable, "stopped, because the engine failed: " + reason, ""};

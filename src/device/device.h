@@ -75,7 +75,7 @@ class Device {
   // went wrong, and the cure. From then on nothing runs, nothing blocks, everything launched counts
   // as completed although it was not computed, and allocate gives this error; so ask after a
   // completion and before its results are used. The listener is called once more when it fails. Any
-  // thread; what it points to stays until the device ends.
+  // thread; the error stays as it is until the device ends.
   [[nodiscard]] virtual const Error* failure() const { return nullptr; }
   // How a paced device is paced ("paced as h200"): figures of its statistics are then valid up to
   // kMaxOverrunShare. Empty: nothing is paced.

@@ -121,7 +121,7 @@ class Engine {
   // Null while the executor works. Then nothing is computed any more: advance takes no inputs and
   // returns kFailed.
   [[nodiscard]] const Error* failure() const { return parts_.executor.failure(); }
-  // Ends every request, those of `inputs` too, with kError and this reason. For an executor that
+  // Ends every request, in `inputs` too, with kError and this reason. For an executor that
   // has failed; only load() and the destructor may follow, or the same call for later inputs.
   void end_all(const std::string& reason, EngineInputs& inputs);
   // Commits the step in flight if it has finished, and launches nothing. True: no step is in

@@ -6,7 +6,7 @@
 // the engine stands still, so it waits for one `advance` at most.
 //
 // If the engine's executor fails for good, the state turns to kFailed with the reason, before the
-// clients are told: every accepted request ends with kError, and later ones are refused.
+// clients learn about it: every accepted request ends with kError, later requests are refused.
 //
 // Threads: any, for every public function. The engine is touched by its thread, and by callers of
 // submit that hold engine_mutex_.

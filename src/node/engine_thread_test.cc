@@ -221,7 +221,7 @@ class EndsOfAFailure final : public TokenSink {
     }
     wake_.notify_all();
   }
-  // The number of those that failed.
+  // The number of requests that failed.
   int wait_for_all(size_t requests) {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] { return ended_.size() == requests; });
@@ -271,7 +271,7 @@ TEST(EngineThread, AFailedExecutorEndsEveryRequestOnceWithItsReason) {
       EXPECT_EQ(refused.error().message, "the engine has failed: the device is lost; replace it");
       fixture.thread.cancel(RequestId{1});
       fixture.thread.drain();
-      EXPECT_EQ(fixture.thread.state(), ServingState::kFailed) << "it is no orderly end";
+      EXPECT_EQ(fixture.thread.state(), ServingState::kFailed) << "a failure stays one";
       fixture.thread.shutdown();
       EXPECT_EQ(told, 1);
     }

@@ -1,6 +1,6 @@
-// As much of cuBLASLt as src/device/cuda uses, played by the host, after NVIDIA's documentation of
-// cuBLAS 13. A library of its own, opened at run time as the real one is. It refuses what the
-// documentation forbids and what only a careless caller would hand over: unknown attributes and
+// The part of cuBLASLt that src/device/cuda uses, played by the host, after NVIDIA's documentation
+// of cuBLAS 13. A library by itself, opened at run time like the real library. It refuses calls
+// that the documentation forbids or that only a careless caller makes: unknown attributes and
 // sizes, types that do not go together, matrices that do not fit, columns that overlap, a bias of
 // another type, addresses less aligned than was promised when the algorithm was asked for, an
 // algorithm of another product, a workspace that is too small or not aligned.
@@ -9,7 +9,7 @@
 // for, and different algorithms sum in a different order.
 //
 // CUBLASLT_ON_HOST_REPORT names a file that gets, at the end of the process, a line of JSON with
-// the number of products and what was refused.
+// the number of products and the reasons of refusals.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -54,7 +54,7 @@ constexpr uint64_t kSmallColumns = 64;  // products with no more columns of D us
 constexpr size_t kSmallWorkspace = size_t{1} << 20;
 constexpr size_t kWorkspaceAlignment = 256;
 
-// What is told at the end.
+// Written at the end.
 struct Report {
   ~Report() {
     const char* file = std::getenv("CUBLASLT_ON_HOST_REPORT");  // NOLINT(concurrency-mt-unsafe)
@@ -92,7 +92,7 @@ Status take(Value& target, const void* value, size_t bytes) {
   return Status::kSuccess;
 }
 
-// What an algorithm was chosen for; its bytes are Algorithm::data.
+// The product that an algorithm was chosen for; its bytes are Algorithm::data.
 struct Chosen {
   uint64_t rows;  // of D
   uint64_t depth;
@@ -104,7 +104,7 @@ struct Chosen {
   uint8_t steps;   // log2 of how many numbers are summed before the sum is
   uint16_t alignments[4];
 };
-static_assert(sizeof(Chosen) <= sizeof(Algorithm), "an algorithm holds what it was chosen for");
+static_assert(sizeof(Chosen) <= sizeof(Algorithm), "an algorithm holds its product");
 
 uint64_t op_rows(const MatrixLayout& m, int32_t transposed) {
   return transposed != 0 ? m.columns : m.rows;

@@ -1,4 +1,4 @@
-// Holds src/device/cuda/cublaslt_api.h to NVIDIA's own header, where that is installed. Compiled,
+// Holds src/device/cuda/cublaslt_api.h to NVIDIA's own header, if the toolkit has it. Compiled,
 // not run.
 #include <cublasLt.h>
 

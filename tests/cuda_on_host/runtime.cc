@@ -40,7 +40,7 @@ class Fault {
     t_last_error = cudaSuccess;
     ++gpus_;
   }
-  // Of the GPU that works now; streams of one that was lost never run again.
+  // Of the GPU that works now; streams of a lost GPU never run again.
   [[nodiscard]] int gpu() const { return gpus_; }
   // One more of these: does the GPU fail with it?
   bool strikes(cuda_on_host::GpuFault::In in) {
@@ -101,7 +101,7 @@ class Fault {
   }
 
   std::once_flag read_;
-  std::mutex mutex_;     // guards what follows
+  std::mutex mutex_;     // guards the members below
   std::string trigger_;  // constant once the environment was read
   std::optional<cuda_on_host::GpuFault> planned_;
   int64_t left_ = 0;
@@ -112,8 +112,8 @@ class Fault {
 
 // Lives to the process's end, as streams of a lost GPU do.
 Fault& fault() {
-  static Fault& one = *new Fault;
-  return one;
+  static Fault& fault = *new Fault;
+  return fault;
 }
 
 // A point in a stream; `reached` rises when the stream has come to it.
@@ -401,7 +401,7 @@ namespace cuda_on_host {
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
   if (fault().strikes(GpuFault::In::kLaunch)) {
-    return;  // cudaGetLastError tells
+    return;  // cudaGetLastError returns the error
   }
   stream->push([work = std::move(work)] {
     if (!fault().strikes(GpuFault::In::kKernel)) {

@@ -6,7 +6,7 @@
 #                build  installs nvcc 13 if there is none, builds the program, the back end and its tests, and copies them with
 #                       the libraries that they load to build/gpu-bundle, to be run where nothing can be built
 #                ops    every op of the device against the host's kernels and double precision, with the plain kernels and with
-#                       cuBLASLt where it is found (TANDEM_CUBLASLT=FILE names it); and how far the two differ, product by product
+#                       cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far the two differ, product by product
 #                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
 #                e2e    golden models and two tiers over HTTP
 #                (default: all of them, in this order)

@@ -1,7 +1,7 @@
-// As much of cuBLASLt's C interface as the back end uses, under its own names: the library is found
-// at run time, so nothing of it is needed where this is built. Values, sizes and signatures are
-// those of cuBLAS 13, and tests/cuda_on_host/cublaslt_header_check.cc holds them to NVIDIA's header
-// where that is installed.
+// The part of cuBLASLt's C interface that the back end uses, under names of its own: the library is
+// found at run time, so the build does not need its header. Values, sizes and signatures follow
+// cuBLAS 13; tests/cuda_on_host/cublaslt_header_check.cc compares them with NVIDIA's header
+// if the toolkit has it.
 //
 // Matrices are column-major: element (i, j) lies at i + j * ld.
 #pragma once

@@ -24,7 +24,7 @@ class CublasLt {
   [[nodiscard]] const lt::Functions& functions() const { return functions_; }
   [[nodiscard]] lt::Handle handle() const { return handle_; }
   [[nodiscard]] std::string version() const;  // "13.0.2"
-  // The GPU is lost: nothing is given back.
+  // The GPU is lost: nothing is released.
   void forsake() { handle_ = nullptr; }
 
  private:

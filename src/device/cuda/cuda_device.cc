@@ -37,7 +37,7 @@ class Tier {
   ~Tier() {
     if (!health_->failed()) {
       health_->ok(kind_ == MemoryKind::kDevice ? cudaFree(begin_) : cudaFreeHost(begin_),
-                  "giving memory back");
+                  "freeing memory");
     }
   }
   Tier(const Tier&) = delete;
@@ -62,10 +62,10 @@ class Tier {
       health->ok(error, "taking memory");
       return *health->failure();
     }
-    cudaGetLastError();  // a full memory is no fault: it must not be found by a later call
+    cudaGetLastError();  // a later launch must not find this error
     return Error{ErrorCode::kResourceExhausted,
-                 fmt::format("{} of {} memory are not to be had ({} with what the back end needs "
-                             "beside): {}{}; use a smaller --{}",
+                 fmt::format("{} of {} memory are not to be had ({} with the back end's own "
+                             "needs): {}{}; use a smaller --{}",
                              format_bytes(bytes), name_of(kind), format_bytes(room),
                              cudaGetErrorString(error), free_text(kind), flag_of(kind)),
                  flag_of(kind)};
@@ -228,7 +228,7 @@ Result<Products> find_products() {
   const std::string wanted = variable(kProductsVariable);
   if (!wanted.empty() && wanted != "auto" && wanted != "plain" && wanted != "library") {
     return invalid_argument(
-        fmt::format("{}={}: give auto (cuBLASLt where it is found), plain or library",
+        fmt::format("{}={}: give auto (cuBLASLt if it is found), plain or library",
                     kProductsVariable, wanted),
         kProductsVariable);
   }

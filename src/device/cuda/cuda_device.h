@@ -1,5 +1,6 @@
 // The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are plain kernels
-// (kernels/), right and not fast, but for products, which are cuBLASLt's where it is found.
+// (kernels/), right and not fast, but for products: cuBLASLt computes
+// them if it is found.
 #pragma once
 
 #include <memory>
@@ -15,8 +16,8 @@ namespace tandem::device::cuda {
 // for). Errors: those of probe(), and too little memory, with the numbers.
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);
 
-// Products are cuBLASLt's where it is found. kProductsVariable: "plain" does not look for it,
-// "library" fails where it is not; kLibraryVariable names its file.
+// cuBLASLt computes products if it is found. kProductsVariable: "plain" does not look for it,
+// "library" fails if it is absent; kLibraryVariable names its file.
 inline constexpr const char* kProductsVariable = "TANDEM_CUDA_PRODUCTS";
 inline constexpr const char* kLibraryVariable = "TANDEM_CUBLASLT";
 

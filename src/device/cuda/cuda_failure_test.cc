@@ -147,7 +147,7 @@ TEST_F(CudaFailure, ThreadsThatWaitGoOnAndTheListenerIsCalledFirst) {
   close();
 }
 
-// The error shows in the first call that asks, which may be the last one that is made.
+// The error shows in the first call that asks, which may be the last call of all.
 TEST_F(CudaFailure, FoundAtTheEndItEndsTheDeviceToo) {
   open();
   cuda_on_host::fail({.in = GpuFault::In::kKernel});
@@ -187,7 +187,7 @@ TEST_F(CudaFailure, FullMemoryAtTheStartIsRefusedWithNumbersAndLeavesNothingBehi
             HasSubstr("15.00 GiB of 16.00 GiB are free"), HasSubstr("--device-memory")));
   open();
   device_->synchronize(work());
-  EXPECT_EQ(device_->failure(), nullptr) << "the refusal is no fault of the next device's";
+  EXPECT_EQ(device_->failure(), nullptr) << "the refusal does not touch the next device";
   close();
 }
 

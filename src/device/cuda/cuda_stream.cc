@@ -24,10 +24,10 @@ constexpr auto kPause = std::chrono::microseconds(20);
 
 // Copies of rows on their way to the host go before blocks that change tier.
 cudaError_t priority_of(StreamKind kind, int& priority) {
-  int least = 0;
-  int greatest = 0;
-  const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  priority = kind == StreamKind::kSwap ? least : greatest;
+  int low = 0;
+  int high = 0;
+  const cudaError_t error = cudaDeviceGetStreamPriorityRange(&low, &high);
+  priority = kind == StreamKind::kSwap ? low : high;
   return error;
 }
 
@@ -92,7 +92,7 @@ cudaError_t CudaStream::multiply(const GemmOp& op) {
   return error.has_value() ? *error : run(stream_, op);
 }
 
-// Gate's and up's sums go to the room, for as many rows at a time as it holds; SiLU is a kernel of
+// Gate's and up's sums go to the room, in pieces of rows that fit it; SiLU is a kernel of
 // its own behind them.
 cudaError_t CudaStream::multiply(const GateUpOp& op) {
   const int64_t row_bytes = op.w.n * static_cast<int64_t>(sizeof(float));
@@ -105,11 +105,11 @@ cudaError_t CudaStream::multiply(const GateUpOp& op) {
     return room.error();
   }
   auto* sums = reinterpret_cast<float*>(room.data() + LibraryProducts::kWorkspaceBytes);
-  const auto most =
+  const auto piece_rows =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(room_bytes / row_bytes)));
   const auto* x = static_cast<const std::byte*>(op.x);
-  for (int64_t begin = 0; begin < op.rows; begin += most) {
-    const int64_t count = std::min(most, op.rows - begin);
+  for (int64_t begin = 0; begin < op.rows; begin += piece_rows) {
+    const int64_t count = std::min(piece_rows, op.rows - begin);
     const std::optional<cudaError_t> error =
         rooms_.library->launch(stream_,
                                GemmOp{.x = x + begin * op.x_stride * element_bytes(op.x_type),
@@ -121,7 +121,7 @@ cudaError_t CudaStream::multiply(const GateUpOp& op) {
                                       .y_stride = op.w.n},
                                room.data());
     if (!error.has_value()) {
-      return run(stream_, op);  // all of it: what rows before have stored is stored again
+      return run(stream_, op);  // also the rows before, which are stored again
     }
     if (*error != cudaSuccess) {
       return *error;
@@ -219,7 +219,7 @@ CudaStreams::~CudaStreams() {
   }
 }
 
-// Not inside mutex_. The pump must hear of it, and it may just be about to wait.
+// Not inside mutex_. The pump must learn about the failure, and may just be about to wait.
 bool CudaStreams::note(cudaError_t error, std::string_view doing) const {
   if (health_.ok(error, doing)) {
     return true;
@@ -229,8 +229,8 @@ bool CudaStreams::note(cudaError_t error, std::string_view doing) const {
   return false;
 }
 
-// The current GPU is a property of a thread, and others may have set it; this costs nothing where
-// it is right already. False: the GPU has failed, now or before.
+// The current GPU is a property of a thread, and others may have set it; this costs nothing if it
+// is right already. False: the GPU has failed, now or before.
 bool CudaStreams::use_device() const {
   return !health_.failed() && note(cudaSetDevice(device_), "choosing the GPU of a thread");
 }
@@ -384,7 +384,7 @@ void CudaStreams::pump() {
   }
 }
 
-// The GPU has failed: nothing completes any more, and nobody waits for it.
+// The GPU has failed: nothing completes any more, and no thread may wait for it.
 void CudaStreams::give_up() {
   const std::function<void()>* listener = nullptr;
   {

@@ -34,7 +34,7 @@ struct StreamRooms {
   SharedRoom uploads;   // rows of a checkpoint on their way
   SharedRoom products;  // the library's workspace, and sums that no op has a place for
   std::unique_ptr<LibraryProducts>
-      library;  // whoever holds `products` uses it; null: plain kernels
+      library;  // used by the holder of `products`; null: plain kernels
 };
 
 // One stream; used by CudaStreams. Calls return what CUDA says.

@@ -24,8 +24,8 @@ const char* cure(cudaError_t error) {
 
 Error gpu_failure(cudaError_t error, std::string_view doing) {
   return {ErrorCode::kUnavailable,
-          fmt::format("the GPU failed while {}: {} ({}, CUDA error {}), and what was in its memory "
-                      "is lost. {}",
+          fmt::format("the GPU failed while {}: {} ({}, CUDA error {}), and the contents of its "
+                      "memory are lost. {}",
                       doing, cudaGetErrorString(error), cudaGetErrorName(error),
                       static_cast<int>(error), cure(error)),
           "device"};

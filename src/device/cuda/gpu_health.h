@@ -1,6 +1,6 @@
 // Whether the GPU still works. A CUDA error after the start is taken to be sticky: the context is
-// lost, and with it everything in device memory. The first one is noted; from then on no
-// CUDA call is made that could wait, and nothing is given back to CUDA: only the end of the process
+// lost, and with it everything in device memory. The first error is noted; from then on no
+// CUDA call is made that could wait, and nothing is returned to CUDA: only the end of the process
 // frees what a lost context held.
 //
 // Threads: any.
@@ -31,7 +31,7 @@ class GpuHealth {
   std::atomic<bool> failed_{false};
 };
 
-// What a lost GPU means, and what to do.
+// The message for a lost GPU: cause and cure.
 Error gpu_failure(cudaError_t error, std::string_view doing);
 
 }  // namespace tandem::device::cuda

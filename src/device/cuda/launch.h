@@ -52,7 +52,7 @@ cudaError_t launch(cudaStream_t stream, const Kernel& kernel) {
 
 #endif
 
-// The same for several kernels, each behind the one before. The first error ends it.
+// The same for several kernels, in their order. The first error ends it.
 template <class Kernel, class... Kernels>
 cudaError_t launch(cudaStream_t stream, const Kernel& first,
                    const Kernels&... others) requires(sizeof...(Kernels) > 0) {

@@ -1,5 +1,5 @@
-// Products by the cuBLASLt that the host plays (tests/cuda_on_host/cublaslt.cc), and that it
-// refuses what it must.
+// Products by the cuBLASLt that the host plays (tests/cuda_on_host/cublaslt.cc), and the
+// refusals of that library.
 #include "device/cuda/library_products.h"
 
 #include <dlfcn.h>

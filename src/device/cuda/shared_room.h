@@ -1,5 +1,5 @@
-// Device memory that the streams of a GPU use in turn, each behind what the one before has put on
-// its stream. Taken once, so that nothing is allocated later.
+// Device memory that the streams of a GPU use in turn, each behind the work of the
+// stream before. Taken once, so that nothing is allocated later.
 //
 // Threads: any; a holder keeps the others out while it launches, not while that runs.
 #pragma once
@@ -44,7 +44,7 @@ class SharedRoom {
 
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   cudaStream_t last_ = nullptr;
   cudaEvent_t passed_ = nullptr;  // null: one stream alone has held it
 };

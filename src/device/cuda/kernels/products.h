@@ -112,7 +112,7 @@ struct GateUp {
   }
 };
 
-// Some rows of a product with a matrix of gate and up: fp32 [row_count, w.n], those of gate first.
+// Some rows of a product with a matrix of gate and up: fp32 [row_count, w.n], gate first.
 struct GateUpSums {
   const float* sums = nullptr;
   int64_t row_begin = 0;  // of x and `activated`
