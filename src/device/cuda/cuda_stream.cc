@@ -345,6 +345,7 @@ const CudaStreams::Pending* CudaStreams::find(const Line& line, EventId event) {
 
 void CudaStreams::synchronize(EventId event) {
   const Line& own = line(stream_of(event));
+  note(cudaSuccess, kRunning);  // wakes the pump if a failure was noted elsewhere
   std::unique_lock lock(mutex_);
   settled_.wait(lock, [&] { return given_up_ || own.settled.load() >= number_of(event); });
 }

@@ -257,6 +257,35 @@ TEST(CudaProducts, TheLibraryIsNamedAndSoIsItsAbsence) {
   EXPECT_EQ((*device)->caps().kernels, "cuda-plain");
 }
 
+// Neither products nor the end of the device wait for anything.
+TEST(CudaProducts, ALostGpuEndsADeviceWithALibraryToo) {
+  const Variable file(kLibraryVariable, CUBLASLT_ON_HOST);
+  auto device = std::move(open_device()).value();
+  auto memory = std::move(device->allocate(MemoryKind::kDevice, kMiB)).value();
+  const StreamId stream = device->create_stream();
+  GemmOp op{.x = memory->data(),
+            .x_stride = 32,
+            .rows = 4,
+            .y = reinterpret_cast<float*>(memory->data() + 65536),
+            .y_stride = 64};
+  op.w = {.data = memory->data() + 4096, .n = 64, .k = 32};
+  const int64_t before = products();
+  device->launch(stream, op);
+  device->synchronize(device->record(stream));
+  EXPECT_EQ(products(), before + 1);
+  EXPECT_EQ(device->failure(), nullptr);
+  cuda_on_host::fail({.in = cuda_on_host::GpuFault::In::kEvent});
+  for (int i = 0; i < 3; ++i) {
+    device->launch(stream, op);
+    device->synchronize(device->record(stream));
+    ASSERT_NE(device->failure(), nullptr);
+  }
+  EXPECT_EQ(products(), before + 2) << "none once the failure is known";
+  memory.reset();
+  device.reset();
+  cuda_on_host::mend();
+}
+
 TEST(CudaProducts, WhatCannotBeHadIsRefusedWithTheCure) {
   for (const auto& [products, file, words] :
        {std::tuple{"library", "", "no file is named"},
