@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "cuda_runtime_api.h"
@@ -173,45 +174,80 @@ cudaError_t unmap(void* memory) {
 
 namespace {
 
-struct Stream final : CudaOnHostStream {
-  Stream() : thread([this] { work_off(); }) {}
-  ~Stream() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    changed.notify_one();
-    thread.join();
+// Streams and events by address, so that those of a lost GPU, which are never destroyed, are not
+// taken for leaks.
+class Kept {
+ public:
+  template <class T>
+  T* add(T* object) {
+    const std::lock_guard lock(mutex_);
+    objects_.insert(object);
+    return object;
   }
-  void push(std::function<void()> work) override {
+  void remove(void* object) {
+    const std::lock_guard lock(mutex_);
+    objects_.erase(object);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<void*> objects_;  // guarded by mutex_
+};
+Kept& g_kept = *new Kept;
+
+// What a stream's thread works off. The thread is detached: that of a lost GPU's stream is there to
+// the process's end.
+class WorkQueue {
+ public:
+  void push(std::function<void()> work) {
     {
-      const std::lock_guard lock(mutex);
-      queue.push_back(std::move(work));
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(work));
     }
-    changed.notify_one();
+    changed_.notify_all();
   }
   void work_off() {
     for (;;) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [this] { return ending || !queue.empty(); });
-      if (queue.empty()) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+      if (queue_.empty()) {
+        ended_ = true;
+        changed_.notify_all();
         return;
       }
-      const std::function<void()> work = std::move(queue.front());
-      queue.pop_front();
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
       lock.unlock();
-      if (!fault().is_there() && fault().gpu() == gpu) {
+      if (!fault().is_there() && fault().gpu() == gpu_) {
         work();
       }
     }
   }
+  // Once everything has run.
+  void end() {
+    std::unique_lock lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return ended_; });
+  }
 
-  const int gpu = fault().gpu();
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  bool ending = false;
-  std::thread thread;  // last: uses all of the above
+ private:
+  const int gpu_ = fault().gpu();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool ending_ = false;
+  bool ended_ = false;
+};
+
+struct Stream final : CudaOnHostStream {
+  Stream() {
+    std::thread([work = work] { work->work_off(); }).detach();
+  }
+  ~Stream() { work->end(); }
+  void push(std::function<void()> given) override { work->push(std::move(given)); }
+
+  const std::shared_ptr<WorkQueue> work = std::make_shared<WorkQueue>();
 };
 
 }  // namespace
@@ -336,14 +372,16 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*
                                          int /*priority*/) {
   const cudaError_t error = fault().report();
   if (error == cudaSuccess) {
-    *stream = new Stream;
+    *stream = g_kept.add(new Stream);
   }
   return error;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const cudaError_t error = fault().report_or_hang();
   if (error == cudaSuccess) {
-    delete static_cast<Stream*>(stream);
+    auto* own = static_cast<Stream*>(stream);
+    g_kept.remove(own);
+    delete own;
   }
   return error;
 }
@@ -373,12 +411,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return fault().report();
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-  *event = new CudaOnHostEvent;
+  *event = g_kept.add(new CudaOnHostEvent);
   return fault().report();
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const cudaError_t error = fault().report_or_hang();
   if (error == cudaSuccess) {
+    g_kept.remove(event);
     delete event;
   }
   return error;
