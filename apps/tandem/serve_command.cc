@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <thread>
 
 #include "api/server.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "batches/service.h"
 #include "cli/arguments.h"
 #include "commands.h"
@@ -110,8 +113,10 @@ void reload(const ServeFlags& flags, api::Server& server) {
   }
 }
 
-void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Server& server) {
-  while (true) {
+// Or until the engine fails.
+void serve_until_stop(const ServeFlags& flags, const Signals& signals, const Node& node,
+                      api::Server& server) {
+  while (node.failure().empty()) {
     switch (signals.wait(std::chrono::hours(1))) {
       case Signals::Asked::kStop:
         return;
@@ -121,6 +126,30 @@ void serve_until_stop(const ServeFlags& flags, const Signals& signals, api::Serv
       case Signals::Asked::kNothing:
         break;
     }
+  }
+}
+
+// The process ends with exit code 1 after this time, if it has not ended by itself: a lost GPU may
+// hold any thread that has to do with it.
+void end_within(Nanos time) {
+  std::thread([time] {
+    std::this_thread::sleep_for(time);
+    log::error("the process did not end by itself in {}, and is ended", format_duration(time));
+    std::_Exit(1);
+  }).detach();
+}
+
+constexpr Nanos kTimeToEnd = std::chrono::seconds(15);
+
+// The engine has failed, and all requests have got their error. Connections are still accepted for
+// a while, so that probes learn from /health and /ready what is wrong.
+void tell_of_failure(const Signals& signals, const Clock& clock) {
+  constexpr Nanos kShown = std::chrono::seconds(3);
+  end_within(kShown + kTimeToEnd);
+  log::error("the engine has failed: no request is taken any more, and the process ends in {}",
+             format_duration(kShown));
+  const Nanos end = clock.now() + kShown;
+  while (clock.now() < end && signals.wait(end - clock.now()) != Signals::Asked::kStop) {
   }
 }
 
@@ -144,6 +173,20 @@ batches::RunnerOptions runner_options(const ServeFlags& flags, const api::Server
   return {.sequences_ahead = std::max<int64_t>(1, ahead),
           .max_prompts = queue,
           .terms_of = [&server](const std::string& owner) { return server.terms_of(owner); }};
+}
+
+// The pages of the server about the node and the process, which both must outlive the server.
+void add_reports(const Node& node, ServeFlags& flags) {
+  flags.server.config_json = [&instance = *node.instances().front(), &flags] {
+    return config_json(instance.config_json(), flags);
+  };
+  flags.server.models_json = [&node] { return node.status_json(); };
+  flags.server.process_json = [] { return observe::process_json(); };
+  flags.server.metrics.push_back([&node] { return node.metrics_text(); });
+  flags.server.metrics.push_back([&flags] {
+    return observe::build_info_text(flags.server.version, flags.server.commit) +
+           observe::process_metrics_text();
+  });
 }
 
 // Opens everything that serving needs, but loads no weights and listens nowhere.
@@ -196,6 +239,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
+  node->set_failure_listener([&signals] { signals.wake(); });
   Instance& instance = *node->instances().front();
   log_start(flags, instance.model());
   if (parts.chat_template->is_plain()) {
@@ -209,16 +253,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
        .tokenizer = *parts.tokenizer,
        .chat_template = *parts.chat_template,
        .defaults = request_defaults(instance.model().folder.generation)}};
-  flags.server.config_json = [&instance, &flags] {
-    return config_json(instance.config_json(), flags);
-  };
-  flags.server.models_json = [&node] { return node->status_json(); };
-  flags.server.process_json = [] { return observe::process_json(); };
-  flags.server.metrics.push_back([&node] { return node->metrics_text(); });
-  flags.server.metrics.push_back([&flags] {
-    return observe::build_info_text(flags.server.version, flags.server.commit) +
-           observe::process_metrics_text();
-  });
+  add_reports(*node, flags);
   ASSIGN_OR_RETURN(const std::unique_ptr<batches::Service> batch_service,
                    open_batches(flags, clock));
   ASSIGN_OR_RETURN(const std::unique_ptr<api::Server> server,
@@ -239,7 +274,10 @@ Status serve(ServeFlags& flags, cli::Command command) {
   }
 
   if (!watch.finish()) {
-    serve_until_stop(flags, signals, *server);
+    serve_until_stop(flags, signals, *node, *server);
+  }
+  if (!node->failure().empty()) {
+    tell_of_failure(signals, clock);
   }
   if (batch_service != nullptr) {
     batch_service->request_stop();  // a slow disk must not delay the drain
@@ -247,6 +285,11 @@ Status serve(ServeFlags& flags, cli::Command command) {
   drain(flags, signals, clock, *node, *server);
   if (batch_service != nullptr) {
     batch_service->stop();
+  }
+  // Also if it failed while it drained.
+  if (const std::string reason = node->failure(); !reason.empty()) {
+    end_within(kTimeToEnd);
+    return Error{ErrorCode::kUnavailable, "stopped, because the engine failed: " + reason, ""};
   }
   log::info("stopped");
   return {};

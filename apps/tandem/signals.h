@@ -1,9 +1,11 @@
-// SIGINT, SIGTERM and SIGHUP, taken by one thread when it asks. Make one before any other thread,
+// SIGINT, SIGTERM and SIGHUP, taken by one thread when it asks; wake() lets it ask sooner. Make one
+// before any other thread,
 // which inherit the mask. SIGPIPE and SIGXFSZ are ignored from then on: a write that the client or
 // the limit on the size of files ends is an error of that write, not the end of the server.
 #pragma once
 
 #include <signal.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -16,6 +18,7 @@ class Signals {
     sigaddset(&set_, SIGINT);
     sigaddset(&set_, SIGTERM);
     sigaddset(&set_, SIGHUP);
+    sigaddset(&set_, kWake);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
@@ -24,8 +27,13 @@ class Signals {
   // What came within `timeout`.
   [[nodiscard]] Asked wait(Nanos timeout) const {
     const int signal = take(timeout);
-    return signal <= 0 ? Asked::kNothing : signal == SIGHUP ? Asked::kReload : Asked::kStop;
+    if (signal <= 0 || signal == kWake) {
+      return Asked::kNothing;
+    }
+    return signal == SIGHUP ? Asked::kReload : Asked::kStop;
   }
+  // Ends a wait, this one or the next, with kNothing. Any thread.
+  void wake() const { kill(getpid(), kWake); }
   // The number of the signal that came within `timeout`; not positive: none came.
   [[nodiscard]] int take(Nanos timeout) const {
     const timespec time{static_cast<time_t>(timeout.count() / 1000000000),
@@ -34,6 +42,7 @@ class Signals {
   }
 
  private:
+  static constexpr int kWake = SIGUSR1;
   sigset_t set_{};
 };
 

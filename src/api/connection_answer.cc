@@ -164,9 +164,8 @@ void Connection::answer_aside(std::string body) {
 void Connection::begin_generation(std::string body) {
   if (const std::string_view reason = refusal_reason(context_); !reason.empty()) {
     loop_.dispose(std::move(body));
-    respond(refuse({ErrorCode::kUnavailable,
-                    fmt::format("the server is {} and takes no requests for text now", reason), ""},
-                   reason, context_));
+    respond(
+        refuse({ErrorCode::kUnavailable, refusal_message(reason, context_), ""}, reason, context_));
     return;
   }
   const openai::Endpoint endpoint = answer_.route->id == RouteId::kChatCompletions

@@ -96,14 +96,39 @@ HttpResponse of_result(Result<std::string> body, const ApiContext& context,
   return {.body = std::move(body).value()};
 }
 
+// Of the first model that has failed, as far as it is known.
+std::string failure_of(const ApiContext& context) {
+  for (const openai::OfferedModel& model : context.models.models()) {
+    if (std::string reason = model.frontend.failure(); !reason.empty()) {
+      return reason;
+    }
+  }
+  return {};
+}
+
+HttpResponse ready(const ApiContext& context, ServingState state) {
+  HttpResponse response{.status = state == ServingState::kReady ? 200 : 503,
+                        .body = fmt::format(R"({{"status":"{}")", state_name(state))};
+  if (const std::string reason = failure_of(context); !reason.empty()) {
+    response.body += R"(,"reason":)";
+    openai::append_untrusted_string(response.body, reason);
+  }
+  response.body += '}';
+  return response;
+}
+
 HttpResponse health(const ApiContext& context, ServingState state) {
   const bool alive = state == ServingState::kReady || state == ServingState::kDraining;
   if (alive) {
     return {.content_type = "", .body = ""};
   }
-  HttpResponse response = error_response(
-      {ErrorCode::kUnavailable, fmt::format("the server is {}", state_name(state)), ""}, context);
-  return response;
+  const std::string reason = failure_of(context);
+  return error_response(
+      {ErrorCode::kUnavailable,
+       fmt::format("the server {} {}{}{}", state == ServingState::kFailed ? "has" : "is",
+                   state_name(state), reason.empty() ? "" : ": ", reason),
+       ""},
+      context);
 }
 
 HttpResponse load(const ApiContext& context) {
@@ -287,8 +312,7 @@ HttpResponse answer(const HttpRequest& request, const Route& route, const ApiCon
     case RouteId::kPing:
       return health(context, state);
     case RouteId::kReady:
-      return {.status = state == ServingState::kReady ? 200 : 503,
-              .body = fmt::format(R"({{"status":"{}"}})", state_name(state))};
+      return ready(context, state);
     case RouteId::kVersion:
       return {.body = "{" + version_members(context) + "}"};
     case RouteId::kLoad:
@@ -339,6 +363,13 @@ std::string_view refusal_reason(const ApiContext& context) {
     reason = reason.empty() ? own : reason;
   }
   return reason;
+}
+
+std::string refusal_message(std::string_view reason, const ApiContext& context) {
+  const std::string failure = failure_of(context);
+  return failure.empty()
+             ? fmt::format("the server is {} and takes no requests for text now", reason)
+             : fmt::format("the server has failed and takes no requests for text: {}", failure);
 }
 
 std::string_view refusal_reason(const Frontend& frontend, const ApiContext& context) {

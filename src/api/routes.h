@@ -77,6 +77,8 @@ struct Access {
 [[nodiscard]] std::string_view refusal_reason(const ApiContext& context);
 // The same for the model behind `frontend`.
 [[nodiscard]] std::string_view refusal_reason(const Frontend& frontend, const ApiContext& context);
+// The message of a refusal for this reason.
+std::string refusal_message(std::string_view reason, const ApiContext& context);
 
 // An overload or unavailability answer with Retry-After, retry-after-ms and the reason; counted.
 [[nodiscard]] HttpResponse refuse(const Error& error, std::string_view reason, ApiContext& context);

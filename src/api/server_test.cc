@@ -60,6 +60,20 @@ TEST(Server, HealthFollowsTheState) {
   EXPECT_EQ(test.get("/ready").status, 503);
   test.frontend.set_state(ServingState::kFailed);
   EXPECT_EQ(test.get("/health").status, 503);
+  EXPECT_EQ(test.get("/ready").body, R"({"status":"failed"})");
+}
+
+TEST(Server, HealthAndReadinessSayWhyTheEngineFailed) {
+  TestServer test;
+  test.frontend.fail("the \"GPU\" is lost; restart");
+  const ClientResponse health = test.get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(Json::parse(health.body)["error"]["message"],
+            "the server has failed: the \"GPU\" is lost; restart");
+  const ClientResponse ready = test.get("/ready");
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_EQ(Json::parse(ready.body),
+            (Json{{"status", "failed"}, {"reason", "the \"GPU\" is lost; restart"}}));
 }
 
 TEST(Server, UnknownPathsAndMethodsAreJsonErrors) {

@@ -38,6 +38,15 @@ class FakeFrontend final : public Frontend {
   void stop(RequestId request, int32_t choice) override;
 
   void set_state(ServingState state) { state_ = state; }
+  [[nodiscard]] std::string failure() const override {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  void fail(std::string reason) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(reason);
+    state_ = ServingState::kFailed;
+  }
   // Called with the position of a request: an error refuses it.
   void set_gate(std::function<Status(size_t)> gate) { gate_ = std::move(gate); }
   // Every accepted request gets this text at once and ends with kLength.
@@ -67,6 +76,7 @@ class FakeFrontend final : public Frontend {
   std::function<Status(size_t)> gate_;
   std::optional<std::string> instant_;
   mutable std::mutex mutex_;  // guards what follows
+  std::string failure_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Request>> requests_;
   std::vector<RequestId> cancels_;

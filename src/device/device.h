@@ -71,6 +71,12 @@ class Device {
   [[nodiscard]] virtual const Formats& formats() const = 0;
   // Sums so far; any thread. Empty if the device does not count.
   [[nodiscard]] virtual DeviceStatistics statistics() const { return {}; }
+  // Null while the device works. When it has failed for good (what was in its memory is lost): what
+  // went wrong, and the cure. From then on nothing runs, nothing blocks, everything launched counts
+  // as completed although it was not computed, and allocate gives this error; so ask after a
+  // completion and before its results are used. The listener is called once more when it fails. Any
+  // thread; the error stays as it is until the device ends.
+  [[nodiscard]] virtual const Error* failure() const { return nullptr; }
   // How a paced device is paced ("paced as h200"): figures of its statistics are then valid up to
   // kMaxOverrunShare. Empty: nothing is paced.
   [[nodiscard]] virtual std::string pace() const { return {}; }

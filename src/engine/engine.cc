@@ -122,7 +122,11 @@ EngineAdvance Engine::advance(Nanos now, EngineInputs& inputs) {
   if (step_.in_flight && !inputs.empty() && step_.visitors_only()) {
     parts_.executor.wait_no_longer();
   }
-  if (!finish_step()) {
+  const bool finished = finish_step();
+  if (failure() != nullptr) {
+    return {.activity = EngineActivity::kFailed};
+  }
+  if (!finished) {
     return until(running_step(step_), parts_.executor, now);
   }
   admission_book_.invalidate();
@@ -152,6 +156,9 @@ bool Engine::finish_step() {
     return false;
   }
   step_.in_flight = false;
+  if (failure() != nullptr) {
+    return true;  // it was not computed
+  }
   step_.record.started = step_.launched;
   step_.record.duration = step_.now - step_.launched;
   step_.record.visits = step_.result.visits;
@@ -259,6 +266,24 @@ void Engine::absorb_one(const EngineStop& stop) {
       finisher_.finish(*sequence, FinishReason::kStop, step_.now);
     }
   }
+}
+
+// Nothing is waited for any more, neither the step in flight nor copies nor hops.
+void Engine::end_all(const std::string& reason, EngineInputs& inputs) {
+  const Nanos work_began = parts_.clock.now();
+  step_.in_flight = false;
+  absorb(inputs);
+  for (const RequestId request : table_.requests()) {
+    const std::span<const SequenceId> of_request = table_.of_request(request);
+    const std::vector<SequenceId> sequences(of_request.begin(), of_request.end());
+    for (const SequenceId id : sequences) {
+      if (LiveSequence* sequence = table_.find(id)) {
+        finisher_.finish(*sequence, FinishReason::kError, step_.now, reason);
+      }
+    }
+  }
+  table_.remove_ended(kv_);
+  report(work_began);
 }
 
 // ---------------------------------------------------------------- plan and launch

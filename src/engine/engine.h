@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -87,6 +88,7 @@ enum class EngineActivity : uint8_t {
   kVisitorsOnly,  // the same, for a step that waits for hops: new input ends its waiting
   kTierBusy,      // no step runs, copies or hops do: call again when the executor reports something
                   // or new input comes
+  kFailed,        // the executor has failed for good: call end_all
 };
 
 struct EngineAdvance {
@@ -116,9 +118,15 @@ class Engine {
   // Goes on as far as possible without waiting. Takes all of `inputs`, unless a step is still
   // running: then they are left for a later call.
   EngineAdvance advance(Nanos now, EngineInputs& inputs);
+  // Null while the executor works. Then nothing is computed any more: advance takes no inputs and
+  // returns kFailed.
+  [[nodiscard]] const Error* failure() const { return parts_.executor.failure(); }
+  // Ends every request, in `inputs` too, with kError and this reason. For an executor that
+  // has failed; only load() and the destructor may follow, or the same call for later inputs.
+  void end_all(const std::string& reason, EngineInputs& inputs);
   // Commits the step in flight if it has finished, and launches nothing. True: no step is in
   // flight. Admission goes by what it knew before until the next advance, which takes in the
-  // requests that it has accepted.
+  // requests that it has accepted. The result of a failed executor is dropped.
   bool commit(Nanos now);
 
   [[nodiscard]] EngineLoad load() const;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
@@ -29,7 +30,7 @@ model::ModelConfig small_config() {
   return config;
 }
 
-// Passes everything on and counts what is allocated.
+// Passes everything on and counts what is allocated. May be lost.
 class CountingDevice final : public reference::ForwardingDevice {
  public:
   explicit CountingDevice(device::Device& inner) : ForwardingDevice(inner) {}
@@ -42,8 +43,14 @@ class CountingDevice final : public reference::ForwardingDevice {
     return ForwardingDevice::allocate(request);
   }
 
+  [[nodiscard]] const Error* failure() const override { return is_lost ? &lost_ : nullptr; }
+
   int64_t bytes_allocated = 0;
   int64_t limit_bytes = int64_t{1} << 40;
+  bool is_lost = false;
+
+ private:
+  const Error lost_{ErrorCode::kUnavailable, "the device is lost", ""};
 };
 
 class ExecutorMemory : public testing::Test {
@@ -194,6 +201,38 @@ TEST_F(ExecutorMemory, AnExecutorCanEndWhileItsStepRuns) {
   (*executor)->launch(input);
   executor.value().reset();
   EXPECT_EQ(completions, 1);
+}
+
+TEST_F(ExecutorMemory, ALostDeviceEndsTheStepWithoutResults) {
+  auto executor = std::move(create()).value();
+  EXPECT_EQ(executor->failure(), nullptr);
+  reference::SequenceMaker maker(executor->limits());
+  reference::Sequence sequence = maker.make({1, 2, 3}, 8);
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  const SampleSpec sample{.sequence = sequence.id, .params = &sequence.params, .position = 3};
+  StepInput input;
+  input.step = 1;
+  input.slices.push_back({.sequence = sequence.id,
+                          .tokens = tokens,
+                          .block_table = sequence.blocks,
+                          .samples = std::span(&sample, 1)});
+  executor->launch(input);
+  counting_.is_lost = true;
+  StepResult result;
+  while (!executor->poll(result)) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(result.step, 1);
+  EXPECT_TRUE(result.samples.empty());
+  ASSERT_NE(executor->failure(), nullptr);
+  EXPECT_EQ(executor->failure()->message, "the device is lost");
+}
+
+TEST_F(ExecutorMemory, OnALostDeviceNoExecutorIsMade) {
+  counting_.is_lost = true;
+  const auto executor = create();
+  ASSERT_FALSE(executor.ok());
+  EXPECT_EQ(executor.error().message, "the device is lost");
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ class ForwardExecutor::Impl {
   [[nodiscard]] TierCounts tier_counts() const {
     return tier_ == nullptr ? TierCounts{} : tier_->counts();
   }
+  [[nodiscard]] const Error* failure() const { return device_.failure(); }
   [[nodiscard]] int32_t next_stage(SequenceId offloaded) const {
     return tier_ == nullptr ? -1 : tier_->queues().next_stage(offloaded);
   }
@@ -181,6 +182,9 @@ Status ForwardExecutor::Impl::upload_frequencies(double* target, const ExecutorO
   std::memcpy(place.host, frequencies.data(), static_cast<size_t>(bytes));
   device_.launch(stream_, CopyOp{target, place.host, bytes});
   device_.synchronize(device_.record(stream_));
+  if (const Error* failure = device_.failure()) {
+    return *failure;
+  }
   return {};
 }
 
@@ -228,6 +232,10 @@ bool ForwardExecutor::Impl::poll(StepResult& result) {
   if (!run_->advance()) {
     return false;
   }
+  if (device_.failure() != nullptr) {
+    result = StepResult{.step = step_, .samples = {}, .scored = {}, .visitors = {}};
+    return true;
+  }
   result.step = step_;
   run_->count_visits(result);
   sampling_.collect(result);
@@ -267,6 +275,7 @@ ForwardExecutor::~ForwardExecutor() = default;
 const ExecutorLimits& ForwardExecutor::limits() const { return impl_->limits(); }
 void ForwardExecutor::launch(const StepInput& input) { impl_->launch(input); }
 bool ForwardExecutor::poll(StepResult& result) { return impl_->poll(result); }
+const Error* ForwardExecutor::failure() const { return impl_->failure(); }
 
 void ForwardExecutor::wait_no_longer() { impl_->wait_no_longer(); }
 // A worker that hangs reports nothing: polling notices how old its work is.

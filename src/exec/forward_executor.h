@@ -112,6 +112,7 @@ class ForwardExecutor final : public StepExecutor {
   void launch(const StepInput& input) override;
   [[nodiscard]] bool poll(StepResult& result) override;
   void wait_no_longer() override;
+  [[nodiscard]] const Error* failure() const override;
   [[nodiscard]] Nanos next_check(Nanos now) const override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;

@@ -48,6 +48,13 @@ float source_value(const std::byte* data, ElementType type, int64_t index) {
   return type == ElementType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
+// Threads that compute on the device, or the host's processors: no attention runs while weights
+// load.
+int32_t checkers_for(const device::Device& device) {
+  const auto host = static_cast<int32_t>(device.host().cpus.size());
+  return std::clamp(std::max(device.caps().threads, host), 1, kMaxCheckers);
+}
+
 bool one_group(const kernels::PaddedDim& dim) { return dim.group == dim.logical; }
 
 void add_tiles(const WeightJob& job, const WeightSource::Tensor& tensor, std::vector<Tile>& tiles) {
@@ -111,7 +118,7 @@ class WeightLoader {
         tiles_(std::move(tiles)),
         device_(device),
         stream_(device.create_stream()),
-        checker_count_(std::clamp(device.caps().threads, 1, kMaxCheckers)),
+        checker_count_(checkers_for(device)),
         window_(kTilesOnDevice + 2 * static_cast<size_t>(checker_count_)) {
     for (const Tile& tile : tiles_) {
       progress_.bytes_total += tile.end - tile.begin;
@@ -142,6 +149,9 @@ class WeightLoader {
       if (tiles_[i].problem) {
         return *tiles_[i].problem;
       }
+      if (const Error* failure = device_.failure()) {
+        return *failure;
+      }
       launch(tiles_[i]);
       if (events_.size() == kTilesOnDevice) {
         finish_oldest();
@@ -153,6 +163,9 @@ class WeightLoader {
     }
     while (!events_.empty()) {
       finish_oldest();
+    }
+    if (const Error* failure = device_.failure()) {
+      return *failure;
     }
     if (on_progress) {
       on_progress(progress_);

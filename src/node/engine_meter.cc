@@ -72,6 +72,7 @@ class EngineMeter::Rehearsal final : public StepExecutor {
   void leave(SequenceId offloaded) override { executor_.leave(offloaded); }
   [[nodiscard]] TierEvents take_tier_events() override { return executor_.take_tier_events(); }
   [[nodiscard]] TierCounts tier_counts() const override { return executor_.tier_counts(); }
+  [[nodiscard]] const Error* failure() const override { return executor_.failure(); }
   [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
     return executor_.next_stage(offloaded);
   }
@@ -263,6 +264,9 @@ Result<Nanos> EngineMeter::measure(const Batch& batch) {
       bell_.wait();
     }
     const EngineActivity activity = engine_->advance(clock_.now(), inputs_).activity;
+    if (activity == EngineActivity::kFailed) {
+      return *engine_->failure();
+    }
     CHECK(activity == EngineActivity::kStepRunning, "no step of a batch of {} runs",
           batch.prompts.size() + batch.contexts.size());
   }
@@ -271,6 +275,9 @@ Result<Nanos> EngineMeter::measure(const Batch& batch) {
   while (activity == EngineActivity::kStepRunning) {
     bell_.wait();
     activity = engine_->advance(clock_.now(), inputs_).activity;
+  }
+  if (activity == EngineActivity::kFailed) {
+    return *engine_->failure();
   }
   CHECK(activity == EngineActivity::kIdle, "something is left of a batch");
   return watch_->duration();

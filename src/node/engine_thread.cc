@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "node/refusal.h"
 
 namespace tandem {
@@ -57,7 +58,12 @@ void EngineThread::step_completed() {
   wake_.notify_one();
 }
 
-void EngineThread::drain() { state_.store(ServingState::kDraining); }
+void EngineThread::drain() {
+  const std::lock_guard lock(mutex_);
+  if (state_.load() != ServingState::kFailed) {
+    state_.store(ServingState::kDraining);
+  }
+}
 
 void EngineThread::cancel_all() {
   {
@@ -65,6 +71,11 @@ void EngineThread::cancel_all() {
     cancel_all_ = true;
   }
   wake_.notify_one();
+}
+
+std::string EngineThread::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 bool EngineThread::idle() const {
@@ -111,7 +122,10 @@ Status EngineThread::check_room(ServiceClass service_class) {
     return Error{ErrorCode::kUnavailable, "the model is still loading; try again in a moment", ""};
   }
   if (now == ServingState::kFailed) {
-    return Error{ErrorCode::kUnavailable, "the engine has failed; see the server's log", ""};
+    return Error{ErrorCode::kUnavailable,
+                 failure_.empty() ? "the engine has failed; see the server's log"
+                                  : "the engine has failed: " + failure_,
+                 ""};
   }
   if (now == ServingState::kDraining) {
     reason = "draining";
@@ -233,6 +247,14 @@ void EngineThread::run() {
     std::unique_lock engine(engine_mutex_);
     collect(inputs);
     const EngineAdvance advance = engine_->advance(clock_.now(), inputs);
+    if (advance.activity == EngineActivity::kFailed) {
+      end_in_failure(engine_->failure()->message, inputs);
+      engine.unlock();
+      if (on_failed_) {
+        on_failed_();
+      }
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       engine_load_ = engine_->load();
@@ -246,6 +268,21 @@ void EngineThread::run() {
     engine.unlock();
     wait(advance);
   }
+}
+
+// Needs engine_mutex_. The state first: who hears of a request's end may ask for it.
+void EngineThread::end_in_failure(const std::string& reason, EngineInputs& inputs) {
+  log::error("{}", reason);
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = reason;
+    state_.store(ServingState::kFailed);
+  }
+  collect(inputs);  // what was accepted until then
+  engine_->end_all(reason, inputs);
+  const std::lock_guard lock(mutex_);
+  engine_load_ = {};
+  collected_ = {};
 }
 
 // While a step runs only its completion matters, unless it is waiting for hops alone: new inputs

@@ -5,6 +5,9 @@
 // If the engine has an admission, submit asks it before it answers: on the caller's thread, while
 // the engine stands still, so it waits for one `advance` at most.
 //
+// If the engine's executor fails for good, the state turns to kFailed with the reason, before the
+// clients learn about it: every accepted request ends with kError, later requests are refused.
+//
 // Threads: any, for every public function. The engine is touched by its thread, and by callers of
 // submit that hold engine_mutex_.
 #pragma once
@@ -47,7 +50,10 @@ class EngineThread final : public Frontend {
   // called until the device has ended, so the owner of both must end the device after this call and
   // before it destroys this object.
   void shutdown();
-  void set_failed();                // loading went wrong: state kFailed
+  void set_failed();  // loading went wrong: state kFailed
+  // Called once, on the engine's thread, when the engine has failed and all requests have ended. To
+  // be set before start.
+  void set_failure_listener(std::function<void()> on_failed) { on_failed_ = std::move(on_failed); }
   void step_completed();            // the executor's completion listener: steps and tier events
   void drain();                     // refuse new requests, finish accepted ones
   void cancel_all();                // and end those too
@@ -55,6 +61,7 @@ class EngineThread final : public Frontend {
 
   [[nodiscard]] const ServedModel& model() const override { return model_; }
   [[nodiscard]] ServingState state() const override { return state_.load(); }
+  [[nodiscard]] std::string failure() const override;
   [[nodiscard]] FrontendLoad load() const override;
   Submission submit(Request request) override;
   void cancel(RequestId request) override;
@@ -76,6 +83,7 @@ class EngineThread final : public Frontend {
   [[nodiscard]] Status check_fit(const Request& request) const;
   void enqueue(EngineInput input);
   void run();
+  void end_in_failure(const std::string& reason, EngineInputs& inputs);
   // Moves the mailbox behind `inputs`.
   void collect(EngineInputs& inputs);
   void wait(const EngineAdvance& advance);
@@ -84,6 +92,7 @@ class EngineThread final : public Frontend {
   const EngineThreadOptions options_;
   const Clock& clock_;
   const std::function<void(const std::string&)> on_rejected_;
+  std::function<void()> on_failed_;  // constant from start on
   std::atomic<ServingState> state_{ServingState::kLoading};
   std::atomic<int64_t> next_request_{1};
 
@@ -94,6 +103,7 @@ class EngineThread final : public Frontend {
   Arrivals in_mailbox_;          // of mailbox_; guarded by mutex_
   Arrivals collected_;           // taken from it, not yet in the engine; guarded by mutex_
   EngineLoad engine_load_;       // guarded by mutex_
+  std::string failure_;          // guarded by mutex_
   bool step_completed_ = false;  // guarded by mutex_
   bool stopping_ = false;        // guarded by mutex_
   bool cancel_all_ = false;      // guarded by mutex_

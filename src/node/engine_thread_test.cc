@@ -1,5 +1,6 @@
 #include "node/engine_thread.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -56,19 +57,35 @@ class Collector final : public TokenSink {
   int finished_ = 0;
 };
 
-// Completes every step at once, on the launching thread.
+// Completes every step at once, on the launching thread; may fail for good at one of them.
 class ImmediateExecutor final : public StepExecutor {
  public:
   ImmediateExecutor(const EchoOptions& options, std::function<void()> on_step)
       : echo_(options, clock_), on_step_(std::move(on_step)) {}
   [[nodiscard]] const ExecutorLimits& limits() const override { return echo_.limits(); }
+  void fail_at_step(int64_t step) { fails_at_ = step; }
   void launch(const StepInput& input) override {
+    if (input.step == fails_at_) {
+      failed_ = true;
+      on_step_();
+      return;
+    }
     echo_.launch(input);
     clock_.set(echo_.ready_at());
     on_step_();
   }
-  bool poll(StepResult& result) override { return echo_.poll(result); }
+  bool poll(StepResult& result) override {
+    if (failed_) {
+      result = {};
+      return true;
+    }
+    return echo_.poll(result);
+  }
+  [[nodiscard]] const Error* failure() const override { return failed_ ? &failure_ : nullptr; }
   void leave(SequenceId offloaded) override {
+    if (failed_) {
+      return;
+    }
     echo_.leave(offloaded);
     on_step_();  // it is answered, and nothing else may call the engine
   }
@@ -83,6 +100,9 @@ class ImmediateExecutor final : public StepExecutor {
   }
 
  private:
+  const Error failure_{ErrorCode::kUnavailable, "the device is lost; replace it", ""};
+  int64_t fails_at_ = -1;
+  bool failed_ = false;
   ManualClock clock_;
   EchoExecutor echo_;
   std::function<void()> on_step_;
@@ -181,6 +201,81 @@ TEST(EngineThread, DestructionCancelsOffloadedSequencesToo) {
   }
   fixture.reset();
   sink->wait_for(8);
+}
+
+// Looks at the front end while it hears of the ends.
+class EndsOfAFailure final : public TokenSink {
+ public:
+  explicit EndsOfAFailure(const EngineThread& thread) : thread_(thread) {}
+  void deliver(std::vector<TokenEvent> events) override {
+    const std::lock_guard lock(mutex_);
+    for (const TokenEvent& event : events) {
+      if (event.kind == TokenEvent::Kind::kFinish) {
+        ++ended_[event.tag];
+        if (event.finish->reason == FinishReason::kError) {
+          EXPECT_EQ(event.finish->error, "the device is lost; replace it");
+          EXPECT_EQ(thread_.state(), ServingState::kFailed);
+          ++failed_;
+        }
+      }
+    }
+    wake_.notify_all();
+  }
+  // The number of requests that failed.
+  int wait_for_all(size_t requests) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] { return ended_.size() == requests; });
+    for (const auto& [tag, ends] : ended_) {
+      EXPECT_EQ(ends, 1) << tag;
+    }
+    return failed_;
+  }
+
+ private:
+  const EngineThread& thread_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<uint64_t, int> ended_;
+  int failed_ = 0;
+};
+
+TEST(EngineThread, AFailedExecutorEndsEveryRequestOnceWithItsReason) {
+  for (const std::string_view policy : {"accel_only", "piggyback"}) {
+    for (int64_t step = 1; step <= 30; ++step) {
+      SCOPED_TRACE(fmt::format("{} at step {}", policy, step));
+      Fixture fixture(64, policy == "piggyback" ? two_tiers() : EchoOptions{}, policy);
+      fixture.executor.fail_at_step(step);
+      std::atomic<int> told{0};
+      fixture.thread.set_failure_listener([&] { ++told; });
+      const auto sink = std::make_shared<EndsOfAFailure>(fixture.thread);
+      fixture.start();
+      size_t accepted = 0;
+      for (uint64_t tag = 0; tag < 12; ++tag) {
+        Request request = fixture.request(tag, 60);
+        request.sink = sink;
+        request.service_class =
+            tag % 2 == 0 ? ServiceClass::kBestEffort : ServiceClass::kLatencySensitive;
+        const Submission submitted = fixture.thread.submit(std::move(request));
+        accepted += submitted.ok() ? 1 : 0;
+      }
+      ASSERT_GT(sink->wait_for_all(accepted), 0);
+      while (told == 0) {
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(fixture.thread.state(), ServingState::kFailed);
+      EXPECT_EQ(fixture.thread.failure(), "the device is lost; replace it");
+      EXPECT_TRUE(fixture.thread.idle());
+      const Submission refused = fixture.thread.submit(fixture.request(99, 4));
+      ASSERT_FALSE(refused.ok());
+      EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+      EXPECT_EQ(refused.error().message, "the engine has failed: the device is lost; replace it");
+      fixture.thread.cancel(RequestId{1});
+      fixture.thread.drain();
+      EXPECT_EQ(fixture.thread.state(), ServingState::kFailed) << "a failure stays one";
+      fixture.thread.shutdown();
+      EXPECT_EQ(told, 1);
+    }
+  }
 }
 
 TEST(EngineThread, RefusesWhileLoadingAndWhileDraining) {

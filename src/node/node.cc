@@ -35,6 +35,21 @@ Status Node::load(const std::function<void(const model::LoadProgress&)>& progres
   return {};
 }
 
+void Node::set_failure_listener(const std::function<void()>& on_failed) {
+  for (const auto& instance : instances_) {
+    instance->frontend().set_failure_listener(on_failed);
+  }
+}
+
+std::string Node::failure() const {
+  for (const auto& instance : instances_) {
+    if (std::string reason = instance->frontend().failure(); !reason.empty()) {
+      return reason;
+    }
+  }
+  return {};
+}
+
 FrontendLoad Node::request_load() const {
   FrontendLoad sum;
   for (const auto& instance : instances_) {

@@ -33,6 +33,11 @@ class Node {
   // At least one.
   [[nodiscard]] std::span<const std::unique_ptr<Instance>> instances() const { return instances_; }
 
+  // Called on an engine's thread when its engine has failed for good; to be set before load.
+  void set_failure_listener(const std::function<void()>& on_failed);
+  // Why the first instance that has failed did so; empty: none has.
+  [[nodiscard]] std::string failure() const;
+
   // Of all instances together.
   [[nodiscard]] FrontendLoad request_load() const;
   void drain();                     // refuse new requests, finish accepted ones

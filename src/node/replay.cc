@@ -130,6 +130,9 @@ class Replayer {
     }
     tiers_.expect_ready(ready);
     activity_ = engine_.advance(clock_.now(), inputs_).activity;
+    if (activity_ == EngineActivity::kFailed) {
+      return *engine_.failure();
+    }
     report_.first_difference = comparer_.difference(group.expected);
     if (!tiers_.problem().empty()) {
       report_.first_difference = tiers_.problem();

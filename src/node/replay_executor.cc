@@ -22,7 +22,7 @@ constexpr int64_t kUnplannedStep = -2;
 template <class Ready>
 bool ReplayExecutor::wait_for(const Ready& ready, const std::string& what) {
   const Nanos end = clock_.now() + kPatience;
-  while (!ready()) {
+  while (!ready() && real_.failure() == nullptr) {
     if (clock_.now() > end) {
       problem_ = fmt::format("after step {}: {} is recorded, but does not happen", step_, what);
       return false;
@@ -55,7 +55,7 @@ void ReplayExecutor::expect_counts(const RecordedCounts& counts) {
 }
 
 void ReplayExecutor::wait_for_step(StepResult& result) {
-  while (!real_.poll(result)) {
+  while (!real_.poll(result) && real_.failure() == nullptr) {
     std::this_thread::sleep_for(kNap);
   }
 }
@@ -83,7 +83,8 @@ bool ReplayExecutor::poll(StepResult& result) {
   result.ready = ready_in_step_;
   for (const SequenceId sequence : std::exchange(visitors_, {})) {
     // Steps of visitors alone, until its token is through.
-    while (!held_.contains(sequence) && under_way_.contains(sequence)) {
+    while (!held_.contains(sequence) && under_way_.contains(sequence) &&
+           real_.failure() == nullptr) {
       StepInput more;
       more.step = kUnplannedStep;
       real_.launch(more);

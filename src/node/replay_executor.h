@@ -40,6 +40,7 @@ class ReplayExecutor final : public StepExecutor {
   [[nodiscard]] bool poll(StepResult& result) override;
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
+  [[nodiscard]] const Error* failure() const override { return real_.failure(); }
   [[nodiscard]] TierCounts tier_counts() const override { return counts_; }
   [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
     const auto stage = stages_.find(offloaded);

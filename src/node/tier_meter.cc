@@ -103,7 +103,7 @@ TierMeter::Timed TierMeter::run(const StepInput& input) {
     const bool done = executor_.poll(result);
     now = clock_.now();
     timed.engine_nanos += nanos(now - polled);
-    if (done) {
+    if (done || executor_.failure() != nullptr) {
       break;
     }
     wait();
@@ -165,6 +165,9 @@ Result<TierSteps> TierMeter::time_steps(StepMode mode, int32_t residents, int32_
     }
     between_.clear();
     const Timed timed = run(input);
+    if (const Error* failure = executor_.failure()) {
+      return *failure;
+    }
     const TierEvents events = executor_.take_tier_events();
     if (!events.failed.empty()) {
       return Error{ErrorCode::kInternal, "the host's workers failed while they were measured", ""};

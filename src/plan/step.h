@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/result.h"
 #include "request/request.h"
 #include "request/sampling_params.h"
 
@@ -187,6 +188,10 @@ class StepExecutor {
   // A step of visitors alone that waits for a hop need not wait any longer: it ends as soon as what
   // it has launched does. Elsewhere does nothing.
   virtual void wait_no_longer() {}
+  // Null while it works. When its device has failed for good: what went wrong, and the cure. From
+  // then on steps end without results (poll gives an empty one), and nothing that was computed is
+  // left. To be asked after poll, before the result is used. The listener is called when it fails.
+  [[nodiscard]] virtual const Error* failure() const { return nullptr; }
   // When to poll again although the listener was not called: work on the host may hang, which
   // nothing reports. Nanos::max(): no need to.
   [[nodiscard]] virtual Nanos next_check(Nanos /*now*/) const { return Nanos::max(); }

@@ -73,6 +73,8 @@ class Frontend {
   virtual ~Frontend() = default;
   [[nodiscard]] virtual const ServedModel& model() const = 0;
   [[nodiscard]] virtual ServingState state() const = 0;
+  // With kFailed: why, and the cure, as far as it is known; else empty.
+  [[nodiscard]] virtual std::string failure() const { return {}; }
   [[nodiscard]] virtual FrontendLoad load() const = 0;
   // Accepts the request into the bounded queue (every accepted one ends in exactly n kFinish
   // events), or says why not: kInvalidArgument (too long for this model: the numbers), kOverloaded

@@ -3,12 +3,17 @@
 // header of the same name: only targets of this folder see it. Streams are threads that run what is
 // put on them in order; "device" memory is the process's own.
 //
+// A GPU can be made to fail (GpuFault). As with a real one, every call returns that error from then
+// on, and nothing that was launched runs. Calls that might wait for a lost GPU never return once
+// the error has been reported by any call: so a test hangs where the back end makes one.
+//
 // It shows that the back end computes, orders, waits and counts rightly under CUDA's rules as this
 // file understands them. It shows nothing of a driver, of speed, or of what only a GPU refuses,
 // such as a host that reads device memory.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #define CUDART_VERSION 13000
@@ -25,9 +30,17 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorSystemNotReady = 802,
+  cudaErrorUnknown = 999,
 };
 
-struct CudaOnHostStream;
+struct CudaOnHostStream {
+  // Runs behind everything that was given before. Virtual, so that another shared library, which
+  // plays a part of CUDA itself, can use the stream that it is handed.
+  virtual void push(std::function<void()> work) = 0;
+
+ protected:
+  ~CudaOnHostStream() = default;
+};
 struct CudaOnHostEvent;
 using cudaStream_t = CudaOnHostStream*;
 using cudaEvent_t = CudaOnHostEvent*;
@@ -45,6 +58,8 @@ inline constexpr unsigned cudaHostAllocPortable = 1;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
+// The last error of the calling thread, which is forgotten by this unless it is a GPU's fault.
+cudaError_t cudaGetLastError();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
@@ -85,7 +100,23 @@ struct Machine {
 };
 void pretend(const Machine& machine);
 
-// The next event that is asked for reports this, once: a GPU that fails in the middle.
-void fail_next_event(cudaError_t error);
+// The GPU fails while it does the `at`-th of these from now on.
+struct GpuFault {
+  enum class In : uint8_t {
+    kKernel,  // while it runs
+    kCopy,    // while it runs
+    kLaunch,  // the call that launches a kernel fails
+    kEvent,   // the call that records an event fails
+    kMemory,  // a call that takes device memory; no fault of the GPU: it is full
+  };
+  In in = In::kKernel;
+  int64_t at = 1;
+  cudaError_t error = cudaErrorLaunchFailure;
+};
+// Also by the environment: CUDA_ON_HOST_FAULT="kernel:500:launch", with kernel, copy, launch, event
+// or memory, and launch or ecc; "kernel:500:launch:FILE" counts once FILE is there.
+void fail(const GpuFault& fault);
+// Another process of the same machine, so to say: the GPU works, and nothing is planned.
+void mend();
 
 }  // namespace cuda_on_host

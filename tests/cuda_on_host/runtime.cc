@@ -1,21 +1,121 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "cuda_runtime_api.h"
 
 namespace {
 
 cuda_on_host::Machine g_machine;
-std::atomic<cudaError_t> g_failure{cudaSuccess};
+thread_local cudaError_t t_last_error = cudaSuccess;
+
+// The GPU's fault: planned, then there, then known to the program.
+class Fault {
+ public:
+  void plan(const cuda_on_host::GpuFault& fault) {
+    const std::lock_guard lock(mutex_);
+    planned_ = fault;
+    left_ = fault.at;
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    planned_.reset();
+    error_ = cudaSuccess;
+    reported_ = false;
+    t_last_error = cudaSuccess;
+    ++gpus_;
+  }
+  // Of the GPU that works now; streams of a lost GPU never run again.
+  [[nodiscard]] int gpu() const { return gpus_; }
+  // One more of these: does the GPU fail with it?
+  bool strikes(cuda_on_host::GpuFault::In in) {
+    read_environment();
+    const std::lock_guard lock(mutex_);
+    if (!planned_ || planned_->in != in ||
+        (!trigger_.empty() && access(trigger_.c_str(), F_OK) != 0) || --left_ > 0) {
+      return false;
+    }
+    if (in != cuda_on_host::GpuFault::In::kMemory) {
+      error_ = planned_->error;
+    }
+    planned_.reset();
+    return true;
+  }
+  [[nodiscard]] bool is_there() const { return error_ != cudaSuccess; }
+  // What a call returns.
+  cudaError_t report() {
+    if (!is_there()) {
+      return cudaSuccess;
+    }
+    reported_ = true;
+    return t_last_error = error_;
+  }
+  // The same for a call that may wait.
+  cudaError_t report_or_hang() {
+    while (is_there() && reported_) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+    return report();
+  }
+
+ private:
+  void read_environment() {
+    std::call_once(read_, [this] {
+      const char* text = std::getenv("CUDA_ON_HOST_FAULT");  // NOLINT(concurrency-mt-unsafe)
+      char in[16] = {};
+      char error[16] = {};
+      char trigger[1024] = {};
+      cuda_on_host::GpuFault fault;
+      long long at = 0;
+      if (text == nullptr ||
+          std::sscanf(text, "%15[a-z]:%lld:%15[a-z]:%1023s", in, &at, error, trigger) < 3) {
+        return;
+      }
+      trigger_ = trigger;
+      const char* const names[] = {"kernel", "copy", "launch", "event", "memory"};
+      for (size_t i = 0; i < std::size(names); ++i) {
+        if (std::strcmp(in, names[i]) == 0) {
+          fault.in = static_cast<cuda_on_host::GpuFault::In>(i);
+        }
+      }
+      fault.at = at;
+      fault.error =
+          std::strcmp(error, "ecc") == 0 ? cudaErrorECCUncorrectable : cudaErrorLaunchFailure;
+      plan(fault);
+    });
+  }
+
+  std::once_flag read_;
+  std::mutex mutex_;     // guards the members below
+  std::string trigger_;  // constant once the environment was read
+  std::optional<cuda_on_host::GpuFault> planned_;
+  int64_t left_ = 0;
+  std::atomic<cudaError_t> error_{cudaSuccess};
+  std::atomic<bool> reported_{false};
+  std::atomic<int> gpus_{0};
+};
+
+// Lives to the process's end, as streams of a lost GPU do.
+Fault& fault() {
+  static Fault& fault = *new Fault;
+  return fault;
+}
 
 // A point in a stream; `reached` rises when the stream has come to it.
 struct Marker {
@@ -30,9 +130,10 @@ struct Marker {
     }
     changed.notify_all();
   }
-  void wait() {
+  // False: it was not reached in that time.
+  bool wait_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return reached; });
+    return changed.wait_for(lock, time, [this] { return reached; });
   }
   bool is_reached() {
     const std::lock_guard lock(mutex);
@@ -40,8 +141,8 @@ struct Marker {
   }
 };
 
-std::mutex g_mappings_mutex;
-std::unordered_map<void*, size_t> g_mappings;
+std::mutex& g_mappings_mutex = *new std::mutex;
+std::unordered_map<void*, size_t>& g_mappings = *new std::unordered_map<void*, size_t>;
 
 cudaError_t map(void** memory, size_t bytes) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -71,43 +172,85 @@ cudaError_t unmap(void* memory) {
 
 }  // namespace
 
-struct CudaOnHostStream {
-  CudaOnHostStream() : thread([this] { work_off(); }) {}
-  ~CudaOnHostStream() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    changed.notify_one();
-    thread.join();
+namespace {
+
+// Streams and events by address, so that those of a lost GPU, which are never destroyed, are not
+// taken for leaks.
+class Kept {
+ public:
+  template <class T>
+  T* add(T* object) {
+    const std::lock_guard lock(mutex_);
+    objects_.insert(object);
+    return object;
   }
+  void remove(void* object) {
+    const std::lock_guard lock(mutex_);
+    objects_.erase(object);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<void*> objects_;  // guarded by mutex_
+};
+Kept& g_kept = *new Kept;
+
+// What a stream's thread works off. The thread is detached: that of a lost GPU's stream is there to
+// the process's end.
+class WorkQueue {
+ public:
   void push(std::function<void()> work) {
     {
-      const std::lock_guard lock(mutex);
-      queue.push_back(std::move(work));
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(work));
     }
-    changed.notify_one();
+    changed_.notify_all();
   }
   void work_off() {
     for (;;) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [this] { return ending || !queue.empty(); });
-      if (queue.empty()) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+      if (queue_.empty()) {
+        ended_ = true;
+        changed_.notify_all();
         return;
       }
-      const std::function<void()> work = std::move(queue.front());
-      queue.pop_front();
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
       lock.unlock();
-      work();
+      if (!fault().is_there() && fault().gpu() == gpu_) {
+        work();
+      }
     }
   }
+  // Once everything has run.
+  void end() {
+    std::unique_lock lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return ended_; });
+  }
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
-  bool ending = false;
-  std::thread thread;  // last: uses all of the above
+ private:
+  const int gpu_ = fault().gpu();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool ending_ = false;
+  bool ended_ = false;
 };
+
+struct Stream final : CudaOnHostStream {
+  Stream() {
+    std::thread([work = work] { work->work_off(); }).detach();
+  }
+  ~Stream() { work->end(); }
+  void push(std::function<void()> given) override { work->push(std::move(given)); }
+
+  const std::shared_ptr<WorkQueue> work = std::make_shared<WorkQueue>();
+};
+
+}  // namespace
 
 struct CudaOnHostEvent {
   std::shared_ptr<Marker> marker;  // of the last time that it was recorded; null: never
@@ -155,31 +298,48 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) 
   properties->minor = g_machine.minor;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) {
-  return device < g_machine.gpus ? cudaSuccess : cudaErrorInvalidDevice;
+cudaError_t cudaGetLastError() {
+  return fault().is_there() ? fault().report() : std::exchange(t_last_error, cudaSuccess);
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }  // used after cudaMemset alone
+cudaError_t cudaSetDevice(int device) {
+  if (device >= g_machine.gpus) {
+    return t_last_error = cudaErrorInvalidDevice;
+  }
+  return fault().report();
+}
+cudaError_t cudaDeviceSynchronize() { return fault().report_or_hang(); }  // after cudaMemset alone
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
-  return cudaSuccess;
+  return fault().report();
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = g_machine.free_bytes;
   *total = g_machine.memory_bytes;
-  return cudaSuccess;
+  return fault().report();
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  return bytes > g_machine.free_bytes ? cudaErrorMemoryAllocation : map(memory, bytes);
+  if (fault().strikes(cuda_on_host::GpuFault::In::kMemory) || bytes > g_machine.free_bytes) {
+    return t_last_error = cudaErrorMemoryAllocation;
+  }
+  const cudaError_t error = fault().report_or_hang();
+  return error == cudaSuccess ? map(memory, bytes) : error;
 }
-cudaError_t cudaFree(void* memory) { return unmap(memory); }
+cudaError_t cudaFree(void* memory) {
+  const cudaError_t error = fault().report_or_hang();
+  return error == cudaSuccess ? unmap(memory) : error;
+}
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
-  return map(memory, bytes);
+  const cudaError_t error = fault().report_or_hang();
+  return error == cudaSuccess ? map(memory, bytes) : error;
 }
-cudaError_t cudaFreeHost(void* memory) { return unmap(memory); }
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
-  std::memset(memory, value, bytes);
-  return cudaSuccess;
+  const cudaError_t error = fault().report_or_hang();
+  if (error == cudaSuccess) {
+    std::memset(memory, value, bytes);
+  }
+  return error;
 }
 
 // From memory that is not pinned, CUDA has read the source when it returns; so does this.
@@ -192,62 +352,104 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
       owned = owned || (source >= begin && source < static_cast<const char*>(begin) + length);
     }
   }
-  if (owned) {
-    stream->push([=] { std::memcpy(target, source, bytes); });
-  } else {
-    std::shared_ptr<char[]> held(new char[bytes]);
+  const void* from = source;
+  std::shared_ptr<char[]> held;
+  if (!owned) {
+    held.reset(new char[bytes]);
     std::memcpy(held.get(), source, bytes);
-    stream->push([=] { std::memcpy(target, held.get(), bytes); });
+    from = held.get();
   }
-  return cudaSuccess;
+  stream->push([=] {
+    if (!fault().strikes(cuda_on_host::GpuFault::In::kCopy)) {
+      std::memcpy(target, from, bytes);
+    }
+    static_cast<void>(held);
+  });
+  return fault().report();
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/,
                                          int /*priority*/) {
-  *stream = new CudaOnHostStream;
-  return cudaSuccess;
+  const cudaError_t error = fault().report();
+  if (error == cudaSuccess) {
+    *stream = g_kept.add(new Stream);
+  }
+  return error;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
+  const cudaError_t error = fault().report_or_hang();
+  if (error == cudaSuccess) {
+    auto* own = static_cast<Stream*>(stream);
+    g_kept.remove(own);
+    delete own;
+  }
+  return error;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const cudaError_t error = fault().report_or_hang();
+  if (error != cudaSuccess) {
+    return error;
+  }
   const auto marker = std::make_shared<Marker>();
   stream->push([marker] { marker->reach(); });
-  marker->wait();
+  while (!marker->wait_for(std::chrono::milliseconds(10))) {
+    if (fault().is_there()) {
+      return fault().report();
+    }
+  }
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   if (event->marker != nullptr) {  // as it is recorded now
-    stream->push([marker = event->marker] { marker->wait(); });
+    stream->push([marker = event->marker] {
+      const int gpu = fault().gpu();
+      while (!marker->wait_for(std::chrono::milliseconds(10)) && !fault().is_there() &&
+             fault().gpu() == gpu) {
+      }
+    });
   }
-  return cudaSuccess;
+  return fault().report();
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-  *event = new CudaOnHostEvent;
-  return cudaSuccess;
+  *event = g_kept.add(new CudaOnHostEvent);
+  return fault().report();
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
+  const cudaError_t error = fault().report_or_hang();
+  if (error == cudaSuccess) {
+    g_kept.remove(event);
+    delete event;
+  }
+  return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->marker = std::make_shared<Marker>();
-  stream->push([marker = event->marker] { marker->reach(); });
-  return cudaSuccess;
+  if (!fault().strikes(cuda_on_host::GpuFault::In::kEvent)) {
+    event->marker = std::make_shared<Marker>();
+    stream->push([marker = event->marker] { marker->reach(); });
+  }
+  return fault().report();
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const cudaError_t failure = g_failure.exchange(cudaSuccess);
-  if (failure != cudaSuccess) {
-    return failure;
+  if (const cudaError_t error = fault().report(); error != cudaSuccess) {
+    return error;
   }
   return event->marker == nullptr || event->marker->is_reached() ? cudaSuccess : cudaErrorNotReady;
 }
 
 namespace cuda_on_host {
 
-void enqueue(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  if (fault().strikes(GpuFault::In::kLaunch)) {
+    return;  // cudaGetLastError returns the error
+  }
+  stream->push([work = std::move(work)] {
+    if (!fault().strikes(GpuFault::In::kKernel)) {
+      work();
+    }
+  });
+}
 void pretend(const Machine& machine) { g_machine = machine; }
-void fail_next_event(cudaError_t error) { g_failure = error; }
+void fail(const GpuFault& planned) { fault().plan(planned); }
+void mend() { fault().clear(); }
 
 }  // namespace cuda_on_host

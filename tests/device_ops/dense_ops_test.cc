@@ -248,6 +248,17 @@ TEST_F(DenseOps, ARowDoesNotDependOnItsCompany) {
             .y_stride = 96};
   under_test_.run(op);
   const std::vector<float> all = together.result();
+  if (under_test_.device().caps().kernels == "cuda-cublaslt") {
+    // Numbers of rows between two powers of two are one shape to it (library_products.h).
+    for (const int64_t rows : {33, 36, 39}) {
+      Both<float> fewer(rows * 96);
+      op.rows = rows;
+      op.y = fewer.device();
+      under_test_.run(op);
+      EXPECT_EQ(fewer.result(), std::vector<float>(all.begin(), all.begin() + rows * 96)) << rows;
+    }
+    return;
+  }
   for (const int64_t row : {0, 7, 8, 21, 39}) {
     Both<float> alone(96);
     op.x = x.device() + row * 288 * 2;

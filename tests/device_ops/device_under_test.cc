@@ -11,7 +11,9 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kStagingBytes = 8 * kMiB;
 constexpr int64_t kAlignment = 256;
 
-AcceleratorSpec wanted() {
+}  // namespace
+
+AcceleratorSpec wanted_device() {
   const char* text = std::getenv("TANDEM_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
   const std::string name = text == nullptr || *text == '\0' ? CUDA_ON_HOST_PLUGIN : text;
   const size_t colon = name.find(':', name.rfind('/') == std::string::npos ? 0 : name.rfind('/'));
@@ -19,15 +21,13 @@ AcceleratorSpec wanted() {
           .options = colon == std::string::npos ? "" : name.substr(colon + 1)};
 }
 
-}  // namespace
-
 DeviceUnderTest& DeviceUnderTest::get() {
   static DeviceUnderTest one;
   return one;
 }
 
 DeviceUnderTest::DeviceUnderTest() {
-  auto opened = open({.accelerator = wanted(),
+  auto opened = open({.accelerator = wanted_device(),
                       .device_memory_bytes = 512 * kMiB,
                       .host_memory_bytes = 128 * kMiB});
   CHECK(opened.ok(), "{}", opened.error().message);

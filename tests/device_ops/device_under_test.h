@@ -18,6 +18,9 @@
 
 namespace tandem::device {
 
+// As TANDEM_TEST_DEVICE names it.
+AcceleratorSpec wanted_device();
+
 class DeviceUnderTest {
  public:
   static DeviceUnderTest& get();  // opened once; stops the program where it cannot be

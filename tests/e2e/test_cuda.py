@@ -46,6 +46,82 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     server.stop_cleanly()
 
 
+@pytest.fixture
+def with_library(binary, request, device, tmp_path):
+    """with_library(model, *flags): a server whose products are cuBLASLt's, as the host plays it; at its end nothing must have been refused."""
+    library = BINARY.parent / "libtandem_cublaslt_on_host.so"
+    if not device[1].endswith("on_host.so"):
+        pytest.skip("the library is that of the host")
+    report = tmp_path / "report.json"
+    started = []
+
+    def start(model, *flags):
+        env = {"TANDEM_CUBLASLT": str(library), "CUBLASLT_ON_HOST_REPORT": str(report)}
+        started.append(launch(binary, f"library-{request.node.name}", model, *flags, *device, env=env))
+        return started[-1]
+
+    yield start
+    for server in started:
+        assert "cuBLASLt 13.0.2" in server.log.read_text()
+        server.stop_cleanly()
+        found = json.loads(report.read_text())
+        assert found["products"] > 100 and found["refused"] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_random_models_continue_as_transformers_does_with_a_library_for_products(with_library, folder):
+    continue_as_transformers_does(with_library(GOLDENS / folder, "--dtype", "float32", "--served-model-name", "golden"), folder)
+
+
+def test_a_story_in_bfloat16_with_a_library_for_products(with_library, stories_model):
+    server = with_library(stories_model / "hf", "--served-model-name", "stories", "--dtype", "bfloat16")
+    case = json.loads((stories_model / "golden.json").read_text())["cases"][0]
+    reply = server.openai().completions.create(model="stories", prompt=case["prompt"], max_tokens=100, temperature=0)
+    assert case["text"].startswith(case["prompt"] + reply.choices[0].text)
+
+
+def test_offloaded_requests_with_a_library_for_products(with_library):
+    server = with_library(MODEL, *FLAGS, "--policy", "piggyback", "--num-kv-blocks", "4")
+    wanted = [(30 + i) for i in range(40)]
+    assert all(one[3] <= most for one, most in zip(answers(server), wanted))
+    assert server.metric("tandem_hops_total") > len(wanted)
+
+
+def test_a_residual_in_bfloat16_tells_a_story_and_moves_between_the_tiers(binary, device, stories_model):
+    """The residual of offloaded requests waits in the store; moved bit by bit, it gives the answers of requests that stay."""
+    narrow = {"TANDEM_CUDA_RESIDUAL": "bfloat16", "TANDEM_CUDA_PRODUCTS": "plain", "TANDEM_ISA": "ref"}
+    server = launch(binary, "residual", stories_model / "hf", "--served-model-name", "stories", "--dtype", "bfloat16", *device, env=narrow)
+    case = json.loads((stories_model / "golden.json").read_text())["cases"][0]
+    reply = server.openai().completions.create(model="stories", prompt=case["prompt"], max_tokens=40, temperature=0)
+    assert case["text"].startswith(case["prompt"] + reply.choices[0].text)
+    server.stop_cleanly()
+    flags = (*FLAGS, "--dtype", "bfloat16", *device, "--policy", "piggyback")
+    roomy = launch(binary, "residual-roomy", MODEL, *flags, env=narrow)
+    wanted = answers(roomy)
+    assert roomy.metric("tandem_hops_total") == 0
+    roomy.stop_cleanly()
+    tight = launch(binary, "residual-tight", MODEL, *flags, "--num-kv-blocks", "4", env=narrow)
+    got = answers(tight)
+    if ON_GPU:
+        assert [one[3] for one in got if one[1] == "length"] == [one[3] for one in wanted if one[1] == "length"]
+    else:
+        assert got == wanted
+    assert tight.metric("tandem_hops_total") > len(got)
+    tight.stop_cleanly()
+    refused = run(binary, "serve", str(MODEL), *device, TANDEM_CUDA_RESIDUAL="half")
+    assert refused.returncode == 1
+    assert "TANDEM_CUDA_RESIDUAL=half" in refused.stderr and "bfloat16" in refused.stderr
+
+
+def test_a_library_that_cannot_be_used_is_said_with_the_cure(binary, device):
+    if not device[1].endswith("on_host.so"):
+        pytest.skip("the library is that of the host")
+    done = run(binary, "serve", str(MODEL), *device, TANDEM_CUBLASLT="/nowhere/libcublasLt.so.13")
+    assert done.returncode == 1
+    for word in ("/nowhere/libcublasLt.so.13", "pip install nvidia-cublas", "TANDEM_CUDA_PRODUCTS=plain"):
+        assert word in done.stderr
+
+
 def test_quantised_weights_are_refused(binary, device):
     done = run(binary, "serve", str(MODEL), "--check", "--quantization", "int4", *device)
     assert done.returncode not in (0, -6, -11)
@@ -111,7 +187,9 @@ def test_the_stages_of_check_sh_run_without_a_gpu(binary):
     env, ops, link, summary = map(json.loads, done.stdout.splitlines())
     assert [each["stage"] for each in (env, ops, link)] == ["env", "ops", "link"] and all(each["ok"] for each in (env, ops, link))
     assert any(line.startswith("cuda:") for line in env["tandem"])
-    assert ops["passed"] >= 15 and ops["failed"] == []
+    assert ops["passed"] >= 30 and ops["failed"] == []
+    assert ops["library"]["passed"] >= 15 and ops["plain"]["passed"] >= 15
+    assert ops["library_differs_from_plain"].keys() == {"gemm bfloat16", "gate_up bfloat16", "gemm float32", "gate_up float32"}
     assert min(link["link_gb_per_s"].values()) > 0
     assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
 

@@ -22,6 +22,7 @@ class ForwardingDevice : public device::Device {
   [[nodiscard]] const device::HostCaps& host() const override { return inner_.host(); }
   [[nodiscard]] const device::Formats& formats() const override { return inner_.formats(); }
   [[nodiscard]] device::DeviceStatistics statistics() const override { return inner_.statistics(); }
+  [[nodiscard]] const Error* failure() const override { return inner_.failure(); }
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<device::Memory>> allocate(
       const device::MemoryRequest& request) override {

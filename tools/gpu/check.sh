@@ -5,7 +5,8 @@
 #   STAGE        env    what this machine has: GPU, driver, processors, memory, and what tandem says of it
 #                build  installs nvcc 13 if there is none, builds the program, the back end and its tests, and copies them with
 #                       the libraries that they load to build/gpu-bundle, to be run where nothing can be built
-#                ops    every op of the device against the host's kernels and double precision
+#                ops    every op of the device against the host's kernels and double precision, with the plain kernels and with
+#                       cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far the two differ, product by product
 #                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
 #                e2e    golden models and two tiers over HTTP
 #                (default: all of them, in this order)
@@ -25,7 +26,7 @@ while [ $# -gt 0 ]; do
     --dry-run) dry_run=1 ;;
     --device) device=${2:-}; shift ;;
     --binaries) binaries=${2:-}; shift ;;
-    -h|--help) sed -n '2,16s/^# \?//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,17s/^# \?//p' "$0"; exit 0 ;;
     env|build|ops|link|e2e) stages+=("$1") ;;
     *) echo "check.sh: unknown argument '$1' (stages: env build ops link e2e; --help)" >&2; exit 2 ;;
   esac
@@ -40,7 +41,8 @@ binaries=$(realpath -m "$binaries")
 plugin_target=tandem_cuda
 if [ "$dry_run" -eq 1 ]; then
   device=$binaries/libtandem_cuda_on_host.so
-  plugin_target=tandem_cuda_on_host_plugin
+  plugin_target="tandem_cuda_on_host_plugin tandem_cublaslt_on_host"
+  export TANDEM_CUBLASLT=$binaries/libtandem_cublaslt_on_host.so
 fi
 out=build/gpu-check
 mkdir -p "$out"
@@ -81,11 +83,11 @@ stage_build() {
   local cuda=ON
   if [ "$dry_run" -eq 1 ]; then cuda=AUTO; fi
   if [ "$dry_run" -eq 0 ] && ! nvcc --version 2>/dev/null | grep 'release 13\.' >/dev/null; then tools/gpu/install_nvcc.sh >&2 || return 1; fi
-  { cmake --preset dev -DTANDEM_CUDA=$cuda && cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem "$plugin_target" device_ops_test; } >&2 || return 1
+  { cmake --preset dev -DTANDEM_CUDA=$cuda && cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem $plugin_target device_ops_test; } >&2 || return 1
   local bundle=build/gpu-bundle file
   rm -rf "$bundle"
   mkdir -p "$bundle/lib"
-  for file in tandem device_ops_test libtandem_cuda.so libtandem_cuda_on_host.so; do
+  for file in tandem device_ops_test libtandem_cuda.so libtandem_cuda_on_host.so libtandem_cublaslt_on_host.so; do
     [ -e "build/dev/$file" ] || continue
     strip -o "$bundle/$file" "build/dev/$file"
     # All but the C library and the driver, which are the other machine's own.
@@ -94,20 +96,42 @@ stage_build() {
   echo "{\"bundle_mib\": $(du -sm "$bundle" | cut -f1)}"
 }
 
+# The plain kernels run all tests; the library only where the comparison of both has found it.
 stage_ops() {
-  local report
-  report=$(mktemp)
-  TANDEM_TEST_DEVICE=$device "$ops" --gtest_filter=-Link.* --gtest_output="json:$report" >&2
-  local code=$?
-  python3 -c '
-import json, sys
-try:
-    report = json.load(open(sys.argv[1]))
-    failed = [suite["name"] + "." + test["name"] for suite in report["testsuites"] for test in suite["testsuite"] if "failures" in test]
-    print(json.dumps({"passed": report["tests"] - len(failed), "failed": failed}))
-except ValueError:
-    print(json.dumps({"passed": 0, "failed": ["the program ended early: see the log"]}))' "$report"
-  rm -f "$report"
+  local reports code=0 differences
+  reports=$(mktemp -d)
+  for products in plain library; do
+    if [ $products = library ] && ! grep -q '^{"library_differs' "$reports/plain.txt"; then break; fi
+    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_PRODUCTS=$products "$ops" --gtest_filter=-Link.* --gtest_output="json:$reports/$products" \
+      >"$reports/$products.txt" 2>&1 || code=1
+    cat "$reports/$products.txt" >&2
+  done
+  python3 - "$reports" <<'PYTHON'
+import json, pathlib, sys
+
+folder = pathlib.Path(sys.argv[1])
+found = {"passed": 0, "failed": []}
+for products in ("plain", "library"):
+    text = folder / f"{products}.txt"
+    if not text.exists():
+        found[products] = "not found: see the log"
+        continue
+    try:
+        report = json.load(open(folder / products))
+        ran = [(f"{suite['name']}.{test['name']}", test) for suite in report["testsuites"] for test in suite["testsuite"]]
+        failed = [name for name, test in ran if "failures" in test]
+        passed = len([name for name, test in ran if test["result"] == "COMPLETED"]) - len(failed)
+    except (OSError, ValueError):
+        passed, failed = 0, ["the program ended early: see the log"]
+    found[products] = {"passed": passed, "failed": failed}
+    found["passed"] += passed
+    found["failed"] += [f"{products}: {name}" for name in failed]
+    for line in text.read_text(errors="replace").splitlines():
+        if line.startswith('{"library_differs'):
+            found |= json.loads(line)
+print(json.dumps(found))
+PYTHON
+  rm -rf "$reports"
   return $code
 }
 

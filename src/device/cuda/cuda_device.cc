@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -10,48 +11,85 @@
 
 #include "base/units.h"
 #include "device/cpu/machine.h"
-#include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_formats.h"
 #include "device/cuda/cuda_stream.h"
+#include "device/cuda/gpu_health.h"
+#include "device/cuda/library_products.h"
 #include "device/cuda/probe.h"
 #include "device/cuda/reservation.h"
 
 namespace tandem::device::cuda {
 namespace {
 
+const char* flag_of(MemoryKind kind) {
+  return kind == MemoryKind::kDevice ? "device-memory" : "host-memory";
+}
+const char* name_of(MemoryKind kind) { return kind == MemoryKind::kDevice ? "GPU" : "pinned host"; }
+
 // Memory of one tier, taken from CUDA once; what is handed out keeps it.
 class Tier {
  public:
-  Tier(MemoryKind kind, void* begin, int64_t capacity)
-      : kind_(kind), begin_(begin), pieces_(static_cast<std::byte*>(begin), capacity) {}
+  Tier(std::shared_ptr<GpuHealth> health, MemoryKind kind, void* begin, int64_t capacity)
+      : health_(std::move(health)),
+        kind_(kind),
+        begin_(begin),
+        pieces_(static_cast<std::byte*>(begin), capacity) {}
   ~Tier() {
-    must(kind_ == MemoryKind::kDevice ? cudaFree(begin_) : cudaFreeHost(begin_), "freeing memory");
+    if (!health_->failed()) {
+      health_->ok(kind_ == MemoryKind::kDevice ? cudaFree(begin_) : cudaFreeHost(begin_),
+                  "freeing memory");
+    }
   }
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
-  static Result<std::shared_ptr<Tier>> take(MemoryKind kind, int64_t bytes) {
+  // What CUDA must give for `bytes` in pieces and `own_bytes` behind them.
+  static int64_t room_for(int64_t bytes, int64_t own_bytes) {
+    return Reservation::room_for(bytes) + own_bytes;
+  }
+  static Result<std::shared_ptr<Tier>> take(std::shared_ptr<GpuHealth> health, MemoryKind kind,
+                                            int64_t bytes, int64_t own_bytes) {
     void* begin = nullptr;
-    const auto size = static_cast<size_t>(Reservation::room_for(bytes));
+    const int64_t room = room_for(bytes, own_bytes);
+    const auto size = static_cast<size_t>(room);
     const cudaError_t error = kind == MemoryKind::kDevice
                                   ? cudaMalloc(&begin, size)
                                   : cudaHostAlloc(&begin, size, cudaHostAllocPortable);
-    if (error != cudaSuccess) {
-      const bool on_device = kind == MemoryKind::kDevice;
-      return Error{
-          ErrorCode::kResourceExhausted,
-          fmt::format(
-              "{} of {} memory are not to be had: {}; use a smaller --{}", format_bytes(bytes),
-              on_device ? "GPU" : "pinned host", cudaGetErrorString(error),
-              on_device ? "device-memory" : "host-memory, or raise the limit of locked memory"),
-          on_device ? "device-memory" : "host-memory"};
+    if (error == cudaSuccess) {
+      return std::make_shared<Tier>(std::move(health), kind, begin, bytes);
     }
-    return std::make_shared<Tier>(kind, begin, bytes);
+    if (error != cudaErrorMemoryAllocation) {
+      health->ok(error, "taking memory");
+      return *health->failure();
+    }
+    cudaGetLastError();  // a later launch must not find this error
+    return Error{ErrorCode::kResourceExhausted,
+                 fmt::format("{} of {} memory are not to be had ({} with the back end's own "
+                             "needs): {}{}; use a smaller --{}",
+                             format_bytes(bytes), name_of(kind), format_bytes(room),
+                             cudaGetErrorString(error), free_text(kind), flag_of(kind)),
+                 flag_of(kind)};
   }
 
   Reservation& pieces() { return pieces_; }
+  [[nodiscard]] std::byte* own() const {
+    return static_cast<std::byte*>(begin_) + Reservation::room_for(pieces_.capacity());
+  }
 
  private:
+  static std::string free_text(MemoryKind kind) {
+    size_t free = 0;
+    size_t total = 0;
+    if (kind == MemoryKind::kHostPinned) {
+      return ", or the limit of locked memory (ulimit -l) is too low";
+    }
+    return cudaMemGetInfo(&free, &total) == cudaSuccess
+               ? fmt::format(", {} of {} are free now", format_bytes(static_cast<int64_t>(free)),
+                             format_bytes(static_cast<int64_t>(total)))
+               : "";
+  }
+
+  const std::shared_ptr<GpuHealth> health_;
   const MemoryKind kind_;
   void* const begin_;
   Reservation pieces_;
@@ -73,56 +111,66 @@ class Piece final : public Memory {
   const int64_t bytes_;
 };
 
-void clear(MemoryKind kind, std::byte* data, int64_t bytes) {
+cudaError_t clear(MemoryKind kind, std::byte* data, int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   if (kind == MemoryKind::kHostPinned) {
     std::memset(data, 0, size);
-    return;
+    return cudaSuccess;
   }
-  must(cudaMemset(data, 0, size), "clearing memory");
-  must(cudaDeviceSynchronize(), "clearing memory");
+  const cudaError_t error = cudaMemset(data, 0, size);
+  return error == cudaSuccess ? cudaDeviceSynchronize() : error;
 }
+
+constexpr std::string_view kTaking = "taking memory";
 
 class CudaDevice final : public Device {
  public:
   // `host` null: pinned memory is taken piece by piece.
-  CudaDevice(AcceleratorCaps caps, HostCaps host_caps, int index, std::shared_ptr<Tier> device,
-             std::shared_ptr<Tier> host)
+  CudaDevice(AcceleratorCaps caps, HostCaps host_caps, int index, const Formats& formats,
+             std::shared_ptr<GpuHealth> health, std::shared_ptr<Tier> device,
+             std::shared_ptr<Tier> host, std::unique_ptr<LibraryProducts> library)
       : caps_(std::move(caps)),
         host_(std::move(host_caps)),
         index_(index),
+        formats_(formats),
+        health_(std::move(health)),
         device_memory_(std::move(device)),
         host_memory_(std::move(host)),
-        streams_(index) {}
+        streams_(index, *health_, device_memory_->own(), std::move(library)) {}
 
   [[nodiscard]] const AcceleratorCaps& caps() const override { return caps_; }
   [[nodiscard]] const HostCaps& host() const override { return host_; }
-  [[nodiscard]] const Formats& formats() const override { return cuda_formats(); }
+  [[nodiscard]] const Formats& formats() const override { return formats_; }
+  [[nodiscard]] const Error* failure() const override { return health_->failure(); }
 
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
     if (request.bytes < 0) {
       return invalid_argument(fmt::format("cannot allocate {} bytes", request.bytes));
     }
-    must(cudaSetDevice(index_), "choosing the GPU of a thread");
-    std::shared_ptr<Tier> tier =
-        request.kind == MemoryKind::kDevice ? device_memory_ : host_memory_;
+    if (failure() != nullptr || !streams_.note(cudaSetDevice(index_), kTaking)) {
+      return *failure();
+    }
+    const bool on_device = request.kind == MemoryKind::kDevice;
+    std::shared_ptr<Tier> tier = on_device ? device_memory_ : host_memory_;
     if (tier == nullptr) {
-      ASSIGN_OR_RETURN(tier, Tier::take(request.kind, request.bytes));
+      ASSIGN_OR_RETURN(tier, Tier::take(health_, request.kind, request.bytes, 0));
     }
     const std::optional<std::byte*> data = tier->pieces().take(request.bytes);
     if (!data.has_value()) {
-      const bool on_device = request.kind == MemoryKind::kDevice;
       return Error{
           ErrorCode::kResourceExhausted,
           fmt::format("{} of {} memory do not fit: {} of {} are left; give more with --{}, or use "
                       "a smaller model or KV pool",
-                      format_bytes(request.bytes), on_device ? "GPU" : "pinned host",
+                      format_bytes(request.bytes), name_of(request.kind),
                       format_bytes(tier->pieces().left()), format_bytes(tier->pieces().capacity()),
-                      on_device ? "device-memory" : "host-memory"),
-          on_device ? "device-memory" : "host-memory"};
+                      flag_of(request.kind)),
+          flag_of(request.kind)};
     }
-    clear(request.kind, *data, request.bytes);
+    if (!streams_.note(clear(request.kind, *data, request.bytes), kTaking)) {
+      tier->pieces().give_back(*data, request.bytes);
+      return *failure();
+    }
     return std::unique_ptr<Memory>(std::make_unique<Piece>(std::move(tier), *data, request.bytes));
   }
 
@@ -141,6 +189,8 @@ class CudaDevice final : public Device {
   const AcceleratorCaps caps_;
   const HostCaps host_;
   const int index_;
+  const Formats& formats_;
+  const std::shared_ptr<GpuHealth> health_;
   const std::shared_ptr<Tier> device_memory_;
   const std::shared_ptr<Tier> host_memory_;
   CudaStreams streams_;  // last: what they run uses the memory
@@ -165,39 +215,102 @@ HostCaps host_caps(const DeviceSpec& spec) {
           .cpus = attention_cpus()};
 }
 
+// With its name, or why there is none.
+struct Products {
+  std::unique_ptr<LibraryProducts> library;  // null: plain kernels
+  std::string name;
+};
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return text == nullptr ? "" : text;
+}
+
+Result<Products> find_products() {
+  const std::string wanted = variable(kProductsVariable);
+  if (!wanted.empty() && wanted != "auto" && wanted != "plain" && wanted != "library") {
+    return invalid_argument(
+        fmt::format("{}={}: give auto (cuBLASLt if it is found), plain or library",
+                    kProductsVariable, wanted),
+        kProductsVariable);
+  }
+  if (wanted == "plain") {
+    return Products{nullptr, "plain kernels"};
+  }
+  const std::string file = variable(kLibraryVariable);
+  Result<std::unique_ptr<CublasLt>> library =
+      CublasLt::open(file.empty() ? cublaslt_files() : std::vector{file});
+  if (library.ok()) {
+    std::string name = fmt::format("cuBLASLt {}", (*library)->version());
+    return Products{std::make_unique<LibraryProducts>(std::move(library).value()), std::move(name)};
+  }
+  if (wanted == "library" || !file.empty()) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("cuBLASLt cannot be used: {}; install the library of CUDA 13 (in a "
+                             "Python environment: pip install nvidia-cublas), name its file with "
+                             "{}, or set {}=plain",
+                             library.error().message, kLibraryVariable, kProductsVariable),
+                 kLibraryVariable};
+  }
+  return Products{nullptr, fmt::format("plain kernels, no cuBLASLt: {}", library.error().message)};
+}
+
+Result<ElementType> residual_type() {
+  const std::string wanted = variable(kResidualVariable);
+  if (wanted.empty() || wanted == element_name(ElementType::kF32)) {
+    return ElementType::kF32;
+  }
+  if (wanted == element_name(ElementType::kBF16)) {
+    return ElementType::kBF16;
+  }
+  return invalid_argument(fmt::format("{}={}: give float32 or bfloat16", kResidualVariable, wanted),
+                          kResidualVariable);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   ASSIGN_OR_RETURN(const int index,
                    gpu_index(spec.accelerator.has_value() ? spec.accelerator->options : ""));
   ASSIGN_OR_RETURN(const Gpu gpu, probe(index));
+  ASSIGN_OR_RETURN(Products products, find_products());
+  ASSIGN_OR_RETURN(const ElementType residual, residual_type());
+  const int64_t own = CudaStreams::own_bytes(products.library != nullptr);
+  const int64_t beside = Tier::room_for(0, own);
   const int64_t bytes =
       spec.device_memory_bytes > 0
           ? spec.device_memory_bytes
-          : static_cast<int64_t>(kMemoryShare * static_cast<double>(gpu.free_bytes));
-  if (Reservation::room_for(bytes) > gpu.free_bytes) {
-    return Error{ErrorCode::kResourceExhausted,
-                 fmt::format("{} of GPU memory are asked for, {} has {} free of {}; use a smaller "
-                             "--device-memory, or end the processes that nvidia-smi lists",
-                             format_bytes(bytes), gpu.name, format_bytes(gpu.free_bytes),
-                             format_bytes(gpu.memory_bytes)),
-                 "device-memory"};
+          : static_cast<int64_t>(kMemoryShare * static_cast<double>(gpu.free_bytes)) - beside;
+  if (bytes <= 0 || Tier::room_for(bytes, own) > gpu.free_bytes) {
+    return Error{
+        ErrorCode::kResourceExhausted,
+        fmt::format("{} of GPU memory are asked for, and the back end needs {} beside; {} "
+                    "has {} free of {}; use a smaller --device-memory, or end the "
+                    "processes that nvidia-smi lists",
+                    format_bytes(std::max<int64_t>(bytes, 0)), format_bytes(beside), gpu.name,
+                    format_bytes(gpu.free_bytes), format_bytes(gpu.memory_bytes)),
+        "device-memory"};
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<Tier> device, Tier::take(MemoryKind::kDevice, bytes));
+  const auto health = std::make_shared<GpuHealth>();
+  ASSIGN_OR_RETURN(std::shared_ptr<Tier> device,
+                   Tier::take(health, MemoryKind::kDevice, bytes, own));
   std::shared_ptr<Tier> host;
   if (spec.host_memory_bytes > 0) {
-    ASSIGN_OR_RETURN(host, Tier::take(MemoryKind::kHostPinned, spec.host_memory_bytes));
+    ASSIGN_OR_RETURN(host, Tier::take(health, MemoryKind::kHostPinned, spec.host_memory_bytes, 0));
   }
-  AcceleratorCaps caps{.name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, plain kernels)", index,
-                                           gpu.name, gpu.major, gpu.minor, format_bytes(bytes),
-                                           format_bytes(gpu.memory_bytes)),
-                       .backend = "cuda",
-                       .identity = fmt::format("cuda ({}, plain kernels)", gpu.name),
-                       .kernels = "cuda-plain",
-                       .memory_bytes = gpu.memory_bytes,
-                       .free_memory_bytes = device->pieces().capacity()};
+  const bool plain = products.library == nullptr;
+  AcceleratorCaps caps{
+      .name =
+          fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {})", index, gpu.name, gpu.major, gpu.minor,
+                      format_bytes(bytes), format_bytes(gpu.memory_bytes), products.name),
+      .backend = "cuda",
+      .identity = fmt::format("cuda ({}, {})", gpu.name, plain ? "plain kernels" : products.name),
+      .kernels = plain ? "cuda-plain" : "cuda-cublaslt",
+      .memory_bytes = gpu.memory_bytes,
+      .free_memory_bytes = device->pieces().capacity()};
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
-      std::move(caps), host_caps(spec), index, std::move(device), std::move(host)));
+      std::move(caps), host_caps(spec), index, cuda_formats(residual), health, std::move(device),
+      std::move(host), std::move(products.library)));
 }
 
 }  // namespace tandem::device::cuda

@@ -1,5 +1,6 @@
 // The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are plain kernels
-// (kernels/): right, not fast.
+// (kernels/), right and not fast, but for products: cuBLASLt computes
+// them if it is found.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,14 @@ namespace tandem::device::cuda {
 // kMemoryShare of what is free) and spec.host_memory_bytes of pinned host memory (0: as it is asked
 // for). Errors: those of probe(), and too little memory, with the numbers.
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);
+
+// cuBLASLt computes products if it is found. kProductsVariable: "plain" does not look for it,
+// "library" fails if it is absent; kLibraryVariable names its file.
+inline constexpr const char* kProductsVariable = "TANDEM_CUDA_PRODUCTS";
+inline constexpr const char* kLibraryVariable = "TANDEM_CUBLASLT";
+// "bfloat16" keeps the residual of models with weights in bf16 in that type, "float32" (or nothing)
+// in fp32.
+inline constexpr const char* kResidualVariable = "TANDEM_CUDA_RESIDUAL";
 
 // The rest is for what the driver and kernels take themselves.
 inline constexpr double kMemoryShare = 0.9;

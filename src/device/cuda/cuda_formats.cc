@@ -11,6 +11,7 @@ constexpr int64_t kWorkspaceRows = 4;
 
 class CudaFormats final : public Formats {
  public:
+  explicit CudaFormats(ElementType residual) : residual_(residual) {}
   [[nodiscard]] bool supports(const WeightFormat& format) const override {
     return format == weight_format(format.type, Quantization::kNone) &&
            (format.type == ElementType::kF32 || format.type == ElementType::kBF16);
@@ -20,20 +21,27 @@ class CudaFormats final : public Formats {
     return n * k * element_bytes(format.type);
   }
   [[nodiscard]] NumberTypes numbers(const WeightFormat& format) const override {
-    return {.activation = format.type, .residual = ElementType::kF32, .attended = format.type};
+    const bool narrow = format.type == residual_;
+    return {.activation = format.type,
+            .residual = narrow ? residual_ : ElementType::kF32,
+            .attended = format.type};
   }
   [[nodiscard]] int64_t attention_workspace_bytes(const AttentionBounds& bounds) const override {
     return kWorkspaceRows * bounds.heads *
            attention_pair_bytes(bounds.layout, bounds.max_context, 0);
   }
   [[nodiscard]] std::string_view kv_arrangement() const override { return kHostKvArrangement; }
+
+ private:
+  const ElementType residual_;
 };
 
 }  // namespace
 
-const Formats& cuda_formats() {
-  static const CudaFormats kFormats;
-  return kFormats;
+const Formats& cuda_formats(ElementType residual) {
+  static const CudaFormats kWide(ElementType::kF32);
+  static const CudaFormats kNarrow(ElementType::kBF16);
+  return residual == ElementType::kBF16 ? kNarrow : kWide;
 }
 
 }  // namespace tandem::device::cuda

@@ -10,39 +10,48 @@
 
 namespace tandem::device::cuda {
 
-void run(cudaStream_t stream, const EmbedOp& op) { launch(stream, Embed{op}); }
-void run(cudaStream_t stream, const RmsNormOp& op) { launch(stream, RmsNorm{op}); }
-void run(cudaStream_t stream, const GemmOp& op) { launch(stream, Gemm{op, 0, op.w.n}); }
-void run(cudaStream_t stream, const GateUpOp& op) { launch(stream, GateUp{op, 0, op.w.n / 2}); }
-void run(cudaStream_t stream, const RopeTableOp& op) { launch(stream, RopeTable{op}); }
-void run(cudaStream_t stream, const RopeWriteOp& op) { launch(stream, RopeWrite{op}); }
-void run(cudaStream_t stream, const RowGatherOp& op) { launch(stream, RowGather{op}); }
-void run(cudaStream_t stream, const CastOp& op) { launch(stream, Cast{op}); }
+cudaError_t run(cudaStream_t stream, const EmbedOp& op) { return launch(stream, Embed{op}); }
+cudaError_t run(cudaStream_t stream, const RmsNormOp& op) { return launch(stream, RmsNorm{op}); }
+cudaError_t run(cudaStream_t stream, const GemmOp& op) {
+  return launch(stream, Gemm{op, 0, op.w.n});
+}
+cudaError_t run(cudaStream_t stream, const GateUpOp& op) {
+  return launch(stream, GateUp{op, 0, op.w.n / 2});
+}
+cudaError_t run(cudaStream_t stream, const RopeTableOp& op) {
+  return launch(stream, RopeTable{op});
+}
+cudaError_t run(cudaStream_t stream, const RopeWriteOp& op) {
+  return launch(stream, RopeWrite{op});
+}
+cudaError_t run(cudaStream_t stream, const RowGatherOp& op) {
+  return launch(stream, RowGather{op});
+}
+cudaError_t run(cudaStream_t stream, const CastOp& op) { return launch(stream, Cast{op}); }
 
-void run(cudaStream_t stream, const RopeRouteOp& op) {
-  launch(stream, RopeRoute{op});
-  launch(stream, StoreResiduals{op});
+cudaError_t run(cudaStream_t stream, const GateUpOp& op, const GateUpRows& rows) {
+  return launch(stream, SiluMul{op, {rows.sums, rows.begin, rows.count}});
 }
 
-void run(cudaStream_t stream, const TailGatherOp& op) {
-  launch(stream, GatherAttended{op});
-  launch(stream, GatherResiduals{op});
+cudaError_t run(cudaStream_t stream, const RopeRouteOp& op) {
+  return launch(stream, RopeRoute{op}, StoreResiduals{op});
 }
 
-void run(cudaStream_t stream, const SampleOp& op) {
-  launch(stream, AddBiases{op});
-  launch(stream, Ban{op});
-  launch(stream, PenalizeRepetition{op});
-  launch(stream, PenalizeCounts{op});
-  launch(stream, Draw{op});
+cudaError_t run(cudaStream_t stream, const TailGatherOp& op) {
+  return launch(stream, GatherAttended{op}, GatherResiduals{op});
 }
 
-void run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows) {
-  launch(stream, Upload{.op = op,
-                        .source = rows.source,
-                        .source_row = rows.source_row,
-                        .row_begin = rows.begin,
-                        .row_count = rows.count});
+cudaError_t run(cudaStream_t stream, const SampleOp& op) {
+  return launch(stream, AddBiases{op}, Ban{op}, PenalizeRepetition{op}, PenalizeCounts{op},
+                Draw{op});
+}
+
+cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows) {
+  return launch(stream, Upload{.op = op,
+                               .source = rows.source,
+                               .source_row = rows.source_row,
+                               .row_begin = rows.begin,
+                               .row_count = rows.count});
 }
 
 int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_tokens,
@@ -51,7 +60,7 @@ int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_to
          static_cast<int64_t>(sizeof(float));
 }
 
-void run(cudaStream_t stream, const AttentionOp& op) {
+cudaError_t run(cudaStream_t stream, const AttentionOp& op) {
   const AttentionBatch& batch = op.batch;
   AttentionPairs on{.args = kernel_args(op)};
   on.args.partials = batch.workspace;
@@ -60,9 +69,12 @@ void run(cudaStream_t stream, const AttentionOp& op) {
   const int64_t room = batch.workspace_floats / (on.splits * record_floats(batch.layout));
   for (on.first = 0; on.first < all; on.first += on.pairs) {
     on.pairs = std::min(room, all - on.first);
-    launch(stream, AttendSplits{on});
-    launch(stream, MergeSplits{on});
+    const cudaError_t error = launch(stream, AttendSplits{on}, MergeSplits{on});
+    if (error != cudaSuccess) {
+      return error;
+    }
   }
+  return cudaSuccess;
 }
 
 }  // namespace tandem::device::cuda

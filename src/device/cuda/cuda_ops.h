@@ -1,6 +1,7 @@
 // The ops that compute, put on a stream of the GPU. cuda_ops.cc is the one file that a CUDA
-// compiler must read; tests compile it for the host (launch.h). What arguments point to must stay
-// as it is until the stream has passed. Threads: one for each stream.
+// compiler must read; tests compile it for the host (launch.h). Returns what CUDA says of the
+// launches. What arguments point to must stay as it is until the stream has passed. Threads: one
+// for each stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,20 +12,29 @@
 
 namespace tandem::device::cuda {
 
-void run(cudaStream_t stream, const EmbedOp& op);
-void run(cudaStream_t stream, const RmsNormOp& op);
-void run(cudaStream_t stream, const GemmOp& op);
-void run(cudaStream_t stream, const GateUpOp& op);
-void run(cudaStream_t stream, const RopeTableOp& op);
-void run(cudaStream_t stream, const RopeWriteOp& op);
+cudaError_t run(cudaStream_t stream, const EmbedOp& op);
+cudaError_t run(cudaStream_t stream, const RmsNormOp& op);
+cudaError_t run(cudaStream_t stream, const GemmOp& op);
+cudaError_t run(cudaStream_t stream, const GateUpOp& op);
+cudaError_t run(cudaStream_t stream, const RopeTableOp& op);
+cudaError_t run(cudaStream_t stream, const RopeWriteOp& op);
 // Runs in several passes if the workspace is too small for the records of all splits. The workspace
 // holds those of one (row, head) at least: attention_pair_bytes of the step's longest context.
-void run(cudaStream_t stream, const AttentionOp& op);
-void run(cudaStream_t stream, const RowGatherOp& op);
-void run(cudaStream_t stream, const SampleOp& op);
-void run(cudaStream_t stream, const RopeRouteOp& op);
-void run(cudaStream_t stream, const TailGatherOp& op);
-void run(cudaStream_t stream, const CastOp& op);
+cudaError_t run(cudaStream_t stream, const AttentionOp& op);
+cudaError_t run(cudaStream_t stream, const RowGatherOp& op);
+cudaError_t run(cudaStream_t stream, const SampleOp& op);
+cudaError_t run(cudaStream_t stream, const RopeRouteOp& op);
+cudaError_t run(cudaStream_t stream, const TailGatherOp& op);
+cudaError_t run(cudaStream_t stream, const CastOp& op);
+
+// The rest of a GateUpOp, of rows whose products with gate and up are there: fp32, [row_count,
+// w.n].
+struct GateUpRows {
+  const float* sums = nullptr;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+cudaError_t run(cudaStream_t stream, const GateUpOp& op, const GateUpRows& rows);
 
 // Padded rows of an upload, whose source rows begin at row `source_row` in `source`, device memory.
 struct UploadRows {
@@ -33,7 +43,7 @@ struct UploadRows {
   int64_t begin = 0;
   int64_t count = 0;
 };
-void run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows);
+cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows);
 
 // Workspace of one (row, head) with such a context.
 int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_tokens,

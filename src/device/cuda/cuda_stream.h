@@ -2,6 +2,9 @@
 // completed events by asking the driver, so that nothing waits in it and no callback runs on a
 // thread of its own.
 //
+// When a call of CUDA fails, `health` notes it, and the pump ends everything that is pending:
+// device.h says what holds from then on.
+//
 // Threads: as device.h says. The listener is called by the pump alone.
 #pragma once
 
@@ -15,40 +18,65 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "device/cuda/gpu_health.h"
+#include "device/cuda/library_products.h"
+#include "device/cuda/shared_room.h"
 #include "device/device.h"
 
 namespace tandem::device::cuda {
 
-// One stream; used by CudaStreams.
+// What the streams of a GPU share.
+struct StreamRooms {
+  SharedRoom uploads;   // rows of a checkpoint on their way
+  SharedRoom products;  // the library's workspace, and sums that no op has a place for
+  std::unique_ptr<LibraryProducts>
+      library;  // used by the holder of `products`; null: plain kernels
+};
+
+// One stream; used by CudaStreams. Calls return what CUDA says.
 class CudaStream {
  public:
-  CudaStream(int device, StreamKind kind);
-  ~CudaStream();
+  explicit CudaStream(StreamRooms& rooms) : rooms_(rooms) {}
+  ~CudaStream() = default;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
 
-  void launch(const Op& op);  // issuing thread
+  cudaError_t make(StreamKind kind);
+  cudaError_t launch(const Op& op);  // issuing thread
+  cudaError_t end();                 // once nothing is launched any more
   [[nodiscard]] cudaStream_t get() const { return stream_; }
 
  private:
-  void upload(const UploadOp& op);
+  cudaError_t multiply(const GemmOp& op);
+  cudaError_t multiply(const GateUpOp& op);
+  cudaError_t upload(const UploadOp& op);
   void plan(const AttentionPlanOp& op);
-  void attend(const AttentionOp& op);
+  cudaError_t attend(const AttentionOp& op);
 
+  StreamRooms& rooms_;
   cudaStream_t stream_ = nullptr;
   std::array<AttentionBatch, kAttentionPlans> plans_;
-  void* upload_room_ = nullptr;  // device memory for the rows of a checkpoint on their way
 };
 
 class CudaStreams {
  public:
   static constexpr int32_t kMaxStreams = 64;
+  static constexpr int64_t kUploadBytes = int64_t{16} << 20;
+  static constexpr int64_t kProductBytes = LibraryProducts::kWorkspaceBytes + (int64_t{64} << 20);
+  // Device memory of its own.
+  static constexpr int64_t own_bytes(bool has_library) {
+    return kUploadBytes + (has_library ? kProductBytes : 0);
+  }
 
-  explicit CudaStreams(int device);
-  ~CudaStreams();  // after everything that was launched
+  // Its own memory begins at `own`, aligned to 256 bytes. `health` must outlive it. `library` null:
+  // products are the plain kernels'.
+  CudaStreams(int device, GpuHealth& health, std::byte* own,
+              std::unique_ptr<LibraryProducts> library);
+  ~CudaStreams();  // after everything that was launched, unless the GPU has failed
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;
 
@@ -59,6 +87,8 @@ class CudaStreams {
   [[nodiscard]] bool query(EventId event) const;
   void synchronize(EventId event);
   void set_listener(std::function<void()> on_event);
+  // Notes an error; whether there was none.
+  bool note(cudaError_t error, std::string_view doing) const;
 
  private:
   struct Pending {
@@ -68,7 +98,8 @@ class CudaStreams {
   };
   // Of a stream. `pending`, oldest first, is guarded by mutex_.
   struct Line {
-    std::unique_ptr<CudaStream> stream;
+    explicit Line(StreamRooms& rooms) : stream(rooms) {}
+    CudaStream stream;
     std::deque<Pending> pending;
     int64_t recorded = 0;               // issuing thread
     std::atomic<int64_t> completed{0};  // the number of the last completed event
@@ -79,11 +110,15 @@ class CudaStreams {
   [[nodiscard]] static int64_t number_of(EventId event);
   [[nodiscard]] static StreamId stream_of(EventId event);
   static const Pending* find(const Line& line, EventId event);
-  cudaEvent_t take_event();  // mutex_ held
+  bool use_device() const;
+  cudaError_t record_on(Line& own, int64_t number, bool notifies);
   void pump();
   bool complete_some();  // pump
+  void give_up();        // pump
 
   const int device_;
+  GpuHealth& health_;
+  StreamRooms rooms_;
   std::array<std::unique_ptr<Line>, kMaxStreams> lines_;
   std::atomic<int32_t> line_count_{0};
   mutable std::mutex mutex_;
@@ -91,8 +126,9 @@ class CudaStreams {
   std::deque<std::function<void()>> listeners_;  // mutex_; the last one is current
   int64_t pending_ = 0;                          // mutex_: in all lines
   bool ending_ = false;                          // mutex_
-  std::condition_variable work_;                 // for the pump: pending_ or ending_
-  std::condition_variable settled_;              // some line's `settled` has risen
+  bool given_up_ = false;                        // mutex_: after a failure
+  mutable std::condition_variable work_;         // for the pump: pending_, ending_ or a failure
+  std::condition_variable settled_;              // some line's `settled` has risen, or given_up_
   std::thread pump_;                             // last: uses all of the above
 };
 

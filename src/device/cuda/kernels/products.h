@@ -89,6 +89,10 @@ struct Gemm {
   }
 };
 
+TANDEM_ANYWHERE inline float silu_times(float gate, float up) {
+  return gate / (1.0F + std::exp(-gate)) * up;
+}
+
 struct GateUp {
   GateUpOp op;
   int64_t column_begin = 0;  // of `activated`
@@ -104,8 +108,29 @@ struct GateUp {
     multiply(op, row, op.w.n / 2 + n, ups);
     for (int64_t r = 0; r < rows; ++r) {
       store_element(op.activated, op.x_type, (row + r) * op.activated_stride + n,
-                    gates[r] / (1.0F + std::exp(-gates[r])) * ups[r]);
+                    silu_times(gates[r], ups[r]));
     }
+  }
+};
+
+// Some rows of a product with a matrix of gate and up: fp32 [row_count, w.n], gate first.
+struct GateUpSums {
+  const float* sums = nullptr;
+  int64_t row_begin = 0;  // of x and `activated`
+  int64_t row_count = 0;
+};
+
+struct SiluMul {
+  GateUpOp op;
+  GateUpSums of;
+  [[nodiscard]] TANDEM_ANYWHERE int64_t count() const { return of.row_count * (op.w.n / 2); }
+  TANDEM_ANYWHERE void operator()(int64_t i) const {
+    const int64_t columns = op.w.n / 2;
+    const int64_t row = i / columns;
+    const int64_t column = i % columns;
+    const float* sums = of.sums + row * op.w.n;
+    store_element(op.activated, op.x_type, (of.row_begin + row) * op.activated_stride + column,
+                  silu_times(sums[column], sums[columns + column]));
   }
 };
 
