@@ -174,8 +174,8 @@ cudaError_t unmap(void* memory) {
 
 namespace {
 
-// Streams and events by address, so that those of a lost GPU, which are never destroyed, are not
-// taken for leaks.
+// Streams and events by address. A lost GPU's streams and events are never destroyed; kept here,
+// they are not taken for leaks.
 class Kept {
  public:
   template <class T>
@@ -195,8 +195,8 @@ class Kept {
 };
 Kept& g_kept = *new Kept;
 
-// What a stream's thread works off. The thread is detached: that of a lost GPU's stream is there to
-// the process's end.
+// The work of a stream and its thread, which is detached: with a lost GPU it stays to the process's
+// end.
 class WorkQueue {
  public:
   void push(std::function<void()> work) {
