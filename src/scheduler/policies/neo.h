@@ -55,6 +55,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/decisions.h"
 #include "plan/fcfs_order.h"
 #include "scheduler/host_queue.h"
 #include "scheduler/host_waits.h"
@@ -72,6 +73,7 @@ extern const PolicyDescriptor kNeoCapped;
 extern const PolicyDescriptor kNeoPlus;
 extern const PolicyDescriptor kFastDecode;
 extern const PolicyOption kNeoCodeTerms;
+extern const PolicyOption kMaxHeldSteps;  // of all policies that hold tokens on the host
 
 // How offloaded tokens join a step: in two lanes (rules 4 to 6), or by APEX's rules (apex.h).
 enum class HostJoin : uint8_t { kByNeo, kByApex, kByApexPlus };
@@ -85,6 +87,7 @@ struct NeoRules {
   bool caps_steps = false;     // neo_capped, neo_plus, apex_plus
   bool repaired = false;       // neo_plus, apex_plus
   int32_t patience_steps = 1;  // neo_plus, apex_plus
+  int32_t max_held_steps = kMaxHeldPlans;  // then a sequence on the host is let in
   HostJoin join = HostJoin::kByNeo;
   MixedWindow mixed_window = MixedWindow::kPrinted;  // apex
   int32_t min_host_rows = 0;  // apex: offloaded rows per resident row; 0: as many as pay
@@ -119,7 +122,7 @@ class NeoPolicy final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return fcfs_order(rules_.repaired ? FcfsOrder::By::kClassFirst : FcfsOrder::By::kArrival);
   }
-  [[nodiscard]] bool reads_stages() const override { return rules_.join == HostJoin::kByApexPlus; }
+  [[nodiscard]] bool reads_stages() const override { return !rules_.all_on_host; }
   StepPlan plan(const SystemView& view) override;
 
  private:
