@@ -86,6 +86,8 @@ void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.per_token = duration(fields, "per_token");
   world.executor.per_attended = Nanos{number(fields, "per_attended_ns", 0)};
   world.policy_options[kPatienceSteps] = static_cast<int32_t>(number(fields, "patience", 64));
+  world.policy_options[kMaxHeldSteps] =
+      static_cast<int32_t>(number(fields, "max_held", kMaxHeldPlans));
   world.belief_percent = static_cast<int32_t>(number(fields, "belief", 100));
   world.learning =
       number(fields, "learns", 1) == 1 ? WorldOptions::Learning::kYes : WorldOptions::Learning::kNo;
@@ -189,6 +191,15 @@ Scenario read_scenario(const std::filesystem::path& path) {
 
 // Subjects that are times are compared in nanoseconds.
 int64_t measured(const std::string& subject, const Scenario& scenario, VirtualWorld& world) {
+  if (subject == "let_in") {
+    return world.let_in();
+  }
+  if (subject == "lane_moves") {
+    return world.lane_moves();
+  }
+  if (subject == "mode_changes") {
+    return world.mode_changes();
+  }
   if (subject == "preemptions") {
     return world.preemptions();
   }

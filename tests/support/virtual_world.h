@@ -129,6 +129,10 @@ class VirtualWorld final {
   [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
   // Parts of plans for which there was no room.
   [[nodiscard]] int64_t put_off() const { return observer_.put_off; }
+  // Of tokens on the host, as StepRecord counts them.
+  [[nodiscard]] int64_t let_in() const { return observer_.let_in; }
+  [[nodiscard]] int64_t lane_moves() const { return observer_.lane_moves; }
+  [[nodiscard]] int64_t mode_changes() const { return observer_.mode_changes; }
   // Of ended choices, in the order of their ends.
   [[nodiscard]] const std::vector<observe::RequestRecord>& requests() const {
     return observer_.requests;
@@ -169,12 +173,18 @@ class VirtualWorld final {
     void on_step(const observe::StepRecord& record) override {
       preemptions += record.preempted;
       put_off += record.put_off;
+      let_in += record.let_in;
+      lane_moves += record.lane_moves;
+      mode_changes += record.mode_changed ? 1 : 0;
     }
     void on_gauges(const observe::EngineGauges&) override {}
     void on_request(const observe::RequestRecord& record) override { requests.push_back(record); }
     std::vector<observe::RequestRecord> requests;
     int64_t preemptions = 0;
     int64_t put_off = 0;
+    int64_t let_in = 0;
+    int64_t lane_moves = 0;
+    int64_t mode_changes = 0;
   };
 
   void take(EngineInput& input) {

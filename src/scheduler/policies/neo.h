@@ -45,8 +45,15 @@
 //   - Launch terms are measured (latency/host_times.h), not 0.8 ms.
 //   - The paper prints the ratio of rule 6 upside down.
 //
-// Guarantee: some sequence always advances. No sequence has a bound, except that one held
-// kMaxHeldPlans plans in a row gets a token; for each token they are counted anew. `neo_plus` also
+// Beside residents a step with lanes has tokens that are partly advanced in the second lane, which
+// begins at the first stage i that has one and costs layers - i dense stages. Tokens of the first
+// lane move there; `neo_plus` moves them if that gives more than waiting for them beside the
+// residents. With NEO every token goes through all stages of one step, so none is partly advanced;
+// here one is if a step had no row for it, the host did not answer in time, or it was let in by a
+// step without lanes.
+//
+// Guarantee: some sequence always advances. A sequence that --max-held-steps plans in a row have
+// held gets a token, whatever the host takes for it; for each token they are counted anew. `neo_plus` also
 // keeps the blocks of latency-sensitive sequences from best effort (classed_planner.h).
 #pragma once
 
