@@ -67,7 +67,7 @@ class HopWorld {
     int32_t computed = 0;    // stages that the device has been through
     bool out = false;
     int32_t lane = 0;
-    Nanos joined{0};  // its lane's queue
+    Nanos joined{0};         // its lane's queue
     int32_t references = 0;  // in groups, copies and workers
   };
   struct Group {

@@ -31,7 +31,7 @@ constinit const PolicyOption kApexRealWindow{
 namespace {
 
 constexpr std::array<const PolicyOption*, 3> kApexOptions = {&kApexHostRows, &kApexRealWindow,
-                                                              &kMaxHeldSteps};
+                                                             &kMaxHeldSteps};
 constexpr std::array<const PolicyOption*, 2> kApexPlusOptions = {&kPatienceSteps, &kMaxHeldSteps};
 
 NeoRules apex_rules(const PolicyOptions& options) {

@@ -37,7 +37,8 @@ StepPlan NeoStep::plan_apex() {
       sides = weighed;
     }
     if (residents.empty()) {
-      choice = lanes_choice(ways_in_lanes().front());  // nothing for a lane to be hidden behind, and none sits out
+      choice = lanes_choice(
+          ways_in_lanes().front());  // nothing for a lane to be hidden behind, and none sits out
     } else {
       choice = is_published ? published_choice(choice, weighed.holds()) : best_choice();
     }

@@ -53,8 +53,9 @@
 // step without lanes.
 //
 // Guarantee: some sequence always advances. A sequence that --max-held-steps plans in a row have
-// held gets a token, whatever the host takes for it; for each token they are counted anew. `neo_plus` also
-// keeps the blocks of latency-sensitive sequences from best effort (classed_planner.h).
+// held gets a token, whatever the host takes for it; for each token they are counted anew.
+// `neo_plus` also keeps the blocks of latency-sensitive sequences from best effort
+// (classed_planner.h).
 #pragma once
 
 #include <cstdint>
@@ -90,10 +91,10 @@ Status needs_parts(const PolicyDescriptor& policy, const Beliefs& beliefs);
 
 struct NeoRules {
   LaneWindows windows = LaneWindows::kCode;
-  bool all_on_host = false;    // fastdecode
-  bool caps_steps = false;     // neo_capped, neo_plus, apex_plus
-  bool repaired = false;       // neo_plus, apex_plus
-  int32_t patience_steps = 1;  // neo_plus, apex_plus
+  bool all_on_host = false;                // fastdecode
+  bool caps_steps = false;                 // neo_capped, neo_plus, apex_plus
+  bool repaired = false;                   // neo_plus, apex_plus
+  int32_t patience_steps = 1;              // neo_plus, apex_plus
   int32_t max_held_steps = kMaxHeldPlans;  // then a sequence on the host is let in
   HostJoin join = HostJoin::kByNeo;
   MixedWindow mixed_window = MixedWindow::kPrinted;  // apex

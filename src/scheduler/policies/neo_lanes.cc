@@ -22,8 +22,8 @@ constexpr Nanos kLongestLanes = std::chrono::seconds(1);
 
 }  // namespace
 
-// Tokens under way, as they are and, as APEX has it ("partial progress"), all in the second lane: in
-// the first the residents would wait for them at each of the stages that they have left.
+// Tokens under way, as they are and, as APEX has it ("partial progress"), all in the second lane:
+// in the first the residents would wait for them at each of the stages that they have left.
 void NeoStep::find_under_way() {
   LanesUnderWay& moved = ways_[0];
   LanesUnderWay& as_is = ways_[1];

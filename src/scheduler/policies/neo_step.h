@@ -47,7 +47,7 @@ class NeoStep {
     double credit = 0;  // requests, or output tokens
     Nanos time{0};
     StepForm form = StepForm::kResident;
-    Nanos for_overdue{0};  // the part of `time` that an overdue decode adds
+    Nanos for_overdue{0};      // the part of `time` that an overdue decode adds
     bool moves_first = false;  // tokens under way in the first lane go on in the second
     [[nodiscard]] double rate() const {
       return credit / std::max(static_cast<double>(time.count()), 1.0);
