@@ -1,4 +1,4 @@
-// What a plan may say of tokens under way on the host, and what is counted of it.
+// Plans that move tokens under way on the host from lane to lane, and the counts of such plans.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -115,12 +115,12 @@ TEST(EngineLanesDeathTest, NoOtherSequenceMayMove) {
   EXPECT_DEATH(run_with(moves(SequenceState::kParkedInFlight, 2)), "into lane 2");
 }
 
-// A sequence that the same plan drops has no token that could go on.
+// A sequence that the same plan drops has no token that could continue.
 TEST(EngineLanesDeathTest, NorOneThatIsDropped) {
   EXPECT_DEATH(run_with([](const SystemView& view, StepPlan& plan) {
-                 if (const SequenceView* one = find(view, SequenceState::kParkedInFlight)) {
-                   plan.preempt.push_back(one->id);
-                   plan.lane_moves.push_back({.sequence = one->id, .lane = 1});
+                 if (const SequenceView* dropped = find(view, SequenceState::kParkedInFlight)) {
+                   plan.preempt.push_back(dropped->id);
+                   plan.lane_moves.push_back({.sequence = dropped->id, .lane = 1});
                  }
                }),
                "no token of it is under way");

@@ -102,7 +102,7 @@ struct Guest {
   size_t shared_blocks = 0;  // full ones; 0: none, the prompt is computed already
 };
 
-// What a schedule does, beside what each does.
+// Of a schedule, beside the changes of tier that all schedules make.
 struct Habits {
   bool switches = false;       // of mode, in every step; else at random
   bool one_lane = false;       // all tokens on the host are in the second one
@@ -468,8 +468,8 @@ TEST(TwoTiers, WithAllTokensInTheSecondLane) {
                      31);
 }
 
-// Whatever stage its token has reached, and in whichever lane, a sequence that leaves the host goes
-// on elsewhere as if the token had not begun.
+// A sequence leaves the host in the middle of a token, at any stage and in either lane. The token
+// is then computed on the accelerator as if it had not begun on the host.
 TEST(TwoTiers, CancelledInEachLaneAtEachStage) {
   const int32_t layers = 2;
   std::set<std::pair<int32_t, int32_t>> cancelled;

@@ -75,8 +75,8 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
       lane_moves_(Series{registry, labels}.counter(
           "lane_moves_total", "Tokens under way on the host that a step put into a lane")),
       let_in_(Series{registry, labels}.counter(
-          "held_sequences_let_in_total",
-          "Tokens that began on the host because steps had held their sequence long enough")),
+          "held_tokens_begun_total",
+          "Tokens that began on the host because the bound on holding was reached")),
       attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",
                                                        "K and V read by the host's workers")),
       attention_seconds_(Series{registry, labels}.counter(

@@ -78,7 +78,7 @@ struct OffloadedToken {
   SampleSpec sample;
 };
 
-// A token under way on the host goes on in this lane, from its stage.
+// A token under way on the host is in this lane from now on, at its stage.
 struct LaneMove {
   SequenceId sequence{};
   int32_t lane = 0;  // 0 or 1

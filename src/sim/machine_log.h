@@ -74,7 +74,7 @@ struct WeighedSteps {
 struct HostChanges {
   int64_t modes = 0;       // steps with lanes after one without, or the reverse
   int64_t lane_moves = 0;  // tokens under way that were put into a lane
-  int64_t let_in = 0;      // tokens that began because steps had held their sequence long enough
+  int64_t let_in = 0;      // tokens that began because the bound on holding was reached
 };
 
 struct PredictedStep {

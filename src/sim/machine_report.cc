@@ -231,8 +231,8 @@ std::string machine_text(const MachineLog& log, const std::optional<BestEffortRa
     add("time of steps", shares_text(modes));
     const HostChanges& changes = log.changes();
     if (changes.modes + changes.lane_moves + changes.let_in > 0) {
-      add("changes", fmt::format("{} of mode, {} of lane, {} held sequences let in", changes.modes,
-                                 changes.lane_moves, changes.let_in));
+      add("changes", fmt::format("{} of mode, {} of lane, {} tokens begun although held",
+                                 changes.modes, changes.lane_moves, changes.let_in));
     }
   }
   if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {

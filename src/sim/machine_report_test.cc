@@ -112,7 +112,7 @@ TEST(MachineReport, CountsWhatPlansDidWithTokensOnTheHost) {
   EXPECT_EQ(json["lane_moves"], 6);
   EXPECT_EQ(json["let_in"], 4);
   EXPECT_THAT(machine_text(log, std::nullopt),
-              HasSubstr("2 of mode, 6 of lane, 4 held sequences let in"));
+              HasSubstr("2 of mode, 6 of lane, 4 tokens begun although held"));
   const auto headlines = machine_headlines(log, std::nullopt);
   EXPECT_EQ(value_of(headlines, "mode_changes"), 2);
   EXPECT_EQ(value_of(headlines, "lane_moves"), 6);

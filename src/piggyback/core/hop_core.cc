@@ -81,20 +81,20 @@ void HopCore::end_out(int32_t slot) {
 }
 
 void HopCore::become_ready(int32_t slot, int32_t stage, Nanos now) {
-  Slot& one = slot_at(slot);
-  one.state = SlotState::kReady;
-  one.stage = stage;
-  one.ready_since = now;
+  Slot& waiting = slot_at(slot);
+  waiting.state = SlotState::kReady;
+  waiting.stage = stage;
+  waiting.ready_since = now;
   join_queue(slot);
 }
 
 // The end of the queue of its stage and lane.
 void HopCore::join_queue(int32_t slot) {
-  Slot& one = slot_at(slot);
-  Queue& queue = queue_of(one.stage, one.lane);
-  one.turn = ++turn_;
-  one.previous = queue.last;
-  one.next = -1;
+  Slot& waiting = slot_at(slot);
+  Queue& queue = queue_of(waiting.stage, waiting.lane);
+  waiting.turn = ++turn_;
+  waiting.previous = queue.last;
+  waiting.next = -1;
   (queue.last >= 0 ? slot_at(queue.last).next : queue.first) = slot;
   queue.last = slot;
   ++queue.count;
@@ -154,24 +154,24 @@ bool HopCore::move_lane(SequenceId sequence, int32_t lane) {
   if (slot < 0) {
     return false;
   }
-  Slot& one = slot_at(slot);
-  const bool waits = one.state == SlotState::kReady;
-  if (!waits && one.state != SlotState::kOut) {
+  Slot& moved = slot_at(slot);
+  const bool waits = moved.state == SlotState::kReady;
+  if (!waits && moved.state != SlotState::kOut) {
     return false;
   }
-  if (one.lane == lane) {
+  if (moved.lane == lane) {
     return true;
   }
   if (waits) {
     leave_queue(slot);
   } else {
-    --queue_of(one.stage + 1, one.lane).coming;
+    --queue_of(moved.stage + 1, moved.lane).coming;
   }
-  one.lane = static_cast<int8_t>(lane);
+  moved.lane = static_cast<int8_t>(lane);
   if (waits) {
     join_queue(slot);
   } else {
-    ++queue_of(one.stage + 1, lane).coming;
+    ++queue_of(moved.stage + 1, lane).coming;
   }
   return true;
 }

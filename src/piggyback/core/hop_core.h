@@ -41,9 +41,9 @@ class HopCore {
   // the last stage, and a sequence that left must have been reported.
   [[nodiscard]] bool enter(SequenceId sequence, TokenId token, int32_t position, Nanos now,
                            int32_t lane = 0);
-  // The sequence's token under way is in `lane` from now on, whatever its stage. One that waits at
-  // a stage goes to the end of that lane's queue there; one whose hop is in flight arrives in the
-  // lane. False: no token of it is under way, and nothing changed. O(1) beside finding the
+  // The sequence's token under way is in `lane` from now on, whatever its stage. A waiting token
+  // goes to the end of that lane's queue at its stage; a token whose hop is in flight arrives in
+  // the lane. False: no token of it is under way, and nothing changed. O(1) beside finding the
   // sequence, O(log n).
   [[nodiscard]] bool move_lane(SequenceId sequence, int32_t lane);
   // No more visits; what waits is dropped. It is reported by take_left once nothing of it is in

@@ -1,4 +1,4 @@
-// What the policies of two lanes do with tokens that are under way on the host when a step is
+// Plans of the policies of two lanes for tokens that are under way on the host when a step is
 // planned, and with sequences that plans have held for long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +17,7 @@ namespace tandem {
 namespace {
 
 using ::testing::Contains;
+using testing::decode;
 using ::testing::ElementsAre;
 using testing::host_of;
 using testing::ids;
@@ -120,7 +121,7 @@ TEST_P(LaneMoves, ASequenceHeldForTheMaximumIsLetInAndCounted) {
   kind.rules.max_held_steps = 20;
   kind.rules.patience_steps = 1000;
   Planner planner(kind, 20'000);
-  // Beside a short one that hides, the long one does not: 60 ms of a step of 3.6 ms.
+  // The short sequence hides in a lane and the long one does not: 60 ms of a step of 3.6 ms.
   const auto scene_with = [](int32_t step) {
     return with_residents({parked(11, 3000), parked(12, 1 + step % 2)});
   };
@@ -161,8 +162,8 @@ const latency::CorrectedModel& flat_model() {
   return made;
 }
 
-// Where a second dense stage is dear and the host's part hides behind the residents' attention,
-// tokens stay where they are; if it does not hide there, the residents would be held up by it.
+// If a second dense stage costs much and the host's part hides behind the residents' attention,
+// tokens stay in the first lane. If the host's part does not hide, the residents would be held up.
 TEST(LaneMovesPriced, RepairedRulesCompareBothWays) {
   for (const Kind& kind : {kNeoPlusKind, kApexPlusKind}) {
     SCOPED_TRACE(kind.name);
@@ -205,13 +206,14 @@ Scene residents_of(int32_t context) {
   }
   Scene scene = with_residents(std::move(tokens));
   for (SequenceView& resident : scene.running) {
-    resident.known_tokens = context / 8;
+    resident = decode(raw(resident.id), context / 8);
   }
   return scene;
 }
 
 // A layer has D = 100 us of dense stages and A = 10 ns for each token of the residents' context.
-// Lanes take (2 D + A) / (D + A) times as long and give 12 tokens instead of 8 (neo_plus), or of 8
+// A step with lanes takes (2 D + A) / (D + A) of the time and gives 12 tokens instead of 8
+// (neo_plus), or of 8
 // + 4 / 11 (apex_plus, against overlap). So they begin to pay at 10,000 or 12,000 tokens, and near
 // that the mode does not follow a context that goes up and down by 3 %.
 TEST(ModeChanges, AreNotMadeForGainsWithinTheMargin) {

@@ -32,8 +32,8 @@ constinit const PolicyOption kMaxHeldSteps{
     .min = 1,
     .max = kMaxHeldPlans,
     .help =
-        "a sequence on the host that so many steps in a row have held gets its token in the next, "
-        "even if the host makes that step long"};
+        "a sequence on the host that this number of steps in a row has held gets its token in the "
+        "next one, even if the host makes that step long"};
 
 namespace {
 

@@ -49,8 +49,8 @@
 // begins at the first stage i that has one and costs layers - i dense stages. Tokens of the first
 // lane move there; `neo_plus` moves them if that gives more than waiting for them beside the
 // residents. With NEO every token goes through all stages of one step, so none is partly advanced;
-// here one is if a step had no row for it, the host did not answer in time, or it was let in by a
-// step without lanes.
+// here tokens are if a step had no rows for them, if the host did not answer in time, or if they
+// began in a step without lanes.
 //
 // Guarantee: some sequence always advances. A sequence that --max-held-steps plans in a row have
 // held gets a token, whatever the host takes for it; for each token they are counted anew.
@@ -95,7 +95,7 @@ struct NeoRules {
   bool caps_steps = false;                 // neo_capped, neo_plus, apex_plus
   bool repaired = false;                   // neo_plus, apex_plus
   int32_t patience_steps = 1;              // neo_plus, apex_plus
-  int32_t max_held_steps = kMaxHeldPlans;  // then a sequence on the host is let in
+  int32_t max_held_steps = kMaxHeldPlans;  // then a token begins although held
   HostJoin join = HostJoin::kByNeo;
   MixedWindow mixed_window = MixedWindow::kPrinted;  // apex
   int32_t min_host_rows = 0;  // apex: offloaded rows per resident row; 0: as many as pay

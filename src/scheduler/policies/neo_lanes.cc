@@ -356,7 +356,7 @@ void NeoStep::name_lanes(const Choice& choice, StepPlan& plan) {
   plan.hold.insert(plan.hold.end(), plan.offload.begin(), plan.offload.end());
 }
 
-// Tokens that go on: the first lane's into the second one.
+// Moves tokens under way from the first lane to the second.
 void NeoStep::move_first_lane(StepPlan& plan) const {
   for (const SequenceView& sequence : view_.offloaded) {
     if (sequence.state == SequenceState::kParkedInFlight && sequence.lane == 0 &&

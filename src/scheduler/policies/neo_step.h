@@ -48,7 +48,7 @@ class NeoStep {
     Nanos time{0};
     StepForm form = StepForm::kResident;
     Nanos for_overdue{0};      // the part of `time` that an overdue decode adds
-    bool moves_first = false;  // tokens under way in the first lane go on in the second
+    bool moves_first = false;  // tokens under way in the first lane move to the second
     [[nodiscard]] double rate() const {
       return credit / std::max(static_cast<double>(time.count()), 1.0);
     }
@@ -61,7 +61,7 @@ class NeoStep {
   // Where tokens under way would be in a step with lanes.
   struct LanesUnderWay {
     Lanes lanes{};
-    int32_t second_stage = 0;  // the first stage at which those of the second lane are
+    int32_t second_stage = 0;  // the first stage that has a token of the second lane
     bool moves_first = false;
   };
   // A latency-sensitive prompt that waits for its first token.
