@@ -36,6 +36,7 @@ struct CurrentStep {
   StepResult result;                            // of the step that was committed last
   int64_t ready = -1;                           // as policies are to see it
   Nanos step_budget{0};                         // of the last plan that had one
+  StepMode last_mode = StepMode::kGroups;       // of the step that was launched last
   std::optional<observe::StepRecord> finished;  // of a committed step, until it is reported
 
   // It computes tokens of offloaded sequences only.

@@ -305,6 +305,7 @@ EngineActivity Engine::plan_and_launch() {
         mover_.tokens_under_way() > 0) {
       step_.launched = step_.now;
       step_.in_flight = true;
+      step_.record.mode_changed = std::exchange(step_.last_mode, plan.mode) != plan.mode;
       parts_.executor.launch(step_.input);
       ++step_.number;
       // It made room, so somebody may begin who must not wait for a hop.

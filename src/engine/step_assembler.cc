@@ -11,6 +11,7 @@ namespace tandem {
 
 void StepAssembler::begin() {
   step_.input.transfers.clear();
+  step_.input.lane_moves.clear();
   step_.input.entering.clear();
 }
 
@@ -20,6 +21,7 @@ bool StepAssembler::assemble(const StepPlan& plan) {
   const bool moved = mover_.begin_transfers(plan);
   mover_.begin_write_through(plan);
   bind(plan);
+  mover_.move_lanes(plan);
   const bool requeued = mover_.enter_tokens(plan);
   return moved || requeued || !plan.preempt.empty();
 }

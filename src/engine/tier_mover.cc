@@ -263,11 +263,27 @@ void TierMover::end_write_through(SequenceKv& kv) {
 
 // ---------------------------------------------------------------- tokens of offloaded sequences
 
+void TierMover::move_lanes(const StepPlan& plan) {
+  for (const LaneMove& move : plan.lane_moves) {
+    CHECK(move.lane == 0 || move.lane == 1, "the plan puts sequence {} into lane {}",
+          raw(move.sequence), move.lane);
+    LiveSequence* sequence = table_.find(move.sequence);
+    CHECK(sequence != nullptr && sequence->state.state() == SequenceState::kParkedInFlight,
+          "the plan puts sequence {} into lane {}, but no token of it is under way",
+          raw(move.sequence), move.lane);
+    sequence->lane = static_cast<uint8_t>(move.lane);
+    step_.input.lane_moves.push_back(move);
+  }
+  step_.record.lane_moves = static_cast<int32_t>(plan.lane_moves.size());
+}
+
 // Of a plan; each sequence is asked about once.
 bool TierMover::is_held(LiveSequence& sequence) const {
   const bool is_named = std::ranges::binary_search(held_, sequence.id);
   sequence.held_plans = is_named ? sequence.held_plans + 1 : 0;
-  return is_named && sequence.held_plans <= kMaxHeldPlans;
+  const bool is_let_in = is_named && sequence.held_plans > kMaxHeldPlans;
+  step_.record.let_in += is_let_in ? 1 : 0;
+  return is_named && !is_let_in;
 }
 
 // Latency-sensitive sequences first, then by admission; those that the plan holds stay where they
@@ -280,6 +296,7 @@ bool TierMover::enter_tokens(const StepPlan& plan) {
   std::ranges::sort(named_lane_);
   held_ = plan.hold;
   std::ranges::sort(held_);
+  step_.record.let_in += static_cast<int32_t>(plan.let_in.size());
   std::array<std::vector<LiveSequence*>, kServiceClasses> waiting;  // few
   for (LiveSequence* sequence : table_.offloaded()) {
     if (sequence->state.state() == SequenceState::kParkedWaiting && !is_held(*sequence)) {

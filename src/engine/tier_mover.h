@@ -48,6 +48,9 @@ class TierMover {
   bool begin_transfers(const StepPlan& plan);
   // Starts copies of full blocks; their sequences keep running.
   void begin_write_through(const StepPlan& plan);
+  // Puts tokens under way into the lanes that the plan names. Any other sequence is a bug of the
+  // policy.
+  void move_lanes(const StepPlan& plan);
   // Enters the next token of each sequence between two tokens. True: a sequence went back into the
   // queue for want of host blocks.
   bool enter_tokens(const StepPlan& plan);

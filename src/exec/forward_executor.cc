@@ -201,7 +201,8 @@ void ForwardExecutor::Impl::launch_copies(const StepInput& input) {
 }
 
 void ForwardExecutor::Impl::launch(const StepInput& input) {
-  CHECK(tier_ != nullptr || (input.transfers.empty() && input.entering.empty()),
+  CHECK(tier_ != nullptr ||
+            (input.transfers.empty() && input.entering.empty() && input.lane_moves.empty()),
         "step {} needs a host tier, but there is none", input.step);
   launch_copies(input);
   const StepSize size = measure_step(input, histories_);
@@ -211,6 +212,9 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
   sampling_.begin(input);
   for (const TierTransfer& transfer : input.transfers) {
     tier_->start(transfer);
+  }
+  for (const LaneMove& move : input.lane_moves) {
+    tier_->move_lane(move);
   }
   for (const OffloadedToken& token : input.entering) {
     tier_->enter(token);

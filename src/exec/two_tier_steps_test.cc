@@ -308,10 +308,63 @@ TEST(TwoTierSteps, AGroupThatEndsAfterItsStepWasSeenToEndIsTakenWithTheTierEvent
 class LanesBinder final : public Binder {
  public:
   void bind(const BindView& view, BindDecision& decision) override {
-    decision.wait = view.coming.front() > 0;
+    const bool has_lanes = view.mode == StepMode::kLanes;
+    if (has_lanes && view.lane == 0) {
+      beside_residents += view.ready.front() + view.coming.front();
+    }
+    decision.wait = has_lanes && view.coming.front() > 0;
     decision.visitors.assign(view.ready.begin(), view.ready.end());
   }
+  int64_t beside_residents = 0;  // visitors of the first lane, over all binds
 };
+
+// A token that has begun in steps without lanes, in the first lane, moves into the second one: no
+// stage of the residents has a visitor to wait for.
+TEST(TwoTierSteps, ATokenThatChangesItsLaneIsNotBesideTheResidents) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  std::vector<TokenId> tokens;
+  for (const bool moves : {false, true}) {
+    LanesBinder binder;
+    const Rig rig = make_rig(model, two_tiers(binder));
+    SequenceMaker maker(rig.executor->limits());
+    Sequence resident = maker.make(prompt_of(12, 3), 60);
+    prefill(*rig.executor, resident, 64);
+    Sequence guest = maker.make(prompt_of(30, 5), 60);
+    prefill(*rig.executor, guest, 64);
+    offload(*rig.executor, guest, 1);
+    const SampleSpec sample = next_token(resident).sample;
+    StepInput input;
+    input.slices.push_back({.sequence = resident.id,
+                            .tokens = std::span(resident.tokens).last(1),
+                            .first_position = resident.computed_tokens,
+                            .block_table = resident.blocks,
+                            .samples = std::span(&sample, 1)});
+    input.entering.push_back(next_token(guest));
+    ASSERT_TRUE(run(*rig.executor, input).visitors.empty());
+    EXPECT_EQ(rig.executor->next_stage(guest.id), 1);
+    input.entering.clear();
+    input.mode = StepMode::kLanes;
+    if (moves) {
+      input.lane_moves = {{.sequence = guest.id, .lane = 1}};
+    }
+    const StepResult result = run(*rig.executor, input);
+    ASSERT_EQ(result.visitors.size(), 1U);
+    tokens.push_back(result.visitors.front().token);
+    EXPECT_EQ(binder.beside_residents == 0, moves);
+    EXPECT_EQ(result.second.stages, moves ? small_config().layers - 1 : 0);
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+}
+
+// Named although its token has been sampled, or never began: nothing is under way that could move.
+TEST(TwoTierSteps, AMoveOfATokenThatIsGoneIsIgnored) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  LanesBinder binder;
+  const Rig rig = make_rig(model, two_tiers(binder));
+  StepInput input;
+  input.lane_moves = {{.sequence = SequenceId{77}, .lane = 1}};
+  EXPECT_EQ(run(*rig.executor, input).visits, 0);
+}
 
 // One guest beside the resident, two in the second lane. Both lanes pass every stage, so the second
 // lane is launched at each, and as long as the host attends for all three nothing is queued.

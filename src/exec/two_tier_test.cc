@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -95,16 +97,31 @@ struct Guest {
   std::vector<float> logits;  // of all rows after the prompt's
   int32_t changes = 0;
   int32_t stage = 0;         // of its token under way, when it was seen last
+  int32_t lane = 0;          // of the same
   size_t shares_with = 0;    // index of the guest whose prompt begins like this one
   size_t shared_blocks = 0;  // full ones; 0: none, the prompt is computed already
+};
+
+// Of a schedule, beside the changes of tier that all schedules make.
+struct Habits {
+  bool switches = false;       // of mode, in every step; else at random
+  bool one_lane = false;       // all tokens on the host are in the second one
+  bool moves = false;          // tokens under way change lanes
+  bool cancels = false;        // sequences leave the host in the middle of a token
+  bool chunks_of_one = false;  // of prompts
+};
+
+struct Happened {
+  std::set<std::pair<int32_t, int32_t>> cancelled;  // lane and stage of tokens
+  int64_t moved = 0;                                // tokens, from lane to lane
 };
 
 // Drives sequences through an executor with two tiers at random: each stays, is offloaded, decodes
 // on the host and comes back as dice say.
 class Schedule {
  public:
-  Schedule(ForwardExecutor& executor, int32_t vocabulary, uint32_t seed)
-      : executor_(executor), vocabulary_(vocabulary), random_(seed) {}
+  Schedule(ForwardExecutor& executor, int32_t vocabulary, uint32_t seed, const Habits& habits = {})
+      : executor_(executor), vocabulary_(vocabulary), habits_(habits), random_(seed) {}
 
   void add(Sequence sequence) {
     Guest& guest = guests_.emplace_back();
@@ -134,6 +151,7 @@ class Schedule {
   }
 
   std::deque<Guest>& guests() { return guests_; }
+  [[nodiscard]] const Happened& happened() const { return happened_; }
 
  private:
   bool wants(const Guest& guest) const {
@@ -191,9 +209,23 @@ class Schedule {
     } else if (guest.place == Place::kPrompt) {
       const auto left =
           static_cast<int32_t>(guest.sequence.prompt_tokens) - guest.sequence.computed_tokens;
-      const int32_t tokens = std::uniform_int_distribution<int32_t>(1, left)(random_);
+      const int32_t tokens =
+          std::uniform_int_distribution<int32_t>(1, habits_.chunks_of_one ? 1 : left)(random_);
       slice(guest, tokens, input);
       guest.sequence.computed_tokens += tokens;
+    }
+  }
+
+  void plan_under_way(Guest& guest, StepInput& input) {
+    if (habits_.cancels && dice(10)) {
+      happened_.cancelled.emplace(guest.lane, guest.stage);
+      executor_.leave(guest.sequence.id);
+      guest.place = Place::kOnloading;  // where the token is computed again
+    } else if (habits_.moves && dice(2)) {
+      const int32_t lane = dice(2) ? 1 : 0;
+      happened_.moved += lane != guest.lane ? 1 : 0;
+      guest.lane = lane;
+      input.lane_moves.push_back({.sequence = guest.sequence.id, .lane = lane});
     }
   }
 
@@ -206,11 +238,14 @@ class Schedule {
     } else if (guest.place == Place::kHost && dice(6)) {
       executor_.leave(guest.sequence.id);
       guest.place = Place::kOnloading;  // the copy begins when it has left
+    } else if (guest.place == Place::kUnderWay) {
+      plan_under_way(guest, input);
     } else if (guest.place == Place::kHost && wants(guest)) {
+      guest.lane = habits_.one_lane || dice(2) ? 1 : 0;
       input.entering.push_back({.sequence = guest.sequence.id,
                                 .token = guest.sequence.tokens.back(),
                                 .position = guest.sequence.computed_tokens,
-                                .lane = dice(2) ? 1 : 0,
+                                .lane = guest.lane,
                                 .host_table = guest.host_blocks,
                                 .sample = sample_of(guest)});
       guest.place = Place::kUnderWay;
@@ -273,7 +308,8 @@ class Schedule {
     specs_.clear();
     StepInput input;
     input.step = step;
-    input.mode = dice(2) ? StepMode::kLanes : StepMode::kGroups;
+    const bool has_lanes = habits_.switches ? step % 2 == 0 : dice(2);
+    input.mode = has_lanes ? StepMode::kLanes : StepMode::kGroups;
     take_events(input);
     for (Guest& guest : guests_) {
       look_at_stage(guest);
@@ -290,7 +326,9 @@ class Schedule {
 
   ForwardExecutor& executor_;
   const int32_t vocabulary_;
+  const Habits habits_;
   std::mt19937 random_;
+  Happened happened_;
   std::deque<Guest> guests_;
   std::vector<size_t> wanted_;
   std::deque<SampleSpec> specs_;
@@ -314,6 +352,7 @@ struct Case {
   int32_t group_stages = 2;
   int32_t workers = 1;
   int32_t rows = 0;  // of ring and hops; 0: as many as are needed
+  Habits habits;
 };
 
 constexpr int kTokens = 12;
@@ -333,7 +372,7 @@ std::vector<std::vector<float>> plain_logits(const reference::Model& model, cons
   return logits;
 }
 
-void compare_with_plain(const Case& one, uint32_t seed) {
+Happened compare_with_plain(const Case& one, uint32_t seed) {
   const reference::Model model = make_model(one.config, one.type, 7);
   std::vector<std::vector<TokenId>> prompts;
   for (uint32_t i = 0; i < 6; ++i) {
@@ -364,7 +403,7 @@ void compare_with_plain(const Case& one, uint32_t seed) {
                   .binder = &binder};
   const Rig rig = make_rig(model, options);
   SequenceMaker maker(rig.executor->limits());
-  Schedule schedule(*rig.executor, one.config.vocabulary, seed);
+  Schedule schedule(*rig.executor, one.config.vocabulary, seed, one.habits);
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto prompt_tokens = static_cast<int32_t>(prompts[i].size());
     Sequence sequence = maker.make(prompts[i], prompt_tokens + kTokens + 1);
@@ -383,6 +422,7 @@ void compare_with_plain(const Case& one, uint32_t seed) {
     changes += schedule.guests()[i].changes;
   }
   EXPECT_GT(changes, 6);
+  return schedule.happened();
 }
 
 TEST(TwoTiers, LogitsAreThoseOfThePlainPathBitForBit) {
@@ -404,6 +444,45 @@ TEST(TwoTiers, WithNormsOfHeadsAndWindowsByLayer) {
 TEST(TwoTiers, WithRingsOfOneRow) {
   compare_with_plain({.config = small_config(3), .workers = 2, .rows = 1}, 4);
   compare_with_plain({.config = small_config(4), .group_stages = 1, .rows = 1}, 5);
+}
+
+TEST(TwoTiers, WithTokensThatChangeLanesInTheMiddle) {
+  for (const bool switches : {false, true}) {
+    SCOPED_TRACE(switches);
+    int64_t moved = 0;
+    for (uint32_t seed = 20; seed < 24; ++seed) {
+      const Habits habits{.switches = switches, .moves = true, .chunks_of_one = seed % 2 == 0};
+      moved += compare_with_plain({.config = small_config(4), .workers = 2, .habits = habits}, seed)
+                   .moved;
+    }
+    EXPECT_GT(moved, 40);
+  }
+}
+
+TEST(TwoTiers, WithAllTokensInTheSecondLane) {
+  compare_with_plain({.config = small_config(4), .habits = {.one_lane = true}}, 30);
+  compare_with_plain({.config = small_config(3),
+                      .workers = 2,
+                      .rows = 1,
+                      .habits = {.switches = true, .one_lane = true, .moves = true}},
+                     31);
+}
+
+// A sequence leaves the host in the middle of a token, at any stage and in either lane. The token
+// is then computed on the accelerator as if it had not begun on the host.
+TEST(TwoTiers, CancelledInEachLaneAtEachStage) {
+  const int32_t layers = 2;
+  std::set<std::pair<int32_t, int32_t>> cancelled;
+  for (uint32_t seed = 40; seed < 60 && std::ssize(cancelled) < 2 * (layers + 1); ++seed) {
+    SCOPED_TRACE(seed);
+    cancelled.merge(compare_with_plain({.config = small_config(layers),
+                                        .group_stages = 1,
+                                        .workers = 2,
+                                        .habits = {.moves = true, .cancels = true}},
+                                       seed)
+                        .cancelled);
+  }
+  EXPECT_EQ(std::ssize(cancelled), 2 * (layers + 1));
 }
 
 TEST(TwoTiers, WithGroupsOfAnySize) {

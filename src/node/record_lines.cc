@@ -52,6 +52,18 @@ void append_tokens(std::string& line, const std::vector<SampledToken>& samples) 
   line += ']';
 }
 
+void append_lane_moves(std::string& line, std::span<const LaneMove> moves) {
+  if (moves.empty()) {
+    return;
+  }
+  line += R"(,"lane_moves":[)";
+  for (size_t i = 0; i < moves.size(); ++i) {
+    fmt::format_to(std::back_inserter(line), "{}[{},{}]", i == 0 ? "" : ",", raw(moves[i].sequence),
+                   moves[i].lane);
+  }
+  line += "]";
+}
+
 // Only on two tiers do steps have modes.
 void append_mode(std::string& line, const StepPlan& plan) {
   const bool has_lanes = plan.mode == StepMode::kLanes;
@@ -167,6 +179,8 @@ std::string plan_line(const SystemView& view, const StepPlan& plan, int digest_v
   append_some(line, "write_through", plan.write_through);
   append_some(line, "second_lane", plan.second_lane);
   append_some(line, "hold", plan.hold);
+  append_lane_moves(line, plan.lane_moves);
+  append_some(line, "let_in", plan.let_in);
   append_stages(line, view.offloaded);
   if (plan.inequality.has_value()) {
     fmt::format_to(std::back_inserter(line), R"(,"inequality":[{},{}])",

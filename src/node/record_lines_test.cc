@@ -159,6 +159,13 @@ TEST(RecordLines, StagesAreOfPoliciesThatReadThem) {
   const json line = json::parse(plan_line(view, {.second_lane = {SequenceId{7}}}, 2));
   EXPECT_EQ(line["stages"], json::parse("[[8,0],[12,5]]"));
   EXPECT_EQ(line["second_lane"], json::parse("[7]"));
+  EXPECT_FALSE(line.contains("lane_moves") || line.contains("let_in")) << "as in older records";
+  const StepPlan moving{.lane_moves = {{.sequence = SequenceId{8}, .lane = 1},
+                                       {.sequence = SequenceId{12}, .lane = 0}},
+                        .let_in = {SequenceId{7}}};
+  const json moves = json::parse(plan_line(view, moving, 2));
+  EXPECT_EQ(moves["lane_moves"], json::parse("[[8,1],[12,0]]"));
+  EXPECT_EQ(moves["let_in"], json::parse("[7]"));
   const uint64_t shown = view_digest(view, kViewDigestVersion);
   EXPECT_NE(shown, before);
   parked[2].stage = 6;

@@ -33,14 +33,17 @@ struct AdmissionRecord {
 
 struct StepRecord {
   int64_t step = 0;
-  int32_t prefill_tokens = 0;                   // prompt rows computed
-  int32_t decode_tokens = 0;                    // decode rows computed
-  int32_t resident_rows = 0;                    // both, without those of offloaded sequences
-  int32_t sampled_tokens = 0;                   // output tokens produced
-  int32_t preempted = 0;                        // sequences dropped before this step
-  int32_t put_off = 0;                          // parts of the plan that found no room
-  int64_t visits = 0;                           // rows of offloaded tokens, at all stages
-  StepMode mode = StepMode::kGroups;            // how they joined
+  int32_t prefill_tokens = 0;         // prompt rows computed
+  int32_t decode_tokens = 0;          // decode rows computed
+  int32_t resident_rows = 0;          // both, without those of offloaded sequences
+  int32_t sampled_tokens = 0;         // output tokens produced
+  int32_t preempted = 0;              // sequences dropped before this step
+  int32_t put_off = 0;                // parts of the plan that found no room
+  int64_t visits = 0;                 // rows of offloaded tokens, at all stages
+  StepMode mode = StepMode::kGroups;  // how they joined
+  bool mode_changed = false;          // the step before had the other mode
+  int32_t lane_moves = 0;             // tokens under way that the plan put into a lane
+  int32_t let_in = 0;  // tokens that began on the host because the bound on holding was reached
   std::optional<LanesInequality> inequality{};  // if the policy weighed it
   int64_t prompt_tokens = 0;                    // of requests that got their first token
   int64_t cached_tokens = 0;                    // of these, taken from the prefix cache

@@ -70,6 +70,13 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
       prefix_blocks_fetched_(Series{registry, labels}.counter(
           "prefix_blocks_fetched_total",
           "Blocks of cached prefixes copied from the host instead of being computed")),
+      mode_changes_(Series{registry, labels}.counter(
+          "step_mode_changes_total", "Steps with lanes after one without, or the reverse")),
+      lane_moves_(Series{registry, labels}.counter(
+          "lane_moves_total", "Tokens under way on the host that a step put into a lane")),
+      let_in_(Series{registry, labels}.counter(
+          "held_tokens_begun_total",
+          "Tokens that began on the host because the bound on holding was reached")),
       attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",
                                                        "K and V read by the host's workers")),
       attention_seconds_(Series{registry, labels}.counter(
@@ -118,6 +125,9 @@ void TierMetrics::set(const TierRecord& record) {
 void TierMetrics::add(const StepRecord& record) {
   meter_.add_step(record, offloaded_now_);
   prefix_blocks_fetched_.Increment(static_cast<double>(record.prefix_blocks_fetched));
+  mode_changes_.Increment(record.mode_changed ? 1 : 0);
+  lane_moves_.Increment(record.lane_moves);
+  let_in_.Increment(record.let_in);
 }
 
 void TierMetrics::show_regime() {

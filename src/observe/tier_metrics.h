@@ -38,6 +38,9 @@ class TierMetrics {
   prometheus::Counter& offloaded_bytes_;
   prometheus::Counter& onloaded_bytes_;
   prometheus::Counter& prefix_blocks_fetched_;
+  prometheus::Counter& mode_changes_;
+  prometheus::Counter& lane_moves_;
+  prometheus::Counter& let_in_;
   prometheus::Counter& attended_bytes_;
   prometheus::Counter& attention_seconds_;
   prometheus::Family<prometheus::Gauge>& limits_;

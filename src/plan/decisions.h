@@ -54,10 +54,15 @@ struct StepPlan {
   // kGroups: offloaded ones whose next token enters in the second lane, where a later step with
   // lanes will find it; all others enter in the first.
   std::vector<SequenceId> second_lane;
+  // Offloaded sequences with a token under way that is in this lane from this step on. Each is
+  // named at most once, and is neither dropped nor moved to the accelerator.
+  std::vector<LaneMove> lane_moves;
   // Offloaded sequences whose next token does not enter in this step: they wait on the host without
   // compute. All other offloaded sequences between two tokens go on by themselves, and so does a
   // sequence that kMaxHeldPlans plans in a row have held.
   std::vector<SequenceId> hold;
+  // Offloaded sequences whose token begins because the bound on holding was reached; for counts.
+  std::vector<SequenceId> let_in;
   Nanos step_budget{0};                       // of time, that the policy kept to; 0: it has none
   std::optional<LanesInequality> inequality;  // if the policy weighed it; for records and results
 };

@@ -72,11 +72,17 @@ struct OffloadedToken {
   SequenceId sequence{};
   TokenId token = 0;
   int32_t position = 0;
-  int32_t lane = 0;                     // 0 or 1; matters in steps with lanes
+  int32_t lane = 0;                     // 0 or 1, as in LaneMove; matters in steps with lanes
   std::span<const BlockId> host_table;  // covers position + 1; copied by the executor
   // Always exactly one row. What it points to stays valid until the token's sample or the
   // sequence's leaving is reported.
   SampleSpec sample;
+};
+
+// A token under way on the host is in this lane from now on, at its stage.
+struct LaneMove {
+  SequenceId sequence{};
+  int32_t lane = 0;  // 0 or 1
 };
 
 // How the visitors of a step are taken along.
@@ -95,6 +101,7 @@ struct StepInput {
   std::vector<BlockCopy> copies;  // on the accelerator, before anything else
   std::vector<StepSlice> slices;
   std::vector<TierTransfer> transfers;
+  std::vector<LaneMove> lane_moves;      // before anything enters
   std::vector<OffloadedToken> entering;  // at stage 0, before the step's first bind
 };
 

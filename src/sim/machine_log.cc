@@ -152,6 +152,9 @@ void MachineLog::count_mode(const observe::StepRecord& record) {
   if (record.predicted > Nanos{0}) {
     mode.add_prediction(record.predicted, record.duration);
   }
+  changes_.modes += record.mode_changed ? 1 : 0;
+  changes_.lane_moves += record.lane_moves;
+  changes_.let_in += record.let_in;
   if (record.inequality.has_value()) {
     constexpr double kLargest = 1e6;
     ++weighed_.steps;

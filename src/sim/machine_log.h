@@ -70,6 +70,13 @@ struct WeighedSteps {
   double bound = 0;
 };
 
+// What plans did with tokens on the host.
+struct HostChanges {
+  int64_t modes = 0;       // steps with lanes after one without, or the reverse
+  int64_t lane_moves = 0;  // tokens under way that were put into a lane
+  int64_t let_in = 0;      // tokens that began because the bound on holding was reached
+};
+
 struct PredictedStep {
   Nanos predicted{0};
   Nanos actual{0};
@@ -111,6 +118,7 @@ class MachineLog final : public observe::EngineObserver {
     return predictions_;
   }
   [[nodiscard]] const WeighedSteps& weighed() const { return weighed_; }
+  [[nodiscard]] const HostChanges& changes() const { return changes_; }
   // All zero with one tier.
   [[nodiscard]] const RegimeTimes& regimes() const { return regimes_; }
   [[nodiscard]] const BusyTimes& busy() const { return busy_; }
@@ -141,6 +149,7 @@ class MachineLog final : public observe::EngineObserver {
   std::map<std::string, StepsOfMode, std::less<>> modes_;
   std::map<std::string, std::vector<PredictedStep>, std::less<>> predictions_;
   WeighedSteps weighed_;
+  HostChanges changes_;
   int64_t predicted_steps_ = 0;
   int64_t prediction_stride_ = 1;
   observe::RegimeMeter meter_;

@@ -122,6 +122,10 @@ Json machine_json(const MachineLog& log, const std::optional<BestEffortRates>& b
     json["busy"]["accelerator_idle_while_host_works"] = share_of(log, busy.host - busy.both);
     json["busy"]["host_idle_while_accelerator_works"] = share_of(log, busy.accelerator - busy.both);
     json["offloaded"] = {{"mean", log.mean_offloaded()}, {"max", log.max_offloaded()}};
+    const HostChanges& changes = log.changes();
+    json["mode_changes"] = changes.modes;
+    json["lane_moves"] = changes.lane_moves;
+    json["let_in"] = changes.let_in;
     for (size_t i = 0; i < kLimitNames.size(); ++i) {
       json["limited_by"][kLimitNames[i]] = share_of(log, log.regimes()[i]);
     }
@@ -183,6 +187,9 @@ std::vector<Headline> machine_headlines(const MachineLog& log,
     headlines.push_back(
         {fmt::format("mode_{}", name), over(time_of_mode(log, name), time_of_steps(log))});
   }
+  headlines.push_back({"mode_changes", static_cast<double>(log.changes().modes)});
+  headlines.push_back({"lane_moves", static_cast<double>(log.changes().lane_moves)});
+  headlines.push_back({"let_in", static_cast<double>(log.changes().let_in)});
   if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {
     headlines.push_back({"inequality_rate_ratio", weighed->rate_ratio});
     headlines.push_back({"inequality_bound", weighed->bound});
@@ -222,6 +229,11 @@ std::string machine_text(const MachineLog& log, const std::optional<BestEffortRa
       modes.emplace_back(name, over(time_of_mode(log, name), time_of_steps(log)));
     }
     add("time of steps", shares_text(modes));
+    const HostChanges& changes = log.changes();
+    if (changes.modes + changes.lane_moves + changes.let_in > 0) {
+      add("changes", fmt::format("{} of mode, {} of lane, {} tokens begun although held",
+                                 changes.modes, changes.lane_moves, changes.let_in));
+    }
   }
   if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {
     add("inequality",

@@ -90,6 +90,35 @@ TEST(MachineReport, SaysWhetherLanesPaidWhereAPolicyWeighedThem) {
   EXPECT_THAT(machine_text(a_log(40), std::nullopt), Not(HasSubstr("inequality")));
 }
 
+TEST(MachineReport, CountsWhatPlansDidWithTokensOnTheHost) {
+  EXPECT_EQ(machine_json(a_log(40), std::nullopt)["mode_changes"], 0);
+  EXPECT_THAT(machine_text(a_log(40), std::nullopt), Not(HasSubstr("changes")));
+  EXPECT_FALSE(machine_json(a_log(0), std::nullopt).contains("mode_changes")) << "one tier";
+  ManualClock clock;
+  BusySides sides;
+  MachineLog log;
+  log.begin(clock, sides, "overlap");
+  log.on_gauges({.host_blocks = 10});
+  observe::StepRecord step = step_of(clock.now(), 1);
+  step.mode_changed = true;
+  step.lane_moves = 3;
+  step.let_in = 2;
+  log.on_step(step);
+  log.on_step(step);
+  clock.advance(milliseconds(100));
+  log.end();
+  const auto json = machine_json(log, std::nullopt);
+  EXPECT_EQ(json["mode_changes"], 2);
+  EXPECT_EQ(json["lane_moves"], 6);
+  EXPECT_EQ(json["let_in"], 4);
+  EXPECT_THAT(machine_text(log, std::nullopt),
+              HasSubstr("2 of mode, 6 of lane, 4 tokens begun although held"));
+  const auto headlines = machine_headlines(log, std::nullopt);
+  EXPECT_EQ(value_of(headlines, "mode_changes"), 2);
+  EXPECT_EQ(value_of(headlines, "lane_moves"), 6);
+  EXPECT_EQ(value_of(headlines, "let_in"), 4);
+}
+
 TEST(MachineReport, TwoTiersSayWhoWaitsForWhom) {
   const MachineLog log = a_log(40);
   const auto headlines = machine_headlines(log, std::nullopt);

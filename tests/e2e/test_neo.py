@@ -51,6 +51,21 @@ def test_a_load_beyond_the_accelerator_has_the_plain_texts_and_replays_exactly(b
     assert done.returncode == 0 and "identical" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_bound_on_holding_reaches_server_record_and_replay(binary, start_server, plain_answers, profile, tmp_path):
+    record = tmp_path / "run.jsonl"
+    server = start_server(MODEL, *FLAGS, *TIERS, "--policy", "neo", "--max-held-steps", "1", "--profile", profile, "--record-out", record)
+    assert answers(server) == plain_answers
+    begun = server.metric("tandem_held_tokens_begun_total")
+    changes = server.metric("tandem_step_mode_changes_total")
+    server.stop_cleanly()
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    plans = [line for line in lines if "plan" in line]
+    assert begun == sum(len(plan.get("let_in", [])) for plan in plans)
+    assert changes > 0
+    done = subprocess.run([str(binary), "replay", str(record), "--model", str(MODEL)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "identical" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_profile_of_one_tier_is_refused_where_the_host_is_planned_with(binary, profile, tmp_path):
     one_tier = tmp_path / "one-tier.json"
     one_tier.write_text(json.dumps({**json.loads(profile.read_text()), "host": None}))

@@ -93,6 +93,8 @@ inline void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.per_token = duration(fields, "per_token");
   world.executor.per_attended = Nanos{number(fields, "per_attended_ns", 0)};
   world.policy_options[kPatienceSteps] = static_cast<int32_t>(number(fields, "patience", 64));
+  world.policy_options[kMaxHeldSteps] =
+      static_cast<int32_t>(number(fields, "max_held", kMaxHeldPlans));
   world.belief_percent = static_cast<int32_t>(number(fields, "belief", 100));
   world.learning =
       number(fields, "learns", 1) == 1 ? WorldOptions::Learning::kYes : WorldOptions::Learning::kNo;
@@ -215,6 +217,15 @@ void run(const Scenario& scenario, World& world) {
 // Subjects that are times are compared in nanoseconds.
 template <class World>
 int64_t measured(const std::string& subject, const Scenario& scenario, World& world) {
+  if (subject == "let_in") {
+    return world.let_in();
+  }
+  if (subject == "lane_moves") {
+    return world.lane_moves();
+  }
+  if (subject == "mode_changes") {
+    return world.mode_changes();
+  }
   if (subject == "preemptions") {
     return world.preemptions();
   }

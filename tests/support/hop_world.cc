@@ -29,6 +29,10 @@ std::vector<WorldCase> world_cases() {
       {"FewSlots", {.limits = few_slots, .actions = 6000, .leave = 40}},
       {"OneLayer", {.limits = one_layer}},
       {"Leaving", {.limits = usual, .leave = 60}},
+      {"Moving", {.limits = usual, .move = 60}},
+      {"MovingOneRow", {.limits = one_row, .actions = 12000, .move = 80}},
+      {"MovingAndLeaving",
+       {.limits = usual, .actions = 6000, .leave = 40, .hang = 10, .retry = 40, .move = 60}},
       {"Failing", {.limits = usual, .fail = 15}},
       {"Twice", {.limits = usual, .twice = 40}},
       {"Hanging", {.limits = usual, .actions = 6000, .hang = 10, .retry = 40}},
@@ -41,7 +45,8 @@ std::vector<WorldCase> world_cases() {
         .fail = 5,
         .hang = 8,
         .twice = 20,
-        .retry = 30}},
+        .retry = 30,
+        .move = 40}},
   };
 }
 
@@ -125,8 +130,12 @@ bool HopWorld::act(bool draining) {
       }
       break;
   }
+  if (chance(options_.move)) {
+    move();
+  }
   collect();
   look_at_stages();
+  look_at_lanes();
   if (options_.audit) {
     const Status audit = core_.audit();
     expect(audit.ok(), audit.ok() ? "" : audit.error().message);
@@ -148,6 +157,25 @@ void HopWorld::look_at_stages() {
   }
 }
 
+// Tokens whose hop is in flight are expected at their stage, in their lane.
+void HopWorld::look_at_lanes() {
+  for (int32_t stage = 1; stage <= options_.limits.last_stage; ++stage) {
+    for (int32_t lane = 0; lane < kLanes; ++lane) {
+      int32_t coming = 0;
+      for (size_t i = 0; i < sequences_.size(); ++i) {
+        const Sequence& sequence = sequences_[i];
+        coming += sequence.out && sequence.lane == lane &&
+                          core_.next_stage(SequenceId{static_cast<int64_t>(i)}) == stage
+                      ? 1
+                      : 0;
+      }
+      expect(core_.coming(stage, lane) == coming,
+             fmt::format("stage {}, lane {}: {} are coming, not {}", stage, lane,
+                         core_.coming(stage, lane), coming));
+    }
+  }
+}
+
 void HopWorld::enter() {
   const auto index = pick(options_.sequences);
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
@@ -165,7 +193,7 @@ void HopWorld::enter() {
     sequence.token = ++token_;
     sequence.next_stage = 0;
     sequence.computed = 0;
-    sequence.ready_at = now_;
+    sequence.joined = now_;
     sequence.lane = lane;
   }
 }
@@ -201,8 +229,8 @@ void HopWorld::launch() {
                          sequence.next_stage));
       expect(lane == kLanes || sequence.lane == lane, "a visit of another lane");
       Nanos& lane_before = before[static_cast<size_t>(sequence.lane)];
-      expect(sequence.ready_at >= lane_before, "a younger one went first");
-      lane_before = sequence.ready_at;
+      expect(sequence.joined >= lane_before, "a younger one went first");
+      lane_before = sequence.joined;
       ++sequence.references;
       ++counts_.visits;
       sequence.next_stage = stage + 1;
@@ -360,7 +388,7 @@ void HopWorld::copy_return() {
         Sequence& sequence = of(owner_[static_cast<size_t>(row)]);
         --sequence.references;
         sequence.out = false;
-        sequence.ready_at = now_;
+        sequence.joined = now_;
       }
     }
     core_.returns_copied(returned_.front(), now_);
@@ -388,6 +416,21 @@ void HopWorld::leave() {
   expect(left == there, "leave of a sequence that is not there, or not of one that is");
   if (left) {
     sequence.life = Life::kLeaving;
+  }
+}
+
+// Whatever the sequence does at the moment.
+void HopWorld::move() {
+  const auto index = pick(options_.sequences);
+  Sequence& sequence = sequences_[static_cast<size_t>(index)];
+  const auto lane = static_cast<int32_t>(pick(kLanes));
+  const bool is_under_way = core_.next_stage(SequenceId{index}) >= 0;
+  expect(core_.move_lane(SequenceId{index}, lane) == is_under_way,
+         "a token changes its lane that is not under way, or does not");
+  if (is_under_way && lane != sequence.lane) {
+    ++counts_.moved;
+    sequence.lane = lane;
+    sequence.joined = now_;
   }
 }
 

@@ -28,6 +28,7 @@ struct WorldOptions {
   int32_t hang = 0;   // of an attempt to take very long
   int32_t twice = 0;  // of an answer to come again, much later
   int32_t retry = 0;  // of an action to call whatever is with a worker overdue
+  int32_t move = 0;   // of an action to put a sequence into a lane
 };
 
 // Worlds that differ in sizes and faults.
@@ -42,6 +43,7 @@ struct WorldCounts {
   int64_t visits = 0;
   int64_t failed = 0;
   int64_t left = 0;
+  int64_t moved = 0;    // tokens under way, from one lane to the other
   int64_t refused = 0;  // answers that were not wanted
 };
 
@@ -65,7 +67,7 @@ class HopWorld {
     int32_t computed = 0;    // stages that the device has been through
     bool out = false;
     int32_t lane = 0;
-    Nanos ready_at{0};
+    Nanos joined{0};         // its lane's queue
     int32_t references = 0;  // in groups, copies and workers
   };
   struct Group {
@@ -96,6 +98,8 @@ class HopWorld {
   void copy_return();
   void leave();
   void retry();
+  void move();
+  void look_at_lanes();
   void collect();
   void look_at_stages();
   void gone(Sequence& sequence);

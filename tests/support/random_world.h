@@ -169,6 +169,7 @@ class WorldMaker {
     options[kOnloadAbove] = between32(options[kOffloadBelow], 100);
     options[kLlumnixHeadroom] = between32(0, 100);
     options[kPatienceSteps] = between32(1, 64);
+    options[kMaxHeldSteps] = 3 * options[kPatienceSteps];  // no draw of its own
     const bool admits = one_in(2);
     if (policy_traits(world_.policy).admits && admits) {
       world_.options.admits = WorldOptions::Admits::kYes;

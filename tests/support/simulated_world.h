@@ -39,6 +39,9 @@ class SimulatedWorld final {
   }
   [[nodiscard]] const Engine& engine() const { return driver_->engine(); }
   [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
+  [[nodiscard]] int64_t let_in() const { return observer_.let_in; }
+  [[nodiscard]] int64_t lane_moves() const { return observer_.lane_moves; }
+  [[nodiscard]] int64_t mode_changes() const { return observer_.mode_changes; }
   [[nodiscard]] int64_t steps() const;
   [[nodiscard]] int64_t offloaded() const;  // tokens that began over KV on the host
   [[nodiscard]] int64_t transfers() const;
@@ -47,13 +50,6 @@ class SimulatedWorld final {
  private:
   class Client;
   class CountingExecutor;
-  struct Observer final : observe::EngineObserver {
-    void on_step(const observe::StepRecord& record) override { preemptions += record.preempted; }
-    void on_gauges(const observe::EngineGauges&) override {}
-    void on_request(const observe::RequestRecord&) override {}
-    int64_t preemptions = 0;
-  };
-
   void make_executor();
 
   const WorldOptions options_;
@@ -66,7 +62,7 @@ class SimulatedWorld final {
   std::unique_ptr<Binder> binder_;  // null: there is one tier
   std::unique_ptr<sim::EngineDriver> driver_;
   std::unique_ptr<CountingExecutor> executor_;
-  Observer observer_;
+  StepSums observer_;
   std::shared_ptr<Outcomes> sink_;
   std::unique_ptr<Client> client_;
 };

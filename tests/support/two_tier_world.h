@@ -33,7 +33,8 @@ struct Dice {
   int preempt = 2;   // of 100, for each running one
   bool only_decodes = false;
   // Also what no policy does today: any order of the queue, sequences admitted past others,
-  // tokens held on the host, lanes, copies to the host beforehand, stages that are read.
+  // tokens held on the host, lanes and moves between them, copies to the host beforehand, stages
+  // that are read.
   bool anything = false;
 };
 
@@ -121,6 +122,10 @@ class ChancePolicy final : public StepPolicy {
       }
       if (plan.mode == StepMode::kGroups && chance(30)) {
         plan.second_lane.push_back(sequence.id);
+      }
+      if (sequence.state == SequenceState::kParkedInFlight &&
+          std::ranges::count(plan.preempt, sequence.id) == 0 && chance(30)) {
+        plan.lane_moves.push_back({.sequence = sequence.id, .lane = chance(50) ? 1 : 0});
       }
       if (goes_on && std::ranges::count(plan.onload, sequence.id) == 0 && chance(30)) {
         plan.hold.push_back(sequence.id);

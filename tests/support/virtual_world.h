@@ -50,6 +50,25 @@ struct WorldOptions {
   enum class Audit : uint8_t { kNo, kEachAdvance } audit = Audit::kNo;
 };
 
+// Sums over the steps of a world, and its ended choices.
+struct StepSums final : observe::EngineObserver {
+  void on_step(const observe::StepRecord& record) override {
+    preemptions += record.preempted;
+    put_off += record.put_off;
+    let_in += record.let_in;
+    lane_moves += record.lane_moves;
+    mode_changes += record.mode_changed ? 1 : 0;
+  }
+  void on_gauges(const observe::EngineGauges&) override {}
+  void on_request(const observe::RequestRecord& record) override { requests.push_back(record); }
+  std::vector<observe::RequestRecord> requests;
+  int64_t preemptions = 0;
+  int64_t put_off = 0;
+  int64_t let_in = 0;
+  int64_t lane_moves = 0;
+  int64_t mode_changes = 0;
+};
+
 // The step times in the belief of the world's policies.
 inline latency::CorrectedModel believed(const WorldOptions& options) {
   const auto scaled = [&](Nanos truth) { return truth * options.belief_percent / 100; };
@@ -145,6 +164,10 @@ class VirtualWorld final {
   [[nodiscard]] bool drained() const { return executor_.host().drained(); }
   // Parts of plans for which there was no room.
   [[nodiscard]] int64_t put_off() const { return observer_.put_off; }
+  // Of tokens on the host, as StepRecord counts them.
+  [[nodiscard]] int64_t let_in() const { return observer_.let_in; }
+  [[nodiscard]] int64_t lane_moves() const { return observer_.lane_moves; }
+  [[nodiscard]] int64_t mode_changes() const { return observer_.mode_changes; }
   // Of ended choices, in the order of their ends.
   [[nodiscard]] const std::vector<observe::RequestRecord>& requests() const {
     return observer_.requests;
@@ -152,18 +175,6 @@ class VirtualWorld final {
   [[nodiscard]] Nanos now() const { return clock_.now(); }
 
  private:
-  struct Observer final : observe::EngineObserver {
-    void on_step(const observe::StepRecord& record) override {
-      preemptions += record.preempted;
-      put_off += record.put_off;
-    }
-    void on_gauges(const observe::EngineGauges&) override {}
-    void on_request(const observe::RequestRecord& record) override { requests.push_back(record); }
-    std::vector<observe::RequestRecord> requests;
-    int64_t preemptions = 0;
-    int64_t put_off = 0;
-  };
-
   void take(EngineInput& input) {
     if (auto* arrival = std::get_if<Arrival>(&input);
         arrival != nullptr && engine_.has_admission()) {
@@ -194,7 +205,7 @@ class VirtualWorld final {
   PolicyParts policy_;
   std::unique_ptr<StepPolicy> policy_watch_;
   std::unique_ptr<Admission> admission_watch_;
-  Observer observer_;
+  StepSums observer_;
   std::shared_ptr<Outcomes> sink_;
   std::multimap<Nanos, EngineInput> inputs_;  // by the time when they come
   EngineInputs inbox_;                        // that have come

@@ -21,7 +21,7 @@
 
 namespace tandem {
 
-// Elements from row to row of what matrix products read or write.
+// Elements from row to row of the operands of matrix products.
 struct StageStrides {
   int64_t residual = 0;
   int64_t normed = 0;

@@ -116,6 +116,11 @@ void HostTier::enter(const OffloadedToken& token) {
         core_.limits().slots);
 }
 
+// The token may have failed on the host since the step was planned, which is reported.
+void HostTier::move_lane(const LaneMove& move) {
+  static_cast<void>(core_.move_lane(move.sequence, move.lane));
+}
+
 void HostTier::leave(SequenceId sequence) {
   if (core_.leave(sequence)) {
     gather_events();

@@ -52,6 +52,7 @@ class HostTier {
   void place(StageBuffers& buffers) const;
 
   void enter(const OffloadedToken& token);
+  void move_lane(const LaneMove& move);
   void leave(SequenceId sequence);
   void start(const TierTransfer& transfer) { transfers_->start(transfer); }
   // Takes what is complete and starts what follows from it.

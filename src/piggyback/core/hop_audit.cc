@@ -168,7 +168,7 @@ Status HopCore::audit_queue(int32_t stage, int32_t lane) const {
     const Slot& entry = slot_at(slot);
     if (entry.state != SlotState::kReady || entry.stage != stage || entry.lane != lane ||
         entry.previous != previous || ++listed > one.count ||
-        (previous >= 0 && slot_at(previous).ready_since > entry.ready_since)) {
+        (previous >= 0 && slot_at(previous).turn >= entry.turn)) {
       return wrong("the queue of stage {}, lane {} is broken at slot {}", stage, lane, slot);
     }
     previous = slot;

@@ -173,7 +173,7 @@ void HopCore::returns_copied(std::span<const RowRun> runs, Nanos now) {
       } else {
         set_state(one, RowState::kReady);
         end_out(one.slot);
-        join_queue(one.slot, one.layer + 1, now);
+        become_ready(one.slot, one.layer + 1, now);
       }
     }
   }

@@ -80,14 +80,21 @@ void HopCore::end_out(int32_t slot) {
   --queue_of(one.stage + 1, one.lane).coming;
 }
 
-void HopCore::join_queue(int32_t slot, int32_t stage, Nanos now) {
-  Slot& one = slot_at(slot);
-  Queue& queue = queue_of(stage, one.lane);
-  one.state = SlotState::kReady;
-  one.stage = stage;
-  one.ready_since = now;
-  one.previous = queue.last;
-  one.next = -1;
+void HopCore::become_ready(int32_t slot, int32_t stage, Nanos now) {
+  Slot& waiting = slot_at(slot);
+  waiting.state = SlotState::kReady;
+  waiting.stage = stage;
+  waiting.ready_since = now;
+  join_queue(slot);
+}
+
+// The end of the queue of its stage and lane.
+void HopCore::join_queue(int32_t slot) {
+  Slot& waiting = slot_at(slot);
+  Queue& queue = queue_of(waiting.stage, waiting.lane);
+  waiting.turn = ++turn_;
+  waiting.previous = queue.last;
+  waiting.next = -1;
   (queue.last >= 0 ? slot_at(queue.last).next : queue.first) = slot;
   queue.last = slot;
   ++queue.count;
@@ -135,9 +142,37 @@ bool HopCore::enter(SequenceId sequence, TokenId token, int32_t position, Nanos 
         raw(sequence), position, one.position, one.stage, static_cast<int>(one.state));
   one.token = token;
   one.position = position;
-  one.lane = lane;
+  one.lane = static_cast<int8_t>(lane);
   ++tokens_;
-  join_queue(slot, 0, now);
+  become_ready(slot, 0, now);
+  return true;
+}
+
+bool HopCore::move_lane(SequenceId sequence, int32_t lane) {
+  CHECK(lane >= 0 && lane < kLanes, "lane {} of {}", lane, kLanes);
+  const int32_t slot = find_slot(sequence);
+  if (slot < 0) {
+    return false;
+  }
+  Slot& moved = slot_at(slot);
+  const bool waits = moved.state == SlotState::kReady;
+  if (!waits && moved.state != SlotState::kOut) {
+    return false;
+  }
+  if (moved.lane == lane) {
+    return true;
+  }
+  if (waits) {
+    leave_queue(slot);
+  } else {
+    --queue_of(moved.stage + 1, moved.lane).coming;
+  }
+  moved.lane = static_cast<int8_t>(lane);
+  if (waits) {
+    join_queue(slot);
+  } else {
+    ++queue_of(moved.stage + 1, lane).coming;
+  }
   return true;
 }
 

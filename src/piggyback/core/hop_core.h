@@ -41,6 +41,11 @@ class HopCore {
   // the last stage, and a sequence that left must have been reported.
   [[nodiscard]] bool enter(SequenceId sequence, TokenId token, int32_t position, Nanos now,
                            int32_t lane = 0);
+  // The sequence's token under way is in `lane` from now on, whatever its stage. A waiting token
+  // goes to the end of that lane's queue at its stage; a token whose hop is in flight arrives in
+  // the lane. False: no token of it is under way, and nothing changed. O(1) beside finding the
+  // sequence, O(log n).
+  [[nodiscard]] bool move_lane(SequenceId sequence, int32_t lane);
   // No more visits; what waits is dropped. It is reported by take_left once nothing of it is in
   // flight: until then its host blocks may be read and appended to. Also for one that has failed
   // and is not reported yet. False: it is not here, or was told before.
@@ -66,8 +71,8 @@ class HopCore {
   [[nodiscard]] int32_t next_stage(SequenceId sequence) const;
   // How many could be bound there now, were they ready: an upper bound by ring and hop rows.
   [[nodiscard]] int32_t credits(int32_t stage) const;
-  // Appends at most `limit` visits, lane after lane and in each those first that have waited
-  // longest, and reserves their routes. `ticket` names the group that will run them; tickets never
+  // Appends at most `limit` visits, lane after lane and in each those first that joined its queue
+  // first, and reserves their routes. `ticket` names the group that will run them; tickets never
   // fall.
   void bind(int32_t stage, int32_t limit, int64_t ticket, std::vector<Visit>& visits);
   // The same of one lane.
@@ -158,15 +163,16 @@ class HopCore {
   struct alignas(64) Slot {
     SlotState state = SlotState::kFree;
     bool failed = false;  // leaves by itself
-    SequenceId sequence{};
+    int8_t lane = 0;
     uint32_t generation = 0;
+    SequenceId sequence{};
     int32_t row = -1;       // of the hop that is out, or of the result that waits
     int32_t rows_held = 0;  // not free and of this slot
     int32_t stage = 0;      // where it waits, or where its hop began
-    int32_t lane = 0;
     TokenId token = 0;
     int32_t position = 0;
     Nanos ready_since{0};
+    int64_t turn = 0;       // in its queue: rises from its front to its end
     int32_t previous = -1;  // in the stage's queue
     int32_t next = -1;
   };
@@ -224,7 +230,8 @@ class HopCore {
   int32_t take_slot(SequenceId sequence);
   void set_out(int32_t slot);
   void end_out(int32_t slot);
-  void join_queue(int32_t slot, int32_t stage, Nanos now);
+  void join_queue(int32_t slot);
+  void become_ready(int32_t slot, int32_t stage, Nanos now);
   void leave_queue(int32_t slot);
   void push_due(int32_t row, bool first);
   void remove_due(int32_t row);
@@ -249,7 +256,7 @@ class HopCore {
   HopLimits limits_;
   std::vector<Slot> slots_;
   std::vector<Row> rows_;
-  std::vector<Queue> queues_;        // by stage and lane, by the time they became ready
+  std::vector<Queue> queues_;        // by stage and lane, in the order in which they joined
   std::vector<int32_t> free_slots_;  // a stack
   std::vector<Named> named_;         // by sequence; one per slot in use
   std::vector<Consumed> consumed_;   // a circle of hop_rows entries, by ticket
@@ -260,6 +267,7 @@ class HopCore {
   RowSet done_;                                // rows in state done
   Queue due_;                                  // rows
   int64_t ticket_ = 0;                         // the highest so far
+  int64_t turn_ = 0;                           // the same
   std::array<int32_t, kRowStates> rows_in_{};  // each state
   int32_t tokens_ = 0;  // between entry and the bind of their last visit, without those that left
   std::vector<SequenceId> left_;

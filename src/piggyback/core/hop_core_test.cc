@@ -297,6 +297,55 @@ TEST_F(Hops, TheFirstGoodAnswerCountsWhicheverAttemptGaveIt) {
   EXPECT_EQ(core.ready(2), 1);
 }
 
+TEST_F(Hops, AMovedTokenWaitsAtTheEndOfItsNewLane) {
+  ASSERT_TRUE(core.enter(kA, 0, 0, Nanos{1}, 0));
+  ASSERT_TRUE(core.enter(kB, 0, 0, Nanos{2}, 1));
+  EXPECT_TRUE(core.move_lane(kA, 1));
+  EXPECT_TRUE(core.move_lane(kA, 1)) << "it is there";
+  EXPECT_EQ(core.ready(0, 0), 0);
+  EXPECT_EQ(core.ready(0, 1), 2);
+  EXPECT_EQ(HopCoreView(core).oldest_ready(0), Nanos{1}) << "it has waited no shorter";
+  EXPECT_TRUE(core.audit().ok());
+  std::vector<Visit> visits;
+  core.bind_lane(0, 1, 2, ++ticket, visits);
+  ASSERT_EQ(visits.size(), 2U);
+  EXPECT_EQ(visits[0].sequence, kB);
+  EXPECT_EQ(visits[1].sequence, kA);
+}
+
+TEST_F(Hops, AMovedTokenOnItsWayArrivesInItsNewLane) {
+  ASSERT_TRUE(core.enter(kA, 0, 0, now, 0));
+  const Visit visit = bind_one(0);
+  for (int32_t point = 0; point < 4; ++point) {  // exiting, due, working, done
+    EXPECT_TRUE(core.move_lane(kA, 1 - point % 2));
+    EXPECT_EQ(core.coming(1, 1 - point % 2), 1);
+    EXPECT_EQ(core.coming(1, point % 2), 0);
+    EXPECT_TRUE(core.audit().ok());
+    if (point == 0) {
+      exit(visit);
+    } else if (point == 1) {
+      ASSERT_EQ(next().hop, visit.hop);
+    } else if (point == 2) {
+      ASSERT_TRUE(core.task_done(visit.hop, 0));
+    }
+  }
+  EXPECT_TRUE(core.move_lane(kA, 1));
+  come_back();
+  EXPECT_EQ(core.ready(1, 1), 1);
+  EXPECT_EQ(core.coming(1), 0);
+}
+
+TEST_F(Hops, OnlyATokenUnderWayChangesItsLane) {
+  EXPECT_FALSE(core.move_lane(kA, 1)) << "it never entered";
+  ASSERT_TRUE(core.enter(kA, 0, 0, now));
+  const Visit visit = bind_one(0);
+  EXPECT_TRUE(core.leave(kA));
+  EXPECT_FALSE(core.move_lane(kA, 1)) << "it leaves";
+  exit(visit);
+  EXPECT_THAT(left(), ElementsAre(kA));
+  EXPECT_DEATH(static_cast<void>(core.move_lane(kA, 2)), "lane 2 of 2");
+}
+
 TEST_F(Hops, LeavingWhileWaitingIsImmediate) {
   ASSERT_TRUE(core.enter(kA, 0, 0, now));
   EXPECT_TRUE(core.leave(kA));

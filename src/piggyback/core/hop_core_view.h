@@ -36,9 +36,9 @@ class HopCoreView {
   [[nodiscard]] std::optional<Nanos> oldest_ready(int32_t stage) const {
     std::optional<Nanos> oldest;
     for (int32_t lane = 0; lane < kLanes; ++lane) {
-      const int32_t first = core_.queue(stage, lane).first;
-      if (first >= 0) {
-        const Nanos since = core_.slot_at(first).ready_since;
+      for (int32_t slot = core_.queue(stage, lane).first; slot >= 0;
+           slot = core_.slot_at(slot).next) {
+        const Nanos since = core_.slot_at(slot).ready_since;
         oldest = std::min(oldest.value_or(since), since);
       }
     }

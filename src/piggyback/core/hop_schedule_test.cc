@@ -19,10 +19,12 @@ TEST_P(HopSchedule, ConsumesEveryResultOnceAtItsStageAndReturnsAllCredits) {
     all.tokens += world.counts().tokens;
     all.failed += world.counts().failed;
     all.left += world.counts().left;
+    all.moved += world.counts().moved;
     all.refused += world.counts().refused;
   }
   EXPECT_GT(all.tokens, 50);
   EXPECT_EQ(all.left > 0, given.leave > 0);
+  EXPECT_EQ(all.moved > 0, given.move > 0);
   EXPECT_EQ(all.refused > 0, given.twice > 0 || given.retry > 0 || given.leave > 0);
 }
 

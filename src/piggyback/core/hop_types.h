@@ -13,8 +13,9 @@ namespace tandem::piggyback {
 
 inline constexpr int32_t kMaxAttempts = 32;
 
-// Sub-batches of a step that may wait for their visitors (execution of lanes, NEO 3.1). A token
-// keeps its lane from its entry to its last visit; where steps have no lanes it does not matter.
+// Sub-batches of a step that may wait for their visitors (execution of lanes, NEO 3.1). Each
+// token is in one of them from its entry to its last visit, and may change it meanwhile; where
+// steps have no lanes it does not matter.
 inline constexpr int32_t kLanes = 2;
 
 struct HopLimits {

@@ -30,12 +30,14 @@ constinit const PolicyOption kApexRealWindow{
 
 namespace {
 
-constexpr std::array<const PolicyOption*, 2> kApexOptions = {&kApexHostRows, &kApexRealWindow};
-constexpr std::array<const PolicyOption*, 1> kApexPlusOptions = {&kPatienceSteps};
+constexpr std::array<const PolicyOption*, 3> kApexOptions = {&kApexHostRows, &kApexRealWindow,
+                                                             &kMaxHeldSteps};
+constexpr std::array<const PolicyOption*, 2> kApexPlusOptions = {&kPatienceSteps, &kMaxHeldSteps};
 
 NeoRules apex_rules(const PolicyOptions& options) {
   return {
       .windows = LaneWindows::kPaper,
+      .max_held_steps = options[kMaxHeldSteps],
       .join = HostJoin::kByApex,
       .mixed_window = options[kApexRealWindow] == 1 ? MixedWindow::kReal : MixedWindow::kPrinted,
       .min_host_rows = options[kApexHostRows]};
@@ -46,6 +48,7 @@ NeoRules apex_plus_rules(const PolicyOptions& options) {
           .caps_steps = true,
           .repaired = true,
           .patience_steps = options[kPatienceSteps],
+          .max_held_steps = options[kMaxHeldSteps],
           .join = HostJoin::kByApexPlus,
           .mixed_window = MixedWindow::kReal};
 }

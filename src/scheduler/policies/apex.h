@@ -25,8 +25,10 @@
 //              most output tokens beyond what its predicted time is worth to the residents, with a
 //              hysteresis; a hop is 1 / (layers + 1) of a token. Several cohorts at a time. Tokens
 //              enter overlap in the second lane: in a later step with lanes they join it at their
-//              stage i, for layers - i dense stages. Overlap takes only sequences whose TPOT allows
-//              (layers + 1) steps; latency-sensitive ones come back first, others wait for about
+//              stage i, for layers - i dense stages. Tokens of the first lane move there, or stay
+//              if the second lane's pass over the weights costs more than it hides. Overlap takes
+//              only sequences whose TPOT allows (layers + 1) steps; latency-sensitive ones come
+//              back first, others wait for about
 //              --patience-steps. While the host is measured to take longer than the accelerator
 //              fewer tokens are under way (scheduler/overlap_limiter.h), the oldest overdue one
 //              beside them, and prompts are not computed for the host
@@ -35,8 +37,7 @@
 //   - Steps without residents have two lanes in which no sequence sits out, as in `neo`.
 //   - Where the inequality holds and no token hides in the second lane, the step is one of overlap;
 //     so it is while a cohort is under way for which the host needs longer than the lanes' windows.
-//   - A token under way keeps its lane, so in `apex_plus` those of the second lane are the ones
-//     that entered without lanes; moving others would need a change of lane.
+//   - --max-held-steps bounds for how many steps in a row a sequence sits out (neo.h).
 //   - Rule 1 is a comparison of times unless --apex-host-rows is given: 8 was for the authors'
 //     interpreter.
 //   - How prompts for the host are computed, moves that take a step, and mended hangs: neo.h.

@@ -37,7 +37,8 @@ StepPlan NeoStep::plan_apex() {
       sides = weighed;
     }
     if (residents.empty()) {
-      choice = lanes_choice();  // nothing for a lane to be hidden behind, and none sits out
+      choice = lanes_choice(
+          ways_in_lanes().front());  // nothing for a lane to be hidden behind, and none sits out
     } else {
       choice = is_published ? published_choice(choice, weighed.holds()) : best_choice();
     }
@@ -153,13 +154,13 @@ bool NeoStep::host_begins(const Choice& resident, const Choice& overlap) const {
     return host_rows().rows >= rules_.min_host_rows * requests;
   }
   return overlap.rate() > overlap_choice(Entering::kNone).rate() ||
-         lanes_choice().rate() > resident.rate();
+         lanes_choice(ways_in_lanes().front()).rate() > resident.rate();
 }
 
 // In a step with lanes tokens under way pass all the stages that they have left: beyond the host's
 // window that would hold up the residents for long.
 bool NeoStep::under_way_fits_lanes() const {
-  Lanes lanes = under_way_;
+  Lanes lanes = ways_in_lanes().front().lanes;
   lanes[0].residents = shape_with(prompts_.size());
   return model_.slack(lanes).least() >= Nanos{0};
 }
@@ -173,7 +174,7 @@ NeoStep::Choice NeoStep::published_choice(const Choice& resident, bool lanes_hol
     return resident;
   }
   if (lanes_hold && under_way_fits_lanes()) {
-    Choice lanes = lanes_choice();
+    Choice lanes = lanes_choice(ways_in_lanes().front());
     const bool enough = rules_.min_host_rows > 0 || lanes.rate() > resident.rate();
     if (lanes.placement.lanes[1].visitors > 0 && enough) {
       return lanes;
@@ -184,30 +185,13 @@ NeoStep::Choice NeoStep::published_choice(const Choice& resident, bool lanes_hol
 
 // ---------------------------------------------------------------- apex_plus
 
-// Lanes, where the second one begins at the first stage that has a token for it: sequences that
-// have come as far as stage i cost it layers - i dense stages, and are credited with the rest of
-// their way (APEX 3.4, "partial progress").
-NeoStep::Choice NeoStep::staged_lanes_choice(Entering entering) const {
-  Choice choice;
-  if (entering == Entering::kSome) {
-    choice = lanes_choice();
-  } else {
-    choice = {.prompts = prompts_.size(), .placement = {}, .form = StepForm::kTwoLanes};
-    choice.placement.lane.assign(decodes_.size(), kHeld);
-    choice.placement.lanes = under_way_;
-    choice.placement.lanes[0].residents = shape_with(choice.prompts);
-    choice.credit = credit_of(choice.placement.lanes, choice.prompts);
-  }
-  choice.credit -= advanced_;
-  const int32_t layers = model_.step_times().layers();
-  Lanes lanes = choice.placement.lanes;
-  const bool begins_new = lanes[1].visitors > under_way_[1].visitors;
-  const int32_t first = begins_new ? 0 : second_stage_;
-  const Nanos whole = model_.layer_time(model_.times(lanes));
-  const Nanos beside = model_.beside_layers(lanes);
-  lanes[1] = {};
-  choice.time = beside + (layers - first) * whole + first * model_.layer_time(model_.times(lanes));
-  return choice;
+// Without new tokens.
+NeoStep::Choice NeoStep::lanes_of_under_way(const LanesUnderWay& under_way) const {
+  Choice choice{.prompts = prompts_.size(), .placement = {}, .form = StepForm::kTwoLanes};
+  choice.placement.lane.assign(decodes_.size(), kHeld);
+  choice.placement.lanes = under_way.lanes;
+  choice.placement.lanes[0].residents = shape_with(choice.prompts);
+  return priced_lanes(std::move(choice), under_way);
 }
 
 // The form that gives the most output tokens beyond what its time is worth, within the targets. All
@@ -239,10 +223,14 @@ NeoStep::Choice NeoStep::best_choice() const {
   };
   if (!candidates_.empty()) {
     weigh(overlap_choice(Entering::kSome));
-    weigh(staged_lanes_choice(Entering::kSome));
+    for (const LanesUnderWay& way : ways_in_lanes()) {
+      weigh(lanes_choice(way));
+    }
   }
   if (under_way_[0].visitors + under_way_[1].visitors > 0) {
-    weigh(staged_lanes_choice(Entering::kNone));
+    for (const LanesUnderWay& way : ways_in_lanes()) {
+      weigh(lanes_of_under_way(way));
+    }
   }
   return best;
 }

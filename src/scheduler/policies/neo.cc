@@ -25,10 +25,20 @@ constinit const PolicyOption kNeoCodeTerms{
         "1: the time in which the host must attend counts attention of prompts and launches, as "
         "NEO's program does; 0: as the paper prints it"};
 
+constinit const PolicyOption kMaxHeldSteps{
+    .name = "max-held-steps",
+    .unit = "steps",
+    .default_value = kMaxHeldPlans,
+    .min = 1,
+    .max = kMaxHeldPlans,
+    .help =
+        "a sequence on the host that this number of steps in a row has held gets its token in the "
+        "next one, even if the host makes that step long"};
+
 namespace {
 
-constexpr std::array<const PolicyOption*, 1> kNeoOptions = {&kNeoCodeTerms};
-constexpr std::array<const PolicyOption*, 1> kNeoPlusOptions = {&kPatienceSteps};
+constexpr std::array<const PolicyOption*, 2> kNeoOptions = {&kNeoCodeTerms, &kMaxHeldSteps};
+constexpr std::array<const PolicyOption*, 2> kNeoPlusOptions = {&kPatienceSteps, &kMaxHeldSteps};
 
 constexpr PolicyTraits traits_with(const ServiceFields& reads) {
   return {.needs_step_times = true,
@@ -48,7 +58,8 @@ NeoRules rules_of(Variant variant, const PolicyOptions& options) {
           .all_on_host = variant == Variant::kFastDecode,
           .caps_steps = variant == Variant::kCapped || variant == Variant::kPlus,
           .repaired = variant == Variant::kPlus,
-          .patience_steps = options[kPatienceSteps]};
+          .patience_steps = options[kPatienceSteps],
+          .max_held_steps = options[kMaxHeldSteps]};
 }
 
 template <const PolicyDescriptor& kDescriptor, Variant kVariant>

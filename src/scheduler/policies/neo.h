@@ -45,9 +45,17 @@
 //   - Launch terms are measured (latency/host_times.h), not 0.8 ms.
 //   - The paper prints the ratio of rule 6 upside down.
 //
-// Guarantee: some sequence always advances. No sequence has a bound, except that one held
-// kMaxHeldPlans plans in a row gets a token; for each token they are counted anew. `neo_plus` also
-// keeps the blocks of latency-sensitive sequences from best effort (classed_planner.h).
+// Beside residents a step with lanes has tokens that are partly advanced in the second lane, which
+// begins at the first stage i that has one and costs layers - i dense stages. Tokens of the first
+// lane move there; `neo_plus` moves them if that gives more than waiting for them beside the
+// residents. With NEO every token goes through all stages of one step, so none is partly advanced;
+// here tokens are if a step had no rows for them, if the host did not answer in time, or if they
+// began in a step without lanes.
+//
+// Guarantee: some sequence always advances. A sequence that --max-held-steps plans in a row have
+// held gets a token, whatever the host takes for it; for each token they are counted anew.
+// `neo_plus` also keeps the blocks of latency-sensitive sequences from best effort
+// (classed_planner.h).
 #pragma once
 
 #include <cstdint>
@@ -55,6 +63,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/decisions.h"
 #include "plan/fcfs_order.h"
 #include "scheduler/host_queue.h"
 #include "scheduler/host_waits.h"
@@ -72,6 +81,7 @@ extern const PolicyDescriptor kNeoCapped;
 extern const PolicyDescriptor kNeoPlus;
 extern const PolicyDescriptor kFastDecode;
 extern const PolicyOption kNeoCodeTerms;
+extern const PolicyOption kMaxHeldSteps;  // of all policies that hold tokens on the host
 
 // How offloaded tokens join a step: in two lanes (rules 4 to 6), or by APEX's rules (apex.h).
 enum class HostJoin : uint8_t { kByNeo, kByApex, kByApexPlus };
@@ -81,10 +91,11 @@ Status needs_parts(const PolicyDescriptor& policy, const Beliefs& beliefs);
 
 struct NeoRules {
   LaneWindows windows = LaneWindows::kCode;
-  bool all_on_host = false;    // fastdecode
-  bool caps_steps = false;     // neo_capped, neo_plus, apex_plus
-  bool repaired = false;       // neo_plus, apex_plus
-  int32_t patience_steps = 1;  // neo_plus, apex_plus
+  bool all_on_host = false;                // fastdecode
+  bool caps_steps = false;                 // neo_capped, neo_plus, apex_plus
+  bool repaired = false;                   // neo_plus, apex_plus
+  int32_t patience_steps = 1;              // neo_plus, apex_plus
+  int32_t max_held_steps = kMaxHeldPlans;  // then a token begins although held
   HostJoin join = HostJoin::kByNeo;
   MixedWindow mixed_window = MixedWindow::kPrinted;  // apex
   int32_t min_host_rows = 0;  // apex: offloaded rows per resident row; 0: as many as pay
@@ -119,7 +130,7 @@ class NeoPolicy final : public StepPolicy {
   [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
     return fcfs_order(rules_.repaired ? FcfsOrder::By::kClassFirst : FcfsOrder::By::kArrival);
   }
-  [[nodiscard]] bool reads_stages() const override { return rules_.join == HostJoin::kByApexPlus; }
+  [[nodiscard]] bool reads_stages() const override { return !rules_.all_on_host; }
   StepPlan plan(const SystemView& view) override;
 
  private:

@@ -22,21 +22,38 @@ constexpr Nanos kLongestLanes = std::chrono::seconds(1);
 
 }  // namespace
 
-void NeoStep::find_host_decodes() {
-  const std::vector<SequenceId>& returning = draft_.builder().returning();
+// Tokens under way, as they are and, as APEX has it ("partial progress"), all in the second lane:
+// in the first the residents would wait for them at each of the stages that they have left.
+void NeoStep::find_under_way() {
+  LanesUnderWay& moved = ways_[0];
+  LanesUnderWay& as_is = ways_[1];
   const int32_t layers = model_.step_times().layers();
+  moved.moves_first = true;
+  const auto add = [](LanesUnderWay& way, size_t in, const SequenceView& sequence, int32_t stage) {
+    Lane& lane = way.lanes[in];
+    if (in == 1) {
+      way.second_stage = lane.visitors == 0 ? stage : std::min(way.second_stage, stage);
+    }
+    ++lane.visitors;
+    lane.context += sequence.known_tokens;
+  };
   for (const SequenceView& sequence : view_.offloaded) {
     if (sequence.state == SequenceState::kParkedInFlight) {
-      Lane& lane = under_way_[sequence.lane];
       const int32_t stage = std::clamp(sequence.stage, 0, layers);
-      if (sequence.lane == 1) {
-        second_stage_ = lane.visitors == 0 ? stage : std::min(second_stage_, stage);
-      }
-      ++lane.visitors;
-      lane.context += sequence.known_tokens;
+      add(as_is, sequence.lane, sequence, stage);
+      add(moved, 1, sequence, stage);
       advanced_ += static_cast<double>(stage) / (layers + 1);
-    } else if (sequence.state == SequenceState::kParkedWaiting &&
-               std::ranges::find(returning, sequence.id) == returning.end()) {
+    }
+  }
+  under_way_ = as_is.lanes;
+}
+
+void NeoStep::find_host_decodes() {
+  find_under_way();
+  const std::vector<SequenceId>& returning = draft_.builder().returning();
+  for (const SequenceView& sequence : view_.offloaded) {
+    if (sequence.state == SequenceState::kParkedWaiting &&
+        std::ranges::find(returning, sequence.id) == returning.end()) {
       const bool overdue =
           rules_.repaired && memory_.patience.decode_is_overdue(sequence.id, view_.step);
       candidates_.push_back({.decode = {.context = sequence.known_tokens, .overdue = overdue},
@@ -146,9 +163,20 @@ NeoStep::Choice NeoStep::resident_choice() const {
   return choice;
 }
 
-NeoStep::Choice NeoStep::lanes_choice() const {
+// The ways that come into question, the preferred one first. Without residents nothing is held up;
+// the repaired rules compare both, because the second lane reads the weights again.
+std::span<const NeoStep::LanesUnderWay> NeoStep::ways_in_lanes() const {
+  const std::span<const LanesUnderWay> both(ways_);
+  const bool has_residents = !shape_with(prompts_.size()).empty();
+  if (under_way_[0].visitors == 0 || !has_residents || rules_.all_on_host) {
+    return both.last(1);
+  }
+  return rules_.repaired ? both : both.first(1);
+}
+
+NeoStep::Choice NeoStep::lanes_choice(const LanesUnderWay& under_way) const {
   Choice choice{.prompts = prompts_.size(), .placement = {}, .form = StepForm::kTwoLanes};
-  Lanes start = under_way_;
+  Lanes start = under_way.lanes;
   start[0].residents = shape_with(choice.prompts);
   choice.placement = placed(start);
   Lanes& lanes = choice.placement.lanes;
@@ -156,13 +184,46 @@ NeoStep::Choice NeoStep::lanes_choice() const {
     choice.prompts = without_host_bound_tail(&choice.placement);
     lanes[0].residents = shape_with(choice.prompts);
   }
+  return priced_lanes(std::move(choice), under_way);
+}
+
+// The second lane begins at the first stage that has a token for it: tokens that have come as far
+// as stage i cost it layers - i dense stages (APEX 3.4), and are credited with the rest of their
+// way.
+NeoStep::Choice NeoStep::priced_lanes(Choice choice, const LanesUnderWay& under_way) const {
+  Lanes lanes = choice.placement.lanes;
+  choice.moves_first = under_way.moves_first;
   choice.credit = credit_of(lanes, choice.prompts);
-  choice.time = model_.layers_time(lanes);
+  const int32_t layers = model_.step_times().layers();
+  const bool begins_new = lanes[1].visitors > under_way.lanes[1].visitors;
+  const int32_t first = begins_new ? 0 : under_way.second_stage;
+  choice.time = (layers - first) * model_.layer_time(model_.times(lanes));
   if (rules_.repaired) {
+    choice.credit -= advanced_;
     choice.time += model_.beside_layers(lanes);
-    choice.for_overdue = choice.placement.for_overdue * model_.step_times().layers();
+    choice.for_overdue = choice.placement.for_overdue * layers;
+  }
+  if (first > 0) {
+    lanes[1] = {};
+    choice.time += first * model_.layer_time(model_.times(lanes));
   }
   return choice;
+}
+
+// Of the steps with lanes.
+NeoStep::Choice NeoStep::best_lanes(const Choice& resident) const {
+  const std::span<const LanesUnderWay> ways = ways_in_lanes();
+  Choice best = lanes_choice(ways.front());
+  if (ways.size() > 1) {
+    const double worth = worth_of_time(resident);
+    const auto value = [worth](const Choice& choice) {
+      return choice.credit - worth * static_cast<double>(choice.time.count());
+    };
+    if (Choice other = lanes_choice(ways.back()); value(other) > value(best)) {
+      best = std::move(other);
+    }
+  }
+  return best;
 }
 
 // The decodes of the accelerator, and no prompts.
@@ -272,17 +333,37 @@ void NeoStep::name_lanes(const Choice& choice, StepPlan& plan) {
   memory_.patience.begin_step(view_.step);
   for (size_t i = 0; i < candidates_.size(); ++i) {
     const SequenceId id = candidates_[i].sequence->id;
-    if (placement.lane[i] == kHeld) {
-      plan.hold.push_back(id);
-      memory_.patience.pass_over_decode(id);
-    } else if (placement.lane[i] == 0 && memory_.had_lanes) {
+    int8_t lane = placement.lane[i];
+    if (lane == kHeld) {
+      if (memory_.patience.decode_passed_over(id, view_.step) < rules_.max_held_steps) {
+        plan.hold.push_back(id);
+        memory_.patience.pass_over_decode(id);
+        continue;
+      }
+      plan.let_in.push_back(id);
+      lane = 1;
+    }
+    if (lane == 0 && memory_.had_lanes) {
       plan.first_lane.push_back(id);
-    } else if (placement.lane[i] == 1 && !memory_.had_lanes) {
+    } else if (lane == 1 && !memory_.had_lanes) {
       plan.second_lane.push_back(id);
     }
   }
   memory_.patience.end_step();
+  if (memory_.had_lanes && choice.moves_first) {
+    move_first_lane(plan);
+  }
   plan.hold.insert(plan.hold.end(), plan.offload.begin(), plan.offload.end());
+}
+
+// Moves tokens under way from the first lane to the second.
+void NeoStep::move_first_lane(StepPlan& plan) const {
+  for (const SequenceView& sequence : view_.offloaded) {
+    if (sequence.state == SequenceState::kParkedInFlight && sequence.lane == 0 &&
+        std::ranges::find(plan.preempt, sequence.id) == plan.preempt.end()) {
+      plan.lane_moves.push_back({.sequence = sequence.id, .lane = 1});
+    }
+  }
 }
 
 void NeoStep::tell_lone(const StepPlan& plan) {

@@ -69,7 +69,7 @@ StepPlan NeoStep::plan() {
   if (candidates_.empty() && under_way_[0].visitors + under_way_[1].visitors == 0) {
     return finish(resident);
   }
-  return finish(best_of(lanes_choice(), resident));
+  return finish(best_of(best_lanes(resident), resident));
 }
 
 // ---------------------------------------------------------------- who is where

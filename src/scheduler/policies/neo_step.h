@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -46,7 +47,8 @@ class NeoStep {
     double credit = 0;  // requests, or output tokens
     Nanos time{0};
     StepForm form = StepForm::kResident;
-    Nanos for_overdue{0};  // the part of `time` that an overdue decode adds
+    Nanos for_overdue{0};      // the part of `time` that an overdue decode adds
+    bool moves_first = false;  // tokens under way in the first lane move to the second
     [[nodiscard]] double rate() const {
       return credit / std::max(static_cast<double>(time.count()), 1.0);
     }
@@ -55,6 +57,12 @@ class NeoStep {
   struct Candidate {
     HostDecode decode;
     const SequenceView* sequence = nullptr;
+  };
+  // Where tokens under way would be in a step with lanes.
+  struct LanesUnderWay {
+    Lanes lanes{};
+    int32_t second_stage = 0;  // the first stage that has a token of the second lane
+    bool moves_first = false;
   };
   // A latency-sensitive prompt that waits for its first token.
   struct FirstToken {
@@ -99,6 +107,7 @@ class NeoStep {
   [[nodiscard]] size_t without_host_bound_tail(const Placement* placement) const;
 
   // Lanes or none.
+  void find_under_way();
   void find_host_decodes();
   void order_host_decodes();
   [[nodiscard]] bool any_overdue() const {
@@ -109,7 +118,10 @@ class NeoStep {
   [[nodiscard]] Placement placed(const Lanes& lanes) const;
   [[nodiscard]] double credit_of(const Lanes& lanes, size_t prompts) const;
   [[nodiscard]] Choice resident_choice() const;
-  [[nodiscard]] Choice lanes_choice() const;
+  [[nodiscard]] std::span<const LanesUnderWay> ways_in_lanes() const;
+  [[nodiscard]] Choice lanes_choice(const LanesUnderWay& under_way) const;
+  [[nodiscard]] Choice priced_lanes(Choice choice, const LanesUnderWay& under_way) const;
+  [[nodiscard]] Choice best_lanes(const Choice& resident) const;
   [[nodiscard]] latency::StepShape resident_decodes() const;
   [[nodiscard]] double worth_of_time(const Choice& resident) const;
   [[nodiscard]] Nanos longest_lanes(const Choice& resident) const;
@@ -118,6 +130,7 @@ class NeoStep {
   [[nodiscard]] bool makes_first_token_late(const Choice& lanes, const Choice& resident) const;
   StepPlan finish(const Choice& choice);
   void name_lanes(const Choice& choice, StepPlan& plan);
+  void move_first_lane(StepPlan& plan) const;
   void tell_lone(const StepPlan& plan);
 
   // APEX: lanes, overlap or neither.
@@ -133,7 +146,7 @@ class NeoStep {
   [[nodiscard]] OverlapStep overlap_with(const latency::StepShape& residents,
                                          std::span<const size_t> joiners) const;
   [[nodiscard]] bool joins_overlap(const Candidate& candidate, Nanos step) const;
-  [[nodiscard]] Choice staged_lanes_choice(Entering entering) const;
+  [[nodiscard]] Choice lanes_of_under_way(const LanesUnderWay& under_way) const;
   [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
   [[nodiscard]] bool host_is_late() const;
 
@@ -162,9 +175,9 @@ class NeoStep {
   int32_t rows_for_host_ = 0;             // that prompts leave
   std::vector<Candidate> candidates_;     // that may join a lane
   std::vector<HostDecode> decodes_;       // the same
+  std::array<LanesUnderWay, 2> ways_;     // with tokens of the first lane moved, and as they are
   Lanes under_way_{};                     // tokens that did not get through their last step
   double advanced_ = 0;             // of these, the share that is done: stage / (layers + 1) each
-  int32_t second_stage_ = 0;        // the first stage at which those of the second lane are
   std::optional<HostWaits> waits_;  // apex_plus
 };
 

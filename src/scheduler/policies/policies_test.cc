@@ -203,8 +203,8 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
                                                   "fair-tenants",          "hold-mean-tbt",
                                                   "hold-p99-tbt",          "hold-mean-ttft",
                                                   "hold-p99-ttft",         "flex-rate",
-                                                  "neo-code-terms",        "apex-host-rows",
-                                                  "apex-real-window"}));
+                                                  "neo-code-terms",        "max-held-steps",
+                                                  "apex-host-rows",        "apex-real-window"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow),
             "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp, hygen_star");
 }
