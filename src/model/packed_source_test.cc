@@ -21,7 +21,7 @@ constexpr int64_t kHidden = 64;
 constexpr int64_t kIntermediate = 96;
 constexpr int64_t kVocabulary = 40;
 
-RawTensor halves(const std::string& name, std::vector<int64_t> shape) {
+RawTensor halves(const std::string& name, const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (const int64_t dimension : shape) {
     count *= dimension;

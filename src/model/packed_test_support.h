@@ -46,7 +46,8 @@ std::string repeated(Value value, int64_t count) {
 inline constexpr uint16_t kHalfOne = 0x3c00;
 inline const std::string kLayer = "model.layers.0.mlp.up_proj";
 
-inline RawTensor words_of(const std::string& name, std::vector<int64_t> shape, uint32_t word) {
+inline RawTensor words_of(const std::string& name, const std::vector<int64_t>& shape,
+                          uint32_t word) {
   return {name, "I32", shape, repeated(word, shape[0] * shape[1])};
 }
 

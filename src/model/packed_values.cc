@@ -77,7 +77,7 @@ void read_bytes(const PackedLayer& layer, const Block& block, Integers& out) {
   for (int64_t row = 0; row < block.rows; ++row) {
     const std::byte* bytes = layer.values.data + (block.row + row) * layer.columns + block.column;
     for (int64_t at = 0; at < block.columns; ++at) {
-      out[row][at] = std::to_integer<int8_t>(bytes[at]);
+      out[row][at] = int16_t{std::to_integer<int8_t>(bytes[at])};
     }
   }
 }

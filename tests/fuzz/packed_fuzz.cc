@@ -2,6 +2,7 @@
 // file.
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "fuzz/fuzz.h"
@@ -12,13 +13,26 @@
 namespace tandem::model {
 namespace {
 
-// A folder whose model.safetensors is the file in memory.
-std::filesystem::path folder_of(const std::string& file) {
-  std::string name = (std::filesystem::temp_directory_path() / "tandem-fuzz-XXXXXX").string();
-  CHECK(::mkdtemp(name.data()) != nullptr, "no folder for the input");
-  std::filesystem::create_symlink(file, std::filesystem::path(name) / "model.safetensors");
-  return name;
-}
+// A folder whose model.safetensors is the file in memory; removed when the target ends.
+class Folder {
+ public:
+  explicit Folder(const std::string& file) {
+    std::string name = (std::filesystem::temp_directory_path() / "tandem-fuzz-XXXXXX").string();
+    CHECK(::mkdtemp(name.data()) != nullptr, "no folder for the input");
+    path_ = name;
+    std::filesystem::create_symlink(file, path_ / "model.safetensors");
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 void read_layer(const PackedLayer& layer, int64_t file_bytes) {
   const int64_t elements = layer.rows * layer.columns;
@@ -38,7 +52,7 @@ void read_layer(const PackedLayer& layer, int64_t file_bytes) {
 
 TANDEM_FUZZ_TARGET(input) {
   static const fuzz::MemoryFile file;
-  static const std::filesystem::path folder = folder_of(file.path());
+  static const Folder folder(file.path());
   const size_t end = input.find('\n');
   if (end == std::string_view::npos) {
     return;
@@ -54,7 +68,7 @@ TANDEM_FUZZ_TARGET(input) {
     return;
   }
   file.write(input.substr(end + 1));
-  const Result<Checkpoint> checkpoint = Checkpoint::open(folder);
+  const Result<Checkpoint> checkpoint = Checkpoint::open(folder.path());
   if (!checkpoint.ok()) {
     return;
   }
