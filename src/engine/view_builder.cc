@@ -218,6 +218,9 @@ Status ViewBuilder::audit() const {
     show(*sequence, anew);
     anew.own_blocks = shown->own_blocks;
     anew.stage = shown->stage;  // tokens have moved on since
+    if (anew.state == SequenceState::kParkedInFlight) {
+      anew.lane = shown->lane;  // the last plan may have changed it
+    }
     if (anew != *shown) {
       return Error{ErrorCode::kInternal,
                    fmt::format("the view of sequence {} in state {} is out of date",
