@@ -168,7 +168,8 @@ void ViewBuilder::show_later() {
 }
 
 // Of hundreds of offloaded sequences a dozen get a token in a step, so the views of the others are
-// kept: a sequence that stays on the host changes only with its state.
+// kept: a sequence that stays on the host changes only with its state, but for the lane of a token
+// under way.
 void ViewBuilder::show_offloaded(SystemView& view) {
   for (const LiveSequence* sequence : table_.offloaded()) {
     __builtin_prefetch(sequence);
@@ -186,8 +187,11 @@ void ViewBuilder::show_offloaded(SystemView& view) {
     if (sequence->state.take_changed() || shown.id != sequence->id || moves(state)) {
       show(*sequence, shown);
     }
+    const bool is_under_way = state == SequenceState::kParkedInFlight;
+    if (is_under_way) {
+      shown.lane = sequence->lane;
+    }
     if (options_.shows_stages) {
-      const bool is_under_way = state == SequenceState::kParkedInFlight;
       shown.stage = is_under_way ? executor_.next_stage(shown.id) : -1;
     }
     view.budget.sequences -= state == SequenceState::kOnloading ? 1 : 0;
@@ -214,6 +218,9 @@ Status ViewBuilder::audit() const {
     show(*sequence, anew);
     anew.own_blocks = shown->own_blocks;
     anew.stage = shown->stage;  // tokens have moved on since
+    if (anew.state == SequenceState::kParkedInFlight) {
+      anew.lane = shown->lane;  // the last plan may have changed it
+    }
     if (anew != *shown) {
       return Error{ErrorCode::kInternal,
                    fmt::format("the view of sequence {} in state {} is out of date",

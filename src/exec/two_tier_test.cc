@@ -358,12 +358,12 @@ struct Case {
 constexpr int kTokens = 12;
 
 // The logits of each sequence alone on a plain device.
-std::vector<std::vector<float>> plain_logits(const reference::Model& model, const Case& one,
+std::vector<std::vector<float>> plain_logits(const reference::Model& model, const Case& given,
                                              const std::vector<std::vector<TokenId>>& prompts) {
   std::vector<std::vector<float>> logits;
   for (const std::vector<TokenId>& prompt : prompts) {
     const Rig rig =
-        make_rig(model, {.type = one.type, .quantization = one.quantization, .threads = 1});
+        make_rig(model, {.type = given.type, .quantization = given.quantization, .threads = 1});
     SequenceMaker maker(rig.executor->limits());
     Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kTokens + 1);
     prefill(*rig.executor, sequence, 512);
