@@ -35,6 +35,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVERS = ("tandem", "tandem-slo", "llama-server", "vllm")
 LLAMA_SERVER = ROOT / "build" / "peers" / "llama-server" / "bin" / "llama-server"
 SHAPE = ["--preset", "1B", "--layers", "4", "--hidden", "1024", "--heads", "16", "--kv-heads", "4", "--head-dim", "64", "--intermediate", "2816"]
+COUNTED = b"prompts: "  # what `tandem bench serve` logs before its load begins
+COUNTING_SECONDS = 180
 QUICK = {"runs": 1, "seconds": 6.0, "timeout": 10.0}
 
 
@@ -136,17 +138,21 @@ def load_command(flags, port, folder, seed_of_warmup=None):
 
 
 def generate(command, log, seconds, server):
-    """Runs the load. It is interrupted when its time is over or the server has died, and then writes its result so far."""
-    client = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    end = time.monotonic() + seconds
+    """Runs the load, which writes to the file `log`. It first counts tokens of short texts, by many small requests: `seconds` begin after
+    that. It is interrupted when its time is over or the server has died, and then writes its result so far."""
+    with open(log, "wb") as file:
+        client = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+    end, began = time.monotonic() + COUNTING_SECONDS, False
     try:
         while client.poll() is None and time.monotonic() < end and server.alive():
+            if not began and COUNTED in log.read_bytes():
+                end, began = time.monotonic() + seconds, True
             time.sleep(0.1)
         if client.poll() is None:
             client.send_signal(signal.SIGINT)
         client.wait(20)
     except subprocess.TimeoutExpired:
-        raise ServerFailure("the load generator did not end; see its load.log") from None
+        raise ServerFailure(f"the load generator did not end; see its {log.name}") from None
     finally:
         if client.poll() is None:
             client.kill()
@@ -162,13 +168,13 @@ def measure(name, flags, run):
     command, ready, environment = command_of(name, flags, port)
     result = {"server": name, "run": run, "command": [str(part) for part in command]}
     server = None
-    with open(folder / "server.log", "wb") as server_log, open(folder / "load.log", "wb") as load_log:
+    with open(folder / "server.log", "wb") as server_log:
         try:
             server = MeasuredServer(command, port, environment, server_log)
             result["load_s"] = server.wait_ready(ready, flags.start_timeout)
-            generate(load_command(flags, port, folder, flags.seed + 1), load_log, 15, server)
+            generate(load_command(flags, port, folder, flags.seed + 1), folder / "warm-up.log", 15, server)
             if server.alive():
-                generate(load_command(flags, port, folder), load_log, flags.seconds + flags.timeout + 5, server)
+                generate(load_command(flags, port, folder), folder / "load.log", flags.seconds + flags.timeout + 5, server)
             if not server.alive():
                 result["failure"] = f"died under load: {server.how_it_ended()}"
         except ServerFailure as failure:
@@ -182,7 +188,7 @@ def measure(name, flags, run):
     if measured.is_file():
         result |= compare_table.figures(json.loads(measured.read_text()), flags.seconds)
     elif "failure" not in result:
-        result["failure"] = f"the load found no answer: see {folder.name}/load.log"
+        result["failure"] = f"the load wrote no result: see {folder.name}/load.log"
     return result
 
 
