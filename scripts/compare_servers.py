@@ -11,7 +11,7 @@ Servers (--servers; default: all that are found, except that a missing llama-ser
 
 In each run every server is started, waited for, warmed up, loaded by `tandem bench serve` (same seed, so same times, lengths and texts), and
 stopped. Chat and bulk carry a service_tier, which other servers ignore; targets are not sent, only counted. A server that dies or
-refuses is reported in its cells. The load ends --timeout and 5 s after the last arrival; requests without an answer by then are cut off.
+refuses is reported in its cells. The load ends about --timeout and 5 s after the last arrival; requests without an answer by then are cut off.
 
 Without --model a random Llama of 111 million parameters is made in the output folder, and its GGUF file with the Python packages of
 tools/gguf/requirements.txt in build/gguf-venv (both once). Needs build/release/tandem: cmake --preset release && cmake --build
@@ -37,6 +37,7 @@ LLAMA_SERVER = ROOT / "build" / "peers" / "llama-server" / "bin" / "llama-server
 SHAPE = ["--preset", "1B", "--layers", "4", "--hidden", "1024", "--heads", "16", "--kv-heads", "4", "--head-dim", "64", "--intermediate", "2816"]
 COUNTED = b"prompts: "  # what `tandem bench serve` logs before its load begins
 COUNTING_SECONDS = 180
+WARM_UPS = 4  # requests
 QUICK = {"runs": 1, "seconds": 6.0, "timeout": 10.0}
 
 
@@ -123,18 +124,15 @@ def command_of(name, flags, port):
     return [flags.binary, "serve", flags.model, *at, *targets], "/ready", {"XDG_CACHE_HOME": str(cache)}
 
 
-def load_command(flags, port, folder, seed_of_warmup=None):
-    """`tandem bench serve` with the mixed load, or with a few requests that warm up."""
+def load_command(flags, port, folder):
+    """`tandem bench serve` with the mixed load, after a few requests one by one that warm up."""
     def stream(name, tier, rate, tokens, more=""):
-        count = max(1, round(rate * flags.seconds)) if seed_of_warmup is None else 3
-        return (f"name={name};service-tier={tier};request-rate={rate};num-prompts={count};random-input-len={tokens[0]};"
+        return (f"name={name};service-tier={tier};request-rate={rate};num-prompts={max(1, round(rate * flags.seconds))};random-input-len={tokens[0]};"
                 f"random-output-len={tokens[1]};random-range-ratio=0.5{more}")
-    return [flags.binary, "bench", "serve", "--port", port, "--backend", "openai", "--temperature", "0",
-            "--seed", flags.seed if seed_of_warmup is None else seed_of_warmup,
+    return [flags.binary, "bench", "serve", "--port", port, "--backend", "openai", "--temperature", "0", "--seed", flags.seed, "--num-warmups", WARM_UPS,
             "--stream", stream("chat", "priority", flags.chat_rate, flags.chat_tokens, f";goodput=ttft:{flags.ttft_ms} tpot:{flags.tpot_ms}"),
             "--stream", stream("bulk", "flex", flags.bulk_rate, flags.bulk_tokens),
-            "--request-timeout", f"{flags.timeout}s", "--save-result", "--result-dir", folder,
-            "--result-filename", "load.json" if seed_of_warmup is None else "warm-up.json"]
+            "--request-timeout", f"{flags.timeout}s", "--save-result", "--result-dir", folder, "--result-filename", "load.json"]
 
 
 def generate(command, log, seconds, server):
@@ -172,9 +170,7 @@ def measure(name, flags, run):
         try:
             server = MeasuredServer(command, port, environment, server_log)
             result["load_s"] = server.wait_ready(ready, flags.start_timeout)
-            generate(load_command(flags, port, folder, flags.seed + 1), folder / "warm-up.log", 15, server)
-            if server.alive():
-                generate(load_command(flags, port, folder), folder / "load.log", flags.seconds + flags.timeout + 5, server)
+            generate(load_command(flags, port, folder), folder / "load.log", flags.seconds + flags.timeout + 10, server)
             if not server.alive():
                 result["failure"] = f"died under load: {server.how_it_ended()}"
         except ServerFailure as failure:
