@@ -35,8 +35,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVERS = ("tandem", "tandem-slo", "llama-server", "vllm")
 LLAMA_SERVER = ROOT / "build" / "peers" / "llama-server" / "bin" / "llama-server"
 SHAPE = ["--preset", "1B", "--layers", "4", "--hidden", "1024", "--heads", "16", "--kv-heads", "4", "--head-dim", "64", "--intermediate", "2816"]
-COUNTED = b"prompts: "  # what `tandem bench serve` logs before its load begins
-COUNTING_SECONDS = 180
+PROGRESS = b" ended, "  # in the line that `tandem bench serve` prints every PROGRESS_SECONDS while its load runs
+PROGRESS_SECONDS = 5
+PREPARING_SECONDS = 240
 WARM_UPS = 4  # requests
 QUICK = {"runs": 1, "seconds": 6.0, "timeout": 10.0}
 
@@ -136,15 +137,15 @@ def load_command(flags, port, folder):
 
 
 def generate(command, log, seconds, server):
-    """Runs the load, which writes to the file `log`. It first counts tokens of short texts, by many small requests: `seconds` begin after
-    that. It is interrupted when its time is over or the server has died, and then writes its result so far."""
+    """Runs the load, which writes to the file `log`. It first counts tokens of short texts by many small requests, and warms up: `seconds`
+    begin after that. It is interrupted when its time is over or the server has died, and then writes its result so far."""
     with open(log, "wb") as file:
         client = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
-    end, began = time.monotonic() + COUNTING_SECONDS, False
+    end, began = time.monotonic() + PREPARING_SECONDS, False
     try:
         while client.poll() is None and time.monotonic() < end and server.alive():
-            if not began and COUNTED in log.read_bytes():
-                end, began = time.monotonic() + seconds, True
+            if not began and PROGRESS in log.read_bytes():
+                end, began = time.monotonic() + seconds - PROGRESS_SECONDS, True
             time.sleep(0.1)
         if client.poll() is None:
             client.send_signal(signal.SIGINT)
@@ -164,13 +165,14 @@ def measure(name, flags, run):
     folder.mkdir(parents=True)
     port = flags.port or free_port()
     command, ready, environment = command_of(name, flags, port)
-    result = {"server": name, "run": run, "command": [str(part) for part in command]}
+    settings = [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith(("OMP_", "GOMP_"))]  # llama.cpp reads these
+    result = {"server": name, "run": run, "command": [*settings, *(str(part) for part in command)]}
     server = None
     with open(folder / "server.log", "wb") as server_log:
         try:
             server = MeasuredServer(command, port, environment, server_log)
             result["load_s"] = server.wait_ready(ready, flags.start_timeout)
-            generate(load_command(flags, port, folder), folder / "load.log", flags.seconds + flags.timeout + 10, server)
+            generate(load_command(flags, port, folder), folder / "load.log", flags.seconds + flags.timeout + 5, server)
             if not server.alive():
                 result["failure"] = f"died under load: {server.how_it_ended()}"
         except ServerFailure as failure:
