@@ -126,7 +126,7 @@ def command_of(name, flags, port):
 
 
 def load_command(flags, port, folder):
-    """`tandem bench serve` with the mixed load, after a few requests one by one that warm up."""
+    """`tandem bench serve` with the mixed load, after WARM_UPS requests, one after another."""
     def stream(name, tier, rate, tokens, more=""):
         return (f"name={name};service-tier={tier};request-rate={rate};num-prompts={max(1, round(rate * flags.seconds))};random-input-len={tokens[0]};"
                 f"random-output-len={tokens[1]};random-range-ratio=0.5{more}")
