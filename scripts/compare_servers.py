@@ -11,7 +11,7 @@ Servers (--servers; default: all that are found, except that a missing llama-ser
 
 In each run every server is started, waited for, warmed up, loaded by `tandem bench serve` (same seed, so same times, lengths and texts), and
 stopped. Chat and bulk carry a service_tier, which other servers ignore; targets are not sent, only counted. A server that dies or
-refuses is reported in its cells. The load ends --timeout and 5 s after the last arrival; requests without an answer by then are cut off.
+refuses is reported in its cells. The load ends about --timeout and 5 s after the last arrival; requests without an answer by then are cut off.
 
 Without --model a random Llama of 111 million parameters is made in the output folder, and its GGUF file with the Python packages of
 tools/gguf/requirements.txt in build/gguf-venv (both once). Needs build/release/tandem: cmake --preset release && cmake --build
@@ -35,6 +35,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVERS = ("tandem", "tandem-slo", "llama-server", "vllm")
 LLAMA_SERVER = ROOT / "build" / "peers" / "llama-server" / "bin" / "llama-server"
 SHAPE = ["--preset", "1B", "--layers", "4", "--hidden", "1024", "--heads", "16", "--kv-heads", "4", "--head-dim", "64", "--intermediate", "2816"]
+PROGRESS = b" ended, "  # in the line that `tandem bench serve` prints every PROGRESS_SECONDS while its load runs
+PROGRESS_SECONDS = 5
+PREPARING_SECONDS = 240
+WARM_UPS = 4  # requests
 QUICK = {"runs": 1, "seconds": 6.0, "timeout": 10.0}
 
 
@@ -121,32 +125,33 @@ def command_of(name, flags, port):
     return [flags.binary, "serve", flags.model, *at, *targets], "/ready", {"XDG_CACHE_HOME": str(cache)}
 
 
-def load_command(flags, port, folder, seed_of_warmup=None):
-    """`tandem bench serve` with the mixed load, or with a few requests that warm up."""
+def load_command(flags, port, folder):
+    """`tandem bench serve` with the mixed load, after WARM_UPS requests, one after another."""
     def stream(name, tier, rate, tokens, more=""):
-        count = max(1, round(rate * flags.seconds)) if seed_of_warmup is None else 3
-        return (f"name={name};service-tier={tier};request-rate={rate};num-prompts={count};random-input-len={tokens[0]};"
+        return (f"name={name};service-tier={tier};request-rate={rate};num-prompts={max(1, round(rate * flags.seconds))};random-input-len={tokens[0]};"
                 f"random-output-len={tokens[1]};random-range-ratio=0.5{more}")
-    return [flags.binary, "bench", "serve", "--port", port, "--backend", "openai", "--temperature", "0",
-            "--seed", flags.seed if seed_of_warmup is None else seed_of_warmup,
+    return [flags.binary, "bench", "serve", "--port", port, "--backend", "openai", "--temperature", "0", "--seed", flags.seed, "--num-warmups", WARM_UPS,
             "--stream", stream("chat", "priority", flags.chat_rate, flags.chat_tokens, f";goodput=ttft:{flags.ttft_ms} tpot:{flags.tpot_ms}"),
             "--stream", stream("bulk", "flex", flags.bulk_rate, flags.bulk_tokens),
-            "--request-timeout", f"{flags.timeout}s", "--save-result", "--result-dir", folder,
-            "--result-filename", "load.json" if seed_of_warmup is None else "warm-up.json"]
+            "--request-timeout", f"{flags.timeout}s", "--save-result", "--result-dir", folder, "--result-filename", "load.json"]
 
 
 def generate(command, log, seconds, server):
-    """Runs the load. It is interrupted when its time is over or the server has died, and then writes its result so far."""
-    client = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    end = time.monotonic() + seconds
+    """Runs the load, which writes to the file `log`. It first counts tokens of short texts by many small requests, and warms up: `seconds`
+    begin after that. It is interrupted when its time is over or the server has died, and then writes its result so far."""
+    with open(log, "wb") as file:
+        client = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+    end, began = time.monotonic() + PREPARING_SECONDS, False
     try:
         while client.poll() is None and time.monotonic() < end and server.alive():
+            if not began and PROGRESS in log.read_bytes():
+                end, began = time.monotonic() + seconds - PROGRESS_SECONDS, True
             time.sleep(0.1)
         if client.poll() is None:
             client.send_signal(signal.SIGINT)
         client.wait(20)
     except subprocess.TimeoutExpired:
-        raise ServerFailure("the load generator did not end; see its load.log") from None
+        raise ServerFailure(f"the load generator did not end; see its {log.name}") from None
     finally:
         if client.poll() is None:
             client.kill()
@@ -160,15 +165,14 @@ def measure(name, flags, run):
     folder.mkdir(parents=True)
     port = flags.port or free_port()
     command, ready, environment = command_of(name, flags, port)
-    result = {"server": name, "run": run, "command": [str(part) for part in command]}
+    settings = [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith(("OMP_", "GOMP_"))]  # llama.cpp reads these
+    result = {"server": name, "run": run, "command": [*settings, *(str(part) for part in command)]}
     server = None
-    with open(folder / "server.log", "wb") as server_log, open(folder / "load.log", "wb") as load_log:
+    with open(folder / "server.log", "wb") as server_log:
         try:
             server = MeasuredServer(command, port, environment, server_log)
             result["load_s"] = server.wait_ready(ready, flags.start_timeout)
-            generate(load_command(flags, port, folder, flags.seed + 1), load_log, 15, server)
-            if server.alive():
-                generate(load_command(flags, port, folder), load_log, flags.seconds + flags.timeout + 5, server)
+            generate(load_command(flags, port, folder), folder / "load.log", flags.seconds + flags.timeout + 5, server)
             if not server.alive():
                 result["failure"] = f"died under load: {server.how_it_ended()}"
         except ServerFailure as failure:
@@ -182,7 +186,7 @@ def measure(name, flags, run):
     if measured.is_file():
         result |= compare_table.figures(json.loads(measured.read_text()), flags.seconds)
     elif "failure" not in result:
-        result["failure"] = f"the load found no answer: see {folder.name}/load.log"
+        result["failure"] = f"the load wrote no result: see {folder.name}/load.log"
     return result
 
 
