@@ -105,12 +105,8 @@ TEST(PacedAccelerator, AHollowOneTakesItsTimeWithoutWeightsAndLeavesFiniteNumber
   const WeightMatrix absent = device->formats().matrix({}, 4096, 4096);
   const auto memory = take(*device, MemoryKind::kDevice, 4 * kMiB);
   float* y = floats(*memory) + 100'000;
-  const GemmOp product{.x = memory->data(),
-                       .x_stride = 4096,
-                       .rows = 8,
-                       .w = absent,
-                       .y = y,
-                       .y_stride = 4096};
+  const GemmOp product{
+      .x = memory->data(), .x_stride = 4096, .rows = 8, .w = absent, .y = y, .y_stride = 4096};
   std::fill_n(y, 8 * 4096, NAN);
   const Nanos modelled = op_time(*find_profile("h200"), product) * 50;
   const SteadyClock clock;
