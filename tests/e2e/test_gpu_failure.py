@@ -102,12 +102,12 @@ def test_a_second_signal_or_sigterm_while_it_ends_does_not_hold_it(binary, tmp_p
 
 
 def test_a_batch_keeps_its_lines_pauses_and_goes_on_after_a_restart(binary, tmp_path):
-    count = 60
-    drill = Drill(tmp_path, "kernel", at=3000)
+    count = 300  # seconds of work after the first answer
+    drill = Drill(tmp_path, "kernel", at=100)
     flags = (*FLAGS, *DEVICE, "--data-folder", tmp_path / "data", "--max-num-seqs", "4")
     server = launch(binary, "gpu-failure-batch", MODEL, *flags, env=drill.env)
     client = server.openai()
-    batch = begin(client, upload(client, jsonl(chat(f"line-{i}", max_tokens=20) for i in range(count))))
+    batch = begin(client, upload(client, jsonl(chat(f"line-{i}", max_tokens=40) for i in range(count))))
     assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed > 0, every=0.01)
     drill.strike()
     assert end_of(server, 60) == 1
