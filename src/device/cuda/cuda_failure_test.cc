@@ -54,17 +54,19 @@ class CudaFailure : public testing::Test {
   std::atomic<int> calls_{0};
 
  private:
+  // Both streams read the same bytes, and each writes to places of its own.
   EventId work_on(StreamId stream) {
     std::byte* data = memory_->data();
+    std::byte* own = data + (stream == compute_ ? 1 : 2) * kMiB;
     device_->launch(stream, CastOp{.x = data,
                                    .x_type = ElementType::kF32,
                                    .x_stride = 64,
                                    .rows = 4,
                                    .columns = 64,
-                                   .y = data + kMiB,
+                                   .y = own,
                                    .y_type = ElementType::kBF16,
                                    .y_stride = 64});
-    device_->launch(stream, CopyOp{data + 2 * kMiB, data, 4096});
+    device_->launch(stream, CopyOp{own + 4096, data, 4096});
     return device_->record(stream);
   }
 };
