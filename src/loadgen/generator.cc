@@ -89,8 +89,8 @@ class Generator::Exchange final : public AnswerListener {
     }
     RequestRecord& mine = record();
     ended_ = ended_ || chunk->is_end;
-    constexpr size_t kMostAnswerBytes = 64 * 1024;
-    if (mine.task != nullptr && mine.answer.size() < kMostAnswerBytes) {
+    constexpr size_t kMostKeptBytes = 64 * 1024;
+    if (mine.task != nullptr && mine.answer.size() < kMostKeptBytes) {
       mine.answer += chunk->text;
     }
     if (chunk->has_token) {
