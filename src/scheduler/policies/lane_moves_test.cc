@@ -185,7 +185,9 @@ TEST(LaneMovesPriced, RepairedRulesCompareBothWays) {
 // A lane that begins at stage i costs layers - i dense stages: tokens that are nearly through pay
 // for it, and tokens that have hardly begun do not.
 TEST(LaneMovesPriced, ALaneCostsTheStagesThatAreLeft) {
-  for (const auto& [kind, tokens] : {std::pair(kNeoKind, 3), std::pair(kNeoPlusKind, 4)}) {
+  for (const auto& both : {std::pair(kNeoKind, 3), std::pair(kNeoPlusKind, 4)}) {
+    const auto& kind = both.first;
+    const int64_t tokens = both.second;
     SCOPED_TRACE(kind.name);
     const auto mode_at = [&](int32_t stage) {
       std::vector<SequenceView> offloaded;
