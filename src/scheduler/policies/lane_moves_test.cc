@@ -221,8 +221,9 @@ Scene residents_of(int32_t context) {
 // + 4 / 11 (apex_plus, against overlap). So they begin to pay at 10,000 or 12,000 tokens, and near
 // that the mode does not follow a context that goes up and down by 3 %.
 TEST(ModeChanges, AreNotMadeForGainsWithinTheMargin) {
-  for (const auto& [kind, crossing] :
-       {std::pair(kNeoPlusKind, 10'000), std::pair(kApexPlusKind, 12'000)}) {
+  for (const auto& both : {std::pair(kNeoPlusKind, 10'000), std::pair(kApexPlusKind, 12'000)}) {
+    const auto& kind = both.first;
+    const int32_t crossing = both.second;
     SCOPED_TRACE(kind.name);
     Planner planner(kind, 1, flat_model());
     StepMode last = StepMode::kGroups;
