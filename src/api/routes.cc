@@ -96,7 +96,7 @@ HttpResponse of_result(Result<std::string> body, const ApiContext& context,
   return {.body = std::move(body).value()};
 }
 
-// Of the first model that has failed, as far as it is known.
+// The failure of the first model that has failed; empty if none has.
 std::string failure_of(const ApiContext& context) {
   for (const openai::OfferedModel& model : context.models.models()) {
     if (std::string reason = model.frontend.failure(); !reason.empty()) {

@@ -54,7 +54,7 @@ Status check_options(const model::ModelConfig& config, const ExecutorOptions& op
                                         element_name(options.kv_type)),
                             "kv_type");
   }
-  const int32_t multiple = kernels_run ? 16 : 2;  // of tokens, V in bfloat16 is stored in pairs
+  const int32_t multiple = kernels_run ? 16 : 2;  // tokens: V in bfloat16 is stored in pairs
   const int32_t block = options.block_tokens;
   if (block != 0 && (block < 0 || block % multiple != 0 || kernels::kSplitTokens % block != 0)) {
     return invalid_argument(

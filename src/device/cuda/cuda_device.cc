@@ -43,7 +43,7 @@ class Tier {
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
-  // What CUDA must give for `bytes` in pieces and `own_bytes` behind them.
+  // Bytes to ask CUDA for: `bytes` in pieces and `own_bytes` behind them.
   static int64_t room_for(int64_t bytes, int64_t own_bytes) {
     return Reservation::room_for(bytes) + own_bytes;
   }

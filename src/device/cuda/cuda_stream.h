@@ -29,7 +29,7 @@
 
 namespace tandem::device::cuda {
 
-// What the streams of a GPU share.
+// Memory and the library that the streams of a GPU share.
 struct StreamRooms {
   SharedRoom uploads;   // rows of a checkpoint on their way
   SharedRoom products;  // the library's workspace, and sums that no op has a place for

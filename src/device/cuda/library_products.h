@@ -35,7 +35,7 @@ class LibraryProducts {
   LibraryProducts(const LibraryProducts&) = delete;
   LibraryProducts& operator=(const LibraryProducts&) = delete;
 
-  // What CUDA says of the launch; nothing: it is not for the library, and nothing was launched.
+  // CUDA's answer to the launch; nullopt: the library does not serve the op, nothing was launched.
   std::optional<cudaError_t> launch(cudaStream_t stream, const GemmOp& op, std::byte* workspace);
 
   [[nodiscard]] std::string version() const { return library_->version(); }
