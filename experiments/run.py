@@ -62,7 +62,7 @@ def points_of(experiment, size):
 def scenario_text(experiment, point, band):
     lines = [f"host-band: {band}"] if band and "host-kv" in point["scenario"] else []
     for key, value in point["scenario"].items():
-        value = filled(str(value), point["values"])
+        value = [filled(one, point["values"]) for one in value] if isinstance(value, list) else filled(str(value), point["values"])
         if key == "shape" and (HERE / value).is_dir():
             value = str(HERE / value)
         lines.append(f"{key}: {json.dumps(value)}")
