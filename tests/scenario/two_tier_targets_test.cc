@@ -1,4 +1,4 @@
-// What docs/two-tiers.md says of TPOT targets beside offloaded sequences, in virtual time with
+// What docs/design/two-tiers.md says of TPOT targets beside offloaded sequences, in virtual time with
 // steps that run stage by stage.
 #include <gtest/gtest.h>
 
