@@ -25,7 +25,8 @@ file(COPY ${TANDEM_SOURCE}/packaging/grafana.json ${TANDEM_SOURCE}/packaging/ale
      DESTINATION ${TANDEM_SHARE}/tandem)
 configure_file(${TANDEM_SOURCE}/packaging/tandem.env.in ${TANDEM_SHARE}/tandem/tandem.env @ONLY)
 configure_file(${TANDEM_SOURCE}/packaging/tandem.service.in ${TANDEM_UNIT} @ONLY)
-file(COPY ${TANDEM_SOURCE}/CHANGELOG.md ${TANDEM_SOURCE}/docs/install.md ${TANDEM_SOURCE}/docs/serving.md ${TANDEM_SOURCE}/docs/operations.md
-          ${TANDEM_SOURCE}/docs/errors.md DESTINATION ${TANDEM_SHARE}/doc/tandem-serve)
+# All pages for users: they refer to each other, and help and errors of the program to them.
+file(GLOB pages ${TANDEM_SOURCE}/docs/*.md)
+file(COPY ${TANDEM_SOURCE}/CHANGELOG.md ${pages} DESTINATION ${TANDEM_SHARE}/doc/tandem-serve)
 file(GLOB_RECURSE files ${TANDEM_SHARE}/*)
 file(CHMOD ${files} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)

@@ -3,18 +3,14 @@
 ten of at most 30, no name of a source file. In all documents every link to a file and its heading must lead somewhere, and so must every
 `docs/...md` that any file of the repository mentions.
 
-Only paragraphs and list items have sentences; tables, headings and code are left out, inline code is one word. A page that does not
-meet a rule yet is named with it in scripts/pages.json, which may only lose entries: a page that meets a rule must keep it, and a new
-page meets all rules.
+Only paragraphs and list items have sentences; tables, headings and code are left out, inline code is one word.
 
-Usage: scripts/check_pages.py [--all | --lower | --sentences PAGE]
+Usage: scripts/check_pages.py [--all | --sentences PAGE]
   --all              print the figures of every page, not only of pages that miss a rule
-  --lower            remove rules that are met by now from scripts/pages.json
   --sentences PAGE   print the page's sentences of more than 25 words, longest first
-Exit code: 0 every page keeps what it has met, 1 one does not, 2 usage.
+Exit code: 0 all pages meet all rules, 1 a page misses a rule or a link is broken, 2 usage.
 """
 import argparse
-import json
 import pathlib
 import re
 import statistics
@@ -22,7 +18,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MISSED = ROOT / "scripts" / "pages.json"
 MAX_LINES, MAX_MEDIAN, MAX_P90 = 150, 18, 30
 SOURCE_FILE = re.compile(r"\b(?:src|apps)/\w|\b\w+/\w+\.(?:cc|h|cu|cuh)\b|\b\w+\.(?:cc|cu|cuh|h)\b")
 
@@ -96,9 +91,8 @@ def broken_links():
 
 
 def main():
-    parser = argparse.ArgumentParser(usage="check_pages.py [--all | --lower | --sentences PAGE]", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(usage="check_pages.py [--all | --sentences PAGE]", description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--lower", action="store_true")
     parser.add_argument("--sentences", metavar="PAGE")
     arguments = parser.parse_args()
     if arguments.sentences:
@@ -107,34 +101,21 @@ def main():
             print(len(words), " ".join(words))
         return 0
 
-    if not MISSED.exists() and not arguments.lower:
-        print(f"pages: {MISSED.relative_to(ROOT)} is missing; 'git checkout' it, or write it anew with --lower", file=sys.stderr)
-        return 1
-    allowed = json.loads(MISSED.read_text()) if MISSED.exists() else None
-    errors, better, kept = [], [], {}
+    errors = []
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     for path in pages:
         name = str(path.relative_to(ROOT))
         figures, missed = judge(path)
-        before = allowed.get(name, []) if allowed is not None else missed
-        new = [rule for rule in missed if rule not in before]
-        if new:
-            errors.append(f"{name}: {', '.join(new)}: {figures}; at most {MAX_LINES} lines, a median of {MAX_MEDIAN} words, nine in ten "
+        if missed:
+            errors.append(f"{name}: {', '.join(missed)}: {figures}; at most {MAX_LINES} lines, a median of {MAX_MEDIAN} words, nine in ten "
                           f"of at most {MAX_P90}, no source file")
-        if set(before) - set(missed):
-            better.append(name)
-        if [rule for rule in missed if rule in before]:
-            kept[name] = [rule for rule in before if rule in missed]
-        if arguments.all or missed:
-            print(f"pages: {name}: {figures}" + (f" (misses: {', '.join(missed)})" if missed else ""))
-    if arguments.lower:
-        MISSED.write_text(json.dumps(kept, indent=1) + "\n")
-    elif better:
-        print(f"pages: rules are met that were not: {', '.join(better)}; scripts/check_pages.py --lower keeps it so")
+        elif arguments.all:
+            print(f"pages: {name}: {figures}")
+    missing = len(errors)
     errors += broken_links()
     for error in errors:
         print(error, file=sys.stderr)
-    print(f"pages: {len(pages)} pages, {len(pages) - len(kept)} meet every rule, {len(errors)} errors")
+    print(f"pages: {len(pages)} pages, {len(pages) - missing} meet every rule, {len(errors)} errors")
     return 1 if errors else 0
 
 

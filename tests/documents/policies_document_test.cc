@@ -1,4 +1,4 @@
-// The policy of docs/policies.md does what the document says, in virtual time.
+// The policy of docs/design/writing-a-policy.md does what the page says, in virtual time.
 #include <gtest/gtest.h>
 
 #include <numeric>

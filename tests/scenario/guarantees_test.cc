@@ -1,4 +1,4 @@
-// What docs/scheduling.md guarantees, each in the traffic that makes it hardest to keep: rows,
+// What docs/omniserve.md guarantees, each in the traffic that makes it hardest to keep: rows,
 // places, rows of logits or time are short.
 #include <gtest/gtest.h>
 

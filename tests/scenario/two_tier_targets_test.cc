@@ -1,5 +1,5 @@
-// What docs/two-tiers.md says of TPOT targets beside offloaded sequences, in virtual time with
-// steps that run stage by stage.
+// What docs/design/two-tiers.md says of TPOT targets beside offloaded sequences, in virtual time,
+// with steps that run stage by stage.
 #include <gtest/gtest.h>
 
 #include "support/staged_world.h"
