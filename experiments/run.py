@@ -80,7 +80,9 @@ def run_point(flags, experiment, point, folder):
             return None, None, f"{point['panel']}, {point['line']}, {point['x']}: {done.stderr.strip() or done.stdout.strip()}"
     result = json.loads((folder / "result.json").read_text())
     chat, bulk = (next((one for one in result["tandem"]["classes"] if one["name"] == name), None) for name in ("chat", "bulk"))
-    ttft, tpot = chat["ttft_ms"]["percentiles"], chat["tpot_ms"]["percentiles"]
+    good = chat.get("good", chat["completed"])  # of a class without targets every answer is
+    # Not a number if nothing was answered.
+    ttft, tpot = ({key: math.nan if ms is None else ms for key, ms in chat[times]["percentiles"].items()} for times in ("ttft_ms", "tpot_ms"))
     machine, seconds = result["tandem"]["machine"], result["duration"]
     layers = json.loads((HERE / point["scenario"]["shape"] / "config.json").read_text())["num_hidden_layers"]
     # Every offloaded token hops once in each layer.
@@ -96,7 +98,7 @@ def run_point(flags, experiment, point, folder):
     model = machine.get("profile", {}).get("accuracy", {}).get(point["scenario"].get("time-model", "modular"), {"mean": 0, "p90": 0})
     outer = result["tandem"].get("host_band", {"low": {}, "high": {}})
     band = {column: (outer["low"].get(name), outer["high"].get(name)) for column, name in BANDED.items() if name in outer["low"]}
-    return [point["panel"], point["line"], point["x"], chat["good"] / max(chat["planned"], 1), chat["good"] / max(chat["completed"], 1),
+    return [point["panel"], point["line"], point["x"], good / max(chat["planned"], 1), good / max(chat["completed"], 1),
             ttft["50"], ttft["99"], tpot["50"], tpot["99"], chat["output_tokens"] / seconds,
             bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0, bulk["completed"] if bulk else 0,
             machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, sum(late) / max(len(late), 1), error, model["mean"],
@@ -115,6 +117,7 @@ def plot(experiment, rows, bands, column, label, share):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 75}" font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>',
            f'<text x="10" y="34">{label}</text>']
+    rows = [row for row in rows if not math.isnan(row[COLUMNS.index(column)])]
     for number, panel in enumerate(experiment["panels"]):
         mine = [row for row in rows if row[0] == panel]
         xs = sorted({row[2] for row in mine})
