@@ -137,6 +137,11 @@ struct Object {
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
   [[nodiscard]] virtual std::optional<Value> find(std::string_view name) const;
+  // nullopt: it cannot be called.
+  [[nodiscard]] virtual std::optional<Value> call(Interpreter& /*interpreter*/,
+                                                  const Arguments& /*arguments*/) const {
+    return std::nullopt;
+  }
   void set(std::string_view name, Value value);
 
   std::string type_name;  // "Namespace", "LoopContext", ...
