@@ -59,7 +59,7 @@ cudaError_t CudaStream::end() {
 
 cudaError_t CudaStream::launch(const Op& op) {
   return std::visit(
-      [this]<class AnyOp>(const AnyOp& any) {
+      [this, &op]<class AnyOp>(const AnyOp& any) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {
           return copy(stream_, any);
         } else if constexpr (std::is_same_v<AnyOp, KvMoveOp>) {
@@ -74,7 +74,7 @@ cudaError_t CudaStream::launch(const Op& op) {
         } else if constexpr (std::is_same_v<AnyOp, AttentionOp>) {
           return attend(any);
         } else {
-          return run(stream_, any);
+          return run(stream_, op);
         }
       },
       op);
