@@ -366,7 +366,8 @@ void CudaStreams::pump() {
       if (pending_ == 0) {
         questions = 0;
       }
-      const auto is_lost = [this] { return health_.failed() && !given_up_; };
+      // Another thread may have recorded an event while the failure was noted.
+      const auto is_lost = [this] { return health_.failed() && (!given_up_ || pending_ > 0); };
       work_.wait(lock, [&] { return pending_ > 0 || ending_ || is_lost(); });
       lost = is_lost();
       if (pending_ == 0 && !lost) {
@@ -394,9 +395,9 @@ void CudaStreams::give_up() {
       lines_[static_cast<size_t>(i)]->pending.clear();
     }
     pending_ = 0;
-    listener = &listeners_.back();
+    listener = given_up_ ? nullptr : &listeners_.back();
   }
-  if (*listener) {
+  if (listener != nullptr && *listener) {
     (*listener)();
   }
   {
