@@ -55,6 +55,7 @@ struct Range {
   [[nodiscard]] int64_t size() const;
 };
 
+// It has more than 25 public methods, because each kind of value has a constructor and an accessor.
 class Value {
  public:
   using TextRef = std::shared_ptr<const Text>;
