@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps files and functions short: files at most 500 lines (800 in a kernels folder), functions at most 80 (150).
+"""Keeps files and functions short: files at most 500 lines (700 in a kernels folder), functions at most 80 (150).
 
 A function is found without a compiler: with comments and strings blanked, an outermost `{` (namespaces, classes and extern "C"
 looked through) whose head has a parameter list opens one, and its length is head to closing brace. A TEST is a function too.
@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-FILE_LINES, FILE_LINES_KERNELS = 500, 800
+FILE_LINES, FILE_LINES_KERNELS = 500, 700
 FUNCTION_LINES, FUNCTION_LINES_KERNELS = 80, 150
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh"}
 

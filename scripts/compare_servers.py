@@ -220,6 +220,13 @@ def positive(kind):
     return read
 
 
+def port_number(text):
+    value = int(text)
+    if not 0 <= value < 1 << 16:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port: give 1 to 65535, or 0 for a free one")
+    return value
+
+
 def lengths(text):
     try:
         prompt, answer = (int(part) for part in text.split("+"))
@@ -259,7 +266,7 @@ def parse(arguments):
     parser.add_argument("--tpot-ms", type=positive(int), default=50, help="chat's target of time per output token (default 50)")
     parser.add_argument("--slots", type=positive(int), default=32, help="of llama-server (default 32)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--port", type=int, default=0, help="of every server (default: a free port each)")
+    parser.add_argument("--port", type=port_number, default=0, help="of every server (default: a free port each)")
     parser.add_argument("--quick", action="store_true", help="a trial: one run of 6 s, 10 s of patience")
     given = parser.parse_args(arguments)
     if given.quick:

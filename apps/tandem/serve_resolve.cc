@@ -18,6 +18,7 @@
 #include "options/option_json.h"
 #include "piggyback/workers/faulty_workers.h"
 #include "scheduler/policies/hygen.h"
+#include "scheduler/policies/registry.h"
 #include "serve_flags.h"
 #include "version.h"
 
@@ -114,8 +115,10 @@ Status resolve_step_budget(const ServeFlags& flags, NodeOptions& node) {
                      "fixed-step-budget")
                : Status{};
   }
-  if (node.policy != kHyGen.name) {
-    return invalid_argument("--step-budget is for --policy hygen: give that, too", "step-budget");
+  if (!reads_option(node.policy, kHyGenStepBudget)) {
+    return invalid_argument(fmt::format("--step-budget is for --policy {}: give that, too",
+                                        policies_that_read(kHyGenStepBudget)),
+                            "step-budget");
   }
   if (const Result<Nanos> time = parse_duration(flags.step_budget); time.ok()) {
     const int64_t micros = std::chrono::duration_cast<std::chrono::microseconds>(*time).count();

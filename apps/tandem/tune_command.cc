@@ -22,6 +22,7 @@
 #include "progress.h"
 #include "scenario_run.h"
 #include "scheduler/policies/hygen.h"
+#include "scheduler/policies/registry.h"
 #include "sim/scenario.h"
 #include "sim/simulate.h"
 #include "sim/tune.h"
@@ -65,7 +66,7 @@ const Knob& knob_of(std::string_view policy) {
                          .show = [](int32_t thousandths) {
                            return fmt::format("{:g} best-effort requests/s", thousandths / 1000.0);
                          }};
-  return policy == kHyGen.name ? budget : rate;
+  return reads_option(policy, budget.option) ? budget : rate;
 }
 
 // A scenario without `vary`, as a run of the policy.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/engine.h"
 #include "latency/corrected_model.h"
 #include "latency/modular_model.h"
@@ -27,6 +28,8 @@ using std::chrono::seconds;
 constexpr int32_t kPromptTokens = 400;
 constexpr int32_t kLinePromptTokens = 900;
 constexpr int32_t kStepTokens = 2048;
+constexpr milliseconds kStepTime{15};  // about what the model of time says
+constexpr int kMaxStepsToFill = 100000;
 
 // A step's samples are token 7, at once.
 class InstantExecutor final : public StepExecutor {
@@ -144,16 +147,17 @@ class Stand {
                                   .step_times = &times_,
                                   .admission = inner_.admission.get()}) {}
 
-  // Half of them latency sensitive; steps until all decode.
+  // Half of them latency sensitive, which begin last, because best effort would wait for the time
+  // that they leave; steps until all decode.
   void fill() {
-    for (int32_t i = 0; i < options_.running; ++i) {
-      post(request(kPromptTokens, i % 2 == 0 ? kLs : kBe, next_ * 131));
-      if (i % 4 == 3) {
+    for (const ServiceClass service_class : {kBe, kLs}) {
+      const int32_t half = options_.running / 2;
+      for (int32_t i = 0; i < (service_class == kBe ? half : options_.running - half); ++i) {
+        post(request(kPromptTokens, service_class, next_ * 131));
+      }
+      for (int i = 0; i < kMaxStepsToFill && (i == 0 || engine_.load().waiting > 0); ++i) {
         step();
       }
-    }
-    for (int i = 0; i < 100000 && engine_.load().waiting > 0; ++i) {
-      step();
     }
     for (int i = 0; i < 200; ++i) {
       step();
@@ -166,7 +170,7 @@ class Stand {
 
   // One step, before which the line is as long as it is to be.
   void step() {
-    clock_.set(clock_.now() + milliseconds(20));
+    clock_.set(clock_.now() + kStepTime);
     CHECK(engine_.advance(clock_.now(), inputs_).activity != EngineActivity::kIdle,
           "nothing is left to do");
   }
@@ -279,6 +283,11 @@ int bench_scheduler(const BenchSchedulerOptions& options) {
     again.push_back(micros(stand.ask(seconds(600)).first));
   }
   const EngineLoad load = stand.load();
+  if (load.running * 20 < int64_t{options.running} * 19) {  // some may begin anew
+    log::error("only {} of {} sequences run: more do not fit the targets; lower --running",
+               load.running, options.running);
+    return 1;
+  }
   fmt::print("{} running, {} waiting, {} of these in the line; {} of {} asks accepted{}\n\n",
              load.running, load.waiting, options.line, accepted, first.size(), refused);
   fmt::print("{:44} {:>10} {:>10} {:>10}\n", "us", "median", "P90", "P99");

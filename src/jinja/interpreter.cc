@@ -13,6 +13,10 @@ namespace tandem::jinja {
 struct Interpreter::Loop final : Object {
   Loop() : Object("LoopContext") {}
   [[nodiscard]] std::optional<Value> find(std::string_view name) const override;
+  [[nodiscard]] std::optional<Value> call(Interpreter& interpreter,
+                                          const Arguments& arguments) const override {
+    return interpreter.call_loop(*this, arguments);
+  }
 
   const For* statement = nullptr;
   ScopePtr outer;
@@ -378,8 +382,9 @@ Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   work_.spend(1);
   if (callee.is_undefined()) fail(callee.undefined_message());
   if (const Callable* callable = callee.as_callable()) return callable->call(*this, arguments);
-  if (const auto* loop = dynamic_cast<const Loop*>(callee.as_object()))
-    return call_loop(*loop, arguments);
+  if (const Object* object = callee.as_object()) {
+    if (std::optional<Value> result = object->call(*this, arguments)) return *std::move(result);
+  }
   fail(fmt::format("'{}' object is not callable", type_name(callee)));
 }
 

@@ -55,6 +55,7 @@ struct Range {
   [[nodiscard]] int64_t size() const;
 };
 
+// It has more than 25 public methods, because each kind of value has a constructor and an accessor.
 class Value {
  public:
   using TextRef = std::shared_ptr<const Text>;
@@ -137,6 +138,11 @@ struct Object {
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
   [[nodiscard]] virtual std::optional<Value> find(std::string_view name) const;
+  // nullopt: it cannot be called.
+  [[nodiscard]] virtual std::optional<Value> call(Interpreter& /*interpreter*/,
+                                                  const Arguments& /*arguments*/) const {
+    return std::nullopt;
+  }
   void set(std::string_view name, Value value);
 
   std::string type_name;  // "Namespace", "LoopContext", ...

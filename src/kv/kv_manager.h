@@ -11,7 +11,8 @@
 // replica leaves, the replica stays cached, counts as free, and is evicted least recently used
 // first; where the other tier has one too, eviction loses nothing. Unregistered blocks are free at
 // once. What of a prefix only the host holds can be fetched: its blocks then lie on both tiers, as
-// cached ones. Threads: engine thread only.
+// cached ones. KvManager has more than 25 public methods because sequences, transfers and fetches
+// change the same reference counts and lists. Threads: engine thread only.
 #pragma once
 
 #include <array>

@@ -61,6 +61,31 @@ Error layer_error(const Checkpoint& checkpoint, const Part& part, std::string_vi
                           part.entry->name);
 }
 
+int32_t middle_of(const PackedLayer& layer) {
+  return layer.layout == Layout::kBytes ? 0 : 1 << (layer.scheme.bits - 1);
+}
+
+struct OffMiddle {
+  int64_t row = 0;
+  int32_t zero = 0;
+};
+
+// The first zero point that a symmetric layer would not have. Needs zero points.
+Result<std::optional<OffMiddle>> find_off_middle(const Checkpoint& checkpoint,
+                                                 const PackedLayer& layer) {
+  const Part& zeros = layer.zeros;
+  RETURN_IF_ERROR(checkpoint.load(zeros.file, zeros.entry->begin, zeros.entry->end));
+  const int32_t middle = middle_of(layer);
+  for (int64_t row = 0; row < layer.rows; ++row) {
+    for (int64_t group = 0; group < layer.groups; ++group) {
+      if (const int32_t zero = packed_zero(layer, row, group); zero != middle) {
+        return std::optional(OffMiddle{row, zero});
+      }
+    }
+  }
+  return std::optional<OffMiddle>();
+}
+
 class LayerReader {
  public:
   LayerReader(const Checkpoint& checkpoint, const QuantizationConfig& config, Layout layout,
@@ -82,17 +107,28 @@ class LayerReader {
       ASSIGN_OR_RETURN(stated, read_shape());
     }
     std::optional<Error> first_problem;
+    std::optional<PackedLayer> symmetric;  // fits, if its zero points are the middle
     for (const QuantizationScheme& scheme : config_.schemes) {
-      Status fits = fit(scheme, stated);
-      if (fits.ok()) {
-        return layer_;
+      const Status fits = fit(scheme, stated);
+      if (!fits.ok()) {
+        first_problem = first_problem ? first_problem : fits.error();
+      } else if (scheme.symmetric && layer_.zeros.entry != nullptr) {
+        symmetric = symmetric ? symmetric : layer_;
+      } else {
+        return symmetric ? symmetric_or(*symmetric, layer_) : layer_;
       }
-      first_problem = first_problem ? first_problem : fits.error();
     }
-    return *first_problem;
+    return symmetric ? Result<PackedLayer>(*symmetric) : *first_problem;
   }
 
  private:
+  // Which of two schemes that fit the layer has, by its zero points.
+  [[nodiscard]] Result<PackedLayer> symmetric_or(const PackedLayer& symmetric,
+                                                 const PackedLayer& other) const {
+    ASSIGN_OR_RETURN(const std::optional<OffMiddle> off, find_off_middle(checkpoint_, symmetric));
+    return off ? other : symmetric;
+  }
+
   [[nodiscard]] Part part(std::string_view suffix) const {
     const WeightSource::Tensor* tensor = checkpoint_.find(fmt::format("{}{}", stem_, suffix));
     return tensor == nullptr ? Part{}
@@ -287,9 +323,13 @@ Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer
   if (const Part& order = layer.order; order.entry != nullptr) {
     RETURN_IF_ERROR(checkpoint.load(order.file, order.entry->begin, order.entry->end));
     const int64_t group_columns = layer.columns / layer.groups;
+    const bool may_be_unset = layer.layout == Layout::kPacked || layer.layout == Layout::kBytes;
     for (int64_t column = 0; column < layer.columns; ++column) {
       int32_t group = 0;
       std::memcpy(&group, order.data + column * 4, sizeof group);
+      if (may_be_unset && group == -1) {
+        continue;  // compressed-tensors: in order
+      }
       if (group < 0 || group >= layer.groups) {
         return layer_error(checkpoint, order,
                            fmt::format("gives column {} the group {}, but there are {} groups; the "
@@ -306,19 +346,14 @@ Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer
       }
     }
   }
-  if (const Part& zeros = layer.zeros; zeros.entry != nullptr && layer.scheme.symmetric) {
-    RETURN_IF_ERROR(checkpoint.load(zeros.file, zeros.entry->begin, zeros.entry->end));
-    const int32_t middle = layer.layout == Layout::kBytes ? 0 : 1 << (layer.scheme.bits - 1);
-    for (int64_t row = 0; row < layer.rows; ++row) {
-      for (int64_t group = 0; group < layer.groups; ++group) {
-        if (const int32_t zero = packed_zero(layer, row, group); zero != middle) {
-          return layer_error(checkpoint, zeros,
-                             fmt::format("has the zero point {} in row {}, but config.json says "
-                                         "that the weights are symmetric, with {}; set sym or "
-                                         "symmetric to false",
-                                         zero, row, middle));
-        }
-      }
+  if (layer.zeros.entry != nullptr && layer.scheme.symmetric) {
+    ASSIGN_OR_RETURN(const std::optional<OffMiddle> off, find_off_middle(checkpoint, layer));
+    if (off) {
+      return layer_error(checkpoint, layer.zeros,
+                         fmt::format("has the zero point {} in row {}, but config.json says that "
+                                     "the weights are symmetric, with {}; set sym or symmetric to "
+                                     "false",
+                                     off->zero, off->row, middle_of(layer)));
     }
   }
   return {};

@@ -50,10 +50,11 @@ struct PackedLayer {
   }
 };
 
-// By the name of the layer ("model.layers.0.mlp.up_proj"). Reads shapes, and the few bytes of
-// compressed-tensors' weight_shape. Errors name the file and the tensor: a tensor that is missing,
-// of another type, of a shape that fits no scheme of `config`, a layer that is there twice, and a
-// checkpoint without any. `checkpoint` must outlive the layers.
+// By the name of the layer ("model.layers.0.mlp.up_proj"). Reads shapes, the few bytes of
+// compressed-tensors' weight_shape, and zero points if a symmetric scheme and another one fit.
+// Errors name the file and the tensor: a tensor that is missing, of another type, of a shape that
+// fits no scheme of `config`, a layer that is there twice, and a checkpoint without any.
+// `checkpoint` must outlive the layers.
 Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& checkpoint,
                                                               const QuantizationConfig& config);
 

@@ -64,6 +64,31 @@ TEST_F(PackedLayers, HaveTheSchemeThatTheirShapesFit) {
   EXPECT_EQ(layer->groups, 2);
 }
 
+// Two groups of compressed-tensors, or a rule of GPTQModel, may differ in this alone.
+TEST_F(PackedLayers, HaveTheSchemeThatTheirZeroPointsFit) {
+  QuantizationConfig both = kGptq;
+  both.schemes.push_back({.bits = 4, .symmetric = false, .group_size = 32});
+  std::vector<RawTensor> tensors = gptq_layer();
+  const Result<PackedLayer> symmetric = read(tensors, both);
+  ASSERT_TRUE(symmetric.ok()) << symmetric.error().message;
+  EXPECT_EQ(symmetric->kind(), Quantization::kInt4Symmetric);
+  tensor_in(tensors, ".qzeros").bytes[7] = '\x57';
+  const Result<PackedLayer> other = read(tensors, both);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->kind(), Quantization::kInt4);
+
+  both.method = QuantizationMethod::kCompressedTensors;
+  tensors = packed_layer();
+  tensors.push_back(words_of(kLayer + ".weight_zero_point", {2, 2}, 0x98989898U));
+  const Result<PackedLayer> packed = read(tensors, both);
+  ASSERT_TRUE(packed.ok()) << packed.error().message;
+  EXPECT_EQ(packed->kind(), Quantization::kInt4);
+  tensors.pop_back();
+  const Result<PackedLayer> without = read(tensors, both);
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  EXPECT_EQ(without->kind(), Quantization::kInt4Symmetric);
+}
+
 TEST_F(PackedLayers, NeedNoOrderOfColumns) {
   std::vector<RawTensor> tensors = gptq_layer();
   tensors.pop_back();
@@ -167,6 +192,16 @@ TEST_F(PackedLayers, RefuseColumnsOutOfOrder) {
   order[0] = 0;
   order[3] = '\x80';
   refuses(tensors, kGptq, kLayer + ".g_idx", "the group -2147483648, but");
+}
+
+TEST_F(PackedLayers, AreInOrderIfTheirOrderWasNeverSet) {
+  std::vector<RawTensor> tensors = packed_layer();
+  tensors.push_back({kLayer + ".weight_g_idx", "I32", {64}, repeated(int32_t{-1}, 64)});
+  const Result<PackedLayer> layer = read(tensors, kCompressed);
+  EXPECT_TRUE(layer.ok()) << layer.error().message;
+  tensors = gptq_layer();
+  tensor_in(tensors, ".g_idx").bytes = repeated(int32_t{-1}, 64);
+  refuses(tensors, kGptq, kLayer + ".g_idx", "the group -1, but there are 2 groups");
 }
 
 TEST_F(PackedLayers, RefuseZeroPointsOfSymmetricLayers) {

@@ -259,6 +259,13 @@ def test_bench_tiers_measures_offloaded_decode_without_weights(binary, tmp_path,
     assert found["regime"] in ("host memory (sequences)", "host bandwidth", "link")
 
 
+def test_bench_scheduler_measures_as_many_sequences_as_it_says(binary):
+    code, text = run(binary, "bench", "scheduler", "--running", 60, "--waiting", 500, "--line", 16, "--steps", 4, "--two-tier-running", 16, "--two-tier-offloaded", 8)
+    assert code == 0 and 57 <= int(text.split(" running, ")[0]) <= 60 and "16 of these in the line" in text, text
+    code, text = run(binary, "bench", "scheduler", "--running", 1800, "--waiting", 500, "--steps", 4)
+    assert code == 1 and "of 1800 sequences run" in text and "lower --running" in text, text
+
+
 def test_bench_tiers_says_what_it_cannot_do(binary):
     code, text = run(binary, "bench", "tiers", "--shape", "5B")
     assert code == 1 and "34B" in text

@@ -58,6 +58,8 @@ def test_a_server_that_dies_is_reported_in_its_cells(binary, tmp_path):
     (("--servers", "tandem,nginx"), "unknown server 'nginx'"),
     (("--seconds", "0"), "'0' is not above 0"),
     (("--bulk-tokens", "512"), "'512' is not PROMPT+ANSWER"),
+    (("--port", "99999"), "'99999' is not a port"),
+    (("--port", "-3"), "'-3' is not a port"),
     (("--binary", "/nowhere/tandem"), "/nowhere/tandem is not a program; build it"),
     (("--servers", "llama-server", "--llama-server", "/nowhere/llama"), "/nowhere/llama is not a program; compile it (bench/peers/install.sh --server)"),
     (("--servers", "vllm", "--vllm", "/nowhere/vllm"), "there is no program '/nowhere/vllm'"),

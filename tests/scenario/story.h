@@ -2,6 +2,7 @@
 // requests are brought to a world, and their expectations are compared with its answers.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +24,31 @@
 
 namespace tandem::testing {
 
-using Fields = std::map<std::string, std::string>;
+// The NAME=VALUE of a line.
+class Fields {
+ public:
+  [[nodiscard]] bool contains(const std::string& name) const {
+    read_.insert(name);
+    return values_.contains(name);
+  }
+  [[nodiscard]] const std::string& at(const std::string& name) const {
+    read_.insert(name);
+    return values_.at(name);
+  }
+  void set(const std::string& name, std::string value) { values_[name] = std::move(value); }
+  // Names that none of the functions above was asked for: mistakes in the line.
+  [[nodiscard]] std::string unread() const {
+    std::string names;
+    for (const auto& [name, value] : values_) {
+      names += read_.contains(name) ? "" : " " + name;
+    }
+    return names;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+  mutable std::set<std::string> read_;
+};
 
 // The worlds in which stories happen.
 enum class Machine : uint8_t { kEcho, kSimulated };
@@ -59,14 +84,13 @@ inline Fields fields_of(std::istringstream& words) {
   std::string word;
   while (words >> word) {
     const size_t equals = word.find('=');
-    fields[word.substr(0, equals)] = word.substr(equals + 1);
+    fields.set(word.substr(0, equals), equals == std::string::npos ? "" : word.substr(equals + 1));
   }
   return fields;
 }
 
 inline int64_t number(const Fields& fields, const std::string& name, int64_t otherwise) {
-  const auto found = fields.find(name);
-  return found == fields.end() ? otherwise : std::stoll(found->second);
+  return fields.contains(name) ? std::stoll(fields.at(name)) : otherwise;
 }
 
 inline Nanos duration(const Fields& fields, const std::string& name) {
@@ -129,8 +153,7 @@ inline Request read_request(int64_t id, const Fields& fields) {
       make_request(std::move(prompt), static_cast<int32_t>(number(fields, "output", 1)),
                    static_cast<uint64_t>(id));
   request.n = static_cast<int32_t>(number(fields, "n", 1));
-  const auto service_class = fields.find("class");
-  if (service_class != fields.end() && service_class->second == "be") {
+  if (fields.contains("class") && fields.at("class") == "be") {
     request.service_class = ServiceClass::kBestEffort;
   }
   request.level = static_cast<int32_t>(number(fields, "level", 0));
@@ -156,9 +179,11 @@ inline Expectation read_expectation(const std::string& line, std::istringstream&
       expectation.machine = only == "echo" ? Machine::kEcho : Machine::kSimulated;
     } else {
       expectation.policy = only;
+      EXPECT_THAT(policy_names(), ::testing::Contains(only)) << line;
     }
   }
   words >> expectation.op >> expectation.value;
+  EXPECT_THAT(expectation.op, ::testing::AnyOf("=", "<=", ">=")) << line;
   return expectation;
 }
 
@@ -175,17 +200,20 @@ inline Scenario read_scenario(const std::filesystem::path& path) {
     int64_t id = 0;
     int32_t choice = 0;
     if (kind == "world") {
-      read_world(fields_of(words), scenario.world);
+      const Fields fields = fields_of(words);
+      read_world(fields, scenario.world);
+      EXPECT_EQ(fields.unread(), "") << path << ": '" << line << "'";
     } else if (kind == "request" && words >> id) {
       Fields fields = fields_of(words);
       const int64_t first = number(fields, "first", 10);
       const int64_t count = number(fields, "count", 1);
       const Nanos every = fields.contains("every") ? duration(fields, "every") : Nanos{0};
       for (int64_t i = 0; i < count; ++i) {
-        fields["first"] = std::to_string(first + i * number(fields, "prompt", 1));
+        fields.set("first", std::to_string(first + i * number(fields, "prompt", 1)));
         scenario.requests[id + i] = {duration(fields, "at") + every * i,
                                      read_request(id + i, fields)};
       }
+      EXPECT_EQ(fields.unread(), "") << path << ": '" << line << "'";
     } else if (kind == "cancel" && words >> id) {
       scenario.cancels.emplace_back(duration(fields_of(words), "at"), id);
     } else if (kind == "stop" && words >> id >> choice) {

@@ -135,7 +135,8 @@ SimulatedWorld::SimulatedWorld(const WorldOptions& options)
       shape_(shape_of(options_)),
       weights_(model::hollow_weights(shape_, device::WeightFormat{.type = ElementType::kBF16})),
       step_times_(believed(options_)),
-      policy_(policy_parts(options_, step_times_)),
+      policy_(options_.make_policy ? PolicyParts{options_.make_policy(), fill_binder, nullptr}
+                                   : policy_parts(options_, step_times_)),
       sink_(std::make_shared<Outcomes>(time_)),
       client_(std::make_unique<Client>(*this)) {
   make_executor();

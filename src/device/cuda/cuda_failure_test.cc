@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_stream.h"
 #include "device/cuda/gpu_health.h"
 
 namespace tandem::device::cuda {
@@ -173,6 +174,31 @@ TEST_F(CudaFailure, AnIdleListenerThatWasTakenAwayIsNotCalled) {
   EXPECT_NE(device_->failure(), nullptr);
   EXPECT_EQ(calls_.load(), before);
   close();
+}
+
+// A failure that CUDA does not know of, such as a refusal of cuBLASLt, leaves events that can be
+// recorded and asked for. None may be waited for.
+TEST(CudaStreamsFailure, AnEventRecordedMeanwhileHoldsNothingUp) {
+  constexpr int kRounds = 300;
+  std::vector<std::byte> own(static_cast<size_t>(CudaStreams::own_bytes(false)));
+  for (int i = 0; i < kRounds; ++i) {
+    GpuHealth health;
+    CudaStreams streams(0, health, own.data(), nullptr);
+    const StreamId stream = streams.add(StreamKind::kCompute);
+    std::atomic<bool> records{false};
+    std::thread recorder([&] {
+      while (!health.failed()) {
+        streams.record(stream, true);
+        records = true;
+      }
+    });
+    while (!records) {
+      std::this_thread::yield();
+    }
+    streams.note(cudaErrorUnknown, "playing");
+    recorder.join();
+    streams.synchronize(streams.record(stream, true));
+  }
 }
 
 // ---------------------------------------------------------------- full memory

@@ -1,6 +1,9 @@
 #include "device/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <tuple>
+#include <type_traits>
+#include <variant>
 
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/products.h"
@@ -10,40 +13,36 @@
 
 namespace tandem::device::cuda {
 
-cudaError_t run(cudaStream_t stream, const EmbedOp& op) { return launch(stream, Embed{op}); }
-cudaError_t run(cudaStream_t stream, const RmsNormOp& op) { return launch(stream, RmsNorm{op}); }
-cudaError_t run(cudaStream_t stream, const GemmOp& op) {
-  return launch(stream, Gemm{op, 0, op.w.n});
+namespace {
+
+template <class AnyOp>
+concept HasKernels = requires(const AnyOp& op) {
+  kernels_of(op);
+};
+// The streams run these in ways of their own.
+template <class AnyOp>
+concept IsOfStream = std::is_same_v<AnyOp, CopyOp> || std::is_same_v<AnyOp, KvMoveOp> ||
+    std::is_same_v<AnyOp, UploadOp> || std::is_same_v<AnyOp, AttentionPlanOp> ||
+    std::is_same_v<AnyOp, AttentionOp>;
+
+}  // namespace
+
+cudaError_t run(cudaStream_t stream, const Op& op) {
+  return std::visit(
+      [stream]<class AnyOp>(const AnyOp& any) {
+        static_assert(HasKernels<AnyOp> != IsOfStream<AnyOp>, "an op without kernels_of");
+        if constexpr (HasKernels<AnyOp>) {
+          return std::apply([stream](const auto&... kernels) { return launch(stream, kernels...); },
+                            kernels_of(any));
+        } else {
+          return cudaErrorInvalidValue;
+        }
+      },
+      op);
 }
-cudaError_t run(cudaStream_t stream, const GateUpOp& op) {
-  return launch(stream, GateUp{op, 0, op.w.n / 2});
-}
-cudaError_t run(cudaStream_t stream, const RopeTableOp& op) {
-  return launch(stream, RopeTable{op});
-}
-cudaError_t run(cudaStream_t stream, const RopeWriteOp& op) {
-  return launch(stream, RopeWrite{op});
-}
-cudaError_t run(cudaStream_t stream, const RowGatherOp& op) {
-  return launch(stream, RowGather{op});
-}
-cudaError_t run(cudaStream_t stream, const CastOp& op) { return launch(stream, Cast{op}); }
 
 cudaError_t run(cudaStream_t stream, const GateUpOp& op, const GateUpRows& rows) {
   return launch(stream, SiluMul{op, {rows.sums, rows.begin, rows.count}});
-}
-
-cudaError_t run(cudaStream_t stream, const RopeRouteOp& op) {
-  return launch(stream, RopeRoute{op}, StoreResiduals{op});
-}
-
-cudaError_t run(cudaStream_t stream, const TailGatherOp& op) {
-  return launch(stream, GatherAttended{op}, GatherResiduals{op});
-}
-
-cudaError_t run(cudaStream_t stream, const SampleOp& op) {
-  return launch(stream, AddBiases{op}, Ban{op}, PenalizeRepetition{op}, PenalizeCounts{op},
-                Draw{op});
 }
 
 cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows) {

@@ -12,20 +12,12 @@
 
 namespace tandem::device::cuda {
 
-cudaError_t run(cudaStream_t stream, const EmbedOp& op);
-cudaError_t run(cudaStream_t stream, const RmsNormOp& op);
-cudaError_t run(cudaStream_t stream, const GemmOp& op);
-cudaError_t run(cudaStream_t stream, const GateUpOp& op);
-cudaError_t run(cudaStream_t stream, const RopeTableOp& op);
-cudaError_t run(cudaStream_t stream, const RopeWriteOp& op);
+// By the kernels that kernels/ names for the op (elements.h). Not for copies, uploads and
+// attention.
+cudaError_t run(cudaStream_t stream, const Op& op);
 // Runs in several passes if the workspace is too small for the records of all splits. The workspace
 // holds those of one (row, head) at least: attention_pair_bytes of the step's longest context.
 cudaError_t run(cudaStream_t stream, const AttentionOp& op);
-cudaError_t run(cudaStream_t stream, const RowGatherOp& op);
-cudaError_t run(cudaStream_t stream, const SampleOp& op);
-cudaError_t run(cudaStream_t stream, const RopeRouteOp& op);
-cudaError_t run(cudaStream_t stream, const TailGatherOp& op);
-cudaError_t run(cudaStream_t stream, const CastOp& op);
 
 // The rest of a GateUpOp, of rows whose products with gate and up are there: fp32, [row_count,
 // w.n].

@@ -59,7 +59,7 @@ cudaError_t CudaStream::end() {
 
 cudaError_t CudaStream::launch(const Op& op) {
   return std::visit(
-      [this]<class AnyOp>(const AnyOp& any) {
+      [this, &op]<class AnyOp>(const AnyOp& any) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {
           return copy(stream_, any);
         } else if constexpr (std::is_same_v<AnyOp, KvMoveOp>) {
@@ -74,7 +74,7 @@ cudaError_t CudaStream::launch(const Op& op) {
         } else if constexpr (std::is_same_v<AnyOp, AttentionOp>) {
           return attend(any);
         } else {
-          return run(stream_, any);
+          return run(stream_, op);
         }
       },
       op);
@@ -366,7 +366,8 @@ void CudaStreams::pump() {
       if (pending_ == 0) {
         questions = 0;
       }
-      const auto is_lost = [this] { return health_.failed() && !given_up_; };
+      // Another thread may have recorded an event while the failure was noted.
+      const auto is_lost = [this] { return health_.failed() && (!given_up_ || pending_ > 0); };
       work_.wait(lock, [&] { return pending_ > 0 || ending_ || is_lost(); });
       lost = is_lost();
       if (pending_ == 0 && !lost) {
@@ -394,9 +395,9 @@ void CudaStreams::give_up() {
       lines_[static_cast<size_t>(i)]->pending.clear();
     }
     pending_ = 0;
-    listener = &listeners_.back();
+    listener = given_up_ ? nullptr : &listeners_.back();
   }
-  if (*listener) {
+  if (listener != nullptr && *listener) {
     (*listener)();
   }
   {

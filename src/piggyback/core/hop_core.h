@@ -15,7 +15,8 @@
 //
 // Threads: engine thread only. Costs: O(rows named), O(1) to ask; overdue, audit, strand_check and
 // late answers look at all rows. Allocates nothing after construction but in the caller's vectors.
-// Errors: broken contracts are bugs (CHECK); late, double and outdated answers are not.
+// Errors: broken contracts are bugs (CHECK); late, double and outdated answers are not. It has more
+// than 25 public methods because each kind of completion has one, and all change the same rows.
 #pragma once
 
 #include <array>

@@ -68,13 +68,14 @@ std::vector<const PolicyOption*> policy_options() {
   return options;
 }
 
+bool reads_option(std::string_view policy, const PolicyOption& option) {
+  const PolicyDescriptor* found = find_policy(policy);
+  return found != nullptr && std::ranges::find(found->options, &option) != found->options.end();
+}
+
 std::string policies_that_read(const PolicyOption& option) {
-  std::vector<std::string_view> names;
-  for (const PolicyDescriptor* policy : kPolicies) {
-    if (std::ranges::find(policy->options, &option) != policy->options.end()) {
-      names.push_back(policy->name);
-    }
-  }
+  std::vector<std::string_view> names = policy_names();
+  std::erase_if(names, [&](std::string_view name) { return !reads_option(name, option); });
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -20,6 +20,8 @@ PolicyTraits policy_traits(std::string_view name);
 
 // The options of all policies, each once.
 std::vector<const PolicyOption*> policy_options();
+// False for an unknown policy.
+bool reads_option(std::string_view policy, const PolicyOption& option);
 // The names of the policies that read this option, separated by commas.
 std::string policies_that_read(const PolicyOption& option);
 

@@ -2,6 +2,7 @@
 // count(), the number of its indices, and operator()(i), the work of one index: nothing is shared
 // between indices and nothing waits, so the GPU runs them in any order and a test runs them in a
 // loop on the host, from the same source. They say what is right, not what is fast.
+// kernels_of(op), beside the kernels of an op, is a tuple of the kernels that compute it, in order.
 //
 // Like all code of this folder: pointers are device addresses; no index writes what another one
 // reads or writes; fp32 arithmetic, not contracted, as the host's reference kernels compute.

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 
 #include "device/cuda/kernels/elements.h"
 #include "device/ops.h"
@@ -133,5 +134,8 @@ struct SiluMul {
                   silu_times(sums[column], sums[columns + column]));
   }
 };
+
+inline auto kernels_of(const GemmOp& op) { return std::tuple{Gemm{op, 0, op.w.n}}; }
+inline auto kernels_of(const GateUpOp& op) { return std::tuple{GateUp{op, 0, op.w.n / 2}}; }
 
 }  // namespace tandem::device::cuda

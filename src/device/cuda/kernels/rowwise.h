@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 
 #include "device/cuda/kernels/elements.h"
 #include "device/ops.h"
@@ -227,5 +228,18 @@ struct Cast {
                   load_element(args.x, args.x_type, row * args.x_stride + column));
   }
 };
+
+inline auto kernels_of(const EmbedOp& op) { return std::tuple{Embed{op}}; }
+inline auto kernels_of(const RmsNormOp& op) { return std::tuple{RmsNorm{op}}; }
+inline auto kernels_of(const RopeTableOp& op) { return std::tuple{RopeTable{op}}; }
+inline auto kernels_of(const RopeWriteOp& op) { return std::tuple{RopeWrite{op}}; }
+inline auto kernels_of(const RopeRouteOp& op) {
+  return std::tuple{RopeRoute{op}, StoreResiduals{op}};
+}
+inline auto kernels_of(const TailGatherOp& op) {
+  return std::tuple{GatherAttended{op}, GatherResiduals{op}};
+}
+inline auto kernels_of(const RowGatherOp& op) { return std::tuple{RowGather{op}}; }
+inline auto kernels_of(const CastOp& op) { return std::tuple{Cast{op}}; }
 
 }  // namespace tandem::device::cuda

@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cmath>
+#include <tuple>
 
 #include "device/cuda/kernels/elements.h"
 #include "kernels/exp.h"
@@ -378,5 +379,9 @@ struct Draw {
     }
   }
 };
+
+inline auto kernels_of(const SampleOp& op) {
+  return std::tuple{AddBiases{op}, Ban{op}, PenalizeRepetition{op}, PenalizeCounts{op}, Draw{op}};
+}
 
 }  // namespace tandem::device::cuda
