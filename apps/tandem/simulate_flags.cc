@@ -57,6 +57,11 @@ Status take_measured(const SimulateFlags& flags, const model::ModelConfig& shape
     return invalid_argument("--op-times is of one machine: leave --accelerators out",
                             "accelerators");
   }
+  if (flags.accelerator_tflops > 0 || flags.accelerator_gbps > 0) {
+    const char* flag = flags.accelerator_tflops > 0 ? "accelerator-tflops" : "accelerator-gbps";
+    return invalid_argument(fmt::format("--op-times says what ops take: leave --{} out", flag),
+                            flag);
+  }
   machine.name = measured.machine;
   machine.measured = measured.table;
   if (flags.accelerator_memory.empty()) {

@@ -9,6 +9,7 @@
 #include "node/config_json.h"
 #include "node/node_device.h"
 #include "node/policy_choice.h"
+#include "sim/engine_setup.h"
 #include "workload/random.h"
 
 namespace tandem::sim {

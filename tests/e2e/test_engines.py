@@ -1,4 +1,4 @@
-"""`tandem simulate` with several engines: what each does, what they do together, and what is wrong with a list of engines."""
+"""`tandem simulate` with several engines: results of each and of all, a shared host, and errors in a list of engines."""
 import csv
 import json
 
