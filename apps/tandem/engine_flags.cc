@@ -41,7 +41,7 @@ Result<std::vector<std::string>> engine_arguments(const std::string& spec, cli::
     if (flag == "--host") {
       std::ranges::replace(value, ',', ';');  // inside an engine a comma sets a host's keys apart
     }
-    arguments.push_back(flag + "=" + value);
+    arguments.push_back(fmt::format("{}={}", flag, value));
   }
   return plain_flags(std::move(arguments), app);
 }

@@ -17,6 +17,7 @@ std::string param_of(std::string_view list, size_t index) {
 
 std::vector<std::string> names_of(const std::vector<EngineSetup>& engines) {
   std::vector<std::string> names;
+  names.reserve(engines.size());
   for (const EngineSetup& engine : engines) {
     names.push_back(engine.name);
   }
@@ -146,6 +147,7 @@ Status check_streams(const std::vector<loadgen::LoadStream>& streams,
 
 std::vector<EngineTarget> targets_of(const std::vector<EngineSetup>& engines) {
   std::vector<EngineTarget> targets;
+  targets.reserve(engines.size());
   for (const EngineSetup& engine : engines) {
     targets.push_back({.name = engine.name, .serves = engine.serves});
   }
