@@ -62,6 +62,19 @@ def test_results_show_each_engine_and_the_sum(binary, tmp_path):
     assert (out / "machine-gpu.csv").read_bytes() == (tmp_path / "swapped" / "out" / "machine-gpu.csv").read_bytes()
 
 
+def test_a_list_of_one_engine_is_that_engine(binary, tmp_path):
+    lines = SCENARIO.splitlines(keepends=True)
+    streams = "".join(lines[6:9]).replace("engine: gpu, ", "")
+    listed, _ = simulate(binary, tmp_path / "listed", "".join(lines[:5]) + streams)
+    own = lines[4].strip().removeprefix("- {name: gpu, ").removesuffix("}")
+    plain, _ = simulate(binary, tmp_path / "plain", "".join(lines[:3]) + "".join(f"{key}\n" for key in own.split(", ")) + streams)
+    of_engine = {name.removeprefix("engine gpu."): value for name, value in listed["tandem"]["headline"].items() if name.startswith("engine gpu.")}
+    assert plain["tandem"]["headline"]["hops"] > 0
+    for name, value in plain["tandem"]["headline"].items():
+        assert (listed["tandem"]["headline"] if "." in name else of_engine).get(name, value) == value, name
+    assert (tmp_path / "listed" / "out" / "machine-gpu.csv").read_bytes() == (tmp_path / "plain" / "out" / "machine.csv").read_bytes()
+
+
 def test_a_shared_host_slows_both_down(binary, tmp_path):
     # The host attends all the time, and products on it wait for its memory.
     slow = SCENARIO.replace("host-gbps: 20, policy: omniserve", "host-gbps: 5, policy: overlap")
