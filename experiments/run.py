@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs a figure's experiment on the simulated machine: a table, result.csv and a plot in the experiment's folder.
 
-Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--png]
+Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--line LINE] [--png]
 
 experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
 values of a point, +, - and * of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
-options to `scenario`, panels also values. `quick` (the default) and `full` give values, too. No packages needed.
+options to `scenario`, panels also values. `quick` (the default) and `full` give values, too. An option may be a list, as `engine` is. No packages
+needed.
 """
 import argparse
 import ast
@@ -62,11 +63,34 @@ def points_of(experiment, size):
 def scenario_text(experiment, point, band):
     lines = [f"host-band: {band}"] if band and "host-kv" in point["scenario"] else []
     for key, value in point["scenario"].items():
-        value = [filled(one, point["values"]) for one in value] if isinstance(value, list) else filled(str(value), point["values"])
+        if isinstance(value, list):
+            lines += [f"{key}:"] + [f"  - {json.dumps(filled(item, point['values']))}" for item in value]
+            continue
+        value = filled(str(value), point["values"])
         if key == "shape" and (HERE / value).is_dir():
             value = str(HERE / value)
         lines.append(f"{key}: {json.dumps(value)}")
     return "\n".join(lines + ["stream:"] + [f"  - {json.dumps(filled(stream, point['values']))}" for stream in experiment["streams"]]) + "\n"
+
+
+def machine_of(result):
+    """What the machine did; with several engines, what all did together. `compute_busy` and the accuracy of the profile are the first engine's."""
+    if "engines" not in result["tandem"]:
+        return result["tandem"]["machine"]
+    machines = [engine["machine"] for engine in result["tandem"]["engines"]]
+    kinds = {f"{number} {name}": kind for number, machine in enumerate(machines) for name, kind in machine["steps_by_kind"].items()}
+    return {**machines[0], "hops": sum(machine["hops"] for machine in machines), "steps": sum(machine["steps"] for machine in machines), "steps_by_kind": kinds}
+
+
+def late_decodes(folder, begin, end, layers):
+    """Tokens that were decoded in each slice of time on any engine and tier, added over the engines."""
+    sums = []
+    for path in sorted(folder.glob("machine*.csv")):
+        with open(path, encoding="utf-8") as timeline:
+            slices = [{key: float(cell) for key, cell in one.items()} for one in csv.DictReader(timeline)]
+        late = [one["resident_decode_tokens_per_s"] + one["hops_per_s"] / layers for one in slices if begin <= one["begin_s"] < end]
+        sums.append(sum(late) / max(len(late), 1))
+    return sum(sums)
 
 
 def run_point(flags, experiment, point, folder):
@@ -83,15 +107,13 @@ def run_point(flags, experiment, point, folder):
     good = chat.get("good", chat["completed"])  # of a class without targets every answer is
     # Not a number if nothing was answered.
     ttft, tpot = ({key: math.nan if ms is None else ms for key, ms in chat[times]["percentiles"].items()} for times in ("ttft_ms", "tpot_ms"))
-    machine, seconds = result["tandem"]["machine"], result["duration"]
+    machine, seconds = machine_of(result), result["duration"]
     layers = json.loads((HERE / point["scenario"]["shape"] / "config.json").read_text())["num_hidden_layers"]
     # Every offloaded token hops once in each layer.
     offloaded = machine["hops"] / layers / machine["steps"] if machine["steps"] else 0
     # Of both tiers and classes, in the second half of the arrivals: memories have filled by then.
-    with open(folder / "machine.csv", encoding="utf-8") as timeline:
-        slices = [{key: float(cell) for key, cell in one.items()} for one in csv.DictReader(timeline)]
     half = point["values"]["seconds"] / 2
-    late = [one["resident_decode_tokens_per_s"] + one["hops_per_s"] / layers for one in slices if half <= one["begin_s"] < 2 * half]
+    late = late_decodes(folder, half, 2 * half, layers)
     kinds = machine["steps_by_kind"].values()
     predicted = sum(kind["time_s"] for kind in kinds if kind["predicted_s"])
     error = sum(kind["prediction_error_s"] for kind in kinds) / predicted if predicted else 0
@@ -101,8 +123,18 @@ def run_point(flags, experiment, point, folder):
     return [point["panel"], point["line"], point["x"], good / max(chat["planned"], 1), good / max(chat["completed"], 1),
             ttft["50"], ttft["99"], tpot["50"], tpot["99"], chat["output_tokens"] / seconds,
             bulk["output_tokens"] / seconds if bulk else 0, bulk["input_tokens"] / seconds if bulk else 0, bulk["completed"] if bulk else 0,
-            machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, sum(late) / max(len(late), 1), error, model["mean"],
+            machine["compute_busy"], sum(kind["prompt_tokens"] for kind in kinds) / seconds, machine["hops"], offloaded, late, error, model["mean"],
             model["p90"], time.monotonic() - began], band, None
+
+
+def kept_rows(file, line):
+    """The rows of other lines that an earlier run left."""
+    if not file.exists():
+        return []
+    def number(cell):
+        return int(cell) if re.fullmatch(r"-?\d+", cell) else float(cell)
+    with open(file, encoding="utf-8", newline="") as table:
+        return [row[:2] + [number(cell) for cell in row[2:]] + [0.0] for row in list(csv.reader(table))[1:] if row[1] != line]
 
 
 def round_over(value):
@@ -168,6 +200,7 @@ def main():
     parser.add_argument("--full", action="store_true", help="windows as long as published")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--band", type=float, default=0, help="also with so much less and more bandwidth of the host, e.g. 0.2: plots show the band; takes three times as long")
+    parser.add_argument("--line", help="run this line alone, and keep the rows of the others in result.csv")
     parser.add_argument("--png", action="store_true", help="make PNG files of the plots, too (rsvg-convert)")
     parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
     parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; what it has already is not run again")
@@ -176,6 +209,10 @@ def main():
         sys.exit("run.py: --png needs rsvg-convert; install the package librsvg2-bin")
     experiment = json.loads((HERE / flags.name / "experiment.json").read_text())
     points = list(points_of(experiment, "full" if flags.full else "quick"))
+    if flags.line:
+        if flags.line not in experiment["lines"] or flags.band:
+            sys.exit("run.py: --line is one of " + ", ".join(experiment["lines"]) + ", and does not go with --band")
+        points = [point for point in points if point["line"] == flags.line]
     rows, bands, failures = [], {}, []
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         folder = flags.keep or pathlib.Path(scratch)
@@ -192,6 +229,10 @@ def main():
     if failures:
         sys.exit("\n".join(failures))
     show(experiment, rows)
+    if flags.line:
+        rows += kept_rows(HERE / flags.name / "result.csv", flags.line)
+        order = {key: [*experiment[key]] for key in ("panels", "lines")}
+        rows.sort(key=lambda row: (order["panels"].index(row[0]), order["lines"].index(row[1]), row[2]))
     with open(HERE / flags.name / "result.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS[:-1])

@@ -16,6 +16,8 @@
 #include "bench/load_progress.h"
 #include "cli/config_file.h"
 #include "commands.h"
+#include "engine_flags.h"
+#include "engines_run.h"
 #include "loadgen/result_json.h"
 #include "progress.h"
 #include "scenario_run.h"
@@ -63,6 +65,9 @@ Result<sim::HostBand> simulate_band(const PlannedRun& run, double share) {
 
 Status run_planned(const SimulateFlags& flags, cli::Command command, const PlannedRun& run,
                    const std::string& out) {
+  if (!run.engines.empty()) {
+    return run_engines(flags, command, run, out);
+  }
   const SteadyClock clock;
   const Nanos began = clock.now();
   ASSIGN_OR_RETURN(const sim::Simulated simulated, simulate(run, "simulating"));
@@ -93,7 +98,7 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
 Status check_point(const cli::ConfigNode& options, const std::string& file) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(options, file));
   ASSIGN_OR_RETURN(const PlannedRun planned, plan_run(read->flags));
-  return sim::check(planned.options);
+  return planned.engines.empty() ? sim::check(planned.options) : sim::check(planned.engines);
 }
 
 Result<sim::Sweep> sweep_of(const sim::Scenario& scenario,
@@ -215,8 +220,13 @@ Status take_out_and_jobs(sim::Scenario& scenario, SimulateFlags& flags) {
 Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
   cli::CommandLine stream_line;
   bench::StreamFlags stream;
+  stream.of_simulation = true;
   bench::add_stream_flags(stream_line.root(), stream);
-  const sim::ScenarioKeys keys{.options = command, .stream = stream_line.root()};
+  cli::CommandLine engine_line;
+  EngineFlags engine;
+  add_engine_flags(engine_line.root(), engine);
+  const sim::ScenarioKeys keys{
+      .options = command, .stream = stream_line.root(), .engine = engine_line.root()};
   ASSIGN_OR_RETURN(sim::Scenario scenario, sim::read_scenario(flags.scenario, keys));
   const Status taken = take_out_and_jobs(scenario, flags);
   if (!taken.ok()) {

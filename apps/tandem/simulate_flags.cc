@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "base/units.h"
+#include "engine_flags.h"
 #include "model/make.h"
 #include "model/model_folder.h"
+#include "sim/engine_setup.h"
 #include "sim/host_list.h"
 #include "sim/op_measures.h"
 
@@ -23,9 +25,10 @@ struct KnownMemory {
 };
 constexpr int64_t kGigabyte = int64_t{1} << 30;
 constexpr std::array kMemories = {
-    KnownMemory{"a100", 80 * kGigabyte}, KnownMemory{"h100", 80 * kGigabyte},
-    KnownMemory{"h200", 141 * kGigabyte}, KnownMemory{"t4", 16 * kGigabyte},
-    KnownMemory{"a10", 24 * kGigabyte}};
+    KnownMemory{"a100", 80 * kGigabyte},      KnownMemory{"h100", 80 * kGigabyte},
+    KnownMemory{"h200", 141 * kGigabyte},     KnownMemory{"t4", 16 * kGigabyte},
+    KnownMemory{"a10", 24 * kGigabyte},       KnownMemory{"xeon-6342", 512 * kGigabyte},
+    KnownMemory{"xeon-8480", 512 * kGigabyte}};
 
 Error simulation_flag_error(const char* flag, const Error& error) {
   return {error.code, fmt::format("--{}: {}", flag, error.message), flag};
@@ -53,6 +56,11 @@ Status take_measured(const SimulateFlags& flags, const model::ModelConfig& shape
   if (flags.accelerators != 1) {
     return invalid_argument("--op-times is of one machine: leave --accelerators out",
                             "accelerators");
+  }
+  if (flags.accelerator_tflops > 0 || flags.accelerator_gbps > 0) {
+    const char* flag = flags.accelerator_tflops > 0 ? "accelerator-tflops" : "accelerator-gbps";
+    return invalid_argument(fmt::format("--op-times says what ops take: leave --{} out", flag),
+                            flag);
   }
   machine.name = measured.machine;
   machine.measured = measured.table;
@@ -83,6 +91,16 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   device::SimSpec machine;
   machine.name = fmt::format("{} x {}", flags.accelerators, profile->name);
   machine.accelerator = *profile;
+  if (flags.accelerator_tflops > 0) {
+    machine.accelerator.flops = flags.accelerator_tflops * 1e12;
+    machine.accelerator.flops_share = 1;
+    machine.name += fmt::format(", {:g} TFLOP/s", flags.accelerator_tflops);
+  }
+  if (flags.accelerator_gbps > 0) {
+    machine.accelerator.memory_bytes = flags.accelerator_gbps * 1e9;
+    machine.accelerator.memory_bytes_share = 1;
+    machine.name += fmt::format(", {:g} GB/s", flags.accelerator_gbps);
+  }
   machine.group.ranks = flags.accelerators;
   machine.memory_bytes =
       static_cast<int64_t>(static_cast<double>(each) * flags.memory_share) * flags.accelerators;
@@ -115,9 +133,13 @@ Result<device::SimSpec> machine_of(const SimulateFlags& flags, const model::Mode
   return machine;
 }
 
-Result<loadgen::Load> load_of(const SimulateFlags& flags) {
+// `engines`: empty without --engine.
+Result<loadgen::Load> load_of(const SimulateFlags& flags,
+                              const std::vector<sim::EngineSetup>& engines) {
+  bench::StreamFlags defaults = flags.stream;
+  defaults.of_simulation = true;
   ASSIGN_OR_RETURN(std::vector<loadgen::LoadStream> streams,
-                   bench::make_streams(flags.stream, flags.streams));
+                   bench::make_streams(defaults, flags.streams));
   for (loadgen::LoadStream& stream : streams) {
     if (stream.tasks != nullptr) {
       return invalid_argument(
@@ -126,18 +148,35 @@ Result<loadgen::Load> load_of(const SimulateFlags& flags) {
     }
     stream.models = {flags.shape};
   }
-  return loadgen::make_load(streams, flags.load_seed);
+  RETURN_IF_ERROR(
+      sim::check_streams(streams, engines.empty() ? std::vector<sim::EngineSetup>(1) : engines));
+  ASSIGN_OR_RETURN(loadgen::Load load, loadgen::make_load(streams, flags.load_seed));
+  if (!engines.empty()) {
+    load.models_are_engines = true;
+    load.models.clear();
+    for (const sim::EngineSetup& engine : engines) {
+      load.models.push_back(engine.name);
+    }
+  }
+  return load;
 }
+
+bool has_targets(const loadgen::Load& load) {
+  return std::ranges::any_of(load.groups, [](const loadgen::RequestGroup& group) {
+    return group.slo.ttft.has_value() || group.slo.tpot.has_value();
+  });
+}
+
+bool has_host(const sim::SimulateOptions& options) { return options.machine.host_memory_bytes > 0; }
 
 }  // namespace
 
-cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
-  const cli::Command app = tandem.add_subcommand(
-      "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
+void add_machine_flags(cli::Command app, SimulateFlags& flags) {
   app.add_option("--shape", flags.shape,
                  "Model: a preset of `tandem model make`, or a folder with config.json")
       .capture_default_str();
-  app.add_option("--accelerator", flags.accelerator, "a100, h100, h200, t4 or a10")
+  app.add_option("--accelerator", flags.accelerator,
+                 "a100, h100, h200, t4 or a10; a host without one: xeon-6342 or xeon-8480")
       .capture_default_str();
   app.add_option("--op-times", flags.op_times,
                  "A measured machine in its place: a file of `tandem profile --op-times`");
@@ -150,6 +189,12 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   app.add_option("--memory-share", flags.memory_share, "Of it that may be used")
       .capture_default_str()
       .in_range(0.01, 1.0);
+  app.add_option("--accelerator-tflops", flags.accelerator_tflops,
+                 "10^12 operations/s that its products reach (default: what the type has)")
+      .in_range(1e-3, 1e6);
+  app.add_option("--accelerator-gbps", flags.accelerator_gbps,
+                 "GB/s at which it reads its memory (default: what the type has)")
+      .in_range(1e-3, 1e6);
   app.add_option("--slowdown", flags.slowdown,
                  "The accelerators and their link are so many times slower")
       .capture_default_str()
@@ -165,10 +210,6 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   app.add_option("--host-workers", flags.host_workers, "Its attention workers")
       .capture_default_str()
       .in_range(1, 4096);
-  app.add_option("--host-band", flags.host_band,
-                 "The run is repeated with so much less and so much more bandwidth of the hosts, "
-                 "e.g. 0.2 for 20 %: tables and plots show the band")
-      .in_range(0.001, 0.99);
   app.add_option("--link-gbps", flags.link_gbps,
                  "GB/s between the tiers, each direction (default: as the accelerators')")
       .in_range(1e-3, 1e6);
@@ -183,6 +224,20 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
                  "Standard deviation of an op's time while the profile is measured, as a share")
       .capture_default_str()
       .in_range(0.0, 1.0);
+}
+
+cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
+  const cli::Command app = tandem.add_subcommand(
+      "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
+  add_machine_flags(app, flags);
+  app.add_option("--host-band", flags.host_band,
+                 "The run is repeated with so much less and so much more bandwidth of the hosts, "
+                 "e.g. 0.2 for 20 %: tables and plots show the band")
+      .in_range(0.001, 0.99);
+  app.add_option("--engine", flags.engines,
+                 "One of several engines as key=value;key=value, with the flags of the machine and "
+                 "the server as keys, and name, serves, shares-host; may be repeated "
+                 "(docs/several-engines.md)");
   app.group_new_options("Machine");
   app.add_option("--stream", flags.streams,
                  "A stream of requests as key=value;key=value, with the flags below as keys; may "
@@ -208,7 +263,7 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   return app;
 }
 
-Result<PlannedRun> plan_run(SimulateFlags& flags) {
+Result<sim::SimulateOptions> plan_engine(SimulateFlags& flags) {
   flags.serve.node.model = flags.shape;
   RETURN_IF_ERROR(resolve(flags.serve));
   if (flags.serve.node.accelerator.has_value()) {
@@ -217,8 +272,7 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
                  "leave it out, and give --host-kv for a second tier",
                  "emulate-accelerator"};
   }
-  PlannedRun run;
-  sim::SimulateOptions& options = run.options;
+  sim::SimulateOptions options;
   ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
   ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
   options.hosts.front().bytes_per_second = flags.host_gbps * 1e9;
@@ -229,7 +283,28 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
     options.hosts = std::move(listed.hosts);
     options.machine.host_memory_bytes = listed.kv_bytes;
   }
-  if (flags.host_band > 0 && options.machine.host_memory_bytes == 0) {
+  if (has_host(options) && options.machine.accelerator.is_host) {
+    return invalid_argument(
+        fmt::format("--accelerator {} is a host itself and has no second tier: leave --{} out",
+                    flags.accelerator, flags.hosts.empty() ? "host-kv" : "host"),
+        flags.hosts.empty() ? "host-kv" : "host");
+  }
+  options.node = flags.serve.node;
+  options.beliefs = flags.beliefs;
+  return options;
+}
+
+Result<PlannedRun> plan_run(SimulateFlags& flags) {
+  PlannedRun run;
+  if (flags.engines.empty()) {
+    ASSIGN_OR_RETURN(run.options, plan_engine(flags));
+  } else {
+    ASSIGN_OR_RETURN(run.engines, plan_engines(flags));
+  }
+  const bool any_host =
+      run.engines.empty() ? has_host(run.options)
+                          : std::ranges::any_of(run.engines, has_host, &sim::EngineSetup::options);
+  if (flags.host_band > 0 && !any_host) {
     return invalid_argument(
         "--host-band varies the bandwidth of a host, and there is none: give --host-kv or "
         "--host, or leave it out",
@@ -239,20 +314,19 @@ Result<PlannedRun> plan_run(SimulateFlags& flags) {
   if (!limit.ok()) {
     return simulation_flag_error("limit", limit.error());
   }
-  options.limit = *limit;
-  Result<loadgen::Load> load = load_of(flags);
+  run.options.limit = *limit;
+  Result<loadgen::Load> load = load_of(flags, run.engines);
   if (!load.ok()) {
     Error error = load.error();
-    error.param = flags.streams.empty() ? error.param : "stream";
+    error.param =
+        flags.streams.empty() || error.param.starts_with("stream") ? error.param : "stream";
     return error;
   }
   run.load = *std::move(load);
-  options.node = flags.serve.node;
-  options.beliefs = flags.beliefs;
-  options.node.targets_given =
-      std::ranges::any_of(run.load.groups, [](const loadgen::RequestGroup& group) {
-        return group.slo.ttft.has_value() || group.slo.tpot.has_value();
-      });
+  run.options.node.targets_given = has_targets(run.load);
+  for (sim::EngineSetup& engine : run.engines) {
+    engine.options.node.targets_given = has_targets(run.load);
+  }
   return run;
 }
 

@@ -21,12 +21,15 @@ struct SimulateFlags {
   ServeFlags serve;
   bench::StreamFlags stream;
   std::vector<std::string> streams;
+  std::vector<std::string> engines;
   std::string shape = "8B";
   std::string accelerator = "a100";
   std::string op_times;
   int32_t accelerators = 1;
   std::string accelerator_memory;
   double memory_share = 0.9;
+  double accelerator_tflops = 0;  // 0: what the type has
+  double accelerator_gbps = 0;
   double slowdown = 1;
   std::string host_kv;
   std::vector<std::string> hosts;
@@ -43,13 +46,18 @@ struct SimulateFlags {
 
 // Adds the subcommand. `flags` outlives the parse.
 cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags);
+// The flags of a machine and of the server on it.
+void add_machine_flags(cli::Command app, SimulateFlags& flags);
 
 struct PlannedRun {
-  sim::SimulateOptions options;
+  sim::SimulateOptions options;  // of the only engine
   loadgen::Load load;
+  std::vector<sim::EngineSetup> engines;  // not empty: of --engine, in place of `options`
 };
 
 // Checks what the flags say together, and makes the load. Errors name the flag. Simulates nothing.
 Result<PlannedRun> plan_run(SimulateFlags& flags);
+// The same of the machine and the server alone.
+Result<sim::SimulateOptions> plan_engine(SimulateFlags& flags);
 
 }  // namespace tandem

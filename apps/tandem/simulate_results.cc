@@ -43,13 +43,10 @@ std::string command_line(cli::Command command) {
 
 }  // namespace
 
-std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
-                                            const sim::SimulateOptions& options,
-                                            const sim::Simulated& result) {
-  std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
-  const std::vector<loadgen::Headline> machine =
+std::vector<loadgen::Headline> machine_headlines(const sim::SimulateOptions& options,
+                                                 const sim::EngineOutcome& result) {
+  std::vector<loadgen::Headline> headlines =
       sim::machine_headlines(result.machine, result.best_effort);
-  headlines.insert(headlines.end(), machine.begin(), machine.end());
   headlines.push_back({"compute_busy", result.compute_busy});
   if (options.machine.host_memory_bytes > 0) {
     const auto hops = static_cast<double>(result.tiers.hops);
@@ -58,6 +55,15 @@ std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
     const auto layers = static_cast<double>(options.shape.layers * result.machine.steps());
     headlines.push_back({"offloaded_tokens_per_step", layers > 0 ? hops / layers : 0});
   }
+  return headlines;
+}
+
+std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
+                                            const sim::SimulateOptions& options,
+                                            const sim::Simulated& result) {
+  std::vector<loadgen::Headline> headlines = loadgen::headlines_of(summary);
+  const std::vector<loadgen::Headline> machine = machine_headlines(options, result);
+  headlines.insert(headlines.end(), machine.begin(), machine.end());
   return headlines;
 }
 
@@ -70,64 +76,74 @@ std::vector<cli::GivenOption> given_options(cli::Command command) {
   return given;
 }
 
-loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
-                         const sim::SimulateOptions& options, const sim::Simulated& result) {
-  const device::SimSpec& machine = options.machine;
+loadgen::RunInfo run_info(const SimulateFlags& flags, cli::Command command) {
   loadgen::RunInfo info;
   info.tandem_version = kVersion;
   info.commit = kCommit;
   info.command = command_line(command);
   info.date = loadgen::iso_date();
   info.backend = "simulated";
-  info.url = machine.name;
   info.model = flags.shape;
   info.request_rate = flags.stream.request_rate;
   info.burstiness = flags.stream.burstiness;
-  double host_gbps = 0;
-  int32_t host_workers = 0;
-  for (const sim::SimHostSpec& host : options.hosts) {
-    host_gbps += host.bytes_per_second / 1e9;
-    host_workers += host.workers;
-  }
-  info.machine = {{"simulated", machine.name},
-                  {"memory_bytes", machine.memory_bytes},
-                  {"link_bytes_per_second", machine.link_bytes},
-                  {"host_memory_bytes", machine.host_memory_bytes},
-                  {"host_gbps", host_gbps},
-                  {"host_workers", host_workers},
-                  {"steps", result.machine.steps()},
-                  {"hops", result.tiers.hops},
-                  {"visits", result.tiers.visits},
-                  {"offloaded_bytes", result.tiers.offloaded_bytes},
-                  {"attended_bytes", result.tiers.attended_bytes},
-                  {"compute_busy", result.compute_busy}};
-  for (size_t i = 0; options.hosts.size() > 1 && i < options.hosts.size(); ++i) {
-    const sim::SimHostSpec& host = options.hosts[i];
-    info.machine["hosts"][fmt::format("host {}", i + 1)] = {
-        {"kv_bytes", host.kv_bytes},
-        {"gbps", host.bytes_per_second / 1e9},
-        {"workers", host.workers},
-        {"link_gbps", host.link_bytes / 1e9},
-        {"latency_us", to_seconds(host.latency) * 1e6}};
-  }
-  info.machine.update(sim::machine_json(result.machine, result.best_effort));
-  if (result.beliefs.has_value()) {
-    info.machine["profile"]["virtual_s"] = to_seconds(result.profiled);
-    const auto add = [&info](const char* name, const latency::Accuracy& met) {
-      info.machine["profile"]["accuracy"][name] = {
-          {"batches", met.batches}, {"mean", met.mean}, {"p90", met.p90}, {"p99", met.p99}};
-    };
-    add("modular", result.beliefs->modular);
-    add("regression", result.beliefs->regression);
-    add("table", result.beliefs->table);
-  }
-  info.server_config = nlohmann::ordered_json::parse(result.config);
   info.config = nlohmann::ordered_json::object();
   for (const cli::GivenOption& option : command.values()) {
     info.config[option.name] = option.given.empty()
                                    ? option.default_text
                                    : fmt::format("{}", fmt::join(option.given, " "));
   }
+  return info;
+}
+
+nlohmann::ordered_json machine_json_of(const sim::SimulateOptions& options,
+                                       const sim::EngineOutcome& result) {
+  const device::SimSpec& machine = options.machine;
+  double host_gbps = 0;
+  int32_t host_workers = 0;
+  for (const sim::SimHostSpec& host : options.hosts) {
+    host_gbps += host.bytes_per_second / 1e9;
+    host_workers += host.workers;
+  }
+  nlohmann::ordered_json json = {{"simulated", machine.name},
+                                 {"memory_bytes", machine.memory_bytes},
+                                 {"link_bytes_per_second", machine.link_bytes},
+                                 {"host_memory_bytes", machine.host_memory_bytes},
+                                 {"host_gbps", host_gbps},
+                                 {"host_workers", host_workers},
+                                 {"steps", result.machine.steps()},
+                                 {"hops", result.tiers.hops},
+                                 {"visits", result.tiers.visits},
+                                 {"offloaded_bytes", result.tiers.offloaded_bytes},
+                                 {"attended_bytes", result.tiers.attended_bytes},
+                                 {"compute_busy", result.compute_busy}};
+  for (size_t i = 0; options.hosts.size() > 1 && i < options.hosts.size(); ++i) {
+    const sim::SimHostSpec& host = options.hosts[i];
+    json["hosts"][fmt::format("host {}", i + 1)] = {{"kv_bytes", host.kv_bytes},
+                                                    {"gbps", host.bytes_per_second / 1e9},
+                                                    {"workers", host.workers},
+                                                    {"link_gbps", host.link_bytes / 1e9},
+                                                    {"latency_us", to_seconds(host.latency) * 1e6}};
+  }
+  json.update(sim::machine_json(result.machine, result.best_effort));
+  if (result.beliefs.has_value()) {
+    json["profile"]["virtual_s"] = to_seconds(result.profiled);
+    const auto add = [&json](const char* name, const latency::Accuracy& met) {
+      json["profile"]["accuracy"][name] = {
+          {"batches", met.batches}, {"mean", met.mean}, {"p90", met.p90}, {"p99", met.p99}};
+    };
+    add("modular", result.beliefs->modular);
+    add("regression", result.beliefs->regression);
+    add("table", result.beliefs->table);
+  }
+  return json;
+}
+
+loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
+                         const sim::SimulateOptions& options, const sim::Simulated& result) {
+  loadgen::RunInfo info = run_info(flags, command);
+  info.url = options.machine.name;
+  info.machine = machine_json_of(options, result);
+  info.server_config = nlohmann::ordered_json::parse(result.config);
   return info;
 }
 

@@ -1,6 +1,7 @@
 // What `tandem simulate` writes of a run, and how the run is described.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ namespace tandem {
 // The given options that say what is simulated: not the file they stand in, nor how it is run.
 std::vector<cli::GivenOption> given_options(cli::Command command);
 
+// Of every run: without what was simulated.
+loadgen::RunInfo run_info(const SimulateFlags& flags, cli::Command command);
+// An engine's machine and its work.
+nlohmann::ordered_json machine_json_of(const sim::SimulateOptions& options,
+                                       const sim::EngineOutcome& result);
 loadgen::RunInfo info_of(const SimulateFlags& flags, cli::Command command,
                          const sim::SimulateOptions& options, const sim::Simulated& result);
 
@@ -28,6 +34,10 @@ Status prepare_folder(const std::string& folder);
 std::vector<loadgen::Headline> headlines_of(const loadgen::Summary& summary,
                                             const sim::SimulateOptions& options,
                                             const sim::Simulated& result);
+
+// The numbers of an engine and its machine alone.
+std::vector<loadgen::Headline> machine_headlines(const sim::SimulateOptions& options,
+                                                 const sim::EngineOutcome& result);
 
 // A finished run: what was planned, what happened, and the runs with other host bandwidths.
 struct RunOutcome {

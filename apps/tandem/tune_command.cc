@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "bench/load_flags.h"
 #include "commands.h"
+#include "engine_flags.h"
 #include "loadgen/result_json.h"
 #include "node/time_profile.h"
 #include "progress.h"
@@ -75,11 +76,16 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
   cli::CommandLine known_line("", "tandem");
   cli::CommandLine stream_line("", "tandem");
   bench::StreamFlags stream;
+  stream.of_simulation = true;
   bench::add_stream_flags(stream_line.root(), stream);
+  cli::CommandLine engine_line("", "tandem");
+  EngineFlags engine;
+  add_engine_flags(engine_line.root(), engine);
   const cli::Command options = add_simulate_flags(known_line.root(), known);
-  ASSIGN_OR_RETURN(
-      const sim::Scenario scenario,
-      sim::read_scenario(flags.scenario, {.options = options, .stream = stream_line.root()}));
+  ASSIGN_OR_RETURN(const sim::Scenario scenario,
+                   sim::read_scenario(flags.scenario, {.options = options,
+                                                       .stream = stream_line.root(),
+                                                       .engine = engine_line.root()}));
   if (!scenario.vary.empty()) {
     return invalid_argument(
         fmt::format("{}: tune needs one load: leave `vary` out", flags.scenario), "scenario");
@@ -88,6 +94,13 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
   read->flags.serve.node.policy = flags.policy;
   RETURN_IF_ERROR(log::start(read->flags.serve.log_level));
   ASSIGN_OR_RETURN(PlannedRun planned, plan_run(read->flags));
+  if (!planned.engines.empty()) {
+    return invalid_argument(
+        fmt::format("{}: tune needs one engine: leave `engine` out, and give its options as keys "
+                    "of the scenario",
+                    flags.scenario),
+        "scenario");
+  }
   const bool offline =
       sim::online_part(planned.load).requests.size() < planned.load.requests.size();
   if (!offline) {

@@ -39,6 +39,10 @@ void add_class_flags(cli::Command app, StreamFlags& flags) {
       .expected(1, 3);
   app.add_option("--model", flags.models,
                  "Models to ask; a trace's model_id picks one (default: the server's first)");
+  if (flags.of_simulation) {
+    app.add_option("--engine", flags.engine,
+                   "Name of the engine that takes the requests (default: chosen for each)");
+  }
 }
 
 void add_arrival_flags(cli::Command app, StreamFlags& flags) {
@@ -255,6 +259,7 @@ Result<loadgen::RequestGroup> make_group(const StreamFlags& flags, const std::st
   }
   RETURN_IF_ERROR(set_slo(flags, group));
   group.explain = flags.explain;
+  group.engine = flags.engine;
   return group;
 }
 

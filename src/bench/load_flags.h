@@ -26,6 +26,8 @@ struct StreamFlags {
   std::vector<std::string> headers;
   std::vector<std::string> goodput;
   std::vector<std::string> models;
+  bool of_simulation = false;  // then a stream has the key `engine`
+  std::string engine;
 
   std::string arrivals = "auto";
   double request_rate = std::numeric_limits<double>::infinity();

@@ -59,6 +59,19 @@ TEST(LoadFlags, KeysOfASpecStandOverTheFlags) {
   EXPECT_EQ(flex.models, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST(LoadFlags, AStreamOfASimulationMayNameItsEngine) {
+  StreamFlags flags;
+  EXPECT_NE(why_not(flags, {"name=chat;engine=gpu"}).find("--engine"), std::string::npos);
+  flags.of_simulation = true;
+  const std::vector<loadgen::LoadStream> streams =
+      must_make(flags, {"engine=gpu;mix=priority:1,flex:1", "name=bulk"});
+  ASSERT_EQ(streams.size(), 2U);
+  for (const loadgen::RequestGroup& group : streams[0].groups) {
+    EXPECT_EQ(group.engine, "gpu");
+  }
+  EXPECT_EQ(streams[1].groups.front().engine, "");
+}
+
 TEST(LoadFlags, AMixIsOneGroupForEachTier) {
   StreamFlags flags;
   flags.mix = "priority:0.7,flex:0.3";

@@ -179,7 +179,7 @@ std::string summary_text(const loadgen::Summary& summary, const std::vector<std:
     add_metric(out, "End-to-end Latency", "E2EL", all.e2el, percentiles);
   }
   add_groups(out, "By class", summary.groups, summary);
-  add_groups(out, "By model", summary.models, summary);
+  add_groups(out, summary.models_are_engines ? "By engine" : "By model", summary.models, summary);
   add_abilities(out, summary);
   fmt::format_to(std::back_inserter(out), "{:=^59}\n", "");
   return out;

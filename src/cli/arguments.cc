@@ -90,7 +90,9 @@ std::vector<std::string> flags_of(Command command) {
 }
 
 // ", did you mean X?", or nothing when none of `known` is near.
-std::string nearest(const std::string& unknown, const std::vector<std::string>& known) {
+}  // namespace
+
+std::string nearest_name(const std::string& unknown, const std::vector<std::string>& known) {
   std::string best;
   size_t best_distance = 4;
   for (const std::string& candidate : known) {
@@ -103,10 +105,8 @@ std::string nearest(const std::string& unknown, const std::vector<std::string>& 
   return best.empty() ? "" : fmt::format(", did you mean {}?", best);
 }
 
-}  // namespace
-
 std::string nearest_flag(const std::string& unknown, Command command) {
-  return nearest(unknown.substr(0, unknown.find('=')), flags_of(command));
+  return nearest_name(unknown.substr(0, unknown.find('=')), flags_of(command));
 }
 
 std::string unknown_subcommand(const std::vector<std::string>& arguments, Command root) {
@@ -124,7 +124,7 @@ std::string unknown_subcommand(const std::vector<std::string>& arguments, Comman
     }
     if (found == nullptr) {
       return fmt::format("unknown subcommand '{}'{} (known: {})", argument,
-                         nearest(argument, names), fmt::join(names, ", "));
+                         nearest_name(argument, names), fmt::join(names, ", "));
     }
     app = found;
   }
@@ -189,7 +189,7 @@ std::vector<std::string> unread_variables(Command command, const char* const* en
       from_kubernetes.emplace_back(name);
     } else if (std::ranges::count(known, name) == 0) {
       lines.push_back(fmt::format("the variable {} is not known and is ignored{}", name,
-                                  nearest(std::string(name), known)));
+                                  nearest_name(std::string(name), known)));
     }
   }
   if (!from_kubernetes.empty()) {

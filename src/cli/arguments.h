@@ -31,6 +31,8 @@ std::string unknown_flag(const std::vector<std::string>& arguments, Command comm
 
 // ", did you mean --max-num-seqs?", or nothing when no flag of `command` is near.
 std::string nearest_flag(const std::string& unknown, Command command);
+// The same of other names.
+std::string nearest_name(const std::string& unknown, const std::vector<std::string>& known);
 
 // What is wrong with the subcommands that `arguments` begin with: "unknown subcommand 'serv', did
 // you mean serve? (known: ...)". Empty when `root` knows them.

@@ -99,8 +99,15 @@ std::vector<Headline> headlines_of(const Summary& summary) {
       add_group(group, summary, group.name + ".", headlines);
     }
   }
+  for (const GroupSummary& engine : summary.models) {
+    if (summary.models_are_engines) {
+      add_group(engine, summary, engine_prefix(engine.name), headlines);
+    }
+  }
   return headlines;
 }
+
+std::string engine_prefix(const std::string& engine) { return fmt::format("engine {}.", engine); }
 
 HeadlineStyle headline_style(const std::string& name) {
   const size_t dot = name.rfind('.');

@@ -17,8 +17,12 @@ struct Headline {
   std::optional<double> value;  // nullopt: the run has no such samples
 };
 
-// Of all requests, then of each class where there are several.
+// Of all requests, then of each class where there are several, then of each engine of a simulation
+// of several.
 std::vector<Headline> headlines_of(const Summary& summary);
+
+// Precedes the names of an engine's headlines: "engine gpu.".
+std::string engine_prefix(const std::string& engine);
 
 // How a headline is shown.
 struct HeadlineStyle {

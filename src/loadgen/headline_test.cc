@@ -38,6 +38,19 @@ TEST(Headline, OfAllRequestsAndOfEachClass) {
   EXPECT_LT(headlines_of(one).size(), headlines.size() / 2) << "a sole class is all requests";
 }
 
+TEST(Headline, EnginesAreShownButModelsAreNot) {
+  Summary summary = a_summary();
+  summary.models = summary.groups;
+  summary.models[1].name = "cpu";
+  const auto has = [&summary](const std::string& name) {
+    return std::ranges::count(headlines_of(summary), name, &Headline::name) > 0;
+  };
+  EXPECT_FALSE(has("engine cpu.completed"));
+  summary.models_are_engines = true;
+  EXPECT_TRUE(has("engine cpu.completed"));
+  EXPECT_EQ(headline_class(engine_prefix("cpu") + "completed"), "engine cpu");
+}
+
 TEST(Headline, CsvHasAHeaderAndARow) {
   EXPECT_EQ(headline_csv({{"a", 1.5}, {"chat, fast.b", std::nullopt}, {"c", 3}}),
             "a,\"chat, fast.b\",c\n1.5,,3\n");

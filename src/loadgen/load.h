@@ -39,6 +39,7 @@ struct RequestGroup {
   bool explain = false;             // asks a Tandem server how it served each request
   std::string headers;              // whole lines, CRLF at their ends
   Goodput goodput;
+  std::string engine;  // of a simulation of several: takes the requests; empty: is chosen for each
 };
 
 using AnswerTasks = std::shared_ptr<const std::vector<AnswerTask>>;
@@ -62,6 +63,7 @@ struct LoadRequest {
 struct Load {
   std::vector<RequestGroup> groups;  // names differ
   std::vector<std::string> models;
+  bool models_are_engines = false;    // the engines of a simulation instead
   std::vector<LoadRequest> requests;  // by time
   std::vector<AnswerTasks> tasks;     // owns the tasks of the requests
   int64_t cut_inputs = 0;

@@ -355,7 +355,7 @@ ReportPage report_page(const RunInfo& info, const Load& load, const RunResult& r
   html += scatter_cards(load, run, summary, book);
   html += group_table("Classes", summary.groups, summary);
   if (summary.models.size() > 1) {
-    html += group_table("Models", summary.models, summary);
+    html += group_table(summary.models_are_engines ? "Engines" : "Models", summary.models, summary);
   }
   html += accuracy_table(summary);
   html += failures(summary.all);

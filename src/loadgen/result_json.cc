@@ -262,7 +262,7 @@ nlohmann::ordered_json result_json(const RunInfo& info, const Load& load, const 
     ours["classes"].push_back(describe(group, summary));
   }
   for (const GroupSummary& model : summary.models) {
-    ours["models"].push_back(describe(model, summary));
+    ours[summary.models_are_engines ? "engines" : "models"].push_back(describe(model, summary));
   }
   for (const AbilitySummary& ability : summary.abilities) {
     ours["tasks"].push_back(describe(ability, summary));

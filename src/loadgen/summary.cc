@@ -255,6 +255,7 @@ Summary summarize(const Load& load, const RunResult& run) {
   for (const RequestGroup& group : load.groups) {
     summary.groups.push_back({.name = group.name, .goodput = group.goodput});
   }
+  summary.models_are_engines = load.models_are_engines;
   for (const std::string& model : load.models) {
     summary.models.push_back({.name = model});
   }

@@ -88,6 +88,7 @@ struct Summary {
   GroupSummary all;
   std::vector<GroupSummary> groups;
   std::vector<GroupSummary> models;
+  bool models_are_engines = false;        // as the load says
   std::vector<AbilitySummary> abilities;  // by name; empty: no task was asked
   Distribution lateness;                  // sent after it could be
   Distribution client_wait;               // held back by --max-concurrency

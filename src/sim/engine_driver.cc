@@ -39,7 +39,7 @@ class EngineDriver::TimedPolicy final : public StepPolicy {
 
 EngineDriver::EngineDriver(VirtualTime& time, const EngineCosts& costs, const Bounds& bounds)
     : time_(time), costs_(costs), bounds_(bounds) {}
-EngineDriver::~EngineDriver() = default;
+EngineDriver::~EngineDriver() { time_.forget(*this); }
 
 void EngineDriver::start(const EngineConfig& config, const EngineParts& parts) {
   policy_ = std::make_unique<TimedPolicy>(parts.policy, time_, costs_);

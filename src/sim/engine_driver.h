@@ -32,6 +32,8 @@ class EngineDriver final : public VirtualTime::Actor {
   // `time` must outlive it.
   EngineDriver(VirtualTime& time, const EngineCosts& costs, const Bounds& bounds);
   ~EngineDriver() override;
+  EngineDriver(const EngineDriver&) = delete;
+  EngineDriver& operator=(const EngineDriver&) = delete;
 
   // `parts.policy` is asked through the driver, which takes its time. The engine must be ended
   // before what it uses.

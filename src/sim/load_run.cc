@@ -17,11 +17,6 @@ void append_tokens(const workload::PromptPart& part, int32_t vocabulary,
   }
 }
 
-ServiceClass class_of(const loadgen::RequestGroup& group) {
-  const Result<ServiceClass> named = parse_service_class(group.service_tier);
-  return named.ok() ? *named : ServiceClass::kLatencySensitive;
-}
-
 }  // namespace
 
 class LoadRun::Sink final : public TokenSink {
@@ -40,12 +35,12 @@ class LoadRun::Sink final : public TokenSink {
   LoadRun* run_;
 };
 
-LoadRun::LoadRun(VirtualTime& time, EngineDriver& driver, const loadgen::Load& load,
-                 int32_t vocabulary)
+LoadRun::LoadRun(VirtualTime& time, std::vector<Target> targets, EngineChoice choice,
+                 const loadgen::Load& load)
     : time_(time),
-      driver_(driver),
+      targets_(std::move(targets)),
+      choice_(std::move(choice)),
       load_(load),
-      vocabulary_(vocabulary),
       began_(time.now()),
       sink_(std::make_shared<Sink>(*this)) {
   for (const loadgen::RequestGroup& group : load.groups) {
@@ -80,12 +75,18 @@ void LoadRun::on_time(int64_t what) {
   ask_next();
 }
 
-Request LoadRun::request_of(const loadgen::LoadRequest& planned) const {
+void LoadRun::choose_engine(loadgen::RequestRecord& record) const {
+  if (targets_.size() > 1) {
+    record.model = static_cast<int32_t>(choice_.choose(record.group));
+  }
+}
+
+Request LoadRun::request_of(const loadgen::LoadRequest& planned, int32_t vocabulary) const {
   const loadgen::RequestGroup& group = load_.groups[static_cast<size_t>(planned.group)];
   Request request;
   request.prompt.reserve(static_cast<size_t>(planned.plan.input_tokens));
   for (const workload::PromptPart& part : planned.plan.prompt) {
-    append_tokens(part, vocabulary_, request.prompt);
+    append_tokens(part, vocabulary, request.prompt);
   }
   request.sampling.temperature = 0;
   request.sampling.ignore_eos = true;
@@ -101,9 +102,13 @@ void LoadRun::send(int64_t index) {
   loadgen::RequestRecord& record = result_.records[static_cast<size_t>(index)];
   record.due_at = record.planned_at;
   record.sent_at = record.planned_at;
-  Request request = request_of(load_.requests[static_cast<size_t>(index)]);
+  choose_engine(record);
+  const size_t engine = engine_of(record);
+  const Target& target = targets_[engine];
+  Request request = request_of(load_.requests[static_cast<size_t>(index)], target.vocabulary);
   request.sink_tag = static_cast<uint64_t>(index);
-  const std::optional<Refusal> refused = driver_.submit(RequestId{index + 1}, std::move(request));
+  const std::optional<Refusal> refused =
+      target.driver->submit(RequestId{index + 1}, std::move(request));
   if (refused.has_value()) {
     record.outcome = loadgen::Outcome::kFailed;
     record.reason = refused->reason.empty() ? "refused" : refused->reason;
@@ -112,6 +117,7 @@ void LoadRun::send(int64_t index) {
     ++ended_;
   } else {
     record.outcome = loadgen::Outcome::kInterrupted;  // until it ends
+    choice_.sent(engine, record.planned_input_tokens);
   }
 }
 
@@ -120,13 +126,18 @@ void LoadRun::take_event(const TokenEvent& event) {
     return;
   }
   loadgen::RequestRecord& record = result_.records[static_cast<size_t>(event.tag)];
+  const bool is_end = event.kind == TokenEvent::Kind::kFinish;
+  if (record.chunk_times.empty() && (is_end || event.kind == TokenEvent::Kind::kToken)) {
+    choice_.began(engine_of(record), record.planned_input_tokens);
+  }
   if (event.kind == TokenEvent::Kind::kToken) {
     record.chunk_times.push_back(now());
     return;
   }
-  if (event.kind != TokenEvent::Kind::kFinish) {
+  if (!is_end) {
     return;
   }
+  choice_.ended(engine_of(record));
   const FinishInfo& finish = *event.finish;
   record.finish_at = now();
   record.ended_at = now();
@@ -148,6 +159,9 @@ loadgen::RunResult LoadRun::take() {
   taken_ = true;
   result_.duration = Nanos{0};
   for (loadgen::RequestRecord& record : result_.records) {
+    if (record.outcome == loadgen::Outcome::kNotSent) {
+      choose_engine(record);  // it counts as planned for that engine
+    }
     if (record.outcome == loadgen::Outcome::kInterrupted) {
       record.ended_at = now();
       result_.interrupted = true;

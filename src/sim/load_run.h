@@ -1,5 +1,5 @@
-// Sends a load to an engine in virtual time and keeps what comes back: the client's side of a
-// simulation. One thread.
+// Sends a load to one engine or several in virtual time and keeps what comes back: the client's
+// side of a simulation. One thread.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,22 @@
 #include "base/virtual_time.h"
 #include "loadgen/generator.h"
 #include "loadgen/load.h"
+#include "sim/engine_choice.h"
 #include "sim/engine_driver.h"
 
 namespace tandem::sim {
 
 class LoadRun final : public VirtualTime::Actor {
  public:
-  // All must outlive it. The load's first moment is now.
-  LoadRun(VirtualTime& time, EngineDriver& driver, const loadgen::Load& load, int32_t vocabulary);
+  struct Target {
+    EngineDriver* driver = nullptr;
+    int32_t vocabulary = 0;
+  };
+
+  // All must outlive it. `targets`: the engines of `choice`. With several, the model of a record is
+  // the number of its engine. The load's first moment is now.
+  LoadRun(VirtualTime& time, std::vector<Target> targets, EngineChoice choice,
+          const loadgen::Load& load);
   ~LoadRun() override;
 
   [[nodiscard]] bool over() const { return ended_ == std::ssize(load_.requests); }
@@ -32,12 +40,17 @@ class LoadRun final : public VirtualTime::Actor {
   void ask_next();
   void send(int64_t index);
   void take_event(const TokenEvent& event);
-  [[nodiscard]] Request request_of(const loadgen::LoadRequest& planned) const;
+  [[nodiscard]] Request request_of(const loadgen::LoadRequest& planned, int32_t vocabulary) const;
+  // The engine that a request went to.
+  [[nodiscard]] size_t engine_of(const loadgen::RequestRecord& record) const {
+    return targets_.size() > 1 ? static_cast<size_t>(record.model) : 0;
+  }
+  void choose_engine(loadgen::RequestRecord& record) const;
 
   VirtualTime& time_;
-  EngineDriver& driver_;
+  const std::vector<Target> targets_;
+  EngineChoice choice_;
   const loadgen::Load& load_;
-  const int32_t vocabulary_;
   const Nanos began_;
   std::vector<ServiceClass> classes_;  // by group
   std::shared_ptr<Sink> sink_;

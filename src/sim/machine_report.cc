@@ -80,15 +80,21 @@ std::optional<WeighedMeans> weighed_means(const MachineLog& log) {
 
 }  // namespace
 
-std::optional<BestEffortRates> best_effort_rates(const Load& load, const loadgen::RunResult& run) {
-  if (std::ranges::none_of(load.groups, is_best_effort)) {
+std::optional<BestEffortRates> best_effort_rates(const Load& load, const loadgen::RunResult& run,
+                                                 std::optional<int32_t> engine) {
+  const auto counts = [&](const loadgen::RequestRecord& record) {
+    return is_best_effort(load.groups[static_cast<size_t>(record.group)]) &&
+           record.model == engine.value_or(record.model);
+  };
+  const bool has_some = engine.has_value() ? std::ranges::any_of(run.records, counts)
+                                           : std::ranges::any_of(load.groups, is_best_effort);
+  if (!has_some) {
     return std::nullopt;
   }
   int64_t prompts = 0;
   int64_t outputs = 0;
   for (const loadgen::RequestRecord& record : run.records) {
-    if (is_best_effort(load.groups[static_cast<size_t>(record.group)]) &&
-        !record.chunk_times.empty()) {
+    if (counts(record) && !record.chunk_times.empty()) {
       prompts += record.planned_input_tokens;
       outputs += std::ssize(record.chunk_times);
     }

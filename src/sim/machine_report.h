@@ -22,9 +22,11 @@ struct BestEffortRates {
   double prompt_tokens_per_s = 0;
   double output_tokens_per_s = 0;
 };
-// Nullopt: the load has none of these requests.
+// Nullopt: the load has none of these requests. `engine`: of the requests that went to this
+// engine, one of several.
 std::optional<BestEffortRates> best_effort_rates(const loadgen::Load& load,
-                                                 const loadgen::RunResult& run);
+                                                 const loadgen::RunResult& run,
+                                                 std::optional<int32_t> engine = std::nullopt);
 
 // All need a log that has ended.
 //

@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <utility>
 
+#include "cli/arguments.h"
 #include "sim/scenario_errors.h"
 
 namespace tandem::sim {
@@ -33,26 +35,26 @@ std::optional<SpecPart> find_part(const std::string& spec, std::string_view key)
   return std::nullopt;
 }
 
-std::string stream_name(const std::string& spec) {
+std::string name_in(const std::string& spec) {
   const std::optional<SpecPart> part = find_part(spec, "name");
   return part ? spec.substr(part->begin, part->end - part->begin) : "";
 }
 
-// The texts of all streams.
-std::vector<ConfigNode*> streams_of(ConfigNode& options) {
-  std::vector<ConfigNode*> streams;
+// The texts of all streams, or of all engines.
+std::vector<ConfigNode*> members_of(ConfigNode& options, const std::string& option) {
+  std::vector<ConfigNode*> members;
   for (ConfigNode& entry : options.inner) {
-    if (cli::flag_of_key(entry.key) != "--stream") {
+    if (cli::flag_of_key(entry.key) != "--" + option) {
       continue;
     }
     if (entry.kind == Kind::kText) {
-      streams.push_back(&entry);
+      members.push_back(&entry);
     }
     for (ConfigNode& item : entry.inner) {
-      streams.push_back(&item);
+      members.push_back(&item);
     }
   }
-  return streams;
+  return members;
 }
 
 void erase_option(ConfigNode& options, const std::string& option, const ScenarioKeys& keys) {
@@ -61,31 +63,32 @@ void erase_option(ConfigNode& options, const std::string& option, const Scenario
   });
 }
 
-// The text of the stream that a key of it is varied of.
-Result<ConfigNode*> find_stream(const Scenario& scenario, const VariedKey& varied,
+// The text of the stream or engine that a key of it is varied of.
+Result<ConfigNode*> find_member(const Scenario& scenario, const VariedKey& varied,
                                 ConfigNode& options) {
   std::vector<std::string> names;
   ConfigNode* found = nullptr;
-  for (ConfigNode* stream : streams_of(options)) {
-    names.push_back(stream_name(stream->text));
-    if (names.back() != varied.stream) {
+  for (ConfigNode* member : members_of(options, varied.option)) {
+    names.push_back(name_in(member->text));
+    if (names.back() != varied.member) {
       continue;
     }
     if (found != nullptr) {
-      return error_at(
-          scenario.file, varied.line,
-          fmt::format("vary: two streams are named '{}'; give them other names", varied.stream));
+      return error_at(scenario.file, varied.line,
+                      fmt::format("vary: two {}s are named '{}'; give them other names",
+                                  varied.option, varied.member));
     }
-    found = stream;
+    found = member;
   }
   if (found == nullptr) {
     std::erase(names, "");
     return error_at(
         scenario.file, varied.line,
-        names.empty() ? fmt::format("vary: no stream has a name; give the stream of '{}' name: {}",
-                                    varied.key, varied.stream)
-                      : fmt::format("vary: no stream is named '{}'; there are {}", varied.stream,
-                                    fmt::join(names, ", ")));
+        names.empty()
+            ? fmt::format("vary: no {0} has a name; give the {0} of '{1}' name: {2}", varied.option,
+                          varied.key, varied.member)
+            : fmt::format("vary: no {} is named '{}'{}; there are {}", varied.option, varied.member,
+                          cli::nearest_name(varied.member, names), fmt::join(names, ", ")));
   }
   return found;
 }
@@ -98,22 +101,23 @@ void set_field(ConfigNode& stream, const std::string& field, const std::string& 
   }
 }
 
-Status check_streams(const Scenario& scenario) {
+Status check_members(const Scenario& scenario) {
   for (const VariedKey& varied : scenario.vary) {
     if (varied.field.empty()) {
       continue;
     }
     ConfigNode options = scenario.options;
-    const Result<ConfigNode*> found = find_stream(scenario, varied, options);
+    const Result<ConfigNode*> found = find_member(scenario, varied, options);
     if (!found.ok()) {
       return found.error();
     }
     for (const ConfigNode& value : varied.values) {
       if (value.text.find(';') != std::string::npos) {
         return error_at(scenario.file, value.line,
-                        fmt::format("vary: the value '{}' of '{}' holds a ;, which sets keys of a "
-                                    "stream apart; leave it out",
-                                    value.text, varied.key));
+                        fmt::format("vary: the value '{}' of '{}' holds a ;, which sets keys of "
+                                    "{} {} apart; leave it out",
+                                    value.text, varied.key, varied.option == "engine" ? "an" : "a",
+                                    varied.option));
       }
     }
   }
@@ -128,7 +132,7 @@ std::string name_of(size_t number, size_t points, const Scenario& scenario,
   for (size_t i = 0; i < values.size(); ++i) {
     const VariedKey& varied = scenario.vary[i];
     name += fmt::format("{}{}={}", i == 0 ? "" : ",",
-                        varied.stream.empty() ? varied.option : varied.stream + "." + varied.field,
+                        varied.member.empty() ? varied.option : varied.member + "." + varied.field,
                         values[i].text);
   }
   for (char& c : name) {
@@ -141,7 +145,7 @@ std::string name_of(size_t number, size_t points, const Scenario& scenario,
 // "--policy: 'x' is not possible" is about "policy".
 std::string option_in(const Error& error, const ScenarioKeys& keys) {
   if (!error.param.empty()) {
-    return option_of(error.param, keys.options);
+    return option_of(error.param.substr(0, error.param.find('#')), keys.options);
   }
   const size_t dashes = error.message.find("--");
   if (dashes == std::string::npos) {
@@ -153,6 +157,18 @@ std::string option_in(const Error& error, const ScenarioKeys& keys) {
     ++end;
   }
   return option_of(error.message.substr(dashes + 2, end - dashes - 2), keys.options);
+}
+
+// The line of "engine#2", the second item of the entry; that of the entry, if there is none.
+int line_of(const ConfigNode& entry, const std::string& param) {
+  const size_t mark = param.find('#');
+  size_t number = 0;
+  if (mark != std::string::npos) {
+    std::from_chars(param.data() + mark + 1, param.data() + param.size(), number);
+  }
+  const bool has_line =
+      number > 0 && number <= entry.inner.size() && entry.inner[number - 1].line > 0;
+  return has_line ? entry.inner[number - 1].line : entry.line;
 }
 
 }  // namespace
@@ -208,7 +224,7 @@ Status add_given(Scenario& scenario, const std::vector<cli::GivenOption>& given,
 }
 
 Result<std::vector<SweepPoint>> points_of(const Scenario& scenario) {
-  RETURN_IF_ERROR(check_streams(scenario));
+  RETURN_IF_ERROR(check_members(scenario));
   std::vector<SweepPoint> points(scenario.vary.empty() ? 0 : 1);
   for (const VariedKey& varied : scenario.vary) {
     std::vector<SweepPoint> more;
@@ -231,7 +247,7 @@ ConfigNode point_options(const Scenario& scenario, const SweepPoint& point,
   for (size_t i = 0; i < point.values.size(); ++i) {
     const VariedKey& varied = scenario.vary[i];
     if (!varied.field.empty()) {
-      set_field(*find_stream(scenario, varied, options).value(), varied.field,
+      set_field(*find_member(scenario, varied, options).value(), varied.field,
                 point.values[i].text);
       continue;
     }
@@ -248,7 +264,7 @@ Error located(const Error& error, const Scenario& scenario, const SweepPoint* po
   int line = 0;
   for (const ConfigNode& entry : scenario.options.inner) {
     if (!option.empty() && option_of(entry.key, keys.options) == option) {
-      line = entry.line;
+      line = line_of(entry, error.param);
     }
   }
   for (size_t i = 0; point != nullptr && i < point->values.size(); ++i) {

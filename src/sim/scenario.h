@@ -13,25 +13,27 @@
 
 namespace tandem::sim {
 
-// What a scenario may set: the options of the command, and the keys of a --stream.
+// What a scenario may set: the options of the command, and the keys of a --stream and an --engine.
 struct ScenarioKeys {
   cli::Command options;
   cli::Command stream;
+  cli::Command engine;
 };
 
-// "policy", or "stream.chat.request-rate": the key request-rate of the stream that is named chat.
+// "policy", or "stream.chat.request-rate": the key request-rate of the stream that is named chat;
+// or a key of an engine in the same way.
 struct VariedKey {
   std::string key;     // as the file has it
-  std::string option;  // without dashes; "stream" for a key of a stream
-  std::string stream;  // empty: the option itself is varied
-  std::string field;   // of the stream
+  std::string option;  // without dashes; "stream" for a key of a stream, "engine" for an engine's
+  std::string member;  // the stream's or engine's name; empty: the option itself is varied
+  std::string field;   // of the stream or engine
   int line = 0;
   std::vector<cli::ConfigNode> values;  // texts
 };
 
 struct Scenario {
   std::string file;
-  cli::ConfigNode options;  // without `vary`; streams are texts as --stream takes them
+  cli::ConfigNode options;  // without `vary`; streams are texts as --stream takes them, and so on
   std::vector<VariedKey> vary;
 };
 
@@ -56,8 +58,8 @@ cli::ConfigNode point_options(const Scenario& scenario, const SweepPoint& point,
                               const ScenarioKeys& keys);
 
 // The error with the file, and the line of the option that it is about, in front: of the varied
-// value, or else of the file's own; where neither is known, of the point's first value. `point`:
-// null without a sweep.
+// value, or else of the file's own; where neither is known, of the point's first value. An error
+// about "engine#2" is about the second engine of the list. `point`: null without a sweep.
 Error located(const Error& error, const Scenario& scenario, const SweepPoint* point,
               const ScenarioKeys& keys);
 

@@ -19,10 +19,30 @@ using Kind = ConfigNode::Kind;
 constexpr std::string_view kVary = "vary";
 constexpr std::string_view kStream = "stream";
 constexpr std::string_view kHost = "host";
+constexpr std::string_view kEngine = "engine";
 constexpr size_t kMaxPoints = 10'000;
 constexpr std::string_view kExample = "for example vary: {policy: [sarathi, omniserve]}";
 // They say where a scenario is and how it is run, not what is simulated.
 constexpr std::array kNotVaried = {"config", "out", "jobs", "help", "log-level", "log-format"};
+
+std::string with_article(std::string_view option) {
+  return fmt::format("{} {}", option == kEngine ? "an" : "a", option);
+}
+
+Result<std::string> spec_text(const ConfigNode& map, std::string_view option,
+                              const std::string& file);
+
+// A host in the map of an engine, as "kv=95GiB,gbps=150": there a ; sets keys of the engine apart.
+Result<ConfigNode> inner_host(const ConfigNode& host, const std::string& file) {
+  ASSIGN_OR_RETURN(std::string text, spec_text(host, kHost, file));
+  if (text.find(',') != std::string::npos) {
+    return error_at(file, host.line,
+                    "a host of an engine holds a comma, which sets keys apart; leave it out");
+  }
+  std::ranges::replace(text, ';', ',');
+  return ConfigNode{
+      .key = {}, .kind = Kind::kText, .text = std::move(text), .inner = {}, .line = host.line};
+}
 
 // {name: chat, goodput: [ttft:500, tpot:50]} as "name=chat;goodput=ttft:500;goodput=tpot:50".
 Result<std::string> spec_text(const ConfigNode& map, std::string_view option,
@@ -30,20 +50,23 @@ Result<std::string> spec_text(const ConfigNode& map, std::string_view option,
   std::string text;
   for (const ConfigNode& entry : map.inner) {
     const bool is_list = entry.kind == Kind::kList;
-    for (const ConfigNode& value : is_list ? entry.inner : std::vector<ConfigNode>(1, entry)) {
+    for (ConfigNode value : is_list ? entry.inner : std::vector<ConfigNode>(1, entry)) {
+      if (value.kind == Kind::kMap && option == kEngine && entry.key == kHost) {
+        ASSIGN_OR_RETURN(value, inner_host(value, file));
+      }
       if (value.kind != Kind::kText) {
         return error_at(file, entry.line,
-                        fmt::format("the key '{}' of a {} takes a text, a number or a list of "
+                        fmt::format("the key '{}' of {} takes a text, a number or a list of "
                                     "them",
-                                    entry.key, option));
+                                    entry.key, with_article(option)));
       }
       if ((entry.key + value.text).find(';') != std::string::npos ||
           entry.key.find('=') != std::string::npos) {
         return error_at(
             file, entry.line,
-            fmt::format("the key '{}' of a {} or its value holds a ; or =, which set keys "
+            fmt::format("the key '{}' of {} or its value holds a ; or =, which set keys "
                         "apart; leave it out",
-                        entry.key, option));
+                        entry.key, with_article(option)));
       }
       text += fmt::format("{}{}={}", text.empty() ? "" : ";", entry.key, value.text);
     }
@@ -51,7 +74,7 @@ Result<std::string> spec_text(const ConfigNode& map, std::string_view option,
   return text;
 }
 
-// Streams and hosts written as maps become the texts that --stream and --host take.
+// Streams, hosts and engines written as maps become the texts that --stream and so on take.
 Status flatten_maps(ConfigNode& entry, const std::string& file) {
   if (entry.kind == Kind::kMap) {
     entry.inner = {ConfigNode(entry)};
@@ -110,31 +133,33 @@ Status read_values(const ConfigNode& node, const std::string& file, VariedKey& v
   return {};
 }
 
-// "stream.chat.request-rate"; names may hold dots, keys do not.
-Status read_stream_key(const ConfigNode& node, const std::string& file, const ScenarioKeys& keys,
+// "stream.chat.request-rate", "engine.gpu.policy"; names may hold dots, keys do not.
+Status read_member_key(const ConfigNode& node, const std::string& file, const ScenarioKeys& keys,
                        VariedKey& varied) {
+  varied.option = node.key.substr(0, node.key.find('.'));
+  const bool is_engine = varied.option == kEngine;
+  const cli::Command known = is_engine ? keys.engine : keys.stream;
   const size_t first = node.key.find('.');
   const size_t last = node.key.rfind('.');
   if (first == last || last + 1 == node.key.size()) {
     return error_at(file, node.line,
-                    fmt::format("vary: '{}' names no key of a stream; write stream.NAME.KEY, for "
-                                "example stream.chat.request-rate",
-                                node.key));
+                    fmt::format("vary: '{}' names no key of {}; write {}.NAME.KEY, for example {}",
+                                node.key, with_article(varied.option), varied.option,
+                                is_engine ? "engine.gpu.policy" : "stream.chat.request-rate"));
   }
-  varied.option = kStream;
-  varied.stream = node.key.substr(first + 1, last - first - 1);
-  varied.field = option_of(node.key.substr(last + 1), keys.stream);
+  varied.member = node.key.substr(first + 1, last - first - 1);
+  varied.field = option_of(node.key.substr(last + 1), known);
   if (varied.field == "name") {
-    return error_at(
-        file, node.line,
-        "vary: the name of a stream says which one is meant and cannot be varied; leave "
-        "it out");
+    return error_at(file, node.line,
+                    fmt::format("vary: the name of {} says which one is meant and cannot be "
+                                "varied; leave it out",
+                                with_article(varied.option)));
   }
   if (varied.field.empty() || varied.field == "help") {
     const std::string flag = cli::flag_of_key(node.key.substr(last + 1));
     return error_at(file, node.line,
-                    fmt::format("vary: unknown key '{}' of a stream{}", node.key.substr(last + 1),
-                                cli::nearest_flag(flag, keys.stream)));
+                    fmt::format("vary: unknown key '{}' of {}{}", node.key.substr(last + 1),
+                                with_article(varied.option), cli::nearest_flag(flag, known)));
   }
   return {};
 }
@@ -142,9 +167,9 @@ Status read_stream_key(const ConfigNode& node, const std::string& file, const Sc
 Result<VariedKey> read_varied(const ConfigNode& node, const std::string& file,
                               const ScenarioKeys& keys) {
   VariedKey varied{
-      .key = node.key, .option = {}, .stream = {}, .field = {}, .line = node.line, .values = {}};
-  if (node.key.starts_with("stream.")) {
-    RETURN_IF_ERROR(read_stream_key(node, file, keys, varied));
+      .key = node.key, .option = {}, .member = {}, .field = {}, .line = node.line, .values = {}};
+  if (node.key.starts_with("stream.") || node.key.starts_with("engine.")) {
+    RETURN_IF_ERROR(read_member_key(node, file, keys, varied));
   } else {
     varied.option = option_of(node.key, keys.options);
     if (varied.option.empty()) {
@@ -185,7 +210,7 @@ Result<std::vector<VariedKey>> read_vary(const ConfigNode& node, const std::stri
     ASSIGN_OR_RETURN(VariedKey varied, read_varied(entry, file, keys));
     for (const VariedKey& before : vary) {
       if (before.option == varied.option && before.field == varied.field &&
-          before.stream == varied.stream) {
+          before.member == varied.member) {
         return error_at(
             file, varied.line,
             fmt::format("vary: '{}' and '{}' (line {}) are the same option; leave one out",
@@ -193,7 +218,9 @@ Result<std::vector<VariedKey>> read_vary(const ConfigNode& node, const std::stri
       }
       if (before.option == varied.option && before.field.empty() != varied.field.empty()) {
         return error_at(file, varied.line,
-                        "vary: all streams and a key of one cannot both be varied; leave one out");
+                        fmt::format("vary: all {}s and a key of one cannot both be varied; leave "
+                                    "one out",
+                                    varied.option));
       }
     }
     points *= varied.values.size();
@@ -246,7 +273,7 @@ Result<Scenario> parse_scenario(const std::string& text, const std::string& file
       vary = &entry;
       continue;
     }
-    if (entry.key == kStream || entry.key == kHost) {
+    if (entry.key == kStream || entry.key == kHost || entry.key == kEngine) {
       RETURN_IF_ERROR(flatten_maps(entry, file));
     }
     scenario.options.inner.push_back(entry);

@@ -18,12 +18,15 @@ class ScenarioTest : public ::testing::Test {
     options.add_option("--max-num-seqs,--max-seqs", seqs_, "");
     options.add_option("--stream", streams_, "");
     options.add_option("--host", streams_, "");
+    options.add_option("--engine", streams_, "");
     options.add_option("--goodput", goodput_, "");
     options.add_option("scenario,--config", file_, "");
     options.add_option("-o,--out", file_, "");
     options.let_last_win();
     stream_.root().add_option("--name", policy_, "");
     stream_.root().add_option("--request-rate", rate_, "");
+    engine_.root().add_option("--name", policy_, "");
+    engine_.root().add_option("--policy", policy_, "");
   }
 
   Result<Scenario> parse(const std::string& text) { return parse_scenario(text, "s.yaml", keys()); }
@@ -41,11 +44,12 @@ class ScenarioTest : public ::testing::Test {
     return cli::config_text(point_options(scenario, points_of(scenario)->at(point), keys()));
   }
   [[nodiscard]] ScenarioKeys keys() const {
-    return {.options = command_.root(), .stream = stream_.root()};
+    return {.options = command_.root(), .stream = stream_.root(), .engine = engine_.root()};
   }
 
   cli::CommandLine command_;
   cli::CommandLine stream_;
+  cli::CommandLine engine_;
   std::string policy_;
   std::string file_;
   int32_t seqs_ = 0;
@@ -190,6 +194,45 @@ TEST_F(ScenarioTest, ErrorsAreGivenTheLineOfTheirOption) {
   EXPECT_EQ(said(invalid_argument("--elsewhere: no", ""), nullptr), "--elsewhere: no");
   EXPECT_EQ(said(invalid_argument("does not fit", ""), &all[0]),
             "s.yaml:4: in the point 1-policy=a: does not fit");
+}
+
+TEST_F(ScenarioTest, EnginesMayBeMapsWithHostsOfTheirOwn) {
+  const Result<Scenario> scenario = parse(
+      "engine:\n  - {name: gpu, policy: a, host: [{kv: 10GiB, gbps: 5}, {kv: 1GiB}]}\n"
+      "  - name=cpu;policy=b\n");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().message;
+  const std::vector<cli::ConfigNode>& engines = scenario->options.inner.front().inner;
+  ASSERT_EQ(engines.size(), 2U);
+  EXPECT_EQ(engines[0].text, "name=gpu;policy=a;host=kv=10GiB,gbps=5;host=kv=1GiB");
+  EXPECT_EQ(engines[1].text, "name=cpu;policy=b");
+  EXPECT_THAT(error_of("engine: {name: {a: 1}}\n"), HasSubstr("the key 'name' of an engine takes"));
+  EXPECT_THAT(error_of("engine: {name: a, host: {kv: '1,2'}}\n"), HasSubstr("holds a comma"));
+}
+
+TEST_F(ScenarioTest, AKeyOfAnEngineIsVaried) {
+  const std::string text =
+      "engine: [name=gpu;policy=a, name=cpu]\nvary: {engine.cpu.policy: [x, y]}\n";
+  EXPECT_EQ(points(text).at(1).name, "2-cpu.policy=y");
+  EXPECT_THAT(written(text, 1), HasSubstr("name=cpu;policy=y"));
+  EXPECT_THAT(error_of("engine: [name=cpu]\nvary: {engine.cpus.policy: [x]}\n"),
+              AllOf(HasSubstr("s.yaml:2"), HasSubstr("no engine is named 'cpus'"),
+                    HasSubstr("did you mean cpu?")));
+  EXPECT_THAT(error_of("engine: [name=cpu]\nvary: {engine.cpu.polcy: [x]}\n"),
+              AllOf(HasSubstr("unknown key 'polcy' of an engine"), HasSubstr("--policy")));
+  EXPECT_THAT(error_of("vary: {engine.policy: [x]}\n"), HasSubstr("write engine.NAME.KEY"));
+}
+
+TEST_F(ScenarioTest, AnErrorAboutAnItemOfAListNamesItsLine) {
+  const Result<Scenario> scenario =
+      parse("engine:\n  - {name: gpu, policy: a}\n  - {name: gpu, policy: b}\n");
+  ASSERT_TRUE(scenario.ok()) << scenario.error().message;
+  const auto where = [&](const std::string& param) {
+    return located(invalid_argument("wrong", param), *scenario, nullptr, keys()).message;
+  };
+  EXPECT_EQ(where("engine#2"), "s.yaml:3: wrong");
+  EXPECT_EQ(where("engine#1"), "s.yaml:2: wrong");
+  EXPECT_EQ(where("engine#9"), "s.yaml:1: wrong");
+  EXPECT_EQ(where("engine"), "s.yaml:1: wrong");
 }
 
 }  // namespace

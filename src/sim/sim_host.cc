@@ -40,6 +40,13 @@ SimHostSpec pool_of(std::span<const SimHostSpec> hosts) {
   return pool;
 }
 
+SimHosts::~SimHosts() {
+  if (bandwidth_ != nullptr) {
+    bandwidth_->remove_user(user_);
+  }
+  time_.forget(*this);
+}
+
 SimHosts::SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts,
                    piggyback::AttentionSpec spec)
     : time_(time), spec_(std::move(spec)) {
@@ -83,36 +90,76 @@ size_t SimHosts::host_of(const HopTask& task) {
   return slot.host;
 }
 
+Nanos SimHosts::paced(Nanos time) const {
+  return pace_ == 1 ? time : Nanos{static_cast<int64_t>(static_cast<double>(time.count()) * pace_)};
+}
+
 void SimHosts::serve(const HopTask& task, size_t number) {
   Host& host = hosts_[number];
   const SimHostSpec& spec = host.spec;
-  const auto paced = [this](Nanos time) {
-    return pace_ == 1 ? time
-                      : Nanos{static_cast<int64_t>(static_cast<double>(time.count()) * pace_)};
-  };
   host.link_out_free_at = std::max(time_.now(), host.link_out_free_at) +
                           time_over(spec.link_bytes, spec_.routed_row_bytes);
   const int64_t bytes = bytes_of(task);
-  const Nanos began = std::max(host.link_out_free_at + spec.latency, host.free_at);
+  const Nanos ready = host.link_out_free_at + spec.latency;
+  const Nanos reading = paced(time_over(spec.bytes_per_second, bytes));
   const Nanos worked = paced(time_over(spec.bytes_per_second, bytes) + spec.task / spec.workers);
-  host.free_at = began + worked;
-  const Nanos ended = host.free_at + paced(spec.task);
-  host.link_back_free_at =
-      std::max(ended, host.link_back_free_at) + time_over(spec.link_bytes, spec_.result_row_bytes);
-  counts_.busy += worked;
-  if (watcher_) {
-    watcher_(began, ended);
-  }
   host.open.push_back({.answer = {.hop = task.hop,
                                   .attempt = task.attempt,
                                   .failed = false,
                                   .worker = static_cast<int32_t>(number),
-                                  .began = began,
-                                  .ended = ended,
-                                  .bytes = bytes},
-                       .answered = host.link_back_free_at + spec.latency});
+                                  .bytes = bytes}});
   ++waiting_;
-  time_.ask(host.open.back().answered, *this, static_cast<int64_t>(number));
+  if (number == 0 && bandwidth_ != nullptr) {
+    host.open.back().number = ++next_number_;
+    bandwidth_->submit(user_, {.number = next_number_,
+                               .ready = ready,
+                               .alone = worked,
+                               .memory = std::min(reading, worked)});
+    return;
+  }
+  const Nanos began = std::max(ready, host.free_at);
+  host.free_at = began + worked;
+  counts_.busy += worked;
+  answer_at(host, host.open.back(), began, host.free_at);
+  if (watcher_) {
+    watcher_(began, host.open.back().answer.ended);
+  }
+}
+
+void SimHosts::answer_at(Host& host, Open& open, Nanos began, Nanos done) {
+  const SimHostSpec& spec = host.spec;
+  open.answer.began = began;
+  open.answer.ended = done + paced(spec.task);
+  host.link_back_free_at = std::max(open.answer.ended, host.link_back_free_at) +
+                           time_over(spec.link_bytes, spec_.result_row_bytes);
+  open.answered = host.link_back_free_at + spec.latency;
+  time_.ask(open.answered, *this, &host - hosts_.data());
+}
+
+void SimHosts::share(device::SharedBandwidth& bandwidth) {
+  bandwidth_ = &bandwidth;
+  user_ = bandwidth.add_user(
+      {.done = [this](int64_t number, Nanos began) { finish_shared(number, began); },
+       .worked =
+           [this](Nanos begin, Nanos end) {
+             if (watcher_) {
+               watcher_(begin, end);
+             }
+           }});
+}
+
+void SimHosts::finish_shared(int64_t number, Nanos began) {
+  const Nanos now = time_.now();
+  counts_.busy += now - began;
+  Host& host = hosts_.front();
+  const auto open = std::ranges::find(host.open, number, &Open::number);
+  if (open == host.open.end()) {
+    return;  // it was withdrawn
+  }
+  answer_at(host, *open, began, now);
+  if (watcher_) {
+    watcher_(now, open->answer.ended);
+  }
 }
 
 void SimHosts::submit(std::span<const HopTask> tasks) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/virtual_time.h"
+#include "device/sim/shared_bandwidth.h"
 #include "piggyback/attention_host.h"
 
 namespace tandem::sim {
@@ -36,10 +37,13 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
 
   // At least one host. `time` must outlive it.
   SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts, piggyback::AttentionSpec spec);
-  ~SimHosts() override { time_.forget(*this); }
+  ~SimHosts() override;
   SimHosts(const SimHosts&) = delete;
   SimHosts& operator=(const SimHosts&) = delete;
 
+  // The first host's memory has this bandwidth, which must outlive it, together with others. Before
+  // the first task.
+  void share(device::SharedBandwidth& bandwidth);
   // What is submitted from now on takes so many times as long: what a faulty measurement would see.
   void set_pace(double pace) { pace_ = pace; }
   // Called with the beginning and end of each task's work when it is submitted.
@@ -61,7 +65,8 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
  private:
   struct Open {
     piggyback::HopAnswer answer;
-    Nanos answered{0};
+    Nanos answered = Nanos::max();  // max: not known yet
+    int64_t number = 0;             // of tasks that share the bandwidth
   };
   struct Host {
     SimHostSpec spec;
@@ -82,6 +87,10 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   [[nodiscard]] int64_t bytes_of(const piggyback::HopTask& task) const;
   size_t host_of(const piggyback::HopTask& task);
   void serve(const piggyback::HopTask& task, size_t number);
+  void finish_shared(int64_t number, Nanos began);
+  // The answer of a task whose work is done at `done`.
+  void answer_at(Host& host, Open& open, Nanos began, Nanos done);
+  [[nodiscard]] Nanos paced(Nanos time) const;
   void notify(Nanos at);
 
   VirtualTime& time_;
@@ -91,6 +100,9 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   piggyback::AnswerListener listener_;
   Watcher watcher_;
   double pace_ = 1;
+  device::SharedBandwidth* bandwidth_ = nullptr;
+  device::SharedBandwidth::User user_ = 0;
+  int64_t next_number_ = 0;
   piggyback::AttentionHostCounts counts_;
   int64_t waiting_ = 0;  // in open of all hosts
   std::vector<piggyback::HopAnswer> answers_;

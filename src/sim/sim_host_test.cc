@@ -191,5 +191,51 @@ TEST_F(SimHostsTest, AFaultyMeasurementSeesOtherTimes) {
   EXPECT_EQ(spans[0].second, now);
 }
 
+// Alone on a bandwidth that others may share, tasks take their time on a host of their own.
+TEST_F(SimHostsTest, AShareOfTheBandwidthThatNobodyElseTakesIsWhole) {
+  const std::vector<HopTask> tasks = {task_of(0, 1000), task_of(1, 700), task_of(2, 10)};
+  std::vector<Nanos> ended;
+  for (const bool shares : {false, true}) {
+    VirtualTime time;
+    device::SharedBandwidth bandwidth(time);
+    SimHosts host(time, {local()}, spec_of());
+    if (shares) {
+      host.share(bandwidth);
+    }
+    host.submit(tasks);
+    while (time.step()) {
+    }
+    std::vector<HopAnswer> answers;
+    host.take_answers(answers);
+    ASSERT_EQ(answers.size(), tasks.size());
+    for (const HopAnswer& answer : answers) {
+      ended.push_back(answer.ended);
+    }
+    EXPECT_EQ(host.counts().busy, Nanos{1710 * 4096 / 100 + 3 * 1000}) << shares;
+  }
+  EXPECT_EQ(std::vector(ended.begin(), ended.begin() + 3),
+            std::vector(ended.begin() + 3, ended.end()));
+}
+
+TEST_F(SimHostsTest, AnotherUserOfTheBandwidthSlowsTasksDown) {
+  device::SharedBandwidth bandwidth(time_);
+  const auto host = make();
+  host->share(bandwidth);
+  const auto other = bandwidth.add_user({});
+  bandwidth.submit(other, {.number = 1,
+                           .ready = Nanos{0},
+                           .alone = std::chrono::milliseconds(1),
+                           .memory = std::chrono::milliseconds(1)});
+  const std::vector<HopTask> tasks = {task_of(0, 1000), task_of(1, 1000)};
+  host->submit(tasks);
+  host->withdraw(tasks[1].hop, tasks[1].attempt);
+  const std::vector<HopAnswer> answers = run(*host);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_TRUE(answers[0].failed);
+  EXPECT_EQ(answers[1].hop, tasks[0].hop);
+  // 40.96 us of reading take twice their time, with the worker's time beside it.
+  EXPECT_EQ(answers[1].ended, Nanos{2 * 40'960 + 4000});
+}
+
 }  // namespace
 }  // namespace tandem::sim

@@ -1,5 +1,6 @@
-// One run of a load on a simulated machine: the planning, executor, engine and policies that serve,
-// under a device in virtual time. The policy believes what a profile of the simulated machine says,
+// One run of a load on a simulated machine, or on several with an engine each, which share one
+// virtual time: the planning, executor, engine and policies that serve, under devices in virtual
+// time. The policy believes what a profile of the simulated machine says,
 // which is measured in virtual time first. One thread; the same run on every machine.
 #pragma once
 
@@ -48,24 +49,52 @@ struct SimulateProgress {
   int64_t ended = 0;
 };
 
-struct Simulated {
-  loadgen::RunResult run;
+// What an engine did.
+struct EngineOutcome {
   std::string policy;
   std::string config;  // the server's effective configuration, one JSON object
   MachineLog machine;
   std::optional<BestEffortRates> best_effort;
-  int64_t happenings = 0;                           // of virtual time
   Nanos profiled{0};                                // virtual time that measuring the profile took
   std::optional<latency::ProfileAccuracy> beliefs;  // of the profile; absent: no step times needed
   TierCounts tiers;                                 // since the load began
   double compute_busy = 0;  // share of the run that the compute stream worked
 };
 
+struct Simulated : EngineOutcome {
+  loadgen::RunResult run;
+  int64_t happenings = 0;  // of virtual time
+};
+
+// One of several engines.
+struct EngineSetup {
+  std::string name;
+  SimulateOptions options;             // their limit does not count
+  std::optional<ServiceClass> serves;  // of requests that name no engine; nullopt: every class
+  // The engine whose host's bandwidth its ops on a host and its host attention draw on, too; empty:
+  // it has its own.
+  std::string shares_host;
+};
+
+struct SeveralSimulated {
+  loadgen::RunResult run;  // the model of a record: the number of its engine
+  std::vector<EngineOutcome> engines;
+  int64_t happenings = 0;  // of virtual time
+};
+
 // Whether the machine holds the model and the policy has what it needs: what simulate would refuse
 // before it begins.
 Status check(const SimulateOptions& options);
+// Also whether the engines go together. Errors of an engine name it.
+Status check(const std::vector<EngineSetup>& engines);
 
 Result<Simulated> simulate(const SimulateOptions& options, const loadgen::Load& load,
                            const std::function<void(const SimulateProgress&)>& progress);
+// Engines work side by side from the first request on; their profiles are measured before that, one
+// after the other. The order of the engines changes nothing. An engine takes each group of the
+// load's (check_streams), and the load's models are as many as the engines.
+Result<SeveralSimulated> simulate(const std::vector<EngineSetup>& engines, Nanos limit,
+                                  const loadgen::Load& load,
+                                  const std::function<void(const SimulateProgress&)>& progress);
 
 }  // namespace tandem::sim

@@ -245,6 +245,7 @@ def test_examples_run(binary, tmp_path, path):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_document_shows_the_examples(path):
-    document = (EXAMPLES[0].parent.parent / "docs" / "simulation.md").read_text()
+    documents = EXAMPLES[0].parent.parent / "docs"
+    document = (documents / "simulation.md").read_text() + (documents / "several-engines.md").read_text()
     yaml = "".join(f"    {line}\n" for line in path.read_text().splitlines() if not line.startswith("#"))
     assert f"examples/{path.name}" in document and yaml in document

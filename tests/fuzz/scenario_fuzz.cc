@@ -8,6 +8,7 @@ namespace tandem::sim {
 TANDEM_FUZZ_TARGET(input) {
   cli::CommandLine options("fuzz", "simulate");
   cli::CommandLine stream;
+  cli::CommandLine engine;
   std::string text;
   int32_t number = 0;
   std::vector<std::string> texts;
@@ -15,12 +16,16 @@ TANDEM_FUZZ_TARGET(input) {
   options.root().add_option("--max-num-seqs,--max-seqs", number, "");
   options.root().add_option("--stream", texts, "");
   options.root().add_option("--host", texts, "");
+  options.root().add_option("--engine", texts, "");
   options.root().add_option("--config", "");
   stream.root().add_option("--name", text, "");
   stream.root().add_option("--request-rate", text, "");
+  engine.root().add_option("--name", text, "");
+  engine.root().add_option("--policy", text, "");
   const Result<HostList> hosts = parse_hosts({std::string(input)}, {});
   CHECK(hosts.ok() ? !hosts->hosts.empty() : !hosts.error().message.empty());
-  const ScenarioKeys keys{.options = options.root(), .stream = stream.root()};
+  const ScenarioKeys keys{
+      .options = options.root(), .stream = stream.root(), .engine = engine.root()};
   const Result<Scenario> scenario = parse_scenario(std::string(input), "f.yaml", keys);
   if (!scenario.ok()) {
     CHECK(!scenario.error().message.empty());

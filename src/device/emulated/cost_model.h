@@ -24,9 +24,10 @@ struct AcceleratorProfile {
   double memory_bytes = 0;  // as published or measured
   double memory_bytes_share = 1;
   double link_bytes = 0;  // each direction
+  bool is_host = false;   // the cores and memory of a host
 };
 
-// a100, h100, h200, t4, a10; null for other names.
+// a100, h100, h200, t4, a10, and the hosts xeon-6342 and xeon-8480; null for other names.
 const AcceleratorProfile* find_profile(std::string_view name);
 // "a100, h100, ...", for messages.
 std::string profile_names();
@@ -42,6 +43,8 @@ struct RankGroup {
 // Time of what runs on the accelerator itself: every op, and copies inside its memory. Reads the
 // slices of an attention (in host memory, if it says where), so only when the op may run.
 Nanos op_time(const AcceleratorProfile& profile, const Op& op, const RankGroup& group = {});
+// Of that, how long the op's bytes take at the full rate of the memory.
+Nanos op_memory_time(const AcceleratorProfile& profile, const Op& op, const RankGroup& group = {});
 
 // How much an attention has to look at. Reads its slices, as op_time does.
 struct AttentionLoad {

@@ -23,7 +23,7 @@ GemmOp gemm_of(int64_t rows, int64_t n, int64_t k) {
 }
 
 TEST(CostModel, KnowsItsAcceleratorsByName) {
-  for (const char* name : {"a100", "h100", "h200", "t4", "a10"}) {
+  for (const char* name : {"a100", "h100", "h200", "t4", "a10", "xeon-6342", "xeon-8480"}) {
     EXPECT_EQ(profile(name).name, name);
     EXPECT_NE(profile_names().find(name), std::string::npos);
     EXPECT_GT(profile(name).flops, 1e12);
@@ -40,6 +40,28 @@ TEST(CostModel, AFewRowsTakeAsLongAsTheWeightsTakeToStream) {
   EXPECT_NEAR(alone, 3 + 27.3, 0.1);
   EXPECT_EQ(op_time(profile("h200"), gemm_of(64, 14336, 4096)),
             op_time(profile("h200"), gemm_of(1, 14336, 4096)));
+}
+
+// A host computes a few rows while their weights stream, an accelerator many.
+TEST(CostModel, AHostIsAnAcceleratorOfItsCoresAndItsMemory) {
+  const AcceleratorProfile& host = profile("xeon-6342");
+  EXPECT_TRUE(host.is_host);
+  EXPECT_FALSE(profile("a100").is_host);
+  // 117.4 MB at 73 % of 204.8 GB/s.
+  EXPECT_NEAR(micros(op_time(host, gemm_of(1, 14336, 4096))), 3 + 785.5, 1);
+  EXPECT_GT(op_time(host, gemm_of(64, 14336, 4096)), 3 * op_time(host, gemm_of(1, 14336, 4096)));
+}
+
+TEST(CostModel, OfAnOpsTimeTheMemoryWorksAsLongAsItsBytesTake) {
+  const AcceleratorProfile& host = profile("xeon-6342");
+  const Nanos streamed = op_memory_time(host, gemm_of(1, 14336, 4096));
+  EXPECT_NEAR(micros(op_time(host, gemm_of(1, 14336, 4096)) - streamed), 3, 0.01);
+  EXPECT_EQ(op_memory_time(host, gemm_of(512, 14336, 4096)), streamed);
+  EXPECT_NEAR(micros(op_memory_time(host, gemm_of(1, 14336, 4096), {.ranks = 2})),
+              micros(streamed) / 2, 0.01);
+  EXPECT_EQ(op_memory_time(host, gemm_of(0, 14336, 4096)), Nanos{0});
+  const CopyOp copy{.bytes = 1'000'000};
+  EXPECT_NEAR(micros(op_time(host, copy) - op_memory_time(host, copy)), 2, 0.01);
 }
 
 TEST(CostModel, ManyRowsTakeTimeByTheStepsOfTheLadder) {

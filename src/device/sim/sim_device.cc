@@ -88,6 +88,9 @@ StreamId SimDevice::create_stream(StreamKind kind) {
   streams_.back()->set_listener(&listener_);
   if (kind == StreamKind::kCompute) {
     streams_.back()->set_watcher(&watcher_);
+    if (bandwidth_ != nullptr) {
+      streams_.back()->share(*bandwidth_);
+    }
   }
   return static_cast<StreamId>(streams_.size() - 1);
 }
@@ -102,11 +105,18 @@ MemoryKind SimDevice::kind_of(const void* address) const {
   return std::prev(after)->kind;
 }
 
-Nanos SimDevice::time_of(const Op& op) const {
+void SimDevice::compute(SimStream& stream, const Op& op) {
   const Nanos truth = spec_.measured != nullptr ? spec_.measured->time(op)
                                                 : op_time(spec_.accelerator, op, spec_.group);
   const double factor = pace_ ? spec_.slowdown * pace_() : spec_.slowdown;
-  return Nanos{static_cast<int64_t>(static_cast<double>(truth.count()) * factor)};
+  const auto taken = [factor](Nanos time) {
+    return Nanos{static_cast<int64_t>(static_cast<double>(time.count()) * factor)};
+  };
+  // How much of the memory a measured op needs is not known: it counts as all.
+  const Nanos memory = bandwidth_ == nullptr || spec_.measured != nullptr
+                           ? truth
+                           : op_memory_time(spec_.accelerator, op, spec_.group);
+  stream.run(taken(truth), taken(std::min(memory, truth)));
 }
 
 void SimDevice::launch(StreamId stream, const Op& op) {
@@ -123,7 +133,7 @@ void SimDevice::launch(StreamId stream, const Op& op) {
   if (const auto* samples = std::get_if<SampleOp>(&op)) {
     sample(*samples);
   }
-  on.run(time_of(op));
+  compute(on, op);
 }
 
 // Every sampled token differs from the last one: two answers never share a prefix by chance.
@@ -157,7 +167,7 @@ void SimDevice::copy(SimStream& stream, const CopyOp& op) {
   const MemoryKind from = kind_of(op.source);
   const MemoryKind to = kind_of(op.target);
   if (from == to) {
-    stream.run(time_of(op));
+    compute(stream, op);
     return;
   }
   const auto* source = static_cast<const std::byte*>(op.source);

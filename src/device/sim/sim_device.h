@@ -38,6 +38,10 @@ class SimDevice final : public Device {
   void synchronize(EventId event) override;
   void set_listener(std::function<void()> on_event) override { listener_ = std::move(on_event); }
 
+  // Ops of compute streams share this bandwidth, which must outlive the device. Before the first
+  // stream.
+  void share(SharedBandwidth& bandwidth) { bandwidth_ = &bandwidth; }
+
   // Ops that are launched from now on take their time as often as `pace` says, asked for each of
   // them: what a faulty measurement of the machine would see. Null: once, the truth.
   void set_pace(std::function<double()> pace) { pace_ = std::move(pace); }
@@ -54,7 +58,7 @@ class SimDevice final : public Device {
   };
 
   EventId add_event(StreamId stream, bool quiet);
-  [[nodiscard]] Nanos time_of(const Op& op) const;
+  void compute(SimStream& stream, const Op& op);
   void sample(const SampleOp& op);
   void copy(SimStream& stream, const CopyOp& op);
   [[nodiscard]] MemoryKind kind_of(const void* address) const;
@@ -74,6 +78,7 @@ class SimDevice final : public Device {
   std::function<void()> listener_;
   std::function<double()> pace_;
   std::function<void(Nanos, Nanos)> watcher_;
+  SharedBandwidth* bandwidth_ = nullptr;
   std::vector<std::unique_ptr<SimStream>> streams_;
 };
 

@@ -7,9 +7,38 @@
 
 namespace tandem::device {
 
-void SimStream::run(Nanos duration) {
+SimStream::~SimStream() {
+  if (bandwidth_ != nullptr) {
+    bandwidth_->remove_user(user_);
+  }
+  time_.forget(*this);
+}
+
+void SimStream::share(SharedBandwidth& bandwidth) {
+  bandwidth_ = &bandwidth;
+  user_ = bandwidth.add_user({.done = [this](int64_t, Nanos began) { finish_shared(began); },
+                              .worked =
+                                  [this](Nanos begin, Nanos end) {
+                                    if (watcher_ != nullptr && *watcher_) {
+                                      (*watcher_)(begin, end);
+                                    }
+                                  }});
+}
+
+void SimStream::run(Nanos duration, Nanos memory) {
   ++ops_;
-  add({.kind = Kind::kRun, .issued = time_.now(), .duration = duration});
+  add({.kind = bandwidth_ != nullptr ? Kind::kShared : Kind::kRun,
+       .issued = time_.now(),
+       .duration = duration,
+       .memory = memory});
+}
+
+// The op at the head of the queue, which has been submitted.
+void SimStream::finish_shared(Nanos began) {
+  free_at_ = time_.now();
+  busy_ += free_at_ - began;
+  queue_.pop_front();
+  go_on();
 }
 
 void SimStream::carry(SimLink& link, int64_t bytes) {
@@ -47,6 +76,9 @@ bool SimStream::settle(const Entry& entry) {
         (*watcher_)(ready, free_at_);
       }
       return true;
+    case Kind::kShared:
+      bandwidth_->submit(user_, {.ready = ready, .alone = entry.duration, .memory = entry.memory});
+      return false;
     case Kind::kCarry: {
       if (ready > time_.now()) {
         time_.ask(ready, *this, kGoOn);

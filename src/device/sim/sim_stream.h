@@ -1,7 +1,7 @@
 // One stream of a simulated device: what was issued, in order, and when each thing is done. Ops
 // that need nothing but the stream are settled when they are issued; a copy between the tiers waits
-// in virtual time until it may take its place on the link, and what stands behind it waits too. One
-// thread.
+// in virtual time until it may take its place on the link, and what stands behind it waits too. So
+// does an op on a host whose bandwidth is shared. One thread.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "base/virtual_time.h"
 #include "device/device.h"
+#include "device/sim/shared_bandwidth.h"
 
 namespace tandem::device {
 
@@ -25,9 +26,16 @@ struct SimLink {
 class SimStream final : public VirtualTime::Actor {
  public:
   SimStream(VirtualTime& time, StreamKind kind) : time_(time), kind_(kind) {}
+  ~SimStream() override;
+  SimStream(const SimStream&) = delete;
+  SimStream& operator=(const SimStream&) = delete;
 
-  // An op of so long a time.
-  void run(Nanos duration);
+  // Its ops share this bandwidth, which must outlive the stream. Before the first op.
+  void share(SharedBandwidth& bandwidth);
+
+  // An op of so long a time. `memory`: as SharedBandwidth::Job has it; without sharing it does not
+  // count.
+  void run(Nanos duration, Nanos memory = Nanos{0});
   // A copy over the link, which must outlive the stream.
   void carry(SimLink& link, int64_t bytes);
   // The number of an event: 1, 2, ...; `quiet`: the listener is not told.
@@ -46,11 +54,12 @@ class SimStream final : public VirtualTime::Actor {
   void on_time(int64_t what) override;
 
  private:
-  enum class Kind : uint8_t { kRun, kCarry, kRecord, kQuietRecord, kWait };
+  enum class Kind : uint8_t { kRun, kShared, kCarry, kRecord, kQuietRecord, kWait };
   struct Entry {
     Kind kind = Kind::kRun;
     Nanos issued{0};
     Nanos duration{0};
+    Nanos memory{0};
     int64_t number = 0;  // bytes of kCarry, an event else
     SimLink* link = nullptr;
     SimStream* other = nullptr;
@@ -61,10 +70,13 @@ class SimStream final : public VirtualTime::Actor {
   // False: it cannot begin yet, and on_time(kGoOn) will come when it may.
   bool settle(const Entry& entry);
   void go_on();
+  void finish_shared(Nanos began);
   void wake_waiting();
 
   VirtualTime& time_;
   const StreamKind kind_;
+  SharedBandwidth* bandwidth_ = nullptr;
+  SharedBandwidth::User user_ = 0;
   const std::function<void()>* listener_ = nullptr;
   const std::function<void(Nanos, Nanos)>* watcher_ = nullptr;
   Nanos free_at_{0};                                     // when all that is settled is done

@@ -96,5 +96,40 @@ TEST_F(SimStreams, StreamsMayWaitForEachOtherInTurn) {
   EXPECT_THAT(heard_, ElementsAre(microseconds(3 + 4 + 4)));
 }
 
+// The host gives each stream half, until the shorter op is done.
+TEST_F(SimStreams, OpsOnASharedHostSlowEachOtherDown) {
+  SharedBandwidth shared(time_);
+  SimStream first(time_, StreamKind::kCompute);
+  SimStream other(time_, StreamKind::kCompute);
+  for (SimStream* stream : {&first, &other}) {
+    stream->set_listener(&listener_);
+    stream->share(shared);
+  }
+  first.run(microseconds(10), microseconds(10));
+  first.record(false);
+  other.run(microseconds(30), microseconds(30));
+  other.run(microseconds(5), microseconds(5));
+  other.record(false);
+  run_all();
+  EXPECT_THAT(heard_, ElementsAre(microseconds(20), microseconds(45)));
+  EXPECT_EQ(first.statistics().busy, Nanos{microseconds(20)});
+  EXPECT_EQ(other.statistics().busy, Nanos{microseconds(45)});
+}
+
+TEST_F(SimStreams, AloneOnASharedHostNothingChanges) {
+  SharedBandwidth shared(time_);
+  SimStream stream(time_, StreamKind::kCompute);
+  stream.set_listener(&listener_);
+  stream.share(shared);
+  stream.run(microseconds(10), microseconds(10));
+  stream.run(microseconds(5), microseconds(2));
+  stream.record(false);
+  time_.spend(microseconds(40));
+  stream.run(microseconds(1), microseconds(1));
+  stream.record(false);
+  run_all();
+  EXPECT_THAT(heard_, ElementsAre(microseconds(15), microseconds(41)));
+}
+
 }  // namespace
 }  // namespace tandem::device
