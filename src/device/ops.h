@@ -46,7 +46,7 @@ struct AttentionShape {
 };
 
 // Plans of attention that a stream keeps at a time: one for each different window of a model.
-inline constexpr int32_t kAttentionPlans = 4;
+inline constexpr int32_t kAttentionPlans = 8;
 
 // The part of attention that is the same for all layers of a step with the same window.
 struct AttentionBatch {

@@ -332,18 +332,17 @@ TEST(EngineTiers, StagesAreShownToPoliciesThatReadThem) {
 // The one property that matters, over random schedules, delays, pools, cancels, stops, choices,
 // shared prefixes and failures: every request ends once, with the text that it would have had alone
 // on one tier; nothing stays behind.
-enum class Driver : uint8_t { kChance, kAnything, kPiggyback };
+enum class Driver : uint8_t { kChance, kAnything, kStraight, kPiggyback };
 
 struct Seen {
+  int64_t straight = 0;
   int64_t transfers = 0;
   int64_t tokens = 0;
   int64_t failures = 0;
   int64_t preemptions = 0;
 };
 
-Seen run_random_traffic(uint64_t seed, Driver driver) {
-  SCOPED_TRACE(seed);
-  std::mt19937_64 random(seed);
+Dice draw_dice(std::mt19937_64& random, uint64_t seed, Driver driver) {
   Dice dice;
   dice.seed = seed;
   dice.offload = static_cast<int>(random() % 101);
@@ -351,12 +350,23 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
   dice.drop = static_cast<int>(random() % 5);
   dice.preempt = static_cast<int>(random() % 5);
   dice.only_decodes = random() % 2 == 0;
-  dice.anything = driver == Driver::kAnything;
+  dice.anything = driver == Driver::kAnything || (driver == Driver::kStraight && seed % 2 == 0);
+  dice.straight = driver == Driver::kStraight ? static_cast<int>(seed * 37 % 101) : 0;
+  return dice;
+}
+
+Seen run_random_traffic(uint64_t seed, Driver driver) {
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const Dice dice = draw_dice(random, seed, driver);
   const auto blocks =
       static_cast<int64_t>(random() % 4 == 0 ? 2 + random() % 3 : 12 + random() % 20);
   const auto host_blocks = static_cast<int64_t>(1 + random() % (random() % 2 == 0 ? 4 : 60));
   WorldOptions options =
       two_tiers(dice, blocks, host_blocks, 1 + static_cast<int32_t>(random() % 12));
+  if (driver == Driver::kStraight) {
+    options.executor.limits.staging_blocks = static_cast<int32_t>(1 + seed % 12);
+  }
   if (driver == Driver::kPiggyback) {
     options.make_policy = {};
     options.policy = "piggyback";
@@ -413,9 +423,10 @@ Seen run_random_traffic(uint64_t seed, Driver driver) {
           << "request " << id << " choice " << choice << ' ' << outcome.error;
     }
   }
+  EXPECT_EQ(world.put_off(), 0);
   expect_drained(world);
   const testing::EchoHost& host = world.executor().host();
-  return {host.transfers(), host.entered(), host.failures(), world.preemptions()};
+  return {world.straight(), host.transfers(), host.entered(), host.failures(), world.preemptions()};
 }
 
 class RandomTraffic : public ::testing::TestWithParam<Driver> {};
@@ -425,13 +436,16 @@ std::string driver_name(const ::testing::TestParamInfo<Driver>& test) {
       return "chance";
     case Driver::kAnything:
       return "anything";
+    case Driver::kStraight:
+      return "straight";
     case Driver::kPiggyback:
       return "piggyback";
   }
   return "";
 }
 INSTANTIATE_TEST_SUITE_P(Drivers, RandomTraffic,
-                         ::testing::Values(Driver::kChance, Driver::kAnything, Driver::kPiggyback),
+                         ::testing::Values(Driver::kChance, Driver::kAnything, Driver::kStraight,
+                                           Driver::kPiggyback),
                          driver_name);
 
 TEST_P(RandomTraffic, OverTwoTiersIsAnsweredAsIfEachRequestWereAlone) {
@@ -439,11 +453,13 @@ TEST_P(RandomTraffic, OverTwoTiersIsAnsweredAsIfEachRequestWereAlone) {
   const uint64_t seeds = GetParam() == Driver::kAnything ? 400 : 150;
   for (uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     const Seen seen = run_random_traffic(seed, GetParam());
+    all.straight += seen.straight;
     all.transfers += seen.transfers;
     all.tokens += seen.tokens;
     all.failures += seen.failures;
     all.preemptions += seen.preemptions;
   }
+  EXPECT_EQ(all.straight > 300, GetParam() == Driver::kStraight);
   EXPECT_GT(all.transfers, 1000);
   EXPECT_GT(all.tokens, 2000);
   EXPECT_GT(all.failures, 10);

@@ -16,11 +16,14 @@ void StepAssembler::begin() {
 }
 
 bool StepAssembler::assemble(const StepPlan& plan) {
+  straight_ = plan.straight_to_host;
+  std::ranges::sort(straight_);
+  staging_blocks_ = 0;
   preempt(plan);
   admit(plan);
   const bool moved = mover_.begin_transfers(plan);
-  mover_.begin_write_through(plan);
   bind(plan);
+  mover_.begin_write_through(plan);  // with the host blocks that are left
   mover_.move_lanes(plan);
   const bool requeued = mover_.enter_tokens(plan);
   return moved || requeued || !plan.preempt.empty();
@@ -37,8 +40,10 @@ void StepAssembler::admit(const StepPlan& plan) {
   for (const SequenceId id : plan.admit) {
     LiveSequence& sequence = table_.at(id);
     table_.admit(sequence);
+    const bool straight = std::ranges::binary_search(straight_, id);
     const PrefixMatch match =
-        kv_.attach(sequence.kv, sequence.cacheable(), sequence.known_tokens());
+        straight ? PrefixMatch{}
+                 : kv_.attach(sequence.kv, sequence.cacheable(), sequence.known_tokens());
     sequence.computed_tokens = match.tokens;
     step_.record.prefix_queried_tokens += sequence.known_tokens();
     step_.record.prefix_hit_tokens += match.tokens;
@@ -61,19 +66,30 @@ void StepAssembler::bind(const StepPlan& plan) {
   step_.samples.reserve(static_cast<size_t>(limits_.max_logit_rows));  // slices point into it
   step_.shape = {};
   step_.record.step = step_.number;
-  size_t place = 0;  // policies name running sequences in order, by and large
   size_t bound = 0;
-  for (const StepPlan::Slice& slice : plan.slices) {
-    LiveSequence* sequence = table_.running_at(slice.sequence, place);
-    if (sequence != nullptr) {
-      prefetch_for_layout(*sequence);
+  // Slices that go straight to the host come last.
+  for (const Tier tier : {Tier::kAccelerator, Tier::kHost}) {
+    size_t place = 0;  // policies name running sequences in order, by and large
+    for (const StepPlan::Slice& slice : plan.slices) {
+      const bool straight = std::ranges::binary_search(straight_, slice.sequence);
+      if (straight != (tier == Tier::kHost)) {
+        continue;
+      }
+      LiveSequence* sequence = table_.running_at(slice.sequence, place);
+      if (sequence != nullptr) {
+        prefetch_for_layout(*sequence);
+      }
+      if (sequence == nullptr || !has_rows(*sequence, slice.tokens) ||
+          !(straight ? place_on_host(*sequence, slice.tokens)
+                     : make_writable(*sequence, slice.tokens))) {
+        shortfalls_.add("a slice", slice.sequence);
+        continue;
+      }
+      bind_slice(*sequence, slice.tokens, input.slices[bound++]);
     }
-    if (sequence == nullptr || !has_rows(*sequence, slice.tokens) ||
-        !make_writable(*sequence, slice.tokens)) {
-      shortfalls_.add("a slice", slice.sequence);
-      continue;
+    if (straight_.empty()) {
+      break;
     }
-    bind_slice(*sequence, slice.tokens, input.slices[bound++]);
   }
   input.slices.resize(bound);
 }
@@ -106,6 +122,25 @@ bool StepAssembler::make_writable(LiveSequence& sequence, int32_t tokens) {
   return true;
 }
 
+// Host blocks for all of its tokens. False, and nothing changed: it cannot go straight to the host
+// in this step, and runs like any other that was admitted.
+bool StepAssembler::place_on_host(LiveSequence& sequence, int32_t tokens) {
+  const int32_t blocks = kv_.blocks_for(tokens);
+  const bool is_whole = sequence.kv.blocks() == 0 && tokens == sequence.known_tokens();
+  if (!is_whole || sequence.choices != 1 || staging_blocks_ + blocks > limits_.staging_blocks ||
+      std::ssize(step_.parts) >= limits_.max_logit_rows) {
+    return false;
+  }
+  kv_.begin_on(sequence.kv, Tier::kHost);
+  if (!kv_.grow(sequence.kv, tokens)) {
+    kv_.begin_on(sequence.kv, Tier::kAccelerator);
+    return false;
+  }
+  staging_blocks_ += blocks;
+  ++step_.record.straight_to_host;
+  return true;
+}
+
 void StepAssembler::bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice& slice) {
   const int32_t first = sequence.computed_tokens;
   slice.sequence = sequence.id;
@@ -113,6 +148,7 @@ void StepAssembler::bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice
       std::span(sequence.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(tokens));
   slice.first_position = first;
   slice.block_table = sequence.kv.table();
+  slice.tier = sequence.kv.tier();
   slice.scored = {};
   slice.scored_top = 0;
   if (sequence.scores_prompt()) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/current_step.h"
 #include "engine/sequence_table.h"
@@ -40,6 +41,7 @@ class StepAssembler {
   void bind(const StepPlan& plan);
   [[nodiscard]] bool has_rows(const LiveSequence& sequence, int32_t tokens) const;
   bool make_writable(LiveSequence& sequence, int32_t tokens);
+  bool place_on_host(LiveSequence& sequence, int32_t tokens);
   void bind_slice(LiveSequence& sequence, int32_t tokens, StepSlice& slice);
   std::span<const SampleSpec> bind_samples(const LiveSequence& sequence);
 
@@ -49,6 +51,9 @@ class StepAssembler {
   ShortfallLog& shortfalls_;
   const ExecutorLimits limits_;
   CurrentStep& step_;
+  // Of the plan, sorted: straight_to_host.
+  std::vector<SequenceId> straight_;
+  int32_t staging_blocks_ = 0;  // that they have taken
 };
 
 }  // namespace tandem

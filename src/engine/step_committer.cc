@@ -52,6 +52,10 @@ void StepCommitter::commit(StepResult& result) {
     if (part.samples > 0) {
       const auto count = static_cast<size_t>(part.samples);
       commit_samples(part, specs.first(count), samples.first(count));
+      if (part.sequence->kv.tier() == Tier::kHost &&
+          part.sequence->state.state() == SequenceState::kDecoding) {
+        mover_.arrived_on_host(*part.sequence);
+      }
       specs = specs.subspan(count);
       samples = samples.subspan(count);
     }

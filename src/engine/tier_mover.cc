@@ -82,6 +82,12 @@ void TierMover::settle() {
   fetcher_.settle();
 }
 
+void TierMover::arrived_on_host(LiveSequence& sequence) {
+  table_.offload(sequence);
+  sequence.parked_since = step_.now;
+  table_.change(sequence, SequenceState::kParkedWaiting);
+}
+
 void TierMover::token_computed(LiveSequence& sequence) {
   trust_.succeeded();
   ++sequence.host_tokens;

@@ -38,6 +38,9 @@ class TierMover {
   [[nodiscard]] std::vector<LiveSequence*> absorb(const TierEvents& events, Nanos now);
   // Completes the moves and fetches whose copies are done.
   void settle();
+  // The prompt of a running sequence was computed, and its KV has gone straight to the host: it
+  // decodes there from now on.
+  void arrived_on_host(LiveSequence& sequence);
   // A token of an offloaded sequence has come back.
   void token_computed(LiveSequence& sequence);
 

@@ -55,6 +55,7 @@ SystemView ViewBuilder::make() {
                  .total_blocks = kv_.total_blocks(),
                  .host_free_blocks = kv_.free_blocks(Tier::kHost),
                  .host_total_blocks = kv_.total_blocks(Tier::kHost),
+                 .staging_blocks = executor_.limits().staging_blocks,
                  .block_tokens = kv_.block_tokens()};
   view.ready = step_.ready;
   show_offloaded(view);
@@ -131,11 +132,13 @@ std::optional<SequenceView> ViewBuilder::show(const QueueEntry& entry) const {
   return view;
 }
 
+// Where prompts may go straight to the host, its blocks count too, and places do not.
 void ViewBuilder::show_head_of_queue() {
-  int64_t free = kv_.free_blocks();
+  const bool stages = executor_.limits().staging_blocks > 0;
+  int64_t free = kv_.free_blocks() + (stages ? kv_.free_blocks(Tier::kHost) : 0);
   for (const LiveSequence* sequence : table_.waiting()) {
-    const bool crowded =
-        static_cast<int32_t>(table_.running().size() + waiting_.size()) >= options_.max_running;
+    const bool crowded = !stages && static_cast<int32_t>(table_.running().size() +
+                                                         waiting_.size()) >= options_.max_running;
     // A place can be made for a promised sequence, and for the first, if it has targets.
     const bool makes_place = sequence->promised || waiting_.empty();
     if (waiting_.size() == kMaxWaitingShown || free < 0 || (crowded && !makes_place)) {

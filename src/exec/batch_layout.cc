@@ -17,6 +17,28 @@ std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens
   return slice.block_table.first(std::min(blocks, slice.block_table.size()));
 }
 
+// Block ids for the histories of slices that go straight to the host: the highest ids, counted
+// down, which no block of the pool has.
+class HistoryTables {
+ public:
+  explicit HistoryTables(const HistoryBlocks& histories) : last_(histories.total_blocks() - 1) {}
+  // Good until the next call. To be called for each slice in turn.
+  std::span<const BlockId> of(const StepSlice& slice) {
+    if (slice.tier == Tier::kAccelerator) {
+      return slice.block_table;
+    }
+    table_.clear();
+    for (size_t i = 0; i < slice.block_table.size(); ++i) {
+      table_.push_back(static_cast<BlockId>(last_--));
+    }
+    return table_;
+  }
+
+ private:
+  int64_t last_;
+  std::vector<BlockId> table_;
+};
+
 int64_t bucket_of(int64_t count, int64_t limit) {
   return std::max(
       count, std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count))), limit));
@@ -36,6 +58,7 @@ class Writer {
   Writer(const StepSize& size, const StepBounds& bounds, HistoryBlocks& histories,
          SectionCarver carver)
       : bounds_(bounds),
+        history_tables_(histories),
         ids_(carver.take<int32_t>(size.rows)),
         positions_(carver.take<int32_t>(size.rows)),
         blocks_(carver.take<int32_t>(size.rows)),
@@ -55,12 +78,10 @@ class Writer {
           "{} tokens from position {}", row_count, slice.first_position);
     CHECK(static_cast<int64_t>(slice.block_table.size()) * block_tokens >= end,
           "{} blocks of {} tokens for {} tokens", slice.block_table.size(), block_tokens, end);
-    const int32_t* table = tables_.device_end();
-    for (const BlockId block : blocks_for(slice, block_tokens)) {
-      CHECK(raw(block) >= 0 && raw(block) < bounds_.limits.total_blocks, "block {} of {}",
-            raw(block), bounds_.limits.total_blocks);
-      tables_.add(raw(block));
-    }
+    const bool is_staged = slice.tier == Tier::kHost;
+    CHECK(is_staged || staged_.slices == 0, "slices that go straight to the host must come last");
+    const int32_t first_block = staged_blocks_;
+    const int32_t* table = is_staged ? add_staged_blocks(slice) : add_blocks(slice);
     for (int32_t i = 0; i < row_count; ++i) {
       const TokenId token = slice.tokens[static_cast<size_t>(i)];
       CHECK(token >= 0 && token < bounds_.vocabulary, "token {} of a vocabulary of {}", token,
@@ -68,17 +89,20 @@ class Writer {
       const int32_t position = slice.first_position + i;
       ids_.add(token);
       positions_.add(position);
-      blocks_.add(raw(slice.block_table[static_cast<size_t>(position / block_tokens)]));
+      const int32_t place = position / block_tokens;
+      blocks_.add(is_staged ? first_block + place
+                            : raw(slice.block_table[static_cast<size_t>(place)]));
       slots_.add(position % block_tokens);
     }
-    slices_.add({.row_begin = rows_,
+    device::AttentionShape& shape = is_staged ? staged_ : pooled_;
+    slices_.add({.row_begin = shape.rows,
                  .row_count = row_count,
                  .first_position = slice.first_position,
                  .block_table = table});
-    attention_.rows += row_count;
-    attention_.slices += 1;
-    attention_.max_context = std::max(attention_.max_context, static_cast<int32_t>(end));
-    attention_.splits += kernels::divide_up(end, kernels::kSplitTokens);
+    shape.rows += row_count;
+    shape.slices += 1;
+    shape.max_context = std::max(shape.max_context, static_cast<int32_t>(end));
+    shape.splits += kernels::divide_up(end, kernels::kSplitTokens);
     CHECK(slice.scored.size() <= slice.tokens.size(), "{} tokens to score after {} rows",
           slice.scored.size(), slice.tokens.size());
     for (size_t i = 0; i < slice.scored.size(); ++i) {
@@ -91,10 +115,11 @@ class Writer {
       ++scored_count_;
     }
     rows_ += row_count;
+    const std::span<const BlockId> histories = history_tables_.of(slice);
     for (const SampleSpec& spec : slice.samples) {
       in_order_ = in_order_ && sample_count_ == rows_ - 1;
       sampled_rows_.add(rows_ - 1);
-      samples_.add(spec, slice.block_table);
+      samples_.add(spec, histories);
       ++sample_count_;
     }
   }
@@ -107,9 +132,10 @@ class Writer {
             .positions = positions_.device(),
             .blocks = blocks_.device(),
             .slots = slots_.device(),
-            .attention = attention_,
-            .slices = slices_.device(),
-            .host_slices = slices_.host(),
+            .pooled = {.shape = pooled_, .slices = slices_.device(), .host_slices = slices_.host()},
+            .staged = {.shape = staged_,
+                       .slices = slices_.device() + pooled_.slices,
+                       .host_slices = slices_.host() + pooled_.slices},
             .sampled_rows = sampled_rows_.device(),
             .samples = samples_.rows(),
             .scored_count = scored_count_,
@@ -118,12 +144,39 @@ class Writer {
   }
 
  private:
+  const int32_t* add_blocks(const StepSlice& slice) {
+    const int32_t* table = tables_.device_end();
+    for (const BlockId block : blocks_for(slice, bounds_.limits.block_tokens)) {
+      CHECK(raw(block) >= 0 && raw(block) < bounds_.limits.total_blocks, "block {} of {}",
+            raw(block), bounds_.limits.total_blocks);
+      tables_.add(raw(block));
+    }
+    return table;
+  }
+  const int32_t* add_staged_blocks(const StepSlice& slice) {
+    CHECK(slice.first_position == 0, "a prompt goes straight to the host from position {} on",
+          slice.first_position);
+    const int32_t* table = tables_.device_end();
+    const auto count = std::ssize(slice.block_table);
+    CHECK(count == std::ssize(blocks_for(slice, bounds_.limits.block_tokens)) &&
+              staged_blocks_ + count <= bounds_.limits.staging_blocks,
+          "a prompt of {} tokens takes {} of {} blocks of a staging layer, {} are taken",
+          slice.tokens.size(), count, bounds_.limits.staging_blocks, staged_blocks_);
+    for (int64_t i = 0; i < count; ++i) {
+      tables_.add(staged_blocks_++);
+    }
+    return table;
+  }
+
   const StepBounds& bounds_;
+  HistoryTables history_tables_;
   int32_t rows_ = 0;
   int32_t sample_count_ = 0;
   int32_t scored_count_ = 0;
   bool in_order_ = true;
-  device::AttentionShape attention_;
+  device::AttentionShape pooled_;
+  device::AttentionShape staged_;
+  int32_t staged_blocks_ = 0;
   Section<int32_t> ids_;
   Section<int32_t> positions_;
   Section<int32_t> blocks_;
@@ -141,13 +194,15 @@ class Writer {
 StepSize measure_step(const StepInput& input, HistoryBlocks& histories) {
   histories.clear();
   StepSize size;
+  HistoryTables tables(histories);
   for (const StepSlice& slice : input.slices) {
     ++size.slices;
     size.rows += static_cast<int64_t>(slice.tokens.size());
     size.table_blocks += std::ssize(blocks_for(slice, histories.block_tokens()));
     size.scored += static_cast<int64_t>(slice.scored.size());
+    const std::span<const BlockId> table = tables.of(slice);
     for (const SampleSpec& spec : slice.samples) {
-      measure_sample(spec, slice.block_table, histories, size);
+      measure_sample(spec, table, histories, size);
     }
   }
   return size;

@@ -6,6 +6,9 @@
 // order; each names the row whose logits it is drawn from (the last of its slice), so a row that is
 // sampled several times is named several times.
 //
+// Slices whose KV goes straight to the host come last. Their blocks are places in the
+// staging layers, handed out here in the order of the slices: 0, 1, ..
+//
 // Addresses: what every step has (ids, positions, blocks, slots, sampled rows, slices, samples)
 // lies at the start of the staging place, each array with room for the next power of two. So the
 // steps of a bucket of sizes have these arrays at the same addresses, which a captured graph could
@@ -36,20 +39,26 @@ struct StepSize {
   int64_t scored = 0;          // prompt tokens whose log-probabilities are reported
 };
 
+// Slices whose KV lies in the same memory.
+struct SliceInputs {
+  device::AttentionShape shape;                          // rows counts from the first slice's
+  const kernels::AttentionSlice* slices = nullptr;       // [shape.slices]
+  const kernels::AttentionSlice* host_slices = nullptr;  // the same, as the host has laid them out
+};
+
 // A step's input in device memory.
 struct StepInputs {
   int32_t rows = 0;
   int32_t sample_count = 0;
-  bool every_row_is_sampled_in_order = false;  // sampled_rows is 0, 1, .. rows-1
-  const int32_t* ids = nullptr;                // [rows]
-  const int32_t* positions = nullptr;          // [rows]
-  const int32_t* blocks = nullptr;             // [rows] block that takes the row's K and V
-  const int32_t* slots = nullptr;              // [rows] slot in it
-  device::AttentionShape attention;
-  const kernels::AttentionSlice* slices = nullptr;       // [attention.slices]
-  const kernels::AttentionSlice* host_slices = nullptr;  // the same, as the host has laid them out
-  const int32_t* sampled_rows = nullptr;                 // [samples]
-  const kernels::SampleRow* samples = nullptr;           // [samples]
+  bool every_row_is_sampled_in_order = false;   // sampled_rows is 0, 1, .. rows-1
+  const int32_t* ids = nullptr;                 // [rows]
+  const int32_t* positions = nullptr;           // [rows]
+  const int32_t* blocks = nullptr;              // [rows] block that takes the row's K and V
+  const int32_t* slots = nullptr;               // [rows] slot in it
+  SliceInputs pooled;                           // of the first rows: KV in the pool
+  SliceInputs staged;                           // of the last rows: KV in the staging layers
+  const int32_t* sampled_rows = nullptr;        // [samples]
+  const kernels::SampleRow* samples = nullptr;  // [samples]
   int32_t scored_count = 0;
   const int32_t* scored_rows = nullptr;        // [scored]
   const kernels::SampleRow* scored = nullptr;  // [scored] each with its given token

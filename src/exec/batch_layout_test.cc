@@ -16,8 +16,11 @@ std::vector<BlockId> blocks(std::initializer_list<int32_t> ids) {
   return out;
 }
 
-const ExecutorLimits kLimits = {
-    .max_batched_tokens = 64, .max_logit_rows = 8, .total_blocks = 50, .block_tokens = 16};
+const ExecutorLimits kLimits = {.max_batched_tokens = 64,
+                                .max_logit_rows = 8,
+                                .total_blocks = 50,
+                                .block_tokens = 16,
+                                .staging_blocks = 4};
 
 // Lays a step out and reads it where the "device" would: at other addresses than it was written.
 class BatchLayout : public testing::Test {
@@ -44,7 +47,7 @@ class BatchLayout : public testing::Test {
   std::vector<std::byte> host_;
   std::vector<std::byte> device_;
   StepInputs inputs_;
-  HistoryBlocks histories_{50, 16};
+  HistoryBlocks histories_{50 + 4, 16};
 };
 
 std::vector<int32_t> history_of(const kernels::SampleRow& row, int64_t begin, int64_t end) {
@@ -104,12 +107,12 @@ TEST_F(BatchLayout, RowsFollowTheSlicesAndTheirBlockTables) {
   expect(inputs.positions, {14, 15, 16, 40});
   expect(inputs.blocks, {7, 7, 3, 4});
   expect(inputs.slots, {14, 15, 0, 8});
-  ASSERT_EQ(inputs.attention.slices, 2);
-  EXPECT_EQ(inputs.slices[1].row_begin, 3);
-  EXPECT_EQ(inputs.slices[1].row_count, 1);
-  EXPECT_EQ(inputs.slices[1].first_position, 40);
-  expect(inputs.slices[0].block_table, {7, 3});
-  expect(inputs.slices[1].block_table, {9, 1, 4});
+  ASSERT_EQ(inputs.pooled.shape.slices, 2);
+  EXPECT_EQ(inputs.pooled.slices[1].row_begin, 3);
+  EXPECT_EQ(inputs.pooled.slices[1].row_count, 1);
+  EXPECT_EQ(inputs.pooled.slices[1].first_position, 40);
+  expect(inputs.pooled.slices[0].block_table, {7, 3});
+  expect(inputs.pooled.slices[1].block_table, {9, 1, 4});
   EXPECT_EQ(inputs.sample_count, 0);
   EXPECT_FALSE(inputs.every_row_is_sampled_in_order);
 }
@@ -316,9 +319,9 @@ TEST_F(BatchLayout, StepsOfABucketHaveTheirArraysAtTheSameAddresses) {
     const StepInputs& inputs = lay_out(input);
     const auto* start = reinterpret_cast<const std::byte*>(inputs.ids);
     std::vector<int64_t> found;
-    for (const void* array :
-         std::initializer_list<const void*>{inputs.positions, inputs.blocks, inputs.slots,
-                                            inputs.sampled_rows, inputs.slices, inputs.samples}) {
+    for (const void* array : std::initializer_list<const void*>{
+             inputs.positions, inputs.blocks, inputs.slots, inputs.sampled_rows,
+             inputs.pooled.slices, inputs.samples}) {
       found.push_back(static_cast<const std::byte*>(array) - start);
     }
     return found;
@@ -333,11 +336,63 @@ TEST_F(BatchLayout, TheHostKnowsTheShapeOfTheAttention) {
   input.slices = {{SequenceId{1}, tokens, 0, table, {}},
                   {SequenceId{2}, std::span(tokens).first(1), 600, table, {}}};
   const StepInputs& inputs = lay_out(input);
-  EXPECT_EQ(inputs.attention.rows, 4);
-  EXPECT_EQ(inputs.attention.slices, 2);
-  EXPECT_EQ(inputs.attention.max_context, 601);
-  EXPECT_EQ(inputs.attention.splits, 1 + 3);
-  EXPECT_NE(inputs.host_slices, inputs.slices);
+  EXPECT_EQ(inputs.pooled.shape.rows, 4);
+  EXPECT_EQ(inputs.pooled.shape.slices, 2);
+  EXPECT_EQ(inputs.pooled.shape.max_context, 601);
+  EXPECT_EQ(inputs.pooled.shape.splits, 1 + 3);
+  EXPECT_NE(inputs.pooled.host_slices, inputs.pooled.slices);
+}
+
+// They have places of their own, 0, 1, .., and rows of their own behind the others.
+TEST_F(BatchLayout, SlicesThatGoStraightToTheHostTakeBlocksOfTheStagingLayers) {
+  const std::vector<TokenId> tokens = tokens_from(1, 40);
+  const auto table = blocks({7, 3});
+  const auto first_host = blocks({30, 12, 13});
+  const auto second_host = blocks({5});
+  SamplingParams params;
+  params.repetition_penalty = 1.5F;
+  const std::span<const TokenId> all(tokens);
+  const std::vector<SampleSpec> samples = {
+      {.sequence = SequenceId{2}, .params = &params, .prompt = all},
+      {.sequence = SequenceId{3}, .params = &params, .prompt = all.first(3)}};
+  StepInput input;
+  input.slices = {{.sequence = SequenceId{1},
+                   .tokens = all.first(2),
+                   .first_position = 16,
+                   .block_table = table},
+                  {.sequence = SequenceId{2},
+                   .tokens = all,
+                   .block_table = first_host,
+                   .samples = std::span(samples).first(1),
+                   .tier = Tier::kHost},
+                  {.sequence = SequenceId{3},
+                   .tokens = all.first(3),
+                   .block_table = second_host,
+                   .samples = std::span(samples).last(1),
+                   .tier = Tier::kHost}};
+  const StepInputs& inputs = lay_out(input);
+  EXPECT_EQ(inputs.rows, 45);
+  EXPECT_EQ(inputs.pooled.shape.rows, 2);
+  EXPECT_EQ(inputs.pooled.shape.slices, 1);
+  EXPECT_EQ(inputs.staged.shape.rows, 43);
+  EXPECT_EQ(inputs.staged.shape.slices, 2);
+  EXPECT_EQ(inputs.staged.shape.max_context, 40);
+  EXPECT_EQ(inputs.staged.slices, inputs.pooled.slices + 1);
+  EXPECT_EQ(inputs.staged.slices[0].row_begin, 0);
+  EXPECT_EQ(inputs.staged.slices[1].row_begin, 40);
+  const auto expect = [](const int32_t* values, std::vector<int32_t> expected) {
+    EXPECT_EQ(std::vector<int32_t>(values, values + expected.size()), expected);
+  };
+  expect(inputs.staged.slices[0].block_table, {0, 1, 2});
+  expect(inputs.staged.slices[1].block_table, {3});
+  EXPECT_EQ(inputs.blocks[0], 3);
+  EXPECT_EQ(inputs.blocks[2], 0);
+  EXPECT_EQ(inputs.blocks[2 + 16], 1);
+  EXPECT_EQ(inputs.blocks[42], 3);
+  EXPECT_EQ(inputs.sampled_rows[0], 41);
+  EXPECT_EQ(inputs.sampled_rows[1], 44);
+  EXPECT_EQ(history_of(inputs.samples[0], 0, 40), tokens);
+  EXPECT_EQ(history_of(inputs.samples[1], 0, 3), tokens_from(1, 3));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ Status check_host_tier(const kernels::KvLayout& layout, const HostTierOptions& h
         fmt::format("{} offloaded sequences; it must be 1 .. {}", host.sequences, kMostSequences),
         "max-num-seqs");
   }
+  CHECK(host.staging_tokens >= 0, "staging layers of {} tokens", host.staging_tokens);
   if (host.group_stages < 1) {
     return invalid_argument(
         fmt::format("groups of {} stages; it must be at least 1", host.group_stages),

@@ -25,14 +25,16 @@ using device::MemoryKind;
 
 StepBounds bounds_for(const model::ModelConfig& config, const kernels::KvLayout& layout,
                       const ExecutorOptions& options) {
-  return {.limits = {.max_batched_tokens = options.max_batched_tokens,
-                     .max_logit_rows = options.max_logit_rows,
-                     .total_blocks = total_blocks(layout, options),
-                     .block_tokens = layout.block_tokens,
-                     .host_blocks = options.host.kv_bytes / layout.block_bytes(),
-                     .offloaded_sequences = has_host_tier(options) ? options.host.sequences : 0,
-                     .hops_per_token = has_host_tier(options) ? config.layers : 0},
-          .vocabulary = config.vocabulary};
+  return {
+      .limits = {.max_batched_tokens = options.max_batched_tokens,
+                 .max_logit_rows = options.max_logit_rows,
+                 .total_blocks = total_blocks(layout, options),
+                 .block_tokens = layout.block_tokens,
+                 .host_blocks = options.host.kv_bytes / layout.block_bytes(),
+                 .offloaded_sequences = has_host_tier(options) ? options.host.sequences : 0,
+                 .hops_per_token = has_host_tier(options) ? config.layers : 0,
+                 .staging_blocks = has_host_tier(options) ? staging_blocks(layout, options) : 0},
+      .vocabulary = config.vocabulary};
 }
 
 }  // namespace
@@ -46,7 +48,8 @@ class ForwardExecutor::Impl {
         device_(device),
         layout_(kv_layout_for(config, options)),
         bounds_(bounds_for(config, layout_, options)),
-        histories_(bounds_.limits.total_blocks, layout_.block_tokens),
+        histories_(bounds_.limits.total_blocks + bounds_.limits.staging_blocks,
+                   layout_.block_tokens),
         staging_(device, kStagedSteps),
         stream_(device.create_stream()),
         notifier_(std::make_shared<CompletionNotifier>(device, std::move(on_complete))),
@@ -168,6 +171,7 @@ std::optional<StepRun::HostParts> ForwardExecutor::Impl::host_parts(
       .notifier = *notifier_,
       .clock = *host.clock,
       .binder = *host.binder,
+      .staging = tier_->staging(),
       .group_stages = host.group_stages,
       .binds = host.timeline == nullptr ? nullptr : &host.timeline->add_track("engine", "binds")};
 }
@@ -210,6 +214,9 @@ void ForwardExecutor::Impl::launch(const StepInput& input) {
   const StagingPlace place = staging_.next(bytes);
   const StepInputs inputs = lay_out_step(input, size, bounds_, histories_, place);
   sampling_.begin(input);
+  if (inputs.staged.shape.rows > 0) {
+    tier_->staging()->begin(input);
+  }
   for (const TierTransfer& transfer : input.transfers) {
     tier_->start(transfer);
   }

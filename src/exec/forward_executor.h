@@ -35,6 +35,8 @@ struct HostTierOptions {
   int32_t ring_rows = 0;  // on the way from the accelerator; 0: one for each sequence
   int32_t hop_rows = 0;   // 0: two for each sequence
   int32_t threads = 0;    // attention workers; 0: see use_threads
+  // Of prompts that may go straight to the host in a step, over staging layers; 0: none may.
+  int32_t staging_tokens = 0;
   int32_t group_stages = 4;  // that are launched together, with visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
   const Clock* clock = nullptr;

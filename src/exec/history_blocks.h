@@ -40,6 +40,7 @@ class HistoryBlocks {
              int32_t* tokens, int32_t* table_out);
 
   [[nodiscard]] int32_t block_tokens() const { return block_tokens_; }
+  [[nodiscard]] int64_t total_blocks() const { return static_cast<int64_t>(blocks_.size()); }
 
  private:
   struct Block {

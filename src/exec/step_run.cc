@@ -87,13 +87,25 @@ bool StepRun::advance() {
       launch_more();
     }
   }
-  if (!running_ || !launched_all_ || !parts_.device.query(*last_event_)) {
+  if (!running_ || !launched_all_ || !is_complete()) {
     return false;
   }
   running_ = false;
   if (parts_.host) {
     parts_.host->notifier.set_min_interval(Nanos{0});
   }
+  return true;
+}
+
+bool StepRun::is_complete() {
+  if (!parts_.device.query(*last_event_)) {
+    return false;
+  }
+  if (stages_prompts() && !parts_.host->staging->done()) {
+    begin_hold(parts_.host->clock.now());
+    return false;
+  }
+  end_hold();
   return true;
 }
 
@@ -158,7 +170,8 @@ void StepRun::take_groups() {
 }
 
 void StepRun::launch_groups() {
-  while (!launched_all_ && groups_.may_launch(parts_.host->group_stages)) {
+  const int32_t group_stages = stages_prompts() ? 1 : parts_.host->group_stages;
+  while (!launched_all_ && groups_.may_launch(group_stages)) {
     const Next next = choose_stage();
     if (next == Next::kWait) {
       return;
@@ -167,11 +180,16 @@ void StepRun::launch_groups() {
       end();
       return;
     }
-    const int32_t end_stage = std::min(next_stage_ + parts_.host->group_stages, last_stage_ + 1);
     const Nanos began = parts_.host->clock.now();
+    if (!may_write_stage()) {
+      begin_hold(began);
+      return;
+    }
+    const int32_t end_stage = std::min(next_stage_ + group_stages, last_stage_ + 1);
     if (bind_group({.end_stage = end_stage}) != Bound::kSome && inputs_.rows == 0) {
       return;  // the binder takes no visitor now; it is asked again when something has changed
     }
+    end_hold();
     lay_out_group();
     launch_group(end_stage);
     show_bind(began);
@@ -190,6 +208,12 @@ void StepRun::show_bind(Nanos began) const {
                              .detail = "visitors",
                              .value = static_cast<int64_t>(visits_.size())});
   }
+}
+
+// The last stage writes no KV.
+bool StepRun::may_write_stage() const {
+  return !stages_prompts() || next_stage_ == last_stage_ ||
+         parts_.host->staging->is_free(next_stage_);
 }
 
 // With residents every stage is passed. Without, the step skips to the first stage that has ready
@@ -303,6 +327,12 @@ void StepRun::count_second_lane() {
   }
 }
 
+void StepRun::begin_hold(Nanos now) {
+  if (groups_.empty()) {
+    idle_since_ = idle_since_.value_or(now);
+  }
+}
+
 void StepRun::end_hold() {
   if (idle_since_.has_value()) {
     held_ += parts_.host->clock.now() - *idle_since_;
@@ -320,11 +350,13 @@ void StepRun::launch_lanes() {
       continue;
     }
     const Nanos began = parts_.host->clock.now();
+    if (lane_has_residents() && !may_write_stage()) {
+      begin_hold(began);
+      return;
+    }
     const Bound bound = bind_group({.end_stage = next_stage_ + 1, .lane = next_lane_});
     if (bound == Bound::kNotYet) {
-      if (groups_.empty()) {
-        idle_since_ = idle_since_.value_or(began);
-      }
+      begin_hold(began);
       return;
     }
     if (bound == Bound::kSome || lane_has_residents()) {
@@ -415,6 +447,9 @@ void StepRun::launch_group(int32_t end_stage) {
     }
     if (residents > 0 && attends(stage)) {
       parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, stage);
+    }
+    if (residents > 0 && stages_prompts()) {
+      parts_.host->staging->copy_out(stage, parts_.device.record_polled(parts_.stream));
     }
   }
   groups_.push({.step = step_,

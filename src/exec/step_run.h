@@ -6,6 +6,10 @@
 // In a step with lanes a group is one stage of one lane, the lanes take turns, and it is the launch
 // that may wait for visitors: the compute stream has the other lane's stage meanwhile (NEO 3.1).
 //
+// In a step with prompts that go straight to the host a group is one stage too. The launch of a
+// stage waits until the staging layer that it writes to is free, and the step ends when the last
+// layer is on the host.
+//
 // Engine thread; nothing blocks.
 #pragma once
 
@@ -23,6 +27,7 @@
 #include "exec/host_tier/hop_carrier.h"
 #include "exec/host_tier/hop_queues.h"
 #include "exec/host_tier/offloaded_tokens.h"
+#include "exec/host_tier/staging_layers.h"
 #include "exec/step_sampling.h"
 #include "exec/step_staging.h"
 #include "exec/workspaces.h"
@@ -40,6 +45,7 @@ class StepRun {
     CompletionNotifier& notifier;
     const Clock& clock;
     Binder& binder;
+    StagingLayers* staging = nullptr;  // null: no prompt goes straight to the host
     int32_t group_stages = 1;
     observe::Track* binds = nullptr;  // null: no spans are recorded
   };
@@ -91,6 +97,10 @@ class StepRun {
   BindView view_of(const Scope& scope);
   void show_bind(Nanos began) const;
   void count_second_lane();
+  [[nodiscard]] bool stages_prompts() const { return inputs_.staged.shape.rows > 0; }
+  [[nodiscard]] bool may_write_stage() const;
+  [[nodiscard]] bool is_complete();
+  void begin_hold(Nanos now);
   void end_hold();
   void lay_out_group();
   std::span<const BlockId> history_table(const SampleSpec& spec);

@@ -107,6 +107,12 @@ piggyback::PartialRooms partial_rooms(const model::ModelConfig& config,
                                   std::max(options.host.threads, 1));
 }
 
+int32_t staging_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options) {
+  return plans_host_tier(options)
+             ? static_cast<int32_t>(blocks_of(options.host.staging_tokens, layout))
+             : 0;
+}
+
 int64_t total_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options) {
   return options.kv_bytes / layout.block_bytes();
 }
@@ -120,7 +126,8 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
   const int64_t longest = longest_context(config, options);
   // A sequence has at most one slice, and there are no more sequences than rows of logits.
   const int64_t slices = std::min(options.max_batched_tokens, options.max_logit_rows);
-  StepSize largest = most_samples(config, options, total_blocks(layout, options));
+  StepSize largest = most_samples(config, options,
+                                  total_blocks(layout, options) + staging_blocks(layout, options));
   largest.rows = options.max_batched_tokens;
   largest.slices = slices;
   largest.table_blocks = slices * blocks_of(longest, layout);
@@ -163,6 +170,7 @@ HostTierSizes host_tier_sizes(const model::ModelConfig& config, const model::Wei
   sizes.returns = limits.hop_rows * sizes.attended_row;
   sizes.residual_store = limits.slots * stage_strides(config, weights).residual *
                          element_bytes(weights.numbers.residual);
+  sizes.staging_layers = staging_blocks(layout, options) * staging_layout(layout).block_bytes();
   sizes.group_staging = visitor_bytes(limits.slots);
   sizes.sample_staging = SampleRowWriter::bytes(
       most_samples(config, options, options.host.kv_bytes / layout.block_bytes()));
@@ -222,17 +230,21 @@ HostTierPlan plan_host_tier(const model::ModelConfig& config, const model::Weigh
   const HostTierSizes tier = host_tier_sizes(config, weights, options);
   const int64_t visitors =
       tier.group_staging * kStagedGroups + tier.sample_staging * kStagedSamples;
-  return {.accelerator = {{"visitors' inputs", visitors},
-                          {"rows to the host", tier.ring},
-                          {"results from the host", tier.returns},
-                          {"residuals of offloaded", tier.residual_store}},
-          .host = {{"step inputs", sizes.staging * kStagedSteps},
-                   {"visitors' inputs", visitors},
-                   {"sampled tokens", sizes.host_results},
-                   {"scored prompt tokens", sizes.host_scores},
-                   {"rows from the accelerator", tier.outbox},
-                   {"attention results", tier.results},
-                   {"partial attention", tier.partials}}};
+  HostTierPlan plan = {.accelerator = {{"visitors' inputs", visitors},
+                                       {"rows to the host", tier.ring},
+                                       {"results from the host", tier.returns},
+                                       {"residuals of offloaded", tier.residual_store}},
+                       .host = {{"step inputs", sizes.staging * kStagedSteps},
+                                {"visitors' inputs", visitors},
+                                {"sampled tokens", sizes.host_results},
+                                {"scored prompt tokens", sizes.host_scores},
+                                {"rows from the accelerator", tier.outbox},
+                                {"attention results", tier.results},
+                                {"partial attention", tier.partials}}};
+  if (tier.staging_layers > 0) {
+    plan.accelerator.push_back({"staging layers", tier.staging_layers});
+  }
+  return plan;
 }
 
 }  // namespace tandem

@@ -44,6 +44,7 @@ struct HostTierSizes {
   int64_t ring = 0;            // device
   int64_t returns = 0;         // device
   int64_t residual_store = 0;  // device
+  int64_t staging_layers = 0;  // device; 0: no prompt goes straight to the host
   int64_t group_staging = 0;   // one group's input; kStagedGroups times on either side
   int64_t sample_staging = 0;  // visitors' samples; kStagedSamples times on either side
   int64_t outbox = 0;          // pinned
@@ -63,6 +64,9 @@ int32_t longest_context(const model::ModelConfig& config, const ExecutorOptions&
 // Where the host's workers keep partial results.
 piggyback::PartialRooms partial_rooms(const model::ModelConfig& config,
                                       const ExecutorOptions& options);
+
+// Blocks of a staging layer; 0: there is none.
+int32_t staging_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options);
 
 // Blocks of the KV pool; 0 when not even one fits.
 int64_t total_blocks(const kernels::KvLayout& layout, const ExecutorOptions& options);

@@ -61,6 +61,12 @@ PrefixMatch KvManager::attach(SequenceKv& kv, std::span<const BlockHash> hashes,
   return found;
 }
 
+void KvManager::begin_on(SequenceKv& kv, Tier tier) {
+  CHECK(kv.blocks() == 0 && !kv.moving(), "a sequence of {} blocks begins on another tier",
+        kv.blocks());
+  kv.tier_ = tier;
+}
+
 bool KvManager::grow_by_blocks(SequenceKv& kv, int32_t tokens) {
   CHECK(!kv.moving(), "a sequence of {} blocks grows while it moves", kv.blocks());
   const int32_t wanted = blocks_for(tokens) - kv.blocks();

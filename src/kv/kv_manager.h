@@ -136,6 +136,9 @@ class KvManager {
   // Gives an empty `kv` the blocks of that match.
   PrefixMatch attach(SequenceKv& kv, std::span<const BlockHash> hashes, int32_t known_tokens);
 
+  // Needs an empty `kv`, which will take its blocks from `tier`.
+  void begin_on(SequenceKv& kv, Tier tier);
+
   // Makes `kv` cover `tokens` positions, on its tier. False, and nothing changed, when there are
   // not enough free blocks. Like everything that writes, not while it moves.
   [[nodiscard]] bool grow(SequenceKv& kv, int32_t tokens) {

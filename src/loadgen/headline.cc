@@ -55,6 +55,7 @@ constexpr std::array kStyles = {
     NamedStyle{"mode_changes", "Changes between lanes and none"},
     NamedStyle{"lane_moves", "Tokens that changed lanes"},
     NamedStyle{"let_in", "Tokens begun although held"},
+    NamedStyle{"straight_to_host", "Prompts straight to the host"},
     NamedStyle{"inequality_rate_ratio", "Accelerator's attention rate over the host's"},
     NamedStyle{"inequality_bound", "Ratio below which lanes pay"},
     NamedStyle{"inequality_held", "Steps in which lanes pay", Unit::kPercent, 100},

@@ -168,6 +168,21 @@ TEST(MemoryPlan, AllThatAStepCanNeedHasARow) {
   }
 }
 
+TEST(MemoryPlan, StagingLayersHaveARowWherePromptsGoStraightToTheHost) {
+  MemoryPlanInput input{
+      .memory_bytes = 8 * kGiB, .host_memory_bytes = 2 * kGiB, .offloaded_sequences = 256};
+  const auto without = plan_memory(one_billion(), input);
+  ASSERT_TRUE(without.ok());
+  EXPECT_EQ(row(without->rows, "staging layers"), 0);
+  input.executor.host.staging_tokens = 2048;
+  const auto plan = plan_memory(one_billion(), input);
+  ASSERT_TRUE(plan.ok());
+  // Two layers of the blocks that hold 2,048 tokens.
+  const int64_t layer_bytes = plan->host.block_bytes / one_billion().layers;
+  EXPECT_EQ(row(plan->rows, "staging layers"), 2 * 2048 / plan->block_tokens * layer_bytes);
+  EXPECT_EQ(row(plan->host.rows, "staging layers"), 0);
+}
+
 TEST(MemoryPlan, AMachineWithJustWhatAPlanTakesHasTheSamePlan) {
   MemoryPlanInput input{
       .memory_bytes = 8 * kGiB, .host_memory_bytes = 2 * kGiB, .offloaded_sequences = 256};

@@ -33,6 +33,12 @@ struct ProfileOptions {
 // Of the free memory; the rest is for the page cache and others.
 inline constexpr double kMemoryShare = 0.8;
 
+// How prompts get to the host that are to decode there, under policies that choose.
+enum class PromptsToHost : uint8_t {
+  kStaged,   // layer by layer in the step that computes them, over staging layers
+  kOffload,  // all layers from blocks of the accelerator, behind that step
+};
+
 struct NodeOptions {
   std::filesystem::path model;
   std::vector<std::string> served_names;  // empty: the folder's name
@@ -60,7 +66,8 @@ struct NodeOptions {
   std::optional<device::AcceleratorSpec> accelerator;
   HostFaults host_faults;         // planted into the host's workers, for drills
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
-  int32_t group_stages = 4;       // launched together, visitors chosen just before
+  PromptsToHost prompts_to_host = PromptsToHost::kStaged;
+  int32_t group_stages = 4;                      // launched together, visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a host worker is doubted
   std::string timeline_out;         // Chrome trace of streams, workers and binds; empty: none
   int64_t kv_blocks = 0;            // 0: as many as memory and use allow

@@ -65,6 +65,11 @@ OptionVariable emulation(std::optional<device::AcceleratorSpec>& accelerator) {
       });
 }
 
+OptionVariable prompts_to_host(PromptsToHost& variable) {
+  return values::named<PromptsToHost>(
+      variable, {{"staged", PromptsToHost::kStaged}, {"offload", PromptsToHost::kOffload}});
+}
+
 OptionVariable time_model(latency::TimeModel& model) {
   std::vector<values::NamedValue<latency::TimeModel>> names;
   for (const latency::TimeModel each :
@@ -286,6 +291,13 @@ OptionTable tier_options(NodeOptions& node) {
            .help = "For KV of offloaded requests and the queues to the host",
            .value = values::bytes_if_given(node.host_memory_bytes),
            .key = "host_memory_bytes",
+           .recorded = Recorded::kLater},
+          {.name = "prompts-to-host",
+           .group = kGroup,
+           .help = "How neo and its variants compute a prompt that goes to the host: staged (layer "
+                   "by layer over two layers of the accelerator's memory) or offload (in its KV "
+                   "blocks, copied afterwards)",
+           .value = prompts_to_host(node.prompts_to_host),
            .recorded = Recorded::kLater},
           {.name = "timeline-out",
            .group = kGroup,

@@ -48,6 +48,9 @@ MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,
     input.host_memory_bytes = options.host_memory_bytes;
     input.offloaded_sequences = options.max_num_seqs;
     input.executor.max_logit_rows += visitor_logit_rows(options.max_num_seqs);
+    if (stages_prompts(options)) {
+      input.executor.host.staging_tokens = options.max_num_batched_tokens;
+    }
     input.executor.host.group_stages = options.group_stages;
     input.executor.host.clock = &clock;
     input.executor.host.hop_patience = options.hop_patience;

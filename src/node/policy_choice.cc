@@ -77,6 +77,11 @@ bool wants_step_budget(const NodeOptions& options) {
 
 bool joins_in_cohorts(const NodeOptions& options) { return policy_traits(options.policy).cohorts; }
 
+bool stages_prompts(const NodeOptions& options) {
+  return options.prompts_to_host == PromptsToHost::kStaged &&
+         policy_traits(options.policy).stages_prompts;
+}
+
 Result<SmoothBudget> measure_step_budget(latency::BatchMeter& meter) {
   const latency::BatchLimits limits = meter.limits();
   SmoothBudget budget;

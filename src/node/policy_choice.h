@@ -40,6 +40,9 @@ bool wants_step_budget(const NodeOptions& options);
 // Under its policy the offloaded tokens of a stage join a step together (overlap), not one by one.
 bool joins_in_cohorts(const NodeOptions& options);
 
+// Its policy sends prompts straight to the host, and may.
+bool stages_prompts(const NodeOptions& options);
+
 struct SmoothBudget {
   int32_t tokens = 0;
   Nanos step{0};    // what a step of so many prompt tokens takes

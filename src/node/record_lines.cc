@@ -174,6 +174,7 @@ std::string plan_line(const SystemView& view, const StepPlan& plan, int digest_v
   if (plan.step_budget > Nanos{0}) {
     fmt::format_to(std::back_inserter(line), R"(,"step_budget_ns":{})", plan.step_budget.count());
   }
+  append_some(line, "straight_to_host", plan.straight_to_host);
   append_some(line, "offload", plan.offload);
   append_some(line, "onload", plan.onload);
   append_some(line, "write_through", plan.write_through);

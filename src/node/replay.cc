@@ -34,6 +34,7 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
   // Records of earlier builds come from servers that admitted everything, and lack what policies
   // have learned to read since.
   options.admission = AdmissionMode::kOff;
+  options.prompts_to_host = PromptsToHost::kOffload;
   for (const PolicyOption* option : policy_options()) {
     if (option->in_earlier_records.has_value()) {
       options.policy_options[*option] = *option->in_earlier_records;

@@ -43,6 +43,7 @@ struct StepRecord {
   StepMode mode = StepMode::kGroups;  // how they joined
   bool mode_changed = false;          // the step before had the other mode
   int32_t lane_moves = 0;             // tokens under way that the plan put into a lane
+  int32_t straight_to_host = 0;       // prompts whose KV the step copied to the host layer by layer
   int32_t let_in = 0;  // tokens that began on the host because the bound on holding was reached
   std::optional<LanesInequality> inequality{};  // if the policy weighed it
   int64_t prompt_tokens = 0;                    // of requests that got their first token

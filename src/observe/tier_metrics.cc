@@ -77,6 +77,9 @@ TierMetrics::TierMetrics(prometheus::Registry& registry, const prometheus::Label
       let_in_(Series{registry, labels}.counter(
           "held_tokens_begun_total",
           "Tokens that began on the host because the bound on holding was reached")),
+      straight_to_host_(Series{registry, labels}.counter(
+          "prompts_straight_to_host_total",
+          "Prompts whose KV was copied to the host layer by layer in the step that computed them")),
       attended_bytes_(Series{registry, labels}.counter("host_attention_bytes_total",
                                                        "K and V read by the host's workers")),
       attention_seconds_(Series{registry, labels}.counter(
@@ -128,6 +131,7 @@ void TierMetrics::add(const StepRecord& record) {
   mode_changes_.Increment(record.mode_changed ? 1 : 0);
   lane_moves_.Increment(record.lane_moves);
   let_in_.Increment(record.let_in);
+  straight_to_host_.Increment(record.straight_to_host);
 }
 
 void TierMetrics::show_regime() {

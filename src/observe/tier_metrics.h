@@ -41,6 +41,7 @@ class TierMetrics {
   prometheus::Counter& mode_changes_;
   prometheus::Counter& lane_moves_;
   prometheus::Counter& let_in_;
+  prometheus::Counter& straight_to_host_;
   prometheus::Counter& attended_bytes_;
   prometheus::Counter& attention_seconds_;
   prometheus::Family<prometheus::Gauge>& limits_;

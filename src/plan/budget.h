@@ -6,6 +6,7 @@
 //   logit rows       the executor        sampled rows of one step
 //   sequences        the engine          admitted, not ended and not offloaded
 //   host blocks      kv::KvManager       as blocks; what offloaded sequences need next is taken off
+//   staging blocks   the executor        of prompts that go straight to the host in one step
 #pragma once
 
 #include <algorithm>
@@ -25,6 +26,7 @@ struct StepBudget {
   int64_t total_blocks = 0;
   int64_t host_free_blocks = 0;
   int64_t host_total_blocks = 0;  // 0: one tier, nothing can be offloaded
+  int32_t staging_blocks = 0;     // 0: no prompt goes straight to the host
   int32_t block_tokens = 32;
 };
 

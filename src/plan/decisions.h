@@ -39,6 +39,10 @@ struct StepPlan {
   std::vector<SequenceId>
       admit;  // waiting ones that become running, in this order; each has a slice
   std::vector<Slice> slices;
+  // Of `admit`, those without a cached prefix and with one choice whose KV goes straight to the
+  // host: the slice has all of their tokens, their KV takes host blocks and places in the staging
+  // layers, and no blocks of the accelerator. After the step they decode on the host.
+  std::vector<SequenceId> straight_to_host;
   // Running ones without a slice here whose KV moves to the host beside this and later steps. Their
   // blocks on the accelerator are free when the copy is done, not before.
   std::vector<SequenceId> offload;

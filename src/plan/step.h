@@ -27,6 +27,11 @@ struct SampleSpec {
   std::span<const TokenId> banned;  // stop ids while output < min_tokens
 };
 
+// Where the KV of a sequence lies. Block ids of the two tiers count separately; the layout of a
+// block is the same on both.
+enum class Tier : uint8_t { kAccelerator, kHost };
+inline constexpr int kTiers = 2;
+
 // Consecutive tokens of one sequence computed in this step.
 struct StepSlice {
   SequenceId sequence{};
@@ -39,17 +44,16 @@ struct StepSlice {
   // empty.
   std::span<const TokenId> scored;
   int32_t scored_top = 0;  // with how many of the most likely ones
+  // The tier of the block table. kHost: a prompt that goes straight to the host. The slice has all
+  // of its tokens so far, its KV takes no blocks of the accelerator, and it is on the host when the
+  // step has ended. Such slices come last; see ExecutorLimits::staging_blocks.
+  Tier tier = Tier::kAccelerator;
 };
 
 struct BlockCopy {
   BlockId source{};
   BlockId target{};
 };
-
-// Where the KV of a sequence lies. Block ids of the two tiers count separately; the layout of a
-// block is the same on both.
-enum class Tier : uint8_t { kAccelerator, kHost };
-inline constexpr int kTiers = 2;
 
 enum class TransferKind : uint8_t { kOffload, kOnload };
 
@@ -129,7 +133,8 @@ struct StepResult {
   // which it could; -1: the executor does not count them.
   int64_t ready = -1;
   SecondLane second{};
-  // With lanes: the accelerator had nothing queued, because both lanes waited for the host.
+  // The accelerator had nothing queued, because both lanes waited for the host, or because KV of
+  // prompts that go straight to the host was still being copied.
   Nanos held{0};
 };
 
@@ -174,6 +179,9 @@ struct ExecutorLimits {
   int64_t host_blocks = 0;          // 0: one tier, nothing can be offloaded
   int32_t offloaded_sequences = 0;  // that may have entered and not left
   int32_t hops_per_token = 0;       // of an offloaded token: one a layer
+  // Blocks of a staging layer, which the prompts that go straight to the host in a step share.
+  // 0: no prompt may.
+  int32_t staging_blocks = 0;
 };
 
 // Runs steps in order, one at a time. Engine thread only, except that the completion listener is

@@ -44,6 +44,12 @@ class ClassedPlanner {
   // one of nobody.
   bool admit(const SequenceView& waiting, int32_t tokens);
 
+  // Lets one begin that goes straight to the host. It makes no room, and waits for none on the
+  // accelerator.
+  bool admit_to_host(const SequenceView& waiting) {
+    return !builder_.preempts() && builder_.admit_to_host(waiting) == Fit::kFits;
+  }
+
   // Whether the next step finds so much room beside what running sequences still need.
   [[nodiscard]] bool has_room_ahead(const RoomAhead& room) const {
     return room.places == 0 ||

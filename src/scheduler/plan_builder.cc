@@ -95,6 +95,40 @@ Fit PlanBuilder::admit_beside(const SequenceView& sequence, int32_t tokens,
   return Fit::kFits;
 }
 
+bool PlanBuilder::may_go_straight_to_host(const SequenceView& sequence) const {
+  return sequence.computed_tokens == 0 && sequence.choices == 1 && sequence.host_failures == 0 &&
+         sequence.known_tokens <= view_.budget.tokens &&
+         blocks_for(sequence.known_tokens) <= view_.budget.staging_blocks &&
+         blocks_for(sequence.known_tokens + 1) <= view_.budget.host_total_blocks;
+}
+
+Fit PlanBuilder::admit_to_host(const SequenceView& sequence) {
+  CHECK(may_go_straight_to_host(sequence), "a sequence of {} tokens, {} computed, goes to the host",
+        sequence.known_tokens, sequence.computed_tokens);
+  const int64_t blocks = blocks_for(sequence.known_tokens);
+  const int64_t host_blocks = blocks_for(sequence.known_tokens + 1);
+  if (sequence.known_tokens > budget_.tokens) {
+    return Fit::kNoTokens;
+  }
+  if (budget_.logit_rows < 1 || slices_left() < 1) {
+    return Fit::kNoLogitRows;
+  }
+  if (host_blocks > budget_.host_free_blocks) {
+    return Fit::kNoHostBlocks;
+  }
+  if (blocks > budget_.staging_blocks) {
+    return Fit::kNoStagingBlocks;
+  }
+  budget_.tokens -= sequence.known_tokens;
+  budget_.logit_rows -= 1;
+  budget_.host_free_blocks -= host_blocks;
+  budget_.staging_blocks -= static_cast<int32_t>(blocks);
+  plan_.admit.push_back(sequence.id);
+  plan_.straight_to_host.push_back(sequence.id);
+  add_slice(sequence.id, sequence.known_tokens);
+  return Fit::kFits;
+}
+
 Fit PlanBuilder::offload(const SequenceView& sequence) {
   const int64_t needed = blocks_to_hold(sequence);
   if (needed > budget_.host_free_blocks) {

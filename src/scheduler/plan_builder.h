@@ -23,6 +23,7 @@ enum class Fit : uint8_t {
   kNoSequences,  // as many sequences run as may
   kNoBlocks,
   kNoHostBlocks,
+  kNoStagingBlocks,
 };
 
 class PlanBuilder {
@@ -44,6 +45,12 @@ class PlanBuilder {
   Fit admit_before_best_effort(const SequenceView& sequence, int32_t tokens) {
     return admit_beside(sequence, tokens, promised_blocks_ - promised_best_effort_);
   }
+  // Makes a waiting sequence run that goes straight to the host, with all of its tokens. It takes
+  // no blocks of the accelerator, and no place of a running sequence beyond this step. Refused
+  // unless its next token would find a block on the host too.
+  Fit admit_to_host(const SequenceView& sequence);
+  // Whether a sequence is of a kind that may go straight to the host, in some step.
+  [[nodiscard]] bool may_go_straight_to_host(const SequenceView& sequence) const;
   // How many blocks are missing to admit a best-effort sequence, or a latency-sensitive one before
   // best effort; 0 or less: none.
   [[nodiscard]] int64_t missing_to_admit(const SequenceView& sequence, int32_t tokens) const;
@@ -62,6 +69,10 @@ class PlanBuilder {
   [[nodiscard]] int32_t sequences_left() const { return budget_.sequences; }
   [[nodiscard]] int64_t blocks_left() const { return budget_.free_blocks; }
   [[nodiscard]] int64_t host_blocks_left() const { return budget_.host_free_blocks; }
+  [[nodiscard]] int32_t staging_blocks_left() const { return budget_.staging_blocks; }
+  [[nodiscard]] int32_t slices_left() const {
+    return view_.budget.logit_rows - static_cast<int32_t>(plan_.slices.size());
+  }
   // What running sequences still need before a latency-sensitive one is admitted before best
   // effort.
   [[nodiscard]] int64_t blocks_before_best_effort() const {

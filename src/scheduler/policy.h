@@ -69,6 +69,7 @@ struct PolicyTraits {
   bool needs_step_times = false;  // it cannot plan without Beliefs::step_times
   bool needs_host_times = false;  // on two tiers: nor without Beliefs::host_times
   bool admits = false;            // an Admission belongs to it
+  bool stages_prompts = false;    // on two tiers it sends prompts straight to the host, if it may
   PolicyTiers tiers = PolicyTiers::kAccelerator;
   bool cohorts = false;  // offloaded tokens at the same stage join a step together (APEX 3.3)
   ServiceFields reads;   // of a request

@@ -22,6 +22,14 @@ bool StepDraft::add_decode(size_t index) {
   return true;
 }
 
+bool StepDraft::admit_to_host(const SequenceView& waiting) {
+  if (!planner_.admit_to_host(waiting)) {
+    return false;
+  }
+  count_chunk(waiting, waiting.known_tokens);
+  return true;
+}
+
 bool StepDraft::admit(const SequenceView& waiting, int32_t tokens) {
   if (!planner_.admit(waiting, tokens)) {
     planner_.note_refused();

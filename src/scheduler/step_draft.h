@@ -22,6 +22,8 @@ class StepDraft {
   bool add_decode(size_t index);
   // A waiting sequence begins with `tokens`; if it cannot, that is noted as refused.
   bool admit(const SequenceView& waiting, int32_t tokens);
+  // A waiting sequence goes straight to the host. False: it does not begin.
+  bool admit_to_host(const SequenceView& waiting);
 
   [[nodiscard]] const latency::StepShape& shape() const { return shape_; }
   [[nodiscard]] ClassedPlanner& planner() { return planner_; }

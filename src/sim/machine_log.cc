@@ -155,6 +155,7 @@ void MachineLog::count_mode(const observe::StepRecord& record) {
   changes_.modes += record.mode_changed ? 1 : 0;
   changes_.lane_moves += record.lane_moves;
   changes_.let_in += record.let_in;
+  changes_.straight_to_host += record.straight_to_host;
   if (record.inequality.has_value()) {
     constexpr double kLargest = 1e6;
     ++weighed_.steps;

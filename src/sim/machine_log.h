@@ -72,9 +72,10 @@ struct WeighedSteps {
 
 // What plans did with tokens on the host.
 struct HostChanges {
-  int64_t modes = 0;       // steps with lanes after one without, or the reverse
-  int64_t lane_moves = 0;  // tokens under way that were put into a lane
-  int64_t let_in = 0;      // tokens that began because the bound on holding was reached
+  int64_t modes = 0;             // steps with lanes after one without, or the reverse
+  int64_t lane_moves = 0;        // tokens under way that were put into a lane
+  int64_t let_in = 0;            // tokens that began because the bound on holding was reached
+  int64_t straight_to_host = 0;  // prompts whose KV went there layer by layer
 };
 
 struct PredictedStep {

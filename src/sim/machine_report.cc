@@ -132,6 +132,7 @@ Json machine_json(const MachineLog& log, const std::optional<BestEffortRates>& b
     json["mode_changes"] = changes.modes;
     json["lane_moves"] = changes.lane_moves;
     json["let_in"] = changes.let_in;
+    json["straight_to_host"] = changes.straight_to_host;
     for (size_t i = 0; i < kLimitNames.size(); ++i) {
       json["limited_by"][kLimitNames[i]] = share_of(log, log.regimes()[i]);
     }
@@ -196,6 +197,7 @@ std::vector<Headline> machine_headlines(const MachineLog& log,
   headlines.push_back({"mode_changes", static_cast<double>(log.changes().modes)});
   headlines.push_back({"lane_moves", static_cast<double>(log.changes().lane_moves)});
   headlines.push_back({"let_in", static_cast<double>(log.changes().let_in)});
+  headlines.push_back({"straight_to_host", static_cast<double>(log.changes().straight_to_host)});
   if (const std::optional<WeighedMeans> weighed = weighed_means(log)) {
     headlines.push_back({"inequality_rate_ratio", weighed->rate_ratio});
     headlines.push_back({"inequality_bound", weighed->bound});
@@ -236,6 +238,9 @@ std::string machine_text(const MachineLog& log, const std::optional<BestEffortRa
     }
     add("time of steps", shares_text(modes));
     const HostChanges& changes = log.changes();
+    if (changes.straight_to_host > 0) {
+      add("prompts", fmt::format("{} straight to the host", changes.straight_to_host));
+    }
     if (changes.modes + changes.lane_moves + changes.let_in > 0) {
       add("changes", fmt::format("{} of mode, {} of lane, {} tokens begun although held",
                                  changes.modes, changes.lane_moves, changes.let_in));

@@ -31,7 +31,8 @@ std::optional<BestEffortRates> best_effort_rates(const loadgen::Load& load,
 // All need a log that has ended.
 //
 // Keys: `busy` (shares of the run), `steps_by_kind`, and with two tiers `offloaded`, `limited_by`
-// (shares of the run), `steps_by_mode`, `mode_changes`, `lane_moves` and `let_in` (HostChanges);
+// (shares of the run), `steps_by_mode`, `mode_changes`, `lane_moves`, `let_in` and
+// `straight_to_host` (HostChanges);
 // `best_effort`; `inequality`, if a policy weighed lanes.
 nlohmann::ordered_json machine_json(const MachineLog& log,
                                     const std::optional<BestEffortRates>& best_effort);

@@ -108,6 +108,7 @@ inline void read_world(const Fields& fields, WorldOptions& world) {
   world.policy_options[kOnloadAbove] = static_cast<int32_t>(number(fields, "onload_above", 50));
   world.executor.limits.host_blocks = number(fields, "host", 0);
   world.executor.limits.offloaded_sequences = static_cast<int32_t>(number(fields, "places", 16));
+  world.executor.limits.staging_blocks = static_cast<int32_t>(number(fields, "staging", 0));
   world.executor.host.failures_per_thousand = static_cast<int>(number(fields, "failures", 0));
   if (fields.contains("hops")) {
     world.executor.host.max_hops = duration(fields, "hops");
@@ -247,6 +248,9 @@ template <class World>
 int64_t measured(const std::string& subject, const Scenario& scenario, World& world) {
   if (subject == "let_in") {
     return world.let_in();
+  }
+  if (subject == "straight") {
+    return world.straight();
   }
   if (subject == "lane_moves") {
     return world.lane_moves();

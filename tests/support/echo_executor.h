@@ -62,6 +62,7 @@ class EchoExecutor final : public StepExecutor {
     int32_t tokens = 0;
     int64_t attended = 0;
     result_ = StepResult{.step = input.step, .samples = {}, .scored = {}, .visitors = {}};
+    check_straight(input);
     for (const StepSlice& slice : input.slices) {
       write(slice);
       tokens += static_cast<int32_t>(slice.tokens.size());
@@ -145,15 +146,32 @@ class EchoExecutor final : public StepExecutor {
   [[nodiscard]] int32_t most_tokens_in_a_step() const { return max_tokens_; }
 
  private:
-  TokenId& at(BlockId block, int32_t slot) {
-    return kv_.at(static_cast<size_t>(raw(block) * options_.limits.block_tokens + slot));
+  TokenId& at(BlockId block, int32_t slot, Tier tier = Tier::kAccelerator) {
+    std::vector<TokenId>& kv = tier == Tier::kHost ? host_kv_ : kv_;
+    return kv.at(static_cast<size_t>(raw(block) * options_.limits.block_tokens + slot));
+  }
+
+  // Slices that go straight to the host are whole, stand last, and fit in a staging layer.
+  void check_straight(const StepInput& input) const {
+    int64_t blocks = 0;
+    for (const StepSlice& slice : input.slices) {
+      const bool straight = slice.tier == Tier::kHost;
+      blocks += straight ? std::ssize(slice.block_table) : 0;
+      CHECK(straight || blocks == 0, "slices that go straight to the host must come last");
+      CHECK(!straight || (slice.first_position == 0 && slice.samples.size() == 1),
+            "a part of a prompt goes straight to the host");
+    }
+    CHECK(blocks <= options_.limits.staging_blocks, "{} of {} blocks of a staging layer", blocks,
+          options_.limits.staging_blocks);
+    CHECK(blocks == 0 || std::ssize(input.slices) <= options_.limits.max_logit_rows, "{} slices",
+          input.slices.size());
   }
 
   void write(const StepSlice& slice) {
     for (size_t i = 0; i < slice.tokens.size(); ++i) {
       const int32_t position = slice.first_position + static_cast<int32_t>(i);
       at(slice.block_table[static_cast<size_t>(position / options_.limits.block_tokens)],
-         position % options_.limits.block_tokens) = slice.tokens[i];
+         position % options_.limits.block_tokens, slice.tier) = slice.tokens[i];
     }
   }
 
@@ -166,7 +184,7 @@ class EchoExecutor final : public StepExecutor {
     for (int32_t position = first; position < known; ++position) {
       context.push_back(
           at(slice.block_table[static_cast<size_t>(position / options_.limits.block_tokens)],
-             position % options_.limits.block_tokens));
+             position % options_.limits.block_tokens, slice.tier));
     }
     for (const SampleSpec& spec : slice.samples) {
       result_->samples.push_back({spec.sequence, draw(context, spec), nullptr});

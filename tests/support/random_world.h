@@ -94,6 +94,7 @@ class WorldMaker {
       world_.requests.push_back(families_ ? draw_relative(id) : draw_loner(id));
     }
     draw_beliefs();
+    draw_staging();
     return std::move(world_);
   }
 
@@ -139,6 +140,14 @@ class WorldMaker {
     options.executor.limits.hops_per_token = options.believed_layers;
     options.policy_options[kApexHostRows] = one_in(2) ? between32(0, 8) : 0;
     options.policy_options[kApexRealWindow] = between32(0, 1);
+  }
+
+  // Worlds of policies without them stay as they were.
+  void draw_staging() {
+    ExecutorLimits& limits = world_.options.executor.limits;
+    if (limits.host_blocks > 0 && policy_traits(world_.policy).stages_prompts && !one_in(3)) {
+      limits.staging_blocks = between32(1, limits.max_batched_tokens / limits.block_tokens + 4);
+    }
   }
 
   void draw_host() {

@@ -131,7 +131,7 @@ class SimulatedWorld::Client final : public VirtualTime::Actor {
 };
 
 SimulatedWorld::SimulatedWorld(const WorldOptions& options)
-    : options_(options),
+    : options_(with_tiers_of_policy(options)),
       shape_(shape_of(options_)),
       weights_(model::hollow_weights(shape_, device::WeightFormat{.type = ElementType::kBF16})),
       step_times_(believed(options_)),
@@ -189,6 +189,7 @@ void SimulatedWorld::make_executor() {
     binder_ = policy_.make_binder();
     executor.host.kv_bytes = limits.host_blocks * block_bytes;
     executor.host.sequences = limits.offloaded_sequences;
+    executor.host.staging_tokens = limits.staging_blocks * limits.block_tokens;
     executor.host.threads = 1;
     executor.host.clock = &time_;
     executor.host.binder = binder_.get();

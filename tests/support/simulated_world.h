@@ -40,6 +40,7 @@ class SimulatedWorld final {
   [[nodiscard]] const Engine& engine() const { return driver_->engine(); }
   [[nodiscard]] int64_t preemptions() const { return observer_.preemptions; }
   [[nodiscard]] int64_t let_in() const { return observer_.let_in; }
+  [[nodiscard]] int64_t straight() const { return observer_.straight; }
   [[nodiscard]] int64_t lane_moves() const { return observer_.lane_moves; }
   [[nodiscard]] int64_t mode_changes() const { return observer_.mode_changes; }
   [[nodiscard]] int64_t steps() const;

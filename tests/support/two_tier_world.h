@@ -31,6 +31,7 @@ struct Dice {
   int onload = 20;   // of 100, for each parked one
   int drop = 2;      // of 100, for each parked one
   int preempt = 2;   // of 100, for each running one
+  int straight = 0;  // of 100, for each waiting sequence that could go straight to the host
   bool only_decodes = false;
   // Also what no policy does today: any order of the queue, sequences admitted past others,
   // tokens held on the host, lanes and moves between them, copies to the host beforehand, stages
@@ -88,8 +89,16 @@ class ChancePolicy final : public StepPolicy {
  private:
   enum class Fate : uint8_t { kOpen, kGone, kPlanned };
 
-  static void admit_in_order(const SystemView& view, PlanBuilder& builder) {
+  bool goes_straight(const SequenceView& sequence, PlanBuilder& builder) {
+    return dice_.straight > 0 && builder.may_go_straight_to_host(sequence) &&
+           chance(dice_.straight) && builder.admit_to_host(sequence) == Fit::kFits;
+  }
+
+  void admit_in_order(const SystemView& view, PlanBuilder& builder) {
     for (const SequenceView& sequence : view.waiting) {
+      if (goes_straight(sequence, builder)) {
+        continue;
+      }
       const int32_t tokens = std::min(sequence.pending_tokens(), builder.tokens_left());
       if (tokens < 1 || builder.admit(sequence, tokens) != Fit::kFits) {
         break;
@@ -104,6 +113,9 @@ class ChancePolicy final : public StepPolicy {
         const std::optional<SequenceView> sequence = view.queue->show(*entry);
         const int32_t left = builder.tokens_left();
         if (left > 0 && sequence.has_value() && (chance(60) || view.running.empty())) {
+          if (goes_straight(*sequence, builder)) {
+            continue;
+          }
           const int32_t tokens = std::min(sequence->pending_tokens(), left);
           builder.admit(*sequence, 1 + static_cast<int32_t>(random_() % uint64_t(tokens)));
         }

@@ -56,6 +56,7 @@ struct StepSums final : observe::EngineObserver {
     preemptions += record.preempted;
     put_off += record.put_off;
     let_in += record.let_in;
+    straight += record.straight_to_host;
     lane_moves += record.lane_moves;
     mode_changes += record.mode_changed ? 1 : 0;
   }
@@ -65,9 +66,18 @@ struct StepSums final : observe::EngineObserver {
   int64_t preemptions = 0;
   int64_t put_off = 0;
   int64_t let_in = 0;
+  int64_t straight = 0;
   int64_t lane_moves = 0;
   int64_t mode_changes = 0;
 };
+
+// Without staging layers if the named policy does not use them.
+inline WorldOptions with_tiers_of_policy(WorldOptions options) {
+  if (!options.make_policy && !policy_traits(options.policy).stages_prompts) {
+    options.executor.limits.staging_blocks = 0;
+  }
+  return options;
+}
 
 // The step times in the belief of the world's policies.
 inline latency::CorrectedModel believed(const WorldOptions& options) {
@@ -166,6 +176,7 @@ class VirtualWorld final {
   [[nodiscard]] int64_t put_off() const { return observer_.put_off; }
   // Of tokens on the host, as StepRecord counts them.
   [[nodiscard]] int64_t let_in() const { return observer_.let_in; }
+  [[nodiscard]] int64_t straight() const { return observer_.straight; }
   [[nodiscard]] int64_t lane_moves() const { return observer_.lane_moves; }
   [[nodiscard]] int64_t mode_changes() const { return observer_.mode_changes; }
   // Of ended choices, in the order of their ends.
@@ -195,7 +206,7 @@ class VirtualWorld final {
     }
     options.engine.max_running =
         std::min(options.engine.max_running, options.executor.limits.max_logit_rows);
-    return options;
+    return with_tiers_of_policy(std::move(options));
   }
 
   WorldOptions options_;

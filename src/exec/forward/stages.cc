@@ -42,8 +42,9 @@ Stages::Stages(const model::ModelConfig& config, const model::Weights& weights,
       windows_.push_back(window);
     }
   }
-  CHECK(std::ssize(windows_) <= device::kAttentionPlans, "layers with {} different windows",
-        windows_.size());
+  const int64_t places = buffers.staging_layers == nullptr ? 1 : 2;
+  CHECK(std::ssize(windows_) * places <= device::kAttentionPlans,
+        "layers with {} different windows", windows_.size());
 }
 
 void Stages::launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
@@ -83,37 +84,70 @@ void Stages::launch_last_stage(device::Device& device, device::StreamId stream,
   head(sampled, rows.residual);
 }
 
-device::AttentionBatch Stages::attention_batch(const StepInputs& inputs, int32_t window) const {
+Stages::KvPlace Stages::pooled(const StepInputs& inputs) const {
+  return {.slices = inputs.pooled, .kv = buffers_.kv, .layout = layout_};
+}
+
+Stages::KvPlace Stages::staged(const StepInputs& inputs) const {
+  return {.slices = inputs.staged,
+          .kv = buffers_.staging_layers,
+          .layout = staging_layout(layout_),
+          .first_row = inputs.pooled.shape.rows,
+          .first_plan = static_cast<int32_t>(windows_.size())};
+}
+
+device::AttentionBatch Stages::attention_batch(const KvPlace& place, int32_t window) const {
   const auto plan = std::find(windows_.begin(), windows_.end(), window) - windows_.begin();
-  return {.slices = inputs.slices,
-          .host_slices = inputs.host_slices,
-          .shape = inputs.attention,
-          .layout = layout_,
+  return {.slices = place.slices.slices,
+          .host_slices = place.slices.host_slices,
+          .shape = place.slices.shape,
+          .layout = place.layout,
           .heads = config_.heads,
           .window = window,
           .workspace = buffers_.attention_workspace,
           .workspace_floats = buffers_.attention_workspace_floats,
-          .plan = static_cast<int32_t>(plan)};
+          .plan = place.first_plan + static_cast<int32_t>(plan)};
 }
 
 void Stages::plan_attention(device::Device& device, device::StreamId stream,
                             const StepInputs& inputs) const {
+  const Target target{device, stream, inputs.rows};
+  plan_attention(target, pooled(inputs));
+  plan_attention(target, staged(inputs));
+}
+
+void Stages::plan_attention(const Target& target, const KvPlace& place) const {
+  if (place.slices.shape.rows == 0) {
+    return;
+  }
   for (const int32_t window : windows_) {
-    device.launch(stream, device::AttentionPlanOp{attention_batch(inputs, window)});
+    target.device.launch(target.stream, device::AttentionPlanOp{attention_batch(place, window)});
   }
 }
 
 void Stages::launch_attention(device::Device& device, device::StreamId stream,
                               const StepInputs& inputs, int32_t layer) const {
-  device.launch(stream,
-                device::AttentionOp{.batch = attention_batch(inputs, config_.window_of(layer)),
-                                    .q = buffers_.q,
-                                    .kv = buffers_.kv,
-                                    .layer = layer,
-                                    .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
-                                    .out = buffers_.attended,
-                                    .out_stride = strides_.attended,
-                                    .out_type = weights_.numbers.attended});
+  const Target target{device, stream, inputs.rows};
+  launch_attention(target, pooled(inputs), layer);
+  launch_attention(target, staged(inputs), layer);
+}
+
+void Stages::launch_attention(const Target& target, const KvPlace& place, int32_t layer) const {
+  if (place.slices.shape.rows == 0) {
+    return;
+  }
+  const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
+  const int64_t columns = int64_t{config_.heads} * weights_.padded_head_dim;
+  target.device.launch(
+      target.stream,
+      device::AttentionOp{.batch = attention_batch(place, config_.window_of(layer)),
+                          .q = buffers_.q + place.first_row * columns,
+                          .kv = place.kv,
+                          .layer = layer % place.layout.layers,
+                          .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                          .out = buffers_.attended + place.first_row * pitch,
+                          .out_stride = strides_.attended,
+                          .out_type = weights_.numbers.attended});
 }
 
 void Stages::embed(const Target& target, const TokenRows& tokens) const {
@@ -171,24 +205,37 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
                                                      .bias = own.qkv_bias,
                                                      .y = buffers_.qkv + first_row * strides_.qkv,
                                                      .y_stride = strides_.qkv});
-  if (inputs.rows > 0 && !tail.alone) {
-    target.device.launch(target.stream, device::RopeWriteOp{.qkv = buffers_.qkv,
-                                                            .qkv_stride = strides_.qkv,
-                                                            .rows = inputs.rows,
-                                                            .cos = buffers_.cos,
-                                                            .sin = buffers_.sin,
-                                                            .heads = config_.heads,
-                                                            .layout = layout_,
-                                                            .layer = layer,
-                                                            .kv = buffers_.kv,
-                                                            .blocks = inputs.blocks,
-                                                            .slots = inputs.slots,
-                                                            .q = buffers_.q,
-                                                            .q_norm = own.q_norm,
-                                                            .k_norm = own.k_norm,
-                                                            .norm_epsilon = config_.rms_epsilon});
+  if (!tail.alone) {
+    write_kv(target, inputs, pooled(inputs), layer);
+    write_kv(target, inputs, staged(inputs), layer);
   }
   route_tail({target.device, target.stream, tail.rows}, inputs.rows, layer, tail);
+}
+
+void Stages::write_kv(const Target& target, const StepInputs& inputs, const KvPlace& place,
+                      int32_t layer) const {
+  if (place.slices.shape.rows == 0) {
+    return;
+  }
+  const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t half_dim = config_.head_dim / 2;
+  const int64_t columns = int64_t{config_.heads} * weights_.padded_head_dim;
+  target.device.launch(target.stream,
+                       device::RopeWriteOp{.qkv = buffers_.qkv + place.first_row * strides_.qkv,
+                                           .qkv_stride = strides_.qkv,
+                                           .rows = place.slices.shape.rows,
+                                           .cos = buffers_.cos + place.first_row * half_dim,
+                                           .sin = buffers_.sin + place.first_row * half_dim,
+                                           .heads = config_.heads,
+                                           .layout = place.layout,
+                                           .layer = layer % place.layout.layers,
+                                           .kv = place.kv,
+                                           .blocks = inputs.blocks + place.first_row,
+                                           .slots = inputs.slots + place.first_row,
+                                           .q = buffers_.q + place.first_row * columns,
+                                           .q_norm = own.q_norm,
+                                           .k_norm = own.k_norm,
+                                           .norm_epsilon = config_.rms_epsilon});
 }
 
 void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,

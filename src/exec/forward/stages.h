@@ -61,7 +61,17 @@ struct StageBuffers {
   std::byte* ring = nullptr;     // [ring rows] RoutedRow: q, k, v on their way to the host
   std::byte* returns = nullptr;  // [hop rows, heads * padded_head_dim], attended type: results
   std::byte* residual_store = nullptr;  // [slots, hidden], type and stride as residual
+  // Only where prompts may go straight to the host: the KV of two layers, as KvLayout for a model
+  // of two. A step's even layers write to the first one, its odd layers to the second.
+  std::byte* staging_layers = nullptr;
 };
+
+inline constexpr int32_t kStagingLayers = 2;
+// The layout of a model with that number of layers.
+constexpr kernels::KvLayout staging_layout(kernels::KvLayout pool) {
+  pool.layers = kStagingLayers;
+  return pool;
+}
 
 class Stages {
  public:
@@ -82,6 +92,15 @@ class Stages {
                         int32_t layer) const;
 
  private:
+  // KV in the pool or in the staging layers: its place, and the rows and plans of attention over
+  // it.
+  struct KvPlace {
+    const SliceInputs& slices;
+    std::byte* kv = nullptr;
+    kernels::KvLayout layout;
+    int64_t first_row = 0;
+    int32_t first_plan = 0;
+  };
   // The queue and the rows that ops are for.
   struct Target {
     device::Device& device;
@@ -105,8 +124,13 @@ class Stages {
     int64_t first_row = 0;
   };
 
-  [[nodiscard]] device::AttentionBatch attention_batch(const StepInputs& inputs,
-                                                       int32_t window) const;
+  [[nodiscard]] KvPlace pooled(const StepInputs& inputs) const;
+  [[nodiscard]] KvPlace staged(const StepInputs& inputs) const;
+  [[nodiscard]] device::AttentionBatch attention_batch(const KvPlace& place, int32_t window) const;
+  void plan_attention(const Target& target, const KvPlace& place) const;
+  void launch_attention(const Target& target, const KvPlace& place, int32_t layer) const;
+  void write_kv(const Target& target, const StepInputs& inputs, const KvPlace& place,
+                int32_t layer) const;
   void embed(const Target& target, const TokenRows& tokens) const;
   void rope_table(const Target& target, const TokenRows& tokens) const;
   void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,

@@ -39,10 +39,8 @@ bool any(const TierEvents& events) {
 Result<std::unique_ptr<HostTier>> HostTier::create(const Environment& environment) {
   const ExecutorOptions& options = environment.options;
   const kernels::KvLayout layout = kv_layout_for(environment.config, options);
-  ASSIGN_OR_RETURN(
-      HopMemory memory,
-      HopMemory::allocate(environment.device,
-                          host_tier_sizes(environment.config, environment.weights, options)));
+  const HostTierSizes sizes = host_tier_sizes(environment.config, environment.weights, options);
+  ASSIGN_OR_RETURN(HopMemory memory, HopMemory::allocate(environment.device, sizes));
   std::unique_ptr<HostTier> tier(new HostTier(environment, std::move(memory)));
   tier->transfers_ = std::make_unique<Transfers>(
       environment.device,
@@ -50,6 +48,11 @@ Result<std::unique_ptr<HostTier>> HostTier::create(const Environment& environmen
               .host = tier->memory_.host->kv->data(),
               .layout = layout,
               .device_bytes = total_blocks(layout, options) * layout.block_bytes()});
+  if (sizes.staging_layers > 0) {
+    ASSIGN_OR_RETURN(tier->staging_,
+                     StagingLayers::create(environment.device, *tier->notifier_,
+                                           tier->transfers_->pools(), sizes.staging_layers));
+  }
   RETURN_IF_ERROR(tier->start_attention(environment));
   tier->carrier_ =
       std::make_unique<HopCarrier>(HopCarrier::Parts{.device = environment.device,
@@ -106,6 +109,7 @@ void HostTier::place(StageBuffers& buffers) const {
   buffers.ring = memory_.ring->data();
   buffers.returns = memory_.returns->data();
   buffers.residual_store = memory_.residual_store->data();
+  buffers.staging_layers = staging_ == nullptr ? nullptr : staging_->data();
 }
 
 void HostTier::enter(const OffloadedToken& token) {
@@ -166,7 +170,8 @@ TierCounts HostTier::counts() const {
   TierCounts counts;
   carrier_->add_counts(counts);
   counts.visits = queues_.visits();
-  counts.offloaded_bytes = transfers_->offloaded_bytes();
+  counts.offloaded_bytes =
+      transfers_->offloaded_bytes() + (staging_ == nullptr ? 0 : staging_->copied_bytes());
   counts.onloaded_bytes = transfers_->onloaded_bytes();
   counts.workers = threads_;
   counts.layers = core_.limits().last_stage;

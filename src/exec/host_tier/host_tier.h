@@ -4,6 +4,7 @@
 //   HopQueues         what a step binds visitors from (the binding side of the hop core)
 //   HopCarrier        rows and tasks between device, host and hop core
 //   Transfers         blocks between the two KV pools
+//   StagingLayers     KV of prompts that go straight to the host, layer by layer
 //   AttentionHost     attends: threads of this process, or what HostTierOptions::attention makes
 //
 // Threads: engine thread only. Nothing blocks but create and the end of life.
@@ -22,6 +23,7 @@
 #include "exec/host_tier/hop_queues.h"
 #include "exec/host_tier/host_probe.h"
 #include "exec/host_tier/offloaded_tokens.h"
+#include "exec/host_tier/staging_layers.h"
 #include "exec/host_tier/transfers.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -65,6 +67,8 @@ class HostTier {
   [[nodiscard]] HopQueues& queues() { return queues_; }
   [[nodiscard]] HopCarrier& carrier() { return *carrier_; }
   [[nodiscard]] const OffloadedTokens& tokens() const { return tokens_; }
+  // Null: no prompt goes straight to the host.
+  [[nodiscard]] StagingLayers* staging() { return staging_.get(); }
   // Attention must be on threads of this process.
   [[nodiscard]] piggyback::AttentionWorkers& workers();
   [[nodiscard]] HostProbe make_probe();
@@ -85,6 +89,7 @@ class HostTier {
   OffloadedTokens tokens_;
   HopQueues queues_;
   std::unique_ptr<Transfers> transfers_;
+  std::unique_ptr<StagingLayers> staging_;  // null: no prompt goes straight to the host
   std::unique_ptr<piggyback::AttentionHost> attention_;
   piggyback::AttentionWorkers* workers_ = nullptr;  // attention_, if it is threads of this process
   std::unique_ptr<HopCarrier> carrier_;

@@ -43,6 +43,7 @@ constexpr std::array<const PolicyOption*, 2> kNeoPlusOptions = {&kPatienceSteps,
 constexpr PolicyTraits traits_with(const ServiceFields& reads) {
   return {.needs_step_times = true,
           .needs_host_times = true,
+          .stages_prompts = true,
           .tiers = PolicyTiers::kBoth,
           .reads = reads};
 }

@@ -38,9 +38,10 @@
 //   - Where only sequences on the host are left that are too large to return, the program stops.
 //     Here they go on in both lanes, whatever the host takes, and a log line says so.
 //   - A prompt longer than a step's rows is computed in chunks instead of never.
-//   - KV of a prompt bound for the host lies on the accelerator until it is copied behind the step
-//     that ends the prompt; the program keeps a layer of it there. The room is made by the last
-//     sequences of the accelerator, which leave for the host.
+//   - A prompt bound for the host goes straight there, layer by layer, as in the program, if it is
+//     computed whole, has no cached prefix and one choice, and the executor has staging layers.
+//     Else its KV lies on the accelerator until it is copied behind the step that ends the prompt.
+//     The room is made by the last sequences of the accelerator, which leave for the host.
 //   - Copies run beside steps: a sequence that moves misses a step or two, the paper's none.
 //   - Launch terms are measured (latency/host_times.h), not 0.8 ms.
 //   - The paper prints the ratio of rule 6 upside down.

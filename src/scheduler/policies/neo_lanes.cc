@@ -307,12 +307,16 @@ bool NeoStep::makes_first_token_late(const Choice& lanes, const Choice& resident
 
 StepPlan NeoStep::finish(const Choice& choice) {
   for (const Prompt& prompt : prompts_) {
-    if (prompt.host_bound) {
+    if (prompt.host_bound && !prompt.straight) {
       mark_host_bound(*prompt.sequence);
     }
   }
   for (const Prompt& prompt : std::span(prompts_).first(choice.prompts)) {
-    draft_.admit(*prompt.sequence, prompt.tokens);
+    if (prompt.straight) {
+      draft_.admit_to_host(*prompt.sequence);
+    } else {
+      draft_.admit(*prompt.sequence, prompt.tokens);
+    }
   }
   memory_.for_overdue =
       std::clamp(memory_.for_overdue - choice.for_overdue + choice.time / kPartForOverdue, Nanos{0},

@@ -140,6 +140,9 @@ void NeoStep::make_room_for_head() {
     return;
   }
   const SequenceView& head = view_.waiting.front();
+  if (will_go_straight(head)) {
+    return;
+  }
   const int32_t tokens = std::min(head.pending_tokens(), view_.budget.tokens);
   ClassedPlanner& planner = draft_.planner();
   const int64_t blocks = planner.blocks_to_begin(head);
@@ -163,6 +166,25 @@ void NeoStep::make_room_for_head() {
   if (is_host_bound(head)) {
     kept_for_head_ = {.places = head.choices, .blocks = blocks};
   }
+}
+
+// Whether this prompt can go straight to the host in a step beside all that decode.
+bool NeoStep::will_go_straight(const SequenceView& head) const {
+  if (!draft_.builder().may_go_straight_to_host(head)) {
+    return false;
+  }
+  latency::StepShape decodes;
+  for (const SequenceView& sequence : view_.running) {
+    if (sequence.decodes()) {
+      decodes.add_decode(sequence.known_tokens);
+    }
+  }
+  const int32_t rows = view_.budget.tokens - decodes.decode_rows;
+  return head.known_tokens <= rows &&
+         (!rules_.caps_steps ||
+          latency::largest_chunk(model_.step_times(), decodes,
+                                 {.prompt = head.rest(), .max_tokens = head.known_tokens},
+                                 chunk_limit_) == head.known_tokens);
 }
 
 void NeoStep::add_decodes(ServiceClass service_class) {
@@ -268,8 +290,9 @@ void NeoStep::admit_latency_sensitive() {
   }
 }
 
+// Prompts that go straight to the host do not wait for room on the accelerator.
 void NeoStep::collect_prompts() {
-  if (draft_.planner().refused() || draft_.builder().preempts()) {
+  if (draft_.builder().preempts() || (draft_.planner().refused() && !stages_prompts())) {
     return;
   }
   for (const SequenceView& waiting : view_.waiting) {
@@ -298,9 +321,10 @@ int64_t NeoStep::blocks_for_output(const SequenceView& waiting) const {
 }
 
 // A prompt that finds room stays on the accelerator, unless an earlier one of the step does not;
-// where the rules are repaired also if no room is left for output, and in NEO's if sequences are on
-// the host and there is no room beside it to compute another one for the host.
-bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
+// where the rules are repaired also if no room is left for output. NEO's rules send a prompt that
+// cannot go straight to the host there too, if sequences are on the host and there is no room
+// beside it to compute another one for the host.
+bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks, bool has_room) const {
   if (!has_host()) {
     return false;
   }
@@ -308,11 +332,27 @@ bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks) const {
       (!prompts_.empty() && prompts_.back().host_bound)) {
     return true;
   }
+  const bool may_go_straight = draft_.builder().may_go_straight_to_host(waiting);
+  if (may_go_straight && !has_room) {
+    return true;
+  }
   const int64_t left = draft_.builder().blocks_left() - prompt_blocks_ - blocks;
   if (rules_.repaired && !is_alone() && left < blocks_for_output(waiting)) {
     return true;
   }
-  return rules_.join == HostJoin::kByNeo && !view_.offloaded.empty() && left < blocks;
+  return !may_go_straight && rules_.join == HostJoin::kByNeo && !view_.offloaded.empty() &&
+         left < blocks;
+}
+
+// Whether `tokens` of a prompt that is bound for the host go straight there in this step.
+bool NeoStep::goes_straight(const SequenceView& waiting, int32_t tokens) const {
+  const PlanBuilder& builder = draft_.builder();
+  const ClassedPlanner& planner = draft_.planner();
+  return builder.may_go_straight_to_host(waiting) && tokens == waiting.known_tokens &&
+         prompt_logits_ < builder.logit_rows_left() &&
+         std::ssize(prompts_) < builder.slices_left() &&
+         straight_blocks_ + planner.blocks_for(tokens) <= builder.staging_blocks_left() &&
+         straight_host_blocks_ + planner.blocks_for(tokens + 1) <= builder.host_blocks_left();
 }
 
 // Whether the host has room for a prompt that is bound for it, and keeps up with one more.
@@ -324,11 +364,16 @@ bool NeoStep::host_takes(const SequenceView& waiting, int64_t blocks) const {
 bool NeoStep::collect(const SequenceView& waiting) {
   const int32_t rows = draft_.builder().tokens_left() - prompt_rows_ - rows_for_host_;
   const int32_t tokens = rows > 0 ? tokens_of(waiting, rows) : 0;
-  if (tokens < 1 || !finds_room(waiting, tokens)) {
+  if (tokens < 1) {
     return false;
   }
+  const bool has_room = !draft_.planner().refused() && finds_room(waiting, tokens);
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
-  bool host_bound = goes_to_host(waiting, blocks);
+  bool host_bound = goes_to_host(waiting, blocks, has_room);
+  const bool straight = host_bound && goes_straight(waiting, tokens);
+  if (!straight && !has_room) {
+    return false;
+  }
   if (!is_as_published()) {
     // The accelerator has room for it: better there than not at all.
     host_bound = host_bound && host_takes(waiting, blocks);
@@ -340,21 +385,42 @@ bool NeoStep::collect(const SequenceView& waiting) {
     if (!is_alone() || !prompts_.empty()) {
       return false;
     }
-    if (!std::exchange(memory_.told_large_prompt, true)) {
-      log::warn(
-          "a prompt of {} KV blocks begins beside no other, because the host has {} blocks and the "
-          "accelerator {}; NEO as published would never begin it; give the host more memory",
-          blocks, view_.budget.host_total_blocks, view_.budget.total_blocks);
-    }
+    tell_large_prompt(blocks);
     host_bound = false;
   }
-  host_used_ += host_bound ? blocks : 0;
-  prompts_.push_back({.sequence = &waiting, .tokens = tokens, .host_bound = host_bound});
-  prompt_rows_ += tokens;
-  prompt_logits_ += tokens == waiting.pending_tokens() ? waiting.choices : 0;
-  prompt_choices_ += waiting.choices;
-  prompt_blocks_ += blocks;
+  if (!host_bound && !has_room) {
+    return false;
+  }
+  add_prompt({.sequence = &waiting,
+              .tokens = tokens,
+              .host_bound = host_bound,
+              .straight = host_bound && straight},
+             blocks);
   return true;
+}
+
+void NeoStep::tell_large_prompt(int64_t blocks) {
+  if (!std::exchange(memory_.told_large_prompt, true)) {
+    log::warn(
+        "a prompt of {} KV blocks begins beside no other, because the host has {} blocks and the "
+        "accelerator {}; NEO as published would never begin it; give the host more memory",
+        blocks, view_.budget.host_total_blocks, view_.budget.total_blocks);
+  }
+}
+
+void NeoStep::add_prompt(const Prompt& prompt, int64_t blocks) {
+  const SequenceView& sequence = *prompt.sequence;
+  prompts_.push_back(prompt);
+  host_used_ += prompt.host_bound ? blocks : 0;
+  prompt_rows_ += prompt.tokens;
+  prompt_logits_ += prompt.tokens == sequence.pending_tokens() ? sequence.choices : 0;
+  if (prompt.straight) {
+    straight_blocks_ += draft_.planner().blocks_for(sequence.known_tokens);
+    straight_host_blocks_ += blocks;
+  } else {
+    prompt_choices_ += sequence.choices;
+    prompt_blocks_ += blocks;
+  }
 }
 
 latency::StepShape NeoStep::shape_with(size_t prompts) const {

@@ -39,6 +39,7 @@ class NeoStep {
     const SequenceView* sequence = nullptr;
     int32_t tokens = 0;
     bool host_bound = false;
+    bool straight = false;  // over the staging layers
   };
   // The step in one of its forms.
   struct Choice {
@@ -82,6 +83,7 @@ class NeoStep {
   [[nodiscard]] bool stays_within_host(int64_t blocks) const;
   void count_host_blocks();
   void tell_small_host();
+  void tell_large_prompt(int64_t blocks);
   [[nodiscard]] bool is_as_published() const {
     return !rules_.repaired && rules_.join == HostJoin::kByNeo;
   }
@@ -100,7 +102,11 @@ class NeoStep {
   void collect_prompts();
   [[nodiscard]] bool collect(const SequenceView& waiting);
   [[nodiscard]] bool finds_room(const SequenceView& waiting, int32_t tokens) const;
-  [[nodiscard]] bool goes_to_host(const SequenceView& waiting, int64_t blocks) const;
+  [[nodiscard]] bool goes_to_host(const SequenceView& waiting, int64_t blocks, bool has_room) const;
+  [[nodiscard]] bool stages_prompts() const { return view_.budget.staging_blocks > 0; }
+  [[nodiscard]] bool will_go_straight(const SequenceView& head) const;
+  [[nodiscard]] bool goes_straight(const SequenceView& waiting, int32_t tokens) const;
+  void add_prompt(const Prompt& prompt, int64_t blocks);
   [[nodiscard]] bool host_takes(const SequenceView& waiting, int64_t blocks) const;
   [[nodiscard]] int64_t blocks_for_output(const SequenceView& waiting) const;
   [[nodiscard]] latency::StepShape shape_with(size_t prompts) const;
@@ -167,6 +173,8 @@ class NeoStep {
   int32_t prompt_logits_ = 0;
   int32_t prompt_choices_ = 0;
   int64_t prompt_blocks_ = 0;
+  int64_t straight_blocks_ = 0;       // in the staging layers
+  int64_t straight_host_blocks_ = 0;  // for the same prompts and their next tokens
   double begun_credit_ = 0;  // the share of each prompt in the draft that the step computes
   std::vector<FirstToken> first_tokens_;  // in the order in which they are computed
   int64_t first_token_pending_ = 0;       // tokens of all of them

@@ -130,6 +130,42 @@ TEST_F(Neo, ThePromptWithoutRoomGoesToTheHostAndAllLaterOnesOfTheRoundToo) {
   EXPECT_THAT(ids(policy.plan(scene.view()).onload), ElementsAre(2)) << "it left for the front";
 }
 
+// The same, with staging layers: nothing leaves to make room, and the prompts begin at once.
+TEST_F(Neo, OverStagingLayersThePromptWithoutRoomGoesStraightToTheHost) {
+  Scene scene{.running = {decode(1, 160), decode(2, 160)},
+              .waiting = {prompt(3, 100), prompt(4, 20), prompt(5, 20)}};
+  scene.budget.total_blocks = 25;
+  scene.budget.free_blocks = 5;
+  scene.budget.staging_blocks = 32;
+  scene.waiting[2].computed_tokens = 16;  // a cached prefix: it is computed on the accelerator
+  NeoPolicy& policy = made(1000);
+  const StepPlan plan = policy.plan(scene.view());
+  EXPECT_THAT(plan.offload, IsEmpty());
+  EXPECT_THAT(ids(plan.admit), UnorderedElementsAre(3, 4, 5));
+  EXPECT_THAT(ids(plan.straight_to_host), ElementsAre(3, 4)) << "4 would find room";
+  EXPECT_THAT(slices(plan),
+              ::testing::IsSupersetOf({std::pair<int64_t, int32_t>(3, 100), {4, 20}, {5, 4}}));
+}
+
+TEST_F(Neo, OverStagingLayersPromptsWaitForRowsStagingBlocksAndHostBlocks) {
+  Scene scene{.running = {decode(1, 160)}, .waiting = {prompt(2, 100), prompt(3, 90)}};
+  scene.budget.free_blocks = 1;
+  scene.budget.staging_blocks = 12;  // 7 and 6 are needed
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).straight_to_host), ElementsAre(2));
+  scene.budget.staging_blocks = 13;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).straight_to_host), ElementsAre(2, 3));
+  scene.budget.host_free_blocks = 12;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).straight_to_host), ElementsAre(2));
+  scene.budget.tokens = 180;
+  scene.budget.host_free_blocks = 1000;
+  EXPECT_THAT(ids(made(1000).plan(scene.view()).straight_to_host), ElementsAre(2));
+  scene.budget.staging_blocks = 6;
+  scene.budget.tokens = 512;
+  const StepPlan plan = made(1000).plan(scene.view());
+  EXPECT_THAT(plan.straight_to_host, IsEmpty()) << "it never fits, so room is made for it";
+  EXPECT_THAT(ids(plan.offload), ElementsAre(1));
+}
+
 TEST_F(Neo, APromptWaitsWhileTheHostMightNotHoldWhatTheAcceleratorHas) {
   Scene scene{.running = {decode(9, 20)}, .waiting = {prompt(1, 100)}};
   scene.budget.host_total_blocks = scene.budget.total_blocks + 6;  // of 7 that it will need
@@ -272,6 +308,9 @@ TEST_F(Neo, FastDecodeAttendsForAllDecodesOnTheHost) {
   EXPECT_THAT(plan.onload, IsEmpty());
   EXPECT_THAT(plan.hold, IsEmpty()) << "whatever the host takes";
   EXPECT_THAT(slices(plan), ElementsAre(std::pair(3, 50)));
+  EXPECT_THAT(plan.straight_to_host, IsEmpty());
+  scene.budget.staging_blocks = 32;
+  EXPECT_THAT(ids(policy.plan(scene.view()).straight_to_host), ElementsAre(3));
 }
 
 TEST(NeoOptions, AModelOfWholeStepsIsRefused) {
