@@ -199,11 +199,11 @@ def main():
     parser.add_argument("name", choices=sorted(path.parent.name for path in HERE.glob("*/experiment.json")))
     parser.add_argument("--full", action="store_true", help="windows as long as published")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--band", type=float, default=0, help="also with so much less and more bandwidth of the host, e.g. 0.2: plots show the band; takes three times as long")
+    parser.add_argument("--band", type=float, default=0, help="also with this share less and more bandwidth of the host, e.g. 0.2: plots show the band; takes three times the time")
     parser.add_argument("--line", help="run this line alone, and keep the rows of the others in result.csv")
     parser.add_argument("--png", action="store_true", help="make PNG files of the plots, too (rsvg-convert)")
     parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
-    parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; what it has already is not run again")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; points that it has already are not run again")
     flags = parser.parse_args()
     if flags.png and not shutil.which("rsvg-convert"):
         sys.exit("run.py: --png needs rsvg-convert; install the package librsvg2-bin")
