@@ -166,10 +166,10 @@ class Gate {
 };
 
 TEST(EmulatedAccelerator, AComputeStreamMayWaitForItselfAndForWhatIsAllowed) {
+  Gate gate;  // outlives the device: the copies' thread may still be in the listener when `end` is there
   const auto device = make_device();
   const StreamId compute = device->create_stream();
   const StreamId copies = device->create_stream(StreamKind::kHostToDevice);
-  Gate gate;
   device->set_listener([&] { gate(); });
   device->wait(compute, device->record(compute));
   device->record(copies);
@@ -228,10 +228,10 @@ class EmulatedAcceleratorDeathTest : public testing::Test {
 
 TEST_F(EmulatedAcceleratorDeathTest, AComputeStreamThatWouldWaitForAnotherStops) {
   const auto wait = [] {
+    Gate gate;
     const auto device = make_device();
     const StreamId compute = device->create_stream();
     const StreamId copies = device->create_stream(StreamKind::kHostToDevice);
-    Gate gate;
     device->set_listener([&] { gate(); });
     device->record(copies);
     device->wait(compute, device->record(copies));
