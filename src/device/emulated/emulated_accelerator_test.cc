@@ -166,7 +166,8 @@ class Gate {
 };
 
 TEST(EmulatedAccelerator, AComputeStreamMayWaitForItselfAndForWhatIsAllowed) {
-  Gate gate;  // outlives the device: the copies' thread may still be in the listener when `end` is there
+  Gate gate;  // outlives the device: the copies' thread may still be in the listener when `end` is
+              // there
   const auto device = make_device();
   const StreamId compute = device->create_stream();
   const StreamId copies = device->create_stream(StreamKind::kHostToDevice);
