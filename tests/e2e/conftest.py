@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -15,6 +16,10 @@ GOLDENS = ROOT / "tests" / "goldens"
 BINARY = pathlib.Path(os.environ.get("TANDEM_BINARY") or ROOT / "build" / "dev" / "tandem").resolve()
 SHARED = pathlib.Path(os.environ.get("TANDEM_SHARED") or ROOT.parent / "shared").resolve()
 LOGS = BINARY.parent / "e2e-logs"
+
+# A shell that starts the suite in the background has it ignore SIGINT, and every program started from here would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(hookwrapper=True)
