@@ -71,9 +71,10 @@ CorrectedModel::Join CorrectedModel::join_of(const StepShape& shape) {
 
 double CorrectedModel::learnt(Regime regime, Join join) const {
   const Factor& own = factors_[index(regime, join)];
-  const bool is_new = own.observed.load(std::memory_order_relaxed) == 0;
-  const Factor& used = join == Join::kLanes && is_new ? factors_[index(regime, Join::kNone)] : own;
-  return used.value.load(std::memory_order_relaxed);
+  if (join == Join::kLanes && own.observed.load(std::memory_order_relaxed) == 0) {
+    return factors_[index(regime, Join::kNone)].value.load(std::memory_order_relaxed);
+  }
+  return own.value.load(std::memory_order_relaxed);
 }
 
 double CorrectedModel::times(const StepShape& shape, Regime regime, Join join) const {

@@ -99,6 +99,11 @@ Nanos ModularModel::step_time(const StepShape& shape) const {
   if (shape.empty()) {
     return Nanos{0};
   }
+  if (shape.visits == 0 && shape.visitor_logits == 0 && shape.second_stages == 0) {
+    // The same sum without what is zero: admission asks thousands of times for steps of residents.
+    return to_nanos(costs_.fixed + dense(static_cast<double>(shape.rows())) + attention(shape) +
+                    costs_.head.nanos(shape.logit_rows));
+  }
   const double visits = static_cast<double>(shape.visits) + shape.visitor_logits;
   return to_nanos(costs_.fixed + dense(shape) + attention(shape) + costs_.per_visit * visits +
                   head(shape));

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 GOLDENS = ROOT / "tests" / "goldens"
 BINARY = pathlib.Path(os.environ.get("TANDEM_BINARY") or ROOT / "build" / "dev" / "tandem").resolve()
 SHARED = pathlib.Path(os.environ.get("TANDEM_SHARED") or ROOT.parent / "shared").resolve()
-LOGS = BINARY.parent / "e2e-logs"
+LOGS = BINARY.parent / "e2e-logs" / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 # A shell that starts the suite in the background has it ignore SIGINT, and every program started from here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,4 +1,5 @@
 """A `tandem serve` process under test: started on a free port, asked over HTTP, stopped by SIGTERM."""
+import itertools
 import os
 import pathlib
 import re
@@ -18,10 +19,21 @@ METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
+# Each process of the suite (pytest-xdist numbers them gw0, gw1, ...) has ports of its own, below the kernel's range for outgoing
+# connections, so that a port stays free until the server binds it.
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_ports = itertools.cycle(range(15000 + 2000 * (_worker % 8), 17000 + 2000 * (_worker % 8)))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in itertools.islice(_ports, 2000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port")
 
 
 def until(condition, seconds=30.0, every=0.02):

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from mock_hub import MockServer
 
 
 def chat(binary, url, lines, *flags, env=None):
@@ -90,8 +91,7 @@ class Mock(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def mock():
     Mock.bodies, Mock.keys, Mock.error, Mock.hold, Mock.slow = [], [], None, 0, 0
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mock)
-    server.daemon_threads = True
+    server = MockServer(("127.0.0.1", 0), Mock)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

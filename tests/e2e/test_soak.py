@@ -1,5 +1,6 @@
 """A few seconds of the soak; scripts/soak.sh runs the long one."""
 import pytest
+from conftest import LOGS
 from server import Server
 from soak import FLAGS, soak
 
@@ -7,7 +8,7 @@ pytestmark = pytest.mark.core
 
 
 def test_a_short_soak_leaves_nothing_behind(binary):
-    server = Server(binary, None, binary.parent / "e2e-logs" / "soak.log", FLAGS)
+    server = Server(binary, None, LOGS / "soak.log", FLAGS)
     server.wait_ready()
     sanitized = binary.parent.name in ("asan", "tsan")
     for check, passed in soak(server, seconds=6, clients=12):
