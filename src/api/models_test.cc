@@ -9,8 +9,6 @@
 namespace tandem::api {
 namespace {
 
-using openai::Json;
-
 ServedModel large_model() {
   ServedModel model = openai::tiny_model();
   model.names = {"large"};
@@ -54,7 +52,7 @@ TEST_F(TwoModels, EachRequestGoesToItsOwn) {
     const ClientResponse response =
         post("/v1/completions", R"({"prompt":"a","model":")" + std::string(model) + "\"}");
     EXPECT_EQ(response.status, 200) << response.body;
-    const Json json = Json::parse(response.body);
+    const openai::Json json = openai::Json::parse(response.body);
     EXPECT_EQ(json["model"], model.empty() ? "tiny" : model);
     return json["choices"][0]["text"].get<std::string>();
   };
@@ -69,7 +67,7 @@ TEST_F(TwoModels, EachRequestGoesToItsOwn) {
 TEST_F(TwoModels, AnUnknownModelIsRefusedWithAllNames) {
   const ClientResponse response = post("/v1/completions", R"({"prompt":"a","model":"huge"})");
   EXPECT_EQ(response.status, 404);
-  const Json error = Json::parse(response.body)["error"];
+  const openai::Json error = openai::Json::parse(response.body)["error"];
   EXPECT_EQ(error["code"], "model_not_found");
   EXPECT_EQ(error["message"],
             "the model 'huge' does not exist here; this server has 'tiny', 'small', 'large'");
@@ -85,7 +83,7 @@ TEST_F(TwoModels, LimitsTemplatesAndTokensAreThoseOfTheModelNamed) {
   const auto tokens = [&](std::string_view model) {
     const std::string body =
         R"({"messages":[{"role":"user","content":"hi"}],"model":")" + std::string(model) + "\"}";
-    return Json::parse(post("/tokenize", body).body);
+    return openai::Json::parse(post("/tokenize", body).body);
   };
   EXPECT_EQ(tokens("tiny")["max_model_len"], 64);
   EXPECT_EQ(tokens("large")["max_model_len"], 128);
@@ -110,12 +108,12 @@ TEST_F(TwoModels, StopsAndCancelsReachTheFrontendThatHasTheRequest) {
 }
 
 TEST_F(TwoModels, BothAreListedAndCounted) {
-  const Json list = Json::parse(get("/v1/models").body);
+  const openai::Json list = openai::Json::parse(get("/v1/models").body);
   ASSERT_EQ(list["data"].size(), 3U);
   EXPECT_EQ(list["data"][2]["id"], "large");
   EXPECT_EQ(list["data"][2]["root"], "large-folder");
-  EXPECT_EQ(Json::parse(get("/v1/models/large").body)["max_model_len"], 128);
-  EXPECT_EQ(Json::parse(get("/load").body)["server_load"], 10);
+  EXPECT_EQ(openai::Json::parse(get("/v1/models/large").body)["max_model_len"], 128);
+  EXPECT_EQ(openai::Json::parse(get("/load").body)["server_load"], 10);
 }
 
 TEST_F(TwoModels, OneThatLoadsRefusesItsOwnRequestsOnly) {
@@ -129,9 +127,9 @@ TEST_F(TwoModels, OneThatLoadsRefusesItsOwnRequestsOnly) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("x-llm-d-request-dropped-reason"), "loading");
   EXPECT_EQ(get("/ready").status, 503) << "the server is ready once all of its models are";
-  EXPECT_EQ(Json::parse(get("/ready").body)["status"], "loading");
+  EXPECT_EQ(openai::Json::parse(get("/ready").body)["status"], "loading");
   tiny_.set_state(ServingState::kFailed);
-  EXPECT_EQ(Json::parse(get("/ready").body)["status"], "failed");
+  EXPECT_EQ(openai::Json::parse(get("/ready").body)["status"], "failed");
   EXPECT_EQ(post("/v1/completions", R"({"prompt":"a"})").status, 503);
   EXPECT_EQ(tiny_.submitted(), 1U) << "no body is parsed while no model takes requests";
 }

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <random>
 
+#include "support/two_tier_world.h"
 #include "support/virtual_world.h"
 
 namespace tandem {
@@ -14,14 +14,9 @@ using namespace std::chrono_literals;
 using testing::expected_tokens;
 using testing::make_request;
 using testing::Outcome;
+using testing::prompt_of;
 using testing::VirtualWorld;
 using testing::WorldOptions;
-
-std::vector<TokenId> prompt_of(int length, TokenId first = 10) {
-  std::vector<TokenId> prompt(static_cast<size_t>(length));
-  std::iota(prompt.begin(), prompt.end(), first);
-  return prompt;
-}
 
 WorldOptions small_world(std::string policy, int64_t blocks = 32) {
   WorldOptions options;

@@ -15,7 +15,7 @@ Result<Header> parse(const std::string& bytes) {
   return parse_header(std::as_bytes(std::span(bytes)), "a.gguf");
 }
 
-std::string error_of(const std::string& bytes) {
+std::string header_error(const std::string& bytes) {
   const Result<Header> header = parse(bytes);
   return header.ok() ? "no error" : header.error().message;
 }
@@ -89,60 +89,60 @@ TEST(GgufHeader, SaysWhereAFileEnds) {
 }
 
 TEST(GgufHeader, RefusesOtherFilesAndVersions) {
-  EXPECT_THAT(error_of("PK..........."), HasSubstr("is not a GGUF file"));
+  EXPECT_THAT(header_error("PK..........."), HasSubstr("is not a GGUF file"));
   std::string bytes = small_file().bytes();
   bytes[4] = 1;
-  EXPECT_THAT(error_of(bytes), HasSubstr("version 1 of GGUF; 2 and 3 are supported"));
+  EXPECT_THAT(header_error(bytes), HasSubstr("version 1 of GGUF; 2 and 3 are supported"));
   bytes[4] = 0;
   bytes[7] = 3;
-  EXPECT_THAT(error_of(bytes), HasSubstr("big-endian"));
+  EXPECT_THAT(header_error(bytes), HasSubstr("big-endian"));
 }
 
 TEST(GgufHeader, RefusesCountsThatCannotBe) {
   std::string bytes = small_file().bytes();
   bytes[15] = 1;  // 2^56 tensors
-  EXPECT_THAT(error_of(bytes), HasSubstr("more than its"));
+  EXPECT_THAT(header_error(bytes), HasSubstr("more than its"));
   FileBuilder file;
   file.array("list", ValueType::kFloat64, uint64_t{1} << 61, "abc");
-  EXPECT_THAT(error_of(file.bytes()), HasSubstr("ends inside key 'list'"));
+  EXPECT_THAT(header_error(file.bytes()), HasSubstr("ends inside key 'list'"));
   FileBuilder texts;
   texts.array("list", ValueType::kString, ~uint64_t{0}, FileBuilder::string_bytes("a"));
-  EXPECT_THAT(error_of(texts.bytes()), HasSubstr("ends inside key 'list'"));
+  EXPECT_THAT(header_error(texts.bytes()), HasSubstr("ends inside key 'list'"));
 }
 
 TEST(GgufHeader, RefusesTypesThatAreNone) {
   FileBuilder file;
   file.pair("odd", static_cast<ValueType>(77), std::string(40, '\0'));
-  EXPECT_THAT(error_of(file.bytes()), HasSubstr("key 'odd' has type 77"));
+  EXPECT_THAT(header_error(file.bytes()), HasSubstr("key 'odd' has type 77"));
   FileBuilder nested;
   nested.array("list", ValueType::kArray, 1, std::string(40, '\0'));
-  EXPECT_THAT(error_of(nested.bytes()), HasSubstr("inside an array"));
+  EXPECT_THAT(header_error(nested.bytes()), HasSubstr("inside an array"));
   FileBuilder tensor;
   tensor.tensor("x.weight", {2, 256}, 16, std::string(2048, '\0'));
-  EXPECT_THAT(error_of(tensor.bytes()),
+  EXPECT_THAT(header_error(tensor.bytes()),
               AllOf(HasSubstr("tensor 'x.weight' is IQ2_XXS"), HasSubstr("supported are F32")));
   FileBuilder unknown;
   unknown.tensor("x.weight", {2, 256}, 99, std::string(2048, '\0'));
-  EXPECT_THAT(error_of(unknown.bytes()), HasSubstr("is type 99"));
+  EXPECT_THAT(header_error(unknown.bytes()), HasSubstr("is type 99"));
 }
 
 TEST(GgufHeader, RefusesNamesTwice) {
   FileBuilder file;
   file.integer("a", 1).integer("a", 2);
-  EXPECT_THAT(error_of(file.bytes()), HasSubstr("key 'a' is there twice"));
+  EXPECT_THAT(header_error(file.bytes()), HasSubstr("key 'a' is there twice"));
   FileBuilder tensors;
   tensors.floats("x", {1}, {1}).floats("x", {1}, {2});
-  EXPECT_THAT(error_of(tensors.bytes()), HasSubstr("tensor 'x' is there twice"));
+  EXPECT_THAT(header_error(tensors.bytes()), HasSubstr("tensor 'x' is there twice"));
   FileBuilder nameless;
   nameless.integer("", 1).string("padding", std::string(100, 'x'));
-  EXPECT_THAT(error_of(nameless.bytes()), HasSubstr("1 to 65535 bytes of UTF-8"));
+  EXPECT_THAT(header_error(nameless.bytes()), HasSubstr("1 to 65535 bytes of UTF-8"));
 }
 
 TEST(GgufHeader, RefusesShapesThatCannotBe) {
   const auto with_shape = [](const std::vector<int64_t>& shape, uint32_t type) {
     FileBuilder file;
     file.tensor("x", shape, type, std::string(256, '\0'));
-    return error_of(file.bytes());
+    return header_error(file.bytes());
   };
   EXPECT_THAT(with_shape({}, 0), HasSubstr("has 0 dimensions"));
   EXPECT_THAT(with_shape({1, 1, 1, 1, 1}, 0), HasSubstr("has 5 dimensions"));
@@ -158,7 +158,7 @@ TEST(GgufHeader, RefusesOffsetsThatCannotBe) {
   const auto at = [](uint64_t offset) {
     FileBuilder file;
     file.floats("first", {8}, std::vector<float>(8)).tensor_at("second", {8}, 0, offset);
-    return error_of(file.bytes());
+    return header_error(file.bytes());
   };
   EXPECT_THAT(at(0), HasSubstr("the tensors 'first' and 'second' overlap"));
   EXPECT_THAT(at(8), HasSubstr("not a multiple of the alignment 32"));
@@ -169,10 +169,10 @@ TEST(GgufHeader, RefusesOffsetsThatCannotBe) {
 TEST(GgufHeader, TakesAnotherAlignment) {
   FileBuilder file;
   file.integer("general.alignment", 8).floats("x", {2}, {1, 2});
-  EXPECT_EQ(error_of(file.bytes()), "no error");
+  EXPECT_EQ(header_error(file.bytes()), "no error");
   FileBuilder odd;
   odd.integer("general.alignment", 24);
-  EXPECT_THAT(error_of(odd.bytes()), HasSubstr("a power of two from 8"));
+  EXPECT_THAT(header_error(odd.bytes()), HasSubstr("a power of two from 8"));
 }
 
 }  // namespace

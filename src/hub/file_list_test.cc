@@ -10,16 +10,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::string kCommit(40, 'a');
+const std::string kListedCommit(40, 'a');
 const std::string kBlob(40, 'b');
 const std::string kLarge(64, 'c');
 
 std::string list_text(const std::string& siblings) {
-  return fmt::format(R"({{"id": "org/model", "sha": "{}", "siblings": [{}]}})", kCommit, siblings);
+  return fmt::format(R"({{"id": "org/model", "sha": "{}", "siblings": [{}]}})", kListedCommit,
+                     siblings);
 }
 
 FileList list_of(const std::vector<std::string>& paths) {
-  FileList list{.commit = kCommit, .files = {}};
+  FileList list{.commit = kListedCommit, .files = {}};
   for (const std::string& path : paths) {
     list.files.push_back({.path = path, .size = 10, .checksum = kBlob});
   }
@@ -55,7 +56,7 @@ TEST(FileList, HasSizesAndChecksums) {
          {{"rfilename": "README.md"}})",
       kBlob, kBlob, kLarge)));
   ASSERT_TRUE(list.ok()) << list.error().message;
-  EXPECT_EQ(list->commit, kCommit);
+  EXPECT_EQ(list->commit, kListedCommit);
   EXPECT_THAT(list->files, ElementsAre(RemoteFile{"config.json", 12, kBlob},
                                        RemoteFile{"model.safetensors", 1000, kLarge},
                                        RemoteFile{"README.md", std::nullopt, ""}));
@@ -70,7 +71,7 @@ TEST(FileList, WhatIsNoListOrNamesStrangeFilesIsRefused) {
                                   std::string("<html>"),
                                   std::string("{}"),
                                   std::string(R"({"sha": "main", "siblings": []})"),
-                                  fmt::format(R"({{"sha": "{}"}})", kCommit),
+                                  fmt::format(R"({{"sha": "{}"}})", kListedCommit),
                                   list_text("7"),
                                   list_text("{}"),
                                   file("../../etc/passwd"),

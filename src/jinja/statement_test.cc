@@ -8,7 +8,7 @@
 namespace tandem::jinja {
 namespace {
 
-struct Case {
+struct Statement {
   const char* source;
   const char* text;
 };
@@ -22,12 +22,12 @@ std::string render_source(const std::string& source) {
   return testing::render(source, variables);
 }
 
-void expect_all(std::span<const Case> cases) {
-  for (const Case& c : cases) EXPECT_EQ(render_source(c.source), c.text) << c.source;
+void expect_all(std::span<const Statement> cases) {
+  for (const Statement& c : cases) EXPECT_EQ(render_source(c.source), c.text) << c.source;
 }
 
 TEST(JinjaStatement, MacrosAreThoseOfJinja2) {
-  const Case cases[] = {
+  const Statement cases[] = {
       {"{% macro m(a, b=2, c='x') %}{{ a }}-{{ b }}-{{ c }};{% endmacro %}{{ m(1) }}{{ m(1, 3) "
        "}}{{ m(1, c=4) }}{{ m() }}{{ m(a=1,b=2,c=3)|upper }}",
        "1-2-x;1-3-x;1-2-4;-2-x;1-2-3;"},
@@ -59,7 +59,7 @@ TEST(JinjaStatement, MacrosAreThoseOfJinja2) {
 }
 
 TEST(JinjaStatement, WhiteSpaceAndCommentsAreThoseOfJinja2) {
-  const Case cases[] = {
+  const Statement cases[] = {
       {"{% raw %}{{ x }} {% if %}{% endraw %}!", "{{ x }} {% if %}!"},
       {"a\n  {% raw -%}\n   x\n  {%- endraw %}\nb", "a\nxb"},
       {"  {% if true %}\n  a\n  {% endif %}\nb", "  a\nb"},
@@ -84,7 +84,7 @@ TEST(JinjaStatement, WhiteSpaceAndCommentsAreThoseOfJinja2) {
 }
 
 TEST(JinjaStatement, AssignmentsAreThoseOfJinja2) {
-  const Case cases[] = {
+  const Statement cases[] = {
       {"{% set x = 1 %}{% for i in l %}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}", "2221"},
       {"{% set ns = namespace(x=1) %}{% for i in l %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x "
        "}}",
@@ -119,7 +119,7 @@ TEST(JinjaStatement, AssignmentsAreThoseOfJinja2) {
 }
 
 TEST(JinjaStatement, LoopsAreThoseOfJinja2) {
-  const Case cases[] = {
+  const Statement cases[] = {
       {"{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ "
        "loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.depth }}{{ loop.previtem }}|{{ "
        "loop.nextitem }};{% endfor %}",
@@ -152,7 +152,7 @@ TEST(JinjaStatement, LoopsAreThoseOfJinja2) {
 }
 
 TEST(JinjaStatement, BlocksAreThoseOfJinja2) {
-  const Case cases[] = {
+  const Statement cases[] = {
       {"{% filter upper %}abc {{ s }}{% endfilter %}{% filter replace('a','b')|upper %}aaa{% "
        "endfilter %}",
        "ABC HÉLLO WÖRLDBBB"},
@@ -170,7 +170,7 @@ TEST(JinjaStatement, BlocksAreThoseOfJinja2) {
 }
 
 TEST(JinjaStatement, MistakesAreErrorsWithTheirCause) {
-  const Case cases[] = {
+  const Statement cases[] = {
       {"{% for x in n %}{% endfor %}", "'NoneType' object is not iterable"},
       {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1,2) }}",
        "macro 'm' takes not more than 1 argument(s)"},
@@ -200,7 +200,7 @@ TEST(JinjaStatement, MistakesAreErrorsWithTheirCause) {
        "Can only get item pairs from a mapping."},
       {"{{ foo(1, *[2], **{'a': 3}) }}", "'foo' is undefined"},
   };
-  for (const Case& c : cases) {
+  for (const Statement& c : cases) {
     EXPECT_EQ(render_source(c.source), std::string("error: ") + c.text) << c.source;
   }
 }

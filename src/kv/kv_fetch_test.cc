@@ -1,26 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <random>
 
 #include "kv/kv_manager.h"
+#include "kv/test_support.h"
 
 namespace tandem {
 namespace {
-
-constexpr int32_t kBlock = 4;
-
-std::vector<TokenId> tokens_from(TokenId first, int count) {
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens) {
-  std::vector<BlockHash> hashes;
-  extend_hashes(hashes, root_hash(""), tokens, kBlock);
-  return hashes;
-}
 
 // Computes `tokens` and leaves them cached on both tiers.
 void cache_on_both(KvManager& manager, const std::vector<TokenId>& tokens) {
@@ -42,11 +28,6 @@ void crowd_out(KvManager& manager) {
   ASSERT_TRUE(
       manager.grow(crowd, static_cast<int32_t>(manager.free_blocks()) * manager.block_tokens()));
   manager.release(crowd);
-}
-
-void expect_books(const KvManager& manager, std::vector<const SequenceKv*> users) {
-  const Status books = manager.audit(users);
-  EXPECT_TRUE(books.ok()) << books.error().message;
 }
 
 std::span<const BlockHash> head(const std::vector<BlockHash>& hashes, int32_t blocks) {

@@ -2,35 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <random>
+
+#include "kv/test_support.h"
 
 namespace tandem {
 namespace {
-
-constexpr int32_t kBlock = 4;
-
-std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens, std::string_view tenant = "") {
-  std::vector<BlockHash> hashes;
-  extend_hashes(hashes, root_hash(tenant), tokens, kBlock);
-  return hashes;
-}
-
-std::vector<TokenId> tokens_from(TokenId first, int count) {
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-// Computes all of `tokens` in a new sequence, as a prefill would.
-SequenceKv computed(KvManager& manager, const std::vector<TokenId>& tokens) {
-  SequenceKv kv;
-  const std::vector<BlockHash> hashes = hashes_of(tokens);
-  manager.attach(kv, hashes, static_cast<int32_t>(tokens.size()));
-  EXPECT_TRUE(manager.grow(kv, static_cast<int32_t>(tokens.size())));
-  manager.register_computed(kv, hashes, static_cast<int32_t>(tokens.size()));
-  return kv;
-}
 
 TEST(KvManager, GrowingPastThePoolChangesNothing) {
   KvManager manager(3, kBlock, PrefixCaching::kOn);

@@ -1,46 +1,18 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <numeric>
 #include <random>
 
 #include "kv/kv_manager.h"
+#include "kv/test_support.h"
 
 namespace tandem {
 namespace {
-
-constexpr int32_t kBlock = 4;
-
-std::vector<BlockHash> hashes_of(const std::vector<TokenId>& tokens) {
-  std::vector<BlockHash> hashes;
-  extend_hashes(hashes, root_hash(""), tokens, kBlock);
-  return hashes;
-}
-
-std::vector<TokenId> tokens_from(TokenId first, int count) {
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
-SequenceKv computed(KvManager& manager, const std::vector<TokenId>& tokens) {
-  SequenceKv kv;
-  const std::vector<BlockHash> hashes = hashes_of(tokens);
-  manager.attach(kv, hashes, static_cast<int32_t>(tokens.size()));
-  EXPECT_TRUE(manager.grow(kv, static_cast<int32_t>(tokens.size())));
-  manager.register_computed(kv, hashes, static_cast<int32_t>(tokens.size()));
-  return kv;
-}
 
 void move_now(KvManager& manager, SequenceKv& kv, int32_t tokens) {
   ASSERT_TRUE(manager.begin_transfer(kv, tokens).has_value());
   manager.copied(kv);
   manager.commit_transfer(kv);
-}
-
-void expect_books(const KvManager& manager, std::vector<const SequenceKv*> users) {
-  const Status books = manager.audit(users);
-  EXPECT_TRUE(books.ok()) << books.error().message;
 }
 
 TEST(KvTransfer, SourceBlocksAreFreeOnlyAtTheCommit) {

@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Result<std::vector<TensorEntry>> parse(const std::string& file) {
+Result<std::vector<TensorEntry>> entries_of(const std::string& file) {
   return parse_safetensors_header(std::as_bytes(std::span(file)), "x.safetensors");
 }
 
@@ -25,7 +25,7 @@ TEST(SafetensorsHeader, GivesTensorsByOffsetWithPlacesInTheFile) {
       R"("a":{"data_offsets":[0,8],"shape":[2],"dtype":"F32"},)"
       R"("empty":{"dtype":"F32","shape":[0,9223372036854775807],"data_offsets":[20,20]},)"
       R"("scalar":{"dtype":"I64","shape":[],"data_offsets":[24,32]}}  )";
-  const auto tensors = parse(safetensors_bytes(header, std::string(40, 'x')));
+  const auto tensors = entries_of(safetensors_bytes(header, std::string(40, 'x')));
   ASSERT_TRUE(tensors.ok()) << tensors.error().message;
   ASSERT_EQ(tensors->size(), 4U);
   const auto data_begin = static_cast<int64_t>(8 + header.size());
@@ -40,8 +40,8 @@ TEST(SafetensorsHeader, GivesTensorsByOffsetWithPlacesInTheFile) {
 }
 
 TEST(SafetensorsHeader, AllowsADtypeItDoesNotKnow) {
-  const auto tensors =
-      parse(safetensors_bytes(R"({"a":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}})", "xx"));
+  const auto tensors = entries_of(
+      safetensors_bytes(R"({"a":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}})", "xx"));
   ASSERT_TRUE(tensors.ok()) << tensors.error().message;
   EXPECT_FALSE(tensors->front().type);
 }
@@ -116,7 +116,7 @@ TEST(SafetensorsHeader, RefusesEveryHostileHeader) {
       {file("{\"a\":{" + good + "},\"b\":{" + good + "}}"), "overlap"},
   };
   for (const Hostile& hostile : cases) {
-    const auto tensors = parse(hostile.file);
+    const auto tensors = entries_of(hostile.file);
     ASSERT_FALSE(tensors.ok()) << hostile.file.substr(0, 200);
     EXPECT_THAT(tensors.error().message,
                 AllOf(HasSubstr("x.safetensors: "), HasSubstr(hostile.says)))
@@ -129,15 +129,15 @@ TEST(SafetensorsHeader, SurvivesEveryTruncationAndManyFlippedBytes) {
   const std::vector<HandTensor> tensors = {{"first", {2, 3}, {1, 2, 3, 4, 5, 6}},
                                            {"second", {4}, {1, 2, 3, 4}, ElementType::kBF16}};
   const std::string good = safetensors_of(tensors);
-  ASSERT_TRUE(parse(good).ok());
+  ASSERT_TRUE(entries_of(good).ok());
   for (size_t length = 0; length < good.size(); ++length) {
-    EXPECT_FALSE(parse(good.substr(0, length)).ok()) << length;
+    EXPECT_FALSE(entries_of(good.substr(0, length)).ok()) << length;
   }
   for (size_t i = 0; i < good.size(); ++i) {
     for (const char flip : {'\x01', '\x10', '\x80', '\x7f'}) {
       std::string changed = good;
       changed[i] = static_cast<char>(changed[i] ^ flip);
-      const auto parsed = parse(changed);  // either way, and without reading out of bounds
+      const auto parsed = entries_of(changed);  // either way, and without reading out of bounds
       if (parsed.ok()) {
         for (const TensorEntry& tensor : *parsed) {
           EXPECT_LE(tensor.end, static_cast<int64_t>(changed.size()));

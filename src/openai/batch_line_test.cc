@@ -24,14 +24,14 @@ TEST(BatchLine, AMissingMethodMeansPost) {
   EXPECT_EQ(line.endpoint, Endpoint::kCompletions);
 }
 
-struct Bad {
+struct BadLine {
   const char* line;
   const char* code;
   bool has_custom_id;
 };
 
 TEST(BatchLine, WhatIsWrongIsNamedAndTheCustomIdKeptWhereItCanBeRead) {
-  const Bad bad[] = {
+  const BadLine bad[] = {
       {"", "invalid_json", false},
       {"[1]", "invalid_json", false},
       {"{\"custom_id\":\"\xff\"}", "invalid_json", false},
@@ -46,7 +46,7 @@ TEST(BatchLine, WhatIsWrongIsNamedAndTheCustomIdKeptWhereItCanBeRead) {
       {R"({"custom_id":"a","url":"/v1/completions","body":"x"})", "invalid_body", true},
       {R"({"custom_id":"a","url":"/v1/completions","body":{"stream":true}})", "invalid_body", true},
   };
-  for (const Bad& row : bad) {
+  for (const BadLine& row : bad) {
     const BatchLine line = parse(row.line);
     ASSERT_TRUE(line.error.has_value()) << row.line;
     EXPECT_EQ(line.error_code, row.code) << row.line;

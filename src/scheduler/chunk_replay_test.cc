@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // 2 ms a step, 0.1 ms a row.
-const latency::ModularModel& model() {
+const latency::ModularModel& replay_model() {
   static const latency::ModularModel times = latency::simple_model(
       {.layers = 1, .fixed = milliseconds(2), .per_row = std::chrono::microseconds(100)});
   return times;
@@ -21,7 +21,7 @@ TEST(ChunkReplay, CutsPromptsByTheLimitAndCountsTheirSteps) {
   const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 200}},
                                          {.rest = {.pending_tokens = 20}}};
   const std::vector<Nanos> done = replay_prompts(
-      model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts);
+      replay_model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts);
   // 80 + 80 + (40 of the first, 20 of the second).
   EXPECT_EQ(done[0], milliseconds(28));
   EXPECT_EQ(done[1], milliseconds(28));
@@ -31,7 +31,7 @@ TEST(ChunkReplay, FinishedPromptsDecodeBesideTheNext) {
   const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 80, .choices = 4}},
                                          {.rest = {.pending_tokens = 80}}};
   const std::vector<Nanos> done = replay_prompts(
-      model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts);
+      replay_model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts);
   EXPECT_EQ(done[0], milliseconds(10));
   EXPECT_EQ(done[1], milliseconds(10) + milliseconds(10) + std::chrono::microseconds(2800));
 }
@@ -40,7 +40,7 @@ TEST(ChunkReplay, FinishedPromptsDecodeBesideTheNext) {
 TEST(ChunkReplay, BestEffortThatIsNotHereYetClaimsItsPartAfterItsPatience) {
   const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 160}},
                                          {.rest = {.pending_tokens = 240}}};
-  const std::vector<Nanos> done = replay_prompts(model(),
+  const std::vector<Nanos> done = replay_prompts(replay_model(),
                                                  {.decodes = {},
                                                   .step_tokens = 80,
                                                   .later_rows = 16,
@@ -54,13 +54,14 @@ TEST(ChunkReplay, BestEffortThatIsNotHereYetClaimsItsPartAfterItsPatience) {
 
 TEST(ChunkReplay, ThePartOfBestEffortCountsThatIsHereAndThatMayCome) {
   const latency::StepShape idle;
-  const ForcedShare none = forced_share(model(), idle, {}, 4);
+  const ForcedShare none = forced_share(replay_model(), idle, {}, 4);
   EXPECT_EQ(none.at_once, Nanos{0});
   EXPECT_EQ(none.apart, Nanos{0});
   EXPECT_EQ(none.rows, 0);
   EXPECT_EQ(none.later_rows, kTileTokens);
   EXPECT_EQ(none.later, std::chrono::microseconds(4500));  // a tile and a quarter of its step
-  const ForcedShare one = forced_share(model(), idle, {.prompts = 1, .prompt_tokens = 10}, 4);
+  const ForcedShare one =
+      forced_share(replay_model(), idle, {.prompts = 1, .prompt_tokens = 10}, 4);
   EXPECT_EQ(one.at_once, std::chrono::microseconds(3600));
   EXPECT_EQ(one.apart, none.later / 4);
   EXPECT_EQ(one.rows, kTileTokens);
@@ -70,7 +71,7 @@ TEST(ChunkReplay, ThePartOfBestEffortCountsThatIsHereAndThatMayCome) {
 TEST(ChunkReplay, ATileGoesInEvenWhereNothingFits) {
   const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 2 * kTileTokens}}};
   const std::vector<Nanos> done = replay_prompts(
-      model(), {.decodes = {}, .limit = milliseconds(1), .step_tokens = 512}, prompts);
+      replay_model(), {.decodes = {}, .limit = milliseconds(1), .step_tokens = 512}, prompts);
   EXPECT_EQ(done[0], 2 * std::chrono::microseconds(3600));
 }
 
@@ -91,17 +92,17 @@ TEST(ChunkReplay, StepsOfDaysDoNotPassTheEndOfTime) {
 TEST(ChunkReplay, WhatLiesTooFarAheadHasNoTime) {
   const std::vector<PromptAhead> prompts{
       {.rest = {.pending_tokens = (kReplaySteps + 1) * kTileTokens}}};
-  EXPECT_EQ(
-      replay_prompts(model(), {.decodes = {}, .limit = Nanos{1}, .step_tokens = 16}, prompts)[0],
-      Nanos::max());
-  EXPECT_TRUE(replay_prompts(model(), {}, {}).empty());
+  EXPECT_EQ(replay_prompts(replay_model(), {.decodes = {}, .limit = Nanos{1}, .step_tokens = 16},
+                           prompts)[0],
+            Nanos::max());
+  EXPECT_TRUE(replay_prompts(replay_model(), {}, {}).empty());
 }
 
 // 2 ms and 80 rows a step; context makes no difference here.
 TEST(ChunkReplay, FarAheadItIsWalkedRoughlyButNotWrongly) {
   const std::vector<PromptAhead> prompts{{.rest = {.pending_tokens = 80 * 10 * kExactSteps}}};
   const Nanos done = replay_prompts(
-      model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts)[0];
+      replay_model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512}, prompts)[0];
   EXPECT_GE(done, milliseconds(100) * kExactSteps);
   EXPECT_LE(done, milliseconds(103) * kExactSteps);
 }
@@ -110,18 +111,19 @@ TEST(PromptReplay, GoesOnAsOneThatWasWalkedAtOnce) {
   const ReplayRules rules{
       .decodes = {}, .limit = milliseconds(10), .step_tokens = 512, .before = milliseconds(5)};
   std::vector<PromptAhead> prompts;
-  PromptReplay grown(model(), rules);
+  PromptReplay grown(replay_model(), rules);
   for (int32_t i = 0; i < 12; ++i) {
     prompts.push_back({.rest = {.pending_tokens = 30 + 17 * i}, .due = milliseconds(15 * (i + 1))});
     const int32_t step = grown.add(prompts.back());
     PromptReplay copy = grown;
     copy.finish();
-    EXPECT_EQ(copy.end_of(step), replay_prompts(model(), rules, prompts).back()) << i;
+    EXPECT_EQ(copy.end_of(step), replay_prompts(replay_model(), rules, prompts).back()) << i;
   }
 }
 
 TEST(PromptReplay, TellsHowLateTheyAreAllTogether) {
-  PromptReplay replay(model(), {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512});
+  PromptReplay replay(replay_model(),
+                      {.decodes = {}, .limit = milliseconds(10), .step_tokens = 512});
   replay.add({.rest = {.pending_tokens = 80}, .due = milliseconds(10)});
   replay.add({.rest = {.pending_tokens = 79}, .due = milliseconds(17)});
   replay.finish();
@@ -132,8 +134,8 @@ TEST(PromptReplay, TellsHowLateTheyAreAllTogether) {
 TEST(ForcedTime, IsWhatBestEffortAddsWhateverTheTime) {
   latency::StepShape shape;
   shape.add_decode(10);
-  EXPECT_EQ(forced_time(model(), shape, {}), Nanos{0});
-  EXPECT_EQ(forced_time(model(), shape, {.decodes = 3, .context = 90, .prompts = 2}),
+  EXPECT_EQ(forced_time(replay_model(), shape, {}), Nanos{0});
+  EXPECT_EQ(forced_time(replay_model(), shape, {.decodes = 3, .context = 90, .prompts = 2}),
             std::chrono::microseconds(1900));  // three rows and a tile
 }
 

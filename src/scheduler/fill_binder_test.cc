@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kLayers = 8;
+constexpr int32_t kStages = 8;
 
 std::vector<int32_t> bound(FillBinder binder, const BindView& view) {
   BindDecision decision{{99}};  // left over from another call
@@ -16,7 +16,7 @@ std::vector<int32_t> bound(FillBinder binder, const BindView& view) {
 BindView group(int32_t first_stage, std::span<const int32_t> ready,
                std::span<const int32_t> credits) {
   return {.first_stage = first_stage,
-          .last_stage = kLayers,
+          .last_stage = kStages,
           .row_room = 100,
           .logit_room = 100,
           .ready = ready,
@@ -48,7 +48,7 @@ TEST(FillBinder, RowsAndTheCapHoldAtEachStageByItself) {
 TEST(FillBinder, TheLastStageNeedsLogitRowsAndNoCredits) {
   const std::vector<int32_t> ready{2, 6};
   const std::vector<int32_t> credits{2, 0};
-  BindView view = group(kLayers - 1, ready, credits);
+  BindView view = group(kStages - 1, ready, credits);
   EXPECT_EQ(bound(FillBinder(), view), (std::vector<int32_t>{2, 6}));
   view.logit_room = 1;
   EXPECT_EQ(bound(FillBinder(), view), (std::vector<int32_t>{2, 1}));

@@ -13,11 +13,11 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr int32_t kLayers = 2;
+constexpr int32_t kPlacedLayers = 2;
 
-const latency::ModularModel& model() {
+const latency::ModularModel& placement_model() {
   static const latency::ModularModel made = latency::simple_model(
-      {.layers = kLayers, .per_row = microseconds(20), .per_context_nanos = 200});
+      {.layers = kPlacedLayers, .per_row = microseconds(20), .per_context_nanos = 200});
   return made;
 }
 
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Windows, EachWindow,
 
 // Equal lengths: nothing is lost by taking one after the other.
 TEST_P(EachWindow, AsManyDecodesOfOneLengthJoinAsAnyPlacementHides) {
-  const LaneModel lanes(model(), &host(), GetParam());
+  const LaneModel lanes(placement_model(), &host(), GetParam());
   int placed = 0;
   for (int32_t rows = 1; rows <= 40; rows += 3) {
     for (int64_t length = 10; length <= 200; length += 35) {
@@ -130,7 +130,7 @@ TEST_P(EachWindow, AsManyDecodesOfOneLengthJoinAsAnyPlacementHides) {
 // Any lengths: the host is always hidden, nothing beats the best placement, and who sits out does
 // so by the rule.
 TEST_P(EachWindow, OfAnyLengthsTheHostStaysHiddenAndTheRuleSaysWhoSitsOut) {
-  const LaneModel lanes(model(), &host(), GetParam());
+  const LaneModel lanes(placement_model(), &host(), GetParam());
   std::mt19937 random(7);
   int64_t of_best = 0;
   int64_t by_slack = 0;
@@ -163,7 +163,7 @@ TEST_P(EachWindow, OfAnyLengthsTheHostStaysHiddenAndTheRuleSaysWhoSitsOut) {
 }
 
 TEST(LanePlacement, TheFirstGoesToTheSecondLaneAndThenTheRoomierLane) {
-  const LaneModel lanes(model(), &host(), LaneWindows::kPaper);
+  const LaneModel lanes(placement_model(), &host(), LaneWindows::kPaper);
   // Windows: 200 us for the second lane; for the first one 100 us and 10 for each row of the other.
   const Placement placement =
       place_first_come(lanes, residents(20, 50), decodes_of({60, 60, 60, 60}), kAll);
@@ -171,7 +171,7 @@ TEST(LanePlacement, TheFirstGoesToTheSecondLaneAndThenTheRoomierLane) {
 }
 
 TEST(LanePlacement, OverdueDecodesThatDoNotHideJoinOneAtATimeAndForABoundedTime) {
-  const LaneModel lanes(model(), &host(), LaneWindows::kReal);
+  const LaneModel lanes(placement_model(), &host(), LaneWindows::kReal);
   const Lanes start = residents(4, 10);
   std::vector<HostDecode> decodes = decodes_of({1000, 1000, 5});
   decodes[0].overdue = true;
@@ -194,7 +194,7 @@ TEST(LanePlacement, OverdueDecodesThatDoNotHideJoinOneAtATimeAndForABoundedTime)
 }
 
 TEST(LanePlacement, AllJoinWhateverTheHostTakes) {
-  const LaneModel lanes(model(), &host(), LaneWindows::kPaper);
+  const LaneModel lanes(placement_model(), &host(), LaneWindows::kPaper);
   const Placement placement =
       place_whatever_it_takes(lanes, residents(4, 10), decodes_of({100'000, 5, 100'000}));
   EXPECT_EQ(placement.placed, 3);
@@ -202,7 +202,7 @@ TEST(LanePlacement, AllJoinWhateverTheHostTakes) {
 }
 
 TEST(LanePlacement, NoMoreJoinThanThereAreRowsFor) {
-  const LaneModel lanes(model(), nullptr, LaneWindows::kCode);
+  const LaneModel lanes(placement_model(), nullptr, LaneWindows::kCode);
   const std::vector<HostDecode> decodes = decodes_of({1, 1, 1, 1, 1});
   EXPECT_EQ(place_first_come(lanes, residents(5, 5), decodes, {.decodes = 3}).placed, 3);
   EXPECT_EQ(place_by_slack(lanes, residents(5, 5), decodes, {.decodes = 2}).placed, 2);
@@ -211,7 +211,7 @@ TEST(LanePlacement, NoMoreJoinThanThereAreRowsFor) {
 }
 
 TEST(LanePlacement, NoDecodeMakesTheLayerLongerThanItsLimit) {
-  const LaneModel lanes(model(), &host(), LaneWindows::kReal);
+  const LaneModel lanes(placement_model(), &host(), LaneWindows::kReal);
   std::vector<HostDecode> decodes = decodes_of({1, 1, 1, 1, 1});
   decodes[4].overdue = true;
   const Lanes start = residents(20, 50);  // 300 us; each decode is 10 us more

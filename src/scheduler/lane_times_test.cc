@@ -12,12 +12,12 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr int32_t kLayers = 4;
+constexpr int32_t kTimedLayers = 4;
 
 // Of a layer: 10 us for each row, 100 ns for each token that a decode attends to, 1 ns for each
 // pair of a prompt. Beside the layers 1 ms.
 const latency::ModularModel& model() {
-  static const latency::ModularModel made = latency::simple_model({.layers = kLayers,
+  static const latency::ModularModel made = latency::simple_model({.layers = kTimedLayers,
                                                                    .fixed = microseconds(1000),
                                                                    .per_row = microseconds(40),
                                                                    .per_context_nanos = 400,
@@ -82,15 +82,15 @@ TEST(LaneTimes, SlackIsTheWindowLessTheHostsTime) {
 TEST(LaneTimes, ALayerTakesAsLongAsTheLongerSideOfEachHalf) {
   const latency::HostTimes slow = host_of(4000);  // 600 us for the second lane, 200 for the first
   EXPECT_EQ(LaneModel(model(), &slow, LaneWindows::kPaper).layers_time(some_lanes()),
-            kLayers * microseconds(600 + 200));
+            kTimedLayers * microseconds(600 + 200));
   const latency::HostTimes quick = host_of(10);
   const LaneModel hidden(model(), &quick, LaneWindows::kPaper);
-  EXPECT_EQ(hidden.layers_time(some_lanes()), kLayers * Nanos{230'000 + 30'000 + 20'210});
+  EXPECT_EQ(hidden.layers_time(some_lanes()), kTimedLayers * Nanos{230'000 + 30'000 + 20'210});
   const LaneModel real(model(), &quick, LaneWindows::kReal);
   EXPECT_EQ(real.layers_time(some_lanes()), hidden.layers_time(some_lanes()))
       << "where the host hides, both are what the accelerator takes";
   EXPECT_EQ(LaneModel(model(), &slow, LaneWindows::kReal).layers_time(some_lanes()),
-            kLayers * microseconds(200 + 600))
+            kTimedLayers * microseconds(200 + 600))
       << "one host attends for both lanes";
 }
 
@@ -111,11 +111,11 @@ TEST(LaneTimes, BothLanesAreCorrectedAlike) {
   lanes[0].residents.add_decode(100);
   lanes[1].visitors = 1;
   latency::StepShape grouped = lanes[0].residents;
-  grouped.visits = kLayers;
+  grouped.visits = kTimedLayers;
   latency::StepShape with_lanes = grouped;
   with_lanes.has_lanes = true;
-  with_lanes.second_visits = kLayers;
-  with_lanes.second_stages = kLayers;
+  with_lanes.second_visits = kTimedLayers;
+  with_lanes.second_stages = kTimedLayers;
   for (int i = 0; i < 500; ++i) {
     corrected.observe(grouped, corrected.uncorrected().step_time(grouped) * 2);
     corrected.observe(with_lanes, corrected.uncorrected().step_time(with_lanes) * 5 / 4);
@@ -148,10 +148,10 @@ TEST(LaneTimes, AStepWhoseHostHidesTakesWhatItsShapeDoes) {
   const Lanes both = some_lanes();
   latency::StepShape shape = both[0].residents;
   shape.has_lanes = true;
-  shape.visits = 4 * kLayers;
+  shape.visits = 4 * kTimedLayers;
   shape.visitor_logits = 4;
-  shape.second_visits = 3 * kLayers;
-  shape.second_stages = kLayers;
+  shape.second_visits = 3 * kTimedLayers;
+  shape.second_stages = kTimedLayers;
   shape.second_logits = 3;
   EXPECT_NEAR(to_millis(lanes.layers_time(both) + lanes.beside_layers(both)),
               to_millis(weights.step_time(shape)), 1e-5);

@@ -14,7 +14,7 @@ using std::chrono::microseconds;
 
 // Of a layer: 10 us for each row, 100 ns for each token that a decode attends to, 1 ns for each
 // pair of a prompt.
-const latency::ModularModel& model() {
+const latency::ModularModel& inequality_model() {
   static const latency::ModularModel made = latency::simple_model({.layers = 4,
                                                                    .fixed = microseconds(1000),
                                                                    .per_row = microseconds(40),
@@ -23,7 +23,7 @@ const latency::ModularModel& model() {
   return made;
 }
 
-latency::HostTimes host_of(double per_context_nanos) {
+latency::HostTimes inequality_host(double per_context_nanos) {
   latency::HostTimes host;
   host.attention.per_context_nanos = per_context_nanos;
   return host;
@@ -39,8 +39,8 @@ latency::StepShape decodes(int32_t rows, int64_t context) {
 
 LanesInequality sides(const latency::StepShape& residents, double host_per_context,
                       MixedWindow window = MixedWindow::kPrinted) {
-  const latency::HostTimes host = host_of(host_per_context);
-  const LaneModel lanes(model(), &host, LaneWindows::kPaper);
+  const latency::HostTimes host = inequality_host(host_per_context);
+  const LaneModel lanes(inequality_model(), &host, LaneWindows::kPaper);
   return lanes_inequality(lanes, &host, residents, {.rows = 3, .context = 900}, window);
 }
 
@@ -57,9 +57,9 @@ TEST(LanesInequality, OfDecodesAloneIsInequalitySix) {
 // Forty rows of 300 tokens take the host longer than the window of 280 us, so its fixed time is
 // spread over the seven rows that fit.
 TEST(LanesInequality, TheHostsRateIsThatOfTheRowsThatFitItsWindow) {
-  latency::HostTimes host = host_of(100);
+  latency::HostTimes host = inequality_host(100);
   host.attention.fixed_nanos = 60'000;
-  const LaneModel lanes(model(), &host, LaneWindows::kPaper);
+  const LaneModel lanes(inequality_model(), &host, LaneWindows::kPaper);
   const auto ratio = [&](int64_t rows) {
     return lanes_inequality(lanes, &host, decodes(4, 500), {.rows = rows, .context = rows * 300},
                             MixedWindow::kPrinted)
@@ -88,7 +88,7 @@ TEST(LanesInequality, WithoutResidentDecodesOrAKnownHostLanesPay) {
   prompts.add_prefill(0, 60, 1);
   EXPECT_TRUE(std::isinf(sides(prompts, 1000).bound));
   EXPECT_TRUE(sides(prompts, 1000).holds());
-  const LaneModel lanes(model(), nullptr, LaneWindows::kPaper);
+  const LaneModel lanes(inequality_model(), nullptr, LaneWindows::kPaper);
   EXPECT_EQ(lanes_inequality(lanes, nullptr, decodes(4, 500), {.rows = 3, .context = 900},
                              MixedWindow::kPrinted)
                 .rate_ratio,
@@ -104,7 +104,7 @@ TEST(LanesInequality, AgreesWithTheFormOfAlgorithmOneInRandomSteps) {
   int held = 0;
   for (int i = 0; i < 500; ++i) {
     latency::StepShape residents = decodes(number(20), number(2000));
-    const LaneModel lanes(model(), nullptr, LaneWindows::kPaper);
+    const LaneModel lanes(inequality_model(), nullptr, LaneWindows::kPaper);
     const LaneTimes alone = lanes.times(Lane{.residents = residents});
     const bool mixed = number(2) == 1;
     if (mixed) {

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-SequenceView prompt(int64_t id, int32_t tokens) {
+SequenceView queued(int64_t id, int32_t tokens) {
   return {.id = SequenceId{id}, .state = SequenceState::kQueued, .known_tokens = tokens};
 }
 
@@ -19,10 +19,10 @@ TEST(PlanBuilder, RefusesWhatDoesNotFitAndChangesNothing) {
   const SystemView view = view_with(
       {.tokens = 64, .logit_rows = 1, .sequences = 2, .free_blocks = 4, .block_tokens = 16});
   PlanBuilder builder(view);
-  EXPECT_EQ(builder.admit(prompt(1, 100), 65), Fit::kNoTokens);
-  EXPECT_EQ(builder.admit(prompt(2, 40), 40), Fit::kFits);
-  EXPECT_EQ(builder.admit(prompt(3, 10), 10), Fit::kNoLogitRows);
-  EXPECT_EQ(builder.admit(prompt(4, 30), 20), Fit::kNoBlocks);  // it would need 2 blocks, 1 is left
+  EXPECT_EQ(builder.admit(queued(1, 100), 65), Fit::kNoTokens);
+  EXPECT_EQ(builder.admit(queued(2, 40), 40), Fit::kFits);
+  EXPECT_EQ(builder.admit(queued(3, 10), 10), Fit::kNoLogitRows);
+  EXPECT_EQ(builder.admit(queued(4, 30), 20), Fit::kNoBlocks);  // it would need 2 blocks, 1 is left
   EXPECT_EQ(builder.tokens_left(), 24);
   const StepPlan plan = builder.finish();
   ASSERT_EQ(plan.slices.size(), 1U);
@@ -33,13 +33,13 @@ TEST(PlanBuilder, ALonePromptMayBeginWhereItsWholeWouldNotFitYet) {
   const SystemView view = view_with(
       {.tokens = 32, .logit_rows = 1, .sequences = 1, .free_blocks = 4, .block_tokens = 16});
   PlanBuilder builder(view);
-  EXPECT_EQ(builder.admit(prompt(1, 64), 32), Fit::kFits);
+  EXPECT_EQ(builder.admit(queued(1, 64), 32), Fit::kFits);
 }
 
 // A best-effort prompt as large as the pool does not keep the other class out by what it still
 // needs.
 TEST(PlanBuilder, WhatBestEffortStillNeedsCountsOnlyForBestEffort) {
-  SequenceView large = prompt(1, 320);
+  SequenceView large = queued(1, 320);
   large.state = SequenceState::kPrefilling;
   large.service_class = ServiceClass::kBestEffort;
   large.computed_tokens = 32;
@@ -48,19 +48,19 @@ TEST(PlanBuilder, WhatBestEffortStillNeedsCountsOnlyForBestEffort) {
       {.tokens = 64, .logit_rows = 4, .sequences = 4, .free_blocks = 10, .block_tokens = 16});
   view.running = {&large, 1};
   PlanBuilder builder(view);
-  EXPECT_EQ(builder.admit(prompt(2, 30), 30), Fit::kNoBlocks);
-  EXPECT_EQ(builder.admit_before_best_effort(prompt(2, 30), 30), Fit::kFits);
-  EXPECT_EQ(builder.admit_before_best_effort(prompt(3, 200), 30), Fit::kNoBlocks);
+  EXPECT_EQ(builder.admit(queued(2, 30), 30), Fit::kNoBlocks);
+  EXPECT_EQ(builder.admit_before_best_effort(queued(2, 30), 30), Fit::kFits);
+  EXPECT_EQ(builder.admit_before_best_effort(queued(3, 200), 30), Fit::kNoBlocks);
 }
 
 TEST(PlanBuilder, CachedBlocksAreNotPaidTwice) {
   const SystemView view = view_with(
       {.tokens = 64, .logit_rows = 4, .sequences = 4, .free_blocks = 3, .block_tokens = 16});
   PlanBuilder builder(view);
-  SequenceView cached = prompt(1, 60);
+  SequenceView cached = queued(1, 60);
   cached.computed_tokens = 48;  // three blocks are in the cache, in use by others
   EXPECT_EQ(builder.admit(cached, 12), Fit::kFits);
-  SequenceView evictable = prompt(2, 33);
+  SequenceView evictable = queued(2, 33);
   evictable.computed_tokens = 32;
   evictable.cached_free_blocks = 2;  // two cached blocks that count as free until it takes them
   EXPECT_EQ(builder.admit(evictable, 1), Fit::kNoBlocks);
@@ -70,7 +70,7 @@ TEST(PlanBuilder, SeveralChoicesNeedTheirLogitRowsAndTheirPlaces) {
   const SystemView view = view_with(
       {.tokens = 64, .logit_rows = 3, .sequences = 8, .free_blocks = 9, .block_tokens = 16});
   PlanBuilder builder(view);
-  SequenceView four = prompt(1, 10);
+  SequenceView four = queued(1, 10);
   four.choices = 4;
   EXPECT_EQ(builder.admit(four, 10), Fit::kNoLogitRows);
   EXPECT_EQ(builder.admit(four, 9), Fit::kFits);

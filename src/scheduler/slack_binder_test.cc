@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using Counts = std::vector<int32_t>;
 
 // Four layers, 1 ms a row in all of them: a row at one stage takes 0.25 ms.
-const latency::ModularModel& model() {
+const latency::ModularModel& slack_model() {
   static const latency::ModularModel times =
       latency::simple_model({.layers = 4, .per_row = milliseconds(1)});
   return times;
@@ -46,20 +46,20 @@ Counts bind(SlackBinder& binder, int64_t step, Nanos now, int32_t stage, const C
 
 TEST(SlackBinder, GivesTheSlackToTheLowestStageFirst) {
   StepForecast step = forecast(milliseconds(9));  // four visits to spare
-  SlackBinder binder(step, model(), 10);
+  SlackBinder binder(step, slack_model(), 10);
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 0, {3, 3, 3}), (Counts{3, 1, 0}));
 }
 
 TEST(SlackBinder, OverdueRowsHaveTheirCreditsBeforeOthersOfLowerStages) {
   StepForecast step = forecast(Nanos::max());
-  SlackBinder binder(step, model(), 10);
+  SlackBinder binder(step, slack_model(), 10);
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 0, {0, 2}, {0, 0}), (Counts{0, 0}));
   EXPECT_EQ(bind(binder, 11, Nanos{0}, 0, {5, 2}, {3, 3}), (Counts{1, 2}));
 }
 
 TEST(SlackBinder, ReadsTheTimeAnewAtEachBind) {
   StepForecast step = forecast(milliseconds(9));
-  SlackBinder binder(step, model(), 10);
+  SlackBinder binder(step, slack_model(), 10);
   EXPECT_EQ(bind(binder, 1, milliseconds(100), 0, {2}), (Counts{2}));
   // Stage 2 should begin after 4 ms; the step is a millisecond ahead, so another four fit.
   EXPECT_EQ(bind(binder, 1, milliseconds(103), 2, {20}), (Counts{8}));
@@ -70,7 +70,7 @@ TEST(SlackBinder, ReadsTheTimeAnewAtEachBind) {
 // As StepRun binds: two groups at once, then one group ahead of the accelerator.
 TEST(SlackBinder, WhatIsLaunchedAndNotDoneIsNotFree) {
   StepForecast step = forecast(milliseconds(9));  // four visits to spare
-  SlackBinder binder(step, model(), 10);
+  SlackBinder binder(step, slack_model(), 10);
   const auto bind_behind = [&](Nanos now, int32_t stage, int32_t ready,
                                const std::vector<LaunchedGroup>& launched, Nanos oldest_runs) {
     const Counts rows = {ready};
@@ -102,7 +102,7 @@ TEST(SlackBinder, WhatIsLaunchedAndNotDoneIsNotFree) {
 // A record may say so of a step that this policy has planned without lanes.
 TEST(SlackBinder, AGroupOfALaneMayEndBehindTheLastStage) {
   StepForecast step = forecast(milliseconds(9));
-  SlackBinder binder(step, model(), 10);
+  SlackBinder binder(step, slack_model(), 10);
   const Counts rows = {1};
   const Counts plenty = {100};
   const std::vector<LaunchedGroup> launched = {{4, 5}};
@@ -123,7 +123,7 @@ TEST(SlackBinder, AGroupOfALaneMayEndBehindTheLastStage) {
 
 TEST(SlackBinder, ARowThatWaitedLongEnoughJoinsWhateverTheTime) {
   StepForecast step = forecast(milliseconds(1));
-  SlackBinder binder(step, model(), 3);
+  SlackBinder binder(step, slack_model(), 3);
   for (int64_t number = 1; number <= 3; ++number) {
     step.step = number;
     // Another row comes in each step.
@@ -137,7 +137,7 @@ TEST(SlackBinder, ARowThatWaitedLongEnoughJoinsWhateverTheTime) {
 
 TEST(SlackBinder, RowsThatLeaveOtherwiseAreForgotten) {
   StepForecast step = forecast(milliseconds(1));
-  SlackBinder binder(step, model(), 2);
+  SlackBinder binder(step, slack_model(), 2);
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 1, {5}), (Counts{0}));
   step.step = 2;
   EXPECT_EQ(bind(binder, 2, Nanos{0}, 1, {0}), (Counts{0}));  // all cancelled
@@ -147,14 +147,14 @@ TEST(SlackBinder, RowsThatLeaveOtherwiseAreForgotten) {
 
 TEST(SlackBinder, WithoutALimitOnlyRowsAndCreditsCount) {
   StepForecast step = forecast(Nanos::max());
-  SlackBinder binder(step, model(), 2);
+  SlackBinder binder(step, slack_model(), 2);
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 0, {9, 9}, {12, 12}), (Counts{9, 3}));
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 2, {60}), (Counts{50}));
 }
 
 TEST(SlackBinder, AStepOfVisitorsAloneTakesWhoeverIsReady) {
   StepForecast step{.step = 1, .shape = {}, .limit = milliseconds(1)};
-  SlackBinder binder(step, model(), 2);
+  SlackBinder binder(step, slack_model(), 2);
   EXPECT_EQ(bind(binder, 1, Nanos{0}, 0, {0}), (Counts{0}));
   EXPECT_EQ(bind(binder, 1, milliseconds(50), 1, {4}), (Counts{4}));
 }

@@ -15,7 +15,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // 2 ms a step, 0.1 ms a row.
-const latency::ModularModel& model() {
+const latency::ModularModel& admission_model() {
   static const latency::ModularModel times =
       latency::simple_model({.layers = 4, .fixed = milliseconds(2), .per_row = microseconds(100)});
   return times;
@@ -55,7 +55,7 @@ AdmittedPrompt waits(int32_t tokens, Nanos due = Nanos::max(), int32_t level = 0
 }
 
 struct Desk {
-  explicit Desk(AdmissionRules rules = {}) : admission(rules, model(), forecast, head) {}
+  explicit Desk(AdmissionRules rules = {}) : admission(rules, admission_model(), forecast, head) {}
   AdmissionVerdict decide(const Stage& stage, const AdmissionAsk& ask) {
     return admission.decide(view_of(stage), ask);
   }

@@ -14,13 +14,14 @@ namespace {
 constexpr const char* kProducts = "TANDEM_CUDA_PRODUCTS";
 constexpr const char* kLibrary = "TANDEM_CUBLASLT";
 
-struct Shape {
+struct ProductShape {
   int64_t rows;
   int64_t n;
   int64_t k;
 };
-constexpr Shape kShapes[] = {{1, 96, 160},    {2, 512, 1024}, {3, 96, 160},   {8, 512, 1024},
-                             {17, 512, 1024}, {64, 96, 160},  {130, 512, 96}, {300, 96, 1024}};
+constexpr ProductShape kProductShapes[] = {{1, 96, 160},   {2, 512, 1024},  {3, 96, 160},
+                                           {8, 512, 1024}, {17, 512, 1024}, {64, 96, 160},
+                                           {130, 512, 96}, {300, 96, 1024}};
 
 // One device, opened with the products of a kind.
 class Side {
@@ -108,7 +109,8 @@ class LibraryOps : public testing::Test {
   }
 
   // What a product gives on one side: fp32, or `type` for gate and up.
-  std::vector<std::byte> product(Side& side, const Shape& shape, ElementType type, bool gate_up) {
+  std::vector<std::byte> product(Side& side, const ProductShape& shape, ElementType type,
+                                 bool gate_up) {
     kernels::Random random{static_cast<uint64_t>(shape.rows * 1000 + shape.n)};
     side.clear();
     WeightMatrix w = side.device().formats().matrix({.type = type}, shape.n, shape.k);
@@ -143,7 +145,7 @@ class LibraryOps : public testing::Test {
 
   double largest_difference(ElementType type, bool gate_up) {
     double largest = 0;
-    for (const Shape& shape : kShapes) {
+    for (const ProductShape& shape : kProductShapes) {
       const ElementType out = gate_up ? type : ElementType::kF32;
       const std::vector<std::byte> got = product(*library_, shape, type, gate_up);
       const std::vector<std::byte> bytes = product(*plain_, shape, type, gate_up);

@@ -13,7 +13,7 @@ using kernels::pick;
 using kernels::Random;
 using kernels::uniform;
 
-constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kBF16};
+constexpr ElementType kRowTypes[] = {ElementType::kF32, ElementType::kBF16};
 
 class RowOps : public testing::Test {
  protected:
@@ -116,7 +116,7 @@ TEST_F(RowOps, CastsRoundToNearestEvenAndBackExactly) {
 }
 
 TEST_F(RowOps, RmsNorm) {
-  for (const ElementType type : kTypes) {
+  for (const ElementType type : kRowTypes) {
     for (const int64_t hidden : {1, 172, 4096}) {
       under_test_.clear();
       const int64_t stride = (hidden + 31) / 32 * 32;

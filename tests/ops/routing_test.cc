@@ -11,8 +11,8 @@
 namespace tandem::kernels {
 namespace {
 
-constexpr ElementType kF32 = ElementType::kF32;
-constexpr ElementType kBF16 = ElementType::kBF16;
+using ElementType::kBF16;
+using ElementType::kF32;
 constexpr double kEpsilon = 1e-3;
 
 struct Shape {

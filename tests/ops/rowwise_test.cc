@@ -8,8 +8,8 @@
 namespace tandem::kernels {
 namespace {
 
-constexpr ElementType kF32 = ElementType::kF32;
-constexpr ElementType kBF16 = ElementType::kBF16;
+using ElementType::kBF16;
+using ElementType::kF32;
 
 double tolerance(ElementType type) { return type == kF32 ? 1e-6 : 5e-3; }
 

@@ -28,7 +28,7 @@ kernels::PackedMatrix matrix_at(int64_t at, int64_t panels) {
   return {.data = address(at), .n = panels * kernels::kPanelColumns, .k = 4096};
 }
 
-std::vector<NodeShare> two_nodes() {
+std::vector<NodeShare> two_shares() {
   return {{.node = {.id = 0, .cpus = {0}, .cores = 1, .memory_bytes = 1}, .threads = 2},
           {.node = {.id = 5, .cpus = {1}, .cores = 1, .memory_bytes = 1}, .threads = 6}};
 }
@@ -37,7 +37,7 @@ TEST(RangesOfPanels, EachShareGetsItsPanelsCutAtHugePages) {
   const int64_t base = 100 * kHugePageBytes + 640;
   const int64_t panels = 400;  // 50 huge pages
   const std::vector<PageRange> ranges =
-      ranges_of_panels(matrix_at(base, panels), shares_of(two_nodes()));
+      ranges_of_panels(matrix_at(base, panels), shares_of(two_shares()));
   ASSERT_EQ(ranges.size(), 2U);
   EXPECT_EQ(ranges[0].share, 0);
   EXPECT_EQ(ranges[1].share, 1);
@@ -53,7 +53,7 @@ TEST(RangesOfPanels, EachShareGetsItsPanelsCutAtHugePages) {
 }
 
 TEST(RangesOfPanels, MatricesThatFollowEachOtherShareNoPage) {
-  const Shares shares = shares_of(two_nodes());
+  const Shares shares = shares_of(two_shares());
   const int64_t base = 100 * kHugePageBytes + 8192;
   const std::vector<PageRange> first = ranges_of_panels(matrix_at(base, 37), shares);
   const std::vector<PageRange> second =
@@ -62,13 +62,13 @@ TEST(RangesOfPanels, MatricesThatFollowEachOtherShareNoPage) {
 }
 
 TEST(RangesOfPanels, AMatrixSmallerThanAHugePageStaysWhereItFalls) {
-  EXPECT_TRUE(ranges_of_panels(matrix_at(7 * kHugePageBytes, 7), shares_of(two_nodes())).empty());
-  EXPECT_TRUE(ranges_of_panels(matrix_at(7 * kHugePageBytes, 0), shares_of(two_nodes())).empty());
+  EXPECT_TRUE(ranges_of_panels(matrix_at(7 * kHugePageBytes, 7), shares_of(two_shares())).empty());
+  EXPECT_TRUE(ranges_of_panels(matrix_at(7 * kHugePageBytes, 0), shares_of(two_shares())).empty());
 }
 
 TEST(RangesOfSpread, StretchesOfWholeBlocksGoToTheSharesInTurn) {
   const SpreadMemory memory{address(kHugePageBytes), 10 * kHugePageBytes + 5, kHugePageBytes + 1};
-  const std::vector<PageRange> ranges = ranges_of_spread(memory, shares_of(two_nodes()));
+  const std::vector<PageRange> ranges = ranges_of_spread(memory, shares_of(two_shares()));
   ASSERT_EQ(ranges.size(), 6U);
   int64_t at = kHugePageBytes;
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -83,20 +83,20 @@ TEST(RangesOfSpread, StretchesOfWholeBlocksGoToTheSharesInTurn) {
 TEST(RangesOfSpread, ALargePoolHasABoundedNumberOfStretches) {
   const int64_t bytes = int64_t{3} << 40;
   const std::vector<PageRange> ranges =
-      ranges_of_spread({address(kHugePageBytes), bytes, 4 << 20}, shares_of(two_nodes()));
+      ranges_of_spread({address(kHugePageBytes), bytes, 4 << 20}, shares_of(two_shares()));
   EXPECT_LE(static_cast<int64_t>(ranges.size()), kMaxStretches);
   int64_t sum = 0;
   for (const PageRange& range : ranges) {
     sum += range.bytes;
   }
   EXPECT_EQ(sum, bytes);
-  EXPECT_TRUE(ranges_of_spread({address(kHugePageBytes), 0, 1}, shares_of(two_nodes())).empty());
+  EXPECT_TRUE(ranges_of_spread({address(kHugePageBytes), 0, 1}, shares_of(two_shares())).empty());
 }
 
 // Writes down what is asked for.
-class Recorder final : public PagePlacer {
+class PageRecorder final : public PagePlacer {
  public:
-  explicit Recorder(bool allows) : allows_(allows) {}
+  explicit PageRecorder(bool allows) : allows_(allows) {}
 
   [[nodiscard]] bool has_policy_of_its_own() const override { return own_policy; }
   [[nodiscard]] bool prefer(std::byte* /*data*/, int64_t /*bytes*/, int32_t node) const override {
@@ -118,8 +118,8 @@ class Recorder final : public PagePlacer {
 constexpr int64_t kBase = 100 * kHugePageBytes;
 
 TEST(Placement, PanelsAndStretchesArePreferredOnTheNodesOfTheirShares) {
-  const Recorder recorder(true);
-  Placement placement(two_nodes(), recorder);
+  const PageRecorder recorder(true);
+  Placement placement(two_shares(), recorder);
   placement.place_panels(matrix_at(kBase, 400));
   EXPECT_EQ(recorder.preferred, (std::vector<int32_t>{0, 5}));
   placement.spread({address(kBase), 4 * kHugePageBytes, 1});
@@ -128,8 +128,8 @@ TEST(Placement, PanelsAndStretchesArePreferredOnTheNodesOfTheirShares) {
 }
 
 TEST(Placement, WhereTheKernelRefusesWeightsAreTouchedFromTheirNodesAndKvIsNot) {
-  const Recorder recorder(false);
-  Placement placement(two_nodes(), recorder);
+  const PageRecorder recorder(false);
+  Placement placement(two_shares(), recorder);
   placement.place_panels(matrix_at(kBase, 400));
   EXPECT_EQ(recorder.touched_from, (std::vector<int32_t>{0, 1}));
   placement.spread({address(kBase), 4 * kHugePageBytes, 1});
@@ -137,8 +137,8 @@ TEST(Placement, WhereTheKernelRefusesWeightsAreTouchedFromTheirNodesAndKvIsNot) 
 }
 
 TEST(Placement, NothingIsAskedOfANodeWithoutMemory) {
-  const Recorder recorder(true);
-  std::vector<NodeShare> nodes = two_nodes();
+  const PageRecorder recorder(true);
+  std::vector<NodeShare> nodes = two_shares();
   nodes[0].node.memory_bytes = 0;
   Placement placement(nodes, recorder);
   placement.place_panels(matrix_at(kBase, 400));
@@ -146,11 +146,11 @@ TEST(Placement, NothingIsAskedOfANodeWithoutMemory) {
 }
 
 TEST(Placement, OneNodeOrAPolicyThatCameWithTheProcessLeavesMemoryAlone) {
-  Recorder recorder(true);
-  EXPECT_NE(make_placement(two_nodes(), recorder), nullptr);
-  EXPECT_EQ(make_placement({two_nodes().front()}, recorder), nullptr);
+  PageRecorder recorder(true);
+  EXPECT_NE(make_placement(two_shares(), recorder), nullptr);
+  EXPECT_EQ(make_placement({two_shares().front()}, recorder), nullptr);
   recorder.own_policy = true;
-  EXPECT_EQ(make_placement(two_nodes(), recorder), nullptr);
+  EXPECT_EQ(make_placement(two_shares(), recorder), nullptr);
 }
 
 // --- what the kernel really does

@@ -14,11 +14,10 @@
 #include "base/element_type.h"
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/kernels/attention.h"
+#include "support/sizes.h"
 
 namespace tandem::device::cuda {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 class CudaOnHost : public testing::Test {
  protected:

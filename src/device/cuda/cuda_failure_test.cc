@@ -10,6 +10,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/gpu_health.h"
+#include "support/sizes.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -17,8 +18,6 @@ namespace {
 using cuda_on_host::GpuFault;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 Result<std::unique_ptr<Device>> open_device(int64_t device_bytes = 64 * kMiB) {
   return make_cuda_device({.accelerator = AcceleratorSpec{.backend = "cuda"},

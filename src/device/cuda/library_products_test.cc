@@ -13,6 +13,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_stream.h"
+#include "support/sizes.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -20,7 +21,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kSumBytes = 64 << 10;  // room for gate and up
 
 std::unique_ptr<CublasLt> played() {
@@ -257,7 +257,7 @@ class Variable {
   const char* const name_;
 };
 
-Result<std::unique_ptr<Device>> open_device() {
+Result<std::unique_ptr<Device>> open_cuda() {
   return make_cuda_device({.accelerator = AcceleratorSpec{.backend = "cuda"},
                            .device_memory_bytes = 64 * kMiB,
                            .host_memory_bytes = 16 * kMiB});
@@ -266,18 +266,18 @@ Result<std::unique_ptr<Device>> open_device() {
 TEST(CudaProducts, TheLibraryIsNamedAndSoIsItsAbsence) {
   {
     const Variable file(kLibraryVariable, CUBLASLT_ON_HOST);
-    const auto device = open_device();
+    const auto device = open_cuda();
     ASSERT_TRUE(device.ok()) << device.error().message;
     EXPECT_THAT((*device)->caps().name, HasSubstr("cuBLASLt 13.0.2"));
     EXPECT_THAT((*device)->caps().identity, HasSubstr("cuBLASLt 13.0.2"));
     EXPECT_EQ((*device)->caps().kernels, "cuda-cublaslt");
     const Variable plain(kProductsVariable, "plain");
-    const auto other = open_device();
+    const auto other = open_cuda();
     ASSERT_TRUE(other.ok());
     EXPECT_THAT((*other)->caps().name, HasSubstr("plain kernels"));
     EXPECT_EQ((*other)->caps().kernels, "cuda-plain");
   }
-  const auto device = open_device();
+  const auto device = open_cuda();
   ASSERT_TRUE(device.ok());
   EXPECT_THAT((*device)->caps().name, HasSubstr("plain kernels, no cuBLASLt: no file is named"));
   EXPECT_EQ((*device)->caps().kernels, "cuda-plain");
@@ -286,7 +286,7 @@ TEST(CudaProducts, TheLibraryIsNamedAndSoIsItsAbsence) {
 // Neither products nor the end of the device wait for anything.
 TEST(CudaProducts, ALostGpuEndsADeviceWithALibraryToo) {
   const Variable file(kLibraryVariable, CUBLASLT_ON_HOST);
-  auto device = std::move(open_device()).value();
+  auto device = std::move(open_cuda()).value();
   auto memory = std::move(device->allocate(MemoryKind::kDevice, kMiB)).value();
   const StreamId stream = device->create_stream();
   GemmOp op{
@@ -317,7 +317,7 @@ TEST(CudaProducts, WhatCannotBeHadIsRefusedWithTheCure) {
         std::tuple{"auto", "libm.so.6", "libm.so.6 has no cublasLtCreate"}}) {
     const Variable wanted(kProductsVariable, products);
     const Variable named(kLibraryVariable, file);
-    const auto refused = open_device();
+    const auto refused = open_cuda();
     ASSERT_FALSE(refused.ok()) << products << " " << file;
     EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
     EXPECT_THAT(refused.error().message,
@@ -325,7 +325,7 @@ TEST(CudaProducts, WhatCannotBeHadIsRefusedWithTheCure) {
                       HasSubstr("TANDEM_CUDA_PRODUCTS=plain")));
   }
   const Variable wrong(kProductsVariable, "fast");
-  const auto refused = open_device();
+  const auto refused = open_cuda();
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_PRODUCTS=fast: give auto"));
 }

@@ -12,11 +12,10 @@
 #include <vector>
 
 #include "base/element_type.h"
+#include "support/sizes.h"
 
 namespace tandem::device {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 std::shared_ptr<Arena> arena_of(int64_t bytes) {
   auto arena = Arena::create({.tier = "device", .flag = "--device-memory"}, bytes);

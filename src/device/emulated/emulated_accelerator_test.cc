@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "device/cpu/machine.h"
+#include "support/sizes.h"
 
 namespace tandem::device {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 std::unique_ptr<EmulatedAccelerator> make_device() {
   auto device = make_emulated_accelerator(

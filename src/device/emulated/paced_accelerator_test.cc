@@ -8,11 +8,10 @@
 
 #include "device/emulated/cost_model.h"
 #include "device/emulated/emulated_accelerator.h"
+#include "support/sizes.h"
 
 namespace tandem::device {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 std::unique_ptr<EmulatedAccelerator> make_device(std::string_view text) {
   auto spec = parse_emulation_spec(text);

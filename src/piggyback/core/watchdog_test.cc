@@ -14,14 +14,14 @@ using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr SequenceId kA{1};
-constexpr SequenceId kB{2};
+constexpr SequenceId kFirst{1};
+constexpr SequenceId kSecond{2};
 
 class WatchdogTest : public testing::Test {
  protected:
   // Both sequences wait for a worker's answer.
   void SetUp() override {
-    ASSERT_TRUE(core.enter(kA, 0, 0, now) && core.enter(kB, 0, 0, now));
+    ASSERT_TRUE(core.enter(kFirst, 0, 0, now) && core.enter(kSecond, 0, 0, now));
     std::vector<Visit> visits;
     core.bind(0, 2, 1, visits);
     for (const Visit& visit : visits) {
@@ -119,7 +119,7 @@ TEST_F(WatchdogTest, IsMorePatientWithEachAttemptAndThenGivesUpThatSequenceAlone
   EXPECT_FALSE(core.task_failed(a.hop, 0));
   EXPECT_THAT(failed(), IsEmpty());
   EXPECT_FALSE(core.task_done(a.hop, 1));
-  EXPECT_THAT(failed(), ElementsAre(kA));
+  EXPECT_THAT(failed(), ElementsAre(kFirst));
   EXPECT_THAT(left(), IsEmpty()) << "it is reported once";
 }
 
@@ -132,7 +132,7 @@ TEST_F(WatchdogTest, CountsThrowsAndHangsOfAHopTogether) {
   EXPECT_TRUE(core.task_failed(a.hop, 2));
   EXPECT_THAT(failed(), IsEmpty()) << "its second attempt is still out";
   EXPECT_FALSE(core.task_failed(a.hop, 1));
-  EXPECT_THAT(failed(), ElementsAre(kA));
+  EXPECT_THAT(failed(), ElementsAre(kFirst));
 }
 
 TEST_F(WatchdogTest, ALateAnswerSavesTheHopWhileItsSecondAttemptHangsToo) {
@@ -148,7 +148,7 @@ TEST_F(WatchdogTest, ALateAnswerSavesTheHopWhileItsSecondAttemptHangsToo) {
 
 TEST_F(WatchdogTest, DropsTheAttemptOfASequenceThatLeft) {
   EXPECT_TRUE(core.task_done(b.hop, 0));
-  EXPECT_TRUE(core.leave(kA));
+  EXPECT_TRUE(core.leave(kFirst));
   EXPECT_THAT(look_at(milliseconds(999)), IsEmpty());
   const std::vector<HopTask> dropped = look_at(seconds(1));
   ASSERT_EQ(dropped.size(), 1U);
@@ -156,7 +156,7 @@ TEST_F(WatchdogTest, DropsTheAttemptOfASequenceThatLeft) {
   EXPECT_EQ(dropped[0].attempt, 0);
   EXPECT_TRUE(nothing_due());
   EXPECT_FALSE(core.task_failed(a.hop, 0));
-  EXPECT_THAT(left(), ElementsAre(kA));
+  EXPECT_THAT(left(), ElementsAre(kFirst));
   EXPECT_THAT(look_at(seconds(9)), IsEmpty());
 }
 
@@ -183,13 +183,13 @@ TEST_F(WatchdogTest, WhenAllWorkersAreGoneNobodyWaitsForEver) {
   for (const HopTask& task : dropped) {
     EXPECT_FALSE(core.task_failed(task.hop, task.attempt));
   }
-  EXPECT_THAT(failed(), testing::UnorderedElementsAre(kA, kB, SequenceId{3}));
+  EXPECT_THAT(failed(), testing::UnorderedElementsAre(kFirst, kSecond, SequenceId{3}));
   EXPECT_EQ(core.credits(0), 3);
 }
 
 TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
   HopCore one({.slots = 1, .ring_rows = 1, .hop_rows = 2, .last_stage = 2, .attempts = 2});
-  ASSERT_TRUE(one.enter(kA, 0, 70, now));
+  ASSERT_TRUE(one.enter(kFirst, 0, 70, now));
   std::vector<Visit> visits;
   one.bind(0, 1, 1, visits);
   one.exits_copied({&visits[0].hop, 1});
@@ -209,17 +209,17 @@ TEST_F(WatchdogTest, AnAttemptThatNeverAnswersIsGivenUpAndItsRowStaysOutOfUse) {
     }
   }
   ASSERT_EQ(lost.size(), 1U);
-  EXPECT_EQ(lost[0].sequence, kA);
+  EXPECT_EQ(lost[0].sequence, kFirst);
   EXPECT_EQ(lost[0].attempt, 0);
   EXPECT_EQ(lost[0].position, 70);
   one.take_failed(gone);
-  EXPECT_THAT(gone, ElementsAre(kA));
+  EXPECT_THAT(gone, ElementsAre(kFirst));
   EXPECT_EQ(HopCoreView(one).lost(), 1);
   EXPECT_EQ(HopCoreView(one).free_slots(), 1);
   EXPECT_EQ(HopCoreView(one).free_hop_rows(), 1);
   ASSERT_TRUE(one.audit().ok()) << one.audit().error().message;
   // The slot is another's now, and the late answer is not taken for its.
-  ASSERT_TRUE(one.enter(kB, 0, 0, now));
+  ASSERT_TRUE(one.enter(kSecond, 0, 0, now));
   visits.clear();
   one.bind(0, 1, 2, visits);
   one.exits_copied({&visits[0].hop, 1});
@@ -236,7 +236,7 @@ TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
   // A result is ready, but the row that holds it may still be written by its first attempt, and the
   // other rows are with workers too.
   HopCore one({.slots = 2, .ring_rows = 1, .hop_rows = 1, .last_stage = 2, .attempts = 2});
-  ASSERT_TRUE(one.enter(kA, 0, 0, now) && one.enter(kB, 0, 0, now));
+  ASSERT_TRUE(one.enter(kFirst, 0, 0, now) && one.enter(kSecond, 0, 0, now));
   std::vector<Visit> visits;
   one.bind(0, 2, 1, visits);
   ASSERT_EQ(visits.size(), 1U);
@@ -259,10 +259,10 @@ TEST_F(WatchdogTest, FailsThoseThatWaitForRowsWhichOnlyGoneWorkersHold) {
   EXPECT_EQ(HopCoreView(one).tokens(), 0);
   std::vector<SequenceId> gone;
   one.take_failed(gone);
-  EXPECT_THAT(gone, ElementsAre(kB));
+  EXPECT_THAT(gone, ElementsAre(kSecond));
   EXPECT_FALSE(one.task_done(task.hop, 0));
   one.take_failed(gone);
-  EXPECT_THAT(gone, ElementsAre(kB, kA)) << "its worker is back";
+  EXPECT_THAT(gone, ElementsAre(kSecond, kFirst)) << "its worker is back";
   EXPECT_TRUE(one.audit().ok());
 }
 

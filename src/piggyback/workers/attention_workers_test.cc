@@ -15,12 +15,6 @@ namespace {
 constexpr ElementType kF32 = ElementType::kF32;
 constexpr ElementType kBF16 = ElementType::kBF16;
 
-std::unique_ptr<AttentionWorkers> start(const AttentionWorkersOptions& options) {
-  Result<std::unique_ptr<AttentionWorkers>> attention = AttentionWorkers::create(options);
-  CHECK(attention.ok(), "{}", attention.error().message);
-  return std::move(attention).value();
-}
-
 bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -236,6 +236,12 @@ const std::vector<HopAnswer>& Answers::look() {
   return all_;
 }
 
+std::unique_ptr<AttentionWorkers> start(const AttentionWorkersOptions& options) {
+  Result<std::unique_ptr<AttentionWorkers>> attention = AttentionWorkers::create(options);
+  CHECK(attention.ok(), "{}", attention.error().message);
+  return std::move(attention).value();
+}
+
 std::vector<HopAnswer> run_all(AttentionHost& attention, const std::vector<HopTask>& tasks) {
   Answers answers(attention);
   attention.submit(tasks);

@@ -63,6 +63,8 @@ class HostRows {
   const SteadyClock clock_;
 };
 
+std::unique_ptr<AttentionWorkers> start(const AttentionWorkersOptions& options);
+
 // Runs `tasks` and returns the answers, sorted by slot; waits for all of them.
 std::vector<HopAnswer> run_all(AttentionHost& attention, const std::vector<HopTask>& tasks);
 

@@ -11,12 +11,6 @@
 namespace tandem::piggyback {
 namespace {
 
-std::unique_ptr<AttentionWorkers> start(const AttentionWorkersOptions& options) {
-  Result<std::unique_ptr<AttentionWorkers>> attention = AttentionWorkers::create(options);
-  CHECK(attention.ok(), "{}", attention.error().message);
-  return std::move(attention).value();
-}
-
 constexpr HostShape small_shape() { return {.kv_heads = 1, .group = 1}; }
 
 TEST(WorkerFaults, AThrownTaskIsAnsweredAsFailedAndTheOthersAreDone) {

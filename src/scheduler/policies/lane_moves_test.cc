@@ -28,7 +28,7 @@ using testing::parked;
 using testing::Scene;
 using testing::with_residents;
 
-SequenceView under_way(int64_t id, int32_t known, int32_t stage, uint8_t lane = 0) {
+SequenceView in_flight(int64_t id, int32_t known, int32_t stage, uint8_t lane = 0) {
   SequenceView view = parked(id, known);
   view.state = SequenceState::kParkedInFlight;
   view.stage = stage;
@@ -88,8 +88,8 @@ class LaneMoves : public ::testing::TestWithParam<Kind> {};
 // The host is fast and the second lane's rows cost what they cost in the first.
 TEST_P(LaneMoves, PartlyAdvancedTokensGoIntoTheSecondLane) {
   Planner planner(GetParam(), 100);
-  const Scene scene = with_residents({under_way(11, 60, 2), under_way(12, 60, 1, 1),
-                                      under_way(13, 60, 3), parked(14, 60), parked(15, 60)});
+  const Scene scene = with_residents({in_flight(11, 60, 2), in_flight(12, 60, 1, 1),
+                                      in_flight(13, 60, 3), parked(14, 60), parked(15, 60)});
   const StepPlan plan = planner.plan(scene);
   ASSERT_EQ(plan.mode, StepMode::kLanes);
   EXPECT_THAT(moves(plan), ElementsAre(std::pair(11, 1), std::pair(13, 1)));
@@ -98,7 +98,7 @@ TEST_P(LaneMoves, PartlyAdvancedTokensGoIntoTheSecondLane) {
 TEST_P(LaneMoves, NoneInAStepWithoutLanes) {
   Planner planner(GetParam(), 1e6);  // the host could attend for none of them in a second
   const StepPlan plan =
-      planner.plan(with_residents({under_way(11, 900, 2), under_way(12, 900, 1), parked(13, 900)}));
+      planner.plan(with_residents({in_flight(11, 900, 2), in_flight(12, 900, 1), parked(13, 900)}));
   ASSERT_EQ(plan.mode, StepMode::kGroups);
   EXPECT_THAT(plan.lane_moves, IsEmpty());
 }
@@ -106,7 +106,7 @@ TEST_P(LaneMoves, NoneInAStepWithoutLanes) {
 // Nothing is held up by them, and both lanes are used.
 TEST_P(LaneMoves, NoneWithoutResidents) {
   Planner planner(GetParam(), 100);
-  Scene scene = with_residents({under_way(11, 60, 2), under_way(12, 60, 1, 1), parked(13, 60)});
+  Scene scene = with_residents({in_flight(11, 60, 2), in_flight(12, 60, 1, 1), parked(13, 60)});
   scene.running.clear();
   for (SequenceView& sequence : scene.offloaded) {
     sequence.transfer_blocks = 400;  // does not return
@@ -169,7 +169,7 @@ TEST(LaneMovesPriced, RepairedRulesCompareBothWays) {
     SCOPED_TRACE(kind.name);
     std::vector<SequenceView> tokens;
     for (int64_t id = 11; id < 26; ++id) {
-      tokens.push_back(under_way(id, 60, 9));
+      tokens.push_back(in_flight(id, 60, 9));
     }
     const StepPlan hidden = Planner(kind, 0.1, flat_model()).plan(with_residents(tokens));
     ASSERT_EQ(hidden.mode, StepMode::kLanes);
@@ -192,7 +192,7 @@ TEST(LaneMovesPriced, ALaneCostsTheStagesThatAreLeft) {
     const auto mode_at = [&](int32_t stage) {
       std::vector<SequenceView> offloaded;
       for (int64_t id = 11; id < 11 + tokens; ++id) {
-        offloaded.push_back(under_way(id, 60, stage, 1));
+        offloaded.push_back(in_flight(id, 60, stage, 1));
       }
       return Planner(kind, 1, flat_model()).plan(with_residents(offloaded)).mode;
     };
