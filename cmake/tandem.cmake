@@ -102,7 +102,8 @@ function(tandem_cold target)
 endfunction()
 
 # tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD]): the program <name>_test, run by ctest as <name>. ONE_THREAD: it
-# starts no thread, so ThreadSanitizer would find nothing in it and leaves it out.
+# starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. Only the programs under tests/ compute enough to be
+# compiled with all optimisations.
 function(tandem_test name)
   if(NOT TANDEM_TESTS)
     return()
@@ -113,6 +114,10 @@ function(tandem_test name)
   add_executable(${name}_test ${sources})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/support
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  string(FIND ${CMAKE_CURRENT_SOURCE_DIR}/ ${TANDEM_ROOT}/tests/ hot)  # 0: under tests/
+  if(NOT hot EQUAL 0)
+    tandem_cold(${name}_test)
+  endif()
   if(ARG_ONE_THREAD AND TANDEM_SANITIZE STREQUAL "thread")
     set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
