@@ -52,13 +52,6 @@ void note_step_budget(const StepPlan& plan, CurrentStep& step) {
   step.step_budget = plan.step_budget;
 }
 
-latency::HostWork work_since(const TierCounts& before, const TierCounts& now) {
-  const int64_t bytes = now.attended_bytes - before.attended_bytes;
-  return {.busy = (now.attention_time - before.attention_time) / std::max(now.workers, 1),
-          .rows = now.attended_rows - before.attended_rows,
-          .context = bytes / std::max<int64_t>(now.attended_token_bytes, 1)};
-}
-
 EngineAdvance until(EngineActivity activity, const StepExecutor& executor, Nanos now) {
   const bool idle = activity == EngineActivity::kIdle;
   return {.activity = activity, .next_wakeup = idle ? Nanos::max() : executor.next_check(now)};
@@ -82,7 +75,6 @@ Engine::Engine(const EngineConfig& config, const EngineParts& parts)
       views_(view_options(config, parts), table_, kv_, parts.executor, mover_.trust(), step_),
       admission_book_(book_options(config, parts), parts.admission, table_, kv_, step_, parts.clock,
                       parts.observer),
-      counted_(parts.executor.tier_counts()),
       seeds_(config.seed) {
   const ExecutorLimits& limits = parts.executor.limits();
   const int64_t pool_tokens = kv_.total_blocks() * kv_.block_tokens();
@@ -165,15 +157,11 @@ bool Engine::finish_step() {
   step_.record.mode = step_.input.mode;
   step_.ready = std::max(step_.ready, step_.result.ready);
   committer_.learn(step_.result);
-  latency::HostWork host;
   if (parts_.host_times != nullptr) {
-    host = work_since(std::exchange(counted_, parts_.executor.tier_counts()), counted_);
-    parts_.host_times->observe(host);
+    parts_.host_times->observe(step_.result.host);
   }
-  parts_.recorder.result(step_.result, {.measured = step_.record.duration,
-                                        .predicted = step_.record.predicted,
-                                        .visits = step_.result.visits,
-                                        .host = host});
+  parts_.recorder.result(step_.result,
+                         {.measured = step_.record.duration, .predicted = step_.record.predicted});
   committer_.commit(step_.result);
   step_.finished = std::exchange(step_.record, {});
   return true;

@@ -160,7 +160,6 @@ class Engine {
   StepCommitter committer_;
   ViewBuilder views_;
   AdmissionBook admission_book_;
-  TierCounts counted_;  // what the host had done by the last step
   std::mt19937_64 seeds_;
 };
 

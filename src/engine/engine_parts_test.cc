@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/log.h"
 #include "engine/test_parts.h"
 #include "latency/modular_model.h"
 
@@ -35,6 +36,24 @@ TEST(HostTrust, IsLostAfterFourFailuresInARowForLongerEachTime) {
     trust.failed(40s);
   }
   EXPECT_TRUE(trust.suspended(50s - 1ns) && !trust.suspended(50s)) << "a success ends the doubling";
+}
+
+TEST(ShortfallLog, CountsAllAndLogsTheFirstSecondFourth) {
+  EngineTestParts parts;
+  ShortfallLog shortfalls("greedy", parts.kv, parts.step);
+  ASSERT_TRUE(log::start("error").ok());
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 7; ++i) {
+    shortfalls.add("a slice", SequenceId{40 + i});
+  }
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(parts.step.record.put_off, 7);
+  for (const char* expected :
+       {"greedy planned a slice of sequence 40", "sequence 41 ", "sequence 43 ",
+        "32 of 32 KV blocks are free, 16 of 16 on the host", "has happened 4 times"}) {
+    EXPECT_NE(told.find(expected), std::string::npos) << expected << " in\n" << told;
+  }
+  EXPECT_EQ(told.find("sequence 42 "), std::string::npos) << "logged rarely";
 }
 
 TEST(EventOutbox, DeliversToEachSinkOnceAndSkipsRequestsWithoutOne) {

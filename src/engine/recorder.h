@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "engine/engine_input.h"
-#include "latency/corrected_host.h"
 #include "plan/admission.h"
 #include "plan/decisions.h"
 #include "plan/step.h"
@@ -17,10 +16,8 @@
 namespace tandem {
 
 struct StepTimes {
-  Nanos measured{0};         // launch to commit
-  Nanos predicted{0};        // 0: there was no model of time
-  int64_t visits = 0;        // rows of offloaded tokens at all stages
-  latency::HostWork host{};  // since the step before; nothing where the host's times are not known
+  Nanos measured{0};   // launch to commit
+  Nanos predicted{0};  // 0: there was no model of time
 };
 
 // `step` is always the next step to be planned when the input was absorbed.

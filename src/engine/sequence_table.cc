@@ -124,7 +124,9 @@ int32_t SequenceTable::places_left(int32_t max_running) const {
 void SequenceTable::change(LiveSequence& sequence, SequenceState state) {
   --counts_[static_cast<size_t>(sequence.state.state())];
   sequence.state.change_to(state);
-  ended_waiting_ += state == SequenceState::kFinishing && sequence.waits ? 1 : 0;
+  if (state == SequenceState::kFinishing && sequence.waits) {
+    ended_waiting_.push_back(&sequence);
+  }
   ++counts_[static_cast<size_t>(state)];
 }
 
@@ -155,19 +157,6 @@ void SequenceTable::requeue(LiveSequence& sequence) {
   waiting_.insert(sequence);
 }
 
-// In the queue's order, which is the order in which their blocks are freed. Few end while they
-// wait, so the queue is walked only then, and only up to the last of them.
-std::vector<LiveSequence*> SequenceTable::ended_waiting() const {
-  std::vector<LiveSequence*> ended;
-  for (auto at = waiting_.begin(); std::ssize(ended) < ended_waiting_ && at != waiting_.end();
-       ++at) {
-    if ((*at)->state.state() == SequenceState::kFinishing) {
-      ended.push_back(*at);
-    }
-  }
-  return ended;
-}
-
 void SequenceTable::remove_ended(KvManager& kv) {
   if (count(SequenceState::kFinishing) == 0) {
     return;
@@ -178,16 +167,16 @@ void SequenceTable::remove_ended(KvManager& kv) {
   std::vector<LiveSequence*> gone;
   std::ranges::copy_if(offloaded_, std::back_inserter(gone), ended);
   std::ranges::copy_if(running_, std::back_inserter(gone), ended);
-  std::ranges::copy_if(ended_waiting(), std::back_inserter(gone), ended);
+  std::ranges::copy_if(ended_waiting_, std::back_inserter(gone), ended);
   if (gone.empty()) {
     return;
   }
   std::erase_if(running_, ended);
   std::erase_if(offloaded_, ended);
+  std::erase_if(ended_waiting_, ended);
   for (LiveSequence* sequence : gone) {
     if (sequence->waits) {
       waiting_.erase(*sequence);
-      --ended_waiting_;
     }
     if (sequence->kv.moving()) {
       kv.abort_transfer(sequence->kv);

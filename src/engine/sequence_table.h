@@ -78,7 +78,6 @@ class SequenceTable {
 
  private:
   LiveSequence& create(SequenceId id);
-  [[nodiscard]] std::vector<LiveSequence*> ended_waiting() const;
 
   // Sequences and requests lie side by side in a few pieces of memory: every step visits all of
   // them, and scattered over the heap each would cost it a page walk.
@@ -87,8 +86,8 @@ class SequenceTable {
   std::unordered_map<RequestId, std::vector<SequenceId>> by_request_;
   std::vector<LiveSequence*> running_;  // oldest admission first
   WaitingQueue waiting_;
-  int64_t ended_waiting_ = 0;             // sequences in waiting_ that have ended
-  std::vector<LiveSequence*> offloaded_;  // oldest admission first
+  std::vector<LiveSequence*> ended_waiting_;  // of waiting_, in the order in which they ended
+  std::vector<LiveSequence*> offloaded_;      // oldest admission first
   std::array<int64_t, kSequenceStates> counts_{};
   int64_t next_sequence_ = 1;
   int64_t next_admission_ = 1;

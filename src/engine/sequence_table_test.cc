@@ -95,6 +95,22 @@ TEST(SequenceTable, AnEndedSequenceKeepsItsBlocksUntilNothingOfItIsInFlight) {
   EXPECT_TRUE(parts.table.requests().empty());
 }
 
+TEST(SequenceTable, SequencesThatEndWhileTheyWaitGoWhereverTheyStand) {
+  EngineTestParts parts;
+  std::vector<LiveSequence*> waiting;
+  for (int64_t id = 1; id <= 6; ++id) {
+    waiting.push_back(&parts.add(id, 4));
+  }
+  parts.table.change(*waiting[4], SequenceState::kFinishing);
+  parts.table.change(*waiting[1], SequenceState::kFinishing);
+  parts.table.remove_ended(parts.kv);
+  EXPECT_EQ(requests_of(parts.table.waiting()), (std::vector<int64_t>{1, 3, 4, 6}));
+  parts.table.change(*waiting[0], SequenceState::kFinishing);
+  parts.table.remove_ended(parts.kv);
+  EXPECT_EQ(requests_of(parts.table.waiting()), (std::vector<int64_t>{3, 4, 6}));
+  parts.expect_sound();
+}
+
 TEST(LiveSequence, WhatEveryStepTouchesComesFirst) {
   const LiveSequence sequence;
   const auto* begin = reinterpret_cast<const char*>(&sequence);

@@ -97,9 +97,9 @@ void ViewBuilder::show_waiting(const LiveSequence& sequence, SequenceView& view)
   view.cached_free_blocks = match.free_blocks;
 }
 
-// Shows the head of the queue, up to the first sequence that cannot find its blocks: policies do
-// not look past it. With classes in order, the first best-effort sequence is shown behind whatever
-// stands before it, so that a policy sees how long it has waited.
+// Shows the head of the queue, up to the first sequence that cannot find its blocks; policies that
+// look past it read the queue itself (QueueView). With classes in order, the first best-effort
+// sequence is shown behind whatever stands before it, so that a policy sees how long it has waited.
 void ViewBuilder::show_queue() {
   waiting_.clear();
   show_head_of_queue();
@@ -154,7 +154,8 @@ void ViewBuilder::show_head_of_queue() {
   }
 }
 
-// Latency-sensitive sequences that are not shown because they could not begin now.
+// Latency-sensitive sequences that are not shown because they could not begin now. All stand before
+// best effort: an admission needs an order with classes first (AdmissionBook).
 void ViewBuilder::show_later() {
   auto shown = waiting_.begin();
   for (const LiveSequence* sequence : table_.waiting()) {

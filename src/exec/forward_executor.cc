@@ -249,6 +249,7 @@ bool ForwardExecutor::Impl::poll(StepResult& result) {
   }
   result.step = step_;
   run_->count_visits(result);
+  result.host = tier_ == nullptr ? HostWork{} : tier_->take_work();
   sampling_.collect(result);
   return true;
 }

@@ -9,17 +9,10 @@
 
 #include <cstdint>
 
-#include "base/clock.h"
+#include "base/host_work.h"
 #include "latency/host_times.h"
 
 namespace tandem::latency {
-
-// What the host did in some time.
-struct HostWork {
-  Nanos busy{0};        // that each worker was at work, in the mean
-  int64_t rows = 0;     // of one layer, attended for
-  int64_t context = 0;  // tokens that these attended to
-};
 
 class CorrectedHost {
  public:

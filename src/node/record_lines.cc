@@ -87,9 +87,8 @@ void append_stages(std::string& line, std::span<const SequenceView> offloaded) {
   line += is_first ? "" : "]";
 }
 
-// Only where the host's times are believed.
-void append_work(std::string& line, const latency::HostWork& work) {
-  if (work.busy > Nanos{0} || work.rows > 0 || work.context > 0) {
+void append_work(std::string& line, const HostWork& work) {
+  if (work != HostWork{}) {
     fmt::format_to(std::back_inserter(line), R"(,"host":[{},{},{}])", work.busy.count(), work.rows,
                    work.context);
   }
@@ -200,8 +199,8 @@ std::string result_line(const StepResult& result, const StepTimes& times, std::s
   if (times.predicted > Nanos{0}) {
     fmt::format_to(std::back_inserter(line), R"(,"predicted_ns":{})", times.predicted.count());
   }
-  if (times.visits > 0) {
-    fmt::format_to(std::back_inserter(line), R"(,"visits":{})", times.visits);
+  if (result.visits > 0) {
+    fmt::format_to(std::back_inserter(line), R"(,"visits":{})", result.visits);
   }
   if (const SecondLane& second = result.second; second.stages > 0 || second.logits > 0) {
     fmt::format_to(std::back_inserter(line), R"(,"second_lane":[{},{},{}])", second.visits,
@@ -210,7 +209,7 @@ std::string result_line(const StepResult& result, const StepTimes& times, std::s
   if (result.held > Nanos{0}) {
     fmt::format_to(std::back_inserter(line), R"(,"held_ns":{})", result.held.count());
   }
-  append_work(line, times.host);
+  append_work(line, result.host);
   line += R"(,"tokens":)";
   append_tokens(line, result.samples);
   if (!result.visitors.empty()) {

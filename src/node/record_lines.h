@@ -51,7 +51,7 @@ struct RecordedCounts {
   int64_t visits = 0;
   SecondLane second;
   Nanos held{0};
-  latency::HostWork host;
+  HostWork host;
 };
 Status read_counted(const nlohmann::json& result, RecordedCounts& out);
 

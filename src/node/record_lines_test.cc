@@ -103,8 +103,9 @@ TEST(RecordLines, WhatWasCountedOfAStepComesBack) {
   result.step = 3;
   result.second = {.visits = 24, .stages = 4, .logits = 6};
   result.held = Nanos{1500};
-  const std::string line = result_line(
-      result, {.visits = 40, .host = {.busy = Nanos{70}, .rows = 5, .context = 600}}, {});
+  result.visits = 40;
+  result.host = {.busy = Nanos{70}, .rows = 5, .context = 600};
+  const std::string line = result_line(result, {}, {});
   RecordedCounts counts;
   ASSERT_TRUE(read_counted(json::parse(line), counts).ok());
   EXPECT_EQ(counts.visits, 40);
@@ -112,9 +113,7 @@ TEST(RecordLines, WhatWasCountedOfAStepComesBack) {
   EXPECT_EQ(counts.second.stages, 4);
   EXPECT_EQ(counts.second.logits, 6);
   EXPECT_EQ(counts.held, Nanos{1500});
-  EXPECT_EQ(counts.host.busy, Nanos{70});
-  EXPECT_EQ(counts.host.rows, 5);
-  EXPECT_EQ(counts.host.context, 600);
+  EXPECT_EQ(counts.host, result.host);
 }
 
 TEST(RecordLines, EarlierRecordsCountNoSecondLane) {

@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace tandem {
 namespace {
 
-std::string millis(Nanos time) { return fmt::format("{:.1f} ms", to_millis(time)); }
+std::string millis(Nanos time) {
+  constexpr Nanos kLeastShown = std::chrono::microseconds(50);  // below it 0.0 ms would be read
+  return time > Nanos{0} && time < kLeastShown ? format_duration(time)
+                                               : fmt::format("{:.1f} ms", to_millis(time));
+}
 
 std::string forecast(const AdmissionVerdict& verdict) {
   return verdict.ttft.has_value() ? millis(*verdict.ttft) : "more than a day";

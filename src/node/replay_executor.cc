@@ -44,16 +44,6 @@ void ReplayExecutor::launch(const StepInput& input) {
   real_.launch(input);
 }
 
-// The host of a replay is one worker, and a token has one byte.
-void ReplayExecutor::expect_counts(const RecordedCounts& counts) {
-  in_step_ = counts;
-  counts_.workers = 1;
-  counts_.attended_token_bytes = 1;
-  counts_.attention_time += counts.host.busy;
-  counts_.attended_rows += counts.host.rows;
-  counts_.attended_bytes += counts.host.context;
-}
-
 void ReplayExecutor::wait_for_step(StepResult& result) {
   while (!real_.poll(result) && real_.failure() == nullptr) {
     std::this_thread::sleep_for(kNap);
@@ -80,6 +70,7 @@ bool ReplayExecutor::poll(StepResult& result) {
   result.visits = counted.visits;
   result.second = counted.second;
   result.held = counted.held;
+  result.host = counted.host;
   result.ready = ready_in_step_;
   for (const SequenceId sequence : std::exchange(visitors_, {})) {
     // Steps of visitors alone, until its token is through.

@@ -28,7 +28,7 @@ class ReplayExecutor final : public StepExecutor {
   void expect_visitors(std::vector<SequenceId> visitors) { visitors_ = std::move(visitors); }
   void expect_events(TierEvents events) { expected_ = std::move(events); }
   // What was counted in the step that ends, as in StepResult.
-  void expect_counts(const RecordedCounts& counts);
+  void expect_counts(const RecordedCounts& counts) { in_step_ = counts; }
   void expect_ready(int64_t ready) { ready_in_step_ = ready; }
   // That the next planning is shown: they depend on when hops ended then.
   void expect_stages(std::map<SequenceId, int32_t> stages) { stages_ = std::move(stages); }
@@ -41,7 +41,6 @@ class ReplayExecutor final : public StepExecutor {
   void leave(SequenceId offloaded) override;
   [[nodiscard]] TierEvents take_tier_events() override;
   [[nodiscard]] const Error* failure() const override { return real_.failure(); }
-  [[nodiscard]] TierCounts tier_counts() const override { return counts_; }
   [[nodiscard]] int32_t next_stage(SequenceId offloaded) const override {
     const auto stage = stages_.find(offloaded);
     return stage == stages_.end() ? -1 : stage->second;
@@ -64,7 +63,6 @@ class ReplayExecutor final : public StepExecutor {
   std::vector<SequenceId> visitors_;
   TierEvents expected_;
   RecordedCounts in_step_;
-  TierCounts counts_;
   int64_t ready_in_step_ = -1;
   std::map<SequenceId, int32_t> stages_;
   std::set<SequenceId> under_way_;                     // tokens that the real executor has

@@ -73,10 +73,7 @@ TEST(ReplayExecutor, HandsOverWhatWasCounted) {
     EXPECT_EQ(result.visits, 9);
     EXPECT_EQ(result.second.visits, 6);
     EXPECT_EQ(result.held, Nanos{40});
-    const TierCounts sums = replay.tier_counts();
-    EXPECT_EQ(sums.attention_time, Nanos{70 * step});
-    EXPECT_EQ(sums.attended_rows, 5 * step);
-    EXPECT_EQ(sums.attended_bytes / sums.attended_token_bytes, 600 * step);
+    EXPECT_EQ(result.host, counts.host);
   }
 }
 

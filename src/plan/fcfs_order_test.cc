@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace tandem {
@@ -71,10 +72,13 @@ TEST(FcfsOrder, StaysInOrderWhileEntriesComeAndGo) {
     entries.push_back(entry(id, random() % 2 == 0 ? kLs : kBe, static_cast<int32_t>(random() % 3)));
   }
   FcfsOrder order(FcfsOrder::By::kClassFirst);
+  FcfsOrder arrivals(FcfsOrder::By::kArrival);
   std::vector<bool> waits(entries.size());
   for (int round = 0; round < 20000; ++round) {
     const size_t i = random() % entries.size();
-    waits[i] ? order.erase(entries[i]) : order.insert(entries[i], {});
+    for (FcfsOrder* one : {&order, &arrivals}) {
+      waits[i] ? one->erase(entries[i]) : one->insert(entries[i], {});
+    }
     waits[i] = !waits[i];
   }
   std::vector<int64_t> expected;
@@ -89,6 +93,16 @@ TEST(FcfsOrder, StaysInOrderWhileEntriesComeAndGo) {
   }
   EXPECT_EQ(in_order(order), expected);
   EXPECT_EQ(order.size(kLs) + order.size(kBe), expected.size());
+  std::vector<int64_t> by_arrival = expected;
+  std::ranges::sort(by_arrival);
+  EXPECT_EQ(in_order(arrivals), by_arrival);
+  for (const ServiceClass service_class : {kLs, kBe}) {
+    const auto first = std::ranges::find_if(by_arrival, [&](int64_t request) {
+      return entries[static_cast<size_t>(request) - 1].service_class == service_class;
+    });
+    ASSERT_NE(first, by_arrival.end());
+    EXPECT_EQ(raw(arrivals.head(service_class)->request), *first);
+  }
   for (size_t i = 0; i < entries.size(); ++i) {
     if (waits[i]) {
       order.erase(entries[i]);

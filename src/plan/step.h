@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/host_work.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "request/request.h"
@@ -133,6 +134,7 @@ struct StepResult {
   // which it could; -1: the executor does not count them.
   int64_t ready = -1;
   SecondLane second{};
+  HostWork host{};  // since the step before
   // The accelerator had nothing queued, because both lanes waited for the host, or because KV of
   // prompts that go straight to the host was still being copied.
   Nanos held{0};

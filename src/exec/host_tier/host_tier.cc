@@ -113,6 +113,9 @@ void HostTier::place(StageBuffers& buffers) const {
 }
 
 void HostTier::enter(const OffloadedToken& token) {
+  if (tokens_.empty()) {
+    taken_ = attention_->counts();
+  }
   tokens_.enter(token);
   const bool entered =
       core_.enter(token.sequence, token.token, token.position, clock_.now(), token.lane);
@@ -177,6 +180,13 @@ TierCounts HostTier::counts() const {
   counts.layers = core_.limits().last_stage;
   counts.attended_token_bytes = token_bytes_;
   return counts;
+}
+
+HostWork HostTier::take_work() {
+  const piggyback::AttentionHostCounts before = std::exchange(taken_, attention_->counts());
+  return {.busy = (taken_.busy - before.busy) / std::max(threads_, 1),
+          .rows = taken_.tasks - before.tasks,
+          .context = (taken_.bytes - before.bytes) / token_bytes_};
 }
 
 piggyback::AttentionWorkers& HostTier::workers() {

@@ -63,6 +63,8 @@ class HostTier {
   [[nodiscard]] bool has_events() const;
   [[nodiscard]] TierEvents take_events();
   [[nodiscard]] TierCounts counts() const;
+  // What was done for offloaded sequences since the last call, but not for probes.
+  [[nodiscard]] HostWork take_work();
 
   [[nodiscard]] HopQueues& queues() { return queues_; }
   [[nodiscard]] HopCarrier& carrier() { return *carrier_; }
@@ -94,6 +96,7 @@ class HostTier {
   piggyback::AttentionWorkers* workers_ = nullptr;  // attention_, if it is threads of this process
   std::unique_ptr<HopCarrier> carrier_;
   TierEvents events_;  // not taken yet
+  piggyback::AttentionHostCounts taken_;
 };
 
 }  // namespace tandem

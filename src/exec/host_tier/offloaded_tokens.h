@@ -21,6 +21,7 @@ class OffloadedTokens {
   // `max_table_blocks`: of the longest sequence.
   OffloadedTokens(std::shared_ptr<HostMemory> host, size_t max_table_blocks);
 
+  [[nodiscard]] bool empty() const { return entries_.empty(); }
   // The sequence's next token.
   void enter(const OffloadedToken& token);
   // Nothing of the sequence is in flight any more, but for lost attempts.
