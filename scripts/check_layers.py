@@ -19,7 +19,7 @@ import sys
 SUFFIXES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 QUOTED_LIBRARIES = {"hwy"}  # Highway re-includes files by name, so its headers are written with quotes
-READ_CLOCKS = {"api", "base", "bench", "device", "exec", "loadgen"}
+READ_CLOCKS = {"api", "base", "bench", "device"}
 MACHINE_CLOCK = re.compile(r"\b(?:\w+_clock::now|std::chrono::\w+_clock|SteadyClock|CLOCK_\w+|std::time|gettimeofday)\b")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|cufft|curand|cusparse|cutlass|nccl|nvml|nvtx|nvToolsExt|thrust|cub/|cute/)")
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "api/option_table.h"
 #include "cli/option_flags.h"
+#include "device/open/open.h"
 #include "node/option_table.h"
 #include "options/option_values.h"
 #include "scheduler/policies/registry.h"
@@ -21,6 +23,26 @@ constexpr const char* kLogFormat = "log-format";
 
 bool is_log_option(const OptionDescriptor& option) {
   return option.name == kLogLevel || option.name == kLogFormat;
+}
+
+// The accelerator played by this machine's cores.
+OptionVariable emulation(std::optional<device::AcceleratorSpec>& accelerator) {
+  return values::parsed_text(
+      [&accelerator](const std::string& text) -> Status {
+        if (text.empty()) {
+          accelerator.reset();
+          return {};
+        }
+        ASSIGN_OR_RETURN(accelerator, device::accelerator_spec(device::kEmulatedBackend,
+                                                               text == "auto" ? "" : text));
+        return {};
+      },
+      [&accelerator] {
+        const bool is_emulated = accelerator && accelerator->backend == device::kEmulatedBackend;
+        return !is_emulated                   ? std::string()
+               : accelerator->options.empty() ? std::string("auto")
+                                              : accelerator->options;
+      });
 }
 
 // A step budget that is not given is measured at the start.
@@ -63,6 +85,15 @@ OptionTable device_options(ServeFlags& flags) {
            .key = "device_choice"}};
 }
 
+OptionTable emulation_options(NodeOptions& node) {
+  return {{.name = "emulate-accelerator",
+           .group = "Two tiers",
+           .help = "Two tiers on this machine: some cores play an accelerator with "
+                   "--device-memory of its own, the others attend for offloaded requests; "
+                   "cores=N,host-cores=N or auto",
+           .value = emulation(node.accelerator)}};
+}
+
 OptionTable step_budget_options(ServeFlags& flags) {
   return {{.name = "step-budget",
            .group = "Scheduling",
@@ -99,8 +130,9 @@ OptionTable operation_options(ServeFlags& flags) {
 
 OptionTable command_option_table(ServeFlags& flags) {
   OptionTable table = text_options(flags);
-  for (OptionTable part : {hub::hub_option_table(flags.hub), device_options(flags),
-                           step_budget_options(flags), operation_options(flags)}) {
+  for (OptionTable part :
+       {hub::hub_option_table(flags.hub), device_options(flags), emulation_options(flags.node),
+        step_budget_options(flags), operation_options(flags)}) {
     std::ranges::move(part, std::back_inserter(table));
   }
   return table;
@@ -124,6 +156,8 @@ void add_node_flags(cli::Command command, ServeFlags& flags) {
   OptionTable table = shared_node_options(flags.node);
   const auto threads = std::ranges::find(table, "threads", &OptionDescriptor::name);
   table.insert(threads, device_options(flags).front());
+  const auto host_memory = std::ranges::find(table, "host-memory", &OptionDescriptor::name);
+  table.insert(host_memory, emulation_options(flags.node).front());
   const auto admission = std::ranges::find(table, "admission", &OptionDescriptor::name);
   for (OptionTable budget = step_budget_options(flags); !budget.empty(); budget.pop_back()) {
     table.insert(admission, budget.back());

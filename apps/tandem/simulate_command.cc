@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_values.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "bench/load_progress.h"
@@ -128,9 +129,7 @@ Result<sim::Sweep> sweep_of(const sim::Scenario& scenario,
       continue;
     }
     for (const auto& [name, value] : json["tandem"]["headline"].items()) {
-      swept.headlines.push_back(
-          {.name = name,
-           .value = value.is_number() ? std::optional(value.get<double>()) : std::nullopt});
+      swept.headlines.push_back({.name = name, .value = json_number(value)});
     }
     swept.band = sim::read_band(json["tandem"].value("host_band", nlohmann::ordered_json()));
   }

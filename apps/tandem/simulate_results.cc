@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/date.h"
 #include "base/log.h"
 #include "loadgen/headline.h"
 #include "loadgen/report_html.h"
@@ -81,7 +82,7 @@ loadgen::RunInfo run_info(const SimulateFlags& flags, cli::Command command) {
   info.tandem_version = kVersion;
   info.commit = kCommit;
   info.command = command_line(command);
-  info.date = loadgen::iso_date();
+  info.date = utc_date_text();
   info.backend = "simulated";
   info.model = flags.shape;
   info.request_rate = flags.stream.request_rate;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 
 namespace tandem {
 
@@ -12,6 +13,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   [[nodiscard]] virtual Nanos now() const = 0;  // never goes back; any thread
+  // The same time for threads that may outlive this clock. Null: it is not the machine's time.
+  [[nodiscard]] virtual std::shared_ptr<const Clock> for_threads() const { return nullptr; }
 };
 
 // The machine's monotonic clock.
@@ -19,6 +22,9 @@ class SteadyClock final : public Clock {
  public:
   [[nodiscard]] Nanos now() const override {
     return std::chrono::steady_clock::now().time_since_epoch();
+  }
+  [[nodiscard]] std::shared_ptr<const Clock> for_threads() const override {
+    return std::make_shared<const SteadyClock>();
   }
 };
 

@@ -3,13 +3,19 @@
 #include <fmt/chrono.h>
 
 #include <chrono>
+#include <ctime>
 
 namespace tandem {
+namespace {
 
-std::string utc_date_text() {
-  const auto now =
-      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now());
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+std::tm utc_now() {
+  return fmt::gmtime(
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::system_clock::now()));
 }
+
+}  // namespace
+
+std::string utc_date_text() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc_now()); }
+std::string utc_date_for_names() { return fmt::format("{:%Y%m%d-%H%M%S}", utc_now()); }
 
 }  // namespace tandem

@@ -6,7 +6,8 @@
 
 namespace tandem {
 
-// Now, in UTC: "2026-03-01T12:30:00Z".
+// Now, in UTC: "2026-03-01T12:30:00Z"; and for names of files: "20260301-123000".
 std::string utc_date_text();
+std::string utc_date_for_names();
 
 }  // namespace tandem

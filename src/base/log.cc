@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/log_fields.h"
+#include "base/utf8.h"
 
 namespace tandem::log {
 namespace {
@@ -21,34 +22,12 @@ std::atomic<bool> json_lines{false};
 // returns.
 thread_local const Fields* current_fields = nullptr;
 
-// Bytes of the UTF-8 sequence that begins `text`; 0: it is not valid.
-size_t sequence_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) {
-    return 1;
-  }
-  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < bytes) {
-    return 0;
-  }
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) {
-      return 0;
-    }
-  }
-  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
-  const bool surrogate = first == 0xED && byte(1) >= 0xA0;
-  const bool too_large = first == 0xF4 && byte(1) >= 0x90;
-  return overlong || surrogate || too_large ? 0 : bytes;
-}
-
 // As a JSON string; bytes that are not UTF-8 become U+FFFD.
 void append_quoted(std::string& out, std::string_view text) {
+  std::string valid;
+  append_repaired_utf8(text, Utf8Tail::kIsFinal, InvalidBytes::kOnePerByte, valid);
   out += '"';
-  while (!text.empty()) {
-    const char c = text.front();
-    const size_t bytes = sequence_bytes(text);
+  for (const char c : valid) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
@@ -56,12 +35,9 @@ void append_quoted(std::string& out, std::string_view text) {
       out += "\\n";
     } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
       fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<uint8_t>(c));
-    } else if (bytes == 0) {
-      out += "\\ufffd";
     } else {
-      out.append(text, 0, bytes);
+      out += c;
     }
-    text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
   out += '"';
 }

@@ -85,7 +85,7 @@ Utf8Char front_char(std::string_view text) {
 
 size_t last_char_begin(std::string_view text) {
   size_t i = text.size() - 1;
-  while (i > 0 && (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80) {
+  while (i > 0 && continues_char(text[i])) {
     --i;
   }
   return i;

@@ -22,6 +22,11 @@ struct Utf8Char {
 // Where the last character of `text` begins; `text` must be valid UTF-8 and not empty.
 [[nodiscard]] size_t last_char_begin(std::string_view text);
 
+// True: `byte` is a later byte of a character of several bytes.
+[[nodiscard]] constexpr bool continues_char(char byte) {
+  return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
+}
+
 void append_utf8(char32_t code_point, std::string& out);
 
 // The offset of the first byte that is not UTF-8, or nullopt if all of it is.

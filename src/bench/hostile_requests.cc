@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "text/byte_level.h"
+
 namespace tandem::bench {
 
 namespace {
@@ -55,26 +57,10 @@ std::string stop_strings() {
   return completion("a", fmt::format(R"("max_tokens":16,"stop":{})", stop.dump()));
 }
 
-// GPT-2's letters for the 256 bytes, in UTF-8.
-std::string letter_of(int byte) {
-  int code = byte;
-  if (byte < 33 || (byte > 126 && byte < 161) || byte == 173) {
-    int hidden = 0;
-    for (int i = 0; i < byte; ++i) {
-      hidden += i < 33 || (i > 126 && i < 161) || i == 173 ? 1 : 0;
-    }
-    code = 256 + hidden;
-  }
-  if (code < 128) {
-    return {static_cast<char>(code)};
-  }
-  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
-}
-
 nlohmann::json tokenizer_json() {
   nlohmann::json vocabulary;
   for (int byte = 0; byte < 256; ++byte) {
-    vocabulary[letter_of(byte)] = byte;
+    vocabulary[text::byte_level_encode(std::string(1, static_cast<char>(byte)))] = byte;
   }
   nlohmann::json merges = nlohmann::json::array();
   std::string letters = "a";

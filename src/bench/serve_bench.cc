@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/date.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "bench/load_progress.h"
@@ -129,7 +130,7 @@ class ServeBench {
     say(load);
     ASSIGN_OR_RETURN(const loadgen::PromptUnits units, find_units(load));
     RETURN_IF_ERROR(warm_up(load, units));
-    info_.date = loadgen::iso_date();
+    info_.date = utc_date_text();
     // So that requests leave on time beside a server that uses every core. Without the right to it,
     // the priority stays as it is; lateness is measured either way.
     constexpr int kPriority = -10;
@@ -336,7 +337,7 @@ class ServeBench {
         std::ranges::replace_if(
             model, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
         name = fmt::format("{}-{}qps-{}-{}.json", info_.backend, info_.request_rate, model,
-                           loadgen::compact_date());
+                           utc_date_for_names());
       }
       const std::string path = flags_.result_dir.empty() ? name : flags_.result_dir + "/" + name;
       const Json json = loadgen::result_json(

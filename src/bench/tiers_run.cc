@@ -8,6 +8,7 @@
 
 #include "base/affinity.h"
 #include "base/log.h"
+#include "base/thread_time.h"
 #include "bench/measuring.h"
 #include "node/policy_choice.h"
 

@@ -15,6 +15,7 @@
 #include "base/affinity.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/thread_time.h"
 #include "bench/measuring.h"
 #include "bench/null_device.h"
 #include "device/cpu/machine.h"
@@ -57,6 +58,19 @@ struct Cost {
 
 double micros(Nanos time) { return static_cast<double>(time.count()) / 1e3; }
 
+// Moved by hand; the workers have the machine's time.
+class StandClock final : public Clock {
+ public:
+  [[nodiscard]] Nanos now() const override { return engine_.now(); }
+  [[nodiscard]] std::shared_ptr<const Clock> for_threads() const override {
+    return std::make_shared<const SteadyClock>();
+  }
+  void advance(Nanos by) { engine_.advance(by); }
+
+ private:
+  ManualClock engine_;
+};
+
 class Stand {
  public:
   static Result<std::unique_ptr<Stand>> create(const BenchVisitsOptions& options);
@@ -82,7 +96,7 @@ class Stand {
   NullDevice device_;
   model::ModelConfig shape_;
   model::Weights weights_;
-  ManualClock clock_;
+  StandClock clock_;
   const SteadyClock real_;
   PolicyParts policy_;
   std::unique_ptr<Binder> binder_;

@@ -1,6 +1,6 @@
 // What a back end decides about a model's numbers before it holds any: how weights are stored, the
-// types of what lies between products, the arrangement of KV, the workspace of attention. Plain
-// data and an interface of pure functions; any thread.
+// types of what lies between products, the workspace of attention. Plain data and an interface of
+// pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -80,16 +80,10 @@ class Formats {
                                              int64_t k) const = 0;
   [[nodiscard]] virtual NumberTypes numbers(const WeightFormat& format) const = 0;
   [[nodiscard]] virtual int64_t attention_workspace_bytes(const AttentionBounds& bounds) const = 0;
-  // The name of the arrangement of K and V inside a head of a block; the order of blocks, layers
-  // and heads is everywhere that of kernels/kv_layout.h. The host has kHostKvArrangement; a back
-  // end with another one converts in KvMoveOp.
-  [[nodiscard]] virtual std::string_view kv_arrangement() const = 0;
 
   [[nodiscard]] WeightMatrix matrix(const WeightFormat& format, int64_t n, int64_t k) const {
     return {.format = format, .n = n, .k = k, .stored_bytes = weight_bytes(format, n, k)};
   }
 };
-
-inline constexpr std::string_view kHostKvArrangement = "dim-major pairs";
 
 }  // namespace tandem::device

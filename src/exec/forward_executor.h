@@ -39,7 +39,7 @@ struct HostTierOptions {
   int32_t staging_tokens = 0;
   int32_t group_stages = 4;  // that are launched together, with visitors chosen just before
   Nanos hop_patience = std::chrono::seconds(2);  // before a worker that does not answer is doubted
-  const Clock* clock = nullptr;
+  const Clock* clock = nullptr;                  // the machine's time, unless `attention` is given
   Binder* binder = nullptr;
   HostFaults faults = {};
   observe::Timeline* timeline = nullptr;  // gets a track for each worker and one for the binds

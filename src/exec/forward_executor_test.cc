@@ -223,7 +223,6 @@ class WideAttention final : public reference::ForwardingDevice, public device::F
       const device::AttentionBounds& bounds) const override {
     return own().attention_workspace_bytes(bounds);
   }
-  [[nodiscard]] std::string_view kv_arrangement() const override { return own().kv_arrangement(); }
 
   int casts = 0;
 

@@ -452,9 +452,10 @@ void StepRun::launch_group(int32_t end_stage) {
       parts_.host->staging->copy_out(stage, parts_.device.record_polled(parts_.stream));
     }
   }
+  last_event_ = parts_.device.record(parts_.stream);
   groups_.push({.step = step_,
                 .ticket = ticket_,
-                .done = parts_.device.record(parts_.stream),
+                .done = *last_event_,
                 .launched = parts_.host->clock.now(),
                 .stages = {.first_stage = next_stage_, .end_stage = end_stage}});
   send_visitors();

@@ -239,6 +239,74 @@ TEST(TwoTierSteps, AStepThatWaitsForAHopEndsWhenACopyDoes) {
 
 // ---------------------------------------------------------------- groups
 
+// Knows how many ops of the compute stream were launched, and how many were waited for.
+class CountingDevice final : public reference::ForwardingDevice {
+ public:
+  explicit CountingDevice(std::unique_ptr<device::Device> real)
+      : ForwardingDevice(std::move(real)) {}
+  [[nodiscard]] int64_t launched() const { return launched_; }
+  [[nodiscard]] int64_t waited_for() const { return waited_for_; }
+
+  device::StreamId create_stream(device::StreamKind kind) override {
+    const device::StreamId stream = ForwardingDevice::create_stream(kind);
+    if (kind == device::StreamKind::kCompute) {
+      compute_ = stream;
+    }
+    return stream;
+  }
+  void launch(device::StreamId stream, const device::Op& op) override {
+    launched_ += stream == compute_ ? 1 : 0;
+    ForwardingDevice::launch(stream, op);
+  }
+  device::EventId record(device::StreamId stream) override {
+    const device::EventId event = ForwardingDevice::record(stream);
+    if (stream == compute_) {
+      newest_ = event;
+      before_newest_ = launched_;
+    }
+    return event;
+  }
+  void synchronize(device::EventId event) override {
+    ForwardingDevice::synchronize(event);
+    if (event == newest_) {
+      waited_for_ = before_newest_;
+    }
+  }
+
+ private:
+  device::StreamId compute_{-1};
+  device::EventId newest_{};
+  int64_t before_newest_ = 0;
+  int64_t launched_ = 0;
+  int64_t waited_for_ = 0;
+};
+
+TEST(TwoTierSteps, AnExecutorThatGoesWaitsForTheGroupsOfItsStep) {
+  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  AllBinder binder;
+  CountingDevice* device = nullptr;
+  RigOptions options = two_tiers(binder);
+  options.host.group_stages = 1;
+  options.wrap = [&device](std::unique_ptr<device::Device> real) {
+    auto counting = std::make_unique<CountingDevice>(std::move(real));
+    device = counting.get();
+    return counting;
+  };
+  Rig rig = make_rig(model, options);
+  SequenceMaker maker(rig.executor->limits());
+  Sequence resident = maker.make(prompt_of(30, 5), 60);
+  StepInput input;
+  input.slices.push_back({.sequence = resident.id,
+                          .tokens = resident.tokens,
+                          .first_position = 0,
+                          .block_table = resident.blocks});
+  const int64_t before = device->launched();
+  rig.executor->launch(input);
+  EXPECT_GT(device->launched(), before);
+  rig.executor.reset();
+  EXPECT_EQ(device->waited_for(), device->launched());
+}
+
 // Keeps from the executor that the last group of a step has completed: of the compute stream's
 // events, all but the newest are complete when they are, the one before it never while held.
 class HoldingDevice final : public reference::ForwardingDevice {

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -81,9 +82,6 @@ const char* find_text(std::span<const CaseText> texts, char32_t code) {
   return at != texts.end() && at->code == code ? reinterpret_cast<const char*>(at->text) : nullptr;
 }
 
-// Every byte but those that continue a character.
-bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
-
 utf8proc_category_t category_of(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
@@ -161,13 +159,13 @@ CodePoint decode_at(std::string_view text, size_t at) {
 }
 
 size_t count_code_points(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), std::not_fn(continues_char)));
 }
 
 size_t byte_offset(std::string_view text, size_t index) {
   size_t at = 0;
   for (; at < text.size(); ++at) {
-    if (!begins_character(text[at])) continue;
+    if (continues_char(text[at])) continue;
     if (index == 0) return at;
     --index;
   }

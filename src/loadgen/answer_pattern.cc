@@ -6,6 +6,8 @@
 #include <cctype>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace tandem::loadgen {
 
 namespace {
@@ -116,11 +118,9 @@ class AnswerPattern::Parser {
     if (rest_.empty()) {
       return refuse("ends too early");
     }
-    const auto continues = [this](size_t i) {
-      return i < rest_.size() && (static_cast<unsigned char>(rest_[i]) & 0xC0U) == 0x80;
-    };
     size_t bytes = 1;
-    while (static_cast<unsigned char>(rest_.front()) > 127 && continues(bytes)) {
+    while (static_cast<unsigned char>(rest_.front()) > 127 && bytes < rest_.size() &&
+           continues_char(rest_[bytes])) {
       ++bytes;
     }
     std::string character(rest_.substr(0, bytes));

@@ -2,10 +2,10 @@
 
 #include <boost/asio/post.hpp>
 #include <csignal>
-#include <ctime>
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread_time.h"
 #include "loadgen/sse_parser.h"
 
 namespace tandem::loadgen {
@@ -17,12 +17,6 @@ namespace {
 constexpr size_t kMostPrepared = 64;
 constexpr size_t kMostPreparedBytes = size_t{32} << 20;
 constexpr auto kTick = std::chrono::milliseconds(200);
-
-Nanos thread_cpu_time() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + Nanos(time.tv_nsec);
-}
 
 }  // namespace
 
@@ -176,7 +170,7 @@ RunResult Generator::run(int64_t max_concurrency,
     }
   });
 
-  const Nanos cpu_before = thread_cpu_time();
+  const Nanos cpu_before = thread_time();
   const int64_t opened_before = client_.connections_opened();
   began_ = clock_.now();
   tick();
@@ -186,7 +180,7 @@ RunResult Generator::run(int64_t max_concurrency,
     io_.run();
   }
   result_.duration = now();
-  result_.cpu_time = thread_cpu_time() - cpu_before;
+  result_.cpu_time = thread_time() - cpu_before;
   result_.connections = client_.connections_opened() - opened_before;
   timer_.cancel();
   ticker_.cancel();

@@ -3,21 +3,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <ctime>
 #include <fstream>
 #include <sstream>
 
 namespace tandem::loadgen {
 
 namespace {
-
-std::string formatted_now(const char* format) {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[64];
-  return {text, std::strftime(text, sizeof(text), format, &utc)};
-}
 
 // The value of the first "key : value" line of a /proc file.
 std::string proc_value(const char* path, std::string_view key) {
@@ -58,8 +49,5 @@ nlohmann::ordered_json describe_machine() {
   }
   return machine;
 }
-
-std::string iso_date() { return formatted_now("%Y-%m-%dT%H:%M:%SZ"); }
-std::string compact_date() { return formatted_now("%Y%m%d-%H%M%S"); }
 
 }  // namespace tandem::loadgen

@@ -33,8 +33,4 @@ struct RunInfo {
 // Processor, instruction set extensions, CPUs, memory, system, load.
 nlohmann::ordered_json describe_machine();
 
-// The time now as 2026-01-31T12:00:00Z, and as 20260131-120000 for file names.
-std::string iso_date();
-std::string compact_date();
-
 }  // namespace tandem::loadgen

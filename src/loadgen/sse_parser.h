@@ -20,9 +20,6 @@ class SseParser {
   // again.
   Status feed(std::string_view bytes, const std::function<void(std::string_view)>& on_data);
 
-  // True between events: the stream may end here.
-  [[nodiscard]] bool at_rest() const { return line_.empty() && !has_data_; }
-
  private:
   Status end_line(std::string_view line, const std::function<void(std::string_view)>& on_data);
 

@@ -72,16 +72,10 @@ TEST(SseParser, AnEndlessEventIsAnErrorNotMemory) {
   EXPECT_FALSE(line.feed(std::string(2000, 'x'), [](std::string_view) { FAIL(); }).ok());
 }
 
-TEST(SseParser, AStreamIsAtRestBetweenEventsOnly) {
-  SseParser parser;
-  const auto ignore = [](std::string_view) {};
-  EXPECT_TRUE(parser.at_rest());
-  ASSERT_TRUE(parser.feed("data: a", ignore).ok());
-  EXPECT_FALSE(parser.at_rest());
-  ASSERT_TRUE(parser.feed("\n", ignore).ok());
-  EXPECT_FALSE(parser.at_rest());
-  ASSERT_TRUE(parser.feed("\n", ignore).ok());
-  EXPECT_TRUE(parser.at_rest());
+TEST(SseParser, AnEventWithoutItsEmptyLineIsNotDelivered) {
+  EXPECT_THAT(events_of({"data: a"}), ElementsAre());
+  EXPECT_THAT(events_of({"data: a", "\n"}), ElementsAre());
+  EXPECT_THAT(events_of({"data: a", "\n", "\n"}), ElementsAre("a"));
 }
 
 }  // namespace

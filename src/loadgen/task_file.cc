@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <optional>
+
+#include "base/json_values.h"
 
 namespace tandem::loadgen {
 
@@ -41,20 +44,21 @@ bool is_number(std::string_view answer, int64_t expected) {
 }
 
 Result<std::string> text_of(const json& line, const char* field) {
-  const auto found = line.find(field);
-  if (found == line.end() || !found->is_string()) {
+  const json* value = json_member(line, field);
+  std::optional<std::string> text = value == nullptr ? std::nullopt : json_string(*value);
+  if (!text) {
     return invalid_argument(fmt::format("'{}' is not a text", field), field);
   }
-  return found->get<std::string>();
+  return *std::move(text);
 }
 
 Status check_messages(const json& line) {
-  const auto messages = line.find("messages");
+  const json* messages = json_member(line, "messages");
   const auto is_message = [](const json& message) {
-    return message.is_object() && message.contains("role") && message["role"].is_string() &&
-           message.contains("content");
+    const json* role = json_member(message, "role");
+    return role != nullptr && role->is_string() && message.contains("content");
   };
-  if (messages == line.end() || !messages->is_array() || messages->empty() ||
+  if (messages == nullptr || !messages->is_array() || messages->empty() ||
       !std::ranges::all_of(*messages, is_message)) {
     return invalid_argument("'messages' is not a list of messages with role and content",
                             "messages");
@@ -72,9 +76,8 @@ Result<decltype(AnswerTask::expected)> read_expected(const json& line) {
       std::ranges::all_of(expected, &json::is_string)) {
     return {ExpectedText{expected.get<std::vector<std::string>>()}};
   }
-  if (checker == "number" && expected.is_number_integer() &&
-      (!expected.is_number_unsigned() || expected.get<uint64_t>() <= INT64_MAX)) {
-    return {ExpectedNumber{expected.get<int64_t>()}};
+  if (const std::optional<int64_t> number = json_integer(expected); checker == "number" && number) {
+    return {ExpectedNumber{*number}};
   }
   if (checker == "pattern" && expected.is_string()) {
     ASSIGN_OR_RETURN(AnswerPattern pattern, AnswerPattern::parse(expected.get<std::string>()));
@@ -93,8 +96,8 @@ Result<AnswerTask> read_task(std::string_view text) {
   if (!line.is_object()) {
     return invalid_argument("not a JSON object", "line");
   }
-  const auto version = line.find("version");
-  if (version == line.end() || !version->is_number_integer() || *version != kVersion) {
+  const json* version = json_member(line, "version");
+  if (version == nullptr || json_integer(*version) != kVersion) {
     return invalid_argument(fmt::format("'version' is not {}", kVersion), "version");
   }
   AnswerTask task;

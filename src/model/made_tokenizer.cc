@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace tandem::model {
 namespace {
@@ -21,16 +22,10 @@ constexpr std::array<std::string_view, 4> kSpecials = {"<s>", "</s>", "<|im_star
 // U+0100, so that a space becomes U+0120.
 std::array<std::string, 256> byte_spellings() {
   std::array<std::string, 256> spellings;
-  unsigned next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte) {
+  char32_t next = 0x100;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
-    const unsigned code = printable ? byte : next++;
-    std::string& text = spellings[byte];
-    if (code < 0x80) {
-      text = static_cast<char>(code);
-    } else {
-      text = {static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3f))};
-    }
+    append_utf8(printable ? char32_t{byte} : next++, spellings[byte]);
   }
   return spellings;
 }

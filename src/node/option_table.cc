@@ -46,25 +46,6 @@ OptionVariable numa_choice(device::NumaChoice& choice) {
       });
 }
 
-// The accelerator played by this machine's cores.
-OptionVariable emulation(std::optional<device::AcceleratorSpec>& accelerator) {
-  return values::parsed_text(
-      [&accelerator](const std::string& text) -> Status {
-        if (text.empty()) {
-          accelerator.reset();
-          return {};
-        }
-        ASSIGN_OR_RETURN(accelerator, device::accelerator_spec(device::kEmulatedBackend,
-                                                               text == "auto" ? "" : text));
-        return {};
-      },
-      [&accelerator] {
-        return !accelerator                   ? std::string()
-               : accelerator->options.empty() ? std::string("auto")
-                                              : accelerator->options;
-      });
-}
-
 OptionVariable prompts_to_host(PromptsToHost& variable) {
   return values::named<PromptsToHost>(
       variable, {{"staged", PromptsToHost::kStaged}, {"offload", PromptsToHost::kOffload}});
@@ -280,13 +261,7 @@ OptionTable processor_options(NodeOptions& node) {
 
 OptionTable tier_options(NodeOptions& node) {
   constexpr const char* kGroup = "Two tiers";
-  return {{.name = "emulate-accelerator",
-           .group = kGroup,
-           .help = "Two tiers on this machine: some cores play an accelerator with "
-                   "--device-memory of its own, the others attend for offloaded requests; "
-                   "cores=N,host-cores=N or auto",
-           .value = emulation(node.accelerator)},
-          {.name = "host-memory",
+  return {{.name = "host-memory",
            .group = kGroup,
            .help = "For KV of offloaded requests and the queues to the host",
            .value = values::bytes_if_given(node.host_memory_bytes),

@@ -53,9 +53,6 @@ TEST(NodeOptionTable, SetsWhatTheNodeIsTold) {
   EXPECT_EQ(set(options, "numa", "0,2-3"), "");
   EXPECT_EQ(options.device.numa.nodes, (std::vector<int32_t>{0, 2, 3}));
   EXPECT_EQ(json_of(options)["numa"], "0,2-3");
-  EXPECT_EQ(set(options, "emulate-accelerator", "auto"), "");
-  EXPECT_TRUE(options.accelerator.has_value());
-  EXPECT_EQ(json_of(options)["emulate_accelerator"], "auto");
   EXPECT_EQ(set(options, "hop-patience", "20ms"), "");
   EXPECT_EQ(options.hop_patience, 20ms);
   EXPECT_EQ(set(options, "no-vllm-metrics", true), "");
@@ -68,10 +65,10 @@ TEST(NodeOptionTable, WrongValuesNameTheFlag) {
   NodeOptions options;
   for (const auto& [name, value] :
        {std::pair("dtype", "half"), std::pair("max-model-len", "4Q"), std::pair("numa", "x"),
-        std::pair("emulate-accelerator", "speed=9"), std::pair("max-num-seqs", "65537"),
-        std::pair("gpu-memory-utilization", "1.5"), std::pair("host-memory", "some"),
-        std::pair("time-model", "guess"), std::pair("admission", "perhaps"),
-        std::pair("block-size", "-1"), std::pair("sarathi-token-budget", "x")}) {
+        std::pair("max-num-seqs", "65537"), std::pair("gpu-memory-utilization", "1.5"),
+        std::pair("host-memory", "some"), std::pair("time-model", "guess"),
+        std::pair("admission", "perhaps"), std::pair("block-size", "-1"),
+        std::pair("sarathi-token-budget", "x")}) {
     EXPECT_TRUE(set(options, name, value).starts_with(std::string("--") + name + ": ")) << name;
   }
 }

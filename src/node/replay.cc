@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
@@ -76,7 +77,8 @@ class Replayer {
         max_choices_(options.max_num_seqs),
         step_ended_(step_ended),
         host_tier_(model.plan.host.kv_blocks > 0),
-        tiers_(*loaded.executor, machine_clock),
+        tiers_(*loaded.executor, limits_of(*loaded.executor, options, digest_version),
+               machine_clock),
         comparer_(host_tier_ ? scheduled.policy.make_binder() : nullptr, model.folder.config.layers,
                   digest_version),
         engine_(
@@ -92,7 +94,8 @@ class Replayer {
                                                                   : nullptr}) {}
 
   // A step that ended before the engine had nothing more to do, and what came in some time after,
-  // stand in the record as if they were one.
+  // stand in the record as if they were one. Cancels and stops before the first arrival are the
+  // step's: later there is no sequence that they could end.
   Status run(Group group) {
     if (host_tier_ || !group.plans() || !group.expected.front().contains("result")) {
       return advance(std::move(group));
@@ -104,6 +107,12 @@ class Replayer {
       Group before;
       before.expected.push_back(std::move(group.expected.front()));
       group.expected.erase(group.expected.begin());
+      const auto arrival = std::ranges::find_if(
+          group.inputs, [](const json& line) { return line.contains("arrival"); });
+      if (arrival != group.inputs.end()) {
+        before.inputs.assign(std::move_iterator(group.inputs.begin()), std::move_iterator(arrival));
+        group.inputs.erase(group.inputs.begin(), arrival);
+      }
       RETURN_IF_ERROR(advance(std::move(before)));
       if (!report_.first_difference.empty()) {
         return {};
@@ -115,6 +124,16 @@ class Replayer {
   [[nodiscard]] const ReplayReport& report() const { return report_; }
 
  private:
+  // Servers whose records have digests of version 1 had no rows of logits for visitors alone.
+  static ExecutorLimits limits_of(const StepExecutor& executor, const NodeOptions& options,
+                                  int digest_version) {
+    ExecutorLimits limits = executor.limits();
+    if (digest_version == 1) {
+      limits.max_logit_rows = std::min(limits.max_logit_rows, options.max_num_seqs);
+    }
+    return limits;
+  }
+
   Status advance(Group group) {
     RETURN_IF_ERROR(check_order(group));
     for (const json& line : group.inputs) {

@@ -21,8 +21,10 @@ namespace tandem {
 
 class ReplayExecutor final : public StepExecutor {
  public:
-  // `clock` bounds how long a recorded event is waited for. Both must outlive the executor.
-  ReplayExecutor(StepExecutor& real, const Clock& clock) : real_(real), clock_(clock) {}
+  // `limits`: of the recorded server, not above the real executor's. `clock` bounds how long a
+  // recorded event is waited for. Executor and clock must outlive this.
+  ReplayExecutor(StepExecutor& real, const ExecutorLimits& limits, const Clock& clock)
+      : real_(real), limits_(limits), clock_(clock) {}
 
   // Of the next call of Engine::advance.
   void expect_visitors(std::vector<SequenceId> visitors) { visitors_ = std::move(visitors); }
@@ -35,7 +37,7 @@ class ReplayExecutor final : public StepExecutor {
   // What of the record could not be done again; empty: nothing.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
-  [[nodiscard]] const ExecutorLimits& limits() const override { return real_.limits(); }
+  [[nodiscard]] const ExecutorLimits& limits() const override { return limits_; }
   void launch(const StepInput& input) override;
   [[nodiscard]] bool poll(StepResult& result) override;
   void leave(SequenceId offloaded) override;
@@ -56,6 +58,7 @@ class ReplayExecutor final : public StepExecutor {
   void hand_over_blocks();
 
   StepExecutor& real_;
+  const ExecutorLimits limits_;
   const Clock& clock_;
   std::string problem_;
   bool running_ = false;

@@ -37,7 +37,7 @@ class LateVisitor final : public StepExecutor {
 TEST(ReplayExecutor, StepsThatItAddsAreNotThePlannedOne) {
   LateVisitor real;
   ManualClock clock;
-  ReplayExecutor replay(real, clock);
+  ReplayExecutor replay(real, real.limits(), clock);
   StepInput input;
   input.step = 5;
   input.entering.push_back({.sequence = SequenceId{7}});
@@ -58,7 +58,7 @@ TEST(ReplayExecutor, StepsThatItAddsAreNotThePlannedOne) {
 TEST(ReplayExecutor, HandsOverWhatWasCounted) {
   LateVisitor real;
   ManualClock clock;
-  ReplayExecutor replay(real, clock);
+  ReplayExecutor replay(real, real.limits(), clock);
   const RecordedCounts counts{.visits = 9,
                               .second = {.visits = 6, .stages = 2, .logits = 1},
                               .held = Nanos{40},

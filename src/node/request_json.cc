@@ -77,12 +77,12 @@ Result<float> real(const json& value, const char* key) {
 Result<std::vector<TokenId>> tokens(const json& list, const char* key) {
   std::vector<TokenId> ids;
   for (const json& value : list) {
-    if (!value.is_number_integer() || value.get<double>() < 0 ||
-        value.get<double>() > static_cast<double>(kMostTokens)) {
+    const int64_t id = json_integer(value).value_or(-1);
+    if (id < 0 || id > kMostTokens) {
       return invalid_argument(
           fmt::format("an arrival of the record is broken: {} must list token ids", key));
     }
-    ids.push_back(static_cast<TokenId>(value.get<int64_t>()));
+    ids.push_back(static_cast<TokenId>(id));
   }
   return ids;
 }

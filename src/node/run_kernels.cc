@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/json_values.h"
 #include "base/log.h"
 #include "device/cpu/machine.h"
 #include "latency/profile.h"
@@ -54,8 +55,9 @@ std::optional<kernels::Choice> read_kept(const fs::path& path) {
   }
   std::ifstream file(path);
   const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const bool named = json.is_object() && json.contains("kernels") && json["kernels"].is_string();
-  return named ? usable(json["kernels"].get<std::string>()) : std::nullopt;
+  const nlohmann::json* kernels = json_member(json, "kernels");
+  const std::optional<std::string> name = kernels == nullptr ? std::nullopt : json_string(*kernels);
+  return name ? usable(*name) : std::nullopt;
 }
 
 // Whole or not at all.

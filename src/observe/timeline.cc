@@ -94,10 +94,6 @@ std::vector<Span> Track::spans() const {
   return spans;
 }
 
-int64_t Track::forgotten() const {
-  return std::max<int64_t>(added_.load(std::memory_order_acquire) - capacity_, 0);
-}
-
 Timeline::Timeline(int64_t spans_per_track) : spans_per_track_(spans_per_track) {
   CHECK(spans_per_track >= 1, "{} spans per track", spans_per_track);
 }

@@ -41,8 +41,6 @@ class Track {
   // The spans still held, oldest first. Any thread, also while the track is written: spans that are
   // overwritten meanwhile are left out.
   [[nodiscard]] std::vector<Span> spans() const;
-  // Spans that were added and are not held any more.
-  [[nodiscard]] int64_t forgotten() const;
 
  private:
   struct Slot {

@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
+#include "base/thread_time.h"
 #include "openai/json_input.h"
-#include "support/thread_time.h"
 
 namespace tandem::openai {
 namespace {
@@ -74,9 +74,9 @@ TEST(JsonBuilder, ErrorsAreTheLibrarys) {
 Nanos work_of(const std::string& body) {
   Nanos best = Nanos::max();
   for (int i = 0; i < 5; ++i) {
-    const Nanos begin = tandem::testing::thread_time();
+    const Nanos begin = thread_time();
     EXPECT_TRUE(parse_object(body, {}).ok());
-    best = std::min(best, tandem::testing::thread_time() - begin);
+    best = std::min(best, thread_time() - begin);
   }
   return best;
 }

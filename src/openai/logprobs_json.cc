@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <span>
 #include <string_view>
@@ -23,8 +24,7 @@ void append_comma(std::string& out) {
 
 int64_t count_chars(std::string_view bytes) {
   // Bytes that continue a character count with the token that began it.
-  return std::ranges::count_if(
-      bytes, [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
+  return std::ranges::count_if(bytes, std::not_fn(continues_char));
 }
 
 // One pair of vLLM's "prompt_logprobs".

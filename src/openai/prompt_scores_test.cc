@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_time.h"
 #include "openai/generation.h"
 #include "openai/test_support.h"
-#include "support/thread_time.h"
 
 namespace tandem::openai {
 namespace {
@@ -132,9 +132,9 @@ TEST_F(PromptScores, WorkGrowsWithTheTokensNotWithTheirSquare) {
     Nanos best = Nanos::max();
     for (int i = 0; i < 5; ++i) {
       LogprobsJson json(test_.tokenizer, {.top = 0});
-      const Nanos begin = tandem::testing::thread_time();
+      const Nanos begin = thread_time();
       EXPECT_EQ(json.add_prompt(tokens, infos, text), std::ssize(text));
-      best = std::min(best, tandem::testing::thread_time() - begin);
+      best = std::min(best, thread_time() - begin);
     }
     return best;
   };

@@ -36,9 +36,6 @@ class VtcOrder final : public QueueOrder {
   [[nodiscard]] QueueEntry* head(ServiceClass service_class) const override;
   [[nodiscard]] size_t size(ServiceClass service_class) const override;
 
-  // Tenants whose counters are kept.
-  [[nodiscard]] size_t tenants() const { return tenants_.size(); }
-
  private:
   using Key = std::pair<RequestId, int32_t>;  // rises with arrival
   using Waiting = std::map<Key, QueueEntry*>;

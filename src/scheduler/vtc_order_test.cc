@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -185,14 +186,29 @@ TEST(VtcOrder, BackloggedTenantsGetEqualService) {
   }
 }
 
+// A tenant that is forgotten is not charged for later output tokens of its sequences.
 TEST(VtcOrder, TenantsWithoutRequestsAreForgotten) {
+  constexpr int64_t kAbsent = 4000;
   VtcOrder order;
   Tenants tenants(order);
-  for (int64_t tenant = 0; tenant < 10'000; ++tenant) {
-    QueueEntry& entry = tenants.ask(tenant, 10);
-    tenants.admit(entry);
+  std::vector<QueueEntry*> running;
+  for (int64_t tenant = 0; tenant <= kAbsent; ++tenant) {
+    running.push_back(&tenants.ask(tenant, 10));
+    tenants.admit(*running.back());
   }
-  EXPECT_LE(order.tenants(), 1100U);
+  for (int64_t tenant = 0; tenant < kAbsent; ++tenant) {
+    tenants.output(*running[static_cast<size_t>(tenant)], 100'000);
+  }
+  // The second request of the last tenant goes before requests of charged tenants only.
+  tenants.ask(kAbsent, 50'000);
+  tenants.ask(kAbsent, 1);
+  for (int64_t tenant = 0; tenant < kAbsent; ++tenant) {
+    tenants.ask(tenant, 1);
+  }
+  const Line line = tenants.tenants_in_order();
+  const auto charged = std::find(line.rbegin(), line.rend(), kAbsent) - line.rbegin();
+  EXPECT_GT(charged, 0);
+  EXPECT_LE(charged, 1100);
 }
 
 TEST(SplitOrder, EachClassHasItsOwnOrder) {

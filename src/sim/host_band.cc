@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/json_values.h"
 #include "loadgen/svg_plot.h"
 
 namespace tandem::sim {
@@ -63,9 +64,7 @@ Json json_of(const std::vector<Headline>& headlines) {
 std::vector<Headline> read_headlines(const Json& json) {
   std::vector<Headline> headlines;
   for (const auto& [name, value] : json.items()) {
-    headlines.push_back(
-        {.name = name,
-         .value = value.is_number() ? std::optional(value.get<double>()) : std::nullopt});
+    headlines.push_back({.name = name, .value = json_number(value)});
   }
   return headlines;
 }
@@ -77,14 +76,15 @@ Json band_json(const HostBand& band) {
 }
 
 HostBand read_band(const Json& json) {
-  if (!json.is_object() || !json.contains("share") || !json["share"].is_number() ||
-      !json.contains("low") || !json["low"].is_object() || !json.contains("high") ||
-      !json["high"].is_object()) {
+  const Json* share = json_member(json, "share");
+  const Json* low = json_member(json, "low");
+  const Json* high = json_member(json, "high");
+  if (share == nullptr || !share->is_number() || low == nullptr || !low->is_object() ||
+      high == nullptr || !high->is_object()) {
     return {};
   }
-  return {.share = json["share"].get<double>(),
-          .low = read_headlines(json["low"]),
-          .high = read_headlines(json["high"])};
+  return {
+      .share = share->get<double>(), .low = read_headlines(*low), .high = read_headlines(*high)};
 }
 
 std::string band_csv(const HostBand& band, const std::vector<Headline>& nominal) {

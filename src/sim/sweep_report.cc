@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 #include <string_view>
+
+#include "base/utf8.h"
 
 namespace tandem::sim {
 namespace {
@@ -55,8 +58,7 @@ std::vector<std::string> first_columns(const Sweep& sweep) {
 
 // As far as a terminal's columns go: a sign of several bytes takes one.
 size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(std::ranges::count_if(text, std::not_fn(continues_char)));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "support/thread_time.h"
+#include "base/thread_time.h"
 
 namespace tandem::text {
 namespace {
@@ -158,9 +158,9 @@ TEST(StopStrings, CompilingTakesWorkInProportionToTheirBytes) {
     }
     Nanos best = Nanos::max();
     for (int i = 0; i < 5; ++i) {
-      const Nanos begin = tandem::testing::thread_time();
+      const Nanos begin = thread_time();
       const auto compiled = compile(strings);
-      best = std::min(best, tandem::testing::thread_time() - begin);
+      best = std::min(best, thread_time() - begin);
       EXPECT_FALSE(run(compiled, {}, "A", 1).stop);
     }
     return best;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "support/thread_time.h"
+#include "base/thread_time.h"
 #include "text/sentencepiece_normalizer.h"
 #include "text/test_vocabularies.h"
 #include "text/token_count_bound.h"
@@ -82,12 +82,12 @@ TEST(TokenLimits, RefusingTakesFarLessThanTokenizing) {
   REQUIRE_SHARED_FOLDER(shared);
   for (const char* name : {"llama-2", "llama-3"}) {
     const auto tokenizer = load_folder(shared / "tokenizers" / name);
-    const Nanos begin = tandem::testing::thread_time();
+    const Nanos begin = thread_time();
     EXPECT_TRUE(tokenizer->encode(std::string(1 << 20, 'a'), {}).ok());
-    const Nanos tokenized = tandem::testing::thread_time();
+    const Nanos tokenized = thread_time();
     const auto refused = tokenizer->encode(std::string(1 << 20, 'a'), {.max_tokens = 8192});
     EXPECT_FALSE(refused.ok());
-    EXPECT_LT((tandem::testing::thread_time() - tokenized) * 3, tokenized - begin) << name;
+    EXPECT_LT((thread_time() - tokenized) * 3, tokenized - begin) << name;
   }
 }
 

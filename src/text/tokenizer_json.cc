@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_values.h"
 #include "text/bpe_tokenizer.h"
 #include "text/json_fields.h"
 #include "text/token_decoder.h"
@@ -158,14 +159,12 @@ Status read_template(const json& value, const std::string& where, const Vocabula
       return bad_file(where, fmt::format("\"special_tokens\" has no ids for \"{}\"", name));
     }
     for (const json& id : ids) {
-      const bool known = id.is_number_integer() && id.get<int64_t>() >= 0 &&
-                         id.get<int64_t>() < kMostTokens &&
-                         vocabulary.has(static_cast<TokenId>(id.get<int64_t>()));
-      if (!known) {
+      const int64_t number = json_integer(id).value_or(-1);
+      if (number < 0 || number >= kMostTokens || !vocabulary.has(static_cast<TokenId>(number))) {
         return bad_file(
             where, fmt::format("the id {} of \"{}\" is not in the vocabulary", id.dump(), name));
       }
-      (after_text ? frame.suffix : frame.prefix).push_back(id.get<TokenId>());
+      (after_text ? frame.suffix : frame.prefix).push_back(static_cast<TokenId>(number));
     }
   }
   return {};

@@ -107,20 +107,4 @@ int32_t Lengths::draw(Random& random) const {
   CHECK(false, "lengths of kind {}", static_cast<int>(kind_));
 }
 
-std::string Lengths::describe() const {
-  switch (kind_) {
-    case Kind::kFixed:
-      return fmt::format("fixed:{}", a_);
-    case Kind::kUniform:
-      return fmt::format("uniform:{}:{}", a_, b_);
-    case Kind::kNormal:
-      return fmt::format("normal:{}:{}", a_, b_);
-    case Kind::kLognormal:
-      return fmt::format("lognormal:{}:{}", a_, b_);
-    case Kind::kValues:
-      return fmt::format("{} values", values_->size());
-  }
-  CHECK(false, "lengths of kind {}", static_cast<int>(kind_));
-}
-
 }  // namespace tandem::workload

@@ -28,7 +28,6 @@ class Lengths {
   static Result<Lengths> parse(std::string_view text);
 
   int32_t draw(Random& random) const;
-  [[nodiscard]] std::string describe() const;  // in the form that parse() takes
 
  private:
   enum class Kind : uint8_t { kFixed, kUniform, kNormal, kLognormal, kValues };

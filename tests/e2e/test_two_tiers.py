@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import subprocess
 
+import httpx
 import pytest
 from conftest import GOLDENS, launch
 from server import until
@@ -117,7 +118,7 @@ def test_a_prefix_that_only_the_host_holds_is_copied_and_counts_as_cached(binary
         (("--emulate-accelerator", "auto", "--threads", "2", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("--threads", "cores=N")),
         (("--emulate-accelerator", "auto"), ("--device-memory", "--host-memory")),
         (("--emulate-accelerator", "pace=h200,hollow", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("hollow", "makes its numbers up")),
-        (("--emulate-accelerator", "cores=0", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("cores",)),
+        (("--emulate-accelerator", "cores=0", "--device-memory", "64MiB", "--host-memory", "64MiB"), ("--emulate-accelerator: ", "cores")),
         (("--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "1KiB"), ("--host-memory",)),
     ],
 )
@@ -133,6 +134,7 @@ def test_a_run_on_two_tiers_replays_exactly(binary, start_server, tmp_path):
         record = tmp_path / f"{name}.jsonl"
         server = start_server(MODEL, *FLAGS, "--emulate-accelerator", spec, "--num-kv-blocks", "8", "--device-memory", "64MiB",
                               "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100", "--record-out", record)
+        assert httpx.get(server.url + "/v1/tandem/config").json()["emulate_accelerator"] == spec
         answers(server)
         stream = server.openai().completions.create(**{**body(0), "max_tokens": 300, "stream": True})
         next(iter(stream))

@@ -24,7 +24,6 @@ class HostFormats final : public Formats {
     return kernels::partial_room(bounds.layout, bounds.heads, bounds.max_context, bounds.threads) *
            static_cast<int64_t>(sizeof(float));
   }
-  [[nodiscard]] std::string_view kv_arrangement() const override { return kHostKvArrangement; }
 };
 
 }  // namespace

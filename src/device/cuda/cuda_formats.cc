@@ -30,7 +30,6 @@ class CudaFormats final : public Formats {
     return kWorkspaceRows * bounds.heads *
            attention_pair_bytes(bounds.layout, bounds.max_context, 0);
   }
-  [[nodiscard]] std::string_view kv_arrangement() const override { return kHostKvArrangement; }
 
  private:
   const ElementType residual_;

@@ -25,7 +25,7 @@ using HostBlockTable = std::vector<int32_t>;  // by block of the sequence
 // that hangs and is left behind.
 struct HostMemory {
   std::unique_ptr<piggyback::FaultyWorkers> faults;  // null: no faults are planted
-  const SteadyClock clock{};                         // real time, for threads
+  std::shared_ptr<const Clock> clock;                // of threads of this process
   std::unique_ptr<device::Memory> outbox;
   std::unique_ptr<device::Memory> results;
   std::unique_ptr<device::Memory> kv;

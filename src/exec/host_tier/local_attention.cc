@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/check.h"
 #include "exec/workspaces.h"
 
 namespace tandem {
@@ -48,6 +49,8 @@ Result<std::unique_ptr<piggyback::AttentionWorkers>> start_attention_workers(
     }
     memory.faults = std::make_unique<piggyback::FaultyWorkers>(faults);
   }
+  memory.clock = options.host.clock->for_threads();
+  CHECK(memory.clock != nullptr, "threads of this process attend, but not in the machine's time");
   const std::vector<int32_t>& cpus = device.host().cpus;
   const int32_t threads = options.host.threads;
   return piggyback::AttentionWorkers::create(
@@ -57,7 +60,7 @@ Result<std::unique_ptr<piggyback::AttentionWorkers>> start_attention_workers(
        .partial_memory = memory.partials->data(),
        .threads = threads,
        .cpus = cpus,
-       .clock = &memory.clock,
+       .clock = memory.clock.get(),
        .spin = threads <= std::ssize(cpus) ? kWorkerSpin : Nanos{0},
        .hook = memory.faults.get()});
 }

@@ -128,7 +128,7 @@ class HopCore {
   [[nodiscard]] Status audit() const;
 
  private:
-  friend class HopCoreView;  // of tests
+  friend class HopCoreView;  // tests/support
 
   enum class RowState : uint8_t {
     kFree,

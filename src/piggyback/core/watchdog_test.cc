@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "piggyback/core/hop_core_view.h"
+#include "support/hop_core_view.h"
 
 namespace tandem::piggyback {
 namespace {

@@ -1,12 +1,11 @@
-// Processor time of the calling thread, for tests that compare amounts of work: what else a busy
-// machine does is not in it.
+// Processor time of the calling thread: what else a busy machine does is not in it.
 #pragma once
 
 #include <ctime>
 
 #include "base/clock.h"
 
-namespace tandem::testing {
+namespace tandem {
 
 inline Nanos thread_time() {
   timespec time{};
@@ -14,4 +13,4 @@ inline Nanos thread_time() {
   return std::chrono::seconds(time.tv_sec) + Nanos(time.tv_nsec);
 }
 
-}  // namespace tandem::testing
+}  // namespace tandem

@@ -1,4 +1,4 @@
-// For tests: counts of a HopCore that the executor does not need. The core must outlive the view.
+// Counts of a HopCore that the executor does not need. The core must outlive the view.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class HopCoreView {
  public:
   explicit HopCoreView(const HopCore& core) : core_(core) {}
 
-  // Tokens between entry and the bind of their last visit, without those that left.
+  // Tokens between entry and the bind of their last visit, unless their sequence has left.
   [[nodiscard]] int32_t tokens() const { return core_.tokens_; }
   [[nodiscard]] int32_t free_slots() const {
     return static_cast<int32_t>(core_.free_slots_.size());
