@@ -17,6 +17,7 @@
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
+#include "shared_options.h"
 #include "signals.h"
 
 namespace tandem {
@@ -152,10 +153,9 @@ Subcommand add_batch_command(cli::Command tandem) {
       "run", "Answer a file of OpenAI batch lines; the same command again goes on after a stop");
   run.add_option("input", flags->input, "File with one request a line").required();
   run.add_option("-o,--output", flags->output, "File the answers are appended to").required();
-  run.add_option("--model", flags->serve.node.model,
-                 "Folder with config.json, *.safetensors and a tokenizer, a GGUF file, or a name "
-                 "such as ORG/NAME")
-      .required();
+  OptionDescriptor model = model_or_hub_option(flags->serve.node);
+  model.other_names.clear();  // the input is given by place
+  cli::add_option(run, model).required();
   run.add_option("--max-line-size", flags->max_line, "Longest line of the input")
       .capture_default_str();
   add_log_flags(run, flags->serve, "Batch");

@@ -1,9 +1,10 @@
 // `tandem bench kernels|model|loss|tiers|visits|scheduler|frontend|serve`: the parts of the server
 // and a whole one, measured.
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "bench/command_flags.h"
 #include "bench/frontend_bench.h"
 #include "bench/gemm_bench.h"
 #include "bench/loss_bench.h"
@@ -12,9 +13,10 @@
 #include "bench/serve_bench.h"
 #include "bench/tiers_bench.h"
 #include "bench/visits_bench.h"
+#include "cli/option_flags.h"
 #include "commands.h"
 #include "device/cpu/cpu_device.h"
-#include "numa_option.h"
+#include "shared_options.h"
 #include "version.h"
 
 namespace tandem {
@@ -22,6 +24,7 @@ namespace {
 
 struct BenchFlags {
   bench::BenchKernelsOptions kernels;
+  NodeOptions kernels_machine;
   std::vector<std::string> isas;
   bench::BenchModelOptions model;
   bench::BenchLossOptions loss;
@@ -50,19 +53,6 @@ void add_quantization(cli::Command command, Quantization& quantization) {
       .one_of({"none", "int8", "int4", "int4-symmetric"});
 }
 
-// The same of a model, whose file may say it.
-void add_quantization(cli::Command command, std::optional<Quantization>& quantization) {
-  command
-      .add_option_function<std::string>(
-          "--quantization",
-          [&quantization](const std::string& name) {
-            const auto* found = std::ranges::find(kQuantizations, name, quantization_name);
-            quantization = found == kQuantizations.end() ? std::nullopt : std::optional(*found);
-          },
-          "Weights: auto, none, int8, int4 or int4-symmetric (default: auto, as for serve)")
-      .one_of({"auto", "none", "int8", "int4", "int4-symmetric"});
-}
-
 int run_bench(BenchFlags& flags) {
   if (flags.kernels_app->parsed()) {
     for (const std::string& name : flags.isas) {
@@ -73,26 +63,20 @@ int run_bench(BenchFlags& flags) {
       }
       flags.kernels.isas.push_back(*isa);
     }
-    if (flags.kernels.threads == 0) {
-      flags.kernels.threads = device::usual_threads(device::usable_nodes());
-    }
+    const int32_t threads = flags.kernels_machine.device.threads;
+    flags.kernels.threads = threads > 0 ? threads : device::usual_threads(device::usable_nodes());
     return bench::bench_kernels(flags.kernels);
   }
   if (flags.model_app->parsed()) {
-    if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
-      const auto parsed = kernels::parse_choice(isa);
-      if (!parsed.ok()) {
-        fmt::print(stderr, "tandem: {}\n", parsed.error().message);
-        return 2;
-      }
-      flags.model.node.device.isa = *parsed;
-    }
+    flags.model.flags = bench::flags_json(*flags.model_app).dump();
     return bench::bench_model(flags.model);
   }
   if (flags.loss_app->parsed()) {
+    flags.loss.flags = bench::flags_json(*flags.loss_app).dump();
     return bench::bench_loss(flags.loss);
   }
   if (flags.tiers_app->parsed()) {
+    flags.tiers.flags = bench::flags_json(*flags.tiers_app).dump();
     return bench::bench_tiers(flags.tiers);
   }
   if (flags.scheduler_app->parsed()) {
@@ -108,11 +92,9 @@ int run_bench(BenchFlags& flags) {
 }
 
 void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
-  flags.kernels.threads = 0;
   kernels.add_option("--isa", flags.isas,
                      "Families to measure (default: the best of this machine)");
-  kernels.add_option("--threads", flags.kernels.threads, "Threads (default: one for each core)")
-      .in_range(1, 1024);
+  cli::add_option(kernels, node_option(flags.kernels_machine, "threads"));
   kernels.add_option("--rows", flags.kernels.rows, "Rows M of the matrix products")
       .capture_default_str();
   kernels
@@ -132,7 +114,7 @@ void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
 }
 
 void add_model_flags(cli::Command model, BenchFlags& flags) {
-  model.add_option("model", flags.model.node.model, "Model folder").required();
+  cli::add_option(model, model_option(flags.model.node)).required();
   model.add_option("--prompt", flags.model.prompt_tokens, "Prompt tokens")
       .capture_default_str()
       .positive();
@@ -145,16 +127,13 @@ void add_model_flags(cli::Command model, BenchFlags& flags) {
   model.add_option("--passes", flags.model.passes, "Passes; medians are shown")
       .capture_default_str()
       .positive();
-  model.add_option("--threads", flags.model.node.device.threads,
-                   "Compute threads (default: one for each core)");
-  add_numa_option(model, flags.model.node.device.numa);
-  add_quantization(model, flags.model.node.quantization);
+  add_node_options(model, flags.model.node, {"threads", "numa", "isa", "quantization"});
   model.add_flag("--ops", flags.model.with_ops, "Print the time of each kind of op in a step, too");
   model.add_option("--json", flags.model.json_path, "Write the rows to this file too");
 }
 
 void add_loss_flags(cli::Command loss, bench::BenchLossOptions& options) {
-  loss.add_option("model", options.node.model, "Model folder").required();
+  cli::add_option(loss, model_option(options.node)).required();
   loss.add_option(
       "--text", options.text,
       "Text to score (default: drawn from the model itself with the first weights, bfloat16)");
@@ -164,8 +143,7 @@ void add_loss_flags(cli::Command loss, bench::BenchLossOptions& options) {
   loss.add_option("--context", options.context_tokens, "Tokens that are scored together")
       .capture_default_str()
       .in_range(2, 1 << 20);
-  loss.add_option("--threads", options.node.device.threads,
-                  "Compute threads (default: one for each core)");
+  add_node_options(loss, options.node, {"threads", "numa", "isa"});
   loss.add_option("--json", options.json_path, "Write the rows to this file too");
 }
 

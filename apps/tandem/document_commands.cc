@@ -17,9 +17,9 @@ namespace {
 std::vector<cli::ManualSection> more_sections() {
   return {{"ENVIRONMENT",
            "Options of tandem serve may also be given as variables: TANDEM_MAX_NUM_SEQS=64 is "
-           "--max-num-seqs 64. TANDEM_CONFIG names a --config file. TANDEM_ISA forces a family of "
-           "kernels: ref, avx2, avx512, avx512bf16 or amx. Options win over the file, and the file "
-           "over variables. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and "
+           "--max-num-seqs 64. TANDEM_CONFIG names a --config file. TANDEM_ISA is --isa of every "
+           "command that computes with a model. Options win over the file, and the file over "
+           "variables. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and "
            "HF_HUB_DOWNLOAD_TIMEOUT say where models are downloaded from and kept, as Hugging "
            "Face's own tools read them. tandem chat takes its key from TANDEM_API_KEY."},
           {"FILES",

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/option_flags.h"
 #include "commands.h"
 #include "node/loaded_model.h"
 #include "node/policy_choice.h"
@@ -14,6 +15,7 @@
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
+#include "shared_options.h"
 #include "sim/op_measures.h"
 
 namespace tandem {
@@ -176,9 +178,7 @@ Subcommand add_profile_command(cli::Command tandem) {
   flags->profiler.random_batches = 2000;  // as many of them as the time allows
   const cli::Command app = tandem.add_subcommand(
       "profile", "Measure how long steps of a model take here, for serve --profile");
-  app.add_option("model", flags->serve.node.model,
-                 "Folder with config.json, *.safetensors and a tokenizer, or a GGUF file")
-      .required();
+  cli::add_option(app, model_option(flags->serve.node)).required();
   app.add_option("-o,--out", flags->out,
                  "File for the profile (default: where serve looks for it)");
   app.add_option("--time", flags->time, "For measuring, about").capture_default_str();
@@ -194,6 +194,7 @@ Subcommand add_profile_command(cli::Command tandem) {
                  "Also write the held-out batches, measured and predicted, as CSV");
   app.add_option("--op-times", flags->op_times,
                  "Also write what each op takes here, for tandem simulate --op-times");
+  cli::add_option(app, log_level_option(flags->serve.log_level));
   app.group_new_options("Profile");
   add_node_flags(app, flags->serve);
   app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");

@@ -2,34 +2,27 @@
 // the same.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <memory>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cli/option_flags.h"
 #include "commands.h"
 #include "node/replay.h"
-#include "numa_option.h"
+#include "shared_options.h"
 
 namespace tandem {
 namespace {
 
 struct ReplayFlags {
   std::string record;
+  std::string log_level = "warning";
   NodeOptions node;
 };
 
 int run_replay(ReplayFlags& flags) {
-  if (const Status log_status = log::start("warning"); !log_status.ok()) {
+  if (const Status log_status = log::start(flags.log_level); !log_status.ok()) {
     return 1;
-  }
-  if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
-    const auto parsed = kernels::parse_choice(isa);
-    if (!parsed.ok()) {
-      log::error("{}", parsed.error().message);
-      return 2;
-    }
-    flags.node.device.isa = *parsed;
   }
   const Result<ReplayReport> report = replay(flags.record, flags.node, SteadyClock(), {});
   if (!report.ok()) {
@@ -56,10 +49,11 @@ Subcommand add_replay_command(cli::Command tandem) {
   const cli::Command app =
       tandem.add_subcommand("replay", "Run a record of serve --record-out again and compare");
   app.add_option("record", flags->record, "File written by serve --record-out").required();
-  app.add_option("--model", flags->node.model, "The model's folder").required();
-  app.add_option("--threads", flags->node.device.threads,
-                 "Compute threads (default: one for each core this process may use)");
-  add_numa_option(app, flags->node.device.numa);
+  OptionDescriptor model = model_option(flags->node);
+  model.other_names.clear();  // the record is given by place
+  cli::add_option(app, model).required();
+  add_node_options(app, flags->node, {"threads", "numa", "isa"});
+  cli::add_option(app, log_level_option(flags->log_level));
   return {app, [flags] { return run_replay(*flags); }};
 }
 

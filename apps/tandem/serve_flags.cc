@@ -12,17 +12,23 @@
 #include "device/open/open.h"
 #include "node/option_table.h"
 #include "options/option_values.h"
+#include "scheduler/policies/hygen.h"
 #include "scheduler/policies/registry.h"
+#include "shared_options.h"
 #include "vllm_flags.h"
 
 namespace tandem {
 namespace {
 
-constexpr const char* kLogLevel = "log-level";
-constexpr const char* kLogFormat = "log-format";
-
-bool is_log_option(const OptionDescriptor& option) {
-  return option.name == kLogLevel || option.name == kLogFormat;
+OptionTable log_options(ServeFlags& flags, const std::string& group) {
+  OptionTable table = {log_level_option(flags.log_level),
+                       {.name = "log-format",
+                        .help = "text, or json: one object a line",
+                        .value = values::one_of(flags.log_format, {"text", "json"})}};
+  for (OptionDescriptor& option : table) {
+    option.group = group;
+  }
+  return table;
 }
 
 // The accelerator played by this machine's cores.
@@ -97,8 +103,10 @@ OptionTable emulation_options(NodeOptions& node) {
 OptionTable step_budget_options(ServeFlags& flags) {
   return {{.name = "step-budget",
            .group = "Scheduling",
-           .help = "hygen: time of a step into which best effort must fit, such as 20ms, or the "
-                   "file that `tandem tune -o` wrote: then it also follows the goals of that file",
+           .help = fmt::format(
+               "{}: time of a step into which best effort must fit, such as 20ms, or the file that "
+               "`tandem tune -o` wrote: then it also follows the goals of that file",
+               policies_that_read(kHyGenStepBudget)),
            .value = values::text(flags.step_budget)},
           {.name = "fixed-step-budget",
            .group = "Scheduling",
@@ -107,23 +115,18 @@ OptionTable step_budget_options(ServeFlags& flags) {
 }
 
 OptionTable operation_options(ServeFlags& flags) {
-  return {{.name = "drain-timeout",
-           .group = "Operation",
-           .help = "After SIGTERM, how long running requests may still take",
-           .value = values::duration(flags.drain_timeout)},
-          {.name = kLogLevel,
-           .group = "Operation",
-           .help = "trace, debug, info, warning, error or off",
-           .value = values::text(flags.log_level)},
-          {.name = kLogFormat,
-           .group = "Operation",
-           .help = "text, or json: one object a line",
-           .value = values::one_of(flags.log_format, {"text", "json"})},
-          {.name = "check",
-           .group = "Operation",
-           .help = "Check flags, keys, certificates and the model's files, show the memory plan, "
-                   "and end: code 0, or 2 with the reason",
-           .value = values::switch_on(flags.check)}};
+  constexpr const char* kGroup = "Operation";
+  OptionTable table = {{.name = "drain-timeout",
+                        .group = kGroup,
+                        .help = "After SIGTERM, how long running requests may still take",
+                        .value = values::duration(flags.drain_timeout)}};
+  std::ranges::move(log_options(flags, kGroup), std::back_inserter(table));
+  table.push_back({.name = "check",
+                   .group = kGroup,
+                   .help = "Check flags, keys, certificates and the model's files, show the memory "
+                           "plan, and end: code 0, or 2 with the reason",
+                   .value = values::switch_on(flags.check)});
+  return table;
 }
 
 }  // namespace
@@ -139,12 +142,7 @@ OptionTable command_option_table(ServeFlags& flags) {
 }
 
 void add_log_flags(cli::Command command, ServeFlags& flags, const std::string& group) {
-  OptionTable table = operation_options(flags);
-  std::erase_if(table, [](const OptionDescriptor& option) { return !is_log_option(option); });
-  for (OptionDescriptor& option : table) {
-    option.group = group;
-  }
-  cli::add_options(command, table);
+  cli::add_options(command, log_options(flags, group));
 }
 
 void add_text_flags(cli::Command command, ServeFlags& flags) {
@@ -163,12 +161,13 @@ void add_node_flags(cli::Command command, ServeFlags& flags) {
     table.insert(admission, budget.back());
   }
   cli::add_options(command, table);
+  name_isa_variable(command);
 }
 
 void add_serve_flags(cli::Command command, ServeFlags& flags) {
   const OptionTable node = node_option_table(flags.node);
   const OptionTable server = api::server_option_table(flags.server);
-  cli::add_options(command, {node.front()});  // the model's folder
+  cli::add_option(command, model_or_hub_option(flags.node));
   cli::add_options(command, hub::hub_option_table(flags.hub));
   add_text_flags(command, flags);
   add_node_flags(command, flags);

@@ -317,9 +317,6 @@ Status resolve(ServeFlags& flags) {
   RETURN_IF_ERROR(resolve_step_budget(flags, node));
   RETURN_IF_ERROR(resolve_http(flags));
   node.targets_given = gives_targets(flags);
-  if (const char* isa = std::getenv("TANDEM_ISA"); isa != nullptr && *isa != '\0') {
-    ASSIGN_OR_RETURN(node.device.isa, kernels::parse_choice(isa));
-  }
   return {};
 }
 

@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "base/units.h"
+#include "cli/option_flags.h"
 #include "engine_flags.h"
 #include "model/make.h"
 #include "model/model_folder.h"
+#include "shared_options.h"
 #include "sim/engine_setup.h"
 #include "sim/host_list.h"
 #include "sim/op_measures.h"
@@ -250,8 +252,7 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
                  "table, page, plots and points");
   app.add_option("--jobs", flags.jobs, "Points of a sweep that run at a time (default: all cores)")
       .in_range(1, 4096);
-  app.add_option("--log-level", flags.serve.log_level, "trace, debug, info, warning, error or off")
-      .capture_default_str();
+  cli::add_option(app, log_level_option(flags.serve.log_level));
   app.add_option("scenario,--config", flags.scenario,
                  "YAML file with any of these flags as keys, and with `vary` for a sweep; flags "
                  "given here win");

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,9 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "bench/command_flags.h"
 #include "bench/load_flags.h"
+#include "cli/option_flags.h"
 #include "commands.h"
 #include "engine_flags.h"
 #include "loadgen/result_json.h"
@@ -24,6 +28,7 @@
 #include "scenario_run.h"
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/registry.h"
+#include "shared_options.h"
 #include "sim/scenario.h"
 #include "sim/simulate.h"
 #include "sim/tune.h"
@@ -35,43 +40,53 @@ struct TuneFlags {
   std::string scenario;
   std::vector<std::string> metrics = {"p99_tbt"};
   double tolerance_percent = 5;
-  std::string policy = "hygen";
+  std::string policy{kHyGen.name};
   std::string out;
+  std::string log_level;  // empty: the scenario's
 };
 
-// The policy option that is bisected, its range, and how it is told.
+// A policy option that is bisected, the range in which it is, and how it is told.
 struct Knob {
-  const PolicyDescriptor& policy;
   const PolicyOption& option;
   int32_t least;
   int32_t most;
+  std::string_view title;  // for the help
   std::string_view field;  // key of the option in the JSON file
   std::string (*show)(int32_t setting);
 };
 
+// `policy` has an option to tune.
 const Knob& knob_of(std::string_view policy) {
-  static const Knob budget{.policy = kHyGen,
-                           .option = kHyGenStepBudget,
+  static const Knob budget{.option = kHyGenStepBudget,
                            .least = 1'000,
                            .most = 2'000'000,
+                           .title = "its step budget",
                            .field = "step_budget_us",
                            .show = [](int32_t micros) {
                              return fmt::format("a step budget of {}",
                                                 format_duration(std::chrono::microseconds(micros)));
                            }};
-  static const Knob rate{.policy = kHyGenStar,
-                         .option = kFlexRate,
+  static const Knob rate{.option = kFlexRate,
                          .least = 10,
                          .most = 100'000,
+                         .title = "the rate of its best-effort requests",
                          .field = "flex_rate",
                          .show = [](int32_t thousandths) {
                            return fmt::format("{:g} best-effort requests/s", thousandths / 1000.0);
                          }};
-  return reads_option(policy, budget.option) ? budget : rate;
+  const PolicyOption* tuned = policy_traits(policy).tuned;
+  CHECK(tuned == &budget.option || tuned == &rate.option, "{} has nothing to tune", policy);
+  return tuned == &budget.option ? budget : rate;
 }
 
+// What is tuned, and the flags of the scenario that it was made of.
+struct TunedLoad {
+  PlannedRun run;
+  nlohmann::ordered_json flags;
+};
+
 // A scenario without `vary`, as a run of the policy.
-Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
+Result<TunedLoad> plan_tuned(const TuneFlags& flags) {
   SimulateFlags known;
   cli::CommandLine known_line("", "tandem");
   cli::CommandLine stream_line("", "tandem");
@@ -92,7 +107,8 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(scenario.options, flags.scenario));
   read->flags.serve.node.policy = flags.policy;
-  RETURN_IF_ERROR(log::start(read->flags.serve.log_level));
+  RETURN_IF_ERROR(
+      log::start(flags.log_level.empty() ? read->flags.serve.log_level : flags.log_level));
   ASSIGN_OR_RETURN(PlannedRun planned, plan_run(read->flags));
   if (!planned.engines.empty()) {
     return invalid_argument(
@@ -110,13 +126,18 @@ Result<PlannedRun> plan_tuned(const TuneFlags& flags) {
                     flags.scenario),
         "scenario");
   }
-  return planned;
+  return TunedLoad{.run = std::move(planned), .flags = bench::flags_json(read->command)};
 }
 
+struct SettingRun {
+  sim::TuneRun run;
+  std::string config;  // effective, one JSON object
+};
+
 // Absent: the setting is too small, as a budget is that leaves no time beside a decode.
-Result<std::optional<sim::TuneRun>> run_with(const PlannedRun& planned, const loadgen::Load& load,
-                                             const Knob& knob, int32_t setting,
-                                             const std::vector<sim::TuneGoal>& goals) {
+Result<std::optional<SettingRun>> run_with(const PlannedRun& planned, const loadgen::Load& load,
+                                           const Knob& knob, int32_t setting,
+                                           const std::vector<sim::TuneGoal>& goals) {
   sim::SimulateOptions options = planned.options;
   PolicyOptions& values = options.node.policy_options;
   values[knob.option] = setting;
@@ -127,13 +148,13 @@ Result<std::optional<sim::TuneRun>> run_with(const PlannedRun& planned, const lo
       sim::simulate(options, load, [](const sim::SimulateProgress&) {});
   if (!simulated.ok()) {
     if (simulated.error().param == knob.option.name) {
-      return std::optional<sim::TuneRun>();
+      return std::optional<SettingRun>();
     }
     return simulated.error();
   }
   ASSIGN_OR_RETURN(sim::TuneRun run,
                    sim::measure_run(load, simulated->run.records, simulated->run.duration, goals));
-  return std::optional(std::move(run));
+  return std::optional(SettingRun{.run = std::move(run), .config = simulated->config});
 }
 
 nlohmann::ordered_json run_json(const sim::TuneRun& run, const std::vector<sim::TuneGoal>& goals) {
@@ -145,9 +166,11 @@ nlohmann::ordered_json run_json(const sim::TuneRun& run, const std::vector<sim::
   return out;
 }
 
-nlohmann::ordered_json tuned_json(const TuneFlags& flags, const PlannedRun& planned,
-                                  const sim::Tuned& tuned,
-                                  const std::vector<sim::TuneGoal>& goals) {
+// `config`: of the run with the best setting.
+nlohmann::ordered_json tuned_json(const TuneFlags& flags, const TunedLoad& load,
+                                  const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goals,
+                                  const std::string& config) {
+  const PlannedRun& planned = load.run;
   nlohmann::ordered_json out;
   const Knob& knob = knob_of(flags.policy);
   out["tandem_step_budget"] = 1;
@@ -170,6 +193,8 @@ nlohmann::ordered_json tuned_json(const TuneFlags& flags, const PlannedRun& plan
     run["kept"] = tried.kept;
     out["tried"].push_back(std::move(run));
   }
+  out["config"] = nlohmann::ordered_json::parse(config);
+  out["flags"] = load.flags;
   return out;
 }
 
@@ -207,24 +232,35 @@ Status run_tune(const TuneFlags& flags) {
   options.least = knob.least;
   options.most = knob.most;
   options.show = knob.show;
-  ASSIGN_OR_RETURN(const PlannedRun planned, plan_tuned(flags));
+  ASSIGN_OR_RETURN(const TunedLoad load, plan_tuned(flags));
+  const PlannedRun& planned = load.run;
   const SteadyClock clock;
   ProgressBar bar("tuning", clock);
   int64_t runs = 0;
   const auto count_run = [&] { bar.show(++runs, options.most_runs + 1); };
   ASSIGN_OR_RETURN(
-      const std::optional<sim::TuneRun> online,
+      const std::optional<SettingRun> online,
       run_with(planned, sim::online_part(planned.load), knob, knob.most, options.goals));
   count_run();
   if (!online.has_value()) {
     return invalid_argument("a decode of this model takes longer than the largest step budget",
                             "scenario");
   }
-  const auto tuned = sim::tune_setting(options, *online, [&](int32_t setting) {
-    auto run = run_with(planned, planned.load, knob, setting, options.goals);
+  std::map<int32_t, std::string> configs;
+  const auto run_setting = [&](int32_t setting) -> Result<std::optional<sim::TuneRun>> {
+    Result<std::optional<SettingRun>> run =
+        run_with(planned, planned.load, knob, setting, options.goals);
     count_run();
-    return run;
-  });
+    if (!run.ok()) {
+      return run.error();
+    }
+    if (!run->has_value()) {
+      return std::optional<sim::TuneRun>();
+    }
+    configs[setting] = std::move((*run)->config);
+    return std::optional(std::move((*run)->run));
+  };
+  const Result<sim::Tuned> tuned = sim::tune_setting(options, online->run, run_setting);
   bar.finish();
   if (!tuned.ok()) {
     return tuned.error();
@@ -232,8 +268,10 @@ Status run_tune(const TuneFlags& flags) {
   print_tuned(*tuned, options.goals, flags);
   return flags.out.empty()
              ? Status{}
-             : loadgen::write_text(
-                   flags.out, tuned_json(flags, planned, *tuned, options.goals).dump(1) + "\n");
+             : loadgen::write_text(flags.out, tuned_json(flags, load, *tuned, options.goals,
+                                                         configs.at(tuned->best.setting))
+                                                      .dump(1) +
+                                                  "\n");
 }
 
 }  // namespace
@@ -258,11 +296,21 @@ Subcommand add_tune_command(cli::Command tandem) {
                  "So many percent longer than without best effort are allowed")
       .capture_default_str()
       .in_range(0.1, 1000.0);
-  app.add_option("--policy", flags->policy,
-                 "hygen (its step budget) or hygen_star (the rate of its best-effort requests)")
-      .capture_default_str()
-      .one_of({"hygen", "hygen_star"});
-  app.add_option("-o,--out", flags->out, "JSON file for the budget and all runs");
+  std::vector<std::string> names;
+  std::string help;
+  for (const PolicyDescriptor* policy : policies()) {
+    if (policy->traits.tuned != nullptr) {
+      help += fmt::format("{}{} ({})", names.empty() ? "" : " or ", policy->name,
+                          knob_of(policy->name).title);
+      names.emplace_back(policy->name);
+    }
+  }
+  app.add_option("--policy", flags->policy, help).capture_default_str().one_of(names);
+  app.add_option("-o,--out", flags->out,
+                 "JSON file for the budget, all runs and the configuration");
+  OptionDescriptor log_level = log_level_option(flags->log_level);
+  log_level.help += " (default: the scenario's)";
+  cli::add_option(app, log_level);
   return {app, [flags] {
             const Status status = run_tune(*flags);
             if (!status.ok()) {

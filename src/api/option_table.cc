@@ -17,7 +17,9 @@ OptionVariable class_of_requests(ServiceClass& service_class) {
         ASSIGN_OR_RETURN(service_class, parse_service_class(text));
         return {};
       },
-      [&service_class] { return std::string(class_name(service_class)); });
+      [&service_class] { return std::string(class_name(service_class)); },
+      {std::string(class_name(ServiceClass::kLatencySensitive)),
+       std::string(class_name(ServiceClass::kBestEffort)), "priority", "flex"});
 }
 
 OptionVariable ttft_rule(std::optional<TtftRule>& rule) {
@@ -48,8 +50,7 @@ OptionVariable tpot_target(std::optional<Nanos>& target) {
 
 OptionVariable objective_list(std::vector<Objective>& objectives) {
   return {.kind = OptionKind::kList,
-          .choices = {},
-          .set = [&objectives](const OptionValue& value) -> Status {
+          .assign = [&objectives](const OptionValue& value, const OptionRange&) -> Status {
             const auto* texts = std::get_if<std::vector<std::string>>(&value);
             if (texts == nullptr) {
               return invalid_argument("the value is not a list of texts", "objective");
@@ -67,8 +68,7 @@ OptionVariable objective_list(std::vector<Objective>& objectives) {
 // No origins: not given (see CorsOptions).
 OptionVariable origins(std::optional<std::vector<std::string>>& allowed) {
   return {.kind = OptionKind::kList,
-          .choices = {},
-          .set = [&allowed](const OptionValue& value) -> Status {
+          .assign = [&allowed](const OptionValue& value, const OptionRange&) -> Status {
             const auto* texts = std::get_if<std::vector<std::string>>(&value);
             if (texts == nullptr) {
               return invalid_argument("the value is not a list of texts");

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "base/log_fields.h"
+#include "base/log_levels.h"
 #include "base/utf8.h"
 
 namespace tandem::log {
@@ -88,14 +90,22 @@ Result<Format> parse_format(std::string_view name) {
                           "log-format");
 }
 
-Status start(std::string_view level, Format format) {
-  const spdlog::level::level_enum parsed = spdlog::level::from_str(std::string(level));
-  if (parsed == spdlog::level::off && level != "off") {
+std::vector<std::string> level_names() {
+  return {"trace", "debug", "info", "warning", "error", "off"};
+}
+
+Status check_level(std::string_view level) {
+  if (spdlog::level::from_str(std::string(level)) == spdlog::level::off && level != "off") {
     return invalid_argument(
-        fmt::format("unknown log level '{}' (known: trace, debug, info, warning, error, off)",
-                    level),
+        fmt::format("unknown log level '{}' (known: {})", level, fmt::join(level_names(), ", ")),
         "log-level");
   }
+  return {};
+}
+
+Status start(std::string_view level, Format format) {
+  RETURN_IF_ERROR(check_level(level));
+  const spdlog::level::level_enum parsed = spdlog::level::from_str(std::string(level));
   spdlog::drop("tandem");
   auto logger = spdlog::stderr_color_mt("tandem");
   if (format == Format::kJson) {

@@ -50,7 +50,8 @@ struct LossRow {
   std::string format;
   int64_t weight_bytes = 0;
   int64_t scored = 0;
-  double loss = 0;  // mean, nats a token
+  double loss = 0;     // mean, nats a token
+  std::string config;  // effective, one JSON object
 };
 
 // A loaded model that requests can be run on.
@@ -73,6 +74,7 @@ class LoadedRun {
 
   [[nodiscard]] const PlannedModel& model() const { return opened_->model; }
   [[nodiscard]] int64_t weight_bytes() const { return loaded_->weights.bytes(); }
+  [[nodiscard]] std::string config() const { return effective_config_json(options_, model()); }
 
   void run(std::vector<Request> requests, const std::shared_ptr<LossSink>& sink) {
     EngineConfig config = engine_config(options_, model(), scheduled_->profile.get());
@@ -160,7 +162,8 @@ LossRow score(LoadedRun& run, const TokenTexts& texts) {
   return {.format = run.model().format.name(),
           .weight_bytes = run.weight_bytes(),
           .scored = sink->scored,
-          .loss = sink->loss / static_cast<double>(std::max<int64_t>(sink->scored, 1))};
+          .loss = sink->loss / static_cast<double>(std::max<int64_t>(sink->scored, 1)),
+          .config = run.config()};
 }
 
 void print_loss(const LossRow& row, const LossRow& first) {
@@ -170,15 +173,18 @@ void print_loss(const LossRow& row, const LossRow& first) {
   std::fflush(stdout);
 }
 
-Status write_losses(const std::string& path, const std::vector<LossRow>& rows) {
+Status write_losses(const BenchLossOptions& options, const std::vector<LossRow>& rows) {
+  const std::string& path = options.json_path;
   nlohmann::ordered_json json;
+  json["flags"] = nlohmann::ordered_json::parse(options.flags);
   for (const LossRow& row : rows) {
     json["rows"].push_back({{"format", row.format},
                             {"weight_bytes", row.weight_bytes},
                             {"tokens", row.scored},
                             {"loss", row.loss},
                             {"perplexity", std::exp(row.loss)},
-                            {"perplexity_over_first", std::exp(row.loss - rows.front().loss)}});
+                            {"perplexity_over_first", std::exp(row.loss - rows.front().loss)},
+                            {"config", nlohmann::ordered_json::parse(row.config)}});
   }
   std::ofstream file(path);
   file << json.dump(1) << "\n";
@@ -217,7 +223,7 @@ Status run_losses(BenchLossOptions& options) {
     rows.push_back(score(*run, texts));
     print_loss(rows.back(), rows.front());
   }
-  return options.json_path.empty() ? Status{} : write_losses(options.json_path, rows);
+  return options.json_path.empty() ? Status{} : write_losses(options, rows);
 }
 
 }  // namespace

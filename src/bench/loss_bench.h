@@ -21,7 +21,8 @@ struct BenchLossOptions {
   int32_t context_tokens = 512;  // of each piece of the text, or as many as the model has
   // Behind the first comes what a file of quantised weights has, if the model is one.
   std::vector<Quantization> formats = {kQuantizations.begin(), kQuantizations.end()};
-  std::string json_path;  // empty: none
+  std::string json_path;     // empty: none
+  std::string flags = "{}";  // of the command, for that file: see command_flags.h
 };
 
 // Prints; returns the process's exit code.

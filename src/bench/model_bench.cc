@@ -207,6 +207,7 @@ Status write_json(const std::string& path, const std::vector<Row>& rows,
                   const BenchModelOptions& options, const PlannedModel& model) {
   nlohmann::ordered_json json;
   json["config"] = nlohmann::json::parse(effective_config_json(options.node, model));
+  json["flags"] = nlohmann::ordered_json::parse(options.flags);
   json["prompt_tokens"] = options.prompt_tokens;
   json["output_tokens"] = options.output_tokens;
   for (const Row& row : rows) {

@@ -17,8 +17,9 @@ struct BenchModelOptions {
   int32_t output_tokens = 128;
   std::vector<int32_t> batches = {1, 16, 32};
   int32_t passes = 5;
-  bool with_ops = false;  // also the time of each kind of op
-  std::string json_path;  // empty: none
+  bool with_ops = false;     // also the time of each kind of op
+  std::string json_path;     // empty: none
+  std::string flags = "{}";  // of the command, for that file: see command_flags.h
 };
 
 // Prints; returns the process's exit code.

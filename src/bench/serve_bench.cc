@@ -12,6 +12,7 @@
 #include "base/date.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "bench/command_flags.h"
 #include "bench/load_progress.h"
 #include "loadgen/client.h"
 #include "loadgen/generator.h"
@@ -35,22 +36,6 @@ std::string command_line() {
     arguments.push_back(argument);
   }
   return loadgen::recorded_command(arguments);
-}
-
-// Every flag with its effective value.
-Json effective_config(cli::Command command) {
-  Json config = Json::object();
-  for (const cli::GivenOption& option : command.values()) {
-    if (option.name == "help" || option.name == "api-key" || option.name == "header") {
-      continue;
-    }
-    std::string text = option.given.empty() ? option.default_text : "";
-    for (const std::string& value : option.given) {
-      text += (text.empty() ? "" : " ") + loadgen::recorded_value(option.name, value);
-    }
-    config[option.name] = text;
-  }
-  return config;
 }
 
 Result<std::vector<double>> parse_percentiles(const std::string& text) {
@@ -183,7 +168,7 @@ class ServeBench {
     info_.request_rate = flags_.stream.request_rate;
     info_.burstiness = flags_.stream.burstiness;
     info_.max_concurrency = flags_.max_concurrency;
-    info_.config = effective_config(*flags_.command);
+    info_.config = flags_json(*flags_.command);
     info_.machine = loadgen::describe_machine();
     return {};
   }

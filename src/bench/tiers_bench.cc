@@ -12,6 +12,7 @@
 #include "model/make.h"
 #include "model/weights.h"
 #include "scheduler/policies/piggyback.h"
+#include "scheduler/policies/registry.h"
 
 namespace tandem::bench {
 namespace {
@@ -26,6 +27,7 @@ struct Outcome {
   std::vector<TiersWindow> live;
   std::vector<TiersWindow> frozen;
   std::string device;
+  std::string config;  // effective, one JSON object
 };
 
 TiersBound bound_for(const BenchTiersOptions& options, const TiersWindow& live, int32_t layers,
@@ -123,6 +125,7 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
   ASSIGN_OR_RETURN(const std::unique_ptr<TiersRun> run,
                    TiersRun::create(shape, node, options.load));
   outcome.device = run->model().device.caps().name;
+  outcome.config = run->config();
   const Nanos window{static_cast<int64_t>(options.seconds * 1e9)};
   RETURN_IF_ERROR(run->admit_residents());
   ASSIGN_OR_RETURN(outcome.alone, run->measure(window));
@@ -220,6 +223,8 @@ Status write_json(const BenchTiersOptions& options, const model::ModelConfig& sh
   const TiersBound bound = bound_for(options, live, shape.layers, link);
   nlohmann::ordered_json json = {
       {"hollow", true},
+      {"config", nlohmann::ordered_json::parse(outcome.config)},
+      {"flags", nlohmann::ordered_json::parse(options.flags)},
       {"shape", options.shape},
       {"layers", shape.layers},
       {"device", outcome.device},
@@ -287,11 +292,16 @@ void add_tiers_bench_flags(cli::Command app, BenchTiersOptions& options) {
   app.add_option("--host-cores", options.host_cores, "Cores that attend on the host")
       .capture_default_str()
       .in_range(1, 4096);
-  app.add_option("--policy", options.policy,
-                 "How offloaded tokens join: piggyback (whoever is ready), overlap (cohorts) or "
-                 "lanes (stages wait)")
-      .capture_default_str()
-      .one_of({"piggyback", "overlap", "lanes"});
+  std::vector<std::string> names;
+  std::string help = "How offloaded tokens join:";
+  for (const PolicyDescriptor* policy : policies()) {
+    if (!policy->traits.plain_join) {
+      continue;
+    }
+    names.emplace_back(policy->name);
+    help += fmt::format("{} {} ({})", names.size() == 1 ? "" : ",", policy->name, policy->summary);
+  }
+  app.add_option("--policy", options.policy, help).capture_default_str().one_of(names);
   app.add_option("--group-stages", options.group_stages, "Layers launched together")
       .capture_default_str()
       .in_range(1, 1024);

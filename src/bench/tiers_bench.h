@@ -25,6 +25,7 @@ struct BenchTiersOptions {
   double seconds = 10;  // of a window
   int32_t rounds = 3;   // live and frozen windows, in turn; medians are shown
   std::string json_path;
+  std::string flags = "{}";  // of the command, for that file: see command_flags.h
   std::string timeline_path;
 };
 

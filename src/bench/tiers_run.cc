@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/thread_time.h"
 #include "bench/measuring.h"
+#include "node/config_json.h"
 #include "node/policy_choice.h"
 
 namespace tandem::bench {
@@ -286,6 +287,8 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
 
 void TiersRun::freeze_host() { loaded_->executor->freeze_host(); }
 void TiersRun::thaw_host() { loaded_->executor->thaw_host(); }
+
+std::string TiersRun::config() const { return effective_config_json(options_, model()); }
 
 double TiersRun::token_layer_bytes() const {
   return static_cast<double>(model::kv_bytes_per_token(model().folder.config, model().kv_dtype)) /

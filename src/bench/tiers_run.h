@@ -44,6 +44,7 @@ class TiersRun {
   void thaw_host();
 
   [[nodiscard]] const PlannedModel& model() const { return planned_->model; }
+  [[nodiscard]] std::string config() const;  // effective, one JSON object
   // Of K and V, one token and layer.
   [[nodiscard]] double token_layer_bytes() const;
 

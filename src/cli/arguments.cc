@@ -67,6 +67,17 @@ bool is_from_kubernetes(std::string_view name, std::string_view value) {
   return false;
 }
 
+void name_variable(CLI::Option& option) {
+  if (!has_variable(option)) {
+    return;
+  }
+  const std::string variable = variable_of(option);
+  const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
+  if (value == nullptr || !is_from_kubernetes(variable, value)) {
+    option.envname(variable);
+  }
+}
+
 // With hidden options, which are accepted but never proposed.
 std::vector<std::string> all_flags_of(Command command) {
   std::vector<std::string> flags;
@@ -156,22 +167,21 @@ Result<std::vector<std::string>> expand_config(const std::vector<std::string>& a
 
 void name_environment(Command command) {
   for (CLI::Option* option : command.app().get_options()) {
-    if (!has_variable(*option)) {
-      continue;
-    }
-    const std::string variable = variable_of(*option);
-    const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
-    if (value == nullptr || !is_from_kubernetes(variable, value)) {
-      option->envname(variable);
-    }
+    name_variable(*option);
+  }
+}
+
+void name_environment(Command command, const std::string& flag) {
+  if (CLI::Option* option = command.app().get_option_no_throw(flag); option != nullptr) {
+    name_variable(*option);
   }
 }
 
 std::vector<std::string> unread_variables(Command command, const char* const* environment) {
   // Read without a flag of the name, here or by the scripts.
   std::vector<std::string> known = {
-      "TANDEM_CONFIG", "TANDEM_ISA",           "TANDEM_JOBS",          "TANDEM_SHARED",
-      "TANDEM_BINARY", "TANDEM_CUDA_PRODUCTS", "TANDEM_CUDA_RESIDUAL", "TANDEM_CUBLASLT"};
+      "TANDEM_CONFIG",        "TANDEM_JOBS",          "TANDEM_SHARED",  "TANDEM_BINARY",
+      "TANDEM_CUDA_PRODUCTS", "TANDEM_CUDA_RESIDUAL", "TANDEM_CUBLASLT"};
   for (const CLI::Option* option : command.app().get_options()) {
     if (has_variable(*option)) {
       known.push_back(variable_of(*option));

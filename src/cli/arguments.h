@@ -20,6 +20,8 @@ Result<std::vector<std::string>> expand_config(const std::vector<std::string>& a
 // TANDEM_MAX_NUM_SEQS. Kubernetes sets variables of the same form in every pod beside a Service
 // called "tandem" (TANDEM_PORT=tcp://10.0.0.1:8000): these are not read.
 void name_environment(Command command);
+// The same for one option ("--isa"), if the command has it.
+void name_environment(Command command, const std::string& flag);
 
 // What should be said of the variables TANDEM_* in `environment` ("NAME=value", ended by null) that
 // no option of `command` reads: those of Kubernetes in one line, and each that may be misspelt.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -52,6 +53,18 @@ TEST_F(Arguments, AConfigFileStandsBeforeTheFlags) {
   EXPECT_NE(wrong.error().message.find("unknown key 'prot'"), std::string::npos);
   EXPECT_NE(wrong.error().message.find("did you mean --port?"), std::string::npos);
   std::filesystem::remove(path);
+}
+
+TEST_F(Arguments, OneOptionMayHaveAVariable) {
+  ::setenv("TANDEM_PORT", "7", 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  ::setenv("TANDEM_HOST", "a", 1);  // NOLINT(concurrency-mt-unsafe)
+  name_environment(serve_, "--port");
+  name_environment(serve_, "--isa");  // it has none
+  EXPECT_TRUE(line_.parse({"serve"}).ok());
+  EXPECT_EQ(port_, 7);
+  EXPECT_EQ(host_, "");
+  ::unsetenv("TANDEM_PORT");  // NOLINT(concurrency-mt-unsafe)
+  ::unsetenv("TANDEM_HOST");  // NOLINT(concurrency-mt-unsafe)
 }
 
 TEST_F(Arguments, VariablesThatNoOptionReads) {

@@ -69,6 +69,11 @@ Option Option::one_of(std::initializer_list<int32_t> values) const {
   return *this;
 }
 
+Option Option::one_of(const std::vector<std::string>& values) const {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
 Command Command::add_subcommand(const std::string& name, const std::string& description) const {
   return Command(app_->add_subcommand(name, description));
 }

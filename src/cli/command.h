@@ -40,6 +40,7 @@ class Option {
   Option positive() const;
   Option one_of(std::initializer_list<const char*> values) const;
   Option one_of(std::initializer_list<int32_t> values) const;
+  Option one_of(const std::vector<std::string>& values) const;
 
  private:
   CLI::Option* option_;

@@ -6,17 +6,19 @@
 #include <algorithm>
 #include <sstream>
 
+#include "cli/outline.h"
+
 namespace tandem::cli {
 namespace {
 
 constexpr size_t kNameColumns = 34;
 constexpr size_t kPageColumns = 100;
 
-// "N", "on|off", "VALUE": not the limits, which an error names.
+// "N", "on|off", "VALUE".
 std::string value_of(const CLI::Option& option) {
-  const std::vector<std::string> choices = choices_of(option);
+  const std::string choices = choices_text(choices_of(option));
   if (!choices.empty()) {
-    return fmt::format("{}", fmt::join(choices, "|"));
+    return choices;
   }
   return takes_number(option) ? "N" : "VALUE";
 }

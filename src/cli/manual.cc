@@ -70,11 +70,8 @@ std::string value_text(const OptionOutline& option) {
     case ValueKind::kChoice:
       break;
   }
-  std::string choices;
-  for (const std::string& choice : option.choices) {
-    choices += (choices.empty() ? "" : "|") + choice;
-  }
-  return choices;
+  const std::string choices = choices_text(option.choices);
+  return choices.empty() ? "VALUE" : choices;
 }
 
 std::string option_text(const OptionOutline& option) {

@@ -22,9 +22,14 @@ void set(const OptionDescriptor& option, const OptionValue& value) {
 // As the help shows the value: "TEXT:{on,off}", "INT"; see help.cc.
 std::string type_name(const OptionDescriptor& option) {
   const std::string kind = option.value.kind == OptionKind::kNumber ? "INT" : "TEXT";
-  return option.value.choices.empty()
-             ? kind
-             : fmt::format("{}:{{{}}}", kind, fmt::join(option.value.choices, ","));
+  const std::vector<std::string>& names = option.value.range.names;
+  return names.empty() ? kind : fmt::format("{}:{{{}}}", kind, fmt::join(names, ","));
+}
+
+// "Sequences that run at a time (1 to 65536 sequences)".
+std::string description(const OptionDescriptor& option) {
+  const std::string range = range_text(option);
+  return range.empty() ? option.help : fmt::format("{} ({})", option.help, range);
 }
 
 // Lists in brackets, as CLI11 writes them.
@@ -38,11 +43,11 @@ CLI::Option* add(CLI::App& app, const OptionDescriptor& option) {
   switch (option.value.kind) {
     case OptionKind::kSwitch:
       return app.add_flag_function(
-          names, [option](int64_t count) { set(option, count > 0); }, option.help);
+          names, [option](int64_t count) { set(option, count > 0); }, description(option));
     case OptionKind::kList:
       return app.add_option_function<std::vector<std::string>>(
           names, [option](const std::vector<std::string>& values) { set(option, values); },
-          option.help);
+          description(option));
     case OptionKind::kText:
     case OptionKind::kNumber:
     case OptionKind::kBytes:
@@ -50,21 +55,26 @@ CLI::Option* add(CLI::App& app, const OptionDescriptor& option) {
   }
   return app
       .add_option_function<std::string>(
-          names, [option](const std::string& text) { set(option, text); }, option.help)
+          names, [option](const std::string& text) { set(option, text); }, description(option))
       ->type_name(type_name(option));
 }
 
 }  // namespace
 
+Option add_option(Command command, const OptionDescriptor& option) {
+  CLI::Option* added = add(command.app(), option);
+  if (option.value.kind != OptionKind::kSwitch) {
+    added->default_str(default_text(option));
+  }
+  if (!option.group.empty()) {
+    added->group(option.group);
+  }
+  return Option(added);
+}
+
 void add_options(Command command, const OptionTable& table) {
   for (const OptionDescriptor& option : table) {
-    CLI::Option* added = add(command.app(), option);
-    if (option.value.kind != OptionKind::kSwitch) {
-      added->default_str(default_text(option));
-    }
-    if (!option.group.empty()) {
-      added->group(option.group);
-    }
+    add_option(command, option);
   }
 }
 

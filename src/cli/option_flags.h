@@ -12,5 +12,6 @@ namespace tandem::cli {
 // are what the variables hold now. The variables outlive the parse; a value that an option refuses
 // is a usage error.
 void add_options(Command command, const OptionTable& table);
+Option add_option(Command command, const OptionDescriptor& option);
 
 }  // namespace tandem::cli

@@ -84,6 +84,10 @@ TEST_F(OptionFlags, TheHelpHasGroupsKindsAndDefaults) {
         .group = "Scheduling",
         .help = "How many",
         .value = values::whole(sequences_)},
+       {.name = "steps",
+        .unit = "steps",
+        .help = "How far",
+        .value = values::whole(sequences_, values::WholeRange{1, 9})},
        {.name = "body", .group = "HTTP", .help = "Largest", .value = values::bytes(body_)},
        {.name = "format",
         .group = "HTTP",
@@ -95,7 +99,8 @@ TEST_F(OptionFlags, TheHelpHasGroupsKindsAndDefaults) {
   EXPECT_NE(help.find("--max-num-seqs N"), std::string::npos) << help;
   EXPECT_NE(help.find("How many [4]\n"), std::string::npos) << help;
   EXPECT_NE(help.find("--body VALUE"), std::string::npos) << help;
-  EXPECT_NE(help.find("Largest [32MiB]\n"), std::string::npos) << help;
+  EXPECT_NE(help.find("How far (1 to 9 steps) [4]\n"), std::string::npos) << help;
+  EXPECT_NE(help.find("Largest (at most 1024TiB) [32MiB]\n"), std::string::npos) << help;
   EXPECT_NE(help.find("--format text|json"), std::string::npos) << help;
   EXPECT_NE(help.find("Only\n"), std::string::npos) << help;
 }

@@ -1,5 +1,8 @@
 #include "cli/outline.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 
 #include "cli/help.h"
@@ -51,6 +54,12 @@ CommandOutline outline_of(const CLI::App& app, const std::string& above) {
 }
 
 }  // namespace
+
+std::string choices_text(const std::vector<std::string>& choices) {
+  constexpr size_t kMostColumns = 50;
+  std::string text = fmt::format("{}", fmt::join(choices, "|"));
+  return text.size() > kMostColumns ? "" : text;
+}
 
 CommandOutline outline(Command command) { return outline_of(command.app(), ""); }
 

@@ -37,6 +37,10 @@ struct CommandOutline {
   std::vector<CommandOutline> commands;
 };
 
+// "on|off", for the help and the manual page; empty: there are none, or too many
+// for a line.
+std::string choices_text(const std::vector<std::string>& choices);
+
 // `command` and all commands below it.
 CommandOutline outline(Command command);
 

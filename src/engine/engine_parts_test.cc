@@ -362,7 +362,7 @@ TEST(Engine, ACommitForgetsNoRequestThatAdmissionHasAccepted) {
   ASSERT_TRUE(engine.commit(clock.now()));
   Arrival next = arrival(3);
   engine.consider(next, clock.now());
-  EXPECT_EQ(admission.seen, before + 1) << "the accepted one is in the line";
+  EXPECT_EQ(admission.seen, before + 1) << "the accepted request is in the line";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxWaitingShown = 64;
 
 // A policy sees at most this many accepted latency-sensitive sequences beside those that might
-// begin; ones further back do not count when best effort gets its part of a step.
+// begin; sequences further back do not count when best effort gets its part of a step.
 constexpr size_t kMaxLaterShown = 256;
 
 // A sequence whose prefix is being fetched from the host is not shown: it would be computed beside

@@ -15,7 +15,7 @@ Error wrong_choice(std::string_view text, std::string_view why) {
   return invalid_argument(
       fmt::format("'{}' names no kernels: {}; write a family, or e.g. avx2:8,avx512bf16", text,
                   why),
-      "TANDEM_ISA");
+      "isa");
 }
 
 // "8" or "*"; 0: neither.
@@ -129,7 +129,7 @@ Result<KernelSet> kernel_set(const Choice& choice) {
                    fmt::format("matrix products of {} and {} differ on this machine, so a run "
                                "cannot mix them; choose one family",
                                kernels->name, all->name),
-                   "TANDEM_ISA"};
+                   "isa"};
     }
     set.add(products.most_rows, *kernels);
   }

@@ -35,7 +35,7 @@ struct Choice {
 };
 
 // "avx2:8,avx512bf16": products of up to 8 rows by avx2, all else by avx512bf16. ":*" is any number
-// of rows. The name of a run's kernels in profiles and records, and what TANDEM_ISA takes.
+// of rows. The name of a run's kernels in profiles and records, and what --isa takes.
 std::string choice_text(const Choice& choice);
 Result<Choice> parse_choice(std::string_view text);
 

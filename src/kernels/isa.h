@@ -9,7 +9,7 @@
 
 namespace tandem::kernels {
 
-// What may be forced by TANDEM_ISA. Names: ref, neon, avx2, avx512, avx512bf16, amx.
+// What may be forced by --isa. Names: ref, neon, avx2, avx512, avx512bf16, amx.
 enum class Isa : uint8_t { kRef, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 // Families that this machine can run, best last; kRef is always there. Asks the operating system

@@ -1,6 +1,7 @@
 #include "node/option_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,8 +10,13 @@
 #include <utility>
 
 #include "device/cpu/proc_text.h"
+#include "kernels/choice.h"
+#include "kernels/isa.h"
 #include "options/option_values.h"
+#include "scheduler/policies/omniserve.h"
+#include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
+#include "scheduler/policies/sarathi.h"
 
 namespace tandem {
 namespace {
@@ -30,7 +36,41 @@ OptionVariable element_type(std::optional<ElementType>& type) {
         }
         return {};
       },
-      [&type] { return type ? std::string(element_name(*type)) : std::string("auto"); });
+      [&type] { return type ? std::string(element_name(*type)) : std::string("auto"); },
+      {"auto", "bfloat16", "float32"});
+}
+
+// The policies of the table, and auto.
+OptionVariable policy_choice(std::string& policy) {
+  std::vector<std::string> names = {"auto"};
+  for (const std::string_view name : policy_names()) {
+    names.emplace_back(name);
+  }
+  return values::parsed_text(
+      [&policy, names](const std::string& text) -> Status {
+        if (!text.empty() && std::ranges::find(names, text) == names.end()) {
+          return invalid_argument(
+              fmt::format("unknown policy '{}' (known: {})", text, fmt::join(names, ", ")),
+              "policy");
+        }
+        policy = text;
+        return {};
+      },
+      [&policy] { return policy; }, names);
+}
+
+// A family of kernels or a mixture of some.
+OptionVariable kernel_choice(std::optional<kernels::Choice>& choice) {
+  return values::parsed_text(
+      [&choice](const std::string& text) -> Status {
+        if (text.empty() || text == "auto") {
+          choice.reset();
+          return {};
+        }
+        ASSIGN_OR_RETURN(choice, kernels::parse_choice(text));
+        return {};
+      },
+      [&choice] { return choice ? kernels::choice_text(*choice) : std::string("auto"); });
 }
 
 OptionVariable numa_choice(device::NumaChoice& choice) {
@@ -61,36 +101,48 @@ OptionVariable time_model(latency::TimeModel& model) {
   return values::named(model, std::move(names));
 }
 
+// Absent: not a whole number, with or without a sign and a percent sign.
+std::optional<int64_t> parse_percent(std::string_view text) {
+  if (text.ends_with('%')) {
+    text.remove_suffix(1);
+  }
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+  }
+  int64_t percent = 0;
+  const char* const end = text.data() + text.size();
+  const auto [read, error] = std::from_chars(text.data(), end, percent);
+  const bool whole = !text.empty() && error == std::errc() && read == end;
+  return whole ? std::optional(percent) : std::nullopt;
+}
+
 // "+50%", "-20%"; also without sign or percent sign.
 OptionVariable percent_more(int32_t& variable) {
-  static constexpr int32_t kLeast = -90;
-  static constexpr int32_t kMost = 1000;
-  return values::parsed_text(
-      [&variable](const std::string& text) -> Status {
-        std::string_view digits = text;
-        if (digits.ends_with('%')) {
-          digits.remove_suffix(1);
-        }
-        if (digits.starts_with('+')) {
-          digits.remove_prefix(1);
-        }
-        int32_t percent = 0;
-        const char* const end = digits.data() + digits.size();
-        const auto [read, error] = std::from_chars(digits.data(), end, percent);
-        if (digits.empty() || error != std::errc() || read != end || percent < kLeast ||
-            percent > kMost) {
-          return invalid_argument(
-              fmt::format("'{}' is no share such as +50% or -20%, from {}% to +{}%", text, kLeast,
-                          kMost),
-              "");
-        }
-        variable = percent;
-        return {};
-      },
-      [&variable] { return variable == 0 ? std::string() : fmt::format("{:+}%", variable); });
+  constexpr int64_t kLeast = -90;
+  constexpr int64_t kMost = 1000;
+  OptionVariable shown = values::parsed_text(
+      {}, [&variable] { return variable == 0 ? std::string() : fmt::format("{:+}%", variable); });
+  shown.range = {.min = kLeast, .max = kMost};
+  shown.assign = [&variable](const OptionValue& value, const OptionRange& range) -> Status {
+    const auto* text = std::get_if<std::string>(&value);
+    const auto min = std::get<int64_t>(range.min);
+    const auto max = std::get<int64_t>(range.max);
+    const std::optional<int64_t> percent = parse_percent(text == nullptr ? "" : *text);
+    if (!percent || *percent < min || *percent > max) {
+      return invalid_argument(fmt::format("'{}' is no share such as +50% or -20%, from {}% to +{}%",
+                                          text == nullptr ? "" : *text, min, max));
+    }
+    variable = static_cast<int32_t>(*percent);
+    return {};
+  };
+  return shown;
 }
 
 OptionVariable quantization_choice(std::optional<Quantization>& quantization) {
+  std::vector<std::string> names = {"auto"};
+  for (const Quantization each : kQuantizations) {
+    names.emplace_back(quantization_name(each));
+  }
   return values::parsed_text(
       [&quantization](const std::string& text) -> Status {
         if (text == "auto") {
@@ -108,7 +160,8 @@ OptionVariable quantization_choice(std::optional<Quantization>& quantization) {
       },
       [&quantization] {
         return quantization ? std::string(quantization_name(*quantization)) : std::string("auto");
-      });
+      },
+      std::move(names));
 }
 
 OptionTable model_options(NodeOptions& node) {
@@ -116,9 +169,7 @@ OptionTable model_options(NodeOptions& node) {
   return {
       {.name = "model",
        .group = kGroup,
-       .help =
-           "Folder with config.json, *.safetensors and a tokenizer, a GGUF file, or the name of a "
-           "model on the hub: ORG/NAME[@REVISION], ORG/NAME:FILE.gguf",
+       .help = "Folder with config.json, *.safetensors and a tokenizer, or a GGUF file",
        .value = values::path(node.model),
        .other_names = "model"},
       {.name = "served-model-name",
@@ -159,26 +210,41 @@ OptionTable model_options(NodeOptions& node) {
 }
 
 OptionDescriptor policy_name_option(NodeOptions& node) {
-  std::string help =
-      "Scheduling policy: auto (default: omniserve if a target is given or a profile of this model "
-      "on this machine lies ready, else sarathi, on two tiers piggyback)";
+  std::string help = fmt::format(
+      "Scheduling policy: auto (default: {} if a target is given or a profile of this model on "
+      "this machine lies ready, else {}, on two tiers {})",
+      kOmniServe.name, kSarathi.name, kPiggyback.name);
   for (const PolicyDescriptor* policy : policies()) {
     help += fmt::format(", {} ({})", policy->name, policy->summary);
   }
   return {.name = "policy",
           .help = std::move(help),
-          .value = values::text(node.policy),
+          .value = policy_choice(node.policy),
           .recorded = Recorded::kAlways};
 }
 
-// Values are checked against their range by the policy that reads them, when it is made.
+// 0 asks that a budget which can be measured be measured at the start.
+values::WholeRange range_of(const PolicyOption& option) {
+  const bool measured = std::ranges::any_of(policies(), [&](const PolicyDescriptor* policy) {
+    return policy->traits.measured_budget == &option;
+  });
+  return {measured ? std::min(option.min, 0) : option.min, option.max};
+}
+
+std::string policies_that_admit() {
+  std::vector<std::string_view> names = policy_names();
+  std::erase_if(names, [](std::string_view name) { return !policy_traits(name).admits; });
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// A policy that is made checks its values once more: code sets some, too.
 OptionTable policy_option_table(NodeOptions& node) {
   OptionTable table = {policy_name_option(node)};
   for (const PolicyOption* option : policy_options()) {
     table.push_back({.name = std::string(option->name),
                      .unit = std::string(option->unit),
                      .help = fmt::format("{}: {}", policies_that_read(*option), option->help),
-                     .value = values::whole(node.policy_options[*option]),
+                     .value = values::whole(node.policy_options[*option], range_of(*option)),
                      .recorded = Recorded::kLater});
   }
   return table;
@@ -186,12 +252,13 @@ OptionTable policy_option_table(NodeOptions& node) {
 
 OptionTable scheduling_options(NodeOptions& node) {
   OptionTable table = policy_option_table(node);
-  table.push_back(
-      {.name = "admission",
-       .help = "omniserve: off admits latency-sensitive requests whose targets are out of reach",
-       .value = values::named(node.admission,
-                              {{"on", AdmissionMode::kOn}, {"off", AdmissionMode::kOff}}),
-       .recorded = Recorded::kLater});
+  table.push_back({.name = "admission",
+                   .help = fmt::format(
+                       "{}: off admits latency-sensitive requests whose targets are out of reach",
+                       policies_that_admit()),
+                   .value = values::named(
+                       node.admission, {{"on", AdmissionMode::kOn}, {"off", AdmissionMode::kOff}}),
+                   .recorded = Recorded::kLater});
   table.push_back({.name = "max-num-seqs",
                    .unit = "sequences",
                    .help = "Sequences that run at a time",
@@ -244,6 +311,12 @@ OptionTable memory_options(NodeOptions& node) {
        .recorded = Recorded::kAlways}};
 }
 
+std::vector<std::string_view> known_families() {
+  std::vector<std::string_view> names;
+  std::ranges::transform(kernels::known_isas(), std::back_inserter(names), kernels::isa_name);
+  return names;
+}
+
 OptionTable processor_options(NodeOptions& node) {
   constexpr const char* kGroup = "Processors";
   return {{.name = "threads",
@@ -256,7 +329,14 @@ OptionTable processor_options(NodeOptions& node) {
            .help = "Memory nodes to compute on: auto (all that this process may use; threads, "
                    "weights and KV are placed on them), off (as if there were one) or a list such "
                    "as 0,2-3",
-           .value = numa_choice(node.device.numa)}};
+           .value = numa_choice(node.device.numa)},
+          {.name = "isa",
+           .group = kGroup,
+           .help = fmt::format(
+               "Kernels to compute with: auto (the fastest, measured at the first start), {}, or "
+               "several, such as avx2:8,avx512bf16 (products of up to 8 rows by avx2)",
+               fmt::join(known_families(), ", ")),
+           .value = kernel_choice(node.device.isa)}};
 }
 
 OptionTable tier_options(NodeOptions& node) {

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "kernels/choice.h"
 #include "options/option_json.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/sarathi.h"
@@ -59,6 +61,55 @@ TEST(NodeOptionTable, SetsWhatTheNodeIsTold) {
   EXPECT_FALSE(options.vllm_metrics);
   EXPECT_EQ(set(options, "offload-below", "40"), "");
   EXPECT_EQ(options.policy_options[kOffloadBelow], 40);
+}
+
+TEST(NodeOptionTable, KernelsAreAFamilySeveralOrWhatIsMeasured) {
+  NodeOptions options;
+  EXPECT_EQ(json_of(options)["isa"], "auto");
+  EXPECT_EQ(set(options, "isa", "avx2:8,avx512"), "");
+  ASSERT_TRUE(options.device.isa.has_value());
+  EXPECT_EQ(options.device.isa->isa, kernels::Isa::kAvx512);
+  EXPECT_EQ(json_of(options)["isa"], "avx2:8,avx512");
+  EXPECT_EQ(set(options, "isa", "sse").find("--isa: unknown instruction set \"sse\"; known: ref, "),
+            0U);
+  EXPECT_NE(set(options, "isa", "avx2,avx512").find("names no kernels"), std::string::npos);
+  EXPECT_TRUE(options.device.isa.has_value()) << "a refused value changes nothing";
+  EXPECT_EQ(set(options, "isa", "auto"), "");
+  EXPECT_FALSE(options.device.isa.has_value());
+}
+
+TEST(NodeOptionTable, RangesAreCheckedAtBothEnds) {
+  NodeOptions options;
+  int numbers = 0;
+  for (const OptionDescriptor& option : node_option_table(options)) {
+    const OptionRange& range = option.value.range;
+    for (const std::string& name : range.names) {
+      EXPECT_TRUE(option.value.set(name).ok()) << option.name << " " << name;
+    }
+    EXPECT_TRUE(range.names.empty() || !option.value.set("none of them").ok()) << option.name;
+    if (option.value.kind != OptionKind::kNumber) {
+      continue;
+    }
+    for (const auto& [bound, beyond] : {std::pair(range.min, -1), std::pair(range.max, 1)}) {
+      if (const auto* whole = std::get_if<int64_t>(&bound)) {
+        EXPECT_TRUE(option.value.set(*whole).ok()) << option.name << " " << *whole;
+        EXPECT_FALSE(option.value.set(*whole + beyond).ok()) << option.name << " " << *whole;
+        ++numbers;
+      }
+    }
+  }
+  EXPECT_GT(numbers, 20);
+}
+
+TEST(NodeOptionTable, OptionsOfPoliciesHaveTheirRanges) {
+  NodeOptions options;
+  EXPECT_EQ(set(options, "offload-below", "101"),
+            "--offload-below: '101' is not a whole number of 0 to 100 percent");
+  EXPECT_EQ(set(options, "sarathi-token-budget", "0"), "") << "it is measured";
+  EXPECT_NE(set(options, "piggyback-token-budget", "0"), "");
+  EXPECT_EQ(set(options, "policy", "fifo").find("--policy: unknown policy 'fifo' (known: auto, "),
+            0U);
+  EXPECT_EQ(set(options, "policy", "lanes"), "");
 }
 
 TEST(NodeOptionTable, WrongValuesNameTheFlag) {

@@ -31,14 +31,24 @@ enum class OptionKind : uint8_t {
   kList,    // of texts
 };
 
+// What the values of an option may be: numbers from `min` to `max`, both inclusive, or one of
+// `names`. std::monostate and no names: any value of the option's kind.
+struct OptionRange {
+  OptionValue min = {};
+  OptionValue max = {};
+  std::vector<std::string> names = {};
+};
+
 // A variable that an option sets, and what it takes. options/option_values.h makes them.
 struct OptionVariable {
   OptionKind kind = OptionKind::kText;
-  std::vector<std::string> choices;  // all values that `set` takes; empty: others too
-  // Takes the text of a flag, or a value as `get` gives it. An error is the reason alone, without
-  // the option's name, and changes nothing.
-  std::function<Status(const OptionValue& value)> set;
+  OptionRange range = {};
+  // Takes the text of a flag, or a value as `get` gives it, within `range`. An error is the reason
+  // alone, without the option's name, and changes nothing.
+  std::function<Status(const OptionValue& value, const OptionRange& range)> assign;
   std::function<OptionValue()> get;
+
+  [[nodiscard]] Status set(const OptionValue& value) const { return assign(value, range); }
 };
 
 // Whether the option belongs to a recorded run. Records keep what became of it: the number of
@@ -51,7 +61,7 @@ enum class Recorded : uint8_t {
 
 struct OptionDescriptor {
   std::string name;        // of the flag, without dashes: "max-num-seqs"
-  std::string unit = {};   // of whole numbers, for errors: "sequences"
+  std::string unit = {};   // of whole numbers, for errors and the help: "sequences"
   std::string group = {};  // of the help
   std::string help = {};
   OptionVariable value = {};
@@ -69,6 +79,10 @@ std::string config_key(const OptionDescriptor& option);
 
 // The value as it would be written for a flag: "32MiB", "on", "a, b". Empty: it is not given.
 std::string option_text(const OptionDescriptor& option);
+
+// The range as the help shows it: "1 to 65536 sequences", "0 or more steps". Empty: it has none, or
+// names, which the help shows as the value.
+std::string range_text(const OptionDescriptor& option);
 
 // Sets the variable. An error names the flag and says what is wrong.
 Status set_option(const OptionDescriptor& option, const OptionValue& value);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
+
 #include "options/option_values.h"
 
 namespace tandem {
@@ -58,6 +61,31 @@ TEST(OptionDescriptor, TextsAreThoseOfFlags) {
   EXPECT_EQ(shown, (std::vector<std::string>{"256", "32MiB", "localhost", "false", "GET, PUT"}));
   limits.host.clear();
   EXPECT_EQ(option_text(table[2]), "") << "not given";
+}
+
+TEST(OptionDescriptor, TheRangeIsAFieldThatIsShownAndChecked) {
+  Limits limits;
+  std::optional<double> share;
+  OptionTable table = limits_table(limits);
+  const auto shown = [](std::string unit, OptionVariable value) {
+    return range_text({.name = "x", .unit = std::move(unit), .value = std::move(value)});
+  };
+  EXPECT_EQ(range_text(table[0]), "1 to 1024 sequences");
+  EXPECT_EQ(range_text(table[1]), "at most 1024TiB");
+  EXPECT_EQ(range_text(table[2]), "");
+  EXPECT_EQ(shown("", values::whole(limits.sequences)), "") << "whatever the variable holds";
+  EXPECT_EQ(shown("steps", values::whole(limits.sequences, values::WholeRange{1, INT32_MAX})),
+            "1 or more steps");
+  EXPECT_EQ(shown("", values::whole(limits.sequences, values::WholeRange{0, 1})), "0 or 1");
+  EXPECT_EQ(shown("", values::tokens(limits.sequences, 1 << 30)), "1 to 2^30");
+  EXPECT_EQ(shown("", values::real_if_given(share, 0.01, 1)), "0.01 to 1");
+  EXPECT_EQ(shown("", values::one_of(limits.host, {"a", "b"})), "") << "names are shown as value";
+
+  table[0].value.range.max = int64_t{8};
+  EXPECT_TRUE(set_option(table[0], "8").ok());
+  const Status wrong = set_option(table[0], "9");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "--max-num-seqs: '9' is not a whole number of 1 to 8 sequences");
 }
 
 TEST(OptionDescriptor, GroupsKeepTheOrderOfTheTable) {

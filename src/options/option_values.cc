@@ -62,7 +62,14 @@ std::optional<Number> number_of(const OptionValue& value) {
 }
 
 template <class Number>
-Result<Number> whole_within(const OptionValue& value, Number min, Number max) {
+Number bound_of(const OptionValue& bound, Number if_none) {
+  return number_of<Number>(bound).value_or(if_none);
+}
+
+template <class Number>
+Result<Number> whole_within(const OptionValue& value, const OptionRange& range) {
+  const auto min = bound_of(range.min, std::numeric_limits<Number>::min());
+  const auto max = bound_of(range.max, std::numeric_limits<Number>::max());
   const std::optional<Number> number = number_of<Number>(value);
   if (!number || *number < min || *number > max) {
     return invalid_argument(
@@ -71,12 +78,29 @@ Result<Number> whole_within(const OptionValue& value, Number min, Number max) {
   return *number;
 }
 
+// A bound that is that of a large type is none.
 template <class Number>
-OptionVariable whole_number(Number& variable, Number min, Number max, bool zero_is_shown) {
+OptionRange range_of(const std::optional<WholeRange>& given) {
+  if (sizeof(Number) < sizeof(int32_t)) {
+    return {.min = static_cast<int64_t>(std::numeric_limits<Number>::min()),
+            .max = static_cast<int64_t>(std::numeric_limits<Number>::max())};
+  }
+  OptionRange range;
+  if (given && std::cmp_greater(given->min, std::numeric_limits<Number>::min())) {
+    range.min = given->min;
+  }
+  if (given && std::cmp_less(given->max, std::numeric_limits<Number>::max())) {
+    range.max = given->max;
+  }
+  return range;
+}
+
+template <class Number>
+OptionVariable ranged(Number& variable, std::optional<WholeRange> given, bool zero_is_shown) {
   return {.kind = OptionKind::kNumber,
-          .choices = {},
-          .set = [&variable, min, max](const OptionValue& value) -> Status {
-            ASSIGN_OR_RETURN(variable, whole_within(value, min, max));
+          .range = range_of<Number>(given),
+          .assign = [&variable](const OptionValue& value, const OptionRange& range) -> Status {
+            ASSIGN_OR_RETURN(variable, whole_within<Number>(value, range));
             return {};
           },
           .get = [&variable, zero_is_shown]() -> OptionValue {
@@ -90,14 +114,9 @@ OptionVariable whole_number(Number& variable, Number min, Number max, bool zero_
           }};
 }
 
-template <class Number>
-OptionVariable ranged(Number& variable, std::optional<WholeRange> range, bool zero_is_shown) {
-  using Limits = std::numeric_limits<Number>;
-  return whole_number(variable, range ? static_cast<Number>(range->min) : Limits::min(),
-                      range ? static_cast<Number>(range->max) : Limits::max(), zero_is_shown);
-}
-
-Result<int32_t> parse_tokens(const std::string& text, int32_t max) {
+Result<int32_t> parse_tokens(const std::string& text, const OptionRange& range) {
+  const auto min = bound_of<int32_t>(range.min, 1);
+  const auto max = bound_of(range.max, std::numeric_limits<int32_t>::max());
   double number = 0;
   size_t used = 0;
   try {
@@ -115,8 +134,8 @@ Result<int32_t> parse_tokens(const std::string& text, int32_t max) {
     }
     number *= power != std::string::npos ? std::pow(1000, power + 1) : std::pow(1024, binary + 1);
   }
-  if (!(number >= 1 && number <= max) || number != std::floor(number)) {
-    return invalid_argument(fmt::format("{} is not a whole number of 1 to {}", text, max));
+  if (!(number >= min && number <= max) || number != std::floor(number)) {
+    return invalid_argument(fmt::format("{} is not a whole number of {} to {}", text, min, max));
   }
   return static_cast<int32_t>(number);
 }
@@ -125,17 +144,17 @@ Result<int32_t> parse_tokens(const std::string& text, int32_t max) {
 OptionVariable token_count(int32_t& variable, int32_t max, bool may_be_auto) {
   OptionVariable number = ranged(variable, WholeRange{1, max}, !may_be_auto);
   number.kind = OptionKind::kText;
-  number.set = [&variable, max, may_be_auto,
-                set_number = std::move(number.set)](const OptionValue& value) -> Status {
+  number.assign = [&variable, may_be_auto, assign_number = std::move(number.assign)](
+                      const OptionValue& value, const OptionRange& range) -> Status {
     const auto* text = std::get_if<std::string>(&value);
     if (text == nullptr) {
-      return set_number(value);
+      return assign_number(value, range);
     }
     if (may_be_auto && (*text == "auto" || *text == "-1")) {
       variable = 0;
       return {};
     }
-    ASSIGN_OR_RETURN(variable, parse_tokens(*text, max));
+    ASSIGN_OR_RETURN(variable, parse_tokens(*text, range));
     return {};
   };
   return number;
@@ -143,15 +162,20 @@ OptionVariable token_count(int32_t& variable, int32_t max, bool may_be_auto) {
 
 template <class Number>
 OptionVariable byte_count(Number& variable, bool zero_is_shown) {
-  constexpr WholeRange kSizes{0, int64_t{1} << 50};  // of records: sums and products of a few fit
+  constexpr WholeRange kSizes{0, int64_t{1} << 50};  // sums and products of a few fit
   OptionVariable number = ranged(variable, kSizes, zero_is_shown);
   number.kind = OptionKind::kBytes;
-  number.set = [&variable, set_number = std::move(number.set)](const OptionValue& value) -> Status {
+  number.assign = [&variable, assign_number = std::move(number.assign)](
+                      const OptionValue& value, const OptionRange& range) -> Status {
     const auto* text = std::get_if<std::string>(&value);
     if (text == nullptr) {
-      return set_number(value);
+      return assign_number(value, range);
     }
     ASSIGN_OR_RETURN(const int64_t parsed, parse_bytes(*text));
+    const auto max = bound_of(range.max, std::numeric_limits<int64_t>::max());
+    if (parsed > max) {
+      return invalid_argument(fmt::format("{} is more than {}", shown(value), exact_bytes(max)));
+    }
     variable = static_cast<Number>(parsed);
     return {};
   };
@@ -166,8 +190,7 @@ Status not_a_text() { return invalid_argument("the value is not a text"); }
 template <class Text>
 OptionVariable file_name(Text& variable) {
   return {.kind = OptionKind::kText,
-          .choices = {},
-          .set = [&variable](const OptionValue& value) -> Status {
+          .assign = [&variable](const OptionValue& value, const OptionRange&) -> Status {
             const auto* text = std::get_if<std::string>(&value);
             if (text == nullptr) {
               return not_a_text();
@@ -186,8 +209,8 @@ OptionVariable file_name(Text& variable) {
 
 OptionVariable switched(bool& variable, bool value_when_given) {
   return {.kind = OptionKind::kSwitch,
-          .choices = {},
-          .set = [&variable, value_when_given](const OptionValue& value) -> Status {
+          .assign = [&variable, value_when_given](const OptionValue& value,
+                                                  const OptionRange&) -> Status {
             const auto* given = std::get_if<bool>(&value);
             if (given == nullptr) {
               return invalid_argument("the value is not true or false");
@@ -218,12 +241,13 @@ OptionVariable whole_if_given(int64_t& variable, std::optional<WholeRange> range
   return ranged(variable, range, false);
 }
 
-OptionVariable whole_by(WholeRange range, std::function<void(int64_t)> set,
+OptionVariable whole_by(WholeRange given, std::function<void(int64_t)> set,
                         std::function<int64_t()> get) {
   return {.kind = OptionKind::kNumber,
-          .choices = {},
-          .set = [range, set = std::move(set)](const OptionValue& value) -> Status {
-            ASSIGN_OR_RETURN(const int64_t number, whole_within(value, range.min, range.max));
+          .range = range_of<int64_t>(given),
+          .assign = [set = std::move(set)](const OptionValue& value,
+                                           const OptionRange& range) -> Status {
+            ASSIGN_OR_RETURN(const int64_t number, whole_within<int64_t>(value, range));
             set(number);
             return {};
           },
@@ -232,12 +256,14 @@ OptionVariable whole_by(WholeRange range, std::function<void(int64_t)> set,
 
 OptionVariable real_if_given(std::optional<double>& variable, double min, double max) {
   return {.kind = OptionKind::kNumber,
-          .choices = {},
-          .set = [&variable, min, max](const OptionValue& value) -> Status {
+          .range = {.min = min, .max = max},
+          .assign = [&variable](const OptionValue& value, const OptionRange& range) -> Status {
+            const double lower = bound_of(range.min, std::numeric_limits<double>::lowest());
+            const double upper = bound_of(range.max, std::numeric_limits<double>::max());
             const std::optional<double> number = number_of<double>(value);
-            if (!number || !(*number >= min && *number <= max)) {
+            if (!number || !(*number >= lower && *number <= upper)) {
               return invalid_argument(
-                  fmt::format("{} is not a number of {} to {}", shown(value), min, max));
+                  fmt::format("{} is not a number of {} to {}", shown(value), lower, upper));
             }
             variable = number;
             return {};
@@ -279,8 +305,7 @@ OptionVariable path(std::filesystem::path& variable) { return file_name(variable
 
 OptionVariable texts(std::vector<std::string>& variable) {
   return {.kind = OptionKind::kList,
-          .choices = {},
-          .set = [&variable](const OptionValue& value) -> Status {
+          .assign = [&variable](const OptionValue& value, const OptionRange&) -> Status {
             const auto* list = std::get_if<std::vector<std::string>>(&value);
             if (list == nullptr) {
               return invalid_argument("the value is not a list of texts");
@@ -295,31 +320,34 @@ OptionVariable switch_on(bool& variable) { return switched(variable, true); }
 OptionVariable switch_off(bool& variable) { return switched(variable, false); }
 
 OptionVariable parsed_text(std::function<Status(const std::string&)> parse,
-                           std::function<std::string()> format) {
-  return {.kind = OptionKind::kText,
-          .choices = {},
-          .set = [parse = std::move(parse)](const OptionValue& value) -> Status {
-            const auto* text = std::get_if<std::string>(&value);
-            return text == nullptr ? not_a_text() : parse(*text);
-          },
-          .get = [format = std::move(format)]() -> OptionValue {
-            std::string text = format();
-            return text.empty() ? OptionValue() : OptionValue(std::move(text));
-          }};
+                           std::function<std::string()> format, std::vector<std::string> names) {
+  return {
+      .kind = OptionKind::kText,
+      .range = {.names = std::move(names)},
+      .assign = [parse = std::move(parse)](const OptionValue& value, const OptionRange&) -> Status {
+        const auto* text = std::get_if<std::string>(&value);
+        return text == nullptr ? not_a_text() : parse(*text);
+      },
+      .get = [format = std::move(format)]() -> OptionValue {
+        std::string text = format();
+        return text.empty() ? OptionValue() : OptionValue(std::move(text));
+      }};
 }
 
 OptionVariable one_of(std::vector<std::string> names, std::function<void(size_t)> set,
                       std::function<size_t()> get) {
   return {.kind = OptionKind::kText,
-          .choices = names,
-          .set = [names, set = std::move(set)](const OptionValue& value) -> Status {
+          .range = {.names = names},
+          .assign = [set = std::move(set)](const OptionValue& value,
+                                           const OptionRange& range) -> Status {
+            const std::vector<std::string>& known = range.names;
             const auto* text = std::get_if<std::string>(&value);
-            const auto found = text == nullptr ? names.end() : std::ranges::find(names, *text);
-            if (found == names.end()) {
+            const auto found = text == nullptr ? known.end() : std::ranges::find(known, *text);
+            if (found == known.end()) {
               return invalid_argument(fmt::format("{} is not possible; choose {}", shown(value),
-                                                  fmt::join(names, " or ")));
+                                                  fmt::join(known, " or ")));
             }
-            set(static_cast<size_t>(found - names.begin()));
+            set(static_cast<size_t>(found - known.begin()));
             return {};
           },
           .get = [names, get = std::move(get)]() -> OptionValue { return names[get()]; }};
@@ -341,12 +369,13 @@ OptionVariable one_of(std::vector<int64_t> numbers, std::function<void(int64_t)>
     names.push_back(fmt::format("{}", number));
   }
   return {.kind = OptionKind::kNumber,
-          .choices = names,
-          .set = [numbers, names, set = std::move(set)](const OptionValue& value) -> Status {
+          .range = {.names = names},
+          .assign = [numbers, set = std::move(set)](const OptionValue& value,
+                                                    const OptionRange& range) -> Status {
             const std::optional<int64_t> number = number_of<int64_t>(value);
             if (!number || std::ranges::find(numbers, *number) == numbers.end()) {
               return invalid_argument(fmt::format("{} is not possible; choose {}", shown(value),
-                                                  fmt::join(names, " or ")));
+                                                  fmt::join(range.names, " or ")));
             }
             set(*number);
             return {};

@@ -65,8 +65,11 @@ OptionVariable switch_on(bool& variable);
 OptionVariable switch_off(bool& variable);
 
 // A text that `parse` reads and `format` writes. `format` gives an empty text for "not given".
+// `names`: the texts that `parse` takes, if they are few enough to list; it may take other
+// spellings of them.
 OptionVariable parsed_text(std::function<Status(const std::string&)> parse,
-                           std::function<std::string()> format);
+                           std::function<std::string()> format,
+                           std::vector<std::string> names = {});
 
 // One of some names. `set` gets the number of the name; `get` gives it.
 OptionVariable one_of(std::vector<std::string> names, std::function<void(size_t)> set,

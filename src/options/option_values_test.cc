@@ -51,6 +51,38 @@ TEST(OptionValues, WholeNumbersHoldAllOfTheirType) {
   EXPECT_EQ(level, -7);
 }
 
+TEST(OptionValues, EveryKindIsCheckedByItsRange) {
+  int32_t count = 5;
+  std::optional<double> share;
+  std::string colour = "red";
+  int64_t size = 7;
+  int64_t number = 1;
+  struct Narrowed {
+    OptionVariable variable;
+    OptionRange range;
+    OptionValue good;
+    OptionValue bad;
+  };
+  const auto set_number = [&number](int64_t to) { number = to; };
+  const auto get_number = [&number] { return number; };
+  const OptionRange to_three{.min = int64_t{2}, .max = int64_t{3}};
+  const std::vector<Narrowed> all = {
+      {whole(count), to_three, "3", "4"},
+      {tokens(count, 100), to_three, "2", "1"},
+      {whole_by({0, 9}, set_number, get_number), to_three, int64_t{2}, int64_t{9}},
+      {bytes(size), {.min = int64_t{0}, .max = int64_t{1024}}, "1KiB", "2KiB"},
+      {real_if_given(share, 0, 1), {.min = 0.5, .max = 0.75}, "0.6", "0.9"},
+      {one_of(colour, {"red", "green"}), {.names = {"red"}}, "red", "green"}};
+  for (const Narrowed& narrowed : all) {
+    OptionVariable variable = narrowed.variable;
+    EXPECT_EQ(refusal(variable, narrowed.bad), "") << "in its own range";
+    variable.range = narrowed.range;
+    EXPECT_EQ(refusal(variable, narrowed.good), "");
+    EXPECT_NE(refusal(variable, narrowed.bad), "");
+  }
+  EXPECT_EQ(refusal(bytes(size), "1025TiB"), "'1025TiB' is more than 1024TiB");
+}
+
 TEST(OptionValues, ZeroIsNotShownWhereItMeansNotGiven) {
   int64_t blocks = 0;
   const OptionVariable variable = whole_if_given(blocks, WholeRange{1, 100});

@@ -55,8 +55,8 @@ TEST(FcfsOrder, PutsBestEffortByItsTargets) {
   entries[5].first_token_due = seconds(1);
   entries[6].first_token_due = seconds(10);
   FcfsOrder order(FcfsOrder::By::kDeadline);
-  for (QueueEntry& one : entries) {
-    order.insert(one, {});
+  for (QueueEntry& entry : entries) {
+    order.insert(entry, {});
   }
   EXPECT_TRUE(order.classes_first());
   EXPECT_EQ(in_order(order), (std::vector<int64_t>{5, 6, 4, 3, 7, 2, 1}));
@@ -76,8 +76,8 @@ TEST(FcfsOrder, StaysInOrderWhileEntriesComeAndGo) {
   std::vector<bool> waits(entries.size());
   for (int round = 0; round < 20000; ++round) {
     const size_t i = random() % entries.size();
-    for (FcfsOrder* one : {&order, &arrivals}) {
-      waits[i] ? one->erase(entries[i]) : one->insert(entries[i], {});
+    for (FcfsOrder* queue : {&order, &arrivals}) {
+      waits[i] ? queue->erase(entries[i]) : queue->insert(entries[i], {});
     }
     waits[i] = !waits[i];
   }

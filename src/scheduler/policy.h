@@ -71,11 +71,15 @@ struct PolicyTraits {
   bool admits = false;            // an Admission belongs to it
   bool stages_prompts = false;    // on two tiers it sends prompts straight to the host, if it may
   PolicyTiers tiers = PolicyTiers::kAccelerator;
-  bool cohorts = false;  // offloaded tokens at the same stage join a step together (APEX 3.3)
-  ServiceFields reads;   // of a request
+  bool cohorts = false;     // offloaded tokens at the same stage join a step together (APEX 3.3)
+  bool plain_join = false;  // plans as piggyback; only how offloaded tokens join is its own
+  ServiceFields reads;      // of a request
   // A step budget in tokens, of which 0 asks that it be measured at start so that decodes stay
   // smooth; make() needs the measured number. Null: it has none.
   const PolicyOption* measured_budget = nullptr;
+  // The option of which `tandem tune` finds the largest value that latency-sensitive requests bear.
+  // Null: it has none.
+  const PolicyOption* tuned = nullptr;
 };
 
 // A policy that was made.

@@ -256,6 +256,8 @@ def test_bench_tiers_measures_offloaded_decode_without_weights(binary, tmp_path,
     assert found["hollow"] is True and found["policy"] == policy
     assert found["best_effort_tokens_per_second"] > 0
     assert found["host_frozen"][0]["steps"] > 0, "residents go on without the host"
+    assert found["config"]["policy"] == policy and found["config"]["offload_below"] == 100 and found["config"]["memory_plan_bytes"]
+    assert found["flags"]["seconds"] == "0.3" and found["flags"]["host-cores"] == "1"
     assert found["regime"] in ("host memory (sequences)", "host bandwidth", "link")
 
 

@@ -176,6 +176,57 @@ def test_variables_are_flags_and_misspelt_ones_are_named(binary):
     assert "TANDEM_MAX_NUM_SEQ is not known and is ignored, did you mean TANDEM_MAX_NUM_SEQS?" in text
 
 
+def test_kernels_are_an_option_like_any_other(binary, tmp_path):
+    code, text = run(binary, "serve", "--help")
+    assert code == 0 and "--isa VALUE" in text and "avx512bf16" in text and "[auto]" in text
+    file = tmp_path / "isa.yaml"
+    file.write_text("isa: ref\n")
+    for flags, env in ((("--isa", "ref"), {}), (("--config", file), {}), ((), {"TANDEM_ISA": "ref"}), (("--isa=ref",), {"TANDEM_ISA": "avx2"})):
+        code, text = check(binary, *flags, env=env)
+        assert code == 0 and "kernels: ref (as asked for)" in text, text
+    for flags, env in ((("--isa", "sse"), {}), ((), {"TANDEM_ISA": "sse"})):
+        code, text = check(binary, *flags, env=env)
+        assert code == 2 and '--isa: unknown instruction set "sse"; known: ref, neon, avx2' in text, text
+    for command in (("replay", "/no/such/record", "--model", LLAMA), ("bench", "model", LLAMA), ("bench", "loss", LLAMA), ("profile", LLAMA)):
+        code, text = run(binary, *command, env={"TANDEM_ISA": "sse"})
+        assert code == 2 and "unknown instruction set" in text, (command, text)
+
+
+def test_help_shows_ranges_and_names(binary):
+    text = " ".join(run(binary, "serve", "--help")[1].split())
+    assert "Sequences that run at a time (1 to 65536 sequences) [256]" in text
+    assert "--dtype auto|bfloat16|float32" in text and "--log-level trace|debug|info|warning|error|off" in text
+    assert "(0.01 to 1)" in text and "(0 to 100 percent) [25]" in text
+    manual = run(binary, "manual")[1]
+    assert "(1 to 65536 sequences)" in manual
+
+
+@pytest.mark.parametrize("command", ["replay", "profile", "tune", "simulate", "serve", ("batch", "run")])
+def test_every_command_that_runs_a_model_takes_a_log_level(binary, command):
+    names = (command,) if isinstance(command, str) else command
+    code, text = run(binary, *names, "--help")
+    assert code == 0 and "--log-level trace|debug|info|warning|error|off" in text
+    code, text = run(binary, *names, "--log-level", "loud")
+    assert code == 2 and "--log-level: unknown log level 'loud' (known: trace, debug" in text, text
+
+
+def test_options_of_the_engine_are_the_same_in_every_command(binary):
+    def options(*names):
+        text = run(binary, *names, "--help")[1]
+        found = {}
+        for line in text.splitlines():
+            if (flag := re.match(r"  --([\w-]+)", line)):
+                found[flag[1]] = line
+            elif line.startswith(" " * 34) and found:
+                found[list(found)[-1]] += line
+        return {name: " ".join(line.split()) for name, line in found.items()}
+    serve = options("serve")
+    for command in (("replay",), ("profile",), ("batch", "run"), ("bench", "model"), ("bench", "loss")):
+        own = options(*command)
+        assert all(own[name] == serve[name] for name in ("threads", "numa", "isa")), command
+    assert options("bench", "kernels")["threads"] == serve["threads"]
+
+
 def test_the_config_file_may_be_named_by_a_variable(binary, tmp_path):
     file, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
     file.write_text("max-num-seqs: 7\nenforce-eager: true\nenable_prefix_caching: false\nmax-model-len: 128\n")
@@ -240,6 +291,8 @@ def test_the_configuration_shows_every_flag_of_the_help_and_no_key(binary, start
     (("--max-num-seqs", "0"), "--max-num-seqs: '0' is not a whole number of 1 to 65536 sequences"),
     (("--overload-status", "200"), "--overload-status: '200' is not possible; choose 429 or 503 or 529"),
     (("--numa", "some"), "--numa: "),
+    (("--policy", "fifo"), "--policy: unknown policy 'fifo' (known: auto, accel_only, sarathi"),
+    (("--offload-below", "101"), "--offload-below: '101' is not a whole number of 0 to 100 percent"),
     (("--max-body-size", "1GiB"), "--max-request-bytes (512MiB) must be at least --max-body-size (1GiB)"),
 ])
 def test_a_wrong_value_names_flag_value_and_limit(binary, flags, said):

@@ -76,6 +76,8 @@ def test_bench_loss_prints_what_each_format_costs(binary, stories_model, tmp_pat
     rows = {row["format"]: row for row in json.loads(out.read_text())["rows"]}
     assert list(rows) == ["bfloat16", *FORMATS] and rows["int4"]["tokens"] > 8000
     over = {name: row["perplexity_over_first"] - 1 for name, row in rows.items()}
+    assert rows["int4"]["config"]["quantization"] == "int4" and rows["int4"]["config"]["max_num_seqs"] > 0
+    assert json.loads(out.read_text())["flags"]["tokens"] == "8192"
     assert over["bfloat16"] == 0 and abs(over["int8"]) <= 0.002
     assert 0 < over["int4"] < over["int4-symmetric"] < 0.15  # rows of 64 elements: a hard case
 

@@ -27,6 +27,8 @@ def test_the_budget_keeps_the_tolerance_and_the_next_larger_one_does_not(binary,
     found = json.loads(out.read_text())
     budget = found["step_budget_us"]
     assert f"--step-budget {out}" in text
+    assert found["config"]["policy"] == "hygen" and found["config"]["hygen_step_budget"] == budget and found["config"]["kv_blocks"] > 0
+    assert found["flags"]["piggyback-token-budget"] == "2048" and found["flags"]["accelerator"] == "a100"
     allowed = found["without_best_effort"]["p99_tbt_ms"] * 1.2
     assert found["with_budget"]["p99_tbt_ms"] <= allowed
     assert found["with_budget"]["best_effort_tokens_per_s"] > 0

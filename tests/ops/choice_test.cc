@@ -74,7 +74,7 @@ TEST(Choice, HasANameThatIsReadBack) {
                            "avx2:99999999999999999999,amx", "sse:2,avx2"}) {
     const Result<Choice> choice = parse_choice(text);
     ASSERT_FALSE(choice.ok()) << text;
-    EXPECT_EQ(choice.error().param, "TANDEM_ISA");
+    EXPECT_EQ(choice.error().param, "isa");
   }
 }
 

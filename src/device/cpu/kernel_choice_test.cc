@@ -81,7 +81,7 @@ TEST(KernelChoice, ADeviceRefusesToMixWhatDiffers) {
   }
   const auto device = make_cpu_device({.isa = *mixed});
   ASSERT_FALSE(device.ok());
-  EXPECT_EQ(device.error().param, "TANDEM_ISA");
+  EXPECT_EQ(device.error().param, "isa");
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ Result<Isa> parse_isa(std::string_view name) {
     known += entry.name;
   }
   return invalid_argument("unknown instruction set \"" + std::string(name) + "\"; known: " + known,
-                          "TANDEM_ISA");
+                          "isa");
 }
 
 Result<const Kernels*> kernels_for(Isa isa) {
@@ -191,7 +191,7 @@ Result<const Kernels*> kernels_for(Isa isa) {
     return Error{ErrorCode::kUnsupported,
                  "this machine cannot run the " + std::string(isa_name(isa)) +
                      " kernels; it can run: " + names,
-                 "TANDEM_ISA"};
+                 "isa"};
   }
   switch (isa) {
     case Isa::kRef: {
@@ -224,7 +224,7 @@ Result<const Kernels*> kernels_for(Isa isa) {
     default:
       break;
   }
-  return Error{ErrorCode::kUnsupported, "not built for this processor", "TANDEM_ISA"};
+  return Error{ErrorCode::kUnsupported, "not built for this processor", "isa"};
 }
 
 }  // namespace tandem::kernels

@@ -20,7 +20,7 @@ constinit const PolicyOption kApexHostRows{
         "(the paper: 8); 0: when predicted times say that it pays"};
 constinit const PolicyOption kApexRealWindow{
     .name = "apex-real-window",
-    .unit = "0 or 1",
+    .unit = "",
     .default_value = 0,
     .min = 0,
     .max = 1,

@@ -364,7 +364,10 @@ constinit const PolicyDescriptor kHyGen{
     .summary =
         "best effort fills what latency-sensitive work leaves of a step's time budget; "
         "needs a profile",
-    .traits = {.needs_step_times = true, .tiers = PolicyTiers::kBoth, .reads = {.targets = false}},
+    .traits = {.needs_step_times = true,
+               .tiers = PolicyTiers::kBoth,
+               .reads = {.targets = false},
+               .tuned = &kHyGenStepBudget},
     .options = kHyGenOptions,
     .make = make_hygen};
 
@@ -378,7 +381,7 @@ constinit const PolicyDescriptor kSarathiPp{
 constinit const PolicyDescriptor kHyGenStar{
     .name = "hygen_star",
     .summary = "as sarathi_pp, but best-effort requests begin at a fixed rate",
-    .traits = {.tiers = PolicyTiers::kBoth, .reads = {.targets = false}},
+    .traits = {.tiers = PolicyTiers::kBoth, .reads = {.targets = false}, .tuned = &kFlexRate},
     .options = kHyGenStarOptions,
     .make = make_hygen_star};
 

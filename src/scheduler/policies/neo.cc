@@ -17,7 +17,7 @@ namespace tandem {
 
 constinit const PolicyOption kNeoCodeTerms{
     .name = "neo-code-terms",
-    .unit = "0 or 1",
+    .unit = "",
     .default_value = 1,
     .min = 0,
     .max = 1,

@@ -130,7 +130,7 @@ constinit const PolicyOption kHostLimitSteps{
 
 constinit const PolicyOption kPublishedBestEffort{
     .name = "published-best-effort",
-    .unit = "0 or 1",
+    .unit = "",
     .default_value = 0,
     .min = 0,
     .max = 1,

@@ -41,9 +41,10 @@ namespace {
 
 constexpr std::array<const PolicyOption*, 3> kPiggybackOptions = {&kPiggybackTokenBudget,
                                                                   &kOffloadBelow, &kOnloadAbove};
-constexpr PolicyTraits kTraits{.tiers = PolicyTiers::kBoth, .reads = {.targets = false}};
+constexpr PolicyTraits kTraits{
+    .tiers = PolicyTiers::kBoth, .plain_join = true, .reads = {.targets = false}};
 constexpr PolicyTraits kInCohorts{
-    .tiers = PolicyTiers::kBoth, .cohorts = true, .reads = {.targets = false}};
+    .tiers = PolicyTiers::kBoth, .cohorts = true, .plain_join = true, .reads = {.targets = false}};
 
 template <class JoinBinder>
 std::unique_ptr<Binder> make_join_binder() {

@@ -3,6 +3,7 @@
 #include "latency/modular_model.h"
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/llumnix.h"
+#include "scheduler/policies/omniserve.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
 #include "scheduler/policies/sarathi.h"
@@ -176,6 +177,28 @@ TEST(Registry, OptionsOutOfTheirRangesAndStepTimesThatLackAreRefused) {
   crossed[kOffloadBelow] = 60;
   crossed[kOnloadAbove] = 50;
   EXPECT_EQ(make_policy(kPiggyback.name, crossed, {}).error().param, "offload-below");
+}
+
+TEST(Registry, WithoutStepTimesThePoliciesThatNeedNoneAreNamed) {
+  const auto refused = make_policy(kOmniServe.name, {}, {});
+  ASSERT_FALSE(refused.ok());
+  const std::string& message = refused.error().message;
+  const std::string named = message.substr(message.find('('));
+  EXPECT_TRUE(named.starts_with("(accel_only, sarathi, piggyback, ")) << named;
+  for (const std::string_view name : {"omniserve", "hygen,", "neo", "apex"}) {
+    EXPECT_EQ(named.find(name), std::string::npos) << name;
+  }
+}
+
+TEST(Registry, WhatIsTunedIsAnOptionOfThePolicy) {
+  std::vector<std::string_view> tuned;
+  for (const PolicyDescriptor* policy : policies()) {
+    if (policy->traits.tuned != nullptr) {
+      EXPECT_TRUE(reads_option(policy->name, *policy->traits.tuned)) << policy->name;
+      tuned.push_back(policy->name);
+    }
+  }
+  EXPECT_EQ(tuned, (std::vector<std::string_view>{"hygen", "hygen_star"}));
 }
 
 TEST(Registry, DescriptorsSayWhatTheirPoliciesAre) {

@@ -29,9 +29,16 @@ Status check_range(const PolicyDescriptor& policy, const PolicyOption& option, i
     return {};
   }
   const std::string name(option.name);
-  return invalid_argument(fmt::format("--{} of the policy {} must be {} to {} {}, not {}", name,
-                                      policy.name, option.min, option.max, option.unit, value),
-                          name);
+  return invalid_argument(
+      fmt::format("--{} of the policy {} must be {} to {}{}{}, not {}", name, policy.name,
+                  option.min, option.max, option.unit.empty() ? "" : " ", option.unit, value),
+      name);
+}
+
+std::string policies_without_step_times() {
+  std::vector<std::string_view> names = policy_names();
+  std::erase_if(names, [](std::string_view name) { return policy_traits(name).needs_step_times; });
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -93,9 +100,8 @@ Result<PolicyParts> make_policy(std::string_view name, const PolicyOptions& opti
   if (policy->traits.needs_step_times && beliefs.step_times == nullptr) {
     return invalid_argument(
         fmt::format("{} plans by a model of how long steps take, and there is no profile of this "
-                    "model on this machine; make one, or choose a policy that needs none "
-                    "(piggyback, sarathi, accel_only)",
-                    name),
+                    "model on this machine; make one, or choose a policy that needs none ({})",
+                    name, policies_without_step_times()),
         "policy");
   }
   return policy->make(options, beliefs);

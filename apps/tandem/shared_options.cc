@@ -1,0 +1,52 @@
+#include "shared_options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log_levels.h"
+#include "cli/arguments.h"
+#include "cli/option_flags.h"
+#include "node/option_table.h"
+#include "options/option_values.h"
+
+namespace tandem {
+
+OptionDescriptor node_option(NodeOptions& node, std::string_view name) {
+  OptionTable table = node_option_table(node);
+  const auto found = std::ranges::find(table, name, &OptionDescriptor::name);
+  CHECK(found != table.end(), "a node has no option --{}", name);
+  return std::move(*found);
+}
+
+OptionDescriptor log_level_option(std::string& level) {
+  return {.name = "log-level",
+          .help = "What the log says on standard error",
+          .value = values::parsed_text(
+              [&level](const std::string& text) -> Status {
+                RETURN_IF_ERROR(log::check_level(text));
+                level = text;
+                return {};
+              },
+              [&level] { return level; }, log::level_names())};
+}
+
+OptionDescriptor model_option(NodeOptions& node) { return node_option(node, "model"); }
+
+OptionDescriptor model_or_hub_option(NodeOptions& node) {
+  OptionDescriptor option = model_option(node);
+  option.help += "; or the name of a model on the hub: ORG/NAME[@REVISION], ORG/NAME:FILE.gguf";
+  return option;
+}
+
+void add_node_options(cli::Command command, NodeOptions& node,
+                      std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    cli::add_option(command, node_option(node, name));
+  }
+  name_isa_variable(command);
+}
+
+void name_isa_variable(cli::Command command) { cli::name_environment(command, "--isa"); }
+
+}  // namespace tandem

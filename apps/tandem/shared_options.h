@@ -1,0 +1,29 @@
+// Options of the tables of `tandem serve` that commands without its other flags have, too: each
+// with the name, help, default and range that it has there.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "cli/command.h"
+#include "node/node_options.h"
+#include "options/option_descriptor.h"
+
+namespace tandem {
+
+// The options set their argument, which outlives them. `name` is in the node's table.
+OptionDescriptor node_option(NodeOptions& node, std::string_view name);
+OptionDescriptor log_level_option(std::string& level);
+
+// The model, by flag or by place: a folder or file; and also a name on the hub.
+OptionDescriptor model_option(NodeOptions& node);
+OptionDescriptor model_or_hub_option(NodeOptions& node);
+
+void add_node_options(cli::Command command, NodeOptions& node,
+                      std::initializer_list<std::string_view> names);
+
+// Lets the command's --isa be given by TANDEM_ISA.
+void name_isa_variable(cli::Command command);
+
+}  // namespace tandem
