@@ -163,7 +163,8 @@ bool Engine::finish_step() {
   parts_.recorder.result(step_.result,
                          {.measured = step_.record.duration, .predicted = step_.record.predicted});
   committer_.commit(step_.result);
-  step_.finished = std::exchange(step_.record, {});
+  step_.finished = step_.record;
+  step_.record = {};
   return true;
 }
 

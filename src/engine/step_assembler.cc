@@ -55,6 +55,17 @@ void StepAssembler::admit(const StepPlan& plan) {
   }
 }
 
+// Whether so many of its next tokens, and their samples, fit beside what is bound already.
+inline bool StepAssembler::has_rows(const LiveSequence& sequence, int32_t tokens) const {
+  const int32_t pending = sequence.known_tokens() - sequence.computed_tokens;
+  if (tokens < 1 || tokens > pending ||
+      step_.record.resident_rows + tokens > limits_.max_batched_tokens) {
+    return false;
+  }
+  return tokens < pending ||
+         step_.samples.size() + static_cast<size_t>(sequence.choices) <= step_.samples.capacity();
+}
+
 // Gives every slice its tokens and blocks, and its samples if it reaches the last known token.
 void StepAssembler::bind(const StepPlan& plan) {
   StepInput& input = step_.input;
@@ -92,17 +103,6 @@ void StepAssembler::bind(const StepPlan& plan) {
     }
   }
   input.slices.resize(bound);
-}
-
-// Whether so many of its next tokens, and their samples, fit beside what is bound already.
-bool StepAssembler::has_rows(const LiveSequence& sequence, int32_t tokens) const {
-  const int32_t pending = sequence.known_tokens() - sequence.computed_tokens;
-  if (tokens < 1 || tokens > pending ||
-      step_.record.resident_rows + tokens > limits_.max_batched_tokens) {
-    return false;
-  }
-  return tokens < pending ||
-         step_.samples.size() + static_cast<size_t>(sequence.choices) <= step_.samples.capacity();
 }
 
 // The places of its next tokens. False, and nothing changed: there are not enough free blocks.

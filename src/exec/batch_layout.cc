@@ -12,8 +12,8 @@ namespace {
 
 // Of the slice's table, those that it reaches.
 std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens) {
-  const int64_t end = int64_t{slice.first_position} + std::ssize(slice.tokens);
-  const auto blocks = static_cast<size_t>((end + block_tokens - 1) / block_tokens);
+  const auto end = static_cast<uint32_t>(slice.first_position + std::ssize(slice.tokens));
+  const size_t blocks = (end + block_tokens - 1U) / static_cast<uint32_t>(block_tokens);
   return slice.block_table.first(std::min(blocks, slice.block_table.size()));
 }
 
@@ -145,12 +145,16 @@ class Writer {
 
  private:
   const int32_t* add_blocks(const StepSlice& slice) {
+    const std::span<const BlockId> blocks = blocks_for(slice, bounds_.limits.block_tokens);
     const int32_t* table = tables_.device_end();
-    for (const BlockId block : blocks_for(slice, bounds_.limits.block_tokens)) {
-      CHECK(raw(block) >= 0 && raw(block) < bounds_.limits.total_blocks, "block {} of {}",
-            raw(block), bounds_.limits.total_blocks);
-      tables_.add(raw(block));
+    int32_t* to = tables_.add_room(std::ssize(blocks));
+    uint32_t highest = 0;  // a negative id is higher than any
+    for (const BlockId block : blocks) {
+      *to++ = raw(block);
+      highest = std::max(highest, static_cast<uint32_t>(raw(block)));
     }
+    CHECK(highest < bounds_.limits.total_blocks, "block {} of {}", static_cast<int32_t>(highest),
+          bounds_.limits.total_blocks);
     return table;
   }
   const int32_t* add_staged_blocks(const StepSlice& slice) {

@@ -7,13 +7,6 @@
 namespace tandem {
 namespace {
 
-// Only a repetition penalty looks at the prompt, and only penalties look at the output.
-bool reads_prompt(const SamplingParams& params) { return params.repetition_penalty != 1.0F; }
-bool reads_output(const SamplingParams& params) {
-  return reads_prompt(params) || params.presence_penalty != 0.0F ||
-         params.frequency_penalty != 0.0F;
-}
-
 // Tokens `begin` .. `end` - 1 of prompt and output.
 void copy_tokens(const SampleSpec& spec, int64_t begin, int64_t end, int32_t* to) {
   const auto prompt = static_cast<int64_t>(spec.prompt.size());
@@ -38,15 +31,6 @@ void HistoryBlocks::clear() {
     block(id) = {};
   }
   added_.clear();
-}
-
-HistoryBlocks::Range HistoryBlocks::range_of(const SampleSpec& spec) {
-  const auto prompt = static_cast<int64_t>(spec.prompt.size());
-  if (!reads_output(*spec.params)) {
-    return {};
-  }
-  return {.begin = reads_prompt(*spec.params) ? 0 : prompt,
-          .end = prompt + static_cast<int64_t>(spec.output.size())};
 }
 
 void HistoryBlocks::add(const Range& range, std::span<const BlockId> table) {

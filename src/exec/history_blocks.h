@@ -26,7 +26,15 @@ class HistoryBlocks {
     int64_t end = 0;
     [[nodiscard]] bool empty() const { return begin >= end; }
   };
-  [[nodiscard]] static Range range_of(const SampleSpec& spec);
+  [[nodiscard]] static Range range_of(const SampleSpec& spec) {
+    const SamplingParams& params = *spec.params;
+    const bool whole = params.repetition_penalty != 1.0F;  // the only one that reads the prompt
+    if (!whole && params.presence_penalty == 0.0F && params.frequency_penalty == 0.0F) {
+      return {};
+    }
+    const auto prompt = static_cast<int64_t>(spec.prompt.size());
+    return {.begin = whole ? 0 : prompt, .end = prompt + static_cast<int64_t>(spec.output.size())};
+  }
 
   // The blocks of `table` that hold the range are laid out in this step.
   void add(const Range& range, std::span<const BlockId> table);

@@ -33,7 +33,8 @@ Fit PlanBuilder::add(const SequenceView& sequence, int32_t tokens) {
   budget_.tokens -= tokens;
   budget_.logit_rows -= logit_rows;
   budget_.free_blocks -= blocks;
-  const int64_t prompt = std::min(grown, missing_blocks(sequence, sequence.known_tokens));
+  const int64_t prompt =
+      samples ? grown : std::min(grown, missing_blocks(sequence, sequence.known_tokens));
   promise(sequence, -std::min(blocks, promised(sequence)), -prompt);
   add_slice(sequence.id, tokens);
   return Fit::kFits;

@@ -113,7 +113,9 @@ void Stages::plan_attention(device::Device& device, device::StreamId stream,
                             const StepInputs& inputs) const {
   const Target target{device, stream, inputs.rows};
   plan_attention(target, pooled(inputs));
-  plan_attention(target, staged(inputs));
+  if (inputs.staged.shape.rows > 0) {
+    plan_attention(target, staged(inputs));
+  }
 }
 
 void Stages::plan_attention(const Target& target, const KvPlace& place) const {
@@ -129,7 +131,9 @@ void Stages::launch_attention(device::Device& device, device::StreamId stream,
                               const StepInputs& inputs, int32_t layer) const {
   const Target target{device, stream, inputs.rows};
   launch_attention(target, pooled(inputs), layer);
-  launch_attention(target, staged(inputs), layer);
+  if (inputs.staged.shape.rows > 0) {
+    launch_attention(target, staged(inputs), layer);
+  }
 }
 
 void Stages::launch_attention(const Target& target, const KvPlace& place, int32_t layer) const {
@@ -207,7 +211,9 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
                                                      .y_stride = strides_.qkv});
   if (!tail.alone) {
     write_kv(target, inputs, pooled(inputs), layer);
-    write_kv(target, inputs, staged(inputs), layer);
+    if (inputs.staged.shape.rows > 0) {
+      write_kv(target, inputs, staged(inputs), layer);
+    }
   }
   route_tail({target.device, target.stream, tail.rows}, inputs.rows, layer, tail);
 }
