@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-// Of the slice's table, those that it reaches.
+// The blocks of the slice's table that it reaches.
 std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens) {
   const auto end = static_cast<uint32_t>(slice.first_position + std::ssize(slice.tokens));
   const size_t blocks = (end + block_tokens - 1U) / static_cast<uint32_t>(block_tokens);

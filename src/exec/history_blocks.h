@@ -28,7 +28,7 @@ class HistoryBlocks {
   };
   [[nodiscard]] static Range range_of(const SampleSpec& spec) {
     const SamplingParams& params = *spec.params;
-    const bool whole = params.repetition_penalty != 1.0F;  // the only one that reads the prompt
+    const bool whole = params.repetition_penalty != 1.0F;  // no other reads the prompt
     if (!whole && params.presence_penalty == 0.0F && params.frequency_penalty == 0.0F) {
       return {};
     }
