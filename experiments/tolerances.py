@@ -5,6 +5,8 @@ Usage: experiments/tolerances.py NAME [--binary TANDEM] [--jobs N] [--keep FOLDE
 
 For each metric, tolerance and policy `tandem tune` finds the setting with the load of experiments/NAME/scenario.yaml; then the same scenario with
 arrivals and lengths drawn anew (--load-seed 2) is run with it, with and without best effort. Writes experiments/NAME/result.csv and prints a table.
+experiments/NAME/cells.json may name other `metrics` (several that are kept together: "mean_tbt p99_ttft"), `tolerances` and `policies`, and what
+else is varied: `name` and `values` of a word in braces in scenario.yaml.
 """
 import argparse
 import concurrent.futures
@@ -19,6 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 METRICS = {"mean_tbt": ("itl_ms", "mean"), "p99_tbt": ("itl_ms", "99"), "mean_ttft": ("ttft_ms", "mean"), "p99_ttft": ("ttft_ms", "99")}
 TOLERANCES = [5, 10, 20, 50]
 POLICIES = {"hygen": ("step_budget_us", "hygen-step-budget"), "hygen_star": ("flex_rate", "flex-rate")}
+CELLS = {"metrics": list(METRICS), "tolerances": TOLERANCES, "policies": list(POLICIES), "name": "", "values": [""]}
 COLUMNS = ["metric", "tolerance", "policy", "setting", "without_ms", "allowed_ms", "metric_ms", "offline_tokens_per_s", "other_load_ratio",
            "other_load_offline_tokens_per_s"]
 
@@ -36,19 +39,32 @@ def simulate(flags, folder, scenario, *options):
     return json.loads((folder / "result.json").read_text())
 
 
-def run_cell(flags, keep, alone, metric, tolerance, policy):
-    scenario, field, option = HERE / flags.name / "scenario.yaml", *POLICIES[policy]
-    folder = keep / f"{metric}-{tolerance}-{policy}"
+def scenarios(flags, keep, cells, value):
+    """The scenario with this value of what is varied, and the same without best effort."""
+    text = (HERE / flags.name / "scenario.yaml").read_text().replace("{" + cells["name"] + "}", str(value))
+    online = "\n".join(line for line in text.splitlines() if "name: offline" not in line) + "\n"
+    folder = keep / f"{cells['name']}{value}"
     folder.mkdir(parents=True, exist_ok=True)
-    row = dict.fromkeys(COLUMNS, "") | {"metric": metric, "tolerance": tolerance, "policy": policy}
+    paths = folder / "scenario.yaml", folder / "online.yaml"
+    for path, content in zip(paths, (text, online)):
+        path.write_text(content)
+    return paths
+
+
+def run_cell(flags, folder, scenario, alone, metrics, tolerance, policy):
+    field, option = POLICIES[policy]
+    folder = folder / f"{metrics.replace(' ', '-')}-{tolerance}-{policy}"
+    folder.mkdir(parents=True, exist_ok=True)
+    row = dict.fromkeys(COLUMNS, "") | {"metric": metrics, "tolerance": tolerance, "policy": policy}
     out = folder / "tuned.json"
-    done = subprocess.run([flags.binary, "tune", scenario, "--policy", policy, "--metric", metric, "--tolerance", str(tolerance), "-o", out],
+    done = subprocess.run([flags.binary, "tune", scenario, "--policy", policy, "--metric", *metrics.split(), "--tolerance", str(tolerance), "-o", out],
                           capture_output=True, text=True, check=False)
     if done.returncode == 2 and "keeps the tolerance" in done.stdout + done.stderr:
         return row | {"setting": "out of reach"}
     if done.returncode:
         raise RuntimeError(f"{folder.name}: {done.stderr.strip()}")
     tuned = json.loads(out.read_text())
+    metric = metrics.split()[0]
     without = tuned["without_best_effort"][f"{metric}_ms"]
     other = simulate(flags, folder / "other", scenario, "--policy", policy, f"--{option}", str(tuned[field]))
     offline = next(one for one in other["tandem"]["classes"] if one["name"] == "offline")
@@ -59,6 +75,20 @@ def run_cell(flags, keep, alone, metric, tolerance, policy):
                   "other_load_offline_tokens_per_s": round(offline["output_throughput"], 1)}
 
 
+def print_table(cells, rows):
+    policies = cells["policies"]
+    varied = f"{cells['name']}, " if cells["name"] else ""
+    print(f"| {varied}metric, tolerance | " + " | ".join(f"{policy}: setting, offline tokens/s, metric on another load" for policy in policies) +
+          " | ratio of offline tokens/s |\n" + "|---" * (len(policies) + 2) + "|")
+    for i in range(0, len(rows), len(policies)):
+        group = rows[i:i + len(policies)]
+        shown = [f"{row['setting']}, {row['offline_tokens_per_s']}, {row['other_load_ratio']}" for row in group]
+        served = [row["offline_tokens_per_s"] for row in group]
+        ratio = f"{served[0] / served[1]:.2f}" if len(served) > 1 and all(served[:2]) else "-"
+        value_shown = f"{group[0]['value']}, " if cells["name"] else ""
+        print(f"| {value_shown}{group[0]['metric']}, {group[0]['tolerance']} % | {' | '.join(shown)} | {ratio} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("name", help="a folder of experiments/ with a scenario.yaml")
@@ -66,24 +96,24 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--keep", type=pathlib.Path, help="keep the runs there")
     flags = parser.parse_args()
+    path = HERE / flags.name / "cells.json"
+    cells = CELLS | (json.loads(path.read_text()) if path.exists() else {})
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        keep = flags.keep or pathlib.Path(scratch)
-        only_online = keep / "online.yaml"
-        keep.mkdir(parents=True, exist_ok=True)
-        lines = (HERE / flags.name / "scenario.yaml").read_text().splitlines()
-        only_online.write_text("\n".join(line for line in lines if "name: offline" not in line) + "\n")
-        alone = simulate(flags, keep / "online", only_online, "--policy", "sarathi_pp")
-        cells = [(metric, tolerance, policy) for metric in METRICS for tolerance in TOLERANCES for policy in POLICIES]
-        rows = list(pool.map(lambda cell: run_cell(flags, keep, alone, *cell), cells))
+        running = []
+        for varied in cells["values"]:
+            scenario, online = scenarios(flags, flags.keep or pathlib.Path(scratch), cells, varied)
+            alone = simulate(flags, scenario.parent / "online", online, "--policy", "sarathi_pp")
+            for metrics in cells["metrics"]:
+                for tolerance in cells["tolerances"]:
+                    for policy in cells["policies"]:
+                        running.append((varied, pool.submit(run_cell, flags, scenario.parent, scenario, alone, metrics, tolerance, policy)))
+        rows = [{"value": varied} | cell.result() for varied, cell in running]
     with open(HERE / flags.name / "result.csv", "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        columns = (["value"] if cells["name"] else []) + COLUMNS
+        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
-    print("| metric, tolerance | " + " | ".join(f"{policy}: setting, offline tokens/s, other load" for policy in POLICIES) + " | ratio |\n|---|---|---|---|")
-    for first, second in zip(rows[::2], rows[1::2]):
-        shown = [f"{row['setting']}, {row['offline_tokens_per_s']}, {row['other_load_ratio']}" for row in (first, second)]
-        ratio = first["offline_tokens_per_s"] / second["offline_tokens_per_s"] if first["offline_tokens_per_s"] and second["offline_tokens_per_s"] else "-"
-        print(f"| {first['metric']}, {first['tolerance']} % | {shown[0]} | {shown[1]} | {ratio if ratio == '-' else f'{ratio:.2f}'} |")
+    print_table(cells, rows)
 
 
 if __name__ == "__main__":
