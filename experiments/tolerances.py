@@ -5,8 +5,8 @@ Usage: experiments/tolerances.py NAME [--binary TANDEM] [--jobs N] [--keep FOLDE
 
 For each metric, tolerance and policy `tandem tune` finds the setting with the load of experiments/NAME/scenario.yaml; then the same scenario with
 arrivals and lengths drawn anew (--load-seed 2) is run with it, with and without best effort. Writes experiments/NAME/result.csv and prints a table.
-experiments/NAME/cells.json may name other `metrics` (several that are kept together: "mean_tbt p99_ttft"), `tolerances` and `policies`, and what
-else is varied: `name` and `values` of a word in braces in scenario.yaml.
+experiments/NAME/cells.json may name other `metrics` (several that are kept together: "mean_tbt p99_ttft"), `tolerances` and `policies`, and a word in
+braces of scenario.yaml that is varied: `name` and `values`.
 """
 import argparse
 import concurrent.futures
@@ -40,7 +40,7 @@ def simulate(flags, folder, scenario, *options):
 
 
 def scenarios(flags, keep, cells, value):
-    """The scenario with this value of what is varied, and the same without best effort."""
+    """The scenario with this value, and the same without best effort."""
     text = (HERE / flags.name / "scenario.yaml").read_text().replace("{" + cells["name"] + "}", str(value))
     online = "\n".join(line for line in text.splitlines() if "name: offline" not in line) + "\n"
     folder = keep / f"{cells['name']}{value}"

@@ -163,6 +163,7 @@ nlohmann::ordered_json run_json(const sim::TuneRun& run, const std::vector<sim::
     out[std::string(sim::tune_metric_name(goals[i].metric)) + "_ms"] = run.metrics_ms[i];
   }
   out["best_effort_tokens_per_s"] = run.offline_tokens_per_s;
+  out["latency_sensitive_lost"] = run.online_lost;
   return out;
 }
 
@@ -245,6 +246,13 @@ Status run_tune(const TuneFlags& flags) {
   if (!online.has_value()) {
     return invalid_argument("a decode of this model takes longer than the largest step budget",
                             "scenario");
+  }
+  if (online->run.online_lost > 0) {
+    log::warn(
+        "{} latency-sensitive requests are refused or have not ended at the run's limit, even "
+        "without best effort. Settings that lose one more count as too large: a `limit` a minute "
+        "after the last arrival lets all of them end",
+        online->run.online_lost);
   }
   std::map<int32_t, std::string> configs;
   const auto run_setting = [&](int32_t setting) -> Result<std::optional<sim::TuneRun>> {

@@ -91,6 +91,9 @@ std::string described(const TuneOptions& options, const TunedSetting& tried,
                         tune_metric_name(options.goals[i].metric), tried.run.metrics_ms[i],
                         allowed_ms[i]);
   }
+  if (tried.run.online_lost > 0) {
+    text += fmt::format("; {} latency-sensitive requests were lost", tried.run.online_lost);
+  }
   return text;
 }
 

@@ -48,6 +48,16 @@ def test_the_budget_keeps_the_tolerance_and_the_next_larger_one_does_not(binary,
     assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
 
 
+def test_requests_that_the_limit_cuts_off_are_counted_and_told(binary, tmp_path):
+    out = tmp_path / "budget.json"
+    code, text = tuned(binary, tmp_path, "--tolerance", "200", "-o", out, text="limit: 15s\n" + SCENARIO)
+    found = json.loads(out.read_text())
+    lost = found["without_best_effort"]["latency_sensitive_lost"]
+    assert code == 0 and lost > 0
+    assert f"{lost} latency-sensitive requests are refused or have not ended at the run's limit" in text
+    assert all(one["latency_sensitive_lost"] <= lost for one in found["tried"] if one["kept"])
+
+
 def test_the_rate_of_the_baseline_is_found_in_the_same_way(binary, tmp_path):
     out = tmp_path / "rate.json"
     code, text = tuned(binary, tmp_path, "--policy", "hygen_star", "--metric", "mean_tbt", "--tolerance", "50", "-o", out)
