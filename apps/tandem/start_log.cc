@@ -91,6 +91,18 @@ void log_unread_terms(const ServeFlags& flags, const std::string& policy) {
   }
 }
 
+// A policy whose purpose is the host tier, on one tier.
+void log_unused_policy(const MemoryPlan& plan, const std::string& policy) {
+  const PolicyTraits traits = policy_traits(policy);
+  if (plan.host.rows.empty() && (traits.needs_host_times || traits.plain_join)) {
+    log::warn(
+        "the policy {} moves decodes to the host tier, and this server has none: all of them stay. "
+        "--host-memory adds it beside a GPU or an emulated accelerator; --policy auto chooses a "
+        "policy for the tiers there are",
+        policy);
+  }
+}
+
 void log_warnings(const ServeFlags& flags) {
   if (flags.node.accelerator.has_value() && !flags.node.accelerator->drill.empty()) {
     log::warn("FAULTS ARE PLANTED into this server ({}): for drills and tests, not for use",
@@ -120,6 +132,7 @@ void log_start(ServeFlags& flags, const PlannedModel& model) {
   log_configuration(flags, model);
   log_memory_plan(model.plan);
   log_unread_terms(flags, model.policy_name);
+  log_unused_policy(model.plan, model.policy_name);
   log_warnings(flags);
 }
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 from conftest import GOLDENS
 from server import until
+from test_cli import run
 
 MODEL = GOLDENS / "llama-gqa-rope3-f32"
 
@@ -112,3 +113,11 @@ def test_what_the_policy_reads_is_honoured(start_server, tmp_path_factory):
     with server.http() as http:
         assert http.post("/v1/completions", json=body).json()["usage"]["tandem"]["honoured"] is True
     assert server.metric("tandem_claims_ignored_total") == 0
+
+
+def test_a_policy_for_two_tiers_says_at_start_if_there_is_one(binary):
+    two_tiers = ("--emulate-accelerator", "auto", "--device-memory", "256MiB", "--host-memory", "64MiB")
+    for policy, flags, said in [("lanes", (), True), ("neo", (), True), ("sarathi", (), False), ("lanes", two_tiers, False)]:
+        code, text = run(binary, "serve", MODEL, "--check", "--policy", policy, *flags)
+        assert code == 0, text
+        assert (f"the policy {policy} moves decodes to the host tier, and this server has none" in text) == said, text
