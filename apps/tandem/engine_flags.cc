@@ -9,6 +9,7 @@
 
 #include "cli/arguments.h"
 #include "cli/config_file.h"
+#include "shared_options.h"
 #include "sim/engine_setup.h"
 #include "vllm_flags.h"
 #include "workload/number.h"
@@ -79,6 +80,7 @@ void add_engine_flags(cli::Command app, EngineFlags& flags) {
                  "The engine whose host's bandwidth this one uses, too");
   add_machine_flags(app, flags.own);
   add_node_flags(app, flags.own.serve);
+  add_node_options(app, flags.own.serve.node, {"max-queue", "max-queue-flex"});
 }
 
 Result<std::vector<sim::EngineSetup>> plan_engines(const SimulateFlags& flags) {

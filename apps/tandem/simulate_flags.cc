@@ -260,6 +260,7 @@ cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
   bench::add_stream_flags(app, flags.stream);
   app.group_new_options("Load");
   add_node_flags(app, flags.serve);
+  add_node_options(app, flags.serve.node, {"max-queue", "max-queue-flex"});
   app.let_last_win();
   return app;
 }

@@ -388,6 +388,7 @@ OptionTable step_time_options(NodeOptions& node) {
            .value = time_model(node.profile.model),
            .recorded = Recorded::kLater},
           {.name = "time-model-error",
+           .unit = "percent",
            .group = kGroup,
            .help = "A drill: policies believe that steps take so much longer than predicted, such "
                    "as +50% or -20%",

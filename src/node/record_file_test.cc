@@ -123,7 +123,7 @@ TEST_F(RecordFileTest, ReplayRefusesWhatIsNoRecord) {
   std::ofstream(path("r")) << "{\"hello\":1}\n";
   EXPECT_FALSE(replay(path("r"), options, SteadyClock(), {}).ok());
   std::ofstream(path("t"))
-      << R"({"tandem_record":1,"config":{"policy":"accel_only","sarathi_token_budget":1e30,)"
+      << R"({"tandem_record":1,"config":{"policy":"sarathi","sarathi_token_budget":1e30,)"
       << R"("dtype":"float32","kv_cache_dtype":"float32"}})"
       << "\n";
   EXPECT_NE(

@@ -30,6 +30,23 @@ using nlohmann::json;
 constexpr int64_t kLastNanos = int64_t{1} << 62;     // differences of times do not overflow
 constexpr int64_t kLargestCount = int64_t{1} << 32;  // of one step: sums do not overflow
 
+// The options that the recorded server read. Earlier builds let options that the policy does not
+// read have any value.
+OptionTable recorded_options(const json& config, NodeOptions& options) {
+  OptionTable table = node_option_table(options);
+  const json* policy = json_member(config, "policy");
+  if (policy == nullptr || !policy->is_string()) {
+    return table;
+  }
+  for (const PolicyOption* option : policy_options()) {
+    if (!reads_option(policy->get<std::string>(), *option)) {
+      std::erase_if(table,
+                    [&](const OptionDescriptor& shown) { return shown.name == option->name; });
+    }
+  }
+  return table;
+}
+
 Result<NodeOptions> options_from(const json& config, const NodeOptions& overrides) {
   NodeOptions options = overrides;
   // Records of earlier builds come from servers that admitted everything, and lack what policies
@@ -41,7 +58,7 @@ Result<NodeOptions> options_from(const json& config, const NodeOptions& override
       options.policy_options[*option] = *option->in_earlier_records;
     }
   }
-  RETURN_IF_ERROR(read_recorded_options(config, node_option_table(options)));
+  RETURN_IF_ERROR(read_recorded_options(config, recorded_options(config, options)));
   if (config.contains("time_profile")) {
     options.profile.text = config.at("time_profile").dump();
   }

@@ -39,3 +39,16 @@ def test_other_plans_and_tokens_are_named(binary, tmp_path):
 
     differs(lambda line: len(line.get("slices", [])) > 1, lambda line: line["slices"].pop(), "the plan of step", "'slices' differs")
     differs(lambda line: len(line.get("tokens", [])) > 1, lambda line: line["tokens"].reverse(), "the result of step", "'tokens' differs")
+
+
+def test_options_that_the_policy_does_not_read_may_have_any_value(binary, tmp_path):
+    lines = lines_of(RECORDS[0])
+    assert lines[0]["config"]["policy"] == "sarathi"
+    changed = tmp_path / "changed.jsonl"
+    for name, code in [("flex_rate", 0), ("sarathi_token_budget", 1)]:
+        lines = lines_of(RECORDS[0])
+        lines[0]["config"][name] = -5
+        changed.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        done = replayed(binary, changed)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert code == 0 or "the record's configuration is broken: sarathi_token_budget: " in done.stderr

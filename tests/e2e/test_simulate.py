@@ -245,3 +245,11 @@ def test_the_log_level_is_chosen(binary):
     assert "reached its limit" in run(binary, *flags)[1]
     code, text = run(binary, *flags, "--log-level", "off")
     assert code == 0 and "reached its limit" not in text
+
+
+def test_the_queue_is_bounded_by_class(binary, tmp_path):
+    result, _ = simulate(binary, tmp_path, "--max-model-len", 4096, "--max-num-seqs", 2, "--max-queue-flex", 5, "--stream",
+                         "service-tier=flex;num-prompts=40;random-input-len=100;random-output-len=10", "--stream",
+                         "service-tier=priority;num-prompts=20;random-input-len=100;random-output-len=10")
+    assert result["completed"] + result["failed"] == 60 and 30 <= result["failed"] <= 35
+    assert result["tandem"]["server"]["config"]["max_queue_flex"] == 5

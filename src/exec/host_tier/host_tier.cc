@@ -113,7 +113,7 @@ void HostTier::place(StageBuffers& buffers) const {
 }
 
 void HostTier::enter(const OffloadedToken& token) {
-  if (tokens_.empty()) {
+  if (!std::exchange(worked_, true)) {
     taken_ = attention_->counts();
   }
   tokens_.enter(token);
@@ -183,6 +183,10 @@ TierCounts HostTier::counts() const {
 }
 
 HostWork HostTier::take_work() {
+  if (!worked_) {
+    return {};
+  }
+  worked_ = !tokens_.empty();
   const piggyback::AttentionHostCounts before = std::exchange(taken_, attention_->counts());
   return {.busy = (taken_.busy - before.busy) / std::max(threads_, 1),
           .rows = taken_.tasks - before.tasks,

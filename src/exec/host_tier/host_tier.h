@@ -97,6 +97,7 @@ class HostTier {
   std::unique_ptr<HopCarrier> carrier_;
   TierEvents events_;  // not taken yet
   piggyback::AttentionHostCounts taken_;
+  bool worked_ = false;  // for offloaded sequences since the last take_work
 };
 
 }  // namespace tandem
