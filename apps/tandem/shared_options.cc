@@ -12,11 +12,19 @@
 
 namespace tandem {
 
-OptionDescriptor node_option(NodeOptions& node, std::string_view name) {
-  OptionTable table = node_option_table(node);
+namespace {
+
+OptionDescriptor take(OptionTable& table, std::string_view name) {
   const auto found = std::ranges::find(table, name, &OptionDescriptor::name);
   CHECK(found != table.end(), "a node has no option --{}", name);
   return std::move(*found);
+}
+
+}  // namespace
+
+OptionDescriptor node_option(NodeOptions& node, std::string_view name) {
+  OptionTable table = node_option_table(node);
+  return take(table, name);
 }
 
 OptionDescriptor log_level_option(std::string& level) {
@@ -41,8 +49,9 @@ OptionDescriptor model_or_hub_option(NodeOptions& node) {
 
 void add_node_options(cli::Command command, NodeOptions& node,
                       std::initializer_list<std::string_view> names) {
+  OptionTable table = node_option_table(node);  // takes a while to make
   for (const std::string_view name : names) {
-    cli::add_option(command, node_option(node, name));
+    cli::add_option(command, take(table, name));
   }
   name_isa_variable(command);
 }

@@ -163,8 +163,7 @@ bool Engine::finish_step() {
   parts_.recorder.result(step_.result,
                          {.measured = step_.record.duration, .predicted = step_.record.predicted});
   committer_.commit(step_.result);
-  step_.finished = step_.record;
-  step_.record = {};
+  step_.finished = std::move(step_.record);
   return true;
 }
 

@@ -51,8 +51,9 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   second_ = {};
   visits_in_step_ = 0;
   ready_in_step_ = 0;
-  if (attends(0)) {  // else no layer does
-    parts_.stages.plan_attention(parts_.device, parts_.stream, inputs_);
+  if (inputs_.rows > 0) {
+    // If the first layer does not attend, none does.
+    parts_.stages.prepare(parts_.device, parts_.stream, inputs_, attends(0), resident_ops_);
   }
   if (!parts_.host) {
     launch_all();
@@ -132,9 +133,9 @@ bool StepRun::attends(int32_t layer) const {
 void StepRun::launch_all() {
   if (inputs_.rows > 0) {
     for (int32_t stage = 0; stage < last_stage_; ++stage) {
-      parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, stage);
+      parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, resident_ops_, stage);
       if (attends(stage)) {
-        parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, stage);
+        parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, resident_ops_, stage);
       }
     }
     launch_last_stage({});
@@ -145,7 +146,7 @@ void StepRun::launch_all() {
 void StepRun::launch_last_stage(const TailRows& tail) {
   const int32_t residents = tail.alone ? 0 : inputs_.sample_count;
   if (residents + tail.rows > 0) {
-    parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, last_stage_, tail);
+    parts_.stages.launch_last_stage(parts_.device, parts_.stream, inputs_, tail);
     parts_.sampling.launch({inputs_.samples, residents}, {visitor_samples_, tail.rows});
   }
   sampled_visitors_ += tail.rows;
@@ -440,13 +441,13 @@ void StepRun::launch_group(int32_t end_stage) {
     }
     const int32_t residents = tail.alone ? 0 : inputs_.rows;
     if (residents + tail.rows > 0) {
-      parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, stage, tail);
+      parts_.stages.launch_stage(parts_.device, parts_.stream, inputs_, resident_ops_, stage, tail);
     }
     if (tail.rows > 0) {
       routed_.push_back(parts_.device.record_polled(parts_.stream));
     }
     if (residents > 0 && attends(stage)) {
-      parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, stage);
+      parts_.stages.launch_attention(parts_.device, parts_.stream, inputs_, resident_ops_, stage);
     }
     if (residents > 0 && stages_prompts()) {
       parts_.host->staging->copy_out(stage, parts_.device.record_polled(parts_.stream));

@@ -123,6 +123,7 @@ class StepRun {
   int64_t step_ = 0;
   StepMode mode_ = StepMode::kGroups;
   StepInputs inputs_;
+  ResidentOps resident_ops_;
   int32_t next_stage_ = 0;
   int32_t next_lane_ = 0;         // with lanes
   int32_t sampled_visitors_ = 0;  // with lanes, of those before

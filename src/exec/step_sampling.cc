@@ -118,7 +118,7 @@ void StepSampling::launch_scoring(const Stages& stages, const StepInputs& inputs
     part.sample_count = std::min(limits_.max_logit_rows, inputs.scored_count - begin);
     part.sampled_rows = inputs.scored_rows + begin;
     part.every_row_is_sampled_in_order = false;
-    stages.launch_stage(place_.device, place_.stream, part, config_.layers);
+    stages.launch_last_stage(place_.device, place_.stream, part);
     launch_part({inputs.scored + begin, part.sample_count}, 0, 0);
     place_.device.launch(
         place_.stream, CopyOp{host_scored_->data() + begin * kResultBytes,

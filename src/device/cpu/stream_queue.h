@@ -33,21 +33,17 @@ using StreamEntry = std::variant<StopEntry, Op, RecordEntry, WaitEntry>;
 
 class StreamQueue {
  public:
-  StreamQueue() {
-    segments_.push_back(std::make_unique<Segment>());
-    write_ = read_ = segments_.back().get();
-    write_->next = write_;
-  }
+  StreamQueue();
 
   // Issuing thread. The stream sees the entry after the next publish().
   template <class Entry>
   void push(const Entry& entry) {
-    if (write_index_ == kSegmentEntries) {
+    if (place_ == segment_end_) {
       next_segment();
     }
     prefetch_ahead();
-    write_->entries[static_cast<size_t>(write_index_)] = entry;
-    ++write_index_;
+    place_->emplace<Entry>(entry);
+    ++place_;
     ++pushed_;
   }
   void publish() { published_.store(pushed_, std::memory_order_seq_cst); }
@@ -74,45 +70,32 @@ class StreamQueue {
 
  private:
   static constexpr int kSegmentEntries = 256;
+  static constexpr int kPrefetched = 8;  // entries ahead of the one that is written
   struct Segment {
-    std::array<StreamEntry, kSegmentEntries> entries;
+    std::array<StreamEntry, kSegmentEntries + kPrefetched> entries;  // the last are only prefetched
     Segment* next = nullptr;  // in a ring; changed only by the issuing thread, only while it writes
                               // this segment
     int64_t end = 0;          // entries pushed when this segment was last full
   };
 
   // So that the writes do not queue up behind each other's cache misses.
-  void prefetch_ahead() {
-    constexpr int kEntriesAhead = 8;
-    if (write_index_ + kEntriesAhead < kSegmentEntries) {
-      const auto* entry = reinterpret_cast<const char*>(
-          &write_->entries[static_cast<size_t>(write_index_ + kEntriesAhead)]);
-      for (size_t offset = 0; offset < sizeof(StreamEntry); offset += 64) {
-        __builtin_prefetch(entry + offset, 1);
-      }
+  void prefetch_ahead() const {
+    const auto* entry = reinterpret_cast<const char*>(place_ + kPrefetched);
+    for (size_t offset = 0; offset < sizeof(StreamEntry); offset += 64) {
+      __builtin_prefetch(entry + offset, 1);
     }
   }
 
   // A segment is used again when an entry behind it has been consumed: a stream that has consumed
   // just its last one has yet to follow its `next`.
-  void next_segment() {
-    write_->end = pushed_;
-    Segment* next = write_->next;
-    if (next == write_ || consumed_.load(std::memory_order_acquire) <= next->end) {
-      segments_.push_back(std::make_unique<Segment>());
-      Segment* fresh = segments_.back().get();
-      fresh->next = next;
-      write_->next = fresh;
-      next = fresh;
-    }
-    write_ = next;
-    write_index_ = 0;
-  }
+  void next_segment();
+  void write_to(Segment* segment);
 
   // Issuing thread's.
   std::vector<std::unique_ptr<Segment>> segments_;
   Segment* write_ = nullptr;
-  int write_index_ = 0;
+  StreamEntry* place_ = nullptr;        // of the next entry
+  StreamEntry* segment_end_ = nullptr;  // of write_
   int64_t pushed_ = 0;
   // Shared.
   alignas(64) std::atomic<int64_t> published_{0};

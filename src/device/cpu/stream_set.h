@@ -42,7 +42,13 @@ class StreamSet {
   };
   static EventId pack(const EventName& name);
   static EventName unpack(EventId event);
-  [[nodiscard]] CpuStream& at(int32_t index) const;
+  [[nodiscard]] CpuStream& at(int32_t index) const {
+    if (index < 0 || index >= count_.load(std::memory_order_acquire)) [[unlikely]] {
+      no_stream(index);
+    }
+    return *streams_[static_cast<size_t>(index)];
+  }
+  [[noreturn]] static void no_stream(int32_t index);
   [[nodiscard]] CpuStream& at_recorded(const EventName& name) const;
 
   std::vector<std::unique_ptr<std::function<void()>>> listeners_;

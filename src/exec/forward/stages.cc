@@ -38,7 +38,9 @@ Stages::Stages(const model::ModelConfig& config, const model::Weights& weights,
       strides_(stage_strides(config, weights)) {
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     const int32_t window = config.window_of(layer);
-    if (std::find(windows_.begin(), windows_.end(), window) == windows_.end()) {
+    const auto found = std::find(windows_.begin(), windows_.end(), window);
+    window_of_layer_.push_back(static_cast<size_t>(found - windows_.begin()));
+    if (found == windows_.end()) {
       windows_.push_back(window);
     }
   }
@@ -48,12 +50,8 @@ Stages::Stages(const model::ModelConfig& config, const model::Weights& weights,
 }
 
 void Stages::launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
-                          int32_t stage, const TailRows& tail) const {
-  CHECK(stage >= 0 && stage <= config_.layers, "stage {} of {}", stage, config_.layers + 1);
-  if (stage == config_.layers) {
-    launch_last_stage(device, stream, inputs, tail);
-    return;
-  }
+                          ResidentOps& ops, int32_t stage, const TailRows& tail) const {
+  CHECK(stage >= 0 && stage < config_.layers, "stage {} of {}", stage, config_.layers);
   const int64_t residents = tail.alone ? 0 : inputs.rows;
   const Target all{device, stream, residents + tail.rows};
   const Target visitors{device, stream, tail.rows};
@@ -61,17 +59,23 @@ void Stages::launch_stage(device::Device& device, device::StreamId stream, const
     const TokenRows tokens{inputs.ids, inputs.positions, 0};
     embed({device, stream, residents}, tokens);
     rope_table({device, stream, residents}, tokens);
-    embed(visitors, {tail.ids, tail.positions, inputs.rows});
+    if (tail.rows > 0) {
+      embed(visitors, {tail.ids, tail.positions, inputs.rows});
+    }
   } else {
     const int64_t first_row = inputs.rows - residents;
     const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
     const Rows rows{buffers_.residual + first_row * residual_pitch(),
                     buffers_.attended + first_row * pitch};
-    gather_tail(visitors, rows, residents, tail);
+    if (tail.rows > 0) {
+      gather_tail(visitors, rows, residents, tail);
+    }
     post_attention(all, rows, stage - 1);
   }
-  rope_table(visitors, {tail.ids, tail.positions, inputs.rows});
-  pre_attention(all, inputs, stage, tail);
+  if (tail.rows > 0) {
+    rope_table(visitors, {tail.ids, tail.positions, inputs.rows});
+  }
+  pre_attention(all, inputs, ops, stage, tail);
 }
 
 void Stages::launch_last_stage(device::Device& device, device::StreamId stream,
@@ -79,79 +83,90 @@ void Stages::launch_last_stage(device::Device& device, device::StreamId stream,
   const int64_t residents = tail.alone ? 0 : inputs.sample_count;
   const Target sampled{device, stream, residents + tail.rows};
   const Rows rows = gather_sampled({device, stream, residents}, inputs);
-  gather_tail({device, stream, tail.rows}, rows, residents, tail);
+  if (tail.rows > 0) {
+    gather_tail({device, stream, tail.rows}, rows, residents, tail);
+  }
   post_attention(sampled, rows, config_.layers - 1);
   head(sampled, rows.residual);
 }
 
-Stages::KvPlace Stages::pooled(const StepInputs& inputs) const {
-  return {.slices = inputs.pooled, .kv = buffers_.kv, .layout = layout_};
-}
-
-Stages::KvPlace Stages::staged(const StepInputs& inputs) const {
-  return {.slices = inputs.staged,
-          .kv = buffers_.staging_layers,
-          .layout = staging_layout(layout_),
-          .first_row = inputs.pooled.shape.rows,
-          .first_plan = static_cast<int32_t>(windows_.size())};
-}
-
-device::AttentionBatch Stages::attention_batch(const KvPlace& place, int32_t window) const {
-  const auto plan = std::find(windows_.begin(), windows_.end(), window) - windows_.begin();
-  return {.slices = place.slices.slices,
-          .host_slices = place.slices.host_slices,
-          .shape = place.slices.shape,
-          .layout = place.layout,
-          .heads = config_.heads,
-          .window = window,
-          .workspace = buffers_.attention_workspace,
-          .workspace_floats = buffers_.attention_workspace_floats,
-          .plan = place.first_plan + static_cast<int32_t>(plan)};
-}
-
-void Stages::plan_attention(device::Device& device, device::StreamId stream,
-                            const StepInputs& inputs) const {
-  const Target target{device, stream, inputs.rows};
-  plan_attention(target, pooled(inputs));
-  if (inputs.staged.shape.rows > 0) {
-    plan_attention(target, staged(inputs));
-  }
-}
-
-void Stages::plan_attention(const Target& target, const KvPlace& place) const {
-  if (place.slices.shape.rows == 0) {
+void Stages::prepare(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+                     bool attends, ResidentOps& ops) const {
+  prepare(inputs, inputs.pooled, {.kv = buffers_.kv, .layout = layout_}, ops.pooled);
+  prepare(inputs, inputs.staged,
+          {.kv = buffers_.staging_layers,
+           .layout = staging_layout(layout_),
+           .first_row = inputs.pooled.shape.rows,
+           .first_plan = windows_.size()},
+          ops.staged);
+  if (!attends) {
     return;
   }
+  for (const KvOps* kv : {&ops.pooled, &ops.staged}) {
+    for (const device::Op& attend : kv->attend) {
+      const auto& batch = std::get<device::AttentionOp>(attend).batch;
+      device.launch(stream, device::AttentionPlanOp{batch});
+    }
+  }
+}
+
+void Stages::prepare(const StepInputs& inputs, const SliceInputs& slices, const KvPlace& place,
+                     KvOps& ops) const {
+  ops.attend.clear();
+  if (slices.shape.rows == 0) {
+    return;
+  }
+  const int64_t half_dim = config_.head_dim / 2;
+  const int64_t columns = int64_t{config_.heads} * weights_.padded_head_dim;
+  const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
+  float* q = buffers_.q + place.first_row * columns;
+  ops.write = device::RopeWriteOp{.qkv = buffers_.qkv + place.first_row * strides_.qkv,
+                                  .qkv_stride = strides_.qkv,
+                                  .rows = slices.shape.rows,
+                                  .cos = buffers_.cos + place.first_row * half_dim,
+                                  .sin = buffers_.sin + place.first_row * half_dim,
+                                  .heads = config_.heads,
+                                  .layout = place.layout,
+                                  .kv = place.kv,
+                                  .blocks = inputs.blocks + place.first_row,
+                                  .slots = inputs.slots + place.first_row,
+                                  .q = q,
+                                  .norm_epsilon = config_.rms_epsilon};
   for (const int32_t window : windows_) {
-    target.device.launch(target.stream, device::AttentionPlanOp{attention_batch(place, window)});
+    const device::AttentionBatch batch = {
+        .slices = slices.slices,
+        .host_slices = slices.host_slices,
+        .shape = slices.shape,
+        .layout = place.layout,
+        .heads = config_.heads,
+        .window = window,
+        .workspace = buffers_.attention_workspace,
+        .workspace_floats = buffers_.attention_workspace_floats,
+        .plan = static_cast<int32_t>(place.first_plan + ops.attend.size())};
+    ops.attend.emplace_back(
+        device::AttentionOp{.batch = batch,
+                            .q = q,
+                            .kv = place.kv,
+                            .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                            .out = buffers_.attended + place.first_row * pitch,
+                            .out_stride = strides_.attended,
+                            .out_type = weights_.numbers.attended});
   }
 }
 
 void Stages::launch_attention(device::Device& device, device::StreamId stream,
-                              const StepInputs& inputs, int32_t layer) const {
-  const Target target{device, stream, inputs.rows};
-  launch_attention(target, pooled(inputs), layer);
+                              const StepInputs& inputs, ResidentOps& ops, int32_t layer) const {
+  const size_t window = window_of_layer_[static_cast<size_t>(layer)];
+  const auto launch = [&](device::Op& op, int32_t kv_layer) {
+    std::get<device::AttentionOp>(op).layer = kv_layer;
+    device.launch(stream, op);
+  };
+  if (inputs.pooled.shape.rows > 0) {
+    launch(ops.pooled.attend[window], layer);
+  }
   if (inputs.staged.shape.rows > 0) {
-    launch_attention(target, staged(inputs), layer);
+    launch(ops.staged.attend[window], layer % kStagingLayers);
   }
-}
-
-void Stages::launch_attention(const Target& target, const KvPlace& place, int32_t layer) const {
-  if (place.slices.shape.rows == 0) {
-    return;
-  }
-  const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
-  const int64_t columns = int64_t{config_.heads} * weights_.padded_head_dim;
-  target.device.launch(
-      target.stream,
-      device::AttentionOp{.batch = attention_batch(place, config_.window_of(layer)),
-                          .q = buffers_.q + place.first_row * columns,
-                          .kv = place.kv,
-                          .layer = layer % place.layout.layers,
-                          .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
-                          .out = buffers_.attended + place.first_row * pitch,
-                          .out_stride = strides_.attended,
-                          .out_type = weights_.numbers.attended});
 }
 
 void Stages::embed(const Target& target, const TokenRows& tokens) const {
@@ -196,8 +211,8 @@ void Stages::norm(const Target& target, const std::byte* residual, const float* 
                                                         .y_stride = strides_.normed});
 }
 
-void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
-                           const TailRows& tail) const {
+void Stages::pre_attention(const Target& target, const StepInputs& inputs, ResidentOps& ops,
+                           int32_t layer, const TailRows& tail) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   const int64_t first_row = tail.alone ? inputs.rows : 0;
   norm(target, buffers_.residual + first_row * residual_pitch(), own.attention_norm);
@@ -209,46 +224,28 @@ void Stages::pre_attention(const Target& target, const StepInputs& inputs, int32
                                                      .bias = own.qkv_bias,
                                                      .y = buffers_.qkv + first_row * strides_.qkv,
                                                      .y_stride = strides_.qkv});
-  if (!tail.alone) {
-    write_kv(target, inputs, pooled(inputs), layer);
-    if (inputs.staged.shape.rows > 0) {
-      write_kv(target, inputs, staged(inputs), layer);
-    }
+  if (!tail.alone && inputs.pooled.shape.rows > 0) {
+    write_kv(target, ops.pooled, layer, layer);
   }
-  route_tail({target.device, target.stream, tail.rows}, inputs.rows, layer, tail);
+  if (!tail.alone && inputs.staged.shape.rows > 0) {
+    write_kv(target, ops.staged, layer, layer % kStagingLayers);
+  }
+  if (tail.rows > 0) {
+    route_tail({target.device, target.stream, tail.rows}, inputs.rows, layer, tail);
+  }
 }
 
-void Stages::write_kv(const Target& target, const StepInputs& inputs, const KvPlace& place,
-                      int32_t layer) const {
-  if (place.slices.shape.rows == 0) {
-    return;
-  }
+void Stages::write_kv(const Target& target, KvOps& ops, int32_t layer, int32_t kv_layer) const {
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t half_dim = config_.head_dim / 2;
-  const int64_t columns = int64_t{config_.heads} * weights_.padded_head_dim;
-  target.device.launch(target.stream,
-                       device::RopeWriteOp{.qkv = buffers_.qkv + place.first_row * strides_.qkv,
-                                           .qkv_stride = strides_.qkv,
-                                           .rows = place.slices.shape.rows,
-                                           .cos = buffers_.cos + place.first_row * half_dim,
-                                           .sin = buffers_.sin + place.first_row * half_dim,
-                                           .heads = config_.heads,
-                                           .layout = place.layout,
-                                           .layer = layer % place.layout.layers,
-                                           .kv = place.kv,
-                                           .blocks = inputs.blocks + place.first_row,
-                                           .slots = inputs.slots + place.first_row,
-                                           .q = buffers_.q + place.first_row * columns,
-                                           .q_norm = own.q_norm,
-                                           .k_norm = own.k_norm,
-                                           .norm_epsilon = config_.rms_epsilon});
+  auto& write = std::get<device::RopeWriteOp>(ops.write);
+  write.layer = kv_layer;
+  write.q_norm = own.q_norm;
+  write.k_norm = own.k_norm;
+  target.device.launch(target.stream, ops.write);
 }
 
 void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,
                         const TailRows& tail) const {
-  if (target.rows == 0) {
-    return;
-  }
   const model::LayerWeights& own = weights_.layers[static_cast<size_t>(layer)];
   const int64_t half_dim = config_.head_dim / 2;
   const ElementType residual = weights_.numbers.residual;
@@ -276,9 +273,6 @@ void Stages::route_tail(const Target& target, int64_t first_row, int32_t layer,
 
 void Stages::gather_tail(const Target& target, const Rows& rows, int64_t first_row,
                          const TailRows& tail) const {
-  if (target.rows == 0) {
-    return;
-  }
   const int64_t element = element_bytes(weights_.numbers.attended);
   const int64_t pitch = strides_.attended * element;
   const ElementType residual = weights_.numbers.residual;

@@ -73,33 +73,44 @@ constexpr kernels::KvLayout staging_layout(kernels::KvLayout pool) {
   return pool;
 }
 
+// The ops of a step's residents that go by layer in few fields alone: Stages::prepare makes them,
+// once a step.
+struct KvOps {
+  device::Op write;
+  std::vector<device::Op> attend;  // one for each different window of the model
+};
+struct ResidentOps {
+  KvOps pooled;  // KV in the pool
+  KvOps staged;  // KV in the staging layers
+};
+
 class Stages {
  public:
   // Everything must outlive the stages but `layout` and `buffers`, which are copied.
   Stages(const model::ModelConfig& config, const model::Weights& weights,
          const kernels::KvLayout& layout, const StageBuffers& buffers);
 
-  // Stage `stage` of 0 .. layers; attention(l) belongs between stage l and l+1. The visitors in
-  // `tail` come from the returns and the residual store, and leave for the ring and the store; at
-  // the last stage their logits stand behind the residents'. Where they are alone, the residents'
-  // rows stay as they are, and at the last stage their logits stand first.
+  // Before a step's first stage. Plans the residents' attention if the step `attends`.
+  void prepare(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+               bool attends, ResidentOps& ops) const;
+  // Stage `stage` of 0 .. layers - 1; attention(l) belongs between stage l and l+1. The visitors in
+  // `tail` come from the returns and the residual store, and leave for the ring and the store.
+  // Where they are alone, the residents' rows stay as they are.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
-                    int32_t stage, const TailRows& tail = {}) const;
-  // Plans the attention of a step's residents, once, before the first launch_attention of the step.
-  void plan_attention(device::Device& device, device::StreamId stream,
-                      const StepInputs& inputs) const;
+                    ResidentOps& ops, int32_t stage, const TailRows& tail = {}) const;
   void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
-                        int32_t layer) const;
+                        ResidentOps& ops, int32_t layer) const;
+  // Stage `layers`. The visitors' logits stand behind the residents'; where they are alone, first.
+  void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
+                         const TailRows& tail = {}) const;
 
  private:
-  // KV in the pool or in the staging layers: its place, and the rows and plans of attention over
-  // it.
+  // Where KV lies, and the first row and the first plan of attention over it.
   struct KvPlace {
-    const SliceInputs& slices;
     std::byte* kv = nullptr;
     kernels::KvLayout layout;
     int64_t first_row = 0;
-    int32_t first_plan = 0;
+    size_t first_plan = 0;
   };
   // The queue and the rows that ops are for.
   struct Target {
@@ -124,19 +135,13 @@ class Stages {
     int64_t first_row = 0;
   };
 
-  [[nodiscard]] KvPlace pooled(const StepInputs& inputs) const;
-  [[nodiscard]] KvPlace staged(const StepInputs& inputs) const;
-  [[nodiscard]] device::AttentionBatch attention_batch(const KvPlace& place, int32_t window) const;
-  void plan_attention(const Target& target, const KvPlace& place) const;
-  void launch_attention(const Target& target, const KvPlace& place, int32_t layer) const;
-  void write_kv(const Target& target, const StepInputs& inputs, const KvPlace& place,
-                int32_t layer) const;
+  void prepare(const StepInputs& inputs, const SliceInputs& slices, const KvPlace& place,
+               KvOps& ops) const;
   void embed(const Target& target, const TokenRows& tokens) const;
   void rope_table(const Target& target, const TokenRows& tokens) const;
-  void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
-                         const TailRows& tail) const;
-  void pre_attention(const Target& target, const StepInputs& inputs, int32_t layer,
-                     const TailRows& tail) const;
+  void pre_attention(const Target& target, const StepInputs& inputs, ResidentOps& ops,
+                     int32_t layer, const TailRows& tail) const;
+  void write_kv(const Target& target, KvOps& ops, int32_t layer, int32_t kv_layer) const;
   void route_tail(const Target& target, int64_t first_row, int32_t layer,
                   const TailRows& tail) const;
   void gather_tail(const Target& target, const Rows& rows, int64_t first_row,
@@ -159,7 +164,8 @@ class Stages {
   const kernels::KvLayout layout_;
   const StageBuffers buffers_;
   const StageStrides strides_;
-  std::vector<int32_t> windows_;  // of the layers, each once: attention is planned for each
+  std::vector<int32_t> windows_;         // of the layers, each once: attention is planned for each
+  std::vector<size_t> window_of_layer_;  // its place in windows_
 };
 
 }  // namespace tandem
