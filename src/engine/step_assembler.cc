@@ -82,7 +82,8 @@ void StepAssembler::bind(const StepPlan& plan) {
   for (const Tier tier : {Tier::kAccelerator, Tier::kHost}) {
     size_t place = 0;  // policies name running sequences in order, by and large
     for (const StepPlan::Slice& slice : plan.slices) {
-      const bool straight = std::ranges::binary_search(straight_, slice.sequence);
+      const bool straight =
+          !straight_.empty() && std::ranges::binary_search(straight_, slice.sequence);
       if (straight != (tier == Tier::kHost)) {
         continue;
       }

@@ -80,19 +80,12 @@ class Writer {
           "{} blocks of {} tokens for {} tokens", slice.block_table.size(), block_tokens, end);
     const bool is_staged = slice.tier == Tier::kHost;
     CHECK(is_staged || staged_.slices == 0, "slices that go straight to the host must come last");
-    const int32_t first_block = staged_blocks_;
-    const int32_t* table = is_staged ? add_staged_blocks(slice) : add_blocks(slice);
-    for (int32_t i = 0; i < row_count; ++i) {
-      const TokenId token = slice.tokens[static_cast<size_t>(i)];
-      CHECK(token >= 0 && token < bounds_.vocabulary, "token {} of a vocabulary of {}", token,
-            bounds_.vocabulary);
-      const int32_t position = slice.first_position + i;
-      ids_.add(token);
-      positions_.add(position);
-      const int32_t place = position / block_tokens;
-      blocks_.add(is_staged ? first_block + place
-                            : raw(slice.block_table[static_cast<size_t>(place)]));
-      slots_.add(position % block_tokens);
+    const int32_t* table = tables_.device_end();
+    if (is_staged) {
+      add_staged_blocks(slice);
+    } else {
+      add_rows(slice, slice.block_table.data());
+      add_blocks(blocks_for(slice, block_tokens));
     }
     device::AttentionShape& shape = is_staged ? staged_ : pooled_;
     slices_.add({.row_begin = shape.rows,
@@ -144,9 +137,27 @@ class Writer {
   }
 
  private:
-  const int32_t* add_blocks(const StepSlice& slice) {
-    const std::span<const BlockId> blocks = blocks_for(slice, bounds_.limits.block_tokens);
-    const int32_t* table = tables_.device_end();
+  // `blocks`: the slice's, from position 0 on.
+  void add_rows(const StepSlice& slice, const BlockId* blocks) {
+    const auto block_tokens = static_cast<uint32_t>(bounds_.limits.block_tokens);
+    const auto first = static_cast<uint32_t>(slice.first_position);
+    const BlockId* block = blocks + first / block_tokens;
+    uint32_t slot = first % block_tokens;
+    int32_t position = slice.first_position;
+    for (const TokenId token : slice.tokens) {
+      CHECK(token >= 0 && token < bounds_.vocabulary, "token {} of a vocabulary of {}", token,
+            bounds_.vocabulary);
+      ids_.add(token);
+      positions_.add(position++);
+      blocks_.add(raw(*block));
+      slots_.add(static_cast<int32_t>(slot));
+      if (++slot == block_tokens) {
+        slot = 0;
+        ++block;
+      }
+    }
+  }
+  void add_blocks(std::span<const BlockId> blocks) {
     int32_t* to = tables_.add_room(std::ssize(blocks));
     uint32_t highest = 0;  // a negative id is higher than any
     for (const BlockId block : blocks) {
@@ -155,21 +166,21 @@ class Writer {
     }
     CHECK(highest < bounds_.limits.total_blocks, "block {} of {}", static_cast<int32_t>(highest),
           bounds_.limits.total_blocks);
-    return table;
   }
-  const int32_t* add_staged_blocks(const StepSlice& slice) {
+  void add_staged_blocks(const StepSlice& slice) {
     CHECK(slice.first_position == 0, "a prompt goes straight to the host from position {} on",
           slice.first_position);
-    const int32_t* table = tables_.device_end();
     const auto count = std::ssize(slice.block_table);
     CHECK(count == std::ssize(blocks_for(slice, bounds_.limits.block_tokens)) &&
               staged_blocks_ + count <= bounds_.limits.staging_blocks,
           "a prompt of {} tokens takes {} of {} blocks of a staging layer, {} are taken",
           slice.tokens.size(), count, bounds_.limits.staging_blocks, staged_blocks_);
+    staged_table_.clear();
     for (int64_t i = 0; i < count; ++i) {
+      staged_table_.push_back(static_cast<BlockId>(staged_blocks_));
       tables_.add(staged_blocks_++);
     }
-    return table;
+    add_rows(slice, staged_table_.data());
   }
 
   const StepBounds& bounds_;
@@ -181,6 +192,7 @@ class Writer {
   device::AttentionShape pooled_;
   device::AttentionShape staged_;
   int32_t staged_blocks_ = 0;
+  std::vector<BlockId> staged_table_;  // of one slice
   Section<int32_t> ids_;
   Section<int32_t> positions_;
   Section<int32_t> blocks_;

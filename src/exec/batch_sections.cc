@@ -2,22 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace tandem {
-void measure_sample(const SampleSpec& spec, std::span<const BlockId> table,
-                    HistoryBlocks& histories, StepSize& size) {
-  CHECK(spec.params != nullptr, "a sample of sequence {} without parameters", raw(spec.sequence));
-  ++size.samples;
-  size.banned += static_cast<int64_t>(spec.banned.size());
-  size.biases += static_cast<int64_t>(spec.params->logit_bias.size());
-  const HistoryBlocks::Range history = HistoryBlocks::range_of(spec);
-  if (!history.empty()) {
-    histories.add(history, table);
-    size.history_tokens = histories.tokens();
-    size.history_tables += histories.table_entries(history);
-  }
-}
 
 int64_t SampleRowWriter::bytes(const StepSize& size) {
   return section_bytes<int32_t>(size.banned) + section_bytes<kernels::TokenBias>(size.biases) +

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/check.h"
 #include "exec/batch_layout.h"
 #include "kernels/sample.h"
 #include "plan/step.h"
@@ -69,8 +70,19 @@ class SectionCarver {
 };
 
 // Adds what one more sample needs to `size`. `table`: the KV blocks of its sequence.
-void measure_sample(const SampleSpec& spec, std::span<const BlockId> table,
-                    HistoryBlocks& histories, StepSize& size);
+inline void measure_sample(const SampleSpec& spec, std::span<const BlockId> table,
+                           HistoryBlocks& histories, StepSize& size) {
+  CHECK(spec.params != nullptr, "a sample of sequence {} without parameters", raw(spec.sequence));
+  ++size.samples;
+  size.banned += std::ssize(spec.banned);
+  size.biases += std::ssize(spec.params->logit_bias);
+  const HistoryBlocks::Range history = HistoryBlocks::range_of(spec);
+  if (!history.empty()) {
+    histories.add(history, table);
+    size.history_tokens = histories.tokens();
+    size.history_tables += histories.table_entries(history);
+  }
+}
 
 // The rows that sampling reads, with the histories, bans and biases that they point to.
 class SampleRowWriter {

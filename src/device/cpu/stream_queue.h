@@ -70,7 +70,7 @@ class StreamQueue {
 
  private:
   static constexpr int kSegmentEntries = 256;
-  static constexpr int kPrefetched = 8;  // entries ahead of the one that is written
+  static constexpr int kPrefetched = 8;  // entries ahead of the write
   struct Segment {
     std::array<StreamEntry, kSegmentEntries + kPrefetched> entries;  // the last are only prefetched
     Segment* next = nullptr;  // in a ring; changed only by the issuing thread, only while it writes
@@ -87,7 +87,7 @@ class StreamQueue {
   }
 
   // A segment is used again when an entry behind it has been consumed: a stream that has consumed
-  // just its last one has yet to follow its `next`.
+  // just its last entry has yet to follow its `next`.
   void next_segment();
   void write_to(Segment* segment);
 
@@ -95,7 +95,7 @@ class StreamQueue {
   std::vector<std::unique_ptr<Segment>> segments_;
   Segment* write_ = nullptr;
   StreamEntry* place_ = nullptr;        // of the next entry
-  StreamEntry* segment_end_ = nullptr;  // of write_
+  StreamEntry* segment_end_ = nullptr;  // write_'s
   int64_t pushed_ = 0;
   // Shared.
   alignas(64) std::atomic<int64_t> published_{0};

@@ -73,8 +73,8 @@ constexpr kernels::KvLayout staging_layout(kernels::KvLayout pool) {
   return pool;
 }
 
-// The ops of a step's residents that go by layer in few fields alone: Stages::prepare makes them,
-// once a step.
+// The ops of a step's residents that change in few fields from layer to layer: Stages::prepare
+// makes them, once a step.
 struct KvOps {
   device::Op write;
   std::vector<device::Op> attend;  // one for each different window of the model
@@ -94,13 +94,13 @@ class Stages {
   void prepare(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                bool attends, ResidentOps& ops) const;
   // Stage `stage` of 0 .. layers - 1; attention(l) belongs between stage l and l+1. The visitors in
-  // `tail` come from the returns and the residual store, and leave for the ring and the store.
-  // Where they are alone, the residents' rows stay as they are.
+  // `tail` come from the returns and the residual store, and leave for the ring and the store. If
+  // they are alone, the residents' rows stay as they are.
   void launch_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                     ResidentOps& ops, int32_t stage, const TailRows& tail = {}) const;
   void launch_attention(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                         ResidentOps& ops, int32_t layer) const;
-  // Stage `layers`. The visitors' logits stand behind the residents'; where they are alone, first.
+  // Stage `layers`. The visitors' logits lie behind the residents', first if they are alone.
   void launch_last_stage(device::Device& device, device::StreamId stream, const StepInputs& inputs,
                          const TailRows& tail = {}) const;
 
