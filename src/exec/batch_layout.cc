@@ -108,10 +108,11 @@ class Writer {
       ++scored_count_;
     }
     rows_ += row_count;
-    const std::span<const BlockId> histories = history_tables_.of(slice);
+    const std::span<const BlockId> histories =
+        is_staged ? history_tables_.of(slice) : slice.block_table;
     for (const SampleSpec& spec : slice.samples) {
       in_order_ = in_order_ && sample_count_ == rows_ - 1;
-      sampled_rows_.add(rows_ - 1);
+      sampled_rows_.host()[sample_count_] = rows_ - 1;
       samples_.add(spec, histories);
       ++sample_count_;
     }
@@ -144,13 +145,15 @@ class Writer {
     const BlockId* block = blocks + first / block_tokens;
     uint32_t slot = first % block_tokens;
     int32_t position = slice.first_position;
+    size_t row = static_cast<size_t>(rows_);
     for (const TokenId token : slice.tokens) {
       CHECK(token >= 0 && token < bounds_.vocabulary, "token {} of a vocabulary of {}", token,
             bounds_.vocabulary);
-      ids_.add(token);
-      positions_.add(position++);
-      blocks_.add(raw(*block));
-      slots_.add(static_cast<int32_t>(slot));
+      ids_.host()[row] = token;
+      positions_.host()[row] = position++;
+      blocks_.host()[row] = raw(*block);
+      slots_.host()[row] = static_cast<int32_t>(slot);
+      ++row;
       if (++slot == block_tokens) {
         slot = 0;
         ++block;
