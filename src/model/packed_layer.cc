@@ -106,6 +106,14 @@ class LayerReader {
     if (layer_.layout == Layout::kPacked) {
       ASSIGN_OR_RETURN(stated, read_shape());
     }
+    ASSIGN_OR_RETURN(PackedLayer layer, choose_scheme(stated));
+    RETURN_IF_ERROR(find_order(layer));
+    return layer;
+  }
+
+ private:
+  // The first scheme that fits.
+  Result<PackedLayer> choose_scheme(const Shape& stated) {
     std::optional<Error> first_problem;
     std::optional<PackedLayer> symmetric;  // fits, if its zero points are the middle
     for (const QuantizationScheme& scheme : config_.schemes) {
@@ -121,7 +129,19 @@ class LayerReader {
     return symmetric ? Result<PackedLayer>(*symmetric) : *first_problem;
   }
 
- private:
+  [[nodiscard]] Status find_order(PackedLayer& layer) const {
+    const Part& order = layer.order;
+    if (order.entry == nullptr) {
+      return {};
+    }
+    RETURN_IF_ERROR(checkpoint_.load(order.file, order.entry->begin, order.entry->end));
+    const int64_t group_columns = layer.columns / layer.groups;
+    for (int64_t column = 0; column < layer.columns && !layer.reordered; ++column) {
+      layer.reordered = layer.group_of(column) != column / group_columns;
+    }
+    return {};
+  }
+
   // Which of two schemes that fit the layer has, by its zero points.
   [[nodiscard]] Result<PackedLayer> symmetric_or(const PackedLayer& symmetric,
                                                  const PackedLayer& other) const {
@@ -294,6 +314,14 @@ class LayerReader {
 
 }  // namespace
 
+int64_t PackedLayer::group_of(int64_t column) const {
+  int32_t group = 0;
+  std::memcpy(&group, order.data + column * 4, sizeof group);
+  // compressed-tensors leaves it at -1 if columns are in order.
+  const bool may_be_unset = layout == Layout::kPacked || layout == Layout::kBytes;
+  return may_be_unset && group == -1 ? column / (columns / groups) : group;
+}
+
 Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& checkpoint,
                                                               const QuantizationConfig& config) {
   std::map<std::string, PackedLayer> layers;
@@ -322,27 +350,13 @@ Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& 
 Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer) {
   if (const Part& order = layer.order; order.entry != nullptr) {
     RETURN_IF_ERROR(checkpoint.load(order.file, order.entry->begin, order.entry->end));
-    const int64_t group_columns = layer.columns / layer.groups;
-    const bool may_be_unset = layer.layout == Layout::kPacked || layer.layout == Layout::kBytes;
     for (int64_t column = 0; column < layer.columns; ++column) {
-      int32_t group = 0;
-      std::memcpy(&group, order.data + column * 4, sizeof group);
-      if (may_be_unset && group == -1) {
-        continue;  // compressed-tensors: in order
-      }
+      const int64_t group = layer.group_of(column);
       if (group < 0 || group >= layer.groups) {
         return layer_error(checkpoint, order,
                            fmt::format("gives column {} the group {}, but there are {} groups; the "
                                        "file is broken",
                                        column, group, layer.groups));
-      }
-      if (group != column / group_columns) {
-        Error error = layer_error(
-            checkpoint, order,
-            "orders the columns by their activations (desc_act: true), which is not supported; "
-            "use a checkpoint that was quantised with desc_act: false");
-        error.code = ErrorCode::kUnsupported;
-        return error;
       }
     }
   }

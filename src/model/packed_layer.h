@@ -38,20 +38,25 @@ struct PackedLayer {
   Part scales;  // [groups, rows] of kColumnWords and kRowWords, else [rows, groups]
   Part zeros;   // as scales, int8 of kBytes, else rows packed in words as the layout packs them
   Part order;   // the group of each column
+  // The columns of a group are not side by side: the file orders them by their activations.
+  bool reordered = false;
 
   // Of integers in one word.
   [[nodiscard]] int64_t per_word() const { return 32 / scheme.bits; }
+  // By `order`; the data of `order` must be readable.
+  [[nodiscard]] int64_t group_of(int64_t column) const;
   // How the layer is held without becoming numbers. kNone: groups of 32 do not divide a row.
   [[nodiscard]] Quantization kind() const {
-    return columns % kQuantizedGroup != 0 ? Quantization::kNone
-           : scheme.bits == 8             ? Quantization::kInt8
-           : scheme.symmetric             ? Quantization::kInt4Symmetric
-                                          : Quantization::kInt4;
+    return columns % kQuantizedGroup != 0  ? Quantization::kNone
+           : scheme.bits == 8 || reordered ? Quantization::kInt8
+           : scheme.symmetric              ? Quantization::kInt4Symmetric
+                                           : Quantization::kInt4;
   }
 };
 
 // By the name of the layer ("model.layers.0.mlp.up_proj"). Reads shapes, the few bytes of
-// compressed-tensors' weight_shape, and zero points if a symmetric scheme and another one fit.
+// compressed-tensors' weight_shape, the order of columns, and zero points if a symmetric scheme and
+// another one fit.
 // Errors name the file and the tensor: a tensor that is missing, of another type, of a shape that
 // fits no scheme of `config`, a layer that is there twice, and a checkpoint without any.
 // `checkpoint` must outlive the layers.
@@ -59,7 +64,7 @@ Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& 
                                                               const QuantizationConfig& config);
 
 // Reads zero points and the order of columns. Errors: a symmetric layer's zero points are not the
-// middle, columns are not in order, or the group of a column does not exist.
+// middle, or the group of a column does not exist.
 Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer);
 
 }  // namespace tandem::model

@@ -182,11 +182,22 @@ TEST_F(PackedLayers, RefuseALayerThatIsThereTwice) {
   refuses(tensors, kGptq, kLayer + ".weight", "duplicates '" + kLayer + ".qweight'");
 }
 
-TEST_F(PackedLayers, RefuseColumnsOutOfOrder) {
+TEST_F(PackedLayers, AreInt8IfTheirColumnsAreOutOfOrder) {
+  std::vector<RawTensor> tensors = gptq_layer();
+  const Result<PackedLayer> in_order = read(tensors, kGptq);
+  ASSERT_TRUE(in_order.ok()) << in_order.error().message;
+  EXPECT_FALSE(in_order->reordered);
+  EXPECT_EQ(in_order->kind(), Quantization::kInt4Symmetric);
+  tensor_in(tensors, ".g_idx").bytes[0] = 1;  // the first column is of the second group
+  const Result<PackedLayer> layer = read(tensors, kGptq);
+  ASSERT_TRUE(layer.ok()) << layer.error().message;
+  EXPECT_TRUE(layer->reordered);
+  EXPECT_EQ(layer->kind(), Quantization::kInt8);
+}
+
+TEST_F(PackedLayers, RefuseGroupsThatDoNotExist) {
   std::vector<RawTensor> tensors = gptq_layer();
   std::string& order = tensor_in(tensors, ".g_idx").bytes;
-  order[0] = 1;  // the first column is of the second group
-  refuses(tensors, kGptq, kLayer + ".g_idx", "desc_act: false");
   order[0] = 2;
   refuses(tensors, kGptq, kLayer + ".g_idx", "the group 2, but there are 2 groups");
   order[0] = 0;

@@ -128,8 +128,8 @@ void PackedSource::each_part(int32_t file, const Placed& placed, int64_t begin, 
     use(file, begin + shift, end + shift);
     return;
   }
-  for (const PackedLayer::Part* part :
-       {&placed.packed->values, &placed.packed->scales, &placed.packed->zeros}) {
+  for (const PackedLayer::Part* part : {&placed.packed->values, &placed.packed->scales,
+                                        &placed.packed->zeros, &placed.packed->order}) {
     if (part->entry != nullptr) {
       use(part->file, part->entry->begin, part->entry->end);
     }

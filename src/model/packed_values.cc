@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 #include "model/fp16_groups.h"
@@ -118,8 +119,15 @@ struct Terms {
   int32_t zero[kBlockRows];
 };
 
+void read_terms(const PackedLayer& layer, const Block& block, int64_t group, Terms& terms) {
+  for (int64_t i = 0; i < block.rows; ++i) {
+    terms.scale[i] = scale_at(layer, block.row + i, group);
+    terms.zero[i] = packed_zero(layer, block.row + i, group);
+  }
+}
+
 // Calls use(block, terms, integers) for the whole of rows [first, last), in blocks of which none
-// has columns of two groups.
+// has columns of two groups. The layer is not reordered.
 template <class Use>
 void each_block(const PackedLayer& layer, int64_t first, int64_t last, const Use& use) {
   const int64_t group_columns = layer.columns / layer.groups;
@@ -130,15 +138,56 @@ void each_block(const PackedLayer& layer, int64_t first, int64_t last, const Use
     for (; block.column < layer.columns; block.column += kBlockColumns) {
       block.columns = std::min(kBlockColumns, layer.columns - block.column);
       if (block.column % group_columns == 0) {
-        for (int64_t i = 0; i < block.rows; ++i) {
-          terms.scale[i] = scale_at(layer, row + i, block.column / group_columns);
-          terms.zero[i] = packed_zero(layer, row + i, block.column / group_columns);
-        }
+        read_terms(layer, block, block.column / group_columns, terms);
       }
       read_block(layer, block, integers);
       use(block, terms, integers);
     }
   }
+}
+
+using Numbers = float[kBlockRows][kBlockColumns];
+
+// Calls use(block, numbers) for the whole of rows [first, last) of a layer that is reordered.
+template <class Use>
+void each_reordered_block(const PackedLayer& layer, int64_t first, int64_t last, const Use& use) {
+  std::vector<Terms> terms(static_cast<size_t>(layer.groups));
+  Integers integers;
+  Numbers numbers;
+  for (int64_t row = first; row < last; row += kBlockRows) {
+    Block block{row, std::min(kBlockRows, last - row), 0, 0};
+    for (int64_t group = 0; group < layer.groups; ++group) {
+      read_terms(layer, block, group, terms[static_cast<size_t>(group)]);
+    }
+    for (; block.column < layer.columns; block.column += kBlockColumns) {
+      block.columns = std::min(kBlockColumns, layer.columns - block.column);
+      read_block(layer, block, integers);
+      for (int64_t at = 0; at < block.columns; ++at) {
+        const Terms& own = terms[static_cast<size_t>(layer.group_of(block.column + at))];
+        for (int64_t i = 0; i < block.rows; ++i) {
+          numbers[i][at] = own.scale[i] * static_cast<float>(integers[i][at] - own.zero[i]);
+        }
+      }
+      use(block, numbers);
+    }
+  }
+}
+
+// The same for every layer.
+template <class Use>
+void each_numbers(const PackedLayer& layer, int64_t first, int64_t last, const Use& use) {
+  if (layer.reordered) {
+    return each_reordered_block(layer, first, last, use);
+  }
+  Numbers numbers;
+  each_block(layer, first, last, [&](const Block& block, const Terms& terms, const Integers& q) {
+    for (int64_t i = 0; i < block.rows; ++i) {
+      for (int64_t at = 0; at < block.columns; ++at) {
+        numbers[i][at] = terms.scale[i] * static_cast<float>(q[i][at] - terms.zero[i]);
+      }
+    }
+    use(block, numbers);
+  });
 }
 
 QuantizedGroup int4_group(const int16_t* q, float scale, int32_t zero) {
@@ -170,14 +219,14 @@ QuantizedGroup centred_group(const int16_t* q, float scale, int32_t zero) {
 template <class Number, class Round>
 void write_numbers(const PackedLayer& layer, int64_t first, int64_t last, std::byte* out,
                    const Round& round) {
-  each_block(layer, first, last, [&](const Block& block, const Terms& terms, const Integers& q) {
+  each_numbers(layer, first, last, [&](const Block& block, const Numbers& numbers) {
     for (int64_t i = 0; i < block.rows; ++i) {
-      Number numbers[kBlockColumns];
+      Number rounded[kBlockColumns];
       for (int64_t column = 0; column < block.columns; ++column) {
-        numbers[column] = round(terms.scale[i] * static_cast<float>(q[i][column] - terms.zero[i]));
+        rounded[column] = round(numbers[i][column]);
       }
       const int64_t at = (block.row - first + i) * layer.columns + block.column;
-      std::memcpy(out + at * int64_t{sizeof(Number)}, numbers,
+      std::memcpy(out + at * int64_t{sizeof(Number)}, rounded,
                   static_cast<size_t>(block.columns) * sizeof(Number));
     }
   });
@@ -220,11 +269,21 @@ void packed_groups(const PackedLayer& layer, Quantization kind, int64_t first, i
       "a layer of {} bits and {} columns as {}", layer.scheme.bits, layer.columns,
       quantization_name(kind));
   const int64_t row_groups = layer.columns / kQuantizedGroup;
+  const auto place = [&](const Block& block, int64_t i) -> QuantizedGroup& {
+    return out[(block.row - first + i) * row_groups + block.column / kQuantizedGroup];
+  };
+  if (layer.reordered) {
+    each_reordered_block(layer, first, last, [&](const Block& block, const Numbers& numbers) {
+      for (int64_t i = 0; i < block.rows; ++i) {
+        place(block, i) = int8_group(numbers[i]);
+      }
+    });
+    return;
+  }
   const auto make = kind == Quantization::kInt4 ? int4_group : centred_group;
   each_block(layer, first, last, [&](const Block& block, const Terms& terms, const Integers& q) {
-    QuantizedGroup* at = out + (block.row - first) * row_groups + block.column / kQuantizedGroup;
-    for (int64_t i = 0; i < block.rows; ++i, at += row_groups) {
-      *at = make(q[i], terms.scale[i], terms.zero[i]);
+    for (int64_t i = 0; i < block.rows; ++i) {
+      place(block, i) = make(q[i], terms.scale[i], terms.zero[i]);
     }
   });
 }

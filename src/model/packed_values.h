@@ -11,6 +11,8 @@
 // - int8, from 8 bits with zero points: every value of a group of 32 whose q - zero lie between
 // -128
 //   and 127; other groups are rounded (kernels/quantize.h).
+// - int8, from any bits with columns that the file reorders: 32 neighbours have scales of their
+// own, so they are rounded (kernels/quantize.h).
 // - numbers: scale * (q - zero) in fp32, rounded to the type.
 //
 // For groups, a scale must be an fp16 number to stay exact: F16 always is, BF16 is from 2^-17 on.

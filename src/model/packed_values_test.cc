@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "base/float16.h"
 #include "model/json_fields.h"
@@ -131,6 +133,99 @@ TEST_P(PackedGoldens, AreReadFromAnyRowOn) {
   std::vector<float> rows(static_cast<size_t>(2 * layer_.columns));
   packed_numbers(layer_, ElementType::kF32, 3, 5, reinterpret_cast<std::byte*>(rows.data()));
   EXPECT_TRUE(std::equal(rows.begin(), rows.end(), values_.begin() + 3 * layer_.columns));
+}
+
+// A layer with its columns in another order, and the data that it points to.
+struct Reordered {
+  PackedLayer layer;
+  std::vector<int64_t> columns;  // of the layer before
+  std::vector<uint32_t> values;
+  std::vector<int32_t> order;
+};
+
+// The integer of a column in words of columns, or a byte.
+uint32_t integer_at(const PackedLayer& layer, const std::byte* data, int64_t row, int64_t column) {
+  if (layer.layout == PackedLayer::Layout::kBytes) {
+    return std::to_integer<uint32_t>(data[row * layer.columns + column]);
+  }
+  const int64_t per_word = layer.per_word();
+  const int64_t words = (layer.columns + per_word - 1) / per_word;
+  const int64_t index = layer.layout == PackedLayer::Layout::kPacked
+                            ? row * words + column / per_word
+                            : column / per_word * layer.rows + row;
+  uint32_t word = 0;
+  std::memcpy(&word, data + index * 4, sizeof word);
+  const auto shift = static_cast<int32_t>(column % per_word) * layer.scheme.bits;
+  return word >> shift & ((1U << layer.scheme.bits) - 1);
+}
+
+// Written as bytes [rows, columns] if it was, else as GPTQ's words of columns.
+std::unique_ptr<Reordered> reorder(const PackedLayer& layer) {
+  auto made = std::make_unique<Reordered>();
+  made->layer = layer;
+  for (int64_t i = 0; i < layer.columns; ++i) {
+    made->columns.push_back(i);
+  }
+  std::shuffle(made->columns.begin(), made->columns.end(), std::mt19937(7));
+  const bool bytes = layer.layout == PackedLayer::Layout::kBytes;
+  const int64_t per_word = layer.per_word();
+  made->values.assign(static_cast<size_t>(layer.rows * layer.columns), 0);
+  for (int64_t row = 0; row < layer.rows; ++row) {
+    for (int64_t i = 0; i < layer.columns; ++i) {
+      const uint32_t q = integer_at(layer, layer.values.data, row, made->columns[i]);
+      if (bytes) {
+        reinterpret_cast<uint8_t*>(made->values.data())[row * layer.columns + i] =
+            static_cast<uint8_t>(q);
+        continue;
+      }
+      const int64_t words = (layer.columns + per_word - 1) / per_word;
+      const int64_t index = layer.layout == PackedLayer::Layout::kPacked
+                                ? row * words + i / per_word
+                                : i / per_word * layer.rows + row;
+      made->values[index] |= q << (i % per_word * layer.scheme.bits);
+    }
+  }
+  for (const int64_t column : made->columns) {
+    made->order.push_back(static_cast<int32_t>(column / (layer.columns / layer.groups)));
+  }
+  made->layer.values.data = reinterpret_cast<const std::byte*>(made->values.data());
+  made->layer.order.data = reinterpret_cast<const std::byte*>(made->order.data());
+  made->layer.reordered = true;
+  return made;
+}
+
+// g_idx names the group of each column: the same integers in another order are the same numbers.
+TEST_P(PackedGoldens, AreTheSameNumbersInAnyOrderOfColumns) {
+  if (layer_.layout == PackedLayer::Layout::kRowWords) {
+    return;  // AWQ has no order of columns
+  }
+  const auto reordered = reorder(layer_);
+  std::vector<float> numbers(values_.size());
+  packed_numbers(reordered->layer, ElementType::kF32, 0, layer_.rows,
+                 reinterpret_cast<std::byte*>(numbers.data()));
+  std::vector<float> wanted;
+  for (int64_t row = 0; row < layer_.rows; ++row) {
+    for (const int64_t column : reordered->columns) {
+      wanted.push_back(values_[row * layer_.columns + column]);
+    }
+  }
+  ASSERT_EQ(numbers, wanted);
+  if (reordered->layer.kind() == Quantization::kNone) {
+    return;
+  }
+  ASSERT_EQ(reordered->layer.kind(), Quantization::kInt8);
+  std::vector<QuantizedGroup> held(wanted.size() / kQuantizedGroup);
+  packed_groups(reordered->layer, Quantization::kInt8, 0, layer_.rows, held.data());
+  for (size_t g = 0; g < held.size(); ++g) {
+    const float* group = wanted.data() + g * kQuantizedGroup;
+    float largest = 0.0F;
+    for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+      largest = std::max(largest, std::fabs(group[i]));
+    }
+    for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+      ASSERT_NEAR(held[g].element(i), group[i], largest * 1.001F / 254 + 0x1p-25F) << g;
+    }
+  }
 }
 
 std::string test_name(const ::testing::TestParamInfo<const char*>& test) {

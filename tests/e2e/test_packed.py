@@ -64,6 +64,16 @@ def test_layers_that_are_left_out_stay_numbers(start_server, wide_model, tmp_pat
     assert relative(prompt_logprobs(server), wanted) < 2e-2
 
 
+def test_columns_ordered_by_their_activations_are_int8_or_as_they_were(start_server, wide_model, tmp_path):
+    make_packed.convert(wide_model, tmp_path / "packed", kind="gptq", group=64, act_order=True, dequantised=tmp_path / "numbers")
+    wanted = prompt_logprobs(start_server(tmp_path / "numbers", "--dtype", "float32"))
+    server = start_server(tmp_path / "packed")
+    assert config(server)["weights"] == "gptq int8+bfloat16"
+    assert relative(prompt_logprobs(server), wanted) < 2e-2
+    numbers = start_server(tmp_path / "packed", "--quantization", "none", "--dtype", "float32")
+    assert prompt_logprobs(numbers) == wanted
+
+
 def test_a_record_of_a_quantised_checkpoint_replays(binary, start_server, wide_model, tmp_path):
     make_packed.convert(wide_model, tmp_path / "packed", kind="gptq", group=32)
     server = start_server(tmp_path / "packed", "--record-out", tmp_path / "run.jsonl")
@@ -121,7 +131,6 @@ REFUSED = {
     "fp8": (lambda f: change_config(f, lambda q: q.update(quant_method="fp8")), "quant_method: 'fp8' is not supported; supported are gptq, awq"),
     "other groups": (lambda f: change_config(f, lambda q: q.update(group_size=64)), "does config.json belong to it?"),
     "zero points": (lambda f: set_word(f, ".qzeros", 0, b"\x11\x11\x11\x11"), "has the zero point 2"),
-    "order": (lambda f: set_word(f, ".g_idx", 0, b"\x01\0\0\0"), "desc_act: false"),
     "no such group": (lambda f: set_word(f, ".g_idx", 7, b"\xff\xff\xff\x7f"), "gives column 7 the group 2147483647"),
     "infinite scale": (lambda f: set_word(f, ".scales", 3, b"\x00\x7c\x00\x7c"), "is infinite, no number, or too large for fp16"),
     "no scale": (lambda f: rename(f, b".scales", b".scalez"), "' beside it; is the download complete?"),

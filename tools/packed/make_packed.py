@@ -55,13 +55,11 @@ def quantise(weight, bits, group, symmetric, scales):
     return q.reshape(rows, columns), stored, zero, values.reshape(rows, columns)
 
 
-def layer_tensors(kind, q, scales, zero, bits, symmetric):
-    """The tensors of a layer, by their names behind the layer's."""
+def layer_tensors(kind, q, scales, zero, bits, symmetric, groups):
+    """The tensors of a layer, by their names behind the layer's. `groups`: of each column."""
     middle = 2**(bits - 1)
     if kind in ("gptq", "gptq_v2"):
-        group = q.shape[1] // scales.shape[1]
-        return {"qweight": words(q, bits).T, "qzeros": words(zero.T - (kind == "gptq"), bits), "scales": scales.T,
-                "g_idx": (np.arange(q.shape[1]) // group).astype(np.int32)}
+        return {"qweight": words(q, bits).T, "qzeros": words(zero.T - (kind == "gptq"), bits), "scales": scales.T, "g_idx": groups.astype(np.int32)}
     if kind == "awq":
         return {"qweight": words(q.T, bits, AWQ_ORDER), "qzeros": words(zero.T, bits, AWQ_ORDER), "scales": scales.T}
     tensors = {"weight_scale": scales}
@@ -72,9 +70,9 @@ def layer_tensors(kind, q, scales, zero, bits, symmetric):
     return tensors if symmetric else tensors | {"weight_zero_point": (zero - middle).astype(np.int8)}
 
 
-def quantization_config(kind, bits, group, symmetric, kept):
+def quantization_config(kind, bits, group, symmetric, kept, act_order):
     if kind in ("gptq", "gptq_v2"):
-        return {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": symmetric, "desc_act": False, "checkpoint_format": kind}
+        return {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": symmetric, "desc_act": act_order, "checkpoint_format": kind}
     if kind == "awq":
         return {"quant_method": "awq", "bits": bits, "group_size": group, "zero_point": True, "version": "gemm", "modules_to_not_convert": kept or None}
     weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": "channel" if group < 0 else "group", "group_size": None if group < 0 else group}
@@ -82,8 +80,10 @@ def quantization_config(kind, bits, group, symmetric, kept):
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}}}
 
 
-def convert(folder, out, kind, bits=4, group=-1, symmetric=True, scales="F16", keep=(), dequantised=None):
-    """Embedding, head, vectors and the layers of `keep` stay as they are, in F16 as such checkpoints have them."""
+def convert(folder, out, kind, bits=4, group=-1, symmetric=True, scales="F16", keep=(), dequantised=None, act_order=False):
+    """Embedding, head, vectors and the layers of `keep` stay as they are, in F16 as such checkpoints have them. `act_order` (GPTQ): the columns
+    of a group are chosen at random, in place of by their activations."""
+    random = np.random.default_rng(5)
     symmetric = symmetric and kind != "awq"
     packed, values = {}, {}
     for name, tensor in read_safetensors(folder).items():
@@ -93,13 +93,17 @@ def convert(folder, out, kind, bits=4, group=-1, symmetric=True, scales="F16", k
             packed[name] = tensor.astype(np.float16)
             values[name] = packed[name].astype(np.float32)
             continue
-        q, stored, zero, values[name] = quantise(tensor, bits, group, symmetric, scales)
-        for part, part_values in layer_tensors(kind, q, stored, zero, bits, symmetric).items():
+        columns = tensor.shape[1]
+        order = random.permutation(columns) if act_order else np.arange(columns)  # column order[i] is quantised as number i
+        q, stored, zero, dequantised_columns = quantise(tensor[:, order], bits, group, symmetric, scales)
+        place = np.argsort(order)
+        values[name] = dequantised_columns[:, place]
+        for part, part_values in layer_tensors(kind, q[:, place], stored, zero, bits, symmetric, place // (columns // stored.shape[1])).items():
             packed[f"{layer}.{part}"] = part_values
     config = json.loads((folder / "config.json").read_text())
     for key in ("torch_dtype", "dtype"):
         config.pop(key, None)
-    write_folder(folder, out, packed, config | {"torch_dtype": "float16", "quantization_config": quantization_config(kind, bits, group, symmetric, list(keep))})
+    write_folder(folder, out, packed, config | {"torch_dtype": "float16", "quantization_config": quantization_config(kind, bits, group, symmetric, list(keep), act_order)})
     if dequantised:
         write_folder(folder, dequantised, values, config | {"torch_dtype": "float32"})
 
@@ -122,10 +126,11 @@ def main():
     parser.add_argument("--group", type=int, default=-1)
     parser.add_argument("--asymmetric", action="store_true")
     parser.add_argument("--scales", choices=["F16", "BF16"], default="F16")
+    parser.add_argument("--act-order", action="store_true", help="GPTQ: groups of columns that are not side by side")
     parser.add_argument("--keep", action="append", default=[])
     parser.add_argument("--dequantised", type=pathlib.Path)
     flags = parser.parse_args()
-    convert(flags.folder, flags.out, flags.format, flags.bits, flags.group, not flags.asymmetric, flags.scales, flags.keep, flags.dequantised)
+    convert(flags.folder, flags.out, flags.format, flags.bits, flags.group, not flags.asymmetric, flags.scales, flags.keep, flags.dequantised, flags.act_order)
 
 
 if __name__ == "__main__":
