@@ -1,5 +1,7 @@
 #include "cli/command.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -212,12 +214,30 @@ void CommandLine::remove_help_flag() { app_->set_help_flag(); }
 
 std::string CommandLine::help() const { return app_->help(); }
 
+namespace {
+
+// "--model is required: Folder with ...", of the command that was chosen.
+std::string with_description(const CLI::App& root, const std::string& message) {
+  const CLI::App* command = &root;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+  }
+  const CLI::Option* option = command->get_option_no_throw(message.substr(0, message.find(' ')));
+  return option == nullptr || option->get_description().empty()
+             ? message
+             : fmt::format("{}: {}", message, option->get_description());
+}
+
+}  // namespace
+
 Result<std::optional<int>> CommandLine::parse(std::vector<std::string> arguments) {
   std::ranges::reverse(arguments);  // CLI11 takes them last first
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::Success& success) {
     return std::optional(app_->exit(success));
+  } catch (const CLI::RequiredError& error) {
+    return invalid_argument(with_description(*app_, error.what()), "");
   } catch (const CLI::ParseError& error) {
     return invalid_argument(error.what(), "");
   }

@@ -55,6 +55,16 @@ TEST(CommandLine, RefusesValuesThatFailTheirChecks) {
   EXPECT_NE(parse_error({"--name", "a", "--name", "b"}).find("--name"), std::string::npos);
 }
 
+TEST(CommandLine, SaysWhatAMissingOptionIs) {
+  CommandLine line;
+  std::string model;
+  const Command command = line.root().add_subcommand("measure", "Measures");
+  command.add_option("--model", model, "Folder of a model").required();
+  const Result<std::optional<int>> done = line.parse({"measure"});
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().message, "--model is required: Folder of a model");
+}
+
 TEST(CommandLine, ValuesSayWhatWasGiven) {
   Values values;
   CommandLine line;

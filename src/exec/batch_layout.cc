@@ -12,9 +12,12 @@ namespace {
 
 // The blocks of the slice's table that it reaches.
 std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens) {
-  const auto end = static_cast<uint32_t>(slice.first_position + std::ssize(slice.tokens));
-  const size_t blocks = (end + block_tokens - 1U) / static_cast<uint32_t>(block_tokens);
-  return slice.block_table.first(std::min(blocks, slice.block_table.size()));
+  const std::span<const BlockId> table = slice.block_table;
+  const int64_t end = slice.first_position + std::ssize(slice.tokens);
+  if ((std::ssize(table) - 1) * block_tokens < end) {
+    return table;  // nearly always, without a division
+  }
+  return table.first(static_cast<size_t>((end + block_tokens - 1) / block_tokens));
 }
 
 // Block ids for the histories of slices that go straight to the host: the highest ids, counted
