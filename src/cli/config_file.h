@@ -1,4 +1,4 @@
-// A file of options in YAML: keys with texts, lists and maps, each with the line it stands on, so
+// A file of options in YAML: keys with texts, lists and maps, each with its line number, so
 // that an error can name it. A key is a flag without its dashes; a list gives the flag several
 // times. YAML's anchors are followed; what they may grow to is bounded. Plain data. Threads: any.
 #pragma once
@@ -22,11 +22,11 @@ struct ConfigNode {
   int line = 0;                   // from 1; 0: not from a file
 };
 
-// The text and the map it holds; `file` stands in errors.
+// The text and the map it holds; Errors name `file`.
 Result<ConfigNode> parse_config(const std::string& text, const std::string& file);
 Result<std::string> read_config_text(const std::string& file);
 
-// The map as YAML. parse_config gives the same map of it, but for the lines.
+// The map as YAML. parse_config gives the same map, with other lines.
 std::string config_text(const ConfigNode& map);
 
 // The keys as "--key=value". An unknown key is an error that names the nearest flag of `command`.

@@ -16,7 +16,7 @@ struct ManualSection {
   std::string text;
 };
 
-// In the man macros of roff. `version` stands in the footer.
+// In the man macros of roff. `version` is in the footer.
 std::string manual_page(const CommandOutline& program, const std::string& version,
                         const std::vector<ManualSection>& more);
 
