@@ -107,7 +107,7 @@ template Option Command::add_option(const std::string&, std::optional<int64_t>&,
 template Option Command::add_option(const std::string&, std::optional<double>&,
                                     const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<double>&,
-                                     const std::string&) const;
+                                    const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<std::string>&,
                                     const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int32_t>&,
