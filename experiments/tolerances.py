@@ -5,7 +5,7 @@ Usage: experiments/tolerances.py NAME [--binary TANDEM] [--jobs N] [--keep FOLDE
 
 For each metric, tolerance and policy `tandem tune` finds the setting with the load of experiments/NAME/scenario.yaml; then the same scenario with
 arrivals and lengths drawn anew (--load-seed 2) is run with it, with and without best effort. Writes experiments/NAME/result.csv and prints a table.
-experiments/NAME/cells.json may name other `metrics` (several that are kept together: "mean_tbt p99_ttft"), `tolerances` and `policies`, and a word in
+experiments/NAME/cells.json may name other `metrics` (several that are kept together: "mean_tbt p99_ttft"), `tolerances` ("10 8": one for each) and `policies`, and a word in
 braces of scenario.yaml that is varied: `name` and `values`.
 """
 import argparse
@@ -53,11 +53,12 @@ def scenarios(flags, keep, cells, value):
 
 def run_cell(flags, folder, scenario, alone, metrics, tolerance, policy):
     field, option = POLICIES[policy]
-    folder = folder / f"{metrics.replace(' ', '-')}-{tolerance}-{policy}"
+    tolerances = str(tolerance).split()  # one for all metrics, or one for each
+    folder = folder / f"{metrics.replace(' ', '-')}-{'-'.join(tolerances)}-{policy}"
     folder.mkdir(parents=True, exist_ok=True)
     row = dict.fromkeys(COLUMNS, "") | {"metric": metrics, "tolerance": tolerance, "policy": policy}
     out = folder / "tuned.json"
-    done = subprocess.run([flags.binary, "tune", scenario, "--policy", policy, "--metric", *metrics.split(), "--tolerance", str(tolerance), "-o", out],
+    done = subprocess.run([flags.binary, "tune", scenario, "--policy", policy, "--metric", *metrics.split(), "--tolerance", *tolerances, "-o", out],
                           capture_output=True, text=True, check=False)
     if done.returncode == 2 and "keeps the tolerance" in done.stdout + done.stderr:
         return row | {"setting": "out of reach"}
@@ -68,7 +69,7 @@ def run_cell(flags, folder, scenario, alone, metrics, tolerance, policy):
     without = tuned["without_best_effort"][f"{metric}_ms"]
     other = simulate(flags, folder / "other", scenario, "--policy", policy, f"--{option}", str(tuned[field]))
     offline = next(one for one in other["tandem"]["classes"] if one["name"] == "offline")
-    return row | {"setting": tuned[field], "without_ms": round(without, 3), "allowed_ms": round(without * (1 + tolerance / 100), 3),
+    return row | {"setting": tuned[field], "without_ms": round(without, 3), "allowed_ms": round(without * (1 + float(tolerances[0]) / 100), 3),
                   "metric_ms": round(tuned["with_budget"][f"{metric}_ms"], 3),
                   "offline_tokens_per_s": round(tuned["with_budget"]["best_effort_tokens_per_s"], 1),
                   "other_load_ratio": round(value(other, metric) / value(alone, metric), 3),

@@ -132,6 +132,9 @@ Status resolve_step_budget(const ServeFlags& flags, NodeOptions& node) {
   }
   ASSIGN_OR_RETURN(const StepBudgetFile file, read_step_budget(flags.step_budget));
   node.policy_options[kHyGenStepBudget] = file.budget_us;
+  if (file.flex_only) {
+    node.policy_options[kStepBudgetFlexOnly] = 1;
+  }
   node.budget_model = file.model;
   node.budget_model_digest = file.model_digest;
   const std::array<const PolicyOption*, kHeldMetrics.size()> goals = {

@@ -39,7 +39,7 @@ namespace {
 struct TuneFlags {
   std::string scenario;
   std::vector<std::string> metrics = {"p99_tbt"};
-  double tolerance_percent = 5;
+  std::vector<double> tolerance_percents = {5};  // one, or one for each metric
   std::string policy{kHyGen.name};
   std::string out;
   std::string log_level;  // empty: the scenario's
@@ -167,6 +167,11 @@ nlohmann::ordered_json run_json(const sim::TuneRun& run, const std::vector<sim::
   return out;
 }
 
+bool flex_only(const sim::SimulateOptions& options) {
+  return reads_option(options.node.policy, kStepBudgetFlexOnly) &&
+         options.node.policy_options[kStepBudgetFlexOnly] == 1;
+}
+
 // `config`: of the run with the best setting.
 nlohmann::ordered_json tuned_json(const TuneFlags& flags, const TunedLoad& load,
                                   const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goals,
@@ -185,7 +190,13 @@ nlohmann::ordered_json tuned_json(const TuneFlags& flags, const TunedLoad& load,
   }
   out["scenario"] = flags.scenario;
   out["machine"] = planned.options.machine.name;
-  out["tolerance"] = flags.tolerance_percent / 100;
+  for (const sim::TuneGoal& goal : goals) {
+    out["tolerances"].push_back(goal.tolerance);
+  }
+  out["tolerance"] = goals.front().tolerance;
+  if (flex_only(planned.options)) {
+    out["flex_only"] = true;
+  }
   out["without_best_effort"] = run_json(tuned.online, goals);
   out["with_budget"] = run_json(tuned.best.run, goals);
   for (const sim::TunedSetting& tried : tuned.tried) {
@@ -200,7 +211,7 @@ nlohmann::ordered_json tuned_json(const TuneFlags& flags, const TunedLoad& load,
 }
 
 void print_tuned(const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goals,
-                 const TuneFlags& flags) {
+                 const TuneFlags& flags, const sim::SimulateOptions& planned) {
   const Knob& knob = knob_of(flags.policy);
   fmt::print("{:24}{:>16}{:>16}{:>16}\n", "", "without", "allowed", "with best effort");
   for (size_t i = 0; i < goals.size(); ++i) {
@@ -210,18 +221,29 @@ void print_tuned(const sim::Tuned& tuned, const std::vector<sim::TuneGoal>& goal
   }
   fmt::print("{:24}{:>16}{:>16}{:>16.0f}\n", "best-effort tokens/s", "-", "-",
              tuned.best.run.offline_tokens_per_s);
-  const std::string how = &knob.option == &kHyGenStepBudget && !flags.out.empty()
-                              ? fmt::format("--step-budget {}", flags.out)
-                              : fmt::format("--{} {}", knob.option.name, tuned.best.setting);
+  std::string how = &knob.option == &kHyGenStepBudget && !flags.out.empty()
+                        ? fmt::format("--step-budget {}", flags.out)
+                        : fmt::format("--{} {}", knob.option.name, tuned.best.setting);
+  if (flex_only(planned) && flags.out.empty()) {
+    how += fmt::format(" --{} 1", kStepBudgetFlexOnly.name);
+  }
   fmt::print("{} after {} runs: serve with --policy {} {}\n", knob.show(tuned.best.setting),
              tuned.tried.size() + 1, flags.policy, how);
 }
 
 Result<std::vector<sim::TuneGoal>> goals_of(const TuneFlags& flags) {
+  const std::vector<double>& tolerances = flags.tolerance_percents;
+  if (tolerances.size() != 1 && tolerances.size() != flags.metrics.size()) {
+    return invalid_argument(
+        fmt::format("--tolerance has {} values for {} metrics: give one for all, or one for each",
+                    tolerances.size(), flags.metrics.size()),
+        "tolerance");
+  }
   std::vector<sim::TuneGoal> goals;
-  for (const std::string& name : flags.metrics) {
-    ASSIGN_OR_RETURN(const sim::TuneMetric metric, sim::parse_tune_metric(name));
-    goals.push_back({.metric = metric, .tolerance = flags.tolerance_percent / 100});
+  for (size_t i = 0; i < flags.metrics.size(); ++i) {
+    ASSIGN_OR_RETURN(const sim::TuneMetric metric, sim::parse_tune_metric(flags.metrics[i]));
+    goals.push_back(
+        {.metric = metric, .tolerance = tolerances[tolerances.size() == 1 ? 0 : i] / 100});
   }
   return goals;
 }
@@ -273,7 +295,7 @@ Status run_tune(const TuneFlags& flags) {
   if (!tuned.ok()) {
     return tuned.error();
   }
-  print_tuned(*tuned, options.goals, flags);
+  print_tuned(*tuned, options.goals, flags, planned.options);
   return flags.out.empty()
              ? Status{}
              : loadgen::write_text(flags.out, tuned_json(flags, load, *tuned, options.goals,
@@ -300,8 +322,9 @@ Subcommand add_tune_command(cli::Command tandem) {
          "Of latency-sensitive requests: mean_tbt, p99_tbt (time between tokens), mean_ttft "
          "or p99_ttft; several: all are kept")
       .capture_default_str();
-  app.add_option("--tolerance", flags->tolerance_percent,
-                 "So many percent longer than without best effort are allowed")
+  app.add_option("--tolerance", flags->tolerance_percents,
+                 "So many percent longer than without best effort are allowed; several: one for "
+                 "each metric")
       .capture_default_str()
       .in_range(0.1, 1000.0);
   std::vector<std::string> names;

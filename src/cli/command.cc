@@ -108,6 +108,8 @@ template Option Command::add_option(const std::string&, std::optional<int64_t>&,
                                     const std::string&) const;
 template Option Command::add_option(const std::string&, std::optional<double>&,
                                     const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<double>&,
+                                    const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<std::string>&,
                                     const std::string&) const;
 template Option Command::add_option(const std::string&, std::vector<int32_t>&,

@@ -74,6 +74,12 @@ Result<StepBudgetFile> parse_step_budget(std::string_view text) {
   }
   StepBudgetFile file;
   ASSIGN_OR_RETURN(file.budget_us, read_micros(parsed, "step_budget_us", 1));
+  if (const json* flex_only = json_member(parsed, "flex_only")) {
+    if (!flex_only->is_boolean()) {
+      return wrong("'flex_only' must be true or false");
+    }
+    file.flex_only = flex_only->get<bool>();
+  }
   ASSIGN_OR_RETURN(file.model, read_text(parsed, "model"));
   ASSIGN_OR_RETURN(file.model_digest, read_text(parsed, "model_digest"));
   if (const json* held = json_member(parsed, "hold_us")) {

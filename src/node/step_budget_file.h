@@ -18,6 +18,7 @@ inline constexpr std::array<std::string_view, 4> kHeldMetrics = {"mean_tbt", "p9
 
 struct StepBudgetFile {
   int32_t budget_us = 0;
+  bool flex_only = false;    // found with --step-budget-flex-only; absent from earlier files
   std::string model;         // for people
   std::string model_digest;  // of the shape that it was found for: see time_profile.h
   // Of kHeldMetrics, what each may be at most; 0: it was not asked for.

@@ -17,13 +17,14 @@ def test_a_mixed_load_has_its_texts_and_replays_exactly(binary, start_server, tm
     measured = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(profile), "--time", "3s", "--held-out", "5", *flags],
                               capture_output=True, text=True, timeout=120)
     assert measured.returncode == 0, measured.stdout + measured.stderr
-    server = start_server(MODEL, *flags, "--policy", "hygen", "--step-budget", "20ms", "--hold-p99-tbt", "1000000", "--psm-utility", "90", "--flex-blocks", "80", "--profile",
-                          profile, "--record-out", record)
+    server = start_server(MODEL, *flags, "--policy", "hygen", "--step-budget", "20ms", "--hold-p99-tbt", "1000000", "--psm-utility", "90", "--flex-blocks", "80",
+                          "--step-budget-flex-only", "1" if tiers == "two tiers" else "0", "--profile", profile, "--record-out", record)
     texts = answers(server, 60)
     budgets = [value for name, _, value in server.metrics() if name == "tandem_step_budget_seconds"]
     assert budgets == [0.02]
     server.stop_cleanly()
     lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert record.read_text().count('"step_budget_flex_only":1') == (tiers == "two tiers")
     assert {line["step_budget_ns"] for line in lines if "plan" in line} == {20_000_000}
     if tiers == "two tiers":
         assert sum(line.get("visits", 0) for line in lines if "result" in line) > 100

@@ -78,6 +78,25 @@ def test_several_metrics_are_all_kept(binary, tmp_path):
         assert found["with_budget"][metric] <= found["without_best_effort"][metric] * 1.6
 
 
+def test_each_metric_may_have_its_tolerance_and_the_budget_may_bound_best_effort_only(binary, tmp_path):
+    out, text = tmp_path / "budget.json", "step-budget-flex-only: 1\n" + SCENARIO
+    code, said = tuned(binary, tmp_path, "--metric", "p99_tbt", "mean_ttft", "--tolerance", "60", "40", "-o", out, text=text)
+    assert code == 0, said
+    found = json.loads(out.read_text())
+    assert found["flex_only"] is True and found["tolerances"] == [0.6, 0.4] and found["config"]["step_budget_flex_only"] == 1
+    for metric, allowed in (("p99_tbt_ms", 1.6), ("mean_ttft_ms", 1.4)):
+        assert found["with_budget"][metric] <= found["without_best_effort"][metric] * allowed
+    # The file sets the option for a run by it.
+    (tmp_path / "load.yaml").write_text(SCENARIO)
+    code, said = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", out, "--fixed-step-budget", "-o", tmp_path / "run")
+    assert code == 0, said
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    chat = next(one for one in result["tandem"]["classes"] if one["name"] == "chat")
+    assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
+    code, said = tuned(binary, tmp_path, "--metric", "p99_tbt", "--tolerance", "60", "40")
+    assert code == 2 and "one for each" in said, said
+
+
 def test_goals_are_held_under_a_model_of_time_that_is_wrong(binary, tmp_path):
     out = tmp_path / "budget.json"
     code, text = tuned(binary, tmp_path, "--tolerance", "20", "-o", out, text=SCENARIO.replace("20s", "60s"))

@@ -139,6 +139,7 @@ inline void read_world(const Fields& fields, WorldOptions& world) {
   world.executor.limits.hops_per_token = static_cast<int32_t>(number(fields, "layers", 0));
   world.policy_options[kHyGenStepBudget] =
       static_cast<int32_t>(number(fields, "step_budget_us", 50'000));
+  world.policy_options[kStepBudgetFlexOnly] = static_cast<int32_t>(number(fields, "flex_only", 0));
   world.policy_options[kFlexBlocks] = static_cast<int32_t>(number(fields, "flex_blocks", 100));
   world.policy_options[kPsmUtility] = static_cast<int32_t>(number(fields, "psm", 0));
   world.policy_options[kDeadlineFirst] = static_cast<int32_t>(number(fields, "deadline_first", 0));

@@ -190,6 +190,7 @@ class WorldMaker {
       return;  // worlds of the others stay as they were
     }
     options[kHyGenStepBudget] = between32(5'000, 50'000);
+    options[kStepBudgetFlexOnly] = options[kHyGenStepBudget] % 2;  // no draw of its own
     options[kFlexBlocks] = between32(1, 100);
     options[kPsmUtility] = one_in(2) ? between32(0, 100) : 0;
     options[kFairTenants] = one_in(3) ? 1 : 0;

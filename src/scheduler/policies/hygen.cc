@@ -78,9 +78,9 @@ class HyGenPlanning {
     return std::min(options_.token_budget - (view_.budget.tokens - left), left - visitors_.tokens);
   }
 
-  // The largest chunk within the budgets, at least `least` tokens.
+  // The largest chunk within the budgets (time: `limit`), at least `least` tokens.
   [[nodiscard]] int32_t chunk(const SequenceView& prompt, const latency::StepShape& shape,
-                              int32_t least) const {
+                              int32_t least, Nanos limit) const {
     const int32_t most =
         std::min(prompt.pending_tokens(), std::max(prompt_room(), std::min(least, hard_room())));
     if (model_ == nullptr || most < 1) {
@@ -89,7 +89,7 @@ class HyGenPlanning {
     return latency::largest_chunk(
         *model_, shape,
         {.prompt = prompt.rest(), .max_tokens = most, .least_tokens = std::min(least, most)},
-        options_.step_budget);
+        limit);
   }
   // Rows that are there, whatever the token budget.
   [[nodiscard]] int32_t hard_room() const {
@@ -117,6 +117,7 @@ class HyGenPlanning {
   // behind him, but not those that run.
   void compute(ServiceClass service_class) {
     const bool online = service_class == kLs;
+    const Nanos limit = online && options_.budget_flex_only ? Nanos::max() : options_.step_budget;
     bool admits = true;
     for (const PromptPlace& place : all_prompts(view_, draft_.planner(), service_class)) {
       const SequenceView& prompt = *place.sequence;
@@ -125,8 +126,8 @@ class HyGenPlanning {
       }
       const int32_t rows =
           online ? draft_.shape().prefill_rows : static_cast<int32_t>(draft_.shape().rows());
-      const int32_t tokens =
-          chunk(prompt, online ? draft_.shape() : visited_shape(), rows == 0 ? kTileTokens : 0);
+      const int32_t tokens = chunk(prompt, online ? draft_.shape() : visited_shape(),
+                                   rows == 0 ? kTileTokens : 0, limit);
       if (tokens < 1) {
         return;
       }
@@ -277,10 +278,10 @@ class HyGenPlanning {
   std::vector<std::span<const BlockHash>> begun_;  // blocks of prompts that begin in this step
 };
 
-constexpr std::array<const PolicyOption*, 12> kHyGenOptions = {
-    &kHyGenStepBudget, &kPiggybackTokenBudget, &kFlexBlocks,   &kPsmUtility,
-    &kDeadlineFirst,   &kFairTenants,          &kOffloadBelow, &kOnloadAbove,
-    &kHoldMeanTbt,     &kHoldP99Tbt,           &kHoldMeanTtft, &kHoldP99Ttft};
+constexpr std::array<const PolicyOption*, 13> kHyGenOptions = {
+    &kHyGenStepBudget, &kStepBudgetFlexOnly, &kPiggybackTokenBudget, &kFlexBlocks,  &kPsmUtility,
+    &kDeadlineFirst,   &kFairTenants,        &kOffloadBelow,         &kOnloadAbove, &kHoldMeanTbt,
+    &kHoldP99Tbt,      &kHoldMeanTtft,       &kHoldP99Ttft};
 constexpr std::array<const PolicyOption*, 7> kSarathiPpOptions = {
     &kPiggybackTokenBudget, &kFlexBlocks,   &kPsmUtility, &kDeadlineFirst,
     &kFairTenants,          &kOffloadBelow, &kOnloadAbove};
@@ -337,6 +338,7 @@ Status check_budget(const HyGenOptions& options, const latency::StepTimeModel& m
 Result<PolicyParts> make_hygen(const PolicyOptions& options, const Beliefs& beliefs) {
   ASSIGN_OR_RETURN(HyGenOptions values, hygen_options(options));
   values.step_budget = std::chrono::microseconds(options[kHyGenStepBudget]);
+  values.budget_flex_only = options[kStepBudgetFlexOnly] == 1;
   values.goals = goals_of(options);
   RETURN_IF_ERROR(check_budget(values, *beliefs.step_times));
   return parts_of(values, beliefs.step_times);

@@ -2,7 +2,9 @@
 // effort ("offline") into what is left of three budgets of the step:
 //
 //   time    --hygen-step-budget, as the step-time model predicts: a slice costs f(B + r) - f(B),
-//           what the step B takes longer with it
+//           what the step B takes longer with it. With --step-budget-flex-only it bounds offline
+//           slices alone: online prompts are bounded by tokens, and offline gets what time they
+//           leave, which may be none
 //   tokens  --piggyback-token-budget
 //   blocks  --flex-blocks: a best-effort prompt begins while best effort then holds at most so
 //           many percent of the KV blocks; its decodes may outgrow them
@@ -27,7 +29,10 @@
 //
 // Bounds. Every online decode is in every step for which it has blocks, whatever the budget. A step
 // takes longer than the budget only by online decodes, by the tile that an online prompt gets
-// whatever the time, or where nothing else is in it. No offline slice makes it longer. An offline
+// whatever the time, or where nothing else is in it. With --step-budget-flex-only it may also take
+// longer by whole online prompts, up to the token budget: then only that bounds a step with an
+// online prompt, and each such prompt begins as it would without offline requests. With either no
+// offline slice joins a step that takes longer than the budget, or makes it take longer. An offline
 // request loses its blocks to an online one, newest first, and an online one never to an offline
 // one. Offline requests have no bound: they wait while online ones fill the budget. How often one
 // is passed over by other offline ones: psm_order.h.
@@ -48,6 +53,7 @@ extern const PolicyDescriptor kSarathiPp;
 extern const PolicyDescriptor kHyGenStar;
 extern const PolicyOption kFlexRate;
 extern const PolicyOption kHyGenStepBudget;
+extern const PolicyOption kStepBudgetFlexOnly;  // 0 or 1
 extern const PolicyOption kFlexBlocks;
 extern const PolicyOption kPsmUtility;
 extern const PolicyOption kDeadlineFirst;  // 0 or 1
@@ -60,6 +66,7 @@ extern const PolicyOption kHoldP99Ttft;
 
 struct HyGenOptions {
   Nanos step_budget = Nanos::max();  // Nanos::max(): no budget of time
+  bool budget_flex_only = false;     // online prompts may exceed step_budget
   int32_t token_budget = 512;        // of a step; decodes alone may exceed it
   int32_t flex_blocks = 100;         // percent of the blocks, of offline requests
   int32_t offload_below = 25;        // as of CandidateRules

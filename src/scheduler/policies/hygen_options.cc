@@ -12,6 +12,15 @@ constinit const PolicyOption kHyGenStepBudget{
     .min = 1,
     .max = std::numeric_limits<int32_t>::max(),
     .help = "time of a step, in microseconds, into which best effort must fit"};
+constinit const PolicyOption kStepBudgetFlexOnly{
+    .name = "step-budget-flex-only",
+    .unit = "",
+    .default_value = 0,
+    .min = 0,
+    .max = 1,
+    .help =
+        "1: the step budget bounds best effort only; latency-sensitive prompts are cut by the "
+        "token budget alone, and best effort gets the time that they leave"};
 constinit const PolicyOption kFlexBlocks{
     .name = "flex-blocks",
     .unit = "percent",

@@ -110,6 +110,24 @@ TEST(HyGen, OnlineDecodesAndATileOfAnOnlinePromptGoInWhateverTheBudget) {
   EXPECT_EQ(tokens_of(plan, 40), 0);
 }
 
+TEST(HyGen, ABudgetForOfflineOnlyLeavesOnlinePromptsToTheTokenBudget) {
+  Scene scene{.running = {decode(1, kBe), decode(2, kLs), begun(3, kBe, 500, 100)},
+              .waiting = {prompt(4, kLs, 300), prompt(5, kBe, 500)}};
+  const HyGenOptions options{
+      .step_budget = milliseconds(4), .budget_flex_only = true, .token_budget = 128};
+  const StepPlan full = plan_of(scene, options);
+  EXPECT_EQ(tokens_of(full, 2), 1);
+  EXPECT_EQ(tokens_of(full, 4), 127);
+  EXPECT_EQ(full.slices.size(), 2U);  // offline gets nothing
+  EXPECT_EQ(full.step_budget, milliseconds(4));
+  // 1 ms + 1 decode + 20 rows = 3.1 ms: offline gets the 9 rows up to 4 ms.
+  scene.waiting[0] = prompt(4, kLs, 20);
+  const StepPlan shared = plan_of(scene, options);
+  EXPECT_EQ(tokens_of(shared, 4), 20);
+  EXPECT_EQ(tokens_of(shared, 1), 1);
+  EXPECT_EQ(tokens_of(shared, 3), 8);
+}
+
 TEST(HyGen, WhereNothingOnlineIsThereOfflineRunsWithinTheBudgetOldestFirst) {
   Scene scene;
   for (int64_t id = 1; id <= 30; ++id) {

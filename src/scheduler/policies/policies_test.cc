@@ -217,17 +217,29 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
   for (const PolicyOption* option : policy_options()) {
     names.push_back(option->name);
   }
-  EXPECT_EQ(names, (std::vector<std::string_view>{"sarathi-token-budget",  "piggyback-token-budget",
-                                                  "offload-below",         "onload-above",
-                                                  "patience-steps",        "host-limit-steps",
-                                                  "published-best-effort", "llumnix-headroom",
-                                                  "hygen-step-budget",     "flex-blocks",
-                                                  "psm-utility",           "deadline-first",
-                                                  "fair-tenants",          "hold-mean-tbt",
-                                                  "hold-p99-tbt",          "hold-mean-ttft",
-                                                  "hold-p99-ttft",         "flex-rate",
-                                                  "neo-code-terms",        "max-held-steps",
-                                                  "apex-host-rows",        "apex-real-window"}));
+  EXPECT_EQ(names, (std::vector<std::string_view>{"sarathi-token-budget",
+                                                  "piggyback-token-budget",
+                                                  "offload-below",
+                                                  "onload-above",
+                                                  "patience-steps",
+                                                  "host-limit-steps",
+                                                  "published-best-effort",
+                                                  "llumnix-headroom",
+                                                  "hygen-step-budget",
+                                                  "step-budget-flex-only",
+                                                  "flex-blocks",
+                                                  "psm-utility",
+                                                  "deadline-first",
+                                                  "fair-tenants",
+                                                  "hold-mean-tbt",
+                                                  "hold-p99-tbt",
+                                                  "hold-mean-ttft",
+                                                  "hold-p99-ttft",
+                                                  "flex-rate",
+                                                  "neo-code-terms",
+                                                  "max-held-steps",
+                                                  "apex-host-rows",
+                                                  "apex-real-window"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow),
             "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp, hygen_star");
 }
