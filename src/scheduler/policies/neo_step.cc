@@ -320,7 +320,16 @@ int64_t NeoStep::blocks_for_output(const SequenceView& waiting) const {
   return static_cast<int64_t>(std::ceil(tokens / 2 / view_.budget.block_tokens));
 }
 
-// A prompt that finds room stays on the accelerator, unless an earlier one of the step does not;
+// Whether the prompts before it take it along to the host. For APEX the accelerator comes first: a
+// prompt that goes straight to the host takes none of its blocks; the next may find room.
+bool NeoStep::follows_to_host() const {
+  if (prompts_.empty() || !prompts_.back().host_bound) {
+    return false;
+  }
+  return rules_.join == HostJoin::kByNeo || !prompts_.back().straight;
+}
+
+// A prompt that finds room stays on the accelerator, unless it follows an earlier one to the host;
 // where the rules are repaired also if no room is left for output. NEO's rules send a prompt that
 // cannot go straight to the host there too, if sequences are on the host and there is no room
 // beside it to compute another one for the host.
@@ -328,8 +337,7 @@ bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks, bool has
   if (!has_host()) {
     return false;
   }
-  if (rules_.all_on_host || is_host_bound(waiting) ||
-      (!prompts_.empty() && prompts_.back().host_bound)) {
+  if (rules_.all_on_host || is_host_bound(waiting) || follows_to_host()) {
     return true;
   }
   const bool may_go_straight = draft_.builder().may_go_straight_to_host(waiting);
