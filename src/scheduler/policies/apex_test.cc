@@ -109,9 +109,22 @@ TEST_F(Apex, APromptThatFitsDoesNotGoStraightToTheHost) {
   for (const NeoRules& rules : {kPublished, kPlus}) {
     Scene scene{.running = {decode(1, 20)}, .waiting = {prompt(2, 100)}};
     scene.budget.staging_blocks = 32;
+    scene.waiting[0].service_class = ServiceClass::kBestEffort;
     const StepPlan plan = made(10, rules).plan(scene.view());
     EXPECT_THAT(ids(plan.admit), ElementsAre(2));
     EXPECT_THAT(plan.straight_to_host, IsEmpty());
+  }
+}
+
+TEST_F(Apex, APromptThatFindsBlocksAndNoPlaceWaits) {
+  for (const NeoRules& rules : {kPublished, kPlus}) {
+    Scene scene{.running = {decode(1, 20)}, .waiting = {prompt(2, 100)}};
+    scene.budget.staging_blocks = 32;
+    scene.budget.sequences = 0;
+    scene.waiting[0].service_class = ServiceClass::kBestEffort;
+    EXPECT_THAT(made(10, rules).plan(scene.view()).admit, IsEmpty());
+    scene.budget.free_blocks = 3;
+    EXPECT_THAT(ids(made(10, rules).plan(scene.view()).straight_to_host), ElementsAre(2));
   }
 }
 

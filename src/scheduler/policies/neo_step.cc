@@ -306,8 +306,12 @@ bool NeoStep::finds_room(const SequenceView& waiting, int32_t tokens) const {
   const PlanBuilder& builder = draft_.builder();
   const int32_t logits = tokens == waiting.pending_tokens() ? waiting.choices : 0;
   return prompt_choices_ + waiting.choices <= builder.sequences_left() &&
-         prompt_logits_ + logits <= builder.logit_rows_left() &&
-         builder.missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
+         prompt_logits_ + logits <= builder.logit_rows_left() && finds_blocks(waiting, tokens);
+}
+
+bool NeoStep::finds_blocks(const SequenceView& waiting, int32_t tokens) const {
+  return !draft_.planner().refused() &&
+         draft_.builder().missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
 }
 
 // Blocks that this prompt, if it stays, and all that decode on the accelerator will still need: of
@@ -375,7 +379,10 @@ bool NeoStep::collect(const SequenceView& waiting) {
   if (tokens < 1) {
     return false;
   }
-  const bool has_room = !draft_.planner().refused() && finds_room(waiting, tokens);
+  const bool has_room = finds_room(waiting, tokens);
+  if (!has_room && rules_.join != HostJoin::kByNeo && finds_blocks(waiting, tokens)) {
+    return false;  // it waits for a place: APEX uses the host for want of blocks
+  }
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
   bool host_bound = goes_to_host(waiting, blocks, has_room);
   const bool straight = host_bound && goes_straight(waiting, tokens);
