@@ -341,36 +341,37 @@ OptionTable processor_options(NodeOptions& node) {
 
 OptionTable tier_options(NodeOptions& node) {
   constexpr const char* kGroup = "Two tiers";
-  return {{.name = "host-memory",
-           .group = kGroup,
-           .help = "For KV of offloaded requests and the queues to the host",
-           .value = values::bytes_if_given(node.host_memory_bytes),
-           .key = "host_memory_bytes",
-           .recorded = Recorded::kLater},
-          {.name = "prompts-to-host",
-           .group = kGroup,
-           .help = "How neo and its variants compute a prompt that goes to the host: staged (layer "
-                   "by layer over two layers of the accelerator's memory) or offload (in its KV "
-                   "blocks, copied afterwards)",
-           .value = prompts_to_host(node.prompts_to_host),
-           .recorded = Recorded::kLater},
-          {.name = "timeline-out",
-           .group = kGroup,
-           .help = "At the end, write what ran when (the last spans of each stream and worker) to "
-                   "this file, for Perfetto or chrome://tracing",
-           .value = values::path(node.timeline_out)},
-          {.name = "group-stages",
-           .unit = "layers",
-           .group = kGroup,
-           .help = "Layers launched together; offloaded tokens that are ready join before each "
-                   "group",
-           .value = values::whole(node.group_stages, values::WholeRange{1, 1024}),
-           .recorded = Recorded::kLater},
-          {.name = "hop-patience",
-           .group = kGroup,
-           .help = "How long a host worker may take for one layer of one token before another one "
-                   "tries",
-           .value = values::duration(node.hop_patience)}};
+  return {
+      {.name = "host-memory",
+       .group = kGroup,
+       .help = "For KV of offloaded requests and the queues to the host",
+       .value = values::bytes_if_given(node.host_memory_bytes),
+       .key = "host_memory_bytes",
+       .recorded = Recorded::kLater},
+      {.name = "prompts-to-host",
+       .group = kGroup,
+       .help = "How neo, apex and their variants compute a prompt that goes to the host: staged "
+               "(layer by layer over two layers of the accelerator's memory) or offload (in "
+               "its KV blocks, copied afterwards)",
+       .value = prompts_to_host(node.prompts_to_host),
+       .recorded = Recorded::kLater},
+      {.name = "timeline-out",
+       .group = kGroup,
+       .help = "At the end, write what ran when (the last spans of each stream and worker) to "
+               "this file, for Perfetto or chrome://tracing",
+       .value = values::path(node.timeline_out)},
+      {.name = "group-stages",
+       .unit = "layers",
+       .group = kGroup,
+       .help = "Layers launched together; offloaded tokens that are ready join before each "
+               "group",
+       .value = values::whole(node.group_stages, values::WholeRange{1, 1024}),
+       .recorded = Recorded::kLater},
+      {.name = "hop-patience",
+       .group = kGroup,
+       .help = "How long a host worker may take for one layer of one token before another one "
+               "tries",
+       .value = values::duration(node.hop_patience)}};
 }
 
 OptionTable step_time_options(NodeOptions& node) {

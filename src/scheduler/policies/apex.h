@@ -3,7 +3,10 @@
 // result joins at its stage of the next step, so that no stage is computed twice.
 //
 // Who is on which tier is decided as in `neo` (neo.h, rules 1 to 3, without its share of the host's
-// blocks), into whose program the authors built theirs. Then, in a step beside residents:
+// blocks), into whose program the authors built theirs. So a prompt that finds no blocks on the
+// accelerator goes straight to the host, as in NEO's program. That the accelerator comes first is
+// APEX's: a later prompt of the step that finds room stays there, while `neo` sends it along, and a
+// prompt that finds blocks but no place waits. Then, in a step beside residents:
 //
 //   1  offloaded tokens begin only if they are enough (APEX 4.2): --apex-host-rows for each request
 //      of the step, or, by default, as soon as lanes or overlap give more by the predicted times;

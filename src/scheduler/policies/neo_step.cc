@@ -306,8 +306,12 @@ bool NeoStep::finds_room(const SequenceView& waiting, int32_t tokens) const {
   const PlanBuilder& builder = draft_.builder();
   const int32_t logits = tokens == waiting.pending_tokens() ? waiting.choices : 0;
   return prompt_choices_ + waiting.choices <= builder.sequences_left() &&
-         prompt_logits_ + logits <= builder.logit_rows_left() &&
-         builder.missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
+         prompt_logits_ + logits <= builder.logit_rows_left() && finds_blocks(waiting, tokens);
+}
+
+bool NeoStep::finds_blocks(const SequenceView& waiting, int32_t tokens) const {
+  return !draft_.planner().refused() &&
+         draft_.builder().missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
 }
 
 // Blocks that this prompt, if it stays, and all that decode on the accelerator will still need: of
@@ -320,7 +324,16 @@ int64_t NeoStep::blocks_for_output(const SequenceView& waiting) const {
   return static_cast<int64_t>(std::ceil(tokens / 2 / view_.budget.block_tokens));
 }
 
-// A prompt that finds room stays on the accelerator, unless an earlier one of the step does not;
+// Whether the prompts before it take it along to the host. For APEX the accelerator comes first: a
+// prompt that goes straight to the host takes none of its blocks; the next may find room.
+bool NeoStep::follows_to_host() const {
+  if (prompts_.empty() || !prompts_.back().host_bound) {
+    return false;
+  }
+  return rules_.join == HostJoin::kByNeo || !prompts_.back().straight;
+}
+
+// A prompt that finds room stays on the accelerator, unless it follows an earlier one to the host;
 // where the rules are repaired also if no room is left for output. NEO's rules send a prompt that
 // cannot go straight to the host there too, if sequences are on the host and there is no room
 // beside it to compute another one for the host.
@@ -328,8 +341,7 @@ bool NeoStep::goes_to_host(const SequenceView& waiting, int64_t blocks, bool has
   if (!has_host()) {
     return false;
   }
-  if (rules_.all_on_host || is_host_bound(waiting) ||
-      (!prompts_.empty() && prompts_.back().host_bound)) {
+  if (rules_.all_on_host || is_host_bound(waiting) || follows_to_host()) {
     return true;
   }
   const bool may_go_straight = draft_.builder().may_go_straight_to_host(waiting);
@@ -367,7 +379,10 @@ bool NeoStep::collect(const SequenceView& waiting) {
   if (tokens < 1) {
     return false;
   }
-  const bool has_room = !draft_.planner().refused() && finds_room(waiting, tokens);
+  const bool has_room = finds_room(waiting, tokens);
+  if (!has_room && rules_.join != HostJoin::kByNeo && finds_blocks(waiting, tokens)) {
+    return false;  // it waits for a place: APEX uses the host for want of blocks
+  }
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
   bool host_bound = goes_to_host(waiting, blocks, has_room);
   const bool straight = host_bound && goes_straight(waiting, tokens);

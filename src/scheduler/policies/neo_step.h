@@ -102,7 +102,9 @@ class NeoStep {
   void collect_prompts();
   [[nodiscard]] bool collect(const SequenceView& waiting);
   [[nodiscard]] bool finds_room(const SequenceView& waiting, int32_t tokens) const;
+  [[nodiscard]] bool finds_blocks(const SequenceView& waiting, int32_t tokens) const;
   [[nodiscard]] bool goes_to_host(const SequenceView& waiting, int64_t blocks, bool has_room) const;
+  [[nodiscard]] bool follows_to_host() const;
   [[nodiscard]] bool stages_prompts() const { return view_.budget.staging_blocks > 0; }
   [[nodiscard]] bool will_go_straight(const SequenceView& head) const;
   [[nodiscard]] bool goes_straight(const SequenceView& waiting, int32_t tokens) const;
