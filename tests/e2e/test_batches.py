@@ -92,6 +92,8 @@ def test_lists_go_on_behind_an_object(kept):
     seen = [batch.id for batch in client.batches.list(limit=3)]
     assert seen[:5] == made[::-1] and len(seen) == len(set(seen))
     assert file.id in [each.id for each in client.files.list(purpose="batch", limit=1)]
+    for batch in made:  # each adds a file of answers to the list
+        ended(client, client.batches.retrieve(batch))
     oldest = client.files.list(order="asc").data
     assert [each.id for each in client.files.list(order="desc").data] == [each.id for each in oldest][::-1]
     listed = client.batches.list(limit=100, extra_query={"order": "asc"}).data
