@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Online and offline tokens a second over time, with budgets of a step's time (HyGen, Fig. 9), on the simulated machine.
 
-Usage: experiments/over_time.py hygen-fig9 [--traces FOLDER] [--budgets 20ms 44ms] [--binary TANDEM]
+Usage: experiments/over_time.py hygen-fig9 [--traces FOLDER] [--budgets 12ms 20ms 44ms] [--binary TANDEM]
 
 Runs the scenario without best effort, then with each budget. Writes a line for each minute to experiments/NAME/result.csv, and over-time.svg beside it.
-A window's offline tokens are those of both classes less the online tokens of the run without best effort; `online` says by how much the online
-tokens of the run as a whole differ from that.
+A minute's offline tokens are those of both classes less the online tokens of the run without best effort: online tokens that come later beside
+offline work count as offline tokens of that minute.
 """
 import argparse
 import csv
@@ -38,8 +38,8 @@ def simulate(flags, text, folder, *options):
     return json.loads((folder / "out" / "result.json").read_text())
 
 
-def online_tokens_per_s(result):
-    return next(one for one in result["tandem"]["classes"] if one["name"] == "online")["output_throughput"]
+def online_gap_ms(result):
+    return next(one for one in result["tandem"]["classes"] if one["name"] == "online")["itl_ms"]["mean"]
 
 
 def plot(lines):
@@ -70,7 +70,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name")
     parser.add_argument("--traces", default=pathlib.Path(os.environ.get("TANDEM_SHARED", "../shared")) / "traces")
-    parser.add_argument("--budgets", nargs="+", default=["20ms", "44ms"])
+    parser.add_argument("--budgets", nargs="+", default=["12ms", "20ms", "44ms"])
     parser.add_argument("--binary", default=HERE.parent / "build/release/tandem")
     flags = parser.parse_args()
     text = (HERE / flags.name / "scenario.yaml").read_text().replace("{traces}", str(pathlib.Path(flags.traces).resolve()))
@@ -84,7 +84,7 @@ def main():
             offline = [all_tokens - own for all_tokens, own in zip(tokens_per_s(both), online)]
             lines.append((f"offline, {budget}", offline))
             print(f"{budget}: {statistics.mean(offline):.0f} offline tokens/s, correlation with online tokens/s {statistics.correlation(online[:len(offline)], offline):.2f}, "
-                  f"online tokens {online_tokens_per_s(both) / online_tokens_per_s(alone):.3f} of those alone")
+                  f"{online_gap_ms(both):.1f} ms between online tokens, alone {online_gap_ms(alone):.1f}")
     with (HERE / flags.name / "result.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["minute", *(name for name, _ in lines)])
