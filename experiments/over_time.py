@@ -4,7 +4,7 @@
 Usage: experiments/over_time.py hygen-fig9 [--traces FOLDER] [--budgets 12ms 20ms 44ms] [--binary TANDEM]
 
 Runs the scenario without best effort, then with each budget. Writes a line for each minute to experiments/NAME/result.csv, and over-time.svg beside it.
-A minute's offline tokens are those of both classes less the online tokens of the run without best effort: online tokens that come later beside
+A minute's offline tokens are the tokens of both classes less the online tokens of the run without best effort: online tokens that come later beside
 offline work count as offline tokens of that minute.
 """
 import argparse
