@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""In how many windows of ten a budget that `tandem tune` found keeps a metric within its tolerance, on the simulated machine.
+
+Usage: experiments/windows.py hygen-windows [--traces FOLDER] [--binary TANDEM] [--jobs N]
+
+A window is ten minutes of the trace; `start` in the scenario is its first second. Writes experiments/NAME/result.csv and prints a table.
+"""
+import argparse
+import concurrent.futures
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+METRICS = {"mean_tbt": ("itl_ms", "mean"), "p99_tbt": ("itl_ms", "99"), "mean_ttft": ("ttft_ms", "mean"), "p99_ttft": ("ttft_ms", "99")}
+TOLERANCES = [5, 10, 20, 50]
+WINDOWS = [(start, seed) for seed in (1, 2) for start in (0, 600, 1200, 1800, 2400)]
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr.strip()
+
+
+def simulate(flags, folder, scenario, seed, *options):
+    code, errors = run(flags.binary, "simulate", scenario, "--load-seed", seed, *options, "-o", folder)
+    if code:
+        raise SystemExit(errors)
+    return json.loads((folder / "result.json").read_text())
+
+
+def class_of(result, name):
+    return next(one for one in result["tandem"]["classes"] if one["name"] == name)
+
+
+def value(result, metric):
+    times, which = METRICS[metric]
+    online = class_of(result, "online")[times]
+    return online["mean"] if which == "mean" else online["percentiles"][which]
+
+
+def scenarios(flags, folder, start):
+    """The window with best effort, with a budget for best effort alone, and without best effort."""
+    text = (HERE / flags.name / "scenario.yaml").read_text().replace("{traces}", str(pathlib.Path(flags.traces).resolve())).replace("{start}", str(start))
+    alone = "\n".join(line for line in text.splitlines() if "name: offline" not in line) + "\n"
+    paths = {}
+    for name, content in (("both", text), ("flex_only", text + "step-budget-flex-only: 1\n"), ("alone", alone)):
+        paths[name] = folder / f"{name}-{start}.yaml"
+        paths[name].write_text(content)
+    return paths
+
+
+def cell(flags, folder, windows, alone, metric, tolerance):
+    kind = "flex_only" if "ttft" in metric else "both"
+    tuned = folder / f"{metric}-{tolerance}.json"
+    code, errors = run(flags.binary, "tune", windows[0][kind], "--metric", metric, "--tolerance", tolerance, "-o", tuned)
+    if code:
+        return [{"metric": metric, "tolerance": tolerance, "budget": "out of reach", "error": errors.splitlines()[-1]}]
+    found = json.loads(tuned.read_text())
+    budget = found["step_budget_us"]
+    rows = []
+    for how, options in (("fixed", ["--hygen-step-budget", budget]), ("followed", ["--step-budget", tuned])):
+        ratios, offline = [], []
+        for start, seed in WINDOWS:
+            out = folder / f"{metric}-{tolerance}-{how}-{start}-{seed}"
+            result = simulate(flags, out, windows[start][kind], seed, "--policy", "hygen", *options)
+            ratios.append(value(result, metric) / value(alone[start, seed], metric))
+            offline.append(class_of(result, "offline")["output_throughput"])
+        rows.append({"metric": metric, "tolerance": tolerance, "budget": f"{budget / 1000:.1f} ms", "how": how,
+                     "kept": sum(ratio <= 1 + tolerance / 100 for ratio in ratios), "worst": f"{max(ratios):.3f}", "median": f"{sorted(ratios)[len(ratios) // 2]:.3f}",
+                     "offline_tokens_per_s": f"{sum(offline) / len(offline):.0f}"})
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--traces", default=pathlib.Path(os.environ.get("TANDEM_SHARED", "../shared")) / "traces")
+    parser.add_argument("--binary", default=HERE.parent / "build/release/tandem")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    flags = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        folder = pathlib.Path(name)
+        windows = {start: scenarios(flags, folder, start) for start, _ in WINDOWS}
+        alone = {(start, seed): simulate(flags, folder / f"alone-{start}-{seed}", windows[start]["alone"], seed, "--policy", "hygen", "--step-budget", "2s")
+                 for start, seed in WINDOWS}
+        cells = [pool.submit(cell, flags, folder, windows, alone, metric, tolerance) for metric in METRICS for tolerance in TOLERANCES]
+        rows = [row for each in cells for row in each.result()]
+    columns = ["metric", "tolerance", "budget", "how", "kept", "worst", "median", "offline_tokens_per_s", "error"]
+    with (HERE / flags.name / "result.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        print(" | ".join(str(row.get(column, "")) for column in columns))
+
+
+if __name__ == "__main__":
+    main()
