@@ -132,9 +132,13 @@ Status resolve_step_budget(const ServeFlags& flags, NodeOptions& node) {
   }
   ASSIGN_OR_RETURN(const StepBudgetFile file, read_step_budget(flags.step_budget));
   node.policy_options[kHyGenStepBudget] = file.budget_us;
-  if (file.flex_only) {
-    node.policy_options[kStepBudgetFlexOnly] = 1;
+  if (!file.flex_only && node.policy_options[kStepBudgetFlexOnly] != 0) {
+    return invalid_argument(
+        fmt::format("{} was found without --{}: leave that out, or tune with it", flags.step_budget,
+                    kStepBudgetFlexOnly.name),
+        std::string(kStepBudgetFlexOnly.name));
   }
+  node.policy_options[kStepBudgetFlexOnly] = file.flex_only ? 1 : 0;
   node.budget_model = file.model;
   node.budget_model_digest = file.model_digest;
   const std::array<const PolicyOption*, kHeldMetrics.size()> goals = {

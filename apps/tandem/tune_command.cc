@@ -3,6 +3,7 @@
 // (HyGen 4.2).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -107,6 +108,8 @@ Result<TunedLoad> plan_tuned(const TuneFlags& flags) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(scenario.options, flags.scenario));
   read->flags.serve.node.policy = flags.policy;
+  read->flags.serve.step_budget.clear();  // it is what is looked for
+  read->flags.serve.fixed_step_budget = false;
   RETURN_IF_ERROR(
       log::start(flags.log_level.empty() ? read->flags.serve.log_level : flags.log_level));
   ASSIGN_OR_RETURN(PlannedRun planned, plan_run(read->flags));
@@ -242,6 +245,9 @@ Result<std::vector<sim::TuneGoal>> goals_of(const TuneFlags& flags) {
   std::vector<sim::TuneGoal> goals;
   for (size_t i = 0; i < flags.metrics.size(); ++i) {
     ASSIGN_OR_RETURN(const sim::TuneMetric metric, sim::parse_tune_metric(flags.metrics[i]));
+    if (std::ranges::find(goals, metric, &sim::TuneGoal::metric) != goals.end()) {
+      return invalid_argument(fmt::format("--metric names {} twice", flags.metrics[i]), "metric");
+    }
     goals.push_back(
         {.metric = metric, .tolerance = tolerances[tolerances.size() == 1 ? 0 : i] / 100});
   }

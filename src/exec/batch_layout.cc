@@ -17,7 +17,9 @@ std::span<const BlockId> blocks_for(const StepSlice& slice, int32_t block_tokens
   if ((std::ssize(table) - 1) * block_tokens < end) {
     return table;  // nearly always, without a division
   }
-  return table.first(static_cast<size_t>((end + block_tokens - 1) / block_tokens));
+  // Whether positions are possible is checked later, when the slice is laid out.
+  return table.first(static_cast<size_t>(std::max<int64_t>(end + block_tokens - 1, 0)) /
+                     static_cast<size_t>(block_tokens));
 }
 
 // Block ids for the histories of slices that go straight to the host: the highest ids, counted

@@ -314,12 +314,20 @@ class LayerReader {
 
 }  // namespace
 
+// compressed-tensors leaves it at -1 if columns are in order.
+bool PackedLayer::has_unset_group(int64_t column) const {
+  const bool may_be_unset = layout == Layout::kPacked || layout == Layout::kBytes;
+  return may_be_unset && order_of(column) == -1;
+}
+
 int64_t PackedLayer::group_of(int64_t column) const {
+  return has_unset_group(column) ? column / (columns / groups) : order_of(column);
+}
+
+int32_t PackedLayer::order_of(int64_t column) const {
   int32_t group = 0;
   std::memcpy(&group, order.data + column * 4, sizeof group);
-  // compressed-tensors leaves it at -1 if columns are in order.
-  const bool may_be_unset = layout == Layout::kPacked || layout == Layout::kBytes;
-  return may_be_unset && group == -1 ? column / (columns / groups) : group;
+  return group;
 }
 
 Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& checkpoint,
@@ -350,6 +358,8 @@ Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& 
 Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer) {
   if (const Part& order = layer.order; order.entry != nullptr) {
     RETURN_IF_ERROR(checkpoint.load(order.file, order.entry->begin, order.entry->end));
+    bool any_is_set = false;
+    bool any_is_unset = false;
     for (int64_t column = 0; column < layer.columns; ++column) {
       const int64_t group = layer.group_of(column);
       if (group < 0 || group >= layer.groups) {
@@ -358,6 +368,11 @@ Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer
                                        "file is broken",
                                        column, group, layer.groups));
       }
+      (layer.has_unset_group(column) ? any_is_unset : any_is_set) = true;
+    }
+    if (any_is_set && any_is_unset) {
+      return layer_error(checkpoint, order,
+                         "gives some columns a group, and others -1; the file is broken");
     }
   }
   if (layer.zeros.entry != nullptr && layer.scheme.symmetric) {

@@ -45,6 +45,8 @@ struct PackedLayer {
   [[nodiscard]] int64_t per_word() const { return 32 / scheme.bits; }
   // By `order`; the data of `order` must be readable.
   [[nodiscard]] int64_t group_of(int64_t column) const;
+  [[nodiscard]] bool has_unset_group(int64_t column) const;
+  [[nodiscard]] int32_t order_of(int64_t column) const;  // as the file has it
   // How the layer is held without becoming numbers. kNone: groups of 32 do not divide a row.
   [[nodiscard]] Quantization kind() const {
     return columns % kQuantizedGroup != 0  ? Quantization::kNone
@@ -64,7 +66,7 @@ Result<std::map<std::string, PackedLayer>> find_packed_layers(const Checkpoint& 
                                                               const QuantizationConfig& config);
 
 // Reads zero points and the order of columns. Errors: a symmetric layer's zero points are not the
-// middle, or the group of a column does not exist.
+// middle, or the group of a column does not exist or is given for some columns only.
 Status check_packed_layer(const Checkpoint& checkpoint, const PackedLayer& layer);
 
 }  // namespace tandem::model

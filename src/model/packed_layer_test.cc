@@ -210,6 +210,8 @@ TEST_F(PackedLayers, AreInOrderIfTheirOrderWasNeverSet) {
   tensors.push_back({kLayer + ".weight_g_idx", "I32", {64}, repeated(int32_t{-1}, 64)});
   const Result<PackedLayer> layer = read(tensors, kCompressed);
   EXPECT_TRUE(layer.ok()) << layer.error().message;
+  tensor_in(tensors, ".weight_g_idx").bytes.replace(0, 4, repeated(int32_t{1}, 1));
+  refuses(tensors, kCompressed, kLayer + ".weight_g_idx", "some columns a group, and others -1");
   tensors = gptq_layer();
   tensor_in(tensors, ".g_idx").bytes = repeated(int32_t{-1}, 64);
   refuses(tensors, kGptq, kLayer + ".g_idx", "the group -1, but there are 2 groups");

@@ -28,7 +28,7 @@
 namespace tandem::model {
 
 // The formats in which the weights of the folder stay as they are; nullopt if none can. Needs
-// config.quantization. Reads headers.
+// config.quantization. Reads headers and the order of columns.
 Result<std::optional<WeightFormats>> packed_weight_formats(const std::filesystem::path& folder,
                                                            const ModelConfig& config);
 

@@ -94,6 +94,21 @@ TEST_F(ApexStraight, APromptThatFindsBlocksAndNoPlaceWaits) {
   }
 }
 
+TEST_F(ApexStraight, PlusLetsBestEffortWaitIfALatencySensitivePromptFindsNoPlace) {
+  SequenceView online = decode(1, 20);
+  online.service_class = ServiceClass::kLatencySensitive;
+  SequenceView waiting = prompt(2, 100);
+  waiting.service_class = ServiceClass::kLatencySensitive;
+  SequenceView behind = prompt(3, 100);
+  behind.service_class = ServiceClass::kBestEffort;
+  Scene scene{.running = {online}, .waiting = {waiting, behind}};
+  scene.budget.staging_blocks = 32;
+  scene.budget.sequences = 0;
+  const StepPlan plan = made(10, kRepaired).plan(scene.view());
+  EXPECT_THAT(plan.admit, IsEmpty());
+  EXPECT_THAT(plan.straight_to_host, IsEmpty());
+}
+
 TEST_F(ApexStraight, APromptThatTheHostCannotHoldWaitsAndNoneBehindItBegins) {
   Scene scene{.running = {decode(1, 160)}, .waiting = {prompt(2, 100), prompt(3, 10)}};
   scene.budget.free_blocks = 3;

@@ -309,9 +309,12 @@ bool NeoStep::finds_room(const SequenceView& waiting, int32_t tokens) const {
          prompt_logits_ + logits <= builder.logit_rows_left() && finds_blocks(waiting, tokens);
 }
 
+// Without a place for it, an earlier prompt may have been refused for the same reason.
 bool NeoStep::finds_blocks(const SequenceView& waiting, int32_t tokens) const {
-  return !draft_.planner().refused() &&
-         draft_.builder().missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
+  const PlanBuilder& builder = draft_.builder();
+  const bool has_place = prompt_choices_ + waiting.choices <= builder.sequences_left();
+  return !(has_place && draft_.planner().refused()) &&
+         builder.missing_to_admit(waiting, tokens) + prompt_blocks_ <= 0;
 }
 
 // Blocks that this prompt, if it stays, and all that decode on the accelerator will still need: of
