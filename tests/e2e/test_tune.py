@@ -93,6 +93,9 @@ def test_each_metric_may_have_its_tolerance_and_the_budget_may_bound_best_effort
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     chat = next(one for one in result["tandem"]["classes"] if one["name"] == "chat")
     assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
+    # It does not for the next search.
+    code, said = tuned(binary, tmp_path, "--tolerance", "60", "-o", tmp_path / "next.json", text=f"step-budget: {out}\n" + SCENARIO)
+    assert code == 0 and "flex_only" not in json.loads((tmp_path / "next.json").read_text()), said
     code, said = tuned(binary, tmp_path, "--metric", "p99_tbt", "--tolerance", "60", "40")
     assert code == 2 and "one for each" in said, said
 
@@ -123,6 +126,8 @@ def test_a_budget_is_for_the_model_that_it_was_found_for(binary, tmp_path):
     for flags, named in [(("--policy", "hygen", "--shape", "3B"), "found for another model, '8B'"), (("--policy", "sarathi"), "--policy hygen")]:
         code, text = run(binary, "simulate", tmp_path / "load.yaml", "--step-budget", out, *flags)
         assert code == 2 and named in text, text
+    code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", out, "--step-budget-flex-only", "1")
+    assert code == 2 and "found without --step-budget-flex-only" in text, text
     for budget, named in [("20", "cannot be read"), ("40min", "out of range"), (tmp_path / "load.yaml", "not what `tandem tune")]:
         code, text = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", budget)
         assert code == 2 and named in text, text
@@ -130,12 +135,13 @@ def test_a_budget_is_for_the_model_that_it_was_found_for(binary, tmp_path):
 
 @pytest.mark.parametrize("flags, change, named", [
     (["--metric", "p99"], None, "mean_tbt, p99_tbt"),
+    (["--metric", "p99_tbt", "p99_tbt", "--tolerance", "40", "90"], None, "names p99_tbt twice"),
     (["--tolerance", "0"], None, "--tolerance"),
     ([], ("service-tier: flex", "service-tier: priority"), "no stream is best effort"),
     ([], ("shape: 8B", "shape: 8B\nvary: {max-num-seqs: [8, 16]}"), "leave `vary` out"),
     ([], ("random-output-len: 60", "random-output-len: 1"), "with two tokens"),
     (["--metric", "mean_ttft", "--tolerance", "0.1"], None, "keeps the tolerance"),
-], ids=["metric", "tolerance", "no-flex", "vary", "no-samples", "out-of-reach"])
+], ids=["metric", "twice", "tolerance", "no-flex", "vary", "no-samples", "out-of-reach"])
 def test_what_cannot_be_tuned_is_refused_with_the_cause(binary, tmp_path, flags, change, named):
     code, text = tuned(binary, tmp_path, *flags, text=SCENARIO.replace(*change) if change else SCENARIO)
     assert code == 2 and named in text, text
