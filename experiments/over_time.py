@@ -16,6 +16,8 @@ import statistics
 import subprocess
 import tempfile
 
+from tolerances import value
+
 HERE = pathlib.Path(__file__).resolve().parent
 WINDOW_S = 60
 COLOURS = ["#444444", "#1f77b4", "#d62728", "#2ca02c"]
@@ -36,10 +38,6 @@ def simulate(flags, text, folder, *options):
     if done.returncode:
         raise SystemExit(done.stderr.strip())
     return json.loads((folder / "out" / "result.json").read_text())
-
-
-def online_gap_ms(result):
-    return next(one for one in result["tandem"]["classes"] if one["name"] == "online")["itl_ms"]["mean"]
 
 
 def plot(lines):
@@ -84,7 +82,7 @@ def main():
             offline = [all_tokens - own for all_tokens, own in zip(tokens_per_s(both), online)]
             lines.append((f"offline, {budget}", offline))
             print(f"{budget}: {statistics.mean(offline):.0f} offline tokens/s, correlation with online tokens/s {statistics.correlation(online[:len(offline)], offline):.2f}, "
-                  f"{online_gap_ms(both):.1f} ms between online tokens, alone {online_gap_ms(alone):.1f}")
+                  f"{value(both, 'mean_tbt'):.1f} ms between online tokens, alone {value(alone, 'mean_tbt'):.1f}")
     with (HERE / flags.name / "result.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["minute", *(name for name, _ in lines)])

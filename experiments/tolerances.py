@@ -26,8 +26,12 @@ COLUMNS = ["metric", "tolerance", "policy", "setting", "without_ms", "allowed_ms
            "other_load_offline_tokens_per_s"]
 
 
+def class_of(result, name):
+    return next(one for one in result["tandem"]["classes"] if one["name"] == name)
+
+
 def value(result, metric):
-    online = next(one for one in result["tandem"]["classes"] if one["name"] == "online")
+    online = class_of(result, "online")
     times, which = METRICS[metric]
     return online[times]["mean"] if which == "mean" else online[times]["percentiles"][which]
 
@@ -68,7 +72,7 @@ def run_cell(flags, folder, scenario, alone, metrics, tolerance, policy):
     metric = metrics.split()[0]
     without = tuned["without_best_effort"][f"{metric}_ms"]
     other = simulate(flags, folder / "other", scenario, "--policy", policy, f"--{option}", str(tuned[field]))
-    offline = next(one for one in other["tandem"]["classes"] if one["name"] == "offline")
+    offline = class_of(other, "offline")
     return row | {"setting": tuned[field], "without_ms": round(without, 3), "allowed_ms": round(without * (1 + float(tolerances[0]) / 100), 3),
                   "metric_ms": round(tuned["with_budget"][f"{metric}_ms"], 3),
                   "offline_tokens_per_s": round(tuned["with_budget"]["best_effort_tokens_per_s"], 1),

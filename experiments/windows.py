@@ -14,9 +14,9 @@ import pathlib
 import subprocess
 import tempfile
 
+from tolerances import METRICS, TOLERANCES, class_of, value
+
 HERE = pathlib.Path(__file__).resolve().parent
-METRICS = {"mean_tbt": ("itl_ms", "mean"), "p99_tbt": ("itl_ms", "99"), "mean_ttft": ("ttft_ms", "mean"), "p99_ttft": ("ttft_ms", "99")}
-TOLERANCES = [5, 10, 20, 50]
 WINDOWS = [(start, seed) for seed in (1, 2) for start in (0, 600, 1200, 1800, 2400)]
 
 
@@ -30,16 +30,6 @@ def simulate(flags, folder, scenario, seed, *options):
     if code:
         raise SystemExit(errors)
     return json.loads((folder / "result.json").read_text())
-
-
-def class_of(result, name):
-    return next(one for one in result["tandem"]["classes"] if one["name"] == name)
-
-
-def value(result, metric):
-    times, which = METRICS[metric]
-    online = class_of(result, "online")[times]
-    return online["mean"] if which == "mean" else online["percentiles"][which]
 
 
 def scenarios(flags, folder, start):

@@ -22,7 +22,7 @@ struct ConfigNode {
   int line = 0;                   // from 1; 0: not from a file
 };
 
-// The text and the map it holds; Errors name `file`.
+// The map that the text holds. Errors name `file`.
 Result<ConfigNode> parse_config(const std::string& text, const std::string& file);
 Result<std::string> read_config_text(const std::string& file);
 

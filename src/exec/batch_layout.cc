@@ -200,7 +200,7 @@ class Writer {
   device::AttentionShape pooled_;
   device::AttentionShape staged_;
   int32_t staged_blocks_ = 0;
-  std::vector<BlockId> staged_table_;  // of one slice
+  std::vector<BlockId> staged_table_;  // the staging blocks of the slice that is being added
   Section<int32_t> ids_;
   Section<int32_t> positions_;
   Section<int32_t> blocks_;

@@ -138,7 +138,7 @@ TEST_P(PackedGoldens, AreReadFromAnyRowOn) {
 // A layer with its columns in another order, and the data that it points to.
 struct Reordered {
   PackedLayer layer;
-  std::vector<int64_t> columns;  // of the layer before
+  std::vector<int64_t> columns;  // column i was column columns[i]
   std::vector<uint32_t> values;
   std::vector<int32_t> order;
 };

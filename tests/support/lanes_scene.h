@@ -53,6 +53,15 @@ inline SequenceView parked(int64_t id, int32_t known) {
   return view;
 }
 
+// A token under way whose next stage is `stage`.
+inline SequenceView in_flight(int64_t id, int32_t known, int32_t stage, uint8_t lane = 0) {
+  SequenceView view = parked(id, known);
+  view.state = SequenceState::kParkedInFlight;
+  view.stage = stage;
+  view.lane = lane;
+  return view;
+}
+
 inline SequenceView prompt(int64_t id, int32_t known) {
   return {.id = SequenceId{id}, .request = RequestId{id}, .known_tokens = known};
 }

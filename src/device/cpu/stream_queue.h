@@ -94,8 +94,8 @@ class StreamQueue {
   // Issuing thread's.
   std::vector<std::unique_ptr<Segment>> segments_;
   Segment* write_ = nullptr;
-  StreamEntry* place_ = nullptr;        // of the next entry
-  StreamEntry* segment_end_ = nullptr;  // write_'s
+  StreamEntry* place_ = nullptr;        // the next entry is written here
+  StreamEntry* segment_end_ = nullptr;  // end of the entries of write_
   int64_t pushed_ = 0;
   // Shared.
   alignas(64) std::atomic<int64_t> published_{0};

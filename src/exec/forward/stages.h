@@ -164,8 +164,9 @@ class Stages {
   const kernels::KvLayout layout_;
   const StageBuffers buffers_;
   const StageStrides strides_;
-  std::vector<int32_t> windows_;         // of the layers, each once: attention is planned for each
-  std::vector<size_t> window_of_layer_;  // its place in windows_
+  // The model's different windows; attention is planned once for each of them.
+  std::vector<int32_t> windows_;
+  std::vector<size_t> window_of_layer_;  // index into windows_
 };
 
 }  // namespace tandem

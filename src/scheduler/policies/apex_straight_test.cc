@@ -4,60 +4,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <vector>
 
 #include "scheduler/policies/neo.h"
-#include "support/lanes_scene.h"
+#include "support/apex_scene.h"
 
 namespace tandem {
 namespace {
 
 using testing::decode;
 using ::testing::ElementsAre;
-using testing::host_of;
 using testing::ids;
 using ::testing::IsEmpty;
-using testing::model;
-using testing::parked;
+using testing::kPlus;
+using testing::kPublished;
 using testing::prompt;
 using testing::Scene;
+using testing::under_way;
 using testing::with_residents;
 
-// Under way, and next at this stage.
-SequenceView on_its_way(int64_t id, int32_t known, int32_t stage, uint8_t lane = 1) {
-  SequenceView view = parked(id, known);
-  view.state = SequenceState::kParkedInFlight;
-  view.stage = stage;
-  view.lane = lane;
-  return view;
-}
-
-const NeoRules kAsPublished{.windows = LaneWindows::kPaper, .join = HostJoin::kByApex};
-const NeoRules kRepaired{.windows = LaneWindows::kReal,
-                         .caps_steps = true,
-                         .repaired = true,
-                         .patience_steps = 8,
-                         .join = HostJoin::kByApexPlus,
-                         .mixed_window = MixedWindow::kReal};
-
-class ApexStraight : public ::testing::Test {
- protected:
-  // A policy with this host; one for all plans of a test, since it has a memory. With the eight
-  // residents of with_residents a token of context takes 100 ns on the accelerator, and the bound
-  // of the inequality is 2 * 80 / 800 + 3 + 800 / 80 = 13.2.
-  NeoPolicy& made(double host_per_context_nanos, const NeoRules& rules) {
-    host_ = host_of(host_per_context_nanos);
-    const PolicyDescriptor& descriptor = rules.join == HostJoin::kByApex ? kApex : kApexPlus;
-    policy_ = std::make_unique<NeoPolicy>(rules, descriptor,
-                                          Beliefs{.step_times = &model(), .host_times = &host_});
-    return *policy_;
-  }
-
- private:
-  latency::HostTimes host_;
-  std::unique_ptr<NeoPolicy> policy_;
-};
+using ApexStraight = testing::ApexScene;
 
 TEST_F(ApexStraight, OverStagingLayersOnlyThePromptWithoutRoomGoesStraightToTheHost) {
   Scene scene{.running = {decode(1, 160), decode(2, 160)},
@@ -65,14 +31,14 @@ TEST_F(ApexStraight, OverStagingLayersOnlyThePromptWithoutRoomGoesStraightToTheH
   scene.budget.total_blocks = 25;
   scene.budget.free_blocks = 5;
   scene.budget.staging_blocks = 32;
-  const StepPlan plan = made(1000, kAsPublished).plan(scene.view());
+  const StepPlan plan = made(1000, kPublished).plan(scene.view());
   EXPECT_THAT(plan.offload, IsEmpty());
   EXPECT_THAT(ids(plan.admit), ::testing::UnorderedElementsAre(3, 4, 5));
   EXPECT_THAT(ids(plan.straight_to_host), ElementsAre(3, 5)) << "4 finds room";
 }
 
 TEST_F(ApexStraight, APromptThatFitsDoesNotGoStraightToTheHost) {
-  for (const NeoRules& rules : {kAsPublished, kRepaired}) {
+  for (const NeoRules& rules : {kPublished, kPlus}) {
     Scene scene{.running = {decode(1, 20)}, .waiting = {prompt(2, 100)}};
     scene.budget.staging_blocks = 32;
     scene.waiting[0].service_class = ServiceClass::kBestEffort;
@@ -83,7 +49,7 @@ TEST_F(ApexStraight, APromptThatFitsDoesNotGoStraightToTheHost) {
 }
 
 TEST_F(ApexStraight, APromptThatFindsBlocksAndNoPlaceWaits) {
-  for (const NeoRules& rules : {kAsPublished, kRepaired}) {
+  for (const NeoRules& rules : {kPublished, kPlus}) {
     Scene scene{.running = {decode(1, 20)}, .waiting = {prompt(2, 100)}};
     scene.budget.staging_blocks = 32;
     scene.budget.sequences = 0;
@@ -104,7 +70,7 @@ TEST_F(ApexStraight, PlusLetsBestEffortWaitIfALatencySensitivePromptFindsNoPlace
   Scene scene{.running = {online}, .waiting = {waiting, behind}};
   scene.budget.staging_blocks = 32;
   scene.budget.sequences = 0;
-  const StepPlan plan = made(10, kRepaired).plan(scene.view());
+  const StepPlan plan = made(10, kPlus).plan(scene.view());
   EXPECT_THAT(plan.admit, IsEmpty());
   EXPECT_THAT(plan.straight_to_host, IsEmpty());
 }
@@ -114,9 +80,9 @@ TEST_F(ApexStraight, APromptThatTheHostCannotHoldWaitsAndNoneBehindItBegins) {
   scene.budget.free_blocks = 3;
   scene.budget.staging_blocks = 32;
   scene.budget.host_free_blocks = 6;  // of 7
-  EXPECT_THAT(made(1000, kAsPublished).plan(scene.view()).admit, IsEmpty());
+  EXPECT_THAT(made(1000, kPublished).plan(scene.view()).admit, IsEmpty());
   scene.budget.host_free_blocks = 7;
-  const StepPlan plan = made(1000, kAsPublished).plan(scene.view());
+  const StepPlan plan = made(1000, kPublished).plan(scene.view());
   EXPECT_THAT(ids(plan.admit), ::testing::UnorderedElementsAre(2, 3));
   EXPECT_THAT(ids(plan.straight_to_host), ElementsAre(2));
 }
@@ -124,7 +90,7 @@ TEST_F(ApexStraight, APromptThatTheHostCannotHoldWaitsAndNoneBehindItBegins) {
 TEST_F(ApexStraight, PlusSendsNoPromptStraightToAHostThatIsMeasuredToTakeLonger) {
   std::vector<SequenceView> offloaded;
   for (int64_t id = 11; id < 31; ++id) {
-    offloaded.push_back(on_its_way(id, 400, 2));
+    offloaded.push_back(under_way(id, 400, 2));
   }
   Scene scene = with_residents(offloaded);
   scene.budget.free_blocks = 9;
@@ -134,7 +100,7 @@ TEST_F(ApexStraight, PlusSendsNoPromptStraightToAHostThatIsMeasuredToTakeLonger)
   for (SequenceView& sequence : scene.running) {
     sequence.service_class = ServiceClass::kBestEffort;
   }
-  NeoPolicy& policy = made(375, kRepaired);  // believed to need 3 ms for a step of some 3.7 ms
+  NeoPolicy& policy = made(375, kPlus);  // believed to need 3 ms for a step of some 3.7 ms
   SystemView view = scene.view();
   view.step = 1;
   EXPECT_THAT(ids(policy.plan(view).straight_to_host), ElementsAre(41));

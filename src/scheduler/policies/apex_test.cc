@@ -10,7 +10,7 @@
 #include "latency/modular_model.h"
 #include "latency/regression_model.h"
 #include "scheduler/policies/neo.h"
-#include "support/lanes_scene.h"
+#include "support/apex_scene.h"
 
 namespace tandem {
 namespace {
@@ -20,47 +20,17 @@ using ::testing::ElementsAre;
 using testing::host_of;
 using testing::ids;
 using ::testing::IsEmpty;
+using testing::kPlus;
+using testing::kPublished;
 using testing::model;
 using testing::parked;
 using testing::prompt;
 using testing::Scene;
 using testing::slices;
+using testing::under_way;
 using testing::with_residents;
 
-// Under way, and next at this stage.
-SequenceView under_way(int64_t id, int32_t known, int32_t stage, uint8_t lane = 1) {
-  SequenceView view = parked(id, known);
-  view.state = SequenceState::kParkedInFlight;
-  view.stage = stage;
-  view.lane = lane;
-  return view;
-}
-
-const NeoRules kPublished{.windows = LaneWindows::kPaper, .join = HostJoin::kByApex};
-const NeoRules kPlus{.windows = LaneWindows::kReal,
-                     .caps_steps = true,
-                     .repaired = true,
-                     .patience_steps = 8,
-                     .join = HostJoin::kByApexPlus,
-                     .mixed_window = MixedWindow::kReal};
-
-class Apex : public ::testing::Test {
- protected:
-  // A policy with this host; one for all plans of a test, since it has a memory. With the eight
-  // residents of with_residents a token of context takes 100 ns on the accelerator, and the bound
-  // of the inequality is 2 * 80 / 800 + 3 + 800 / 80 = 13.2.
-  NeoPolicy& made(double host_per_context_nanos, const NeoRules& rules) {
-    host_ = host_of(host_per_context_nanos);
-    const PolicyDescriptor& descriptor = rules.join == HostJoin::kByApex ? kApex : kApexPlus;
-    policy_ = std::make_unique<NeoPolicy>(rules, descriptor,
-                                          Beliefs{.step_times = &model(), .host_times = &host_});
-    return *policy_;
-  }
-
- private:
-  latency::HostTimes host_;
-  std::unique_ptr<NeoPolicy> policy_;
-};
+using Apex = testing::ApexScene;
 
 // ---------------------------------------------------------------- the accelerator first
 

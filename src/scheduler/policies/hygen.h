@@ -2,9 +2,9 @@
 // effort ("offline") into what is left of three budgets of the step:
 //
 //   time    --hygen-step-budget, as the step-time model predicts: a slice costs f(B + r) - f(B),
-//           what the step B takes longer with it. With --step-budget-flex-only it bounds offline
-//           slices alone: online prompts are bounded by tokens, and offline gets what time they
-//           leave, which may be none
+//           the time by which the slice makes step B longer. With --step-budget-flex-only the
+//           budget bounds offline slices alone: tokens bound online prompts, and offline slices get
+//           the time that is left, which may be none
 //   tokens  --piggyback-token-budget
 //   blocks  --flex-blocks: a best-effort prompt begins while best effort then holds at most so
 //           many percent of the KV blocks; its decodes may outgrow them

@@ -21,20 +21,13 @@ using testing::decode;
 using ::testing::ElementsAre;
 using testing::host_of;
 using testing::ids;
+using testing::in_flight;
 using ::testing::IsEmpty;
 using testing::model;
 using ::testing::Not;
 using testing::parked;
 using testing::Scene;
 using testing::with_residents;
-
-SequenceView in_flight(int64_t id, int32_t known, int32_t stage, uint8_t lane = 0) {
-  SequenceView view = parked(id, known);
-  view.state = SequenceState::kParkedInFlight;
-  view.stage = stage;
-  view.lane = lane;
-  return view;
-}
 
 std::vector<std::pair<int64_t, int32_t>> moves(const StepPlan& plan) {
   std::vector<std::pair<int64_t, int32_t>> made;
