@@ -146,7 +146,8 @@ def round_over(value):
 def plot(experiment, rows, bands, column, label, share):
     """SVG: a panel beside the other, lines over x, each with what it is at other bandwidths of the host."""
     width, height, left, top = 380, 280, 60, 60
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * len(experiment["panels"]) + 20}" height="{height + 75}" font-family="sans-serif" font-size="12">',
+    whole = max(width * len(experiment["panels"]) + 20, left + 150 * len(experiment["lines"]), 8 * len(experiment["title"]))
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="{height + 75}" font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="16" font-weight="bold">{experiment["title"]}</text>',
            f'<text x="10" y="34">{label}</text>']
     rows = [row for row in rows if not math.isnan(row[COLUMNS.index(column)])]
