@@ -35,14 +35,14 @@ struct EnginesOutcome {
   sim::HostBand band = {};
 };
 
-Result<sim::SeveralSimulated> simulate_engines(const PlannedRun& run, const char* title) {
+Result<sim::SeveralSimulated> simulate_engines(const PlannedRun& run, const char* things) {
   const SteadyClock clock;
-  ProgressBar bar(title, clock);
+  CountProgress counted(things, clock);
   Result<sim::SeveralSimulated> simulated = sim::simulate(
       run.engines, run.options.limit, run.load, [&](const sim::SimulateProgress& progress) {
-        bar.show(progress.ended, std::ssize(run.load.requests));
+        counted.show(progress.ended, std::ssize(run.load.requests));
       });
-  bar.finish();
+  counted.finish();
   return simulated;
 }
 
@@ -94,9 +94,9 @@ Result<sim::HostBand> simulate_band(const PlannedRun& run, double share) {
         engine.options.machine.accelerator.memory_bytes *= factor;
       }
     }
-    ASSIGN_OR_RETURN(
-        const sim::SeveralSimulated simulated,
-        simulate_engines(other, factor < 1 ? "with slower hosts" : "with faster hosts"));
+    ASSIGN_OR_RETURN(const sim::SeveralSimulated simulated,
+                     simulate_engines(other, factor < 1 ? "requests with slower hosts"
+                                                        : "requests with faster hosts"));
     (factor < 1 ? band.low : band.high) =
         headlines_of(other, simulated, loadgen::summarize(other.load, simulated.run));
   }
@@ -219,7 +219,7 @@ Status run_engines(const SimulateFlags& flags, cli::Command command, const Plann
                    const std::string& out) {
   const SteadyClock clock;
   const Nanos began = clock.now();
-  ASSIGN_OR_RETURN(const sim::SeveralSimulated simulated, simulate_engines(run, "simulating"));
+  ASSIGN_OR_RETURN(const sim::SeveralSimulated simulated, simulate_engines(run, "requests"));
   const Nanos took = clock.now() - began;
   const loadgen::Summary summary = loadgen::summarize(run.load, simulated.run);
   EnginesOutcome outcome{.run = run,

@@ -56,4 +56,42 @@ void ProgressBar::finish() {
             static_cast<double>(done_) / static_cast<double>(std::max<int64_t>(took.count(), 1)));
 }
 
+CountProgress::CountProgress(std::string things, const Clock& clock)
+    : things_(std::move(things)),
+      clock_(clock),
+      began_(clock.now()),
+      terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void CountProgress::show(int64_t done, int64_t total) {
+  const Nanos now = clock_.now();
+  const Nanos pause = terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10);
+  const bool same = done == done_;
+  done_ = done;
+  total_ = total;
+  if (now - shown_ < pause || (!terminal_ && same)) {
+    return;
+  }
+  shown_ = now;
+  const double passed = to_seconds(now - began_);
+  std::string text = fmt::format("{}{} {}, {:.0f} s", done,
+                                 total > 0 ? fmt::format(" of {}", total) : "", things_, passed);
+  if (done > 0 && total > done) {
+    text += fmt::format(", about {:.0f} s left",
+                        passed * static_cast<double>(total - done) / static_cast<double>(done));
+  }
+  // Not fmt::print, which throws when the terminal is closed.
+  std::fputs(
+      fmt::format("{}{}{}", terminal_ ? "\r" : "", text, terminal_ ? "\033[K" : "\n").c_str(),
+      stderr);
+  std::fflush(stderr);
+}
+
+void CountProgress::finish() const {
+  std::fputs(fmt::format("{}{}{} {} in {}\n", terminal_ ? "\r\033[K" : "", done_,
+                         total_ > 0 ? fmt::format(" of {}", total_) : "", things_,
+                         format_duration(clock_.now() - began_))
+                 .c_str(),
+             stderr);
+}
+
 }  // namespace tandem

@@ -27,4 +27,22 @@ class ProgressBar {
   bool terminal_;
 };
 
+// The same of things that are counted: "7 of 13 points, 12 s, about 10 s left".
+class CountProgress {
+ public:
+  // `things` is "points".
+  CountProgress(std::string things, const Clock& clock);
+  void show(int64_t done, int64_t total);  // total 0: not known
+  void finish() const;                     // the last line, with the time
+
+ private:
+  std::string things_;
+  const Clock& clock_;
+  Nanos began_;
+  Nanos shown_ = began_;
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+  bool terminal_;
+};
+
 }  // namespace tandem

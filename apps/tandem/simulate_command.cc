@@ -37,14 +37,14 @@ namespace {
 
 constexpr int kExitStopped = 130;  // as shells report Ctrl-C
 
-Result<sim::Simulated> simulate(const PlannedRun& run, const char* title) {
+Result<sim::Simulated> simulate(const PlannedRun& run, const char* things) {
   const SteadyClock clock;
-  ProgressBar bar(title, clock);
+  CountProgress counted(things, clock);
   Result<sim::Simulated> simulated =
       sim::simulate(run.options, run.load, [&](const sim::SimulateProgress& progress) {
-        bar.show(progress.ended, std::ssize(run.load.requests));
+        counted.show(progress.ended, std::ssize(run.load.requests));
       });
-  bar.finish();
+  counted.finish();
   return simulated;
 }
 
@@ -57,7 +57,8 @@ Result<sim::HostBand> simulate_band(const PlannedRun& run, double share) {
       host.bytes_per_second *= factor;
     }
     ASSIGN_OR_RETURN(const sim::Simulated simulated,
-                     simulate(other, factor < 1 ? "with a slower host" : "with a faster host"));
+                     simulate(other, factor < 1 ? "requests with a slower host"
+                                                : "requests with a faster host"));
     (factor < 1 ? band.low : band.high) =
         headlines_of(loadgen::summarize(other.load, simulated.run), other.options, simulated);
   }
@@ -71,7 +72,7 @@ Status run_planned(const SimulateFlags& flags, cli::Command command, const Plann
   }
   const SteadyClock clock;
   const Nanos began = clock.now();
-  ASSIGN_OR_RETURN(const sim::Simulated simulated, simulate(run, "simulating"));
+  ASSIGN_OR_RETURN(const sim::Simulated simulated, simulate(run, "requests"));
   const Nanos took = clock.now() - began;
   const loadgen::Summary summary = loadgen::summarize(run.load, simulated.run);
   fmt::print("{} on {}, policy {}: {} of load in {} ({} steps, compute {:.0f} % busy)\n",

@@ -11,8 +11,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "base/log.h"
-#include "base/units.h"
+#include "progress.h"
 #include "signals.h"
 
 namespace tandem {
@@ -22,12 +21,6 @@ struct Child {
   pid_t id = -1;
   size_t point = 0;
 };
-
-int32_t usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 // In the new process. It ends with this one, and Ctrl-C of a terminal reaches this one alone.
 [[noreturn]] void become_point(const std::string& scenario, const std::string& folder,
@@ -80,44 +73,13 @@ std::string failure_of(int status, const std::filesystem::path& folder) {
                      last_line(folder / "log"));
 }
 
-// One line: replaced on a terminal, written now and then elsewhere.
-class SweepProgress {
- public:
-  SweepProgress(size_t points, const Clock& clock)
-      : points_(points), clock_(clock), began_(clock.now()) {}
-
-  void show(size_t done) {
-    const Nanos now = clock_.now();
-    const Nanos pause = terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10);
-    if (now - shown_ < pause && (!terminal_ || done == done_)) {
-      return;
-    }
-    shown_ = now;
-    done_ = done;
-    const double passed = to_seconds(now - began_);
-    std::string text = fmt::format("{} of {} points, {:.0f} s", done, points_, passed);
-    if (done > 0) {
-      text += fmt::format(", about {:.0f} s left",
-                          passed * static_cast<double>(points_ - done) / static_cast<double>(done));
-    }
-    fmt::print(stderr, "{}{}{}", terminal_ ? "\r" : "", text, terminal_ ? "\033[K" : "\n");
-    std::fflush(stderr);
-  }
-  void finish(size_t done) const {
-    fmt::print(stderr, "{}{} of {} points in {}\n", terminal_ ? "\r\033[K" : "", done, points_,
-               format_duration(clock_.now() - began_));
-  }
-
- private:
-  size_t points_;
-  const Clock& clock_;
-  Nanos began_;
-  Nanos shown_ = began_;
-  size_t done_ = 0;
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-};
-
 }  // namespace
+
+int32_t usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
 
 PointsRun run_points(const std::vector<std::filesystem::path>& folders, int32_t jobs,
                      const Clock& clock) {
@@ -125,7 +87,7 @@ PointsRun run_points(const std::vector<std::filesystem::path>& folders, int32_t 
   const auto places = static_cast<size_t>(jobs > 0 ? jobs : usable_cores());
   const Signals signals;
   PointsRun run{.outcomes = std::vector<PointOutcome>(folders.size()), .stopped = false};
-  SweepProgress progress(folders.size(), clock);
+  CountProgress progress("points", clock);
   std::vector<Child> children;
   size_t next = 0;
   size_t done = 0;
@@ -150,13 +112,13 @@ PointsRun run_points(const std::vector<std::filesystem::path>& folders, int32_t 
       ++done;
       return true;
     });
-    progress.show(done);
+    progress.show(static_cast<int64_t>(done), std::ssize(folders));
   }
   for (const Child& child : children) {
     ::kill(child.id, SIGKILL);
     ::waitpid(child.id, nullptr, 0);
   }
-  progress.finish(done);
+  progress.finish();
   return run;
 }
 

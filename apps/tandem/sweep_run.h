@@ -10,6 +10,9 @@
 
 namespace tandem {
 
+// That this process may use.
+int32_t usable_cores();
+
 struct PointOutcome {
   bool ended = false;   // false: the sweep was stopped before
   std::string failure;  // empty: none

@@ -3,200 +3,257 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
 #include "base/check.h"
-#include "loadgen/statistics.h"
-#include "request/slo.h"
 
 namespace tandem::sim {
 namespace {
 
-struct NamedMetric {
-  std::string_view name;
-  TuneMetric metric;
-};
-constexpr std::array kMetrics = {
-    NamedMetric{"mean_tbt", TuneMetric::kMeanTbt}, NamedMetric{"p99_tbt", TuneMetric::kP99Tbt},
-    NamedMetric{"mean_ttft", TuneMetric::kMeanTtft}, NamedMetric{"p99_ttft", TuneMetric::kP99Ttft}};
+constexpr double kStep = 0.9;        // from one smaller setting to the next
+constexpr size_t kTogether = 4;      // smaller settings before their tokens are looked at
+constexpr size_t kMostSmaller = 40;  // in all
+constexpr double kWorthIt = 0.7;     // of the most best effort: below it, smaller settings are left
+constexpr double kAsMuch = 0.99;     // of the most best effort: as good as the most
 
-bool is_offline(const loadgen::Load& load, int32_t group) {
-  const Result<ServiceClass> named =
-      parse_service_class(load.groups[static_cast<size_t>(group)].service_tier);
-  return named.ok() && *named == ServiceClass::kBestEffort;
+bool keeps(const TuneRun& run, const TuneRun& online, const std::vector<double>& allowed_ms) {
+  return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal()) &&
+         run.online_lost <= online.online_lost;
 }
 
-// Of latency-sensitive requests that were answered.
-struct Samples {
-  std::vector<double> tbt_ms;
-  std::vector<double> ttft_ms;
-};
-
-void count(const loadgen::RequestRecord& record, Samples& samples) {
-  const std::vector<Nanos>& times = record.chunk_times;
-  samples.ttft_ms.push_back(to_millis(record.ttft()));
-  for (size_t i = 1; i < times.size(); ++i) {
-    samples.tbt_ms.push_back(to_millis(times[i] - times[i - 1]));
+class Search {
+ public:
+  Search(const TuneOptions& options, const std::vector<TuneRun>& online, const RunSettings& run)
+      : options_(options), run_(run) {
+    tuned_.online = online;
+    for (const TuneRun& load : online) {
+      std::vector<double>& allowed = tuned_.allowed_ms.emplace_back();
+      for (size_t i = 0; i < options.goals.size(); ++i) {
+        allowed.push_back(load.metrics_ms[i] * (1 + options.goals[i].tolerance));
+      }
+    }
   }
-}
 
-Result<double> value_of(TuneMetric metric, const Samples& samples) {
-  const bool is_tbt = metric == TuneMetric::kMeanTbt || metric == TuneMetric::kP99Tbt;
-  const loadgen::Distribution found =
-      loadgen::distribution_of(is_tbt ? samples.tbt_ms : samples.ttft_ms);
-  if (found.count() == 0) {
+  // The largest that keeps the goals; 0: none does.
+  Result<int32_t> bisect() {
+    // `low` keeps the goals or is too small, `high` is more than the most.
+    double low = options_.min;
+    double high = options_.max;
+    double next = high;
+    int32_t largest = 0;
+    for (int32_t runs = 0; runs < options_.most_runs; ++runs) {
+      const auto setting = static_cast<int32_t>(std::lround(next));
+      RETURN_IF_ERROR(try_settings({setting}));
+      const TunedSetting* tried = found(setting);
+      if (tried != nullptr && tried->kept) {
+        largest = std::max(largest, setting);
+      }
+      const bool is_low = tried == nullptr || tried->kept || is_too_small(*tried);
+      (is_low ? low : high) = next;
+      if (high / low <= 1 + options_.precision) {
+        break;
+      }
+      next = std::sqrt(low * high);
+    }
+    return largest;
+  }
+
+  Status look_below(int32_t largest) {
+    ASSIGN_OR_RETURN(double at, below_the_plateau(largest));
+    for (size_t count = 0; count < kMostSmaller; count += kTogether) {
+      std::vector<int32_t> settings;
+      for (size_t i = 0; i < kTogether; ++i) {
+        at *= kStep;
+        settings.push_back(std::max(options_.min, static_cast<int32_t>(std::lround(at))));
+      }
+      RETURN_IF_ERROR(try_settings(settings));
+      double served = 0;
+      for (const int32_t setting : settings) {
+        const TunedSetting* tried = found(setting);
+        served = tried == nullptr ? served : std::max(served, tried->offline_tokens_per_s());
+      }
+      if (served < kWorthIt * most_served() || settings.back() == options_.min) {
+        break;
+      }
+    }
+    const double best = best_kept().setting;
+    const double between = std::sqrt(kStep);
+    return try_settings({static_cast<int32_t>(std::lround(best * between)),
+                         std::min(largest, static_cast<int32_t>(std::lround(best / between)))});
+  }
+
+  // At least one setting must be kept. Without any best-effort tokens: the largest.
+  [[nodiscard]] const TunedSetting& best_kept() const {
+    const double max_served = most_served();
+    const TunedSetting* best = nullptr;
+    for (const TunedSetting& tried : tuned_.tried) {
+      if (tried.kept && tried.offline_tokens_per_s() >= kAsMuch * max_served &&
+          (best == nullptr || (tried.setting < best->setting) == (max_served > 0))) {
+        best = &tried;
+      }
+    }
+    CHECK(best != nullptr, "no setting keeps the goals");
+    return *best;
+  }
+
+  // By kept settings.
+  [[nodiscard]] double most_served() const {
+    double served = 0;
+    for (const TunedSetting& tried : tuned_.tried) {
+      served = tried.kept ? std::max(served, tried.offline_tokens_per_s()) : served;
+    }
+    return served;
+  }
+
+  [[nodiscard]] Error nothing_kept() const {
+    const auto farthest = [this](const TunedSetting& tried) {
+      const size_t load = nearest_load(tuned_, tried, 0);
+      return tried.runs[load].metrics_ms.front() / tuned_.allowed_ms[load].front();
+    };
+    const auto best = std::ranges::min_element(tuned_.tried, {}, farthest);
     return invalid_argument(
-        fmt::format("{} cannot be measured: no latency-sensitive request was answered{}; give the "
-                    "load some, and time to end",
-                    tune_metric_name(metric), is_tbt ? " with two tokens" : ""),
-        "metric");
+        best == tuned_.tried.end()
+            ? std::string("nothing that was tried is large enough to serve by")
+            : fmt::format("none of the {} settings that were tried keeps the tolerance: the best, "
+                          "{}, leads to {}; allow more, or give best effort less",
+                          tuned_.tried.size(), options_.show(best->setting), described(*best)),
+        "tolerance");
   }
-  const bool is_mean = metric == TuneMetric::kMeanTbt || metric == TuneMetric::kMeanTtft;
-  return is_mean ? found.mean : found.at(99);
-}
 
-bool keeps(const TuneRun& run, const std::vector<double>& allowed_ms) {
-  return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal());
-}
+  Tuned& tuned() { return tuned_; }
 
-// The metrics of smaller settings are better, down to where a step has no room for the chunk of a
-// prompt: from there on prompts wait. Worse than with the next larger setting: it is too small.
-bool is_too_small(const Tuned& tuned, const TunedSetting& tried) {
-  constexpr double kNoise = 1.02;
-  const TunedSetting* larger = nullptr;
-  for (const TunedSetting& other : tuned.tried) {
-    if (other.setting > tried.setting && (larger == nullptr || other.setting < larger->setting)) {
-      larger = &other;
+ private:
+  Status try_settings(const std::vector<int32_t>& settings) {
+    std::vector<int32_t> fresh;
+    for (const int32_t setting : settings) {
+      if (found(setting) == nullptr && std::ranges::find(fresh, setting) == fresh.end()) {
+        fresh.push_back(setting);
+      }
     }
-  }
-  if (larger != nullptr && tried.run.online_lost > larger->run.online_lost) {
-    return true;
-  }
-  for (size_t i = 0; larger != nullptr && i < tuned.allowed_ms.size(); ++i) {
-    const double metric = tried.run.metrics_ms[i];
-    if (metric > tuned.allowed_ms[i] && metric > kNoise * larger->run.metrics_ms[i]) {
-      return true;
+    ASSIGN_OR_RETURN(std::vector<SettingRuns> came, run_(fresh));
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      if (!came[i].has_value()) {
+        continue;
+      }
+      TunedSetting tried{.setting = fresh[i], .runs = *std::move(came[i]), .kept = true};
+      for (size_t load = 0; load < tried.runs.size(); ++load) {
+        tried.kept =
+            tried.kept && keeps(tried.runs[load], tuned_.online[load], tuned_.allowed_ms[load]);
+      }
+      tuned_.tried.push_back(std::move(tried));
     }
+    return {};
   }
-  return false;
-}
 
-std::string described(const TuneOptions& options, const TunedSetting& tried,
-                      const std::vector<double>& allowed_ms) {
-  std::string text;
-  for (size_t i = 0; i < options.goals.size(); ++i) {
-    text += fmt::format("{}{} of {:.2f} ms (allowed: {:.2f})", i == 0 ? "" : ", ",
-                        tune_metric_name(options.goals[i].metric), tried.run.metrics_ms[i],
-                        allowed_ms[i]);
+  [[nodiscard]] const TunedSetting* found(int32_t setting) const {
+    const auto at = std::ranges::find(tuned_.tried, setting, &TunedSetting::setting);
+    return at == tuned_.tried.end() ? nullptr : &*at;
   }
-  if (tried.run.online_lost > 0) {
-    text += fmt::format("; {} latency-sensitive requests were lost", tried.run.online_lost);
+
+  // The metrics of smaller settings are better, down to where a step has no room for the chunk of a
+  // prompt: from there on prompts wait. Worse than with the next larger setting: it is too small.
+  [[nodiscard]] bool is_too_small(const TunedSetting& tried) const {
+    constexpr double kNoise = 1.02;
+    const TunedSetting* larger = nullptr;
+    for (const TunedSetting& other : tuned_.tried) {
+      if (other.setting > tried.setting && (larger == nullptr || other.setting < larger->setting)) {
+        larger = &other;
+      }
+    }
+    for (size_t load = 0; larger != nullptr && load < tried.runs.size(); ++load) {
+      const TuneRun& own = tried.runs[load];
+      const TuneRun& next = larger->runs[load];
+      if (own.online_lost > next.online_lost) {
+        return true;
+      }
+      for (size_t i = 0; i < own.metrics_ms.size(); ++i) {
+        if (own.metrics_ms[i] > tuned_.allowed_ms[load][i] &&
+            own.metrics_ms[i] > kNoise * next.metrics_ms[i]) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
-  return text;
-}
+
+  // Settings beyond what the fullest step takes all lead to the same run: the last half of
+  // `largest` that does.
+  Result<double> below_the_plateau(int32_t largest) {
+    double at = largest;
+    while (at / 2 >= options_.min) {
+      const auto half = static_cast<int32_t>(std::lround(at / 2));
+      RETURN_IF_ERROR(try_settings({half}));
+      const TunedSetting* tried = found(half);
+      if (tried == nullptr || tried->runs != found(largest)->runs) {
+        break;
+      }
+      at = half;
+    }
+    return at;
+  }
+
+  // Of the load that is the farthest from its tolerance.
+  [[nodiscard]] std::string described(const TunedSetting& tried) const {
+    std::string text;
+    int64_t lost = 0;
+    for (size_t i = 0; i < options_.goals.size(); ++i) {
+      const size_t load = nearest_load(tuned_, tried, i);
+      text += fmt::format("{}{} of {:.2f} ms (allowed: {:.2f})", i == 0 ? "" : ", ",
+                          tune_metric_name(options_.goals[i].metric),
+                          tried.runs[load].metrics_ms[i], tuned_.allowed_ms[load][i]);
+    }
+    for (const TuneRun& run : tried.runs) {
+      lost += run.online_lost;
+    }
+    return lost == 0 ? text
+                     : fmt::format("{}; {} latency-sensitive requests were lost", text, lost);
+  }
+
+  const TuneOptions& options_;
+  const RunSettings& run_;
+  Tuned tuned_;
+};
 
 }  // namespace
 
-std::string_view tune_metric_name(TuneMetric metric) {
-  return std::ranges::find(kMetrics, metric, &NamedMetric::metric)->name;
+double TunedSetting::offline_tokens_per_s() const {
+  double sum = 0;
+  for (const TuneRun& run : runs) {
+    sum += run.offline_tokens_per_s;
+  }
+  return runs.empty() ? 0 : sum / static_cast<double>(runs.size());
 }
 
-Result<TuneMetric> parse_tune_metric(std::string_view name) {
-  const auto found = std::ranges::find(kMetrics, name, &NamedMetric::name);
-  if (found == kMetrics.end()) {
-    return invalid_argument(
-        fmt::format("unknown metric '{}' (known: mean_tbt, p99_tbt, mean_ttft, p99_ttft)", name),
-        "metric");
+size_t nearest_load(const Tuned& tuned, const TunedSetting& setting, size_t goal) {
+  size_t nearest = 0;
+  double max_ratio = 0;
+  for (size_t load = 0; load < setting.runs.size(); ++load) {
+    const double ratio = setting.runs[load].metrics_ms[goal] / tuned.allowed_ms[load][goal];
+    if (ratio > max_ratio) {
+      nearest = load;
+      max_ratio = ratio;
+    }
   }
-  return found->metric;
+  return nearest;
 }
 
-loadgen::Load online_part(const loadgen::Load& load) {
-  loadgen::Load online = load;
-  std::erase_if(online.requests, [&load](const loadgen::LoadRequest& request) {
-    return is_offline(load, request.group);
-  });
-  return online;
-}
-
-Result<TuneRun> measure_run(const loadgen::Load& load,
-                            const std::vector<loadgen::RequestRecord>& records, Nanos duration,
-                            const std::vector<TuneGoal>& goals) {
-  TuneRun run;
-  Samples samples;
-  int64_t offline_tokens = 0;
-  for (const loadgen::RequestRecord& record : records) {
-    const bool offline = is_offline(load, record.group);
-    if (record.outcome != loadgen::Outcome::kDone || record.chunk_times.empty()) {
-      run.online_lost += offline ? 0 : 1;
-      continue;
-    }
-    if (offline) {
-      offline_tokens += record.output_tokens();
-    } else {
-      count(record, samples);
-    }
+Result<Tuned> tune_setting(const TuneOptions& options, const std::vector<TuneRun>& online,
+                           const RunSettings& run) {
+  CHECK(!options.goals.empty() && !online.empty() && options.min > 0 && options.min < options.max &&
+            options.precision > 0 && options.most_runs > 0,
+        "{} goals, {} loads, settings of {} to {}", options.goals.size(), online.size(),
+        options.min, options.max);
+  Search search(options, online, run);
+  ASSIGN_OR_RETURN(const int32_t largest, search.bisect());
+  if (largest == 0) {
+    return search.nothing_kept();
   }
-  run.offline_tokens_per_s =
-      duration > Nanos{0} ? static_cast<double>(offline_tokens) / to_seconds(duration) : 0;
-  for (const TuneGoal& goal : goals) {
-    ASSIGN_OR_RETURN(const double value, value_of(goal.metric, samples));
-    run.metrics_ms.push_back(value);
+  if (search.most_served() > 0) {
+    RETURN_IF_ERROR(search.look_below(largest));
   }
-  return run;
-}
-
-Result<Tuned> tune_setting(const TuneOptions& options, const TuneRun& online,
-                           const RunWithSetting& run) {
-  CHECK(!options.goals.empty() && options.goals.size() == online.metrics_ms.size() &&
-            options.least > 0 && options.least < options.most && options.precision > 0 &&
-            options.most_runs > 0,
-        "{} goals, {} metrics, settings of {} to {}", options.goals.size(),
-        online.metrics_ms.size(), options.least, options.most);
-  Tuned tuned{.online = online, .allowed_ms = {}, .tried = {}, .best = {}};
-  for (size_t i = 0; i < options.goals.size(); ++i) {
-    tuned.allowed_ms.push_back(online.metrics_ms[i] * (1 + options.goals[i].tolerance));
-  }
-  // `low` keeps the goals or is too small, `high` is more than the most.
-  double low = options.least;
-  double high = options.most;
-  double next = high;
-  while (std::cmp_less(tuned.tried.size(), options.most_runs)) {
-    TunedSetting tried{
-        .setting = static_cast<int32_t>(std::lround(next)), .run = {}, .kept = false};
-    ASSIGN_OR_RETURN(std::optional<TuneRun> came, run(tried.setting));
-    bool is_low = !came.has_value();
-    if (came.has_value()) {
-      tried.run = *std::move(came);
-      tried.kept =
-          keeps(tried.run, tuned.allowed_ms) && tried.run.online_lost <= online.online_lost;
-      is_low = tried.kept || is_too_small(tuned, tried);
-      tuned.tried.push_back(tried);
-    }
-    if (tried.kept && tried.setting > tuned.best.setting) {
-      tuned.best = tried;
-    }
-    (is_low ? low : high) = next;
-    if (high / low <= 1 + options.precision) {
-      break;
-    }
-    next = std::sqrt(low * high);
-  }
-  if (!tuned.best.kept) {
-    const auto best = std::ranges::min_element(
-        tuned.tried, {}, [](const TunedSetting& tried) { return tried.run.metrics_ms.front(); });
-    return invalid_argument(
-        best == tuned.tried.end()
-            ? std::string("nothing that was tried is large enough to serve by")
-            : fmt::format("none of the {} runs with best effort keeps the tolerance: the best, "
-                          "with {}, leads to {}; allow more, or give best effort less",
-                          tuned.tried.size(), options.show(best->setting),
-                          described(options, *best, tuned.allowed_ms)),
-        "tolerance");
-  }
-  return tuned;
+  search.tuned().best = search.best_kept();
+  return std::move(search.tuned());
 }
 
 }  // namespace tandem::sim

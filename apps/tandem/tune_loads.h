@@ -1,0 +1,94 @@
+// The loads of `tandem tune`, and their runs on the simulated machine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "scheduler/policy.h"
+#include "sim/tune.h"
+#include "simulate_flags.h"
+
+namespace tandem {
+
+// A policy option that is tuned, the range in which it is, and how it is printed.
+struct Knob {
+  const PolicyOption& option;
+  int32_t min;
+  int32_t max;
+  std::string_view title;  // for the help
+  std::string_view field;  // key of the option in the JSON file
+  std::string (*show)(int32_t setting);
+};
+
+// `policy` has an option to tune.
+const Knob& knob_of(std::string_view policy);
+
+struct TuneLoad {
+  std::string name;  // the point of `vary`; empty: the scenario has none
+  PlannedRun run;
+};
+
+struct TuneLoads {
+  std::vector<TuneLoad> loads;   // at least one; of one model
+  nlohmann::ordered_json flags;  // the scenario's, of the first load
+  int32_t jobs = 0;              // of the scenario; 0: not given
+  // Whether best effort alone is bounded by a step budget, as the scenario says; absent: it does
+  // not say, or the policy has no such option.
+  std::optional<int32_t> flex_only;
+  bool may_be_flex_only = false;  // the policy has that option
+};
+
+// Every point of the scenario's `vary` is a load; without it there is one. Starts the log, at the
+// scenario's level if `log_level` is empty.
+Result<TuneLoads> plan_tune_loads(const std::string& scenario, const std::string& policy,
+                                  const std::string& log_level);
+
+// Runs of the loads, `jobs` at a time; 0: one for each core that this process may use. One thread;
+// `ran` is called in it.
+class TuneRunner {
+ public:
+  TuneRunner(const TuneLoads& loads, const Knob& knob, const std::vector<sim::TuneGoal>& goals,
+             int32_t jobs, std::function<void(size_t runs)> ran);
+
+  Result<std::vector<sim::TuneRun>> without_best_effort();
+  // `flex_only`: value of the option; absent: the policy has none.
+  Result<std::vector<sim::SettingRuns>> with(const std::vector<int32_t>& settings,
+                                             std::optional<int32_t> flex_only);
+  // Effective configuration of the first load's run, one JSON object.
+  [[nodiscard]] const std::string& config(int32_t setting, std::optional<int32_t> flex_only) const {
+    return configs_.at({setting, flex_only});
+  }
+
+ private:
+  struct Task {
+    size_t load = 0;
+    int32_t setting = 0;
+    std::optional<int32_t> flex_only;
+    bool online_only = false;
+  };
+  struct LoadRun {
+    sim::TuneRun run;
+    std::string config;
+  };
+  using Outcome = Result<std::optional<LoadRun>>;  // absent: the setting is too small
+
+  [[nodiscard]] std::vector<Outcome> run(const std::vector<Task>& tasks) const;
+  [[nodiscard]] Outcome run_one(const Task& task) const;
+
+  const TuneLoads& loads_;
+  const Knob& knob_;
+  const std::vector<sim::TuneGoal>& goals_;
+  size_t jobs_;
+  std::function<void(size_t runs)> ran_;
+  std::map<std::pair<int32_t, std::optional<int32_t>>, std::string> configs_;
+};
+
+}  // namespace tandem
