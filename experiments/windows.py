@@ -3,7 +3,8 @@
 
 Usage: experiments/windows.py hygen-windows [--traces FOLDER] [--binary TANDEM] [--jobs N]
 
-A window is ten minutes of the trace; `start` in the scenario is its first second. Writes experiments/NAME/result.csv and prints a table.
+A window is ten minutes of the trace; `start` in the scenario is its first second. `tandem tune` finds a budget with all windows of the first thinning
+of the trace; the windows of the second and third thinning are then run with it. Writes experiments/NAME/result.csv and prints a table.
 """
 import argparse
 import concurrent.futures
@@ -17,7 +18,8 @@ import tempfile
 from tolerances import METRICS, TOLERANCES, class_of, value
 
 HERE = pathlib.Path(__file__).resolve().parent
-WINDOWS = [(start, seed) for seed in (1, 2) for start in (0, 600, 1200, 1800, 2400)]
+STARTS = (0, 600, 1200, 1800, 2400)
+WINDOWS = [(start, seed) for seed in (2, 3) for start in STARTS]
 
 
 def run(*command):
@@ -32,34 +34,44 @@ def simulate(flags, folder, scenario, seed, *options):
     return json.loads((folder / "result.json").read_text())
 
 
+def read_scenario(flags):
+    return (HERE / flags.name / "scenario.yaml").read_text().replace("{traces}", str(pathlib.Path(flags.traces).resolve()))
+
+
 def scenarios(flags, folder, start):
-    """The window with best effort, with a budget for best effort alone, and without best effort."""
-    text = (HERE / flags.name / "scenario.yaml").read_text().replace("{traces}", str(pathlib.Path(flags.traces).resolve())).replace("{start}", str(start))
+    """The window with best effort and without."""
+    text = read_scenario(flags).replace("{start}", str(start))
     alone = "\n".join(line for line in text.splitlines() if "name: offline" not in line) + "\n"
     paths = {}
-    for name, content in (("both", text), ("flex_only", text + "step-budget-flex-only: 1\n"), ("alone", alone)):
+    for name, content in (("both", text), ("alone", alone)):
         paths[name] = folder / f"{name}-{start}.yaml"
         paths[name].write_text(content)
     return paths
 
 
+def all_windows(flags, folder):
+    path = folder / "all.yaml"
+    starts = ", ".join(f"{start}s" for start in STARTS)
+    path.write_text(f"vary: {{stream.online.trace-start: [{starts}]}}\n" + read_scenario(flags).replace(", trace-start: {start}s", ""))
+    return path
+
+
 def cell(flags, folder, windows, alone, metric, tolerance):
-    kind = "flex_only" if "ttft" in metric else "both"
     tuned = folder / f"{metric}-{tolerance}.json"
-    code, errors = run(flags.binary, "tune", windows[0][kind], "--metric", metric, "--tolerance", tolerance, "-o", tuned)
+    code, errors = run(flags.binary, "tune", all_windows(flags, folder), "--jobs", 1, "--metric", metric, "--tolerance", tolerance, "-o", tuned)
     if code:
         return [{"metric": metric, "tolerance": tolerance, "budget": "out of reach", "error": errors.splitlines()[-1]}]
     found = json.loads(tuned.read_text())
-    budget = found["step_budget_us"]
+    budget, flex_only = found["step_budget_us"], found.get("flex_only", False)
     rows = []
-    for how, options in (("fixed", ["--hygen-step-budget", budget]), ("followed", ["--step-budget", tuned])):
+    for how, options in (("fixed", ["--hygen-step-budget", budget, "--step-budget-flex-only", int(flex_only)]), ("followed", ["--step-budget", tuned])):
         ratios, offline = [], []
         for start, seed in WINDOWS:
             out = folder / f"{metric}-{tolerance}-{how}-{start}-{seed}"
-            result = simulate(flags, out, windows[start][kind], seed, "--policy", "hygen", *options)
+            result = simulate(flags, out, windows[start]["both"], seed, "--policy", "hygen", *options)
             ratios.append(value(result, metric) / value(alone[start, seed], metric))
             offline.append(class_of(result, "offline")["output_throughput"])
-        rows.append({"metric": metric, "tolerance": tolerance, "budget": f"{budget / 1000:.1f} ms", "how": how,
+        rows.append({"metric": metric, "tolerance": tolerance, "budget": f"{budget / 1000:.1f} ms" + (" (best effort)" if flex_only else ""), "tuned_tokens_per_s": f"{found['best_effort_tokens_per_s']:.0f}", "how": how,
                      "kept": sum(ratio <= 1 + tolerance / 100 for ratio in ratios), "worst": f"{max(ratios):.3f}", "median": f"{sorted(ratios)[len(ratios) // 2]:.3f}",
                      "offline_tokens_per_s": f"{sum(offline) / len(offline):.0f}"})
     return rows
@@ -79,7 +91,7 @@ def main():
                  for start, seed in WINDOWS}
         cells = [pool.submit(cell, flags, folder, windows, alone, metric, tolerance) for metric in METRICS for tolerance in TOLERANCES]
         rows = [row for each in cells for row in each.result()]
-    columns = ["metric", "tolerance", "budget", "how", "kept", "worst", "median", "offline_tokens_per_s", "error"]
+    columns = ["metric", "tolerance", "budget", "tuned_tokens_per_s", "how", "kept", "worst", "median", "offline_tokens_per_s", "error"]
     with (HERE / flags.name / "result.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()

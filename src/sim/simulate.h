@@ -1,7 +1,8 @@
 // One run of a load on a simulated machine, or on several with an engine each, which share one
 // virtual time: the planning, executor, engine and policies that serve, under devices in virtual
 // time. The policy believes what a profile of the simulated machine says,
-// which is measured in virtual time first. One thread; the same run on every machine.
+// which is measured in virtual time first. Each run on one thread, several side by side; the same
+// result on every machine.
 #pragma once
 
 #include <cstdint>
