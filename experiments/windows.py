@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """In how many windows of ten a budget that `tandem tune` found keeps a metric within its tolerance, on the simulated machine.
 
-Usage: experiments/windows.py hygen-windows [--traces FOLDER] [--binary TANDEM] [--jobs N]
+Usage: experiments/windows.py hygen-windows [--traces FOLDER] [--binary TANDEM] [--jobs N] [--keep FOLDER]
 
 A window is ten minutes of the trace; `start` in the scenario is its first second. `tandem tune` finds a budget with all windows of the first thinning
-of the trace; the windows of the second and third thinning are then run with it. Writes experiments/NAME/result.csv and prints a table.
+of the trace; the windows of the second and third thinning are then run with it. Writes experiments/NAME/result.csv and prints a table. Runs that
+--keep has already are not made again.
 """
 import argparse
 import concurrent.futures
@@ -28,6 +29,8 @@ def run(*command):
 
 
 def simulate(flags, folder, scenario, seed, *options):
+    if (folder / "result.json").exists():
+        return json.loads((folder / "result.json").read_text())
     code, errors = run(flags.binary, "simulate", scenario, "--load-seed", seed, *options, "-o", folder)
     if code:
         raise SystemExit(errors)
@@ -58,7 +61,7 @@ def all_windows(flags, folder):
 
 def cell(flags, folder, windows, alone, metric, tolerance):
     tuned = folder / f"{metric}-{tolerance}.json"
-    code, errors = run(flags.binary, "tune", all_windows(flags, folder), "--jobs", 1, "--metric", metric, "--tolerance", tolerance, "-o", tuned)
+    code, errors = (0, "") if tuned.exists() else run(flags.binary, "tune", all_windows(flags, folder), "--jobs", 1, "--metric", metric, "--tolerance", tolerance, "-o", tuned)
     if code:
         return [{"metric": metric, "tolerance": tolerance, "budget": "out of reach", "error": errors.splitlines()[-1]}]
     found = json.loads(tuned.read_text())
@@ -83,9 +86,11 @@ def main():
     parser.add_argument("--traces", default=pathlib.Path(os.environ.get("TANDEM_SHARED", "../shared")) / "traces")
     parser.add_argument("--binary", default=HERE.parent / "build/release/tandem")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for the runs")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        folder = pathlib.Path(name)
+        folder = flags.keep or pathlib.Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
         windows = {start: scenarios(flags, folder, start) for start, _ in WINDOWS}
         alone = {(start, seed): simulate(flags, folder / f"alone-{start}-{seed}", windows[start]["alone"], seed, "--policy", "hygen", "--step-budget", "2s")
                  for start, seed in WINDOWS}
