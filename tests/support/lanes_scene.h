@@ -66,6 +66,11 @@ inline SequenceView prompt(int64_t id, int32_t known) {
   return {.id = SequenceId{id}, .request = RequestId{id}, .known_tokens = known};
 }
 
+inline SequenceView best_effort(SequenceView view) {
+  view.service_class = ServiceClass::kBestEffort;
+  return view;
+}
+
 struct Scene {
   std::vector<SequenceView> running;
   std::vector<SequenceView> offloaded;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "scheduler/join_binders.h"
 #include "scheduler/policies/neo.h"
@@ -27,12 +28,23 @@ constinit const PolicyOption kApexRealWindow{
     .help =
         "1: in steps with prompts both sides of the inequality count the time that their step "
         "really takes; 0: as the paper prints it, without the prompts' part"};
+constinit const PolicyOption kApexPlusForm{
+    .name = "apex-plus-form",
+    .unit = "",
+    .default_value = 0,
+    .min = 0,
+    .max = 2,
+    .help =
+        "how offloaded tokens join: 0: as pays best by the predicted times, step by step; 1: by "
+        "overlap only; 2: in two lanes wherever any fits, else by overlap; 1 and 2 are for "
+        "comparison"};
 
 namespace {
 
 constexpr std::array<const PolicyOption*, 3> kApexOptions = {&kApexHostRows, &kApexRealWindow,
                                                              &kMaxHeldSteps};
-constexpr std::array<const PolicyOption*, 2> kApexPlusOptions = {&kPatienceSteps, &kMaxHeldSteps};
+constexpr std::array<const PolicyOption*, 3> kApexPlusOptions = {&kPatienceSteps, &kMaxHeldSteps,
+                                                                 &kApexPlusForm};
 
 NeoRules apex_rules(const PolicyOptions& options) {
   return {
@@ -43,6 +55,13 @@ NeoRules apex_rules(const PolicyOptions& options) {
       .min_host_rows = options[kApexHostRows]};
 }
 
+std::optional<StepForm> form_of(int32_t option) {
+  if (option == 0) {
+    return std::nullopt;
+  }
+  return option == 1 ? StepForm::kOverlapped : StepForm::kTwoLanes;
+}
+
 NeoRules apex_plus_rules(const PolicyOptions& options) {
   return {.windows = LaneWindows::kReal,
           .caps_steps = true,
@@ -50,7 +69,8 @@ NeoRules apex_plus_rules(const PolicyOptions& options) {
           .patience_steps = options[kPatienceSteps],
           .max_held_steps = options[kMaxHeldSteps],
           .join = HostJoin::kByApexPlus,
-          .mixed_window = MixedWindow::kReal};
+          .mixed_window = MixedWindow::kReal,
+          .only_form = form_of(options[kApexPlusForm])};
 }
 
 template <const PolicyDescriptor& kDescriptor, NeoRules (*kRules)(const PolicyOptions&),

@@ -56,5 +56,6 @@ extern const PolicyDescriptor kApex;
 extern const PolicyDescriptor kApexPlus;
 extern const PolicyOption kApexHostRows;
 extern const PolicyOption kApexRealWindow;
+extern const PolicyOption kApexPlusForm;
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "scheduler/overlap_times.h"
 #include "scheduler/policies/neo_step.h"
@@ -10,6 +11,8 @@ namespace tandem {
 namespace {
 
 constexpr double kKeepsForm = 1.02;  // so much worse may the form of the last step be (apex_plus)
+
+double in_nanos(Nanos time) { return static_cast<double>(time.count()); }
 
 }  // namespace
 
@@ -36,10 +39,10 @@ StepPlan NeoStep::plan_apex() {
     if (residents.decode_rows > 0) {
       sides = weighed;
     }
-    if (residents.empty()) {
+    if (residents.empty() && !comes_back()) {
       choice = lanes_choice(
           ways_in_lanes().front());  // nothing for a lane to be hidden behind, and none sits out
-    } else {
+    } else if (!residents.empty()) {
       choice = is_published ? published_choice(choice, weighed.holds()) : best_choice();
     }
   }
@@ -194,45 +197,60 @@ NeoStep::Choice NeoStep::lanes_of_under_way(const LanesUnderWay& under_way) cons
   return priced_lanes(std::move(choice), under_way);
 }
 
+// The forms in which tokens may join, but for `base`, in which none enters.
+std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const {
+  std::vector<Choice> choices;
+  const auto offer = [&](Choice choice) {
+    const Lanes& lanes = choice.placement.lanes;
+    const bool is_possible = choice.form == StepForm::kTwoLanes
+                                 ? lanes[0].visitors + lanes[1].visitors > 0 &&
+                                       choice.time <= longest_lanes(base) &&
+                                       !makes_first_token_late(choice, base)
+                                 : choice.time <= step_limit_;
+    if (is_possible) {
+      choices.push_back(std::move(choice));
+    }
+  };
+  const bool takes_lanes = rules_.only_form != StepForm::kOverlapped;
+  if (!candidates_.empty() && rules_.only_form != StepForm::kTwoLanes) {
+    offer(overlap_choice(Entering::kSome));
+  }
+  if (!candidates_.empty() && takes_lanes) {
+    for (const LanesUnderWay& way : ways_in_lanes()) {
+      offer(lanes_choice(way));
+    }
+  }
+  if (takes_lanes && under_way_[0].visitors + under_way_[1].visitors > 0) {
+    for (const LanesUnderWay& way : ways_in_lanes()) {
+      offer(lanes_of_under_way(way));
+    }
+  }
+  return choices;
+}
+
 // The form that gives the most output tokens beyond what its time is worth, within the targets. All
 // are compared with the step that no token enters but the oldest overdue token; tokens under way
-// make their hop in it.
+// make their hop in it. Time counts at the rate of the best form: at the rate of the residents
+// alone the form with the longer step would win even if its rate is lower.
 NeoStep::Choice NeoStep::best_choice() const {
   const Choice base = overlap_choice(Entering::kNone);
-  const double worth = worth_of_time(base);
+  std::vector<Choice> choices = joining_choices(base);
+  const OverlapStep of_decodes =
+      overlap_step(model_.step_times(), host_times_, resident_decodes(), host_rows());
+  double worth =
+      std::max(worth_of_time(base),
+               (resident_decodes().decode_rows + of_decodes.tokens) / in_nanos(of_decodes.time));
+  for (const Choice& choice : choices) {
+    worth = std::max(worth, choice.rate());
+  }
   const auto value = [&](const Choice& choice) {
     return choice.credit * (choice.form == memory_.form ? kKeepsForm : 1) -
            worth * static_cast<double>(choice.time.count());
   };
-  Choice best = any_overdue() ? overlap_choice(Entering::kOverdue) : base;
-  double best_value = value(best);
-  const auto weigh = [&](Choice choice) {
-    const Lanes& lanes = choice.placement.lanes;
-    const bool is_lanes = choice.form == StepForm::kTwoLanes;
-    const bool is_possible = is_lanes ? lanes[0].visitors + lanes[1].visitors > 0 &&
-                                            choice.time <= longest_lanes(base) &&
-                                            !makes_first_token_late(choice, base)
-                                      : choice.time <= step_limit_;
-    if (!is_possible) {
-      return;
-    }
-    if (const double candidate = value(choice); candidate > best_value) {
-      best_value = candidate;
-      best = std::move(choice);
-    }
-  };
-  if (!candidates_.empty()) {
-    weigh(overlap_choice(Entering::kSome));
-    for (const LanesUnderWay& way : ways_in_lanes()) {
-      weigh(lanes_choice(way));
-    }
+  if (!rules_.only_form.has_value() || choices.empty()) {
+    choices.insert(choices.begin(), any_overdue() ? overlap_choice(Entering::kOverdue) : base);
   }
-  if (under_way_[0].visitors + under_way_[1].visitors > 0) {
-    for (const LanesUnderWay& way : ways_in_lanes()) {
-      weigh(lanes_of_under_way(way));
-    }
-  }
-  return best;
+  return *std::ranges::max_element(choices, {}, value);
 }
 
 // As measured. In steps with lanes the model says what the host can take, and tokens are placed by
@@ -240,6 +258,54 @@ NeoStep::Choice NeoStep::best_choice() const {
 bool NeoStep::host_is_late() const {
   return rules_.join == HostJoin::kByApexPlus && memory_.form != StepForm::kTwoLanes &&
          memory_.limiter.limit() < std::ssize(view_.offloaded);
+}
+
+// Output tokens per time of a step with lanes, if all offloaded sequences join that hide, half of
+// them in each lane.
+double NeoStep::rate_of_full_lanes(const Lanes& lanes) const {
+  const Lane& on_host = lanes[1];
+  const auto with = [&](int64_t visitors) {
+    Lanes some = lanes;
+    for (size_t lane = 0; lane < some.size(); ++lane) {
+      some[lane].visitors = (visitors + static_cast<int64_t>(lane)) / 2;
+      some[lane].context = on_host.context * some[lane].visitors / on_host.visitors;
+    }
+    return some;
+  };
+  int64_t hidden = 0;
+  for (int64_t beyond = on_host.visitors + 1; beyond - hidden > 1;) {
+    const int64_t middle = hidden + (beyond - hidden) / 2;
+    (model_.slack(with(middle)).least() >= Nanos{0} ? hidden : beyond) = middle;
+  }
+  const Lanes full = with(hidden);
+  const int32_t layers = model_.step_times().layers();
+  const Nanos time = layers * model_.layer_time(model_.times(full)) + model_.beside_layers(full);
+  return static_cast<double>(lanes[0].residents.decode_rows + hidden) / in_nanos(time);
+}
+
+// Whether overlap, with the best-effort prompts that wait and find room on the host, would give
+// more output tokens than lanes do now, in which the host is busy. It takes some (layers + 1) times
+// as many sequences until overlap has the host busy: to wait with prompts until the host has time
+// would leave the steps with lanes for good. `lanes`: the resident decodes, and all of the host
+// with `prompt` in the second one.
+bool NeoStep::overlap_would_give_more(const SequenceView& prompt, const Lanes& lanes) const {
+  const latency::StepShape& residents = lanes[0].residents;
+  const Lane& on_host = lanes[1];
+  const auto waiting = static_cast<int64_t>(
+      view_.queue != nullptr
+          ? view_.queue->size(kBe)
+          : std::ranges::count(view_.waiting, kBe, &SequenceView::service_class));
+  const int64_t room = (host_limit_ - host_used_) / draft_.planner().blocks_to_begin(prompt);
+  const Nanos attends = host_times_->attention_time(on_host.visitors, on_host.context);
+  const Nanos step = model_.step_times().step_time(residents);
+  const int64_t in_time = on_host.visitors * step.count() / std::max(attends.count(), int64_t{1});
+  const int64_t rows =
+      std::min(on_host.visitors + std::clamp(room - 1, int64_t{0}, waiting), in_time);
+  const OverlapStep overlap =
+      overlap_step(model_.step_times(), host_times_, residents,
+                   {.rows = rows, .context = on_host.context * rows / on_host.visitors});
+  return (residents.decode_rows + overlap.tokens) / in_nanos(overlap.time) >
+         rate_of_full_lanes(lanes);
 }
 
 // Where the rules are repaired: beside residents, if the host is late, or would be with this prompt
@@ -272,11 +338,17 @@ bool NeoStep::host_is_the_limit(const SequenceView& prompt) const {
   if (host_times_ == nullptr || lanes[0].residents.empty()) {
     return false;
   }
-  if (rules_.join == HostJoin::kByNeo || memory_.form == StepForm::kTwoLanes) {
-    return model_.slack(lanes).of_both < Nanos{0};
+  const Nanos for_prompts = memory_.prompts_per_layer;
+  if (rules_.join == HostJoin::kByNeo) {
+    return model_.slack(lanes).of_both + for_prompts < Nanos{0};
+  }
+  if (memory_.form == StepForm::kTwoLanes) {
+    return model_.slack(lanes).of_both + for_prompts < Nanos{0} &&
+           !overlap_would_give_more(prompt, lanes);
   }
   return host_times_->attention_time(lanes[1].visitors, lanes[1].context) >
-         model_.step_times().step_time(lanes[0].residents);
+         model_.step_times().step_time(lanes[0].residents) +
+             model_.step_times().layers() * for_prompts;
 }
 
 }  // namespace tandem

@@ -61,6 +61,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -90,6 +91,9 @@ enum class HostJoin : uint8_t { kByNeo, kByApex, kByApexPlus };
 // An error unless the model of time knows the parts of a step. Needs step times.
 Status needs_parts(const PolicyDescriptor& policy, const Beliefs& beliefs);
 
+// How the offloaded tokens of a step join it.
+enum class StepForm : uint8_t { kResident, kOverlapped, kTwoLanes };
+
 struct NeoRules {
   LaneWindows windows = LaneWindows::kCode;
   bool all_on_host = false;                // fastdecode
@@ -100,10 +104,9 @@ struct NeoRules {
   HostJoin join = HostJoin::kByNeo;
   MixedWindow mixed_window = MixedWindow::kPrinted;  // apex
   int32_t min_host_rows = 0;  // apex: offloaded rows per resident row; 0: as many as pay
+  // apex_plus: not kResident; tokens join so wherever they can. Absent: as pays best.
+  std::optional<StepForm> only_form{};
 };
-
-// How the offloaded tokens of a step join it.
-enum class StepForm : uint8_t { kResident, kOverlapped, kTwoLanes };
 
 // What a planning leaves to the next one.
 struct NeoMemory {
@@ -112,6 +115,7 @@ struct NeoMemory {
   Patience patience{1};                // with decodes of the host; neo_plus
   SeenOutputs outputs;                 // neo_plus
   bool had_lanes = false;
+  Nanos prompts_per_layer{0};  // what prompts add to a layer, mean of late; repaired rules
   Nanos for_overdue{0};  // that steps may be longer for overdue decodes of the host; repaired rules
   StepForm form = StepForm::kResident;  // of the last step; apex_plus
   OverlapLimiter limiter;               // apex_plus

@@ -17,6 +17,7 @@ constexpr double kChangesMode = 1.02;  // so much better must the other mode be 
 // Overdue decodes may add one part in 100 to the time of all steps, and two steps to a single one.
 constexpr int64_t kPartForOverdue = 100;
 constexpr int64_t kStepsForOverdue = 2;
+constexpr int64_t kStepsOfMean = 32;
 // The most for a step with lanes and no target, or twice a step without lanes if that is more.
 constexpr Nanos kLongestLanes = std::chrono::seconds(1);
 
@@ -119,11 +120,21 @@ PlacementLimits NeoStep::placement_limits(const Lanes& lanes) const {
   return limits;
 }
 
-// Where nothing else goes on, and where all decode on the host, no sequence sits out: one that has
+// Whether the accelerator soon has a resident again. Where the rules are repaired no token begins
+// until then: on a slow host all of them would be under way for long, none could return when that
+// resident ends, and the accelerator would be idle.
+bool NeoStep::comes_back() const {
+  return rules_.repaired &&
+         (!draft_.builder().returning().empty() || any_offloaded_is(SequenceState::kOnloading));
+}
+
+// If nothing else is in the step, and if all decode on the host, no sequence sits out: one that has
 // a place among the executor's visitors would keep it from another one.
 Placement NeoStep::placed(const Lanes& lanes) const {
   if (lanes[0].residents.empty()) {
-    return place_all(model_, lanes, decodes_);
+    return comes_back()
+               ? Placement{.lane = std::vector<int8_t>(decodes_.size(), kHeld), .lanes = lanes}
+               : place_all(model_, lanes, decodes_);
   }
   if (rules_.all_on_host) {
     return place_whatever_it_takes(model_, lanes, decodes_);
@@ -305,7 +316,18 @@ bool NeoStep::makes_first_token_late(const Choice& lanes, const Choice& resident
   });
 }
 
+// The mean over some kStepsOfMean steps.
+void NeoStep::count_prompt_time(size_t prompts) {
+  const LaneTimes all = model_.times(Lane{.residents = shape_with(prompts)});
+  const LaneTimes decodes = model_.times(Lane{.residents = resident_decodes()});
+  const Nanos added = all.dense + all.attention - decodes.dense - decodes.attention;
+  memory_.prompts_per_layer += (added - memory_.prompts_per_layer) / kStepsOfMean;
+}
+
 StepPlan NeoStep::finish(const Choice& choice) {
+  if (rules_.repaired) {
+    count_prompt_time(choice.prompts);
+  }
   for (const Prompt& prompt : prompts_) {
     if (prompt.host_bound && !prompt.straight) {
       mark_host_bound(*prompt.sequence);

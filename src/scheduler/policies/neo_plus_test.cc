@@ -12,6 +12,7 @@
 namespace tandem {
 namespace {
 
+using testing::best_effort;
 using ::testing::Contains;
 using testing::decode;
 using testing::host_of;
@@ -24,11 +25,6 @@ using testing::with_residents;
 
 const NeoRules kPlus{
     .windows = LaneWindows::kReal, .caps_steps = true, .repaired = true, .patience_steps = 8};
-
-SequenceView best_effort(SequenceView view) {
-  view.service_class = ServiceClass::kBestEffort;
-  return view;
-}
 
 std::vector<SequenceView> parked_best_effort(int64_t count, int32_t known) {
   std::vector<SequenceView> views;

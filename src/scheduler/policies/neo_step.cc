@@ -235,7 +235,7 @@ void NeoStep::bring_back(ServiceClass service_class) {
 // Of the prompt that comes next, with so many rows left; 0: it does not begin in this step.
 int32_t NeoStep::tokens_of(const SequenceView& prompt, int32_t rows) const {
   const int32_t pending = prompt.pending_tokens();
-  const bool is_first = prompts_.empty() && draft_.shape().prefill_slices == 0;
+  const bool is_first = !has_prompts();
   if (rules_.caps_steps) {
     return latency::largest_chunk(model_.step_times(), shape_with(prompts_.size()),
                                   {.prompt = prompt.rest(),
@@ -375,9 +375,30 @@ bool NeoStep::host_takes(const SequenceView& waiting, int64_t blocks) const {
   return host_used_ + blocks <= host_limit_ && !host_is_the_limit(waiting);
 }
 
+// In steps with lanes a further prompt of a step leaves the rows of the tokens of the host that
+// hide behind the step as it is: two prompts in one step are no sooner done than in two, and take
+// the rows of hundreds of tokens for which the host has time. Published rules leave none.
+int32_t NeoStep::rows_for_lanes() const {
+  if (!rules_.repaired || !memory_.had_lanes || !has_prompts() || decodes_.empty()) {
+    return 0;
+  }
+  Lanes lanes;
+  lanes[0].residents = shape_with(prompts_.size());
+  for (const HostDecode& decode : decodes_) {
+    ++lanes[1].visitors;
+    lanes[1].context += decode.context;
+  }
+  const LayerTimes times = model_.times(lanes);
+  const Nanos layer = times[0].dense + times[0].attention + times[1].dense;
+  const Nanos host = std::max(times[1].host, Nanos{1});
+  return static_cast<int32_t>(
+      std::min(lanes[1].visitors * layer.count() / host.count(), lanes[1].visitors));
+}
+
 // False: it does not begin, and neither does any behind it.
 bool NeoStep::collect(const SequenceView& waiting) {
-  const int32_t rows = draft_.builder().tokens_left() - prompt_rows_ - rows_for_host_;
+  const int32_t rows =
+      draft_.builder().tokens_left() - prompt_rows_ - std::max(rows_for_host_, rows_for_lanes());
   const int32_t tokens = rows > 0 ? tokens_of(waiting, rows) : 0;
   if (tokens < 1) {
     return false;
@@ -389,7 +410,9 @@ bool NeoStep::collect(const SequenceView& waiting) {
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
   bool host_bound = goes_to_host(waiting, blocks, has_room);
   const bool straight = host_bound && goes_straight(waiting, tokens);
-  if (!straight && !has_room) {
+  const bool waits_to_go_straight =
+      host_bound && !straight && rules_.repaired && has_prompts() && will_go_straight(waiting);
+  if ((!straight && !has_room) || waits_to_go_straight) {
     return false;
   }
   if (!is_as_published()) {

@@ -95,6 +95,9 @@ class NeoStep {
 
   // Prompts.
   [[nodiscard]] int32_t tokens_of(const SequenceView& prompt, int32_t rows) const;
+  [[nodiscard]] bool has_prompts() const {  // in the step, so far
+    return !prompts_.empty() || draft_.shape().prefill_slices > 0;
+  }
   void add_running_prompts(ServiceClass service_class);
   void count_begun(const SequenceView& prompt, int32_t tokens);
   void count_first_token(const SequenceView& prompt);
@@ -122,7 +125,9 @@ class NeoStep {
     return std::ranges::any_of(decodes_, &HostDecode::overdue);
   }
   void reserve_for_host();
+  [[nodiscard]] int32_t rows_for_lanes() const;
   [[nodiscard]] PlacementLimits placement_limits(const Lanes& lanes) const;
+  [[nodiscard]] bool comes_back() const;
   [[nodiscard]] Placement placed(const Lanes& lanes) const;
   [[nodiscard]] double credit_of(const Lanes& lanes, size_t prompts) const;
   [[nodiscard]] Choice resident_choice() const;
@@ -136,6 +141,7 @@ class NeoStep {
   [[nodiscard]] Choice best_of(Choice lanes, const Choice& resident) const;
   [[nodiscard]] bool lanes_gain(const Choice& lanes, const Choice& resident) const;
   [[nodiscard]] bool makes_first_token_late(const Choice& lanes, const Choice& resident) const;
+  void count_prompt_time(size_t prompts);
   StepPlan finish(const Choice& choice);
   void name_lanes(const Choice& choice, StepPlan& plan);
   void move_first_lane(StepPlan& plan) const;
@@ -147,6 +153,7 @@ class NeoStep {
   [[nodiscard]] Choice published_choice(const Choice& resident, bool lanes_hold) const;
   [[nodiscard]] bool host_begins(const Choice& resident, const Choice& overlap) const;
   [[nodiscard]] bool under_way_fits_lanes() const;
+  [[nodiscard]] std::vector<Choice> joining_choices(const Choice& base) const;
   [[nodiscard]] Choice best_choice() const;
   [[nodiscard]] Choice overlap_choice(Entering entering) const;
   [[nodiscard]] int64_t places_in_overlap() const;
@@ -156,6 +163,8 @@ class NeoStep {
   [[nodiscard]] bool joins_overlap(const Candidate& candidate, Nanos step) const;
   [[nodiscard]] Choice lanes_of_under_way(const LanesUnderWay& under_way) const;
   [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
+  [[nodiscard]] double rate_of_full_lanes(const Lanes& lanes) const;
+  [[nodiscard]] bool overlap_would_give_more(const SequenceView& prompt, const Lanes& lanes) const;
   [[nodiscard]] bool host_is_late() const;
 
   const NeoRules& rules_;

@@ -239,7 +239,8 @@ TEST(Registry, OptionsHaveOneNameAndTellWhoReadsThem) {
                                                   "neo-code-terms",
                                                   "max-held-steps",
                                                   "apex-host-rows",
-                                                  "apex-real-window"}));
+                                                  "apex-real-window",
+                                                  "apex-plus-form"}));
   EXPECT_EQ(policies_that_read(kOffloadBelow),
             "piggyback, overlap, lanes, omniserve, hygen, sarathi_pp, hygen_star");
 }

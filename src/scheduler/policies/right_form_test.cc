@@ -1,0 +1,188 @@
+// apex_plus and neo_plus: which form pays, and how many sequences and rows the host gets for it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "latency/modular_model.h"
+#include "support/apex_scene.h"
+
+namespace tandem {
+namespace {
+
+using testing::best_effort;
+using testing::decode;
+using ::testing::ElementsAre;
+using testing::host_of;
+using testing::ids;
+using ::testing::IsEmpty;
+using testing::model;
+using testing::parked;
+using testing::prompt;
+using testing::Scene;
+using testing::with_residents;
+
+const NeoRules kNeoPlusRules{
+    .windows = LaneWindows::kReal, .caps_steps = true, .repaired = true, .patience_steps = 8};
+
+std::vector<SequenceView> best_effort_parked(int64_t count, int32_t known) {
+  std::vector<SequenceView> views;
+  for (int64_t i = 0; i < count; ++i) {
+    views.push_back(best_effort(parked(101 + i, known)));
+  }
+  return views;
+}
+
+// Products take 1 ms for any number of rows, 0.1 ms a layer, so that lanes double a step; the
+// host attends for a sequence of 60 tokens in 0.019 ms.
+class RightForm : public ::testing::Test {
+ protected:
+  RightForm() {
+    latency::ModularCosts costs;
+    costs.layers = 10;
+    costs.dense = latency::Ladder::through({{1, 1e6}, {4000, 1.001e6}}).value();
+    costs.decode.per_context = 1;
+    flat_.emplace(
+        std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
+    host_ = host_of(320);
+  }
+  std::unique_ptr<NeoPolicy> made(const NeoRules& rules) {
+    const PolicyDescriptor& descriptor = rules.join == HostJoin::kByNeo ? kNeoPlus : kApexPlus;
+    return std::make_unique<NeoPolicy>(rules, descriptor,
+                                       Beliefs{.step_times = &*flat_, .host_times = &host_});
+  }
+  // Two residents; no room for more.
+  static Scene scene_of(int64_t offloaded) {
+    Scene scene{.running = {best_effort(decode(1, 60)), best_effort(decode(2, 60))},
+                .offloaded = best_effort_parked(offloaded, 60)};
+    scene.budget.free_blocks = 2;
+    scene.budget.staging_blocks = 200;
+    return scene;
+  }
+
+ private:
+  std::optional<latency::CorrectedModel> flat_;
+  latency::HostTimes host_;
+};
+
+// Ten of the host's tokens hide in lanes: 12 tokens in 2 ms. By overlap each of 60 makes one of 11
+// hops, all but a tenth in time: some 6.8 tokens in 1 ms, of which two are the residents'. At the
+// rate of the residents alone, two tokens in 1 ms, the longer step would seem better.
+TEST_F(RightForm, OverlapWhereItGivesMorePerTimeThanLanes) {
+  EXPECT_EQ(made(testing::kPlus)->plan(scene_of(60).view()).mode, StepMode::kGroups);
+  EXPECT_EQ(made(testing::kPlus)->plan(scene_of(12).view()).mode, StepMode::kLanes);
+}
+
+TEST_F(RightForm, AFormMayBeForced) {
+  NeoRules overlap = testing::kPlus;
+  overlap.only_form = StepForm::kOverlapped;
+  NeoRules lanes = testing::kPlus;
+  lanes.only_form = StepForm::kTwoLanes;
+  const StepPlan joined = made(overlap)->plan(scene_of(12).view());
+  EXPECT_EQ(joined.mode, StepMode::kGroups);
+  EXPECT_EQ(joined.second_lane.size(), 12U);
+  EXPECT_EQ(made(lanes)->plan(scene_of(60).view()).mode, StepMode::kLanes);
+  EXPECT_EQ(made(lanes)->plan(scene_of(0).view()).mode, StepMode::kGroups);
+}
+
+// Twelve sequences keep the host busy in lanes. With some fifty more overlap would give more, and
+// it is not to be had unless their prompts are computed; with one more it would not.
+TEST_F(RightForm, PromptsOfABusyHostBeginIfOverlapOfAllWouldGiveMoreThanLanes) {
+  const auto begun = [&](int64_t waiting) {
+    Scene scene = scene_of(12);
+    const std::unique_ptr<NeoPolicy> policy = made(testing::kPlus);
+    EXPECT_EQ(policy->plan(scene.view()).mode, StepMode::kLanes);
+    for (int64_t i = 0; i < waiting; ++i) {
+      scene.waiting.push_back(best_effort(prompt(301 + i, 60)));
+    }
+    return policy->plan(scene.view()).straight_to_host.size();
+  };
+  EXPECT_GT(begun(60), 0U);
+  EXPECT_EQ(begun(1), 0U);
+}
+
+// On a slow host a token that begins is under way for many steps, in which its sequence cannot
+// return: the accelerator would be idle when the resident that is on its way has ended.
+TEST_F(RightForm, NoTokenBeginsWhileTheAcceleratorIsEmptyAndASequenceReturns) {
+  for (const NeoRules& rules : {testing::kPlus, kNeoPlusRules}) {
+    Scene scene = scene_of(3);
+    scene.running.clear();
+    scene.budget.free_blocks = scene.budget.total_blocks = 24;
+    scene.budget.sequences = 1;
+    const StepPlan plan = made(rules)->plan(scene.view());
+    EXPECT_THAT(ids(plan.onload), ElementsAre(101));
+    EXPECT_THAT(ids(plan.hold), ElementsAre(102, 103));
+    scene.budget.free_blocks = 1;  // none can return
+    const StepPlan apart = made(rules)->plan(scene.view());
+    EXPECT_THAT(apart.hold, IsEmpty());
+    EXPECT_EQ(apart.mode, StepMode::kLanes);
+  }
+}
+
+// ---------------------------------------------------------------- beside prompts
+
+class BesidePrompts : public testing::ApexScene {
+ protected:
+  NeoPolicy& neo_plus(double host_per_context_nanos) {
+    host_ = host_of(host_per_context_nanos);
+    policy_ = std::make_unique<NeoPolicy>(kNeoPlusRules, kNeoPlus,
+                                          Beliefs{.step_times = &model(), .host_times = &host_});
+    return *policy_;
+  }
+
+ private:
+  latency::HostTimes host_;
+  std::unique_ptr<NeoPolicy> policy_;
+};
+
+// The decodes give the host 0.9 ms a layer, in which it would attend for nine of its ten sequences;
+// with a prompt of 400 tokens in each step it has 4.9 ms.
+TEST_F(BesidePrompts, TheHostIsNotTakenForLateWhileStepsHavePrompts) {
+  Scene scene = with_residents(best_effort_parked(10, 100));
+  scene.budget.staging_blocks = 100;
+  const auto with_waiting = [&] {
+    Scene waiting = scene;
+    waiting.waiting = {best_effort(prompt(21, 200))};
+    return waiting;
+  };
+  NeoPolicy& policy = neo_plus(1000);
+  Scene waits = with_waiting();
+  SystemView view = waits.view();
+  view.step = 1;
+  EXPECT_THAT(policy.plan(view).straight_to_host, IsEmpty());
+  Scene busy = scene;
+  busy.running.push_back(prompt(31, 400));
+  busy.budget.free_blocks = 60;
+  view = busy.view();
+  for (view.step = 2; view.step < 100; ++view.step) {
+    policy.plan(view);
+  }
+  view = waits.view();
+  view.step = 100;
+  EXPECT_THAT(ids(policy.plan(view).straight_to_host), ElementsAre(21));
+}
+
+// Both fit the 480 rows of a step, and leave 32 for 100 tokens of the host that have time.
+TEST_F(BesidePrompts, InLanesASecondPromptLeavesTheRowsOfTokensThatHide) {
+  Scene scene = with_residents(best_effort_parked(100, 20));
+  scene.budget.tokens = 480;
+  scene.budget.logit_rows = 200;
+  scene.budget.staging_blocks = 100;
+  NeoPolicy& policy = neo_plus(50);
+  SystemView view = scene.view();
+  view.step = 1;
+  EXPECT_EQ(policy.plan(view).mode, StepMode::kLanes);
+  scene.waiting = {best_effort(prompt(21, 200)), best_effort(prompt(22, 240))};
+  view = scene.view();
+  view.step = 2;
+  const StepPlan plan = policy.plan(view);
+  EXPECT_THAT(ids(plan.straight_to_host), ElementsAre(21));
+  EXPECT_THAT(ids(plan.admit), ElementsAre(21)) << "and 22 is not cut, but waits to go straight";
+  EXPECT_EQ(plan.mode, StepMode::kLanes);
+  EXPECT_THAT(plan.hold, IsEmpty());
+}
+
+}  // namespace
+}  // namespace tandem
