@@ -8,7 +8,7 @@ arrivals and lengths drawn anew (--load-seed 2) is run with it, with and without
 Writes experiments/NAME/result.csv and prints a table.
 experiments/NAME/cells.json may name other `metrics` (several that are kept together: "mean_tbt p99_ttft"), `tolerances` ("10 8": one for each) and `policies`, and a word in
 braces of scenario.yaml that is varied: `name` and `values`. With `"sweep": true` there, budgets from 9 ms to 140 ms, each 3 % larger than the last, are run
-with the first load, too: the most best-effort tokens of those that keep the tolerance are in the column `best_fixed_tokens_per_s`.
+with the first load, too: the most best-effort tokens within the tolerance are in the column `best_fixed_tokens_per_s`.
 """
 import argparse
 import concurrent.futures

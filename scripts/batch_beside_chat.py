@@ -4,7 +4,7 @@
     scripts/batch_beside_chat.py OUT --model MODEL_DIR [--runs 5] [--seconds 60] [--lines 50000]
 
 For each run a server is started three times, with chat alone, with chat beside a batch over /v1/batches, and with chat beside completions of the same
-lengths from `tandem bench serve --service-tier flex`, as many at a time as a batch keeps submitted. The order changes from run to run. Results go to
+lengths from `tandem bench serve --service-tier flex`, at the concurrency of a batch. The order changes from run to run. Results go to
 OUT; runs already there are kept. The table has the medians of the runs; ratios are of two servers of one run.
 """
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs every Debian package that Tandem's build, tests and tools need. The one place where dependencies are named.
-# Usage: scripts/install_packages.sh [build|test|cross|package]...   (default: build test)
+# Usage: scripts/install_packages.sh [build|test|cross|package|boot]...   (default: build test)
 # Needs root or sudo. Does nothing (and needs no network) when everything is already installed.
 set -euo pipefail
 
@@ -37,6 +37,8 @@ test_packages=(
 cross_packages=(g++-aarch64-linux-gnu qemu-user)
 # To make packages of Tandem and to try them in clean roots.
 package_packages=(dpkg-dev file patchelf debootstrap systemd)
+# To try the Debian package's unit in a virtual machine.
+boot_packages=(debootstrap e2fsprogs qemu-system-x86)
 
 wanted=()
 for group in "${@:-build test}"; do
@@ -46,7 +48,8 @@ for group in "${@:-build test}"; do
       test) wanted+=("${test_packages[@]}") ;;
       cross) wanted+=("${cross_packages[@]}") ;;
       package) wanted+=("${package_packages[@]}") ;;
-      *) echo "install_packages.sh: unknown group '$name' (build, test, cross or package)" >&2; exit 2 ;;
+      boot) wanted+=("${boot_packages[@]}") ;;
+      *) echo "install_packages.sh: unknown group '$name' (build, test, cross, package or boot)" >&2; exit 2 ;;
     esac
   done
 done

@@ -65,13 +65,13 @@ CountProgress::CountProgress(std::string things, const Clock& clock)
 void CountProgress::show(int64_t done, int64_t total) {
   const Nanos now = clock_.now();
   const Nanos pause = terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10);
-  const bool same = done == done_;
   done_ = done;
   total_ = total;
-  if (now - shown_ < pause || (!terminal_ && same)) {
+  if (now - shown_ < pause || (!terminal_ && done == shown_done_)) {
     return;
   }
   shown_ = now;
+  shown_done_ = done;
   const double passed = to_seconds(now - began_);
   std::string text = fmt::format("{}{} {}, {:.0f} s", done,
                                  total > 0 ? fmt::format(" of {}", total) : "", things_, passed);

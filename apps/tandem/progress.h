@@ -41,6 +41,7 @@ class CountProgress {
   Nanos began_;
   Nanos shown_ = began_;
   int64_t done_ = 0;
+  int64_t shown_done_ = 0;
   int64_t total_ = 0;
   bool terminal_;
 };

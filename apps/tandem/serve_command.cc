@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "api/server.h"
@@ -22,6 +23,7 @@
 #include "profile_bar.h"
 #include "progress.h"
 #include "serve_flags.h"
+#include "service_manager.h"
 #include "signals.h"
 #include "start_log.h"
 
@@ -31,6 +33,7 @@ namespace {
 // Answers what was accepted, for at most the drain timeout or until a second signal.
 void drain(const ServeFlags& flags, const Signals& signals, const Clock& clock, Node& node,
            api::Server& server) {
+  notify_service_manager("STOPPING=1\nSTATUS=answers accepted requests");
   log::info("draining: {} running, {} waiting (again to cancel them)", node.request_load().running,
             node.request_load().waiting);
   server.stop_accepting();
@@ -146,6 +149,7 @@ constexpr Nanos kTimeToEnd = std::chrono::seconds(15);
 void tell_of_failure(const Signals& signals, const Clock& clock) {
   constexpr Nanos kShown = std::chrono::seconds(3);
   end_within(kShown + kTimeToEnd);
+  notify_service_manager("STOPPING=1\nSTATUS=the engine has failed");
   log::error("the engine has failed: no request is taken any more, and the process ends in {}",
              format_duration(kShown));
   const Nanos end = clock.now() + kShown;
@@ -260,6 +264,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
                    api::Server::start(flags.server, models));
   warn_of_expiry(*server);
 
+  notify_service_manager("STATUS=loads the model");
   ProgressBar bar("loading weights", clock);
   ProfileBar profile_bar(clock);
   LoadingWatch watch(signals, 0, [&flags, &server] { reload(flags, *server); });
@@ -272,6 +277,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   if (batch_service != nullptr) {
     batch_service->start(server->models(), runner_options(flags, *server));
   }
+  notify_service_manager("READY=1\nSTATUS=serves on port " + std::to_string(server->port()));
 
   if (!watch.finish()) {
     serve_until_stop(flags, signals, *node, *server);

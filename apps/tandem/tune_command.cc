@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -89,7 +90,7 @@ nlohmann::ordered_json found_json(const TuneFlags& flags, const TuneLoads& loads
       allowed_ms = std::min(allowed_ms, allowed[i]);
     }
     out["hold_us"][std::string(sim::tune_metric_name(goals[i].metric))] =
-        std::llround(allowed_ms * 1e3);
+        std::min<int64_t>(std::llround(allowed_ms * 1e3), std::numeric_limits<int32_t>::max());
   }
   out["scenario"] = flags.scenario;
   out["machine"] = planned.machine.name;

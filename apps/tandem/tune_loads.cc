@@ -26,15 +26,19 @@ namespace tandem {
 namespace {
 
 // What tune finds, or takes from its own flags.
-constexpr std::array<std::string_view, 9> kOfTune = {"policy",
-                                                     "step-budget",
-                                                     "fixed-step-budget",
-                                                     "hygen-step-budget",
-                                                     "step-budget-flex-only",
-                                                     "flex-rate",
-                                                     "log-level",
-                                                     "out",
-                                                     "jobs"};
+constexpr std::array<std::string_view, 13> kOfTune = {"policy",
+                                                      "step-budget",
+                                                      "fixed-step-budget",
+                                                      "hygen-step-budget",
+                                                      "step-budget-flex-only",
+                                                      "hold-mean-tbt",
+                                                      "hold-p99-tbt",
+                                                      "hold-mean-ttft",
+                                                      "hold-p99-ttft",
+                                                      "flex-rate",
+                                                      "log-level",
+                                                      "out",
+                                                      "jobs"};
 
 Status check_varied(const sim::Scenario& scenario) {
   for (const sim::VariedKey& varied : scenario.vary) {
@@ -211,6 +215,13 @@ std::vector<TuneRunner::Outcome> TuneRunner::run(const std::vector<Task>& tasks)
   return all;
 }
 
+Error TuneRunner::of_load(size_t load, Error error) const {
+  if (const std::string& name = loads_.loads[load].name; !name.empty()) {
+    error.message = fmt::format("in the point {}: {}", name, error.message);
+  }
+  return error;
+}
+
 Result<std::vector<sim::TuneRun>> TuneRunner::without_best_effort() {
   std::vector<Task> tasks;
   for (size_t load = 0; load < loads_.loads.size(); ++load) {
@@ -219,7 +230,7 @@ Result<std::vector<sim::TuneRun>> TuneRunner::without_best_effort() {
   std::vector<sim::TuneRun> runs;
   for (Outcome& outcome : run(tasks)) {
     if (!outcome.ok()) {
-      return outcome.error();
+      return of_load(runs.size(), outcome.error());
     }
     if (!outcome->has_value()) {
       return invalid_argument("a decode of this model takes longer than the largest step budget",
@@ -247,7 +258,7 @@ Result<std::vector<sim::SettingRuns>> TuneRunner::with(const std::vector<int32_t
     for (size_t load = 0; load < loads; ++load) {
       Outcome& outcome = outcomes[(i * loads) + load];
       if (!outcome.ok()) {
-        return outcome.error();
+        return of_load(load, outcome.error());
       }
       if (!outcome->has_value()) {
         runs.reset();

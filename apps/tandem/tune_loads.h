@@ -82,6 +82,8 @@ class TuneRunner {
 
   [[nodiscard]] std::vector<Outcome> run(const std::vector<Task>& tasks) const;
   [[nodiscard]] Outcome run_one(const Task& task) const;
+  // With the load's name, if there are several.
+  [[nodiscard]] Error of_load(size_t load, Error error) const;
 
   const TuneLoads& loads_;
   const Knob& knob_;

@@ -4,12 +4,22 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "cli/help.h"
 
 namespace tandem::cli {
+namespace {
+
+// Checks of ranges compare, and every comparison with it is false.
+std::string no_nan(const std::string& text) {
+  return std::isnan(std::strtod(text.c_str(), nullptr)) ? "Value nan is not a number" : "";
+}
+
+}  // namespace
 
 Option Option::capture_default_str() const {
   option_->capture_default_str();
@@ -52,12 +62,12 @@ Option Option::in_range(int64_t min, int64_t max) const {
 }
 
 Option Option::in_range(double min, double max) const {
-  option_->check(CLI::Range(min, max));
+  option_->check(CLI::Range(min, max))->check(no_nan);
   return *this;
 }
 
 Option Option::positive() const {
-  option_->check(CLI::PositiveNumber);
+  option_->check(CLI::PositiveNumber)->check(no_nan);
   return *this;
 }
 

@@ -52,6 +52,7 @@ TEST(CommandLine, RefusesValuesThatFailTheirChecks) {
   EXPECT_NE(parse_error({"--count", "10"}).find("--count"), std::string::npos);
   EXPECT_NE(parse_error({"--name", "c"}).find("--name"), std::string::npos);
   EXPECT_NE(parse_error({"--share", "1.5"}).find("--share"), std::string::npos);
+  EXPECT_NE(parse_error({"--share", "nan"}).find("--share"), std::string::npos);
   EXPECT_NE(parse_error({"--name", "a", "--name", "b"}).find("--name"), std::string::npos);
 }
 

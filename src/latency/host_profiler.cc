@@ -107,8 +107,8 @@ class HostProfiler {
         equations.push_back({{1.0, static_cast<double>(point.first)}, point.lower_quartile()});
       }
       const std::vector<double> found = fit_nonnegative(equations, {least(equations), 0.0});
-      (out ? measured.times.to_host : measured.times.from_host) = {.alpha_nanos = found[0],
-                                                                   .beta_nanos = found[1]};
+      AlphaBeta& link = out ? measured.times.to_host : measured.times.from_host;
+      link = {.alpha_nanos = found[0], .beta_nanos = found[1]};
       for (const Equation& equation : equations) {
         accuracy.add(predicted(equation, found), equation.value);
       }

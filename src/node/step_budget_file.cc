@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kMostBytes = size_t{64} << 20;
 constexpr int32_t kMostNesting = 16;
 
 Error wrong(std::string message) { return invalid_argument(std::move(message), "step-budget"); }
@@ -102,8 +102,8 @@ Result<StepBudgetFile> read_step_budget(const std::filesystem::path& path) {
   }
   text.resize(static_cast<size_t>(stream.gcount()));
   if (text.size() > kMostBytes) {
-    return wrong(
-        fmt::format("the step budget '{}' cannot be used: it is larger than 1 MiB", path.string()));
+    return wrong(fmt::format("the step budget '{}' cannot be used: it is larger than 64 MiB",
+                             path.string()));
   }
   Result<StepBudgetFile> file = parse_step_budget(text);
   if (!file.ok()) {

@@ -16,6 +16,7 @@ constexpr size_t kTogether = 4;      // smaller settings before their tokens are
 constexpr size_t kMostSmaller = 40;  // in all
 constexpr double kWorthIt = 0.7;     // of the most best effort: below it, smaller settings are left
 constexpr double kAsMuch = 0.99;     // of the most best effort: as good as the most
+constexpr double kAsShort = 1.05;    // of a metric with the largest setting: as good as with that
 
 bool keeps(const TuneRun& run, const TuneRun& online, const std::vector<double>& allowed_ms) {
   return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal()) &&
@@ -77,24 +78,27 @@ class Search {
         break;
       }
     }
-    const double best = best_kept().setting;
+    const double best = best_kept(largest).setting;
     const double between = std::sqrt(kStep);
-    return try_settings({static_cast<int32_t>(std::lround(best * between)),
+    return try_settings({std::max(options_.min, static_cast<int32_t>(std::lround(best * between))),
                          std::min(largest, static_cast<int32_t>(std::lround(best / between)))});
   }
 
-  // At least one setting must be kept. Without any best-effort tokens: the largest.
-  [[nodiscard]] const TunedSetting& best_kept() const {
+  // `largest` keeps the goals. Without any best-effort tokens it is the best.
+  [[nodiscard]] const TunedSetting& best_kept(int32_t largest) const {
     const double max_served = most_served();
     const TunedSetting* best = nullptr;
     for (const TunedSetting& tried : tuned_.tried) {
-      if (tried.kept && tried.offline_tokens_per_s() >= kAsMuch * max_served &&
-          (best == nullptr || (tried.setting < best->setting) == (max_served > 0))) {
-        best = &tried;
+      if (!tried.kept || max_served <= 0 || tried.offline_tokens_per_s() < kAsMuch * max_served) {
+        continue;
       }
+      const bool is_better =
+          best == nullptr || (is_as_short(tried, largest)
+                                  ? !is_as_short(*best, largest) || tried.setting < best->setting
+                                  : !is_as_short(*best, largest) && tried.setting > best->setting);
+      best = is_better ? &tried : best;
     }
-    CHECK(best != nullptr, "no setting keeps the goals");
-    return *best;
+    return best == nullptr ? *found(largest) : *best;
   }
 
   // By kept settings.
@@ -107,11 +111,15 @@ class Search {
   }
 
   [[nodiscard]] Error nothing_kept() const {
-    const auto farthest = [this](const TunedSetting& tried) {
-      const size_t load = nearest_load(tuned_, tried, 0);
-      return tried.runs[load].metrics_ms.front() / tuned_.allowed_ms[load].front();
+    const auto over_limit = [this](const TunedSetting& tried) {
+      double ratio = 0;
+      for (size_t i = 0; i < options_.goals.size(); ++i) {
+        const size_t load = nearest_load(tuned_, tried, i);
+        ratio = std::max(ratio, tried.runs[load].metrics_ms[i] / tuned_.allowed_ms[load][i]);
+      }
+      return ratio;
     };
-    const auto best = std::ranges::min_element(tuned_.tried, {}, farthest);
+    const auto best = std::ranges::min_element(tuned_.tried, {}, over_limit);
     return invalid_argument(
         best == tuned_.tried.end()
             ? std::string("nothing that was tried is large enough to serve by")
@@ -124,6 +132,20 @@ class Search {
   Tuned& tuned() { return tuned_; }
 
  private:
+  // Whether no metric of any load is much longer than with the largest setting.
+  [[nodiscard]] bool is_as_short(const TunedSetting& tried, int32_t largest) const {
+    const std::vector<TuneRun>& with_largest = found(largest)->runs;
+    for (size_t load = 0; load < tried.runs.size(); ++load) {
+      const std::vector<double>& metrics = tried.runs[load].all_ms;
+      for (size_t i = 0; i < metrics.size(); ++i) {
+        if (metrics[i] > kAsShort * with_largest[load].all_ms[i]) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
   Status try_settings(const std::vector<int32_t>& settings) {
     std::vector<int32_t> fresh;
     for (const int32_t setting : settings) {
@@ -203,11 +225,11 @@ class Search {
                           tune_metric_name(options_.goals[i].metric),
                           tried.runs[load].metrics_ms[i], tuned_.allowed_ms[load][i]);
     }
-    for (const TuneRun& run : tried.runs) {
-      lost += run.online_lost;
+    for (size_t load = 0; load < tried.runs.size(); ++load) {
+      lost += std::max<int64_t>(tried.runs[load].online_lost - tuned_.online[load].online_lost, 0);
     }
     return lost == 0 ? text
-                     : fmt::format("{}; {} latency-sensitive requests were lost", text, lost);
+                     : fmt::format("{}; {} more latency-sensitive requests were lost", text, lost);
   }
 
   const TuneOptions& options_;
@@ -252,7 +274,7 @@ Result<Tuned> tune_setting(const TuneOptions& options, const std::vector<TuneRun
   if (search.most_served() > 0) {
     RETURN_IF_ERROR(search.look_below(largest));
   }
-  search.tuned().best = search.best_kept();
+  search.tuned().best = search.best_kept(largest);
   return std::move(search.tuned());
 }
 

@@ -54,7 +54,9 @@ using RunSettings =
 //      products. So smaller settings are tried, each nine tenths of the next, as long as one of
 //      four serves seven tenths of the most.
 //   3. Of the settings that keep the goals and come within 1 % of the most best effort, the
-//      smallest is the best: it is the farthest from the tolerance.
+//      smallest is the best: it is the farthest from the tolerance. But no metric, goal or not, may
+//      be 5 % longer with it than with the largest setting: where little best effort arrives, every
+//      budget serves it, and the smallest would only make latency-sensitive prompts wait.
 // An error if none that was tried keeps the goals, with the metrics of the best setting.
 Result<Tuned> tune_setting(const TuneOptions& options, const std::vector<TuneRun>& online,
                            const RunSettings& run);

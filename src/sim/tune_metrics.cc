@@ -102,6 +102,11 @@ Result<TuneRun> measure_run(const loadgen::Load& load,
     ASSIGN_OR_RETURN(const double value, value_of(goal.metric, samples));
     run.metrics_ms.push_back(value);
   }
+  for (const TuneMetric metric :
+       {TuneMetric::kMeanTbt, TuneMetric::kP99Tbt, TuneMetric::kMeanTtft, TuneMetric::kP99Ttft}) {
+    const Result<double> value = value_of(metric, samples);
+    run.all_ms.push_back(value.ok() ? *value : 0);
+  }
   return run;
 }
 

@@ -28,6 +28,7 @@ Result<TuneMetric> parse_tune_metric(std::string_view name);
 // What a run of the load came to.
 struct TuneRun {
   std::vector<double> metrics_ms;   // in the order of the goals
+  std::vector<double> all_ms;       // in the order of TuneMetric; 0: no samples
   double offline_tokens_per_s = 0;  // output of best effort
   int64_t online_lost = 0;          // latency-sensitive requests without a whole answer
 

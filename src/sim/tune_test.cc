@@ -82,6 +82,28 @@ TEST(Tune, WithoutBestEffortServedTheLargestBudgetIsTaken) {
   EXPECT_EQ(tuned.tried.size(), 1U);
 }
 
+TEST(Tune, WhereEveryBudgetServesTheSameNoOtherMetricSuffers) {
+  // Little best effort: all of it is served, but small budgets make prompts wait.
+  const auto run = [](int32_t budget) -> SettingRuns {
+    const double ttft = budget < 20 * kMilli ? 300 : 100;
+    return std::vector<TuneRun>{
+        {.metrics_ms = {10}, .all_ms = {10, 10, ttft, ttft}, .offline_tokens_per_s = 30}};
+  };
+  const Tuned tuned = tune_setting(p99_within(0.1), kOnline, each(run)).value();
+  EXPECT_GE(tuned.best.setting, 20 * kMilli);
+  EXPECT_LE(tuned.best.setting, 24 * kMilli);
+}
+
+TEST(Tune, NothingOutsideTheRangeIsTried) {
+  TuneOptions options = p99_within(0.5);
+  options.min = 14 * kMilli;
+  const Tuned tuned = tune_setting(options, kOnline, each(as_long_as_the_budget)).value();
+  for (const TunedSetting& tried : tuned.tried) {
+    EXPECT_GE(tried.setting, options.min);
+    EXPECT_LE(tried.setting, options.max);
+  }
+}
+
 TEST(Tune, ABudgetThatIsTooSmallToServeByIsNotTheAnswer) {
   const auto run = [](int32_t budget) {
     return budget < 9 * kMilli ? SettingRuns() : as_long_as_the_budget(budget);

@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -103,6 +104,25 @@ def test_the_unit_keeps_its_profile_and_waits_for_load_and_drain():
     settings = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
     assert settings["CacheDirectory"] == "tandem" and "XDG_CACHE_HOME=/var/cache" in unit
     assert int(settings["TimeoutStopSec"]) >= 90 and settings["TimeoutStartSec"]
+
+
+@pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
+def test_the_service_manager_learns_when_it_serves_and_when_it_stops(start_server, tmp_path, abstract):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        name = f"@{tmp_path.name}-{abstract}" if abstract else str(tmp_path / "notify")
+        manager.bind(name.replace("@", "\0"))
+        manager.settimeout(10)
+        server = start_server(GOLDENS / "llama-gqa-rope3-f32", env={"NOTIFY_SOCKET": name})
+        assert manager.recv(4096) == b"STATUS=loads the model"
+        assert manager.recv(4096).decode() == f"READY=1\nSTATUS=serves on port {server.port}"
+        server.stop_cleanly()
+        assert manager.recv(4096).startswith(b"STOPPING=1\n")
+
+
+def test_a_service_manager_that_is_gone_does_not_stop_the_start(start_server, tmp_path):
+    server = start_server(GOLDENS / "llama-gqa-rope3-f32", env={"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    server.stop_cleanly()
+    assert "the service manager could not be notified" in server.log.read_text()
 
 
 @pytest.mark.parametrize("script", [("packaging/make_grafana_board.py", "--check"), ("scripts/check_errors.py",)], ids=lambda script: script[0])

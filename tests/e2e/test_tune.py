@@ -162,10 +162,12 @@ def test_a_budget_is_for_the_model_that_it_was_found_for(binary, tmp_path):
     ([], ("service-tier: flex", "service-tier: priority"), "no stream is best effort"),
     ([], ("shape: 8B", "shape: 8B\nvary: {policy: [hygen, sarathi]}"), "load.yaml:2: tune does not vary 'policy'"),
     ([], ("shape: 8B", "vary: {shape: [8B, 3B]}"), "load.yaml:1: in the point 2-shape=3B: another model"),
+    ([], ("shape: 8B", "shape: 8B\nvary: {hold-p99-tbt: [0, 20000]}"), "load.yaml:2: tune does not vary 'hold-p99-tbt'"),
+    ([], ("shape: 8B", "shape: 8B\nvary: {limit: [20s, 1ms]}"), "in the point 2-limit=1ms: p99_tbt cannot be measured"),
     (["--jobs", "0"], None, "--jobs"),
     ([], ("random-output-len: 60", "random-output-len: 1"), "with two tokens"),
     (["--metric", "mean_ttft", "--tolerance", "0.1"], None, "keeps the tolerance"),
-], ids=["metric", "twice", "tolerance", "no-flex", "vary", "models", "jobs", "no-samples", "out-of-reach"])
+], ids=["metric", "twice", "tolerance", "no-flex", "vary", "models", "hold", "nothing-ends", "jobs", "no-samples", "out-of-reach"])
 def test_what_cannot_be_tuned_is_refused_with_the_cause(binary, tmp_path, flags, change, named):
     code, text = tuned(binary, tmp_path, *flags, text=SCENARIO.replace(*change) if change else SCENARIO)
     assert code == 2 and named in text, text
