@@ -379,7 +379,7 @@ bool NeoStep::host_takes(const SequenceView& waiting, int64_t blocks) const {
 // hide behind the step as it is: two prompts in one step are no sooner done than in two, and take
 // the rows of hundreds of tokens for which the host has time. Published rules leave none.
 int32_t NeoStep::rows_for_lanes() const {
-  if (!rules_.repaired || !memory_.had_lanes || !has_prompts() || decodes_.empty()) {
+  if (!takes_prompts_beside_lanes() || decodes_.empty()) {
     return 0;
   }
   Lanes lanes;
@@ -411,7 +411,7 @@ bool NeoStep::collect(const SequenceView& waiting) {
   bool host_bound = goes_to_host(waiting, blocks, has_room);
   const bool straight = host_bound && goes_straight(waiting, tokens);
   const bool waits_to_go_straight =
-      host_bound && !straight && rules_.repaired && has_prompts() && will_go_straight(waiting);
+      host_bound && !straight && takes_prompts_beside_lanes() && will_go_straight(waiting);
   if ((!straight && !has_room) || waits_to_go_straight) {
     return false;
   }

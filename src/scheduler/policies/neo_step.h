@@ -125,6 +125,10 @@ class NeoStep {
     return std::ranges::any_of(decodes_, &HostDecode::overdue);
   }
   void reserve_for_host();
+  // Whether the step has prompts, the last step had lanes, and the rules are repaired.
+  [[nodiscard]] bool takes_prompts_beside_lanes() const {
+    return rules_.repaired && memory_.had_lanes && has_prompts();
+  }
   [[nodiscard]] int32_t rows_for_lanes() const;
   [[nodiscard]] PlacementLimits placement_limits(const Lanes& lanes) const;
   [[nodiscard]] bool comes_back() const;
