@@ -62,14 +62,16 @@ def why_not():
 
 
 def make_disk(suite, deb, folder):
-    """disk, kernel and initrd in `folder`: a release with systemd, and the packages that ours depends on, downloaded but not installed."""
+    """Makes disk, kernel and initrd in `folder`: a release with systemd, and the packages that ours depends on, downloaded but not installed.
+    Returns the path of our package in the machine."""
     with clean_root.clean_root(suite) as root:
         (root.path / "etc/initramfs-tools/conf.d").mkdir(parents=True, exist_ok=True)
         said = root.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "systemd-sysv", "dbus", "udev", "curl", "man-db",
                         "initramfs-tools", "linux-image-cloud-amd64")
         with open(LOGS / f"unit-{suite}.log", "w") as log:
             log.write(said)
-        root.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "--download-only", root.put(deb))
+        package = root.put(deb)
+        root.run("apt-get", "install", "-y", "-q", "--no-install-recommends", "--download-only", package)
         agent = root.path / "usr/local/sbin/agent"
         agent.write_text(AGENT)
         agent.chmod(0o755)
@@ -80,6 +82,7 @@ def make_disk(suite, deb, folder):
         for name in ("vmlinuz", "initrd.img"):
             shutil.copy(next((root.path / "boot").glob(f"{name}-*")), folder / name)
         subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", root.path, folder / "disk", DISK], check=True)
+    return package
 
 
 class Machine:
@@ -178,8 +181,8 @@ def ready(machine):
     return machine.run("curl -sS -f -o /dev/null -m 10 http://127.0.0.1:8000/ready")[0] == 0
 
 
-def check_install(machine, deb):
-    code, said = machine.run(f"apt-get install -y -q --no-install-recommends /root/{deb}")
+def check_install(machine, package):
+    code, said = machine.run(f"apt-get install -y -q --no-install-recommends {package}")
     check("installed while systemd runs", code == 0, said[-2000:])
     if code != 0:
         raise RuntimeError("the checks of the unit need the package")
@@ -302,9 +305,9 @@ def check_reboot(machine):
     check("the system calls itself running", state == "running", machine.out("systemctl --failed --no-legend"))
 
 
-def check_upgrade_and_removal(machine, deb):
+def check_upgrade_and_removal(machine, package):
     before = show(machine, "MainPID")
-    code, said = machine.run(f"apt-get install -y -q --reinstall /root/{deb}")
+    code, said = machine.run(f"apt-get install -y -q --reinstall {package}")
     check("an upgrade restarts the running service", code == 0 and show(machine, "ActiveState") == "active"
           and show(machine, "MainPID") != before and ask(machine) == ANSWER, said[-2000:])
     pid = show(machine, "MainPID")
@@ -320,14 +323,14 @@ def check_machine(suite, accel, deb):
     with tempfile.TemporaryDirectory(dir=clean_root.ROOTS) as name:
         folder = pathlib.Path(name)
         began = time.monotonic()
-        make_disk(suite, deb, folder)
+        package = make_disk(suite, deb, folder)
         print(f"disk of {suite} made in {time.monotonic() - began:.0f} s; booting by {accel}", flush=True)
         with Machine(suite, folder, accel) as machine:
             seconds, state = machine.wait_booted()
             version = machine.out("systemctl --version").split("\n", maxsplit=1)[0]
             check(f"booted in {seconds:.0f} s: {version}, Linux {machine.out('uname -r')}", state == "running",
                   machine.out("systemctl --failed --no-legend"))
-            check_install(machine, deb.name)
+            check_install(machine, package)
             check_start(machine)
             check_limits(machine)
             check_security(machine)
@@ -337,7 +340,7 @@ def check_machine(suite, accel, deb):
             check_stop(machine)
             check_journal(machine, suite)
             check_reboot(machine)
-            check_upgrade_and_removal(machine, deb.name)
+            check_upgrade_and_removal(machine, package)
             machine.send("systemctl poweroff")
             check("the machine ended by itself", machine.process.wait(machine.limit) == 0)
 

@@ -8,6 +8,13 @@
 
 namespace tandem {
 
+KnownKeys::KnownKeys(cli::Command options)
+    : keys_{.options = options, .stream = stream_line_.root(), .engine = engine_line_.root()} {
+  stream_.of_simulation = true;
+  bench::add_stream_flags(stream_line_.root(), stream_);
+  add_engine_flags(engine_line_.root(), engine_);
+}
+
 Result<std::unique_ptr<ReadRun>> read_run(const cli::ConfigNode& options, const std::string& file) {
   auto run = std::make_unique<ReadRun>();
   ASSIGN_OR_RETURN(std::vector<std::string> arguments,

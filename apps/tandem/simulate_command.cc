@@ -17,7 +17,6 @@
 #include "bench/load_progress.h"
 #include "cli/config_file.h"
 #include "commands.h"
-#include "engine_flags.h"
 #include "engines_run.h"
 #include "loadgen/result_json.h"
 #include "progress.h"
@@ -218,15 +217,8 @@ Status take_out_and_jobs(sim::Scenario& scenario, SimulateFlags& flags) {
 }
 
 Result<int> run_scenario(SimulateFlags& flags, cli::Command command) {
-  cli::CommandLine stream_line;
-  bench::StreamFlags stream;
-  stream.of_simulation = true;
-  bench::add_stream_flags(stream_line.root(), stream);
-  cli::CommandLine engine_line;
-  EngineFlags engine;
-  add_engine_flags(engine_line.root(), engine);
-  const sim::ScenarioKeys keys{
-      .options = command, .stream = stream_line.root(), .engine = engine_line.root()};
+  const KnownKeys known(command);
+  const sim::ScenarioKeys& keys = known.keys();
   ASSIGN_OR_RETURN(sim::Scenario scenario, sim::read_scenario(flags.scenario, keys));
   const Status taken = take_out_and_jobs(scenario, flags);
   if (!taken.ok()) {

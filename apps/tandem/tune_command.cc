@@ -48,7 +48,7 @@ nlohmann::ordered_json run_json(const sim::TuneRun& run, const std::vector<sim::
   return out;
 }
 
-// Of one load: its run. Of several: a list of theirs.
+// The run of the only load as an object; runs of several loads as a list, each with its name.
 nlohmann::ordered_json runs_json(const std::vector<sim::TuneRun>& runs, const TuneLoads& loads,
                                  const std::vector<sim::TuneGoal>& goals) {
   if (runs.size() == 1) {
@@ -62,11 +62,12 @@ nlohmann::ordered_json runs_json(const std::vector<sim::TuneRun>& runs, const Tu
   return out;
 }
 
-// What was found with each way to use a budget, and the better way.
+// The searches that found a setting: one with a budget for all work, one with a budget for best
+// effort only. Without that option there is one search.
 struct Found {
-  std::vector<std::optional<int32_t>> flex_only;  // of each way
-  std::vector<sim::Tuned> tuned;
-  size_t best = 0;
+  std::vector<std::optional<int32_t>> flex_only;  // the option's value in each search
+  std::vector<sim::Tuned> tuned;                  // the result of each search
+  size_t best = 0;                                // index of the better search
 
   [[nodiscard]] const sim::Tuned& better() const { return tuned[best]; }
   [[nodiscard]] bool is_flex_only() const { return flex_only[best] == 1; }
@@ -171,8 +172,8 @@ Result<std::vector<sim::TuneGoal>> goals_of(const TuneFlags& flags) {
   return goals;
 }
 
-// With a budget for all that a step does, and with one for best effort only, unless the scenario
-// says which. The second is better if it serves 1 % more.
+// Searches a budget for all work and a budget for best effort only, or the kind that the scenario
+// names. The second kind is better if it serves 1 % more. An error if no search finds a setting.
 Result<Found> find(const sim::TuneOptions& options, const TuneLoads& loads, TuneRunner& runner,
                    const std::vector<sim::TuneRun>& online) {
   std::vector<std::optional<int32_t>> ways = {loads.flex_only};

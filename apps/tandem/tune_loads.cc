@@ -12,8 +12,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "bench/command_flags.h"
-#include "bench/load_flags.h"
-#include "engine_flags.h"
 #include "node/time_profile.h"
 #include "scenario_run.h"
 #include "scheduler/policies/hygen.h"
@@ -25,7 +23,7 @@
 namespace tandem {
 namespace {
 
-// What tune finds, or takes from its own flags.
+// Options that tune sets itself: a scenario cannot vary them.
 constexpr std::array<std::string_view, 13> kOfTune = {"policy",
                                                       "step-budget",
                                                       "fixed-step-budget",
@@ -78,7 +76,7 @@ Status add_load(TuneLoads& loads, const std::string& name, const cli::ConfigNode
                 const std::string& log_level) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadRun> read, read_run(options, scenario));
   read->flags.serve.node.policy = policy;
-  read->flags.serve.step_budget.clear();  // it is what is looked for
+  read->flags.serve.step_budget.clear();  // tune looks for it
   read->flags.serve.fixed_step_budget = false;
   const bool first = loads.loads.empty();
   if (first) {
@@ -132,18 +130,10 @@ const Knob& knob_of(std::string_view policy) {
 
 Result<TuneLoads> plan_tune_loads(const std::string& scenario, const std::string& policy,
                                   const std::string& log_level) {
-  SimulateFlags known;
-  cli::CommandLine known_line("", "tandem");
-  cli::CommandLine stream_line("", "tandem");
-  bench::StreamFlags stream;
-  stream.of_simulation = true;
-  bench::add_stream_flags(stream_line.root(), stream);
-  cli::CommandLine engine_line("", "tandem");
-  EngineFlags engine;
-  add_engine_flags(engine_line.root(), engine);
-  const sim::ScenarioKeys keys{.options = add_simulate_flags(known_line.root(), known),
-                               .stream = stream_line.root(),
-                               .engine = engine_line.root()};
+  SimulateFlags flags;
+  cli::CommandLine line("", "tandem");
+  const KnownKeys known(add_simulate_flags(line.root(), flags));
+  const sim::ScenarioKeys& keys = known.keys();
   ASSIGN_OR_RETURN(const sim::Scenario read, sim::read_scenario(scenario, keys));
   RETURN_IF_ERROR(check_varied(read));
   ASSIGN_OR_RETURN(const std::vector<sim::SweepPoint> points, sim::points_of(read));

@@ -39,11 +39,11 @@ struct TuneLoad {
 struct TuneLoads {
   std::vector<TuneLoad> loads;   // at least one; of one model
   nlohmann::ordered_json flags;  // the scenario's, of the first load
-  int32_t jobs = 0;              // of the scenario; 0: not given
-  // Whether best effort alone is bounded by a step budget, as the scenario says; absent: it does
-  // not say, or the policy has no such option.
+  int32_t jobs = 0;              // the scenario's option `jobs`; 0: not given
+  // The scenario's value of the option that limits step budgets to best effort; absent: not given,
+  // or the policy has no such option.
   std::optional<int32_t> flex_only;
-  bool may_be_flex_only = false;  // the policy has that option
+  bool may_be_flex_only = false;  // whether the policy has that option
 };
 
 // Every point of the scenario's `vary` is a load; without it there is one. Starts the log, at the
@@ -51,15 +51,18 @@ struct TuneLoads {
 Result<TuneLoads> plan_tune_loads(const std::string& scenario, const std::string& policy,
                                   const std::string& log_level);
 
-// Runs of the loads, `jobs` at a time; 0: one for each core that this process may use. One thread;
-// `ran` is called in it.
+// Runs of the loads, `jobs` at a time, each in a thread of its own; jobs 0: one for each core that
+// this process may use. To be used by one thread, in which `ran` is called after each batch of
+// runs.
 class TuneRunner {
  public:
   TuneRunner(const TuneLoads& loads, const Knob& knob, const std::vector<sim::TuneGoal>& goals,
              int32_t jobs, std::function<void(size_t runs)> ran);
 
+  // Runs the latency-sensitive part of each load.
   Result<std::vector<sim::TuneRun>> without_best_effort();
-  // `flex_only`: value of the option; absent: the policy has none.
+  // Runs each load with each setting; results in the order of the settings. `flex_only`: value of
+  // the option; absent: the policy has none. Errors name the point of `vary`.
   Result<std::vector<sim::SettingRuns>> with(const std::vector<int32_t>& settings,
                                              std::optional<int32_t> flex_only);
   // Effective configuration of the first load's run, one JSON object.
@@ -82,7 +85,7 @@ class TuneRunner {
 
   [[nodiscard]] std::vector<Outcome> run(const std::vector<Task>& tasks) const;
   [[nodiscard]] Outcome run_one(const Task& task) const;
-  // With the load's name, if there are several.
+  // The error with the load's name in front, if there are several loads.
   [[nodiscard]] Error of_load(size_t load, Error error) const;
 
   const TuneLoads& loads_;

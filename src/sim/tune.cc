@@ -11,12 +11,13 @@
 namespace tandem::sim {
 namespace {
 
-constexpr double kStep = 0.9;        // from one smaller setting to the next
-constexpr size_t kTogether = 4;      // smaller settings before their tokens are looked at
-constexpr size_t kMostSmaller = 40;  // in all
-constexpr double kWorthIt = 0.7;     // of the most best effort: below it, smaller settings are left
-constexpr double kAsMuch = 0.99;     // of the most best effort: as good as the most
-constexpr double kAsShort = 1.05;    // of a metric with the largest setting: as good as with that
+constexpr double kStep = 0.9;        // ratio of a smaller setting to the setting before
+constexpr size_t kTogether = 4;      // smaller settings that are run as one batch
+constexpr size_t kMostSmaller = 40;  // smaller settings at most
+// The search for smaller settings ends when a batch serves less than this share of the most.
+constexpr double kWorthIt = 0.7;
+constexpr double kAsMuch = 0.99;   // this share of the most best effort is as good as the most
+constexpr double kAsShort = 1.05;  // a metric may be this much longer than with the largest setting
 
 bool keeps(const TuneRun& run, const TuneRun& online, const std::vector<double>& allowed_ms) {
   return std::ranges::equal(run.metrics_ms, allowed_ms, std::less_equal()) &&
@@ -36,7 +37,7 @@ class Search {
     }
   }
 
-  // The largest that keeps the goals; 0: none does.
+  // The largest setting that keeps the goals; 0: no setting does.
   Result<int32_t> bisect() {
     // `low` keeps the goals or is too small, `high` is more than the most.
     double low = options_.min;
@@ -101,7 +102,7 @@ class Search {
     return best == nullptr ? *found(largest) : *best;
   }
 
-  // By kept settings.
+  // The most best-effort tokens/s of the settings that keep the goals.
   [[nodiscard]] double most_served() const {
     double served = 0;
     for (const TunedSetting& tried : tuned_.tried) {
@@ -199,8 +200,8 @@ class Search {
     return false;
   }
 
-  // Settings beyond what the fullest step takes all lead to the same run: the last half of
-  // `largest` that does.
+  // Settings longer than the fullest step all lead to the same run. Halves `largest` while the run
+  // stays the same; the last setting that has this run.
   Result<double> below_the_plateau(int32_t largest) {
     double at = largest;
     while (at / 2 >= options_.min) {
@@ -215,7 +216,7 @@ class Search {
     return at;
   }
 
-  // Of the load that is the farthest from its tolerance.
+  // Text of the metrics. Each is taken from the load with its largest ratio to the limit.
   [[nodiscard]] std::string described(const TunedSetting& tried) const {
     std::string text;
     int64_t lost = 0;

@@ -1,14 +1,10 @@
 // For tests of APEX's policies: both sets of rules, and a policy over the beliefs of lanes_scene.h.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
-#include <memory>
 
 #include "scheduler/policies/apex.h"
-#include "scheduler/policies/neo.h"
-#include "support/lanes_scene.h"
+#include "support/neo_scene.h"
 
 namespace tandem::testing {
 
@@ -25,22 +21,14 @@ inline const NeoRules kPlus{.windows = LaneWindows::kReal,
                             .join = HostJoin::kByApexPlus,
                             .mixed_window = MixedWindow::kReal};
 
-class ApexScene : public ::testing::Test {
+class ApexScene : public NeoScene {
  protected:
-  // A policy with this host; one for all plans of a test, since it has a memory. Beside the eight
-  // residents of with_residents the accelerator takes 100 ns for a token of context, and the bound
-  // of APEX's inequality (6) is 2 * 80 / 800 + 3 + 800 / 80 = 13.2.
+  // Beside the eight residents of with_residents the accelerator takes 100 ns for a token of
+  // context, and the bound of APEX's inequality (6) is 2 * 80 / 800 + 3 + 800 / 80 = 13.2.
   NeoPolicy& made(double host_per_context_nanos, const NeoRules& rules) {
-    host_ = host_of(host_per_context_nanos);
-    const PolicyDescriptor& descriptor = rules.join == HostJoin::kByApex ? kApex : kApexPlus;
-    policy_ = std::make_unique<NeoPolicy>(rules, descriptor,
-                                          Beliefs{.step_times = &model(), .host_times = &host_});
-    return *policy_;
+    return NeoScene::made(host_per_context_nanos, rules,
+                          rules.join == HostJoin::kByApex ? kApex : kApexPlus);
   }
-
- private:
-  latency::HostTimes host_;
-  std::unique_ptr<NeoPolicy> policy_;
 };
 
 }  // namespace tandem::testing

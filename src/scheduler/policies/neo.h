@@ -115,7 +115,7 @@ struct NeoMemory {
   Patience patience{1};                // with decodes of the host; neo_plus
   SeenOutputs outputs;                 // neo_plus
   bool had_lanes = false;
-  Nanos prompts_per_layer{0};  // what prompts add to a layer, mean of late; repaired rules
+  Nanos prompts_per_layer{0};  // time that prompts add to a layer, mean of some 32 steps; repaired
   Nanos for_overdue{0};  // that steps may be longer for overdue decodes of the host; repaired rules
   StepForm form = StepForm::kResident;  // of the last step; apex_plus
   OverlapLimiter limiter;               // apex_plus

@@ -7,7 +7,7 @@
 
 #include "latency/modular_model.h"
 #include "scheduler/policies/neo.h"
-#include "support/lanes_scene.h"
+#include "support/neo_scene.h"
 
 namespace tandem {
 namespace {
@@ -15,37 +15,19 @@ namespace {
 using testing::best_effort;
 using ::testing::Contains;
 using testing::decode;
-using testing::host_of;
 using testing::ids;
 using testing::model;
 using testing::parked;
+using testing::parked_best_effort;
 using testing::prompt;
 using testing::Scene;
 using testing::with_residents;
 
-const NeoRules kPlus{
-    .windows = LaneWindows::kReal, .caps_steps = true, .repaired = true, .patience_steps = 8};
-
-std::vector<SequenceView> parked_best_effort(int64_t count, int32_t known) {
-  std::vector<SequenceView> views;
-  for (int64_t i = 0; i < count; ++i) {
-    views.push_back(best_effort(parked(11 + i, known)));
-  }
-  return views;
-}
-
-class NeoPlus : public ::testing::Test {
+class NeoPlus : public testing::NeoScene {
  protected:
   NeoPolicy& made(double host_per_context_nanos, const latency::CorrectedModel& times = model()) {
-    host_ = host_of(host_per_context_nanos);
-    policy_ = std::make_unique<NeoPolicy>(kPlus, kNeoPlus,
-                                          Beliefs{.step_times = &times, .host_times = &host_});
-    return *policy_;
+    return made_neo_plus(host_per_context_nanos, times);
   }
-
- private:
-  latency::HostTimes host_;
-  std::unique_ptr<NeoPolicy> policy_;
 };
 
 // A step takes 3.6 ms. The host attends for one of these for 1.2 ms a layer, so that a step with it

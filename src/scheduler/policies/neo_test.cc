@@ -9,7 +9,7 @@
 
 #include "latency/modular_model.h"
 #include "latency/regression_model.h"
-#include "support/lanes_scene.h"
+#include "support/neo_scene.h"
 
 namespace tandem {
 namespace {
@@ -27,19 +27,11 @@ using testing::slices;
 using ::testing::UnorderedElementsAre;
 using testing::with_residents;
 
-class Neo : public ::testing::Test {
+class Neo : public testing::NeoScene {
  protected:
-  // A policy with this host; one for all plans of a test, since it has a memory.
   NeoPolicy& made(double host_per_context_nanos, const NeoRules& rules = {}) {
-    host_ = host_of(host_per_context_nanos);
-    policy_ = std::make_unique<NeoPolicy>(rules, kNeo,
-                                          Beliefs{.step_times = &model(), .host_times = &host_});
-    return *policy_;
+    return NeoScene::made(host_per_context_nanos, rules, kNeo);
   }
-
- private:
-  latency::HostTimes host_;
-  std::unique_ptr<NeoPolicy> policy_;
 };
 
 // ---------------------------------------------------------------- 1, 2: who is where

@@ -18,22 +18,10 @@ using ::testing::ElementsAre;
 using testing::host_of;
 using testing::ids;
 using ::testing::IsEmpty;
-using testing::model;
-using testing::parked;
+using testing::parked_best_effort;
 using testing::prompt;
 using testing::Scene;
 using testing::with_residents;
-
-const NeoRules kNeoPlusRules{
-    .windows = LaneWindows::kReal, .caps_steps = true, .repaired = true, .patience_steps = 8};
-
-std::vector<SequenceView> best_effort_parked(int64_t count, int32_t known) {
-  std::vector<SequenceView> views;
-  for (int64_t i = 0; i < count; ++i) {
-    views.push_back(best_effort(parked(101 + i, known)));
-  }
-  return views;
-}
 
 // Products take 1 ms for any number of rows, 0.1 ms a layer, so that lanes double a step; the
 // host attends for a sequence of 60 tokens in 0.019 ms.
@@ -56,7 +44,7 @@ class RightForm : public ::testing::Test {
   // Two residents; no room for more.
   static Scene scene_of(int64_t offloaded) {
     Scene scene{.running = {best_effort(decode(1, 60)), best_effort(decode(2, 60))},
-                .offloaded = best_effort_parked(offloaded, 60)};
+                .offloaded = parked_best_effort(offloaded, 60, 101)};
     scene.budget.free_blocks = 2;
     scene.budget.staging_blocks = 200;
     return scene;
@@ -106,7 +94,7 @@ TEST_F(RightForm, PromptsOfABusyHostBeginIfOverlapOfAllWouldGiveMoreThanLanes) {
 // On a slow host a token that begins is under way for many steps, in which its sequence cannot
 // return: the accelerator would be idle when the resident that is on its way has ended.
 TEST_F(RightForm, NoTokenBeginsWhileTheAcceleratorIsEmptyAndASequenceReturns) {
-  for (const NeoRules& rules : {testing::kPlus, kNeoPlusRules}) {
+  for (const NeoRules& rules : {testing::kPlus, testing::kNeoPlusRules}) {
     Scene scene = scene_of(3);
     scene.running.clear();
     scene.budget.free_blocks = scene.budget.total_blocks = 24;
@@ -123,31 +111,19 @@ TEST_F(RightForm, NoTokenBeginsWhileTheAcceleratorIsEmptyAndASequenceReturns) {
 
 // ---------------------------------------------------------------- beside prompts
 
-class BesidePrompts : public testing::ApexScene {
- protected:
-  NeoPolicy& neo_plus(double host_per_context_nanos) {
-    host_ = host_of(host_per_context_nanos);
-    policy_ = std::make_unique<NeoPolicy>(kNeoPlusRules, kNeoPlus,
-                                          Beliefs{.step_times = &model(), .host_times = &host_});
-    return *policy_;
-  }
-
- private:
-  latency::HostTimes host_;
-  std::unique_ptr<NeoPolicy> policy_;
-};
+class BesidePrompts : public testing::NeoScene {};
 
 // The decodes give the host 0.9 ms a layer, in which it would attend for nine of its ten sequences;
 // with a prompt of 400 tokens in each step it has 4.9 ms.
 TEST_F(BesidePrompts, TheHostIsNotTakenForLateWhileStepsHavePrompts) {
-  Scene scene = with_residents(best_effort_parked(10, 100));
+  Scene scene = with_residents(parked_best_effort(10, 100, 101));
   scene.budget.staging_blocks = 100;
   const auto with_waiting = [&] {
     Scene waiting = scene;
     waiting.waiting = {best_effort(prompt(21, 200))};
     return waiting;
   };
-  NeoPolicy& policy = neo_plus(1000);
+  NeoPolicy& policy = made_neo_plus(1000);
   Scene waits = with_waiting();
   SystemView view = waits.view();
   view.step = 1;
@@ -166,11 +142,11 @@ TEST_F(BesidePrompts, TheHostIsNotTakenForLateWhileStepsHavePrompts) {
 
 // Both fit the 480 rows of a step, and leave 32 for 100 tokens of the host that have time.
 TEST_F(BesidePrompts, InLanesASecondPromptLeavesTheRowsOfTokensThatHide) {
-  Scene scene = with_residents(best_effort_parked(100, 20));
+  Scene scene = with_residents(parked_best_effort(100, 20, 101));
   scene.budget.tokens = 480;
   scene.budget.logit_rows = 200;
   scene.budget.staging_blocks = 100;
-  NeoPolicy& policy = neo_plus(50);
+  NeoPolicy& policy = made_neo_plus(50);
   SystemView view = scene.view();
   view.step = 1;
   EXPECT_EQ(policy.plan(view).mode, StepMode::kLanes);
