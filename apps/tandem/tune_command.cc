@@ -266,9 +266,9 @@ Subcommand add_tune_command(cli::Command tandem) {
   auto flags = std::make_shared<TuneFlags>();
   cli::Command app = tandem.add_subcommand(
       "tune",
-      "Find the step budget of the policy hygen, or the rate of hygen_star, that keeps "
-      "latency-sensitive requests within a tolerance of what they are without best effort, on the "
-      "simulated machine");
+      "Find the step budget of the policy hygen, or the rate of hygen_star, that serves the most "
+      "best effort and keeps latency-sensitive requests within a tolerance of their times without "
+      "best effort, on the simulated machine");
   app.add_option("scenario", flags->scenario,
                  "YAML file as of `tandem simulate`, with the load of both classes; `policy`, "
                  "step budgets and what they hold do not count; each point of `vary` is a load, "
@@ -295,7 +295,7 @@ Subcommand add_tune_command(cli::Command tandem) {
   }
   app.add_option("--policy", flags->policy, help).capture_default_str().one_of(names);
   app.add_option("-o,--out", flags->out,
-                 "JSON file for the budget, all runs and the configuration");
+                 "JSON file for the budget, the runs and the configuration");
   app.add_option("--jobs", flags->jobs,
                  "Runs at a time (default: one for each core that may be used)")
       .in_range(1, 1024);
