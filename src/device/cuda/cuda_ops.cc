@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "device/cuda/kernels/attention.h"
+#include "device/cuda/kernels/kv_move.h"
 #include "device/cuda/kernels/products.h"
 #include "device/cuda/kernels/rowwise.h"
 #include "device/cuda/kernels/sample.h"
@@ -51,6 +52,32 @@ cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows)
                                .source_row = rows.source_row,
                                .row_begin = rows.begin,
                                .row_count = rows.count});
+}
+
+cudaError_t pack_tables(cudaStream_t stream, const PackTables& tables) {
+  return launch(stream, tables);
+}
+
+cudaError_t round_queries(cudaStream_t stream, const RoundQueries& queries) {
+  return launch(stream, queries);
+}
+
+namespace {
+
+template <class Element>
+cudaError_t move(cudaStream_t stream, const KvMoveOp& op) {
+  return launch(stream, MoveKv<Element>{.source = static_cast<const Element*>(op.copy.source),
+                                        .target = static_cast<Element*>(op.copy.target),
+                                        .bytes = op.copy.bytes,
+                                        .layout = op.layout,
+                                        .first_head = op.first_head,
+                                        .to_host = op.to_host});
+}
+
+}  // namespace
+
+cudaError_t run(cudaStream_t stream, const KvMoveOp& op) {
+  return op.layout.type == ElementType::kF32 ? move<float>(stream, op) : move<BFloat16>(stream, op);
 }
 
 int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_tokens,

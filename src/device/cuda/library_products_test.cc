@@ -270,17 +270,17 @@ TEST(CudaProducts, TheLibraryIsNamedAndSoIsItsAbsence) {
     ASSERT_TRUE(device.ok()) << device.error().message;
     EXPECT_THAT((*device)->caps().name, HasSubstr("cuBLASLt 13.0.2"));
     EXPECT_THAT((*device)->caps().identity, HasSubstr("cuBLASLt 13.0.2"));
-    EXPECT_EQ((*device)->caps().kernels, "cuda-cublaslt");
+    EXPECT_EQ((*device)->caps().kernels, "cuda-cublaslt-flashinfer");
     const Variable plain(kProductsVariable, "plain");
     const auto other = open_cuda();
     ASSERT_TRUE(other.ok());
     EXPECT_THAT((*other)->caps().name, HasSubstr("plain kernels"));
-    EXPECT_EQ((*other)->caps().kernels, "cuda-plain");
+    EXPECT_EQ((*other)->caps().kernels, "cuda-plain-flashinfer");
   }
   const auto device = open_cuda();
   ASSERT_TRUE(device.ok());
   EXPECT_THAT((*device)->caps().name, HasSubstr("plain kernels, no cuBLASLt: no file is named"));
-  EXPECT_EQ((*device)->caps().kernels, "cuda-plain");
+  EXPECT_EQ((*device)->caps().kernels, "cuda-plain-flashinfer");
 }
 
 // Neither products nor the end of the device wait for anything.
