@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "device/cuda/cuda_formats.h"
+#include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/library_products.h"
@@ -295,6 +296,15 @@ Result<ElementType> residual_type() {
                           kResidualVariable);
 }
 
+Status check_kernels_variable() {
+  const std::string wanted = variable(kKernelsVariable);
+  if (wanted.empty() || wanted == "fast" || wanted == "plain") {
+    return {};
+  }
+  return invalid_argument(fmt::format("{}={}: give fast or plain", kKernelsVariable, wanted),
+                          kKernelsVariable);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
@@ -304,6 +314,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   ASSIGN_OR_RETURN(Found found, find_products());
   ASSIGN_OR_RETURN(found.libraries.attention, find_attention());
   ASSIGN_OR_RETURN(const ElementType residual, residual_type());
+  RETURN_IF_ERROR(check_kernels_variable());
   const int64_t own = CudaStreams::own_bytes(found.libraries);
   const int64_t beside = Tier::room_for(0, own);
   const int64_t bytes =

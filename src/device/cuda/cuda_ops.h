@@ -13,6 +13,10 @@
 
 namespace tandem::device::cuda {
 
+// "plain" runs only the plain kernels, which define the right results. By default a GPU runs the
+// fast kernels of kernels/*.cuh if they take the op. Read once.
+inline constexpr const char* kKernelsVariable = "TANDEM_CUDA_KERNELS";
+
 // By the kernels that kernels/ names for the op (elements.h). Not for copies, moves, uploads and
 // attention. KV lies as gpu_layout (kernels/kv_move.h) has it.
 cudaError_t run(cudaStream_t stream, const Op& op);
