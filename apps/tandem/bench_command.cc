@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
+#include "base/units.h"
 #include "bench/command_flags.h"
+#include "bench/device_bench.h"
 #include "bench/frontend_bench.h"
 #include "bench/gemm_bench.h"
 #include "bench/loss_bench.h"
@@ -26,6 +30,11 @@ struct BenchFlags {
   bench::BenchKernelsOptions kernels;
   NodeOptions kernels_machine;
   std::vector<std::string> isas;
+  std::string kernels_device = "cpu";
+  bench::DeviceBenchOptions device_kernels;
+  std::vector<std::string> shapes;  // empty: the default
+  std::vector<int64_t> rows;        // empty: the default
+  bool quick = false;
   bench::BenchModelOptions model;
   bench::BenchLossOptions loss;
   bench::BenchFrontendOptions frontend;
@@ -53,19 +62,61 @@ void add_quantization(cli::Command command, Quantization& quantization) {
       .one_of({"none", "int8", "int4", "int4-symmetric"});
 }
 
+int refuse(const std::string& message) {
+  fmt::print(stderr, "tandem: {}\n", message);
+  return 2;
+}
+
+int run_device_kernels(BenchFlags& flags, device::AcceleratorSpec accelerator) {
+  bench::DeviceBenchOptions& options = flags.device_kernels;
+  options.accelerator = std::move(accelerator);
+  if (!flags.shapes.empty()) {
+    options.shapes = flags.shapes;
+  }
+  options.rows = flags.rows;
+  options.passes = flags.kernels.passes;
+  options.only = flags.kernels.only;
+  options.json_path = flags.kernels.json_path;
+  const bool tiny = std::ranges::find(options.shapes, "tiny") != options.shapes.end();
+  options.sizes = tiny          ? bench::DeviceBenchSizes::kTiny
+                  : flags.quick ? bench::DeviceBenchSizes::kQuick
+                                : bench::DeviceBenchSizes::kAll;
+  return bench::bench_device(options);
+}
+
+int run_kernels(BenchFlags& flags) {
+  const auto accelerator = named_device(flags.kernels_device);
+  if (!accelerator.ok()) {
+    return refuse(accelerator.error().message);
+  }
+  if (accelerator->has_value()) {
+    return run_device_kernels(flags, **accelerator);
+  }
+  if (!flags.shapes.empty()) {
+    const std::string& name = flags.shapes.front();
+    if (flags.shapes.size() != 1 || (name != "1B" && name != "8B")) {
+      return refuse("the CPU's kernels are measured with --shapes 1B or 8B");
+    }
+    flags.kernels.shapes = name == "8B" ? bench::shapes_8b() : bench::shapes_1b();
+  }
+  if (!flags.rows.empty()) {
+    flags.kernels.rows = flags.rows;
+  }
+  for (const std::string& name : flags.isas) {
+    const auto isa = kernels::parse_isa(name);
+    if (!isa.ok()) {
+      return refuse(isa.error().message);
+    }
+    flags.kernels.isas.push_back(*isa);
+  }
+  const int32_t threads = flags.kernels_machine.device.threads;
+  flags.kernels.threads = threads > 0 ? threads : device::usual_threads(device::usable_nodes());
+  return bench::bench_kernels(flags.kernels);
+}
+
 int run_bench(BenchFlags& flags) {
   if (flags.kernels_app->parsed()) {
-    for (const std::string& name : flags.isas) {
-      const auto isa = kernels::parse_isa(name);
-      if (!isa.ok()) {
-        fmt::print(stderr, "tandem: {}\n", isa.error().message);
-        return 2;
-      }
-      flags.kernels.isas.push_back(*isa);
-    }
-    const int32_t threads = flags.kernels_machine.device.threads;
-    flags.kernels.threads = threads > 0 ? threads : device::usual_threads(device::usable_nodes());
-    return bench::bench_kernels(flags.kernels);
+    return run_kernels(flags);
   }
   if (flags.model_app->parsed()) {
     flags.model.flags = bench::flags_json(*flags.model_app).dump();
@@ -95,16 +146,31 @@ void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
   kernels.add_option("--isa", flags.isas,
                      "Families to measure (default: the best of this machine)");
   cli::add_option(kernels, node_option(flags.kernels_machine, "threads"));
-  kernels.add_option("--rows", flags.kernels.rows, "Rows M of the matrix products")
-      .capture_default_str();
+  kernels.add_option("--rows", flags.rows, "Rows M of the matrix products");
   kernels
-      .add_option_function<std::string>(
-          "--shapes",
-          [&flags](const std::string& name) {
-            flags.kernels.shapes = name == "8B" ? bench::shapes_8b() : bench::shapes_1b();
-          },
-          "Shapes of the matrix products: a layer of a 1B or an 8B Llama (default 1B)")
-      .one_of({"1B", "8B"});
+      .add_option("--shapes", flags.shapes,
+                  "Shapes of a layer: of a 1B or an 8B Llama (default: 1B); with --device of "
+                  "presets of `tandem model make` (default: 8B 34B), tiny to try it out")
+      .one_of({"tiny", "1B", "3B", "7B", "8B", "13B", "14B", "34B", "70B"});
+  kernels
+      .add_option("--device", flags.kernels_device,
+                  "What to measure: cpu, or the ops of cuda, cuda:N or a back end's file")
+      .capture_default_str();
+  kernels.add_option_function<std::string>(
+      "--device-memory",
+      [&flags](const std::string& text) {
+        const Result<int64_t> bytes = parse_bytes(text);
+        if (!bytes.ok()) {
+          cli::refuse("--device-memory", bytes.error().message);
+        }
+        flags.device_kernels.device_memory_bytes = *bytes;
+      },
+      "--device: memory that is taken there (default: 10GiB)");
+  kernels.add_flag("--quick", flags.quick, "--device: a few rows of each kind, timed briefly");
+  kernels
+      .add_option("--limit", flags.device_kernels.limit_seconds,
+                  "--device: seconds after which no further row is measured")
+      .in_range(0.0, 1e6);
   add_quantization(kernels, flags.kernels.quantization);
   kernels.add_option("--passes", flags.kernels.passes, "Passes; medians are shown")
       .capture_default_str();

@@ -20,6 +20,7 @@
 #include "scheduler/policies/hygen.h"
 #include "scheduler/policies/registry.h"
 #include "serve_flags.h"
+#include "shared_options.h"
 #include "version.h"
 
 namespace tandem {
@@ -71,20 +72,11 @@ Status resolve_memory(const NodeOptions& node) {
   return {};
 }
 
-// What --device names, if not the CPUs: NAME or NAME:OPTIONS.
+// What --device names, if not the CPUs.
 Status resolve_device(const std::string& device, NodeOptions& node) {
-  if (device == "auto" || device == "cpu") {
+  ASSIGN_OR_RETURN(const std::optional<device::AcceleratorSpec> named, named_device(device));
+  if (!named.has_value()) {
     return {};
-  }
-  const size_t file = device.rfind('/');
-  const size_t colon = device.find(':', file == std::string::npos ? 0 : file);
-  const std::string name = device.substr(0, colon);
-  if (file == std::string::npos && name != "cuda") {
-    return invalid_argument(
-        fmt::format("--device: '{}' is not possible; choose auto, cpu, cuda, cuda:N for GPU N, or "
-                    "give the path of a back end's file",
-                    device),
-        "device");
   }
   if (node.accelerator.has_value()) {
     return invalid_argument(
@@ -100,9 +92,7 @@ Status resolve_device(const std::string& device, NodeOptions& node) {
                     device),
         "host-memory");
   }
-  ASSIGN_OR_RETURN(
-      node.accelerator,
-      device::accelerator_spec(name, colon == std::string::npos ? "" : device.substr(colon + 1)));
+  node.accelerator = named;
   return {};
 }
 

@@ -1,5 +1,7 @@
 #include "shared_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -54,6 +56,26 @@ void add_node_options(cli::Command command, NodeOptions& node,
     cli::add_option(command, take(table, name));
   }
   name_isa_variable(command);
+}
+
+Result<std::optional<device::AcceleratorSpec>> named_device(const std::string& device) {
+  if (device == "auto" || device == "cpu") {
+    return std::optional<device::AcceleratorSpec>();
+  }
+  const size_t file = device.rfind('/');
+  const size_t colon = device.find(':', file == std::string::npos ? 0 : file);
+  const std::string name = device.substr(0, colon);
+  if (file == std::string::npos && name != "cuda") {
+    return invalid_argument(
+        fmt::format("--device: '{}' is not possible; choose auto, cpu, cuda, cuda:N for GPU N, or "
+                    "give the path of a back end's file",
+                    device),
+        "device");
+  }
+  ASSIGN_OR_RETURN(
+      device::AcceleratorSpec spec,
+      device::accelerator_spec(name, colon == std::string::npos ? "" : device.substr(colon + 1)));
+  return std::optional(std::move(spec));
 }
 
 void name_isa_variable(cli::Command command) { cli::name_environment(command, "--isa"); }

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "cli/command.h"
+#include "device/open/open.h"
 #include "node/node_options.h"
 #include "options/option_descriptor.h"
 
@@ -22,6 +25,9 @@ OptionDescriptor model_or_hub_option(NodeOptions& node);
 
 void add_node_options(cli::Command command, NodeOptions& node,
                       std::initializer_list<std::string_view> names);
+
+// What --device names: NAME, NAME:OPTIONS or a back end's file; nullopt: the CPUs.
+Result<std::optional<device::AcceleratorSpec>> named_device(const std::string& device);
 
 // Lets the command's --isa be given by TANDEM_ISA.
 void name_isa_variable(cli::Command command);

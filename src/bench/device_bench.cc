@@ -1,0 +1,250 @@
+#include "bench/device_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/units.h"
+#include "bench/device_cases.h"
+#include "bench/device_stand.h"
+#include "bench/device_work.h"
+#include "bench/measuring.h"
+#include "model/make.h"
+
+namespace tandem::bench {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int32_t kMaxLaunches = 20000;
+
+struct Timing {
+  int32_t launches = 0;
+  double seconds = 0.0;  // of one, median
+  double fastest_seconds = 0.0;
+  double slowest_seconds = 0.0;
+};
+
+class Timer {
+ public:
+  Timer(DeviceStand& stand, const DeviceBenchOptions& options)
+      : stand_(stand),
+        pass_seconds_(options.sizes == DeviceBenchSizes::kAll     ? 20e-3
+                      : options.sizes == DeviceBenchSizes::kQuick ? 5e-3
+                                                                  : 0.0),
+        passes_(std::max(1, options.passes)) {}
+
+  Timing measure(const DeviceCase& one) {
+    next_ = 0;
+    run(one, 1);  // warms up; products choose their algorithms
+    const int32_t most = one.max_launches > 0 ? one.max_launches : kMaxLaunches;
+    int32_t launches = 1;
+    double seconds = run(one, launches);
+    while (seconds < pass_seconds_ && launches < most) {
+      const double wanted = 1.1 * pass_seconds_ / std::max(seconds, 1e-7) * launches;
+      launches = static_cast<int32_t>(std::min({wanted + 1, 20.0 * launches, double(most)}));
+      seconds = run(one, launches);
+    }
+    std::vector<double> each = {seconds / launches};
+    for (int32_t pass = 1; pass < passes_ && seconds < kTooLong; ++pass) {
+      each.push_back(run(one, launches) / launches);
+    }
+    std::ranges::sort(each);
+    return {launches, each[each.size() / 2], each.front(), each.back()};
+  }
+
+ private:
+  static constexpr double kTooLong = 0.5;  // of a pass: there is only one
+
+  double run(const DeviceCase& one, int32_t launches) {
+    device::Device& device = stand_.device();
+    for (const device::Op& op : one.before) {
+      device.launch(stand_.stream(), op);
+    }
+    device.synchronize(device.record(stand_.stream()));
+    const double begin = seconds_now();
+    for (int32_t i = 0; i < launches * one.together; ++i) {
+      device.launch(stand_.stream(), one.ops[next_++ % one.ops.size()]);
+    }
+    device.synchronize(device.record(stand_.stream()));
+    return seconds_now() - begin;
+  }
+
+  DeviceStand& stand_;
+  const double pass_seconds_;
+  const int32_t passes_;
+  size_t next_ = 0;
+};
+
+nlohmann::ordered_json row_json(const DeviceCase& one, const Timing& timing,
+                                const DeviceCeilings& ceilings) {
+  const double ceiling = ceiling_seconds(one.work, ceilings);
+  nlohmann::ordered_json row = {{"op", one.op}};
+  if (!one.shape.empty()) {
+    row["shape"] = one.shape;
+  }
+  row["rows"] = one.rows;
+  if (one.context > 0) {
+    row["context"] = one.context;
+  }
+  row.update({{"seconds", timing.seconds},
+              {"fastest_seconds", timing.fastest_seconds},
+              {"slowest_seconds", timing.slowest_seconds},
+              {"launches", timing.launches},
+              {"bytes", one.work.bytes},
+              {"operations", one.work.operations},
+              {"gb_per_s", one.work.bytes / timing.seconds * 1e-9},
+              {"tflop_per_s", one.work.operations / timing.seconds * 1e-12}});
+  if (ceiling > 0) {
+    row["ceiling_seconds"] = ceiling;
+    row["share_of_ceiling"] = ceiling / timing.seconds;
+  }
+  return row;
+}
+
+void print_head() {
+  fmt::print("{:20} {:>6} {:>11} {:>8} {:>12} {:>22} {:>9} {:>9} {:>9}\n", "op", "shape", "rows",
+             "context", "us", "fastest .. slowest", "GB/s", "TFLOP/s", "of limit");
+}
+
+void print_row(const DeviceCase& one, const Timing& timing, const DeviceCeilings& ceilings) {
+  const double ceiling = ceiling_seconds(one.work, ceilings);
+  fmt::print(
+      "{:20} {:>6} {:>11} {:>8} {:>12.2f} {:>22} {:>9.1f} {:>9.2f} {:>9}\n", one.op, one.shape,
+      one.rows, one.context > 0 ? fmt::format("{}", one.context) : "", timing.seconds * 1e6,
+      fmt::format("{:.2f} .. {:.2f}", timing.fastest_seconds * 1e6, timing.slowest_seconds * 1e6),
+      one.work.bytes / timing.seconds * 1e-9, one.work.operations / timing.seconds * 1e-12,
+      ceiling > 0 ? fmt::format("{:.1f} %", 100 * ceiling / timing.seconds) : "");
+  std::fflush(stdout);
+}
+
+// The result so far, in a table and a file.
+class Report {
+ public:
+  Report(const DeviceBenchOptions& options, const device::AcceleratorCaps& caps)
+      : options_(options) {
+    json_ = {{"device", caps.name}, {"passes", options.passes}, {"rows", nlohmann::json::array()}};
+  }
+  Status add(const DeviceCase& one, const Timing& timing) {
+    print_row(one, timing, ceilings_);
+    json_["rows"].push_back(row_json(one, timing, ceilings_));
+    return write();
+  }
+  // Of the ceilings' own cases the best ones are the ceilings.
+  void learn(const DeviceCase& one, const Timing& timing) {
+    const double rate = (one.work.operations > 0 ? one.work.operations : one.work.bytes);
+    double& ceiling =
+        one.work.operations > 0 ? ceilings_.operations_per_second : ceilings_.bytes_per_second;
+    ceiling = std::max(ceiling, rate / timing.seconds);
+    json_["ceilings"] = {{"gb_per_s", ceilings_.bytes_per_second * 1e-9},
+                         {"tflop_per_s", ceilings_.operations_per_second * 1e-12}};
+  }
+  Status leave_out(const PlannedCase& planned, const std::string& why) {
+    fmt::print("{:20} {:>6} left out: {}\n", planned.op, planned.shape, why);
+    json_["left_out"].push_back({{"op", planned.op}, {"shape", planned.shape}, {"why", why}});
+    return write();
+  }
+
+ private:
+  Status write() const {
+    if (options_.json_path.empty()) {
+      return {};
+    }
+    std::ofstream file(options_.json_path);
+    file << json_.dump(1) << '\n';
+    file.flush();
+    return file.good()
+               ? Status{}
+               : Status{Error{ErrorCode::kIo, fmt::format("cannot write '{}'", options_.json_path),
+                              "json"}};
+  }
+
+  const DeviceBenchOptions& options_;
+  DeviceCeilings ceilings_;
+  nlohmann::ordered_json json_;
+};
+
+DeviceCaseSizes sizes_of(const DeviceBenchOptions& options) {
+  DeviceCaseSizes sizes = options.sizes == DeviceBenchSizes::kTiny    ? tiny_sizes()
+                          : options.sizes == DeviceBenchSizes::kQuick ? quick_sizes()
+                                                                      : DeviceCaseSizes{};
+  if (!options.rows.empty()) {
+    sizes.product_rows = options.rows;
+  }
+  return sizes;
+}
+
+// The papers' own question first, in case the time ends: attention, then products, then the rest.
+Result<std::vector<PlannedCase>> planned_cases(const DeviceBenchOptions& options,
+                                               const DeviceCaseSizes& sizes) {
+  std::vector<PlannedCase> all = link_cases(sizes);
+  for (const std::string& shape : options.shapes) {
+    ASSIGN_OR_RETURN(const model::ModelConfig config, model::preset_config(shape));
+    for (auto* cases : {&attention_cases, &product_cases, &row_cases}) {
+      std::ranges::move((*cases)(shape, config, sizes), std::back_inserter(all));
+    }
+  }
+  std::erase_if(all, [&](const PlannedCase& planned) {
+    return planned.op.find(options.only) == std::string::npos;
+  });
+  return all;
+}
+
+Status run_bench(const DeviceBenchOptions& options) {
+  const double began = seconds_now();
+  const bool tiny = options.sizes == DeviceBenchSizes::kTiny;
+  const DeviceCaseSizes sizes = sizes_of(options);
+  ASSIGN_OR_RETURN(const std::vector<PlannedCase> planned, planned_cases(options, sizes));
+  ASSIGN_OR_RETURN(const std::unique_ptr<DeviceStand> stand,
+                   DeviceStand::open({.accelerator = options.accelerator,
+                                      .device_memory_bytes = options.device_memory_bytes > 0
+                                                                 ? options.device_memory_bytes
+                                                                 : (tiny ? 96 * kMiB : 10 * kGiB),
+                                      .host_memory_bytes = 2 * sizes.link_bytes}));
+  const device::Device& device = stand->device();
+  Report report(options, device.caps());
+  Timer timer(*stand, options);
+  fmt::print("{}\n", device.caps().name);
+  print_head();
+  const auto measure = [&](const PlannedCase& one, bool is_ceiling) -> Status {
+    if (options.limit_seconds > 0 && seconds_now() - began > options.limit_seconds) {
+      return report.leave_out(one, "the time is over (--limit)");
+    }
+    stand->clear();
+    DeviceCase made = one.make(*stand);
+    made.op = one.op;
+    made.shape = one.shape;
+    if (!stand->fits()) {
+      return report.leave_out(one, fmt::format("it needs {} of device memory (--device-memory)",
+                                               format_bytes(stand->taken_bytes())));
+    }
+    const Timing timing = timer.measure(made);
+    if (device.failure() != nullptr) {
+      return *device.failure();
+    }
+    if (is_ceiling) {
+      report.learn(made, timing);
+    }
+    return report.add(made, timing);
+  };
+  for (const PlannedCase& ceiling : ceiling_cases(sizes)) {
+    RETURN_IF_ERROR(measure(ceiling, true));
+  }
+  for (const PlannedCase& one : planned) {
+    RETURN_IF_ERROR(measure(one, false));
+  }
+  return {};
+}
+
+}  // namespace
+
+int bench_device(const DeviceBenchOptions& options) {
+  const Status status = run_bench(options);
+  return status.ok() ? 0 : failed(status.error().message);
+}
+
+}  // namespace tandem::bench
