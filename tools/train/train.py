@@ -2,59 +2,77 @@
 """Trains Tandem-Tiny from nothing, in stages that can be stopped and taken up again. Run it until it says `finished`.
 SIGTERM or Ctrl-C stops it after the running step, with everything saved.
 
-Usage: tools/train/train.py FOLDER [--recipe 1m|full] [--scale X] [--minutes M] [--threads N]
+Usage: tools/train/train.py FOLDER [--recipe 1m|full] [--scale X | --budget-minutes B] [--minutes M] [--threads N]
                                [--workers N] [--compile]
-FOLDER gets tokenizer/ (made when missing), state.pt (weights, optimizer, stage and step: what a later run goes on from) and log.txt.
-The same seed gives the same data on any machine; weights agree to the rounding of its arithmetic.
+FOLDER gets tokenizer/ (made when missing), state.pt (weights, optimizer, stage and step: a later run continues from it) and log.txt.
+The same seed gives the same data on any machine; weights agree to the rounding of its arithmetic. With --budget-minutes the stages
+share that time instead of having a number of steps: all of it is used, start and compilation included, on a machine of any speed.
 """
-import argparse
-import contextlib
-import pathlib
-import signal
 import time
 
-import data
-import tokenizer as tandem_tokenizer
-import torch
-import torch.nn.functional as F
-from model import Linear, Llama
-from recipe import RECIPES, Recipe, Stage
+STARTED = time.monotonic()  # before the slow imports, which count against the budget too
+
+import argparse  # noqa: E402
+import pathlib  # noqa: E402
+import signal  # noqa: E402
+
+import data  # noqa: E402
+import optimizer  # noqa: E402
+import packed  # noqa: E402
+import tokenizer as tandem_tokenizer  # noqa: E402
+import torch  # noqa: E402
+from model import Llama  # noqa: E402
+from prepare import prepare  # noqa: E402
+from recipe import RECIPES, Recipe, Stage  # noqa: E402
 
 SAVE_SECONDS = 120
-LOG_STEPS = 50
+LOG_STEPS = 100
+SAVE_RESERVE = 1.0  # seconds of a budget that are kept for the last save
 
 
-def rate(stage: Stage, step: int) -> float:
-    """Warm-up, then constant, then a straight line down."""
-    if step < stage.warm_up:
-        return stage.peak_rate * (step + 1) / stage.warm_up
-    left = (stage.steps - step) / max(1.0, stage.decay * stage.steps)
-    return stage.final_rate + (stage.peak_rate - stage.final_rate) * min(1.0, left)
+class Budget:
+    """A time budget of which every stage gets its share. Without one, stages end after their number of steps."""
 
+    def __init__(self, seconds: float | None, stages: tuple[Stage, ...], spent: float = 0.0, begun: float | None = None) -> None:
+        """`spent` by earlier runs; `begun`: what the first run had spent when its first step began."""
+        self.seconds, self.stages, self.earlier, self.begun = seconds, stages, spent, begun
 
-def make_optimizer(model: Llama) -> torch.optim.Optimizer:
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    norms = [p for p in model.parameters() if p.dim() == 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, fused=matrices[0].is_cuda)
+    def spent(self) -> float:
+        return self.earlier + time.monotonic() - STARTED
+
+    def begin(self) -> None:
+        if self.begun is None:
+            self.begun = self.spent()
+
+    def progress(self, stage: int, step: int) -> float:
+        """The part of a stage that is over: 0 to 1, or more when the stage must end."""
+        if self.seconds is None:
+            return step / self.stages[stage].steps
+        shares = [each.share for each in self.stages]
+        second = (self.seconds - SAVE_RESERVE - self.begun) / sum(shares)  # of one unit of share
+        return (self.spent() - self.begun - second * sum(shares[:stage])) / (second * shares[stage])
 
 
 class Training:
     """A model on its way through the stages of a recipe."""
 
-    def __init__(self, folder: pathlib.Path, recipe: Recipe, device: torch.device, compiled: bool) -> None:
+    def __init__(self, folder: pathlib.Path, recipe: Recipe, device: torch.device, compiled: bool, budget_seconds: float | None = None,
+                 precision: packed.Precision = packed.EXACT) -> None:
         self.folder, self.recipe, self.device = folder, recipe, device
         torch.manual_seed(recipe.seed)
         self.model = Llama(recipe.shape).to(device)
-        self.optimizer = make_optimizer(self.model)
-        self.hidden = torch.compile(self.model.hidden, dynamic=True) if compiled else self.model.hidden
+        self.optimizers = optimizer.make(self.model)
+        self.budget = Budget(budget_seconds, recipe.stages)
         self.stopping = False
         self.stage, self.step = 0, 0
         if (folder / "state.pt").exists():
             state = torch.load(folder / "state.pt", map_location=device, weights_only=True)
             self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            for each, saved in zip(self.optimizers, state["optimizers"]):
+                each.load_state_dict(saved)
             self.stage, self.step = state["stage"], state["step"]
+            self.budget = Budget(budget_seconds, recipe.stages, state["spent"], state["begun"])
+        self.precision, self.compiled = precision, compiled
 
     def stop(self, *_: object) -> None:
         """Ends training after the step that runs; for signal handlers."""
@@ -62,7 +80,8 @@ class Training:
 
     def save(self) -> None:
         """Written beside and moved, so that an interrupted run leaves the state of before."""
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "stage": self.stage, "step": self.step}
+        state = {"model": self.model.state_dict(), "optimizers": [each.state_dict() for each in self.optimizers], "stage": self.stage,
+                 "step": self.step, "spent": self.budget.spent(), "begun": self.budget.begun}
         torch.save(state, self.folder / "state.partial")
         (self.folder / "state.partial").replace(self.folder / "state.pt")
 
@@ -71,58 +90,68 @@ class Training:
         with (self.folder / "log.txt").open("a") as log:
             log.write(text + "\n")
 
-    def loss(self, batch: data.Batch, norm: float) -> torch.Tensor:
-        """The weighted loss over the answers' tokens, as a part of the step's."""
-        tokens, weights = data.to_device(batch, self.device)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.device.type == "cuda" else contextlib.nullcontext():
-            states = self.hidden(tokens[:, :-1])
-            chosen = weights[:, 1:] > 0
-            logits = self.model.logits(states[chosen])
-        losses = F.cross_entropy(logits.float(), tokens[:, 1:][chosen], reduction="none")
-        return (losses * weights[:, 1:][chosen]).sum() / norm
+    def feeds(self, workers: int) -> list[data.Feed]:
+        """Of all stages that are left. Their workers start now, so that a new stage finds its first steps made."""
+        timed = self.budget.seconds is not None
+        return [data.Feed(self.folder / "tokenizer", stage, self.recipe.seed, self.step if index == 0 else 0, None if timed else stage.steps, workers)
+                for index, stage in enumerate(self.recipe.stages[self.stage :])]
 
-    def run_step(self, batches: list[data.Batch], stage: Stage) -> torch.Tensor:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate(stage, self.step)
-        norm = float(sum(batch.weights.sum() for batch in batches))
-        total = torch.zeros((), device=self.device)
+    def run_step(self, batches: list[data.Batch], rate: float) -> torch.Tensor:
+        for each in self.optimizers:
+            for group in each.param_groups:
+                group["lr"] = rate
+        losses = []
         for batch in batches:
-            loss = self.loss(batch, norm)
+            loss = self.loss(batch)
             loss.backward()
-            total += loss.detach()
+            losses.append(loss.detach())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return total
+        for each in self.optimizers:
+            each.step()
+            each.zero_grad(set_to_none=True)
+        return torch.stack(losses).sum()
 
-    def run_stage(self, stage: Stage, deadline: float, workers: int) -> bool:
+    def run_stage(self, feed: data.Feed, deadline: float) -> bool:
         """Trains to the stage's end, or to the deadline; says whether the end was reached."""
-        saved = started = time.monotonic()
-        losses, tokens = [], 0
-        for batches in data.steps(self.folder / "tokenizer", stage, self.recipe.seed, self.step, workers):
-            losses.append(self.run_step(batches, stage))
-            tokens += sum(batch.tokens.size for batch in batches)
+        stage = self.recipe.stages[self.stage]
+        saved = started = now = time.monotonic()
+        losses, tokens, waited = [], 0, 0.0
+        for batches in feed:
+            waited += time.monotonic() - now
+            rate = stage.rate(self.step, self.budget.progress(self.stage, self.step))
+            losses.append(self.run_step(batches, rate))
+            tokens += sum(len(batch.tokens) for batch in batches)
             self.step += 1
-            now = time.monotonic()
-            if self.step % LOG_STEPS == 0:
+            ended = self.budget.progress(self.stage, self.step) >= 1
+            if self.step % LOG_STEPS == 0 or ended:
                 mean = float(torch.stack(losses).mean())
-                self.say(f"{stage.name} {self.step}/{stage.steps} loss {mean:.4f} tokens/s {tokens / (now - started):.0f}")
-                losses, tokens, started = [], 0, now
+                seconds = time.monotonic() - started
+                self.say(f"{stage.name} {self.step} loss {mean:.4f} rate {rate:.1e} tokens/s {tokens / seconds:.0f} waited for data "
+                         f"{100 * waited / seconds:.0f} % at {self.budget.spent():.0f} s")
+                losses, tokens, waited, started = [], 0, 0.0, time.monotonic()
+            now = time.monotonic()
+            if ended:
+                return True
             if now - saved > SAVE_SECONDS:
                 self.save()
                 saved = now
             if now > deadline or self.stopping:
-                return self.step >= stage.steps
+                return False
+            now = time.monotonic()
         return True
 
     def run(self, deadline: float, workers: int) -> None:
-        while self.stage < len(self.recipe.stages):
-            finished = self.run_stage(self.recipe.stages[self.stage], deadline, workers)
+        feeds = self.feeds(workers)
+        self.loss = prepare(self.model, self.precision, self.compiled, self.recipe.stages, self.say)
+        self.budget.begin()
+        self.say(f"started after {self.budget.spent():.0f} s")
+        for feed in feeds:
+            finished = self.run_stage(feed, deadline)
             if finished:
                 self.stage, self.step = self.stage + 1, 0
             self.save()
             if not finished or ((time.monotonic() > deadline or self.stopping) and self.stage < len(self.recipe.stages)):
-                self.say("stopped; run again to go on")
+                self.say("stopped; run again to continue")
                 return
         self.say("finished")
 
@@ -131,11 +160,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--recipe", choices=RECIPES, default="full")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop and save after so long")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop and save after this time")
     parser.add_argument("--threads", type=int, default=0, help="threads of PyTorch on a CPU (default: its own choice)")
     parser.add_argument("--workers", type=int, default=1, help="processes that write the examples")
-    parser.add_argument("--compile", action="store_true", help="compile the model first: a minute or two, then about half as fast again")
-    parser.add_argument("--scale", type=float, default=1.0, help="makes all stages longer or shorter; the same in every run of a training")
+    parser.add_argument("--compile", action="store_true", help="compile the model first: half a minute, then several times as fast on a GPU")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--scale", type=float, default=1.0, help="makes all stages longer or shorter; the same in every run of a training")
+    length.add_argument("--budget-minutes", type=float, help="the stages share this time; the same in every run of a training")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -143,11 +174,11 @@ def main() -> None:
         tandem_tokenizer.save(tandem_tokenizer.train(), arguments.folder / "tokenizer", context=4096)
     recipe = RECIPES[arguments.recipe].scaled(arguments.scale)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    Linear.in_bfloat16 = device.type == "cpu"
-    training = Training(arguments.folder, recipe, device, arguments.compile)
+    budget = None if arguments.budget_minutes is None else 60 * arguments.budget_minutes
+    training = Training(arguments.folder, recipe, device, arguments.compile, budget, packed.GPU if device.type == "cuda" else packed.CPU)
     signal.signal(signal.SIGTERM, training.stop)
     signal.signal(signal.SIGINT, training.stop)
-    training.run(time.monotonic() + 60 * arguments.minutes, arguments.workers)
+    training.run(STARTED + 60 * arguments.minutes, arguments.workers)
 
 
 if __name__ == "__main__":
