@@ -1,17 +1,21 @@
 """Turns examples into packed batches of tokens, the same for the same seed whatever the number of worker processes."""
 import dataclasses
+import gc
 import heapq
 import itertools
+import multiprocessing
 import os
 import pathlib
 import random
 import re
+import signal
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 
 import numpy as np
 import tasks
 import tokenizer as tandem_tokenizer
-from torch.utils.data import DataLoader, Dataset
+from recipe import Limits, Stage
 
 CHUNK_STEPS = 8  # steps whose examples are made together and spread evenly over the batches
 ENDLESS_CHUNKS = 10**6
@@ -66,54 +70,62 @@ class Encoder:
         ids: list[int] = []
         answers: list[tuple[int, int]] = []
         for message in example.messages + [{"role": "assistant", "content": example.answer}]:
-            role = message["role"]
-            ids.append(self.roles[role])
+            ids.append(self.roles[message["role"]])
             start = len(ids)
             ids += self.text(message["content"])
             ids.append(self.end)
-            if role == "assistant":
+            if message["role"] == "assistant":
                 answers.append((start, len(ids)))
         return ids, answers
 
     def prompt(self, example: tasks.Example) -> list[int]:
-        return self.tokenizer.encode(tandem_tokenizer.render(example.messages)).ids
+        ids, answers = self.conversation(example)
+        return ids[: answers[-1][0]]
 
 
-def make_chunk(encoder: Encoder, mixture: dict[str, float], rng: random.Random, step_tokens: int, batch_tokens: int) -> list[list[Batch]]:
-    """The batches of CHUNK_STEPS steps: a list for each step. The mixture says each task's share of the examples."""
-    names, bounds = list(mixture), list(itertools.accumulate(mixture.values()))
-    step_batches = max(1, step_tokens // batch_tokens)
+def make_chunk(encoder: Encoder, stage: Stage, seed: int, number: int) -> list[list[Batch]]:
+    """The batches of CHUNK_STEPS steps: a list for each step. They depend on the seed, the stage and the number alone."""
+    rng = random.Random(f"{seed} {stage.name} {number}")
+    names, bounds = list(stage.mixture), list(itertools.accumulate(stage.mixture.values()))
+    step_batches = max(1, stage.step_tokens // stage.batch_tokens)
     rows = CHUNK_STEPS * step_batches
-    conversations, room = [], rows * batch_tokens
+    conversations, room = [], rows * stage.batch_tokens
     while room > 0:
         conversation = encoder.conversation(tasks.make(rng.choices(names, cum_weights=bounds)[0], rng, "train"))
         conversations.append(conversation)
         room -= len(conversation[0])
-    packed = pack(conversations, rows, batch_tokens)
-    return [to_batches(packed[first : first + step_batches], batch_tokens) for first in range(0, rows, step_batches)]
+    packed = pack(conversations, rows, stage.batch_tokens, stage.limits)
+    return [to_batches(packed[first : first + step_batches], stage.batch_tokens, stage.limits) for first in range(0, rows, step_batches)]
 
 
-def pack(conversations: list[Conversation], rows: int, row_tokens: int) -> list[list[Conversation]]:
+def pack(conversations: list[Conversation], rows: int, row_tokens: int, limits: Limits | None) -> list[list[Conversation]]:
     """Spreads conversations over rows: the longest first, each into the emptiest row. Leaves out the few that do not fit."""
     packed: list[list[Conversation]] = [[] for _ in range(rows)]
+    learned = [0] * rows
     heap = [(0, row) for row in range(rows)]
     for conversation in sorted(conversations, key=lambda conversation: -len(conversation[0])):
         used, row = heap[0]
-        used += len(conversation[0])
-        if used <= row_tokens:
+        ids, answers = conversation
+        used += len(ids)
+        learned_after = learned[row] + sum(end - first for first, end in answers)
+        # The padding at the end of a row counts as a conversation, too.
+        fits = limits is None or (len(ids) <= limits.length and len(packed[row]) + 1 < limits.conversations and learned_after <= limits.learned)
+        if used <= row_tokens and fits:
             packed[row].append(conversation)
+            learned[row] = learned_after
             heapq.heapreplace(heap, (used, row))
     return packed
 
 
-def to_batches(rows: list[list[Conversation]], row_tokens: int) -> list[Batch]:
+def to_batches(rows: list[list[Conversation]], row_tokens: int, limits: Limits | None) -> list[Batch]:
     """The batches of one step."""
-    batches = [to_batch(row, row_tokens) for row in rows]
+    batches = [to_batch(row, row_tokens, limits) for row in rows]
     total = sum(float(batch.weights.sum(dtype=np.float64)) for batch in batches)
     return [dataclasses.replace(batch, weights=batch.weights / np.float32(total)) for batch in batches]
 
 
-def to_batch(row: list[Conversation], row_tokens: int) -> Batch:
+def to_batch(row: list[Conversation], row_tokens: int, limits: Limits | None) -> Batch:
+    """With limits all arrays have the sizes that these allow: at the end there are empty conversations and tokens of weight 0."""
     tokens = list(itertools.chain.from_iterable(ids for ids, _ in row))
     starts = list(itertools.accumulate((len(ids) for ids, _ in row), initial=0))
     chosen: list[int] = []
@@ -125,54 +137,66 @@ def to_batch(row: list[Conversation], row_tokens: int) -> Batch:
     if len(tokens) < row_tokens:
         tokens += [0] * (row_tokens - len(tokens))
         starts.append(row_tokens)
+    if limits is not None:
+        starts += [row_tokens] * (limits.conversations + 1 - len(starts))
+        weights += [0.0] * (limits.learned - len(weights))
+        chosen += [0] * (limits.learned - len(chosen))
     ids, edges = np.array(tokens, dtype=np.int16), np.array(starts, dtype=np.int32)
     indices = np.array(chosen, dtype=np.int32)
     positions = np.arange(row_tokens, dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges))
     return Batch(ids, positions.astype(np.int16), edges, indices, ids[indices + 1], np.array(weights, dtype=np.float32))
 
 
-class Chunks(Dataset):
-    """Chunk number `index` of a stage; a worker process makes it from the seed, the stage and the number alone."""
-
-    def __init__(self, folder: pathlib.Path, stage: "object", seed: int, first: int, chunks: int) -> None:
-        self.folder, self.stage, self.seed, self.first, self.chunks = folder, stage, seed, first, chunks
-        self.encoder: Encoder | None = None
-
-    def __len__(self) -> int:
-        return self.chunks
-
-    def __getitem__(self, index: int) -> list[list[Batch]]:
-        if self.encoder is None:
-            self.encoder = Encoder(self.folder)
-        rng = random.Random(f"{self.seed} {self.stage.name} {self.first + index}")
-        return make_chunk(self.encoder, self.stage.mixture, rng, self.stage.step_tokens, self.stage.batch_tokens)
-
-
-def unchanged(chunk: list[list[Batch]]) -> list[list[Batch]]:
-    return chunk
-
-
-def lower_priority(_worker: int) -> None:
-    """The process that trains goes first."""
-    os.nice(5)
+def work(folder: pathlib.Path, stage: Stage, seed: int, numbers: range, pipe: Connection) -> None:
+    """The main function of a worker process: makes the chunks of these numbers and waits for each to be taken."""
+    os.nice(5)  # the process that trains has priority
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    gc.disable()  # there are no cycles, and many lists to search
+    encoder = Encoder(folder)
+    for number in numbers:
+        pipe.send(make_chunk(encoder, stage, seed, number))
 
 
 class Feed:
-    """The batches of each step of a stage from `first_step` on. With `workers`, that many processes start at once and work ahead."""
+    """The batches of each step of a stage from `first_step` on. With `workers`, that many processes start at once and work ahead.
 
-    def __init__(self, folder: pathlib.Path, stage: "object", seed: int, first_step: int, last_step: int | None, workers: int) -> None:
+    Worker w of n makes the chunks w, w + n, w + 2n and so on.
+    """
+
+    def __init__(self, folder: pathlib.Path, stage: Stage, seed: int, first_step: int, last_step: int | None, workers: int) -> None:
         """Without `last_step` the steps never end."""
-        first_chunk = first_step // CHUNK_STEPS
-        count = ENDLESS_CHUNKS if last_step is None else -(-last_step // CHUNK_STEPS) - first_chunk
-        chunks = Chunks(folder, stage, seed, first_chunk, count)
-        loader = DataLoader(chunks, batch_size=None, num_workers=workers, prefetch_factor=2 if workers else None, collate_fn=unchanged,
-                            worker_init_fn=lower_priority)
-        self.chunks = iter(loader)
-        self.first_step, self.last_step, self.number = first_step, last_step, first_chunk * CHUNK_STEPS
+        self.folder, self.stage, self.seed, self.first_step, self.last_step = folder, stage, seed, first_step, last_step
+        last_chunk = ENDLESS_CHUNKS if last_step is None else -(-last_step // CHUNK_STEPS)
+        self.numbers = range(first_step // CHUNK_STEPS, last_chunk)
+        self.pipes: list[Connection] = []
+        self.processes = []
+        context = multiprocessing.get_context("fork")
+        for worker in range(workers):
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=work, args=(folder, stage, seed, self.numbers[worker::workers], sender), daemon=True)
+            process.start()
+            sender.close()
+            self.pipes.append(receiver)
+            self.processes.append(process)
+
+    def chunks(self) -> Iterator[list[list[Batch]]]:
+        if self.pipes:
+            for number, pipe in zip(self.numbers, itertools.cycle(self.pipes)):
+                yield pipe.recv()
+        else:
+            encoder = Encoder(self.folder)
+            for number in self.numbers:
+                yield make_chunk(encoder, self.stage, self.seed, number)
 
     def __iter__(self) -> Iterator[list[Batch]]:
-        for chunk in self.chunks:
+        number = self.numbers.start * CHUNK_STEPS
+        for chunk in self.chunks():
             for step in chunk:
-                if self.first_step <= self.number and (self.last_step is None or self.number < self.last_step):
+                if self.first_step <= number and (self.last_step is None or number < self.last_step):
                     yield step
-                self.number += 1
+                number += 1
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()

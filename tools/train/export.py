@@ -33,6 +33,7 @@ def config(shape: Shape, tokenizer: tandem_tokenizer.Tokenizer, dtype: str) -> d
 def write(model: Llama, tokenizer_folder: pathlib.Path, out: pathlib.Path, dtype: str = "bfloat16") -> None:
     tokenizer = tandem_tokenizer.load(tokenizer_folder)
     assert tokenizer.get_vocab_size() == model.shape.vocabulary, "the tokenizer and the model differ in their number of tokens"
+    final, out = out, out.with_name(out.name + ".partial")
     out.mkdir(parents=True, exist_ok=True)
     weights = {f"model.{name}": value.to(getattr(torch, dtype)) for name, value in model.state_dict().items()}
     safetensors_file.write(weights, out / "model.safetensors")
@@ -44,6 +45,8 @@ def write(model: Llama, tokenizer_folder: pathlib.Path, out: pathlib.Path, dtype
     tandem_tokenizer.save(tokenizer, out, model.shape.context)
     if CARD.exists():
         shutil.copyfile(CARD, out / "README.md")
+    shutil.rmtree(final, ignore_errors=True)
+    out.rename(final)  # whole from the moment it is there
 
 
 def read(folder: pathlib.Path) -> Llama:
@@ -53,9 +56,13 @@ def read(folder: pathlib.Path) -> Llama:
                   settings["num_attention_heads"], settings["num_key_value_heads"], settings["max_position_embeddings"],
                   settings["rope_theta"], settings["rms_norm_eps"])
     model = Llama(shape)
-    weights = safetensors_file.read(folder / "model.safetensors")
-    model.load_state_dict({name.removeprefix("model."): tensor.float() for name, tensor in weights.items()})
+    load(model, folder / "model.safetensors")
     return model
+
+
+def load(model: Llama, path: pathlib.Path) -> None:
+    weights = safetensors_file.read(path)
+    model.load_state_dict({name.removeprefix("model."): tensor.float() for name, tensor in weights.items()})
 
 
 def main() -> None:

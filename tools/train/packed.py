@@ -10,7 +10,7 @@ import data
 import numpy as np
 import torch
 import torch.nn.functional as F
-from model import Layer, Llama, Shape, rms_norm, rotate
+from model import Layer, Llama, Shape, rotate
 from torch import Tensor
 
 Rope = tuple[Tensor, Tensor]  # cosine and sine, [tokens, 1, head_dim]
@@ -34,8 +34,8 @@ class Spans:
     """Where conversations begin in the row: on the device, and here."""
 
     starts: Tensor  # [conversations + 1], int32
-    edges: np.ndarray  # the same
-    longest: int
+    edges: np.ndarray  # the same values
+    max_length: int
 
 
 # Causal attention of each conversation to itself: queries [tokens, heads, head_dim], keys and values [tokens, kv_heads, head_dim].
@@ -49,17 +49,21 @@ def product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
 def enter(x: Tensor, rope: Rope, weights: tuple[Tensor, ...], shape: Shape, precision: Precision) -> tuple[Tensor, Tensor, Tensor]:
     """From the residual stream [tokens, hidden] to queries, keys and values."""
     norm, q_proj, k_proj, v_proj = weights
-    joined = product(rms_norm(x, norm, shape.norm_epsilon), torch.cat((q_proj, k_proj, v_proj)), precision)
-    heads = joined.view(x.shape[0], -1, shape.head_dim)
-    queries, keys, values = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
-    return rotate(queries, *rope).to(joined.dtype).contiguous(), rotate(keys, *rope).to(joined.dtype).contiguous(), values.contiguous()
+    joined = product(normalize(x, norm, shape), torch.cat((q_proj, k_proj, v_proj)), precision)
+    rotated, values = joined.view(x.shape[0], -1, shape.head_dim).split((shape.heads + shape.kv_heads, shape.kv_heads), dim=1)
+    queries, keys = rotate(rotated, *rope).to(joined.dtype).split((shape.heads, shape.kv_heads), dim=1)
+    return queries, keys, values
+
+
+def normalize(x: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+    return F.rms_norm(x, (shape.hidden,), weight, shape.norm_epsilon)
 
 
 def leave(x: Tensor, attended: Tensor, weights: tuple[Tensor, ...], shape: Shape, precision: Precision) -> Tensor:
     """From the output of the attention back to the residual stream, and through the MLP."""
     o_proj, norm, gate_proj, up_proj, down_proj = weights
     x = x + product(attended.flatten(1), o_proj, precision)
-    gate, up = product(rms_norm(x, norm, shape.norm_epsilon), torch.cat((gate_proj, up_proj)), precision).chunk(2, dim=-1)
+    gate, up = product(normalize(x, norm, shape), torch.cat((gate_proj, up_proj)), precision).chunk(2, dim=-1)
     return x + product(F.silu(gate) * up, down_proj, precision)
 
 
@@ -73,7 +77,7 @@ def cross(x: Tensor, attended: Tensor, rope: Rope, leaving: tuple[Tensor, ...], 
 def finish(x: Tensor, attended: Tensor, targets: Tensor, weights: Tensor, leaving: tuple[Tensor, ...], norm: Tensor, embedding: Tensor,
            shape: Shape, precision: Precision) -> Tensor:
     """The second half of the last layer and the weighted loss, for the learned tokens alone."""
-    states = rms_norm(leave(x, attended, leaving, shape, precision), norm, shape.norm_epsilon)
+    states = normalize(leave(x, attended, leaving, shape, precision), norm, shape)
     logits = product(states, embedding, precision).float()
     return (F.cross_entropy(logits, targets, reduction="none") * weights).sum()
 
@@ -81,7 +85,7 @@ def finish(x: Tensor, attended: Tensor, targets: Tensor, weights: Tensor, leavin
 def flash(queries: Tensor, keys: Tensor, values: Tensor, spans: Spans) -> Tensor:
     """The kernel for conversations of different lengths; CUDA, bfloat16. The operation under PyTorch's
     `varlen_attn`, whose arguments differ between releases."""
-    return torch.ops.aten._flash_attention_forward(queries, keys, values, spans.starts, spans.starts, spans.longest, spans.longest, 0.0,
+    return torch.ops.aten._flash_attention_forward(queries, keys, values, spans.starts, spans.starts, spans.max_length, spans.max_length, 0.0,
                                                    True, False)[0]
 
 
@@ -89,9 +93,9 @@ def grouped(queries: Tensor, keys: Tensor, values: Tensor, spans: Spans) -> Tens
     """Anywhere: neighbours of similar length are padded to one length and computed together."""
     share = queries.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(share, dim=1), values.repeat_interleave(share, dim=1)
-    outs = []
-    for first, last in similar(np.diff(spans.edges)):
-        begins, lengths = spans.edges[first:last], np.diff(spans.edges[first : last + 1])
+    outs, edges = [], np.unique(spans.edges)  # without empty conversations
+    for first, last in similar(np.diff(edges)):
+        begins, lengths = edges[first:last], np.diff(edges[first : last + 1])
         offsets = np.arange(lengths.max())
         real = offsets[None] < lengths[:, None]
         places = torch.from_numpy(np.where(real, begins[:, None] + offsets[None], begins[:, None])).to(queries.device)
@@ -111,6 +115,18 @@ def similar(lengths: np.ndarray) -> list[tuple[int, int]]:
     return ranges
 
 
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A batch on the device; see data.Batch."""
+
+    tokens: Tensor
+    positions: Tensor
+    starts: Tensor
+    chosen: Tensor
+    targets: Tensor
+    weights: Tensor
+
+
 class PackedLoss:
     """Computes the loss of batches with a model's weights."""
 
@@ -120,25 +136,67 @@ class PackedLoss:
                           layer.self_attn.v_proj.weight) for layer in model.layers]
         self.leaving = [after_attention(layer) for layer in model.layers]
         self.enter, self.cross, self.finish = enter, cross, finish
-        if compiled:  # rows have one length; only the number of learned tokens changes
-            self.enter, self.cross = torch.compile(enter, dynamic=False), torch.compile(cross, dynamic=False)
-            self.finish = torch.compile(finish, dynamic=True)
+        # Compiled code computes the rotation in float32 at no cost.
+        self.rope_type = torch.float32 if compiled else precision.between
+        if compiled:
+            self.enter, self.cross, self.finish = (torch.compile(function) for function in (enter, cross, finish))
 
-    def __call__(self, batch: data.Batch) -> Tensor:
+    def __call__(self, row: Row, edges: np.ndarray, max_length: int) -> Tensor:
         model, shape, precision = self.model, self.model.shape, self.precision
-        device = model.embed_tokens.weight.device
-        tokens, positions, starts, chosen, targets, weights = (
-            to_device(array, device) for array in (batch.tokens, batch.positions, batch.starts, batch.chosen, batch.targets, batch.weights))
-        spans = Spans(starts, batch.starts, int(np.diff(batch.starts).max()))
-        positions = positions.int()
-        rope = model.cosine.index_select(0, positions)[:, None], model.sine.index_select(0, positions)[:, None]
-        x = F.embedding(tokens.int(), model.embed_tokens.weight)
+        spans, positions = Spans(row.starts, edges, max_length), row.positions.int()
+        rope = tuple(table.to(self.rope_type).index_select(0, positions)[:, None] for table in (model.cosine, model.sine))
+        x = F.embedding(row.tokens.int(), model.embed_tokens.weight)
         attended = self.attention(*self.enter(x, rope, self.entering[0], shape, precision), spans)
         for leaving, entering in zip(self.leaving, self.entering[1:]):
             x, *projected = self.cross(x, attended, rope, leaving, entering, shape, precision)
             attended = self.attention(*projected, spans)
-        return self.finish(x.index_select(0, chosen), attended.index_select(0, chosen), targets.long(), weights, self.leaving[-1],
-                           model.norm.weight, model.embed_tokens.weight, shape, precision)
+        return self.finish(x.index_select(0, row.chosen), attended.index_select(0, row.chosen), row.targets.long(), row.weights,
+                           self.leaving[-1], model.norm.weight, model.embed_tokens.weight, shape, precision)
+
+
+class Gradients:
+    """Called with a batch: adds its gradients to those of the parameters, and returns its loss."""
+
+    def __init__(self, loss: PackedLoss) -> None:
+        self.loss = loss
+        self.device = loss.model.embed_tokens.weight.device
+
+    def __call__(self, batch: data.Batch) -> Tensor:
+        row = Row(*(torch.from_numpy(array).to(self.device) for array in arrays(batch)))
+        loss = self.loss(row, batch.starts, int(np.diff(batch.starts).max()))
+        loss.backward()
+        return loss.detach()
+
+
+class GraphGradients:
+    """The same on a GPU for batches of fixed sizes: the work is recorded once as a CUDA graph and replayed, so that the time to launch
+    hundreds of kernels does not count. The gradients replace the old ones instead of being added."""
+
+    def __init__(self, loss: PackedLoss, example: data.Batch, max_length: int) -> None:
+        self.device = loss.model.embed_tokens.weight.device
+        self.parameters = list(loss.model.parameters())
+        self.row = Row(*(torch.from_numpy(array).to(self.device) for array in arrays(example)))
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(current)
+        with torch.cuda.stream(side):  # compiles, and allocates what libraries keep
+            for _ in range(3):
+                loss.model.zero_grad(set_to_none=True)
+                loss(self.row, example.starts, max_length).backward()
+        current.wait_stream(side)
+        loss.model.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.result = loss(self.row, example.starts, max_length)
+            self.result.backward()
+        self.gradients = [parameter.grad for parameter in self.parameters]
+
+    def __call__(self, batch: data.Batch) -> Tensor:
+        for name, array in zip(Row.__dataclass_fields__, arrays(batch)):
+            getattr(self.row, name).copy_(torch.from_numpy(array).pin_memory(), non_blocking=True)
+        self.graph.replay()
+        for parameter, gradient in zip(self.parameters, self.gradients):
+            parameter.grad = gradient
+        return self.result.detach().clone()
 
 
 def after_attention(layer: Layer) -> tuple[Tensor, ...]:
@@ -147,7 +205,5 @@ def after_attention(layer: Layer) -> tuple[Tensor, ...]:
             mlp.down_proj.weight)
 
 
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """From pinned memory, so that the copy does not wait for the work that is queued."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+def arrays(batch: data.Batch) -> list[np.ndarray]:
+    return [getattr(batch, name) for name in Row.__dataclass_fields__]

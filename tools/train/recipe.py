@@ -5,6 +5,15 @@ from model import Shape
 
 
 @dataclasses.dataclass(frozen=True)
+class Limits:
+    """Fixed sizes of a batch, so that a GPU can replay what it has recorded. A conversation beyond them is left out; that is rare."""
+
+    conversations: int
+    learned: int  # tokens of answers
+    length: int  # of a conversation, in tokens
+
+
+@dataclasses.dataclass(frozen=True)
 class Stage:
     """Some steps on one mixture of tasks. `mixture`: shares of the examples (not of the tokens)."""
 
@@ -18,6 +27,7 @@ class Stage:
     batch_tokens: int = 4096  # what is computed at once; the gradient is summed over a step
     warm_up: int = 100  # steps
     share: float = 0.0  # of the time, in a run with a time budget instead of a number of steps
+    limits: Limits | None = None
 
     def rate(self, step: int, progress: float) -> float:
         """Warm-up, then constant, then a straight line down. `progress`: the part of the stage that is over, 0 to 1."""
@@ -29,9 +39,17 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
+    name: str
     shape: Shape
     stages: tuple[Stage, ...]
     seed: int = 1
+
+    def beginning_with(self, name: str) -> "Recipe":
+        """Without the stages before the one named."""
+        names = [stage.name for stage in self.stages]
+        if name not in names:
+            raise SystemExit(f"unknown stage {name!r}; the stages of {self.name} are: {', '.join(names)}")
+        return dataclasses.replace(self, stages=self.stages[names.index(name) :])
 
     def scaled(self, factor: float) -> "Recipe":
         """The same stages with `factor` times as many steps."""
@@ -48,17 +66,23 @@ FULL_BASICS = {"copy": 20, "look_up_100": 25, "look_up_drill_500": 3, "add_2": 1
 SHORT = {"sum_drill_3": 14, "copy": 7, "look_up_100": 8, "look_up_500": 1.5, "look_up_drill_500": 3, "add_2": 7, "subtract_2": 7, "add_3": 12,
          "subtract_3": 12, "compare": 8, "sort_4": 6, "sort_8": 12, "count_letters": 12, "spell": 10, "story": 5, "about": 3, "refuse": 5, "turns": 8}
 LONG = SHORT | {"look_up_500": 3, "look_up_drill_500": 3, "look_up_1500": 1, "look_up_drill_1500": 1, "look_up_3000": 0.7, "look_up_drill_3000": 0.7}
-FULL_TOKENS = {"step_tokens": 65536, "batch_tokens": 65536}
+
+
+def row(tokens: int, length: int) -> dict[str, object]:
+    """One batch of so many tokens a step. Conversations have 45 to 90 tokens on average; 16 to 29 % of the tokens are answers."""
+    limits = Limits(conversations=tokens // 36, learned=tokens * 5 // 16, length=length)
+    return {"step_tokens": tokens, "batch_tokens": tokens, "limits": limits}
+
 
 RECIPES = {
-    "1m": Recipe(Shape(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2), (
+    "1m": Recipe("1m", Shape(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2), (
         Stage("basics", 3500, BASICS, 2e-3, 2e-3, step_tokens=2048, batch_tokens=1024, share=0.35),
         Stage("drill", 1500, DRILL, 2e-3, 2e-3, step_tokens=2048, batch_tokens=1024, share=0.15),
         Stage("finish", 6000, FINISH, 2e-3, 5e-5, decay=0.8, step_tokens=2048, batch_tokens=1024, share=0.5),
     )),
-    "full": Recipe(Shape(), (
-        Stage("basics", 2000, FULL_BASICS, 3e-3, 3e-3, share=0.12, **FULL_TOKENS),
-        Stage("short", 8000, SHORT, 3e-3, 2e-3, decay=0.5, warm_up=0, share=0.46, **FULL_TOKENS),
-        Stage("long", 7000, LONG, 2e-3, 1e-5, decay=1.0, warm_up=0, share=0.42, **FULL_TOKENS),
+    "full": Recipe("full", Shape(), (
+        Stage("basics", 4000, FULL_BASICS, 3e-3, 3e-3, share=0.12, **row(32768, 1024)),
+        Stage("short", 16000, SHORT, 3e-3, 2e-3, decay=0.5, warm_up=0, share=0.46, **row(32768, 1024)),
+        Stage("long", 14000, LONG, 2e-3, 1e-5, decay=1.0, warm_up=0, share=0.42, **row(32768, 3328)),
     )),
 }

@@ -3,30 +3,37 @@
 SIGTERM or Ctrl-C stops it after the running step, with everything saved.
 
 Usage: tools/train/train.py FOLDER [--recipe 1m|full] [--scale X | --budget-minutes B] [--minutes M] [--threads N]
-                               [--workers N] [--compile]
+                               [--workers N] [--compile] [--export OUT] [--weights FILE --first-stage NAME]
 FOLDER gets tokenizer/ (made when missing), state.pt (weights, optimizer, stage and step: a later run continues from it) and log.txt.
 The same seed gives the same data on any machine; weights agree to the rounding of its arithmetic. With --budget-minutes the stages
 share that time instead of having a number of steps: all of it is used, start and compilation included, on a machine of any speed.
+With --weights a new training begins with the weights of another one, at the stage named.
 """
 import time
 
 STARTED = time.monotonic()  # before the slow imports, which count against the budget too
 
 import argparse  # noqa: E402
+import os  # noqa: E402
 import pathlib  # noqa: E402
 import signal  # noqa: E402
+import sys  # noqa: E402
 
 import data  # noqa: E402
+import export  # noqa: E402
 import optimizer  # noqa: E402
 import packed  # noqa: E402
 import tokenizer as tandem_tokenizer  # noqa: E402
 import torch  # noqa: E402
 from model import Llama  # noqa: E402
-from prepare import prepare  # noqa: E402
+from prepare import Preparation  # noqa: E402
 from recipe import RECIPES, Recipe, Stage  # noqa: E402
 
-SAVE_SECONDS = 120
+SAVE_SECONDS = 40
 LOG_STEPS = 100
+COMPILED_STEPS = 20  # between checks whether the compiled functions are ready
+COMPILED_SECONDS = 25.0  # of a budget that must be left to make the change worth its time
+FRESH_STEPS = 50  # of an optimizer that knows nothing about its weights: the rate warms up
 SAVE_RESERVE = 1.0  # seconds of a budget that are kept for the last save
 
 
@@ -39,6 +46,9 @@ class Budget:
 
     def spent(self) -> float:
         return self.earlier + time.monotonic() - STARTED
+
+    def left(self) -> float:
+        return float("inf") if self.seconds is None else self.seconds - self.spent()
 
     def begin(self) -> None:
         if self.begun is None:
@@ -72,7 +82,14 @@ class Training:
                 each.load_state_dict(saved)
             self.stage, self.step = state["stage"], state["step"]
             self.budget = Budget(budget_seconds, recipe.stages, state["spent"], state["begun"])
-        self.precision, self.compiled = precision, compiled
+        self.compiled, self.fresh_steps = compiled, 0
+        self.preparation = Preparation(self.model, precision, recipe, self.say)
+
+    def start_from(self, weights: pathlib.Path) -> None:
+        """Takes the weights of another training, unless this one has begun already."""
+        if self.stage == 0 and self.step == 0:
+            export.load(self.model, weights)
+            self.fresh_steps = FRESH_STEPS
 
     def stop(self, *_: object) -> None:
         """Ends training after the step that runs; for signal handlers."""
@@ -96,15 +113,13 @@ class Training:
         return [data.Feed(self.folder / "tokenizer", stage, self.recipe.seed, self.step if index == 0 else 0, None if timed else stage.steps, workers)
                 for index, stage in enumerate(self.recipe.stages[self.stage :])]
 
-    def run_step(self, batches: list[data.Batch], rate: float) -> torch.Tensor:
+    def run_step(self, batches: list[data.Batch], stage: Stage, rate: float) -> torch.Tensor:
         for each in self.optimizers:
             for group in each.param_groups:
                 group["lr"] = rate
         losses = []
         for batch in batches:
-            loss = self.loss(batch)
-            loss.backward()
-            losses.append(loss.detach())
+            losses.append(self.ways[stage.name](batch))
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for each in self.optimizers:
             each.step()
@@ -119,7 +134,10 @@ class Training:
         for batches in feed:
             waited += time.monotonic() - now
             rate = stage.rate(self.step, self.budget.progress(self.stage, self.step))
-            losses.append(self.run_step(batches, rate))
+            if self.fresh_steps:
+                rate *= 1 - self.fresh_steps / (FRESH_STEPS + 1)
+                self.fresh_steps -= 1
+            losses.append(self.run_step(batches, stage, rate))
             tokens += sum(len(batch.tokens) for batch in batches)
             self.step += 1
             ended = self.budget.progress(self.stage, self.step) >= 1
@@ -132,6 +150,8 @@ class Training:
             now = time.monotonic()
             if ended:
                 return True
+            if self.step % COMPILED_STEPS == 0 and self.budget.left() > COMPILED_SECONDS:
+                self.ways = self.preparation.compiled() or self.ways
             if now - saved > SAVE_SECONDS:
                 self.save()
                 saved = now
@@ -142,7 +162,18 @@ class Training:
 
     def run(self, deadline: float, workers: int) -> None:
         feeds = self.feeds(workers)
-        self.loss = prepare(self.model, self.precision, self.compiled, self.recipe.stages, self.say)
+        try:
+            self.run_feeds(feeds, deadline)
+        finally:
+            for feed in feeds:
+                feed.close()
+            self.preparation.close()
+
+    def run_feeds(self, feeds: list[data.Feed], deadline: float) -> None:
+        on_gpu = self.device.type == "cuda"
+        if self.compiled and on_gpu:
+            self.preparation.start_compiling(self.recipe.name, self.folder / "compile.txt")
+        self.ways = self.preparation.make(compiled=self.compiled and not on_gpu)
         self.budget.begin()
         self.say(f"started after {self.budget.spent():.0f} s")
         for feed in feeds:
@@ -167,18 +198,30 @@ def main() -> None:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--scale", type=float, default=1.0, help="makes all stages longer or shorter; the same in every run of a training")
     length.add_argument("--budget-minutes", type=float, help="the stages share this time; the same in every run of a training")
+    parser.add_argument("--export", type=pathlib.Path, help="model folder to write at the end, and one in float32 beside it: OUT-float32")
+    parser.add_argument("--weights", type=pathlib.Path, help="safetensors file to begin with")
+    parser.add_argument("--first-stage", help="with --weights; leaves out the stages before it")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     if not (arguments.folder / "tokenizer" / "tokenizer.json").exists():
         tandem_tokenizer.save(tandem_tokenizer.train(), arguments.folder / "tokenizer", context=4096)
     recipe = RECIPES[arguments.recipe].scaled(arguments.scale)
+    if arguments.first_stage:
+        recipe = recipe.beginning_with(arguments.first_stage)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     budget = None if arguments.budget_minutes is None else 60 * arguments.budget_minutes
     training = Training(arguments.folder, recipe, device, arguments.compile, budget, packed.GPU if device.type == "cuda" else packed.CPU)
+    if arguments.weights:
+        training.start_from(arguments.weights)
     signal.signal(signal.SIGTERM, training.stop)
     signal.signal(signal.SIGINT, training.stop)
     training.run(STARTED + 60 * arguments.minutes, arguments.workers)
+    if arguments.export:
+        for dtype, suffix in (("float32", "-float32"), ("bfloat16", "")):
+            export.write(training.model, arguments.folder / "tokenizer", arguments.export.with_name(arguments.export.name + suffix), dtype)
+    sys.stdout.flush()
+    os._exit(0)  # everything is written; nothing that still runs in this process may delay its end
 
 
 if __name__ == "__main__":

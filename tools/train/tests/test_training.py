@@ -15,7 +15,7 @@ import packed  # noqa: E402
 import tokenizer as tandem_tokenizer  # noqa: E402
 import train  # noqa: E402
 from model import Llama, Shape, greedy  # noqa: E402
-from recipe import Recipe, Stage  # noqa: E402
+from recipe import RECIPES, Limits, Recipe, Stage  # noqa: E402
 
 SMALL = Shape(hidden=32, intermediate=48, layers=2, heads=4, kv_heads=2, context=512)
 STAGE = Stage("first", 6, {"add_2": 1, "copy": 1}, 1e-3, 1e-4, decay=0.5, step_tokens=512, batch_tokens=256, warm_up=2)
@@ -28,9 +28,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-def one_row(folder, examples, tokens):
+def one_row(folder, examples, tokens, limits=None):
     encoder = data.Encoder(folder / "tokenizer")
-    return encoder, data.to_batches([[encoder.conversation(example) for example in examples]], tokens)[0]
+    return encoder, data.to_batches([[encoder.conversation(example) for example in examples]], tokens, limits)[0]
 
 
 @pytest.mark.parametrize("name", [*tasks.TASKS, *tasks.DRILLS])
@@ -40,6 +40,7 @@ def test_the_fast_encoder_writes_what_the_tokenizer_writes(folder, name):
     for example in [tasks.make(name, rng, "train") for _ in range(10)]:
         text = tandem_tokenizer.render(example.messages, example.answer)
         assert encoder.conversation(example)[0] == encoder.tokenizer.encode(text).ids
+        assert encoder.prompt(example) == encoder.tokenizer.encode(tandem_tokenizer.render(example.messages)).ids
     for text in ("a_b  c\t\n\x1c\x0b", "x<|end|>y", "Größe 日本", " -5 + 'tis?!"):
         assert encoder.text(text) == encoder.tokenizer.encode(text).ids
 
@@ -56,7 +57,9 @@ def test_only_answers_are_learned(folder):
 def test_steps_hold_the_same_whatever_the_workers_and_the_first_step(folder):
     def drawn(first, workers, last=STAGE.steps):
         feed = data.Feed(folder / "tokenizer", STAGE, 1, first, last, workers)
-        return [[batch.tokens.tolist() for batch in step] for step, _ in zip(feed, range(last or 4))]
+        steps = [[batch.tokens.tolist() for batch in step] for step, _ in zip(feed, range(last or 4))]
+        feed.close()
+        return steps
 
     assert len(drawn(0, 0)) == STAGE.steps
     assert drawn(0, 0) == drawn(0, 2)
@@ -73,13 +76,14 @@ def test_rows_are_nearly_full_and_every_step_weighs_one(folder):
             assert (batch.tokens == 0).sum() < 60
 
 
-def test_a_packed_conversation_has_the_loss_and_gradients_it_has_alone(folder):
+@pytest.mark.parametrize("limits", [None, Limits(conversations=12, learned=150, length=300)])
+def test_a_packed_conversation_has_the_loss_and_gradients_it_has_alone(folder, limits):
     torch.manual_seed(2)
     model = Llama(SMALL)
     examples = [*tasks.held_out("look_up_100", 2), *tasks.held_out("add_2", 3), *tasks.held_out("copy", 2)]
-    encoder, batch = one_row(folder, examples, 480)
-    loss = packed.PackedLoss(model, packed.EXACT, packed.grouped, compiled=False)(batch)
-    loss.backward()
+    encoder, batch = one_row(folder, examples, 480, limits)
+    compute = packed.Gradients(packed.PackedLoss(model, packed.EXACT, packed.grouped, compiled=False))
+    loss = compute(batch)
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     total, weight = torch.zeros(()), 0.0
@@ -89,9 +93,19 @@ def test_a_packed_conversation_has_the_loss_and_gradients_it_has_alone(folder):
             total = total + losses[first - 1 : end - 1].sum() * (end - first) ** -0.5
             weight += (end - first) ** 0.5
     (total / weight).backward()
-    assert float(loss) == pytest.approx(float(total) / weight, rel=1e-5)
+    assert float(loss) == pytest.approx(float(total.detach()) / weight, rel=1e-5)
     for parameter, gradient in zip(model.parameters(), gradients):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("stage", RECIPES["full"].stages, ids=lambda stage: stage.name)
+def test_the_limits_of_the_full_recipe_leave_next_to_nothing_out(folder, stage):
+    for step in data.make_chunk(data.Encoder(folder / "tokenizer"), stage, 7, 0):
+        batch = step[0]
+        assert (len(batch.tokens), len(batch.starts) - 1) == (stage.batch_tokens, stage.limits.conversations)
+        assert len(batch.chosen) == len(batch.targets) == len(batch.weights) == stage.limits.learned
+        assert (batch.tokens == 0).sum() < 0.01 * stage.batch_tokens
+        assert (batch.weights > 0).sum() < stage.limits.learned and np.diff(batch.starts).max() <= stage.limits.length
 
 
 def test_lengths_are_grouped_by_similarity():
@@ -157,7 +171,7 @@ def test_training_that_is_interrupted_ends_with_the_same_weights(folder, tmp_pat
         assert training.stage == 2
         return training.model
 
-    recipe = Recipe(SMALL, (STAGE, dataclasses.replace(STAGE, name="second", steps=3)))
+    recipe = Recipe("small", SMALL, (STAGE, dataclasses.replace(STAGE, name="second", steps=3)))
     whole, pieces = run("whole", 1), run("pieces", 4)
     for one, other in zip(whole.parameters(), pieces.parameters()):
         assert torch.equal(one, other)
