@@ -155,7 +155,7 @@ class PackedLoss:
 
 
 class Gradients:
-    """Called with a batch: adds its gradients to those of the parameters, and returns its loss."""
+    """Called with a batch: adds its gradients to the gradients of the parameters, and returns its loss."""
 
     def __init__(self, loss: PackedLoss) -> None:
         self.loss = loss
@@ -170,7 +170,7 @@ class Gradients:
 
 class GraphGradients:
     """The same on a GPU for batches of fixed sizes: the work is recorded once as a CUDA graph and replayed, so that the time to launch
-    hundreds of kernels does not count. The gradients replace the old ones instead of being added."""
+    hundreds of kernels does not count. The gradients replace earlier gradients instead of being added."""
 
     def __init__(self, loss: PackedLoss, example: data.Batch, max_length: int) -> None:
         self.device = loss.model.embed_tokens.weight.device
@@ -186,8 +186,9 @@ class GraphGradients:
         loss.model.zero_grad(set_to_none=True)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.result = loss(self.row, example.starts, max_length)
-            self.result.backward()
+            result = loss(self.row, example.starts, max_length)
+            result.backward()
+        self.result = result.detach()  # keeps nothing of autograd alive, which remembers the stream of the recording
         self.gradients = [parameter.grad for parameter in self.parameters]
 
     def __call__(self, batch: data.Batch) -> Tensor:
@@ -196,7 +197,7 @@ class GraphGradients:
         self.graph.replay()
         for parameter, gradient in zip(self.parameters, self.gradients):
             parameter.grad = gradient
-        return self.result.detach().clone()
+        return self.result.clone()
 
 
 def after_attention(layer: Layer) -> tuple[Tensor, ...]:

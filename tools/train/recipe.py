@@ -6,7 +6,7 @@ from model import Shape
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Fixed sizes of a batch, so that a GPU can replay what it has recorded. A conversation beyond them is left out; that is rare."""
+    """Fixed sizes of a batch, so that a GPU can replay a recorded step. A conversation beyond them is left out, which is rare."""
 
     conversations: int
     learned: int  # tokens of answers
@@ -45,7 +45,7 @@ class Recipe:
     seed: int = 1
 
     def beginning_with(self, name: str) -> "Recipe":
-        """Without the stages before the one named."""
+        """Without the stages before the stage `name`."""
         names = [stage.name for stage in self.stages]
         if name not in names:
             raise SystemExit(f"unknown stage {name!r}; the stages of {self.name} are: {', '.join(names)}")
@@ -69,7 +69,7 @@ LONG = SHORT | {"look_up_500": 3, "look_up_drill_500": 3, "look_up_1500": 1, "lo
 
 
 def row(tokens: int, length: int) -> dict[str, object]:
-    """One batch of so many tokens a step. Conversations have 45 to 90 tokens on average; 16 to 29 % of the tokens are answers."""
+    """One batch of `tokens` tokens a step. Conversations have 45 to 90 tokens on average; 16 to 29 % of the tokens are answers."""
     limits = Limits(conversations=tokens // 36, learned=tokens * 5 // 16, length=length)
     return {"step_tokens": tokens, "batch_tokens": tokens, "limits": limits}
 

@@ -66,27 +66,31 @@ class Budget:
 class Training:
     """A model on its way through the stages of a recipe."""
 
-    def __init__(self, folder: pathlib.Path, recipe: Recipe, device: torch.device, compiled: bool, budget_seconds: float | None = None,
-                 precision: packed.Precision = packed.EXACT) -> None:
+    def __init__(self, folder: pathlib.Path, recipe: Recipe, device: torch.device, compiled: bool, workers: int = 0,
+                 budget_seconds: float | None = None, precision: packed.Precision = packed.EXACT) -> None:
         self.folder, self.recipe, self.device = folder, recipe, device
+        path = folder / "state.pt"
+        state = torch.load(path, map_location="cpu", weights_only=True) if path.exists() else None
+        self.stage, self.step = (0, 0) if state is None else (state["stage"], state["step"])
+        # The workers of all stages that are left start now: before the GPU does, and so that a new stage finds its first steps made.
+        timed = budget_seconds is not None
+        self.feeds = [data.Feed(folder / "tokenizer", stage, recipe.seed, self.step if index == 0 else 0, None if timed else stage.steps, workers)
+                      for index, stage in enumerate(recipe.stages[self.stage :])]
         torch.manual_seed(recipe.seed)
         self.model = Llama(recipe.shape).to(device)
         self.optimizers = optimizer.make(self.model)
         self.budget = Budget(budget_seconds, recipe.stages)
         self.stopping = False
-        self.stage, self.step = 0, 0
-        if (folder / "state.pt").exists():
-            state = torch.load(folder / "state.pt", map_location=device, weights_only=True)
+        if state is not None:
             self.model.load_state_dict(state["model"])
             for each, saved in zip(self.optimizers, state["optimizers"]):
                 each.load_state_dict(saved)
-            self.stage, self.step = state["stage"], state["step"]
             self.budget = Budget(budget_seconds, recipe.stages, state["spent"], state["begun"])
         self.compiled, self.fresh_steps = compiled, 0
         self.preparation = Preparation(self.model, precision, recipe, self.say)
 
     def start_from(self, weights: pathlib.Path) -> None:
-        """Takes the weights of another training, unless this one has begun already."""
+        """Takes the weights of another training, unless this training has begun already."""
         if self.stage == 0 and self.step == 0:
             export.load(self.model, weights)
             self.fresh_steps = FRESH_STEPS
@@ -106,12 +110,6 @@ class Training:
         print(text, flush=True)
         with (self.folder / "log.txt").open("a") as log:
             log.write(text + "\n")
-
-    def feeds(self, workers: int) -> list[data.Feed]:
-        """Of all stages that are left. Their workers start now, so that a new stage finds its first steps made."""
-        timed = self.budget.seconds is not None
-        return [data.Feed(self.folder / "tokenizer", stage, self.recipe.seed, self.step if index == 0 else 0, None if timed else stage.steps, workers)
-                for index, stage in enumerate(self.recipe.stages[self.stage :])]
 
     def run_step(self, batches: list[data.Batch], stage: Stage, rate: float) -> torch.Tensor:
         for each in self.optimizers:
@@ -160,23 +158,22 @@ class Training:
             now = time.monotonic()
         return True
 
-    def run(self, deadline: float, workers: int) -> None:
-        feeds = self.feeds(workers)
+    def run(self, deadline: float) -> None:
         try:
-            self.run_feeds(feeds, deadline)
+            self.run_stages(deadline)
         finally:
-            for feed in feeds:
+            for feed in self.feeds:
                 feed.close()
             self.preparation.close()
 
-    def run_feeds(self, feeds: list[data.Feed], deadline: float) -> None:
+    def run_stages(self, deadline: float) -> None:
         on_gpu = self.device.type == "cuda"
         if self.compiled and on_gpu:
             self.preparation.start_compiling(self.recipe.name, self.folder / "compile.txt")
         self.ways = self.preparation.make(compiled=self.compiled and not on_gpu)
         self.budget.begin()
         self.say(f"started after {self.budget.spent():.0f} s")
-        for feed in feeds:
+        for feed in self.feeds:
             finished = self.run_stage(feed, deadline)
             if finished:
                 self.stage, self.step = self.stage + 1, 0
@@ -194,7 +191,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop and save after this time")
     parser.add_argument("--threads", type=int, default=0, help="threads of PyTorch on a CPU (default: its own choice)")
     parser.add_argument("--workers", type=int, default=1, help="processes that write the examples")
-    parser.add_argument("--compile", action="store_true", help="compile the model first: half a minute, then several times as fast on a GPU")
+    parser.add_argument("--compile", action="store_true", help="compile the model: on a CPU first, which takes a minute; on a GPU beside the training")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--scale", type=float, default=1.0, help="makes all stages longer or shorter; the same in every run of a training")
     length.add_argument("--budget-minutes", type=float, help="the stages share this time; the same in every run of a training")
@@ -211,12 +208,13 @@ def main() -> None:
         recipe = recipe.beginning_with(arguments.first_stage)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     budget = None if arguments.budget_minutes is None else 60 * arguments.budget_minutes
-    training = Training(arguments.folder, recipe, device, arguments.compile, budget, packed.GPU if device.type == "cuda" else packed.CPU)
+    training = Training(arguments.folder, recipe, device, arguments.compile, arguments.workers, budget,
+                        packed.GPU if device.type == "cuda" else packed.CPU)
     if arguments.weights:
         training.start_from(arguments.weights)
     signal.signal(signal.SIGTERM, training.stop)
     signal.signal(signal.SIGINT, training.stop)
-    training.run(STARTED + 60 * arguments.minutes, arguments.workers)
+    training.run(STARTED + 60 * arguments.minutes)
     if arguments.export:
         for dtype, suffix in (("float32", "-float32"), ("bfloat16", "")):
             export.write(training.model, arguments.folder / "tokenizer", arguments.export.with_name(arguments.export.name + suffix), dtype)
