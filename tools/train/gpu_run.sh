@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the full model on a machine with a GPU, exports and evaluates it, and leaves six small files in OUT. Needs no network.
 # Usage: tools/train/gpu_run.sh OUT MINUTES WORKERS [OPTION OF train.py]...
-#   MINUTES  of training, start included; export and evaluation take about 10 seconds more, and after 25 seconds they are stopped
+#   MINUTES  of training, start included; export and evaluation take about 10 seconds more, and after 30 seconds they are stopped
 #   WORKERS  processes that write the examples
 # A second run improves the result of a first: tools/train/gpu_run.sh OUT 1.5 13 --weights FIRST/weights_float32.safetensors --first-stage long
 # Variables: PYTHON (python3), RECIPE (full), COUNT (held-out prompts of each task: 200).
@@ -27,10 +27,10 @@ training=$!
 trap 'kill -TERM "$training" 2>/dev/null' TERM INT
 
 # Both start now, make their prompts, and wait for the model. Each ends in time whatever happens.
-timeout -k 2 $((seconds + 25)) "$python" tools/train/evaluate.py --model "$model-float32" --wait "$seconds" --dtype float32 --count "$count" \
+timeout -k 2 $((seconds + 30)) "$python" tools/train/evaluate.py --model "$model-float32" --wait $((seconds + 20)) --dtype float32 --count "$count" \
   --together --out "$out/accuracy_float32.json" >"$work/float32.txt" 2>&1 &
 exact=$!
-timeout -k 2 $((seconds + 25)) "$python" tools/train/evaluate.py --model "$model" --wait "$seconds" --count "$count" --show 4 \
+timeout -k 2 $((seconds + 30)) "$python" tools/train/evaluate.py --model "$model" --wait $((seconds + 20)) --count "$count" --show 4 \
   --together --out "$out/accuracy_bfloat16.json" >"$out/answers.txt" 2>&1 &
 rounded=$!
 

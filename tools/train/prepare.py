@@ -102,7 +102,7 @@ class Preparation:
         return made_up(stage.batch_tokens, stage.limits, self.model.shape.vocabulary, seed)
 
     def make(self, compiled: bool) -> dict[str, Compute]:
-        """By stage. With CUDA graphs if they work and their loss and gradients are right."""
+        """By stage. With CUDA graphs if they work and their loss and gradients are right. Raises whatever a compiler may raise."""
         started = time.monotonic()
         loss = packed.PackedLoss(self.model, self.precision, self.attention, compiled)
         plain = packed.Gradients(loss)
@@ -111,6 +111,8 @@ class Preparation:
             try:
                 ways = self.record(loss, plain)
             except Exception as problem:  # training without graphs is slower, and works
+                if compiled:
+                    raise  # what runs already is better
                 self.say(f"CUDA graphs do not work here: {type(problem).__name__}: {str(problem)[:1000]}")
         for batch in [self.example(stage, seed) for stage in self.recipe.stages[:1] for seed in (1, 2) if compiled]:
             total_gradient(plain, batch, self.model)
@@ -150,7 +152,7 @@ class Preparation:
         try:
             with time_limit(COMPILE_SECONDS):
                 return self.make(compiled=True)
-        except Exception as problem:  # whatever a compiler may raise
+        except Exception as problem:
             self.say(f"compilation failed; training continues without: {type(problem).__name__}: {str(problem)[:1000]}")
             return None
 

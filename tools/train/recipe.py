@@ -76,13 +76,13 @@ def row(tokens: int, length: int) -> dict[str, object]:
 
 RECIPES = {
     "1m": Recipe("1m", Shape(hidden=128, intermediate=384, layers=4, heads=4, kv_heads=2), (
-        Stage("basics", 3500, BASICS, 2e-3, 2e-3, step_tokens=2048, batch_tokens=1024, share=0.35),
-        Stage("drill", 1500, DRILL, 2e-3, 2e-3, step_tokens=2048, batch_tokens=1024, share=0.15),
-        Stage("finish", 6000, FINISH, 2e-3, 5e-5, decay=0.8, step_tokens=2048, batch_tokens=1024, share=0.5),
+        Stage("basics", 3500, BASICS, 4e-3, 4e-3, step_tokens=2048, batch_tokens=1024, share=0.35),
+        Stage("drill", 1500, DRILL, 4e-3, 4e-3, step_tokens=2048, batch_tokens=1024, share=0.15),
+        Stage("finish", 6000, FINISH, 4e-3, 5e-5, decay=0.8, step_tokens=2048, batch_tokens=1024, share=0.5),
     )),
     "full": Recipe("full", Shape(), (
-        Stage("basics", 4000, FULL_BASICS, 3e-3, 3e-3, share=0.12, **row(32768, 1024)),
-        Stage("short", 16000, SHORT, 3e-3, 2e-3, decay=0.5, warm_up=0, share=0.46, **row(32768, 1024)),
-        Stage("long", 14000, LONG, 2e-3, 1e-5, decay=1.0, warm_up=0, share=0.42, **row(32768, 3328)),
+        Stage("basics", 4000, FULL_BASICS, 5e-3, 5e-3, share=0.12, **row(32768, 1024)),
+        Stage("short", 16000, SHORT, 5e-3, 4e-3, decay=0.5, warm_up=0, share=0.46, **row(32768, 1024)),
+        Stage("long", 14000, LONG, 4e-3, 1e-5, decay=1.0, warm_up=0, share=0.42, **row(32768, 3328)),
     )),
 }
