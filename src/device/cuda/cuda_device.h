@@ -1,6 +1,6 @@
-// The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are plain kernels
-// (kernels/), right and not fast, but for products: cuBLASLt computes
-// them if it is found.
+// The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are kernels of
+// kernels/, plain or fast (cuda_ops.h: kKernelsVariable). cuBLASLt computes products if it is
+// found.
 #pragma once
 
 #include <memory>
