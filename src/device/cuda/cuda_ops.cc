@@ -14,6 +14,7 @@
 #include "device/cuda/kernels/sample.h"
 #include "device/cuda/launch.h"
 #ifdef __CUDACC__
+#include "device/cuda/kernels/fast_copies.cuh"
 #include "device/cuda/kernels/fast_rowwise.cuh"
 #include "device/cuda/kernels/fast_sample.cuh"
 #endif

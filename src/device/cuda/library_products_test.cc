@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "support/sizes.h"
 
@@ -328,6 +329,13 @@ TEST(CudaProducts, WhatCannotBeHadIsRefusedWithTheCure) {
   const auto refused = open_cuda();
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_PRODUCTS=fast: give auto"));
+}
+
+TEST(CudaKernels, AnUnknownKindIsRefused) {
+  const Variable wrong(kKernelsVariable, "quick");
+  const auto refused = open_cuda();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_KERNELS=quick: give fast or plain"));
 }
 
 // ---------------------------------------------------------------- the played library
