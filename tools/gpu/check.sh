@@ -201,7 +201,7 @@ stage_speed() {
   if [ "$quick" -eq 1 ]; then shapes=8B sizes=--quick; fi
   if [ "$dry_run" -eq 1 ]; then shapes=tiny sizes=--tiny peers_device=cpu; fi
   rm -f "$out/speed.json" "$out/peers.jsonl"
-  # Both leave out what they find no time for, and write each row as soon as it is measured.
+  # Both write each row as soon as it is measured, and leave out rows for which the time is over.
   # shellcheck disable=SC2086
   timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
   local code=$?

@@ -1,6 +1,6 @@
 """A whole model of random weights on a device: makes it in a scratch folder, then measures the time from the server's start to its first
 token, decoding at several batch sizes and a long prompt over HTTP, and then the same through the engine alone (`tandem bench model`).
-Prints one line of JSON with what was measured; a part that fails or finds no time is named there and ends no other.
+Prints one line of JSON with the figures; a part that fails or finds no time is named there; the others still run.
 Usage: measure_model.py TANDEM --device NAME --scratch FOLDER [--preset 8B] [--device-memory 60GiB] [--host-memory 2GiB] [--limit SECONDS]
            [--batches 1,16,64] [--prompt 4096] [--output 64] [--keep]"""
 import argparse

@@ -19,7 +19,7 @@ def main(speed_file, peers_file):
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:  # the program was stopped in the middle of it
+        except ValueError:  # the program was stopped while it wrote the line
             continue
         if "op" in row:
             peers[key_of(row)] = row
