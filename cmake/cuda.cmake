@@ -54,8 +54,27 @@ function(tandem_find_nvcc)
   endif()
 endfunction()
 
-# tandem_cuda_object(variable source): compiles a source by nvcc into an object file, whose name goes to `variable`.
+# tandem_find_flashinfer(): sets TANDEM_FLASHINFER_HEADERS, folders of FlashInfer's headers and of the CCCL that they need, or leaves it
+# empty: then the plain kernels attend.
+function(tandem_find_flashinfer)
+  set(folder ${TANDEM_ROOT}/build/cuda-toolchain/flashinfer)
+  set(found)
+  if(EXISTS ${folder}/include/flashinfer/attention/prefill.cuh AND EXISTS ${folder}/cccl/cuda/std/cstdint)
+    set(found ${folder}/cccl ${folder}/include)
+  else()
+    message(STATUS "CUDA back end: without FlashInfer (tools/gpu/install_nvcc.sh installs its headers)")
+  endif()
+  set(TANDEM_FLASHINFER_HEADERS "${found}" PARENT_SCOPE)
+endfunction()
+
+# tandem_cuda_object(variable source [flags...]): compiles a source by nvcc into an object file, whose name goes to `variable`. Flags
+# take the place of those of the plain kernels, whose products and sums stay apart (-fmad=false), so that a kernel computes here what it
+# computes on the host.
 function(tandem_cuda_object variable source)
+  set(flags -O2 -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra,-ffp-contract=off)
+  if(ARGN)
+    set(flags ${ARGN})
+  endif()
   get_filename_component(name ${source} NAME_WE)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.cuda.o)
   set(gencode)
@@ -65,10 +84,9 @@ function(tandem_cuda_object variable source)
   list(GET TANDEM_CUDA_ARCHITECTURES 0 first)
   add_custom_command(
     OUTPUT ${object}
-    # Products and sums stay apart (-fmad=false), so that a kernel computes here what it computes on the host.
-    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${TANDEM_CUDA_COMPILER} -x cu -std=c++20 -O2 -DNDEBUG --expt-relaxed-constexpr -fmad=false -Werror all-warnings
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${TANDEM_CUDA_COMPILER} -x cu -std=c++20 -DNDEBUG --expt-relaxed-constexpr ${flags}
             ${gencode} -gencode arch=compute_${first},code=compute_${first} --threads 2
-            -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC,-Wall,-Wextra,-ffp-contract=off -I${TANDEM_ROOT}/src
+            -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I${TANDEM_ROOT}/src
             -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d
     COMMENT "Compiling ${source} by nvcc"

@@ -82,10 +82,13 @@ struct AttentionOp {
 
 // Moves whole K or V of heads of blocks between the pools of the tiers: `bytes` is a multiple of
 // layout.head_bytes(). From the accelerator's arrangement to the host's or back; a copy if they are
-// the same.
+// the same. The only way by which KV of the one becomes the other's.
 struct KvMoveOp {
   CopyOp copy;
-  kernels::KvLayout layout;
+  kernels::KvLayout layout;  // of the host's pool
+  bool to_host = false;      // the target is the host's
+  // The head with which the move begins, of the 2 * layers * kv_heads of a block.
+  int64_t first_head = 0;
 };
 
 enum class WeightPart : uint8_t {

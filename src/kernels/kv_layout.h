@@ -8,7 +8,8 @@
 //   tokens]
 // K is dim-major so that one vector holds 16 tokens of a dimension and scores need no horizontal
 // sums; the pairs are what matrix units take as they are, and what a vector unit splits with one
-// shift and one mask.
+// shift and one mask. That is the arrangement of the host's pools; an accelerator's own may be
+// another, which only it knows (device::KvMoveOp).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,12 @@ inline constexpr int kMaxPaddedHeadDim = 512;
 inline constexpr int kSplitTokens =
     256;  // attention is summed in splits of this many tokens, merged in order
 
+// How the tokens of a block lie inside one head's K or V.
+enum class KvArrangement : uint8_t {
+  kHost,        // as above
+  kTokenMajor,  // [block_tokens][padded_head_dim], of both types
+};
+
 struct KvLayout {
   ElementType type = ElementType::kBF16;  // kF32 or kBF16
   int32_t layers = 0;
@@ -29,6 +36,7 @@ struct KvLayout {
   int32_t head_dim = 0;         // as the model says; even
   int32_t padded_head_dim = 0;  // multiple of kHeadDimMultiple, at most kMaxPaddedHeadDim
   int32_t block_tokens = 32;    // a divisor of kSplitTokens; for kernels a multiple of 16
+  KvArrangement arrangement = KvArrangement::kHost;
 
   [[nodiscard]] constexpr int64_t head_bytes() const {
     return int64_t{block_tokens} * padded_head_dim * element_bytes(type);
@@ -46,12 +54,16 @@ struct KvLayout {
   }
   // Element index inside a head's K or V for the token at `slot` (0 .. block_tokens-1).
   [[nodiscard]] constexpr int64_t key_element(int64_t slot, int64_t dim) const {
+    if (arrangement == KvArrangement::kTokenMajor) {
+      return slot * padded_head_dim + dim;
+    }
     return type == ElementType::kF32 ? dim * block_tokens + slot
                                      : ((dim / 2) * block_tokens + slot) * 2 + dim % 2;
   }
   [[nodiscard]] constexpr int64_t value_element(int64_t slot, int64_t dim) const {
-    return type == ElementType::kF32 ? slot * padded_head_dim + dim
-                                     : ((slot / 2) * padded_head_dim + dim) * 2 + slot % 2;
+    return type == ElementType::kF32 || arrangement == KvArrangement::kTokenMajor
+               ? slot * padded_head_dim + dim
+               : ((slot / 2) * padded_head_dim + dim) * 2 + slot % 2;
   }
 };
 

@@ -212,10 +212,18 @@ TEST_F(DenseOps, EmbeddingsAndSumsInBFloat16AreTheRoundedOnes) {
   under_test_.run(op);
   const std::vector<float> sums = wide.result();
   const std::vector<BFloat16> got = narrow.result();
+  int64_t differing = 0;
   for (int64_t i = 0; i < rows * stride; ++i) {
     const auto at = static_cast<size_t>(i);
-    ASSERT_EQ(got[at], i % stride < n ? f32_to_bf16(sums[at]) : narrow.host[at]) << i;
+    if (i % stride < n) {  // a library's sums for either type may differ in their last bits
+      const int rounded = f32_to_bf16(sums[at]);
+      ASSERT_NEAR(static_cast<int>(got[at]), rounded, 1) << i;
+      differing += got[at] == rounded ? 0 : 1;
+    } else {
+      ASSERT_EQ(got[at], narrow.host[at]) << i;
+    }
   }
+  EXPECT_LT(differing, rows * n / 50);
 
   const Both<int32_t> ids({3, 0, 95});
   const Both<BFloat16> y(3 * 288);
@@ -248,7 +256,7 @@ TEST_F(DenseOps, ARowDoesNotDependOnItsCompany) {
             .y_stride = 96};
   under_test_.run(op);
   const std::vector<float> all = together.result();
-  if (under_test_.device().caps().kernels == "cuda-cublaslt") {
+  if (under_test_.device().caps().kernels.starts_with("cuda-cublaslt")) {
     // Numbers of rows between two powers of two are one shape to it (library_products.h).
     for (const int64_t rows : {33, 36, 39}) {
       Both<float> fewer(rows * 96);

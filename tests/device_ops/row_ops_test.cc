@@ -161,6 +161,54 @@ TEST_F(RowOps, RmsNorm) {
   }
 }
 
+struct NormShape {
+  int64_t rows;
+  int64_t hidden;
+  int64_t x_stride;
+  int64_t y_stride;
+};
+
+TEST_F(RowOps, ANormedRowDoesNotDependOnTheOthers) {
+  for (const NormShape& shape : {NormShape{300, 4096, 4096, 4096}, NormShape{7, 5120, 5120, 5152},
+                                 NormShape{7, 8200, 8208, 8224}, NormShape{7, 1028, 1031, 1031}}) {
+    under_test_.clear();
+    Both<float> x(floats(shape.rows * shape.x_stride));
+    Both<float> weight(floats(shape.hidden));
+    Both<BFloat16> y(shape.rows * shape.y_stride);
+    Both<BFloat16> last(shape.y_stride);
+    RmsNormOp op{.x = x.device(),
+                 .x_stride = shape.x_stride,
+                 .rows = shape.rows,
+                 .hidden = shape.hidden,
+                 .weight = weight.device(),
+                 .epsilon = 1e-5F,
+                 .y = y.device(),
+                 .y_stride = shape.y_stride};
+    under_test_.run(op);
+    const std::vector<BFloat16> all = y.result();
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      const float* of_row = x.host.data() + row * shape.x_stride;
+      double squares = 0.0;
+      for (int64_t i = 0; i < shape.hidden; ++i) {
+        squares += static_cast<double>(of_row[i]) * of_row[i];
+      }
+      const double factor = 1.0 / std::sqrt(squares / static_cast<double>(shape.hidden) + 1e-5);
+      for (int64_t i = 0; i < shape.y_stride; ++i) {
+        const double wanted =
+            i < shape.hidden ? of_row[i] * factor * weight.host[static_cast<size_t>(i)] : 0.0;
+        ASSERT_NEAR(bf16_to_f32(all[static_cast<size_t>(row * shape.y_stride + i)]), wanted,
+                    8e-3 * (1 + std::abs(wanted)))
+            << row << " " << i;
+      }
+    }
+    op.x = x.device() + (shape.rows - 1) * shape.x_stride;
+    op.rows = 1;
+    op.y = last.device();
+    under_test_.run(op);
+    EXPECT_EQ(last.result(), std::vector<BFloat16>(all.end() - shape.y_stride, all.end()));
+  }
+}
+
 TEST_F(RowOps, RopeTableIsExactFarOut) {
   Both<int32_t> positions({0, 1, 131071, 1000003});
   Both<double> frequencies({1.0, 0.1234567, 1e-5});
@@ -222,6 +270,16 @@ class Rope : public RowOps {
     op.norm_epsilon = 1e-5F;
   }
 
+  // A pool's blocks, whatever the device's own arrangement; its guards are looked at, too.
+  std::vector<std::byte> as_the_host_has_it(const Both<std::byte>& kv) {
+    const auto bytes = static_cast<int64_t>(kv.result().size());
+    const std::unique_ptr<Memory> pinned =
+        std::move(under_test_.device().allocate(MemoryKind::kHostPinned, bytes)).value();
+    under_test_.run(
+        KvMoveOp{.copy = {pinned->data(), kv.device(), bytes}, .layout = layout_, .to_host = true});
+    return {pinned->data(), pinned->data() + bytes};
+  }
+
   kernels::KvLayout layout_;
   int64_t stride_ = 0;
   std::unique_ptr<Both<float>> qkv_;
@@ -231,10 +289,11 @@ class Rope : public RowOps {
   std::unique_ptr<Both<float>> k_norm_;
 };
 
-constexpr RopeShape kRopeShapes[] = {{ElementType::kF32, 80, false},
-                                     {ElementType::kBF16, 128, false},
-                                     {ElementType::kBF16, 22, true},
-                                     {ElementType::kF32, 256, true}};
+constexpr RopeShape kRopeShapes[] = {
+    {ElementType::kF32, 80, false},  {ElementType::kBF16, 128, false},
+    {ElementType::kBF16, 22, true},  {ElementType::kF32, 256, true},
+    {ElementType::kBF16, 64, true},  {ElementType::kBF16, 80, true},
+    {ElementType::kBF16, 96, false}, {ElementType::kBF16, 256, true}};
 
 TEST_F(Rope, WritesQueriesAndTheTokensOwnSlotsOnly) {
   for (const RopeShape& shape : kRopeShapes) {
@@ -258,7 +317,7 @@ TEST_F(Rope, WritesQueriesAndTheTokensOwnSlotsOnly) {
       }
     }
     expect_near(q.result(), q.host, 1e-5);
-    expect_near(widened(kv.result(), shape.type), widened(kv.host, shape.type),
+    expect_near(widened(as_the_host_has_it(kv), shape.type), widened(kv.host, shape.type),
                 shape.type == ElementType::kF32 ? 1e-5 : 8e-3);
   }
 }
@@ -302,6 +361,51 @@ TEST_F(Rope, RoutesRowsAndTheirResiduals) {
       expect_near(part(got, routed.key_offset(), routed.bytes(), shape.type),
                   part(ring.host, routed.key_offset(), routed.bytes(), shape.type),
                   shape.type == ElementType::kF32 ? 1e-5 : 8e-3);
+    }
+  }
+}
+
+TEST_F(RowOps, GathersAndCastsOfAlignedAndOddRows) {
+  for (const int64_t stride : {int64_t{4096}, int64_t{4104}, int64_t{50}, int64_t{33}}) {
+    under_test_.clear();
+    Both<float> x(floats(9 * stride));
+    Both<int32_t> rows(distinct(6, 9));
+    Both<float> gathered(6 * stride);
+    Both<BFloat16> narrow(9 * stride);
+    Both<float> wide(9 * stride);
+    const int64_t columns = stride - 3;
+    under_test_.run(RowGatherOp{x.device(), stride, rows.device(), 6, gathered.device()});
+    under_test_.run(CastOp{.x = x.device(),
+                           .x_stride = stride,
+                           .rows = 9,
+                           .columns = columns,
+                           .y = narrow.device(),
+                           .y_stride = stride});
+    under_test_.run(CastOp{.x = narrow.device(),
+                           .x_type = ElementType::kBF16,
+                           .x_stride = stride,
+                           .rows = 9,
+                           .columns = columns,
+                           .y = wide.device(),
+                           .y_type = ElementType::kF32,
+                           .y_stride = stride});
+    const std::vector<float> got = gathered.result();
+    const std::vector<BFloat16> cast = narrow.result();
+    const std::vector<float> back = wide.result();
+    for (int64_t i = 0; i < 9 * stride; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const int64_t row = i / stride;
+      const int64_t column = i % stride;
+      if (row < 6) {
+        const int32_t from = rows.host[static_cast<size_t>(row)];
+        ASSERT_EQ(got[at], x.host[static_cast<size_t>(from * stride + column)]) << i;
+      }
+      ASSERT_EQ(cast[at], column < columns ? f32_to_bf16(x.host[at]) : 0xffff) << i;
+      if (column < columns) {
+        ASSERT_EQ(back[at], bf16_to_f32(cast[at])) << i;
+      } else {
+        ASSERT_TRUE(std::isnan(back[at])) << i;
+      }
     }
   }
 }

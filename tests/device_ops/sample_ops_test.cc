@@ -123,5 +123,87 @@ TEST_F(SampleOps, EveryOptionDrawsWhatTheHostDraws) {
   }
 }
 
+// Logits that are hard to cut: ties, one token alone, a broken row.
+enum class Logits { kEqual, kSteps, kOne, kNone, kInfinite, kSteep };
+
+std::vector<float> logits_of(Logits kind, int64_t vocabulary, Random& random) {
+  std::vector<float> logits(static_cast<size_t>(vocabulary), 1.25F);
+  std::normal_distribution<float> normal(0.0F, kind == Logits::kSteep ? 40.0F : 2.0F);
+  for (float& logit : logits) {
+    if (kind == Logits::kSteps) {
+      logit = std::round(normal(random) * 2.0F) / 2.0F;
+    } else if (kind == Logits::kSteep) {
+      logit = normal(random);
+    } else if (kind == Logits::kOne || kind == Logits::kNone) {
+      logit = -kInfinity;
+    }
+  }
+  if (kind == Logits::kOne) {
+    logits[static_cast<size_t>(vocabulary - 2)] = -3.0F;
+  } else if (kind == Logits::kInfinite) {
+    logits.back() = kInfinity;
+  }
+  return logits;
+}
+
+std::vector<SampleRow> cuts() {
+  const SampleRow with_logprobs{.temperature = 0.0F, .logprobs = 20};
+  return {{.temperature = 0.0F},
+          with_logprobs,
+          {.temperature = 1.0F, .seed = 1},
+          {.temperature = 0.5F, .top_k = 50, .seed = 2},
+          {.temperature = 2.0F, .top_p = 0.5F, .seed = 3, .logprobs = 5},
+          {.temperature = 1.0F, .top_p = 0.95F, .top_k = 30000, .seed = 4},
+          {.temperature = 1.0F, .min_p = 0.2F, .seed = 5},
+          {.temperature = 1.0F, .top_p = 1e-6F, .seed = 6, .logprobs = 0},
+          {.temperature = 1.0F, .top_p = 0.9999999F, .top_k = 1, .seed = 7}};
+}
+
+TEST_F(SampleOps, TiesAndBrokenRowsAreCutAsByTheHost) {
+  for (const int64_t vocabulary : {int64_t{50257}, int64_t{128256}}) {
+    for (const Logits kind : {Logits::kEqual, Logits::kSteps, Logits::kOne, Logits::kNone,
+                              Logits::kInfinite, Logits::kSteep}) {
+      under_test_.clear();
+      const std::vector<SampleRow> specs = cuts();
+      const auto rows = std::ssize(specs);
+      std::vector<float> all;
+      for (int64_t row = 0; row < rows; ++row) {
+        const std::vector<float> logits = logits_of(kind, vocabulary, random_);
+        all.insert(all.end(), logits.begin(), logits.end());
+      }
+      Both<float> logits(std::move(all));
+      const Both<SampleRow> there(specs);
+      const Both<SampleResult> results(rows);
+      under_test_.run(SampleOp{.logits = logits.device(),
+                               .stride = vocabulary,
+                               .vocabulary = vocabulary,
+                               .rows = there.device(),
+                               .results = results.device(),
+                               .row_count = rows});
+      std::vector<SampleResult> wanted(specs.size());
+      reference_.sample({.logits = logits.host.data(),
+                         .stride = vocabulary,
+                         .vocabulary = vocabulary,
+                         .rows = specs.data(),
+                         .results = wanted.data(),
+                         .row_count = rows},
+                        0, rows);
+      const std::vector<SampleResult> got = results.result();
+      for (size_t i = 0; i < got.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << "row " << i << " of " << vocabulary << ", logits "
+                                        << static_cast<int>(kind));
+        EXPECT_EQ(got[i].token, wanted[i].token);
+        EXPECT_EQ(got[i].rank, wanted[i].rank);
+        EXPECT_NEAR(got[i].logprob, wanted[i].logprob, 1e-5);
+        ASSERT_EQ(got[i].top_count, wanted[i].top_count);
+        for (int32_t t = 0; t < got[i].top_count; ++t) {
+          EXPECT_EQ(got[i].top_tokens[t], wanted[i].top_tokens[t]);
+          EXPECT_NEAR(got[i].top_logprobs[t], wanted[i].top_logprobs[t], 1e-5);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::device

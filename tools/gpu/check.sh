@@ -5,8 +5,8 @@
 #   STAGE        env    what this machine has: GPU, driver, processors, memory, and what tandem says of it
 #                build  installs nvcc 13 if there is none, builds the program, the back end and its tests, and copies them with
 #                       the libraries that they load to build/gpu-bundle, to be run where nothing can be built
-#                ops    every op of the device against the host's kernels and double precision, with the plain kernels and with
-#                       cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far the two differ, product by product
+#                ops    every op of the device against the host's kernels and double precision, with the plain kernels, with the
+#                       fast kernels, and with cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far products differ
 #                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
 #                e2e    golden models and two tiers over HTTP
 #                speed  `tandem bench kernels` on the GPU, and beside it the same operations by PyTorch if a python3 has it
@@ -126,22 +126,25 @@ stage_build() {
   echo "{\"bundle_mib\": $(du -sm "$bundle" | cut -f1)}"
 }
 
-# The plain kernels run all tests; the library only where the comparison of both has found it.
+# Plain and fast kernels run all tests; the library only if the comparison of products has found it.
 stage_ops() {
   local reports code=0 differences
   reports=$(mktemp -d)
-  for products in plain library; do
-    if [ $products = library ] && ! grep -q '^{"library_differs' "$reports/plain.txt"; then break; fi
-    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_PRODUCTS=$products "$ops" --gtest_filter=-Link.* --gtest_output="json:$reports/$products" \
-      >"$reports/$products.txt" 2>&1 || code=1
-    cat "$reports/$products.txt" >&2
+  for kind in plain fast library; do
+    if [ $kind = library ] && ! grep -q '^{"library_differs' "$reports/plain.txt"; then break; fi
+    local kernels=fast products=plain
+    if [ $kind = plain ]; then kernels=plain; fi
+    if [ $kind = library ]; then products=library; fi
+    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_KERNELS=$kernels TANDEM_CUDA_PRODUCTS=$products "$ops" --gtest_filter=-Link.* \
+      --gtest_output="json:$reports/$kind" >"$reports/$kind.txt" 2>&1 || code=1
+    cat "$reports/$kind.txt" >&2
   done
   python3 - "$reports" <<'PYTHON'
 import json, pathlib, sys
 
 folder = pathlib.Path(sys.argv[1])
 found = {"passed": 0, "failed": []}
-for products in ("plain", "library"):
+for products in ("plain", "fast", "library"):
     text = folder / f"{products}.txt"
     if not text.exists():
         found[products] = "not found: see the log"

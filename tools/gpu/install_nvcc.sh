@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs the CUDA compiler that builds Tandem's CUDA back end, into a folder of the checkout; nothing outside it changes.
+# Installs the CUDA compiler that builds Tandem's CUDA back end, and the headers of FlashInfer, into a folder of the checkout; nothing
+# outside it changes.
 # Usage: tools/gpu/install_nvcc.sh [--print] [FOLDER]
 #   FOLDER    where to (default: build/cuda-toolchain; CMake looks there by itself, elsewhere say -DTANDEM_NVCC=FOLDER/nvidia/cu13/bin/nvcc)
 #   --print   only print the path of nvcc, as the last line does, and fail if it is not installed
-# Downloads 101 MB (versions and checksums: tools/gpu/nvcc.requirements.txt), which take 250 MB on disk. Done once: a second call
+# Downloads 170 MB (versions and checksums: tools/gpu/*.requirements.txt), which take 280 MB on disk. Done once: a second call
 # returns at once. Not needed where nvcc 13 is installed, nor to serve from CPUs. x86-64 Linux only; needs python3 with pip.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,7 +14,7 @@ folder=build/cuda-toolchain
 while [ $# -gt 0 ]; do
   case "$1" in
     --print) only_print=1 ;;
-    -h|--help) sed -n '2,7s/^# \?//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,8s/^# \?//p' "$0"; exit 0 ;;
     -*) echo "install_nvcc.sh: unknown argument '$1' (--print or --help)" >&2; exit 2 ;;
     *) folder=$1 ;;
   esac
@@ -21,9 +22,10 @@ while [ $# -gt 0 ]; do
 done
 
 requirements=tools/gpu/nvcc.requirements.txt
+header_requirements=tools/gpu/flashinfer.requirements.txt
 nvcc=$folder/nvidia/cu13/bin/nvcc
 stamp=$folder/requirements.sha256
-wanted=$(sha256sum "$requirements" | cut -d' ' -f1)
+wanted=$(cat "$requirements" "$header_requirements" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   if [ "$only_print" -eq 1 ]; then
     echo "install_nvcc.sh: $folder does not hold it; run tools/gpu/install_nvcc.sh $folder" >&2
@@ -34,13 +36,39 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     exit 1
   fi
   rm -rf "$folder"
-  mkdir -p "$folder"
+  mkdir -p "$folder/wheels"
   python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --only-binary=:all: --require-hashes \
     --target "$folder" -r "$requirements" || {
     rm -rf "$folder"
     echo "install_nvcc.sh: pip could not install $requirements: read its message above, check the network and run again" >&2
     exit 1
   }
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --dest "$folder/wheels" -r "$header_requirements" || {
+    rm -rf "$folder"
+    echo "install_nvcc.sh: pip could not fetch $header_requirements: read its message above, check the network and run again" >&2
+    exit 1
+  }
+  # Only the headers: the packages hold half a gigabyte besides.
+  python3 - "$folder" <<'PYTHON'
+import pathlib, sys, zipfile
+
+folder = pathlib.Path(sys.argv[1])
+kept = {"flashinfer/data/include/": "include", "nvidia/cu13/include/cccl/": "cccl"}
+for wheel in (folder / "wheels").glob("*.whl"):
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            for prefix, place in kept.items():
+                if name.startswith(prefix) and not name.endswith("/"):
+                    target = folder / "flashinfer" / place / name.removeprefix(prefix)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(archive.read(name))
+            if name.startswith("flashinfer") and name.endswith(".dist-info/licenses/LICENSE"):
+                target = folder / "flashinfer" / "LICENSE"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(archive.read(name))
+PYTHON
+  rm -rf "$folder/wheels"
   chmod +x "$folder"/nvidia/cu13/bin/* "$folder"/nvidia/cu13/nvvm/bin/*
   "$nvcc" --version >/dev/null || {
     echo "install_nvcc.sh: $nvcc does not start on this machine" >&2

@@ -8,12 +8,11 @@ import json
 import pathlib
 import shutil
 
+import safetensors_file
 import tokenizer as tandem_tokenizer
 import torch
 from model import Llama, Shape
 from recipe import RECIPES
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 MOST_TOKENS = 256  # of an answer; right answers have at most 160, and to noise the model may repeat itself
 CARD = pathlib.Path(__file__).resolve().parent / "model_card.md"
@@ -34,10 +33,10 @@ def config(shape: Shape, tokenizer: tandem_tokenizer.Tokenizer, dtype: str) -> d
 def write(model: Llama, tokenizer_folder: pathlib.Path, out: pathlib.Path, dtype: str = "bfloat16") -> None:
     tokenizer = tandem_tokenizer.load(tokenizer_folder)
     assert tokenizer.get_vocab_size() == model.shape.vocabulary, "the tokenizer and the model differ in their number of tokens"
+    final, out = out, out.with_name(out.name + ".partial")
     out.mkdir(parents=True, exist_ok=True)
-    weights = {f"model.{name}": value.detach().to("cpu", getattr(torch, dtype)).contiguous() for name, value in model.state_dict().items()}
-    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
-    (out / "model.safetensors").chmod(0o644)
+    weights = {f"model.{name}": value.to(getattr(torch, dtype)) for name, value in model.state_dict().items()}
+    safetensors_file.write(weights, out / "model.safetensors")
     settings = config(model.shape, tokenizer, dtype)
     (out / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     generation = {"eos_token_id": settings["eos_token_id"], "pad_token_id": settings["pad_token_id"], "do_sample": False,
@@ -46,6 +45,8 @@ def write(model: Llama, tokenizer_folder: pathlib.Path, out: pathlib.Path, dtype
     tandem_tokenizer.save(tokenizer, out, model.shape.context)
     if CARD.exists():
         shutil.copyfile(CARD, out / "README.md")
+    shutil.rmtree(final, ignore_errors=True)
+    out.rename(final)  # whole from the moment it is there
 
 
 def read(folder: pathlib.Path) -> Llama:
@@ -55,9 +56,13 @@ def read(folder: pathlib.Path) -> Llama:
                   settings["num_attention_heads"], settings["num_key_value_heads"], settings["max_position_embeddings"],
                   settings["rope_theta"], settings["rms_norm_eps"])
     model = Llama(shape)
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        model.load_state_dict({name.removeprefix("model."): file.get_tensor(name).float() for name in file.keys()})
+    load(model, folder / "model.safetensors")
     return model
+
+
+def load(model: Llama, path: pathlib.Path) -> None:
+    weights = safetensors_file.read(path)
+    model.load_state_dict({name.removeprefix("model."): tensor.float() for name, tensor in weights.items()})
 
 
 def main() -> None:

@@ -42,18 +42,15 @@ Cached = tuple[Tensor, Tensor, Tensor | None]
 
 
 class Linear(nn.Linear):
-    """A product without bias. With `in_bfloat16` its inputs are rounded first: on a CPU with bfloat16 units that is several times
-    as fast, and PyTorch's autocast, which also rounds what stands between the products, is not."""
-
-    in_bfloat16 = False
+    """A product without bias."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.in_bfloat16:
-            return F.linear(x.bfloat16(), self.weight.bfloat16()).float()
-        return F.linear(x, self.weight)
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype) * weight.to(x.dtype)
 
 
 class RMSNorm(nn.Module):
@@ -63,8 +60,7 @@ class RMSNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)).to(x.dtype) * self.weight.to(x.dtype)
+        return rms_norm(x, self.weight, self.epsilon)
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

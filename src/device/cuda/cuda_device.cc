@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "device/cuda/cuda_formats.h"
+#include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/library_products.h"
@@ -128,7 +129,7 @@ class CudaDevice final : public Device {
   // `host` null: pinned memory is taken piece by piece.
   CudaDevice(AcceleratorCaps caps, HostCaps host_caps, int index, const Formats& formats,
              std::shared_ptr<GpuHealth> health, std::shared_ptr<Tier> device,
-             std::shared_ptr<Tier> host, std::unique_ptr<LibraryProducts> library)
+             std::shared_ptr<Tier> host, Libraries libraries)
       : caps_(std::move(caps)),
         host_(std::move(host_caps)),
         index_(index),
@@ -136,7 +137,7 @@ class CudaDevice final : public Device {
         health_(std::move(health)),
         device_memory_(std::move(device)),
         host_memory_(std::move(host)),
-        streams_(index, *health_, device_memory_->own(), std::move(library)) {}
+        streams_(index, *health_, device_memory_->own(), std::move(libraries)) {}
 
   [[nodiscard]] const AcceleratorCaps& caps() const override { return caps_; }
   [[nodiscard]] const HostCaps& host() const override { return host_; }
@@ -215,10 +216,14 @@ HostCaps host_caps(const DeviceSpec& spec) {
           .cpus = attention_cpus()};
 }
 
-// With its name, or why there is none.
-struct Products {
-  std::unique_ptr<LibraryProducts> library;  // null: plain kernels
-  std::string name;
+// With what computes products, or why it is the plain kernels.
+struct Found {
+  Libraries libraries;
+  std::string products;
+  [[nodiscard]] std::string kernels() const {
+    return std::string(libraries.products == nullptr ? "cuda-plain" : "cuda-cublaslt") +
+           (libraries.attention ? "-flashinfer" : "");
+  }
 };
 
 std::string variable(const char* name) {
@@ -226,7 +231,30 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-Result<Products> find_products() {
+Result<bool> find_attention() {
+  const std::string wanted = variable(kAttentionVariable);
+  const bool built = flash::serves(64);
+  if (wanted.empty() || wanted == "auto") {
+    return built;
+  }
+  if (wanted == "flashinfer" && !built) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("{}=flashinfer: this build has not got FlashInfer's kernels; run "
+                             "tools/gpu/install_nvcc.sh and build again",
+                             kAttentionVariable),
+                 kAttentionVariable};
+  }
+  if (wanted == "flashinfer" || wanted == "plain") {
+    return wanted == "flashinfer";
+  }
+  return invalid_argument(
+      fmt::format("{}={}: give auto (FlashInfer's kernels if the build has them), plain or "
+                  "flashinfer",
+                  kAttentionVariable, wanted),
+      kAttentionVariable);
+}
+
+Result<Found> find_products() {
   const std::string wanted = variable(kProductsVariable);
   if (!wanted.empty() && wanted != "auto" && wanted != "plain" && wanted != "library") {
     return invalid_argument(
@@ -235,14 +263,15 @@ Result<Products> find_products() {
         kProductsVariable);
   }
   if (wanted == "plain") {
-    return Products{nullptr, "plain kernels"};
+    return Found{{}, "plain kernels"};
   }
   const std::string file = variable(kLibraryVariable);
   Result<std::unique_ptr<CublasLt>> library =
       CublasLt::open(file.empty() ? cublaslt_files() : std::vector{file});
   if (library.ok()) {
     std::string name = fmt::format("cuBLASLt {}", (*library)->version());
-    return Products{std::make_unique<LibraryProducts>(std::move(library).value()), std::move(name)};
+    return Found{{.products = std::make_unique<LibraryProducts>(std::move(library).value())},
+                 std::move(name)};
   }
   if (wanted == "library" || !file.empty()) {
     return Error{ErrorCode::kUnavailable,
@@ -252,7 +281,7 @@ Result<Products> find_products() {
                              library.error().message, kLibraryVariable, kProductsVariable),
                  kLibraryVariable};
   }
-  return Products{nullptr, fmt::format("plain kernels, no cuBLASLt: {}", library.error().message)};
+  return Found{{}, fmt::format("plain kernels, no cuBLASLt: {}", library.error().message)};
 }
 
 Result<ElementType> residual_type() {
@@ -267,15 +296,26 @@ Result<ElementType> residual_type() {
                           kResidualVariable);
 }
 
+Status check_kernels_variable() {
+  const std::string wanted = variable(kKernelsVariable);
+  if (wanted.empty() || wanted == "fast" || wanted == "plain") {
+    return {};
+  }
+  return invalid_argument(fmt::format("{}={}: give fast or plain", kKernelsVariable, wanted),
+                          kKernelsVariable);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   ASSIGN_OR_RETURN(const int index,
                    gpu_index(spec.accelerator.has_value() ? spec.accelerator->options : ""));
   ASSIGN_OR_RETURN(const Gpu gpu, probe(index));
-  ASSIGN_OR_RETURN(Products products, find_products());
+  ASSIGN_OR_RETURN(Found found, find_products());
+  ASSIGN_OR_RETURN(found.libraries.attention, find_attention());
   ASSIGN_OR_RETURN(const ElementType residual, residual_type());
-  const int64_t own = CudaStreams::own_bytes(products.library != nullptr);
+  RETURN_IF_ERROR(check_kernels_variable());
+  const int64_t own = CudaStreams::own_bytes(found.libraries);
   const int64_t beside = Tier::room_for(0, own);
   const int64_t bytes =
       spec.device_memory_bytes > 0
@@ -298,19 +338,21 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   if (spec.host_memory_bytes > 0) {
     ASSIGN_OR_RETURN(host, Tier::take(health, MemoryKind::kHostPinned, spec.host_memory_bytes, 0));
   }
-  const bool plain = products.library == nullptr;
+  const std::string attention = found.libraries.attention ? "FlashInfer" : "plain attention";
   AcceleratorCaps caps{
-      .name =
-          fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {})", index, gpu.name, gpu.major, gpu.minor,
-                      format_bytes(bytes), format_bytes(gpu.memory_bytes), products.name),
+      .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {})", index, gpu.name, gpu.major,
+                          gpu.minor, format_bytes(bytes), format_bytes(gpu.memory_bytes),
+                          found.products, attention),
       .backend = "cuda",
-      .identity = fmt::format("cuda ({}, {})", gpu.name, plain ? "plain kernels" : products.name),
-      .kernels = plain ? "cuda-plain" : "cuda-cublaslt",
+      .identity = fmt::format(
+          "cuda ({}, {}, {})", gpu.name,
+          found.libraries.products == nullptr ? "plain kernels" : found.products, attention),
+      .kernels = found.kernels(),
       .memory_bytes = gpu.memory_bytes,
       .free_memory_bytes = device->pieces().capacity()};
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
       std::move(caps), host_caps(spec), index, cuda_formats(residual), health, std::move(device),
-      std::move(host), std::move(products.library)));
+      std::move(host), std::move(found.libraries)));
 }
 
 }  // namespace tandem::device::cuda

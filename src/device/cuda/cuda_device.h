@@ -1,6 +1,6 @@
-// The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are plain kernels
-// (kernels/), right and not fast, but for products: cuBLASLt computes
-// them if it is found.
+// The CUDA back end: one GPU with memory of its own, the host beside it. Its ops are kernels of its
+// own (kernels/), but for products, which cuBLASLt computes if it is found, and attention over KV
+// in bf16, FlashInfer's kernels if the build has them.
 #pragma once
 
 #include <memory>
@@ -20,6 +20,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);
 // "library" fails if it is absent; kLibraryVariable names its file.
 inline constexpr const char* kProductsVariable = "TANDEM_CUDA_PRODUCTS";
 inline constexpr const char* kLibraryVariable = "TANDEM_CUBLASLT";
+// "plain": FlashInfer's kernels are not used; "flashinfer" fails if the build has none.
+inline constexpr const char* kAttentionVariable = "TANDEM_CUDA_ATTENTION";
 // "bfloat16" keeps the residual of models with weights in bf16 in that type, "float32" (or nothing)
 // in fp32.
 inline constexpr const char* kResidualVariable = "TANDEM_CUDA_RESIDUAL";

@@ -300,6 +300,7 @@ class CudaAttention : public CudaOnHost {
     const int64_t end = slice.first_position + row - slice.row_begin + 1;
     const int64_t begin = op_.batch.window == 0 ? 0 : std::max<int64_t>(end - op_.batch.window, 0);
     const int64_t kv_head = head / 3;
+    const kernels::KvLayout own = gpu_layout(layout_);
     std::vector<double> sums(static_cast<size_t>(layout_.padded_head_dim), 0.0);
     double total = 0;
     for (int64_t t = begin; t < end; ++t) {
@@ -310,13 +311,13 @@ class CudaAttention : public CudaOnHost {
       double score = 0;
       for (int64_t dim = 0; dim < 40; ++dim) {
         score += static_cast<double>(op_.q[(row * kHeads + head) * 64 + dim]) *
-                 static_cast<double>(key[layout_.key_element(t % 16, dim)]);
+                 static_cast<double>(key[own.key_element(t % 16, dim)]);
       }
       const double weight = std::exp(score * static_cast<double>(op_.scale));
       total += weight;
       for (int64_t dim = 0; dim < 40; ++dim) {
         sums[static_cast<size_t>(dim)] +=
-            weight * static_cast<double>(value[layout_.value_element(t % 16, dim)]);
+            weight * static_cast<double>(value[own.value_element(t % 16, dim)]);
       }
     }
     for (double& sum : sums) {

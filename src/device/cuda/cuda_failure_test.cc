@@ -179,10 +179,10 @@ TEST_F(CudaFailure, AnIdleListenerThatWasTakenAwayIsNotCalled) {
 // recorded and asked for. None may be waited for.
 TEST(CudaStreamsFailure, AnEventRecordedMeanwhileHoldsNothingUp) {
   constexpr int kRounds = 300;
-  std::vector<std::byte> own(static_cast<size_t>(CudaStreams::own_bytes(false)));
+  std::vector<std::byte> own(static_cast<size_t>(CudaStreams::own_bytes({})));
   for (int i = 0; i < kRounds; ++i) {
     GpuHealth health;
-    CudaStreams streams(0, health, own.data(), nullptr);
+    CudaStreams streams(0, health, own.data(), {});
     const StreamId stream = streams.add(StreamKind::kCompute);
     std::atomic<bool> records{false};
     std::thread recorder([&] {

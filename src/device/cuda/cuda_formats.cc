@@ -1,6 +1,9 @@
 #include "device/cuda/cuda_formats.h"
 
+#include <algorithm>
+
 #include "device/cuda/cuda_ops.h"
+#include "device/cuda/planned_attention.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -27,8 +30,12 @@ class CudaFormats final : public Formats {
             .attended = format.type};
   }
   [[nodiscard]] int64_t attention_workspace_bytes(const AttentionBounds& bounds) const override {
-    return kWorkspaceRows * bounds.heads *
-           attention_pair_bytes(bounds.layout, bounds.max_context, 0);
+    const int64_t plain =
+        kWorkspaceRows * bounds.heads * attention_pair_bytes(bounds.layout, bounds.max_context, 0);
+    return PlannedAttention::serves(bounds.layout)
+               ? std::max(plain, PlannedAttention::workspace_bytes(bounds.layout, bounds.heads,
+                                                                   bounds.rows))
+               : plain;
   }
 
  private:

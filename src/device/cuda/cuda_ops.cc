@@ -1,19 +1,54 @@
 #include "device/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <variant>
 
 #include "device/cuda/kernels/attention.h"
+#include "device/cuda/kernels/kv_move.h"
 #include "device/cuda/kernels/products.h"
 #include "device/cuda/kernels/rowwise.h"
 #include "device/cuda/kernels/sample.h"
 #include "device/cuda/launch.h"
+#ifdef __CUDACC__
+#include "device/cuda/kernels/fast_copies.cuh"
+#include "device/cuda/kernels/fast_rowwise.cuh"
+#include "device/cuda/kernels/fast_sample.cuh"
+#endif
 
 namespace tandem::device::cuda {
 
 namespace {
+
+#ifdef __CUDACC__
+// make_cuda_device has checked the value.
+bool wants_plain_kernels() {
+  static const bool kPlain = [] {
+    const char* text = std::getenv(kKernelsVariable);
+    return text != nullptr && std::string_view(text) == "plain";
+  }();
+  return kPlain;
+}
+#endif
+
+// True if fast kernels took the op, and `error` is what CUDA says of their launches.
+template <class AnyOp>
+bool ran_fast([[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const AnyOp& op,
+              [[maybe_unused]] cudaError_t& error) {
+#ifdef __CUDACC__
+  if constexpr (requires { run_fast(stream, op); }) {
+    if (!wants_plain_kernels()) {
+      const FastResult result = run_fast(stream, op);
+      error = result.value_or(error);
+      return result.has_value();
+    }
+  }
+#endif
+  return false;
+}
 
 template <class AnyOp>
 concept HasKernels = requires(const AnyOp& op) {
@@ -32,6 +67,10 @@ cudaError_t run(cudaStream_t stream, const Op& op) {
       [stream]<class AnyOp>(const AnyOp& any) {
         static_assert(HasKernels<AnyOp> != IsOfStream<AnyOp>, "an op without kernels_of");
         if constexpr (HasKernels<AnyOp>) {
+          cudaError_t error = cudaSuccess;
+          if (ran_fast(stream, any, error)) {
+            return error;
+          }
           return std::apply([stream](const auto&... kernels) { return launch(stream, kernels...); },
                             kernels_of(any));
         } else {
@@ -42,7 +81,9 @@ cudaError_t run(cudaStream_t stream, const Op& op) {
 }
 
 cudaError_t run(cudaStream_t stream, const GateUpOp& op, const GateUpRows& rows) {
-  return launch(stream, SiluMul{op, {rows.sums, rows.begin, rows.count}});
+  const SiluMul kernel{op, {rows.sums, rows.begin, rows.count}};
+  cudaError_t error = cudaSuccess;
+  return ran_fast(stream, kernel, error) ? error : launch(stream, kernel);
 }
 
 cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows) {
@@ -51,6 +92,32 @@ cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows)
                                .source_row = rows.source_row,
                                .row_begin = rows.begin,
                                .row_count = rows.count});
+}
+
+cudaError_t pack_tables(cudaStream_t stream, const PackTables& tables) {
+  return launch(stream, tables);
+}
+
+cudaError_t round_queries(cudaStream_t stream, const RoundQueries& queries) {
+  return launch(stream, queries);
+}
+
+namespace {
+
+template <class Element>
+cudaError_t move(cudaStream_t stream, const KvMoveOp& op) {
+  return launch(stream, MoveKv<Element>{.source = static_cast<const Element*>(op.copy.source),
+                                        .target = static_cast<Element*>(op.copy.target),
+                                        .bytes = op.copy.bytes,
+                                        .layout = op.layout,
+                                        .first_head = op.first_head,
+                                        .to_host = op.to_host});
+}
+
+}  // namespace
+
+cudaError_t run(cudaStream_t stream, const KvMoveOp& op) {
+  return op.layout.type == ElementType::kF32 ? move<float>(stream, op) : move<BFloat16>(stream, op);
 }
 
 int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_tokens,

@@ -8,12 +8,17 @@
 
 #include <cstdint>
 
+#include "device/cuda/kernels/flash_input.h"
 #include "device/ops.h"
 
 namespace tandem::device::cuda {
 
-// By the kernels that kernels/ names for the op (elements.h). Not for copies, uploads and
-// attention.
+// "plain" runs only the plain kernels, which define the right results. By default a GPU runs the
+// fast kernels of kernels/*.cuh if they take the op. Read once.
+inline constexpr const char* kKernelsVariable = "TANDEM_CUDA_KERNELS";
+
+// By the kernels that kernels/ names for the op (elements.h). Not for copies, moves, uploads and
+// attention. KV lies as gpu_layout (kernels/kv_move.h) has it.
 cudaError_t run(cudaStream_t stream, const Op& op);
 // Runs in several passes if the workspace is too small for the records of all splits. The workspace
 // holds those of one (row, head) at least: attention_pair_bytes of the step's longest context.
@@ -36,6 +41,13 @@ struct UploadRows {
   int64_t count = 0;
 };
 cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows);
+
+// What FlashInfer's kernels read.
+cudaError_t pack_tables(cudaStream_t stream, const PackTables& tables);
+cudaError_t round_queries(cudaStream_t stream, const RoundQueries& queries);
+
+// KV between the GPU's arrangement and the host's; either side is memory that the GPU reaches.
+cudaError_t run(cudaStream_t stream, const KvMoveOp& op);
 
 // Workspace of one (row, head) with such a context.
 int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_tokens,

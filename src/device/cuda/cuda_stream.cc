@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "device/cuda/cuda_ops.h"
+#include "device/cuda/kernels/kv_move.h"
 #include "device/op_queries.h"
 
 namespace tandem::device::cuda {
@@ -63,14 +64,17 @@ cudaError_t CudaStream::launch(const Op& op) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {
           return copy(stream_, any);
         } else if constexpr (std::is_same_v<AnyOp, KvMoveOp>) {
-          return copy(stream_, any.copy);  // both tiers have the host's arrangement
+          return run(stream_, any);
+        } else if constexpr (std::is_same_v<AnyOp, RopeWriteOp>) {
+          RopeWriteOp own = any;
+          own.layout = gpu_layout(any.layout);
+          return run(stream_, Op(own));
         } else if constexpr (std::is_same_v<AnyOp, UploadOp>) {
           return upload(any);
         } else if constexpr (std::is_same_v<AnyOp, GemmOp> || std::is_same_v<AnyOp, GateUpOp>) {
           return multiply(any);
         } else if constexpr (std::is_same_v<AnyOp, AttentionPlanOp>) {
-          plan(any);
-          return cudaSuccess;
+          return plan(any);
         } else if constexpr (std::is_same_v<AnyOp, AttentionOp>) {
           return attend(any);
         } else {
@@ -158,10 +162,11 @@ cudaError_t CudaStream::upload(const UploadOp& op) {
   return error;
 }
 
-void CudaStream::plan(const AttentionPlanOp& op) {
+cudaError_t CudaStream::plan(const AttentionPlanOp& op) {
   CHECK(op.batch.plan >= 0 && op.batch.plan < kAttentionPlans, "plan {} of attention",
         op.batch.plan);
   plans_.at(static_cast<size_t>(op.batch.plan)) = op.batch;
+  return planned_.plan(rooms_.plans, stream_, op.batch);
 }
 
 cudaError_t CudaStream::attend(const AttentionOp& op) {
@@ -174,6 +179,9 @@ cudaError_t CudaStream::attend(const AttentionOp& op) {
             planned.window == batch.window,
         "attention of {} slices, window {}, by the plan of {}, window {}", batch.shape.slices,
         batch.window, planned.shape.slices, planned.window);
+  if (planned_.has(op)) {
+    return planned_.run(rooms_.plans, stream_, op);
+  }
   const int64_t needed = attention_pair_bytes(batch.layout, batch.shape.max_context, batch.window);
   const int64_t given = batch.workspace_floats * static_cast<int64_t>(sizeof(float));
   CHECK(needed <= given, "attention over {} tokens needs a workspace of {} bytes, it has {}",
@@ -181,13 +189,18 @@ cudaError_t CudaStream::attend(const AttentionOp& op) {
   return run(stream_, op);
 }
 
-CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own,
-                         std::unique_ptr<LibraryProducts> library)
+CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries)
     : device_(device), health_(health) {
   rooms_.uploads.place(own, kUploadBytes);
-  if (library != nullptr) {
-    rooms_.products.place(own + kUploadBytes, kProductBytes);
-    rooms_.library = std::move(library);
+  own += kUploadBytes;
+  if (libraries.attention) {
+    rooms_.plans.place(own);
+    own += PlanRoom::kDeviceBytes;
+    note(rooms_.plans.take_pinned(), "taking pinned memory");
+  }
+  if (libraries.products != nullptr) {
+    rooms_.products.place(own, kProductBytes);
+    rooms_.library = std::move(libraries.products);
   }
   listeners_.emplace_back();
   pump_ = std::thread([this] { pump(); });
@@ -214,6 +227,7 @@ CudaStreams::~CudaStreams() {
   if (well) {
     note(rooms_.uploads.end(), kDoing);
     note(rooms_.products.end(), kDoing);
+    note(rooms_.plans.end(), kDoing);
   } else if (rooms_.library != nullptr) {
     rooms_.library->forsake();
   }

@@ -24,6 +24,7 @@
 
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/library_products.h"
+#include "device/cuda/planned_attention.h"
 #include "device/cuda/shared_room.h"
 #include "device/device.h"
 
@@ -33,8 +34,15 @@ namespace tandem::device::cuda {
 struct StreamRooms {
   SharedRoom uploads;   // rows of a checkpoint on their way
   SharedRoom products;  // the library's workspace, and sums that no op has a place for
+  PlanRoom plans;       // empty: the plain kernels attend
   std::unique_ptr<LibraryProducts>
       library;  // used by the holder of `products`; null: plain kernels
+};
+
+// What computes in the plain kernels' stead.
+struct Libraries {
+  std::unique_ptr<LibraryProducts> products;  // null: plain kernels
+  bool attention = false;                     // FlashInfer's kernels
 };
 
 // One stream; used by CudaStreams. Calls return what CUDA says.
@@ -54,12 +62,13 @@ class CudaStream {
   cudaError_t multiply(const GemmOp& op);
   cudaError_t multiply(const GateUpOp& op);
   cudaError_t upload(const UploadOp& op);
-  void plan(const AttentionPlanOp& op);
+  cudaError_t plan(const AttentionPlanOp& op);
   cudaError_t attend(const AttentionOp& op);
 
   StreamRooms& rooms_;
   cudaStream_t stream_ = nullptr;
   std::array<AttentionBatch, kAttentionPlans> plans_;
+  PlannedAttention planned_;
 };
 
 class CudaStreams {
@@ -68,14 +77,13 @@ class CudaStreams {
   static constexpr int64_t kUploadBytes = int64_t{16} << 20;
   static constexpr int64_t kProductBytes = LibraryProducts::kWorkspaceBytes + (int64_t{64} << 20);
   // Device memory of its own.
-  static constexpr int64_t own_bytes(bool has_library) {
-    return kUploadBytes + (has_library ? kProductBytes : 0);
+  static int64_t own_bytes(const Libraries& libraries) {
+    return kUploadBytes + (libraries.products != nullptr ? kProductBytes : 0) +
+           (libraries.attention ? PlanRoom::kDeviceBytes : 0);
   }
 
-  // Its own memory begins at `own`, aligned to 256 bytes. `health` must outlive it. `library` null:
-  // products are the plain kernels'.
-  CudaStreams(int device, GpuHealth& health, std::byte* own,
-              std::unique_ptr<LibraryProducts> library);
+  // Its own memory begins at `own`, aligned to 256 bytes. `health` must outlive it.
+  CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries);
   ~CudaStreams();  // after everything that was launched, unless the GPU has failed
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;

@@ -1,7 +1,9 @@
 #include "device/cuda/library_products.h"
 
 #include <bit>
+#include <cstdlib>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace tandem::device::cuda {
@@ -24,6 +26,17 @@ bool set(Status (*setter)(Object, Attribute, const void*, size_t), Object object
 
 lt::DataType type_of(ElementType type) {
   return type == ElementType::kF32 ? lt::DataType::kF32 : lt::DataType::kBF16;
+}
+
+// Parts of the depth, summed by a kernel behind the product in a fixed order.
+constexpr uint32_t kSplitsOfComputeType = 2;
+
+bool may_split_depth() {
+  static const bool kSplits = [] {
+    const char* text = std::getenv(kDepthVariable);  // NOLINT(concurrency-mt-unsafe)
+    return text != nullptr && std::string_view(text) == "split";
+  }();
+  return kSplits;
 }
 
 }  // namespace
@@ -88,11 +101,11 @@ bool LibraryProducts::choose(const Key& key, const GemmOp& op, Chosen& chosen) c
   }
   using Wish = lt::PreferenceAttribute;
   const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
-  const uint32_t no_splits = 0;
+  const uint32_t splits = may_split_depth() ? kSplitsOfComputeType : 0;
   lt::Candidate best = {};
   int found = 0;
   const bool asked = set(lt.preference_set, preference, Wish::kMaxWorkspaceBytes, workspace) &&
-                     set(lt.preference_set, preference, Wish::kReductionMask, no_splits) &&
+                     set(lt.preference_set, preference, Wish::kReductionMask, splits) &&
                      set(lt.preference_set, preference, Wish::kAlignmentA, key.w_alignment) &&
                      set(lt.preference_set, preference, Wish::kAlignmentB, key.x_alignment) &&
                      set(lt.preference_set, preference, Wish::kAlignmentC, key.y_alignment) &&

@@ -25,6 +25,9 @@
 
 namespace tandem::device::cuda {
 
+// "split": products of few rows may divide their depth, summed in a fixed order.
+inline constexpr const char* kDepthVariable = "TANDEM_CUDA_DEPTH";
+
 class LibraryProducts {
  public:
   // Device memory that a product may use while it runs, aligned to 256 bytes.

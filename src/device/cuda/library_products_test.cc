@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "support/sizes.h"
 
@@ -270,17 +271,17 @@ TEST(CudaProducts, TheLibraryIsNamedAndSoIsItsAbsence) {
     ASSERT_TRUE(device.ok()) << device.error().message;
     EXPECT_THAT((*device)->caps().name, HasSubstr("cuBLASLt 13.0.2"));
     EXPECT_THAT((*device)->caps().identity, HasSubstr("cuBLASLt 13.0.2"));
-    EXPECT_EQ((*device)->caps().kernels, "cuda-cublaslt");
+    EXPECT_EQ((*device)->caps().kernels, "cuda-cublaslt-flashinfer");
     const Variable plain(kProductsVariable, "plain");
     const auto other = open_cuda();
     ASSERT_TRUE(other.ok());
     EXPECT_THAT((*other)->caps().name, HasSubstr("plain kernels"));
-    EXPECT_EQ((*other)->caps().kernels, "cuda-plain");
+    EXPECT_EQ((*other)->caps().kernels, "cuda-plain-flashinfer");
   }
   const auto device = open_cuda();
   ASSERT_TRUE(device.ok());
   EXPECT_THAT((*device)->caps().name, HasSubstr("plain kernels, no cuBLASLt: no file is named"));
-  EXPECT_EQ((*device)->caps().kernels, "cuda-plain");
+  EXPECT_EQ((*device)->caps().kernels, "cuda-plain-flashinfer");
 }
 
 // Neither products nor the end of the device wait for anything.
@@ -328,6 +329,13 @@ TEST(CudaProducts, WhatCannotBeHadIsRefusedWithTheCure) {
   const auto refused = open_cuda();
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_PRODUCTS=fast: give auto"));
+}
+
+TEST(CudaKernels, AnUnknownKindIsRefused) {
+  const Variable wrong(kKernelsVariable, "quick");
+  const auto refused = open_cuda();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_KERNELS=quick: give fast or plain"));
 }
 
 // ---------------------------------------------------------------- the played library

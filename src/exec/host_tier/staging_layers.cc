@@ -59,7 +59,9 @@ void StagingLayers::copy_out(int32_t layer, device::EventId attended) {
   for (size_t block = 0; block < host_blocks_.size(); ++block) {
     std::byte* target = pools_.host + pools_.layout.key_offset(raw(host_blocks_[block]), layer, 0);
     const std::byte* source = data() + layout_.key_offset(static_cast<int64_t>(block), staged, 0);
-    device_.launch(stream_, device::KvMoveOp{.copy = {target, source, bytes}, .layout = layout_});
+    device_.launch(
+        stream_,
+        device::KvMoveOp{.copy = {target, source, bytes}, .layout = layout_, .to_host = true});
   }
   copied_bytes_ += bytes * std::ssize(host_blocks_);
   copies_.at(static_cast<size_t>(staged)) = notifier_.record(stream_, Notify::kOnCompletion);

@@ -44,7 +44,9 @@ void Transfers::start(const TierTransfer& transfer) {
       device_.launch(stream_,
                      device::KvMoveOp{.copy = {(out ? on_host : on_device) + offset,
                                                (out ? on_device : on_host) + offset, piece},
-                                      .layout = pools_.layout});
+                                      .layout = pools_.layout,
+                                      .to_host = out,
+                                      .first_head = offset % block_bytes / head_bytes});
     }
     (out ? offloaded_bytes_ : onloaded_bytes_) += bytes;
     begin += count;

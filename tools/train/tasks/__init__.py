@@ -8,7 +8,7 @@ from tasks.checkers import CHECKERS, is_right
 
 MODULES = (arithmetic, lists, letters, spelling, copying, lookup, story, about, refusal, turns)
 TASKS: dict[str, Task] = {task.name: task for module in MODULES for task in module.TASKS}
-DRILLS: dict[str, Task] = {task.name: task for task in arithmetic.DRILLS}  # trained on, not evaluated
+DRILLS: dict[str, Task] = {task.name: task for module in (arithmetic, lookup) for task in module.DRILLS}  # trained on, not evaluated
 SYSTEM = ("You are a helpful assistant.", "You are Tandem-Tiny.", "Answer briefly.", "You are a friendly assistant that answers briefly.")
 SYSTEM_SHARE = 0.1
 # Tasks whose prompt does not begin with something that must be read exactly; people often begin in lower case.

@@ -27,6 +27,7 @@ VALUES: dict[str, Callable[[random.Random], str]] = {
 }
 ROWS = ("- {key}: {value}\n", "| {key} | {value} |\n", "* {key} = {value}\n", "{key}: {value}\n", "The {attribute} of {key} is {value}.\n",
         " {key}: {value};", " The {attribute} of {key} is {value}.")
+DRILL_QUESTIONS = (3, 8)  # at least and at most
 PROSE = " The {attribute} of {key} is {value}."
 
 
@@ -40,8 +41,8 @@ def make_keys(rng: random.Random) -> Callable[[], str]:
     return lambda: f"{rng.choice(ADJECTIVES)} {rng.choice(ANIMALS)}"
 
 
-def table(rng: random.Random, tokens: int) -> tuple[str, str, str, str]:
-    """A document of about `tokens` tokens with its attribute, one of its keys and that key's value."""
+def table(rng: random.Random, tokens: int) -> tuple[str, str, str, str, dict[str, str]]:
+    """A document of about `tokens` tokens with its attribute, one of its keys, that key's value, and all its facts."""
     attribute = rng.choice(list(VALUES))
     value, key = VALUES[attribute], make_keys(rng)
     row = rng.choice(ROWS)
@@ -67,19 +68,37 @@ def table(rng: random.Random, tokens: int) -> tuple[str, str, str, str]:
     document = "".join(parts).strip()
     if row.startswith("|"):
         document = f"| name | {attribute} |\n| --- | --- |\n{document}"
-    return document, attribute, asked, facts[asked]
+    return document, attribute, asked, facts[asked], facts
 
 
 def look_up(rng: random.Random, split: Split, name: str, shortest: int, longest: int) -> Example:
     tokens = rng.randint(shortest, longest)
-    document, attribute, key, value = draw(split, lambda: table(rng, tokens))
+    document, attribute, key, value, _ = draw(split, lambda: table(rng, tokens), key=lambda made: made[:4])
     question = QUESTION.pick(rng, split).format(attribute=attribute, key=key)
     prompt = f"{question}\n\n{document}" if rng.random() < 0.2 else f"{document}\n\n{question}"
     return single_turn(name, prompt, f"The {attribute} of {key} is {value}.")
 
 
+def drill(rng: random.Random, split: Split, name: str, shortest: int, longest: int) -> Example:
+    """One document and several questions about it, one in each turn: more is learned from the same tokens. Only for training."""
+    tokens = rng.randint(shortest, longest)
+    document, attribute, _, _, facts = draw(split, lambda: table(rng, tokens), key=lambda made: made[:4])
+    keys = rng.sample(list(facts), min(len(facts), rng.randint(*DRILL_QUESTIONS)))
+    questions = [QUESTION.pick(rng, split).format(attribute=attribute, key=key) for key in keys]
+    questions[0] = f"{questions[0]}\n\n{document}" if rng.random() < 0.2 else f"{document}\n\n{questions[0]}"
+    answers = [f"The {attribute} of {key} is {facts[key]}." for key in keys]
+    messages = []
+    for question, answer in zip(questions, answers):
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return Example(name, messages[:-1], answers[-1], "exact", answers[-1])
+
+
 def task(name: str, shortest: int, longest: int) -> Task:
     return Task(name, lambda rng, split: look_up(rng, split, name, shortest, longest))
+
+
+def drill_task(name: str, shortest: int, longest: int) -> Task:
+    return Task(name, lambda rng, split: drill(rng, split, name, shortest, longest))
 
 
 # The question and the template take the rest of the tokens named.
@@ -88,4 +107,9 @@ TASKS = [
     task("look_up_500", 80, 460),
     task("look_up_1500", 460, 1450),
     task("look_up_3000", 1450, 2900),
+]
+DRILLS = [
+    drill_task("look_up_drill_500", 80, 460),
+    drill_task("look_up_drill_1500", 460, 1450),
+    drill_task("look_up_drill_3000", 1450, 2900),
 ]

@@ -50,7 +50,7 @@ def test_no_held_out_prompt_is_ever_trained_on(name):
 
 
 def test_drills_keep_off_the_held_out_sums():
-    drilled = {example.messages[-1]["content"] for name in tasks.DRILLS for example in trained_on(name, 5000)}
+    drilled = {example.messages[-1]["content"] for name in tasks.DRILLS if name.startswith("sum") for example in trained_on(name, 5000)}
     held_out = [example for name in ("add_2", "subtract_2") for example in tasks.held_out(name, 500)]
 
     def sums(texts):

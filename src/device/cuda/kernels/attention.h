@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "device/cuda/kernels/elements.h"
+#include "device/cuda/kernels/kv_move.h"
 #include "device/ops.h"
 #include "kernels/attention.h"
 #include "kernels/attention_partial.h"
@@ -184,7 +185,7 @@ inline kernels::AttentionArgs kernel_args(const AttentionOp& op) {
   kernels::AttentionArgs args;
   args.q = op.q;
   args.kv = op.kv;
-  args.layout = op.batch.layout;
+  args.layout = gpu_layout(op.batch.layout);
   args.layer = op.layer;
   args.heads = op.batch.heads;
   args.scale = op.scale;

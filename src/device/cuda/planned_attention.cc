@@ -1,0 +1,278 @@
+#include "device/cuda/planned_attention.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "device/cuda/cuda_ops.h"
+
+namespace tandem::device::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t query_bytes(const kernels::KvLayout& layout, int32_t heads, int64_t rows) {
+  return aligned(rows * heads * layout.padded_head_dim * int64_t{sizeof(BFloat16)});
+}
+
+// Of contexts that are divided: values and weights of a tile's rows, for all heads.
+int64_t partial_bytes(const kernels::KvLayout& layout, int32_t heads) {
+  const int64_t rows = flash::kMaxTiles * flash::kTileRows + heads;
+  return aligned(rows * (layout.padded_head_dim + 1) * int64_t{sizeof(float)} + kAlignment);
+}
+
+flash::Shape shape_of(const AttentionBatch& batch) {
+  return {.heads = batch.heads,
+          .kv_heads = batch.layout.kv_heads,
+          .head_dim = batch.layout.padded_head_dim,
+          .page_tokens = batch.layout.block_tokens,
+          .window = batch.window};
+}
+
+int32_t context_of(const kernels::AttentionSlice& slice) {
+  return slice.first_position + slice.row_count;
+}
+
+// The slices of the first call: those that decode, or those that do not, if each kind lies
+// together; else all.
+int32_t first_call(const AttentionBatch& batch) {
+  const kernels::AttentionSlice* slices = batch.host_slices;
+  const int32_t count = batch.shape.slices;
+  const auto decodes = [slices](int32_t i) { return slices[i].row_count == 1; };
+  int32_t changes = 0;
+  int32_t first = count;
+  for (int32_t i = 1; i < count; ++i) {
+    if (decodes(i) != decodes(i - 1)) {
+      first = ++changes == 1 ? i : count;
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+cudaError_t PlanRoom::take_pinned() {
+  void* pinned = nullptr;
+  const cudaError_t error =
+      cudaHostAlloc(&pinned, kOnTheWay * static_cast<size_t>(kPinnedBytes), cudaHostAllocPortable);
+  pinned_ = static_cast<std::byte*>(pinned);
+  return error;
+}
+
+cudaError_t PlanRoom::end() {
+  cudaError_t error = cudaSuccess;
+  for (cudaEvent_t& event : passed_) {
+    if (event != nullptr && error == cudaSuccess) {
+      error = cudaEventDestroy(event);
+    }
+  }
+  return error == cudaSuccess && pinned_ != nullptr ? cudaFreeHost(pinned_) : error;
+}
+
+bool PlanRoom::claim(cudaStream_t stream) {
+  if (pinned_ == nullptr || device_ == nullptr) {
+    return false;
+  }
+  owner_ = owner_ == nullptr ? stream : owner_;
+  return owner_ == stream;
+}
+
+std::byte* PlanRoom::next_pinned(cudaError_t& error) {
+  cudaEvent_t& event = passed_[next_];
+  if (event == nullptr) {
+    error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  } else {
+    // Asked again and again, because a call that waits might never return once the GPU has failed.
+    while ((error = cudaEventQuery(event)) == cudaErrorNotReady) {
+      std::this_thread::yield();
+    }
+  }
+  return error == cudaSuccess ? pinned_ + static_cast<int64_t>(next_) * kPinnedBytes : nullptr;
+}
+
+cudaError_t PlanRoom::passed(cudaStream_t stream) {
+  const cudaError_t error = cudaEventRecord(passed_[next_], stream);
+  next_ = (next_ + 1) % kOnTheWay;
+  return error;
+}
+
+// Of one step: writes the starts of its sequences to pinned memory, at the offsets that they have
+// in the plan's device memory.
+class PlannedAttention::Planning {
+ public:
+  Planning(const AttentionBatch& batch, std::byte* device, std::byte* pinned)
+      : batch_(batch), device_(device), pinned_(pinned) {
+    const int32_t count = batch.shape.slices;
+    page_starts_ = take(count + 1);
+    last_page_tokens_ = take(count);
+    int32_t page = 0;
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t context = context_of(batch.host_slices[i]);
+      host(page_starts_)[i] = page;
+      page += (context + batch.layout.block_tokens - 1) / batch.layout.block_tokens;
+      host(last_page_tokens_)[i] = (context - 1) % batch.layout.block_tokens + 1;
+    }
+    host(page_starts_)[count] = page;
+  }
+
+  // Whether a step's starts and block tables fit a plan's memory.
+  static bool fits(const AttentionBatch& batch) {
+    int64_t pages = 0;
+    for (int32_t i = 0; i < batch.shape.slices; ++i) {
+      pages += context_of(batch.host_slices[i]) / batch.layout.block_tokens + 1;
+    }
+    const int64_t starts = 3 * int64_t{batch.shape.slices} + 4;
+    return starts * int64_t{sizeof(int32_t)} <= PlanRoom::kStartsBytes &&
+           pages * int64_t{sizeof(int32_t)} <= PlanRoom::kPagesBytes;
+  }
+
+  // Divides the slices begin .. end-1 as the step's call number `number`.
+  cudaError_t add(cudaStream_t stream, int32_t begin, int32_t end, int64_t number, Call& call) {
+    const kernels::AttentionSlice* slices = batch_.host_slices;
+    const int64_t starts = take(end - begin + 1);
+    int32_t rows = 0;
+    for (int32_t i = begin; i < end; ++i) {
+      host(starts)[i - begin] = rows;
+      rows += slices[i].row_count;
+    }
+    host(starts)[end - begin] = rows;
+    call.first_row = slices[begin].row_begin;
+    call.sequences = {.count = end - begin,
+                      .rows = rows,
+                      .row_starts = on_device(starts),
+                      .page_starts = on_device(page_starts_) + begin,
+                      .last_page_tokens = on_device(last_page_tokens_) + begin};
+    const flash::Sequences on_host = {.count = end - begin,
+                                      .rows = rows,
+                                      .row_starts = host(starts),
+                                      .page_starts = host(page_starts_) + begin,
+                                      .last_page_tokens = host(last_page_tokens_) + begin};
+    return flash::plan(stream, shape_of(batch_), on_host,
+                       call_room(batch_, device_, pinned_, number), call.plan);
+  }
+
+  cudaError_t copy(cudaStream_t stream) const {
+    const cudaError_t error =
+        cudaMemcpyAsync(device_, pinned_, static_cast<size_t>(used_), cudaMemcpyDefault, stream);
+    const int32_t pages = host(page_starts_)[batch_.shape.slices];
+    return error == cudaSuccess ? pack_tables(stream, {.slices = batch_.slices,
+                                                       .slice_count = batch_.shape.slices,
+                                                       .page_starts = on_device(page_starts_),
+                                                       .pages = pages,
+                                                       .packed = reinterpret_cast<int32_t*>(
+                                                           device_ + PlanRoom::kPinnedBytes)})
+                                : error;
+  }
+
+  // Of a plan: the starts, FlashInfer's two calls, the block tables. `pinned` null: not needed.
+  static flash::Room call_room(const AttentionBatch& batch, std::byte* device, std::byte* pinned,
+                               int64_t number) {
+    const int64_t offset = PlanRoom::kStartsBytes + number * PlanRoom::kCallBytes;
+    const int64_t partials = partial_bytes(batch.layout, batch.heads);
+    auto* workspace = reinterpret_cast<std::byte*>(batch.workspace);
+    return {.plan = device + offset,
+            .pinned_plan = pinned == nullptr ? nullptr : pinned + offset,
+            .plan_bytes = PlanRoom::kCallBytes,
+            .partials = workspace,
+            .partial_bytes = partials};
+  }
+
+ private:
+  int64_t take(int64_t numbers) {
+    const int64_t begin = used_;
+    used_ += numbers * int64_t{sizeof(int32_t)};
+    return begin;
+  }
+  [[nodiscard]] int32_t* host(int64_t offset) const {
+    return reinterpret_cast<int32_t*>(pinned_ + offset);
+  }
+  [[nodiscard]] const int32_t* on_device(int64_t offset) const {
+    return reinterpret_cast<const int32_t*>(device_ + offset);
+  }
+
+  const AttentionBatch& batch_;
+  std::byte* const device_;
+  std::byte* const pinned_;
+  int64_t used_ = 0;
+  int64_t page_starts_ = 0;
+  int64_t last_page_tokens_ = 0;
+};
+
+bool PlannedAttention::serves(const kernels::KvLayout& layout) {
+  return layout.type == ElementType::kBF16 && flash::serves(layout.padded_head_dim);
+}
+
+int64_t PlannedAttention::workspace_bytes(const kernels::KvLayout& layout, int32_t heads,
+                                          int64_t rows) {
+  return partial_bytes(layout, heads) + query_bytes(layout, heads, rows);
+}
+
+cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
+                                   const AttentionBatch& batch) {
+  Step& step = steps_.at(static_cast<size_t>(batch.plan));
+  step.call_count = 0;
+  const int64_t needed = workspace_bytes(batch.layout, batch.heads, batch.shape.rows);
+  if (!serves(batch.layout) || batch.shape.slices <= 0 || !Planning::fits(batch) ||
+      needed > batch.workspace_floats * int64_t{sizeof(float)} || !room.claim(stream)) {
+    return cudaSuccess;
+  }
+  cudaError_t error = cudaSuccess;
+  std::byte* pinned = room.next_pinned(error);
+  if (pinned == nullptr) {
+    return error;
+  }
+  Planning planning(batch, room.device(batch.plan), pinned);
+  const int32_t count = batch.shape.slices;
+  const int32_t first = first_call(batch);
+  error = planning.add(stream, 0, first, 0, step.calls[0]);
+  if (error == cudaSuccess && first < count) {
+    error = planning.add(stream, first, count, 1, step.calls[1]);
+  }
+  const bool planned = error == cudaSuccess;
+  if (error == cudaErrorInvalidValue) {
+    error = cudaSuccess;  // it does not fit: the plain kernels attend
+  }
+  if (planned) {
+    error = planning.copy(stream);
+    step.call_count = first < count ? 2 : 1;
+  }
+  const cudaError_t recorded = room.passed(stream);
+  return error == cudaSuccess ? recorded : error;
+}
+
+bool PlannedAttention::has(const AttentionOp& op) const {
+  const AttentionBatch& batch = op.batch;
+  return steps_.at(static_cast<size_t>(batch.plan)).call_count > 0 &&
+         op.out_type == ElementType::kBF16 &&
+         op.out_stride == int64_t{batch.heads} * batch.layout.padded_head_dim;
+}
+
+cudaError_t PlannedAttention::run(const PlanRoom& room, cudaStream_t stream,
+                                  const AttentionOp& op) const {
+  const AttentionBatch& batch = op.batch;
+  const kernels::KvLayout& layout = batch.layout;
+  const Step& step = steps_.at(static_cast<size_t>(batch.plan));
+  std::byte* device = room.device(batch.plan);
+  auto* q = reinterpret_cast<BFloat16*>(reinterpret_cast<std::byte*>(batch.workspace) +
+                                        partial_bytes(layout, batch.heads));
+  const int64_t columns = int64_t{batch.heads} * layout.padded_head_dim;
+  cudaError_t error =
+      round_queries(stream, {.q = op.q, .rounded = q, .elements = batch.shape.rows * columns});
+  for (int32_t i = 0; i < step.call_count && error == cudaSuccess; ++i) {
+    const Call& call = step.calls.at(static_cast<size_t>(i));
+    const flash::Operands operands = {
+        .q = q + call.first_row * columns,
+        .keys = reinterpret_cast<const BFloat16*>(op.kv + layout.key_offset(0, op.layer, 0)),
+        .values = reinterpret_cast<const BFloat16*>(op.kv + layout.value_offset(0, op.layer, 0)),
+        .page_stride = layout.block_bytes() / int64_t{sizeof(BFloat16)},
+        .pages = reinterpret_cast<const int32_t*>(device + PlanRoom::kPinnedBytes),
+        .scale = op.scale,
+        .out = static_cast<BFloat16*>(op.out) + call.first_row * op.out_stride};
+    error = flash::run(stream, shape_of(batch), call.sequences,
+                       Planning::call_room(batch, device, nullptr, i), call.plan, operands);
+  }
+  return error;
+}
+
+}  // namespace tandem::device::cuda
