@@ -245,7 +245,7 @@ stage_model() {
 
 # A subset: under memcheck everything is tens of times slower.
 stage_sanitizer() {
-  local checker filter='DenseOps.GateAndUp:RowOps.RmsNorm:RowOps.Gathers*:Rope.*:SampleOps.*:AttentionOps.KvThat*'
+  local checker filter='DenseOps.GateAndUp:RowOps.RmsNorm:RowOps.Gathers*:Rope.*:SampleOps.*:AttentionOps.KvThat*:AttentionOps.ALong*'
   checker=$(command -v compute-sanitizer || ls -d /usr/local/cuda*/bin/compute-sanitizer /opt/*/bin/compute-sanitizer 2>/dev/null | head -n 1)
   if [ "$dry_run" -eq 1 ]; then
     checker=
