@@ -36,6 +36,7 @@ struct BenchFlags {
   std::vector<int64_t> rows;        // empty: the default
   bool quick = false;
   bench::BenchModelOptions model;
+  std::string model_device = "cpu";
   bench::BenchLossOptions loss;
   bench::BenchFrontendOptions frontend;
   bench::ServeBenchFlags serve;
@@ -114,11 +115,28 @@ int run_kernels(BenchFlags& flags) {
   return bench::bench_kernels(flags.kernels);
 }
 
+// 0, or the exit code if the device cannot be had.
+int choose_device(const std::string& device, NodeOptions& node) {
+  constexpr int64_t kHostBytes = int64_t{1} << 30;  // nothing is offloaded: queues only
+  auto accelerator = named_device(device);
+  if (!accelerator.ok()) {
+    return refuse(accelerator.error().message);
+  }
+  node.accelerator = std::move(accelerator).value();
+  if (node.accelerator.has_value() && node.host_memory_bytes == 0) {
+    node.host_memory_bytes = kHostBytes;
+  }
+  return 0;
+}
+
 int run_bench(BenchFlags& flags) {
   if (flags.kernels_app->parsed()) {
     return run_kernels(flags);
   }
   if (flags.model_app->parsed()) {
+    if (const int code = choose_device(flags.model_device, flags.model.node); code != 0) {
+      return code;
+    }
     flags.model.flags = bench::flags_json(*flags.model_app).dump();
     return bench::bench_model(flags.model);
   }
@@ -179,6 +197,11 @@ void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
   kernels.add_option("--json", flags.kernels.json_path, "Write the rows to this file too");
 }
 
+void add_device_flag(cli::Command command, std::string& device) {
+  command.add_option("--device", device, "Where to run: cpu, cuda, cuda:N or a back end's file")
+      .capture_default_str();
+}
+
 void add_model_flags(cli::Command model, BenchFlags& flags) {
   cli::add_option(model, model_option(flags.model.node)).required();
   model.add_option("--prompt", flags.model.prompt_tokens, "Prompt tokens")
@@ -193,7 +216,10 @@ void add_model_flags(cli::Command model, BenchFlags& flags) {
   model.add_option("--passes", flags.model.passes, "Passes; medians are shown")
       .capture_default_str()
       .positive();
-  add_node_options(model, flags.model.node, {"threads", "numa", "isa", "quantization"});
+  add_device_flag(model, flags.model_device);
+  add_node_options(model, flags.model.node,
+                   {"threads", "numa", "isa", "quantization", "device-memory", "host-memory",
+                    "max-num-batched-tokens"});
   model.add_flag("--ops", flags.model.with_ops, "Print the time of each kind of op in a step, too");
   model.add_option("--json", flags.model.json_path, "Write the rows to this file too");
 }

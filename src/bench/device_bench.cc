@@ -24,7 +24,7 @@ constexpr int32_t kMaxLaunches = 20000;
 
 struct Timing {
   int32_t launches = 0;
-  double seconds = 0.0;  // of one, median
+  double seconds = 0.0;  // of a launch, median
   double fastest_seconds = 0.0;
   double slowest_seconds = 0.0;
 };
@@ -38,37 +38,37 @@ class Timer {
                                                                   : 0.0),
         passes_(std::max(1, options.passes)) {}
 
-  Timing measure(const DeviceCase& one) {
+  Timing measure(const DeviceCase& made) {
     next_ = 0;
-    run(one, 1);  // warms up; products choose their algorithms
-    const int32_t most = one.max_launches > 0 ? one.max_launches : kMaxLaunches;
+    run(made, 1);  // warms up; products choose their algorithms
+    const int32_t limit = made.max_launches > 0 ? made.max_launches : kMaxLaunches;
     int32_t launches = 1;
-    double seconds = run(one, launches);
-    while (seconds < pass_seconds_ && launches < most) {
+    double seconds = run(made, launches);
+    while (seconds < pass_seconds_ && launches < limit) {
       const double wanted = 1.1 * pass_seconds_ / std::max(seconds, 1e-7) * launches;
-      launches = static_cast<int32_t>(std::min({wanted + 1, 20.0 * launches, double(most)}));
-      seconds = run(one, launches);
+      launches = static_cast<int32_t>(std::min({wanted + 1, 20.0 * launches, double(limit)}));
+      seconds = run(made, launches);
     }
     std::vector<double> each = {seconds / launches};
     for (int32_t pass = 1; pass < passes_ && seconds < kTooLong; ++pass) {
-      each.push_back(run(one, launches) / launches);
+      each.push_back(run(made, launches) / launches);
     }
     std::ranges::sort(each);
     return {launches, each[each.size() / 2], each.front(), each.back()};
   }
 
  private:
-  static constexpr double kTooLong = 0.5;  // of a pass: there is only one
+  static constexpr double kTooLong = 0.5;  // of a pass: there is only made
 
-  double run(const DeviceCase& one, int32_t launches) {
+  double run(const DeviceCase& made, int32_t launches) {
     device::Device& device = stand_.device();
-    for (const device::Op& op : one.before) {
+    for (const device::Op& op : made.before) {
       device.launch(stand_.stream(), op);
     }
     device.synchronize(device.record(stand_.stream()));
     const double begin = seconds_now();
-    for (int32_t i = 0; i < launches * one.together; ++i) {
-      device.launch(stand_.stream(), one.ops[next_++ % one.ops.size()]);
+    for (int32_t i = 0; i < launches * made.together; ++i) {
+      device.launch(stand_.stream(), made.ops[next_++ % made.ops.size()]);
     }
     device.synchronize(device.record(stand_.stream()));
     return seconds_now() - begin;
@@ -80,25 +80,25 @@ class Timer {
   size_t next_ = 0;
 };
 
-nlohmann::ordered_json row_json(const DeviceCase& one, const Timing& timing,
+nlohmann::ordered_json row_json(const DeviceCase& made, const Timing& timing,
                                 const DeviceCeilings& ceilings) {
-  const double ceiling = ceiling_seconds(one.work, ceilings);
-  nlohmann::ordered_json row = {{"op", one.op}};
-  if (!one.shape.empty()) {
-    row["shape"] = one.shape;
+  const double ceiling = ceiling_seconds(made.work, ceilings);
+  nlohmann::ordered_json row = {{"op", made.op}};
+  if (!made.shape.empty()) {
+    row["shape"] = made.shape;
   }
-  row["rows"] = one.rows;
-  if (one.context > 0) {
-    row["context"] = one.context;
+  row["rows"] = made.rows;
+  if (made.context > 0) {
+    row["context"] = made.context;
   }
   row.update({{"seconds", timing.seconds},
               {"fastest_seconds", timing.fastest_seconds},
               {"slowest_seconds", timing.slowest_seconds},
               {"launches", timing.launches},
-              {"bytes", one.work.bytes},
-              {"operations", one.work.operations},
-              {"gb_per_s", one.work.bytes / timing.seconds * 1e-9},
-              {"tflop_per_s", one.work.operations / timing.seconds * 1e-12}});
+              {"bytes", made.work.bytes},
+              {"operations", made.work.operations},
+              {"gb_per_s", made.work.bytes / timing.seconds * 1e-9},
+              {"tflop_per_s", made.work.operations / timing.seconds * 1e-12}});
   if (ceiling > 0) {
     row["ceiling_seconds"] = ceiling;
     row["share_of_ceiling"] = ceiling / timing.seconds;
@@ -111,13 +111,13 @@ void print_head() {
              "context", "us", "fastest .. slowest", "GB/s", "TFLOP/s", "of limit");
 }
 
-void print_row(const DeviceCase& one, const Timing& timing, const DeviceCeilings& ceilings) {
-  const double ceiling = ceiling_seconds(one.work, ceilings);
+void print_row(const DeviceCase& made, const Timing& timing, const DeviceCeilings& ceilings) {
+  const double ceiling = ceiling_seconds(made.work, ceilings);
   fmt::print(
-      "{:20} {:>6} {:>11} {:>8} {:>12.2f} {:>22} {:>9.1f} {:>9.2f} {:>9}\n", one.op, one.shape,
-      one.rows, one.context > 0 ? fmt::format("{}", one.context) : "", timing.seconds * 1e6,
+      "{:20} {:>6} {:>11} {:>8} {:>12.2f} {:>22} {:>9.1f} {:>9.2f} {:>9}\n", made.op, made.shape,
+      made.rows, made.context > 0 ? fmt::format("{}", made.context) : "", timing.seconds * 1e6,
       fmt::format("{:.2f} .. {:.2f}", timing.fastest_seconds * 1e6, timing.slowest_seconds * 1e6),
-      one.work.bytes / timing.seconds * 1e-9, one.work.operations / timing.seconds * 1e-12,
+      made.work.bytes / timing.seconds * 1e-9, made.work.operations / timing.seconds * 1e-12,
       ceiling > 0 ? fmt::format("{:.1f} %", 100 * ceiling / timing.seconds) : "");
   std::fflush(stdout);
 }
@@ -129,16 +129,16 @@ class Report {
       : options_(options) {
     json_ = {{"device", caps.name}, {"passes", options.passes}, {"rows", nlohmann::json::array()}};
   }
-  Status add(const DeviceCase& one, const Timing& timing) {
-    print_row(one, timing, ceilings_);
-    json_["rows"].push_back(row_json(one, timing, ceilings_));
+  Status add(const DeviceCase& made, const Timing& timing) {
+    print_row(made, timing, ceilings_);
+    json_["rows"].push_back(row_json(made, timing, ceilings_));
     return write();
   }
-  // Of the ceilings' own cases the best ones are the ceilings.
-  void learn(const DeviceCase& one, const Timing& timing) {
-    const double rate = (one.work.operations > 0 ? one.work.operations : one.work.bytes);
+  // The ceilings are the best rates of the ceilings' own cases.
+  void learn(const DeviceCase& made, const Timing& timing) {
+    const double rate = (made.work.operations > 0 ? made.work.operations : made.work.bytes);
     double& ceiling =
-        one.work.operations > 0 ? ceilings_.operations_per_second : ceilings_.bytes_per_second;
+        made.work.operations > 0 ? ceilings_.operations_per_second : ceilings_.bytes_per_second;
     ceiling = std::max(ceiling, rate / timing.seconds);
     json_["ceilings"] = {{"gb_per_s", ceilings_.bytes_per_second * 1e-9},
                          {"tflop_per_s", ceilings_.operations_per_second * 1e-12}};
@@ -210,16 +210,16 @@ Status run_bench(const DeviceBenchOptions& options) {
   Timer timer(*stand, options);
   fmt::print("{}\n", device.caps().name);
   print_head();
-  const auto measure = [&](const PlannedCase& one, bool is_ceiling) -> Status {
+  const auto measure = [&](const PlannedCase& row, bool is_ceiling) -> Status {
     if (options.limit_seconds > 0 && seconds_now() - began > options.limit_seconds) {
-      return report.leave_out(one, "the time is over (--limit)");
+      return report.leave_out(row, "the time is over (--limit)");
     }
     stand->clear();
-    DeviceCase made = one.make(*stand);
-    made.op = one.op;
-    made.shape = one.shape;
+    DeviceCase made = row.make(*stand);
+    made.op = row.op;
+    made.shape = row.shape;
     if (!stand->fits()) {
-      return report.leave_out(one, fmt::format("it needs {} of device memory (--device-memory)",
+      return report.leave_out(row, fmt::format("it needs {} of device memory (--device-memory)",
                                                format_bytes(stand->taken_bytes())));
     }
     const Timing timing = timer.measure(made);
@@ -234,8 +234,8 @@ Status run_bench(const DeviceBenchOptions& options) {
   for (const PlannedCase& ceiling : ceiling_cases(sizes)) {
     RETURN_IF_ERROR(measure(ceiling, true));
   }
-  for (const PlannedCase& one : planned) {
-    RETURN_IF_ERROR(measure(one, false));
+  for (const PlannedCase& row : planned) {
+    RETURN_IF_ERROR(measure(row, false));
   }
   return {};
 }

@@ -117,6 +117,7 @@ DeviceCase make_attention(DeviceStand& stand, const model::ModelConfig& config,
       {.layout = layout,
        .heads = config.heads,
        .max_context = sequences.context,
+       .rows = rows,
        .threads = stand.device().caps().threads});
   const auto slices = slices_of(stand, sequences);
   AttentionOp op{.batch = {.slices = stand.put(*slices),
@@ -172,6 +173,27 @@ DeviceCase make_link_copy(DeviceStand& stand, int64_t bytes, bool to_host) {
   made.ops.emplace_back(device::CopyOp{.target = to_host ? stand.pinned().data() : on_device,
                                        .source = to_host ? on_device : stand.pinned().data(),
                                        .bytes = bytes});
+  made.work.bytes = static_cast<double>(bytes);  // over the link
+  return made;
+}
+
+// Whole blocks that change tier.
+DeviceCase make_kv_move(DeviceStand& stand, const model::ModelConfig& config, int64_t bytes,
+                        bool to_host) {
+  const KvLayout layout = {kCaseType,       config.layers,   config.kv_heads,
+                           config.head_dim, config.head_dim, kCaseBlockTokens};
+  const int64_t blocks =
+      std::max<int64_t>(1, std::min(bytes, stand.pinned().bytes()) / layout.block_bytes());
+  bytes = std::min(blocks * layout.block_bytes(),
+                   stand.pinned().bytes() / layout.head_bytes() * layout.head_bytes());
+  std::byte* on_device = stand.take(bytes);
+  DeviceCase made{.rows = blocks};
+  made.ops.emplace_back(
+      device::KvMoveOp{.copy = {.target = to_host ? stand.pinned().data() : on_device,
+                                .source = to_host ? on_device : stand.pinned().data(),
+                                .bytes = bytes},
+                       .layout = layout,
+                       .to_host = to_host});
   made.work.bytes = static_cast<double>(bytes);  // over the link
   return made;
 }
@@ -244,6 +266,12 @@ std::vector<PlannedCase> attention_cases(const std::string& shape, const model::
     add("attention prefill", {1, prompt, prompt});
   }
   const Sequences planned = {sizes.decode_batches.back(), 1, sizes.contexts.back()};
+  for (const bool to_host : {true, false}) {
+    cases.push_back({to_host ? "kv to the host" : "kv from the host", shape,
+                     [config, bytes = sizes.link_bytes, to_host](DeviceStand& stand) {
+                       return make_kv_move(stand, config, bytes, to_host);
+                     }});
+  }
   cases.push_back({"attention plan", shape, [config, planned](DeviceStand& stand) {
                      return make_plan(stand, config, planned);
                    }});

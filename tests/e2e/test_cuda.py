@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import BINARY, GOLDENS, ROOT, launch
+from conftest import BINARY, CACHES, GOLDENS, ROOT, launch
 from test_golden_text import FOLDERS, continue_as_transformers_does
 from test_two_tiers import FLAGS, MODEL, answers
 
@@ -109,7 +109,7 @@ def test_a_residual_in_bfloat16_tells_a_story_and_moves_between_the_tiers(binary
     assert tight.metric("tandem_hops_total") > len(got)
     tight.stop_cleanly()
     refused = run(binary, "serve", str(MODEL), *device, TANDEM_CUDA_RESIDUAL="half")
-    assert refused.returncode == 2 and "not known" not in refused.stderr
+    assert refused.returncode == 2 and "TANDEM_CUDA_RESIDUAL is not known" not in refused.stderr
     assert "TANDEM_CUDA_RESIDUAL=half" in refused.stderr and "bfloat16" in refused.stderr
 
 
@@ -192,6 +192,53 @@ def test_the_stages_of_check_sh_run_without_a_gpu(binary):
     assert ops["library_differs_from_plain"].keys() == {"gemm bfloat16", "gate_up bfloat16", "gemm float32", "gate_up float32"}
     assert min(link["link_gb_per_s"].values()) > 0
     assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
+
+
+def test_the_measuring_stages_of_check_sh_run_without_a_gpu(binary):
+    """Tiny shapes: that every row is measured and reported, not how fast."""
+    done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--dry-run", "--binaries", str(BINARY.parent), "--limit", "120", "--limit",
+                           "speed=90", "speed", "model", "sanitizer"], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL,
+                          env=os.environ | {"XDG_CACHE_HOME": CACHES.name})
+    assert done.returncode == 0, done.stdout + done.stderr
+    speed, model, sanitizer, summary = map(json.loads, done.stdout.splitlines())
+    assert speed["left_out"] == 0 and min(speed["ceilings"].values()) > 0
+    rows = {(row["op"], row["rows"], row.get("context")): row for row in speed["table"]}
+    for wanted in (("attention decode", 4, 64), ("attention prefill", 64, 64), ("gemm gate_up", 16, None), ("gemm head", 1, None),
+                   ("rms_norm", 16, None), ("rope_write", 1, None), ("row_gather", 16, None), ("sample greedy", 1, None),
+                   ("sample top-p", 1, None), ("route and gather", 4, None)):
+        assert rows[wanted]["us"] > 0
+    # The longest row of the products is the ceiling of operations; on a busy machine another may pass it.
+    assert 0 < rows["gemm down", 16, None]["share"] < 10
+    assert model["first_token_seconds"] > model["ready_seconds"] > 0
+    assert [row["batch"] for row in model["http"]] == [1, 4, 1] and min(row["tokens_per_s"] for row in model["http"]) > 0
+    assert [row["batch"] for row in model["engine"]] == [1, 4, 1] and min(row["step_ms"] for row in model["engine"]) > 0
+    assert sanitizer["passed"] >= 1
+    assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
+
+
+@pytest.mark.parametrize("limit", ["soon", "speed=0", "sped=10"])
+def test_a_limit_that_is_not_possible_is_refused_by_check_sh(limit):
+    done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--limit", limit, "env"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and f"--limit '{limit}'" in done.stderr
+
+
+@pytest.mark.parametrize(("flags", "words"), [(("--device", "gpu"), ("'gpu' is not possible",)), (("--shapes", "34B"), ("1B or 8B",)),
+                                              (("--device", "/nowhere/x.so"), ("/nowhere/x.so", "not a device back end"))])
+def test_a_device_that_cannot_be_measured_is_refused(binary, flags, words):
+    done = run(binary, "bench", "kernels", *flags)
+    assert done.returncode in (1, 2)
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_bench_on_a_device_names_what_its_memory_does_not_hold(binary, device, tmp_path):
+    path = tmp_path / "rows.json"
+    done = run(binary, "bench", "kernels", "--device", device[1], "--shapes", "tiny", "--passes", "1", "--only", "attention", "--device-memory",
+               "12MiB", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(path.read_text())
+    assert {row["op"] for row in found["rows"]} >= {"gemm square"} and len(found["rows"]) + len(found["left_out"]) == 6
+    assert "--device-memory" in done.stdout
 
 
 def test_a_failed_stage_of_check_sh_is_reported_and_stops_no_other(binary):

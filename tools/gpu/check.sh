@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the CUDA back end on a machine with a GPU, stage by stage. Each stage has its own time limit and prints its result as one line
 # of JSON as soon as it has it; a stage that fails stops no other. The last line is the summary.
-# Usage: tools/gpu/check.sh [--dry-run] [--device NAME] [--binaries FOLDER] [STAGE]...
+# Usage: tools/gpu/check.sh [--dry-run] [--device NAME] [--binaries FOLDER] [--limit [STAGE=]SECONDS]... [--quick] [--scratch FOLDER] [STAGE]...
 #   STAGE        env    what this machine has: GPU, driver, processors, memory, and what tandem says of it
 #                build  installs nvcc 13 if there is none, builds the program, the back end and its tests, and copies them with
 #                       the libraries that they load to build/gpu-bundle, to be run where nothing can be built
@@ -9,8 +9,14 @@
 #                       fast kernels, and with cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far products differ
 #                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
 #                e2e    golden models and two tiers over HTTP
+#                speed  `tandem bench kernels` on the GPU, and beside it the same operations by PyTorch if a python3 has it
+#                model  a random 8B model: from start to first token, decoding at batch 1, 16 and 64, a prompt of 4,096 tokens
+#                sanitizer  compute-sanitizer's memcheck over some of the ops' tests
 #                (default: all of them, in this order)
 #   --device     which GPU: cuda (default), cuda:N or a back end's file
+#   --limit      time limit of a stage, or of every stage; `speed` and `model` then measure less
+#   --quick      `speed`: a few rows of each kind, of the 8B shape
+#   --scratch    where `model` writes 16 GB (default: /dev/shm, /tmp or build, the first with room)
 #   --dry-run    without a GPU: over the host's CUDA of the tests. Shows that this script works, nothing of a GPU
 #   --binaries   where tandem, libtandem_cuda.so and device_ops_test lie (default: build/dev), such as a copy of build/gpu-bundle
 # Output of the stages: build/gpu-check/STAGE.log; results: build/gpu-check/results.jsonl. Exit code: 0 all well, 1 a stage failed, 2 usage.
@@ -21,14 +27,29 @@ dry_run=0
 device=cuda
 binaries=build/dev
 stages=()
+declare -A limits=([env]=60 [build]=1800 [ops]=300 [link]=120 [e2e]=900 [speed]=150 [model]=240 [sanitizer]=90)
+quick=0
+scratch=
+set_limit() {
+  local stage=${1%%=*} seconds=${1##*=}
+  if ! [[ $seconds =~ ^[1-9][0-9]*$ ]] || { [ "$stage" != "$1" ] && [ -z "${limits[$stage]:-}" ]; }; then
+    echo "check.sh: --limit '$1' is not a number of seconds, or STAGE=SECONDS (--help)" >&2
+    exit 2
+  fi
+  if [ "$stage" != "$1" ]; then limits[$stage]=$seconds; return; fi
+  for stage in "${!limits[@]}"; do limits[$stage]=$seconds; done
+}
 while [ $# -gt 0 ]; do
   case "$1" in
     --dry-run) dry_run=1 ;;
     --device) device=${2:-}; shift ;;
     --binaries) binaries=${2:-}; shift ;;
-    -h|--help) sed -n '2,17s/^# \?//p' "$0"; exit 0 ;;
-    env|build|ops|link|e2e) stages+=("$1") ;;
-    *) echo "check.sh: unknown argument '$1' (stages: env build ops link e2e; --help)" >&2; exit 2 ;;
+    --limit) set_limit "${2:-}"; shift ;;
+    --quick) quick=1 ;;
+    --scratch) scratch=${2:-}; shift ;;
+    -h|--help) sed -n '2,24s/^# \?//p' "$0"; exit 0 ;;
+    env|build|ops|link|e2e|speed|model|sanitizer) stages+=("$1") ;;
+    *) echo "check.sh: unknown argument '$1' (stages: env build ops link e2e speed model sanitizer; --help)" >&2; exit 2 ;;
   esac
   shift
 done
@@ -36,13 +57,22 @@ if [ -z "$device" ] || [ -z "$binaries" ]; then
   echo "check.sh: --device and --binaries need a value (--help)" >&2
   exit 2
 fi
-if [ ${#stages[@]} -eq 0 ]; then stages=(env build ops link e2e); fi
+if [ ${#stages[@]} -eq 0 ]; then stages=(env build ops link e2e speed model sanitizer); fi
 binaries=$(realpath -m "$binaries")
 plugin_target=tandem_cuda
 if [ "$dry_run" -eq 1 ]; then
   device=$binaries/libtandem_cuda_on_host.so
   plugin_target="tandem_cuda_on_host_plugin tandem_cublaslt_on_host"
   export TANDEM_CUBLASLT=$binaries/libtandem_cublaslt_on_host.so
+fi
+# cuBLASLt as Python packages bring it along (torch's own, or nvidia-cublas).
+if [ "$dry_run" -eq 0 ] && [ -z "${TANDEM_CUBLASLT:-}" ] && [ "${TANDEM_CUDA_PRODUCTS:-auto}" != plain ]; then
+  library=$(python3 -c '
+import glob, importlib.util
+nvidia = importlib.util.find_spec("nvidia")
+folders = nvidia.submodule_search_locations if nvidia else []
+print(next((file for folder in folders for file in glob.glob(folder + "/*/lib/libcublasLt.so.13")), ""))' 2>/dev/null)
+  if [ -n "$library" ]; then export TANDEM_CUBLASLT=$library; fi
 fi
 out=build/gpu-check
 mkdir -p "$out"
@@ -147,10 +177,23 @@ stage_link() {
   return $code
 }
 
+# A machine without a network has no build/venv: then a python3 that has the modules, or finds them in the wheels in .whl.
 stage_e2e() {
-  local python=build/venv/bin/python
-  if [ ! -x "$python" ]; then
+  modules_of_e2e() { python3 -c 'import httpx, openai, pytest' 2>/dev/null; }
+  local python=build/venv/bin/python wheel
+  if [ ! -x "$python" ] && ! modules_of_e2e && compgen -G '.whl/*.whl' >/dev/null; then
+    mkdir -p build/wheels
+    for wheel in .whl/*.whl; do python3 -m zipfile -e "$wheel" build/wheels >&2; done
+    export PYTHONPATH=$PWD/build/wheels${PYTHONPATH:+:$PYTHONPATH}
+  fi
+  if [ ! -x "$python" ] && modules_of_e2e; then
+    python=python3
+  elif [ ! -x "$python" ]; then
     { python3 -m venv build/venv && build/venv/bin/pip install --quiet --no-deps -r tests/e2e/requirements.txt; } >&2 || return 1
+  fi
+  if [ "$dry_run" -eq 1 ]; then
+    unset TANDEM_CUBLASLT  # tests name the library themselves, and look for it beside the program
+    ln -sf "$device" "${device%/*}/libtandem_cublaslt_on_host.so" "$out"
   fi
   local text
   text=$(TANDEM_TEST_DEVICE=$device TANDEM_BINARY=$tandem "$python" -B -m pytest -q -p no:cacheprovider -k "not check_sh" tests/e2e/test_cuda.py)
@@ -160,12 +203,81 @@ stage_e2e() {
   return $code
 }
 
-declare -A limits=([env]=60 [build]=1800 [ops]=300 [link]=120 [e2e]=900)
+stage_speed() {
+  local shapes="8B 34B" peers_device=cuda sizes="" python candidate
+  if [ "$quick" -eq 1 ]; then shapes=8B sizes=--quick; fi
+  if [ "$dry_run" -eq 1 ]; then shapes=tiny sizes=--tiny peers_device=cpu; fi
+  rm -f "$out/speed.json" "$out/peers.jsonl"
+  # Both write each row as soon as it is measured, and leave out rows for which the time is over.
+  # shellcheck disable=SC2086
+  timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
+  local code=$?
+  for candidate in "${TANDEM_PEERS_PYTHON:-python3}" /opt/torch/.venv/bin/python; do
+    if "$candidate" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null; then python=$candidate; break; fi
+  done
+  if [ -n "${python:-}" ]; then
+    # shellcheck disable=SC2086
+    timeout $((limit * 35 / 100)) "$python" tools/gpu/peers.py --device $peers_device $sizes --limit $((limit * 25 / 100)) | tee "$out/peers.jsonl" >&2
+  else
+    echo "no python3 has torch: nothing to compare with (TANDEM_PEERS_PYTHON names another one)" >&2
+  fi
+  python3 tools/gpu/speed_table.py "$out/speed.json" "$out/peers.jsonl"
+  return $code
+}
+
+# The whole model; of the dry run a tiny one.
+stage_model() {
+  local folder=$scratch place sizes=(--preset 8B)
+  if [ "$dry_run" -eq 1 ]; then
+    sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,4 --prompt 64 --output 8)
+  fi
+  for place in /dev/shm /tmp build; do
+    if [ -z "$folder" ] && { [ "$dry_run" -eq 1 ] || [ "$(df --output=avail -BG "$place" | tail -n 1 | tr -dc 0-9)" -ge 20 ]; }; then
+      folder=$(mktemp -d "$place/tandem-gpu-check.XXXXXX")
+    fi
+  done
+  if [ -z "$folder" ]; then
+    echo "neither /dev/shm nor /tmp nor build has 20 GB free: name another folder with --scratch" >&2
+    return 1
+  fi
+  python3 tools/gpu/measure_model.py "$tandem" --device "$device" --scratch "$folder" --limit $((limit - limit / 10 - 5)) "${sizes[@]}"
+  local code=$?
+  cp "$folder/serve.log" "$out/model-serve.log" 2>/dev/null
+  [ -n "$scratch" ] || rm -rf "$folder"
+  return $code
+}
+
+# A subset: under memcheck everything is tens of times slower.
+stage_sanitizer() {
+  local checker filter='DenseOps.GateAndUp:RowOps.RmsNorm:RowOps.Gathers*:Rope.*:SampleOps.*:AttentionOps.KvThat*:AttentionOps.ALong*'
+  checker=$(command -v compute-sanitizer || ls -d /usr/local/cuda*/bin/compute-sanitizer /opt/*/bin/compute-sanitizer 2>/dev/null | head -n 1)
+  if [ "$dry_run" -eq 1 ]; then
+    checker=
+    filter=RowOps.RmsNorm
+  elif [ -z "$checker" ]; then
+    echo '{"skipped": "compute-sanitizer is not installed"}'
+    return 0
+  fi
+  local text
+  # shellcheck disable=SC2086
+  text=$(TANDEM_TEST_DEVICE=$device TANDEM_CUDA_PRODUCTS=${TANDEM_SANITIZER_PRODUCTS:-plain} timeout $((limit - 5)) \
+    ${checker:+$checker --tool memcheck --target-processes all --error-exitcode 9} "$ops" --gtest_filter="${TANDEM_SANITIZER_FILTER:-$filter}" 2>&1)
+  local code=$?
+  echo "$text" >&2
+  python3 -c '
+import json, re, sys
+text = sys.stdin.read()
+errors = re.findall(r"ERROR SUMMARY: (\d+)", text)
+print(json.dumps({"passed": len(re.findall(r"\[       OK \]", text)), "memory_errors": int(errors[-1]) if errors else None}))' <<<"$text"
+  return $code
+}
+
 failed=()
 for stage in "${stages[@]}"; do
   begin=$(date +%s.%N)
   export -f "stage_$stage"
-  export tandem ops device dry_run plugin_target
+  limit=${limits[$stage]}
+  export tandem ops device dry_run plugin_target limit quick scratch out
   found=$(timeout --kill-after=10 "${limits[$stage]}" bash -uo pipefail -c "stage_$stage" 2>"$out/$stage.log")
   code=$?
   why=

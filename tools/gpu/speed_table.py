@@ -1,0 +1,44 @@
+"""Joins the rows of `tandem bench kernels --device` (the file of --json) and of peers.py (lines of JSON) into one object for a result of
+check.sh. Usage: speed_table.py SPEED.json PEERS.jsonl"""
+import json
+import pathlib
+import sys
+
+
+def rounded(value):
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def key_of(row):
+    return row["op"], row.get("shape"), row["rows"], row.get("context")
+
+
+def main(speed_file, peers_file):
+    peers, peer_info = {}, {}
+    lines = peers_file.read_text().splitlines() if peers_file.exists() else []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:  # the program was stopped while it wrote the line
+            continue
+        if "op" in row:
+            peers[key_of(row)] = row
+        else:
+            peer_info = row
+    speed = json.loads(speed_file.read_text()) if speed_file.exists() else {}
+    table = []
+    for row in speed.get("rows", []):
+        out = {name: row[name] for name in ("op", "shape", "rows", "context") if name in row}
+        out |= {"us": 1e6 * row["seconds"], "gb_per_s": row["gb_per_s"], "tflop_per_s": row["tflop_per_s"], "share": row.get("share_of_ceiling")}
+        peer = peers.get(key_of(row), {})
+        if "seconds" in peer:
+            out |= {"torch_us": 1e6 * peer["seconds"], "times_torch": peer["seconds"] / row["seconds"]}
+        elif "error" in peer:
+            out["torch"] = peer["error"]
+        table.append({name: rounded(value) for name, value in out.items()})
+    print(json.dumps({"on": speed.get("device"), "ceilings": speed.get("ceilings"), "torch": peer_info, "left_out": len(speed.get("left_out", [])),
+                      "table": table}))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
