@@ -58,8 +58,7 @@ DeviceCase make_product(DeviceStand& stand, const ProductShape& shape, int64_t r
       made.ops.emplace_back(GateUpOp{.x = x,
                                      .x_type = numbers.activation,
                                      .x_stride = shape.k,
-                                     .rows = rows,
-                                     .w = w,
+                                                                   .w = w,
                                      .activated = y,
                                      .activated_stride = shape.n / 2});
     } else {

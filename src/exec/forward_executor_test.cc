@@ -223,6 +223,9 @@ class WideAttention final : public reference::ForwardingDevice, public device::F
       const device::AttentionBounds& bounds) const override {
     return own().attention_workspace_bytes(bounds);
   }
+  [[nodiscard]] int64_t row_stride(int64_t columns, ElementType type) const override {
+    return own().row_stride(columns, type);
+  }
 
   int casts = 0;
 

@@ -1,6 +1,7 @@
 #include "device/cpu/host_formats.h"
 
 #include "kernels/attention.h"
+#include "kernels/gemm.h"
 
 namespace tandem::device {
 namespace {
@@ -23,6 +24,9 @@ class HostFormats final : public Formats {
   [[nodiscard]] int64_t attention_workspace_bytes(const AttentionBounds& bounds) const override {
     return kernels::partial_room(bounds.layout, bounds.heads, bounds.max_context, bounds.threads) *
            static_cast<int64_t>(sizeof(float));
+  }
+  [[nodiscard]] int64_t row_stride(int64_t columns, ElementType type) const override {
+    return kernels::spread_stride(columns, type);
   }
 };
 

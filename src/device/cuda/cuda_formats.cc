@@ -12,6 +12,8 @@ namespace {
 // take more passes.
 constexpr int64_t kWorkspaceRows = 4;
 
+constexpr int64_t kLineBytes = 64;
+
 class CudaFormats final : public Formats {
  public:
   explicit CudaFormats(ElementType residual) : residual_(residual) {}
@@ -36,6 +38,11 @@ class CudaFormats final : public Formats {
                ? std::max(plain, PlannedAttention::workspace_bytes(bounds.layout, bounds.heads,
                                                                    bounds.rows))
                : plain;
+  }
+  // Without gaps, as FlashInfer takes attention results; a GPU's caches do not mind powers of two.
+  [[nodiscard]] int64_t row_stride(int64_t columns, ElementType type) const override {
+    const int64_t line = kLineBytes / element_bytes(type);
+    return (columns + line - 1) / line * line;
   }
 
  private:

@@ -34,7 +34,7 @@ constexpr uint32_t kSplitsOfComputeType = 2;
 bool may_split_depth() {
   static const bool kSplits = [] {
     const char* text = std::getenv(kDepthVariable);  // NOLINT(concurrency-mt-unsafe)
-    return text != nullptr && std::string_view(text) == "split";
+    return text == nullptr || std::string_view(text) != "whole";
   }();
   return kSplits;
 }

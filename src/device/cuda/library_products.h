@@ -25,7 +25,8 @@
 
 namespace tandem::device::cuda {
 
-// "split": products of few rows may divide their depth, summed in a fixed order.
+// "whole": no product divides its depth. By default those of few rows do, if the library advises it:
+// parts of the depth are summed in a fixed order.
 inline constexpr const char* kDepthVariable = "TANDEM_CUDA_DEPTH";
 
 class LibraryProducts {

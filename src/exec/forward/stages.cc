@@ -17,16 +17,18 @@ float* as_floats(std::byte* rows) { return reinterpret_cast<float*>(rows); }
 }  // namespace
 
 StageStrides stage_strides(const model::ModelConfig& config, const model::Weights& weights) {
-  using kernels::spread_stride;
+  const auto stride = [&weights](int64_t columns, ElementType type) {
+    return weights.formats->row_stride(columns, type);
+  };
   const int64_t attention = int64_t{config.heads} * weights.padded_head_dim;
   const int64_t qkv = attention + 2 * int64_t{config.kv_heads} * weights.padded_head_dim;
   const device::NumberTypes& numbers = weights.numbers;
-  return {.residual = spread_stride(weights.padded_hidden, numbers.residual),
-          .normed = spread_stride(weights.padded_hidden, numbers.activation),
-          .qkv = spread_stride(qkv, ElementType::kF32),
-          .attended = spread_stride(attention, numbers.attended),
-          .projected = spread_stride(attention, numbers.activation),
-          .activated = spread_stride(weights.padded_intermediate, numbers.activation)};
+  return {.residual = stride(weights.padded_hidden, numbers.residual),
+          .normed = stride(weights.padded_hidden, numbers.activation),
+          .qkv = stride(qkv, ElementType::kF32),
+          .attended = stride(attention, numbers.attended),
+          .projected = stride(attention, numbers.activation),
+          .activated = stride(weights.padded_intermediate, numbers.activation)};
 }
 
 Stages::Stages(const model::ModelConfig& config, const model::Weights& weights,
