@@ -122,7 +122,7 @@ stage_build() {
     [ -e "build/dev/$file" ] || continue
     strip -o "$bundle/$file" "build/dev/$file"
     # All but the C library and the driver, which are the other machine's own.
-    ldd "build/dev/$file" | awk '$3 ~ /^\// {print $3}' | grep -vE '/(libc|libm|libdl|librt|libpthread|libcuda)\.so' | xargs -r cp -Lnt "$bundle/lib"
+    ldd "build/dev/$file" | awk '$3 ~ /^\// {print $3}' | grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libcuda)\.so' | xargs -r cp -Lnt "$bundle/lib"
   done
   echo "{\"bundle_mib\": $(du -sm "$bundle" | cut -f1)}"
 }

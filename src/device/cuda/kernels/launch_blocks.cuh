@@ -7,7 +7,7 @@
 namespace tandem::device::cuda {
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kMaxThreads)
+__global__ void __launch_bounds__(Kernel::kMaxThreads, 1)
     run_blocks(const __grid_constant__ Kernel kernel) {
   kernel();
 }
