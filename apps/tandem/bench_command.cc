@@ -41,6 +41,7 @@ struct BenchFlags {
   bench::BenchFrontendOptions frontend;
   bench::ServeBenchFlags serve;
   bench::BenchTiersOptions tiers;
+  std::string tiers_device = "auto";
   bench::BenchSchedulerOptions scheduler;
   bench::BenchVisitsOptions visits;
   std::optional<cli::Command> kernels_app;
@@ -145,6 +146,11 @@ int run_bench(BenchFlags& flags) {
     return bench::bench_loss(flags.loss);
   }
   if (flags.tiers_app->parsed()) {
+    NodeOptions node;
+    if (const int code = choose_device(flags.tiers_device, node); code != 0) {
+      return code;
+    }
+    flags.tiers.accelerator = std::move(node.accelerator);
     flags.tiers.flags = bench::flags_json(*flags.tiers_app).dump();
     return bench::bench_tiers(flags.tiers);
   }
@@ -310,6 +316,8 @@ Subcommand add_bench_command(cli::Command tandem) {
   flags->tiers_app = app.add_subcommand(
       "tiers", "Offloaded decode beside a paced, hollow accelerator, against its bound");
   bench::add_tiers_bench_flags(*flags->tiers_app, flags->tiers);
+  flags->tiers_app->add_option("--device", flags->tiers_device,
+                               "Run a model on cuda, cuda:N or a back end's file instead");
   flags->visits_app = app.add_subcommand(
       "visits", "What rows of offloaded tokens cost the engine's thread, without a device");
   bench::add_visits_bench_flags(*flags->visits_app, flags->visits);

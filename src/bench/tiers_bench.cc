@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "device/open/open.h"
 #include "model/make.h"
+#include "model/model_folder.h"
 #include "model/weights.h"
 #include "scheduler/policies/piggyback.h"
 #include "scheduler/policies/registry.h"
@@ -27,7 +29,8 @@ struct Outcome {
   std::vector<TiersWindow> live;
   std::vector<TiersWindow> frozen;
   std::string device;
-  std::string config;  // effective, one JSON object
+  int32_t host_cores = 1;  // that attend
+  std::string config;      // effective, one JSON object
 };
 
 TiersBound bound_for(const BenchTiersOptions& options, const TiersWindow& live, int32_t layers,
@@ -62,12 +65,16 @@ int32_t generated(const BenchTiersOptions& options, const model::ModelConfig& sh
 Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::ModelConfig& shape,
                                  double slowdown) {
   NodeOptions node;
+  node.accelerator = options.accelerator;
+  node.model = options.model;
   std::string spec = fmt::format("pace={},hollow,cores={},host-cores={},slowdown={}", options.pace,
                                  options.cores, options.host_cores, slowdown);
   if (options.link_gbps > 0) {
     spec += fmt::format(",link-gbps={}", options.link_gbps);
   }
-  ASSIGN_OR_RETURN(node.accelerator, device::accelerator_spec(device::kEmulatedBackend, spec));
+  if (!options.accelerator.has_value()) {
+    ASSIGN_OR_RETURN(node.accelerator, device::accelerator_spec(device::kEmulatedBackend, spec));
+  }
   node.policy = options.policy;
   node.policy_options[kOffloadBelow] = 100;  // always
   node.policy_options[kOnloadAbove] = 100;   // never
@@ -81,6 +88,9 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   const int64_t token_bytes = model::kv_bytes_per_token(shape, ElementType::kBF16);
   node.memory_bytes = model::weight_bytes(shape, {}) + 8 * kGiB +
                       int64_t{node.max_num_seqs} * node.max_model_len * token_bytes;
+  if (options.accelerator.has_value()) {
+    node.memory_bytes = options.device_memory_bytes;
+  }
   // A block or two more for each: its tail, and what it generates meanwhile.
   const int64_t host_tokens =
       int64_t{load.offloaded} * (load.offloaded_prompt + generated(options, shape) + 64);
@@ -126,6 +136,10 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
                    TiersRun::create(shape, node, options.load));
   outcome.device = run->model().device.caps().name;
   outcome.config = run->config();
+  outcome.host_cores = options.host_cores;
+  if (options.accelerator.has_value()) {
+    outcome.host_cores = static_cast<int32_t>(run->model().device.device().host().cpus.size());
+  }
   const Nanos window{static_cast<int64_t>(options.seconds * 1e9)};
   RETURN_IF_ERROR(run->admit_residents());
   ASSIGN_OR_RETURN(outcome.alone, run->measure(window));
@@ -154,7 +168,9 @@ void print_steps(const char* what, const TiersWindow& window, const TiersWindow&
       "  {:<18} {:>9.3f} {:>9.3f} {:>9.3f} {:>11.3f} {:>14.3f} {:>10.1f} {:>10.1f} {:>8.1f} "
       "{:>9.2f} %\n",
       what, window.step_seconds * 1e3, window.mean_step_seconds() * 1e3,
-      window.modelled_seconds * 1e3, window.over_model, window.over_model / alone.over_model,
+      window.modelled_seconds * 1e3, window.over_model,
+      alone.over_model > 0 ? window.over_model / alone.over_model
+                           : window.step_seconds / alone.step_seconds,
       window.engine_seconds * 1e6, window.advance_seconds * 1e6, window.advances,
       window.overrun_share * 100);
 }
@@ -222,7 +238,7 @@ Status write_json(const BenchTiersOptions& options, const model::ModelConfig& sh
   const TiersWindow live = medians(outcome.live);
   const TiersBound bound = bound_for(options, live, shape.layers, link);
   nlohmann::ordered_json json = {
-      {"hollow", true},
+      {"hollow", !options.accelerator.has_value()},
       {"config", nlohmann::ordered_json::parse(outcome.config)},
       {"flags", nlohmann::ordered_json::parse(options.flags)},
       {"shape", options.shape},
@@ -259,15 +275,46 @@ Status write_json(const BenchTiersOptions& options, const model::ModelConfig& sh
                                     fmt::format("cannot write '{}'", options.json_path), "json"}};
 }
 
-Status run_bench(const BenchTiersOptions& options) {
-  ASSIGN_OR_RETURN(model::ModelConfig shape, model::preset_config(options.shape));
-  shape.vocabulary = std::min(shape.vocabulary, options.vocabulary);
-  shape.max_positions =
-      std::max(options.load.resident_prompt, options.load.offloaded_prompt) + options.load.output;
+// Of a preset, or of the model that a device runs.
+Result<model::ModelConfig> shape_of(BenchTiersOptions& options) {
+  TiersLoad& load = options.load;
+  const int32_t prompt = std::max(load.resident_prompt, load.offloaded_prompt);
+  if (!options.accelerator.has_value()) {
+    ASSIGN_OR_RETURN(model::ModelConfig shape, model::preset_config(options.shape));
+    shape.vocabulary = std::min(shape.vocabulary, options.vocabulary);
+    shape.max_positions = prompt + load.output;
+    return shape;
+  }
+  if (options.model.empty() || options.step_ms > 0) {
+    return invalid_argument(
+        "--device runs a real model at its own pace: give --model DIR, and no --step-ms",
+        options.model.empty() ? "model" : "step-ms");
+  }
+  ASSIGN_OR_RETURN(model::ModelFolder folder, model::open_model_folder(options.model));
+  model::ModelConfig shape = std::move(folder.config);
+  shape.max_positions = std::min(shape.max_positions, prompt + load.output);
+  load.output = shape.max_positions - prompt;
+  if (load.output <= 0) {
+    return invalid_argument(
+        fmt::format("prompts of {} tokens leave no room in a context of {}; use shorter prompts",
+                    prompt, shape.max_positions),
+        "resident-prompt");
+  }
+  options.shape = options.model.filename().string();
+  return shape;
+}
+
+Status run_bench(BenchTiersOptions options) {
+  constexpr double kAssumedLink = 50e9;  // bytes/s, PCIe 5: the default of the bound
+  ASSIGN_OR_RETURN(const model::ModelConfig shape, shape_of(options));
   ASSIGN_OR_RETURN(const Outcome outcome, measure(options, shape));
+  options.host_cores = outcome.host_cores;
   ASSIGN_OR_RETURN(const NodeOptions node, node_options(options, shape, outcome.slowdown));
   // What slows the accelerator down slows its link down, too.
-  const double link = node.accelerator->link_bytes_per_second / outcome.slowdown;
+  double link = node.accelerator->link_bytes_per_second / outcome.slowdown;
+  if (options.accelerator.has_value()) {
+    link = options.link_gbps > 0 ? options.link_gbps * 1e9 : kAssumedLink;
+  }
   print_outcome(options, shape, outcome, link);
   return options.json_path.empty() ? Status{} : write_json(options, shape, outcome, link);
 }
@@ -280,6 +327,17 @@ void add_tiers_bench_flags(cli::Command app, BenchTiersOptions& options) {
       .capture_default_str();
   app.add_option("--pace", options.pace, "Accelerator to keep pace with: a100, h100, h200, t4, a10")
       .capture_default_str();
+  app.add_option("--model", options.model, "--device: the model that it runs");
+  app.add_option_function<std::string>(
+      "--device-memory",
+      [&options](const std::string& text) {
+        const Result<int64_t> bytes = parse_bytes(text);
+        if (!bytes.ok()) {
+          cli::refuse("--device-memory", bytes.error().message);
+        }
+        options.device_memory_bytes = *bytes;
+      },
+      "--device: memory for weights and KV (default: most of its free memory)");
   app.add_option("--step-ms", options.step_ms,
                  "Slow the pace down until a step of residents alone takes so long")
       .in_range(0.01, 10000.0);

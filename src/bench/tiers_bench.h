@@ -4,10 +4,13 @@
 // that Tandem does itself (plan, binds, routes, copies, attention on the host) is real.
 #pragma once
 
+#include <filesystem>
+#include <optional>
 #include <string>
 
 #include "bench/tiers_run.h"
 #include "cli/command.h"
+#include "device/open/open.h"
 
 namespace tandem::bench {
 
@@ -19,6 +22,9 @@ struct BenchTiersOptions {
   double link_gbps = 0;  // 0: the profile's own
   int32_t cores = 1;     // that play the accelerator
   int32_t host_cores = 1;
+  std::optional<device::AcceleratorSpec> accelerator = {};  // absent: it is emulated
+  std::filesystem::path model;                              // its folder
+  int64_t device_memory_bytes = 0;
   std::string policy = "piggyback";  // or overlap, lanes: how offloaded tokens join
   int32_t group_stages = 4;
   TiersLoad load;

@@ -43,7 +43,8 @@ class TiersRun::Probe final : public observe::EngineObserver {
     if (steps > 0) {
       const double interval = to_seconds(now - last_seen_);
       intervals.push_back(interval);
-      ratios.push_back(interval / to_seconds(compute - last_compute_));
+      const double modelled = to_seconds(compute - last_compute_);
+      ratios.push_back(modelled > 0 ? interval / modelled : 0);  // a GPU models nothing
     }
     last_seen_ = now;
     last_compute_ = compute;
@@ -113,8 +114,10 @@ TiersRun::~TiersRun() {
   if (planned_ != nullptr) {
     std::vector<int32_t> cpus = planned_->device->caps().cpus;
     const std::vector<int32_t>& host = planned_->device->device().host().cpus;
-    cpus.insert(cpus.end(), host.begin(), host.end());
-    pin_this_thread(cpus);  // the next run divides them anew
+    if (!cpus.empty()) {
+      cpus.insert(cpus.end(), host.begin(), host.end());
+      pin_this_thread(cpus);  // the next run divides them anew
+    }
     planned_->device->end();
   }
 }
@@ -127,7 +130,10 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
   folder.config = shape;
   choose_plain_policy(run->options_);
   run->options_.hop_patience = std::chrono::hours(1);  // a frozen host is no fault here
-  ASSIGN_OR_RETURN(SoleModel planned, plan_model(std::move(folder), run->options_, run->clock_));
+  ASSIGN_OR_RETURN(SoleModel planned,
+                   run->options_.model.empty()
+                       ? plan_model(std::move(folder), run->options_, run->clock_)
+                       : open_model(run->options_, run->clock_));
   run->planned_ = std::make_unique<SoleModel>(std::move(planned));
   const PlannedModel& model = run->model();
   run->probe_->device = &model.device.device();
@@ -142,7 +148,9 @@ Result<std::unique_ptr<TiersRun>> TiersRun::create(const model::ModelConfig& sha
                                                    .policy = *run->scheduled_.policy.step,
                                                    .clock = run->clock_,
                                                    .observer = *run->probe_});
-  pin_this_thread(model.device.caps().cpus);
+  if (!model.device.caps().cpus.empty()) {
+    pin_this_thread(model.device.caps().cpus);
+  }
   return run;
 }
 

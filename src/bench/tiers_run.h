@@ -1,5 +1,6 @@
-// One engine on an emulated accelerator, driven through the phases of `tandem bench tiers`:
-// residents alone, offloaded sequences beside them, and the same with the host's workers frozen.
+// One engine on an emulated accelerator or a GPU, driven through the phases of `tandem bench
+// tiers`: residents alone, offloaded sequences beside them, and the same with the host's workers
+// frozen.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ struct TiersLoad {
 
 class TiersRun {
  public:
-  // Builds device, executor and engine; small files are not needed, a hollow device has no weights.
+  // Builds device, executor and engine. Without a model in `options` no files are needed: a hollow
+  // device has no weights.
   static Result<std::unique_ptr<TiersRun>> create(const model::ModelConfig& shape,
                                                   const NodeOptions& options,
                                                   const TiersLoad& load);

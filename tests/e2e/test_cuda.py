@@ -212,6 +212,7 @@ def test_the_measuring_stages_of_check_sh_run_without_a_gpu(binary):
     assert model["first_token_seconds"] > model["ready_seconds"] > 0
     assert [row["batch"] for row in model["http"]] == [1, 4, 1] and min(row["tokens_per_s"] for row in model["http"]) > 0
     assert [row["batch"] for row in model["engine"]] == [1, 4, 1] and min(row["step_ms"] for row in model["engine"]) > 0
+    assert min(model["tiers"][name] for name in ("alone_ms", "with_visitors_ms", "host_frozen_ms", "best_effort_tokens_per_s")) > 0
     assert sanitizer["passed"] >= 1
     assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
 
@@ -239,6 +240,15 @@ def test_a_bench_on_a_device_names_what_its_memory_does_not_hold(binary, device,
     found = json.loads(path.read_text())
     assert {row["op"] for row in found["rows"]} >= {"gemm square"} and len(found["rows"]) + len(found["left_out"]) == 6
     assert "--device-memory" in done.stdout
+
+
+@pytest.mark.parametrize(("flags", "words"), [((), ("--model DIR",)), (("--model", str(MODEL), "--step-ms", "5"), ("--step-ms",)),
+                                              (("--model", str(MODEL), "--resident-prompt", "600"), ("600", "context of 512"))])
+def test_bench_tiers_on_a_device_says_what_it_needs(binary, device, flags, words):
+    done = run(binary, "bench", "tiers", "--device", device[1], *flags)
+    assert done.returncode == 1
+    for word in words:
+        assert word in done.stderr
 
 
 def test_a_failed_stage_of_check_sh_is_reported_and_stops_no_other(binary):

@@ -10,7 +10,8 @@
 #                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
 #                e2e    golden models and two tiers over HTTP
 #                speed  `tandem bench kernels` on the GPU, and beside it the same operations by PyTorch if a python3 has it
-#                model  a random 8B model: from start to first token, decoding at batch 1, 16 and 64, a prompt of 4,096 tokens
+#                model  a random 8B model: from start to first token, decoding at batch 1, 16 and 64, a prompt of 4,096 tokens,
+#                       and steps beside offloaded requests
 #                sanitizer  compute-sanitizer's memcheck over some of the ops' tests
 #                (default: all of them, in this order)
 #   --device     which GPU: cuda (default), cuda:N or a back end's file
@@ -47,7 +48,7 @@ while [ $# -gt 0 ]; do
     --limit) set_limit "${2:-}"; shift ;;
     --quick) quick=1 ;;
     --scratch) scratch=${2:-}; shift ;;
-    -h|--help) sed -n '2,24s/^# \?//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,23s/^# \?//p' "$0"; exit 0 ;;
     env|build|ops|link|e2e|speed|model|sanitizer) stages+=("$1") ;;
     *) echo "check.sh: unknown argument '$1' (stages: env build ops link e2e speed model sanitizer; --help)" >&2; exit 2 ;;
   esac
@@ -229,7 +230,7 @@ stage_speed() {
 stage_model() {
   local folder=$scratch place sizes=(--preset 8B)
   if [ "$dry_run" -eq 1 ]; then
-    sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,4 --prompt 64 --output 8)
+    sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,4 --prompt 64 --output 8 --tiers 2:4:16 --window 0.3)
   fi
   for place in /dev/shm /tmp build; do
     if [ -z "$folder" ] && { [ "$dry_run" -eq 1 ] || [ "$(df --output=avail -BG "$place" | tail -n 1 | tr -dc 0-9)" -ge 20 ]; }; then

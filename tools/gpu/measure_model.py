@@ -1,8 +1,9 @@
 """A whole model of random weights on a device: makes it in a scratch folder, then measures the time from the server's start to its first
-token, decoding at several batch sizes and a long prompt over HTTP, and then the same through the engine alone (`tandem bench model`).
+token, decoding at several batch sizes and a long prompt over HTTP, then the same
+through the engine alone (`tandem bench model`), and steps beside offloaded requests (`tandem bench tiers`).
 Prints one line of JSON with the figures; a part that fails or finds no time is named there; the others still run.
 Usage: measure_model.py TANDEM --device NAME --scratch FOLDER [--preset 8B] [--device-memory 60GiB] [--host-memory 2GiB] [--limit SECONDS]
-           [--batches 1,16,64] [--prompt 4096] [--output 64] [--keep]"""
+           [--batches 1,16,64] [--prompt 4096] [--output 64] [--tiers 16:32:512] [--window 3] [--keep]"""
 import argparse
 import http.client
 import json
@@ -139,6 +140,24 @@ class Measurement:
                 "step_ms": 1e3 * row["decode_step_seconds"], "decode_tokens_per_s": row["decode_tokens_per_second"],
                 "engine_work_us": 1e6 * row["engine_work_seconds"]})
 
+    def tiers(self):
+        """Decoding beside offloaded requests, with the host at work and frozen."""
+        path = pathlib.Path(self.options.scratch) / "bench-tiers.json"
+        path.unlink(missing_ok=True)
+        residents, offloaded, prompt = self.options.tiers.split(":")
+        done = subprocess.run([self.options.tandem, "bench", "tiers", "--device", self.options.device, "--model", str(self.folder),
+                               "--device-memory", self.options.device_memory, "--residents", residents, "--resident-prompt", prompt, "--offloaded",
+                               offloaded, "--offloaded-prompt", prompt, "--seconds", self.options.window, "--rounds", "1", "--json", str(path)],
+                              stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, timeout=max(1, self.left()))
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr[-500:])
+        result = json.loads(path.read_text())
+        self.found["tiers"] = {
+            "residents": int(residents), "offloaded": int(offloaded), "prompt": int(prompt),
+            "alone_ms": 1e3 * result["residents_alone"]["step_seconds"], "with_visitors_ms": 1e3 * result["with_visitors"][0]["step_seconds"],
+            "host_frozen_ms": 1e3 * result["host_frozen"][0]["step_seconds"], "best_effort_tokens_per_s": result["best_effort_tokens_per_second"],
+            "host_gb_per_s": 1e-9 * result["with_visitors"][0]["host_bytes_per_second"], "host_busy": result["with_visitors"][0]["host_busy"]}
+
     def run(self):
         options = self.options
         batches = [int(each) for each in options.batches.split(",")]
@@ -151,6 +170,7 @@ class Measurement:
         self.stop()
         self.part("engine decode", lambda: self.engine(min(512, options.prompt), options.output, batches), 15)
         self.part("engine prompt", lambda: self.engine(options.prompt, 2, [1]), 15)
+        self.part("tiers", self.tiers, 15)
 
 
 def main():
@@ -165,6 +185,8 @@ def main():
     parser.add_argument("--batches", default="1,16,64")
     parser.add_argument("--prompt", type=int, default=4096)
     parser.add_argument("--output", type=int, default=64)
+    parser.add_argument("--tiers", default="16:32:512", help="RESIDENTS:OFFLOADED:PROMPT of `tandem bench tiers`")
+    parser.add_argument("--window", default="3", help="seconds of a window there")
     parser.add_argument("--keep", action="store_true", help="leave the model in the scratch folder")
     options = parser.parse_args()
     os.makedirs(options.scratch, exist_ok=True)
