@@ -58,7 +58,8 @@ DeviceCase make_product(DeviceStand& stand, const ProductShape& shape, int64_t r
       made.ops.emplace_back(GateUpOp{.x = x,
                                      .x_type = numbers.activation,
                                      .x_stride = shape.k,
-                                                                   .w = w,
+                                     .rows = rows,
+                                     .w = w,
                                      .activated = y,
                                      .activated_stride = shape.n / 2});
     } else {
