@@ -55,7 +55,7 @@ function(tandem_find_nvcc)
 endfunction()
 
 # tandem_find_flashinfer(): sets TANDEM_FLASHINFER_HEADERS, folders of FlashInfer's headers and of the CCCL that they need, or leaves it
-# empty: then the plain kernels attend.
+# empty: the plain kernels attend then.
 function(tandem_find_flashinfer)
   set(folder ${TANDEM_ROOT}/build/cuda-toolchain/flashinfer)
   set(found)
@@ -68,8 +68,8 @@ function(tandem_find_flashinfer)
 endfunction()
 
 # tandem_cuda_object(variable source [flags...]): compiles a source by nvcc into an object file, whose name goes to `variable`. Flags
-# take the place of those of the plain kernels, whose products and sums stay apart (-fmad=false), so that a kernel computes here what it
-# computes on the host.
+# replace the flags of the plain kernels, whose products and sums stay apart (-fmad=false), so that a kernel gives the same results here and
+# on the host.
 function(tandem_cuda_object variable source)
   set(flags -O2 -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra,-ffp-contract=off)
   if(ARGN)

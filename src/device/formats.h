@@ -81,7 +81,7 @@ class Formats {
                                              int64_t k) const = 0;
   [[nodiscard]] virtual NumberTypes numbers(const WeightFormat& format) const = 0;
   [[nodiscard]] virtual int64_t attention_workspace_bytes(const AttentionBounds& bounds) const = 0;
-  // Elements from row to row of what lies between ops, with so many columns: whole cache lines.
+  // Elements from row to row of a matrix between ops with `columns` columns: whole cache lines.
   [[nodiscard]] virtual int64_t row_stride(int64_t columns, ElementType type) const = 0;
 
   [[nodiscard]] WeightMatrix matrix(const WeightFormat& format, int64_t n, int64_t k) const {

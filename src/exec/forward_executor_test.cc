@@ -14,6 +14,7 @@
 #include "support/forwarding_device.h"
 #include "support/random_model.h"
 #include "support/step_driver.h"
+#include "support/wide_attention.h"
 
 namespace tandem {
 namespace {
@@ -27,6 +28,7 @@ using reference::RigOptions;
 using reference::Sequence;
 using reference::SequenceMaker;
 using reference::Step;
+using reference::WideAttention;
 
 // Odd sizes everywhere: nothing is a multiple of anything that a kernel likes.
 model::ModelConfig odd_config() {
@@ -195,43 +197,6 @@ TEST_P(Sameness, AnAcceleratorWithMemoryOfItsOwnChangesNothing) {
                                           .two_tier_memory_bytes = int64_t{256} << 20});
   EXPECT_EQ(alone(two_tiers, 100), alone(rig(2), 100));
 }
-
-// A back end that keeps attention results in fp32, although its products read the weights' type.
-class WideAttention final : public reference::ForwardingDevice, public device::Formats {
- public:
-  explicit WideAttention(std::unique_ptr<device::Device> inner)
-      : ForwardingDevice(std::move(inner)) {}
-  [[nodiscard]] const device::Formats& formats() const override { return *this; }
-  void launch(device::StreamId stream, const device::Op& op) override {
-    casts += std::holds_alternative<device::CastOp>(op) ? 1 : 0;
-    ForwardingDevice::launch(stream, op);
-  }
-
-  [[nodiscard]] bool supports(const device::WeightFormat& format) const override {
-    return own().supports(format);
-  }
-  [[nodiscard]] int64_t weight_bytes(const device::WeightFormat& format, int64_t n,
-                                     int64_t k) const override {
-    return own().weight_bytes(format, n, k);
-  }
-  [[nodiscard]] device::NumberTypes numbers(const device::WeightFormat& format) const override {
-    device::NumberTypes numbers = own().numbers(format);
-    numbers.attended = ElementType::kF32;
-    return numbers;
-  }
-  [[nodiscard]] int64_t attention_workspace_bytes(
-      const device::AttentionBounds& bounds) const override {
-    return own().attention_workspace_bytes(bounds);
-  }
-  [[nodiscard]] int64_t row_stride(int64_t columns, ElementType type) const override {
-    return own().row_stride(columns, type);
-  }
-
-  int casts = 0;
-
- private:
-  [[nodiscard]] const device::Formats& own() const { return ForwardingDevice::formats(); }
-};
 
 TEST_P(Sameness, AttentionResultsOfAnotherTypeAreCastAndChangeNothing) {
   for (const int64_t bytes : {int64_t{0}, int64_t{256} << 20}) {

@@ -1,6 +1,6 @@
-// Plays FlashInfer for the host's CUDA: the same arguments, the same rounding of what goes in and
-// out, one loop for each query. Its plan names what it was made for, and run() checks that it has
-// come to the device and that the sequences are still those.
+// Plays FlashInfer for the host's CUDA: the same arguments, the same rounding of inputs and
+// results, a loop for each query. Its plan holds the sizes and sequences that it was made for, and
+// run() checks that they have come to the device and are still the same.
 #include "device/cuda/flash/flash_kernels.h"
 
 #include <algorithm>

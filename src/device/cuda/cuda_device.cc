@@ -194,7 +194,7 @@ class CudaDevice final : public Device {
   const std::shared_ptr<GpuHealth> health_;
   const std::shared_ptr<Tier> device_memory_;
   const std::shared_ptr<Tier> host_memory_;
-  CudaStreams streams_;  // last: what they run uses the memory
+  CudaStreams streams_;  // last: their work uses the memory
 };
 
 // Those for attention on the host: within the quota, and all but two, for the engine and the pump,
@@ -216,7 +216,7 @@ HostCaps host_caps(const DeviceSpec& spec) {
           .cpus = attention_cpus()};
 }
 
-// With what computes products, or why it is the plain kernels.
+// The libraries, and in words which computes products or why none does.
 struct Found {
   Libraries libraries;
   std::string products;

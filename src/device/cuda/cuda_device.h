@@ -13,7 +13,7 @@ namespace tandem::device::cuda {
 
 // The GPU has the index spec.accelerator->options. It takes spec.device_memory_bytes at once (0:
 // kMemoryShare of what is free) and spec.host_memory_bytes of pinned host memory (0: as it is asked
-// for). Errors: those of probe(), and too little memory, with the numbers.
+// for). Errors: as of probe(), and too little memory, with the numbers.
 Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec);
 
 // cuBLASLt computes products if it is found. kProductsVariable: "plain" does not look for it,

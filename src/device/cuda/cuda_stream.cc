@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -18,6 +19,7 @@ namespace tandem::device::cuda {
 namespace {
 
 constexpr int kNumberBits = 48;  // low bits of an EventId: the event's number in its stream
+constexpr std::string_view kTakingPinned = "taking pinned memory";
 constexpr std::string_view kRunning = "running what was launched";
 // The pump asks again and again this often before it sleeps between two questions.
 constexpr int kEagerQuestions = 200;
@@ -138,8 +140,9 @@ cudaError_t CudaStream::multiply(const GateUpOp& op) {
   return cudaSuccess;
 }
 
-// In pieces, each copied to the room and rounded into its place from there. From pageable memory
-// such a copy returns once the driver has read it, so this is for loading alone.
+// In pieces, each copied to pinned memory, from there to the room and rounded into its place: a
+// copy from the checkpoint's own memory would take the driver several times the time. This waits
+// for earlier pieces, so it is for loading alone.
 cudaError_t CudaStream::upload(const UploadOp& op) {
   CHECK(op.source_quantization == Quantization::kNone, "an upload of {} to a device without them",
         quantization_name(op.source_quantization));
@@ -153,13 +156,24 @@ cudaError_t CudaStream::upload(const UploadOp& op) {
     const int64_t count = std::min(piece, op.n.padded() - begin);
     const int64_t first = rows_before(op.n, begin);
     const int64_t rows = rows_before(op.n, begin + count) - first;
-    error = copy(stream_, {room.data(), source + first * row_bytes, rows * row_bytes});
+    error = copy_up(room.data(), source + first * row_bytes, rows * row_bytes);
     if (error == cudaSuccess) {
       error = run(stream_, op,
                   {.source = room.data(), .source_row = first, .begin = begin, .count = count});
     }
   }
   return error;
+}
+
+cudaError_t CudaStream::copy_up(std::byte* target, const std::byte* source, int64_t bytes) {
+  cudaError_t error = cudaSuccess;
+  std::byte* pinned = rooms_.upload_pieces.next(error);
+  if (pinned == nullptr) {
+    return error;
+  }
+  std::memcpy(pinned, source, static_cast<size_t>(bytes));
+  error = copy(stream_, {target, pinned, bytes});
+  return error == cudaSuccess ? rooms_.upload_pieces.passed(stream_) : error;
 }
 
 cudaError_t CudaStream::plan(const AttentionPlanOp& op) {
@@ -192,11 +206,13 @@ cudaError_t CudaStream::attend(const AttentionOp& op) {
 CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries)
     : device_(device), health_(health) {
   rooms_.uploads.place(own, kUploadBytes);
+  note(rooms_.upload_pieces.take(kUploadPieces, kUploadBytes), kTakingPinned);
   own += kUploadBytes;
   if (libraries.attention) {
     rooms_.plans.place(own);
     own += PlanRoom::kDeviceBytes;
-    note(rooms_.plans.take_pinned(), "taking pinned memory");
+    note(rooms_.plans.on_the_way().take(PlanRoom::kOnTheWay, PlanRoom::kPinnedBytes),
+         kTakingPinned);
   }
   if (libraries.products != nullptr) {
     rooms_.products.place(own, kProductBytes);
@@ -227,7 +243,8 @@ CudaStreams::~CudaStreams() {
   if (well) {
     note(rooms_.uploads.end(), kDoing);
     note(rooms_.products.end(), kDoing);
-    note(rooms_.plans.end(), kDoing);
+    note(rooms_.plans.on_the_way().end(), kDoing);
+    note(rooms_.upload_pieces.end(), kDoing);
   } else if (rooms_.library != nullptr) {
     rooms_.library->forsake();
   }

@@ -32,9 +32,10 @@ namespace tandem::device::cuda {
 
 // Memory and the library that the streams of a GPU share.
 struct StreamRooms {
-  SharedRoom uploads;   // rows of a checkpoint on their way
-  SharedRoom products;  // the library's workspace, and sums that no op has a place for
-  PlanRoom plans;       // empty: the plain kernels attend
+  SharedRoom uploads;        // rows of a checkpoint on their way
+  PinnedRing upload_pieces;  // used by the holder of `uploads`
+  SharedRoom products;       // the library's workspace, and sums that no op has a place for
+  PlanRoom plans;            // empty: the plain kernels attend
   std::unique_ptr<LibraryProducts>
       library;  // used by the holder of `products`; null: plain kernels
 };
@@ -62,6 +63,7 @@ class CudaStream {
   cudaError_t multiply(const GemmOp& op);
   cudaError_t multiply(const GateUpOp& op);
   cudaError_t upload(const UploadOp& op);
+  cudaError_t copy_up(std::byte* target, const std::byte* source, int64_t bytes);
   cudaError_t plan(const AttentionPlanOp& op);
   cudaError_t attend(const AttentionOp& op);
 
@@ -75,6 +77,7 @@ class CudaStreams {
  public:
   static constexpr int32_t kMaxStreams = 64;
   static constexpr int64_t kUploadBytes = int64_t{16} << 20;
+  static constexpr size_t kUploadPieces = 4;
   static constexpr int64_t kProductBytes = LibraryProducts::kWorkspaceBytes + (int64_t{64} << 20);
   // Device memory of its own.
   static int64_t own_bytes(const Libraries& libraries) {

@@ -25,8 +25,8 @@
 
 namespace tandem::device::cuda {
 
-// "whole": no product divides its depth. By default those of few rows do, if the library advises it:
-// parts of the depth are summed in a fixed order.
+// "whole": no product divides its depth. By default a product does if the library advises it,
+// in parts that are summed in a fixed order.
 inline constexpr const char* kDepthVariable = "TANDEM_CUDA_DEPTH";
 
 class LibraryProducts {

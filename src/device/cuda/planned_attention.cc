@@ -1,8 +1,5 @@
 #include "device/cuda/planned_attention.h"
 
-#include <algorithm>
-#include <thread>
-
 #include "device/cuda/cuda_ops.h"
 
 namespace tandem::device::cuda {
@@ -34,8 +31,8 @@ int32_t context_of(const kernels::AttentionSlice& slice) {
   return slice.first_position + slice.row_count;
 }
 
-// The slices of the first call: those that decode, or those that do not, if each kind lies
-// together; else all.
+// The slices of the first call: decode rows or chunks, if the slices of each kind lie together;
+// else all.
 int32_t first_call(const AttentionBatch& batch) {
   const kernels::AttentionSlice* slices = batch.host_slices;
   const int32_t count = batch.shape.slices;
@@ -52,49 +49,12 @@ int32_t first_call(const AttentionBatch& batch) {
 
 }  // namespace
 
-cudaError_t PlanRoom::take_pinned() {
-  void* pinned = nullptr;
-  const cudaError_t error =
-      cudaHostAlloc(&pinned, kOnTheWay * static_cast<size_t>(kPinnedBytes), cudaHostAllocPortable);
-  pinned_ = static_cast<std::byte*>(pinned);
-  return error;
-}
-
-cudaError_t PlanRoom::end() {
-  cudaError_t error = cudaSuccess;
-  for (cudaEvent_t& event : passed_) {
-    if (event != nullptr && error == cudaSuccess) {
-      error = cudaEventDestroy(event);
-    }
-  }
-  return error == cudaSuccess && pinned_ != nullptr ? cudaFreeHost(pinned_) : error;
-}
-
 bool PlanRoom::claim(cudaStream_t stream) {
-  if (pinned_ == nullptr || device_ == nullptr) {
+  if (on_the_way_.empty() || device_ == nullptr) {
     return false;
   }
   owner_ = owner_ == nullptr ? stream : owner_;
   return owner_ == stream;
-}
-
-std::byte* PlanRoom::next_pinned(cudaError_t& error) {
-  cudaEvent_t& event = passed_[next_];
-  if (event == nullptr) {
-    error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-  } else {
-    // Asked again and again, because a call that waits might never return once the GPU has failed.
-    while ((error = cudaEventQuery(event)) == cudaErrorNotReady) {
-      std::this_thread::yield();
-    }
-  }
-  return error == cudaSuccess ? pinned_ + static_cast<int64_t>(next_) * kPinnedBytes : nullptr;
-}
-
-cudaError_t PlanRoom::passed(cudaStream_t stream) {
-  const cudaError_t error = cudaEventRecord(passed_[next_], stream);
-  next_ = (next_ + 1) % kOnTheWay;
-  return error;
 }
 
 // Of one step: writes the starts of its sequences to pinned memory, at the offsets that they have
@@ -218,7 +178,7 @@ cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
     return cudaSuccess;
   }
   cudaError_t error = cudaSuccess;
-  std::byte* pinned = room.next_pinned(error);
+  std::byte* pinned = room.on_the_way().next(error);
   if (pinned == nullptr) {
     return error;
   }
@@ -237,7 +197,7 @@ cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
     error = planning.copy(stream);
     step.call_count = first < count ? 2 : 1;
   }
-  const cudaError_t recorded = room.passed(stream);
+  const cudaError_t recorded = room.on_the_way().passed(stream);
   return error == cudaSuccess ? recorded : error;
 }
 

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "device/cuda/flash/flash_kernels.h"
+#include "device/cuda/pinned_ring.h"
 #include "device/ops.h"
 
 namespace tandem::device::cuda {
@@ -37,22 +38,16 @@ class PlanRoom {
   PlanRoom(const PlanRoom&) = delete;
   PlanRoom& operator=(const PlanRoom&) = delete;
   void place(std::byte* device) { device_ = device; }
-  cudaError_t take_pinned();  // before serving
-  cudaError_t end();          // once no stream uses it any more; not if the GPU has failed
+  PinnedRing& on_the_way() { return on_the_way_; }
 
   // A stream that plans first has it for good. False: it is another's, or there is none.
   bool claim(cudaStream_t stream);
   [[nodiscard]] std::byte* device(int32_t plan) const { return device_ + plan * kPlanBytes; }
-  // Pinned memory that no copy reads any more; null: `error` says why.
-  std::byte* next_pinned(cudaError_t& error);
-  cudaError_t passed(cudaStream_t stream);  // after the copies from the last next_pinned
+  static constexpr size_t kOnTheWay = 8;
 
  private:
-  static constexpr size_t kOnTheWay = 8;
   std::byte* device_ = nullptr;
-  std::byte* pinned_ = nullptr;  // kOnTheWay * kPinnedBytes
-  std::array<cudaEvent_t, kOnTheWay> passed_{};
-  size_t next_ = 0;
+  PinnedRing on_the_way_;  // kOnTheWay pieces of kPinnedBytes
   cudaStream_t owner_ = nullptr;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using Element = __nv_bfloat16;
 
-// FlashInfer takes arguments that it does not change as pointers to what could change.
+// FlashInfer takes constant arguments as pointers to variables.
 template <class T>
 T* mutably(const T* data) {
   return const_cast<T*>(data);

@@ -5,7 +5,7 @@
 // Sequences of a call lie one behind the other: sequence i has the rows row_starts[i] ..
 // row_starts[i + 1] - 1 of q and out, and its context lies in the pages page_starts[i] ..
 // page_starts[i + 1] - 1, the last of them filled with last_page_tokens[i]. Its rows are the last
-// tokens of its context; each attends to what comes before it.
+// tokens of its context; each attends to itself and to the tokens before it.
 //
 // Threads: one at a time for each room.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace tandem::device::cuda::flash {
 
-// Sums of more than one part of a context are kept for at most so many tiles of queries.
+// The most tiles of queries whose contexts are divided.
 inline constexpr int64_t kMaxTiles = 320;
 inline constexpr int64_t kTileRows = 128;
 

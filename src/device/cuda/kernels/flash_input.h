@@ -1,5 +1,5 @@
-// What FlashInfer's kernels read that the executor lays out otherwise. See elements.h for what a
-// kernel is.
+// Inputs of FlashInfer's kernels that the executor lays out in another way. Kernels as in
+// elements.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // KV on its way between the tiers: the GPU keeps K and V of a head token by token, the host in the
-// arrangement of its kernels. See elements.h for what a kernel is.
+// arrangement of its kernels. A kernel as in elements.h.
 #pragma once
 
 #include <cstddef>
