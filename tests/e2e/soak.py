@@ -20,11 +20,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tools" / "train"))
 import tasks  # noqa: E402
 
-ABILITIES = ("add_2", "subtract_2", "copy", "look_up_500", "turns_basic")
+ABILITIES = ("add_3", "subtract_3", "copy", "look_up_500", "turns")
 EACH = 8  # questions of an ability
 ASKERS = 4
 # With a small KV pool, the warm-up uses every block.
-FLAGS = ("--served-model-name", "soak", "--max-num-seqs", "16", "--max-queue", "64", "--max-model-len", "1024")
+FLAGS = ("--served-model-name", "soak", "--max-num-seqs", "16", "--max-queue", "64", "--max-model-len", "1024", "--num-kv-blocks", "64")
 
 
 async def client(server, number, end, counts):
