@@ -1,11 +1,16 @@
 #include "loadgen/plot_book.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <regex>
+
+#include "loadgen/result_json.h"
 
 namespace tandem::loadgen {
 namespace {
@@ -21,6 +26,22 @@ Plot some_plot() {
   plot.diagonal();
   plot.hint(0, 1, "hint");
   return plot;
+}
+
+TEST(WriteText, APipeIsWrittenToAndNotReplaced) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "write_text_pipe";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string name = folder / "pipe";
+  ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
+  const int reader = open(name.c_str(), O_RDWR);  // so that neither side waits for the other
+  ASSERT_GE(reader, 0);
+  ASSERT_TRUE(write_text(name, "result").ok());
+  char text[16] = {};
+  EXPECT_EQ(read(reader, text, sizeof(text)), 6);
+  EXPECT_STREQ(text, "result");
+  EXPECT_TRUE(std::filesystem::is_fifo(name));
+  close(reader);
 }
 
 TEST(PlotBook, AFileStandsAloneAndThePageGetsThePlot) {

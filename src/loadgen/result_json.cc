@@ -287,12 +287,19 @@ Status write_text(const std::string& path, const std::string& text) {
       return failed(error.message());
     }
   }
-  const std::string temporary = path + ".part";
+  // A device or a pipe is written to; renaming would replace it by a file.
+  const bool is_special = std::filesystem::exists(target, error) &&
+                          !std::filesystem::is_regular_file(target, error) &&
+                          !std::filesystem::is_directory(target, error);
+  const std::string temporary = is_special ? path : path + ".part";
   std::ofstream file(temporary, std::ios::binary);
   file << text;
   file.close();
   if (!file) {
     return failed("the folder or the disk does not take it");
+  }
+  if (is_special) {
+    return {};
   }
   std::filesystem::rename(temporary, target, error);
   return error ? Status{failed(error.message())} : Status{};

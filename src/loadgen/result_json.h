@@ -17,7 +17,8 @@ enum class Detail : uint8_t { kSummary, kRequests };  // kRequests: every reques
 nlohmann::ordered_json result_json(const RunInfo& info, const Load& load, const RunResult& run,
                                    const Summary& summary, Detail detail);
 
-// Writes by way of a temporary name, so that a file is whole or not there.
+// Writes by way of a temporary name, so that a file is whole or not there. A device or a pipe of
+// that name is written to.
 Status write_text(const std::string& path, const std::string& text);
 
 }  // namespace tandem::loadgen

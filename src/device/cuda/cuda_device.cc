@@ -296,13 +296,13 @@ Result<ElementType> residual_type() {
                           kResidualVariable);
 }
 
-Status check_kernels_variable() {
-  const std::string wanted = variable(kKernelsVariable);
-  if (wanted.empty() || wanted == "fast" || wanted == "plain") {
+// That a variable has no value or either of these.
+Status check_variable(const char* name, std::string_view usual, std::string_view other) {
+  const std::string wanted = variable(name);
+  if (wanted.empty() || wanted == usual || wanted == other) {
     return {};
   }
-  return invalid_argument(fmt::format("{}={}: give fast or plain", kKernelsVariable, wanted),
-                          kKernelsVariable);
+  return invalid_argument(fmt::format("{}={}: give {} or {}", name, wanted, usual, other), name);
 }
 
 }  // namespace
@@ -314,7 +314,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   ASSIGN_OR_RETURN(Found found, find_products());
   ASSIGN_OR_RETURN(found.libraries.attention, find_attention());
   ASSIGN_OR_RETURN(const ElementType residual, residual_type());
-  RETURN_IF_ERROR(check_kernels_variable());
+  RETURN_IF_ERROR(check_variable(kKernelsVariable, "fast", "plain"));
+  RETURN_IF_ERROR(check_variable(kDepthVariable, "auto", "whole"));
   const int64_t own = CudaStreams::own_bytes(found.libraries);
   const int64_t beside = Tier::room_for(0, own);
   const int64_t bytes =

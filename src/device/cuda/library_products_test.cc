@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
@@ -332,10 +333,16 @@ TEST(CudaProducts, WhatCannotBeHadIsRefusedWithTheCure) {
 }
 
 TEST(CudaKernels, AnUnknownKindIsRefused) {
-  const Variable wrong(kKernelsVariable, "quick");
-  const auto refused = open_cuda();
-  ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_KERNELS=quick: give fast or plain"));
+  const std::tuple<const char*, const char*, const char*> wrongs[] = {
+      {kKernelsVariable, "quick", "TANDEM_CUDA_KERNELS=quick: give fast or plain"},
+      {kDepthVariable, "half", "TANDEM_CUDA_DEPTH=half: give auto or whole"},
+      {kAttentionVariable, "fast", "TANDEM_CUDA_ATTENTION=fast: give auto"}};
+  for (const auto& [name, value, words] : wrongs) {
+    const Variable wrong(name, value);
+    const auto refused = open_cuda();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.error().message, HasSubstr(words));
+  }
 }
 
 // ---------------------------------------------------------------- the played library
