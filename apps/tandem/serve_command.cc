@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "batches/service.h"
 #include "cli/arguments.h"
 #include "commands.h"
+#include "device/open/open.h"
 #include "loading_watch.h"
 #include "node/node.h"
 #include "observe/process_metrics.h"
@@ -220,6 +222,41 @@ Result<bool> fetch(ServeFlags& flags, const Signals& signals) {
   return true;
 }
 
+// `flags` for the GPU that --device auto finds; nullopt: there is none, or options are about the
+// CPUs.
+std::optional<ServeFlags> for_found_gpu(const ServeFlags& flags) {
+  constexpr int64_t kHostMemory = int64_t{4} << 30;
+  if (flags.device != "auto" || flags.node.accelerator.has_value() ||
+      !device::find_device({.backend = "cuda", .options = ""}).ok()) {
+    return std::nullopt;
+  }
+  ServeFlags on_gpu = flags;
+  on_gpu.device = "cuda";
+  if (on_gpu.node.host_memory_bytes == 0) {
+    on_gpu.node.host_memory_bytes = kHostMemory;
+  }
+  if (const Status resolved = resolve(on_gpu); !resolved.ok()) {
+    log::info("--device auto: the CPUs; for the GPU: {}", resolved.error().message);
+    return std::nullopt;
+  }
+  return on_gpu;
+}
+
+// On the GPU if it can hold the model; `flags` then become `on_gpu`.
+Result<std::unique_ptr<Node>> open_node(ServeFlags& flags, std::optional<ServeFlags> on_gpu,
+                                        const Clock& clock) {
+  if (on_gpu.has_value()) {
+    Result<std::unique_ptr<Node>> node = Node::open(on_gpu->node, clock);
+    if (node.ok()) {
+      flags = *std::move(on_gpu);
+      return node;
+    }
+    log::info("--device auto: the CPUs; for the GPU: {}", node.error().message);
+    RETURN_IF_ERROR(resolve(flags));
+  }
+  return Node::open(flags.node, clock);
+}
+
 Status serve(ServeFlags& flags, cli::Command command) {
   const Signals signals;
   const SteadyClock clock;
@@ -232,9 +269,12 @@ Status serve(ServeFlags& flags, cli::Command command) {
   if (!fetched) {
     return {};
   }
-  RETURN_IF_ERROR(resolve(flags));
+  std::optional<ServeFlags> on_gpu = for_found_gpu(flags);
+  if (!on_gpu.has_value()) {
+    RETURN_IF_ERROR(resolve(flags));
+  }
   if (flags.check) {
-    return check(flags, clock);
+    return check(on_gpu.has_value() ? *on_gpu : flags, clock);
   }
   raise_descriptor_limit(flags);
   // Large bodies and answers go back to the system when they are freed; by default, the first large
@@ -242,7 +282,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   constexpr int kMappedBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, std::move(on_gpu), clock));
   node->set_failure_listener([&signals] { signals.wake(); });
   Instance& instance = *node->instances().front();
   log_start(flags, instance.model());
