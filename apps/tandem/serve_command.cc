@@ -242,6 +242,15 @@ std::optional<ServeFlags> for_found_gpu(const ServeFlags& flags) {
   return on_gpu;
 }
 
+// nullopt: `flags` are resolved for their own device.
+Result<std::optional<ServeFlags>> resolve_for_device(ServeFlags& flags) {
+  std::optional<ServeFlags> on_gpu = for_found_gpu(flags);
+  if (!on_gpu.has_value()) {
+    RETURN_IF_ERROR(resolve(flags));
+  }
+  return on_gpu;
+}
+
 // On the GPU if it can hold the model; `flags` then become `on_gpu`.
 Result<std::unique_ptr<Node>> open_node(ServeFlags& flags, std::optional<ServeFlags> on_gpu,
                                         const Clock& clock) {
@@ -269,10 +278,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   if (!fetched) {
     return {};
   }
-  std::optional<ServeFlags> on_gpu = for_found_gpu(flags);
-  if (!on_gpu.has_value()) {
-    RETURN_IF_ERROR(resolve(flags));
-  }
+  ASSIGN_OR_RETURN(std::optional<ServeFlags> on_gpu, resolve_for_device(flags));
   if (flags.check) {
     return check(on_gpu.has_value() ? *on_gpu : flags, clock);
   }
