@@ -57,11 +57,14 @@ endfunction()
 # tandem_find_flashinfer(): sets TANDEM_FLASHINFER_HEADERS, folders of FlashInfer's headers and of the CCCL that they need, or leaves it
 # empty: the plain kernels attend then.
 function(tandem_find_flashinfer)
-  set(folder ${TANDEM_ROOT}/build/cuda-toolchain/flashinfer)
   set(found)
-  if(EXISTS ${folder}/include/flashinfer/attention/prefill.cuh AND EXISTS ${folder}/cccl/cuda/std/cstdint)
-    set(found ${folder}/cccl ${folder}/include)
-  else()
+  # Beside nvcc, as install_nvcc.sh lays both out, or in its usual folder.
+  foreach(folder IN ITEMS ${TANDEM_CUDA_HEADERS}/../../../flashinfer ${TANDEM_ROOT}/build/cuda-toolchain/flashinfer)
+    if(NOT found AND EXISTS ${folder}/include/flashinfer/attention/prefill.cuh AND EXISTS ${folder}/cccl/cuda/std/cstdint)
+      set(found ${folder}/cccl ${folder}/include)
+    endif()
+  endforeach()
+  if(NOT found)
     message(STATUS "CUDA back end: without FlashInfer (tools/gpu/install_nvcc.sh installs its headers)")
   endif()
   set(TANDEM_FLASHINFER_HEADERS "${found}" PARENT_SCOPE)

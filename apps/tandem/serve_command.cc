@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -18,7 +17,6 @@
 #include "batches/service.h"
 #include "cli/arguments.h"
 #include "commands.h"
-#include "device/open/open.h"
 #include "loading_watch.h"
 #include "node/node.h"
 #include "observe/process_metrics.h"
@@ -222,50 +220,6 @@ Result<bool> fetch(ServeFlags& flags, const Signals& signals) {
   return true;
 }
 
-// `flags` for the GPU that --device auto finds; nullopt: there is none, or options are about the
-// CPUs.
-std::optional<ServeFlags> for_found_gpu(const ServeFlags& flags) {
-  constexpr int64_t kHostMemory = int64_t{4} << 30;
-  if (flags.device != "auto" || flags.node.accelerator.has_value() ||
-      !device::find_device({.backend = "cuda", .options = ""}).ok()) {
-    return std::nullopt;
-  }
-  ServeFlags on_gpu = flags;
-  on_gpu.device = "cuda";
-  if (on_gpu.node.host_memory_bytes == 0) {
-    on_gpu.node.host_memory_bytes = kHostMemory;
-  }
-  if (const Status resolved = resolve(on_gpu); !resolved.ok()) {
-    log::info("--device auto: the CPUs; for the GPU: {}", resolved.error().message);
-    return std::nullopt;
-  }
-  return on_gpu;
-}
-
-// nullopt: `flags` are resolved for their own device.
-Result<std::optional<ServeFlags>> resolve_for_device(ServeFlags& flags) {
-  std::optional<ServeFlags> on_gpu = for_found_gpu(flags);
-  if (!on_gpu.has_value()) {
-    RETURN_IF_ERROR(resolve(flags));
-  }
-  return on_gpu;
-}
-
-// On the GPU if it can hold the model; `flags` then become `on_gpu`.
-Result<std::unique_ptr<Node>> open_node(ServeFlags& flags, std::optional<ServeFlags> on_gpu,
-                                        const Clock& clock) {
-  if (on_gpu.has_value()) {
-    Result<std::unique_ptr<Node>> node = Node::open(on_gpu->node, clock);
-    if (node.ok()) {
-      flags = *std::move(on_gpu);
-      return node;
-    }
-    log::info("--device auto: the CPUs; for the GPU: {}", node.error().message);
-    RETURN_IF_ERROR(resolve(flags));
-  }
-  return Node::open(flags.node, clock);
-}
-
 Status serve(ServeFlags& flags, cli::Command command) {
   const Signals signals;
   const SteadyClock clock;
@@ -278,9 +232,9 @@ Status serve(ServeFlags& flags, cli::Command command) {
   if (!fetched) {
     return {};
   }
-  ASSIGN_OR_RETURN(std::optional<ServeFlags> on_gpu, resolve_for_device(flags));
+  RETURN_IF_ERROR(resolve(flags));
   if (flags.check) {
-    return check(on_gpu.has_value() ? *on_gpu : flags, clock);
+    return check(flags, clock);
   }
   raise_descriptor_limit(flags);
   // Large bodies and answers go back to the system when they are freed; by default, the first large
@@ -288,7 +242,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   constexpr int kMappedBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, std::move(on_gpu), clock));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
   node->set_failure_listener([&signals] { signals.wake(); });
   Instance& instance = *node->instances().front();
   log_start(flags, instance.model());

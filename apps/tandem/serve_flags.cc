@@ -85,8 +85,8 @@ OptionTable text_options(ServeFlags& flags) {
 OptionTable device_options(ServeFlags& flags) {
   return {{.name = "device",
            .group = "Processors",
-           .help = "Where to run: auto (the first GPU if it is there and takes the model, else the "
-                   "CPUs), cpu, cuda, cuda:N for GPU N, or the file of a back end",
+           .help = "Where to run: auto (the CPUs as yet), cpu, cuda, cuda:N for GPU N, or the file "
+                   "of a back end",
            .value = values::text(flags.device),
            .key = "device_choice"}};
 }

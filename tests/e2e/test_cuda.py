@@ -161,42 +161,17 @@ def test_a_gpu_that_is_absent_is_said_with_reason_and_cure(binary):
     assert "cpu: " in versions.stdout and "cuda: absent: " in versions.stdout
 
 
-@pytest.fixture
-def installed(binary, device, tmp_path):
-    """A program whose installed plugin finds the GPU that the host plays."""
+def test_an_installed_plugin_is_found(binary, device, tmp_path):
+    """bin/tandem looks in lib/tandem. Played by the host, the plugin finds a GPU of its own."""
     if not device[1].endswith("on_host.so"):
         pytest.skip("the plugin's file is that of the host")
     (tmp_path / "bin").mkdir()
     (tmp_path / "lib" / "tandem").mkdir(parents=True)
     shutil.copy(binary, tmp_path / "bin" / "tandem")
     shutil.copy(device[1], tmp_path / "lib" / "tandem" / "libtandem_cuda.so")
-    return tmp_path / "bin" / "tandem"
-
-
-def test_an_installed_plugin_is_found(installed):
-    """bin/tandem looks in lib/tandem. Played by the host, the plugin finds a GPU of its own."""
-    versions = run(installed, "--version", "-v")
+    versions = run(tmp_path / "bin" / "tandem", "--version", "-v")
     assert versions.returncode == 0
     assert "cuda" in versions.stdout and "is not there" not in versions.stdout
-
-
-def test_without_a_device_the_gpu_serves(installed):
-    server = launch(installed, "cuda-auto", MODEL, "--device-memory", "64MiB", "--host-memory", "64MiB")
-    assert server.openai().completions.create(model=server.openai().models.list().data[0].id, prompt="x", max_tokens=3).usage.completion_tokens == 3
-    assert "cuda:0 (" in server.log.read_text()
-    server.stop_cleanly()
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [(("--quantization", "int8"), "no products with weights of int8"), (("--gpu-memory-utilization", "0.5"), "--gpu-memory-utilization does not go with"),
-     (("--device-memory", "1000TiB"), "of GPU memory are asked for")])
-def test_without_a_device_the_cpus_serve_if_the_gpu_does_not(installed, flags, words):
-    server = launch(installed, "cuda-auto-cpu", MODEL, *flags)
-    text = server.log.read_text()
-    assert "--device auto: the CPUs; for the GPU: " in text and words in text
-    assert " million parameters), cpu (" in text
-    server.stop_cleanly()
 
 
 def test_a_number_of_no_gpu_is_refused(binary):

@@ -114,7 +114,7 @@ stage_build() {
   local cuda=ON
   if [ "$dry_run" -eq 1 ]; then cuda=AUTO; fi
   if [ "$dry_run" -eq 0 ] && ! nvcc --version 2>/dev/null | grep 'release 13\.' >/dev/null; then tools/gpu/install_nvcc.sh >&2 || return 1; fi
-  { cmake --preset dev -DTANDEM_CUDA=$cuda && cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem $plugin_target device_ops_test; } >&2 || return 1
+  { cmake --preset dev -DTANDEM_CUDA=$cuda -UTANDEM_CUDA_ARCHITECTURES && cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem $plugin_target device_ops_test; } >&2 || return 1
   local bundle=build/gpu-bundle file
   rm -rf "$bundle"
   mkdir -p "$bundle/lib"

@@ -10,10 +10,13 @@ if [ "$(uname -m)" != x86_64 ]; then
   echo "check_build.sh: nvcc is fetched for x86-64 alone: skipped"
   exit 0
 fi
+# As build/dev was: whatever nvcc is there, for all architectures.
+restore() { cmake --preset dev -DTANDEM_CUDA=AUTO -UTANDEM_CUDA_ARCHITECTURES >/dev/null; }
 check() {
-  tools/gpu/install_nvcc.sh >/dev/null || return 1
+  # The tests' environment has pip where the system's python3 has none.
+  PATH="$PWD/build/venv/bin:$PATH" tools/gpu/install_nvcc.sh >/dev/null || return 1
   cmake --preset dev -DTANDEM_CUDA=ON -DTANDEM_CUDA_ARCHITECTURES="${1:-90a}" >/dev/null || return 1
-  cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem_cuda || return 1
+  cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem tandem_cuda || return 1
   # The kernels of FlashInfer must be there, and the program must open the plugin.
   grep -c BatchPrefillWithPagedKVCacheKernel build/dev/libtandem_cuda.so >/dev/null || { echo "the plugin lacks FlashInfer's kernels"; return 1; }
   local said
@@ -21,4 +24,5 @@ check() {
   echo "$said"
   [[ $said == "cuda: absent: "*driver* ]]
 }
+trap restore EXIT
 if check "$@"; then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; exit 1; fi

@@ -35,6 +35,10 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "install_nvcc.sh: only for Linux on x86_64, this is $(uname -sm); install the CUDA toolkit 13 by hand" >&2
     exit 1
   fi
+  if [ -n "$(ls -A "$folder" 2>/dev/null)" ] && [ ! -d "$folder/nvidia" ] && [ ! -d "$folder/wheels" ]; then
+    echo "install_nvcc.sh: $folder holds other files, and would be emptied: name a new folder" >&2
+    exit 2
+  fi
   rm -rf "$folder"
   mkdir -p "$folder/wheels"
   python3 -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --only-binary=:all: --require-hashes \

@@ -351,9 +351,13 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
       .kernels = found.kernels(),
       .memory_bytes = gpu.memory_bytes,
       .free_memory_bytes = device->pieces().capacity()};
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(
-      std::move(caps), host_caps(spec), index, cuda_formats(residual), health, std::move(device),
-      std::move(host), std::move(found.libraries)));
+  auto made = std::make_unique<CudaDevice>(std::move(caps), host_caps(spec), index,
+                                           cuda_formats(residual), health, std::move(device),
+                                           std::move(host), std::move(found.libraries));
+  if (const Error* failure = made->failure()) {  // its own pinned memory was not to be had
+    return *failure;
+  }
+  return std::unique_ptr<Device>(std::move(made));
 }
 
 }  // namespace tandem::device::cuda

@@ -3,9 +3,9 @@
 //
 // An algorithm is asked for once for each (matrix shape, strides, alignments, bucket of rows), of
 // the bucket's largest number of rows, and serves all numbers of rows in it: a row's result is the
-// same in any company within a bucket. Buckets end at powers of two. The depth is not split, so
-// that results are the same in every run. What the library has no algorithm for is left to the
-// plain kernel, always.
+// same in any company within a bucket. Buckets end at powers of two. If the depth is divided, its
+// parts are added in a fixed order, so that results are the same in every run. What the library has
+// no algorithm for is left to the plain kernel, always.
 //
 // Threads: one at a time.
 #pragma once

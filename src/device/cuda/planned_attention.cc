@@ -1,5 +1,8 @@
 #include "device/cuda/planned_attention.h"
 
+#include <utility>
+
+#include "base/log.h"
 #include "device/cuda/cuda_ops.h"
 
 namespace tandem::device::cuda {
@@ -192,6 +195,12 @@ cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
   const bool planned = error == cudaSuccess;
   if (error == cudaErrorInvalidValue) {
     error = cudaSuccess;  // it does not fit: the plain kernels attend
+    if (!std::exchange(warned_, true)) {
+      log::warn(
+          "attention of a step with {} rows does not fit FlashInfer's memory; the plain kernels "
+          "compute such steps, slowly",
+          batch.shape.rows);
+    }
   }
   if (planned) {
     error = planning.copy(stream);

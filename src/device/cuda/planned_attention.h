@@ -77,6 +77,7 @@ class PlannedAttention {
   class Planning;
 
   std::array<Step, kAttentionPlans> steps_;
+  bool warned_ = false;
 };
 
 }  // namespace tandem::device::cuda

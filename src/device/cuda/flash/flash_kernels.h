@@ -21,7 +21,7 @@
 namespace tandem::device::cuda::flash {
 
 // The most tiles of queries whose contexts are divided.
-inline constexpr int64_t kMaxTiles = 320;
+inline constexpr int64_t kMaxTiles = 384;
 inline constexpr int64_t kTileRows = 128;
 
 // Does this build have kernels for heads of this padded size?
