@@ -24,7 +24,7 @@ constexpr int32_t kMaxLaunches = 20000;
 
 struct Timing {
   int32_t launches = 0;
-  double seconds = 0.0;  // of a launch, median
+  double seconds = 0.0;  // median time of a launch
   double fastest_seconds = 0.0;
   double slowest_seconds = 0.0;
 };
@@ -58,7 +58,7 @@ class Timer {
   }
 
  private:
-  static constexpr double kTooLong = 0.5;  // of a pass: there is only made
+  static constexpr double kTooLong = 0.5;  // a pass of this time is the last
 
   double run(const DeviceCase& made, int32_t launches) {
     device::Device& device = stand_.device();

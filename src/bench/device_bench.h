@@ -23,7 +23,7 @@ struct DeviceBenchOptions {
   int64_t device_memory_bytes = 0;                  // 0: 10 GiB, of tiny sizes 96 MiB
   std::vector<std::string> shapes = {"8B", "34B"};  // presets of `tandem model make`
   DeviceBenchSizes sizes = DeviceBenchSizes::kAll;
-  std::vector<int64_t> rows;  // of products; empty: as `sizes` says
+  std::vector<int64_t> rows;  // rows of the products; empty: by `sizes`
   int32_t passes = 5;
   double limit_seconds = 0;  // nothing more is measured after it; 0: no limit
   std::string only;          // rows whose op's name holds this; empty: all

@@ -18,7 +18,7 @@ using device::GemmOp;
 using kernels::AttentionSlice;
 using kernels::KvLayout;
 
-constexpr int64_t kMaxLayers = 256;  // of KV that attention rotates over
+constexpr int64_t kMaxLayers = 256;  // layers of KV that attention takes in turn
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -30,7 +30,7 @@ struct ProductShape {
   int64_t k = 0;
   bool gate_up = false;
   bool accumulate = false;  // into the residual
-  bool is_head = false;     // of the vocabulary
+  bool is_head = false;     // the product with the vocabulary
 };
 
 std::vector<ProductShape> products_of(const model::ModelConfig& config) {
@@ -86,8 +86,8 @@ struct Sequences {
   int32_t context = 0;
 };
 
-// Of sequences whose blocks are shuffled over a pool. In host memory, for as long as an op names
-// them.
+// Slices of sequences whose blocks are shuffled over a pool. They lie in host memory, and an op
+// that names them keeps them.
 std::shared_ptr<std::vector<AttentionSlice>> slices_of(DeviceStand& stand,
                                                        const Sequences& sequences) {
   const int64_t blocks = divide_up(sequences.context, kCaseBlockTokens);

@@ -17,7 +17,7 @@
 
 namespace tandem::bench {
 
-inline constexpr ElementType kCaseType = ElementType::kBF16;  // of weights, activations and KV
+inline constexpr ElementType kCaseType = ElementType::kBF16;  // type of weights, activations and KV
 inline constexpr int32_t kCaseBlockTokens = 32;
 
 // Which rows of the table are measured, and over how much memory.
@@ -26,13 +26,13 @@ struct DeviceCaseSizes {
   std::vector<int32_t> decode_batches = {1, 16, 64, 128};
   std::vector<int32_t> contexts = {512, 2048, 8192};
   std::vector<int32_t> prompts = {1024, 4096, 8192};
-  std::vector<int64_t> rows = {1, 64, 2048};  // of ops that treat rows one by one
+  std::vector<int64_t> rows = {1, 64, 2048};  // sizes of ops that treat rows one by one
   int64_t visitors = 32;
-  int64_t max_head_rows = 256;                     // of the product with the vocabulary
-  int64_t max_sampled_rows = 64;                   // of SampleOp
-  int64_t rotated_bytes = int64_t{512} << 20;      // of weights, K and V, logits
-  int64_t copied_bytes = int64_t{2} << 30;         // on the device
-  int64_t link_bytes = int64_t{128} << 20;         // between the tiers
+  int64_t max_head_rows = 256;                 // most rows of the product with the vocabulary
+  int64_t max_sampled_rows = 64;               // most rows of SampleOp
+  int64_t rotated_bytes = int64_t{512} << 20;  // weights, K and V, and logits take turns over it
+  int64_t copied_bytes = int64_t{2} << 30;     // on the device
+  int64_t link_bytes = int64_t{128} << 20;     // between the tiers
   std::vector<int64_t> peak_sides = {8192, 4096};  // of square products
 };
 
