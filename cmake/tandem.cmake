@@ -6,7 +6,7 @@ option(TANDEM_TESTS "Build the tests (needs GoogleTest)" ON)
 # Half of a compiler's time goes to headers that the files of a folder share. OFF is better for work on the sources: what is compiled
 # again after a change is one file, and a missing include is an error.
 option(TANDEM_UNITY "Compile the sources of a folder several at a time: a first build is twice as fast" ON)
-option(TANDEM_FUZZ "Build the fuzz targets (needs clang and TANDEM_SANITIZE with fuzzer-no-link: preset fuzz)" OFF)
+option(TANDEM_FUZZ "Build the fuzz targets (needs clang and TANDEM_SANITIZE with fuzzer-no-link, as the preset asan has it)" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsanitize= (empty: none)")
 
 find_program(CCACHE ccache)

@@ -74,6 +74,15 @@ TIERS = [
      [(rate("tandem_tier_transfer_bytes_total", " by (direction) "), "KV {{direction}}"), (rate("tandem_hop_bytes_total", " by (direction) "), "hops {{direction}}")]),
     ("Workers lost, host suspended", "short", [(f"sum(tandem_host_workers_lost{MODEL})", "workers lost"), (f"sum(tandem_host_suspended{MODEL})", "suspended")]),
 ]
+GPU = [
+    ("Memory of the GPU", "bytes", [(f"tandem_accelerator_memory_bytes{INSTANCE}", "all {{instance}} {{device}}"),
+                                    (f"tandem_accelerator_memory_used_bytes{INSTANCE}", "in use {{instance}} {{device}}")]),
+    ("Time in which a kernel ran, or memory was used", "percentunit", [(f"tandem_accelerator_busy_share{INSTANCE}", "kernels {{instance}} {{device}}"),
+                                                                       (f"tandem_accelerator_memory_busy_share{INSTANCE}", "memory {{instance}} {{device}}")]),
+    ("Power", "watt", [(f"tandem_accelerator_power_watts{INSTANCE}", "{{instance}} {{device}}")]),
+    ("Temperature", "celsius", [(f"tandem_accelerator_temperature_celsius{INSTANCE}", "{{instance}} {{device}}")]),
+    ("Clock of the processors", "hertz", [(f"tandem_accelerator_clock_hertz{INSTANCE}", "{{instance}} {{device}}")]),
+]
 SERVER = [
     ("Step time", "s", quantiles("tandem_step_seconds")),
     ("Engine's own work in a step", "s", quantiles("tandem_engine_work_seconds")),
@@ -98,7 +107,7 @@ BATCHES = [
 def panels():
     out, y = [], 0
     for title, row in (("Tandem", TANDEM), ("Classes", CLASSES), ("Promises and the model of time (policy omniserve)", PROMISES),
-                       ("Two tiers", TIERS), ("Batches (--data-folder)", BATCHES), ("Server", SERVER), ("vLLM's names", VLLM)):
+                       ("Two tiers", TIERS), ("GPU, as its driver says", GPU), ("Batches (--data-folder)", BATCHES), ("Server", SERVER), ("vLLM's names", VLLM)):
         out.append({"type": "row", "title": title, "id": len(out) + 1, "collapsed": False, "panels": [], "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
         y += 1
         for index, (name, unit, targets) in enumerate(row):

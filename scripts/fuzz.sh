@@ -6,14 +6,14 @@
 #   --seconds N   stop each target after N seconds
 #   --runs N      stop each target after N inputs
 # Environment: TANDEM_JOBS  compile jobs
-# A finding's input is kept in build/fuzz/findings/TARGET; `build/fuzz/fuzz/TARGET_fuzz FILE` shows it again. Inputs that reached new
+# A finding's input is kept in build/fuzz/findings/TARGET; `build/asan/fuzz/TARGET_fuzz FILE` shows it again. Inputs that reached new
 # code are kept in build/fuzz/corpus/TARGET. The last line reads `N passed, N failed` (targets).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 limit=(-max_total_time=30)
 targets=()
-search=fuzz
+search=asan
 while [ $# -gt 0 ]; do
   case "$1" in
     --seconds) limit=(-max_total_time="${2:?--seconds needs a number}"); shift ;;
@@ -37,7 +37,7 @@ done
 
 scripts/install_packages.sh build test
 mkdir -p build
-for preset in fuzz $([ "$search" = fuzz ] || echo "$search"); do
+for preset in asan $([ "$search" = asan ] || echo "$search"); do
   cmake --preset "$preset" >build/fuzz.configure.log 2>&1 || { cat build/fuzz.configure.log >&2; echo "0 passed, 1 failed"; exit 1; }
   cmake --build "build/$preset" -j "$(scripts/jobs.sh)" --target "${targets[@]/%/_fuzz}" -- --quiet || { echo "0 passed, 1 failed"; exit 1; }
 done
@@ -62,7 +62,7 @@ for target in "${targets[@]}"; do
   if [[ $long_targets == *" $target "* ]]; then max_len=65536; fi
   common=("${limits[@]}" -max_len="$max_len" -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" "tests/fuzz/corpus/$target")
   if "build/$search/fuzz/${target}_fuzz" "${limit[@]}" "${words[@]}" "${common[@]}" >"$log" 2>&1 &&
-    { [ "$search" = fuzz ] || "build/fuzz/fuzz/${target}_fuzz" -runs=0 "${common[@]}" >"$log.again" 2>&1; }; then
+    { [ "$search" = asan ] || "build/asan/fuzz/${target}_fuzz" -runs=0 "${common[@]}" >"$log.again" 2>&1; }; then
     passed=$((passed + 1))
     printf '%-16s %s inputs, %s a second\n' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
       "$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")"

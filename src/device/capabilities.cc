@@ -1,6 +1,23 @@
 #include "device/capabilities.h"
 
+#include "base/check.h"
+
 namespace tandem::device {
+
+const char* stream_kind_name(StreamKind kind) {
+  switch (kind) {
+    case StreamKind::kCompute:
+      return "compute";
+    case StreamKind::kDeviceToHost:
+      return "to host";
+    case StreamKind::kHostToDevice:
+      return "to device";
+    case StreamKind::kSwap:
+      return "swap";
+  }
+  CHECK(false, "stream kind {}", static_cast<int>(kind));
+  return "";
+}
 
 int64_t DeviceStatistics::ops() const {
   int64_t sum = 0;

@@ -18,6 +18,7 @@ enum class StreamKind : uint8_t {
   kHostToDevice,  // and back
   kSwap,          // blocks that change tier, in small pieces, so that no row queues behind them
 };
+const char* stream_kind_name(StreamKind kind);  // "to host"
 
 struct AcceleratorCaps {
   std::string name;        // "cpu (amx, 2 threads)"

@@ -20,6 +20,7 @@
 #include "device/capabilities.h"
 #include "device/formats.h"
 #include "device/ops.h"
+#include "observe/accelerator_metrics.h"
 
 namespace tandem::device {
 
@@ -71,6 +72,8 @@ class Device {
   [[nodiscard]] virtual const Formats& formats() const = 0;
   // Sums so far; any thread. Empty if the device does not count.
   [[nodiscard]] virtual DeviceStatistics statistics() const { return {}; }
+  // Its driver's readings; any thread. Empty if the driver has none.
+  [[nodiscard]] virtual observe::AcceleratorReadings readings() const { return {}; }
   // Null while the device works. When it has failed for good (what was in its memory is lost): what
   // went wrong, and the cure. From then on nothing runs, nothing blocks, everything launched counts
   // as completed although it was not computed, and allocate gives this error; so ask after a

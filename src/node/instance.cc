@@ -145,7 +145,7 @@ std::string Instance::metrics_text() const {
   if (const std::optional<observe::PaceRecord> pace = model_.device.pace()) {
     metrics_->on_pace(*pace);
   }
-  return metrics_->render();
+  return metrics_->render() + observe::accelerator_metrics_text(model_.device.device().readings());
 }
 
 std::string Instance::status_json() const {

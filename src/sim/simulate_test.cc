@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <future>
 
-#include "model/make.h"
+#include "sim/test_support.h"
 
 namespace tandem::sim {
 namespace {
@@ -15,38 +14,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-SimulateOptions an_a100() {
-  SimulateOptions options;
-  options.machine = {.name = "a100",
-                     .accelerator = *device::find_profile("a100"),
-                     .memory_bytes = int64_t{64} << 30,
-                     .link_bytes = 25e9};
-  options.shape = *model::preset_config("8B");
-  options.node.max_model_len = 8192;
-  options.node.policy = "accel_only";
-  return options;
-}
-
-loadgen::Load load_of(int64_t requests, double rate, int32_t input, int32_t output) {
-  loadgen::LoadStream stream;
-  stream.options.arrivals.rate_per_s = rate;
-  stream.options.requests = requests;
-  stream.options.input = workload::Lengths::fixed(input);
-  stream.options.output = workload::Lengths::fixed(output);
-  stream.groups = {{.name = "chat"}};
-  stream.models = {"8B"};
-  return *loadgen::make_load({stream}, 7);
-}
-
-Simulated run(const SimulateOptions& options, const loadgen::Load& load) {
-  Result<Simulated> simulated = simulate(options, load, {});
-  CHECK(simulated.ok(), "{}", simulated.error().message);
-  return *std::move(simulated);
-}
-
 // Decode alone: 16 GB of weights at 85 % of 2 TB/s are 9.4 ms.
 TEST(Simulate, OneRequestTakesWhatTheMachineTakes) {
-  const Simulated simulated = run(an_a100(), load_of(1, 1, 100, 50));
+  const Simulated simulated = must_run(an_a100(), fixed_load(1, 1, 100, 50));
   ASSERT_EQ(simulated.run.records.size(), 1U);
   const loadgen::RequestRecord& record = simulated.run.records.front();
   EXPECT_EQ(record.outcome, loadgen::Outcome::kDone);
@@ -57,26 +27,12 @@ TEST(Simulate, OneRequestTakesWhatTheMachineTakes) {
   EXPECT_GE(simulated.machine.steps(), 50);
 }
 
-// Also beside another simulation in the same process, as `tandem tune` runs them.
-TEST(Simulate, RepeatsBitForBit) {
-  const loadgen::Load load = load_of(60, 4, 700, 60);
-  std::future<Simulated> beside =
-      std::async(std::launch::async, [&load] { return run(an_a100(), load); });
-  const Simulated one = run(an_a100(), load);
-  const Simulated two = beside.get();
-  ASSERT_EQ(one.run.records.size(), two.run.records.size());
-  for (size_t i = 0; i < one.run.records.size(); ++i) {
-    EXPECT_EQ(one.run.records[i].chunk_times, two.run.records[i].chunk_times) << i;
-  }
-  EXPECT_EQ(one.happenings, two.happenings);
-}
-
 TEST(Simulate, MoreAcceleratorsAreFasterButPayForTheirSums) {
-  const loadgen::Load load = load_of(1, 1, 100, 50);
+  const loadgen::Load load = fixed_load(1, 1, 100, 50);
   SimulateOptions options = an_a100();
-  const Nanos one = *run(options, load).run.records.front().tpot();
+  const Nanos one = *must_run(options, load).run.records.front().tpot();
   options.machine.group.ranks = 4;
-  const Nanos four = *run(options, load).run.records.front().tpot();
+  const Nanos four = *must_run(options, load).run.records.front().tpot();
   EXPECT_LT(four, one / 2);
   EXPECT_GT(four, one / 4);
 }
@@ -85,9 +41,9 @@ TEST(Simulate, MoreAcceleratorsAreFasterButPayForTheirSums) {
 TEST(Simulate, TargetsAreKeptByWhatTheProfileSays) {
   SimulateOptions options = an_a100();
   options.node.policy = "omniserve";
-  loadgen::Load load = load_of(200, 3, 500, 80);
+  loadgen::Load load = fixed_load(200, 3, 500, 80);
   load.groups.front().slo = {.ttft = TtftRule{.base = seconds(2)}, .tpot = milliseconds(40)};
-  const Simulated simulated = run(options, load);
+  const Simulated simulated = must_run(options, load);
   EXPECT_GT(simulated.profiled, Nanos{seconds(1)});
   for (const loadgen::RequestRecord& record : simulated.run.records) {
     ASSERT_EQ(record.outcome, loadgen::Outcome::kDone) << record.message;
@@ -101,14 +57,14 @@ TEST(Simulate, TargetsAreKeptByWhatTheProfileSays) {
 TEST(Simulate, WhatIsBelievedMayBeWrong) {
   SimulateOptions options = an_a100();
   options.node.policy = "omniserve";
-  loadgen::Load load = load_of(100, 6, 1500, 80);
+  loadgen::Load load = fixed_load(100, 6, 1500, 80);
   load.groups.front().slo = {.ttft = TtftRule{.base = seconds(2)}, .tpot = milliseconds(40)};
-  const Simulated truth = run(options, load);
+  const Simulated truth = must_run(options, load);
   options.beliefs = {.factor = 0.5, .noise = 0.05};
-  const Simulated hopeful = run(options, load);
+  const Simulated hopeful = must_run(options, load);
   EXPECT_LT(to_seconds(hopeful.profiled), to_seconds(truth.profiled));
   EXPECT_NE(hopeful.run.duration, truth.run.duration);
-  EXPECT_EQ(run(options, load).run.duration, hopeful.run.duration);
+  EXPECT_EQ(must_run(options, load).run.duration, hopeful.run.duration);
 }
 
 // More best effort than the accelerator's memory holds: what decodes on the host is computed there
@@ -120,16 +76,16 @@ TEST(Simulate, ASecondTierTakesBestEffort) {
     options.node.max_num_seqs = 64;
     options.machine.memory_bytes = int64_t{17} << 30;
     options.machine.host_memory_bytes = int64_t{64} << 30;
-    loadgen::Load load = load_of(60, 20, 700, 60);
+    loadgen::Load load = fixed_load(60, 20, 700, 60);
     load.groups.front() = {.name = "bulk", .service_tier = "flex"};
-    const Simulated one = run(options, load);
+    const Simulated one = must_run(options, load);
     for (const loadgen::RequestRecord& record : one.run.records) {
       ASSERT_EQ(record.outcome, loadgen::Outcome::kDone) << policy << ": " << record.message;
       EXPECT_EQ(record.chunk_times.size(), 60U);
     }
     EXPECT_GT(one.tiers.hops, 0) << policy;
     EXPECT_GT(one.tiers.offloaded_bytes, 0) << policy;
-    const Simulated two = run(options, load);
+    const Simulated two = must_run(options, load);
     EXPECT_EQ(one.run.duration, two.run.duration) << policy;
     EXPECT_EQ(one.tiers.hops, two.tiers.hops) << policy;
   }
@@ -137,7 +93,7 @@ TEST(Simulate, ASecondTierTakesBestEffort) {
 
 // Of output, with the memory of `options`; from the first arrival to the last token.
 double tokens_per_second(const SimulateOptions& options, const loadgen::Load& load) {
-  const Simulated simulated = run(options, load);
+  const Simulated simulated = must_run(options, load);
   int64_t tokens = 0;
   for (const loadgen::RequestRecord& record : simulated.run.records) {
     EXPECT_EQ(record.outcome, loadgen::Outcome::kDone) << record.message;
@@ -153,7 +109,7 @@ TEST(Simulate, LanesAndOverlapAreNeverWorseThanTheAcceleratorAlone) {
     SimulateOptions options = an_a100();
     options.node.max_num_seqs = 64;
     options.machine.memory_bytes = int64_t{17} << 30;
-    loadgen::Load load = load_of(300, 20, input, output);
+    loadgen::Load load = fixed_load(300, 20, input, output);
     load.groups.front() = {.name = "bulk", .service_tier = "flex"};
     const double alone = tokens_per_second(options, load);
     options.machine.host_memory_bytes = int64_t{64} << 30;
@@ -173,7 +129,7 @@ TEST(Simulate, WhatProfilingDidDoesNotCount) {
   SimulateOptions options = an_a100();
   options.node.policy = "omniserve";
   options.machine.host_memory_bytes = int64_t{64} << 30;
-  const Simulated simulated = run(options, load_of(20, 2, 100, 20));
+  const Simulated simulated = must_run(options, fixed_load(20, 2, 100, 20));
   EXPECT_GT(simulated.profiled, Nanos{seconds(1)});
   EXPECT_EQ(simulated.tiers.hops, 0);
   EXPECT_EQ(simulated.machine.busy().host, Nanos{0});
@@ -190,13 +146,13 @@ TEST(Simulate, SeveralHostsShareTheOffloadedSequences) {
   options.machine.memory_bytes = int64_t{19} << 30;
   options.machine.host_memory_bytes = int64_t{64} << 30;
   options.hosts = {{.bytes_per_second = 40e9, .workers = 8}};
-  loadgen::Load load = load_of(60, 20, 700, 60);
+  loadgen::Load load = fixed_load(60, 20, 700, 60);
   load.groups.front() = {.name = "bulk", .service_tier = "flex"};
   const auto seconds_with = [&](const SimHostSpec& host, size_t count) {
     options.hosts.assign(count, host);
-    const Simulated simulated = run(options, load);
+    const Simulated simulated = must_run(options, load);
     EXPECT_GT(simulated.tiers.hops, 0);
-    EXPECT_EQ(simulated.run.duration, run(options, load).run.duration);
+    EXPECT_EQ(simulated.run.duration, must_run(options, load).run.duration);
     for (const loadgen::RequestRecord& record : simulated.run.records) {
       EXPECT_EQ(record.outcome, loadgen::Outcome::kDone) << record.message;
     }
@@ -223,14 +179,14 @@ TEST(Simulate, WhatIsBelievedOfTheHostMayBeWrong) {
   options.machine.memory_bytes = int64_t{17} << 30;
   options.machine.host_memory_bytes = int64_t{64} << 30;
   options.hosts = {{.bytes_per_second = 0.4e9, .workers = 8}};
-  loadgen::Load load = load_of(60, 20, 700, 60);
+  loadgen::Load load = fixed_load(60, 20, 700, 60);
   load.groups.front() = {.name = "bulk", .service_tier = "flex"};
-  const Simulated truth = run(options, load);
+  const Simulated truth = must_run(options, load);
   options.beliefs.host = 0.05;
-  const Simulated hopeful = run(options, load);
+  const Simulated hopeful = must_run(options, load);
   EXPECT_LT(hopeful.profiled, truth.profiled);
   EXPECT_GT(hopeful.tiers.offloaded_bytes, truth.tiers.offloaded_bytes);
-  EXPECT_EQ(hopeful.run.duration, run(options, load).run.duration);
+  EXPECT_EQ(hopeful.run.duration, must_run(options, load).run.duration);
 }
 
 // Most of the time goes into steps with lanes, which pass the dense stages twice.
@@ -249,9 +205,9 @@ TEST(Simulate, StepsWithLanesTakeWhatIsPredicted) {
     options.node.max_num_batched_tokens = 512;
     options.node.policy = policy;
     options.limit = seconds(60);
-    loadgen::Load load = load_of(120, 3, 370, 120);
+    loadgen::Load load = fixed_load(120, 3, 370, 120);
     load.groups.front() = {.name = "bulk", .service_tier = "flex"};
-    const Simulated simulated = run(options, load);
+    const Simulated simulated = must_run(options, load);
     const auto lanes = simulated.machine.modes().find(std::string_view("lanes"));
     ASSERT_NE(lanes, simulated.machine.modes().end()) << policy;
     EXPECT_GT(lanes->second.steps, 200) << policy;
@@ -268,14 +224,14 @@ TEST(Simulate, TimersDoNotPileUp) {
   options.node.policy = "sarathi";
   options.node.max_num_seqs = 8;
   options.machine.host_memory_bytes = int64_t{8} << 30;
-  const Simulated one = run(options, load_of(200, 2, 100, 100));
+  const Simulated one = must_run(options, fixed_load(200, 2, 100, 100));
   EXPECT_LT(one.happenings, 60 * one.machine.steps());
 }
 
 TEST(Simulate, ARunThatCannotEndStopsAtItsLimit) {
   SimulateOptions options = an_a100();
   options.limit = seconds(20);
-  const Simulated simulated = run(options, load_of(2000, 100, 2000, 400));
+  const Simulated simulated = must_run(options, fixed_load(2000, 100, 2000, 400));
   EXPECT_TRUE(simulated.run.interrupted);
   EXPECT_LE(simulated.run.duration, Nanos{seconds(21)});
 }
@@ -286,11 +242,11 @@ TEST(Simulate, ARunMayStopWithHopsAndCopiesUnderWay) {
   options.node.max_num_seqs = 128;
   options.machine.memory_bytes = int64_t{17} << 30;
   options.machine.host_memory_bytes = int64_t{64} << 30;
-  loadgen::Load load = load_of(400, 40, 700, 200);
+  loadgen::Load load = fixed_load(400, 40, 700, 200);
   load.groups.front() = {.name = "bulk", .service_tier = "flex"};
   for (const Nanos limit : {milliseconds(3000), milliseconds(3013), milliseconds(3507)}) {
     options.limit = limit;
-    const Simulated simulated = run(options, load);
+    const Simulated simulated = must_run(options, load);
     EXPECT_TRUE(simulated.run.interrupted);
     EXPECT_GT(simulated.tiers.hops_in_flight, 0);
   }
@@ -298,12 +254,12 @@ TEST(Simulate, ARunMayStopWithHopsAndCopiesUnderWay) {
 
 TEST(Simulate, WhatDoesNotFitIsRefused) {
   SimulateOptions options = an_a100();
-  const Simulated simulated = run(options, load_of(1, 1, 8192, 10));
+  const Simulated simulated = must_run(options, fixed_load(1, 1, 8192, 10));
   EXPECT_EQ(simulated.run.records.front().outcome, loadgen::Outcome::kFailed);
   EXPECT_THAT(simulated.run.records.front().message, HasSubstr("max-model-len"));
 
   options.machine.memory_bytes = int64_t{8} << 30;
-  const Result<Simulated> small = simulate(options, load_of(1, 1, 10, 10), {});
+  const Result<Simulated> small = simulate(options, fixed_load(1, 1, 10, 10), {});
   ASSERT_FALSE(small.ok());
   EXPECT_THAT(small.error().message, HasSubstr("does not fit"));
 }

@@ -12,6 +12,7 @@
 // such as a host that reads device memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -63,6 +64,7 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
@@ -82,8 +84,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* millis, cudaEvent_t begin, cudaEvent_t end);
 
 namespace cuda_on_host {
+
+// The GPU's clock, for the distance of events; empty: the machine's. Set while nothing runs.
+void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock);
 
 // In place of a kernel launch.
 void enqueue(cudaStream_t stream, std::function<void()> work);

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import GOLDENS, ROOT, launch
+from conftest import BINARY, GOLDENS, ROOT, launch
 
 PACKAGING = ROOT / "packaging"
 WORDS = {"sum", "max", "avg", "count", "rate", "by", "on", "and", "le", "histogram_quantile", "min_over_time", "avg_over_time", "offset"}
@@ -44,10 +44,18 @@ def everything(binary, tmp_path_factory):
     with server.http() as http:
         assert http.get("/no/such/path").status_code == 404
         text = http.get("/metrics").text
+    # What the driver of a GPU says, by the GPU and the driver that the host plays.
+    on_gpu = launch(binary, "gpu-metrics", model, "--device", str(BINARY.parent / "libtandem_cuda_on_host.so"), "--device-memory", "64MiB",
+                    "--host-memory", "16MiB", env={"TANDEM_NVML": str(BINARY.parent / "libtandem_nvml_on_host.so")})
+    assert on_gpu.metric("tandem_accelerator_power_watts", device="cuda:0") == 345.678
+    with on_gpu.http() as http:
+        text += http.get("/metrics").text
+    metrics = server.metrics() + on_gpu.metrics()
+    on_gpu.stop_cleanly()
     names = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
     names |= {name + part for name in re.findall(r"^# TYPE (\S+) histogram$", text, re.MULTILINE) for part in ("_bucket", "_count", "_sum")}
     labels = {}
-    for name, have, _ in server.metrics():
+    for name, have, _ in metrics:
         labels.setdefault(name, set()).update(have)
     server.stop_cleanly()
     return names, labels

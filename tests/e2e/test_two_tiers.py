@@ -3,6 +3,7 @@ that answers are those of a plain server, whatever was offloaded when, and that 
 import concurrent.futures
 import json
 import subprocess
+import threading
 
 import httpx
 import pytest
@@ -176,9 +177,18 @@ def test_the_regime_is_named_while_sequences_decode_on_the_host(start_server):
     server = start_server(MODEL, *FLAGS, "--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB",
                           "--offload-below", "100", "--onload-above", "100")
     request = {**body(0), "max_tokens": 400}
+    seen = threading.Event()
+
+    def ask_again_and_again():
+        while not seen.is_set():
+            server.openai().completions.create(**request)
+
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        running = [pool.submit(lambda: [server.openai().completions.create(**request) for _ in range(40)]) for _ in range(8)]
-        known = until(lambda: [labels["regime"] for name, labels, value in server.metrics() if name == "tandem_regime" and value == 1])
+        running = [pool.submit(ask_again_and_again) for _ in range(8)]
+        try:
+            known = until(lambda: [labels["regime"] for name, labels, value in server.metrics() if name == "tandem_regime" and value == 1])
+        finally:
+            seen.set()
         for one in running:
             one.result()
     assert len(known) == 1 and known[0] in {"host_memory", "host_bandwidth", "link", "device"}

@@ -11,7 +11,7 @@
 #                e2e    golden models and two tiers over HTTP
 #                speed  `tandem bench kernels` on the GPU, and beside it the same operations by PyTorch if a python3 has it
 #                model  a random 8B model: from start to first token, decoding at batch 1, 16 and 64, a prompt of 4,096 tokens,
-#                       and steps beside offloaded requests
+#                       steps beside offloaded requests, what the driver says, and a profile of two tiers
 #                sanitizer  compute-sanitizer's memcheck over some of the ops' tests
 #                (default: all of them, in this order)
 #   --device     which GPU: cuda (default), cuda:N or a back end's file
@@ -136,8 +136,8 @@ stage_ops() {
     local kernels=fast products=plain
     if [ $kind = plain ]; then kernels=plain; fi
     if [ $kind = library ]; then products=library; fi
-    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_KERNELS=$kernels TANDEM_CUDA_PRODUCTS=$products "$ops" --gtest_filter=-Link.* \
-      --gtest_output="json:$reports/$kind" >"$reports/$kind.txt" 2>&1 || code=1
+    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_KERNELS=$kernels TANDEM_CUDA_PRODUCTS=$products "$ops" \
+      --gtest_filter="${TANDEM_OPS_FILTER:--Link.*}" --gtest_output="json:$reports/$kind" >"$reports/$kind.txt" 2>&1 || code=1
     cat "$reports/$kind.txt" >&2
   done
   python3 - "$reports" <<'PYTHON'
@@ -230,7 +230,7 @@ stage_speed() {
 stage_model() {
   local folder=$scratch place sizes=(--preset 8B)
   if [ "$dry_run" -eq 1 ]; then
-    sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,4 --prompt 64 --output 8 --tiers 2:4:16 --window 0.3)
+    sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,4 --prompt 64 --output 8 --tiers 2:4:16 --window 0.3 --profile 1)
   fi
   for place in /dev/shm /tmp build; do
     if [ -z "$folder" ] && { [ "$dry_run" -eq 1 ] || [ "$(df --output=avail -BG "$place" | tail -n 1 | tr -dc 0-9)" -ge 20 ]; }; then

@@ -1,9 +1,10 @@
 """A whole model of random weights on a device: makes it in a scratch folder, then measures the time from the server's start to its first
 token, decoding at several batch sizes and a long prompt over HTTP, then the same
-through the engine alone (`tandem bench model`), and steps beside offloaded requests (`tandem bench tiers`).
+through the engine alone (`tandem bench model`), steps beside offloaded requests (`tandem bench tiers`), and how well a profile of two
+tiers (`tandem profile`) predicts steps. Also what the driver says of the GPU under load.
 Prints one line of JSON with the figures; a part that fails or finds no time is named there; the others still run.
 Usage: measure_model.py TANDEM --device NAME --scratch FOLDER [--preset 8B] [--device-memory 60GiB] [--host-memory 2GiB] [--limit SECONDS]
-           [--batches 1,16,64] [--prompt 4096] [--output 64] [--tiers 16:32:512] [--window 3] [--keep]"""
+           [--batches 1,16,64] [--prompt 4096] [--output 64] [--tiers 16:32:512] [--window 3] [--profile 20] [--keep]"""
 import argparse
 import http.client
 import json
@@ -115,6 +116,18 @@ class Measurement:
             "batch": batch, "prompt": prompt, "output": output, "ttft_ms": 1e3 * statistics.median(each[0] for each in results),
             "tpot_ms": 1e3 * statistics.median(each[1] for each in results), "tokens_per_s": batch * output / (end - begin)})
 
+    def driver(self):
+        """What the driver says of the GPU, while a prompt is answered."""
+        asking = threading.Thread(target=self.over_http, args=(1, self.options.prompt, self.options.output))
+        asking.start()
+        time.sleep(1.2)  # it is asked once a second
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        asking.join()
+        self.found["driver"] = {line.split("{")[0].removeprefix("tandem_accelerator_"): float(line.split()[-1])
+                                for line in text.splitlines() if line.startswith("tandem_accelerator_")}
+
     def stop(self):
         if self.server is not None and self.server.poll() is None:
             self.server.send_signal(signal.SIGTERM)
@@ -158,6 +171,15 @@ class Measurement:
             "host_frozen_ms": 1e3 * result["host_frozen"][0]["step_seconds"], "best_effort_tokens_per_s": result["best_effort_tokens_per_second"],
             "host_gb_per_s": 1e-9 * result["with_visitors"][0]["host_bytes_per_second"], "host_busy": result["with_visitors"][0]["host_busy"]}
 
+    def profile(self):
+        path = pathlib.Path(self.options.scratch) / "profile.json"
+        done = subprocess.run([self.options.tandem, "profile", str(self.folder), *self.device, "--time", f"{self.options.profile}s", "-o", str(path)],
+                              stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, timeout=max(1, self.left()))
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr[-500:])
+        profile = json.loads(path.read_text())
+        self.found["profile"] = {"batches": profile["batches"], "accuracy": profile["accuracy"], "host": profile["host"]}
+
     def run(self):
         options = self.options
         batches = [int(each) for each in options.batches.split(",")]
@@ -167,10 +189,12 @@ class Measurement:
             for batch in batches:
                 self.part(f"http {batch}", lambda batch=batch: self.over_http(batch, min(128, options.prompt), options.output))
             self.part("http prompt", lambda: self.over_http(1, options.prompt, 2))
+            self.part("driver", self.driver)
         self.stop()
         self.part("engine decode", lambda: self.engine(min(512, options.prompt), options.output, batches), 15)
         self.part("engine prompt", lambda: self.engine(options.prompt, 2, [1]), 15)
         self.part("tiers", self.tiers, 15)
+        self.part("profile", self.profile, 2 * options.profile + 5)
 
 
 def main():
@@ -187,6 +211,7 @@ def main():
     parser.add_argument("--output", type=int, default=64)
     parser.add_argument("--tiers", default="16:32:512", help="RESIDENTS:OFFLOADED:PROMPT of `tandem bench tiers`")
     parser.add_argument("--window", default="3", help="seconds of a window there")
+    parser.add_argument("--profile", type=int, default=20, help="seconds of `tandem profile`")
     parser.add_argument("--keep", action="store_true", help="leave the model in the scratch folder")
     options = parser.parse_args()
     os.makedirs(options.scratch, exist_ok=True)

@@ -15,6 +15,7 @@
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/gpu_health.h"
+#include "device/cuda/gpu_sensors.h"
 #include "device/cuda/library_products.h"
 #include "device/cuda/probe.h"
 #include "device/cuda/reservation.h"
@@ -129,7 +130,7 @@ class CudaDevice final : public Device {
   // `host` null: pinned memory is taken piece by piece.
   CudaDevice(AcceleratorCaps caps, HostCaps host_caps, int index, const Formats& formats,
              std::shared_ptr<GpuHealth> health, std::shared_ptr<Tier> device,
-             std::shared_ptr<Tier> host, Libraries libraries)
+             std::shared_ptr<Tier> host, Libraries libraries, observe::Timeline* timeline)
       : caps_(std::move(caps)),
         host_(std::move(host_caps)),
         index_(index),
@@ -137,12 +138,16 @@ class CudaDevice final : public Device {
         health_(std::move(health)),
         device_memory_(std::move(device)),
         host_memory_(std::move(host)),
-        streams_(index, *health_, device_memory_->own(), std::move(libraries)) {}
+        sensors_(index),
+        streams_(index, *health_, device_memory_->own(), std::move(libraries), timeline) {}
 
   [[nodiscard]] const AcceleratorCaps& caps() const override { return caps_; }
   [[nodiscard]] const HostCaps& host() const override { return host_; }
   [[nodiscard]] const Formats& formats() const override { return formats_; }
   [[nodiscard]] const Error* failure() const override { return health_->failure(); }
+  [[nodiscard]] observe::AcceleratorReadings readings() const override {
+    return sensors_.readings();
+  }
 
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
@@ -194,6 +199,7 @@ class CudaDevice final : public Device {
   const std::shared_ptr<GpuHealth> health_;
   const std::shared_ptr<Tier> device_memory_;
   const std::shared_ptr<Tier> host_memory_;
+  const GpuSensors sensors_;
   CudaStreams streams_;  // last: their work uses the memory
 };
 
@@ -351,9 +357,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
       .kernels = found.kernels(),
       .memory_bytes = gpu.memory_bytes,
       .free_memory_bytes = device->pieces().capacity()};
-  auto made = std::make_unique<CudaDevice>(std::move(caps), host_caps(spec), index,
-                                           cuda_formats(residual), health, std::move(device),
-                                           std::move(host), std::move(found.libraries));
+  auto made = std::make_unique<CudaDevice>(
+      std::move(caps), host_caps(spec), index, cuda_formats(residual), health, std::move(device),
+      std::move(host), std::move(found.libraries), spec.timeline);
   if (const Error* failure = made->failure()) {  // its own pinned memory was not to be had
     return *failure;
   }

@@ -182,7 +182,7 @@ TEST(CudaStreamsFailure, AnEventRecordedMeanwhileHoldsNothingUp) {
   std::vector<std::byte> own(static_cast<size_t>(CudaStreams::own_bytes({})));
   for (int i = 0; i < kRounds; ++i) {
     GpuHealth health;
-    CudaStreams streams(0, health, own.data(), {});
+    CudaStreams streams(0, health, own.data(), {}, nullptr);
     const StreamId stream = streams.add(StreamKind::kCompute);
     std::atomic<bool> records{false};
     std::thread recorder([&] {

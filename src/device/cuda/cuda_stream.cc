@@ -203,8 +203,9 @@ cudaError_t CudaStream::attend(const AttentionOp& op) {
   return run(stream_, op);
 }
 
-CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries)
-    : device_(device), health_(health) {
+CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries,
+                         observe::Timeline* timeline)
+    : device_(device), health_(health), timeline_(timeline) {
   rooms_.uploads.place(own, kUploadBytes);
   note(rooms_.upload_pieces.take(kUploadPieces, kUploadBytes), kTakingPinned);
   own += kUploadBytes;
@@ -238,7 +239,9 @@ CudaStreams::~CudaStreams() {
     well = note(cudaEventDestroy(spare_events_[i]), kDoing);
   }
   for (int32_t i = 0; i < line_count_.load() && well; ++i) {
-    well = note(lines_[static_cast<size_t>(i)]->stream.end(), kDoing);
+    Line& own = *lines_[static_cast<size_t>(i)];
+    well = (own.trace == nullptr || note(own.trace->close(), kDoing)) &&
+           note(own.stream.end(), kDoing);
   }
   if (well) {
     note(rooms_.uploads.end(), kDoing);
@@ -282,8 +285,8 @@ StreamId CudaStreams::stream_of(EventId event) {
 
 StreamId CudaStreams::add(StreamKind kind) {
   auto line = std::make_unique<Line>(rooms_);
-  if (use_device()) {
-    note(line->stream.make(kind), "making a stream");
+  if (use_device() && note(line->stream.make(kind), "making a stream") && timeline_ != nullptr) {
+    note(open_trace(*line, kind), "making a stream");
   }
   const std::lock_guard lock(mutex_);
   const int32_t index = line_count_.load();
@@ -293,12 +296,22 @@ StreamId CudaStreams::add(StreamKind kind) {
   return static_cast<StreamId>(index);
 }
 
+cudaError_t CudaStreams::open_trace(Line& own, StreamKind kind) {
+  observe::Track& track = timeline_->add_track(
+      "accelerator", fmt::format("{}: {}", line_count_.load(), stream_kind_name(kind)));
+  own.trace = std::make_unique<StreamTrace>(track, clock_);
+  return own.trace->open(own.stream.get());
+}
+
 void CudaStreams::launch(StreamId stream, const Op& op) {
   Line& own = line(stream);
   if (!use_device()) {
     return;
   }
-  if (const cudaError_t error = own.stream.launch(op); error != cudaSuccess) {
+  const cudaError_t error =
+      own.trace == nullptr ? own.stream.launch(op)
+                           : own.trace->around(label_of(op), [&] { return own.stream.launch(op); });
+  if (error != cudaSuccess) {
     note(error, fmt::format("launching {}", label_of(op).name));
   }
 }
@@ -325,7 +338,8 @@ cudaError_t CudaStreams::record_on(Line& own, int64_t number, bool notifies) {
   }
   const cudaError_t error = cudaEventRecord(event, own.stream.get());
   if (error == cudaSuccess) {
-    own.pending.push_back({number, event, notifies && listener ? &listener : nullptr});
+    own.pending.push_back({number, event, notifies && listener ? &listener : nullptr,
+                           own.trace == nullptr ? 0 : own.trace->marks()});
     ++pending_;
   }
   return error;
@@ -461,6 +475,9 @@ bool CudaStreams::complete_some() {
         return true;
       }
       own.completed.store(oldest.number, std::memory_order_release);
+      if (own.trace != nullptr && !note(own.trace->show(oldest.marks), kRunning)) {
+        return true;
+      }
       if (oldest.listener != nullptr) {
         (*oldest.listener)();
       }

@@ -26,6 +26,7 @@
 #include "device/cuda/library_products.h"
 #include "device/cuda/planned_attention.h"
 #include "device/cuda/shared_room.h"
+#include "device/cuda/stream_trace.h"
 #include "device/device.h"
 
 namespace tandem::device::cuda {
@@ -85,8 +86,10 @@ class CudaStreams {
            (libraries.attention ? PlanRoom::kDeviceBytes : 0);
   }
 
-  // Its own memory begins at `own`, aligned to 256 bytes. `health` must outlive it.
-  CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries);
+  // Its own memory begins at `own`, aligned to 256 bytes. `health` and the timeline must outlive
+  // it; null: nothing is recorded.
+  CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries,
+              observe::Timeline* timeline);
   ~CudaStreams();  // after everything that was launched, unless the GPU has failed
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;
@@ -106,11 +109,13 @@ class CudaStreams {
     int64_t number = 0;
     cudaEvent_t event = nullptr;
     const std::function<void()>* listener = nullptr;  // null: nobody is told
+    int64_t marks = 0;                                // of the trace, when it was recorded
   };
   // Of a stream. `pending`, oldest first, is guarded by mutex_.
   struct Line {
     explicit Line(StreamRooms& rooms) : stream(rooms) {}
     CudaStream stream;
+    std::unique_ptr<StreamTrace> trace;  // null: no timeline is written
     std::deque<Pending> pending;
     int64_t recorded = 0;               // issuing thread
     std::atomic<int64_t> completed{0};  // the number of the last completed event
@@ -120,6 +125,7 @@ class CudaStreams {
   [[nodiscard]] Line& line(StreamId stream) const;
   [[nodiscard]] static int64_t number_of(EventId event);
   [[nodiscard]] static StreamId stream_of(EventId event);
+  cudaError_t open_trace(Line& own, StreamKind kind);
   static const Pending* find(const Line& line, EventId event);
   bool use_device() const;
   cudaError_t record_on(Line& own, int64_t number, bool notifies);
@@ -129,6 +135,8 @@ class CudaStreams {
 
   const int device_;
   GpuHealth& health_;
+  observe::Timeline* const timeline_;
+  const SteadyClock clock_;
   StreamRooms rooms_;
   std::array<std::unique_ptr<Line>, kMaxStreams> lines_;
   std::atomic<int32_t> line_count_{0};

@@ -39,21 +39,6 @@ struct Parts {
 
 constexpr uint64_t kHollowSeed = 1;
 
-const char* track_name(StreamKind kind) {
-  switch (kind) {
-    case StreamKind::kCompute:
-      return "compute";
-    case StreamKind::kDeviceToHost:
-      return "to host";
-    case StreamKind::kHostToDevice:
-      return "to device";
-    case StreamKind::kSwap:
-      return "swap";
-  }
-  CHECK(false, "stream kind {}", static_cast<int>(kind));
-  return "";
-}
-
 class EmulatedDevice final : public EmulatedAccelerator {
  public:
   explicit EmulatedDevice(Parts parts)
@@ -91,8 +76,8 @@ class EmulatedDevice final : public EmulatedAccelerator {
       work->set_hollow(kHollowSeed);
     }
     if (parts_.timeline != nullptr) {
-      work->set_track(&parts_.timeline->add_track("accelerator",
-                                                  fmt::format("{}: {}", index, track_name(kind))));
+      work->set_track(&parts_.timeline->add_track(
+          "accelerator", fmt::format("{}: {}", index, stream_kind_name(kind))));
     }
     const StreamId stream = streams_.add(
         std::move(work),

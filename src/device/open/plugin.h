@@ -15,7 +15,7 @@
 namespace tandem::device {
 
 // Raised with every change of device.h, ops.h or of what they include.
-inline constexpr int32_t kPluginVersion = 5;
+inline constexpr int32_t kPluginVersion = 6;
 inline constexpr const char* kPluginSymbol = "tandem_device_plugin";
 
 struct DevicePlugin {

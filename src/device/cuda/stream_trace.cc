@@ -1,0 +1,149 @@
+#include "device/cuda/stream_trace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::device::cuda {
+namespace {
+
+constexpr double kNanosPerMilli = 1e6;
+constexpr double kCountedNanos = 1e9;  // a float of milliseconds has not more digits
+constexpr double kDrift = 1e-4;        // of two clocks, at most
+
+cudaError_t nanos_between(cudaEvent_t begin, cudaEvent_t end, double& nanos) {
+  float millis = 0;
+  const cudaError_t error = cudaEventElapsedTime(&millis, begin, end);
+  nanos = millis * kNanosPerMilli;
+  return error;
+}
+
+}  // namespace
+
+cudaError_t StreamTrace::open(cudaStream_t stream) {
+  stream_ = stream;
+  cudaError_t error = take(origin_);
+  if (error == cudaSuccess) {
+    error = cudaEventRecord(origin_, stream_);
+  }
+  if (error == cudaSuccess) {
+    error = cudaStreamSynchronize(stream_);
+  }
+  origin_nanos_ = static_cast<double>(clock_.now().count());
+  return error;
+}
+
+cudaError_t StreamTrace::take(cudaEvent_t& event) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!spare_.empty()) {
+      event = spare_.back();
+      spare_.pop_back();
+      return cudaSuccess;
+    }
+  }
+  return cudaEventCreateWithFlags(&event, 0);
+}
+
+void StreamTrace::give_back(cudaEvent_t event) {
+  const std::lock_guard lock(mutex_);
+  spare_.push_back(event);
+}
+
+cudaError_t StreamTrace::begin() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (passing_.size() >= kMaxMarks) {
+      return cudaSuccess;
+    }
+  }
+  const cudaError_t error = take(begun_);
+  return error == cudaSuccess ? cudaEventRecord(begun_, stream_) : error;
+}
+
+cudaError_t StreamTrace::end(const OpLabel& label) {
+  if (begun_ == nullptr) {
+    return cudaSuccess;
+  }
+  Mark mark{label, std::exchange(begun_, nullptr)};
+  cudaError_t error = take(mark.end);
+  if (error == cudaSuccess) {
+    error = cudaEventRecord(mark.end, stream_);
+  }
+  const std::lock_guard lock(mutex_);
+  passing_.push_back(mark);
+  ++marked_;
+  return error;
+}
+
+cudaError_t StreamTrace::show(int64_t marks) {
+  while (shown_ < marks) {
+    Mark mark;
+    {
+      const std::lock_guard lock(mutex_);
+      mark = passing_.front();
+      passing_.pop_front();
+    }
+    ++shown_;
+    if (const cudaError_t error = add(mark); error != cudaSuccess) {
+      return error;
+    }
+  }
+  return cudaSuccess;
+}
+
+cudaError_t StreamTrace::add(const Mark& mark) {
+  double begin = 0;
+  double end = 0;
+  cudaError_t error = nanos_between(origin_, mark.begin, begin);
+  if (error == cudaSuccess) {
+    error = nanos_between(origin_, mark.end, end);
+  }
+  if (error != cudaSuccess) {
+    return error;
+  }
+  const bool counted_long = end > kCountedNanos;
+  begin = std::max(begin + origin_nanos_, last_nanos_);
+  end = std::max(end + origin_nanos_, begin);
+  last_nanos_ = end;
+  track_.add({.name = mark.label.name,
+              .begin = Nanos{static_cast<int64_t>(begin)},
+              .end = Nanos{static_cast<int64_t>(end)},
+              .detail = mark.label.detail,
+              .value = mark.label.value});
+  const double lag = static_cast<double>(clock_.now().count()) - end;
+  lag_ = std::min(lag_.value_or(lag), lag);
+  give_back(mark.begin);
+  if (counted_long) {
+    count_from(mark);
+  } else {
+    give_back(mark.end);
+  }
+  return cudaSuccess;
+}
+
+void StreamTrace::count_from(const Mark& mark) {
+  give_back(std::exchange(origin_, mark.end));
+  origin_nanos_ = last_nanos_ + std::min(*lag_, kDrift * kCountedNanos);
+  lag_.reset();
+}
+
+cudaError_t StreamTrace::close() {
+  cudaError_t error = cudaSuccess;
+  const auto destroy = [&error](cudaEvent_t event) {
+    if (event != nullptr && error == cudaSuccess) {
+      error = cudaEventDestroy(event);
+    }
+  };
+  destroy(origin_);
+  destroy(begun_);
+  for (const cudaEvent_t event : spare_) {
+    destroy(event);
+  }
+  for (const Mark& mark : passing_) {
+    destroy(mark.begin);
+    destroy(mark.end);
+  }
+  return error;
+}
+
+}  // namespace tandem::device::cuda

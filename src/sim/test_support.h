@@ -1,0 +1,39 @@
+// What tests of whole simulations share: a machine, a load, and a run that must succeed.
+#pragma once
+
+#include "base/check.h"
+#include "model/make.h"
+#include "sim/simulate.h"
+
+namespace tandem::sim {
+
+inline SimulateOptions an_a100() {
+  SimulateOptions options;
+  options.machine = {.name = "a100",
+                     .accelerator = *device::find_profile("a100"),
+                     .memory_bytes = int64_t{64} << 30,
+                     .link_bytes = 25e9};
+  options.shape = *model::preset_config("8B");
+  options.node.max_model_len = 8192;
+  options.node.policy = "accel_only";
+  return options;
+}
+
+inline loadgen::Load fixed_load(int64_t requests, double rate, int32_t input, int32_t output) {
+  loadgen::LoadStream stream;
+  stream.options.arrivals.rate_per_s = rate;
+  stream.options.requests = requests;
+  stream.options.input = workload::Lengths::fixed(input);
+  stream.options.output = workload::Lengths::fixed(output);
+  stream.groups = {{.name = "chat"}};
+  stream.models = {"8B"};
+  return *loadgen::make_load({stream}, 7);
+}
+
+inline Simulated must_run(const SimulateOptions& options, const loadgen::Load& load) {
+  Result<Simulated> simulated = simulate(options, load, {});
+  CHECK(simulated.ok(), "{}", simulated.error().message);
+  return *std::move(simulated);
+}
+
+}  // namespace tandem::sim
