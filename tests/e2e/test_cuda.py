@@ -32,7 +32,7 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     """Ten times more requests than the device's KV holds. Played by the host, device and CPU compute the same with the plain kernels; a
     GPU's sums differ in the last bits, so there only the least is asked: answers of the same length, and nothing left over."""
     plain_kernels = {"TANDEM_ISA": "ref"}
-    cpu = launch(binary, f"cuda-{policy}-cpu", MODEL, *FLAGS, env=plain_kernels)
+    cpu = launch(binary, f"cuda-{policy}-cpu", MODEL, *FLAGS, "--device", "cpu", env=plain_kernels)
     wanted = answers(cpu)
     cpu.stop_cleanly()
     server = launch(binary, f"cuda-{policy}", MODEL, *FLAGS, *device, "--policy", policy, "--num-kv-blocks", "4", env=plain_kernels)
