@@ -52,7 +52,9 @@ Result<DeviceChoice> choose_device(const AutomaticGpu& gpu, const GpuFacts& fact
   }
   if (facts.has_plugin && !gpu.required_by.empty()) {
     return Error{found->code,
-                 fmt::format("--{} asks for a GPU, which --device auto cannot take: {}",
+                 fmt::format("--{0} is for two tiers, and --device auto cannot take a GPU for "
+                             "them: {1}. To serve on the CPUs, leave --{0} out or give "
+                             "--emulate-accelerator",
                              gpu.required_by, found->message),
                  found->param};
   }

@@ -150,7 +150,7 @@ def test_a_gpu_without_cublaslt_is_left_with_the_cure(with_gpu, env):
                                     ("--group-stages", "2"), ("--hop-patience", "1s")], ids=lambda option: option[0])
 def test_an_option_for_the_gpu_makes_its_errors_errors(with_gpu, option):
     code, text = run(with_gpu, MODEL, *TOO_MUCH, *option)
-    assert code == 1 and f"{option[0]} asks for a GPU, which --device auto cannot take" in text and "of GPU memory are asked for" in text
+    assert code == 1 and f"{option[0]} is for two tiers, and --device auto cannot take a GPU" in text and "of GPU memory are asked for" in text
     assert CPUS not in text
     code, text = run(with_gpu, MODEL, "--threads", "1", *option)
     assert code == 2 and "--threads does not go with an accelerator" in text

@@ -46,6 +46,28 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     server.stop_cleanly()
 
 
+@pytest.mark.parametrize(("model", "dtype"), [(MODEL, "float32"), (ROOT / "models" / "tandem-tiny", "bfloat16")], ids=["float32", "bfloat16"])
+def test_a_request_decoded_on_the_host_writes_what_it_writes_on_the_device(binary, device, model, dtype):
+    """One request of 64 tokens on one server: as latency-sensitive it stays on the device, as best effort it is offloaded at once."""
+    if ON_GPU:
+        pytest.skip("the sums of a GPU and of its host differ in the last bits")
+    server = launch(binary, f"cuda-equal-{dtype}", model, "--served-model-name", "m", "--dtype", dtype, *device, "--policy", "piggyback",
+                    "--offload-below", "100", "--onload-above", "100", "--no-enable-prefix-caching", env={"TANDEM_ISA": "ref"})
+
+    def ask(tier):
+        reply = server.openai().completions.create(model="m", prompt="the fox and the hen " * 4, max_tokens=64, temperature=0, logprobs=2,
+                                                   extra_body={"service_tier": tier, "ignore_eos": True})
+        assert reply.usage.completion_tokens == 64
+        return reply.choices[0].text, reply.choices[0].logprobs.token_logprobs
+
+    stays = ask("default")
+    assert server.metric("tandem_hops_total") == 0
+    moves = ask("flex")
+    assert server.metric("tandem_hops_total") > 64
+    assert moves == stays
+    server.stop_cleanly()
+
+
 @pytest.fixture
 def with_library(binary, request, device, tmp_path):
     """with_library(model, *flags): a server whose products are cuBLASLt's, as the host plays it; at its end nothing must have been refused."""
