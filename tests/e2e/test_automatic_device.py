@@ -4,9 +4,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from conftest import BINARY, GOLDENS, ROOT, launch
+
+sys.path.insert(0, str(ROOT / "tools" / "packed"))
+
+import make_packed  # noqa: E402
 
 MODEL = GOLDENS / "llama-gqa-rope3-f32"
 TINY = ROOT / "models" / "tandem-tiny"
@@ -113,6 +118,13 @@ def test_the_check_shows_the_gpu(with_gpu):
     text = check(with_gpu, *MEMORY)
     assert text.count(GPU) == 1 and CPUS not in text
     assert " million parameters), cuda:0 (" in text and "memory plan: host" in text
+
+
+def test_quantised_weights_of_files_become_bfloat16_on_the_gpu_as_if_it_was_named(with_gpu, wide_model, tmp_path):
+    make_packed.convert(wide_model, tmp_path / "packed", kind="awq", group=32)
+    for device in ((), ("--device", "cuda", "--host-memory", "64MiB")):
+        code, text = run(with_gpu, tmp_path / "packed", "--check", *MEMORY, *device)
+        assert code == 0 and "they become bfloat16" in text and "cuda:0 (" in text and CPUS not in text
 
 
 def test_answers_on_the_cpus_end_as_those_of_a_server_that_was_never_offered_a_gpu(with_gpu, tmp_path):
