@@ -80,7 +80,7 @@ end
 jobs=$(scripts/jobs.sh)
 begin "build ($preset, $jobs jobs)"
 targets=()
-if [ "$unit" -eq 0 ]; then targets=(--target tandem text_driver tandem_cuda_on_host_plugin device_ops_test); fi
+if [ "$unit" -eq 0 ]; then targets=(--target tandem text_driver tandem_cuda_on_host_plugin tandem_cublaslt_on_host device_ops_test); fi
 cmake --build "$build" -j "$jobs" "${targets[@]}" -- --quiet || give_up "the build failed: mend the first error above"
 end
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "api/server.h"
+#include "automatic_device.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "batches/service.h"
@@ -220,6 +221,12 @@ Result<bool> fetch(ServeFlags& flags, const Signals& signals) {
   return true;
 }
 
+// Afterwards `flags` name the device that was chosen.
+Result<std::unique_ptr<Node>> open_node(ServeFlags& flags, const Clock& clock) {
+  ASSIGN_OR_RETURN(SoleModel opened, open_model(flags.node, clock));
+  return Node::create(flags.node, std::move(opened), clock);
+}
+
 Status serve(ServeFlags& flags, cli::Command command) {
   const Signals signals;
   const SteadyClock clock;
@@ -232,7 +239,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   if (!fetched) {
     return {};
   }
-  RETURN_IF_ERROR(resolve(flags));
+  RETURN_IF_ERROR(resolve_to_serve(flags));
   if (flags.check) {
     return check(flags, clock);
   }
@@ -242,7 +249,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   constexpr int kMappedBytes = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   ASSIGN_OR_RETURN(const TextParts parts, load_text(flags));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, Node::open(flags.node, clock));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Node> node, open_node(flags, clock));
   node->set_failure_listener([&signals] { signals.wake(); });
   Instance& instance = *node->instances().front();
   log_start(flags, instance.model());

@@ -85,7 +85,8 @@ OptionTable text_options(ServeFlags& flags) {
 OptionTable device_options(ServeFlags& flags) {
   return {{.name = "device",
            .group = "Processors",
-           .help = "Where to run: auto (the CPUs as yet), cpu, cuda, cuda:N for GPU N, or the file "
+           .help = "Where to run: auto (serve: the first GPU if it can serve the model, else "
+                   "the CPUs; other commands: the CPUs), cpu, cuda, cuda:N for GPU N, or the file "
                    "of a back end",
            .value = values::text(flags.device),
            .key = "device_choice"}};

@@ -141,8 +141,9 @@ Status resolve_step_budget(const ServeFlags& flags, NodeOptions& node) {
 
 Status check_one_tier(const NodeOptions& node) {
   if (!node.timeline_out.empty()) {
-    return invalid_argument("--timeline-out is for two tiers: give --emulate-accelerator too",
-                            "timeline-out");
+    return invalid_argument(
+        "--timeline-out is for two tiers: give --device cuda or --emulate-accelerator too",
+        "timeline-out");
   }
   if (node.host_memory_bytes > 0) {
     return invalid_argument(

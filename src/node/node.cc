@@ -6,8 +6,13 @@
 namespace tandem {
 
 Result<std::unique_ptr<Node>> Node::open(NodeOptions options, const Clock& clock) {
-  std::unique_ptr<Node> node(new Node());
   ASSIGN_OR_RETURN(SoleModel opened, open_model(options, clock));
+  return create(std::move(options), std::move(opened), clock);
+}
+
+Result<std::unique_ptr<Node>> Node::create(NodeOptions options, SoleModel opened,
+                                           const Clock& clock) {
+  std::unique_ptr<Node> node(new Node());
   node->devices_.push_back(std::move(opened.device));
   ASSIGN_OR_RETURN(std::unique_ptr<Instance> instance,
                    Instance::create(std::move(options), std::move(opened.model), clock));

@@ -16,12 +16,16 @@
 #include "node/instance.h"
 #include "node/node_device.h"
 #include "node/node_options.h"
+#include "node/planned_model.h"
 
 namespace tandem {
 
 class Node {
  public:
   static Result<std::unique_ptr<Node>> open(NodeOptions options, const Clock& clock);
+  // The same for a model that open_model has opened, with the options as that left them.
+  static Result<std::unique_ptr<Node>> create(NodeOptions options, SoleModel opened,
+                                              const Clock& clock);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

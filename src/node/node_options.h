@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "exec/forward_executor.h"
 #include "latency/profile.h"
+#include "node/device_choice.h"
 #include "scheduler/policy.h"
 
 namespace tandem {
@@ -64,6 +65,9 @@ struct NodeOptions {
   std::optional<double> memory_share;  // that share; absent: kMemoryShare
   // Two tiers: an accelerator with memory_bytes of its own. Absent: the CPUs alone.
   std::optional<device::AcceleratorSpec> accelerator;
+  // `accelerator` and `host_memory_bytes` are for the GPU that --device auto prefers. Opening the
+  // model decides whether it serves, and resets this.
+  std::optional<AutomaticGpu> automatic_gpu;
   HostFaults host_faults;         // planted into the host's workers, for drills
   int64_t host_memory_bytes = 0;  // of the second tier: KV of offloaded sequences, queues of hops
   PromptsToHost prompts_to_host = PromptsToHost::kStaged;

@@ -25,11 +25,14 @@ device::Topology with_far_memory() {
       {.id = 1, .cpus = {}, .cores = 0, .memory_bytes = 400 * kMiB, .free_bytes = 400 * kMiB}};
 }
 
-Result<SoleModel> plan(NodeOptions options, std::optional<model::WeightFormats> stored = {}) {
-  const auto config = model::preset_config("tiny");
-  CHECK(config.ok(), "{}", config.error().message);
+model::ModelFolder tiny_folder() {
   model::ModelFolder folder;
-  folder.config = *config;
+  folder.config = model::preset_config("tiny").value();
+  return folder;
+}
+
+Result<SoleModel> plan(NodeOptions options, std::optional<model::WeightFormats> stored = {}) {
+  model::ModelFolder folder = tiny_folder();
   folder.stored = std::move(stored);
   const SteadyClock clock;
   return plan_model(std::move(folder), options, clock);
@@ -67,6 +70,40 @@ TEST(NodePlan, ANodeThatIsNotThereIsRefusedBeforeAnythingIsPlanned) {
   const auto refused = plan(options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().param, "numa");
+}
+
+// A device without cuBLASLt, and a back end that is not there.
+TEST(NodePlan, IfTheGpuIsNotTakenTheCpusGetAllOtherOptions) {
+  for (const char* backend : {device::kEmulatedBackend, "/nowhere/libtandem_gpu.so"}) {
+    NodeOptions options;
+    options.memory_bytes = 150 * kMiB;
+    options.end_tokens = {5, 7};
+    options.accelerator = device::AcceleratorSpec{.backend = backend};
+    options.host_memory_bytes = 64 * kMiB;
+    options.automatic_gpu = AutomaticGpu{};
+    const SteadyClock clock;
+    const auto opened = plan_model(tiny_folder(), options, clock);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_EQ(opened->model.device.caps().backend, "cpu");
+    EXPECT_EQ(opened->model.plan.memory_bytes, 150 * kMiB);
+    EXPECT_TRUE(opened->model.plan.host.rows.empty());
+    EXPECT_FALSE(options.accelerator.has_value());
+    EXPECT_FALSE(options.automatic_gpu.has_value());
+    EXPECT_EQ(options.host_memory_bytes, 0);
+    EXPECT_EQ(options.end_tokens, (std::vector<TokenId>{TokenId{5}, TokenId{7}}));
+  }
+}
+
+TEST(NodePlan, IfAnOptionAsksForTheGpuItsErrorIsTheAnswer) {
+  NodeOptions options;
+  options.memory_bytes = 150 * kMiB;
+  options.accelerator = device::AcceleratorSpec{.backend = "/nowhere/libtandem_gpu.so"};
+  options.host_memory_bytes = 64 * kMiB;
+  options.automatic_gpu = AutomaticGpu{.required_by = "host-memory"};
+  const SteadyClock clock;
+  const auto refused = plan_model(tiny_folder(), options, clock);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("--host-memory is for two tiers"), std::string::npos);
 }
 
 // As a file has them: all of layer 0 as int4, or a part of it as int8.

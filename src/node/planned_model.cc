@@ -158,10 +158,10 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, const model::Wei
                        {},
                        {}};
   RETURN_IF_ERROR(check_step_budget(options, planned.folder.config));
+  std::optional<PolicyChoice> choice;
   if (is_automatic(options)) {
-    PolicyChoice choice = choose_automatic_policy(options, planned);
-    log::info("policy: {} (auto: {})", choice.policy, choice.reason);
-    options.policy = std::move(choice.policy);
+    choice = choose_automatic_policy(options, planned);
+    options.policy = choice->policy;
   }
   planned.policy_name = options.policy;
   ASSIGN_OR_RETURN(planned.profile, find_profile(options, planned));
@@ -171,7 +171,56 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, const model::Wei
   }
   ASSIGN_OR_RETURN(planned.plan,
                    plan_memory(planned.folder.config, plan_input(planned, options, clock)));
+  if (choice.has_value()) {
+    log::info("policy: {} (auto: {})", choice->policy, choice->reason);
+  }
   return planned;
+}
+
+Result<SoleModel> plan_on_device(model::ModelFolder folder, const model::WeightFormats& format,
+                                 std::unique_ptr<NodeDevice> device, NodeOptions& options,
+                                 const Clock& clock) {
+  ASSIGN_OR_RETURN(PlannedModel model,
+                   plan_for_device(std::move(folder), format, *device, options, clock));
+  return SoleModel{.device = std::move(device), .model = std::move(model)};
+}
+
+// The model on the GPU that --device auto prefers; nullopt: the CPUs are to serve it. Then nothing
+// of the GPU is held any more, and `options` are as they were.
+Result<std::optional<SoleModel>> plan_on_automatic_gpu(const model::ModelFolder& folder,
+                                                       const model::WeightFormats& format,
+                                                       NodeOptions& options, const Clock& clock) {
+  const AutomaticGpu gpu = *options.automatic_gpu;
+  NodeOptions on_gpu = options;
+  on_gpu.automatic_gpu.reset();
+  GpuFacts facts;
+  Result<std::unique_ptr<NodeDevice>> device = NodeDevice::open(options, folder.config, format);
+  if (device.ok()) {
+    facts.name = (*device)->caps().name;
+    facts.kernels = (*device)->caps().kernels;
+  } else {
+    facts.model = device.error();
+  }
+  ASSIGN_OR_RETURN(DeviceChoice choice, choose_device(gpu, facts));
+  if (choice.takes_gpu) {
+    Result<SoleModel> model = plan_on_device(folder, format, *std::move(device), on_gpu, clock);
+    if (model.ok()) {
+      log::info("{}", describe(choice));
+      options = std::move(on_gpu);
+      return std::optional(std::move(model).value());
+    }
+    facts.model = model.error();
+    ASSIGN_OR_RETURN(choice, choose_device(gpu, facts));
+  }
+  log::warn("{}", describe(choice));
+  return std::optional<SoleModel>();
+}
+
+// One tier, with everything else as it is.
+void use_cpus(NodeOptions& options) {
+  options.accelerator.reset();
+  options.host_memory_bytes = 0;
+  options.automatic_gpu.reset();
 }
 
 // Before anything else is done, as far as it can be told without the model.
@@ -187,20 +236,24 @@ Status check_policy(const NodeOptions& options) {
 Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock) {
   RETURN_IF_ERROR(check_policy(options));
   ASSIGN_OR_RETURN(const model::WeightFormats format, choose_format(options, folder));
+  if (options.automatic_gpu.has_value()) {
+    ASSIGN_OR_RETURN(std::optional<SoleModel> on_gpu,
+                     plan_on_automatic_gpu(folder, format, options, clock));
+    if (on_gpu.has_value()) {
+      return *std::move(on_gpu);
+    }
+    use_cpus(options);
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<NodeDevice> device,
                    NodeDevice::open(options, folder.config, format));
-  ASSIGN_OR_RETURN(PlannedModel model,
-                   plan_for_device(std::move(folder), format, *device, options, clock));
-  return SoleModel{.device = std::move(device), .model = std::move(model)};
+  return plan_on_device(std::move(folder), format, std::move(device), options, clock);
 }
 
 Result<SoleModel> plan_model(model::ModelFolder folder, std::unique_ptr<NodeDevice> device,
                              NodeOptions& options, const Clock& clock) {
   RETURN_IF_ERROR(check_policy(options));
   ASSIGN_OR_RETURN(const model::WeightFormats format, choose_format(options, folder));
-  ASSIGN_OR_RETURN(PlannedModel model,
-                   plan_for_device(std::move(folder), format, *device, options, clock));
-  return SoleModel{.device = std::move(device), .model = std::move(model)};
+  return plan_on_device(std::move(folder), format, std::move(device), options, clock);
 }
 
 Result<SoleModel> open_model(NodeOptions& options, const Clock& clock) {

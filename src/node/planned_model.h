@@ -41,7 +41,7 @@ struct SoleModel {
 };
 
 // Reads the small files of the folder that `options` name, opens the device and plans the model for
-// it. Afterwards `options.policy` names the policy.
+// it. Afterwards `options` name the policy and, with `automatic_gpu`, the device that was chosen.
 Result<SoleModel> open_model(NodeOptions& options, const Clock& clock);
 // The same for a shape that needs no files: a hollow device has no use for weights.
 Result<SoleModel> plan_model(model::ModelFolder folder, NodeOptions& options, const Clock& clock);

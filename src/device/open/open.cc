@@ -111,6 +111,12 @@ Result<AcceleratorSpec> accelerator_spec(std::string backend, std::string option
   return spec;
 }
 
+bool has_plugin(const std::string& backend) {
+  const Result<std::string> file = plugin_file(backend);
+  std::error_code error;
+  return file.ok() && std::filesystem::exists(*file, error);
+}
+
 Result<std::string> find_device(const AcceleratorSpec& accelerator) {
   ASSIGN_OR_RETURN(const DevicePlugin* plugin, load_plugin(accelerator.backend));
   return plugin->find(accelerator.options);

@@ -43,6 +43,9 @@ struct DeviceSpec {
   observe::Timeline* timeline = nullptr;  // outlives the device; null: nothing is recorded
 };
 
+// Whether the plugin's file is there; it may be of no use all the same.
+bool has_plugin(const std::string& backend);
+
 // What a plugin's device would be, in words; no memory is taken. The same errors as open().
 Result<std::string> find_device(const AcceleratorSpec& accelerator);
 

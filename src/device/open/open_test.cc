@@ -81,6 +81,13 @@ TEST(OpenDevice, APluginSaysWhatThereIsWithoutTakingIt) {
   EXPECT_EQ(*found, "a device of tests, asked for gpu=3");
 }
 
+TEST(OpenDevice, APluginIsThereIfItsFileIs) {
+  EXPECT_TRUE(has_plugin(TEST_PLUGIN));
+  EXPECT_TRUE(has_plugin(TEST_PLUGIN_NEWER));  // although it is refused
+  EXPECT_FALSE(has_plugin("nosuch"));
+  EXPECT_FALSE(has_plugin("/nowhere/libcuda_backend.so"));
+}
+
 TEST(OpenDevice, APluginThatWasNotBuiltIsAbsentWithTheCure) {
   const auto refused = find_device({.backend = "nosuch"});
   ASSERT_FALSE(refused.ok());
