@@ -308,6 +308,26 @@ def test_a_batch_is_fed_line_by_line(serve):
     assert peak - before < 200e6
 
 
+def shared_prefixes(prefixes, each):
+    """Lines of which each begins as `each` of them do, line by line with another beginning."""
+    beginnings = ["".join(random.Random(i).choices("abcdefghijklmnopqrstuvwxyz ", k=160)) for i in range(prefixes)]
+    return [chat(str(i), f"{beginnings[i % prefixes]} {i}", max_tokens=2, ignore_eos=True) for i in range(prefixes * each)]
+
+
+def test_lines_are_submitted_in_the_order_of_the_policy(serve):
+    """An interleaved file, and KV blocks for a few prefixes: in the order of prefixes its lines find them in the cache."""
+    lines = shared_prefixes(64, 8)
+    hits = {}
+    for name, flags in {"fcfs": (), "psm": ("--psm-utility", 100)}.items():
+        server = serve("--policy", "sarathi_pp", "--max-num-seqs", 4, "--block-size", 16, "--num-kv-blocks", 128, *flags, folder=name)
+        client = server.openai()
+        end = ended(client, begin(client, upload(client, lines)))
+        assert (end.status, end.request_counts.completed) == ("completed", len(lines))
+        hits[name] = server.metric("vllm:prefix_cache_hits_total") / server.metric("vllm:prefix_cache_queries_total")
+    print({name: f"{share:.1%} of the prompt tokens were cached" for name, share in hits.items()})
+    assert hits["psm"] > 0.5 > 5 * hits["fcfs"]
+
+
 def test_a_cancellation_goes_on_after_a_kill(serve, tmp_path):
     server = serve("--max-num-seqs", 1)
     client = server.openai()
