@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -35,15 +36,14 @@ LineOrderOptions by_prefix(int32_t utility = 100) {
           .block_tokens = kBlockTokens};
 }
 
-// Answers each request with "ok" in the call that submits it, and notes its prompt.
-class NotingFrontend final : public Frontend {
+// Answers each request with "ok" in the call that submits it.
+class InstantFrontend final : public Frontend {
  public:
   [[nodiscard]] const ServedModel& model() const override { return model_; }
   [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
   [[nodiscard]] FrontendLoad load() const override { return {}; }
   Submission submit(Request request) override {
-    prompts_.emplace_back(request.prompt.begin() + 1, request.prompt.end());  // without <s>
-    const auto id = RequestId{std::ssize(prompts_)};
+    const auto id = RequestId{++submitted_};
     std::vector<TokenEvent> events = openai::text_events("ok");
     events.push_back(openai::finish_event(FinishReason::kLength));
     for (TokenEvent& event : events) {
@@ -57,7 +57,7 @@ class NotingFrontend final : public Frontend {
   void stop(RequestId, int32_t) override {}
 
   ServedModel model_ = openai::tiny_model();
-  std::vector<std::string> prompts_;
+  std::atomic<int64_t> submitted_{0};
 };
 
 class Feeding : public ::testing::Test {
@@ -86,9 +86,10 @@ class Feeding : public ::testing::Test {
   void write(const std::string& text) const { std::ofstream(in()) << text; }
   [[nodiscard]] fs::path in() const { return folder_ / "in.jsonl"; }
   [[nodiscard]] fs::path out() const { return folder_ / "out.jsonl"; }
-  [[nodiscard]] std::map<int64_t, int> answers() const {
+  [[nodiscard]] std::map<int64_t, int> answers() const { return answers(out()); }
+  [[nodiscard]] static std::map<int64_t, int> answers(const fs::path& path) {
     std::map<int64_t, int> count;
-    std::ifstream text(out());
+    std::ifstream text(path);
     for (std::string answer; std::getline(text, answer);) {
       const std::string id = Json::parse(answer)["id"];
       ++count[std::stoll(id.substr(std::string_view("batch_req_").size()))];
@@ -97,12 +98,17 @@ class Feeding : public ::testing::Test {
   }
   // Stops after `looks` calls of should_stop.
   Result<BatchProgress> run(LineOrder& order, int64_t looks = 1 << 20) {
+    return run(order, out(), "", looks);
+  }
+  Result<BatchProgress> run(LineOrder& order, const fs::path& path, const std::string& tenant,
+                            int64_t looks) {
     BatchRunOptions options;
+    options.tenant = tenant;
     options.order = &order;
     options.wake_every = std::chrono::milliseconds(1);
     options.should_stop = [&looks] { return --looks < 0; };
     ASSIGN_OR_RETURN(BatchInput input, BatchInput::open(in(), 1 << 20));
-    ASSIGN_OR_RETURN(BatchOutput written, BatchOutput::open(out()));
+    ASSIGN_OR_RETURN(BatchOutput written, BatchOutput::open(path));
     ASSIGN_OR_RETURN(const BatchProgress start, inspect_batch(input, written.written()));
     return run_batch(input, written, start, models_, clock_, options);
   }
@@ -129,7 +135,7 @@ class Feeding : public ::testing::Test {
 
   fs::path folder_;
   openai::TestModel model_;
-  NotingFrontend frontend_;
+  InstantFrontend frontend_;
   const openai::ModelDirectory models_{
       std::vector<openai::ModelServices>{{.frontend = frontend_,
                                           .tokenizer = model_.tokenizer,
@@ -201,6 +207,37 @@ TEST_F(Feeding, WholeRunsAnswerEveryLineOnceWhateverTheOrder) {
   EXPECT_EQ(progress->done, 103);
   EXPECT_EQ(progress->failed, 3) << "not JSON, a custom_id that is taken, and a prompt too long";
   EXPECT_EQ(answers(), all);
+}
+
+TEST_F(Feeding, RunsBesideEachOtherAnswerEveryLineOnce) {
+  constexpr int kRuns = 6;
+  write(interleaved(10, 100));
+  LineOrder order({.max_sequences_ahead = 8,
+                   .make_order = by_prefix(90).make_order,
+                   .block_tokens = kBlockTokens,
+                   .max_known_lines = 300});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kRuns; ++i) {
+    threads.emplace_back([this, &order, i] {
+      const fs::path path = folder_ / std::to_string(i);
+      const std::string tenant = i % 3 == 0 ? "you" : "me";
+      bool stopped = true;
+      for (int64_t looks = 5; stopped; looks *= 3) {  // runs that are stopped, and begin again
+        const auto progress = run(order, path, tenant, looks);
+        ASSERT_TRUE(progress.ok()) << progress.error().message;
+        stopped = progress->stopped;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (int i = 0; i < kRuns; ++i) {
+    const std::map<int64_t, int> count = answers(folder_ / std::to_string(i));
+    EXPECT_EQ(count.size(), 1000U);
+    EXPECT_TRUE(std::ranges::all_of(count, [](const auto& line) { return line.second == 1; }));
+  }
+  EXPECT_EQ(order.known_lines(), 0);
 }
 
 TEST_F(Feeding, ARunThatWasStoppedContinuesInOrder) {
