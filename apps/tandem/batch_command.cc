@@ -82,9 +82,10 @@ Result<jobs::BatchProgress> answer(jobs::BatchInput& input, jobs::BatchOutput& o
       {}, local_time);
   BatchBar bar(clock);
   jobs::BatchRunOptions options;
-  options.max_sequences_ahead = [&flags](int64_t) {
-    return 2 * int64_t{flags.serve.node.max_num_seqs};
-  };
+  jobs::LineOrder order({.max_sequences_ahead = 2 * int64_t{flags.serve.node.max_num_seqs},
+                         .make_order = [&instance] { return instance.make_queue_order(); },
+                         .block_tokens = instance.model().plan.block_tokens});
+  options.order = &order;
   // A closed terminal stops it, too.
   options.should_stop = [&signals, stopped] {
     return stopped || signals.wait(Nanos{0}) != Signals::Asked::kNothing;

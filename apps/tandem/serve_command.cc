@@ -172,12 +172,15 @@ Result<std::unique_ptr<batches::Service>> open_batches(ServeFlags& flags, const 
 }
 
 // Batches leave half of the queue to other requests of their class.
-batches::RunnerOptions runner_options(const ServeFlags& flags, const api::Server& server) {
+batches::RunnerOptions runner_options(const ServeFlags& flags, const api::Server& server,
+                                      const Instance& instance) {
   const int64_t queue = flags.node.max_queue_flex;
   const int64_t ahead = std::min(2 * int64_t{flags.node.max_num_seqs}, queue / 2);
   return {.sequences_ahead = std::max<int64_t>(1, ahead),
           .max_prompts = queue,
-          .terms_of = [&server](const std::string& owner) { return server.terms_of(owner); }};
+          .terms_of = [&server](const std::string& owner) { return server.terms_of(owner); },
+          .make_order = [&instance] { return instance.make_queue_order(); },
+          .block_tokens = instance.model().plan.block_tokens};
 }
 
 // The pages of the server about the node and the process, which both must outlive the server.
@@ -282,7 +285,7 @@ Status serve(ServeFlags& flags, cli::Command command) {
   bar.finish();
   log_ready(flags, instance, server->port());
   if (batch_service != nullptr) {
-    batch_service->start(server->models(), runner_options(flags, *server));
+    batch_service->start(server->models(), runner_options(flags, *server, instance));
   }
   notify_service_manager("READY=1\nSTATUS=serves on port " + std::to_string(server->port()));
 

@@ -28,24 +28,25 @@ class Checker {
     if (line.too_long) {
       return BatchFault{std::string(openai::kLineTooLong),
                         fmt::format("the line is longer than {}", exact_bytes(options_.line_bytes)),
-                        "", line.number};
+                        "", line.place.number};
     }
     const openai::BatchLine parsed = openai::parse_batch_line(line.text, models_.limits().json);
     if (parsed.error) {
-      return BatchFault{parsed.error_code, parsed.error->message, parsed.error->param, line.number};
+      return BatchFault{parsed.error_code, parsed.error->message, parsed.error->param,
+                        line.place.number};
     }
     if (!custom_ids_.insert(*parsed.custom_id).second) {
       return BatchFault{std::string(openai::kDuplicateCustomId),
                         "an earlier line has this custom_id; give each line its own", "custom_id",
-                        line.number};
+                        line.place.number};
     }
     if (parsed.endpoint != endpoint_) {
       return BatchFault{"mismatched_endpoint",
                         "the line's 'url' is not the 'endpoint' of the batch; make a batch for "
                         "each endpoint",
-                        "url", line.number};
+                        "url", line.place.number};
     }
-    return check_model(parsed.body, line.number);
+    return check_model(parsed.body, line.place.number);
   }
   [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 

@@ -115,14 +115,14 @@ Result<int64_t> add_unanswered(const BatchObject& batch, const std::filesystem::
     if (!line) {
       return count;
     }
-    if (written.hash_by_number.contains(line->number)) {
+    if (written.hash_by_number.contains(line->place.number)) {
       continue;
     }
     ++count;
     if (batch.state == BatchState::kFinalizing) {
       const openai::BatchLine parsed = openai::parse_batch_line(line->text, {});
       RETURN_IF_ERROR(to.errors.add(openai::failed_batch_line(
-          {line->number, line->hash}, parsed.custom_id, kBatchExpired,
+          {line->place.number, line->hash}, parsed.custom_id, kBatchExpired,
           "the completion window ended before this request was answered")));
     }
   }

@@ -30,7 +30,10 @@ Runner::Runner(const DataFolder& folder, Store& store, Files& files, const Batch
       options_(options),
       models_(models),
       clock_(clock),
-      own_(std::move(own)) {
+      own_(std::move(own)),
+      order_({.max_sequences_ahead = own_.sequences_ahead,
+              .make_order = own_.make_order,
+              .block_tokens = own_.block_tokens}) {
   threads_.emplace_back([this] { work(Work::kShort); });
   for (int32_t i = 0; i < options_.batches_at_once; ++i) {
     threads_.emplace_back([this] { work(Work::kAnswer); });

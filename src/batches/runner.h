@@ -3,8 +3,8 @@
 // equals the owner whose last batch began first; of its batches, the first by the end of the
 // window. A batch makes room for another owner's, at once if that owner has two fewer, else after
 // its turn. Other work (checks, results, cancellations, ends of windows, old files) has a thread of
-// its own. Together batches keep a bounded number of sequences submitted, more of the batch whose
-// window ends first than of the others. All that is known of a batch is on the disk, so that it
+// its own. Together batches keep a bounded number of sequences submitted, in the order of
+// jobs/line_order.h. All that is known of a batch is on the disk, so that it
 // continues wherever the server was stopped or killed. A batch that cannot continue (the disk is
 // full, no space is left for files, the model failed) pauses, says why, and is tried again.
 // Threads: own ones; functions may be called from any.
@@ -32,6 +32,7 @@
 #include "batches/objects.h"
 #include "batches/store.h"
 #include "jobs/batch_run.h"
+#include "jobs/line_order.h"
 #include "openai/model_directory.h"
 #include "request/service.h"
 
@@ -45,13 +46,15 @@ struct OwnerTerms {
 };
 
 struct RunnerOptions {
-  // Submitted and unfinished, of all batches. A batch that begins may exceed it by half at first.
-  int64_t sequences_ahead = 512;
+  int64_t sequences_ahead = 512;       // as LineOrderOptions::max_sequences_ahead
   std::optional<int64_t> max_prompts;  // of a line; see BatchRunOptions
   // Asked again and again while a batch runs. Where the terms change, lines under way are cancelled
   // and asked once more under the new ones. nullopt: the owner is not known any more, and its
   // batches pause. Absent: all are known.
   std::function<std::optional<OwnerTerms>(const std::string& owner)> terms_of;
+  // As of LineOrderOptions.
+  std::function<std::unique_ptr<QueueOrder>()> make_order = {};
+  int32_t block_tokens = 32;
 };
 
 class Runner {
@@ -96,9 +99,7 @@ class Runner {
     std::atomic<bool> yields{false};  // to another owner's
     Nanos claimed_at{0};
     int64_t expires_at = 0;
-    int64_t sequences_ahead = 0;  // submitted and unfinished
-    bool has_more = false;        // lines to submit
-    LineCounts counts;            // total 0: its input was not read yet
+    LineCounts counts;  // total 0: its input was not read yet
     Nanos began{0};
     int64_t answered_before = 0;
   };
@@ -145,9 +146,6 @@ class Runner {
   // Of a batch that has failed again and again, and whose window has ended.
   Status give_up(const Claim& claim, const Error& error);
   jobs::BatchRunOptions run_options(const BatchObject& batch, Live& live, const OwnerTerms& terms);
-  int64_t max_sequences_ahead(Live& live, int64_t ahead);
-  void note_feeding(Live& live, const jobs::BatchProgress& progress);
-  void end_feeding(Live& live);
   void report(Live& live, const jobs::BatchProgress& progress, int64_t failed_before);
   void keep_counts(const BatchObject& batch, const Live& live);
   [[nodiscard]] Status may_run() const;
@@ -166,6 +164,7 @@ class Runner {
   std::atomic<int64_t> failed_lines_{0};
   std::atomic<int64_t> paused_{0};
   std::atomic<int64_t> kept_bytes_{0};  // see BatchRunOptions
+  jobs::LineOrder order_;               // of the lines of all running batches
 
   mutable std::mutex mutex_;  // guards the rest, and Live without its atomics
   std::condition_variable changed_;

@@ -136,9 +136,7 @@ Result<OwnerTerms> Runner::terms_of(const std::string& owner) const {
 jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live,
                                           const OwnerTerms& terms) {
   jobs::BatchRunOptions options;
-  options.max_sequences_ahead = [this, &live](int64_t ahead) {
-    return max_sequences_ahead(live, ahead);
-  };
+  options.order = &order_;
   options.max_prompts = own_.max_prompts;
   options.max_answer_bytes = options_.answer_bytes;
   options.max_kept_bytes = options_.answers_bytes;
@@ -156,38 +154,6 @@ jobs::BatchRunOptions Runner::run_options(const BatchObject& batch, Live& live,
     return !now.ok() || *now != terms;
   };
   return options;
-}
-
-// How many sequences of the batch may be submitted, of which `ahead` are. Half of the room is split
-// evenly, so that no batch starves; the rest goes to the first by the end of its window that
-// has lines to submit.
-int64_t Runner::max_sequences_ahead(Live& live, int64_t ahead) {
-  const std::scoped_lock lock(mutex_);
-  live.sequences_ahead = ahead;
-  int64_t room = own_.sequences_ahead;
-  int64_t running = 1;
-  bool is_first = true;
-  for (const auto& [id, other] : live_) {
-    if (other.get() == &live || !other->running || other->work != Work::kAnswer) {
-      continue;
-    }
-    ++running;
-    is_first = is_first && (!other->has_more || live.expires_at <= other->expires_at);
-    room -= other->sequences_ahead;
-  }
-  const int64_t share = std::max<int64_t>(1, own_.sequences_ahead / (2 * running));
-  return is_first ? std::max(share, room) : share;
-}
-
-void Runner::note_feeding(Live& live, const jobs::BatchProgress& progress) {
-  const std::scoped_lock lock(mutex_);
-  live.has_more = progress.before + progress.done + progress.running < progress.total;
-}
-
-void Runner::end_feeding(Live& live) {
-  const std::scoped_lock lock(mutex_);
-  live.has_more = false;
-  live.sequences_ahead = 0;
 }
 
 void Runner::report(Live& live, const jobs::BatchProgress& progress, int64_t failed_before) {
@@ -263,13 +229,11 @@ Result<jobs::BatchProgress> Runner::run_lines(BatchObject& batch, Live& live,
         .total = start.total, .completed = start.before - failed_before, .failed = failed_before};
     live.began = clock_.now();
     live.answered_before = start.before;
-    live.has_more = start.before < start.total;
   }
   jobs::BatchRunOptions options = run_options(batch, live, terms);
   Nanos kept{0};
   int64_t synced = 0;
   options.on_progress = [&](const jobs::BatchProgress& progress) {
-    note_feeding(live, progress);
     if (progress.synced == std::exchange(synced, progress.synced)) {
       return;
     }
@@ -280,7 +244,6 @@ Result<jobs::BatchProgress> Runner::run_lines(BatchObject& batch, Live& live,
     }
   };
   Result<jobs::BatchProgress> end = jobs::run_batch(input, output, start, models_, clock_, options);
-  end_feeding(live);
   if (end.ok()) {
     report(live, *end, failed_before);
   }

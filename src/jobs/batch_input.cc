@@ -44,6 +44,7 @@ BatchInput::BatchInput(BatchInput&& other) noexcept
       max_line_bytes_(other.max_line_bytes_),
       buffer_(std::move(other.buffer_)),
       position_(other.position_),
+      buffer_offset_(other.buffer_offset_),
       begun_(other.begun_),
       ended_(other.ended_),
       number_(other.number_) {}
@@ -55,6 +56,7 @@ BatchInput::~BatchInput() {
 }
 
 Status BatchInput::fill() {
+  buffer_offset_ += static_cast<int64_t>(position_);
   buffer_.erase(0, std::exchange(position_, 0));
   const size_t had = buffer_.size();
   buffer_.resize(had + kInputPieceBytes);
@@ -80,6 +82,10 @@ Result<std::optional<InputLine>> BatchInput::next() {
   // A piece of the line, or the rest of it.
   const auto take = [&](size_t end) {
     const std::string_view piece = std::string_view(buffer_).substr(position_, end - position_);
+    if (line.place.bytes == 0) {
+      line.place.offset = buffer_offset_ + static_cast<int64_t>(position_);
+    }
+    line.place.bytes += std::ssize(piece);
     blank = blank && piece.find_first_not_of(" \t\r") == std::string_view::npos;
     line.hash = openai::hash_of_line(piece, line.hash);
     line.too_long = line.too_long || piece.size() > limit;
@@ -105,12 +111,37 @@ Result<std::optional<InputLine>> BatchInput::next() {
     take(std::min(end, buffer_.size()));
     position_ = std::min(position_ + 1, buffer_.size());
     searched = 0;
-    line.number = ++number_;
+    line.place.number = ++number_;
     if (!blank) {
       return std::optional(std::move(line));
     }
     line = {};
   }
+}
+
+Result<InputLine> BatchInput::read_at(const LinePlace& place) const {
+  InputLine line;
+  line.place = place;
+  line.too_long = place.bytes > max_line_bytes_;
+  std::string piece;
+  for (int64_t read = 0; read < place.bytes;) {
+    const auto want = static_cast<size_t>(place.bytes - read);
+    piece.resize(line.too_long ? std::min(want, kInputPieceBytes) : want);
+    const ssize_t got = ::pread(descriptor_, piece.data(), piece.size(), place.offset + read);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return input_error(path_, got < 0 ? std::strerror(errno) : "it has become shorter");
+    }
+    piece.resize(static_cast<size_t>(got));
+    line.hash = openai::hash_of_line(piece, line.hash);
+    read += got;
+    if (!line.too_long) {
+      line.text += piece;
+    }
+  }
+  return line;
 }
 
 Status BatchInput::rewind() {
@@ -119,6 +150,7 @@ Status BatchInput::rewind() {
   }
   buffer_.clear();
   position_ = 0;
+  buffer_offset_ = 0;
   begun_ = false;
   ended_ = false;
   number_ = 0;

@@ -1,5 +1,6 @@
-// Reads the lines of a batch's input file one after the other, with bounded memory: a line that is
-// too long is skipped and says so, with its hash. Owns the descriptor. Threads: one.
+// Reads the lines of a batch's input file one after the other, or a line by its place, with bounded
+// memory: a line that is too long is skipped and says so, with its hash. Owns the descriptor.
+// Threads: one at a time for next() and rewind(); read_at() from any.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,16 @@
 
 namespace tandem::jobs {
 
-struct InputLine {
+// Where a line is in the file.
+struct LinePlace {
   int64_t number = 0;  // 1 is the first of the file; blank lines count but are not returned
-  std::string text;    // without the line end; empty where too_long
+  int64_t offset = 0;  // of its first byte
+  int64_t bytes = 0;   // without the line end
+};
+
+struct InputLine {
+  LinePlace place;
+  std::string text;                        // without the line end; empty where too_long
   uint64_t hash = openai::kHashOfNothing;  // of the whole line, whatever its length
   bool too_long = false;                   // longer than max_line_bytes
 };
@@ -30,6 +38,8 @@ class BatchInput {
   // The next line that is not blank; nullopt: the end.
   Result<std::optional<InputLine>> next();
   Status rewind();
+  // The line again that next() returned with this place. kIo also if the file has become shorter.
+  [[nodiscard]] Result<InputLine> read_at(const LinePlace& place) const;
   [[nodiscard]] int64_t max_line_bytes() const { return max_line_bytes_; }
 
  private:
@@ -42,7 +52,8 @@ class BatchInput {
   int64_t max_line_bytes_;
   std::string buffer_;  // read but not returned yet, from position_
   size_t position_ = 0;
-  bool begun_ = false;  // of the file's bytes some were read
+  int64_t buffer_offset_ = 0;  // of buffer_ in the file
+  bool begun_ = false;         // of the file's bytes some were read
   bool ended_ = false;
   int64_t number_ = 0;
 };

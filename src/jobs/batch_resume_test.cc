@@ -129,7 +129,8 @@ class BatchResume : public ::testing::Test {
   // Stops after so many looks at should_stop; each lets one request end.
   Result<BatchProgress> run(int64_t looks) {
     BatchRunOptions options;
-    options.max_sequences_ahead = [](int64_t) { return 4; };
+    LineOrder order({.max_sequences_ahead = 4, .make_order = {}});
+    options.order = &order;
     options.wake_every = Nanos{0};
     options.should_stop = [&] {
       frontend_.answer_one();

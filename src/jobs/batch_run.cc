@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/counted_bytes.h"
+#include "jobs/line_feed.h"
 #include "openai/batch_line.h"
 #include "openai/error_body.h"
 #include "openai/generation.h"
@@ -34,9 +35,18 @@ class Inbox final : public TokenSink {
     }
     wake_.notify_one();
   }
+  // Ends a call of take(), now or next.
+  void wake() {
+    {
+      const std::lock_guard lock(mutex_);
+      woken_ = true;
+    }
+    wake_.notify_one();
+  }
   std::vector<TokenEvent> take(Nanos patience) {
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, patience, [this] { return !events_.empty(); });
+    wake_.wait_for(lock, patience, [this] { return !events_.empty() || woken_; });
+    woken_ = false;
     return std::exchange(events_, {});
   }
 
@@ -44,6 +54,7 @@ class Inbox final : public TokenSink {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<TokenEvent> events_;  // guarded by mutex_
+  bool woken_ = false;              // guarded by mutex_
 };
 
 class Run {
@@ -55,12 +66,19 @@ class Run {
         models_(models),
         clock_(clock),
         options_(options),
-        progress_(start),
-        custom_ids_(output.written().custom_ids) {}
+        progress_(start) {}
 
   Result<BatchProgress> run() {
-    const Status status = loop();
+    Status status = input_.rewind();
+    if (status.ok()) {
+      feed_.emplace(input_, output_.written(), models_, order_,
+                    LineOrder::Terms{.tenant = options_.tenant,
+                                     .deadline = options_.deadline.value_or(Nanos::max()),
+                                     .wake = [inbox = inbox_] { inbox->wake(); }});
+      status = loop();
+    }
     cancel_all();
+    feed_.reset();
     // What was answered before the trouble is kept, whatever the trouble was.
     const Status flushed = flush();
     const Status synced = output_.sync();
@@ -92,16 +110,16 @@ class Run {
   };
 
   Status loop() {
-    RETURN_IF_ERROR(input_.rewind());
     for (;;) {
       if (options_.should_stop && options_.should_stop()) {
         progress_.stopped = true;
         return take_events(Nanos{0});  // what has ended already counts
       }
       RETURN_IF_ERROR(admit());
-      if (jobs_.empty() && !waiting_ && input_ended_) {
+      if (jobs_.empty() && !waiting_ && feed_->exhausted()) {
         return {};
       }
+      feed_->read_ahead();
       RETURN_IF_ERROR(flush());
       if (clock_.now() - synced_ >= options_.sync_every) {
         RETURN_IF_ERROR(output_.sync());
@@ -109,15 +127,10 @@ class Run {
         synced_ = clock_.now();
       }
       report();
-      if (!jobs_.empty() || waiting_) {
+      if (!jobs_.empty() || waiting_ || is_starved_) {
         RETURN_IF_ERROR(take_events(options_.wake_every));
       }
     }
-  }
-
-  [[nodiscard]] int64_t max_sequences_ahead() const {
-    constexpr int64_t kDefault = 512;
-    return options_.max_sequences_ahead ? options_.max_sequences_ahead(sequences_ahead_) : kDefault;
   }
 
   // All that was answered is in the file, and the file on the disk.
@@ -134,19 +147,20 @@ class Run {
   // many sequences waits until they fit, or nothing else of this run is under way.
   Status admit() {
     constexpr size_t kMaxPendingBytes = 1 << 20;
+    is_starved_ = false;
     for (;;) {
-      const int64_t max_ahead = max_sequences_ahead();
+      const int64_t max_ahead = feed_->max_ahead(sequences_ahead_);
       const bool has_memory = jobs_.empty() || kept_bytes() < options_.max_kept_bytes / 2;
       if (sequences_ahead_ >= max_ahead || pending_.size() >= kMaxPendingBytes || !has_memory) {
         return {};
       }
       if (!waiting_) {
-        ASSIGN_OR_RETURN(std::optional<InputLine> line, input_.next());
+        ASSIGN_OR_RETURN(std::optional<FedLine> line, feed_->next());
         if (!line) {
-          input_ended_ = true;
+          is_starved_ = true;
           return {};
         }
-        prepare(*line);
+        prepare(*std::move(line));
         if (!waiting_) continue;
       }
       if (!jobs_.empty() && sequences_ahead_ + waiting_->sequences() > max_ahead) return {};
@@ -155,13 +169,9 @@ class Run {
     }
   }
 
-  // Leaves the line's request in waiting_, or its error in the output, or nothing where an earlier
-  // run has answered it.
-  void prepare(const InputLine& line) {
-    const openai::BatchLineId id{line.number, line.hash};
-    if (output_.written().hash_by_number.contains(id.number)) {
-      return;
-    }
+  // Leaves the line's request in waiting_, or its error in the output.
+  void prepare(FedLine line) {
+    const openai::BatchLineId id = line.id;
     if (line.too_long) {
       fail(id, std::nullopt, openai::kLineTooLong,
            fmt::format("line {} is longer than {} bytes: raise --max-line-size, delete this answer "
@@ -169,10 +179,8 @@ class Run {
                        id.number, input_.max_line_bytes()));
       return;
     }
-    openai::BatchLine parsed = openai::parse_batch_line(line.text, models_.limits().json);
-    // Before anything else is said of the line: whether its custom_id is taken must not depend on
-    // which lines an earlier run has answered.
-    if (parsed.custom_id && !custom_ids_.insert(*parsed.custom_id).second) {
+    openai::BatchLine& parsed = line.parsed;
+    if (line.duplicate) {
       fail(id, parsed.custom_id, openai::kDuplicateCustomId,
            fmt::format("line {}: another line has this custom_id; give each line its own",
                        id.number));
@@ -391,7 +399,6 @@ class Run {
   const Clock& clock_;
   const BatchRunOptions& options_;
   BatchProgress progress_;
-  std::unordered_set<std::string> custom_ids_;
   std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::atomic<int64_t> own_kept_{0};
   std::atomic<int64_t>* const kept_total_ =
@@ -402,7 +409,11 @@ class Run {
   std::unique_ptr<Parsed> waiting_;
   std::string pending_;  // answered lines that are not in the file yet
   Nanos synced_{0};
-  bool input_ended_ = false;
+  bool is_starved_ = false;  // there was no line to submit
+  std::optional<LineOrder> own_order_;
+  LineOrder& order_ =
+      options_.order == nullptr ? own_order_.emplace(LineOrderOptions()) : *options_.order;
+  std::optional<LineFeed> feed_;  // while it runs
 };
 
 }  // namespace
@@ -422,7 +433,7 @@ Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& writt
       break;
     }
     ++progress.total;
-    const auto found = written.hash_by_number.find(line->number);
+    const auto found = written.hash_by_number.find(line->place.number);
     if (found == written.hash_by_number.end()) {
       continue;
     }
@@ -430,7 +441,7 @@ Result<BatchProgress> inspect_batch(BatchInput& input, const WrittenLines& writt
       return invalid_argument(
           fmt::format("the output answers another line {} than this batch has: the batch was "
                       "changed, or the output belongs to another one; name another output",
-                      line->number),
+                      line->place.number),
           "output");
     }
     ++matched;

@@ -1,9 +1,10 @@
-// Answers the lines of a batch file by the models that they name, many at a time, and appends each
-// answer to the output as it comes. A line's fault is that line's error. Stops early when asked,
-// when the output cannot be written or when the engine fails; what was answered is in the output
-// then, and the same call goes on from there.
+// Answers the lines of a batch file by the models that they name, many at a time and in the order
+// of a LineOrder, and appends each answer to the output as it comes. A line's fault is that line's
+// error. Stops early when asked, when the output cannot be written or when the engine fails; what
+// was answered is in the output then, and the same call goes on from there.
 //
-// Threads: run() on one; the engine's thread delivers events to it. Borrows everything.
+// Threads: run_batch() on one; the engine's thread delivers events to it, and a thread of its own
+// reads ahead (jobs/line_feed.h). Borrows everything.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include "base/result.h"
 #include "jobs/batch_input.h"
 #include "jobs/batch_output.h"
+#include "jobs/line_order.h"
 #include "openai/model_directory.h"
 #include "request/service.h"
 
@@ -35,9 +37,9 @@ struct BatchProgress {
 };
 
 struct BatchRunOptions {
-  // Sequences that may be submitted and unfinished; enough to fill the engine's steps. Asked before
-  // each line, with the number of those that are. Absent: 512.
-  std::function<int64_t(int64_t ahead)> max_sequences_ahead;
+  // Which line is next, and how many sequences may be submitted; shared by runs. Null: an order of
+  // this run alone, first come, first served.
+  LineOrder* order = nullptr;
   // That the engine's queue takes: a line with more is an error. Absent: any number.
   std::optional<int64_t> max_prompts;
   // Of text and log-probabilities that are kept until a line ends: of a line, and of all lines
@@ -46,8 +48,9 @@ struct BatchRunOptions {
   int64_t max_kept_bytes = int64_t{512} << 20;
   std::atomic<int64_t>* kept_bytes = nullptr;  // the total of several runs; null: of this run alone
   // When answers come too late, by the run's clock: the target for the first token of lines that
-  // have none, or a later one. It is an order for policies, no more: see Slo. A deadline further
-  // away than kLongestTarget counts as that, and none is shorter than `grant` allows.
+  // have none, or a later one; and the batch's in `order`. For requests it is an order for
+  // policies, no more: see Slo. A deadline further away than kLongestTarget counts as that, and
+  // none is shorter than `grant` allows.
   std::optional<Nanos> deadline;
   std::string tenant;  // of all lines: see Request
   ServiceGrant grant;  // what lines may claim beside their class, which is best effort

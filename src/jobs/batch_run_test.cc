@@ -259,7 +259,8 @@ TEST_F(BatchRun, AFullQueueIsWaitedFor) {
 
 TEST_F(BatchRun, AnEngineThatTakesNothingEndsTheRunWithWhatWasAnswered) {
   write(line("a") + line("b"));
-  options_.max_sequences_ahead = [](int64_t) { return 1; };
+  LineOrder order({.max_sequences_ahead = 1, .make_order = {}});
+  options_.order = &order;
   frontend_.refuse_ = [](int64_t n) -> std::optional<Error> {
     if (n == 1) return std::nullopt;
     return Error{ErrorCode::kUnavailable, "the engine failed", ""};
@@ -343,7 +344,8 @@ TEST_F(BatchRun, ALineOfManySequencesWaitsForThoseBeforeItAndThenGoesAlone) {
   frontend_.silent_ = true;
   int64_t looks = 0;
   options_.should_stop = [&] { return ++looks > 3; };
-  options_.max_sequences_ahead = [](int64_t) { return 2; };
+  LineOrder order({.max_sequences_ahead = 2, .make_order = {}});
+  options_.order = &order;
   write(line("a") + wide.dump() + "\n");
   ASSERT_TRUE(run().ok());
   EXPECT_EQ(frontend_.submitted_, 1);

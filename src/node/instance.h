@@ -42,6 +42,10 @@ class Instance {
 
   [[nodiscard]] EngineThread& frontend() { return *thread_; }
   [[nodiscard]] const PlannedModel& model() const { return model_; }
+  // Another order as that of its engine's queue. Between load() and stop(). Any thread.
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const {
+    return running_->scheduled.policy.step->make_queue_order();
+  }
   [[nodiscard]] std::string metrics_text() const;
   // {"name":..,"policy":..,"metrics":{..}}; see observe::metrics_json.
   [[nodiscard]] std::string status_json() const;

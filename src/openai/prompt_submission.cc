@@ -30,6 +30,14 @@ Status settle_service(const ServiceClaim& claim, const ServiceGrant& grant,
   return {};
 }
 
+std::string salted_tenant(std::string_view tenant, const GenerationRequest& generation) {
+  std::string salted(tenant);
+  if (!generation.cache_salt.empty()) {
+    salted += '/' + generation.cache_salt;
+  }
+  return salted;
+}
+
 std::string answer_id(Endpoint endpoint, std::string_view request_id) {
   std::string id = endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-";
   id += request_id;
@@ -43,10 +51,7 @@ std::variant<PromptSubmission, Refusal> PromptSubmission::submit(
   for (size_t prompt = 0; prompt < requests.size(); ++prompt) {
     Request& request = requests[prompt];
     request.external_id = origin.request_id;
-    request.tenant = origin.tenant;
-    if (!generation.cache_salt.empty()) {
-      request.tenant += '/' + generation.cache_salt;
-    }
+    request.tenant = salted_tenant(origin.tenant, generation);
     request.sink = origin.sink;
     request.sink_tag = origin.make_tag(prompt);
     const Submission id = frontend.submit(std::move(request));

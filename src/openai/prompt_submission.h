@@ -29,6 +29,10 @@ namespace tandem::openai {
                                     const ServiceDefaults& defaults, GenerationRequest& generation,
                                     std::span<Request> requests);
 
+// The salt of a body's prefixes in the cache: that of its tenant, and the body's own.
+[[nodiscard]] std::string salted_tenant(std::string_view tenant,
+                                        const GenerationRequest& generation);
+
 // The id of the answer to the request `request_id`: "cmpl-..." or "chatcmpl-...".
 [[nodiscard]] std::string answer_id(Endpoint endpoint, std::string_view request_id);
 

@@ -1,7 +1,8 @@
 // The order in which sequences wait, as an object: a policy makes it, the engine's queue owns it
 // and puts every waiting sequence into it. What is shown of the queue is read from it in its order.
+// Batches order their lines by another such object (jobs/line_order.h).
 //
-// Threads: engine thread only.
+// Threads: one at a time; the engine's queue belongs to the engine's thread.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,7 @@ struct QueueEntry {
 // tokens of the same tenant, so the names of all entries form a prefix tree.
 struct QueuePrefix {
   BlockHash tenant;
-  std::span<const BlockHash> blocks;  // of all full blocks; valid while the entry waits
+  std::span<const BlockHash> blocks;  // of all full blocks; valid during insert()
 };
 
 class QueueOrder {
@@ -45,6 +46,9 @@ class QueueOrder {
   // The entry must stay where it is until it is erased. Both take O(log n).
   virtual void insert(QueueEntry& entry, const QueuePrefix& prefix) = 0;
   virtual void erase(QueueEntry& entry) = 0;
+
+  // Whether prefixes of best-effort entries make a difference.
+  [[nodiscard]] virtual bool reads_prefixes() const { return false; }
 
   // Whether count_served() is to be called; asked once, when an engine is made.
   [[nodiscard]] virtual bool counts_service() const { return false; }

@@ -34,6 +34,7 @@ class PsmOrder final : public QueueOrder {
   PsmOrder& operator=(const PsmOrder&) = delete;
 
   [[nodiscard]] bool classes_first() const override { return true; }
+  [[nodiscard]] bool reads_prefixes() const override { return true; }
   void insert(QueueEntry& entry, const QueuePrefix& prefix) override;
   void erase(QueueEntry& entry) override;
   [[nodiscard]] std::span<QueueEntry* const> next(const QueueEntry* after) const override;

@@ -15,6 +15,7 @@ class SplitOrder final : public QueueOrder {
       : latency_sensitive_(std::move(latency_sensitive)), best_effort_(std::move(best_effort)) {}
 
   [[nodiscard]] bool classes_first() const override { return true; }
+  [[nodiscard]] bool reads_prefixes() const override { return best_effort_->reads_prefixes(); }
   void insert(QueueEntry& entry, const QueuePrefix& prefix) override {
     order_of(entry.service_class).insert(entry, prefix);
   }

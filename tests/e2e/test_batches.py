@@ -14,6 +14,9 @@ from conftest import launch
 from server import until
 
 
+ORDERS = {"first come": (), "by prefixes": ("--policy", "sarathi_pp", "--psm-utility", 90)}
+
+
 @pytest.fixture(scope="module")
 def kept(binary, tmp_path_factory):
     """One server with files for the tests that leave room for each other."""
@@ -260,11 +263,12 @@ def test_a_cancelled_batch_keeps_what_it_has(serve):
         client.batches.cancel(done.id)
 
 
-def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve, order):
     """At random moments, also of the start; TANDEM_BATCH_LINES and TANDEM_BATCH_KILLS for longer runs."""
     count, kills = int(os.environ.get("TANDEM_BATCH_LINES", 4000)), int(os.environ.get("TANDEM_BATCH_KILLS", 5))
     random.seed(24)
-    slow = ("--max-num-seqs", 8)
+    slow = ("--max-num-seqs", 8, *ORDERS[order])
     server = serve(*slow)
     client = server.openai()
     batch = begin(client, upload(client, [chat(str(i), f"line {i}", max_tokens=60, ignore_eos=True) for i in range(count)]))
@@ -290,22 +294,47 @@ def test_a_batch_survives_kills_without_a_line_lost_or_doubled(serve):
     assert client.batches.retrieve(batch.id) == end and len(lines_of(client, end.output_file_id)) == count
 
 
-def test_a_batch_is_fed_line_by_line(serve):
-    """Memory does not grow with the file: TANDEM_BATCH_LINES=50000 for the figure in docs/batches.md."""
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_batch_is_fed_line_by_line(serve, order):
+    """Memory does not grow with the file's text: TANDEM_BATCH_LINES=50000 for the figures in docs/batches.md."""
     count = int(os.environ.get("TANDEM_BATCH_LINES", 2000))
-    server = serve()
+    server = serve(*ORDERS[order])
     client = server.openai()
     ended(client, begin(client, upload(client, [chat(str(i)) for i in range(100)])))
-    before = server.resident_bytes()
+    before, answered = server.resident_bytes(), server.metric("tandem_generation_tokens_total")
     began = time.monotonic()
     batch = begin(client, upload(client, [chat(str(i), "word " * 40 + str(i), max_tokens=1) for i in range(count)]))
-    peak = before
-    while client.batches.retrieve(batch.id).status not in ("completed", "failed"):
+    peak, checked, first = before, None, None
+    while (status := client.batches.retrieve(batch.id).status) not in ("completed", "failed"):
         peak = max(peak, server.resident_bytes())
-        time.sleep(0.1)
-    print(f"{count} lines in {time.monotonic() - began:.1f} s, memory grew by {(peak - before) / 2 ** 20:.1f} MiB")
+        checked = checked or (time.monotonic() if status == "in_progress" else None)
+        if not first and server.metric("tandem_generation_tokens_total") > answered:
+            first = time.monotonic()
+        time.sleep(0.02)
+    print(f"{order}: {count} lines in {time.monotonic() - began:.1f} s, memory grew by {(peak - before) / 2 ** 20:.1f} MiB",
+          f"first token {first - checked:.2f} s after the check" if first and checked else "")
     assert client.batches.retrieve(batch.id).request_counts.completed == count
     assert peak - before < 200e6
+
+
+def shared_prefixes(prefixes, each):
+    """Lines of which each begins as `each` of them do, line by line with another beginning."""
+    beginnings = ["".join(random.Random(i).choices("abcdefghijklmnopqrstuvwxyz ", k=160)) for i in range(prefixes)]
+    return [chat(str(i), f"{beginnings[i % prefixes]} {i}", max_tokens=8, ignore_eos=True) for i in range(prefixes * each)]
+
+
+def test_lines_are_submitted_in_the_order_of_the_policy(serve):
+    """An interleaved file, and KV blocks for a few prefixes: in the order of prefixes its lines find them in the cache."""
+    lines = shared_prefixes(64, 8)
+    hits = {}
+    for name, flags in {"fcfs": (), "psm": ("--psm-utility", 100)}.items():
+        server = serve("--policy", "sarathi_pp", "--max-num-seqs", 4, "--block-size", 16, "--num-kv-blocks", 128, *flags, folder=name)
+        client = server.openai()
+        end = ended(client, begin(client, upload(client, lines)))
+        assert (end.status, end.request_counts.completed) == ("completed", len(lines))
+        hits[name] = server.metric("vllm:prefix_cache_hits_total") / server.metric("vllm:prefix_cache_queries_total")
+    print({name: f"{share:.1%} of the prompt tokens were cached" for name, share in hits.items()})
+    assert hits["psm"] > 0.4 > 4 * hits["fcfs"]
 
 
 def test_a_cancellation_goes_on_after_a_kill(serve, tmp_path):
