@@ -91,40 +91,44 @@ cudaError_t StreamTrace::show(int64_t marks) {
   return cudaSuccess;
 }
 
+// The length is measured by itself: after a day without an op, the distance from `origin_` is known
+// to some milliseconds.
 cudaError_t StreamTrace::add(const Mark& mark) {
   double begin = 0;
-  double end = 0;
+  double length = 0;
   cudaError_t error = nanos_between(origin_, mark.begin, begin);
   if (error == cudaSuccess) {
-    error = nanos_between(origin_, mark.end, end);
+    error = nanos_between(mark.begin, mark.end, length);
   }
   if (error != cudaSuccess) {
     return error;
   }
-  const bool counted_long = end > kCountedNanos;
-  begin = std::max(begin + origin_nanos_, last_nanos_);
-  end = std::max(end + origin_nanos_, begin);
-  last_nanos_ = end;
+  const double counted = begin + length;
+  const double lag = static_cast<double>(clock_.now().count()) - (origin_nanos_ + counted);
+  if (origin_nanos_ + begin > last_nanos_ + kCountedNanos) {
+    lag_.reset();  // it says nothing of the clocks after a pause
+  }
+  lag_ = std::min(lag_.value_or(lag), lag);
+  const bool counted_long = counted > kCountedNanos;
+  if (counted_long) {
+    origin_nanos_ += std::min(*lag_, kDrift * counted);
+  }
+  begin = std::max(origin_nanos_ + begin, last_nanos_);
+  last_nanos_ = std::max(origin_nanos_ + counted, begin);
   track_.add({.name = mark.label.name,
               .begin = Nanos{static_cast<int64_t>(begin)},
-              .end = Nanos{static_cast<int64_t>(end)},
+              .end = Nanos{static_cast<int64_t>(last_nanos_)},
               .detail = mark.label.detail,
               .value = mark.label.value});
-  const double lag = static_cast<double>(clock_.now().count()) - end;
-  lag_ = std::min(lag_.value_or(lag), lag);
   give_back(mark.begin);
-  if (counted_long) {
-    count_from(mark);
+  if (counted_long) {  // from here on the GPU counts from this end
+    give_back(std::exchange(origin_, mark.end));
+    origin_nanos_ += counted;
+    lag_.reset();
   } else {
     give_back(mark.end);
   }
   return cudaSuccess;
-}
-
-void StreamTrace::count_from(const Mark& mark) {
-  give_back(std::exchange(origin_, mark.end));
-  origin_nanos_ = last_nanos_ + std::min(*lag_, kDrift * kCountedNanos);
-  lag_.reset();
 }
 
 cudaError_t StreamTrace::close() {

@@ -1,7 +1,8 @@
 // When the ops of a stream ran on the GPU, for a timeline: an event before and one behind each op,
 // whose distance the GPU measures. The GPU counts from an event that it passed at a known time of
-// the machine's clock. The clocks drift apart, so once a second the times are moved by the least
-// time from an op's end to its being seen by the pump: they are as late as a pause of the pump.
+// the machine's clock. The clocks drift apart, so once a second, or at the first op after a longer
+// pause, the times are moved by the least time from an op's end to its being seen by the pump, at
+// most by the drift that is possible: they are as late as a pause of the pump.
 //
 // Threads: begin(), end(), around() and marks() by the thread that launches on the stream; show()
 // by the pump. Calls return CUDA's error.
@@ -56,8 +57,6 @@ class StreamTrace {
   cudaError_t take(cudaEvent_t& event);
   cudaError_t add(const Mark& mark);
   void give_back(cudaEvent_t event);
-  // The GPU counts from the end of `mark`, the last span, on.
-  void count_from(const Mark& mark);
 
   observe::Track& track_;
   const Clock& clock_;

@@ -132,6 +132,25 @@ TEST_F(OneTrace, AGpuClockThatIsFastOrSlowIsFollowed) {
   }
 }
 
+// The distance of events a day apart is a float, so it is known to some milliseconds only; and the
+// clocks are seconds apart.
+TEST_F(OneTrace, TheFirstOpsAfterADayWithoutWorkHaveTheirTimes) {
+  constexpr double kMicro = 1e-6;
+  for (const double rate : {1.0, 1 + 5e-5, 1 - 5e-5}) {
+    gpu_rate_ = rate;
+    run(std::chrono::milliseconds(1), 0);
+    collect();
+    pass(std::chrono::hours(24) + std::chrono::microseconds(3417));
+    for (int64_t i = 1; i <= 3; ++i) {
+      run(std::chrono::milliseconds(1), i);
+      collect();
+      const Span last = track_.spans().back();
+      EXPECT_NEAR(to_seconds(last.end), to_seconds(clock_.now()), kMicro) << rate << " " << i;
+      EXPECT_NEAR(to_seconds(last.end - last.begin), 1e-3, kMicro) << rate << " " << i;
+    }
+  }
+}
+
 // A pump that sees a second's ops late moves the next ops by the clocks' drift at most.
 TEST_F(OneTrace, OpsThatAreSeenLateMoveTheirFollowersLittle) {
   run(std::chrono::milliseconds(1100), 0);
