@@ -49,6 +49,18 @@ ServeFlags flags_for_gpu(const ServeFlags& flags) {
   return on_gpu;
 }
 
+// Kernels of the CPUs that are named are wanted for the whole model, unless another option is for
+// two tiers: then they are for attention on the host.
+std::optional<Error> named_kernels(const NodeOptions& node, const AutomaticGpu& gpu) {
+  if (!node.device.isa.has_value() || !gpu.required_by.empty()) {
+    return std::nullopt;
+  }
+  return invalid_argument(
+      "--isa names kernels of the CPUs; to use them beside a GPU, for attention on the host, give "
+      "--device cuda",
+      "isa");
+}
+
 template <class Outcome>
 std::optional<Error> error_of(const Outcome& outcome) {
   return outcome.ok() ? std::nullopt : std::optional(outcome.error());
@@ -64,7 +76,10 @@ Status resolve_to_serve(ServeFlags& flags) {
   GpuFacts facts{.has_plugin = device::has_plugin(kGpuBackEnd)};
   ServeFlags on_gpu = flags_for_gpu(flags);
   if (facts.has_plugin) {
-    facts.options = error_of(resolve(on_gpu));
+    facts.options = named_kernels(flags.node, gpu);
+    if (!facts.options.has_value()) {
+      facts.options = error_of(resolve(on_gpu));
+    }
   }
   if (!facts.has_plugin || gpu.required_by.empty()) {
     RETURN_IF_ERROR(resolve(flags));  // wrong for the CPUs, too

@@ -94,11 +94,16 @@ def test_host_memory_that_is_given_is_taken(with_gpu):
     assert GPU in text and "of 48.0 MiB" in text
 
 
+def test_kernels_that_are_named_with_an_option_for_a_gpu_are_for_the_host(with_gpu):
+    assert GPU in check(with_gpu, *MEMORY, "--host-memory", "48MiB", "--isa", "ref")
+
+
 OBSTACLES = [
     (TOO_MUCH, "of GPU memory are asked for"),
     (("--quantization", "int8"), "has no products with weights of int8"),
     (("--threads", "1"), "--threads does not go with an accelerator"),
     (("--gpu-memory-utilization", "0.5"), "--gpu-memory-utilization does not go with"),
+    (("--isa", "ref"), "--isa names kernels of the CPUs"),
 ]
 
 
@@ -171,7 +176,8 @@ def test_an_option_for_the_gpu_makes_its_errors_errors(with_gpu, option):
     assert GPU in check(with_gpu, *MEMORY, *option)
 
 
-@pytest.mark.parametrize("env", [{"TANDEM_CUDA_RESIDUAL": "half"}, {"TANDEM_CUBLASLT": "/nowhere/libcublasLt.so.13"}], ids=lambda env: next(iter(env)))
+@pytest.mark.parametrize("env", [{"TANDEM_CUDA_RESIDUAL": "half"}, {"TANDEM_CUBLASLT": "/nowhere/libcublasLt.so.13"},
+                                 {"TANDEM_NVML": "/nowhere/libnvidia-ml.so.1"}], ids=lambda env: next(iter(env)))
 def test_a_wrong_variable_of_the_gpu_is_an_error(with_gpu, env):
     code, text = run(with_gpu, MODEL, *MEMORY, env=LIBRARY | env)
     assert code in (1, 2) and next(iter(env.values())) in text and CPUS not in text

@@ -23,6 +23,11 @@
 namespace tandem::device::cuda {
 namespace {
 
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return text == nullptr ? "" : text;
+}
+
 const char* flag_of(MemoryKind kind) {
   return kind == MemoryKind::kDevice ? "device-memory" : "host-memory";
 }
@@ -149,6 +154,18 @@ class CudaDevice final : public Device {
     return sensors_.readings();
   }
 
+  // That NVML is used if a variable names its file.
+  [[nodiscard]] Status check_sensors() const {
+    if (sensors_.absent().empty() || variable(GpuSensors::kSensorsVariable).empty()) {
+      return {};
+    }
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("NVML cannot be used: {}; correct {}, or leave it out to look for "
+                             "the driver's",
+                             sensors_.absent(), GpuSensors::kSensorsVariable),
+                 GpuSensors::kSensorsVariable};
+  }
+
   using Device::allocate;
   [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
     if (request.bytes < 0) {
@@ -231,11 +248,6 @@ struct Found {
            (libraries.attention ? "-flashinfer" : "");
   }
 };
-
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return text == nullptr ? "" : text;
-}
 
 Result<bool> find_attention() {
   const std::string wanted = variable(kAttentionVariable);
@@ -363,6 +375,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   if (const Error* failure = made->failure()) {  // its own pinned memory was not to be had
     return *failure;
   }
+  RETURN_IF_ERROR(made->check_sensors());
   return std::unique_ptr<Device>(std::move(made));
 }
 
