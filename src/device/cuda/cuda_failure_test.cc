@@ -19,18 +19,20 @@ using cuda_on_host::GpuFault;
 using testing::AllOf;
 using testing::HasSubstr;
 
-Result<std::unique_ptr<Device>> open_device(int64_t device_bytes = 64 * kMiB) {
+Result<std::unique_ptr<Device>> open_device(int64_t device_bytes = 64 * kMiB,
+                                            observe::Timeline* timeline = nullptr) {
   return make_cuda_device({.accelerator = AcceleratorSpec{.backend = "cuda"},
                            .device_memory_bytes = device_bytes,
-                           .host_memory_bytes = 16 * kMiB});
+                           .host_memory_bytes = 16 * kMiB,
+                           .timeline = timeline});
 }
 
 class CudaFailure : public testing::Test {
  protected:
   ~CudaFailure() override { cuda_on_host::mend(); }
 
-  void open() {
-    device_ = std::move(open_device()).value();
+  void open(observe::Timeline* timeline = nullptr) {
+    device_ = std::move(open_device(64 * kMiB, timeline)).value();
     memory_ = std::move(device_->allocate(MemoryKind::kDevice, 4 * kMiB)).value();
     compute_ = device_->create_stream();
     other_ = device_->create_stream(StreamKind::kDeviceToHost);
@@ -72,11 +74,12 @@ class CudaFailure : public testing::Test {
 };
 
 class CudaFailureIn : public CudaFailure,
-                      public testing::WithParamInterface<std::tuple<GpuFault::In, int>> {};
+                      public testing::WithParamInterface<std::tuple<GpuFault::In, int, bool>> {};
 
 TEST_P(CudaFailureIn, EndsAllWaitingAndIsToldWithTheCure) {
-  const auto [in, at] = GetParam();
-  open();
+  const auto [in, at, with_timeline] = GetParam();
+  observe::Timeline timeline(100);
+  open(with_timeline ? &timeline : nullptr);
   device_->synchronize(work());
   EXPECT_EQ(device_->failure(), nullptr);
   cuda_on_host::fail({.in = in, .at = at, .error = cudaErrorECCUncorrectable});
@@ -113,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
     Anywhere, CudaFailureIn,
     testing::Combine(testing::Values(GpuFault::In::kKernel, GpuFault::In::kCopy,
                                      GpuFault::In::kLaunch, GpuFault::In::kEvent),
-                     testing::Values(1, 2, 9)));
+                     testing::Values(1, 2, 9), testing::Bool()));
 
 TEST_F(CudaFailure, NamesTheOpWhoseLaunchFailed) {
   open();

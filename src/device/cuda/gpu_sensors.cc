@@ -20,11 +20,12 @@ constexpr auto kInterval = std::chrono::seconds(1);
 
 }  // namespace
 
-GpuSensors::GpuSensors(int index)
-    : device_(fmt::format("cuda:{}", index)), absent_(open(index)), last_{.device = device_} {
+GpuSensors::GpuSensors(int index) : absent_(open(index)) {
+  const std::string device = fmt::format("cuda:{}", index);
+  asked_->last.device = device;
   if (absent_.empty()) {
-    last_ = ask();
-    asks_ = std::thread([this] { keep_asking(); });
+    asked_->last = ask(*asked_, device);
+    asks_ = std::thread([asked = asked_, device] { keep_asking(*asked, device); });
   }
 }
 
@@ -43,70 +44,81 @@ std::string GpuSensors::open(int index) {
       return fmt::format("{} has no {}", file, nvml::kFunctionNames[i]);
     }
   }
-  std::memcpy(&functions_, symbols, sizeof(symbols));
+  std::memcpy(&asked_->functions, symbols, sizeof(symbols));
   const auto said = [&](nvml::Status status) {
-    return fmt::format("{}: {}", file, functions_.error_string(status));
+    return fmt::format("{}: {}", file, asked_->functions.error_string(status));
   };
-  if (const nvml::Status status = functions_.init(); status != nvml::kWell) {
+  if (const nvml::Status status = asked_->functions.init(); status != nvml::kWell) {
     return said(status);
   }
-  begun_ = true;
+  asked_->begun = true;
   char pci[32] = {};  // CUDA and NVML count GPUs in different orders
   if (const cudaError_t error = cudaDeviceGetPCIBusId(pci, sizeof(pci), index);
       error != cudaSuccess) {
     return fmt::format("its place on the bus is unknown: {}", cudaGetErrorString(error));
   }
-  const nvml::Status status = functions_.gpu_by_pci(pci, &gpu_);
+  const nvml::Status status = asked_->functions.gpu_by_pci(pci, &asked_->gpu);
   return status == nvml::kWell ? "" : said(status);
 }
 
-GpuSensors::~GpuSensors() {
-  if (asks_.joinable()) {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    end_.notify_one();
-    asks_.join();
+GpuSensors::Asked::~Asked() {
+  if (begun) {
+    functions.shutdown();
   }
-  if (begun_) {
-    functions_.shutdown();
+}
+
+GpuSensors::~GpuSensors() {
+  if (!absent_.empty()) {
+    return;
+  }
+  std::unique_lock lock(asked_->mutex);
+  asked_->ending = true;
+  asked_->changed.notify_all();
+  const bool ended = asked_->changed.wait_for(lock, kPatience, [this] { return asked_->ended; });
+  lock.unlock();
+  if (ended) {
+    asks_.join();
+  } else {
+    asks_.detach();
   }
 }
 
 observe::AcceleratorReadings GpuSensors::readings() const {
-  const std::lock_guard lock(mutex_);
-  return last_;
+  const std::lock_guard lock(asked_->mutex);
+  return asked_->last;
 }
 
-void GpuSensors::keep_asking() {
-  std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, kInterval, [this] { return ending_; })) {
+void GpuSensors::keep_asking(Asked& asked, const std::string& device) {
+  std::unique_lock lock(asked.mutex);
+  while (!asked.changed.wait_for(lock, kInterval, [&] { return asked.ending; })) {
     lock.unlock();
-    observe::AcceleratorReadings found = ask();
+    observe::AcceleratorReadings found = ask(asked, device);
     lock.lock();
-    last_ = std::move(found);
+    asked.last = std::move(found);
   }
+  asked.ended = true;
+  asked.changed.notify_all();
 }
 
-observe::AcceleratorReadings GpuSensors::ask() const {
-  observe::AcceleratorReadings found{.device = device_};
-  if (nvml::MemoryInfo memory; functions_.memory(gpu_, &memory) == nvml::kWell) {
+observe::AcceleratorReadings GpuSensors::ask(const Asked& asked, const std::string& device) {
+  const nvml::Functions& driver = asked.functions;
+  observe::AcceleratorReadings found{.device = device};
+  if (nvml::MemoryInfo memory; driver.memory(asked.gpu, &memory) == nvml::kWell) {
     found.memory_bytes = static_cast<int64_t>(memory.total);
     found.memory_used_bytes = static_cast<int64_t>(memory.used);
   }
-  if (nvml::Utilization busy; functions_.utilization(gpu_, &busy) == nvml::kWell) {
+  if (nvml::Utilization busy; driver.utilization(asked.gpu, &busy) == nvml::kWell) {
     found.busy_share = busy.gpu * kPercent;
     found.memory_busy_share = busy.memory * kPercent;
   }
   uint32_t value = 0;
-  if (functions_.temperature(gpu_, nvml::kTemperatureOfGpu, &value) == nvml::kWell) {
+  if (driver.temperature(asked.gpu, nvml::kTemperatureOfGpu, &value) == nvml::kWell) {
     found.temperature_celsius = value;
   }
-  if (functions_.power(gpu_, &value) == nvml::kWell) {
+  if (driver.power(asked.gpu, &value) == nvml::kWell) {
     found.power_watts = value * kMilli;
   }
-  if (functions_.clock(gpu_, nvml::kClockOfProcessors, &value) == nvml::kWell) {
+  if (driver.clock(asked.gpu, nvml::kClockOfProcessors, &value) == nvml::kWell) {
     found.clock_hertz = value * kMega;
   }
   return found;

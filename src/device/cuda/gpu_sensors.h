@@ -1,13 +1,16 @@
 // Readings of a GPU by NVML, which comes with the driver and is found at run time. Without it they
-// are empty. A thread of its own asks once a second, because an answer may take
-// the driver milliseconds. Threads: any.
+// are empty. A thread of its own asks once a second, because an answer may take the driver
+// milliseconds; from a GPU that has failed it may never come, and then that thread is left behind.
+// Threads: any.
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "device/cuda/nvml_api.h"
 #include "observe/accelerator_metrics.h"
@@ -18,6 +21,8 @@ class GpuSensors {
  public:
   // kSensorsVariable names NVML's file; otherwise the dynamic linker finds it.
   static constexpr const char* kSensorsVariable = "TANDEM_NVML";
+  // The destructor waits no longer for an answer.
+  static constexpr Nanos kPatience = std::chrono::seconds(1);
 
   // Of the GPU that CUDA gives this index; readings stay empty if NVML cannot be used.
   explicit GpuSensors(int index);
@@ -31,20 +36,27 @@ class GpuSensors {
   [[nodiscard]] const std::string& absent() const { return absent_; }
 
  private:
-  std::string open(int index);  // "" or what went wrong
-  [[nodiscard]] observe::AcceleratorReadings ask() const;
-  void keep_asking();
+  // Shared with the thread that asks.
+  struct Asked {
+    ~Asked();  // by the last owner
 
-  nvml::Functions functions_ = {};
-  nvml::Gpu gpu_ = nullptr;
-  bool begun_ = false;
-  const std::string device_;
+    nvml::Functions functions = {};
+    nvml::Gpu gpu = nullptr;
+    bool begun = false;  // NVML must be shut down
+    std::mutex mutex;    // guards the rest
+    observe::AcceleratorReadings last;
+    bool ending = false;
+    bool ended = false;  // the thread asks no more
+    std::condition_variable changed;
+  };
+
+  std::string open(int index);  // "" or what went wrong
+  static observe::AcceleratorReadings ask(const Asked& asked, const std::string& device);
+  static void keep_asking(Asked& asked, const std::string& device);
+
+  const std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
   const std::string absent_;
-  mutable std::mutex mutex_;
-  observe::AcceleratorReadings last_;  // mutex_
-  bool ending_ = false;                // mutex_
-  std::condition_variable end_;
-  std::thread asks_;  // last: uses all of the above
+  std::thread asks_;
 };
 
 }  // namespace tandem::device::cuda

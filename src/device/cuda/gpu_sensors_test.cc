@@ -1,9 +1,11 @@
 // Over the NVML that the host plays (tests/cuda_on_host/nvml.cc).
 #include "device/cuda/gpu_sensors.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <thread>
 
 namespace tandem::device::cuda {
 namespace {
@@ -37,6 +39,19 @@ TEST_F(Sensors, LeaveOutWhatAGpuDoesNotMeasure) {
   const observe::AcceleratorReadings found = GpuSensors(0).readings();
   EXPECT_FALSE(found.power_watts.has_value());
   EXPECT_EQ(found.temperature_celsius, 54);
+}
+
+TEST_F(Sensors, EndWithoutTheAnswerOfADriverThatIsSilent) {
+  void* library = ::dlopen(NVML_LIBRARY_ON_HOST, RTLD_NOW);
+  ASSERT_NE(library, nullptr);
+  const auto keeps_a_thread =
+      reinterpret_cast<bool (*)()>(::dlsym(library, "nvml_on_host_keeps_a_thread"));
+  set("NVML_ON_HOST", "silent");
+  const GpuSensors sensors(0);
+  while (!keeps_a_thread()) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(sensors.readings().temperature_celsius, 54);
 }
 
 TEST_F(Sensors, SayWhyNothingIsTold) {
