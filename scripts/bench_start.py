@@ -67,7 +67,7 @@ def peak_bytes(pid):
 
 def one_pass(arguments, fill):
     port = free_port()
-    command = [arguments.binary, "serve", arguments.model, "--port", str(port), "--log-level", "warning",
+    command = [arguments.binary, "serve", arguments.model, "--device", "cpu", "--port", str(port), "--log-level", "warning",
                "--max-model-len", "1024", "--device-memory", arguments.device_memory]
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -122,7 +122,7 @@ def command_of(name, flags, port):
         return [flags.vllm, "serve", flags.model, *at, "--dtype", "bfloat16"], "/health", {"VLLM_CPU_KVCACHE_SPACE": "4"}
     targets = ["--ttft-slo", f"{flags.ttft_ms}ms", "--tpot-slo", f"{flags.tpot_ms}ms"] if name == "tandem-slo" else []
     cache = flags.out / "cache" / name  # of its own: a profile that one setting has measured would change the other's policy
-    return [flags.binary, "serve", flags.model, *at, *targets], "/ready", {"XDG_CACHE_HOME": str(cache)}
+    return [flags.binary, "serve", flags.model, "--device", "cpu", *at, *targets], "/ready", {"XDG_CACHE_HOME": str(cache)}
 
 
 def load_command(flags, port, folder):

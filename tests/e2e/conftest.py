@@ -17,6 +17,10 @@ BINARY = pathlib.Path(os.environ.get("TANDEM_BINARY") or ROOT / "build" / "dev" 
 SHARED = pathlib.Path(os.environ.get("TANDEM_SHARED") or ROOT.parent / "shared").resolve()
 LOGS = BINARY.parent / "e2e-logs" / os.environ.get("PYTEST_XDIST_WORKER", "")
 
+# Tests that name no device mean the CPUs, also on a machine with a GPU.
+if pathlib.Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TANDEM_DEVICE", "cpu")
+
 # A shell that starts the suite in the background has it ignore SIGINT, and every program started from here would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -22,6 +22,11 @@ GPU = "device: the GPU (auto: a GPU is there and serves the model)"
 CPUS = "device: the CPUs (auto: "
 
 
+@pytest.fixture(autouse=True)
+def no_device_is_named(monkeypatch):
+    monkeypatch.delenv("TANDEM_DEVICE", raising=False)
+
+
 def install(folder, *plugin):
     """A program in bin/ with its model, and with the named plugin for GPUs in lib/tandem/."""
     (folder / "bin").mkdir()
@@ -187,6 +192,15 @@ def test_a_gpu_that_is_named_is_never_replaced(with_gpu):
     for flags, words in ((TOO_MUCH, "of GPU memory are asked for"), (("--quantization", "int8"), "int8")):
         code, text = run(with_gpu, MODEL, "--device", "cuda", "--host-memory", "64MiB", *flags)
         assert code in (1, 2) and words in text and "auto:" not in text.replace("(auto: no target", "")
+
+
+def test_a_device_that_a_variable_or_a_file_names_is_taken(with_gpu, tmp_path):
+    text = check(with_gpu, *MEMORY, env=LIBRARY | {"TANDEM_DEVICE": "cpu"})
+    assert "device: the" not in text and " million parameters), cpu (" in text
+    (tmp_path / "tandem.yaml").write_text("device: cpu\n")
+    assert "device: the" not in check(with_gpu, *MEMORY, "--config", tmp_path / "tandem.yaml")
+    (tmp_path / "tandem.yaml").write_text("device: auto\n")
+    assert GPU in check(with_gpu, *MEMORY, "--config", tmp_path / "tandem.yaml")
 
 
 def test_an_emulated_accelerator_is_the_device_that_was_asked_for(with_gpu):
