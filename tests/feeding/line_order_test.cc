@@ -356,6 +356,34 @@ TEST_F(Feeding, OnlyBatchesOfATenantAreOrderedTogether) {
   EXPECT_EQ(take(mine), 2);
 }
 
+// A batch whose key has used up its places with another batch.
+TEST_F(Feeding, ABatchThatMaySubmitNothingSleeps) {
+  write(interleaved(2, 4));
+  LineOrder order({.max_sequences_ahead = 4,
+                   .make_order = by_prefix().make_order,
+                   .block_tokens = kBlockTokens});
+  LineOrder::Batch& other = order.join(terms("me"));
+  order.end_reading(other);
+  EXPECT_EQ(order.max_ahead(other, 4), 4);
+  BatchRunOptions options;
+  options.tenant = "me";
+  options.order = &order;
+  int looks = 0;
+  const auto began = std::chrono::steady_clock::now();
+  options.should_stop = [&] {
+    ++looks;
+    return std::chrono::steady_clock::now() - began > std::chrono::milliseconds(500);
+  };
+  auto input = BatchInput::open(in(), 1 << 20);
+  auto written = BatchOutput::open(out());
+  const auto start = inspect_batch(*input, written->written());
+  const auto progress = run_batch(*input, *written, *start, models_, clock_, options);
+  ASSERT_TRUE(progress.ok());
+  EXPECT_EQ(progress->done, 0);
+  EXPECT_LT(looks, 50) << "it looks twenty times a second";
+  order.leave(other);
+}
+
 TEST_F(Feeding, TheBatchWhoseDeadlineComesFirstGetsThePlaces) {
   for (const FcfsOrder::By by : {FcfsOrder::By::kArrival, FcfsOrder::By::kDeadline}) {
     LineOrder order({.max_sequences_ahead = 100, .make_order = [by] { return fcfs_order(by); }});
