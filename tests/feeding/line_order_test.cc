@@ -9,7 +9,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -324,6 +326,48 @@ TEST_F(Feeding, LinesBeyondTheLimitFollowAsPlacesBecomeFree) {
     ASSERT_TRUE(next.ok() && *next);
     EXPECT_FALSE(seen[static_cast<size_t>((*next)->id.number)]);
     seen[static_cast<size_t>((*next)->id.number)] = true;
+  }
+}
+
+// One thread that reads lines ahead without a pause leaves turns to others.
+TEST_F(Feeding, FilesAreReadAheadInTurn) {
+  constexpr int64_t kLines = 4000;
+  constexpr Nanos kOfALine = std::chrono::microseconds(20);
+  LineOrder order(by_prefix());
+  const std::atomic<bool> stop{false};
+  std::vector<LineOrder::Batch*> batches;
+  for (const char* tenant : {"me", "me", "you"}) {
+    batches.push_back(&order.join(terms(tenant)));
+  }
+  std::vector<int64_t> known_at_end;  // of all batches, when the first was read
+  std::mutex mutex;
+  std::latch all(std::ssize(batches));
+  std::vector<std::thread> threads;
+  for (LineOrder::Batch* batch : batches) {
+    threads.emplace_back([&, batch] {
+      all.arrive_and_wait();
+      for (int64_t number = 1; number <= kLines && order.begin_line(*batch, stop); ++number) {
+        const KnownLine line{.place = {.number = number}};
+        const Nanos end = clock_.now() + kOfALine;
+        while (clock_.now() < end) {
+        }
+        order.end_line(*batch, &line, {});
+      }
+      const std::scoped_lock lock(mutex);
+      for (LineOrder::Batch* each : batches) {
+        if (known_at_end.size() < batches.size()) {
+          known_at_end.push_back(order.known(*each));
+        }
+      }
+      order.end_reading(*batch);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_GT(std::ranges::min(known_at_end), kLines / 2);
+  for (LineOrder::Batch* batch : batches) {
+    order.leave(*batch);
   }
 }
 
