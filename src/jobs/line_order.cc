@@ -43,12 +43,14 @@ std::unique_ptr<QueueOrder> make_order(const LineOrderOptions& options) {
 
 constexpr int32_t kLinesOfTurn = 32;  // that a batch is read ahead before others are
 
-// Rises with the end of the window, then with the number of the line.
+// Rises with the end of the window, then with the number of the line; blank lines count, so it may
+// be large. Windows that end in 34 years are as those without an end.
 RequestId rank_of(Nanos deadline, int64_t line) {
-  constexpr int kLineBits = 29;
+  constexpr int kLineBits = 33;
+  constexpr int64_t kMaxSeconds = (int64_t{1} << 30) - 1;
   constexpr int64_t kMaxLine = (int64_t{1} << kLineBits) - 1;
-  const int64_t seconds =
-      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(deadline).count());
+  const int64_t seconds = std::clamp<int64_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(deadline).count(), 0, kMaxSeconds);
   return RequestId{(seconds << kLineBits) + std::min(line, kMaxLine)};
 }
 

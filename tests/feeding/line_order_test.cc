@@ -2,6 +2,7 @@
 #include "jobs/line_order.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -369,6 +370,45 @@ TEST_F(Feeding, FilesAreReadAheadInTurn) {
   for (LineOrder::Batch* batch : batches) {
     order.leave(*batch);
   }
+}
+
+// A file of blank lines counts them all.
+TEST_F(Feeding, LineNumbersMayBeLarge) {
+  LineOrder order(by_prefix());
+  const std::atomic<bool> stop{false};
+  for (const Nanos deadline : {Nanos::max(), Nanos(std::chrono::hours(1))}) {
+    LineOrder::Batch& batch = order.join(terms("me", deadline));
+    for (const int64_t number : {int64_t{1} << 29, (int64_t{1} << 29) + 1, int64_t{1} << 32}) {
+      ASSERT_TRUE(order.begin_line(batch, stop));
+      const KnownLine line{.place = {.number = number}};
+      order.end_line(batch, &line, {});
+    }
+    EXPECT_EQ(order.pick(batch).line->place.number, int64_t{1} << 29);
+    EXPECT_EQ(order.pick(batch).line->place.number, (int64_t{1} << 29) + 1);
+    EXPECT_EQ(order.pick(batch).line->place.number, int64_t{1} << 32);
+    order.leave(batch);
+  }
+}
+
+TEST_F(Feeding, WithoutAThreadLinesComeInTheOrderOfTheFile) {
+  write(interleaved(2, 20));
+  pthread_attr_t before;
+  pthread_attr_t no_memory;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  pthread_attr_init(&no_memory);
+  ASSERT_EQ(pthread_attr_setstacksize(&no_memory, size_t{1} << 47), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&no_memory), 0);
+  LineOrder order(by_prefix());
+  auto input = BatchInput::open(in(), 1 << 20);
+  const WrittenLines written;
+  LineFeed feed(*input, written, models_, order, terms());
+  feed.read_ahead();
+  feed.read_ahead();
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  EXPECT_EQ(feed.max_ahead(0), 512) << "nothing will become known";
+  const std::vector<int64_t> numbers = drain(feed);
+  EXPECT_EQ(numbers.size(), 40U);
+  EXPECT_TRUE(std::ranges::is_sorted(numbers));
 }
 
 TEST_F(Feeding, OnlyBatchesOfATenantAreOrderedTogether) {
