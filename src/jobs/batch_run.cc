@@ -154,8 +154,10 @@ class Run {
       if (pending_.size() >= kMaxPendingBytes || !has_memory) {
         return {};
       }
-      if (sequences_ahead_ >= max_ahead) {
-        is_starved_ = true;  // also where other batches of the tenant have all places
+      // Other batches of the tenant may have all places.
+      const bool goes_alone = jobs_.empty() && waiting_;
+      if (sequences_ahead_ >= max_ahead && !goes_alone) {
+        is_starved_ = true;
         return {};
       }
       if (!waiting_) {

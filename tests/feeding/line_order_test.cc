@@ -39,6 +39,12 @@ LineOrderOptions by_prefix(int32_t utility = 100) {
           .block_tokens = kBlockTokens};
 }
 
+LineOrderOptions few_places() {
+  LineOrderOptions options = by_prefix();
+  options.max_sequences_ahead = 4;
+  return options;
+}
+
 // Answers each request with "ok" in the call that submits it.
 class InstantFrontend final : public Frontend {
  public:
@@ -46,6 +52,7 @@ class InstantFrontend final : public Frontend {
   [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
   [[nodiscard]] FrontendLoad load() const override { return {}; }
   Submission submit(Request request) override {
+    if (is_full_ && is_full_()) return Error{ErrorCode::kOverloaded, "full", ""};
     const auto id = RequestId{++submitted_};
     std::vector<TokenEvent> events = openai::text_events("ok");
     events.push_back(openai::finish_event(FinishReason::kLength));
@@ -60,6 +67,7 @@ class InstantFrontend final : public Frontend {
   void stop(RequestId, int32_t) override {}
 
   ServedModel model_ = openai::tiny_model();
+  std::function<bool()> is_full_;
   std::atomic<int64_t> submitted_{0};
 };
 
@@ -440,31 +448,30 @@ TEST_F(Feeding, OnlyBatchesOfATenantAreOrderedTogether) {
   EXPECT_EQ(take(mine), 2);
 }
 
-// A batch whose key has used up its places with another batch.
+// Its key has used up its places with another batch.
 TEST_F(Feeding, ABatchThatMaySubmitNothingSleeps) {
   write(interleaved(2, 4));
-  LineOrder order({.max_sequences_ahead = 4,
-                   .make_order = by_prefix().make_order,
-                   .block_tokens = kBlockTokens});
+  LineOrder order(few_places());
   LineOrder::Batch& other = order.join(terms("me"));
   order.end_reading(other);
   EXPECT_EQ(order.max_ahead(other, 4), 4);
-  BatchRunOptions options;
-  options.tenant = "me";
-  options.order = &order;
-  int looks = 0;
-  const auto began = std::chrono::steady_clock::now();
-  options.should_stop = [&] {
-    ++looks;
-    return std::chrono::steady_clock::now() - began > std::chrono::milliseconds(500);
-  };
-  auto input = BatchInput::open(in(), 1 << 20);
-  auto written = BatchOutput::open(out());
-  const auto start = inspect_batch(*input, written->written());
-  const auto progress = run_batch(*input, *written, *start, models_, clock_, options);
-  ASSERT_TRUE(progress.ok());
+  const Nanos began = clock_.now();
+  const auto progress = run(order, out(), "me", 200);
+  EXPECT_GT(clock_.now() - began, std::chrono::milliseconds(100));
   EXPECT_EQ(progress->done, 0);
-  EXPECT_LT(looks, 50) << "it looks twenty times a second";
+  order.leave(other);
+}
+
+TEST_F(Feeding, ALineThatWasRefusedGoesAloneEvenWhereOthersHaveAllPlaces) {
+  write(interleaved(1, 1));
+  LineOrder order(few_places());
+  LineOrder::Batch& other = order.join(terms("me"));
+  order.end_reading(other);
+  frontend_.is_full_ = [&, asked = 0]() mutable {
+    order.max_ahead(other, 4);
+    return ++asked < 3;
+  };
+  EXPECT_EQ(run(order, out(), "me", 200)->done, 1);
   order.leave(other);
 }
 
