@@ -151,7 +151,13 @@ class Run {
     for (;;) {
       const int64_t max_ahead = feed_->max_ahead(sequences_ahead_);
       const bool has_memory = jobs_.empty() || kept_bytes() < options_.max_kept_bytes / 2;
-      if (sequences_ahead_ >= max_ahead || pending_.size() >= kMaxPendingBytes || !has_memory) {
+      if (pending_.size() >= kMaxPendingBytes || !has_memory) {
+        return {};
+      }
+      // Other batches of the tenant may have all places.
+      const bool goes_alone = jobs_.empty() && waiting_;
+      if (sequences_ahead_ >= max_ahead && !goes_alone) {
+        is_starved_ = true;
         return {};
       }
       if (!waiting_) {
@@ -409,7 +415,7 @@ class Run {
   std::unique_ptr<Parsed> waiting_;
   std::string pending_;  // answered lines that are not in the file yet
   Nanos synced_{0};
-  bool is_starved_ = false;  // there was no line to submit
+  bool is_starved_ = false;  // there was no line to submit, or no place
   std::optional<LineOrder> own_order_;
   LineOrder& order_ =
       options_.order == nullptr ? own_order_.emplace(LineOrderOptions()) : *options_.order;

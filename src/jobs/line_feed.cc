@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <system_error>
 #include <utility>
 
 #include "jobs/prefix_names.h"
@@ -28,8 +29,14 @@ LineFeed::~LineFeed() {
 }
 
 void LineFeed::read_ahead() {
-  if (order_.reads_prefixes() && !thread_.joinable()) {
+  if (!order_.reads_prefixes() || std::exchange(read_ahead_was_asked_, true)) {
+    return;
+  }
+  try {
     thread_ = std::thread([this] { run_ahead(); });
+  } catch (const std::system_error&) {
+    // No more threads to be had: lines come in the order of the file.
+    order_.end_reading(batch_);
   }
 }
 

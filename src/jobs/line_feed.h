@@ -42,7 +42,8 @@ class LineFeed {
   LineFeed(const LineFeed&) = delete;
   LineFeed& operator=(const LineFeed&) = delete;
 
-  // Begins to read ahead if the order wants that and it has not begun.
+  // Begins to read ahead if the order wants that and it has not begun. Where the system gives no
+  // thread, all lines come in the order of the file.
   void read_ahead();
   // As of LineOrder.
   [[nodiscard]] int64_t max_ahead(int64_t ahead) { return order_.max_ahead(batch_, ahead); }
@@ -77,6 +78,7 @@ class LineFeed {
   Status failure_;                // of reading ahead
 
   std::atomic<bool> stopping_{false};
+  bool read_ahead_was_asked_ = false;
   std::thread thread_;
 };
 

@@ -41,12 +41,16 @@ std::unique_ptr<QueueOrder> make_order(const LineOrderOptions& options) {
   return options.make_order ? options.make_order() : fcfs_order(FcfsOrder::By::kArrival);
 }
 
-// Rises with the end of the window, then with the number of the line.
+constexpr int32_t kLinesOfTurn = 32;  // that a batch is read ahead before others are
+
+// Rises with the end of the window, then with the number of the line; blank lines count, so it may
+// be large. Windows that end in 34 years are as those without an end.
 RequestId rank_of(Nanos deadline, int64_t line) {
-  constexpr int kLineBits = 29;
+  constexpr int kLineBits = 33;
+  constexpr int64_t kMaxSeconds = (int64_t{1} << 30) - 1;
   constexpr int64_t kMaxLine = (int64_t{1} << kLineBits) - 1;
-  const int64_t seconds =
-      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(deadline).count());
+  const int64_t seconds = std::clamp<int64_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(deadline).count(), 0, kMaxSeconds);
   return RequestId{(seconds << kLineBits) + std::min(line, kMaxLine)};
 }
 
@@ -138,6 +142,9 @@ void LineOrder::leave(Batch& batch) {
   Group& group = *batch.group;
   std::erase(group.batches, &batch);
   --batches_;
+  if (reader_ == &batch) {
+    reader_ = nullptr;
+  }
   settle(group);
   for (const Batch* other : group.batches) {
     other->wake();
@@ -215,24 +222,36 @@ int64_t LineOrder::known_lines() const {
 
 // ---------------------------------------------------------------- lines become known
 
+// A batch reads some lines before it gives way: a change of threads for each line would cost time.
 bool LineOrder::begin_line(Batch& batch, const std::atomic<bool>& stop) {
   constexpr Nanos kLookAgain = std::chrono::milliseconds(20);
   std::unique_lock lock(mutex_);
+  readers_.insert(
+      reader_ == &batch && lines_of_turn_ < kLinesOfTurn ? readers_.begin() : readers_.end(),
+      &batch);
   while (!stop) {
     const bool full = known_ >= options_.max_known_lines;
     batch.reads_ahead = !full;
-    if (!full && !line_is_read_) {
+    if (!full && !line_is_read_ && readers_.front() == &batch) {
+      readers_.pop_front();
       line_is_read_ = true;
+      const bool turn_goes_on = reader_ == &batch && lines_of_turn_ < kLinesOfTurn;
+      lines_of_turn_ = turn_goes_on ? lines_of_turn_ + 1 : 1;
+      reader_ = &batch;
       return true;
     }
     changed_.wait_for(lock, kLookAgain);
   }
+  readers_.remove(&batch);
   return false;
 }
 
 void LineOrder::end_line(Batch& batch, const KnownLine* line, std::span<const BlockHash> names) {
   const std::scoped_lock lock(mutex_);
   line_is_read_ = false;
+  if (lines_of_turn_ == kLinesOfTurn) {
+    changed_.notify_all();
+  }
   if (line == nullptr) {
     return;
   }
@@ -265,6 +284,7 @@ void LineOrder::end_reading(Batch& batch) {
   for (const Batch* each : batch.group->batches) {
     each->wake();
   }
+  changed_.notify_all();
 }
 
 }  // namespace tandem::jobs

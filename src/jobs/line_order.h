@@ -86,8 +86,8 @@ class LineOrder {
   [[nodiscard]] int64_t known(const Batch& batch) const;
   [[nodiscard]] int64_t known_lines() const;  // of all batches
 
-  // For the thread that makes lines known. Waits until there is a place for a line; several batches
-  // are read ahead one line at a time, in turn. False: `stop` was set.
+  // For the thread that makes lines known. Waits until there is a place for a line; one line is
+  // read at a time, and several batches are read ahead in turn. False: `stop` was set.
   bool begin_line(Batch& batch, const std::atomic<bool>& stop);
   // The end of that. `line` null: there was none.
   void end_line(Batch& batch, const KnownLine* line, std::span<const BlockHash> names);
@@ -111,7 +111,10 @@ class LineOrder {
   int32_t batches_ = 0;
   int32_t joined_ = 0;  // so far
   int64_t known_ = 0;
-  bool line_is_read_ = false;  // between begin_line() and end_line()
+  bool line_is_read_ = false;        // between begin_line() and end_line()
+  std::list<const Batch*> readers_;  // wait in begin_line(); the first is next
+  const Batch* reader_ = nullptr;    // has the turn; may have left it
+  int32_t lines_of_turn_ = 0;
 };
 
 }  // namespace tandem::jobs

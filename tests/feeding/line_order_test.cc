@@ -2,6 +2,7 @@
 #include "jobs/line_order.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +10,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -36,6 +39,12 @@ LineOrderOptions by_prefix(int32_t utility = 100) {
           .block_tokens = kBlockTokens};
 }
 
+LineOrderOptions few_places() {
+  LineOrderOptions options = by_prefix();
+  options.max_sequences_ahead = 4;
+  return options;
+}
+
 // Answers each request with "ok" in the call that submits it.
 class InstantFrontend final : public Frontend {
  public:
@@ -43,6 +52,7 @@ class InstantFrontend final : public Frontend {
   [[nodiscard]] ServingState state() const override { return ServingState::kReady; }
   [[nodiscard]] FrontendLoad load() const override { return {}; }
   Submission submit(Request request) override {
+    if (is_full_ && is_full_()) return Error{ErrorCode::kOverloaded, "full", ""};
     const auto id = RequestId{++submitted_};
     std::vector<TokenEvent> events = openai::text_events("ok");
     events.push_back(openai::finish_event(FinishReason::kLength));
@@ -57,6 +67,7 @@ class InstantFrontend final : public Frontend {
   void stop(RequestId, int32_t) override {}
 
   ServedModel model_ = openai::tiny_model();
+  std::function<bool()> is_full_;
   std::atomic<int64_t> submitted_{0};
 };
 
@@ -327,6 +338,87 @@ TEST_F(Feeding, LinesBeyondTheLimitFollowAsPlacesBecomeFree) {
   }
 }
 
+// One thread that reads lines ahead without a pause leaves turns to others.
+TEST_F(Feeding, FilesAreReadAheadInTurn) {
+  constexpr int64_t kLines = 4000;
+  constexpr Nanos kOfALine = std::chrono::microseconds(20);
+  LineOrder order(by_prefix());
+  const std::atomic<bool> stop{false};
+  std::vector<LineOrder::Batch*> batches;
+  for (const char* tenant : {"me", "me", "you"}) {
+    batches.push_back(&order.join(terms(tenant)));
+  }
+  std::vector<int64_t> known_at_end;  // of all batches, when the first was read
+  std::mutex mutex;
+  std::latch all(std::ssize(batches));
+  std::vector<std::thread> threads;
+  for (LineOrder::Batch* batch : batches) {
+    threads.emplace_back([&, batch] {
+      all.arrive_and_wait();
+      for (int64_t number = 1; number <= kLines && order.begin_line(*batch, stop); ++number) {
+        const KnownLine line{.place = {.number = number}};
+        const Nanos end = clock_.now() + kOfALine;
+        while (clock_.now() < end) {
+        }
+        order.end_line(*batch, &line, {});
+      }
+      const std::scoped_lock lock(mutex);
+      for (LineOrder::Batch* each : batches) {
+        if (known_at_end.size() < batches.size()) {
+          known_at_end.push_back(order.known(*each));
+        }
+      }
+      order.end_reading(*batch);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_GT(std::ranges::min(known_at_end), kLines / 2);
+  for (LineOrder::Batch* batch : batches) {
+    order.leave(*batch);
+  }
+}
+
+// A file of blank lines counts them all.
+TEST_F(Feeding, LineNumbersMayBeLarge) {
+  LineOrder order(by_prefix());
+  const std::atomic<bool> stop{false};
+  for (const Nanos deadline : {Nanos::max(), Nanos(std::chrono::hours(1))}) {
+    LineOrder::Batch& batch = order.join(terms("me", deadline));
+    for (const int64_t number : {int64_t{1} << 29, (int64_t{1} << 29) + 1, int64_t{1} << 32}) {
+      ASSERT_TRUE(order.begin_line(batch, stop));
+      const KnownLine line{.place = {.number = number}};
+      order.end_line(batch, &line, {});
+    }
+    EXPECT_EQ(order.pick(batch).line->place.number, int64_t{1} << 29);
+    EXPECT_EQ(order.pick(batch).line->place.number, (int64_t{1} << 29) + 1);
+    EXPECT_EQ(order.pick(batch).line->place.number, int64_t{1} << 32);
+    order.leave(batch);
+  }
+}
+
+TEST_F(Feeding, WithoutAThreadLinesComeInTheOrderOfTheFile) {
+  write(interleaved(2, 20));
+  pthread_attr_t before;
+  pthread_attr_t no_memory;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  pthread_attr_init(&no_memory);
+  ASSERT_EQ(pthread_attr_setstacksize(&no_memory, size_t{1} << 47), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&no_memory), 0);
+  LineOrder order(by_prefix());
+  auto input = BatchInput::open(in(), 1 << 20);
+  const WrittenLines written;
+  LineFeed feed(*input, written, models_, order, terms());
+  feed.read_ahead();
+  feed.read_ahead();
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  EXPECT_EQ(feed.max_ahead(0), 512) << "nothing will become known";
+  const std::vector<int64_t> numbers = drain(feed);
+  EXPECT_EQ(numbers.size(), 40U);
+  EXPECT_TRUE(std::ranges::is_sorted(numbers));
+}
+
 TEST_F(Feeding, OnlyBatchesOfATenantAreOrderedTogether) {
   write(interleaved(2, 3));
   LineOrder order(by_prefix());
@@ -354,6 +446,33 @@ TEST_F(Feeding, OnlyBatchesOfATenantAreOrderedTogether) {
             (std::vector<int64_t>{1, 3, 5}));
   EXPECT_EQ(take(also_mine), 0);
   EXPECT_EQ(take(mine), 2);
+}
+
+// Its key has used up its places with another batch.
+TEST_F(Feeding, ABatchThatMaySubmitNothingSleeps) {
+  write(interleaved(2, 4));
+  LineOrder order(few_places());
+  LineOrder::Batch& other = order.join(terms("me"));
+  order.end_reading(other);
+  EXPECT_EQ(order.max_ahead(other, 4), 4);
+  const Nanos began = clock_.now();
+  const auto progress = run(order, out(), "me", 200);
+  EXPECT_GT(clock_.now() - began, std::chrono::milliseconds(100));
+  EXPECT_EQ(progress->done, 0);
+  order.leave(other);
+}
+
+TEST_F(Feeding, ALineThatWasRefusedGoesAloneEvenWhereOthersHaveAllPlaces) {
+  write(interleaved(1, 1));
+  LineOrder order(few_places());
+  LineOrder::Batch& other = order.join(terms("me"));
+  order.end_reading(other);
+  frontend_.is_full_ = [&, asked = 0]() mutable {
+    order.max_ahead(other, 4);
+    return ++asked < 3;
+  };
+  EXPECT_EQ(run(order, out(), "me", 200)->done, 1);
+  order.leave(other);
 }
 
 TEST_F(Feeding, TheBatchWhoseDeadlineComesFirstGetsThePlaces) {
