@@ -29,9 +29,12 @@ class TestTier final : public HostMeter {
   }
   // From now on two of three copies wait for a core.
   void hold_up() { held_up_ = true; }
+  // No visitor comes back in this many measurements of steps from now on.
+  void hold_visitors(int32_t steps) { steps_held_ = steps; }
   Result<TierSteps> steps(int32_t residents, int32_t visitors) override {
     EXPECT_LE(visitors, limits_.visitors);
-    const double visits = visitors * 0.9 * 8 / 2;
+    const bool held = visitors > 0 && steps_held_-- > 0;
+    const double visits = held ? 0 : visitors * 0.9 * 8 / 2;
     // Rows cost 1000 each in the eight layers together, see costs().
     const double step = 1e6 + 2e4 * residents + visits * (250 + 1000.0 / 8);
     return TierSteps{.step_nanos = static_cast<double>(pass(step).count()),
@@ -65,6 +68,7 @@ class TestTier final : public HostMeter {
   std::mt19937 random_{3};
   bool held_up_ = false;
   int64_t copies_ = 0;
+  int32_t steps_held_ = 0;
 };
 
 const HostLimits kRoomy{.rows = 64,
@@ -101,6 +105,25 @@ TEST(HostProfiler, FindsWhatEachPartTakes) {
   EXPECT_GT(found->attention_accuracy.mean, 0.95);
   EXPECT_GT(found->link_accuracy.mean, 0.95);
   EXPECT_GT(shown, 0.9);
+}
+
+TEST(HostProfiler, StepsWithoutVisitsAreMeasuredAgain) {
+  ManualClock clock;
+  TestTier tier(kRoomy, 0.02, clock);
+  tier.hold_visitors(15);
+  const auto found = measure_host(tier, TestTier::costs(), {}, clock, {});
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_NEAR(found->times.launch.per_visit_nanos, 300, 1);
+}
+
+TEST(HostProfiler, AHostThatBringsNothingBackIsAnErrorWithItsCure) {
+  ManualClock clock;
+  TestTier tier(kRoomy, 0.02, clock);
+  tier.hold_visitors(1 << 20);
+  const auto found = measure_host(tier, TestTier::costs(), {}, clock, {});
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(found.error().message.find("the machine is too busy"), std::string::npos);
 }
 
 TEST(HostProfiler, ALinkIsFoundOnABusyMachineInNoTime) {
