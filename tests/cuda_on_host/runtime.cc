@@ -117,9 +117,13 @@ Fault& fault() {
   return fault;
 }
 
-std::function<std::chrono::nanoseconds()>& gpu_clock() {
-  static auto& clock = *new std::function<std::chrono::nanoseconds()>;
-  return clock;
+std::mutex& g_gpu_clock_mutex = *new std::mutex;
+std::function<std::chrono::nanoseconds()>& g_gpu_clock =
+    *new std::function<std::chrono::nanoseconds()>;  // g_gpu_clock_mutex
+
+std::chrono::nanoseconds gpu_time() {
+  const std::lock_guard lock(g_gpu_clock_mutex);
+  return g_gpu_clock ? g_gpu_clock() : std::chrono::steady_clock::now().time_since_epoch();
 }
 
 // A point in a stream; `reached` rises when the stream has come to it.
@@ -133,7 +137,7 @@ struct Marker {
     {
       const std::lock_guard lock(mutex);
       reached = true;
-      when = gpu_clock() ? gpu_clock()() : std::chrono::steady_clock::now().time_since_epoch();
+      when = gpu_time();
     }
     changed.notify_all();
   }
@@ -458,7 +462,8 @@ cudaError_t cudaEventElapsedTime(float* millis, cudaEvent_t begin, cudaEvent_t e
 namespace cuda_on_host {
 
 void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock) {
-  gpu_clock() = std::move(clock);
+  const std::lock_guard lock(g_gpu_clock_mutex);
+  g_gpu_clock = std::move(clock);
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,7 @@ TEST(CudaTimeline, ShowsEachOpOfAStream) {
 class OneTrace : public testing::Test {
  protected:
   OneTrace() {
-    cuda_on_host::set_gpu_clock([this] { return gpu_time_; });
+    cuda_on_host::set_gpu_clock([this] { return Nanos{gpu_time_}; });
     EXPECT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0), cudaSuccess);
     EXPECT_EQ(trace_.open(stream_), cudaSuccess);
   }
@@ -58,7 +59,7 @@ class OneTrace : public testing::Test {
 
   void pass(Nanos time) {
     clock_.advance(time);
-    gpu_time_ += Nanos{static_cast<int64_t>(static_cast<double>(time.count()) * gpu_rate_)};
+    gpu_time_ += static_cast<int64_t>(static_cast<double>(time.count()) * gpu_rate_);
   }
   void run(Nanos time, int64_t number) {
     ASSERT_EQ(trace_.begin(), cudaSuccess);
@@ -73,7 +74,7 @@ class OneTrace : public testing::Test {
   static constexpr int64_t kSpans = 20000;
   double gpu_rate_ = 1;
   ManualClock clock_{};
-  Nanos gpu_time_{std::chrono::hours(7)};
+  std::atomic<int64_t> gpu_time_{Nanos{std::chrono::hours(7)}.count()};
   observe::Timeline timeline_{kSpans};
   observe::Track& track_ = timeline_.add_track("accelerator", "one");
   StreamTrace trace_{track_, clock_};
