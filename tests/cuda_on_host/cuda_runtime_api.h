@@ -88,8 +88,8 @@ cudaError_t cudaEventElapsedTime(float* millis, cudaEvent_t begin, cudaEvent_t e
 
 namespace cuda_on_host {
 
-// The GPU's clock, for the distance of events; empty: the machine's. Called by any thread, also by
-// streams of GPUs that failed earlier; not any more once another one is set.
+// The GPU's clock, for the distance of events; empty: the machine's. Any thread calls it, also
+// streams of GPUs that failed earlier, until the next call of this.
 void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock);
 
 // In place of a kernel launch.
