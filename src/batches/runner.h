@@ -164,7 +164,7 @@ class Runner {
   std::atomic<int64_t> failed_lines_{0};
   std::atomic<int64_t> paused_{0};
   std::atomic<int64_t> kept_bytes_{0};  // see BatchRunOptions
-  jobs::LineOrder order_;               // of the lines of all running batches
+  jobs::LineOrder order_;               // shared by all running batches
 
   mutable std::mutex mutex_;  // guards the rest, and Live without its atomics
   std::condition_variable changed_;

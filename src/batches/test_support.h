@@ -82,15 +82,7 @@ class AnsweringFrontend final : public Frontend {
     const std::scoped_lock lock(mutex_);
     return std::exchange(held_, {});
   }
-  static void answer(RequestId id, Request& request) {
-    std::vector<TokenEvent> events = openai::text_events("ok");
-    events.push_back(openai::finish_event(FinishReason::kLength));
-    for (TokenEvent& event : events) {
-      event.request = id;
-      event.tag = request.sink_tag;
-    }
-    request.sink->deliver(std::move(events));
-  }
+  static void answer(RequestId id, Request& request) { openai::deliver_answer(id, request, "ok"); }
   void cancel(RequestId) override { ++cancelled; }
   void stop(RequestId, int32_t) override {}
 
@@ -207,13 +199,7 @@ class TestService {
   SharedClock clock;
   openai::TestModel model;
   AnsweringFrontend frontend;
-  const openai::ModelDirectory models{
-      std::vector<openai::ModelServices>{{.frontend = frontend,
-                                          .tokenizer = model.tokenizer,
-                                          .chat_template = model.chat_template,
-                                          .defaults = {}}},
-      {},
-      {}};
+  const openai::ModelDirectory models = model.served_by(frontend);
   std::unique_ptr<Service> service;
 };
 

@@ -16,7 +16,7 @@ namespace tandem::jobs {
 // Where a line is in the file.
 struct LinePlace {
   int64_t number = 0;  // 1 is the first of the file; blank lines count but are not returned
-  int64_t offset = 0;  // of its first byte
+  int64_t offset = 0;  // bytes of the file before it
   int64_t bytes = 0;   // without the line end
 };
 
@@ -52,8 +52,8 @@ class BatchInput {
   int64_t max_line_bytes_;
   std::string buffer_;  // read but not returned yet, from position_
   size_t position_ = 0;
-  int64_t buffer_offset_ = 0;  // of buffer_ in the file
-  bool begun_ = false;         // of the file's bytes some were read
+  int64_t buffer_offset_ = 0;  // bytes of the file before buffer_
+  bool begun_ = false;         // some of the file was read
   bool ended_ = false;
   int64_t number_ = 0;
 };

@@ -149,13 +149,7 @@ class BatchResume : public ::testing::Test {
   fs::path folder_;
   openai::TestModel model_;
   ShuffledFrontend frontend_;
-  const openai::ModelDirectory models_{
-      std::vector<openai::ModelServices>{{.frontend = frontend_,
-                                          .tokenizer = model_.tokenizer,
-                                          .chat_template = model_.chat_template,
-                                          .defaults = {}}},
-      {},
-      {}};
+  const openai::ModelDirectory models_ = model_.served_by(frontend_);
   const SteadyClock clock_;
 };
 

@@ -33,14 +33,7 @@ class InstantFrontend final : public Frontend {
     const auto id = static_cast<RequestId>(submitted_);
     if (silent_) return id;
     for (int32_t choice = 0; choice < request.n; ++choice) {
-      std::vector<TokenEvent> events = openai::text_events("ok");
-      events.push_back(openai::finish_event(FinishReason::kLength));
-      for (TokenEvent& event : events) {
-        event.request = id;
-        event.tag = request.sink_tag;
-        event.choice = choice;
-      }
-      request.sink->deliver(std::move(events));
+      openai::deliver_answer(id, request, "ok", choice);
     }
     return id;
   }
@@ -100,13 +93,7 @@ class BatchRun : public ::testing::Test {
   fs::path folder_;
   openai::TestModel model_;
   InstantFrontend frontend_;
-  const openai::ModelDirectory models_{
-      std::vector<openai::ModelServices>{{.frontend = frontend_,
-                                          .tokenizer = model_.tokenizer,
-                                          .chat_template = model_.chat_template,
-                                          .defaults = {}}},
-      {},
-      {}};
+  const openai::ModelDirectory models_ = model_.served_by(frontend_);
   BatchRunOptions options_;
   const SteadyClock clock_;
 };

@@ -108,4 +108,15 @@ std::vector<TokenEvent> text_events(std::string_view text) {
   return events;
 }
 
+void deliver_answer(RequestId id, const Request& request, std::string_view text, int32_t choice) {
+  std::vector<TokenEvent> events = text_events(text);
+  events.push_back(finish_event(FinishReason::kLength));
+  for (TokenEvent& event : events) {
+    event.request = id;
+    event.tag = request.sink_tag;
+    event.choice = choice;
+  }
+  request.sink->deliver(std::move(events));
+}
+
 }  // namespace tandem::openai

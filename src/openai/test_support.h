@@ -73,12 +73,17 @@ struct TestModel {
                        .defaults = {},
                        .limits = {},
                        .local_time = {}};
-  ModelDirectory directory{std::vector<ModelServices>{{.frontend = frontend,
-                                                       .tokenizer = tokenizer,
-                                                       .chat_template = chat_template,
-                                                       .defaults = {}}},
-                           RequestLimits{},
-                           {}};
+  ModelDirectory directory = served_by(frontend);
+
+  // A directory with this model alone. It borrows the model and the front end.
+  [[nodiscard]] ModelDirectory served_by(Frontend& any) const {
+    return {std::vector<ModelServices>{{.frontend = any,
+                                        .tokenizer = tokenizer,
+                                        .chat_template = chat_template,
+                                        .defaults = {}}},
+            RequestLimits{},
+            {}};
+  }
 };
 
 // Reads a body's JSON and parses it for the one model of `context`.
@@ -89,5 +94,8 @@ TokenEvent token_event(TokenId token, int32_t choice = 0);
 TokenEvent finish_event(FinishReason reason, int32_t choice = 0);
 // One byte token for each byte of `text`.
 std::vector<TokenEvent> text_events(std::string_view text);
+// Delivers `text` and an end by length to the request's sink, as the request that has this id.
+void deliver_answer(RequestId id, const Request& request, std::string_view text,
+                    int32_t choice = 0);
 
 }  // namespace tandem::openai

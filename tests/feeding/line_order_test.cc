@@ -54,13 +54,7 @@ class InstantFrontend final : public Frontend {
   Submission submit(Request request) override {
     if (is_full_ && is_full_()) return Error{ErrorCode::kOverloaded, "full", ""};
     const auto id = RequestId{++submitted_};
-    std::vector<TokenEvent> events = openai::text_events("ok");
-    events.push_back(openai::finish_event(FinishReason::kLength));
-    for (TokenEvent& event : events) {
-      event.request = id;
-      event.tag = request.sink_tag;
-    }
-    request.sink->deliver(std::move(events));
+    openai::deliver_answer(id, request, "ok");
     return id;
   }
   void cancel(RequestId) override {}
@@ -147,13 +141,7 @@ class Feeding : public ::testing::Test {
   fs::path folder_;
   openai::TestModel model_;
   InstantFrontend frontend_;
-  const openai::ModelDirectory models_{
-      std::vector<openai::ModelServices>{{.frontend = frontend_,
-                                          .tokenizer = model_.tokenizer,
-                                          .chat_template = model_.chat_template,
-                                          .defaults = {}}},
-      {},
-      {}};
+  const openai::ModelDirectory models_ = model_.served_by(frontend_);
   const SteadyClock clock_;
 };
 

@@ -109,7 +109,7 @@ class CudaStreams {
     int64_t number = 0;
     cudaEvent_t event = nullptr;
     const std::function<void()>* listener = nullptr;  // null: nobody is told
-    int64_t marks = 0;                                // of the trace, when it was recorded
+    int64_t marks = 0;  // that the trace had when the event was recorded
   };
   // Of a stream. `pending`, oldest first, is guarded by mutex_.
   struct Line {

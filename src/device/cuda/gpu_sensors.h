@@ -24,13 +24,13 @@ class GpuSensors {
   // The destructor waits no longer for an answer.
   static constexpr Nanos kPatience = std::chrono::seconds(1);
 
-  // Of the GPU that CUDA gives this index; readings stay empty if NVML cannot be used.
+  // `index`: the GPU's number as CUDA counts. Readings stay empty if NVML cannot be used.
   explicit GpuSensors(int index);
   ~GpuSensors();
   GpuSensors(const GpuSensors&) = delete;
   GpuSensors& operator=(const GpuSensors&) = delete;
 
-  // Of the last second.
+  // They are at most a second old, plus the time that the driver takes to answer.
   [[nodiscard]] observe::AcceleratorReadings readings() const;
   // Why they are empty; "": they are not.
   [[nodiscard]] const std::string& absent() const { return absent_; }

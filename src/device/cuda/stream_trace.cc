@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kNanosPerMilli = 1e6;
 constexpr double kCountedNanos = 1e9;  // a float of milliseconds has not more digits
-constexpr double kDrift = 1e-4;        // of two clocks, at most
+constexpr double kDrift = 1e-4;        // drift of the clocks, at most this share
 
 cudaError_t nanos_between(cudaEvent_t begin, cudaEvent_t end, double& nanos) {
   float millis = 0;

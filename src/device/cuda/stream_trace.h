@@ -65,7 +65,7 @@ class StreamTrace {
   int64_t marked_ = 0;           // launching thread
   // The pump's.
   cudaEvent_t origin_ = nullptr;
-  double origin_nanos_ = 0;    // of the machine's clock, when the stream passed `origin_`
+  double origin_nanos_ = 0;    // machine's clock when the stream passed `origin_`
   double last_nanos_ = 0;      // end of the last span
   std::optional<double> lag_;  // the least time from a span's end to its being seen
   int64_t shown_ = 0;

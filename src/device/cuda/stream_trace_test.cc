@@ -1,4 +1,4 @@
-// What a timeline shows of the CUDA back end's streams, over the host's CUDA of tests/cuda_on_host.
+// Spans of the CUDA back end's streams in a timeline, played by tests/cuda_on_host.
 #include "device/cuda/stream_trace.h"
 
 #include <gmock/gmock.h>
