@@ -5,8 +5,9 @@ get_filename_component(TANDEM_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 option(TANDEM_TESTS "Build the tests (needs GoogleTest)" ON)
 # Half of a compiler's time goes to headers that the files of a folder share. OFF is better for work on the sources: what is compiled
 # again after a change is one file, and a missing include is an error.
-option(TANDEM_UNITY "Compile the sources of a folder several at a time: a first build is twice as fast" ON)
-option(TANDEM_FUZZ "Build the fuzz targets (needs clang and TANDEM_SANITIZE with fuzzer-no-link, as the preset asan has it)" OFF)
+option(TANDEM_UNITY "Compile the sources of a folder several at a time: a first build is three times as fast" ON)
+set(TANDEM_UNITY_FILES 24 CACHE STRING "Sources that are compiled together, at most")
+option(TANDEM_FUZZ "Build the fuzz targets (needs clang and TANDEM_SANITIZE, as the preset asan has them)" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "Sanitizers to compile with, as for -fsanitize= (empty: none)")
 
 find_program(CCACHE ccache)
@@ -40,10 +41,11 @@ function(tandem_add_if_present folder)
   endif()
 endfunction()
 
-# tandem_unity(list name N): in place of the sources in `list`, files that include N of them each; a source with flags of its own stays
-# (say so before the target is declared), and so does a generated one. What they include is named from src/ on, without the checkout's
-# path, so that every checkout on a machine finds what another one compiled in the compiler cache.
-function(tandem_unity list name size)
+# tandem_unity(list name): in place of the sources in `list`, as few files as possible that include TANDEM_UNITY_FILES of them each at
+# most: what two of them have inline is then compiled once. A source with flags of its own stays (say so before the target is declared),
+# and so does a generated one. What they include is named from src/ on, without the checkout's path, so that every checkout on a machine
+# finds what another one compiled in the compiler cache.
+function(tandem_unity list name)
   if(NOT TANDEM_UNITY)
     return()
   endif()
@@ -63,6 +65,10 @@ function(tandem_unity list name size)
   endforeach()
   list(LENGTH batch left)
   set(number 0)
+  math(EXPR files "(${left} + ${TANDEM_UNITY_FILES} - 1) / ${TANDEM_UNITY_FILES}")
+  if(files GREATER 0)
+    math(EXPR size "(${left} + ${files} - 1) / ${files}")
+  endif()
   while(left GREATER 0)
     list(SUBLIST batch 0 ${size} together)
     set(text)
@@ -87,7 +93,7 @@ function(tandem_library name)
   cmake_parse_arguments(ARG "ALONE;COLD" "" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
   if(NOT ARG_ALONE)
-    tandem_unity(sources ${name} 8)
+    tandem_unity(sources ${name})
   endif()
   add_library(tandem_${name} STATIC ${sources})
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_DEPS})
@@ -96,9 +102,14 @@ function(tandem_library name)
   endif()
 endfunction()
 
-# tandem_cold(target): compiled with few optimisations, in a quarter less time. For commands, flags and reports.
+# tandem_cold(target): compiled with few optimisations, in a quarter less time; with none for the sanitizers, whose checks take an
+# optimiser most of its time. For commands, flags, reports and most tests.
 function(tandem_cold target)
-  target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+  if(TANDEM_SANITIZE MATCHES "address|thread")
+    target_compile_options(${target} PRIVATE -O0)
+  else()
+    target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+  endif()
 endfunction()
 
 # tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD]): the program <name>_test, run by ctest as <name>. ONE_THREAD: it
@@ -110,7 +121,7 @@ function(tandem_test name)
   endif()
   cmake_parse_arguments(ARG "ONE_THREAD" "" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
-  tandem_unity(sources ${name}_test 6)
+  tandem_unity(sources ${name}_test)
   add_executable(${name}_test ${sources})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/support
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
@@ -127,7 +138,8 @@ function(tandem_test name)
 endfunction()
 
 # tandem_fuzz(name SOURCES a_fuzz.cc [DEPS target...]): the fuzz target <name>_fuzz, part of the target `fuzzers`. Its seeds lie in
-# corpus/<name>, its words (optional) in <name>.dict. scripts/fuzz.sh finds and runs it.
+# corpus/<name>, its words (optional) in <name>.dict. scripts/fuzz.sh finds and runs it. What it searches is counted: its own sources
+# and the libraries of DEPS, which hold the parser, but not what those need in turn.
 function(tandem_fuzz name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   if(NOT IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
@@ -137,6 +149,14 @@ function(tandem_fuzz name)
   target_include_directories(${name}_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/fuzz/fuzz.h
   target_link_libraries(${name}_fuzz PRIVATE tandem_flags ${ARG_DEPS})
   target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer)
+  foreach(counted ${name}_fuzz ${ARG_DEPS})
+    get_target_property(already ${counted} TANDEM_COUNTED)
+    get_target_property(type ${counted} TYPE)
+    if(counted MATCHES "^tandem_|_fuzz$" AND NOT already AND NOT type STREQUAL "INTERFACE_LIBRARY")
+      target_compile_options(${counted} PRIVATE -fsanitize=fuzzer-no-link)
+      set_target_properties(${counted} PROPERTIES TANDEM_COUNTED TRUE)
+    endif()
+  endforeach()
   set_target_properties(${name}_fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
   if(NOT TARGET fuzzers)
     add_custom_target(fuzzers)

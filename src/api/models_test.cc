@@ -52,9 +52,9 @@ TEST_F(TwoModels, EachRequestGoesToItsOwn) {
     const ClientResponse response =
         post("/v1/completions", R"({"prompt":"a","model":")" + std::string(model) + "\"}");
     EXPECT_EQ(response.status, 200) << response.body;
-    const openai::Json json = openai::Json::parse(response.body);
-    EXPECT_EQ(json["model"], model.empty() ? "tiny" : model);
-    return json["choices"][0]["text"].get<std::string>();
+    const openai::Json reply = openai::Json::parse(response.body);
+    EXPECT_EQ(reply["model"], model.empty() ? "tiny" : model);
+    return reply["choices"][0]["text"].get<std::string>();
   };
   EXPECT_EQ(text_of("tiny"), "of tiny");
   EXPECT_EQ(text_of("large"), "of large");

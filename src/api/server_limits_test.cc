@@ -12,8 +12,8 @@ namespace tandem::api {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr std::string_view kChat = R"({"messages":[{"role":"user","content":"hi"}]})";
-constexpr std::string_view kChatStream =
+constexpr std::string_view kLimitedChat = R"({"messages":[{"role":"user","content":"hi"}]})";
+constexpr std::string_view kLimitedChatStream =
     R"({"messages":[{"role":"user","content":"hi"}],"stream":true})";
 
 TEST(ServerLimits, MalformedHttpIsAnsweredAndClosed) {
@@ -147,7 +147,7 @@ TEST(ServerLimits, IdleConnectionsMakeRoomWhenPlacesRunShort) {
 TEST(ServerLimits, LeavingAStreamCancelsIt) {
   TestServer test;
   Client client(test.port());
-  client.post("/v1/chat/completions", kChatStream);
+  client.post("/v1/chat/completions", kLimitedChatStream);
   test.frontend.emit_text(0, "a");
   client.read_until("\n\n");
   client.close();
@@ -181,7 +181,7 @@ TEST(ServerLimits, ReadersThatFallBehindAreCut) {
   options.limits.socket_send_buffer_bytes = 4096;
   TestServer test(std::move(options));
   Client slow(test.port(), 4096);
-  slow.post("/v1/chat/completions", kChatStream);
+  slow.post("/v1/chat/completions", kLimitedChatStream);
   test.frontend.request(0);
   for (int i = 0; i < 1000 && test.server->metrics().slow_readers_cut == 0; ++i) {
     test.frontend.emit_text(0, std::string(100, 'a'));
@@ -201,7 +201,7 @@ TEST(ServerLimits, WritesThatNobodyTakesAreCut) {
   TestServer test(std::move(options));
   test.frontend.answer_at_once(std::string(1000000, 'a'));
   Client slow(test.port(), 4096);
-  slow.post("/v1/chat/completions", kChat);
+  slow.post("/v1/chat/completions", kLimitedChat);
   test.eventually([&] { return test.server->metrics().slow_readers_cut == 1; });
 }
 
@@ -210,7 +210,7 @@ TEST(ServerLimits, LargeAnswersReachReadersInTime) {
   options.limits.max_unsent_bytes = 16 * 1024;
   TestServer test(std::move(options));
   test.frontend.answer_at_once(std::string(300000, 'a'));
-  const ClientResponse response = test.post("/v1/chat/completions", kChat);
+  const ClientResponse response = test.post("/v1/chat/completions", kLimitedChat);
   EXPECT_EQ(nlohmann::json::parse(response.body)["usage"]["completion_tokens"], 300000);
 }
 

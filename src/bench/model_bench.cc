@@ -75,7 +75,7 @@ class EventStore final : public TokenSink {
   std::vector<TokenEvent> events_;
 };
 
-double median(std::vector<double> values) {
+double median_row(std::vector<double> values) {
   std::ranges::sort(values);
   return values.empty() ? 0.0 : values[values.size() / 2];
 }
@@ -119,17 +119,17 @@ class Runner {
         decode.push_back(static_cast<double>(times.decode_tokens) / times.decode_seconds);
         step.push_back(times.decode_seconds / static_cast<double>(times.decode_steps));
       }
-      work.push_back(median(times.engine_work));
+      work.push_back(median_row(times.engine_work));
       row.prefill_tokens += static_cast<double>(times.prefill_tokens);
       row.decode_steps += static_cast<double>(times.decode_steps);
       add_times(times.prefill_ops, row.prefill_ops);
       add_times(times.decode_ops, row.decode_ops);
     }
     row.batch = batch;
-    row.prefill_tokens_per_second = median(prefill);
-    row.decode_tokens_per_second = median(decode);
-    row.decode_step_seconds = median(step);
-    row.engine_work_seconds = median(work);
+    row.prefill_tokens_per_second = median_row(prefill);
+    row.decode_tokens_per_second = median_row(decode);
+    row.decode_step_seconds = median_row(step);
+    row.engine_work_seconds = median_row(work);
     return row;
   }
 

@@ -23,7 +23,6 @@ using reference::Rig;
 using reference::RigOptions;
 using reference::Sequence;
 using reference::SequenceMaker;
-using reference::small_config;
 using reference::Step;
 
 const SteadyClock kClock;
@@ -79,7 +78,7 @@ OffloadedToken next_token(const Sequence& guest) {
 }
 
 TEST(TwoTierParts, CanBeTimedAloneAndLeaveNothingUnderWay) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 3);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 3);
   AllBinder binder;
   RigOptions options = two_tiers(binder);
   options.accelerator_options = "link-gbps=0.5";
@@ -180,7 +179,7 @@ Seen resident_steps(const reference::Model& model, Guests guests) {
 }
 
 TEST(TwoTierSteps, TakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   const Seen frozen = resident_steps(model, Guests::kFrozen);
   const Seen alone = resident_steps(model, Guests::kNone);
   EXPECT_GT(alone.times.front(), Nanos{0});
@@ -191,7 +190,7 @@ TEST(TwoTierSteps, TakeExactlyAsLongWithTheHostFrozenAsWithoutGuests) {
 
 // A copy may let a sequence go on, so a step that waits for a hop does not keep it waiting.
 TEST(TwoTierSteps, AStepThatWaitsForAHopEndsWhenACopyDoes) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   AllBinder binder;
   RigOptions options = two_tiers(binder);
   options.host.hop_patience = std::chrono::hours(1);
@@ -240,9 +239,9 @@ TEST(TwoTierSteps, AStepThatWaitsForAHopEndsWhenACopyDoes) {
 // ---------------------------------------------------------------- groups
 
 // Knows how many ops of the compute stream were launched, and how many were waited for.
-class CountingDevice final : public reference::ForwardingDevice {
+class LaunchCounter final : public reference::ForwardingDevice {
  public:
-  explicit CountingDevice(std::unique_ptr<device::Device> real)
+  explicit LaunchCounter(std::unique_ptr<device::Device> real)
       : ForwardingDevice(std::move(real)) {}
   [[nodiscard]] int64_t launched() const { return launched_; }
   [[nodiscard]] int64_t waited_for() const { return waited_for_; }
@@ -282,13 +281,13 @@ class CountingDevice final : public reference::ForwardingDevice {
 };
 
 TEST(TwoTierSteps, AnExecutorThatGoesWaitsForTheGroupsOfItsStep) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   AllBinder binder;
-  CountingDevice* device = nullptr;
+  LaunchCounter* device = nullptr;
   RigOptions options = two_tiers(binder);
   options.host.group_stages = 1;
   options.wrap = [&device](std::unique_ptr<device::Device> real) {
-    auto counting = std::make_unique<CountingDevice>(std::move(real));
+    auto counting = std::make_unique<LaunchCounter>(std::move(real));
     device = counting.get();
     return counting;
   };
@@ -342,7 +341,7 @@ class HoldingDevice final : public reference::ForwardingDevice {
 };
 
 TEST(TwoTierSteps, AGroupThatEndsAfterItsStepWasSeenToEndIsTakenWithTheTierEvents) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   AllBinder binder;
   HoldingDevice* device = nullptr;
   RigOptions options = two_tiers(binder);
@@ -389,7 +388,7 @@ class LanesBinder final : public Binder {
 // A token that has begun in steps without lanes, in the first lane, moves into the second one: no
 // stage of the residents has a visitor to wait for.
 TEST(TwoTierSteps, ATokenThatChangesItsLaneIsNotBesideTheResidents) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   std::vector<TokenId> tokens;
   for (const bool moves : {false, true}) {
     LanesBinder binder;
@@ -419,14 +418,14 @@ TEST(TwoTierSteps, ATokenThatChangesItsLaneIsNotBesideTheResidents) {
     ASSERT_EQ(result.visitors.size(), 1U);
     tokens.push_back(result.visitors.front().token);
     EXPECT_EQ(binder.beside_residents == 0, moves);
-    EXPECT_EQ(result.second.stages, moves ? small_config().layers - 1 : 0);
+    EXPECT_EQ(result.second.stages, moves ? reference::small_config().layers - 1 : 0);
   }
   EXPECT_EQ(tokens[0], tokens[1]);
 }
 
 // Named although its token has been sampled, or never began: nothing is under way that could move.
 TEST(TwoTierSteps, AMoveOfATokenThatIsGoneIsIgnored) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   LanesBinder binder;
   const Rig rig = make_rig(model, two_tiers(binder));
   StepInput input;
@@ -437,7 +436,7 @@ TEST(TwoTierSteps, AMoveOfATokenThatIsGoneIsIgnored) {
 // One guest beside the resident, two in the second lane. Both lanes pass every stage, so the second
 // lane is launched at each, and as long as the host attends for all three nothing is queued.
 TEST(TwoTierSteps, AStepWithLanesCountsWhatTheSecondOneAdds) {
-  const reference::Model model = make_model(small_config(), ElementType::kBF16, 7);
+  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   LanesBinder binder;
   const Rig rig = make_rig(model, two_tiers(binder));
   SequenceMaker maker(rig.executor->limits());
@@ -464,7 +463,7 @@ TEST(TwoTierSteps, AStepWithLanesCountsWhatTheSecondOneAdds) {
   const Nanos began = kClock.now();
   StepResult result = run(*rig.executor, input);
   const Nanos took = kClock.now() - began;
-  const int32_t layers = small_config().layers;
+  const int32_t layers = reference::small_config().layers;
   EXPECT_EQ(result.visitors.size(), 3U);
   EXPECT_EQ(result.visits, 3 * (layers + 1));
   EXPECT_EQ(result.second.visits, 2 * layers);

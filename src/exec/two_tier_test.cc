@@ -337,7 +337,7 @@ class Schedule {
   int32_t next_host_block_ = 0;
 };
 
-std::vector<TokenId> prompt_of(size_t count, uint32_t seed, const model::ModelConfig& config) {
+std::vector<TokenId> random_prompt(size_t count, uint32_t seed, const model::ModelConfig& config) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<TokenId> token(0, config.vocabulary - 1);
   std::vector<TokenId> prompt(count);
@@ -345,7 +345,7 @@ std::vector<TokenId> prompt_of(size_t count, uint32_t seed, const model::ModelCo
   return prompt;
 }
 
-struct Case {
+struct RandomCase {
   model::ModelConfig config;
   ElementType type = ElementType::kBF16;
   Quantization quantization = Quantization::kNone;
@@ -355,35 +355,35 @@ struct Case {
   Habits habits;
 };
 
-constexpr int kTokens = 12;
+constexpr int kDecoded = 12;
 
 // The logits of each sequence alone on a plain device.
-std::vector<std::vector<float>> plain_logits(const reference::Model& model, const Case& given,
+std::vector<std::vector<float>> plain_logits(const reference::Model& model, const RandomCase& given,
                                              const std::vector<std::vector<TokenId>>& prompts) {
   std::vector<std::vector<float>> logits;
   for (const std::vector<TokenId>& prompt : prompts) {
     const Rig rig =
         make_rig(model, {.type = given.type, .quantization = given.quantization, .threads = 1});
     SequenceMaker maker(rig.executor->limits());
-    Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kTokens + 1);
+    Sequence sequence = maker.make(prompt, static_cast<int32_t>(prompt.size()) + kDecoded + 1);
     prefill(*rig.executor, sequence, 512);
-    logits.push_back(decode(*rig.executor, sequence, kTokens));
+    logits.push_back(decode(*rig.executor, sequence, kDecoded));
   }
   return logits;
 }
 
-Happened compare_with_plain(const Case& one, uint32_t seed) {
+Happened compare_with_plain(const RandomCase& one, uint32_t seed) {
   const reference::Model model = make_model(one.config, one.type, 7);
   std::vector<std::vector<TokenId>> prompts;
   for (uint32_t i = 0; i < 6; ++i) {
-    prompts.push_back(prompt_of(i == 0 ? 300 : 3 + 17 * i, 100 + i, one.config));
+    prompts.push_back(random_prompt(i == 0 ? 300 : 3 + 17 * i, 100 + i, one.config));
   }
   constexpr std::array<size_t, 3> kSharedBlocks = {8, 3, 1};
   const size_t computed = prompts.size();
   for (const size_t blocks : kSharedBlocks) {
     std::vector<TokenId> prompt = prompts[0];
     prompt.resize(blocks * 32);
-    const std::vector<TokenId> rest = prompt_of(1 + 9 * blocks, 200, one.config);
+    const std::vector<TokenId> rest = random_prompt(1 + 9 * blocks, 200, one.config);
     prompt.insert(prompt.end(), rest.begin(), rest.end());
     prompts.push_back(std::move(prompt));
   }
@@ -406,7 +406,7 @@ Happened compare_with_plain(const Case& one, uint32_t seed) {
   Schedule schedule(*rig.executor, one.config.vocabulary, seed, one.habits);
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto prompt_tokens = static_cast<int32_t>(prompts[i].size());
-    Sequence sequence = maker.make(prompts[i], prompt_tokens + kTokens + 1);
+    Sequence sequence = maker.make(prompts[i], prompt_tokens + kDecoded + 1);
     if (i >= computed) {
       schedule.add_sharing(std::move(sequence), 0, kSharedBlocks.at(i - computed));
       continue;
@@ -414,7 +414,7 @@ Happened compare_with_plain(const Case& one, uint32_t seed) {
     prefill(*rig.executor, sequence, 64);
     schedule.add(std::move(sequence));
   }
-  schedule.run(kTokens);
+  schedule.run(kDecoded);
   const std::vector<std::vector<float>> expected = plain_logits(model, one, prompts);
   int32_t changes = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {

@@ -30,7 +30,7 @@ constexpr int32_t kEndTokens = 5;
 constexpr int32_t kPromptTokens = 25 * kBlockTokens;  // choices write to blocks of their own
 constexpr int32_t kDecodes = 4;
 
-model::ModelConfig odd_config() {
+model::ModelConfig worst_config() {
   model::ModelConfig config = reference::small_config();
   config.layers = 2;
   config.hidden = 40;
@@ -71,7 +71,7 @@ int64_t sum_of(const std::vector<MemoryPlanRow>& rows) {
 class WorstSteps : public testing::TestWithParam<WorstCase> {
  protected:
   WorstSteps()
-      : model_(reference::make_model(odd_config(), ElementType::kBF16, 3)),
+      : model_(reference::make_model(worst_config(), ElementType::kBF16, 3)),
         device_(make_device()),
         weights_(reference::pack(model_, ElementType::kBF16, device_)) {
     options_ = {.max_batched_tokens = kRows,

@@ -312,7 +312,7 @@ Value zfill(Interpreter& interpreter, const Value& object, const Arguments& argu
                           interpreter.work());
 }
 
-constexpr NamedFunction<MethodFunction> kMethods[] = {
+constexpr NamedFunction<MethodFunction> kTextMethods[] = {
     {"strip", strip_method<Side::kBoth>},
     {"lstrip", strip_method<Side::kLeft>},
     {"rstrip", strip_method<Side::kRight>},
@@ -342,7 +342,7 @@ constexpr NamedFunction<MethodFunction> kMethods[] = {
 }  // namespace
 
 MethodFunction find_text_method(std::string_view name) {
-  const MethodFunction method = find_named(kMethods, name);
+  const MethodFunction method = find_named(kTextMethods, name);
   return method != nullptr ? method : find_character_method(name);
 }
 

@@ -65,14 +65,14 @@ std::vector<RawTensor> model_tensors(const std::vector<std::string>& plain = {})
   return tensors;
 }
 
-const char* const kConfig = R"({
+const char* const kPackedConfig = R"({
   "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 64,
   "intermediate_size": 96, "num_attention_heads": 2, "vocab_size": 40, "torch_dtype": "float16",
   "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": -1, "sym": true}})";
 
 class PackedModels : public ::testing::Test {
  protected:
-  void write(const std::vector<RawTensor>& tensors, const std::string& config = kConfig) {
+  void write(const std::vector<RawTensor>& tensors, const std::string& config = kPackedConfig) {
     folder_.write("model.safetensors", raw_safetensors(tensors));
     folder_.write("config.json", config);
   }
@@ -191,7 +191,7 @@ TEST_F(PackedModels, NameScalesThatAreNotFinite) {
 
 TEST_F(PackedModels, OfAConfigThatDoesNotSaySoAreNamed) {
   write(model_tensors());
-  const std::string config = kConfig;
+  const std::string config = kPackedConfig;
   folder_.write("config.json", config.substr(0, config.find(",\n  \"quantization_config")) + "}");
   const Result<Weights> refused = load({});
   ASSERT_FALSE(refused.ok());

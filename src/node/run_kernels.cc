@@ -54,8 +54,8 @@ std::optional<kernels::Choice> read_kept(const fs::path& path) {
     return std::nullopt;
   }
   std::ifstream file(path);
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const nlohmann::json* kernels = json_member(json, "kernels");
+  const nlohmann::json kept = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json* kernels = json_member(kept, "kernels");
   const std::optional<std::string> name = kernels == nullptr ? std::nullopt : json_string(*kernels);
   return name ? usable(*name) : std::nullopt;
 }

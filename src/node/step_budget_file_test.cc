@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr std::string_view kGood =
     R"({"tandem_step_budget": 1, "step_budget_us": 18500, "model": "8B", "model_digest": "12ab",
@@ -62,7 +62,7 @@ TEST(StepBudgetFile, AFileIsNamed) {
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(none.error().message, HasSubstr("/nowhere/budget.json"));
   const std::filesystem::path path =
-      std::filesystem::path(testing::TempDir()) / "step_budget_file_test.json";
+      std::filesystem::path(::testing::TempDir()) / "step_budget_file_test.json";
   std::ofstream(path) << "{}";
   const Result<StepBudgetFile> empty = read_step_budget(path);
   ASSERT_FALSE(empty.ok());

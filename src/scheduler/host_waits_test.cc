@@ -9,10 +9,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int32_t kLayers = 16;
+constexpr int32_t kWaitLayers = 16;
 
 // Plans steps that take a millisecond a row.
-class Steps {
+class WaitingSteps {
  public:
   void plan(int32_t count, milliseconds time) {
     for (int32_t i = 0; i < count; ++i) {
@@ -28,7 +28,7 @@ class Steps {
     milliseconds time{0};
     do {
       time += milliseconds(1);
-      sequence.tpot = time * (kLayers + 1);
+      sequence.tpot = time * (kWaitLayers + 1);
     } while (waits().must_wait(sequence));
     return time;
   }
@@ -40,28 +40,28 @@ class Steps {
   }
 
   const latency::ModularModel model_ =
-      latency::simple_model({.layers = kLayers, .per_row = milliseconds(1)});
+      latency::simple_model({.layers = kWaitLayers, .per_row = milliseconds(1)});
   SystemView view_;
   HostWaits::Memory memory_;
 };
 
 TEST(HostWaits, NoStepOfTheLastOnesWasLonger) {
-  Steps steps;
+  WaitingSteps steps;
   steps.plan(1, milliseconds(100));
   EXPECT_EQ(steps.longest_step(), milliseconds(100));
-  steps.plan(kLayers, milliseconds(50));
+  steps.plan(kWaitLayers, milliseconds(50));
   EXPECT_EQ(steps.longest_step(), milliseconds(100));
   steps.plan(1, milliseconds(5));
   EXPECT_GE(steps.longest_step(), milliseconds(50)) << "the step before it";
-  steps.plan(kLayers, milliseconds(5));
+  steps.plan(kWaitLayers, milliseconds(5));
   EXPECT_GE(steps.longest_step(), milliseconds(5));
 }
 
 TEST(HostWaits, LongStepsAreForgotten) {
-  Steps steps;
-  steps.plan(kLayers / 2, milliseconds(1));
+  WaitingSteps steps;
+  steps.plan(kWaitLayers / 2, milliseconds(1));
   steps.plan(1, milliseconds(100));
-  steps.plan(2 * (kLayers + 1), milliseconds(5));
+  steps.plan(2 * (kWaitLayers + 1), milliseconds(5));
   EXPECT_EQ(steps.longest_step(), milliseconds(5));
 }
 

@@ -16,7 +16,7 @@ constexpr int32_t kTimedLayers = 4;
 
 // Of a layer: 10 us for each row, 100 ns for each token that a decode attends to, 1 ns for each
 // pair of a prompt. Beside the layers 1 ms.
-const latency::ModularModel& model() {
+const latency::ModularModel& lane_model() {
   static const latency::ModularModel made = latency::simple_model({.layers = kTimedLayers,
                                                                    .fixed = microseconds(1000),
                                                                    .per_row = microseconds(40),
@@ -48,7 +48,7 @@ Lanes some_lanes() {
 
 TEST(LaneTimes, ALanesPartsAreThoseOfItsRows) {
   const latency::HostTimes host = host_of(1000);
-  const LaneModel lanes(model(), &host, LaneWindows::kPaper);
+  const LaneModel lanes(lane_model(), &host, LaneWindows::kPaper);
   const LayerTimes times = lanes.times(some_lanes());
   EXPECT_EQ(times[0].dense, microseconds(230)) << "23 rows";
   EXPECT_EQ(times[0].decode_attention, microseconds(20));
@@ -66,14 +66,14 @@ TEST(LaneTimes, ALanesPartsAreThoseOfItsRows) {
 TEST(LaneTimes, SlackIsTheWindowLessTheHostsTime) {
   const latency::HostTimes host = host_of(1000);
   const Lanes both = some_lanes();
-  const LaneSlack paper = LaneModel(model(), &host, LaneWindows::kPaper).slack(both);
+  const LaneSlack paper = LaneModel(lane_model(), &host, LaneWindows::kPaper).slack(both);
   EXPECT_EQ(paper.of_lane[0], microseconds(30 + 20 - 50));
   EXPECT_EQ(paper.of_lane[1], microseconds(230 - 150));
-  const LaneSlack code = LaneModel(model(), &host, LaneWindows::kCode).slack(both);
+  const LaneSlack code = LaneModel(lane_model(), &host, LaneWindows::kCode).slack(both);
   EXPECT_EQ(code.of_lane[0], Nanos{30'000 + 20'210 - 2500 - 50'000});
   EXPECT_EQ(code.of_lane[1], Nanos{230'000 - 3500 - 150'000});
   EXPECT_EQ(code.least(), code.of_lane[0]) << "no sum is asked for";
-  const LaneSlack real = LaneModel(model(), &host, LaneWindows::kReal).slack(both);
+  const LaneSlack real = LaneModel(lane_model(), &host, LaneWindows::kReal).slack(both);
   EXPECT_EQ(real.of_lane[0], code.of_lane[0]);
   EXPECT_EQ(real.of_lane[1], code.of_lane[1] + Nanos{20'210});
   EXPECT_EQ(real.of_both, Nanos{230'000 + 20'210 + 30'000 - 200'000});
@@ -81,32 +81,32 @@ TEST(LaneTimes, SlackIsTheWindowLessTheHostsTime) {
 
 TEST(LaneTimes, ALayerTakesAsLongAsTheLongerSideOfEachHalf) {
   const latency::HostTimes slow = host_of(4000);  // 600 us for the second lane, 200 for the first
-  EXPECT_EQ(LaneModel(model(), &slow, LaneWindows::kPaper).layers_time(some_lanes()),
+  EXPECT_EQ(LaneModel(lane_model(), &slow, LaneWindows::kPaper).layers_time(some_lanes()),
             kTimedLayers * microseconds(600 + 200));
   const latency::HostTimes quick = host_of(10);
-  const LaneModel hidden(model(), &quick, LaneWindows::kPaper);
+  const LaneModel hidden(lane_model(), &quick, LaneWindows::kPaper);
   EXPECT_EQ(hidden.layers_time(some_lanes()), kTimedLayers * Nanos{230'000 + 30'000 + 20'210});
-  const LaneModel real(model(), &quick, LaneWindows::kReal);
+  const LaneModel real(lane_model(), &quick, LaneWindows::kReal);
   EXPECT_EQ(real.layers_time(some_lanes()), hidden.layers_time(some_lanes()))
       << "where the host hides, both are what the accelerator takes";
-  EXPECT_EQ(LaneModel(model(), &slow, LaneWindows::kReal).layers_time(some_lanes()),
+  EXPECT_EQ(LaneModel(lane_model(), &slow, LaneWindows::kReal).layers_time(some_lanes()),
             kTimedLayers * microseconds(200 + 600))
       << "one host attends for both lanes";
 }
 
 TEST(LaneTimes, TheWholeStepIsItsLayersAndWhatIsBesideThem) {
-  const LaneModel alone(model(), nullptr, LaneWindows::kReal);
+  const LaneModel alone(lane_model(), nullptr, LaneWindows::kReal);
   Lane residents;
   residents.residents.add_decode(100);
   const Lanes lanes{residents, {}};
   EXPECT_EQ(alone.layers_time(residents) + alone.beside_layers(lanes),
-            model().step_time(residents.residents));
+            lane_model().step_time(residents.residents));
 }
 
 // Both lanes of a step are corrected by factors of steps with lanes, and visitors in groups change
 // nothing in it.
 TEST(LaneTimes, BothLanesAreCorrectedAlike) {
-  latency::CorrectedModel corrected(std::make_unique<latency::ModularModel>(model()));
+  latency::CorrectedModel corrected(std::make_unique<latency::ModularModel>(lane_model()));
   Lanes lanes;
   lanes[0].residents.add_decode(100);
   lanes[1].visitors = 1;
@@ -127,7 +127,7 @@ TEST(LaneTimes, BothLanesAreCorrectedAlike) {
 
 // A step with lanes computes its last stage twice.
 TEST(LaneTimes, EachLaneHasAHeadOfItsOwn) {
-  latency::ModularCosts costs = model().costs();
+  latency::ModularCosts costs = lane_model().costs();
   costs.head = latency::Ladder::through({{1, 50'000}, {64, 50'000}}).value();
   const latency::ModularModel flat = latency::ModularModel::create(std::move(costs)).value();
   const LaneModel lanes(flat, nullptr, LaneWindows::kReal);
@@ -139,7 +139,7 @@ TEST(LaneTimes, EachLaneHasAHeadOfItsOwn) {
 
 // What is planned is what the step is compared with when it has ended.
 TEST(LaneTimes, AStepWhoseHostHidesTakesWhatItsShapeDoes) {
-  latency::ModularCosts costs = model().costs();
+  latency::ModularCosts costs = lane_model().costs();
   costs.dense = latency::Ladder::through({{1, 400'000}, {100, 500'000}}).value();
   costs.head = latency::Ladder::through({{1, 50'000}, {64, 60'000}}).value();
   costs.per_visit = 100;
@@ -164,18 +164,18 @@ TEST(LaneTimes, TheRowsWayIsNotTheHostsToAttendIn) {
   host.hop = {.to_host = 300, .from_host = 100};
   const Lanes both = some_lanes();
   const latency::HostTimes near = host_of(1000);
-  const LaneSlack with = LaneModel(model(), &host, LaneWindows::kReal).slack(both);
-  const LaneSlack without = LaneModel(model(), &near, LaneWindows::kReal).slack(both);
+  const LaneSlack with = LaneModel(lane_model(), &host, LaneWindows::kReal).slack(both);
+  const LaneSlack without = LaneModel(lane_model(), &near, LaneWindows::kReal).slack(both);
   EXPECT_EQ(with.of_lane[0], without.of_lane[0] - Nanos{7000 + 700});
   EXPECT_EQ(with.of_lane[1], without.of_lane[1] - Nanos{7000 + 3 * 700});
   EXPECT_EQ(with.of_both, without.of_both) << "the host attends for the other lane meanwhile";
-  EXPECT_EQ(LaneModel(model(), &host, LaneWindows::kCode).slack(both).of_lane,
-            LaneModel(model(), &near, LaneWindows::kCode).slack(both).of_lane)
+  EXPECT_EQ(LaneModel(lane_model(), &host, LaneWindows::kCode).slack(both).of_lane,
+            LaneModel(lane_model(), &near, LaneWindows::kCode).slack(both).of_lane)
       << "as published";
 }
 
 TEST(LaneTimes, AnUnknownHostTakesNoTime) {
-  const LaneModel unknown(model(), nullptr, LaneWindows::kCode);
+  const LaneModel unknown(lane_model(), nullptr, LaneWindows::kCode);
   EXPECT_GE(unknown.slack(some_lanes()).least(), Nanos{0});
   EXPECT_EQ(unknown.times(some_lanes())[1].host, Nanos{0});
 }

@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kLayers = 8;
+constexpr int32_t kLimiterLayers = 8;
 
 // Sequences on the host, of whose tokens some go on from view to view.
 class Host {
@@ -24,8 +24,8 @@ class Host {
   void move(int32_t count) {
     for (; count > 0; --count) {
       SequenceView& one = sequences_[next_++ % sequences_.size()];
-      one.known_tokens += one.stage == kLayers ? 1 : 0;
-      one.stage = one.stage == kLayers ? 0 : one.stage + 1;
+      one.known_tokens += one.stage == kLimiterLayers ? 1 : 0;
+      one.stage = one.stage == kLimiterLayers ? 0 : one.stage + 1;
     }
   }
   void show(OverlapLimiter& limiter) const { limiter.look({.offloaded = sequences_}); }

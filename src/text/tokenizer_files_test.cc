@@ -56,7 +56,7 @@ std::unique_ptr<Tokenizer> good(const json& file, const json& config = nullptr) 
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-Ids encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {}) {
+Ids encoded_ids(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options = {}) {
   const auto ids = tokenizer.encode(text, options);
   EXPECT_TRUE(ids.ok()) << ids.error().message;
   return ids.ok() ? *ids : Ids{};
@@ -64,12 +64,12 @@ Ids encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions opti
 
 TEST(TokenizerFiles, SmallFileMergesFallsBackAndDecodes) {
   const auto tokenizer = good(small_file());
-  EXPECT_EQ(encode(*tokenizer, "ab ab"), (Ids{1, 10, 10}));
-  EXPECT_EQ(encode(*tokenizer, "é"), (Ids{1, 5, 3, 4}));
-  EXPECT_EQ(encode(*tokenizer, "zzc"), (Ids{1, 5, 0, 11}));  // no bytes for z; unknowns fuse
-  EXPECT_EQ(encode(*tokenizer, ""), (Ids{1}));
-  EXPECT_EQ(encode(*tokenizer, "a<tool>b"), (Ids{1, 9, 12, 5, 7}));
-  EXPECT_EQ(encode(*tokenizer, "a</s>", {.parse_special_tokens = true}), (Ids{1, 9, 2}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "ab ab"), (Ids{1, 10, 10}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "é"), (Ids{1, 5, 3, 4}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "zzc"), (Ids{1, 5, 0, 11}));  // no bytes for z; unknowns fuse
+  EXPECT_EQ(encoded_ids(*tokenizer, ""), (Ids{1}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "a<tool>b"), (Ids{1, 9, 12, 5, 7}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "a</s>", {.parse_special_tokens = true}), (Ids{1, 9, 2}));
   EXPECT_EQ(tokenizer->decode(Ids{1, 10, 10, 3, 4}, {}), "ab abé");
   EXPECT_EQ(tokenizer->decode(Ids{1, 10}, {.skip_special_tokens = false}), "<s> ab");
   EXPECT_EQ(tokenizer->decode(Ids{3, 6, 99, -1}, {}), "\uFFFDa");
@@ -96,12 +96,12 @@ TEST(TokenizerFiles, ConfigDecidesAboutBosAndEos) {
   config["add_bos_token"] = false;
   config["add_eos_token"] = true;
   const auto tokenizer = good(small_file(), config);
-  EXPECT_EQ(encode(*tokenizer, "a"), (Ids{9, 2}));
-  EXPECT_EQ(encode(*tokenizer, "a", {.add_special_tokens = false}), (Ids{9}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "a"), (Ids{9, 2}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "a", {.add_special_tokens = false}), (Ids{9}));
   EXPECT_EQ(tokenizer->bos_id(), 1);
   EXPECT_EQ(tokenizer->eos_id(), 2);
   config["add_bos_token"] = true;  // the template does it already
-  EXPECT_EQ(encode(*good(small_file(), config), "a"), (Ids{1, 9, 2}));
+  EXPECT_EQ(encoded_ids(*good(small_file(), config), "a"), (Ids{1, 9, 2}));
   config["bos_token"] = "<none>";
   const auto missing = load(small_file(), config);
   ASSERT_FALSE(missing.ok());
@@ -115,7 +115,8 @@ TEST(TokenizerFiles, ConfigAddsTokens) {
   const auto tokenizer = good(small_file(), config);
   EXPECT_EQ(tokenizer->vocab_size(), 21);
   EXPECT_EQ(tokenizer->eos_id(), 20);
-  EXPECT_EQ(encode(*tokenizer, "a<|im_end|>", {.parse_special_tokens = true}), (Ids{1, 9, 20}));
+  EXPECT_EQ(encoded_ids(*tokenizer, "a<|im_end|>", {.parse_special_tokens = true}),
+            (Ids{1, 9, 20}));
   EXPECT_EQ(tokenizer->decode(Ids{9, 15, 20}, {}), "a");
 }
 

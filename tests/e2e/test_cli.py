@@ -271,7 +271,7 @@ def test_bench_scheduler_measures_as_many_sequences_as_it_says(binary):
 def test_bench_tiers_says_what_it_cannot_do(binary):
     code, text = run(binary, "bench", "tiers", "--shape", "5B")
     assert code == 1 and "34B" in text
-    code, text = run(binary, "bench", "tiers", "--shape", "8B", "--step-ms", "0.05", "--residents", 2, "--offloaded", 2)
+    code, text = run(binary, "bench", "tiers", "--shape", "8B", "--step-ms", "1", "--residents", 2, "--offloaded", 2)
     assert code == 1 and "--step-ms" in text
 
 

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Cpus = std::vector<int32_t>;
 
-constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kNodeGiB = int64_t{1} << 30;
 
 // A made-up /sys and /proc.
 class TopologyTest : public testing::Test {
@@ -70,8 +70,8 @@ TEST_F(TopologyTest, OneNode) {
   ASSERT_EQ(topology.size(), 1U);
   EXPECT_EQ(topology[0].cpus, (Cpus{0, 1, 2, 3}));
   EXPECT_EQ(topology[0].cores, 4);
-  EXPECT_EQ(topology[0].memory_bytes, 16 * kGiB);
-  EXPECT_EQ(topology[0].free_bytes, 12 * kGiB);  // file cache that nobody uses counts
+  EXPECT_EQ(topology[0].memory_bytes, 16 * kNodeGiB);
+  EXPECT_EQ(topology[0].free_bytes, 12 * kNodeGiB);  // file cache that nobody uses counts
 }
 
 TEST_F(TopologyTest, TwoNodesWithSiblingsHaveOneCpuOfEachCoreFirst) {
@@ -88,7 +88,7 @@ TEST_F(TopologyTest, TwoNodesWithSiblingsHaveOneCpuOfEachCoreFirst) {
   EXPECT_EQ(topology[1].id, 1);
   EXPECT_EQ(topology[1].cpus, (Cpus{2, 3, 6, 7}));
   EXPECT_EQ(topology[1].cores, 2);
-  EXPECT_EQ(topology[1].memory_bytes, 32 * kGiB);
+  EXPECT_EQ(topology[1].memory_bytes, 32 * kNodeGiB);
   EXPECT_EQ(core_count(topology), 4);
   EXPECT_EQ(cpu_count(topology), 8);
 }
@@ -123,7 +123,7 @@ TEST_F(TopologyTest, ANodeOfMemoryAloneHasNoCpus) {
   ASSERT_EQ(topology.size(), 2U);
   EXPECT_EQ(topology[1].id, 2);
   EXPECT_TRUE(topology[1].cpus.empty());
-  EXPECT_EQ(topology[1].memory_bytes, 256 * kGiB);
+  EXPECT_EQ(topology[1].memory_bytes, 256 * kNodeGiB);
   const auto chosen = choose_nodes(topology, {});
   ASSERT_TRUE(chosen.ok());
   ASSERT_EQ(chosen->size(), 1U);
@@ -138,7 +138,7 @@ TEST_F(TopologyTest, ACpusetLeavesAPartOfANode) {
   const Topology topology = read({2, 3, 4});
   ASSERT_EQ(topology.size(), 2U);
   EXPECT_EQ(topology[0].cpus, (Cpus{2, 3}));
-  EXPECT_EQ(topology[0].memory_bytes, 16 * kGiB);
+  EXPECT_EQ(topology[0].memory_bytes, 16 * kNodeGiB);
   EXPECT_EQ(topology[1].cpus, (Cpus{4}));
   EXPECT_EQ(topology[1].memory_bytes, 0);  // the cpuset does not let the process take any there
 }
@@ -191,22 +191,23 @@ TEST_F(TopologyTest, HostileNumbersAreBounded) {
   EXPECT_LE(topology[0].free_bytes, topology[0].memory_bytes);
 }
 
-Topology two_nodes() {
-  return {{.id = 0, .cpus = {0, 2, 1}, .cores = 2, .memory_bytes = kGiB, .free_bytes = kGiB},
-          {.id = 3, .cpus = {4, 5}, .cores = 1, .memory_bytes = kGiB, .free_bytes = kGiB},
-          {.id = 4, .cpus = {}, .cores = 0, .memory_bytes = kGiB, .free_bytes = kGiB}};
+Topology two_memory_nodes() {
+  return {
+      {.id = 0, .cpus = {0, 2, 1}, .cores = 2, .memory_bytes = kNodeGiB, .free_bytes = kNodeGiB},
+      {.id = 3, .cpus = {4, 5}, .cores = 1, .memory_bytes = kNodeGiB, .free_bytes = kNodeGiB},
+      {.id = 4, .cpus = {}, .cores = 0, .memory_bytes = kNodeGiB, .free_bytes = kNodeGiB}};
 }
 
 TEST(ChooseNodes, AutoTakesThoseWithCpusAndAListTheNamed) {
-  EXPECT_EQ(choose_nodes(two_nodes(), {})->size(), 2U);
-  const auto listed = choose_nodes(two_nodes(), *parse_numa("3"));
+  EXPECT_EQ(choose_nodes(two_memory_nodes(), {})->size(), 2U);
+  const auto listed = choose_nodes(two_memory_nodes(), *parse_numa("3"));
   ASSERT_TRUE(listed.ok());
   ASSERT_EQ(listed->size(), 1U);
   EXPECT_EQ(listed->front().id, 3);
 }
 
 TEST(ChooseNodes, OffMakesOneNodeWithoutMemoryOfItsOwn) {
-  const auto all = choose_nodes(two_nodes(), *parse_numa("off"));
+  const auto all = choose_nodes(two_memory_nodes(), *parse_numa("off"));
   ASSERT_TRUE(all.ok());
   ASSERT_EQ(all->size(), 1U);
   EXPECT_EQ(all->front().cpus, (Cpus{0, 2, 4, 1, 5}));
@@ -216,7 +217,7 @@ TEST(ChooseNodes, OffMakesOneNodeWithoutMemoryOfItsOwn) {
 
 TEST(ChooseNodes, NodesThatAreNotThereOrHaveNoCpusAreRefusedByName) {
   for (const char* list : {"1", "0,4", "0-3"}) {
-    const auto refused = choose_nodes(two_nodes(), *parse_numa(list));
+    const auto refused = choose_nodes(two_memory_nodes(), *parse_numa(list));
     ASSERT_FALSE(refused.ok()) << list;
     EXPECT_EQ(refused.error().param, "numa");
     EXPECT_NE(refused.error().message.find("among 0,3"), std::string::npos)

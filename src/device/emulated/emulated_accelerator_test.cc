@@ -24,7 +24,7 @@ std::unique_ptr<EmulatedAccelerator> make_device() {
 }
 
 // A piece of memory of either kind, seen as numbers.
-struct Numbers {
+struct HostNumbers {
   std::unique_ptr<Memory> memory;
   int32_t* data = nullptr;
   int64_t count = 0;
@@ -32,21 +32,21 @@ struct Numbers {
   [[nodiscard]] std::vector<int32_t> values() const { return {data, data + count}; }
 };
 
-Numbers numbers_in(Device& device, MemoryKind kind, int64_t count) {
+HostNumbers numbers_in(Device& device, MemoryKind kind, int64_t count) {
   auto memory = device.allocate(kind, count * static_cast<int64_t>(sizeof(int32_t)));
   CHECK(memory.ok(), "{}", memory.error().message);
-  Numbers numbers{std::move(memory).value(), nullptr, count};
+  HostNumbers numbers{std::move(memory).value(), nullptr, count};
   numbers.data = reinterpret_cast<int32_t*>(numbers.memory->data());
   return numbers;
 }
 
-Numbers counted(Device& device, MemoryKind kind, int64_t count, int32_t first) {
-  Numbers numbers = numbers_in(device, kind, count);
+HostNumbers counted(Device& device, MemoryKind kind, int64_t count, int32_t first) {
+  HostNumbers numbers = numbers_in(device, kind, count);
   std::iota(numbers.data, numbers.data + count, first);
   return numbers;
 }
 
-CopyOp copy_of(const Numbers& target, const Numbers& source) {
+CopyOp copy_of(const HostNumbers& target, const HostNumbers& source) {
   return {target.data, source.data, source.count * static_cast<int64_t>(sizeof(int32_t))};
 }
 
@@ -105,11 +105,11 @@ TEST(EmulatedAccelerator, RowsGoToTheHostAndBackOnStreamsOfTheirOwn) {
   constexpr int64_t kCount = 50'000;
   constexpr int64_t kBytes = kCount * 4;
   for (int32_t round = 0; round < 10; ++round) {
-    const Numbers source = counted(*device, MemoryKind::kDevice, kCount, round);
-    const Numbers middle = numbers_in(*device, MemoryKind::kDevice, kCount);
-    const Numbers outbox = numbers_in(*device, MemoryKind::kHostPinned, kCount);
-    const Numbers returned = numbers_in(*device, MemoryKind::kDevice, kCount);
-    const Numbers swapped = numbers_in(*device, MemoryKind::kHostPinned, kCount);
+    const HostNumbers source = counted(*device, MemoryKind::kDevice, kCount, round);
+    const HostNumbers middle = numbers_in(*device, MemoryKind::kDevice, kCount);
+    const HostNumbers outbox = numbers_in(*device, MemoryKind::kHostPinned, kCount);
+    const HostNumbers returned = numbers_in(*device, MemoryKind::kDevice, kCount);
+    const HostNumbers swapped = numbers_in(*device, MemoryKind::kHostPinned, kCount);
     device->launch(compute, copy_of(middle, source));
     const EventId computed = device->record(compute);
     device->wait(out, computed);
@@ -138,7 +138,7 @@ TEST(EmulatedAccelerator, RowsGoToTheHostAndBackOnStreamsOfTheirOwn) {
 TEST(EmulatedAccelerator, AModelIsLoadedFromMemoryThatTheDeviceDoesNotOwn) {
   const auto device = make_device();
   const StreamId stream = device->create_stream();
-  const Numbers target = numbers_in(*device, MemoryKind::kDevice, 1000);
+  const HostNumbers target = numbers_in(*device, MemoryKind::kDevice, 1000);
   std::vector<int32_t> source(1000);
   std::iota(source.begin(), source.end(), 5);
   device->launch(stream, CopyOp{target.data, source.data(), 4000});
@@ -173,9 +173,9 @@ TEST(EmulatedAccelerator, AComputeStreamMayWaitForItselfAndForWhatIsAllowed) {
   device->set_listener([&] { gate(); });
   device->wait(compute, device->record(compute));
   device->record(copies);
-  const Numbers source = counted(*device, MemoryKind::kHostPinned, 100, 3);
-  const Numbers middle = numbers_in(*device, MemoryKind::kDevice, 100);
-  const Numbers target = numbers_in(*device, MemoryKind::kDevice, 100);
+  const HostNumbers source = counted(*device, MemoryKind::kHostPinned, 100, 3);
+  const HostNumbers middle = numbers_in(*device, MemoryKind::kDevice, 100);
+  const HostNumbers target = numbers_in(*device, MemoryKind::kDevice, 100);
   device->launch(copies, copy_of(middle, source));
   const EventId held = device->record(copies);
   EXPECT_FALSE(device->query(held));
@@ -200,9 +200,9 @@ TEST(EmulatedAccelerator, ATimelineShowsTheOpsOfEachStream) {
     Device& device = **made;
     const StreamId compute = device.create_stream();
     const StreamId out = device.create_stream(StreamKind::kDeviceToHost);
-    const Numbers source = counted(device, MemoryKind::kDevice, 50'000, 1);
-    const Numbers ring = numbers_in(device, MemoryKind::kDevice, 50'000);
-    const Numbers outbox = numbers_in(device, MemoryKind::kHostPinned, 50'000);
+    const HostNumbers source = counted(device, MemoryKind::kDevice, 50'000, 1);
+    const HostNumbers ring = numbers_in(device, MemoryKind::kDevice, 50'000);
+    const HostNumbers outbox = numbers_in(device, MemoryKind::kHostPinned, 50'000);
     device.launch(compute, copy_of(ring, source));
     device.launch(compute, copy_of(ring, source));
     device.wait(out, device.record(compute));
@@ -242,8 +242,8 @@ TEST_F(EmulatedAcceleratorDeathTest, AComputeStreamThatWouldWaitForAnotherStops)
 TEST_F(EmulatedAcceleratorDeathTest, AnOpOnHostMemoryStops) {
   const auto gather_from_host = [] {
     const auto device = make_device();
-    const Numbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
-    const Numbers own = numbers_in(*device, MemoryKind::kDevice, 64);
+    const HostNumbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
+    const HostNumbers own = numbers_in(*device, MemoryKind::kDevice, 64);
     device->launch(device->create_stream(),
                    RowGatherOp{.x = reinterpret_cast<const float*>(host.data),
                                .stride = 16,
@@ -257,8 +257,8 @@ TEST_F(EmulatedAcceleratorDeathTest, AnOpOnHostMemoryStops) {
 TEST_F(EmulatedAcceleratorDeathTest, ACopyAgainstItsStreamStops) {
   const auto wrong_way = [] {
     const auto device = make_device();
-    const Numbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
-    const Numbers own = numbers_in(*device, MemoryKind::kDevice, 64);
+    const HostNumbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
+    const HostNumbers own = numbers_in(*device, MemoryKind::kDevice, 64);
     device->launch(device->create_stream(StreamKind::kDeviceToHost), copy_of(own, host));
   };
   EXPECT_DEATH(wrong_way(), "wrong way");
@@ -267,14 +267,14 @@ TEST_F(EmulatedAcceleratorDeathTest, ACopyAgainstItsStreamStops) {
 TEST_F(EmulatedAcceleratorDeathTest, ACopyToOrFromNowhereStops) {
   const auto to_nowhere = [] {
     const auto device = make_device();
-    const Numbers own = numbers_in(*device, MemoryKind::kDevice, 64);
+    const HostNumbers own = numbers_in(*device, MemoryKind::kDevice, 64);
     std::vector<int32_t> outside(64);
     device->launch(device->create_stream(), CopyOp{outside.data(), own.data, 256});
   };
   EXPECT_DEATH(to_nowhere(), "lies in no tier");
   const auto pageable_to_host = [] {
     const auto device = make_device();
-    const Numbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
+    const HostNumbers host = numbers_in(*device, MemoryKind::kHostPinned, 64);
     std::vector<int32_t> outside(64);
     device->launch(device->create_stream(), CopyOp{host.data, outside.data(), 256});
   };
@@ -305,9 +305,9 @@ void send_rows_out(std::string_view text, PlantedBug bug) {
   const auto device = std::move(made).value();
   const StreamId compute = device->create_stream();
   const StreamId out = device->create_stream(StreamKind::kDeviceToHost);
-  const Numbers source = counted(*device, MemoryKind::kDevice, 20'000, 1);
-  const Numbers ring = numbers_in(*device, MemoryKind::kDevice, 20'000);
-  const Numbers outbox = numbers_in(*device, MemoryKind::kHostPinned, 20'000);
+  const HostNumbers source = counted(*device, MemoryKind::kDevice, 20'000, 1);
+  const HostNumbers ring = numbers_in(*device, MemoryKind::kDevice, 20'000);
+  const HostNumbers outbox = numbers_in(*device, MemoryKind::kHostPinned, 20'000);
   constexpr int kRounds = 200;
   for (int i = 0; i < kRounds; ++i) {
     device->launch(compute, copy_of(ring, source));

@@ -5,7 +5,7 @@
 namespace tandem::device {
 namespace {
 
-GemmOp product(int64_t rows, int64_t n) {
+GemmOp table_product(int64_t rows, int64_t n) {
   GemmOp op;
   op.rows = rows;
   op.w.n = n;
@@ -16,23 +16,23 @@ GemmOp product(int64_t rows, int64_t n) {
 OpTable measured() {
   OpTable table;
   table.lines.push_back(
-      {.key = key_of(product(1, 128)), .points = {{2, 1000}, {4, 1400}, {8, 4000}}});
+      {.key = key_of(table_product(1, 128)), .points = {{2, 1000}, {4, 1400}, {8, 4000}}});
   table.attention = {500, 10, 20, 2, 3};
   return table;
 }
 
 TEST(OpTable, GoesThroughThePointsAndBeyond) {
   const OpTable table = measured();
-  EXPECT_EQ(table.time(product(2, 128)).count(), 1000);
-  EXPECT_EQ(table.time(product(3, 128)).count(), 1200);
-  EXPECT_EQ(table.time(product(8, 128)).count(), 4000);
-  EXPECT_EQ(table.time(product(16, 128)).count(), 8000);  // in proportion to the last point
-  EXPECT_EQ(table.time(product(1, 128)).count(), 1000);   // as the first point
+  EXPECT_EQ(table.time(table_product(2, 128)).count(), 1000);
+  EXPECT_EQ(table.time(table_product(3, 128)).count(), 1200);
+  EXPECT_EQ(table.time(table_product(8, 128)).count(), 4000);
+  EXPECT_EQ(table.time(table_product(16, 128)).count(), 8000);  // in proportion to the last point
+  EXPECT_EQ(table.time(table_product(1, 128)).count(), 1000);   // as the first point
 }
 
 TEST(OpTable, KnowsOpsByTheirWeights) {
   const OpTable table = measured();
-  EXPECT_EQ(table.time(product(2, 256)).count(), 0);
+  EXPECT_EQ(table.time(table_product(2, 256)).count(), 0);
   EXPECT_EQ(table.time(CopyOp{.bytes = 100}).count(), 0);
 }
 
