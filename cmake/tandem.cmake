@@ -41,10 +41,10 @@ function(tandem_add_if_present folder)
   endif()
 endfunction()
 
-# tandem_unity(list name): in place of the sources in `list`, as few files as possible that include TANDEM_UNITY_FILES of them each at
-# most: what two of them have inline is then compiled once. A source with flags of its own stays (say so before the target is declared),
-# and so does a generated one. What they include is named from src/ on, without the checkout's path, so that every checkout on a machine
-# finds what another one compiled in the compiler cache.
+# tandem_unity(list name): in place of the sources in `list`, files that include up to TANDEM_UNITY_FILES of them each: inline functions
+# of their headers are then compiled once. A source with flags of its own stays (say so before the target is declared), and so does a
+# generated one. Included files are named from src/ on, without the checkout's path, so that all checkouts on a machine share one
+# compiler cache.
 function(tandem_unity list name)
   if(NOT TANDEM_UNITY)
     return()
@@ -138,8 +138,8 @@ function(tandem_test name)
 endfunction()
 
 # tandem_fuzz(name SOURCES a_fuzz.cc [DEPS target...]): the fuzz target <name>_fuzz, part of the target `fuzzers`. Its seeds lie in
-# corpus/<name>, its words (optional) in <name>.dict. scripts/fuzz.sh finds and runs it. What it searches is counted: its own sources
-# and the libraries of DEPS, which hold the parser, but not what those need in turn.
+# corpus/<name>, its words (optional) in <name>.dict. scripts/fuzz.sh finds and runs it. Its own sources and the libraries of DEPS, which
+# hold the parser, are instrumented for coverage; libraries below them are not.
 function(tandem_fuzz name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   if(NOT IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})

@@ -110,7 +110,7 @@ Result<double> calibrate(const BenchTiersOptions& options, const model::ModelCon
   // Twice: what does not slow down with it (waking threads, launching) is a part of the step too.
   for (int pass = 0; pass < 2; ++pass) {
     ASSIGN_OR_RETURN(NodeOptions node, node_options(alone, shape, slowdown));
-    node.host_memory_bytes = kTierGiB;  // nobody goes there
+    node.host_memory_bytes = kTierGiB;  // none is offloaded
     ASSIGN_OR_RETURN(const std::unique_ptr<TiersRun> run,
                      TiersRun::create(shape, node, alone.load));
     RETURN_IF_ERROR(run->admit_residents());
