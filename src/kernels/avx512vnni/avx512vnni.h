@@ -1,5 +1,5 @@
-// Products of activations rounded to int8 (Activations::kInt8) with the vector units' products of
-// four bytes (vpdpbusd), which do twice as much in an instruction as products of pairs of bf16.
+// Products of activations rounded to int8 (Activations::kInt8) with vpdpbusd, which multiplies four
+// bytes for each column: twice the depths of an instruction for pairs of bf16.
 #pragma once
 
 #include "kernels/kernels.h"

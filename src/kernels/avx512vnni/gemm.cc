@@ -37,12 +37,12 @@ constexpr int64_t kSetBytes = 640 * 1024;  // of rounded rows: they stay in the 
 constexpr int64_t kGroup = kQuantizedGroup;
 constexpr int64_t kQuads = kGroup / 4;
 constexpr int64_t kLine = 64;
-// Of a step of a panel, unpacked: its bytes, its scales or minima in fp32, and all of it.
+// Of a step of a panel, unpacked: its bytes, its scales or minima in fp32, and the whole step.
 constexpr int64_t kUnpackedValueBytes = kPanelColumns * kGroup;
 constexpr int64_t kUnpackedNumbersBytes = kPanelColumns * 4;
 constexpr int64_t kUnpackedStepBytes = kUnpackedValueBytes + 2 * kUnpackedNumbersBytes;
 constexpr int64_t kPieceSteps = 12;    // 15 KB, half of the L1 cache
-constexpr int64_t kAheadBytes = 4096;  // fetched ahead where one block takes all
+constexpr int64_t kAheadBytes = 4096;  // fetched ahead for a single block of rows
 constexpr int64_t kRowSums = kPanelColumns;
 
 int64_t set_rows_of(const GemmArgs& args) {
@@ -115,8 +115,8 @@ HWY_INLINE __m512i quad_of_pairs(const char* line) {
   return _mm512_xor_si512(quad, _mm512_set1_epi8(-128));
 }
 
-// Quads 2 * `two` and the one after it. A line of int4 has depths 0, 4, 1, 5 of eight in its lower
-// bits and 2, 6, 3, 7 in the upper ones.
+// Quads 2 * `two` and its successor. A line of int4 has depths 0, 4, 1, 5 of eight in its lower
+// bits and 2, 6, 3, 7 in the upper bits.
 template <StepForm kForm>
 HWY_INLINE TwoQuads load_quads(const char* step, int64_t half, int64_t two) {
   const char* from = step + half * (value_bytes(kForm) / 2);
@@ -183,8 +183,8 @@ struct BlockPiece {
   int64_t next_lines = 0;  // fetched at each step
 };
 
-// Fetches a step's part of what comes next: of a panel that is read as it is stored, what lies
-// ahead.
+// Fetches a step's part of the next piece. A panel that is read as it is stored is fetched
+// kAheadBytes ahead.
 template <StepForm kForm>
 HWY_INLINE void fetch_part(const BlockPiece& piece, int64_t step, const char* w) {
   if constexpr (is_unpacked(kForm)) {

@@ -24,7 +24,7 @@ struct RoundedRows {
   float* sums = nullptr;      // RoundedGroup::element_sum
   int32_t* starts = nullptr;  // minus the weights' offset times RoundedGroup::sum
 
-  // Those whose first index is `at`.
+  // The rows and groups from index `at` on.
   [[nodiscard]] RoundedRows from(int64_t at) const {
     return {values + at * kQuantizedGroup, scales + at, sums + at, starts + at};
   }
@@ -90,7 +90,7 @@ HWY_INLINE ByteGroup round_to_bytes(const BFloat16* x, bool nibbles, int8_t* to)
   return group;
 }
 
-// Where the blocks of a set begin: nearly equal ones.
+// Where the blocks of a set begin: their sizes differ by one row at most.
 inline int64_t block_begin(int64_t block, int64_t rows) {
   return block * rows / divide_up(rows, kByteBlockRows);
 }

@@ -15,8 +15,8 @@
 // A piece of a quantised panel becomes a piece of a bf16 one in scratch, of its integers, which
 // bf16 holds exactly. The sums of a step (a group of depths) are then scaled and added to the
 // results. Activations that are rounded to int8 are integers in the copied rows, too: sums of a
-// step's products stay below 2^24, so fp32 holds them exactly, and they are those of the kernels
-// that multiply bytes.
+// step's products stay below 2^24, so fp32 holds them exactly, and results have the bits of the
+// kernels that multiply bytes.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -25,7 +25,9 @@
 #include "hwy/cache_control.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
+#include "kernels/portable/int4_bytes.h"
 #include "kernels/portable/portable.h"
+#include "kernels/portable/row_groups.h"
 #include "kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -109,22 +111,6 @@ void unpack_int8(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
   }
 }
 
-// The lower and upper bytes of bf16 numbers by the four bits that stand for them.
-struct Int4Bytes {
-  alignas(16) uint8_t low[16];
-  alignas(16) uint8_t high[16];
-};
-template <bool kSymmetric>
-constexpr Int4Bytes int4_bytes() {
-  Int4Bytes bytes{};
-  for (int i = 0; i < 16; ++i) {
-    const BFloat16 bits = f32_to_bf16(static_cast<float>(i - (kSymmetric ? 8 : 0)));
-    bytes.low[i] = static_cast<uint8_t>(bits & 0xff);
-    bytes.high[i] = static_cast<uint8_t>(bits >> 8);
-  }
-  return bytes;
-}
-
 // The bf16 of each word's lowest four bits.
 template <bool kSymmetric>
 HWY_INLINE hn::Vec<Words> int4_values(hn::Vec<Words> word) {
@@ -180,8 +166,6 @@ void unpack_steps(Quantization quantization, const char* from, int64_t steps, Un
   }
 }
 
-constexpr int64_t kXDepths = 16;  // of one row side by side in scratch
-
 Vec load_f32(const float* from) { return hn::LoadU(F32(), from); }
 Vec load_f32(const BFloat16* from) {
   const hn::Rebind<uint16_t, F32> d16;
@@ -207,27 +191,6 @@ void copy_rows(const GemmArgs& args, int64_t row, int count, float* HWY_RESTRICT
       copy_row(static_cast<const float*>(args.x) + begin, args.w.k, count, to + r * kXDepths);
     } else {
       copy_row(static_cast<const BFloat16*>(args.x) + begin, args.w.k, count, to + r * kXDepths);
-    }
-  }
-}
-
-// Copies the same rows rounded to int8, as integers, and the groups' sums and scales to `sums` and
-// `scales`, which are [count][groups].
-void copy_rounded_rows(const GemmArgs& args, int64_t row, int count, float* HWY_RESTRICT to,
-                       float* HWY_RESTRICT sums, float* HWY_RESTRICT scales) {
-  const int64_t groups = args.w.k / kQuantizedGroup;
-  for (int r = 0; r < count; ++r) {
-    const auto* x = static_cast<const BFloat16*>(args.x) + (row + r) * args.x_stride;
-    float* own = to + r * kXDepths;
-    for (int64_t group = 0; group < groups; ++group, x += kQuantizedGroup) {
-      BFloat16 numbers[kQuantizedGroup];
-      std::copy_n(x, kQuantizedGroup, numbers);
-      const RoundedGroup rounded = round_group(numbers);
-      *sums++ = rounded.element_sum();
-      *scales++ = rounded.scale;
-      for (int64_t i = 0; i < kQuantizedGroup; i += kXDepths, own += count * kXDepths) {
-        std::copy_n(rounded.values + i, kXDepths, own);
-      }
     }
   }
 }
@@ -666,14 +629,6 @@ void copy_set(const GemmArgs& args, int64_t begin, const RowSet& set, float* x, 
     } else {
       copy_rows(args, begin + first, count, x + first * args.w.k);
     }
-  }
-}
-
-void sum_groups(const GemmArgs& args, int64_t row, int64_t rows, float* to) {
-  const int64_t groups = args.w.k / kQuantizedGroup;
-  for (int64_t r = 0; r < rows; ++r) {
-    group_sums(static_cast<const BFloat16*>(args.x) + (row + r) * args.x_stride, groups,
-               to + r * groups);
   }
 }
 

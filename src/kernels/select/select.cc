@@ -104,7 +104,7 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") != 0;
 }
 
-// Products of bytes are older than those of pairs: a processor with the latter has both.
+// Every processor with products of pairs also has products of bytes.
 bool has_avx512bf16() {
   return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0 &&
          __builtin_cpu_supports("avx512vnni") != 0;
