@@ -104,6 +104,10 @@ int run_kernels(BenchFlags& flags) {
   if (!flags.rows.empty()) {
     flags.kernels.rows = flags.rows;
   }
+  if (flags.kernels.activations == Activations::kInt8 &&
+      flags.kernels.quantization == Quantization::kNone) {
+    return refuse("--activations int8 needs quantised weights; add --quantization int8");
+  }
   for (const std::string& name : flags.isas) {
     const auto isa = kernels::parse_isa(name);
     if (!isa.ok()) {
@@ -196,6 +200,14 @@ void add_kernels_flags(cli::Command kernels, BenchFlags& flags) {
                   "--device: seconds after which no further row is measured")
       .in_range(0.0, 1e6);
   add_quantization(kernels, flags.kernels.quantization);
+  kernels
+      .add_option_function<std::string>(
+          "--activations",
+          [&flags](const std::string& name) {
+            flags.kernels.activations = name == "int8" ? Activations::kInt8 : Activations::kPlain;
+          },
+          "What products with quantised weights round activations to: auto (nothing), int8")
+      .one_of({"auto", "int8"});
   kernels.add_option("--passes", flags.kernels.passes, "Passes; medians are shown")
       .capture_default_str();
   kernels.add_option("--only", flags.kernels.only,
@@ -224,8 +236,8 @@ void add_model_flags(cli::Command model, BenchFlags& flags) {
       .positive();
   add_device_flag(model, flags.model_device);
   add_node_options(model, flags.model.node,
-                   {"threads", "numa", "isa", "quantization", "device-memory", "host-memory",
-                    "max-num-batched-tokens"});
+                   {"threads", "numa", "isa", "quantization", "activations", "device-memory",
+                    "host-memory", "max-num-batched-tokens"});
   model.add_flag("--ops", flags.model.with_ops, "Print the time of each kind of op in a step, too");
   model.add_option("--json", flags.model.json_path, "Write the rows to this file too");
 }
@@ -241,7 +253,7 @@ void add_loss_flags(cli::Command loss, bench::BenchLossOptions& options) {
   loss.add_option("--context", options.context_tokens, "Tokens that are scored together")
       .capture_default_str()
       .in_range(2, 1 << 20);
-  add_node_options(loss, options.node, {"threads", "numa", "isa"});
+  add_node_options(loss, options.node, {"threads", "numa", "isa", "activations"});
   loss.add_option("--json", options.json_path, "Write the rows to this file too");
 }
 

@@ -33,4 +33,13 @@ constexpr bool has_minimum(Quantization quantization) {
   return quantization == Quantization::kInt4;
 }
 
+// How products with quantised weights read the rows of activations. kInt8 rounds each group of
+// kQuantizedGroup depths of a row to integers with a scale of their own (kernels/quantize.h).
+enum class Activations : uint8_t { kPlain, kInt8 };
+
+// The names that options use.
+constexpr std::string_view activations_name(Activations activations) {
+  return activations == Activations::kInt8 ? "int8" : "auto";
+}
+
 }  // namespace tandem

@@ -184,6 +184,7 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
     PackedMatrix matrix;
     matrix.type = options.type;
     matrix.quantization = options.quantization;
+    matrix.activations = options.activations;
     matrix.n = shape.n;
     matrix.k = shape.k;
     const int64_t copies = std::max<int64_t>(1, options.weight_bytes / matrix.bytes());

@@ -167,7 +167,7 @@ LossRow score(LoadedRun& run, const TokenTexts& texts) {
 }
 
 void print_loss(const LossRow& row, const LossRow& first) {
-  fmt::print("{:15} {:>12} {:>9} {:>10.5f} {:>12.5f} {:>+13.3f} %\n", row.format,
+  fmt::print("{:32} {:>12} {:>9} {:>10.5f} {:>12.5f} {:>+13.3f} %\n", row.format,
              format_bytes(row.weight_bytes), row.scored, row.loss, std::exp(row.loss),
              100 * std::expm1(row.loss - first.loss));
   std::fflush(stdout);
@@ -209,15 +209,18 @@ Status run_losses(BenchLossOptions& options) {
   TokenTexts texts;
   std::vector<LossRow> rows;
   std::vector<std::optional<Quantization>> formats(options.formats.begin(), options.formats.end());
+  const Activations activations = options.node.activations;
   for (size_t i = 0; i < formats.size(); ++i) {
     options.node.quantization = formats[i];
+    options.node.activations =
+        formats[i] == Quantization::kNone ? Activations::kPlain : activations;
     ASSIGN_OR_RETURN(const std::unique_ptr<LoadedRun> run, LoadedRun::open(options.node));
     if (texts.empty()) {
       ASSIGN_OR_RETURN(texts, texts_of(options, *run));
       if (run->model().folder.stored) {
         formats.insert(formats.begin() + 1, std::nullopt);
       }
-      fmt::print("{:15} {:>12} {:>9} {:>10} {:>12} {:>15}\n", "weights", "bytes", "tokens", "loss",
+      fmt::print("{:32} {:>12} {:>9} {:>10} {:>12} {:>15}\n", "weights", "bytes", "tokens", "loss",
                  "perplexity", "over the first");
     }
     rows.push_back(score(*run, texts));

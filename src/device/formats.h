@@ -19,16 +19,20 @@ struct WeightFormat {
   Quantization quantization = Quantization::kNone;
   int32_t group = 0;  // elements; 0: there are no scales
   ElementType scale_type = ElementType::kF32;
+  Activations activations = Activations::kPlain;  // if quantised: how products read activations
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
 
-// The format of `quantization` beside numbers of `type`.
-constexpr WeightFormat weight_format(ElementType type, Quantization quantization) {
+// The format of `quantization` beside numbers of `type`. Numbers that are not quantised are
+// multiplied with plain activations.
+constexpr WeightFormat weight_format(ElementType type, Quantization quantization,
+                                     Activations activations = Activations::kPlain) {
   return quantization == Quantization::kNone ? WeightFormat{.type = type}
                                              : WeightFormat{.type = type,
                                                             .quantization = quantization,
                                                             .group = kQuantizedGroup,
-                                                            .scale_type = ElementType::kF16};
+                                                            .scale_type = ElementType::kF16,
+                                                            .activations = activations};
 }
 
 // "bfloat16", "int4".

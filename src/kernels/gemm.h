@@ -7,6 +7,11 @@
 // of a group are summed first, then scale * sum is added to the column's result, and minimum * the
 // group's sum of x (group_sums, quantize.h) if there is one.
 //
+// With Activations::kInt8 x is rounded to integers first, by groups (round_group, quantize.h). Sums
+// of products of integers are exact, so the order of a group does not matter and every family gets
+// the same bits: y = fma(scale * x's scale, sum, y) for each group, in the order of depth, followed
+// by y = fma(minimum, x's sum, y) if there is a minimum.
+//
 // A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
 // fp32.
@@ -57,7 +62,9 @@ struct PackedMatrix {
   int64_t n = 0;                          // output columns, padded to 32
   int64_t k = 0;                          // depth, padded to 32
   Quantization quantization = Quantization::kNone;  // others need type kBF16
+  Activations activations = Activations::kPlain;    // kInt8 needs quantised elements
   [[nodiscard]] bool quantized() const { return quantization != Quantization::kNone; }
+  [[nodiscard]] bool int8_products() const { return activations == Activations::kInt8; }
   [[nodiscard]] int64_t bytes() const {
     return quantized() ? n * (k / kQuantizedGroup) *
                              (group_value_bytes(quantization) + group_scale_bytes(quantization))

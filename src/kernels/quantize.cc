@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/element_type.h"
 #include "base/float16.h"
@@ -175,6 +176,33 @@ QuantizedGroup convert_group(const QuantizedGroup& group, Quantization from, Qua
     values[i] = group.element(i);
   }
   return quantize_group(to, values);
+}
+
+RoundedGroup round_group(const BFloat16 (&x)[kCount]) {
+  constexpr int32_t kInfinite = 0x7f80;
+  constexpr int32_t kMagnitude = 0x7fff;
+  RoundedGroup group;
+  int32_t largest_bits = 0;  // magnitudes are in the order of their bits
+  for (const BFloat16 value : x) {
+    largest_bits = std::max(largest_bits, value & kMagnitude);
+  }
+  if (largest_bits >= kInfinite) {
+    group.scale = std::numeric_limits<float>::quiet_NaN();
+    return group;
+  }
+  const float largest = bf16_to_f32(static_cast<BFloat16>(largest_bits));
+  if (largest < kLeastRounded) {
+    return group;
+  }
+  group.scale = largest / 127.0F;
+  const float inverse = 127.0F / largest;
+  for (int i = 0; i < kCount; ++i) {
+    const float steps = bf16_to_f32(x[i]) * inverse;
+    const auto value = static_cast<int32_t>(round_whole(steps));
+    group.values[i] = static_cast<int8_t>(value);
+    group.sum += value;
+  }
+  return group;
 }
 
 void group_sums(const BFloat16* x, int64_t groups, float* sums) {

@@ -43,4 +43,20 @@ QuantizedGroup convert_group(const QuantizedGroup& group, Quantization from, Qua
 // The sums of x over each group of depths, in an order that is the same for every family: sums[g].
 void group_sums(const BFloat16* x, int64_t groups, float* sums);
 
+// A group of activations as integers: element i is about scale * values[i].
+struct RoundedGroup {
+  float scale = 0;  // the largest magnitude / 127, not a denormal; NaN if an element is not finite
+  int32_t sum = 0;  // of values
+  int8_t values[kQuantizedGroup] = {};
+  // Of the rounded elements.
+  [[nodiscard]] float element_sum() const { return scale * static_cast<float>(sum); }
+};
+
+// Groups whose elements are all smaller count as zeros, so that no sum in a product is denormal.
+inline constexpr float kLeastRounded = 0x1p-60F;
+
+// Rounds to nearest, ties to even. Each element changes by at most 1.001 / 254 of the largest
+// magnitude. Vector families compute the same bits.
+RoundedGroup round_group(const BFloat16 (&x)[kQuantizedGroup]);
+
 }  // namespace tandem::kernels

@@ -72,15 +72,27 @@ Quantization main_quantization(const std::map<std::string, Quantization, std::le
 
 device::WeightFormat WeightFormats::of(std::string_view tensor, bool token_matrix) const {
   if (const auto it = tensors.find(tensor); it != tensors.end()) {
-    return device::weight_format(layers.type, it->second);
+    return device::weight_format(layers.type, it->second, activations);
   }
-  return token_matrix || from_file() ? device::weight_format(layers.type, Quantization::kNone)
-                                     : layers;
+  if (token_matrix || from_file()) {
+    return device::weight_format(layers.type, Quantization::kNone);
+  }
+  device::WeightFormat format = layers;
+  format.activations = activations;
+  return format;
+}
+
+bool WeightFormats::any_quantized() const {
+  return layers.quantization != Quantization::kNone ||
+         std::any_of(tensors.begin(), tensors.end(),
+                     [](const auto& held) { return held.second != Quantization::kNone; });
 }
 
 std::string WeightFormats::name() const {
+  const std::string_view rounded =
+      activations == Activations::kInt8 ? ", int8 activations" : std::string_view();
   if (!from_file()) {
-    return std::string(device::format_name(layers));
+    return fmt::format("{}{}", device::format_name(layers), rounded);
   }
   std::string text = fmt::format("{} {}", origin, device::format_name(layers));
   for (const Quantization other : kQuantizations) {
@@ -90,6 +102,7 @@ std::string WeightFormats::name() const {
       text += fmt::format("+{}", device::format_name(device::weight_format(layers.type, other)));
     }
   }
+  text += rounded;
   return text;
 }
 

@@ -26,6 +26,8 @@ struct WeightFormats {
   // Of the matrices that the files hold, by the plan's name of the tensor ("lm_head.weight").
   // Tensors that are one matrix in memory (q, k and v; gate and up) have one format.
   std::map<std::string, Quantization, std::less<>> tensors;
+  // Of the products with all matrices that are quantised.
+  Activations activations = Activations::kPlain;
 
   WeightFormats() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): all matrices of layers in one format
@@ -34,7 +36,9 @@ struct WeightFormats {
   // Of a matrix of a layer, or, with `token_matrix`, of the embedding or the head.
   [[nodiscard]] device::WeightFormat of(std::string_view tensor, bool token_matrix) const;
   [[nodiscard]] bool from_file() const { return !tensors.empty(); }
-  // "bfloat16", "int4"; of files: "gguf int4+int8", what layers have most of first.
+  [[nodiscard]] bool any_quantized() const;
+  // "bfloat16", "int4"; of files: "gguf int4+int8", what layers have most of first. Rounded
+  // activations are named behind it: "int4, int8 activations".
   [[nodiscard]] std::string name() const;
   [[nodiscard]] bool supported(const device::Formats& formats) const;
   friend bool operator==(const WeightFormats&, const WeightFormats&) = default;

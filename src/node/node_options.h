@@ -56,6 +56,7 @@ struct NodeOptions {
   std::optional<ElementType> kv_dtype;   // absent: the weights', bf16 if they are quantised
   // Of the layers' weights, at load; nullopt: as the files have them.
   std::optional<Quantization> quantization;
+  Activations activations = Activations::kPlain;  // kInt8 needs quantised weights
   int32_t max_model_len = 0;   // tokens of a sequence; 0: what model and memory allow
   int32_t max_num_seqs = 256;  // running sequences
   int32_t max_num_batched_tokens = 2048;

@@ -191,6 +191,15 @@ OptionTable model_options(NodeOptions& node) {
                "none: all become --dtype",
        .value = quantization_choice(node.quantization),
        .recorded = Recorded::kLater},
+      {.name = "activations",
+       .group = kGroup,
+       .help = "Activations in products with quantised weights: auto (bfloat16) or int8, rounded "
+               "in groups of 32. Prompts and batches get faster where the processor multiplies "
+               "bytes (AVX-512 VNNI), and answers lose some precision",
+       .value = values::named<Activations>(
+           node.activations, {{activations_name(Activations::kPlain), Activations::kPlain},
+                              {activations_name(Activations::kInt8), Activations::kInt8}}),
+       .recorded = Recorded::kLater},
       {.name = "kv-cache-dtype",
        .group = kGroup,
        .help = "KV: auto (as the weights), bfloat16 or float32",

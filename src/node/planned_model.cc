@@ -109,8 +109,8 @@ bool keeps_stored(const NodeOptions& options, const model::ModelFolder& folder) 
          options.dtype.value_or(ElementType::kBF16) == ElementType::kBF16;
 }
 
-Result<model::WeightFormats> choose_format(const NodeOptions& options,
-                                           const model::ModelFolder& folder) {
+Result<model::WeightFormats> weight_formats_of(const NodeOptions& options,
+                                               const model::ModelFolder& folder) {
   if (keeps_stored(options, folder)) {
     return *folder.stored;
   }
@@ -124,6 +124,20 @@ Result<model::WeightFormats> choose_format(const NodeOptions& options,
         "quantization");
   }
   return model::WeightFormats(format);
+}
+
+Result<model::WeightFormats> choose_format(const NodeOptions& options,
+                                           const model::ModelFolder& folder) {
+  ASSIGN_OR_RETURN(model::WeightFormats format, weight_formats_of(options, folder));
+  format.activations = options.activations;
+  if (options.activations == Activations::kInt8 && !format.any_quantized()) {
+    return invalid_argument(
+        fmt::format("--activations int8 needs quantised weights, and these are {}; add "
+                    "--quantization int8, int4 or int4-symmetric, or leave --activations out",
+                    element_name(format.layers.type)),
+        "activations");
+  }
+  return format;
 }
 
 // A device without products of a file's quantised weights gets their values in bf16.
@@ -150,6 +164,13 @@ Result<PlannedModel> plan_for_device(model::ModelFolder folder, const model::Wei
                                      NodeDevice& device, NodeOptions& options, const Clock& clock) {
   const model::WeightFormats format = supported_or_bf16(wanted, device.device());
   RETURN_IF_ERROR(check_supported(format, device.device()));
+  if (format.activations != options.activations) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{} has no products with quantised weights, so activations stay {}; "
+                             "leave --activations out",
+                             device.device().caps().name, element_name(format.layers.type)),
+                 "activations"};
+  }
   PlannedModel planned{{.device = device,
                         .folder = std::move(folder),
                         .format = format,

@@ -43,6 +43,9 @@ fs::path path_of_kept(const NodeOptions& options, const device::ProductShape& sh
                                  options.device.threads, device::allowed_cpus().size(),
                                  device::quota_cpus(0), shape.n, shape.k, shape.weight_bytes,
                                  options.accelerator.has_value() ? "two tiers" : "one tier");
+  if (shape.activations != Activations::kPlain) {
+    text += fmt::format("\n{} activations", activations_name(shape.activations));
+  }
   for (const kernels::Isa isa : kernels::available_isas()) {
     text += fmt::format("\n{}", kernels::isa_name(isa));
   }
@@ -99,7 +102,8 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
                                       .k = shape.hidden,
                                       .weight_bytes = model::weight_bytes(shape, format),
                                       .type = format.layers.type,
-                                      .quantization = format.layers.quantization};
+                                      .quantization = format.layers.quantization,
+                                      .activations = format.of("", false).activations};
   run.kept = path_of_kept(options, *run.products);
   run.choice = read_kept(run.kept);
   if (run.choice) {

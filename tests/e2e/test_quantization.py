@@ -88,3 +88,42 @@ def test_model_info_and_check_know_the_formats(binary):
     assert needs["float32"] > needs["bfloat16"] > needs["int8"] > needs["int4"] > needs["int4-symmetric"]
     done = subprocess.run([str(binary), "serve", str(MODEL), "--check", "--quantization", "int4"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and re.search("int4 weights", done.stdout + done.stderr), done.stdout + done.stderr
+
+
+# One by one: what a test asks at the same time shares steps with other requests.
+def answers_alone(server):
+    client = server.openai()
+    done = [client.completions.create(model="golden", prompt=f"request {i}: " + "the fox and the hen " * (1 + i % 4), max_tokens=20 + i, temperature=0,
+                                      logprobs=1, extra_body={"service_tier": "flex", "ignore_eos": True}) for i in range(16)]
+    return [(each.choices[0].text, each.choices[0].logprobs.token_logprobs) for each in done]
+
+
+@pytest.mark.parametrize("quantization", ("int8", "int4"))
+def test_int8_activations_answer_the_same_in_any_company(binary, start_server, tmp_path, quantization):
+    record = tmp_path / "run.jsonl"
+    flags = ("--served-model-name", "golden", "--max-num-seqs", "32", "--quantization", quantization)
+    server = start_server(MODEL, *flags, "--activations", "int8", "--record-out", record)
+    shown = config(server)
+    assert (shown["activations"], shown["weights"]) == ("int8", f"{quantization}, int8 activations")
+    expected = answers_alone(server)
+    assert answers(server) == expected
+    server.stop_cleanly()
+    done = subprocess.run([str(binary), "replay", str(record), "--model", str(MODEL)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "identical" in done.stdout, done.stdout + done.stderr
+
+    small_chunks = start_server(MODEL, *flags, "--activations", "int8", "--max-num-batched-tokens", "32", "--no-enable-prefix-caching", "--threads", "1")
+    assert answers(small_chunks) == expected
+    small_chunks.stop_cleanly()
+    other_kernels = start_server(MODEL, *flags, "--activations", "int8", "--isa", "avx2")
+    texts = [text for text, _ in answers(other_kernels)]
+    other_kernels.stop_cleanly()
+    assert texts == [text for text, _ in expected]
+    two_tiers = start_server(MODEL, *flags, "--activations", "int8", "--emulate-accelerator", "auto", "--num-kv-blocks", "8", "--device-memory", "64MiB",
+                             "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100")
+    assert answers(two_tiers) == expected
+    assert answers(start_server(MODEL, *flags)) != expected  # the option does something
+
+
+def test_int8_activations_without_quantised_weights_are_refused(binary):
+    done = subprocess.run([str(binary), "serve", str(MODEL), "--check", "--activations", "int8"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "add --quantization int8" in done.stderr, done.stdout + done.stderr

@@ -10,7 +10,7 @@ class HostFormats final : public Formats {
  public:
   [[nodiscard]] bool supports(const WeightFormat& format) const override {
     const bool quantized = format.quantization != Quantization::kNone;
-    return format == weight_format(format.type, format.quantization) &&
+    return format == weight_format(format.type, format.quantization, format.activations) &&
            (format.type == ElementType::kBF16 || (format.type == ElementType::kF32 && !quantized));
   }
   [[nodiscard]] int64_t weight_bytes(const WeightFormat& format, int64_t n,
@@ -42,7 +42,8 @@ kernels::PackedMatrix packed(const WeightMatrix& matrix) {
           .type = matrix.format.type,
           .n = matrix.n,
           .k = matrix.k,
-          .quantization = matrix.format.quantization};
+          .quantization = matrix.format.quantization,
+          .activations = matrix.format.activations};
 }
 
 kernels::PackArgs pack_args(const UploadOp& upload) {

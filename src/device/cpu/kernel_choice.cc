@@ -64,7 +64,8 @@ class Measurement {
       : pool_(pool),
         desk_(pool.open_desk()),
         depth_(kernels::round_up(shape.k, 32)),
-        quantization_(shape.quantization) {
+        quantization_(shape.quantization),
+        activations_(shape.activations) {
     const int64_t threads = pool.threads();
     const int64_t room = std::min(kReadBytes, kMostBytes / threads);
     const int64_t all = std::max<int64_t>(kernels::divide_up(shape.n, kernels::kPanelColumns), 1);
@@ -136,7 +137,8 @@ class Measurement {
     return {.data = weights_.data(),
             .n = panels * kernels::kPanelColumns,
             .k = depth_,
-            .quantization = quantization_};
+            .quantization = quantization_,
+            .activations = activations_};
   }
   [[nodiscard]] int64_t panel_bytes() const { return matrix(1).bytes(); }
   [[nodiscard]] int64_t weight_bytes() const { return panels_.front() * panel_bytes(); }
@@ -175,6 +177,7 @@ class Measurement {
   const int32_t desk_;
   const int64_t depth_;
   const Quantization quantization_;
+  const Activations activations_;
   std::array<int64_t, kMeasuredRows.size()> panels_ = {};
   int64_t most_results_ = 0;
   Pages weights_;

@@ -23,6 +23,7 @@ struct ProductShape {
   int64_t weight_bytes = 0;
   ElementType type = ElementType::kBF16;
   Quantization quantization = Quantization::kNone;
+  Activations activations = Activations::kPlain;
 };
 
 struct KernelChoice {

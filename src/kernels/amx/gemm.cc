@@ -22,6 +22,7 @@
 #include "kernels/amx/amx.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/result_rows.h"
+#include "kernels/avx512vnni/avx512vnni.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
 
@@ -477,6 +478,9 @@ bool by_vectors(const GemmArgs& args) {
 }
 
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
+  if (args.w.int8_products()) {
+    return avx512vnni::gemm_scratch_bytes(args);
+  }
   if (by_vectors(args)) {
     return portable::avx512_gemm().gemm_scratch_bytes(args);
   }
@@ -488,6 +492,10 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   if (args.rows <= 0 || panel_begin >= panel_end) {
+    return;
+  }
+  if (args.w.int8_products()) {
+    avx512vnni::gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   if (by_vectors(args)) {

@@ -21,6 +21,7 @@
 #include "hwy/highway.h"
 #include "kernels/avx512/result_rows.h"
 #include "kernels/avx512bf16/avx512bf16.h"
+#include "kernels/avx512vnni/avx512vnni.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
@@ -552,6 +553,9 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
 }
 
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
+  if (args.w.int8_products()) {
+    return avx512vnni::gemm_scratch_bytes(args);
+  }
   if (args.w.type == ElementType::kF32) {
     return portable::avx512_gemm().gemm_scratch_bytes(args);
   }
@@ -567,6 +571,10 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   if (args.rows <= 0 || panel_begin >= panel_end) {
+    return;
+  }
+  if (args.w.int8_products()) {
+    avx512vnni::gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   if (args.w.type == ElementType::kF32) {

@@ -14,7 +14,9 @@
 //
 // A piece of a quantised panel becomes a piece of a bf16 one in scratch, of its integers, which
 // bf16 holds exactly. The sums of a step (a group of depths) are then scaled and added to the
-// results.
+// results. Activations that are rounded to int8 are integers in the copied rows, too: sums of a
+// step's products stay below 2^24, so fp32 holds them exactly, and results have the bits of the
+// kernels that multiply bytes.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -23,7 +25,9 @@
 #include "hwy/cache_control.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
+#include "kernels/portable/int4_bytes.h"
 #include "kernels/portable/portable.h"
+#include "kernels/portable/row_groups.h"
 #include "kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -72,16 +76,15 @@ struct Unpacked {
   float minima[kPieceSteps * kPanelColumns];
 };
 
-// Of the sums of x over groups of depths, of a set.
+// Of the sums of x over groups of depths, of a set; with rounded activations of their scales, too.
 int64_t group_sum_bytes(const GemmArgs& args) {
-  return has_minimum(args.w.quantization)
-             ? round_up(row_set_size(args) * (args.w.k / kQuantizedGroup) * int64_t{sizeof(float)},
-                        64)
-             : 0;
+  const int64_t numbers = args.w.int8_products() ? 2 : (has_minimum(args.w.quantization) ? 1 : 0);
+  return round_up(
+      numbers * row_set_size(args) * (args.w.k / kQuantizedGroup) * int64_t{sizeof(float)}, 64);
 }
 
 // Scratch: the x of a set, sums between the pieces of a panel, products with gate and up, what a
-// piece is unpacked to, and sums over groups of x.
+// piece is unpacked to, and sums over groups of x, behind them their scales.
 int64_t x_scratch_bytes(const GemmArgs& args) {
   return round_up(row_set_size(args) * args.w.k * int64_t{sizeof(float)}, 64);
 }
@@ -106,22 +109,6 @@ void unpack_int8(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
     const auto bits = hn::BitCast(U32(), hn::ConvertTo(d, q));
     hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(bits)), d16, to + i);
   }
-}
-
-// The lower and upper bytes of bf16 numbers by the four bits that stand for them.
-struct Int4Bytes {
-  alignas(16) uint8_t low[16];
-  alignas(16) uint8_t high[16];
-};
-template <bool kSymmetric>
-constexpr Int4Bytes int4_bytes() {
-  Int4Bytes bytes{};
-  for (int i = 0; i < 16; ++i) {
-    const BFloat16 bits = f32_to_bf16(static_cast<float>(i - (kSymmetric ? 8 : 0)));
-    bytes.low[i] = static_cast<uint8_t>(bits & 0xff);
-    bytes.high[i] = static_cast<uint8_t>(bits >> 8);
-  }
-  return bytes;
 }
 
 // The bf16 of each word's lowest four bits.
@@ -178,8 +165,6 @@ void unpack_steps(Quantization quantization, const char* from, int64_t steps, Un
     from += panel_layout::step_bytes(quantization);
   }
 }
-
-constexpr int64_t kXDepths = 16;  // of one row side by side in scratch
 
 Vec load_f32(const float* from) { return hn::LoadU(F32(), from); }
 Vec load_f32(const BFloat16* from) {
@@ -311,6 +296,7 @@ struct Piece {
   // number from row to row.
   const float* x_sums = nullptr;
   int64_t groups = 0;
+  const float* x_scales = nullptr;  // of rounded activations, likewise
 };
 
 template <typename Element, int kRows, int kHalves>
@@ -394,7 +380,11 @@ HWY_INLINE void multiply_scaled(const float* HWY_RESTRICT x, const Piece& piece,
       for (int r = 0; r < kRows; ++r) {
         float* sum = sums + r * kPanelColumns + v * kLanes;
         const Vec before = first ? hn::Zero(d) : hn::Load(d, sum);
-        Vec after = hn::MulAdd(scale, acc[r][v], before);
+        Vec factor = scale;
+        if (piece.x_scales != nullptr) {
+          factor = hn::Mul(scale, hn::Set(d, piece.x_scales[r * piece.groups + step]));
+        }
+        Vec after = hn::MulAdd(factor, acc[r][v], before);
         if (piece.minima != nullptr) {
           const Vec minimum =
               hn::LoadU(d, piece.minima + step * kPanelColumns + half * 16 + v * kLanes);
@@ -528,6 +518,7 @@ void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth,
   const int64_t passes = set.passes();
   const int64_t parts = std::min(divide_up(std::ssize(next), kStepBytes / 2), passes * piece.steps);
   const float* x_sums = piece.x_sums;
+  const float* x_scales = piece.x_scales;
   int64_t done = 0;
   for (int64_t block = 0; block < set.blocks(); ++block) {
     const int64_t begin = set.block_begin(block);
@@ -538,6 +529,7 @@ void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth,
     for (int pass = 0; pass < passes_of(rows); ++pass, ++done) {
       const int64_t part = done * parts / passes;
       piece.x_sums = x_sums + begin * piece.groups;
+      piece.x_scales = x_scales == nullptr ? nullptr : x_scales + begin * piece.groups;
       piece.next = next.data() + part * kStepBytes / 2;
       piece.next_steps = (done + 1) * parts / passes - part;
       row_block_of(rows, args, x, piece, own, column, pass);
@@ -555,16 +547,16 @@ void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel,
   Piece piece{.w = reinterpret_cast<const char*>(unpacked->w)};
   piece.scales = unpacked->scales;
   const auto* x_sums = reinterpret_cast<const float*>(unpacked + 1);
-  if (has_minimum(quantization)) {
-    piece.minima = unpacked->minima;
-    piece.groups = steps;
-  }
+  const float* x_scales = args.w.int8_products() ? x_sums + set.rows * steps : nullptr;
+  piece.minima = has_minimum(quantization) ? unpacked->minima : nullptr;
+  piece.groups = steps;
   for (int64_t step = 0; step < steps; step += kPieceSteps) {
     const char* from = data + (panel * steps + step) * bytes;
     piece.steps = std::min(kPieceSteps, steps - step);
     piece.first = step == 0;
     piece.last = step + piece.steps == steps;
-    piece.x_sums = has_minimum(quantization) ? x_sums + step : nullptr;
+    piece.x_sums = x_sums + step;
+    piece.x_scales = x_scales == nullptr ? nullptr : x_scales + step;
     unpack_steps(quantization, from, piece.steps, *unpacked);
     const char* after = piece.last ? data + next * steps * bytes : from + piece.steps * bytes;
     multiply_piece(args, set, step * panel_layout::kStepDepths,
@@ -624,11 +616,19 @@ void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_
   }
 }
 
-void sum_groups(const GemmArgs& args, int64_t row, int64_t rows, float* to) {
-  const int64_t groups = args.w.k / kQuantizedGroup;
-  for (int64_t r = 0; r < rows; ++r) {
-    group_sums(static_cast<const BFloat16*>(args.x) + (row + r) * args.x_stride, groups,
-               to + r * groups);
+// The x of a set in scratch, and what belongs to its groups.
+void copy_set(const GemmArgs& args, int64_t begin, const RowSet& set, float* x, float* groups) {
+  const int64_t groups_per_row = args.w.k / kQuantizedGroup;
+  for (int64_t block = 0; block < set.blocks(); ++block) {
+    const int64_t first = set.block_begin(block);
+    const int count = static_cast<int>(set.block_rows(block));
+    if (args.w.int8_products()) {
+      float* sums = groups + first * groups_per_row;
+      copy_rounded_rows(args, begin + first, count, x + first * args.w.k, sums,
+                        sums + set.rows * groups_per_row);
+    } else {
+      copy_rows(args, begin + first, count, x + first * args.w.k);
+    }
   }
 }
 
@@ -642,13 +642,11 @@ void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_en
   const int64_t set_size = args.rows > 0 ? row_set_size(args) : 1;
   for (int64_t begin = 0; begin < args.rows; begin += set_size) {
     const RowSet set{x, std::min(set_size, args.rows - begin)};
-    if (has_minimum(args.w.quantization)) {
-      sum_groups(args, begin, set.rows, reinterpret_cast<float*>(unpacked + 1));
+    auto* groups = reinterpret_cast<float*>(unpacked + 1);
+    if (has_minimum(args.w.quantization) && !args.w.int8_products()) {
+      sum_groups(args, begin, set.rows, groups);
     }
-    for (int64_t block = 0; block < set.blocks(); ++block) {
-      copy_rows(args, begin + set.block_begin(block), static_cast<int>(set.block_rows(block)),
-                x + set.block_begin(block) * args.w.k);
-    }
+    copy_set(args, begin, set, x, groups);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       const int64_t next = panel + 1 < panel_end ? panel + 1 : panel_begin;
       if (args.store != GemmStore::kSiluMul) {

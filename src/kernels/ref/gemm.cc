@@ -40,22 +40,33 @@ void store_group(Quantization quantization, const QuantizedGroup& group, std::by
   }
 }
 
-float quantized_element(const PackedMatrix& matrix, int64_t index) {
+// Scale and minimum of the group that holds an element.
+QuantizedGroup group_header(const PackedMatrix& matrix, int64_t index) {
   const auto* group = static_cast<const std::byte*>(matrix.data) +
                       index / kQuantizedGroup * group_bytes(matrix.quantization);
-  const int64_t i = index % kQuantizedGroup;
-  const auto* values = group + group_scale_bytes(matrix.quantization);
-  QuantizedGroup one;
-  std::memcpy(&one.scale, group, 2);
+  QuantizedGroup header;
+  std::memcpy(&header.scale, group, 2);
   if (has_minimum(matrix.quantization)) {
-    std::memcpy(&one.minimum, group + 2, 2);
+    std::memcpy(&header.minimum, group + 2, 2);
   }
-  const int q = matrix.quantization == Quantization::kInt8
-                    ? static_cast<int8_t>(values[i])
-                    : (static_cast<int>(values[i / 2]) >> (4 * (i % 2)) & 15) -
-                          int4_offset(matrix.quantization);
-  one.values[0] = static_cast<int8_t>(q);
-  return one.element(0);
+  return header;
+}
+
+int quantized_value(const PackedMatrix& matrix, int64_t index) {
+  const auto* values = static_cast<const std::byte*>(matrix.data) +
+                       index / kQuantizedGroup * group_bytes(matrix.quantization) +
+                       group_scale_bytes(matrix.quantization);
+  const int64_t i = index % kQuantizedGroup;
+  return matrix.quantization == Quantization::kInt8
+             ? static_cast<int8_t>(values[i])
+             : (static_cast<int>(values[i / 2]) >> (4 * (i % 2)) & 15) -
+                   int4_offset(matrix.quantization);
+}
+
+float quantized_element(const PackedMatrix& matrix, int64_t index) {
+  QuantizedGroup group = group_header(matrix, index);
+  group.values[0] = static_cast<int8_t>(quantized_value(matrix, index));
+  return group.element(0);
 }
 
 // W[n, k] of a packed matrix.
@@ -65,9 +76,25 @@ float weight(const PackedMatrix& matrix, int64_t n, int64_t k) {
                             : element(matrix.data, matrix.type, index);
 }
 
-// Quantised weights: room for a column (of silu(gate) * up: for two).
+// Quantised weights: room for a column (of silu(gate) * up: for two); of products of integers for
+// the rounded rows instead.
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
+  if (args.w.int8_products()) {
+    return args.rows * (args.w.k / kQuantizedGroup) * static_cast<int64_t>(sizeof(RoundedGroup));
+  }
   return args.w.quantized() ? 2 * args.w.k * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+// x [rows, k / 32].
+void round_all_rows(const GemmArgs& args, RoundedGroup* to) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const auto* x = static_cast<const BFloat16*>(args.x) + row * args.x_stride;
+    for (int64_t k = 0; k < args.w.k; k += kQuantizedGroup) {
+      BFloat16 group[kQuantizedGroup];
+      std::memcpy(group, x + k, sizeof group);
+      *to++ = round_group(group);
+    }
+  }
 }
 
 void quantize_row(const PackArgs& args, int64_t n, int64_t column) {
@@ -116,18 +143,23 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) {
   }
 }
 
-// Column n of the weights: quantised, it is decoded into `room` once for all rows; of other
-// weights `room` is not read and may be null.
+// Column n of the weights: quantised, it is decoded into `room` once for all rows; of products of
+// integers `room` holds the rounded rows; of other weights it is not read and may be null.
 class Column {
  public:
   Column(const GemmArgs& args, int64_t n, float* room) : args_(args), n_(n), decoded_(room) {
-    if (args.w.quantized()) {
+    if (args.w.int8_products()) {
+      rounded_ = reinterpret_cast<const RoundedGroup*>(room);
+    } else if (args.w.quantized()) {
       unpack_row(args.w, n, room);
     }
   }
 
   [[nodiscard]] float product(int64_t row) const {
     const PackedMatrix& w = args_.w;
+    if (w.int8_products()) {
+      return int8_product(row);
+    }
     float sum = 0.0F;
     for (int64_t k = 0; k < w.k; ++k) {
       sum += element(args_.x, w.type, row * args_.x_stride + k) *
@@ -137,13 +169,34 @@ class Column {
   }
 
  private:
+  [[nodiscard]] float int8_product(int64_t row) const {
+    const PackedMatrix& w = args_.w;
+    const RoundedGroup* x = rounded_ + row * (w.k / kQuantizedGroup);
+    float result = 0.0F;
+    for (int64_t k = 0; k < w.k; k += kQuantizedGroup, ++x) {
+      const int64_t index = n_ * w.k + k;
+      const QuantizedGroup header = group_header(w, index);
+      int32_t sum = 0;
+      for (int64_t i = 0; i < kQuantizedGroup; ++i) {
+        sum += x->values[i] * quantized_value(w, index + i);
+      }
+      result = std::fma(f16_to_f32(header.scale) * x->scale, static_cast<float>(sum), result);
+      if (has_minimum(w.quantization)) {
+        result = std::fma(f16_to_f32(header.minimum), x->element_sum(), result);
+      }
+    }
+    return result;
+  }
+
   const GemmArgs& args_;
   const int64_t n_;
   const float* decoded_;
+  const RoundedGroup* rounded_ = nullptr;  // of products of integers: all rows
 };
 
 void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, float* room) {
-  float* const room_of_ups = room == nullptr ? nullptr : room + args.w.k;
+  const bool shares_room = room == nullptr || args.w.int8_products();
+  float* const room_of_ups = shares_room ? room : room + args.w.k;
   for (int64_t panel = panel_begin; panel < panel_end; panel += 2) {
     for (int64_t column = 0; column < kPanelColumns; ++column) {
       const Column gates(args, panel * kPanelColumns + column, room);
@@ -164,6 +217,9 @@ void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end,
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   auto* room = static_cast<float*>(scratch);
+  if (args.w.int8_products()) {
+    round_all_rows(args, static_cast<RoundedGroup*>(scratch));
+  }
   if (args.store == GemmStore::kSiluMul) {
     gemm_silu_mul(args, panel_begin, panel_end, room);
     return;

@@ -13,6 +13,7 @@
 
 #include "kernels/amx/amx.h"
 #include "kernels/avx512bf16/avx512bf16.h"
+#include "kernels/avx512vnni/avx512vnni.h"
 #endif
 
 namespace tandem::kernels {
@@ -53,6 +54,14 @@ Kernels portable_table(Isa isa) {
 }
 
 #if defined(__x86_64__)
+
+Kernels avx512_table() {
+  Kernels table = portable_table(Isa::kAvx512);
+  if (__builtin_cpu_supports("avx512vnni") != 0) {
+    avx512vnni::fill_gemm(table);
+  }
+  return table;
+}
 
 Kernels avx512bf16_table() {
   Kernels table = portable_table(Isa::kAvx512);
@@ -95,7 +104,11 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vl") != 0;
 }
 
-bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0; }
+// Every processor with products of pairs also has products of bytes.
+bool has_avx512bf16() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") != 0 &&
+         __builtin_cpu_supports("avx512vnni") != 0;
+}
 
 // True when the CPU has AMX BF16 and the operating system lets this process use it; the permission
 // is for all threads, and asking again is harmless.
@@ -204,7 +217,7 @@ Result<const Kernels*> kernels_for(Isa isa) {
       return &table;
     }
     case Isa::kAvx512: {
-      static const Kernels table = portable_table(Isa::kAvx512);
+      static const Kernels table = avx512_table();
       return &table;
     }
     case Isa::kAvx512Bf16: {
