@@ -128,6 +128,8 @@ function(tandem_test name)
   string(FIND ${CMAKE_CURRENT_SOURCE_DIR}/ ${TANDEM_ROOT}/tests/ hot)  # 0: under tests/
   if(NOT hot EQUAL 0)
     tandem_cold(${name}_test)
+  elseif(NOT TANDEM_SANITIZE)
+    target_compile_options(${name}_test PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O2>)  # -O3 takes longer to compile
   endif()
   if(ARG_ONE_THREAD AND TANDEM_SANITIZE STREQUAL "thread")
     set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL ON)
