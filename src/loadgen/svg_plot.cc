@@ -175,12 +175,12 @@ void Plot::draw_columns() {
     }
   }
   const double min_width = x_.labels.empty() ? 42 : 0;
-  constexpr double kLetterWidth = 6.5;
+  constexpr double kTickLetterWidth = 6.5;
   double free_from = 0;  // labels must not touch
   for (const AxisLabel& column : columns) {
     const double at = px(column.at);
     const double width =
-        std::max(min_width, kLetterWidth * static_cast<double>(column.text.size() + 1));
+        std::max(min_width, kTickLetterWidth * static_cast<double>(column.text.size() + 1));
     const bool has_room = at >= free_from;
     body_ += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\"/>",
                          at, at, kTop, size_.height - kBottom);
@@ -247,12 +247,12 @@ void Plot::band(const std::vector<Point>& low, const std::vector<Point>& high, i
 }
 
 void Plot::whisker(double x, double low, double high) {
-  constexpr double kHalf = 4;  // of the ends' width
+  constexpr double kHalfEnd = 4;  // of the ends' width
   const double at = px(x);
   body_ += fmt::format(
       "<path class=\"whisker\" d=\"M{0:.1f} {2:.1f}H{1:.1f}M{0:.1f} {3:.1f}"
       "H{1:.1f}M{4:.1f} {2:.1f}V{3:.1f}\"/>",
-      at - kHalf, at + kHalf, py(high), py(low), at);
+      at - kHalfEnd, at + kHalfEnd, py(high), py(low), at);
 }
 
 void Plot::diagonal() {

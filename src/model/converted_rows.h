@@ -44,8 +44,8 @@ class ConvertedRows {
 
 // The offset of a tensor that is delivered behind a tensor that ends at `end`.
 constexpr int64_t next_tensor_begin(int64_t end) {
-  constexpr int64_t kAlignment = 64;
-  return (end + kAlignment - 1) / kAlignment * kAlignment;
+  constexpr int64_t kTensorAlignment = 64;
+  return (end + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
 // The tensor of `placed`, in the order of `entry.begin`, that has `offset`. Needs such a tensor.
