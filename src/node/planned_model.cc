@@ -151,11 +151,13 @@ model::WeightFormats supported_or_bf16(model::WeightFormats format, const device
 
 Status check_supported(const model::WeightFormats& format, const device::Device& device) {
   if (!format.supported(device.formats())) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{} has no products with weights of {}; use --quantization none "
-                             "and --dtype bfloat16 or float32",
-                             device.caps().name, format.name()),
-                 format.layers.quantization == Quantization::kNone ? "dtype" : "quantization"};
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("{} has no products with weights of {}; use --quantization none "
+                    "and --dtype bfloat16 or float32{}",
+                    device.caps().name, format.name(),
+                    format.activations == Activations::kInt8 ? ", without --activations" : ""),
+        format.layers.quantization == Quantization::kNone ? "dtype" : "quantization"};
   }
   return {};
 }

@@ -98,12 +98,15 @@ RunKernels find_kernels(const NodeOptions& options, const model::ModelConfig& sh
   if (options.accelerator.has_value() && options.accelerator->hollow) {
     return run;  // no products are computed
   }
-  run.products = device::ProductShape{.n = 2 * int64_t{shape.intermediate},
-                                      .k = shape.hidden,
-                                      .weight_bytes = model::weight_bytes(shape, format),
-                                      .type = format.layers.type,
-                                      .quantization = format.layers.quantization,
-                                      .activations = format.of("", false).activations};
+  run.products = device::ProductShape{
+      .n = 2 * int64_t{shape.intermediate},
+      .k = shape.hidden,
+      .weight_bytes = model::weight_bytes(shape, format),
+      .type = format.layers.type,
+      .quantization = format.layers.quantization,
+      .activations =
+          device::weight_format(format.layers.type, format.layers.quantization, format.activations)
+              .activations};
   run.kept = path_of_kept(options, *run.products);
   run.choice = read_kept(run.kept);
   if (run.choice) {

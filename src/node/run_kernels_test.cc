@@ -58,6 +58,19 @@ TEST_F(RunKernelsTest, TheModelsLargestProductIsMeasured) {
   EXPECT_FALSE(find().products) << "a hollow device multiplies nothing";
 }
 
+TEST_F(RunKernelsTest, RoundedActivationsOfFilesAreMeasuredApart) {
+  model::WeightFormats formats(
+      device::weight_format(ElementType::kBF16, Quantization::kInt8, Activations::kPlain));
+  formats.tensors["lm_head.weight"] = Quantization::kInt8;
+  const RunKernels plain = find_kernels(options_, shape_, formats);
+  formats.activations = Activations::kInt8;
+  const RunKernels rounded = find_kernels(options_, shape_, formats);
+  ASSERT_TRUE(plain.products && rounded.products);
+  EXPECT_EQ(plain.products->activations, Activations::kPlain);
+  EXPECT_EQ(rounded.products->activations, Activations::kInt8);
+  EXPECT_NE(plain.kept, rounded.kept);
+}
+
 TEST_F(RunKernelsTest, WhatWasMeasuredHoldsForLaterStarts) {
   device::AcceleratorCaps caps;
   caps.kernels = "ref";

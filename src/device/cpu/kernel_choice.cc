@@ -248,10 +248,14 @@ std::string describe_times(std::span<const ProductTimes> times) {
 
 KernelChoice choose_kernels(const std::optional<ProductShape>& shape, WorkerPool& pool) {
   std::vector<Isa> families = kernels::available_isas();
-  const KernelChoice usual{families.back(), {}};
+  const Isa last = families.back();
+  const KernelChoice usual{last, {}};
   std::erase(families, Isa::kRef);
   if (!shape || !matters(*shape) || families.size() < 2) {
     return usual;
+  }
+  if (shape->activations == Activations::kInt8 && last != Isa::kAvx2) {
+    return usual;  // the families of AVX-512 multiply bytes with the same code
   }
   const std::vector<ProductTimes> times = measure_products(*shape, families, pool);
   if (times.empty()) {

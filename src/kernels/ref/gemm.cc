@@ -1,6 +1,7 @@
 // Reference matrix kernels over row-major weights [n, k]. Quantised: [n, k / 32] groups, each its
 // scale, its minimum if it has one, and its integers in order, two of int4 in a byte (symmetric: as
 // q + 8), the lower bits first.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -76,11 +77,14 @@ float weight(const PackedMatrix& matrix, int64_t n, int64_t k) {
                             : element(matrix.data, matrix.type, index);
 }
 
+constexpr int64_t kRowsRounded = 16;  // together: scratch must not grow with the rows of a step
+
 // Quantised weights: room for a column (of silu(gate) * up: for two); of products of integers for
-// the rounded rows instead.
+// some rounded rows instead.
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   if (args.w.int8_products()) {
-    return args.rows * (args.w.k / kQuantizedGroup) * static_cast<int64_t>(sizeof(RoundedGroup));
+    return std::min(args.rows, kRowsRounded) * (args.w.k / kQuantizedGroup) *
+           static_cast<int64_t>(sizeof(RoundedGroup));
   }
   return args.w.quantized() ? 2 * args.w.k * static_cast<int64_t>(sizeof(float)) : 0;
 }
@@ -215,7 +219,7 @@ void gemm_silu_mul(const GemmArgs& args, int64_t panel_begin, int64_t panel_end,
   }
 }
 
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
+void multiply_rows(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   auto* room = static_cast<float*>(scratch);
   if (args.w.int8_products()) {
     round_all_rows(args, static_cast<RoundedGroup*>(scratch));
@@ -234,6 +238,25 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
       float& y = args.y[row * args.y_stride + n];
       y = args.store == GemmStore::kAdd ? y + sum : sum;
     }
+  }
+}
+
+// Products of integers (x and activated are bf16) take a few rows at a time; a row never depends on
+// its company.
+void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
+  const int64_t step = args.w.int8_products() ? kRowsRounded : std::max<int64_t>(args.rows, 1);
+  for (int64_t row = 0; row < args.rows; row += step) {
+    GemmArgs part = args;
+    part.rows = std::min(step, args.rows - row);
+    if (row > 0) {
+      part.x = static_cast<const BFloat16*>(args.x) + row * args.x_stride;
+      if (args.store == GemmStore::kSiluMul) {
+        part.activated = static_cast<BFloat16*>(args.activated) + row * args.y_stride;
+      } else {
+        part.y = args.y + row * args.y_stride;
+      }
+    }
+    multiply_rows(part, panel_begin, panel_end, scratch);
   }
 }
 
