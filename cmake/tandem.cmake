@@ -87,10 +87,10 @@ function(tandem_unity list name)
   set(${list} ${compiled} PARENT_SCOPE)
 endfunction()
 
-# tandem_library(name [ALONE] [COLD] SOURCES a.cc b.cc [DEPS target...]): the static library tandem_<name> of the folder src/<name>.
-# ALONE: each source is compiled by itself. COLD: nothing in it runs often (tandem_cold).
+# tandem_library(name [ALONE] [COLD] [COMPUTES] SOURCES a.cc b.cc [DEPS target...]): the static library tandem_<name> of the folder
+# src/<name>. ALONE: each source is compiled by itself. COLD: nothing in it runs often (tandem_cold, with COMPUTES).
 function(tandem_library name)
-  cmake_parse_arguments(ARG "ALONE;COLD" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE;COLD;COMPUTES" "" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
   if(NOT ARG_ALONE)
     tandem_unity(sources ${name})
@@ -98,28 +98,28 @@ function(tandem_library name)
   add_library(tandem_${name} STATIC ${sources})
   target_link_libraries(tandem_${name} PUBLIC tandem_flags ${ARG_DEPS})
   if(ARG_COLD)
-    tandem_cold(tandem_${name})
+    tandem_cold(tandem_${name} ${ARG_COMPUTES})
   endif()
 endfunction()
 
-# tandem_cold(target): compiled with few optimisations, in a quarter less time; with none for the sanitizers, whose checks take an
-# optimiser most of its time. For commands, flags, reports and most tests.
-function(tandem_cold target)
-  if(TANDEM_SANITIZE MATCHES "address|thread")
+# tandem_cold(target COMPUTES): compiled with few optimisations, in a quarter less time; with none for the sanitizers, whose checks take
+# an optimiser most of its time, unless COMPUTES (true or false) says that tests run there for long. For commands, flags, reports and tests.
+function(tandem_cold target computes)
+  if(TANDEM_SANITIZE MATCHES "address|thread" AND NOT computes)
     target_compile_options(${target} PRIVATE -O0)
   else()
     target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
   endif()
 endfunction()
 
-# tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD]): the program <name>_test, run by ctest as <name>. ONE_THREAD: it
-# starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. Only the programs under tests/ compute enough to be
-# compiled with all optimisations.
+# tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD] [COMPUTES]): the program <name>_test, run by ctest as <name>. ONE_THREAD: it
+# starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. COMPUTES: as in tandem_cold. Only the programs under
+# tests/ compute enough to be compiled with all optimisations.
 function(tandem_test name)
   if(NOT TANDEM_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "ONE_THREAD" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;COMPUTES" "" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
   tandem_unity(sources ${name}_test)
   add_executable(${name}_test ${sources})
@@ -127,7 +127,7 @@ function(tandem_test name)
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   string(FIND ${CMAKE_CURRENT_SOURCE_DIR}/ ${TANDEM_ROOT}/tests/ hot)  # 0: under tests/
   if(NOT hot EQUAL 0)
-    tandem_cold(${name}_test)
+    tandem_cold(${name}_test ${ARG_COMPUTES})
   elseif(NOT TANDEM_SANITIZE)
     target_compile_options(${name}_test PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O2>)  # -O3 takes longer to compile
   endif()

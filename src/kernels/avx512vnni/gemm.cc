@@ -63,7 +63,8 @@ ByteScratch divide_scratch(const GemmArgs& args, void* memory) {
   auto* base = static_cast<char*>(memory);
   ByteScratch scratch;
   const auto take = [&](int64_t bytes) {
-    char* at = base + scratch.bytes;
+    char* at =
+        base == nullptr ? nullptr : base + scratch.bytes;  // null: only the size is asked for
     scratch.bytes += round_up(bytes, kLine);
     return at;
   };
