@@ -304,6 +304,9 @@ class HoldingDevice final : public reference::ForwardingDevice {
   explicit HoldingDevice(std::unique_ptr<device::Device> real)
       : ForwardingDevice(std::move(real)) {}
   void launch(device::StreamId stream, const device::Op& op) override {
+    if (failure_.has_value()) {
+      return;  // a device that failed runs nothing more, so no write meets a copy that still runs
+    }
     if (const auto* write = std::get_if<device::RopeWriteOp>(&op)) {
       written_ += write->layout.layers == kStagingLayers ? 1 : 0;
     }
