@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "bench/ceilings.h"
+#include "bench/measuring.h"
 
 namespace tandem::bench {
 
@@ -202,11 +203,6 @@ class Step {
   std::vector<std::unique_ptr<Mapping>> scratch_;  // of each thread
 };
 
-double median(std::vector<double>& seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
-}
-
 // `expected`, `measured`: seconds of each pass.
 BenchRow row_of(const AttentionBenchOptions& options, const Kernels& table, const Step& step,
                 std::vector<double> expected, std::vector<double> measured) {
@@ -216,8 +212,8 @@ BenchRow row_of(const AttentionBenchOptions& options, const Kernels& table, cons
   row.threads = options.threads;
   row.bytes = step.read_bytes();
   row.operations = step.operations();
-  row.ceiling_seconds = median(expected);
-  row.seconds = median(measured);
+  row.ceiling_seconds = median_of(std::move(expected));
+  row.seconds = median_of(std::move(measured));
   row.fastest_seconds = measured.front();
   row.slowest_seconds = measured.back();
   return row;

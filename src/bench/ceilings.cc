@@ -322,7 +322,6 @@ void measure_ceilings(int threads, const std::function<void(const CeilingRow&)>&
     int64_t bytes;  // of each thread
     int64_t page_bytes;
   };
-  constexpr int64_t kMiB = int64_t{1} << 20;
   constexpr Reading kReadings[] = {{"read memory", 512 * kMiB, 0},
                                    {"read memory, pages of 32 KiB", 512 * kMiB, 32 << 10},
                                    {"read memory, pages of 4 KiB", 512 * kMiB, 4 << 10},

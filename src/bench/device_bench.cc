@@ -18,8 +18,6 @@
 namespace tandem::bench {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int32_t kMaxLaunches = 20000;
 
 struct Timing {

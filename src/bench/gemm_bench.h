@@ -26,7 +26,7 @@ struct BenchKernelsOptions {
   std::vector<kernels::Isa> isas;  // empty: the best one of this machine
   ElementType type = ElementType::kBF16;
   Quantization quantization = Quantization::kNone;  // of the weights of matrix products
-  Activations activations = Activations::kPlain;    // of products with these
+  Activations activations = Activations::kPlain;    // in products with quantised weights
   int threads = 2;
   std::vector<int64_t> rows = {1, 4, 8, 16, 32, 64, 128, 256, 512};
   std::vector<GemmShape> shapes = shapes_1b();

@@ -8,13 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "bench/measuring.h"
 #include "text/byte_level.h"
 
 namespace tandem::bench {
 
 namespace {
-
-constexpr size_t kHostileMiB = size_t{1} << 20;
 
 std::string repeated(std::string_view text, size_t count) {
   std::string out;
@@ -135,7 +134,7 @@ std::vector<HostileRequest> hostile_requests() {
                       fmt::format(R"("max_tokens":{},"echo":true,"logprobs":{},"n":{},"stream":{})",
                                   tokens, logprobs, n, stream));
   };
-  const std::string word(31 * kHostileMiB, 'a');
+  const std::string word(31 * kMiB, 'a');
   const std::string many_messages =
       fmt::format(R"({{"max_tokens":1,"messages":[{}{{"role":"user","content":"b"}}]}})",
                   repeated(R"({"role":"user","content":"a"},)", 2000));
@@ -158,7 +157,7 @@ std::vector<HostileRequest> hostile_requests() {
       {.name = "2,001 messages", .path = "/v1/chat/completions", .body = many_messages},
       {.name = "whole answers, unread",
        .path = "/tokenize",
-       .body = completion(std::string(8 * kHostileMiB, 'b'), R"("return_token_strs":true)"),
+       .body = completion(std::string(8 * kMiB, 'b'), R"("return_token_strs":true)"),
        .answer_is_read = false},
       {.name = "echo, logprobs 0, n 64, streamed, unread",
        .body = echo(0, 64, true),
@@ -167,7 +166,7 @@ std::vector<HostileRequest> hostile_requests() {
        .body = completion(word, R"("max_tokens":1)"),
        .cut_bytes = 1},
       {.name = "5 MiB in chunks of a byte",
-       .body = in_chunks(completion(std::string(5 * kHostileMiB, 'a'), R"("max_tokens":1)")),
+       .body = in_chunks(completion(std::string(5 * kMiB, 'a'), R"("max_tokens":1)")),
        .chunked = true},
       {.name = "31 MiB without a key",
        .body = completion(word, R"("max_tokens":1)"),

@@ -10,6 +10,7 @@
 
 #include "base/bell.h"
 #include "base/log.h"
+#include "bench/measuring.h"
 #include "device/cpu/op_times.h"
 #include "engine/engine.h"
 #include "node/config_json.h"
@@ -75,11 +76,6 @@ class EventStore final : public TokenSink {
   std::vector<TokenEvent> events_;
 };
 
-double median_row(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0.0 : values[values.size() / 2];
-}
-
 struct Row {
   int32_t batch = 0;
   double prefill_tokens_per_second = 0;
@@ -119,17 +115,17 @@ class Runner {
         decode.push_back(static_cast<double>(times.decode_tokens) / times.decode_seconds);
         step.push_back(times.decode_seconds / static_cast<double>(times.decode_steps));
       }
-      work.push_back(median_row(times.engine_work));
+      work.push_back(median_of(times.engine_work));
       row.prefill_tokens += static_cast<double>(times.prefill_tokens);
       row.decode_steps += static_cast<double>(times.decode_steps);
       add_times(times.prefill_ops, row.prefill_ops);
       add_times(times.decode_ops, row.decode_ops);
     }
     row.batch = batch;
-    row.prefill_tokens_per_second = median_row(prefill);
-    row.decode_tokens_per_second = median_row(decode);
-    row.decode_step_seconds = median_row(step);
-    row.engine_work_seconds = median_row(work);
+    row.prefill_tokens_per_second = median_of(prefill);
+    row.decode_tokens_per_second = median_of(decode);
+    row.decode_step_seconds = median_of(step);
+    row.engine_work_seconds = median_of(work);
     return row;
   }
 

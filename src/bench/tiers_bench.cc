@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "bench/measuring.h"
 #include "device/open/open.h"
 #include "model/make.h"
 #include "model/model_folder.h"
@@ -19,7 +20,6 @@
 namespace tandem::bench {
 namespace {
 
-constexpr int64_t kTierGiB = int64_t{1} << 30;
 constexpr double kCalibrationSeconds = 1.0;
 
 // What one run found.
@@ -86,7 +86,7 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   node.timeline_out = options.timeline_path;
   // Of a hollow device's memory next to nothing is touched, so it may be as large as a real one's.
   const int64_t token_bytes = model::kv_bytes_per_token(shape, ElementType::kBF16);
-  node.memory_bytes = model::weight_bytes(shape, {}) + 8 * kTierGiB +
+  node.memory_bytes = model::weight_bytes(shape, {}) + 8 * kGiB +
                       int64_t{node.max_num_seqs} * node.max_model_len * token_bytes;
   if (options.accelerator.has_value()) {
     node.memory_bytes = options.device_memory_bytes;
@@ -94,7 +94,7 @@ Result<NodeOptions> node_options(const BenchTiersOptions& options, const model::
   // A block or two more for each: its tail, and what it generates meanwhile.
   const int64_t host_tokens =
       int64_t{load.offloaded} * (load.offloaded_prompt + generated(options, shape) + 64);
-  node.host_memory_bytes = host_tokens * token_bytes + kTierGiB;
+  node.host_memory_bytes = host_tokens * token_bytes + kGiB;
   return node;
 }
 
@@ -110,7 +110,7 @@ Result<double> calibrate(const BenchTiersOptions& options, const model::ModelCon
   // Twice: what does not slow down with it (waking threads, launching) is a part of the step too.
   for (int pass = 0; pass < 2; ++pass) {
     ASSIGN_OR_RETURN(NodeOptions node, node_options(alone, shape, slowdown));
-    node.host_memory_bytes = kTierGiB;  // none is offloaded
+    node.host_memory_bytes = kGiB;  // none is offloaded
     ASSIGN_OR_RETURN(const std::unique_ptr<TiersRun> run,
                      TiersRun::create(shape, node, alone.load));
     RETURN_IF_ERROR(run->admit_residents());

@@ -28,11 +28,6 @@ Nanos compute_time(const device::DeviceStatistics& statistics) {
   return sum;
 }
 
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0.0 : values[values.size() / 2];
-}
-
 }  // namespace
 
 class TiersRun::Probe final : public observe::EngineObserver {

@@ -7,10 +7,10 @@
 // of a group are summed first, then scale * sum is added to the column's result, and minimum * the
 // group's sum of x (group_sums, quantize.h) if there is one.
 //
-// With Activations::kInt8 x is rounded to integers first, by groups (round_group, quantize.h). Sums
-// of products of integers are exact, so the order of a group does not matter and every family gets
-// the same bits: y = fma(scale * x's scale, sum, y) for each group, in the order of depth, followed
-// by y = fma(minimum, x's sum, y) if there is a minimum.
+// With Activations::kInt8 x is rounded to integers first, by groups (round_group, quantize.h).
+// Integer sums are exact in any order, so every family gets the same bits: y = fma(scale * x's
+// scale, sum, y) for each group, in the order of depth, followed by y = fma(minimum, x's sum, y) if
+// there is a minimum.
 //
 // A row of Y depends on its row of X and on W alone: never on the number of rows, on the range of
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in

@@ -240,10 +240,6 @@ TEST_P(Int8Gemm, WhatIsNotFiniteSpoilsItsRowAlone) {
 
 // A plan of memory holds the scratch of every family for each thread.
 TEST_P(Int8Gemm, ScratchIsBounded) {
-  const Result<const Kernels*> kernels = kernels_for(GetParam());
-  if (!kernels.ok()) {
-    GTEST_SKIP() << kernels.error().message;
-  }
   GemmArgs args;
   args.rows = 2048;
   args.w.n = 4096;
@@ -251,7 +247,7 @@ TEST_P(Int8Gemm, ScratchIsBounded) {
   args.w.type = ElementType::kBF16;
   args.w.quantization = Quantization::kInt8;
   args.w.activations = Activations::kInt8;
-  EXPECT_LE((*kernels)->gemm_scratch_bytes(args), int64_t{2} << 20);
+  EXPECT_LE(kernels_->gemm_scratch_bytes(args), int64_t{2} << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryFamily, Int8Gemm, testing::ValuesIn(known_isas()),

@@ -8,16 +8,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/gemm.h"
 
 namespace tandem::device {
-namespace {
-
-int64_t round_up(int64_t bytes, int64_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
-
-}  // namespace
-
 Pages::Pages(Pages&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
@@ -48,7 +41,7 @@ std::optional<Pages> Pages::map(int64_t bytes) {
     return std::nullopt;
   }
   const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t wanted = round_up(std::max<int64_t>(bytes, 1), page);
+  const int64_t wanted = kernels::round_up(std::max<int64_t>(bytes, 1), page);
   const int64_t with_slack = wanted + kHugePageBytes;
   // No swap is set aside: the caller compares with what is available.
   void* raw = mmap(nullptr, static_cast<size_t>(with_slack), PROT_READ | PROT_WRITE,
@@ -58,8 +51,8 @@ std::optional<Pages> Pages::map(int64_t bytes) {
   }
   auto* start = static_cast<std::byte*>(raw);
   const auto address = reinterpret_cast<uintptr_t>(start);
-  const int64_t head =
-      round_up(static_cast<int64_t>(address), kHugePageBytes) - static_cast<int64_t>(address);
+  const int64_t head = kernels::round_up(static_cast<int64_t>(address), kHugePageBytes) -
+                       static_cast<int64_t>(address);
   const int64_t tail = with_slack - head - wanted;
   if (head > 0) {
     munmap(start, static_cast<size_t>(head));

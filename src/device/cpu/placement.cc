@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "device/cpu/pages.h"
+#include "kernels/gemm.h"
 
 namespace tandem::device {
 namespace {
@@ -23,9 +24,6 @@ constexpr int64_t kMaskBits = 64;
 constexpr int64_t kMostNodes = 1024;
 
 int64_t round_down(int64_t bytes, int64_t multiple) { return bytes / multiple * multiple; }
-int64_t round_up_to_page(int64_t bytes, int64_t multiple) {
-  return round_down(bytes + multiple - 1, multiple);
-}
 
 class KernelPlacer final : public PagePlacer {
  public:
@@ -96,9 +94,9 @@ std::vector<PageRange> ranges_of_spread(const SpreadMemory& memory, const Shares
   CHECK(memory.unit_bytes > 0, "units of {} bytes", memory.unit_bytes);
   const int64_t least =
       std::max(memory.unit_bytes, (memory.bytes + kMaxStretches - 1) / kMaxStretches);
-  const int64_t stretch = round_up_to_page(std::max<int64_t>(least, 1), kHugePageBytes);
+  const int64_t stretch = kernels::round_up(std::max<int64_t>(least, 1), kHugePageBytes);
   // What a mapping holds is whole pages.
-  const int64_t bytes = round_up_to_page(memory.bytes, sysconf(_SC_PAGESIZE));
+  const int64_t bytes = kernels::round_up(memory.bytes, sysconf(_SC_PAGESIZE));
   std::vector<PageRange> ranges;
   for (int64_t at = 0; at < bytes; at += stretch) {
     const auto share = static_cast<int32_t>(at / stretch % shares.count());

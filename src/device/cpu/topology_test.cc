@@ -71,7 +71,7 @@ TEST_F(TopologyTest, OneNode) {
   EXPECT_EQ(topology[0].cpus, (Cpus{0, 1, 2, 3}));
   EXPECT_EQ(topology[0].cores, 4);
   EXPECT_EQ(topology[0].memory_bytes, 16 * kNodeGiB);
-  EXPECT_EQ(topology[0].free_bytes, 12 * kNodeGiB);  // file cache that nobody uses counts
+  EXPECT_EQ(topology[0].free_bytes, 12 * kNodeGiB);  // unused file cache counts as free
 }
 
 TEST_F(TopologyTest, TwoNodesWithSiblingsHaveOneCpuOfEachCoreFirst) {

@@ -33,11 +33,12 @@ namespace tandem::kernels::avx512vnni {
 namespace {
 
 constexpr int64_t kSetRows = 16 * kByteBlockRows;
-constexpr int64_t kSetBytes = 640 * 1024;  // of rounded rows: they stay in the L2 cache
+constexpr int64_t kSetBytes = 640 * 1024;  // the rounded rows of a set stay in the L2 cache
 constexpr int64_t kGroup = kQuantizedGroup;
 constexpr int64_t kQuads = kGroup / 4;
 constexpr int64_t kLine = 64;
-// Of a step of a panel, unpacked: its bytes, its scales or minima in fp32, and the whole step.
+// Bytes of an unpacked step of a panel: its values, its scales (or minima) in fp32, all of the
+// step.
 constexpr int64_t kUnpackedValueBytes = kPanelColumns * kGroup;
 constexpr int64_t kUnpackedNumbersBytes = kPanelColumns * 4;
 constexpr int64_t kUnpackedStepBytes = kUnpackedValueBytes + 2 * kUnpackedNumbersBytes;
@@ -136,7 +137,7 @@ HWY_INLINE TwoQuads load_quads(const char* step, int64_t half, int64_t two) {
 
 enum class GroupNumbers : uint8_t { kScales, kMinima };
 
-// Of the 16 columns of half a step.
+// The scales or minima of 16 columns, which are half a step.
 template <StepForm kForm>
 HWY_INLINE __m512 load_numbers(const char* step, int64_t half, GroupNumbers numbers) {
   const bool minima = numbers == GroupNumbers::kMinima;
@@ -179,7 +180,7 @@ struct BlockPiece {
   RoundedRows x;
   const char* w = nullptr;
   int64_t steps = 0;
-  bool first = false;  // of the depth: results begin with zero
+  bool first = false;  // the piece begins at depth 0, so results begin with zero
   const char* next = nullptr;
   int64_t next_lines = 0;  // fetched at each step
 };
@@ -352,7 +353,8 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
   if (args.rows <= 0 || panel_begin >= panel_end) {
     return;
   }
-  const FlushDenormals as_other_products_do;  // of y and bias: products have none
+  const FlushDenormals
+      flush_y_and_bias;  // as other families do; integer products have no denormals
   const ByteScratch own = divide_scratch(args, scratch);
   const int64_t panel_bytes = args.w.bytes() / args.w.panels();
   const auto* data = static_cast<const char*>(args.w.data);

@@ -30,7 +30,7 @@ struct RoundedRows {
   }
 };
 
-// What is added to a weight so that it is an unsigned byte.
+// A weight plus this offset is an unsigned byte.
 constexpr int32_t byte_offset(Quantization quantization) {
   return quantization == Quantization::kInt8            ? 128
          : quantization == Quantization::kInt4Symmetric ? 8

@@ -76,7 +76,7 @@ struct Unpacked {
   float minima[kPieceSteps * kPanelColumns];
 };
 
-// Of the sums of x over groups of depths, of a set; with rounded activations of their scales, too.
+// Bytes for the sums of a set's x over groups of depths, and, with rounded activations, for scales.
 int64_t group_sum_bytes(const GemmArgs& args) {
   const int64_t numbers = args.w.int8_products() ? 2 : (has_minimum(args.w.quantization) ? 1 : 0);
   return round_up(
@@ -296,7 +296,7 @@ struct Piece {
   // number from row to row.
   const float* x_sums = nullptr;
   int64_t groups = 0;
-  const float* x_scales = nullptr;  // of rounded activations, likewise
+  const float* x_scales = nullptr;  // scales of rounded activations, laid out as x_sums
 };
 
 template <typename Element, int kRows, int kHalves>
