@@ -44,7 +44,7 @@ void log_configuration(ServeFlags& flags, const PlannedModel& model) {
   const device::AcceleratorCaps& caps = model.device.caps();
   log::info_fields(
       fmt::format(
-          "configuration: policy {}, {} threads, {} kernels, {} weights, {} KV, "
+          "configuration: policy {}, {} threads, {} kernels, weights in {}, KV in {}, "
           "{} sequences of up to {} tokens, {} tokens a step, prefix caching {}; all of it: "
           "GET /v1/tandem/config",
           model.policy_name, caps.threads, kernels::isa_name(model.device.device().host().isa),

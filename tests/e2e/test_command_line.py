@@ -103,7 +103,7 @@ def settings(binary, *flags, env=None):
     (("--enable-prefix-caching=false",), "prefix caching off"),
     (("--no-enable-prefix-caching",), "prefix caching off"),
     (("--no-enable-prefix-caching", "--enable-prefix-caching"), "prefix caching on"),
-    (("--dtype", "bfloat16"), "bfloat16 weights"),
+    (("--dtype", "bfloat16"), "weights in bfloat16"),
 ])
 def test_flags_mean_what_they_mean_to_vllm(binary, flags, said):
     assert said in settings(binary, *flags)[0]

@@ -87,7 +87,7 @@ def test_model_info_and_check_know_the_formats(binary):
     needs = {name: need["weight_bytes"] for name, need in info["needs"].items()}
     assert needs["float32"] > needs["bfloat16"] > needs["int8"] > needs["int4"] > needs["int4-symmetric"]
     done = subprocess.run([str(binary), "serve", str(MODEL), "--check", "--quantization", "int4"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and re.search("int4 weights", done.stdout + done.stderr), done.stdout + done.stderr
+    assert done.returncode == 0 and re.search("weights in int4", done.stdout + done.stderr), done.stdout + done.stderr
 
 
 # One by one: what a test asks at the same time shares steps with other requests.
