@@ -44,6 +44,7 @@ void StepRun::begin(int64_t step, StepMode mode, const StepInputs& inputs) {
   inputs_ = inputs;
   next_stage_ = 0;
   next_lane_ = 0;
+  first_ticket_ = ticket_ + 1;
   sampled_visitors_ = 0;
   held_since_.reset();
   idle_since_.reset();
@@ -243,7 +244,8 @@ BindView StepRun::view_of(const Scope& scope) {
   credits_.clear();
   for (int32_t stage = next_stage_; stage < scope.end_stage; ++stage) {
     ready_.push_back(hops.ready(stage, scope.lane));
-    coming_.push_back(hops.coming(stage, scope.lane));
+    coming_.push_back(all ? hops.coming_from_before(stage, first_ticket_)
+                          : hops.coming(stage, scope.lane));
     credits_.push_back(hops.credits(stage));
   }
   const Nanos now = parts_.host->clock.now();

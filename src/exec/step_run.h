@@ -133,7 +133,8 @@ class StepRun {
   SecondLane second_;
   int64_t visits_in_step_ = 0;
   int64_t ready_in_step_ = 0;  // over its binds
-  int64_t ticket_ = 0;
+  int64_t ticket_ = 0;         // of the last group
+  int64_t first_ticket_ = 0;   // of the step
   GroupQueue groups_;
   std::optional<device::EventId> last_event_;
 

@@ -9,73 +9,27 @@
 #include <vector>
 
 #include "support/forwarding_device.h"
+#include "support/guests.h"
 #include "support/random_model.h"
-#include "support/step_driver.h"
 
 namespace tandem {
 namespace {
 
 using reference::AllBinder;
+using reference::kClock;
 using reference::make_model;
 using reference::make_rig;
+using reference::next_token;
+using reference::offload;
 using reference::prefill;
+using reference::prompt_of;
 using reference::Rig;
 using reference::RigOptions;
+using reference::run;
 using reference::Sequence;
 using reference::SequenceMaker;
 using reference::Step;
-
-const SteadyClock kClock;
-
-RigOptions two_tiers(Binder& binder) {
-  RigOptions options{
-      .type = ElementType::kBF16, .two_tier_memory_bytes = int64_t{64} << 20, .host_blocks = 64};
-  options.host = {
-      .sequences = 4, .threads = 1, .group_stages = 100, .clock = &kClock, .binder = &binder};
-  return options;
-}
-
-std::vector<TokenId> prompt_of(int32_t tokens, int32_t first) {
-  std::vector<TokenId> prompt;
-  for (int32_t i = 0; i < tokens; ++i) {
-    prompt.push_back((first + 7 * i) % 75);
-  }
-  return prompt;
-}
-
-StepResult run(ForwardExecutor& executor, const StepInput& input) {
-  executor.launch(input);
-  StepResult result;
-  while (!executor.poll(result)) {
-    std::this_thread::yield();
-  }
-  return result;
-}
-
-// The host's blocks have the ids of the accelerator's.
-void offload(ForwardExecutor& executor, const Sequence& guest, int64_t id) {
-  StepInput input;
-  TierTransfer transfer{.id = id, .kind = TransferKind::kOffload, .blocks = {}};
-  for (const BlockId block : guest.blocks) {
-    transfer.blocks.push_back({block, block});
-  }
-  input.transfers.push_back(transfer);
-  run(executor, input);
-  while (executor.take_tier_events().transfers_done.empty()) {
-    std::this_thread::yield();
-  }
-}
-
-OffloadedToken next_token(const Sequence& guest) {
-  return {.sequence = guest.id,
-          .token = guest.tokens.back(),
-          .position = guest.computed_tokens,
-          .host_table = guest.blocks,
-          .sample = {.sequence = guest.id,
-                     .params = &guest.params,
-                     .seed = guest.seed,
-                     .position = static_cast<int64_t>(guest.tokens.size())}};
-}
+using reference::two_tiers;
 
 TEST(TwoTierParts, CanBeTimedAloneAndLeaveNothingUnderWay) {
   const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 3);
@@ -369,119 +323,6 @@ TEST(TwoTierSteps, AGroupThatEndsAfterItsStepWasSeenToEndIsTakenWithTheTierEvent
   EXPECT_TRUE(rig.executor->take_tier_events().left.empty());
   device->hold(false);
   EXPECT_EQ(rig.executor->take_tier_events().left, std::vector{guest.id});
-}
-
-// Waits for visitors on their way, as binders of lanes do.
-class LanesBinder final : public Binder {
- public:
-  void bind(const BindView& view, BindDecision& decision) override {
-    const bool has_lanes = view.mode == StepMode::kLanes;
-    if (has_lanes && view.lane == 0) {
-      beside_residents += view.ready.front() + view.coming.front();
-    }
-    decision.wait = has_lanes && view.coming.front() > 0;
-    decision.visitors.assign(view.ready.begin(), view.ready.end());
-  }
-  int64_t beside_residents = 0;  // visitors of the first lane, over all binds
-};
-
-// A token that has begun in steps without lanes, in the first lane, moves into the second one: no
-// stage of the residents has a visitor to wait for.
-TEST(TwoTierSteps, ATokenThatChangesItsLaneIsNotBesideTheResidents) {
-  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
-  std::vector<TokenId> tokens;
-  for (const bool moves : {false, true}) {
-    LanesBinder binder;
-    const Rig rig = make_rig(model, two_tiers(binder));
-    SequenceMaker maker(rig.executor->limits());
-    Sequence resident = maker.make(prompt_of(12, 3), 60);
-    prefill(*rig.executor, resident, 64);
-    Sequence guest = maker.make(prompt_of(30, 5), 60);
-    prefill(*rig.executor, guest, 64);
-    offload(*rig.executor, guest, 1);
-    const SampleSpec sample = next_token(resident).sample;
-    StepInput input;
-    input.slices.push_back({.sequence = resident.id,
-                            .tokens = std::span(resident.tokens).last(1),
-                            .first_position = resident.computed_tokens,
-                            .block_table = resident.blocks,
-                            .samples = std::span(&sample, 1)});
-    input.entering.push_back(next_token(guest));
-    ASSERT_TRUE(run(*rig.executor, input).visitors.empty());
-    EXPECT_EQ(rig.executor->next_stage(guest.id), 1);
-    input.entering.clear();
-    input.mode = StepMode::kLanes;
-    if (moves) {
-      input.lane_moves = {{.sequence = guest.id, .lane = 1}};
-    }
-    const StepResult result = run(*rig.executor, input);
-    ASSERT_EQ(result.visitors.size(), 1U);
-    tokens.push_back(result.visitors.front().token);
-    EXPECT_EQ(binder.beside_residents == 0, moves);
-    EXPECT_EQ(result.second.stages, moves ? reference::small_config().layers - 1 : 0);
-  }
-  EXPECT_EQ(tokens[0], tokens[1]);
-}
-
-// Named although its token has been sampled, or never began: nothing is under way that could move.
-TEST(TwoTierSteps, AMoveOfATokenThatIsGoneIsIgnored) {
-  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
-  LanesBinder binder;
-  const Rig rig = make_rig(model, two_tiers(binder));
-  StepInput input;
-  input.lane_moves = {{.sequence = SequenceId{77}, .lane = 1}};
-  EXPECT_EQ(run(*rig.executor, input).visits, 0);
-}
-
-// One guest beside the resident, two in the second lane. Both lanes pass every stage, so the second
-// lane is launched at each, and as long as the host attends for all three nothing is queued.
-TEST(TwoTierSteps, AStepWithLanesCountsWhatTheSecondOneAdds) {
-  const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
-  LanesBinder binder;
-  const Rig rig = make_rig(model, two_tiers(binder));
-  SequenceMaker maker(rig.executor->limits());
-  Sequence resident = maker.make(prompt_of(12, 3), 60);
-  prefill(*rig.executor, resident, 64);
-  std::vector<Sequence> guests;
-  for (int32_t i = 0; i < 3; ++i) {
-    guests.push_back(maker.make(prompt_of(30 + i, 5), 60));
-    prefill(*rig.executor, guests.back(), 64);
-    offload(*rig.executor, guests.back(), i + 1);
-  }
-  const SampleSpec sample = next_token(resident).sample;
-  StepInput input;
-  input.mode = StepMode::kLanes;
-  input.slices.push_back({.sequence = resident.id,
-                          .tokens = std::span(resident.tokens).last(1),
-                          .first_position = resident.computed_tokens,
-                          .block_table = resident.blocks,
-                          .samples = std::span(&sample, 1)});
-  for (const Sequence& guest : guests) {
-    input.entering.push_back(next_token(guest));
-    input.entering.back().lane = &guest == guests.data() ? 0 : 1;
-  }
-  const Nanos began = kClock.now();
-  StepResult result = run(*rig.executor, input);
-  const Nanos took = kClock.now() - began;
-  const int32_t layers = reference::small_config().layers;
-  EXPECT_EQ(result.visitors.size(), 3U);
-  EXPECT_EQ(result.visits, 3 * (layers + 1));
-  EXPECT_EQ(result.second.visits, 2 * layers);
-  EXPECT_EQ(result.second.stages, layers);
-  EXPECT_EQ(result.second.logits, 2);
-  EXPECT_GT(result.held, Nanos{0}) << "the host's part of so small a model is the longer one";
-  EXPECT_LT(result.held, took);
-  // A step without lanes counts none, though the result's memory is the same.
-  StepResult again = std::move(result);
-  StepInput without;
-  without.step = 2;
-  without.slices = input.slices;
-  rig.executor->launch(without);
-  while (!rig.executor->poll(again)) {
-    std::this_thread::yield();
-  }
-  EXPECT_EQ(again.second.visits, 0);
-  EXPECT_EQ(again.held, Nanos{0});
 }
 
 }  // namespace

@@ -101,10 +101,12 @@ struct BindView {
   int32_t first_stage = 0;            // of the group
   int32_t last_stage = 0;             // of the model
   int32_t resident_rows = 0;
-  int32_t row_room = 0;             // activation rows beside them, at each stage
-  int32_t logit_room = 0;           // logit rows left for visitors of the last stage
-  std::span<const int32_t> ready;   // by stage of the group: visitors that could join now
-  std::span<const int32_t> coming;  // by stage of the group: those whose hop to it is in flight
+  int32_t row_room = 0;            // activation rows beside them, at each stage
+  int32_t logit_room = 0;          // logit rows left for visitors of the last stage
+  std::span<const int32_t> ready;  // by stage of the group: visitors that could join now
+  // By stage of the group: those whose hop to it is in flight. Without lanes, only hops that began
+  // in an earlier step: others cannot be back yet.
+  std::span<const int32_t> coming;
   // By stage of the group: visitors whose hop could be routed. All hops of a group take from the
   // same rows, so what one stage takes the others lack; the last stage begins no hop.
   std::span<const int32_t> credits;

@@ -160,19 +160,23 @@ void HopWorld::look_at_stages() {
 // Tokens whose hop is in flight are expected at their stage, in their lane.
 void HopWorld::look_at_lanes() {
   for (int32_t stage = 1; stage <= options_.limits.last_stage; ++stage) {
-    for (int32_t lane = 0; lane < kLanes; ++lane) {
-      int32_t coming = 0;
-      for (size_t i = 0; i < sequences_.size(); ++i) {
-        const Sequence& sequence = sequences_[i];
-        coming += sequence.out && sequence.lane == lane &&
-                          core_.next_stage(SequenceId{static_cast<int64_t>(i)}) == stage
-                      ? 1
-                      : 0;
+    std::array<int32_t, kLanes> coming{};
+    int32_t from_before = 0;  // the last group
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const Sequence& sequence = sequences_[i];
+      if (sequence.out && core_.next_stage(SequenceId{static_cast<int64_t>(i)}) == stage) {
+        ++coming[static_cast<size_t>(sequence.lane)];
+        from_before += sequence.ticket < ticket_ ? 1 : 0;
       }
-      expect(core_.coming(stage, lane) == coming,
-             fmt::format("stage {}, lane {}: {} are coming, not {}", stage, lane,
-                         core_.coming(stage, lane), coming));
     }
+    for (int32_t lane = 0; lane < kLanes; ++lane) {
+      expect(core_.coming(stage, lane) == coming[static_cast<size_t>(lane)],
+             fmt::format("stage {}, lane {}: {} are coming, not {}", stage, lane,
+                         core_.coming(stage, lane), coming[static_cast<size_t>(lane)]));
+    }
+    expect(core_.coming_from_before(stage, ticket_) == from_before,
+           fmt::format("stage {}: {} are coming from before, not {}", stage,
+                       core_.coming_from_before(stage, ticket_), from_before));
   }
 }
 
@@ -236,6 +240,7 @@ void HopWorld::launch() {
       sequence.next_stage = stage + 1;
       if (stage < options_.limits.last_stage) {
         sequence.out = true;
+        sequence.ticket = group.ticket;
         due_back_[static_cast<size_t>(visit.hop_row)] = mark(sequence, stage, kAttended);
         owner_[static_cast<size_t>(visit.hop_row)] = visit.sequence;
       }

@@ -23,6 +23,9 @@ class HopQueues {
   [[nodiscard]] int32_t coming(int32_t stage, int32_t lane = kAllLanes) const {
     return lane == kAllLanes ? core_.coming(stage) : core_.coming(stage, lane);
   }
+  [[nodiscard]] int32_t coming_from_before(int32_t stage, int64_t ticket) const {
+    return core_.coming_from_before(stage, ticket);
+  }
   [[nodiscard]] int32_t credits(int32_t stage) const { return core_.credits(stage); }
   [[nodiscard]] bool any_in_flight() const { return core_.in_flight() > 0; }
   [[nodiscard]] int32_t next_stage(SequenceId sequence) const { return core_.next_stage(sequence); }

@@ -172,7 +172,7 @@ void HopCore::returns_copied(std::span<const RowRun> runs, Nanos now) {
         release_row(row);
       } else {
         set_state(one, RowState::kReady);
-        end_out(one.slot);
+        end_coming(slot_at(one.slot));
         become_ready(one.slot, one.layer + 1, now);
       }
     }

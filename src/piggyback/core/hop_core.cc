@@ -67,17 +67,23 @@ int32_t HopCore::take_slot(SequenceId sequence) {
   return slot;
 }
 
-// A hop of the token begins, towards the next stage.
-void HopCore::set_out(int32_t slot) {
-  Slot& one = slot_at(slot);
-  one.state = SlotState::kOut;
-  ++queue_of(one.stage + 1, one.lane).coming;
+// A hop of the token is on its way to the next stage, in the slot's lane.
+void HopCore::begin_coming(const Slot& slot) {
+  Queue& queue = queue_of(slot.stage + 1, slot.lane);
+  const int64_t ticket = row_at(slot.row).ticket;
+  ++queue.coming;
+  if (ticket > queue.newest_ticket) {
+    queue.newest_ticket = ticket;
+    queue.newest = 0;
+  }
+  queue.newest += ticket == queue.newest_ticket ? 1 : 0;
 }
 
 // It has come, or it will not.
-void HopCore::end_out(int32_t slot) {
-  const Slot& one = slot_at(slot);
-  --queue_of(one.stage + 1, one.lane).coming;
+void HopCore::end_coming(const Slot& slot) {
+  Queue& queue = queue_of(slot.stage + 1, slot.lane);
+  --queue.coming;
+  queue.newest -= row_at(slot.row).ticket == queue.newest_ticket ? 1 : 0;
 }
 
 void HopCore::become_ready(int32_t slot, int32_t stage, Nanos now) {
@@ -165,13 +171,13 @@ bool HopCore::move_lane(SequenceId sequence, int32_t lane) {
   if (waits) {
     leave_queue(slot);
   } else {
-    --queue_of(moved.stage + 1, moved.lane).coming;
+    end_coming(moved);
   }
   moved.lane = static_cast<int8_t>(lane);
   if (waits) {
     join_queue(slot);
   } else {
-    ++queue_of(moved.stage + 1, lane).coming;
+    begin_coming(moved);
   }
   return true;
 }
@@ -199,7 +205,7 @@ void HopCore::leave_slot(int32_t slot) {
   if (one.state == SlotState::kReady) {
     leave_queue(slot);
   } else if (one.state == SlotState::kOut) {
-    end_out(slot);
+    end_coming(one);
   }
   if (one.state != SlotState::kIdle) {
     --tokens_;
@@ -296,6 +302,15 @@ int32_t HopCore::coming(int32_t stage) const {
   int32_t count = 0;
   for (int32_t lane = 0; lane < kLanes; ++lane) {
     count += coming(stage, lane);
+  }
+  return count;
+}
+
+int32_t HopCore::coming_from_before(int32_t stage, int64_t ticket) const {
+  int32_t count = coming(stage);
+  for (int32_t lane = 0; lane < kLanes; ++lane) {
+    const Queue& one = queue(stage, lane);
+    count -= one.newest_ticket >= ticket ? one.newest : 0;
   }
   return count;
 }
@@ -399,8 +414,10 @@ Visit HopCore::visit(int32_t slot, int32_t hop_row, int64_t ticket) {
   row.position = one.position;
   row.attempt = 0;
   row.ring_row = ring_.reserve();
+  row.ticket = ticket;
   one.rows_held += takes_over ? 0 : 1;
-  set_out(slot);
+  one.state = SlotState::kOut;
+  begin_coming(one);
   visit.ring_row = row.ring_row;
   visit.hop_row = hop_row;
   return visit;

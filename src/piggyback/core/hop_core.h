@@ -67,6 +67,8 @@ class HopCore {
   [[nodiscard]] int32_t coming(int32_t stage, int32_t lane) const {
     return queue(stage, lane).coming;
   }
+  // Without hops that groups from `ticket` on began, of which each stage may have had one.
+  [[nodiscard]] int32_t coming_from_before(int32_t stage, int64_t ticket) const;
   // The stage that the sequence's token visits next: it waits there, or its hop to it is in flight.
   // -1: no token of it is under way. O(log n).
   [[nodiscard]] int32_t next_stage(SequenceId sequence) const;
@@ -159,6 +161,7 @@ class HopCore {
     Nanos handed_out{0};
     int32_t previous_due = -1;
     int32_t next_due = -1;
+    int64_t ticket = 0;  // of the group that began the hop
   };
 
   struct alignas(64) Slot {
@@ -185,6 +188,8 @@ class HopCore {
     int32_t last = -1;
     int32_t count = 0;
     int32_t coming = 0;  // on their way here; not in the list
+    int32_t newest = 0;  // of those, begun by the group `newest_ticket`, the last one so far
+    int64_t newest_ticket = 0;
   };
 
   struct Consumed {
@@ -229,8 +234,8 @@ class HopCore {
     row.state = state;
   }
   int32_t take_slot(SequenceId sequence);
-  void set_out(int32_t slot);
-  void end_out(int32_t slot);
+  void begin_coming(const Slot& slot);
+  void end_coming(const Slot& slot);
   void join_queue(int32_t slot);
   void become_ready(int32_t slot, int32_t stage, Nanos now);
   void leave_queue(int32_t slot);

@@ -335,6 +335,26 @@ TEST_F(Hops, AMovedTokenOnItsWayArrivesInItsNewLane) {
   EXPECT_EQ(core.coming(1), 0);
 }
 
+TEST_F(Hops, ThoseOnTheirWayFromBeforeAGroupAreCounted) {
+  for (const SequenceId sequence : {kA, kB}) {
+    ASSERT_TRUE(core.enter(sequence, 0, 0, now));
+  }
+  const Visit first = bind_one(0);
+  const int64_t second_ticket = ticket + 1;
+  const Visit second = bind_one(0);
+  EXPECT_EQ(core.coming_from_before(1, second_ticket), 1);
+  EXPECT_EQ(core.coming_from_before(1, second_ticket + 1), 2);
+  ASSERT_TRUE(core.move_lane(first.sequence, 1));
+  ASSERT_TRUE(core.move_lane(second.sequence, 1));
+  EXPECT_EQ(core.coming_from_before(1, second_ticket), 1);
+  ASSERT_TRUE(core.leave(second.sequence));
+  EXPECT_EQ(core.coming_from_before(1, second_ticket + 1), 1);
+  EXPECT_EQ(core.coming_from_before(1, second_ticket), 1);
+  ASSERT_TRUE(core.leave(first.sequence));
+  EXPECT_EQ(core.coming_from_before(1, second_ticket), 0);
+  EXPECT_TRUE(core.audit().ok());
+}
+
 TEST_F(Hops, OnlyATokenUnderWayChangesItsLane) {
   EXPECT_FALSE(core.move_lane(kA, 1)) << "it never entered";
   ASSERT_TRUE(core.enter(kA, 0, 0, now));
