@@ -14,6 +14,8 @@ namespace {
 constexpr Nanos kLongestHold = std::chrono::milliseconds(50);
 // The kernel wakes a sleeper this much late at worst on a quiet machine.
 constexpr Nanos kSpinTail = std::chrono::microseconds(50);
+// How long before its turn a copy asks for the link: each sleep costs the host's cores something.
+constexpr Nanos kAskAhead = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -86,6 +88,11 @@ Nanos EmulatedWork::length_of_copy(const CopyOp& copy) {
       direction == CopyDirection::kDeviceToHost ? LinkDirection::kToHost : LinkDirection::kToDevice;
   if (counters_.kind() == StreamKind::kCompute) {
     return pace_.link->share(way, pacer_.due(), length) + slowed(kLinkLatency);
+  }
+  // Copies without an event between them must not take the link for all of them at once: another
+  // stream's rows would wait for a whole sequence's blocks.
+  if (pacer_.due() - clock_.now() > kAskAhead) {
+    sleep_until(pacer_.due() - kAskAhead);
   }
   pacer_.not_before(pace_.link->reserve(way, pacer_.due(), length));
   return length + slowed(kLinkLatency);

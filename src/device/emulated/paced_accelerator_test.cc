@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "device/emulated/cost_model.h"
@@ -96,6 +97,24 @@ TEST(PacedAccelerator, StreamsOfOneDirectionShareTheLink) {
   device->synchronize(second);
   EXPECT_GE(clock.now() - begin, std::chrono::milliseconds(10));
   EXPECT_EQ(device->statistics().device_to_host_bytes, 10'000'000);
+}
+
+// A sequence's blocks move without an event between them. Rows of a hop need not wait for all.
+TEST(PacedAccelerator, ACopyGoesBetweenTheCopiesOfAnotherStream) {
+  const auto device = make_device("pace=h200,link-gbps=0.04");  // 26 ms a MiB
+  const auto memory = take(*device, MemoryKind::kDevice, kMiB);
+  const auto host = take(*device, MemoryKind::kHostPinned, 2 * kMiB);
+  const StreamId blocks = device->create_stream(StreamKind::kSwap);
+  const StreamId rows = device->create_stream(StreamKind::kDeviceToHost);
+  for (int i = 0; i < 20; ++i) {
+    device->launch(blocks, CopyOp{host->data(), memory->data(), kMiB});
+  }
+  const EventId blocks_end = device->record(blocks);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // they are under way
+  device->launch(rows, CopyOp{host->data() + kMiB, memory->data(), 4096});
+  device->synchronize(device->record(rows));
+  EXPECT_FALSE(device->query(blocks_end));
+  device->synchronize(blocks_end);
 }
 
 TEST(PacedAccelerator, AHollowOneTakesItsTimeWithoutWeightsAndLeavesFiniteNumbers) {

@@ -1,8 +1,8 @@
 // The modelled time of one stream: when what was run so far would have ended on the accelerator.
-// Ops run as soon as they can and only their end is held back, where it can be seen: at the next
-// event. Between two events a slow op is made good by the modelled time of the others, so what
-// counts as an overrun is an op that an event saw end late. Plain arithmetic on times that are
-// handed in; one thread.
+// Ops run as soon as they can (copies over a link when it is nearly their turn) and only their end
+// is held back, where it can be seen: at the next event. Between two events a slow op is made good
+// by the modelled time of the others, so what counts as an overrun is an op that an event saw end
+// late. Plain arithmetic on times that are handed in; one thread.
 #pragma once
 
 #include <algorithm>
