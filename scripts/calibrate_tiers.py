@@ -15,8 +15,6 @@ import re
 import subprocess
 
 VOCABULARY = 32000
-# Where the simulated run is looked at: as long after the last sequence was offloaded as the real one's windows are.
-SETTLED_SECONDS = 1
 POINTS = {
     "34B-96": {"shape": "34B", "pace": "h200", "step-ms": 25, "offloaded": 256, "offloaded-prompt": 96, "link-gbps": 1.5},
     "8B-1024": {"shape": "8B", "pace": "h100", "step-ms": 7, "offloaded": 40, "offloaded-prompt": 1024, "link-gbps": 1},
@@ -27,6 +25,7 @@ SHAPES = {
     "8B": {"num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8},
     "34B": {"num_hidden_layers": 60, "hidden_size": 7168, "intermediate_size": 20480, "num_attention_heads": 56, "num_key_value_heads": 8},
 }
+HEAD_DIM, BLOCK_TOKENS = 128, 32
 RESIDENTS, RESIDENT_PROMPT, OUTPUT = 16, 512, 32768
 
 
@@ -46,7 +45,7 @@ def shape_folder(flags, shape):
     """A folder with nothing but a config.json: no weights are needed."""
     folder = flags.out / f"shape-{shape}"
     folder.mkdir(exist_ok=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": 128, "vocab_size": VOCABULARY, "rope_theta": 500000.0,
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": HEAD_DIM, "vocab_size": VOCABULARY, "rope_theta": 500000.0,
               "max_position_embeddings": OUTPUT + 2048, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
               "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, **SHAPES[shape]}
     (folder / "config.json").write_text(json.dumps(config))
@@ -83,7 +82,18 @@ def simulated_figures(flags, folder, real):
     with open(folder / "machine.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     length = float(rows[1]["begin_s"]) - float(rows[0]["begin_s"])
-    settled = next(i for i, row in enumerate(rows) if float(row["offloaded"]) >= real["offloaded"] - 0.5) + int(SETTLED_SECONDS / length) + 1
+    # As the real run's windows, it begins one full turn after the last sequence's KV has come to the host. The link needs that long for all KV.
+    began = next(i for i, row in enumerate(rows) if float(row["offloaded"]) > 0)
+    all_there = next(i for i, row in enumerate(rows) if float(row["offloaded"]) >= real["offloaded"] - 0.5)
+    shape = SHAPES[real["shape"]]
+    token_bytes = shape["num_hidden_layers"] * shape["num_key_value_heads"] * HEAD_DIM * 2 * 2
+    blocks = -(-real["offloaded_prompt"] // BLOCK_TOKENS)
+    moving = real["offloaded"] * blocks * BLOCK_TOKENS * token_bytes / real["link_bytes_per_second"]
+    settled = max(all_there, began + int(moving / length)) + 1
+    turn = real["offloaded"] * (real["layers"] + 1)
+    while turn > 0:
+        turn -= float(rows[settled]["hops_per_s"]) * length
+        settled += 1
     window = rows[settled:settled + max(1, int(5 * flags.seconds / length))]
     steps = sum(float(row["steps"]) for row in window)
     hops = sum(float(row["hops_per_s"]) for row in window) / len(window)

@@ -92,6 +92,13 @@ int run_kernels(BenchFlags& flags) {
     return refuse(accelerator.error().message);
   }
   if (accelerator->has_value()) {
+    if (flags.kernels.quantization != Quantization::kNone ||
+        flags.kernels.activations != Activations::kPlain) {
+      return refuse(fmt::format(
+          "--device {} has no products with quantised weights; leave out --quantization and "
+          "--activations, or --device",
+          flags.kernels_device));
+    }
     return run_device_kernels(flags, **accelerator);
   }
   if (!flags.shapes.empty()) {

@@ -109,9 +109,10 @@ PassSeconds time_products(const Kernels& table, const std::vector<GemmArgs>& pro
 void print_row(const BenchRow& row, const Ceilings& ceilings) {
   fmt::print(
       "{:8} {:7} {:9} {:5} {:6} {:6}  {:8.1f} {:8.1f} [{:.1f}..{:.1f}]  {:6.2f} GB/s  {:6.3f} TF",
-      row.op, row.isa, row.type, row.rows, row.n, row.k, row.ceiling_seconds * 1e6,
-      row.seconds * 1e6, row.fastest_seconds * 1e6, row.slowest_seconds * 1e6,
-      row.bytes / row.seconds * 1e-9, row.operations / row.seconds * 1e-12);
+      row.op, row.isa, row.activations.empty() ? row.type : row.type + "/a8", row.rows, row.n,
+      row.k, row.ceiling_seconds * 1e6, row.seconds * 1e6, row.fastest_seconds * 1e6,
+      row.slowest_seconds * 1e6, row.bytes / row.seconds * 1e-9,
+      row.operations / row.seconds * 1e-12);
   fmt::print("  read {:3.0f} %", 100.0 * row.read_seconds / row.seconds);
   if (ceilings.compute > 0.0) {
     fmt::print("  compute {:3.0f} %", 100.0 * row.operations / row.seconds / ceilings.compute);
@@ -124,6 +125,7 @@ nlohmann::json to_json(const BenchRow& row) {
   return {{"op", row.op},
           {"isa", row.isa},
           {"type", row.type},
+          {"activations", row.activations},
           {"threads", row.threads},
           {"rows", row.rows},
           {"n", row.n},
@@ -219,6 +221,9 @@ std::vector<BenchRow> measure_gemm(const BenchKernelsOptions& options, kernels::
       row.isa = kernels::isa_name(isa);
       row.type =
           matrix.quantized() ? quantization_name(matrix.quantization) : element_name(options.type);
+      if (options.activations != Activations::kPlain) {
+        row.activations = activations_name(options.activations);
+      }
       row.threads = options.threads;
       row.rows = count;
       row.n = shape.n;
@@ -292,7 +297,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
     fmt::print(
         "op       isa     type       rows      n      k  model us  measured us (median, "
         "fastest..slowest); model: reading the bytes in this run, or the operations at the "
-        "ceiling\n");
+        "ceiling; /a8: activations are rounded to int8\n");
     result["ceilings"][std::string(kernels::isa_name(isa))] = {
         {"read_bytes_per_second", ceilings.read}, {"operations_per_second", ceilings.compute}};
     for (const BenchRow& row : measure_gemm(options, isa, ceilings)) {

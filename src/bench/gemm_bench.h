@@ -45,7 +45,8 @@ struct Ceilings {
 struct BenchRow {
   std::string op;
   std::string isa;
-  std::string type;
+  std::string type;         // of the weights
+  std::string activations;  // in products with quantised weights; empty: plain
   int threads = 0;
   int64_t rows = 0;
   int64_t n = 0;

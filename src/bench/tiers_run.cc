@@ -209,11 +209,12 @@ Status TiersRun::admit_residents() {
 Status TiersRun::admit_offloaded() {
   post(ServiceClass::kBestEffort, load_.offloaded, load_.offloaded_prompt);
   const Nanos until = clock_.now() + kPatience;
-  // One full turn after the last one has come: everybody is somewhere on its way.
+  // One full turn after the last one's KV has come: everybody is somewhere on its way.
   int64_t wanted_visits = -1;
   const int64_t turn = int64_t{load_.offloaded} * (model().folder.config.layers + 1);
   RETURN_IF_ERROR(run_until([&] {
-    if (wanted_visits < 0 && probe_->gauges.offloaded >= load_.offloaded) {
+    const observe::EngineGauges& gauges = probe_->gauges;
+    if (wanted_visits < 0 && gauges.offloaded >= load_.offloaded && gauges.moving == 0) {
       wanted_visits = probe_->tiers.visits + turn;
     }
     return (wanted_visits >= 0 && probe_->tiers.visits >= wanted_visits) || clock_.now() > until;
@@ -222,7 +223,7 @@ Status TiersRun::admit_offloaded() {
     return Error{ErrorCode::kResourceExhausted,
                  fmt::format("{} of {} best-effort sequences are on the host after three minutes; "
                              "use fewer, or shorter prompts",
-                             probe_->gauges.offloaded, load_.offloaded),
+                             probe_->gauges.offloaded - probe_->gauges.moving, load_.offloaded),
                  "offloaded"};
   }
   return {};

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "engine/gauges.h"
 #include "engine/test_parts.h"
 #include "latency/modular_model.h"
 
@@ -109,6 +110,7 @@ TEST(TierMover, OffloadsOnlyIfTheHostHasRoomAndReportsAShortfall) {
   EXPECT_EQ(parts.table.running().size(), 1U);
   ASSERT_EQ(parts.step.input.transfers.size(), 1U);
   EXPECT_TRUE(parts.mover.busy());
+  EXPECT_EQ(gauges_of(parts.table, parts.kv, false).moving, 1);
   parts.expect_sound();
 
   TierEvents events;
@@ -116,6 +118,8 @@ TEST(TierMover, OffloadsOnlyIfTheHostHasRoomAndReportsAShortfall) {
   EXPECT_TRUE(parts.mover.absorb(events, 1ms).empty());
   parts.mover.settle();
   EXPECT_FALSE(parts.mover.busy());
+  EXPECT_EQ(gauges_of(parts.table, parts.kv, false).moving, 0);
+  EXPECT_EQ(gauges_of(parts.table, parts.kv, false).offloaded, 1);
   EXPECT_EQ(parts.table.count(SequenceState::kParkedWaiting), 1);
   parts.expect_sound();
 }

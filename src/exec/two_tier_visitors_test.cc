@@ -1,4 +1,4 @@
-// Which visitors a binder is shown: those of a lane, and those on their way to a stage.
+// Which visitors a binder is shown: the visitors of a lane, and the hops on their way to a stage.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -40,8 +40,8 @@ class ComingBinder final : public Binder {
   std::vector<int32_t> coming;
 };
 
-// A token's hop begins in a group. The next group is bound before it can be back, so it does not
-// belong to those for whom a stage could wait.
+// A token's hop begins in a group. The next group is bound before it can be back, so no stage could
+// wait for it.
 TEST(TwoTierVisitors, AHopThatTheStepItselfBeganIsNotOnItsWay) {
   const reference::Model model = make_model(reference::small_config(), ElementType::kBF16, 7);
   ComingBinder binder;
@@ -69,7 +69,7 @@ TEST(TwoTierVisitors, AHopThatTheStepItselfBeganIsNotOnItsWay) {
   for (const Sequence& guest : guests) {
     input.entering = {next_token(guest)};
     run(*rig.executor, input);
-    EXPECT_EQ(binder.coming, expected) << "none but those of earlier steps";
+    EXPECT_EQ(binder.coming, expected) << "hops of earlier steps only";
     ++expected[1];
   }
   rig.executor->thaw_host();

@@ -11,7 +11,8 @@
 namespace tandem {
 
 // Offloaded tokens at the same stage go on together, as a cohort: a stage takes its visitors when
-// nobody is on the way to it any more, else it is looked at again in the next step (APEX 3.3).
+// nobody is on the way to it any more (BindView::coming), else it is looked at again in the next
+// step (APEX 3.3).
 // Keeps no state.
 class CohortBinder final : public Binder {
  public:

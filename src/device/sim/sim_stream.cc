@@ -84,11 +84,11 @@ bool SimStream::settle(const Entry& entry) {
         time_.ask(ready, *this, kGoOn);
         return false;
       }
-      const Nanos begin = std::max(ready, entry.link->free_at);
       const Nanos transfer = link_transfer_time(entry.link->bytes_per_second, entry.number);
-      entry.link->free_at = begin + transfer;
+      free_at_ = (kind_ == StreamKind::kCompute ? entry.link->share(ready, transfer)
+                                                : entry.link->queue(ready, transfer)) +
+                 entry.link->latency;
       entry.link->bytes += entry.number;
-      free_at_ = begin + transfer + entry.link->latency;
       busy_ += free_at_ - ready;
       return true;
     }

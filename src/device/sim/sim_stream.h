@@ -4,6 +4,7 @@
 // does an op on a host whose bandwidth is shared. One thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,8 +16,20 @@
 
 namespace tandem::device {
 
-// A link between the tiers, one direction: first come, first served, for hops and swaps alike.
+// A link between the tiers, one direction: first come, first served, for hops and swaps alike. What
+// a compute stream moves shares it with them (as emulated/link.h says).
 struct SimLink {
+  // When a copy is done that may begin at `ready` and takes `transfer` of the link alone.
+  Nanos queue(Nanos ready, Nanos transfer) {
+    free_at = std::max(ready, free_at) + transfer;
+    return free_at;
+  }
+  Nanos share(Nanos ready, Nanos transfer) {
+    const Nanos others = std::max(free_at - ready, Nanos{0});
+    free_at = std::max(ready, free_at) + transfer;
+    return ready + transfer + std::min(transfer, others);
+  }
+
   double bytes_per_second = 0;
   Nanos latency{0};  // of each copy; streams pay it beside each other
   Nanos free_at{0};

@@ -73,6 +73,18 @@ TEST_F(SimStreams, ALinkServesWhoIsReadyFirst) {
   EXPECT_EQ(link_.bytes, 21'000);
 }
 
+// A step's inputs do not wait for rows of hops; a later copy waits for both.
+TEST_F(SimStreams, WhatAComputeStreamMovesSharesTheLink) {
+  copies_.carry(link_, 20'000);
+  copies_.record(false);
+  compute_.carry(link_, 1000);  // at half the link's speed
+  compute_.record(false);
+  other_copies_.carry(link_, 1000);
+  other_copies_.record(false);
+  run_all();
+  EXPECT_THAT(heard_, ElementsAre(microseconds(4), microseconds(22), microseconds(24)));
+}
+
 TEST_F(SimStreams, WaitingForWhatIsDoneTakesNoTime) {
   const int64_t done = compute_.record(true);
   run_all();

@@ -37,8 +37,7 @@ constexpr int64_t kSetBytes = 640 * 1024;  // the rounded rows of a set stay in 
 constexpr int64_t kGroup = kQuantizedGroup;
 constexpr int64_t kQuads = kGroup / 4;
 constexpr int64_t kLine = 64;
-// Bytes of an unpacked step of a panel: its values, its scales (or minima) in fp32, all of the
-// step.
+// An unpacked step of a panel has its values, then its scales and its minima in fp32.
 constexpr int64_t kUnpackedValueBytes = kPanelColumns * kGroup;
 constexpr int64_t kUnpackedNumbersBytes = kPanelColumns * 4;
 constexpr int64_t kUnpackedStepBytes = kUnpackedValueBytes + 2 * kUnpackedNumbersBytes;
@@ -201,16 +200,47 @@ HWY_INLINE void fetch_part(const BlockPiece& piece, int64_t step, const char* w)
   }
 }
 
+// A quad of depths of half a step's columns.
 template <int kRows>
-HWY_INLINE void multiply_quad(const int8_t* x, __m512i left, __m512i right,
+HWY_INLINE void multiply_quad(const int8_t* x, __m512i quad, int64_t half,
                               __m512i (&sums)[kRows][2]) {
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     int32_t four = 0;
     std::memcpy(&four, x + r * kGroup, sizeof four);
-    const __m512i bytes = _mm512_set1_epi32(four);
-    sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], left, bytes);
-    sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], right, bytes);
+    sums[r][half] = _mm512_dpbusd_epi32(sums[r][half], quad, _mm512_set1_epi32(four));
+  }
+}
+
+template <StepForm kForm, int kRows>
+HWY_INLINE void multiply_half(const int8_t* x, const char* w, int64_t half,
+                              __m512i (&sums)[kRows][2]) {
+#pragma GCC unroll 4
+  for (int64_t two = 0; two < kQuads / 2; ++two, x += 8) {
+    const TwoQuads loaded = load_quads<kForm>(w, half, two);
+    multiply_quad<kRows>(x, loaded.quads[0], half, sums);
+    multiply_quad<kRows>(x + 4, loaded.quads[1], half, sums);
+  }
+}
+
+// Both halves of a step. int8 weights as they are stored are taken line by line: with the halves in
+// turn, whose lines are 512 bytes apart, they come from memory at half the speed. For the other
+// forms x is read once.
+template <StepForm kForm, int kRows>
+HWY_INLINE void multiply_step(const int8_t* x, const char* w, __m512i (&sums)[kRows][2]) {
+  if constexpr (kForm == StepForm::kInt8) {
+    multiply_half<kForm, kRows>(x, w, 0, sums);
+    multiply_half<kForm, kRows>(x, w, 1, sums);
+    return;
+  }
+#pragma GCC unroll 4
+  for (int64_t two = 0; two < kQuads / 2; ++two, x += 8) {
+    const TwoQuads left = load_quads<kForm>(w, 0, two);
+    const TwoQuads right = load_quads<kForm>(w, 1, two);
+    multiply_quad<kRows>(x, left.quads[0], 0, sums);
+    multiply_quad<kRows>(x, right.quads[0], 1, sums);
+    multiply_quad<kRows>(x + 4, left.quads[1], 0, sums);
+    multiply_quad<kRows>(x + 4, right.quads[1], 1, sums);
   }
 }
 
@@ -255,14 +285,7 @@ HWY_NOINLINE void multiply_bytes(const BlockPiece& piece, float* c) {
       sums[r][0] = sums[r][1] = _mm512_set1_epi32(piece.x.starts[at + r]);
     }
     fetch_part<kForm>(piece, step, w);
-    const int8_t* x = piece.x.values + at * kGroup;
-#pragma GCC unroll 4
-    for (int64_t two = 0; two < kQuads / 2; ++two, x += 8) {
-      const TwoQuads left = load_quads<kForm>(w, 0, two);
-      const TwoQuads right = load_quads<kForm>(w, 1, two);
-      multiply_quad<kRows>(x, left.quads[0], right.quads[0], sums);
-      multiply_quad<kRows>(x + 4, left.quads[1], right.quads[1], sums);
-    }
+    multiply_step<kForm, kRows>(piece.x.values + at * kGroup, w, sums);
     add_group<kForm, kRows>(piece.x, at, w, sums, results);
   }
 #pragma GCC unroll 6

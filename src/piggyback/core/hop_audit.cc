@@ -178,11 +178,11 @@ Status HopCore::audit_queue(int32_t stage, int32_t lane) const {
   });
   const auto newest = std::ranges::count_if(slots_, [&](const Slot& slot) {
     return slot.state == SlotState::kOut && slot.stage + 1 == stage && slot.lane == lane &&
-           row_at(slot.row).ticket == one.newest_ticket;
+           row_at(slot.row).ticket == queue(stage, lane).newest_ticket;
   });
-  if (newest != one.newest) {
-    return wrong("{} of {} hops to stage {}, lane {} are of group {}", newest, one.newest, stage,
-                 lane, one.newest_ticket);
+  if (newest != queue(stage, lane).newest) {
+    return wrong("{} of {} hops to stage {}, lane {} are of the newest group", newest,
+                 queue(stage, lane).newest, stage, lane);
   }
   if (listed != one.count || one.last != previous || coming != one.coming) {
     return wrong("stage {}, lane {} has {} of {} in its queue, and {} of {} are coming", stage,
