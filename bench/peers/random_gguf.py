@@ -11,9 +11,9 @@ SHAPES = {  # layers, hidden, heads, KV heads, FFN, vocabulary
     "tiny": (2, 256, 8, 2, 512, 512),
 }
 TYPES = {"F32": gguf.GGMLQuantizationType.F32, "F16": gguf.GGMLQuantizationType.F16, "BF16": gguf.GGMLQuantizationType.BF16,
-         "Q8_0": gguf.GGMLQuantizationType.Q8_0}
+         "Q8_0": gguf.GGMLQuantizationType.Q8_0, "Q4_0": gguf.GGMLQuantizationType.Q4_0}
 FILE_TYPES = {"F32": gguf.LlamaFileType.ALL_F32, "F16": gguf.LlamaFileType.MOSTLY_F16, "BF16": gguf.LlamaFileType.MOSTLY_BF16,
-              "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
+              "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0}
 
 
 def model_file(shape, type_name):

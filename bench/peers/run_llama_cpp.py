@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures llama.cpp on this machine's CPU with a random-weight Llama and prints JSON, to be read beside Tandem's own numbers.
 
-Usage: build/peers-venv/bin/python bench/peers/run_llama_cpp.py [--types F16,BF16,Q8_0] [--shape 1.1B] [--threads 2]
+Usage: build/peers-venv/bin/python bench/peers/run_llama_cpp.py [--types F16,BF16,Q8_0,Q4_0] [--shape 1.1B] [--threads 2]
            [--prompt 512] [--batches 1,16,32] [--steps 32] [--rounds 5] [--own-prompts] [-o FILE]
   Needs bench/peers/install.sh. The model files are written once to build/peers (2.2 GB for F16). Progress goes to stderr.
 
