@@ -82,20 +82,22 @@ def simulated_figures(flags, folder, real):
     with open(folder / "machine.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     length = float(rows[1]["begin_s"]) - float(rows[0]["begin_s"])
-    # As the real run's windows, it begins one full turn after the last sequence's KV has come to the host. The link needs that long for all KV.
-    began = next(i for i, row in enumerate(rows) if float(row["offloaded"]) > 0)
-    all_there = next(i for i, row in enumerate(rows) if float(row["offloaded"]) >= real["offloaded"] - 0.5)
+    # As the real run's windows, it begins one full turn after the last sequence's KV has come to the host: after the time that the link needs for all KV.
+    began = next((i for i, row in enumerate(rows) if float(row["offloaded"]) > 0), len(rows))
+    all_there = next((i for i, row in enumerate(rows) if float(row["offloaded"]) >= real["offloaded"] - 0.5), len(rows))
     shape = SHAPES[real["shape"]]
     token_bytes = shape["num_hidden_layers"] * shape["num_key_value_heads"] * HEAD_DIM * 2 * 2
     blocks = -(-real["offloaded_prompt"] // BLOCK_TOKENS)
     moving = real["offloaded"] * blocks * BLOCK_TOKENS * token_bytes / real["link_bytes_per_second"]
     settled = max(all_there, began + int(moving / length)) + 1
     turn = real["offloaded"] * (real["layers"] + 1)
-    while turn > 0:
+    while turn > 0 and settled < len(rows):
         turn -= float(rows[settled]["hops_per_s"]) * length
         settled += 1
     window = rows[settled:settled + max(1, int(5 * flags.seconds / length))]
     steps = sum(float(row["steps"]) for row in window)
+    if steps == 0:
+        raise SystemExit(f"{folder.name}: {real['offloaded']} sequences were not on their way within the simulated time; raise --simulated-seconds")
     hops = sum(float(row["hops_per_s"]) for row in window) / len(window)
     return [len(window) * length / steps * 1e3, hops, hops / real["layers"]]
 

@@ -104,8 +104,8 @@ struct BindView {
   int32_t row_room = 0;            // activation rows beside them, at each stage
   int32_t logit_room = 0;          // logit rows left for visitors of the last stage
   std::span<const int32_t> ready;  // by stage of the group: visitors that could join now
-  // By stage of the group: those whose hop to it is in flight. Without lanes, only hops that began
-  // in an earlier step: others cannot be back yet.
+  // By stage of the group: visitors whose hop to it is in flight. Without lanes, only hops that
+  // began in an earlier step: others are hardly ever back so soon.
   std::span<const int32_t> coming;
   // By stage of the group: visitors whose hop could be routed. All hops of a group take from the
   // same rows, so what one stage takes the others lack; the last stage begins no hop.

@@ -14,7 +14,8 @@ namespace {
 constexpr Nanos kLongestHold = std::chrono::milliseconds(50);
 // The kernel wakes a sleeper this much late at worst on a quiet machine.
 constexpr Nanos kSpinTail = std::chrono::microseconds(50);
-// How long before its turn a copy asks for the link: each sleep costs the host's cores something.
+// How long before its turn a copy asks for the link at most. Short copies ask several at a time:
+// each sleep costs the host's cores something.
 constexpr Nanos kAskAhead = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -92,7 +93,7 @@ Nanos EmulatedWork::length_of_copy(const CopyOp& copy) {
   // Copies without an event between them must not take the link for all of them at once: another
   // stream's rows would wait for a whole sequence's blocks.
   if (pacer_.due() - clock_.now() > kAskAhead) {
-    sleep_until(pacer_.due() - kAskAhead);
+    sleep_until(pacer_.due() - kAskAhead / 2);
   }
   pacer_.not_before(pace_.link->reserve(way, pacer_.due(), length));
   return length + slowed(kLinkLatency);

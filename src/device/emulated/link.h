@@ -1,6 +1,6 @@
 // The link between the tiers as the streams share it: copies of one direction go one after the
-// other in the order in which they ask, each stream for its next copy only; the directions do not
-// hinder each other. What a compute
+// other in the order in which they ask, each stream for its copies of the next millisecond; the
+// directions do not hinder each other. What a compute
 // stream moves (a step's inputs and results, a few KB that its kernels read and write over the
 // link themselves) does not queue behind the copy engines' rows, it shares the link with them. Any
 // thread.
