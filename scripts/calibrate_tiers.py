@@ -86,7 +86,7 @@ def simulated_figures(flags, folder, real):
     began = next((i for i, row in enumerate(rows) if float(row["offloaded"]) > 0), len(rows))
     all_there = next((i for i, row in enumerate(rows) if float(row["offloaded"]) >= real["offloaded"] - 0.5), len(rows))
     shape = SHAPES[real["shape"]]
-    token_bytes = shape["num_hidden_layers"] * shape["num_key_value_heads"] * HEAD_DIM * 2 * 2
+    token_bytes = shape["num_hidden_layers"] * shape["num_key_value_heads"] * HEAD_DIM * 2 * 2  # K and V, two bytes a number
     blocks = -(-real["offloaded_prompt"] // BLOCK_TOKENS)
     moving = real["offloaded"] * blocks * BLOCK_TOKENS * token_bytes / real["link_bytes_per_second"]
     settled = max(all_there, began + int(moving / length)) + 1

@@ -45,8 +45,8 @@ struct Ceilings {
 struct BenchRow {
   std::string op;
   std::string isa;
-  std::string type;         // of the weights
-  std::string activations;  // in products with quantised weights; empty: plain
+  std::string type;         // the weights' type
+  std::string activations;  // the type to which a product rounds activations; empty: it does not
   int threads = 0;
   int64_t rows = 0;
   int64_t n = 0;

@@ -209,7 +209,8 @@ Status TiersRun::admit_residents() {
 Status TiersRun::admit_offloaded() {
   post(ServiceClass::kBestEffort, load_.offloaded, load_.offloaded_prompt);
   const Nanos until = clock_.now() + kPatience;
-  // One full turn after the last one's KV has come: everybody is somewhere on its way.
+  // The KV of all sequences is on the host, and each sequence has since made a full turn: their
+  // tokens are spread over the stages.
   int64_t wanted_visits = -1;
   const int64_t turn = int64_t{load_.offloaded} * (model().folder.config.layers + 1);
   RETURN_IF_ERROR(run_until([&] {

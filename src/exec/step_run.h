@@ -133,8 +133,8 @@ class StepRun {
   SecondLane second_;
   int64_t visits_in_step_ = 0;
   int64_t ready_in_step_ = 0;  // over its binds
-  int64_t ticket_ = 0;         // of the last group
-  int64_t first_ticket_ = 0;   // of the step
+  int64_t ticket_ = 0;         // the last group's
+  int64_t first_ticket_ = 0;   // the ticket of the step's first group
   GroupQueue groups_;
   std::optional<device::EventId> last_event_;
 

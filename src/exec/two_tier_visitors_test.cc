@@ -15,6 +15,7 @@ namespace {
 using reference::kClock;
 using reference::make_model;
 using reference::make_rig;
+using reference::next_slice;
 using reference::next_token;
 using reference::offload;
 using reference::prefill;
@@ -53,11 +54,7 @@ TEST(TwoTierVisitors, AHopThatTheStepItselfBeganIsNotOnItsWay) {
   prefill(*rig.executor, resident, 64);
   const SampleSpec sample = next_token(resident).sample;
   StepInput input;
-  input.slices.push_back({.sequence = resident.id,
-                          .tokens = std::span(resident.tokens).last(1),
-                          .first_position = resident.computed_tokens,
-                          .block_table = resident.blocks,
-                          .samples = std::span(&sample, 1)});
+  input.slices.push_back(next_slice(resident, sample));
   std::vector<Sequence> guests;
   for (int32_t i = 0; i < 2; ++i) {
     guests.push_back(maker.make(prompt_of(30 + i, 5), 60));
@@ -105,11 +102,7 @@ TEST(TwoTierVisitors, ATokenThatChangesItsLaneIsNotBesideTheResidents) {
     offload(*rig.executor, guest, 1);
     const SampleSpec sample = next_token(resident).sample;
     StepInput input;
-    input.slices.push_back({.sequence = resident.id,
-                            .tokens = std::span(resident.tokens).last(1),
-                            .first_position = resident.computed_tokens,
-                            .block_table = resident.blocks,
-                            .samples = std::span(&sample, 1)});
+    input.slices.push_back(next_slice(resident, sample));
     input.entering.push_back(next_token(guest));
     ASSERT_TRUE(run(*rig.executor, input).visitors.empty());
     EXPECT_EQ(rig.executor->next_stage(guest.id), 1);
@@ -155,11 +148,7 @@ TEST(TwoTierVisitors, AStepWithLanesCountsWhatTheSecondOneAdds) {
   const SampleSpec sample = next_token(resident).sample;
   StepInput input;
   input.mode = StepMode::kLanes;
-  input.slices.push_back({.sequence = resident.id,
-                          .tokens = std::span(resident.tokens).last(1),
-                          .first_position = resident.computed_tokens,
-                          .block_table = resident.blocks,
-                          .samples = std::span(&sample, 1)});
+  input.slices.push_back(next_slice(resident, sample));
   for (const Sequence& guest : guests) {
     input.entering.push_back(next_token(guest));
     input.entering.back().lane = &guest == guests.data() ? 0 : 1;

@@ -88,8 +88,8 @@ struct EngineGauges {
   int64_t blocks_in_use = 0;  // held by a sequence; cached ones without a user count as free
   int64_t total_blocks = 0;
   // Two tiers only.
-  int64_t offloaded = 0;  // of the running ones: KV on the host, or on its way there or back
-  int64_t moving = 0;     // of the offloaded sequences: KV on its way
+  int64_t offloaded = 0;  // running sequences whose KV is on the host, or moves there or back
+  int64_t moving = 0;     // offloaded sequences whose KV moves now
   int64_t host_blocks_in_use = 0;
   int64_t host_blocks = 0;
   int64_t host_blocks_out_of_use = 0;  // a lost worker may still write to them

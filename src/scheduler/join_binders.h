@@ -10,10 +10,9 @@
 
 namespace tandem {
 
-// Offloaded tokens at the same stage go on together, as a cohort: a stage takes its visitors when
-// nobody is on the way to it any more (BindView::coming), else it is looked at again in the next
-// step (APEX 3.3).
-// Keeps no state.
+// Offloaded tokens at the same stage continue together, as a cohort: a stage takes its visitors
+// when BindView::coming counts no other visitor for it. Otherwise it is looked at again in the next
+// step (APEX 3.3). Keeps no state.
 class CohortBinder final : public Binder {
  public:
   void bind(const BindView& view, BindDecision& decision) override;

@@ -1,6 +1,7 @@
 // Test help: steps over two tiers with guests, sequences whose KV moves to the host.
 #pragma once
 
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -33,6 +34,15 @@ inline StepResult run(ForwardExecutor& executor, const StepInput& input) {
     std::this_thread::yield();
   }
   return result;
+}
+
+// Decodes a resident's next token; both outlive the step.
+inline StepSlice next_slice(const Sequence& resident, const SampleSpec& sample) {
+  return {.sequence = resident.id,
+          .tokens = std::span(resident.tokens).last(1),
+          .first_position = resident.computed_tokens,
+          .block_table = resident.blocks,
+          .samples = std::span(&sample, 1)};
 }
 
 // The host's blocks have the ids of the accelerator's.

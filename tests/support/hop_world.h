@@ -66,7 +66,7 @@ class HopWorld {
     int32_t next_stage = 0;  // to be bound
     int32_t computed = 0;    // stages that the device has been through
     bool out = false;
-    int64_t ticket = 0;  // of its last visit's group
+    int64_t ticket = 0;  // names the group of its last visit
     int32_t lane = 0;
     Nanos joined{0};         // its lane's queue
     int32_t references = 0;  // in groups, copies and workers

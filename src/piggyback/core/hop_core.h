@@ -67,7 +67,8 @@ class HopCore {
   [[nodiscard]] int32_t coming(int32_t stage, int32_t lane) const {
     return queue(stage, lane).coming;
   }
-  // Without hops that groups from `ticket` on began, of which each stage may have had one.
+  // The same in all lanes, without hops that began in the group `ticket` or a later one. Of these
+  // groups one at most may have begun hops to the stage.
   [[nodiscard]] int32_t coming_from_before(int32_t stage, int64_t ticket) const;
   // The stage that the sequence's token visits next: it waits there, or its hop to it is in flight.
   // -1: no token of it is under way. O(log n).
@@ -161,7 +162,7 @@ class HopCore {
     Nanos handed_out{0};
     int32_t previous_due = -1;
     int32_t next_due = -1;
-    int64_t ticket = 0;  // of the group that began the hop
+    int64_t ticket = 0;  // names the group that began the hop
   };
 
   struct alignas(64) Slot {
@@ -187,9 +188,9 @@ class HopCore {
     int32_t first = -1;
     int32_t last = -1;
     int32_t count = 0;
-    int32_t coming = 0;  // on their way here; not in the list
-    int32_t newest = 0;  // of those, begun by the group `newest_ticket`, the last one so far
-    int64_t newest_ticket = 0;
+    int32_t coming = 0;         // hops on their way here; not in the list
+    int64_t newest_ticket = 0;  // names the last group that began hops to this stage
+    int32_t newest = 0;         // hops of that group that are still on their way
   };
 
   struct Consumed {
