@@ -103,7 +103,7 @@ function(tandem_library name)
 endfunction()
 
 # tandem_cold(target COMPUTES): compiled with few optimisations, in a quarter less time; with none for the sanitizers, whose checks take
-# an optimiser most of its time, unless COMPUTES (true or false) says that tests run there for long. For commands, flags, reports and tests.
+# an optimiser most of its time, unless COMPUTES (true or false) says that tests run there for long. For commands, flags and reports.
 function(tandem_cold target computes)
   if(TANDEM_SANITIZE MATCHES "address|thread" AND NOT computes)
     target_compile_options(${target} PRIVATE -O0)
@@ -113,8 +113,8 @@ function(tandem_cold target computes)
 endfunction()
 
 # tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD] [COMPUTES]): the program <name>_test, run by ctest as <name>. ONE_THREAD: it
-# starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. COMPUTES: as in tandem_cold. Only the programs under
-# tests/ compute enough to be compiled with all optimisations.
+# starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. COMPUTES: it runs for long, so it is compiled with few
+# optimisations, others with none, in a quarter less time. Only the programs under tests/ compute enough for more.
 function(tandem_test name)
   if(NOT TANDEM_TESTS)
     return()
@@ -126,8 +126,10 @@ function(tandem_test name)
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)  # tests/support
   target_link_libraries(${name}_test PRIVATE tandem_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   string(FIND ${CMAKE_CURRENT_SOURCE_DIR}/ ${TANDEM_ROOT}/tests/ hot)  # 0: under tests/
-  if(NOT hot EQUAL 0)
-    tandem_cold(${name}_test ${ARG_COMPUTES})
+  if(NOT hot EQUAL 0 AND ARG_COMPUTES)
+    tandem_cold(${name}_test TRUE)
+  elseif(NOT hot EQUAL 0)
+    target_compile_options(${name}_test PRIVATE -O0)
   elseif(NOT TANDEM_SANITIZE)
     target_compile_options(${name}_test PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O2>)  # -O3 takes longer to compile
   endif()

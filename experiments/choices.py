@@ -54,12 +54,13 @@ def run(flags, folder, point, policy):
     late = slices[len(slices) // 2:]
     mean = lambda value: sum(value(one) for one in late) / len(late)
     modes = machine.get("steps_by_mode", {})
+    lanes = modes.get("lanes", {})
     share = lambda mode: modes.get(mode, {}).get("share", 0)
     return {"load": load, "blocks_percent": blocks, "ratio": ratio, "policy": policy,
             "tokens_per_s": mean(lambda one: one["resident_decode_tokens_per_s"] + one["hops_per_s"] / LAYERS),
             "resident": share("resident"), "overlap": share("overlap"), "lanes": share("lanes"), "offloaded": mean(lambda one: one["offloaded"]),
             "accelerator_busy": mean(lambda one: one["accelerator_busy"]), "host_busy": mean(lambda one: one["host_busy"]),
-            "predicted_within_8_percent": modes.get("lanes", {}).get("predicted_within_8_percent", ""), "idle_in_lanes": ""}
+            "predicted_within_8_percent": lanes.get("predicted_within_8_percent", ""), "idle_in_lanes": lanes.get("median_accelerator_idle", "")}
 
 
 def kept_rows(only):

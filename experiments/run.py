@@ -4,7 +4,7 @@
 Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--line LINE] [--png]
 
 experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
-values of a point, +, - and * of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
+values of a point, +, -, * and // of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
 options to `scenario`, panels also values. `quick` (the default) and `full` give values, too. An option may be a list, as `engine` is. No packages
 needed.
 """
@@ -32,7 +32,7 @@ PLOTS = [["attainment", "chat within its targets", True], ["bulk_output_per_s", 
 COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#f58518", "#b279a2", "#72b7b2"]
 # Columns that a band of the host's bandwidth is known of, and their names in result.json.
 BANDED = {"bulk_output_per_s": "bulk.output_tokens_per_s", "chat_output_per_s": "chat.output_tokens_per_s"}
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
 def value_of(expression, values):

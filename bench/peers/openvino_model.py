@@ -2,16 +2,19 @@
 """A random-weight Llama as an OpenVINO model, laid out as OpenVINO's own exports are: stateful (K and V are variables, beam_idx chooses
 their rows), attention one operation, weights in F16 marked for decompression, so that the CPU plugin fuses and packs them when it loads.
 
-Usage: build/peers-venv/bin/python bench/peers/openvino_model.py [--shape 1.1B] [--mlp fused]
-  Writes build/peers/SHAPE-F16-openvino-MLP/openvino_model.{xml,bin} if it is not there: 2.2 GB for 1.1B, which takes 6 GB of memory and a minute.
-  run_openvino.py does it by itself.
+Usage: build/peers-venv/bin/python bench/peers/openvino_model.py [--shape 1.1B] [--mlp fused] [--weights F16]
+  Writes build/peers/SHAPE-WEIGHTS-openvino-MLP/openvino_model.{xml,bin} if it is not there: 2.2 GB for 1.1B in F16, which takes 6 GB of memory and a
+  minute. run_openvino.py does it by itself.
   --mlp  fused: gate, up and down in the form that the CPU plugin makes one operation of, as in an export of a Llama;
          apart: SiLU in a form with a parameter, which it leaves as three products
+  --weights  F16, or int8 or int4 as OpenVINO's exports have them, compressed by its own library (NNCF): int8 for each row; int4 in groups of
+         128, with the embeddings and the head in int8; both with zero points
 """
 import argparse
 import shutil
 import sys
 
+import nncf
 import numpy as np
 import openvino
 from openvino import Model, PartialShape, Type, opset13 as op
@@ -20,24 +23,29 @@ from openvino.op.util import Variable, VariableInfo
 from random_gguf import ROOT, SHAPES
 
 MLPS = ("fused", "apart")
+WEIGHTS = {"F16": None, "int8": {"mode": nncf.CompressWeightsMode.INT8_ASYM},
+           "int4": {"mode": nncf.CompressWeightsMode.INT4_ASYM, "group_size": 128, "ratio": 1.0}}
 LARGEST = np.iinfo(np.int64).max
 
 
-def model_folder(shape, mlp):
+def model_folder(shape, mlp, weight_type="F16"):
     """The folder of the model in build/peers, which is written if it is not there."""
     peers = ROOT / "build" / "peers"
-    folder = peers / f"{shape}-F16-openvino-{mlp}"
+    folder = peers / f"{shape}-{weight_type}-openvino-{mlp}"
     if (folder / "openvino_model.xml").is_file():
         return folder
     peers.mkdir(parents=True, exist_ok=True)
     needed, free = 2 * weights(shape) + (64 << 20), shutil.disk_usage(peers).free
     if free < needed:
         sys.exit(f"openvino_model: {folder} needs {needed >> 20} MiB, but only {free >> 20} MiB are free: make room and run this again")
-    print(f"writing {folder.name}, {2 * weights(shape) / 1e9:.1f} GB", file=sys.stderr)
+    print(f"writing {folder.name}", file=sys.stderr)
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    openvino.save_model(Llama(*SHAPES[shape], mlp).model(), partial / "openvino_model.xml", compress_to_fp16=True)
+    model = Llama(*SHAPES[shape], mlp).model()
+    if WEIGHTS[weight_type]:
+        model = nncf.compress_weights(model, **WEIGHTS[weight_type])
+    openvino.save_model(model, partial / "openvino_model.xml", compress_to_fp16=True)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return folder
@@ -170,8 +178,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="1.1B")
     parser.add_argument("--mlp", choices=MLPS, default="fused")
+    parser.add_argument("--weights", choices=WEIGHTS, default="F16")
     options = parser.parse_args()
-    print(model_folder(options.shape, options.mlp))
+    print(model_folder(options.shape, options.mlp, options.weights))
 
 
 if __name__ == "__main__":

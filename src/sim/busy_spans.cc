@@ -11,14 +11,6 @@ Nanos shared(const BusySpans::Span& a, const BusySpans::Span& b) {
   return std::max(std::min(a.end, b.end) - std::max(a.begin, b.begin), Nanos{0});
 }
 
-Nanos within(const Spans& spans, const BusySpans::Span& window) {
-  Nanos sum{0};
-  for (auto span = spans.begin(); span != spans.end() && span->begin < window.end; ++span) {
-    sum += shared(*span, window);
-  }
-  return sum;
-}
-
 Nanos within_both(const Spans& one, const Spans& other, const BusySpans::Span& window) {
   Nanos sum{0};
   auto a = one.begin();
@@ -61,6 +53,14 @@ void BusySpans::add(Nanos begin, Nanos end) {
   }
 }
 
+Nanos BusySpans::within(const Span& window) const {
+  Nanos sum{0};
+  for (auto span = spans_.begin(); span != spans_.end() && span->begin < window.end; ++span) {
+    sum += shared(*span, window);
+  }
+  return sum;
+}
+
 void BusySpans::drop_before(Nanos time) {
   while (!spans_.empty() && spans_.front().end <= time) {
     spans_.pop_front();
@@ -72,8 +72,8 @@ BusyTimes BusySides::settle(Nanos until) {
     return {};
   }
   const BusySpans::Span window{settled_, until};
-  const BusyTimes times{.accelerator = within(accelerator.spans(), window),
-                        .host = within(host.spans(), window),
+  const BusyTimes times{.accelerator = accelerator.within(window),
+                        .host = host.within(window),
                         .both = within_both(accelerator.spans(), host.spans(), window)};
   begin(until);
   return times;

@@ -20,6 +20,8 @@ class BusySpans {
   void add(Nanos begin, Nanos end);
   // Ascending and apart from each other.
   [[nodiscard]] const std::deque<Span>& spans() const { return spans_; }
+  // How long the side works in this window; what is forgotten does not count.
+  [[nodiscard]] Nanos within(const Span& window) const;
   // Forgets what lies before `time`.
   void drop_before(Nanos time);
 

@@ -33,32 +33,32 @@ void MachineSlice::add(const MachineSlice& other) {
   busy.add(other.busy);
 }
 
-void StepsOfMode::add_prediction(Nanos predicted, Nanos actual) {
-  errors.resize(kErrors + 1);
-  const double off = static_cast<double>(std::chrono::abs(predicted - actual).count()) /
-                     static_cast<double>(std::max<int64_t>(actual.count(), 1));
-  const double thousandths = std::ceil(off * static_cast<double>(kErrors));
-  ++errors[static_cast<size_t>(std::min(thousandths, static_cast<double>(kErrors)))];
+void StepShares::add(Nanos part, Nanos whole) {
+  counts_.resize(kParts + 1);
+  const double share =
+      static_cast<double>(part.count()) / static_cast<double>(std::max<int64_t>(whole.count(), 1));
+  const double thousandths = std::ceil(share * static_cast<double>(kParts));
+  ++counts_[static_cast<size_t>(std::min(thousandths, static_cast<double>(kParts)))];
 }
 
-double StepsOfMode::within(double error) const {
-  const int64_t all = std::accumulate(errors.begin(), errors.end(), int64_t{0});
-  const auto end = std::min(static_cast<size_t>(std::llround(error * kErrors)) + 1, errors.size());
+double StepShares::within(double share) const {
+  const int64_t all = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  const auto end = std::min(static_cast<size_t>(std::llround(share * kParts)) + 1, counts_.size());
   const int64_t near =
-      std::accumulate(errors.begin(), errors.begin() + static_cast<int64_t>(end), int64_t{0});
+      std::accumulate(counts_.begin(), counts_.begin() + static_cast<int64_t>(end), int64_t{0});
   return all > 0 ? static_cast<double>(near) / static_cast<double>(all) : 0;
 }
 
-double StepsOfMode::median_error() const {
-  const int64_t all = std::accumulate(errors.begin(), errors.end(), int64_t{0});
-  size_t error = 0;
-  for (int64_t seen = 0; error < errors.size(); ++error) {
-    seen += errors[error];
+double StepShares::median() const {
+  const int64_t all = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  size_t share = 0;
+  for (int64_t seen = 0; share < counts_.size(); ++share) {
+    seen += counts_[share];
     if (2 * seen >= all) {
       break;
     }
   }
-  return static_cast<double>(error) / kErrors;
+  return static_cast<double>(share) / kParts;
 }
 
 void MachineLog::begin(const Clock& clock, BusySides& sides, std::string_view visiting,
@@ -116,6 +116,8 @@ MachineSlice& MachineLog::slice_at(Nanos time) {
 
 void MachineLog::on_step(const observe::StepRecord& record) {
   ++steps_;
+  const Nanos from =
+      std::max(record.started, last_);  // a step may be launched before the last ends
   last_ = record.started + record.duration;
   MachineSlice& slice = slice_at(last_);
   const int64_t resident_decodes =
@@ -124,7 +126,7 @@ void MachineLog::on_step(const observe::StepRecord& record) {
   slice.step_time += record.duration;
   slice.prompt_tokens += record.prefill_tokens;
   slice.decode_tokens += resident_decodes;
-  count_mode(record);
+  count_mode(record, from);
   meter_.add_step(record, offloaded_);
   const std::string name(record.resident_rows == 0 ? "waiting" : record.regime);
   StepKind& kind = kinds_[name];
@@ -139,7 +141,7 @@ void MachineLog::on_step(const observe::StepRecord& record) {
   }
 }
 
-void MachineLog::count_mode(const observe::StepRecord& record) {
+void MachineLog::count_mode(const observe::StepRecord& record, Nanos from) {
   std::string_view name = "resident";
   if (record.resident_rows == 0) {
     name = "visitors";
@@ -150,7 +152,10 @@ void MachineLog::count_mode(const observe::StepRecord& record) {
   ++mode.steps;
   mode.time += record.duration;
   if (record.predicted > Nanos{0}) {
-    mode.add_prediction(record.predicted, record.duration);
+    mode.errors.add(std::chrono::abs(record.predicted - record.duration), record.duration);
+  }
+  if (sides_ != nullptr && last_ > from) {
+    mode.idle.add(last_ - from - sides_->accelerator.within({from, last_}), last_ - from);
   }
   changes_.modes += record.mode_changed ? 1 : 0;
   changes_.lane_moves += record.lane_moves;
@@ -204,7 +209,7 @@ void MachineLog::on_gauges(const observe::EngineGauges& gauges) {
     offloaded_seconds_ +=
         static_cast<double>(offloaded_) * to_seconds(std::max(now - gauged_, Nanos{0}));
     gauged_ = std::max(now, gauged_);
-    settle_busy(now - kSettleLate);
+    settle_busy(std::min(now - kSettleLate, last_));  // the next step's idle time is counted later
   }
   offloaded_ = gauges.offloaded;
   max_offloaded_ = std::max(max_offloaded_, offloaded_);

@@ -46,19 +46,27 @@ struct StepKind {
   Nanos error{0};  // sum of |predicted - actual|
 };
 
+// Steps counted by a share of their time, in thousandths.
+class StepShares {
+ public:
+  // Shares above 1 count as 1.
+  void add(Nanos part, Nanos whole);
+  [[nodiscard]] bool empty() const { return counts_.empty(); }
+  // The part of the steps with at most this share; 0 if there are none.
+  [[nodiscard]] double within(double share) const;
+  // Half of the steps have at most this share; 0 if there are none.
+  [[nodiscard]] double median() const;
+
+ private:
+  static constexpr size_t kParts = 1000;
+  std::vector<int64_t> counts_;
+};
+
 struct StepsOfMode {
   int64_t steps = 0;
   Nanos time{0};
-  // Predicted steps by their errors, in thousandths of the real time; the last count has all larger
-  // errors.
-  static constexpr size_t kErrors = 1000;
-  std::vector<int64_t> errors;  // empty: none was predicted
-
-  void add_prediction(Nanos predicted, Nanos actual);
-  // The share of the predicted steps with at most this error; 0 if there are none.
-  [[nodiscard]] double within(double error) const;
-  // Half of the predicted steps have at most this error.
-  [[nodiscard]] double median_error() const;
+  StepShares errors;  // |predicted - actual| over the actual time; empty: no step was predicted
+  StepShares idle;    // time in which the accelerator does nothing, over the step's time
 };
 
 // Steps before which a policy weighed lanes against none (LanesInequality). Sides beyond a million
@@ -133,7 +141,8 @@ class MachineLog final : public observe::EngineObserver {
 
  private:
   MachineSlice& slice_at(Nanos time);
-  void count_mode(const observe::StepRecord& record);
+  // `from`: when the step had the accelerator to itself.
+  void count_mode(const observe::StepRecord& record, Nanos from);
   void keep_prediction(const observe::StepRecord& record, const std::string& kind);
   void settle_busy(Nanos until);
   void count_regime(Nanos now);

@@ -110,6 +110,31 @@ TEST_F(MachineLogs, NamesTheModeOfAStepByWhoIsInIt) {
   EXPECT_EQ(log_.modes().find("visitors")->second.steps, 1);
 }
 
+// The accelerator works for 0.8 s of the first step and throughout the second, which is launched
+// half a second before the first ends. The busy time is settled in between.
+TEST_F(MachineLogs, TheAcceleratorsIdleTimeInAStepIsAShareOfItsOwnTime) {
+  begin();
+  sides_.accelerator.add(seconds(100), seconds(100) + milliseconds(800));
+  sides_.accelerator.add(seconds(101), seconds(101) + milliseconds(1000));
+  observe::StepRecord step = step_at(seconds(100), seconds(1), 0, 5);
+  step.visits = 1;
+  step.mode = StepMode::kLanes;
+  for (int i = 0; i < 10; ++i) {
+    clock_.advance(milliseconds(100));
+    log_.on_gauges({});
+  }
+  log_.on_step(step);
+  step.started = seconds(100) + milliseconds(500);
+  step.duration = milliseconds(1500);
+  clock_.advance(milliseconds(900));
+  log_.on_gauges({});
+  EXPECT_DOUBLE_EQ(log_.modes().find("lanes")->second.idle.median(), 0.2);
+  log_.on_step(step);
+  EXPECT_DOUBLE_EQ(log_.modes().find("lanes")->second.idle.median(), 0);
+  log_.end();
+  EXPECT_EQ(log_.busy().accelerator, Nanos{milliseconds(1800)});
+}
+
 // 40 sequences for two seconds, then none for two.
 TEST_F(MachineLogs, OffloadedSequencesAreAMeanOverTime) {
   begin();
@@ -176,16 +201,17 @@ TEST_F(MachineLogs, KeepsAnEvenSampleOfPredictions) {
   EXPECT_GE(kept, MachineLog::kMaxPredictions / 2 - 2);
 }
 
-TEST(StepsOfMode, SayHowFarPredictionsWereOff) {
-  StepsOfMode mode;
-  EXPECT_EQ(mode.within(0.08), 0);
-  for (const int64_t predicted : {100, 101, 92, 109, 250}) {
-    mode.add_prediction(Nanos{predicted}, Nanos{100});
+TEST(StepShares, CountStepsUpToAShareAndFindTheMedian) {
+  StepShares errors;
+  EXPECT_EQ(errors.within(0.08), 0);
+  EXPECT_EQ(errors.median(), 0);
+  for (const int64_t error : {0, 10, 80, 90, 1500}) {
+    errors.add(Nanos{error}, Nanos{1000});
   }
-  EXPECT_DOUBLE_EQ(mode.within(0.08), 0.6) << "8 % is within 8 %";
-  EXPECT_DOUBLE_EQ(mode.within(0.09), 0.8);
-  EXPECT_NEAR(mode.median_error(), 0.08, 1e-9);
-  EXPECT_DOUBLE_EQ(mode.within(1), 1) << "the last count has all that are further off";
+  EXPECT_DOUBLE_EQ(errors.within(0.08), 0.6) << "8 % is within 8 %";
+  EXPECT_DOUBLE_EQ(errors.within(0.09), 0.8);
+  EXPECT_NEAR(errors.median(), 0.08, 1e-9);
+  EXPECT_DOUBLE_EQ(errors.within(1), 1) << "the last count has all larger shares";
 }
 
 }  // namespace

@@ -162,8 +162,12 @@ Json machine_json(const MachineLog& log, const std::optional<BestEffortRates>& b
                                      {"time_s", to_seconds(mode->second.time)},
                                      {"share", over(mode->second.time, time_of_steps(log))}};
       if (!mode->second.errors.empty()) {
-        json["steps_by_mode"][name]["median_prediction_error"] = mode->second.median_error();
-        json["steps_by_mode"][name]["predicted_within_8_percent"] = mode->second.within(kNear);
+        json["steps_by_mode"][name]["median_prediction_error"] = mode->second.errors.median();
+        json["steps_by_mode"][name]["predicted_within_8_percent"] =
+            mode->second.errors.within(kNear);
+      }
+      if (!mode->second.idle.empty()) {
+        json["steps_by_mode"][name]["median_accelerator_idle"] = mode->second.idle.median();
       }
     }
   }

@@ -137,6 +137,7 @@ TEST(MachineReport, TwoTiersSayWhoWaitsForWhom) {
   const auto json = machine_json(log, BestEffortRates{.prompt_tokens_per_s = 7});
   EXPECT_NEAR(json["busy"]["accelerator_idle_while_host_works"], 0.1, 0.001);
   EXPECT_EQ(json["steps_by_mode"]["piggyback"]["steps"], 75);
+  EXPECT_NEAR(json["steps_by_mode"]["piggyback"]["median_accelerator_idle"], 0, 1e-9);
   EXPECT_EQ(json["steps_by_kind"]["mixed"]["steps"], 100);
   EXPECT_EQ(json["best_effort"]["prompt_tokens_per_s"], 7);
   EXPECT_EQ(json["offloaded"]["max"], 8);

@@ -212,8 +212,8 @@ TEST(Simulate, StepsWithLanesTakeWhatIsPredicted) {
     ASSERT_NE(lanes, simulated.machine.modes().end()) << policy;
     EXPECT_GT(lanes->second.steps, 200) << policy;
     EXPECT_GT(2 * lanes->second.time, simulated.machine.duration()) << policy;
-    EXPECT_GE(lanes->second.within(0.08), 0.8) << policy;
-    EXPECT_LE(lanes->second.median_error(), 0.02) << policy;
+    EXPECT_GE(lanes->second.errors.within(0.08), 0.8) << policy;
+    EXPECT_LE(lanes->second.errors.median(), 0.02) << policy;
   }
 }
 

@@ -308,8 +308,32 @@ bool NeoStep::overlap_would_give_more(const SequenceView& prompt, const Lanes& l
          rate_of_full_lanes(lanes);
 }
 
+// Time that the prompts of this step and this one, as far as rows and target let it, add to a layer
+// beside these residents.
+Nanos NeoStep::added_by(const SequenceView& prompt, const Lane& beside) const {
+  Lane with{.residents = beside.residents};
+  for (const Prompt& begun : prompts_) {
+    with.residents.add_prefill(begun.sequence->computed_tokens, begun.tokens, 0);
+  }
+  with.residents.add_prefill(prompt.computed_tokens,
+                             std::min(prompt.pending_tokens(), view_.budget.tokens - prompt_rows_),
+                             0);
+  const LaneTimes before = model_.times(Lane{.residents = beside.residents});
+  const LaneTimes after = model_.times(with);
+  const Nanos added = after.dense + after.attention - before.dense - before.attention;
+  if (chunk_limit_ == Nanos::max()) {
+    return added;
+  }
+  const latency::StepTimeModel& times = model_.step_times();
+  const Nanos left = std::max(chunk_limit_ - times.step_time(beside.residents), Nanos{0});
+  return std::min(added, left / times.layers());
+}
+
 // Where the rules are repaired: beside residents, if the host is late, or would be with this prompt
-// as the times say that are believed: with each of its sequences in every step.
+// as the times say that are believed: with each of its sequences in every step. While lanes are
+// taken the steps count as having the prompts of this step. If the mean of the last steps counted,
+// the host would get fewer sequences because there are few prompts, and there would be few prompts
+// because it has no time for their sequences.
 bool NeoStep::host_is_the_limit(const SequenceView& prompt) const {
   if (!rules_.repaired || view_.running.empty()) {
     return false;
@@ -328,6 +352,11 @@ bool NeoStep::host_is_the_limit(const SequenceView& prompt) const {
       count_host(sequence);
     }
   }
+  for (const Prompt& begun : prompts_) {
+    if (begun.host_bound) {
+      count_host(*begun.sequence);
+    }
+  }
   for (const SequenceView& sequence : view_.running) {
     if (is_host_bound(sequence)) {
       count_host(sequence);
@@ -338,17 +367,16 @@ bool NeoStep::host_is_the_limit(const SequenceView& prompt) const {
   if (host_times_ == nullptr || lanes[0].residents.empty()) {
     return false;
   }
-  const Nanos for_prompts = memory_.prompts_per_layer;
-  if (rules_.join == HostJoin::kByNeo) {
-    return model_.slack(lanes).of_both + for_prompts < Nanos{0};
-  }
-  if (memory_.form == StepForm::kTwoLanes) {
+  const Nanos mean = memory_.prompts_per_layer;
+  const bool by_neo = rules_.join == HostJoin::kByNeo;
+  if (by_neo || memory_.form == StepForm::kTwoLanes) {
+    const Nanos for_prompts =
+        by_neo && !memory_.had_lanes ? mean : std::max(mean, added_by(prompt, lanes[0]));
     return model_.slack(lanes).of_both + for_prompts < Nanos{0} &&
-           !overlap_would_give_more(prompt, lanes);
+           (by_neo || !overlap_would_give_more(prompt, lanes));
   }
   return host_times_->attention_time(lanes[1].visitors, lanes[1].context) >
-         model_.step_times().step_time(lanes[0].residents) +
-             model_.step_times().layers() * for_prompts;
+         model_.step_times().step_time(lanes[0].residents) + model_.step_times().layers() * mean;
 }
 
 }  // namespace tandem

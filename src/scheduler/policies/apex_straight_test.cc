@@ -100,7 +100,9 @@ TEST_F(ApexStraight, PlusSendsNoPromptStraightToAHostThatIsMeasuredToTakeLonger)
   for (SequenceView& sequence : scene.running) {
     sequence.service_class = ServiceClass::kBestEffort;
   }
-  NeoPolicy& policy = made(375, kPlus);  // believed to need 3 ms for a step of some 3.7 ms
+  NeoRules overlap = kPlus;
+  overlap.only_form = StepForm::kOverlapped;
+  NeoPolicy& policy = made(375, overlap);  // believed to need 3 ms for a step of some 3.7 ms
   SystemView view = scene.view();
   view.step = 1;
   EXPECT_THAT(ids(policy.plan(view).straight_to_host), ElementsAre(41));

@@ -160,8 +160,8 @@ double NeoStep::credit_of(const Lanes& lanes, size_t prompts) const {
 }
 
 NeoStep::Choice NeoStep::resident_choice() const {
-  const bool trims = rules_.join == HostJoin::kByNeo;
-  Choice choice{.prompts = trims ? without_host_bound_tail(nullptr) : prompts_.size(),
+  // The repaired rules begin all that fit: a further prompt needs no further pass over the weights.
+  Choice choice{.prompts = is_as_published() ? without_host_bound_tail(nullptr) : prompts_.size(),
                 .placement = {}};
   Lanes lanes;
   lanes[0].residents = shape_with(choice.prompts);
@@ -191,7 +191,7 @@ NeoStep::Choice NeoStep::lanes_choice(const LanesUnderWay& under_way) const {
   start[0].residents = shape_with(choice.prompts);
   choice.placement = placed(start);
   Lanes& lanes = choice.placement.lanes;
-  if (!rules_.all_on_host && rules_.join == HostJoin::kByNeo) {
+  if (!rules_.all_on_host && is_as_published()) {
     choice.prompts = without_host_bound_tail(&choice.placement);
     lanes[0].residents = shape_with(choice.prompts);
   }
@@ -285,19 +285,14 @@ NeoStep::Choice NeoStep::best_of(Choice lanes, const Choice& resident) const {
   return resident;
 }
 
-// Compared with a step of the same prompts, so that it does not matter what a prompt is worth.
+// Both steps have the same prompts, so it does not matter what a prompt is worth.
 bool NeoStep::lanes_gain(const Choice& lanes, const Choice& resident) const {
-  Choice without;
-  Lanes alone;
-  alone[0].residents = shape_with(lanes.prompts);
-  without.credit = credit_of(alone, lanes.prompts);
-  without.time = model_.layers_time(alone[0]) + model_.beside_layers(alone);
-  const double worth = worth_of_time(lanes.prompts == resident.prompts ? resident : without);
+  const double worth = worth_of_time(resident);
   const auto value = [&](const Choice& choice, bool changes) {
     return choice.credit / (changes ? kChangesMode : 1) -
            worth * static_cast<double>(choice.time.count());
   };
-  return value(lanes, !memory_.had_lanes) > value(without, memory_.had_lanes);
+  return value(lanes, !memory_.had_lanes) > value(resident, memory_.had_lanes);
 }
 
 // Whether a first token comes too late because this step has lanes, if none of the next have. A

@@ -153,7 +153,7 @@ void NeoStep::make_room_for_head() {
       planner.offload_best_effort(missing, ClassedPlanner::Need::kWish);
       sends_away_ = true;
     }
-    int32_t places = head.choices - draft_.builder().sequences_left();
+    int32_t places = rules_.repaired ? 0 : head.choices - draft_.builder().sequences_left();
     for (size_t i = view_.running.size(); places > 0 && leaving_ == 0 && i-- > 0;) {
       if (view_.running[i].service_class == kBe &&
           planner.offload(i, ClassedPlanner::Need::kWish)) {
@@ -404,8 +404,8 @@ bool NeoStep::collect(const SequenceView& waiting) {
     return false;
   }
   const bool has_room = finds_room(waiting, tokens);
-  if (!has_room && rules_.join != HostJoin::kByNeo && finds_blocks(waiting, tokens)) {
-    return false;  // it waits for a place: APEX uses the host for want of blocks
+  if (!has_room && !is_as_published() && finds_blocks(waiting, tokens)) {
+    return false;  // it waits for a place: the host is there for want of blocks
   }
   const int64_t blocks = draft_.planner().blocks_to_begin(waiting);
   bool host_bound = goes_to_host(waiting, blocks, has_room);

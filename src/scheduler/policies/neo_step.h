@@ -166,6 +166,7 @@ class NeoStep {
                                          std::span<const size_t> joiners) const;
   [[nodiscard]] bool joins_overlap(const Candidate& candidate, Nanos step) const;
   [[nodiscard]] Choice lanes_of_under_way(const LanesUnderWay& under_way) const;
+  [[nodiscard]] Nanos added_by(const SequenceView& prompt, const Lane& beside) const;
   [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
   [[nodiscard]] double rate_of_full_lanes(const Lanes& lanes) const;
   [[nodiscard]] bool overlap_would_give_more(const SequenceView& prompt, const Lanes& lanes) const;

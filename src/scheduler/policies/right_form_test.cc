@@ -113,31 +113,80 @@ TEST_F(RightForm, NoTokenBeginsWhileTheAcceleratorIsEmptyAndASequenceReturns) {
 
 class BesidePrompts : public testing::NeoScene {};
 
-// The decodes give the host 0.9 ms a layer, in which it would attend for nine of its ten sequences;
-// with a prompt of 400 tokens in each step it has 4.9 ms.
+// The decodes of the accelerator leave the host no time for one sequence more than its eleven. A
+// prompt of five tokens adds next to nothing, one of 200 in each step 2 ms a layer.
+class BesideLanes : public BesidePrompts {
+ protected:
+  // The plan after a step with lanes.
+  StepPlan planned_with(const SequenceView& waiting, int64_t offloaded, Nanos tpot = Nanos::max()) {
+    Scene scene = with_residents(parked_best_effort(11, 100, 101));
+    for (SequenceView& sequence : scene.running) {
+      sequence.service_class =
+          tpot < Nanos::max() ? ServiceClass::kLatencySensitive : ServiceClass::kBestEffort;
+      sequence.tpot = tpot;
+    }
+    scene.running.back().service_class = ServiceClass::kBestEffort;
+    scene.budget.staging_blocks = 100;
+    NeoPolicy& policy = made_neo_plus(1000);
+    EXPECT_EQ(policy.plan(scene.view()).mode, StepMode::kLanes);
+    scene.offloaded = parked_best_effort(offloaded, 100, 101);
+    scene.waiting = {best_effort(waiting)};
+    return policy.plan(scene.view());
+  }
+};
+
+TEST_F(BesideLanes, APromptBeginsIfTheHostKeepsUpInStepsThatHaveSuchPrompts) {
+  EXPECT_THAT(planned_with(prompt(21, 5), 11).straight_to_host, IsEmpty());
+  EXPECT_THAT(ids(planned_with(prompt(21, 200), 11).straight_to_host), ElementsAre(21));
+  EXPECT_THAT(planned_with(prompt(21, 200), 40).straight_to_host, IsEmpty());
+}
+
+// Steps may take 8 ms, a step of the decodes takes some 3.7: each of the four layers has 1.1 ms for
+// prompts.
+TEST_F(BesideLanes, TheHostHasNoMoreTimeThanATargetLeavesForPrompts) {
+  const Nanos tpot = std::chrono::milliseconds(8);
+  const StepPlan plan = planned_with(prompt(21, 400), 25, tpot);
+  EXPECT_THAT(plan.straight_to_host, IsEmpty());
+  EXPECT_THAT(plan.offload, IsEmpty()) << "no sequence leaves to make room for it";
+  EXPECT_THAT(ids(planned_with(prompt(21, 400), 25).straight_to_host), ElementsAre(21));
+}
+
+// With a prompt of 400 tokens in each step the host has 4.9 ms.
 TEST_F(BesidePrompts, TheHostIsNotTakenForLateWhileStepsHavePrompts) {
-  Scene scene = with_residents(parked_best_effort(10, 100, 101));
+  Scene scene = with_residents(parked_best_effort(11, 100, 101));
   scene.budget.staging_blocks = 100;
-  const auto with_waiting = [&] {
-    Scene waiting = scene;
-    waiting.waiting = {best_effort(prompt(21, 200))};
-    return waiting;
-  };
+  Scene waits = scene;
+  waits.waiting = {best_effort(prompt(21, 5))};
   NeoPolicy& policy = made_neo_plus(1000);
-  Scene waits = with_waiting();
-  SystemView view = waits.view();
-  view.step = 1;
-  EXPECT_THAT(policy.plan(view).straight_to_host, IsEmpty());
   Scene busy = scene;
   busy.running.push_back(prompt(31, 400));
   busy.budget.free_blocks = 60;
-  view = busy.view();
-  for (view.step = 2; view.step < 100; ++view.step) {
+  SystemView view = busy.view();
+  for (view.step = 1; view.step < 100; ++view.step) {
     policy.plan(view);
   }
   view = waits.view();
   view.step = 100;
   EXPECT_THAT(ids(policy.plan(view).straight_to_host), ElementsAre(21));
+}
+
+// Both are bound for the host. With one of them the first lane has more than 128 rows, for which
+// the published rules leave the other one out.
+TEST_F(BesidePrompts, AllPromptsThatFitTheStepBegin) {
+  Scene scene = with_residents(parked_best_effort(4, 20, 101));
+  scene.budget.free_blocks = 9;
+  scene.budget.staging_blocks = 100;
+  scene.waiting = {best_effort(prompt(21, 200)), best_effort(prompt(22, 200))};
+  EXPECT_THAT(ids(made_neo_plus(50).plan(scene.view()).straight_to_host), ElementsAre(21, 22));
+}
+
+TEST_F(BesidePrompts, APromptWaitsForAPlaceAndDoesNotGoToTheHostForWantOfIt) {
+  Scene scene = with_residents({});
+  scene.budget.free_blocks = 60;
+  scene.budget.sequences = 0;
+  scene.budget.staging_blocks = 100;
+  scene.waiting = {best_effort(prompt(21, 200))};
+  EXPECT_THAT(made_neo_plus(50).plan(scene.view()).admit, IsEmpty());
 }
 
 // Both fit the 480 rows of a step, and leave 32 for 100 tokens of the host that have time.
