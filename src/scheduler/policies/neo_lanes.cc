@@ -12,6 +12,11 @@
 namespace tandem {
 namespace {
 
+// No prompt leaves a step whose first lane is smaller: rows, and for the repaired rules times of one
+// row.
+constexpr int64_t kFewestRows = 128;
+constexpr int64_t kFullStep = 10;
+
 constexpr double kChangesMode = 1.02;  // so much better must the other mode be (neo_plus)
 
 // Overdue decodes may add one part in 100 to the time of all steps, and two steps to a single one.
@@ -159,9 +164,34 @@ double NeoStep::credit_of(const Lanes& lanes, size_t prompts) const {
   return credit;
 }
 
+// Whether this first lane is too small for a prompt to leave the step. The repaired rules ask for
+// much more work than reading the weights once, which takes the same time in a shorter step.
+bool NeoStep::is_small(const Lane& first) const {
+  if (!rules_.repaired) {
+    return first.rows() < kFewestRows;
+  }
+  Lane row;
+  row.residents.add_decode(1);
+  return model_.times(first).dense < kFullStep * model_.times(row).dense;
+}
+
+// Rule 5: how many prompts stay. With a placement its slack must not become negative.
+size_t NeoStep::without_host_bound_tail(const Placement* placement) const {
+  size_t prompts = prompts_.size();
+  while (prompts > 0 && prompts_[prompts - 1].host_bound) {
+    Lanes lanes = placement != nullptr ? placement->lanes : Lanes{};
+    lanes[0].residents = shape_with(prompts - 1);
+    if (is_small(lanes[0]) || (placement != nullptr && model_.slack(lanes).least() < Nanos{0})) {
+      break;
+    }
+    --prompts;
+  }
+  return prompts;
+}
+
 NeoStep::Choice NeoStep::resident_choice() const {
-  // The repaired rules begin all that fit: a further prompt needs no further pass over the weights.
-  Choice choice{.prompts = is_as_published() ? without_host_bound_tail(nullptr) : prompts_.size(),
+  const bool trims = rules_.join == HostJoin::kByNeo;
+  Choice choice{.prompts = trims ? without_host_bound_tail(nullptr) : prompts_.size(),
                 .placement = {}};
   Lanes lanes;
   lanes[0].residents = shape_with(choice.prompts);
@@ -191,7 +221,7 @@ NeoStep::Choice NeoStep::lanes_choice(const LanesUnderWay& under_way) const {
   start[0].residents = shape_with(choice.prompts);
   choice.placement = placed(start);
   Lanes& lanes = choice.placement.lanes;
-  if (!rules_.all_on_host && is_as_published()) {
+  if (!rules_.all_on_host && rules_.join == HostJoin::kByNeo) {
     choice.prompts = without_host_bound_tail(&choice.placement);
     lanes[0].residents = shape_with(choice.prompts);
   }
@@ -285,14 +315,19 @@ NeoStep::Choice NeoStep::best_of(Choice lanes, const Choice& resident) const {
   return resident;
 }
 
-// Both steps have the same prompts, so it does not matter what a prompt is worth.
+// Compared with a step of the same prompts, so that it does not matter what a prompt is worth.
 bool NeoStep::lanes_gain(const Choice& lanes, const Choice& resident) const {
-  const double worth = worth_of_time(resident);
+  Choice without;
+  Lanes alone;
+  alone[0].residents = shape_with(lanes.prompts);
+  without.credit = credit_of(alone, lanes.prompts);
+  without.time = model_.layers_time(alone[0]) + model_.beside_layers(alone);
+  const double worth = worth_of_time(lanes.prompts == resident.prompts ? resident : without);
   const auto value = [&](const Choice& choice, bool changes) {
     return choice.credit / (changes ? kChangesMode : 1) -
            worth * static_cast<double>(choice.time.count());
   };
-  return value(lanes, !memory_.had_lanes) > value(resident, memory_.had_lanes);
+  return value(lanes, !memory_.had_lanes) > value(without, memory_.had_lanes);
 }
 
 // Whether a first token comes too late because this step has lanes, if none of the next have. A

@@ -13,7 +13,6 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kReturnPercent = 95;  // of the accelerator's blocks: sequences return below
-constexpr int64_t kFewestRows = 128;    // of the first lane: no prompt leaves the step below
 constexpr int32_t kWithoutBound = std::numeric_limits<int32_t>::max();
 
 bool may_move(const SequenceView& sequence) {
@@ -472,21 +471,6 @@ latency::StepShape NeoStep::shape_with(size_t prompts) const {
                       prompt.tokens == sequence.pending_tokens() ? sequence.choices : 0);
   }
   return shape;
-}
-
-// Rule 5: how many prompts stay. With a placement its slack must not become negative.
-size_t NeoStep::without_host_bound_tail(const Placement* placement) const {
-  size_t prompts = prompts_.size();
-  while (prompts > 0 && prompts_[prompts - 1].host_bound) {
-    Lanes lanes = placement != nullptr ? placement->lanes : Lanes{};
-    lanes[0].residents = shape_with(prompts - 1);
-    if (lanes[0].rows() < kFewestRows ||
-        (placement != nullptr && model_.slack(lanes).least() < Nanos{0})) {
-      break;
-    }
-    --prompts;
-  }
-  return prompts;
 }
 
 }  // namespace tandem

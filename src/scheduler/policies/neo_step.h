@@ -115,6 +115,7 @@ class NeoStep {
   [[nodiscard]] bool host_takes(const SequenceView& waiting, int64_t blocks) const;
   [[nodiscard]] int64_t blocks_for_output(const SequenceView& waiting) const;
   [[nodiscard]] latency::StepShape shape_with(size_t prompts) const;
+  [[nodiscard]] bool is_small(const Lane& first) const;
   [[nodiscard]] size_t without_host_bound_tail(const Placement* placement) const;
 
   // Lanes or none.
