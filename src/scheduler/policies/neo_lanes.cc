@@ -12,8 +12,8 @@
 namespace tandem {
 namespace {
 
-// No prompt leaves a step whose first lane is smaller: rows, and for the repaired rules times of one
-// row.
+// No prompt leaves a step whose first lane is smaller: rows, and for the repaired rules times of
+// one row.
 constexpr int64_t kFewestRows = 128;
 constexpr int64_t kFullStep = 10;
 
