@@ -167,12 +167,12 @@ double NeoStep::credit_of(const Lanes& lanes, size_t prompts) const {
 // Whether this first lane is too small for a prompt to leave the step. The repaired rules ask for
 // much more work than reading the weights once, which takes the same time in a shorter step.
 bool NeoStep::is_small(const Lane& first) const {
-  if (!rules_.repaired) {
+  if (first.rows() < kFewestRows || !rules_.repaired) {
     return first.rows() < kFewestRows;
   }
   Lane row;
   row.residents.add_decode(1);
-  return model_.times(first).dense < kFullStep * model_.times(row).dense;
+  return model_.times(first).dense <= kFullStep * model_.times(row).dense;
 }
 
 // Rule 5: how many prompts stay. With a placement its slack must not become negative.
