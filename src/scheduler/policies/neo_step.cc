@@ -414,6 +414,9 @@ bool NeoStep::collect(const SequenceView& waiting) {
   if ((!straight && !has_room) || waits_to_go_straight) {
     return false;
   }
+  if (straight_blocks_ > 0 && std::ssize(prompts_) >= draft_.builder().slices_left()) {
+    return false;  // slices that go straight to the host are bound last: it would find none
+  }
   if (!is_as_published()) {
     // The accelerator has room for it: better there than not at all.
     host_bound = host_bound && host_takes(waiting, blocks);

@@ -187,6 +187,21 @@ TEST_F(BesidePrompts, APromptLeavesAStepThatIsLongWithoutIt) {
   EXPECT_THAT(ids(made_neo_plus(50).plan(scene.view()).straight_to_host), ElementsAre(21));
 }
 
+// A step has nine slices. Eight decode, the prompt that goes straight to the host is bound last.
+TEST_F(BesidePrompts, NoChunkTakesTheSliceOfAPromptThatGoesStraightToTheHost) {
+  Scene scene = with_residents({});
+  scene.budget.tokens = 128;
+  scene.budget.logit_rows = 9;
+  scene.budget.free_blocks = 4;
+  scene.budget.staging_blocks = 100;
+  scene.waiting = {best_effort(prompt(21, 100)), best_effort(prompt(22, 30))};
+  const StepPlan plan = made_neo_plus(50).plan(scene.view());
+  EXPECT_THAT(ids(plan.straight_to_host), ElementsAre(21));
+  EXPECT_THAT(ids(plan.admit), ElementsAre(21));
+  scene.budget.logit_rows = 10;
+  EXPECT_THAT(ids(made_neo_plus(50).plan(scene.view()).admit), ElementsAre(21, 22));
+}
+
 TEST_F(BesidePrompts, APromptWaitsForAPlaceAndDoesNotGoToTheHostForWantOfIt) {
   Scene scene = with_residents({});
   scene.budget.free_blocks = 60;
