@@ -139,7 +139,10 @@ void NeoStep::make_room_for_head() {
     return;
   }
   const SequenceView& head = view_.waiting.front();
-  if (will_go_straight(head)) {
+  // Without blocks on the host now, a sequence that left for this prompt would return at once.
+  const bool host_has_room =
+      draft_.planner().blocks_for(head.known_tokens + 1) <= draft_.builder().host_blocks_left();
+  if (will_go_straight(head) && host_has_room) {
     return;
   }
   const int32_t tokens = std::min(head.pending_tokens(), view_.budget.tokens);

@@ -313,5 +313,29 @@ TEST(NeoOptions, AModelOfWholeStepsIsRefused) {
   EXPECT_EQ(made.error().param, "time-model");
 }
 
+// The prompt fills a step, so that it cannot go straight to the host beside a decode; without one
+// it could, but the sequence that left for it has the host's blocks. That sequence must not return.
+TEST_F(Neo, ASequenceThatLeftForAPromptDoesNotReturnBeforeIt) {
+  SequenceView decodes = decode(1, 30);
+  decodes.held_blocks = decodes.transfer_blocks = 8;
+  Scene scene{.running = {decodes}, .waiting = {prompt(2, 25), prompt(3, 25)}};
+  scene.budget.tokens = 25;
+  scene.budget.sequences = 8;
+  scene.budget.free_blocks = 6;
+  scene.budget.total_blocks = 14;
+  scene.budget.host_free_blocks = 10;
+  scene.budget.host_total_blocks = 10;
+  scene.budget.staging_blocks = 8;
+  scene.budget.block_tokens = 4;
+  NeoPolicy& policy = made(50);
+  EXPECT_THAT(ids(policy.plan(scene.view()).offload), ElementsAre(1));
+  scene.offloaded = {parked(1, 30)};
+  scene.offloaded[0].held_blocks = scene.offloaded[0].transfer_blocks = 8;
+  scene.running.clear();
+  scene.budget.free_blocks = 14;
+  scene.budget.host_free_blocks = 2;
+  EXPECT_THAT(policy.plan(scene.view()).onload, IsEmpty());
+}
+
 }  // namespace
 }  // namespace tandem
