@@ -18,7 +18,7 @@ case "${1-}" in
   --avx2)
     venv=build/peers-venv-avx2
     build=llama-build-avx2
-    others="llama-cpp-python|openvino"
+    others="llama-cpp-python|nncf|openvino"
     features="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON" ;;
   --server) ;;
   -h|--help) sed -n '2,7s/^# \?//p' bench/peers/install.sh; exit 0 ;;

@@ -12,9 +12,9 @@
 namespace tandem {
 namespace {
 
-// No prompt leaves a step whose first lane is smaller: rows, and for the repaired rules times of
-// one row.
+// Of the first lane; no prompt leaves a step with fewer.
 constexpr int64_t kFewestRows = 128;
+// The same in times of one row; repaired rules.
 constexpr int64_t kFullStep = 10;
 
 constexpr double kChangesMode = 1.02;  // so much better must the other mode be (neo_plus)
@@ -164,11 +164,14 @@ double NeoStep::credit_of(const Lanes& lanes, size_t prompts) const {
   return credit;
 }
 
-// Whether this first lane is too small for a prompt to leave the step. The repaired rules ask for
-// much more work than reading the weights once, which takes the same time in a shorter step.
+// Whether this first lane is too small for a prompt to leave the step. The repaired rules also ask
+// for much more work than reading the weights, which a shorter step has to do as well.
 bool NeoStep::is_small(const Lane& first) const {
-  if (first.rows() < kFewestRows || !rules_.repaired) {
-    return first.rows() < kFewestRows;
+  if (first.rows() < kFewestRows) {
+    return true;
+  }
+  if (!rules_.repaired) {
+    return false;
   }
   Lane row;
   row.residents.add_decode(1);
