@@ -33,20 +33,20 @@ void add_times(const OpTable& from, OpTable& to) {
   }
 }
 
-// Sums the steps' times, prompts and decodes apart.
+// Sums the times of steps, prompts and decodes apart. Of steps that only decode, steps with the
+// most sequences count: while the first prompts decode others wait, and at the end some have ended.
 class StepTimes final : public observe::EngineObserver {
  public:
   explicit StepTimes(device::OpTimes& op_times) : op_times_(op_times) {}
 
   void on_step(const observe::StepRecord& record) override {
-    add_times(op_times_.take(), record.prefill_tokens > 0 ? prefill_ops : decode_ops);
+    const OpTable ops = op_times_.take();
     if (record.prefill_tokens > 0) {
+      add_times(ops, prefill_ops);
       prefill_seconds += to_seconds(record.duration);
       prefill_tokens += record.prefill_tokens;
     } else {
-      decode_seconds += to_seconds(record.duration);
-      decode_tokens += record.decode_tokens;
-      ++decode_steps;
+      add_decode(record, ops);
     }
     engine_work.push_back(to_seconds(record.engine_work));
   }
@@ -63,7 +63,23 @@ class StepTimes final : public observe::EngineObserver {
   OpTable decode_ops;
 
  private:
+  void add_decode(const observe::StepRecord& record, const OpTable& ops) {
+    if (record.decode_tokens > sequences_) {
+      sequences_ = record.decode_tokens;
+      decode_seconds = 0;
+      decode_tokens = decode_steps = 0;
+      decode_ops.clear();
+    }
+    if (record.decode_tokens == sequences_) {
+      add_times(ops, decode_ops);
+      decode_seconds += to_seconds(record.duration);
+      decode_tokens += record.decode_tokens;
+      ++decode_steps;
+    }
+  }
+
   device::OpTimes& op_times_;
+  int64_t sequences_ = 0;  // the most that decoded in a step
 };
 
 // Takes tokens as a server's loop would; they are let go of outside the engine's time.

@@ -65,6 +65,9 @@ constexpr int int4_offset(Quantization quantization) {
   return quantization == Quantization::kInt4Symmetric ? 8 : 0;
 }
 
+// Turns over the highest bit of each of four bytes: q becomes q + 128.
+constexpr uint32_t kByteOffsets = 0x80808080;
+
 // The nibbles at bits 0, 16, 32 and 48 side by side.
 constexpr uint16_t gather_nibbles(uint64_t apart) {
   apart &= 0x000f000f000f000fU;
@@ -73,9 +76,17 @@ constexpr uint16_t gather_nibbles(uint64_t apart) {
 }
 
 // In a file of some gigabytes this is most of the time that loading takes.
-void store_group(Quantization quantization, const QuantizedGroup& group, int64_t column,
+void store_group(const PackedMatrix& matrix, const QuantizedGroup& group, int64_t column,
                  std::byte* step) {
-  if (quantization == Quantization::kInt8) {
+  const Quantization quantization = matrix.quantization;
+  if (quantization == Quantization::kInt8 && matrix.int8_products()) {
+    for (int64_t k = 0; k < kStepDepths; k += 4) {
+      uint32_t quad = 0;
+      std::memcpy(&quad, group.values + k, sizeof quad);
+      quad ^= kByteOffsets;
+      std::memcpy(step + quad_index(column, k, kStepDepths), &quad, sizeof quad);
+    }
+  } else if (quantization == Quantization::kInt8) {
     for (int64_t k = 0; k < kStepDepths; k += 2) {
       std::memcpy(step + bf16_index(column, k, kStepDepths), group.values + k, 2);
     }
@@ -99,10 +110,14 @@ void store_group(Quantization quantization, const QuantizedGroup& group, int64_t
   }
 }
 
-QuantizedGroup load_group(Quantization quantization, const std::byte* step, int64_t column) {
+QuantizedGroup load_group(const PackedMatrix& matrix, const std::byte* step, int64_t column) {
+  const Quantization quantization = matrix.quantization;
   QuantizedGroup group;
   for (int64_t k = 0; k < kStepDepths; ++k) {
-    if (quantization == Quantization::kInt8) {
+    if (quantization == Quantization::kInt8 && matrix.int8_products()) {
+      const auto byte = static_cast<uint8_t>(step[quad_index(column, k, kStepDepths)]);
+      group.values[k] = static_cast<int8_t>(byte ^ uint8_t{0x80});
+    } else if (quantization == Quantization::kInt8) {
       std::memcpy(group.values + k, step + bf16_index(column, k, kStepDepths), 1);
     } else {
       uint16_t word = 0;
@@ -136,7 +151,7 @@ void pack_block(const PackArgs& args, int64_t n, int64_t k, int64_t target_n) {
       room = quantize_group(args.target.quantization, block);
       group = &room;
     }
-    store_group(args.target.quantization, *group, target_n % kPanelColumns,
+    store_group(args.target, *group, target_n % kPanelColumns,
                 static_cast<std::byte*>(args.target_data) + step_offset(args.target, target_n, k));
   } else if (args.target.type == ElementType::kF32) {
     float block[kBlock];
@@ -156,10 +171,9 @@ void pack_block(const PackArgs& args, int64_t n, int64_t k, int64_t target_n) {
 }
 
 void unpack_group(const PackedMatrix& matrix, int64_t row, int64_t block, float* out) {
-  const QuantizedGroup group =
-      load_group(matrix.quantization,
-                 static_cast<const std::byte*>(matrix.data) + step_offset(matrix, row, block),
-                 row % kPanelColumns);
+  const QuantizedGroup group = load_group(
+      matrix, static_cast<const std::byte*>(matrix.data) + step_offset(matrix, row, block),
+      row % kPanelColumns);
   for (int64_t i = 0; i < kBlock; ++i) {
     out[i] = group.element(i);
   }

@@ -7,6 +7,9 @@
 // if its kind has minima, those:
 //   int8:  [n/32][k/32]{[2 halves][16 pairs][16 columns][2 depths], [32 columns] fp16}
 //   int4:  [n/32][k/32]{[2 halves][4 x 4 pairs][16 columns][2 depths][4 pairs], [32 columns] fp16}
+// If activations are rounded to int8, an int8 is stored as the unsigned byte q + 128, in the order
+// in which products of bytes take it:
+//          [n/32][k/32]{[8 quads][32 columns][4 depths], [32 columns] fp16}
 // A symmetric int4 is stored as q + 8. Four, of one depth of each of four pairs, are a 16-bit word,
 // the first in its lowest bits: a vector of words is four vectors of a bf16 step. Plain loops, any
 // thread.
@@ -34,6 +37,11 @@ constexpr int64_t bf16_index(int64_t n, int64_t k, int64_t depth) {
   const int64_t block = (n / 32) * (depth / 32) + k / 32;
   return block * 2 * kTileElements + (n % 32 / 16) * kTileElements + (k % 32 / 2) * 32 +
          n % 16 * 2 + k % 2;
+}
+// Of an int8 that products of bytes read.
+constexpr int64_t quad_index(int64_t n, int64_t k, int64_t depth) {
+  const int64_t step = (n / 32) * (depth / 32) + k / 32;
+  return step * kStepDepths * kPanelColumns + k % 32 / 4 * (4 * kPanelColumns) + n % 32 * 4 + k % 4;
 }
 constexpr int64_t f32_index(int64_t n, int64_t k, int64_t depth) {
   return ((n / 32) * depth + k) * 32 + n % 32;

@@ -176,9 +176,9 @@ void warn_of_ignored(const JsonFields& group, std::vector<std::string>& warnings
     if (group.has(key)) {
       warnings.push_back(group
                              .error(key,
-                                    "is not computed: weights alone are quantised, and "
-                                    "activations stay bfloat16, which is closer to the "
-                                    "original model")
+                                    "is not computed: activations stay bfloat16, which is "
+                                    "closer to the original model, unless --activations int8 "
+                                    "rounds them")
                              .message);
     }
   }

@@ -107,9 +107,13 @@ std::string WeightFormats::name() const {
 }
 
 bool WeightFormats::supported(const device::Formats& formats) const {
-  return formats.supports(layers) &&
+  device::WeightFormat of_layers = layers;
+  if (of_layers.quantization != Quantization::kNone) {
+    of_layers.activations = activations;
+  }
+  return formats.supports(of_layers) &&
          std::all_of(tensors.begin(), tensors.end(), [&](const auto& held) {
-           return formats.supports(device::weight_format(layers.type, held.second));
+           return formats.supports(device::weight_format(layers.type, held.second, activations));
          });
 }
 

@@ -131,6 +131,13 @@ Result<model::WeightFormats> choose_format(const NodeOptions& options,
   ASSIGN_OR_RETURN(model::WeightFormats format, weight_formats_of(options, folder));
   format.activations = options.activations;
   if (options.activations == Activations::kInt8 && !format.any_quantized()) {
+    if (folder.stored.has_value() && !options.quantization) {
+      return invalid_argument(
+          fmt::format("--activations int8 needs the file's quantised weights, which --dtype {} "
+                      "replaces by numbers; leave one of the two out",
+                      element_name(format.layers.type)),
+          "activations");
+    }
     return invalid_argument(
         fmt::format("--activations int8 needs quantised weights, and these are {}; add "
                     "--quantization int8, int4 or int4-symmetric, or leave --activations out",

@@ -103,8 +103,17 @@ def test_activations_in_fewer_bits_are_left_out_with_a_warning(start_server, wid
     make_packed.convert(wide_model, tmp_path / "packed", kind="int-quantized", bits=8)
     change_config(tmp_path / "packed", lambda q: q["config_groups"]["group_0"].update(input_activations={"num_bits": 8, "dynamic": True}))
     server = start_server(tmp_path / "packed")
-    assert "input_activations: is not computed" in server.log.read_text()
+    log = server.log.read_text()
+    assert "input_activations: is not computed" in log and "unless --activations int8 rounds them" in log
     assert len(answers(server)) == 3
+
+
+def test_rounded_activations_need_the_stored_weights(binary, wide_model, tmp_path):
+    make_packed.convert(wide_model, tmp_path / "packed", kind="gptq", group=32)
+    command = [binary, "serve", tmp_path / "packed", "--check", "--activations", "int8"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    done = subprocess.run([*command, "--dtype", "float32"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "which --dtype float32 replaces by numbers" in done.stderr, done.stdout + done.stderr
 
 
 def change_config(folder, change):

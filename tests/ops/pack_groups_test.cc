@@ -58,7 +58,8 @@ class PackGroups : public ::testing::TestWithParam<Isa> {
 
   // The rows of a packed matrix of such groups, and of another, packed from the same values in
   // fp32.
-  void pack_both(Kinds kinds, PaddedDim n, PaddedDim k) {
+  void pack_both(Kinds kinds, PaddedDim n, PaddedDim k,
+                 Activations activations = Activations::kPlain) {
     Random random(static_cast<uint32_t>(n.logical + k.logical));
     groups_.clear();
     values_.clear();
@@ -69,7 +70,8 @@ class PackGroups : public ::testing::TestWithParam<Isa> {
       }
     }
     PackArgs args{.source = groups_.data(), .source_quantization = kinds.source, .n = n, .k = k};
-    args.target = {.n = n.padded(), .k = k.padded(), .quantization = kinds.target};
+    args.target = {
+        .n = n.padded(), .k = k.padded(), .quantization = kinds.target, .activations = activations};
     of_groups_ = packed_rows(table_of(GetParam()), args);
     args.source = values_.data();
     args.source_type = ElementType::kF32;
@@ -105,6 +107,18 @@ TEST_P(PackGroups, KeepTheirValuesInTheirKindAndInOneThatHoldsThem) {
         }
       }
     }
+  }
+}
+
+// The layout for products of bytes may differ; the values do not.
+TEST_P(PackGroups, HoldTheSameForRoundedActivations) {
+  const PaddedDim n{96, 48, 64};
+  const PaddedDim k{128, 64, 64};
+  for (const Kinds kinds : kKinds) {
+    pack_both(kinds, n, k);
+    const std::vector<float> plain = of_groups_;
+    pack_both(kinds, n, k, Activations::kInt8);
+    EXPECT_EQ(of_groups_, plain);
   }
 }
 

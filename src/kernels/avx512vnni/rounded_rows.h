@@ -55,7 +55,7 @@ HWY_INLINE __m512i round_sixteen(__m256i x, __m512 inverse) {
                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-// As round_group; the values in the order in which the unpacked weights have their depths.
+// As round_group; the values in the order in which loaded weights have their depths.
 struct ByteGroup {
   float scale;
   int32_t sum;

@@ -25,7 +25,6 @@
 #include "hwy/cache_control.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
-#include "kernels/portable/int4_bytes.h"
 #include "kernels/portable/portable.h"
 #include "kernels/portable/row_groups.h"
 #include "kernels/quantize.h"
@@ -36,6 +35,7 @@
 #if TANDEM_PORTABLE_TARGET
 
 #include "kernels/portable/math-inl.h"
+#include "kernels/portable/unpack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::kernels::portable::HWY_NAMESPACE {
@@ -54,9 +54,6 @@ constexpr bool kManyRegisters = kLanes == 16;
 constexpr int kMaxRows = kManyRegisters ? 12 : 6;
 constexpr int kWideRows = kManyRegisters ? 12 : 3;
 
-// A step of a panel: 32 depths of bf16 or 16 of fp32.
-constexpr int64_t kStepBytes = 2048;
-constexpr int64_t kPieceSteps = 8;
 constexpr int64_t kStepPairs = kStepBytes / 128;  // a pair of lines each: two depths, or one
 constexpr int64_t kAheadBytes = 4096;             // where one pass takes all of a panel
 constexpr int64_t kRowSetBytes = 1024 * 1024;     // x rows in scratch that share a pass over W
@@ -68,13 +65,6 @@ int64_t row_set_size(const GemmArgs& args) {
 }
 
 constexpr int64_t kPairColumns = 2 * kPanelColumns;  // gate and up
-
-// A piece of a quantised panel as integers in bf16, and its scales.
-struct Unpacked {
-  alignas(64) BFloat16 w[kPieceSteps * kStepBytes / 2];
-  float scales[kPieceSteps * kPanelColumns];
-  float minima[kPieceSteps * kPanelColumns];
-};
 
 // Bytes for the sums of a set's x over groups of depths, and, with rounded activations, for scales.
 int64_t group_sum_bytes(const GemmArgs& args) {
@@ -95,75 +85,6 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
   const bool pairs = args.store == GemmStore::kSiluMul;
   return x_scratch_bytes(args) + sum_scratch_bytes(args) * (pairs ? 3 : 1) +
          (args.w.quantized() ? int64_t{sizeof(Unpacked)} + group_sum_bytes(args) : 0);
-}
-
-using Words = hn::ScalableTag<uint16_t>;
-
-void unpack_int8(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
-  const F32 d;
-  const hn::Rebind<int8_t, F32> d8;
-  const hn::Rebind<int32_t, F32> d32;
-  const hn::Rebind<uint16_t, F32> d16;
-  for (int64_t i = 0; i < kStepBytes / 2; i += kLanes) {
-    const auto q = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const int8_t*>(from) + i));
-    const auto bits = hn::BitCast(U32(), hn::ConvertTo(d, q));
-    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(bits)), d16, to + i);
-  }
-}
-
-// The bf16 of each word's lowest four bits.
-template <bool kSymmetric>
-HWY_INLINE hn::Vec<Words> int4_values(hn::Vec<Words> word) {
-  static constexpr Int4Bytes kBytes = int4_bytes<kSymmetric>();
-  const Words d;
-  const hn::Repartition<uint8_t, Words> d8;
-  const auto low_four = hn::And(word, hn::Set(d, uint16_t{15}));
-  const auto index = hn::BitCast(d8, hn::Or(low_four, hn::ShiftLeft<8>(low_four)));
-  const auto low = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kBytes.low), index));
-  const auto high = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(d8, kBytes.high), index));
-  return hn::Or(hn::And(low, hn::Set(d, uint16_t{0xff})),
-                hn::And(high, hn::Set(d, uint16_t{0xff00})));
-}
-
-template <bool kSymmetric>
-void unpack_int4(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
-  constexpr int64_t kPairElements = 32;  // of a pair of depths in a half
-  const Words d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t fours = 0; fours < 8; ++fours, to += 4 * kPairElements, from += 2 * kPairElements) {
-    for (int64_t i = 0; i < kPairElements; i += lanes) {
-      const auto words = hn::LoadU(d, reinterpret_cast<const uint16_t*>(from) + i);
-      hn::StoreU(int4_values<kSymmetric>(words), d, to + i);
-      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<4>(words)), d, to + kPairElements + i);
-      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<8>(words)), d, to + 2 * kPairElements + i);
-      hn::StoreU(int4_values<kSymmetric>(hn::ShiftRight<12>(words)), d, to + 3 * kPairElements + i);
-    }
-  }
-}
-
-void unpack_steps(Quantization quantization, const char* from, int64_t steps, Unpacked& to) {
-  const F32 d;
-  const hn::Rebind<hwy::float16_t, F32> d16;
-  const int64_t value_bytes = panel_layout::step_value_bytes(quantization);
-  for (int64_t step = 0; step < steps; ++step) {
-    BFloat16* w = to.w + step * kStepBytes / 2;
-    if (quantization == Quantization::kInt8) {
-      unpack_int8(from, w);
-    } else if (quantization == Quantization::kInt4) {
-      unpack_int4<false>(from, w);
-    } else {
-      unpack_int4<true>(from, w);
-    }
-    const auto* scales = reinterpret_cast<const hwy::float16_t*>(from + value_bytes);
-    for (int64_t i = 0; i < kPanelColumns; i += kLanes) {
-      const int64_t at = step * kPanelColumns + i;
-      hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + i)), d, to.scales + at);
-      if (has_minimum(quantization)) {
-        hn::StoreU(hn::PromoteTo(d, hn::LoadU(d16, scales + kPanelColumns + i)), d, to.minima + at);
-      }
-    }
-    from += panel_layout::step_bytes(quantization);
-  }
 }
 
 Vec load_f32(const float* from) { return hn::LoadU(F32(), from); }
@@ -557,7 +478,7 @@ void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel,
     piece.last = step + piece.steps == steps;
     piece.x_sums = x_sums + step;
     piece.x_scales = x_scales == nullptr ? nullptr : x_scales + step;
-    unpack_steps(quantization, from, piece.steps, *unpacked);
+    unpack_steps(args.w, from, piece.steps, *unpacked);
     const char* after = piece.last ? data + next * steps * bytes : from + piece.steps * bytes;
     multiply_piece(args, set, step * panel_layout::kStepDepths,
                    {after, static_cast<size_t>(piece.steps * bytes)}, piece, results,
