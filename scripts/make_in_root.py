@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Builds the committed sources in a clean root of another release, and keeps the packages in build/packages.
 
-Usage: scripts/make_in_root.py SUITE [deb|tar|wheel]...   SUITE: bookworm, trixie or noble; default: deb
+Usage: scripts/make_in_root.py SUITE [deb|tar|wheel|tests]...   SUITE: bookworm, trixie or noble; default: deb
+  tests   builds the unit tests with the compiler of that release and runs them there (tests that need models skip)
 Needs root, debootstrap and the network. The compiler cache lies in build/packages/roots/SUITE.ccache. Log: build/packages/logs.
 """
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import clean_root
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "build" / "packages"
+TESTS = ("scripts/install_packages.sh build && apt-get install -y -q --no-install-recommends libgtest-dev && cmake --preset dev && "
+         "cmake --build build/dev -j $(scripts/jobs.sh) -- --quiet && ctest --test-dir build/dev -j $(scripts/jobs.sh) --output-on-failure")
 
 
 def main():
@@ -32,7 +36,11 @@ def main():
         (PACKAGES / "logs").mkdir(parents=True, exist_ok=True)
         log = PACKAGES / "logs" / f"build-{suite}.log"
         build = ("apt-get install -y -q --no-install-recommends git ca-certificates && git config --global safe.directory /tandem && "
-                 f"cd /tandem && CCACHE_DIR=/ccache scripts/make_packages.sh {' '.join(kinds)}")
+                 "cd /tandem && export CCACHE_DIR=/ccache")
+        if packages := [kind for kind in kinds if kind != "tests"]:
+            build += f" && scripts/make_packages.sh {' '.join(packages)}"
+        if "tests" in kinds:
+            build += f" && {TESTS}"
         mounted = clean_root.ENTER.replace("exec chroot", f'mount --bind "{cache}" "$root/ccache"\nexec chroot')
         print(f"building in {suite}; log: {log}", flush=True)
         with open(log, "wb") as out:
@@ -41,6 +49,8 @@ def main():
         if done.returncode != 0:
             print("\n".join(log.read_text(errors="replace").splitlines()[-30:]))
             return 1
+        if "tests" in kinds:
+            print(re.findall(r".*tests passed.*", log.read_text(errors="replace"))[-1])
         for made in sorted((root.path / "tandem" / "build" / "packages").glob("tandem*")):
             shutil.copy(made, PACKAGES)
             print(PACKAGES / made.name)
