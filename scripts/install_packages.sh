@@ -28,7 +28,7 @@ build_packages=(
 )
 # To run ./test.sh and .ci/run.
 test_packages=(
-  libgtest-dev libbenchmark-dev libdnnl-dev
+  libgtest-dev libgmock-dev libbenchmark-dev libdnnl-dev
   chromium               # the page at /, through Playwright
   zsh man-db             # completion and manual page
   python3 python3-venv openssl clang libclang-rt-dev lld clang-format clang-tidy

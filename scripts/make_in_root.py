@@ -15,7 +15,7 @@ import clean_root
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ROOT / "build" / "packages"
-TESTS = ("scripts/install_packages.sh build && apt-get install -y -q --no-install-recommends libgtest-dev && cmake --preset dev && "
+TESTS = ("scripts/install_packages.sh build && apt-get install -y -q --no-install-recommends libgtest-dev libgmock-dev && cmake --preset dev && "
          "cmake --build build/dev -j $(scripts/jobs.sh) -- --quiet && ctest --test-dir build/dev -j $(scripts/jobs.sh) --output-on-failure")
 
 

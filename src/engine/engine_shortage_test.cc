@@ -15,6 +15,7 @@ using testing::expected_tokens;
 using testing::make_request;
 using testing::Outcome;
 using testing::prompt_of;
+using testing::two_tiers;
 using testing::VirtualWorld;
 using testing::WorldOptions;
 
@@ -146,6 +147,57 @@ TEST_F(EngineShortage, TheEngineIsNotIdleWhileCopiesBetweenTheTiersRun) {
     expect_drained(world);
   }
   EXPECT_GT(still_copying, 10);
+}
+
+// As another policy, but all offloaded sequences are held except the sequence with the fewest
+// tokens.
+class ShortestFirstPolicy final : public StepPolicy {
+ public:
+  explicit ShortestFirstPolicy(StepPolicy& policy) : policy_(policy) {}
+  [[nodiscard]] std::string_view name() const override { return policy_.name(); }
+  [[nodiscard]] std::unique_ptr<QueueOrder> make_queue_order() const override {
+    return policy_.make_queue_order();
+  }
+  StepPlan plan(const SystemView& view) override {
+    StepPlan plan = policy_.plan(view);
+    const auto first = std::ranges::min_element(view.offloaded, {}, &SequenceView::known_tokens);
+    for (const SequenceView& sequence : view.offloaded) {
+      if (sequence.id != first->id) {
+        plan.hold.push_back(sequence.id);
+      }
+    }
+    return plan;
+  }
+
+ private:
+  StepPolicy& policy_;
+};
+
+TEST_F(EngineShortage, ASequenceThatIsHeldLeavesItsPlaceInTheExecutorToAnother) {
+  constexpr int32_t kPlaces = 2;
+  constexpr int32_t kTokens = 12;
+  WorldOptions options = two_tiers({}, 1600, 64, kPlaces);
+  options.make_policy = {};
+  options.policy = "piggyback";
+  options.policy_options[kOffloadBelow] = 100;
+  options.policy_options[kOnloadAbove] = 100;
+  options.watch_policy = [](StepPolicy& policy) {
+    return std::make_unique<ShortestFirstPolicy>(policy);
+  };
+  VirtualWorld world(options);
+  Request guest = make_request(prompt_of(5), kTokens);
+  guest.service_class = ServiceClass::kBestEffort;
+  for (int id = 1; id <= kPlaces + 2; ++id) {
+    world.arrive(0ms, id, guest);
+  }
+  world.arrive(0ms, 9, make_request(prompt_of(5, 500), 2000));
+  world.run_until_idle();
+  for (int id = 2; id <= kPlaces + 2; ++id) {  // all take turns
+    ASSERT_EQ(world.outcome(id).tokens, expected_tokens(guest, 0));
+    EXPECT_LT(world.outcome(id).times[5], world.outcome(1).times[8]) << id;
+    EXPECT_LT(world.outcome(1).times[5], world.outcome(id).times[8]) << id;
+  }
+  expect_drained(world);
 }
 
 }  // namespace
