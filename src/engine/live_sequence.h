@@ -66,11 +66,10 @@ struct alignas(64) LiveSequence : QueueEntry {
   int64_t admission = 0;          // increases with each admission
   // What the executor still holds of it, beside in_executor. Until it holds nothing, the blocks of
   // the sequence are not freed.
-  int64_t transfer = 0;        // the copy under way; 0: none
-  bool leaving = false;        // the executor was told to let it go
-  bool gave_up_place = false;  // it left between two tokens, so its place is free
-  uint8_t lane = 0;            // of its token in the executor
-  bool comes_back = false;     // the host failed its token: its KV goes back to the accelerator
+  int64_t transfer = 0;     // the copy under way; 0: none
+  bool leaving = false;     // the executor was told to let it go
+  uint8_t lane = 0;         // of its token in the executor
+  bool comes_back = false;  // the host failed its token: its KV goes back to the accelerator
   // The fetch of its cached prefix from the host, since it was last queued.
   enum class Fetched : uint8_t { kNo, kUnderWay, kOnce } fetched = Fetched::kNo;
   int32_t host_failures = 0;   // times that the host could not compute a token of it

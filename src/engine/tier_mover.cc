@@ -96,9 +96,7 @@ void TierMover::token_computed(LiveSequence& sequence) {
 
 void TierMover::has_left(LiveSequence& sequence) {
   leaving_ -= sequence.leaving ? 1 : 0;
-  places_given_up_ -= sequence.gave_up_place ? 1 : 0;
   --in_executor_;
-  sequence.gave_up_place = false;
   sequence.leaving = false;
   sequence.in_executor = false;
   if (sequence.state.state() == SequenceState::kDropped) {
@@ -313,41 +311,36 @@ bool TierMover::enter_tokens(const StepPlan& plan) {
           .push_back(sequence);
     }
   }
-  std::ranges::stable_sort(held, {}, &LiveSequence::held_plans);
   bool starved = false;
   for (const std::vector<LiveSequence*>& of_class : waiting) {
     for (LiveSequence* sequence : of_class) {
-      if (finds_place(*sequence, held)) {
-        starved |= !enter(*sequence);
-      }
+      starved |= !enter(*sequence);
     }
   }
+  give_up_places(held);
   // While anything is in flight, some sequence will end or move and free blocks.
   return starved && tokens_under_way() == 0 && !busy() && make_host_room();
 }
 
-// There may be more sequences on the host than places in the executor. A sequence that the plan
-// holds keeps no place from another: of `held`, the first that has a place and is between two
-// tokens gives it up. Without one, `sequence` waits: places become free by themselves.
-bool TierMover::finds_place(const LiveSequence& sequence, std::span<LiveSequence*> held) {
-  if (sequence.in_executor) {
-    return !sequence.leaving;
+// If more sequences are on the host than there are places in the executor, best-effort sequences
+// that the plan holds keep none: from the next plan on the places are for the sequences that it
+// names. A latency-sensitive sequence might find none again.
+void TierMover::give_up_places(std::span<LiveSequence* const> held) {
+  if (std::ssize(table_.offloaded()) <= executor_.limits().offloaded_sequences) {
+    return;
   }
-  if (in_executor_ - places_given_up_ < executor_.limits().offloaded_sequences) {
-    return true;
+  for (LiveSequence* sequence : held) {
+    if (sequence->service_class == ServiceClass::kBestEffort) {
+      leave(*sequence);
+    }
   }
-  const auto other = std::ranges::find_if(
-      held, [](const LiveSequence* had) { return had->in_executor && !had->leaving; });
-  if (other == held.end()) {
-    return false;
-  }
-  leave(**other);
-  (*other)->gave_up_place = true;
-  ++places_given_up_;
-  return true;
 }
 
 bool TierMover::enter(LiveSequence& sequence) {
+  if (sequence.leaving ||
+      (!sequence.in_executor && in_executor_ >= executor_.limits().offloaded_sequences)) {
+    return true;  // it waits for a place; places become free by themselves
+  }
   const int32_t position = sequence.computed_tokens;
   CHECK(!kv_.needs_copy(sequence.kv, position),
         "sequence {} shares the block it writes on the host", raw(sequence.id));
@@ -444,26 +437,23 @@ void TierMover::release_all() {
 }
 
 Status TierMover::audit(std::vector<const SequenceKv*>& users) const {
-  std::array<int64_t, 4> counted{};  // in the executor, leaving, moving, places given up
+  std::array<int64_t, 3> counted{};  // in the executor, leaving, moving
   const auto count = [&](const auto& sequences) {
     for (const LiveSequence* sequence : sequences) {
       counted[0] += sequence->in_executor ? 1 : 0;
       counted[1] += sequence->leaving ? 1 : 0;
       counted[2] += sequence->transfer != 0 ? 1 : 0;
-      counted[3] += sequence->gave_up_place ? 1 : 0;
     }
   };
   count(table_.running());
   count(table_.waiting());
   count(table_.offloaded());
-  if (counted !=
-      std::array<int64_t, 4>{in_executor_, leaving_, std::ssize(transfers_), places_given_up_}) {
+  if (counted != std::array<int64_t, 3>{in_executor_, leaving_, std::ssize(transfers_)}) {
     return Error{
         ErrorCode::kInternal,
         fmt::format("offloaded sequences do not add up: {} in the executor, {} leaving, {} "
-                    "copies, {} places given up; counted {}, {}, {}, {}",
-                    in_executor_, leaving_, transfers_.size(), places_given_up_, counted[0],
-                    counted[1], counted[2], counted[3]),
+                    "copies; counted {}, {}, {}",
+                    in_executor_, leaving_, transfers_.size(), counted[0], counted[1], counted[2]),
         ""};
   }
   for (const auto& [id, kv] : write_throughs_) {

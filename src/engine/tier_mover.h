@@ -92,7 +92,7 @@ class TierMover {
   // False: the host failed this sequence too often.
   bool host_failed(LiveSequence& sequence, Nanos now);
   [[nodiscard]] bool is_held(LiveSequence& sequence) const;
-  bool finds_place(const LiveSequence& sequence, std::span<LiveSequence*> held);
+  void give_up_places(std::span<LiveSequence* const> held);
   // False: the host has no block for its next token.
   bool enter(LiveSequence& sequence);
   bool make_host_room();
@@ -112,7 +112,6 @@ class TierMover {
   std::unordered_map<int64_t, LiveSequence*> transfers_;    // copies in flight, by id
   std::unordered_map<int64_t, SequenceKv> write_throughs_;  // the same, and their blocks
   int32_t in_executor_ = 0;      // sequences that entered and did not leave
-  int32_t places_given_up_ = 0;  // by sequences that leave and count there
   int32_t leaving_ = 0;          // of these, told to leave
   bool some_come_back_ = false;  // of those that the host failed
   // Of the step being planned, sorted: first_lane or, in a step without lanes, second_lane.

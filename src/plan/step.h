@@ -212,9 +212,8 @@ class StepExecutor {
   // When to poll again although the listener was not called: work on the host may hang, which
   // nothing reports. Nanos::max(): no need to.
   [[nodiscard]] virtual Nanos next_check(Nanos /*now*/) const { return Nanos::max(); }
-  // No more visits of this sequence, which has entered: it ended, its KV goes elsewhere, or another
-  // sequence shall have its place, which is free at once if no token of it is under way. Needs no
-  // step in flight. Answered by a `left`, even where nothing of it was under way.
+  // No more visits of this sequence, which has entered. Needs no step in flight. Answered by a
+  // `left`, even where nothing of it was under way; then its place is free, and it may enter again.
   virtual void leave(SequenceId offloaded) = 0;
   // Each event once; may be called at any time, also when no step is in flight.
   [[nodiscard]] virtual TierEvents take_tier_events() = 0;
