@@ -50,7 +50,7 @@ def main():
             print("\n".join(log.read_text(errors="replace").splitlines()[-30:]))
             return 1
         if "tests" in kinds:
-            print(re.findall(r".*tests passed.*", log.read_text(errors="replace"))[-1])
+            print((re.findall(r".*tests passed.*", log.read_text(errors="replace")) or [f"no tests ran; see {log}"])[-1])
         for made in sorted((root.path / "tandem" / "build" / "packages").glob("tandem*")):
             shutil.copy(made, PACKAGES)
             print(PACKAGES / made.name)

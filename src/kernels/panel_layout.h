@@ -38,7 +38,7 @@ constexpr int64_t bf16_index(int64_t n, int64_t k, int64_t depth) {
   return block * 2 * kTileElements + (n % 32 / 16) * kTileElements + (k % 32 / 2) * 32 +
          n % 16 * 2 + k % 2;
 }
-// Of an int8 that products of bytes read.
+// Byte index of int8 W[n, k] if activations are rounded.
 constexpr int64_t quad_index(int64_t n, int64_t k, int64_t depth) {
   const int64_t step = (n / 32) * (depth / 32) + k / 32;
   return step * kStepDepths * kPanelColumns + k % 32 / 4 * (4 * kPanelColumns) + n % 32 * 4 + k % 4;

@@ -21,6 +21,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // A step of a panel: 32 depths of bf16 or 16 of fp32.
 inline constexpr int64_t kStepBytes = 2048;
 inline constexpr int64_t kPieceSteps = 8;
+// A half of a bf16 step holds two depths of each of 16 columns side by side.
+inline constexpr int64_t kPairElements = 32;
 
 // A piece of a quantised panel as integers in bf16, and its scales.
 struct Unpacked {
@@ -43,7 +45,8 @@ inline void unpack_int8(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to
   }
 }
 
-// Of quads of bytes q + 128: q of byte `kByte` of each quad, as the bits of fp32.
+// Each element of `quads` holds four bytes q + 128. The result is the q of byte `kByte`, as the
+// bits of an fp32 number.
 template <int kByte>
 HWY_INLINE hn::Vec<WordTag> byte_bits(hn::Vec<WordTag> quads) {
   const WordTag du;
@@ -63,7 +66,6 @@ HWY_INLINE void store_pairs(hn::Vec<WordTag> quads, BFloat16* to) {
 }
 
 inline void unpack_bytes(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
-  constexpr int64_t kPairElements = 32;  // of a pair of depths in a half
   for (int64_t quad = 0; quad < panel_layout::kStepDepths / 4; ++quad) {
     for (int64_t i = 0; i < kPanelColumns; i += kLanes, from += kLanes * 4) {
       const auto quads = hn::LoadU(WordTag(), reinterpret_cast<const uint32_t*>(from));
@@ -91,7 +93,6 @@ HWY_INLINE hn::Vec<Words> int4_values(hn::Vec<Words> word) {
 
 template <bool kSymmetric>
 void unpack_int4(const char* HWY_RESTRICT from, BFloat16* HWY_RESTRICT to) {
-  constexpr int64_t kPairElements = 32;  // of a pair of depths in a half
   const Words d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t fours = 0; fours < 8; ++fours, to += 4 * kPairElements, from += 2 * kPairElements) {
