@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a figure's experiment on the simulated machine: a table, result.csv and a plot in the experiment's folder.
 
-Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--line LINE] [--png]
+Usage: experiments/run.py NAME [--full] [--jobs N] [--binary TANDEM] [--keep FOLDER] [--band SHARE] [--line LINE]... [--png]
 
 experiments/NAME/experiment.json says what is run: `scenario` holds options of `tandem simulate`, `streams` its loads; words in braces are the
 values of a point, +, -, * and // of them included. A point is one value of `x` and one of `lines` in one of the `panels`; both lines and panels add
@@ -127,14 +127,14 @@ def run_point(flags, experiment, point, folder):
             model["p90"], time.monotonic() - began], band, None
 
 
-def kept_rows(file, line):
+def kept_rows(file, lines):
     """The rows of other lines that an earlier run left."""
     if not file.exists():
         return []
     def number(cell):
         return int(cell) if re.fullmatch(r"-?\d+", cell) else float(cell)
     with open(file, encoding="utf-8", newline="") as table:
-        return [row[:2] + [number(cell) for cell in row[2:]] + [0.0] for row in list(csv.reader(table))[1:] if row[1] != line]
+        return [row[:2] + [number(cell) for cell in row[2:]] + [0.0] for row in list(csv.reader(table))[1:] if row[1] not in lines]
 
 
 def round_over(value):
@@ -165,8 +165,12 @@ def plot(experiment, rows, bands, column, label, share):
             y = at(xs[0], part * most)[1]
             out.append(f'<line x1="{x0}" x2="{x0 + plot_width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
             out.append(f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{f"{part * 100:.0f} %" if share else f"{part * most:g}"}</text>')
+        free_from = 0.0  # labels that would touch the last one are left out
         for x in xs:
-            out.append(f'<text x="{at(x, 0)[0]:.1f}" y="{top + plot_height + 28}" text-anchor="middle">{x:g}</text>')
+            middle, half = at(x, 0)[0], 4 * len(f"{x:g}")
+            if middle - half >= free_from:
+                out.append(f'<text x="{middle:.1f}" y="{top + plot_height + 28}" text-anchor="middle">{x:g}</text>')
+                free_from = middle + half + 4
         out.append(f'<text x="{x0 + plot_width / 2}" y="{top + plot_height + 44}" text-anchor="middle">{experiment["x"]["label"]}</text>')
         for index, line in enumerate(experiment["lines"]):
             on_line = sorted((row for row in mine if row[1] == line), key=lambda row: row[2])
@@ -201,7 +205,7 @@ def main():
     parser.add_argument("--full", action="store_true", help="windows as long as published")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--band", type=float, default=0, help="also with this share less and more bandwidth of the host, e.g. 0.2: plots show the band; takes three times the time")
-    parser.add_argument("--line", help="run this line alone, and keep the rows of the others in result.csv")
+    parser.add_argument("--line", action="append", help="run only this line (may be given several times), and keep the rows of the others in result.csv")
     parser.add_argument("--png", action="store_true", help="make PNG files of the plots, too (rsvg-convert)")
     parser.add_argument("--binary", default=str(HERE.parent / "build/release/tandem"))
     parser.add_argument("--keep", type=pathlib.Path, help="folder for scenario, result and report of every point; points that it has already are not run again")
@@ -211,9 +215,9 @@ def main():
     experiment = json.loads((HERE / flags.name / "experiment.json").read_text())
     points = list(points_of(experiment, "full" if flags.full else "quick"))
     if flags.line:
-        if flags.line not in experiment["lines"] or flags.band:
+        if not set(flags.line) <= set(experiment["lines"]) or flags.band:
             sys.exit("run.py: --line is one of " + ", ".join(experiment["lines"]) + ", and does not go with --band")
-        points = [point for point in points if point["line"] == flags.line]
+        points = [point for point in points if point["line"] in flags.line]
     rows, bands, failures = [], {}, []
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         folder = flags.keep or pathlib.Path(scratch)
