@@ -112,6 +112,7 @@ DeviceCase make_attention(DeviceStand& stand, const model::ModelConfig& config,
       std::clamp<int64_t>(rotated_bytes / (blocks * layout.block_bytes()), 1, kMaxLayers));
   const int64_t rows = int64_t{sequences.count} * sequences.rows_each;
   const int64_t columns = int64_t{config.heads} * config.head_dim;
+  const ElementType q_type = stand.query_type(layout);
   const ElementType out_type = stand.numbers().attended;
   const int64_t workspace_bytes = stand.device().formats().attention_workspace_bytes(
       {.layout = layout,
@@ -131,7 +132,8 @@ DeviceCase make_attention(DeviceStand& stand, const model::ModelConfig& config,
                            .heads = config.heads,
                            .workspace = stand.take_floats(workspace_bytes / int64_t{sizeof(float)}),
                            .workspace_floats = workspace_bytes / int64_t{sizeof(float)}},
-                 .q = stand.take_floats(rows * columns),
+                 .q = stand.take(rows * columns * element_bytes(q_type)),
+                 .q_type = q_type,
                  .kv = stand.take(blocks * layout.block_bytes()),
                  .scale = 1.0F / std::sqrt(static_cast<float>(config.head_dim)),
                  .out = stand.take(rows * columns * element_bytes(out_type)),

@@ -69,7 +69,8 @@ DeviceCase make_rope(DeviceStand& stand, const model::ModelConfig& config, int64
   op.blocks = stand.put(shuffled(rows));
   op.slots = stand.put(slots);
   op.kv = stand.take(rows * op.layout.block_bytes());
-  op.q = stand.take_floats(rows * config.heads * config.head_dim);
+  op.q_type = stand.query_type(op.layout);
+  op.q = stand.take(rows * config.heads * config.head_dim * element_bytes(op.q_type));
   return one_op(op, rows);
 }
 

@@ -33,6 +33,9 @@ class DeviceStand {
   [[nodiscard]] device::NumberTypes numbers() const {
     return device_->formats().numbers({.type = ElementType::kBF16});
   }
+  [[nodiscard]] ElementType query_type(const kernels::KvLayout& layout) const {
+    return device_->formats().query_type(layout, numbers().attended);
+  }
   // Pinned memory, of half of host_memory_bytes.
   [[nodiscard]] device::Memory& pinned() const { return *pinned_; }
 

@@ -84,6 +84,12 @@ class Formats {
   [[nodiscard]] virtual int64_t weight_bytes(const WeightFormat& format, int64_t n,
                                              int64_t k) const = 0;
   [[nodiscard]] virtual NumberTypes numbers(const WeightFormat& format) const = 0;
+  // Of queries after RoPE where attention on the device reads them: kF32 or kBF16. `attended` is of
+  // NumberTypes. Rows that go to the host have queries in fp32.
+  [[nodiscard]] virtual ElementType query_type(const kernels::KvLayout& /*layout*/,
+                                               ElementType /*attended*/) const {
+    return ElementType::kF32;
+  }
   [[nodiscard]] virtual int64_t attention_workspace_bytes(const AttentionBounds& bounds) const = 0;
   // Elements from row to row of a matrix between ops with `columns` columns: whole cache lines.
   [[nodiscard]] virtual int64_t row_stride(int64_t columns, ElementType type) const = 0;

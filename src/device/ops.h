@@ -71,8 +71,9 @@ struct AttentionPlanOp {
 // Attention of decode rows and prefill chunks over the paged KV, as planned for an equal batch.
 struct AttentionOp {
   AttentionBatch batch;
-  const float* q = nullptr;       // [rows, heads, padded_head_dim], after RoPE, not scaled
-  const std::byte* kv = nullptr;  // the pool's start
+  const void* q = nullptr;                 // [rows, heads, padded_head_dim], after RoPE, not scaled
+  ElementType q_type = ElementType::kF32;  // as Formats::query_type
+  const std::byte* kv = nullptr;           // the pool's start
   int32_t layer = 0;
   float scale = 0.0F;      // 1/sqrt(head_dim)
   void* out = nullptr;     // [rows, out_stride], type out_type; padding dims are zero
@@ -329,7 +330,7 @@ struct OpTraits<RopeWriteOp> {
             .moving(op.rows * token_bytes));
     see(array("blocks", op.blocks, op.rows));
     see(array("slots", op.slots, op.rows));
-    see(floats("q", op.q, {op.rows, columns, columns}, Access::kWrite));
+    see(matrix("q", op.q, op.q_type, {op.rows, columns, columns}, Access::kWrite));
   }
 };
 
@@ -354,7 +355,7 @@ struct OpTraits<AttentionOp> {
   static void operands(const AttentionOp& op, See&& see) {
     const AttentionBatch& batch = op.batch;
     const int64_t columns = int64_t{batch.heads} * batch.layout.padded_head_dim;
-    see(floats("q", op.q, {batch.shape.rows, columns, columns}));
+    see(matrix("q", op.q, op.q_type, {batch.shape.rows, columns, columns}));
     see(bytes_at("kv", op.kv, batch.layout.block_bytes(), Access::kRead));
     see(array("slices", batch.slices, batch.shape.slices));
     see(array("workspace", batch.workspace, batch.workspace_floats, Access::kUpdate));

@@ -66,7 +66,9 @@ StageBuffers carve(const model::ModelConfig& config, const model::Weights& weigh
   buffers.residual = carver.take(rows * residual);
   buffers.normed = carver.take(most_rows * strides.normed * activation);
   buffers.qkv = carver.take_floats(rows * strides.qkv);
-  buffers.q = carver.take_floats(rows * attention);
+  const ElementType query =
+      weights.formats->query_type(kv_layout_for(config, options), weights.numbers.attended);
+  buffers.q = carver.take(rows * attention * element_bytes(query));
   buffers.attended = carver.take(rows * strides.attended * attended);
   buffers.activated = carver.take(most_rows * strides.activated * activation);
   buffers.cos = carver.take_floats(rows * half_dim);

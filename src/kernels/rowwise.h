@@ -60,8 +60,9 @@ struct RopeWriteArgs {
   std::byte* kv = nullptr;          // the pool's start
   const int32_t* blocks = nullptr;  // [rows] block of the row's token
   const int32_t* slots = nullptr;   // [rows] slot inside that block
-  float* q = nullptr;               // [rows, heads, padded_head_dim]; padding dims are zero
-  const float* q_norm = nullptr;    // [head_dim] weights of the norm, or null
+  void* q = nullptr;  // [rows, heads, padded_head_dim], type q_type; padding dims are zero
+  ElementType q_type = ElementType::kF32;  // kBF16, rounded to nearest even: not on CPUs
+  const float* q_norm = nullptr;           // [head_dim] weights of the norm, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 0.0F;
 };

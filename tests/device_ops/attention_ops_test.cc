@@ -51,7 +51,8 @@ class AttentionOps : public testing::Test {
   }
 
   [[nodiscard]] std::vector<float> attend(const std::vector<SliceShape>& shapes,
-                                          ElementType out_type = ElementType::kF32) {
+                                          ElementType out_type = ElementType::kF32,
+                                          ElementType q_type = ElementType::kF32) {
     slices_.clear();
     tables_.clear();
     int32_t row = 0;
@@ -79,6 +80,11 @@ class AttentionOps : public testing::Test {
           i % layout_.padded_head_dim < shape_.head_dim ? uniform(random_, -3.0F, 3.0F) : 0.0F;
     }
     q_->copy_in();
+    const Both<BFloat16> rounded_q = round_queries();
+    const bool is_rounded = q_type == ElementType::kBF16;
+    if (is_rounded) {
+      std::ranges::transform(rounded_q.host, q_->host.begin(), bf16_to_f32);
+    }
     const Both<AttentionSlice> on_device(slices_);
     const int64_t workspace_bytes = under_test_.device().formats().attention_workspace_bytes(
         {.layout = layout_,
@@ -101,7 +107,8 @@ class AttentionOps : public testing::Test {
     under_test_.run(AttentionPlanOp{batch});
     under_test_.run(AttentionOp{
         .batch = batch,
-        .q = q_->device(),
+        .q = is_rounded ? static_cast<void*>(rounded_q.device()) : static_cast<void*>(q_->device()),
+        .q_type = q_type,
         .kv = pool_->device(),
         .layer = 1,
         .scale = scale(),
@@ -141,6 +148,11 @@ class AttentionOps : public testing::Test {
   Random random_{6};
 
  private:
+  [[nodiscard]] Both<BFloat16> round_queries() const {
+    std::vector<BFloat16> rounded;
+    std::ranges::transform(q_->host, std::back_inserter(rounded), f32_to_bf16);
+    return Both<BFloat16>(std::move(rounded));
+  }
   [[nodiscard]] float scale() const {
     return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim));
   }
@@ -210,12 +222,14 @@ TEST_F(AttentionOps, ResultsInBFloat16AgreeWithDoublePrecision) {
       {{0, 300}}};
   for (const auto& [head_dim, group] : {std::pair{64, 4}, {128, 3}, {128, 8}, {96, 4}, {128, 1}}) {
     for (const int32_t window : {0, 1, 100}) {
-      fill_pool({ElementType::kBF16, 2, group, head_dim, window}, 80);
-      for (const std::vector<SliceShape>& step : steps) {
-        const std::vector<float> got = attend(step, ElementType::kBF16);
-        EXPECT_LT(kernels::relative_error(got, oracle()), 8e-3)
-            << "head dim " << head_dim << ", group " << group << ", window " << window
-            << ", step with " << step.size() << " slices";
+      for (const ElementType q_type : {ElementType::kF32, ElementType::kBF16}) {
+        fill_pool({ElementType::kBF16, 2, group, head_dim, window}, 80);
+        for (const std::vector<SliceShape>& step : steps) {
+          const std::vector<float> got = attend(step, ElementType::kBF16, q_type);
+          EXPECT_LT(kernels::relative_error(got, oracle()), 8e-3)
+              << "head dim " << head_dim << ", group " << group << ", window " << window
+              << ", step with " << step.size() << " slices, queries in " << element_name(q_type);
+        }
       }
     }
   }

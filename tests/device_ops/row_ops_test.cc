@@ -302,6 +302,7 @@ TEST_F(Rope, WritesQueriesAndTheTokensOwnSlotsOnly) {
     Both<int32_t> blocks({2, 2, 2, 0, 0, 1, 2});
     Both<int32_t> slots({0, 1, 31, 7, 8, 30, 15});
     Both<float> q(kRows * kHeads * layout_.padded_head_dim);
+    Both<BFloat16> rounded_q(kRows * kHeads * layout_.padded_head_dim);
     for (const bool on_device : {true, false}) {
       RopeWriteOp op;
       fill(op, shape.norm, on_device);
@@ -312,11 +313,17 @@ TEST_F(Rope, WritesQueriesAndTheTokensOwnSlotsOnly) {
       op.q = on_device ? q.device() : q.host.data();
       if (on_device) {
         under_test_.run(op);
+        op.q = rounded_q.device();
+        op.q_type = ElementType::kBF16;
+        under_test_.run(op);
       } else {
         reference_.rope_write(op, 0, kRows);
       }
     }
     expect_near(q.result(), q.host, 1e-5);
+    std::vector<float> widened_q;
+    std::ranges::transform(rounded_q.result(), std::back_inserter(widened_q), bf16_to_f32);
+    expect_near(widened_q, q.host, 8e-3);
     expect_near(widened(as_the_host_has_it(kv), shape.type), widened(kv.host, shape.type),
                 shape.type == ElementType::kF32 ? 1e-5 : 8e-3);
   }

@@ -145,7 +145,8 @@ void attend_row(const AttentionArgs& args, const AttentionTask& task, int64_t ro
   const AttentionSlice& slice = args.slices[task.slice];
   const TokenRange context = row_tokens(args, slice, row);
   if (task.partial_offset < 0) {
-    cuda::AttentionPairs on{.args = args, .first = row * args.heads + head, .pairs = 1};
+    cuda::AttentionPairs on{
+        .args = args, .q = args.q, .first = row * args.heads + head, .pairs = 1};
     on.splits = cuda::most_splits(context.end, args.window);
     on.args.partials = scratch;
     run(cuda::AttendSplits{on});

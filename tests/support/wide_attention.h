@@ -31,6 +31,10 @@ class WideAttention final : public ForwardingDevice, public device::Formats {
     numbers.attended = ElementType::kF32;
     return numbers;
   }
+  [[nodiscard]] ElementType query_type(const kernels::KvLayout& layout,
+                                       ElementType attended) const override {
+    return own().query_type(layout, attended);
+  }
   [[nodiscard]] int64_t attention_workspace_bytes(
       const device::AttentionBounds& bounds) const override {
     return own().attention_workspace_bytes(bounds);

@@ -204,6 +204,7 @@ void OpRunner::run_one(const RopeTableOp& args) {
 
 template <>
 void OpRunner::run_one(const RopeWriteOp& args) {
+  CHECK(args.q_type == ElementType::kF32, "queries in {} on CPUs", element_name(args.q_type));
   divide_rows(args.rows, as_double(args.qkv_stride) * 8 / kRowBytesPerNano,
               [&](int64_t begin, int64_t end) { kernels_.rope_write(args, begin, end); });
 }
@@ -241,7 +242,8 @@ void OpRunner::run_one(const AttentionOp& op) {
         "attention of {} slices, window {}, by the plan of {}, window {}", batch.shape.slices,
         batch.window, planned.batch.shape.slices, planned.batch.window);
   kernels::AttentionArgs args = kernel_args(batch);
-  args.q = op.q;
+  CHECK(op.q_type == ElementType::kF32, "queries in {} on CPUs", element_name(op.q_type));
+  args.q = static_cast<const float*>(op.q);
   args.kv = op.kv;
   args.layer = op.layer;
   args.scale = op.scale;

@@ -370,8 +370,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
       .memory_bytes = gpu.memory_bytes,
       .free_memory_bytes = device->pieces().capacity()};
   auto made = std::make_unique<CudaDevice>(
-      std::move(caps), host_caps(spec), index, cuda_formats(residual), health, std::move(device),
-      std::move(host), std::move(found.libraries), spec.timeline);
+      std::move(caps), host_caps(spec), index, cuda_formats(residual, found.libraries.attention),
+      health, std::move(device), std::move(host), std::move(found.libraries), spec.timeline);
   if (const Error* failure = made->failure()) {  // its own pinned memory was not to be had
     return *failure;
   }

@@ -308,10 +308,11 @@ class CudaAttention : public CudaOnHost {
       const auto* key = reinterpret_cast<const float*>(kv_ + layout_.key_offset(block, 1, kv_head));
       const auto* value =
           reinterpret_cast<const float*>(kv_ + layout_.value_offset(block, 1, kv_head));
+      const float* q = static_cast<const float*>(op_.q) + (row * kHeads + head) * 64;
       double score = 0;
       for (int64_t dim = 0; dim < 40; ++dim) {
-        score += static_cast<double>(op_.q[(row * kHeads + head) * 64 + dim]) *
-                 static_cast<double>(key[own.key_element(t % 16, dim)]);
+        score +=
+            static_cast<double>(q[dim]) * static_cast<double>(key[own.key_element(t % 16, dim)]);
       }
       const double weight = std::exp(score * static_cast<double>(op_.scale));
       total += weight;

@@ -16,7 +16,7 @@ constexpr int64_t kLineBytes = 64;
 
 class CudaFormats final : public Formats {
  public:
-  explicit CudaFormats(ElementType residual) : residual_(residual) {}
+  CudaFormats(ElementType residual, bool flash) : residual_(residual), flash_(flash) {}
   [[nodiscard]] bool supports(const WeightFormat& format) const override {
     return format == weight_format(format.type, Quantization::kNone) &&
            (format.type == ElementType::kF32 || format.type == ElementType::kBF16);
@@ -30,6 +30,12 @@ class CudaFormats final : public Formats {
     return {.activation = format.type,
             .residual = narrow ? residual_ : ElementType::kF32,
             .attended = format.type};
+  }
+  [[nodiscard]] ElementType query_type(const kernels::KvLayout& layout,
+                                       ElementType attended) const override {
+    return flash_ && PlannedAttention::serves(layout) && attended == ElementType::kBF16
+               ? ElementType::kBF16
+               : ElementType::kF32;
   }
   [[nodiscard]] int64_t attention_workspace_bytes(const AttentionBounds& bounds) const override {
     const int64_t plain =
@@ -47,14 +53,20 @@ class CudaFormats final : public Formats {
 
  private:
   const ElementType residual_;
+  const bool flash_;
 };
 
 }  // namespace
 
-const Formats& cuda_formats(ElementType residual) {
-  static const CudaFormats kWide(ElementType::kF32);
-  static const CudaFormats kNarrow(ElementType::kBF16);
-  return residual == ElementType::kBF16 ? kNarrow : kWide;
+const Formats& cuda_formats(ElementType residual, bool flash) {
+  static const CudaFormats kWide(ElementType::kF32, false);
+  static const CudaFormats kWideFlash(ElementType::kF32, true);
+  static const CudaFormats kNarrow(ElementType::kBF16, false);
+  static const CudaFormats kNarrowFlash(ElementType::kBF16, true);
+  if (residual == ElementType::kBF16) {
+    return flash ? kNarrowFlash : kNarrow;
+  }
+  return flash ? kWideFlash : kWide;
 }
 
 }  // namespace tandem::device::cuda

@@ -128,7 +128,7 @@ int64_t attention_pair_bytes(const kernels::KvLayout& layout, int64_t context_to
 
 cudaError_t run(cudaStream_t stream, const AttentionOp& op) {
   const AttentionBatch& batch = op.batch;
-  AttentionPairs on{.args = kernel_args(op)};
+  AttentionPairs on{.args = kernel_args(op), .q = op.q, .q_type = op.q_type};
   on.args.partials = batch.workspace;
   on.splits = most_splits(batch.shape.max_context, batch.window);
   const int64_t all = int64_t{batch.shape.rows} * batch.heads;

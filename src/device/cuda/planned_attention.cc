@@ -223,11 +223,17 @@ cudaError_t PlannedAttention::run(const PlanRoom& room, cudaStream_t stream,
   const kernels::KvLayout& layout = batch.layout;
   const Step& step = steps_.at(static_cast<size_t>(batch.plan));
   std::byte* device = room.device(batch.plan);
-  auto* q = reinterpret_cast<BFloat16*>(reinterpret_cast<std::byte*>(batch.workspace) +
-                                        partial_bytes(layout, batch.heads));
   const int64_t columns = int64_t{batch.heads} * layout.padded_head_dim;
-  cudaError_t error =
-      round_queries(stream, {.q = op.q, .rounded = q, .elements = batch.shape.rows * columns});
+  const auto* q = static_cast<const BFloat16*>(op.q);
+  cudaError_t error = cudaSuccess;
+  if (op.q_type != ElementType::kBF16) {
+    auto* rounded = reinterpret_cast<BFloat16*>(reinterpret_cast<std::byte*>(batch.workspace) +
+                                                partial_bytes(layout, batch.heads));
+    error = round_queries(stream, {.q = static_cast<const float*>(op.q),
+                                   .rounded = rounded,
+                                   .elements = batch.shape.rows * columns});
+    q = rounded;
+  }
   for (int32_t i = 0; i < step.call_count && error == cudaSuccess; ++i) {
     const Call& call = step.calls.at(static_cast<size_t>(i));
     const flash::Operands operands = {

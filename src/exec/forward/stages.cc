@@ -121,7 +121,8 @@ void Stages::prepare(const StepInputs& inputs, const SliceInputs& slices, const 
   const int64_t half_dim = config_.head_dim / 2;
   const int64_t columns = int64_t{config_.heads} * weights_.padded_head_dim;
   const int64_t pitch = strides_.attended * element_bytes(weights_.numbers.attended);
-  float* q = buffers_.q + place.first_row * columns;
+  const ElementType q_type = weights_.formats->query_type(layout_, weights_.numbers.attended);
+  std::byte* q = buffers_.q + place.first_row * columns * element_bytes(q_type);
   ops.write = device::RopeWriteOp{.qkv = buffers_.qkv + place.first_row * strides_.qkv,
                                   .qkv_stride = strides_.qkv,
                                   .rows = slices.shape.rows,
@@ -133,6 +134,7 @@ void Stages::prepare(const StepInputs& inputs, const SliceInputs& slices, const 
                                   .blocks = inputs.blocks + place.first_row,
                                   .slots = inputs.slots + place.first_row,
                                   .q = q,
+                                  .q_type = q_type,
                                   .norm_epsilon = config_.rms_epsilon};
   for (const int32_t window : windows_) {
     const device::AttentionBatch batch = {
@@ -148,6 +150,7 @@ void Stages::prepare(const StepInputs& inputs, const SliceInputs& slices, const 
     ops.attend.emplace_back(
         device::AttentionOp{.batch = batch,
                             .q = q,
+                            .q_type = q_type,
                             .kv = place.kv,
                             .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
                             .out = buffers_.attended + place.first_row * pitch,

@@ -43,7 +43,7 @@ struct StageBuffers {
   std::byte* residual = nullptr;          // [R, hidden], residual type
   std::byte* normed = nullptr;            // [M, hidden], activation type
   float* qkv = nullptr;                   // [R, qkv columns]
-  float* q = nullptr;                     // [R, heads * padded_head_dim]
+  std::byte* q = nullptr;                 // [R, heads * padded_head_dim], of query_type
   std::byte* attended = nullptr;          // [R, heads * padded_head_dim], attended type
   std::byte* projected = nullptr;         // [M, heads * padded_head_dim], activation type; only if
                                           // attention results have another one

@@ -185,7 +185,7 @@ void write_kv_row(const RopeWriteArgs& args, const RopeRow<RopeWriteArgs>& rope,
 void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
   for (int64_t row = row_begin; row < row_end; ++row) {
     const RopeRow<RopeWriteArgs> rope(args, row);
-    rope.make_queries(args.q + row * args.heads * args.layout.padded_head_dim);
+    rope.make_queries(static_cast<float*>(args.q) + row * args.heads * args.layout.padded_head_dim);
     if (args.layout.type == ElementType::kF32) {
       write_kv_row<float>(args, rope, row);
     } else {

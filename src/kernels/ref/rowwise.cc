@@ -114,7 +114,7 @@ void rope_write(const RopeWriteArgs& args, int64_t row_begin, int64_t row_end) {
   const KvLayout& layout = args.layout;
   for (int64_t row = row_begin; row < row_end; ++row) {
     const RopeRow<RopeWriteArgs> rope(args, row);
-    rope.make_queries(args.q + row * args.heads * layout.padded_head_dim);
+    rope.make_queries(static_cast<float*>(args.q) + row * args.heads * layout.padded_head_dim);
     alignas(64) std::byte elements[kMaxPaddedHeadDim * sizeof(float)];
     for (int64_t head = 0; head < layout.kv_heads; ++head) {
       const KvPlace place{args.kv, args.layer, args.blocks[row], args.slots[row]};

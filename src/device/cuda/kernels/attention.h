@@ -28,9 +28,9 @@ struct SplitTokens {
 };
 
 // scores[t] = q times the keys of the split's tokens; returns the largest.
-template <class T>
+template <class Q, class T>
 TANDEM_ANYWHERE float score_tokens(const kernels::AttentionArgs& args, const SplitTokens& tokens,
-                                   const float* q, float* scores, const T* pool) {
+                                   const Q* q, float* scores, const T* pool) {
   kernels::KvLayout layout = args.layout;
   layout.type = sizeof(T) == sizeof(float) ? ElementType::kF32 : ElementType::kBF16;
   float max = -INFINITY;
@@ -42,7 +42,7 @@ TANDEM_ANYWHERE float score_tokens(const kernels::AttentionArgs& args, const Spl
                               static_cast<int64_t>(sizeof(T));
     float score = 0.0F;
     for (int64_t dim = 0; dim < layout.padded_head_dim; ++dim) {
-      score += q[dim] * args.scale * widened(key[layout.key_element(slot, dim)]);
+      score += widened(q[dim]) * args.scale * widened(key[layout.key_element(slot, dim)]);
     }
     scores[t] = score;
     max = std::fmax(max, score);
@@ -77,9 +77,9 @@ TANDEM_ANYWHERE void sum_values(const kernels::AttentionArgs& args, const SplitT
 
 // `record` gets the maximum, the sum of exp(score - maximum) and the V vectors weighted by it;
 // `scores` [kSplitTokens] is scratch.
-TANDEM_ANYWHERE inline void attend_split(const kernels::AttentionArgs& args,
-                                         const SplitTokens& tokens, const float* q, float* record,
-                                         float* scores) {
+template <class Q>
+TANDEM_ANYWHERE void attend_split(const kernels::AttentionArgs& args, const SplitTokens& tokens,
+                                  const Q* q, float* record, float* scores) {
   with_elements(args.kv, args.layout.type, [&](const auto* pool) {
     const float max = score_tokens(args, tokens, q, scores, pool);
     float sum = 0.0F;
@@ -95,7 +95,9 @@ TANDEM_ANYWHERE inline void attend_split(const kernels::AttentionArgs& args,
 
 // (row, head) pairs of a step whose records fit the workspace together. Pair p is row p / heads.
 struct AttentionPairs {
-  kernels::AttentionArgs args;  // partials: [pairs, splits] records of record_floats()
+  kernels::AttentionArgs args;  // but q; partials: [pairs, splits] records of record_floats()
+  const void* q = nullptr;
+  ElementType q_type = ElementType::kF32;
   int64_t first = 0;
   int64_t pairs = 0;
   int64_t splits = 0;  // of any row, at most
@@ -134,13 +136,14 @@ struct AttendSplits {
       return;
     }
     float* record = on.record(pair, i % on.splits);
-    attend_split(args,
-                 {.slice = *slice,
-                  .first = split * kernels::kSplitTokens,
-                  .range = tokens,
-                  .kv_head = pair % args.heads / kernels::query_group(args)},
-                 args.q + pair * args.layout.padded_head_dim, record,
-                 record + kernels::partial_record_floats(args.layout));
+    const SplitTokens own{.slice = *slice,
+                          .first = split * kernels::kSplitTokens,
+                          .range = tokens,
+                          .kv_head = pair % args.heads / kernels::query_group(args)};
+    with_elements(on.q, on.q_type, [&](const auto* q) {
+      attend_split(args, own, q + pair * args.layout.padded_head_dim, record,
+                   record + kernels::partial_record_floats(args.layout));
+    });
   }
 };
 
@@ -180,10 +183,9 @@ struct MergeSplits {
   }
 };
 
-// What an op's kernels are given; `partials` and the pairs are the caller's to set.
+// What an op's kernels are given; q, `partials` and the pairs are the caller's to set.
 inline kernels::AttentionArgs kernel_args(const AttentionOp& op) {
   kernels::AttentionArgs args;
-  args.q = op.q;
   args.kv = op.kv;
   args.layout = gpu_layout(op.batch.layout);
   args.layer = op.layer;

@@ -131,12 +131,41 @@ class BlockDraw {
     }
   }
 
-  // Calls work(logit, token) for this thread's share of the row.
+  // Calls work(logit, token) for this thread's share of the row. A thread asks for several logits
+  // before it works on the first of them: one block has to hide the memory's latency by itself.
   __device__ void for_each(const auto& work) const {
-#pragma unroll 4
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count_; i += kDrawThreads) {
+    int32_t done = 0;  // tokens before it have been seen, by whichever thread
+    if (reinterpret_cast<uintptr_t>(x_) % kVectorBytes == 0) {
+      done = for_fours<4>(done, work);
+      done = for_fours<1>(done, work);
+    }
+    for (int32_t i = done + static_cast<int32_t>(threadIdx.x); i < count_; i += kDrawThreads) {
       work(x_[i], i);
     }
+  }
+  // From token `begin` on, kFours times four logits of each thread at a time. Returns the first
+  // token that is left.
+  template <int kFours>
+  __device__ int32_t for_fours(int32_t begin, const auto& work) const {
+    constexpr int32_t kTokens = kFours * 4 * kDrawThreads;
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    for (; count_ - begin >= kTokens; begin += kTokens) {
+      const auto* const fours = reinterpret_cast<const float4*>(x_ + begin);
+      float4 loaded[kFours];
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) {
+        loaded[j] = fours[j * kDrawThreads + thread];
+      }
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) {
+        const int32_t token = begin + (j * kDrawThreads + thread) * 4;
+        work(loaded[j].x, token);
+        work(loaded[j].y, token + 1);
+        work(loaded[j].z, token + 2);
+        work(loaded[j].w, token + 3);
+      }
+    }
+    return begin;
   }
 
   [[nodiscard]] __device__ float weight_of(float logit) const {

@@ -232,8 +232,8 @@ struct FastRopeWrite {
     const int64_t slot = args.slots[row];
     std::byte* to = nullptr;
     if (is_query) {
-      to = reinterpret_cast<std::byte*>(args.q +
-                                        (row * args.heads + own.part) * layout.padded_head_dim);
+      to = static_cast<std::byte*>(args.q) +
+           (row * args.heads + own.part) * layout.padded_head_dim * element_bytes(args.q_type);
     } else {
       const int64_t block = args.blocks[row];
       const int64_t kv_head = own.part - args.heads - (is_key ? 0 : layout.kv_heads);
@@ -244,9 +244,11 @@ struct FastRopeWrite {
       if (!own.real) {
         return;
       }
-      if (is_query) {
-        store_dims<kDims, float>(
-            to, [](int64_t at) { return at; }, dim, x);
+      const auto in_order = [](int64_t at) { return at; };
+      if (is_query && args.q_type == ElementType::kBF16) {
+        store_dims<kDims, BFloat16>(to, in_order, dim, x);
+      } else if (is_query) {
+        store_dims<kDims, float>(to, in_order, dim, x);
       } else if (is_key) {
         store_dims<kDims, Element>(
             to, [&](int64_t at) { return layout.key_element(slot, at); }, dim, x);

@@ -122,7 +122,7 @@ struct RopeWrite {
     const RopeHead<kernels::RopeWriteArgs> head(args, row, part);
     if (part < args.heads) {
       for (int64_t dim = 0; dim < width; ++dim) {
-        args.q[(row * args.heads + part) * width + dim] = head[dim];
+        store_element(args.q, args.q_type, (row * args.heads + part) * width + dim, head[dim]);
       }
       return;
     }
