@@ -108,6 +108,11 @@ EngineLoad Engine::load() const {
               static_cast<int64_t>(table_.waiting().size(ServiceClass::kBestEffort))};
 }
 
+bool Engine::is_on_host(SequenceId id) const {
+  const LiveSequence* sequence = table_.find(id);
+  return sequence != nullptr && sequence->kv.tier() == Tier::kHost;
+}
+
 EngineAdvance Engine::advance(Nanos now, EngineInputs& inputs) {
   const Nanos work_began = parts_.clock.now();
   step_.now = now;

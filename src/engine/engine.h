@@ -133,6 +133,8 @@ class Engine {
   // Requests that have not ended, by id.
   [[nodiscard]] std::vector<RequestId> requests() const { return table_.requests(); }
   [[nodiscard]] const KvManager& kv() const { return kv_; }
+  // Whether the KV of this sequence lies on the host; not if the sequence is unknown.
+  [[nodiscard]] bool is_on_host(SequenceId id) const;
   // Recounts blocks, users and what is in flight; O(blocks), for tests.
   [[nodiscard]] Status audit() const;
 

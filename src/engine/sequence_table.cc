@@ -87,6 +87,11 @@ LiveSequence* SequenceTable::find(SequenceId id) {
   return found == sequences_.end() ? nullptr : &found->second;
 }
 
+const LiveSequence* SequenceTable::find(SequenceId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
 std::span<const SequenceId> SequenceTable::of_request(RequestId id) const {
   const auto found = by_request_.find(id);
   return found == by_request_.end() ? std::span<const SequenceId>() : found->second;

@@ -37,6 +37,7 @@ class SequenceTable {
 
   // Null: it is not known (any more).
   [[nodiscard]] LiveSequence* find(SequenceId id);
+  [[nodiscard]] const LiveSequence* find(SequenceId id) const;
   [[nodiscard]] LiveSequence& at(SequenceId id) { return sequences_.at(id); }
   // The sequences of a request that have not been removed; empty: it is not known.
   [[nodiscard]] std::span<const SequenceId> of_request(RequestId id) const;

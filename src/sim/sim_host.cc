@@ -68,26 +68,25 @@ size_t SimHosts::host_of(const HopTask& task) {
   if (hosts_.size() == 1) {
     return 0;
   }
-  const auto index = static_cast<size_t>(task.hop.slot);
-  if (index >= slots_.size()) {
-    slots_.resize(index + 1);
-  }
-  Slot& slot = slots_[index];
-  if (!slot.placed || slot.sequence != task.sequence) {
-    hosts_[slot.host].held_bytes -= slot.bytes;
-    const auto free_bytes = [](const Host& host) { return host.spec.kv_bytes - host.held_bytes; };
-    const auto roomiest = std::ranges::max_element(hosts_, {}, free_bytes);
-    slot = {.sequence = task.sequence,
-            .host = static_cast<size_t>(roomiest - hosts_.begin()),
-            .bytes = 0,
-            .placed = true};
-  }
+  const auto known = places_.find(task.sequence);
+  Place& own = known != places_.end() ? known->second : place(task.sequence);
   const kernels::KvLayout& layout = spec_.layout;
   const int64_t bytes = (task.position + int64_t{1}) * layout.layers * 2 * layout.kv_heads *
                         layout.padded_head_dim * element_bytes(layout.type);
-  hosts_[slot.host].held_bytes += bytes - slot.bytes;
-  slot.bytes = bytes;
-  return slot.host;
+  hosts_[own.host].held_bytes += bytes - own.bytes;
+  own.bytes = bytes;
+  return own.host;
+}
+
+SimHosts::Place& SimHosts::place(SequenceId sequence) {
+  std::erase_if(places_, [this](const auto& entry) {
+    const bool gone = stays_ && !stays_(entry.first);
+    hosts_[entry.second.host].held_bytes -= gone ? entry.second.bytes : 0;
+    return gone;
+  });
+  const auto free_bytes = [](const Host& host) { return host.spec.kv_bytes - host.held_bytes; };
+  const auto roomiest = std::ranges::max_element(hosts_, {}, free_bytes);
+  return places_[sequence] = {.host = static_cast<size_t>(roomiest - hosts_.begin()), .bytes = 0};
 }
 
 Nanos SimHosts::paced(Nanos time) const {

@@ -1,14 +1,15 @@
 // Hosts' attention in virtual time. Each host is a server of its memory's bandwidth, first come,
-// first served, with workers who pay for each task beside each other, and may stand behind a link
-// of its own. Computes nothing. One thread.
+// first served, with workers who pay for each task beside each other, and may have a link of its
+// own. Computes nothing. One thread.
 //
-// The KV of a sequence lies on one host: the one with the most free memory when its first task
-// comes. It stays there until another sequence gets its slot.
+// The KV of a sequence lies on one host: that with the most free memory when its first task comes.
+// It stays there, also while the sequence has no task, until set_stays says that it is gone.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <unordered_map>
 #include <vector>
 
 #include "base/virtual_time.h"
@@ -34,6 +35,8 @@ SimHostSpec pool_of(std::span<const SimHostSpec> hosts);
 class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Actor {
  public:
   using Watcher = std::function<void(Nanos begin, Nanos end)>;
+  // Whether the KV of a sequence is still on its host.
+  using Stays = std::function<bool(SequenceId)>;
 
   // At least one host. `time` must outlive it.
   SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts, piggyback::AttentionSpec spec);
@@ -46,6 +49,8 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   void share(device::SharedBandwidth& bandwidth);
   // What is submitted from now on takes so many times as long: what a faulty measurement would see.
   void set_pace(double pace) { pace_ = pace; }
+  // Asked when a sequence comes that has no host. By default KV stays for ever.
+  void set_stays(Stays stays) { stays_ = std::move(stays); }
   // Called with the beginning and end of each task's work when it is submitted.
   void watch(Watcher watcher) { watcher_ = std::move(watcher); }
 
@@ -76,16 +81,16 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
     std::deque<Open> open;  // in the order of their answers
     int64_t held_bytes = 0;
   };
-  struct Slot {
-    SequenceId sequence{};
+  struct Place {
     size_t host = 0;
     int64_t bytes = 0;
-    bool placed = false;
   };
 
   void on_time(int64_t what) override;  // the number of a host
   [[nodiscard]] int64_t bytes_of(const piggyback::HopTask& task) const;
   size_t host_of(const piggyback::HopTask& task);
+  // Chooses a host for a sequence that has none.
+  Place& place(SequenceId sequence);
   void serve(const piggyback::HopTask& task, size_t number);
   void finish_shared(int64_t number, Nanos began);
   // The answer of a task whose work is done at `done`.
@@ -96,7 +101,8 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   VirtualTime& time_;
   const piggyback::AttentionSpec spec_;
   std::vector<Host> hosts_;
-  std::vector<Slot> slots_;  // by slot of hops
+  std::unordered_map<SequenceId, Place> places_;  // empty with a single host
+  Stays stays_;
   piggyback::AnswerListener listener_;
   Watcher watcher_;
   double pace_ = 1;

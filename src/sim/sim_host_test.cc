@@ -21,7 +21,10 @@ piggyback::AttentionSpec spec_of(std::vector<int32_t> windows = {}) {
 }
 
 HopTask task_of(int32_t slot, int32_t context, int32_t layer = 0) {
-  return {.hop = {.slot = slot, .generation = 1}, .layer = layer, .position = context - 1};
+  return {.hop = {.slot = slot, .generation = 1},
+          .sequence = SequenceId{slot},
+          .layer = layer,
+          .position = context - 1};
 }
 
 class SimHostsTest : public ::testing::Test {
@@ -115,11 +118,38 @@ TEST_F(SimHostsTest, ASequenceStaysOnTheHostThatHadTheMostRoom) {
   // 30, 21.8 and 13.6 MB are more than 10; 5.4 MB are not.
   EXPECT_THAT(servers, ElementsAre(1, 1, 1, 0));
   EXPECT_EQ(host->counts().tasks, 5);
-  // The slot's next sequence is placed anew: of the large one's memory 5.4 + 8.2 MB are free.
-  HopTask next = task_of(1, 10);
-  next.sequence = SequenceId{200};
-  host->submit(std::vector<HopTask>{next});
-  EXPECT_EQ(run(*host).front().worker, 1);
+  const auto server_of = [&](int64_t sequence, int32_t slot) {
+    HopTask next = task_of(slot, 10);
+    next.sequence = SequenceId{sequence};
+    host->submit(std::vector<HopTask>{next});
+    return run(*host).front().worker;
+  };
+  // Also while it has no slot, or another one. Another sequence in its slot is placed where there
+  // is room: 5.4 MB of the large one's memory, 1.8 MB of the small one's.
+  EXPECT_EQ(server_of(200, 3), 1);
+  EXPECT_EQ(server_of(103, 7), 0);
+}
+
+TEST_F(SimHostsTest, KvThatIsGoneLeavesRoom) {
+  SimHostSpec small = local();
+  small.kv_bytes = 10'000'000;  // 1220 tokens of two layers
+  SimHostSpec large = local();
+  large.kv_bytes = 15'000'000;
+  const auto host = make({}, {small, large});
+  SequenceId gone{-1};
+  host->set_stays([&](SequenceId id) { return id != gone; });
+  const auto server_of = [&](int64_t sequence) {
+    HopTask task = task_of(0, 1000);  // 8.2 MB
+    task.sequence = SequenceId{sequence};
+    host->submit(std::vector<HopTask>{task});
+    return run(*host).front().worker;
+  };
+  EXPECT_EQ(server_of(1), 1);
+  EXPECT_EQ(server_of(2), 0);
+  EXPECT_EQ(server_of(1), 1);
+  gone = SequenceId{2};
+  EXPECT_EQ(server_of(3), 0);  // where 10 MB are free beside 6.8
+  EXPECT_EQ(server_of(1), 1);
 }
 
 TEST_F(SimHostsTest, HostsWorkBesideEachOther) {

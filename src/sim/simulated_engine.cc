@@ -86,6 +86,10 @@ Status SimulatedEngine::prepare() {
         made->share(*bandwidth_);
       }
       made->watch([this](Nanos begin, Nanos end) { sides_.host.add(begin, end); });
+      // While a profile is measured there is no engine, and no sequence of it ends.
+      made->set_stays([this](SequenceId id) {
+        return !driver_.has_value() || driver_->engine().is_on_host(id);
+      });
       hosts_ = made.get();
       return Result<std::unique_ptr<piggyback::AttentionHost>>(std::move(made));
     };
