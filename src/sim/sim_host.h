@@ -3,7 +3,9 @@
 // own. Computes nothing. One thread.
 //
 // The KV of a sequence lies on one host: that with the most free memory when its first task comes.
-// It stays there, also while the sequence has no task, until set_stays says that it is gone.
+// It stays there, also while the sequence has no task. When another sequence comes that has no
+// host, set_stays tells which KV is gone; a sequence that left and came back before is taken to
+// have stayed.
 #pragma once
 
 #include <cstdint>

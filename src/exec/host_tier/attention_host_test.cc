@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <thread>
 #include <vector>
@@ -53,6 +54,7 @@ class VirtualHost final : public piggyback::AttentionHost {
   void submit(std::span<const HopTask> tasks) override {
     for (const HopTask& task : tasks) {
       const bool hangs = task.attempt < options_.hanging_attempts;
+      sequences_.insert(task.sequence);
       if (!hangs) {
         attend(task);
       }
@@ -117,6 +119,8 @@ class VirtualHost final : public piggyback::AttentionHost {
     }
     return blocks;
   }
+  // Of all tasks.
+  [[nodiscard]] const std::set<SequenceId>& sequences() const { return sequences_; }
 
  private:
   struct Open {
@@ -162,6 +166,7 @@ class VirtualHost final : public piggyback::AttentionHost {
   const kernels::Kernels* kernels_ = nullptr;
   piggyback::AlignedBuffer scratch_;
   std::vector<Open> open_;
+  std::set<SequenceId> sequences_;
   std::function<void()> on_take_;
   AnswerListener listener_;
   AttentionHostCounts counts_;
@@ -320,6 +325,15 @@ TEST(AttentionHost, WhatAWorkerMayStillReadOutlivesAProbeThatGaveUp) {
   ASSERT_FALSE(took.ok());
   EXPECT_NE(took.error().message.find("0 of 1 rows"), std::string::npos) << took.error().message;
   EXPECT_EQ(world.host().open_blocks(), std::vector<int32_t>{0});
+}
+
+// Hosts place KV by sequences: a row that shared another row's would share its host.
+TEST(AttentionHost, RowsOfAProbeAreSequencesOfTheirOwn) {
+  const reference::Model model =
+      reference::make_model(reference::small_config(), ElementType::kBF16, 3);
+  World world(model, {}, seconds(60));
+  ASSERT_TRUE(world.time_attention(2, 40).ok());
+  EXPECT_EQ(world.host().sequences().size(), 2U);
 }
 
 }  // namespace

@@ -67,7 +67,9 @@ Result<Nanos> HostProbe::time_attention(int32_t rows, int32_t context) {
     for (int64_t i = 0; i < row_blocks; ++i) {
       table.push_back(static_cast<int32_t>(next_block_++ % pool_blocks));
     }
+    // No sequence of the engine; each row one of its own, as hosts place KV by sequences.
     tasks.push_back({.hop = {.slot = row, .generation = 0},
+                     .sequence = SequenceId{-1 - row},
                      .layer = layer,
                      .position = context - 1,
                      .hop_row = row,

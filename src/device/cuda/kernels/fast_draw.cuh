@@ -333,13 +333,13 @@ class BlockDraw {
     if (ties >= equal) {
       return kept.key == key ? kept.last_tie : INT32_MAX;
     }
-    const auto is_tie = [&](int32_t i) {
-      const uint32_t own = order_key(x_[i]);
+    const auto is_tie = [&](float x, int32_t i) {
+      const uint32_t own = order_key(x);
       return own == key && kept.has(own, i);
     };
     clear_bins();
-    for_each([&](float /*logit*/, int32_t i) {
-      if (is_tie(i)) {
+    for_each([&](float x, int32_t i) {
+      if (is_tie(x, i)) {
         atomicAdd(&shared_.bins[i / kDrawThreads], 1);
       }
     });
@@ -356,7 +356,7 @@ class BlockDraw {
     __syncthreads();
     const int32_t i = shared_.found * kDrawThreads + static_cast<int32_t>(threadIdx.x);
     const int32_t left = shared_.before;
-    const int32_t own = i < count_ && is_tie(i) ? 1 : 0;
+    const int32_t own = i < count_ && is_tie(x_[i], i) ? 1 : 0;
     const int32_t place = block_inclusive_sum(own, shared_.counts);
     if (own == 1 && place == left) {
       shared_.found = i;
