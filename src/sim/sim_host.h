@@ -3,9 +3,8 @@
 // own. Computes nothing. One thread.
 //
 // The KV of a sequence lies on one host: that with the most free memory when its first task comes.
-// It stays there, also while the sequence has no task. When another sequence comes that has no
-// host, set_stays tells which KV is gone; a sequence that left and came back before is taken to
-// have stayed.
+// It stays there, also while the sequence has no task. Which KV is gone is asked (set_stays) when a
+// sequence comes that has no host: a sequence that leaves and comes back before has its old place.
 #pragma once
 
 #include <cstdint>
