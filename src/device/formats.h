@@ -84,8 +84,8 @@ class Formats {
   [[nodiscard]] virtual int64_t weight_bytes(const WeightFormat& format, int64_t n,
                                              int64_t k) const = 0;
   [[nodiscard]] virtual NumberTypes numbers(const WeightFormat& format) const = 0;
-  // Of queries after RoPE where attention on the device reads them: kF32 or kBF16. `attended` is of
-  // NumberTypes. Rows that go to the host have queries in fp32.
+  // The type in which attention on the device reads queries: kF32 or kBF16. `attended`: as
+  // numbers() says. Rows for the host hold queries in fp32 whatever this type is.
   [[nodiscard]] virtual ElementType query_type(const kernels::KvLayout& /*layout*/,
                                                ElementType /*attended*/) const {
     return ElementType::kF32;

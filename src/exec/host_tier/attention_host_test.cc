@@ -119,7 +119,7 @@ class VirtualHost final : public piggyback::AttentionHost {
     }
     return blocks;
   }
-  // Of all tasks.
+  // The sequences of all tasks that were submitted.
   [[nodiscard]] const std::set<SequenceId>& sequences() const { return sequences_; }
 
  private:

@@ -183,7 +183,7 @@ struct MergeSplits {
   }
 };
 
-// What an op's kernels are given; q, `partials` and the pairs are the caller's to set.
+// The arguments of an op's kernels. The caller sets q, `partials` and the pairs.
 inline kernels::AttentionArgs kernel_args(const AttentionOp& op) {
   kernels::AttentionArgs args;
   args.kv = op.kv;
