@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/float16.h"
 #include "families.h"
 #include "gemm_sources.h"
 #include "kernels/kernels.h"
+#include "kernels/portable/portable.h"
 #include "kernels/quantize.h"
 
 namespace tandem::kernels {
@@ -150,6 +152,24 @@ TEST_P(Int8Gemm, ResultsHaveTheBitsOfTheReference) {
   }
 }
 
+// Processors without products of bytes take the sums of portable kernels.
+TEST_P(Int8Gemm, PortableKernelsGiveTheSameBits) {
+  if (GetParam() == Isa::kRef) {
+    GTEST_SKIP() << "the reference has no vectors";
+  }
+  Kernels portable = *kernels_;
+  portable::fill_gemm(
+      GetParam() == Isa::kAvx2 || GetParam() == Isa::kNeon ? GetParam() : Isa::kAvx512, portable);
+  for (const Quantization quantization : kRoundedTo) {
+    for (const int64_t rows : {1, 7, 30}) {
+      const Int8Product product = make_product(random_, rows, whole(96), whole(1056), quantization);
+      EXPECT_TRUE(same_bits(results_of(portable, product, quantization, GemmStore::kAdd, 0, rows),
+                            results_of(*kernels_, product, quantization, GemmStore::kAdd, 0, rows)))
+          << rows << " " << quantization_name(quantization);
+    }
+  }
+}
+
 TEST_P(Int8Gemm, ARowDoesNotDependOnTheNumberOfRows) {
   for (const Quantization quantization : kRoundedTo) {
     const Int8Product product = make_product(
@@ -195,6 +215,58 @@ TEST_P(Int8Gemm, ErrorsStayWithinTheRoundingOfActivations) {
         ASSERT_LE(std::fabs(value - sum), bound + 1e-5 * magnitude + 1e-20)
             << "row " << row << " column " << n;
       }
+    }
+  }
+}
+
+// Column n holds the smallest integer in some depths and the largest in the others, x likewise.
+TEST_P(Int8Gemm, TheLargestSumsAreExact) {
+  constexpr int64_t kDepth = 64;
+  constexpr int64_t kRows = 8;
+  const auto upper = [](int64_t i, int64_t k) { return i == 7 || (k >> i & 1) != 0; };
+  for (const Quantization quantization : kRoundedTo) {
+    const bool wide = quantization == Quantization::kInt8;
+    const int min = wide ? -128 : quantization == Quantization::kInt4 ? 0 : -8;
+    const int max = wide ? 127 : min + 15;
+    std::vector<QuantizedGroup> groups(32 * kDepth / kQuantizedGroup);
+    for (int64_t at = 0; at < 32 * kDepth; ++at) {
+      QuantizedGroup& group = groups[static_cast<size_t>(at / kQuantizedGroup)];
+      group.scale = f32_to_f16(1.0F);
+      group.values[at % kQuantizedGroup] =
+          static_cast<int8_t>(upper(at / kDepth % 8, at % kDepth) ? max : min);
+    }
+    Guarded<std::byte> memory(
+        PackedMatrix{.n = 32, .k = kDepth, .quantization = quantization}.bytes());
+    GemmArgs args;
+    args.w = {.data = memory.data(),
+              .n = 32,
+              .k = kDepth,
+              .quantization = quantization,
+              .activations = Activations::kInt8};
+    kernels_->pack({.source = groups.data(),
+                    .source_quantization = quantization,
+                    .n = whole(32),
+                    .k = whole(kDepth),
+                    .target = args.w,
+                    .target_data = memory.data()},
+                   0, 1);
+    Guarded<BFloat16> x(kRows * kDepth);
+    for (int64_t at = 0; at < kRows * kDepth; ++at) {
+      x[at] = f32_to_bf16(upper(at / kDepth, at % kDepth) ? 1.0F : -1.0F);
+    }
+    Guarded<float> y(kRows * 32);
+    args.x = x.data();
+    args.x_stride = kDepth;
+    args.rows = kRows;
+    args.y = y.data();
+    args.y_stride = 32;
+    run(*kernels_, args, 0, 1);
+    for (int64_t at = 0; at < kRows * 32; ++at) {
+      int sum = 0;
+      for (int64_t k = 0; k < kDepth; ++k) {
+        sum += (upper(at % 8, k) ? max : min) * (upper(at / 32, k) ? 1 : -1);
+      }
+      EXPECT_NEAR(y[at], sum, 1e-6 * kDepth * max) << quantization_name(quantization) << " " << at;
     }
   }
 }

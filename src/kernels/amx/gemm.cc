@@ -482,7 +482,7 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
     return avx512vnni::gemm_scratch_bytes(args);
   }
   if (by_vectors(args)) {
-    return portable::avx512_gemm().gemm_scratch_bytes(args);
+    return portable::gemm_of(Isa::kAvx512).gemm_scratch_bytes(args);
   }
   if (args.rows <= 0) {
     return 0;
@@ -499,7 +499,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
     return;
   }
   if (by_vectors(args)) {
-    portable::avx512_gemm().gemm(args, panel_begin, panel_end, scratch);
+    portable::gemm_of(Isa::kAvx512).gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   multiply_panels(args, panel_begin, panel_end, scratch);

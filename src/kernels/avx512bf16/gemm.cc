@@ -557,7 +557,7 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
     return avx512vnni::gemm_scratch_bytes(args);
   }
   if (args.w.type == ElementType::kF32) {
-    return portable::avx512_gemm().gemm_scratch_bytes(args);
+    return portable::gemm_of(Isa::kAvx512).gemm_scratch_bytes(args);
   }
   if (args.rows <= 0) {
     return 0;
@@ -578,7 +578,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
     return;
   }
   if (args.w.type == ElementType::kF32) {
-    portable::avx512_gemm().gemm(args, panel_begin, panel_end, scratch);
+    portable::gemm_of(Isa::kAvx512).gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   const FlushDenormals throughout;  // not in the products alone, which do so by themselves

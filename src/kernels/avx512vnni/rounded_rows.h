@@ -8,34 +8,11 @@
 #include <limits>
 
 #include "hwy/highway.h"
-#include "kernels/gemm.h"
+#include "kernels/bytes/gemm.h"
 #include "kernels/quantize.h"
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512bw,avx512dq")
 namespace tandem::kernels::avx512vnni {
-
-inline constexpr int64_t kByteBlockRows = 6;  // whose results registers hold
-
-// The rounded rows of a set. Row r of a block of `count` rows that begins at row `begin` has its
-// group g at index begin * groups + g * count + r, its values at 32 times that.
-struct RoundedRows {
-  int8_t* values = nullptr;
-  float* scales = nullptr;
-  float* sums = nullptr;      // RoundedGroup::element_sum
-  int32_t* starts = nullptr;  // minus the weights' offset times RoundedGroup::sum
-
-  // The rows and groups from index `at` on.
-  [[nodiscard]] RoundedRows from(int64_t at) const {
-    return {values + at * kQuantizedGroup, scales + at, sums + at, starts + at};
-  }
-};
-
-// A weight plus this offset is an unsigned byte.
-constexpr int32_t byte_offset(Quantization quantization) {
-  return quantization == Quantization::kInt8            ? 128
-         : quantization == Quantization::kInt4Symmetric ? 8
-                                                        : 0;
-}
 
 // The largest magnitude of 32 numbers, as bits.
 HWY_INLINE int32_t largest_bits(__m512i x) {
@@ -90,28 +67,15 @@ HWY_INLINE ByteGroup round_to_bytes(const BFloat16* x, bool nibbles, int8_t* to)
   return group;
 }
 
-// Where the blocks of a set begin: their sizes differ by one row at most.
-inline int64_t block_begin(int64_t block, int64_t rows) {
-  return block * rows / divide_up(rows, kByteBlockRows);
-}
-
-inline void round_rows(const GemmArgs& args, int64_t set, int64_t rows, const RoundedRows& to) {
-  const int64_t groups = args.w.k / kQuantizedGroup;
-  const bool nibbles = args.w.quantization != Quantization::kInt8;
-  const int32_t offset = byte_offset(args.w.quantization);
-  for (int64_t block = 0; block < divide_up(rows, kByteBlockRows); ++block) {
-    const int64_t begin = block_begin(block, rows);
-    const int64_t count = block_begin(block + 1, rows) - begin;
-    for (int64_t row = 0; row < count; ++row) {
-      const auto* x = static_cast<const BFloat16*>(args.x) + (set + begin + row) * args.x_stride;
-      int64_t at = begin * groups + row;
-      for (int64_t group = 0; group < groups; ++group, x += kQuantizedGroup, at += count) {
-        const ByteGroup rounded = round_to_bytes(x, nibbles, to.values + at * kQuantizedGroup);
-        to.scales[at] = rounded.scale;
-        to.sums[at] = rounded.scale * static_cast<float>(rounded.sum);
-        to.starts[at] = -offset * rounded.sum;
-      }
-    }
+inline void round_row(const BFloat16* x, int64_t groups, Quantization quantization, int64_t count,
+                      const bytes::RoundedRows& to) {
+  const bool nibbles = quantization != Quantization::kInt8;
+  const int32_t offset = bytes::byte_offset(quantization);
+  for (int64_t at = 0; at < groups * count; at += count, x += kQuantizedGroup) {
+    const ByteGroup rounded = round_to_bytes(x, nibbles, to.values + at * kQuantizedGroup);
+    to.scales[at] = rounded.scale;
+    to.sums[at] = rounded.scale * static_cast<float>(rounded.sum);
+    to.starts[at] = -offset * rounded.sum;
   }
 }
 

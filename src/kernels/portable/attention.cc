@@ -657,6 +657,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tandem::kernels::portable {
-TANDEM_PORTABLE_EXPORT(fill_attention)
+TANDEM_PORTABLE_EXPORT(fill_attention, Kernels)
 }  // namespace tandem::kernels::portable
 #endif

@@ -16,7 +16,8 @@
 // bf16 holds exactly. The sums of a step (a group of depths) are then scaled and added to the
 // results. Activations that are rounded to int8 are integers in the copied rows, too: sums of a
 // step's products stay below 2^24, so fp32 holds them exactly, and results have the bits of the
-// kernels that multiply bytes.
+// kernels that multiply bytes (avx2, avx512vnni, neondot). Processors that have none of these
+// instructions, some of Arm, take this way.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -513,17 +514,6 @@ void multiply_set(const GemmArgs& args, const RowSet& set, int64_t panel, int64_
   }
 }
 
-template <typename Out>
-void silu_mul_row(const float* gate, const float* up, Out* y) {
-  const F32 d;
-  const Vec one = hn::Set(d, 1.0F);
-  for (int64_t i = 0; i < kPanelColumns; i += kLanes) {
-    const Vec g = hn::LoadU(d, gate + i);
-    const Vec silu = hn::Div(g, hn::Add(one, vector_exp(hn::Neg(g))));
-    store_vector(hn::Mul(silu, hn::LoadU(d, up + i)), y + i);
-  }
-}
-
 // silu(gate) * up of rows [begin, end), whose products with both panels of the pair lie in `pair`.
 void activate_set(const GemmArgs& args, const float* pair, int64_t begin, int64_t end,
                   int64_t panel) {
@@ -609,6 +599,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tandem::kernels::portable {
-TANDEM_PORTABLE_EXPORT(fill_gemm)
+TANDEM_PORTABLE_EXPORT(fill_gemm, Kernels)
 }
 #endif

@@ -1,5 +1,5 @@
-// Vector helpers of the portable kernels: exp, bf16 stores, sums in a fixed order. Included once
-// per vector target, after kernels/portable/target.h.
+// Vector helpers of the portable kernels: exp, SiLU, bf16 stores. Included once per vector target,
+// after kernels/portable/target.h.
 #if defined(TANDEM_KERNELS_PORTABLE_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_KERNELS_PORTABLE_MATH_INL_H_
 #undef TANDEM_KERNELS_PORTABLE_MATH_INL_H_
@@ -12,6 +12,7 @@
 #include "base/element_type.h"
 #include "hwy/highway.h"
 #include "kernels/exp.h"
+#include "kernels/gemm.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::kernels::portable::HWY_NAMESPACE {
@@ -61,6 +62,18 @@ HWY_INLINE hn::Vec<HalfTag> to_bf16(FloatVec x) {
 
 HWY_INLINE void store_vector(FloatVec x, float* to) { hn::StoreU(x, FloatTag(), to); }
 HWY_INLINE void store_vector(FloatVec x, BFloat16* to) { hn::StoreU(to_bf16(x), HalfTag(), to); }
+
+// silu(gate) * up of a panel's columns.
+template <typename Out>
+HWY_INLINE void silu_mul_row(const float* gate, const float* up, Out* y) {
+  const FloatTag d;
+  const FloatVec unit = hn::Set(d, 1.0F);
+  for (int64_t i = 0; i < kPanelColumns; i += kLanes) {
+    const FloatVec g = hn::LoadU(d, gate + i);
+    const FloatVec silu = hn::Div(g, hn::Add(unit, vector_exp(hn::Neg(g))));
+    store_vector(hn::Mul(silu, hn::LoadU(d, up + i)), y + i);
+  }
+}
 
 HWY_INLINE void store_scalar(float x, float* to) { *to = x; }
 HWY_INLINE void store_scalar(float x, BFloat16* to) { *to = f32_to_bf16(x); }

@@ -18,10 +18,25 @@ void fill_rowwise(Isa isa, Kernels& table);
 void fill_attention(Isa isa, Kernels& table);
 void fill_sample(Isa isa, Kernels& table);  // sample
 
-// What the families that multiply bf16 as such do with fp32 weights.
-inline Kernels avx512_gemm() {
+// How a row's sums with the 32 columns of a panel leave kernels of other rooms.
+struct ResultRows {
+  // y (+)= sums + bias from `column` on.
+  void (*store)(const GemmArgs& args, const float* sums, int64_t row, int64_t column) = nullptr;
+  // silu(gate) * up, as bf16.
+  void (*store_activated)(const GemmArgs& args, const float* gate, const float* up, int64_t row,
+                          int64_t column) = nullptr;
+};
+void fill_result_rows(Isa isa, ResultRows& rows);
+inline ResultRows result_rows(Isa isa) {
+  ResultRows rows;
+  fill_result_rows(isa, rows);
+  return rows;
+}
+
+// The products that a family does not compute itself.
+inline Kernels gemm_of(Isa isa) {
   Kernels table;
-  fill_gemm(Isa::kAvx512, table);
+  fill_gemm(isa, table);
   return table;
 }
 

@@ -249,6 +249,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tandem::kernels::portable {
-TANDEM_PORTABLE_EXPORT(fill_rowwise)
+TANDEM_PORTABLE_EXPORT(fill_rowwise, Kernels)
 }  // namespace tandem::kernels::portable
 #endif

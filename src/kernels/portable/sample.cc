@@ -107,6 +107,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tandem::kernels::portable {
-TANDEM_PORTABLE_EXPORT(fill_sample)
+TANDEM_PORTABLE_EXPORT(fill_sample, Kernels)
 }  // namespace tandem::kernels::portable
 #endif

@@ -15,7 +15,7 @@
 //   HWY_AFTER_NAMESPACE();
 //   #endif
 //   #if HWY_ONCE
-//   namespace tandem::kernels::portable { TANDEM_PORTABLE_EXPORT(fill_<family>) }
+//   namespace tandem::kernels::portable { TANDEM_PORTABLE_EXPORT(fill_<family>, Kernels) }
 //   #endif
 //
 // Only functions between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE use a target's instructions,
@@ -35,18 +35,18 @@
 #define TANDEM_PORTABLE_TARGET \
   (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON)
 
-// Defines name(Isa, Kernels&), declared in portable.h, over the targets' name(Kernels&).
+// Defines name(Isa, Table&), declared in portable.h, over the targets' name(Table&).
 #undef TANDEM_PORTABLE_EXPORT
 #if HWY_ARCH_X86
-#define TANDEM_PORTABLE_EXPORT(name)   \
-  void name(Isa isa, Kernels& table) { \
-    if (isa == Isa::kAvx2) {           \
-      N_AVX2::name(table);             \
-    } else {                           \
-      N_AVX3::name(table);             \
-    }                                  \
+#define TANDEM_PORTABLE_EXPORT(name, Table) \
+  void name(Isa isa, Table& table) {        \
+    if (isa == Isa::kAvx2) {                \
+      N_AVX2::name(table);                  \
+    } else {                                \
+      N_AVX3::name(table);                  \
+    }                                       \
   }
 #else
-#define TANDEM_PORTABLE_EXPORT(name) \
-  void name(Isa, Kernels& table) { N_NEON::name(table); }
+#define TANDEM_PORTABLE_EXPORT(name, Table) \
+  void name(Isa, Table& table) { N_NEON::name(table); }
 #endif

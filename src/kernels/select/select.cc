@@ -12,8 +12,13 @@
 #include <unistd.h>
 
 #include "kernels/amx/amx.h"
+#include "kernels/avx2/avx2.h"
 #include "kernels/avx512bf16/avx512bf16.h"
 #include "kernels/avx512vnni/avx512vnni.h"
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+#include "kernels/neondot/neondot.h"
 #endif
 
 namespace tandem::kernels {
@@ -55,10 +60,18 @@ Kernels portable_table(Isa isa) {
 
 #if defined(__x86_64__)
 
+Kernels avx2_table() {
+  Kernels table = portable_table(Isa::kAvx2);
+  avx2::fill_gemm(Isa::kAvx2, table);
+  return table;
+}
+
 Kernels avx512_table() {
   Kernels table = portable_table(Isa::kAvx512);
   if (__builtin_cpu_supports("avx512vnni") != 0) {
     avx512vnni::fill_gemm(table);
+  } else {
+    avx2::fill_gemm(Isa::kAvx512, table);
   }
   return table;
 }
@@ -127,6 +140,17 @@ bool has_amx() {
   constexpr int64_t kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int64_t kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+#elif defined(__aarch64__)
+
+Kernels neon_table() {
+  constexpr uint64_t kDotProducts = 1U << 20;  // HWCAP_ASIMDDP
+  Kernels table = portable_table(Isa::kNeon);
+  if ((getauxval(AT_HWCAP) & kDotProducts) != 0) {
+    neondot::fill_gemm(table);
+  }
+  return table;
 }
 
 #endif
@@ -213,7 +237,7 @@ Result<const Kernels*> kernels_for(Isa isa) {
     }
 #if defined(__x86_64__)
     case Isa::kAvx2: {
-      static const Kernels table = portable_table(Isa::kAvx2);
+      static const Kernels table = avx2_table();
       return &table;
     }
     case Isa::kAvx512: {
@@ -230,7 +254,7 @@ Result<const Kernels*> kernels_for(Isa isa) {
     }
 #elif defined(__aarch64__)
     case Isa::kNeon: {
-      static const Kernels table = portable_table(Isa::kNeon);
+      static const Kernels table = neon_table();
       return &table;
     }
 #endif
