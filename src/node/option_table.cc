@@ -194,8 +194,8 @@ OptionTable model_options(NodeOptions& node) {
       {.name = "activations",
        .group = kGroup,
        .help = "Activations in products with quantised weights: auto (bfloat16) or int8, rounded "
-               "in groups of 32. Prompts and batches get faster where the processor multiplies "
-               "bytes (AVX-512 VNNI), and answers lose some precision",
+               "in groups of 32. Most processors compute products of bytes faster, and answers "
+               "lose some precision",
        .value = values::named<Activations>(
            node.activations, {{activations_name(Activations::kPlain), Activations::kPlain},
                               {activations_name(Activations::kInt8), Activations::kInt8}}),

@@ -254,8 +254,10 @@ KernelChoice choose_kernels(const std::optional<ProductShape>& shape, WorkerPool
   if (!shape || !matters(*shape) || families.size() < 2) {
     return usual;
   }
-  if (shape->activations == Activations::kInt8 && last != Isa::kAvx2) {
-    return usual;  // the families of AVX-512 multiply bytes with the same code
+  // Beside pairs of bf16 a processor also multiplies bytes: one code for all its families. AVX-512
+  // alone may come without, and AVX2 be faster.
+  if (shape->activations == Activations::kInt8 && last != Isa::kAvx2 && last != Isa::kAvx512) {
+    return usual;
   }
   const std::vector<ProductTimes> times = measure_products(*shape, families, pool);
   if (times.empty()) {

@@ -1,6 +1,6 @@
 // Products of activations rounded to int8 (Activations::kInt8) without instructions made for them:
 // int8 weights as pairs of 16 bits (vpmaddwd), int4 weights as bytes whose sums of a group fit 16
-// bits (vpmaddubsw). For all x86 processors with AVX2 and without vpdpbusd.
+// bits (vpmaddubsw). For x86 processors with AVX2 and without AVX-512.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -11,7 +11,7 @@ namespace tandem::kernels::avx2 {
 int64_t gemm_scratch_bytes(const GemmArgs& args);
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch);
 
-// Lets the portable functions of `isa` (kAvx2 or kAvx512) compute only the other products.
-void fill_gemm(Isa isa, Kernels& table);
+// Lets the portable functions compute only the other products.
+void fill_gemm(Kernels& table);
 
 }  // namespace tandem::kernels::avx2

@@ -208,28 +208,24 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
 
 namespace {
 
-template <Isa kIsa>
 int64_t either_scratch_bytes(const GemmArgs& args) {
   return args.w.int8_products() ? gemm_scratch_bytes(args)
-                                : portable::gemm_of(kIsa).gemm_scratch_bytes(args);
+                                : portable::gemm_of(Isa::kAvx2).gemm_scratch_bytes(args);
 }
 
-template <Isa kIsa>
 void either_gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   if (args.w.int8_products()) {
     gemm(args, panel_begin, panel_end, scratch);
   } else {
-    portable::gemm_of(kIsa).gemm(args, panel_begin, panel_end, scratch);
+    portable::gemm_of(Isa::kAvx2).gemm(args, panel_begin, panel_end, scratch);
   }
 }
 
 }  // namespace
 
-void fill_gemm(Isa isa, Kernels& table) {
-  const bool wide = isa == Isa::kAvx512;
-  table.gemm_scratch_bytes =
-      wide ? either_scratch_bytes<Isa::kAvx512> : either_scratch_bytes<Isa::kAvx2>;
-  table.gemm = wide ? either_gemm<Isa::kAvx512> : either_gemm<Isa::kAvx2>;
+void fill_gemm(Kernels& table) {
+  table.gemm_scratch_bytes = either_scratch_bytes;
+  table.gemm = either_gemm;
 }
 
 }  // namespace tandem::kernels::avx2

@@ -3,13 +3,14 @@
 //
 // The rows of a set are rounded once and lie in scratch, in blocks whose rows alternate from step
 // to step. All blocks multiply a piece of a panel, which stays in the L1 cache, while parts of the
-// next piece are fetched. Weights are the unsigned operand, so an offset is added to them; sums
-// begin with minus the offset times the sum of x. A result takes its groups in the order of depth,
-// so a row never depends on its company.
+// next piece are fetched. Weights are stored with an offset that makes them unsigned; in families
+// that multiply them so, sums begin with minus the offset times the sum of x. A result takes its
+// groups in the order of depth, so a row never depends on its company.
 //
 // A family is a type with these static members; its functions may use instructions that others
 // lack, so none of them is inlined here:
-//   kSetBytes                       of rounded rows, which stay in the L2 cache
+//   kSetBytes                       of rounded rows, which stay in the L2 cache (three blocks of
+//                                   long rows may be more)
 //   group_bytes(quantization)       of the values of a rounded group
 //   round_row(x, groups, quantization, count, to)
 //                                   rounds a row; its group g goes to index g * count of `to`
@@ -133,7 +134,7 @@ class Gemm {
   static int64_t set_rows_of(const GemmArgs& args) {
     const int64_t row_bytes = args.w.k / kQuantizedGroup * Family::group_bytes(args.w.quantization);
     const int64_t fit = Family::kSetBytes / row_bytes / kBlockRows * kBlockRows;
-    const int64_t max_rows = std::clamp(fit, kBlockRows, kSetRows);
+    const int64_t max_rows = std::clamp(fit, 3 * kBlockRows, kSetRows);
     return divide_up(args.rows, divide_up(args.rows, max_rows));
   }
 

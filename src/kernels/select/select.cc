@@ -15,7 +15,7 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx512bf16/avx512bf16.h"
 #include "kernels/avx512vnni/avx512vnni.h"
-#elif defined(__aarch64__)
+#elif TANDEM_NEON_DOT
 #include <sys/auxv.h>
 
 #include "kernels/neondot/neondot.h"
@@ -62,7 +62,7 @@ Kernels portable_table(Isa isa) {
 
 Kernels avx2_table() {
   Kernels table = portable_table(Isa::kAvx2);
-  avx2::fill_gemm(Isa::kAvx2, table);
+  avx2::fill_gemm(table);
   return table;
 }
 
@@ -70,8 +70,6 @@ Kernels avx512_table() {
   Kernels table = portable_table(Isa::kAvx512);
   if (__builtin_cpu_supports("avx512vnni") != 0) {
     avx512vnni::fill_gemm(table);
-  } else {
-    avx2::fill_gemm(Isa::kAvx512, table);
   }
   return table;
 }
@@ -145,11 +143,13 @@ bool has_amx() {
 #elif defined(__aarch64__)
 
 Kernels neon_table() {
-  constexpr uint64_t kDotProducts = 1U << 20;  // HWCAP_ASIMDDP
   Kernels table = portable_table(Isa::kNeon);
+#if TANDEM_NEON_DOT
+  constexpr uint64_t kDotProducts = 1U << 20;  // HWCAP_ASIMDDP
   if ((getauxval(AT_HWCAP) & kDotProducts) != 0) {
     neondot::fill_gemm(table);
   }
+#endif
   return table;
 }
 
