@@ -7,11 +7,7 @@
 
 namespace tandem::kernels::avx2 {
 
-// As gemm_scratch_bytes and gemm of a table. args.w.int8_products().
-int64_t gemm_scratch_bytes(const GemmArgs& args);
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch);
-
-// Lets the portable functions compute only the other products.
+// The portable functions compute only the other products.
 void fill_gemm(Kernels& table);
 
 }  // namespace tandem::kernels::avx2

@@ -16,7 +16,6 @@
 #include "kernels/avx2/rounded_rows.h"
 #include "kernels/bytes/gemm.h"
 #include "kernels/panel_layout.h"
-#include "kernels/portable/portable.h"
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 namespace tandem::kernels::avx2 {
@@ -170,6 +169,7 @@ HWY_NOINLINE void multiply_bytes(const BlockPiece& piece, float* c) {
 }
 
 struct Family {
+  static constexpr Isa kPortable = Isa::kAvx2;
   static constexpr int64_t kSetBytes = 320 * int64_t{1024};
   static constexpr int64_t group_bytes(Quantization quantization) {
     return group_bytes_of(quantization);
@@ -187,46 +187,11 @@ struct Family {
   static void multiply(const BlockPiece& piece, float* c) {
     multiply_bytes<kKind, kRows>(piece, c);
   }
-  static void store_row(const GemmArgs& args, const float* c, int64_t row, int64_t column) {
-    portable::result_rows(Isa::kAvx2).store(args, c, row, column);
-  }
-  static void store_activated(const GemmArgs& args, const float* gate, const float* up, int64_t row,
-                              int64_t column) {
-    portable::result_rows(Isa::kAvx2).store_activated(args, gate, up, row, column);
-  }
 };
 
 }  // namespace
 
-int64_t gemm_scratch_bytes(const GemmArgs& args) {
-  return bytes::Gemm<Family>::scratch_bytes(args);
-}
-
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
-  bytes::Gemm<Family>::multiply(args, panel_begin, panel_end, scratch);
-}
-
-namespace {
-
-int64_t either_scratch_bytes(const GemmArgs& args) {
-  return args.w.int8_products() ? gemm_scratch_bytes(args)
-                                : portable::gemm_of(Isa::kAvx2).gemm_scratch_bytes(args);
-}
-
-void either_gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
-  if (args.w.int8_products()) {
-    gemm(args, panel_begin, panel_end, scratch);
-  } else {
-    portable::gemm_of(Isa::kAvx2).gemm(args, panel_begin, panel_end, scratch);
-  }
-}
-
-}  // namespace
-
-void fill_gemm(Kernels& table) {
-  table.gemm_scratch_bytes = either_scratch_bytes;
-  table.gemm = either_gemm;
-}
+void fill_gemm(Kernels& table) { bytes::EitherGemm<Family>::fill(table); }
 
 }  // namespace tandem::kernels::avx2
 HWY_POP_ATTRIBUTES

@@ -7,12 +7,10 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/avx512/result_rows.h"
 #include "kernels/avx512vnni/avx512vnni.h"
 #include "kernels/avx512vnni/rounded_rows.h"
 #include "kernels/bytes/gemm.h"
 #include "kernels/panel_layout.h"
-#include "kernels/portable/portable.h"
 
 // gcc 12 takes the operands that its own intrinsics leave undefined for uninitialized variables.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -146,6 +144,7 @@ HWY_NOINLINE void multiply_bytes(const BlockPiece& piece, float* c) {
 }
 
 struct Family {
+  static constexpr Isa kPortable = Isa::kAvx512;
   static constexpr int64_t kSetBytes = 640 * int64_t{1024};
   static constexpr int64_t group_bytes(Quantization /*quantization*/) { return kGroup; }
   static void round_row(const BFloat16* x, int64_t groups, Quantization quantization, int64_t count,
@@ -155,13 +154,6 @@ struct Family {
   template <Quantization kKind, int kRows>
   static void multiply(const BlockPiece& piece, float* c) {
     multiply_bytes<kKind, kRows>(piece, c);
-  }
-  static void store_row(const GemmArgs& args, const float* c, int64_t row, int64_t column) {
-    avx512::store_row(args, c, row, column);
-  }
-  static void store_activated(const GemmArgs& args, const float* gate, const float* up, int64_t row,
-                              int64_t column) {
-    avx512::store_activated(args, gate, up, row, column);
   }
 };
 
@@ -175,27 +167,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
   bytes::Gemm<Family>::multiply(args, panel_begin, panel_end, scratch);
 }
 
-namespace {
-
-int64_t either_scratch_bytes(const GemmArgs& args) {
-  return args.w.int8_products() ? gemm_scratch_bytes(args)
-                                : portable::gemm_of(Isa::kAvx512).gemm_scratch_bytes(args);
-}
-
-void either_gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
-  if (args.w.int8_products()) {
-    gemm(args, panel_begin, panel_end, scratch);
-  } else {
-    portable::gemm_of(Isa::kAvx512).gemm(args, panel_begin, panel_end, scratch);
-  }
-}
-
-}  // namespace
-
-void fill_gemm(Kernels& table) {
-  table.gemm_scratch_bytes = either_scratch_bytes;
-  table.gemm = either_gemm;
-}
+void fill_gemm(Kernels& table) { bytes::EitherGemm<Family>::fill(table); }
 
 }  // namespace tandem::kernels::avx512vnni
 HWY_POP_ATTRIBUTES

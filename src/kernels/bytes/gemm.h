@@ -1,5 +1,5 @@
-// What is the same in all families that multiply bytes: products of quantised weights with
-// activations rounded to int8 (Activations::kInt8).
+// The part that all families of products of bytes share: quantised weights times activations
+// rounded to int8 (Activations::kInt8).
 //
 // The rows of a set are rounded once and lie in scratch, in blocks whose rows alternate from step
 // to step. All blocks multiply a piece of a panel, which stays in the L1 cache, while parts of the
@@ -9,6 +9,7 @@
 //
 // A family is a type with these static members; its functions may use instructions that others
 // lack, so none of them is inlined here:
+//   kPortable                       whose kernels store results and compute other products
 //   kSetBytes                       of rounded rows, which stay in the L2 cache (three blocks of
 //                                   long rows may be more)
 //   group_bytes(quantization)       of the values of a rounded group
@@ -16,8 +17,6 @@
 //                                   rounds a row; its group g goes to index g * count of `to`
 //   multiply<Quantization, rows>(piece, c)
 //                                   adds a block's products with a piece to c, [rows, 32]
-//   store_row(args, c, row, column), store_activated(args, gate, up, row, column)
-//                                   the results of a row of a panel, or of a pair of panels
 #pragma once
 
 #include <algorithm>
@@ -26,6 +25,7 @@
 #include "kernels/flush_denormals.h"
 #include "kernels/gemm.h"
 #include "kernels/panel_layout.h"
+#include "kernels/portable/portable.h"
 #include "kernels/quantize.h"
 
 namespace tandem::kernels::bytes {
@@ -43,7 +43,7 @@ struct RoundedRows {
   int64_t group_bytes = 0;
   float* scales = nullptr;
   float* sums = nullptr;      // RoundedGroup::element_sum
-  int32_t* starts = nullptr;  // of the sums of products, as the family takes them
+  int32_t* starts = nullptr;  // sums of products begin with them; a family has its own form
 
   // The rows and groups from index `at` on.
   [[nodiscard]] RoundedRows from(int64_t at) const {
@@ -250,13 +250,39 @@ class Gemm {
   // The results of a panel, or of a pair of panels, go to y.
   static void write_results(const GemmArgs& args, int64_t panel, int64_t set, int64_t rows,
                             const float* c) {
+    const portable::ResultRows result = portable::result_rows(Family::kPortable);
     for (int64_t row = 0; row < rows; ++row, c += kPanelColumns) {
       if (args.store == GemmStore::kSiluMul) {
-        Family::store_activated(args, c, c + rows * kPanelColumns, set + row,
-                                panel / 2 * kPanelColumns);
+        result.store_activated(args, c, c + rows * kPanelColumns, set + row,
+                               panel / 2 * kPanelColumns);
       } else {
-        Family::store_row(args, c, set + row, panel * kPanelColumns);
+        result.store(args, c, set + row, panel * kPanelColumns);
       }
+    }
+  }
+};
+
+// The products of a table: Family computes the products of bytes, the portable kernels all others.
+template <class Family>
+class EitherGemm {
+ public:
+  static void fill(Kernels& table) {
+    table.gemm_scratch_bytes = scratch_bytes;
+    table.gemm = multiply;
+  }
+
+ private:
+  static int64_t scratch_bytes(const GemmArgs& args) {
+    return args.w.int8_products() ? Gemm<Family>::scratch_bytes(args)
+                                  : portable::gemm_of(Family::kPortable).gemm_scratch_bytes(args);
+  }
+
+  static void multiply(const GemmArgs& args, int64_t panel_begin, int64_t panel_end,
+                       void* scratch) {
+    if (args.w.int8_products()) {
+      Gemm<Family>::multiply(args, panel_begin, panel_end, scratch);
+    } else {
+      portable::gemm_of(Family::kPortable).gemm(args, panel_begin, panel_end, scratch);
     }
   }
 };

@@ -11,7 +11,6 @@
 #include "kernels/bytes/gemm.h"
 #include "kernels/neondot/neondot.h"
 #include "kernels/panel_layout.h"
-#include "kernels/portable/portable.h"
 #include "kernels/quantize.h"
 
 HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+dotprod")
@@ -26,7 +25,7 @@ using bytes::RoundedRows;
 constexpr int64_t kGroup = kQuantizedGroup;
 constexpr int64_t kQuads = kGroup / 4;
 constexpr int64_t kRowSums = kPanelColumns;
-constexpr int kVectors = 4;  // of sums of 16 columns
+constexpr int kVectors = 4;  // hold the sums of 16 columns
 
 // ---------------------------------------------------------------- rows
 
@@ -175,6 +174,7 @@ HWY_NOINLINE void multiply_bytes(const BlockPiece& piece, float* c) {
 }
 
 struct Family {
+  static constexpr Isa kPortable = Isa::kNeon;
   static constexpr int64_t kSetBytes = 320 * int64_t{1024};
   static constexpr int64_t group_bytes(Quantization /*quantization*/) { return kGroup; }
   static void round_row(const BFloat16* x, int64_t groups, Quantization quantization, int64_t count,
@@ -187,42 +187,11 @@ struct Family {
   static void multiply(const BlockPiece& piece, float* c) {
     multiply_bytes<kKind, kRows>(piece, c);
   }
-  static void store_row(const GemmArgs& args, const float* c, int64_t row, int64_t column) {
-    portable::result_rows(Isa::kNeon).store(args, c, row, column);
-  }
-  static void store_activated(const GemmArgs& args, const float* gate, const float* up, int64_t row,
-                              int64_t column) {
-    portable::result_rows(Isa::kNeon).store_activated(args, gate, up, row, column);
-  }
 };
-
-int64_t either_scratch_bytes(const GemmArgs& args) {
-  return args.w.int8_products() ? gemm_scratch_bytes(args)
-                                : portable::gemm_of(Isa::kNeon).gemm_scratch_bytes(args);
-}
-
-void either_gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
-  if (args.w.int8_products()) {
-    gemm(args, panel_begin, panel_end, scratch);
-  } else {
-    portable::gemm_of(Isa::kNeon).gemm(args, panel_begin, panel_end, scratch);
-  }
-}
 
 }  // namespace
 
-int64_t gemm_scratch_bytes(const GemmArgs& args) {
-  return bytes::Gemm<Family>::scratch_bytes(args);
-}
-
-void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
-  bytes::Gemm<Family>::multiply(args, panel_begin, panel_end, scratch);
-}
-
-void fill_gemm(Kernels& table) {
-  table.gemm_scratch_bytes = either_scratch_bytes;
-  table.gemm = either_gemm;
-}
+void fill_gemm(Kernels& table) { bytes::EitherGemm<Family>::fill(table); }
 
 }  // namespace tandem::kernels::neondot
 HWY_POP_ATTRIBUTES
