@@ -63,6 +63,16 @@ Status check_fits(const Profile& profile, const ProfileIdentity& identity) {
   return differs("KV element type", own.kv_dtype, identity.kv_dtype);
 }
 
+Status check_is_of_build(const Profile& profile, const ProfileIdentity& identity) {
+  if (profile.identity.build == identity.build) {
+    return {};
+  }
+  return invalid_argument(
+      "it was measured with another build of Tandem, whose kernels may be faster or slower; "
+      "measure again with tandem profile",
+      "profile");
+}
+
 Status check_covers(const Profile& profile, const StepLimits& limits) {
   constexpr int32_t kShare = 4;
   const auto covers = [](int32_t measured, int32_t wanted) { return measured >= wanted / kShare; };

@@ -339,7 +339,8 @@ ProfileIdentity read_identity(Fields fields) {
           .isa = fields.text("isa"),
           .threads = static_cast<int32_t>(fields.count("threads", 1, kMostThreads)),
           .dtype = fields.text("dtype"),
-          .kv_dtype = fields.text("kv_dtype")};
+          .kv_dtype = fields.text("kv_dtype"),
+          .build = fields.has("build") ? fields.text("build") : ""};  // not in earlier files
 }
 
 // Files of before these limits were written have none.
@@ -380,7 +381,8 @@ std::string profile_text(const Profile& profile) {
   out["identity"] = {{"model", identity.model},   {"model_digest", identity.model_digest},
                      {"device", identity.device}, {"cpu", identity.cpu},
                      {"isa", identity.isa},       {"threads", identity.threads},
-                     {"dtype", identity.dtype},   {"kv_dtype", identity.kv_dtype}};
+                     {"dtype", identity.dtype},   {"kv_dtype", identity.kv_dtype},
+                     {"build", identity.build}};
   out["batches"] = profile.batches;
   out["most_rows"] = profile.most_rows;
   out["limits"] = {{"rows", profile.limits.rows},

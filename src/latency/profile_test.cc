@@ -22,7 +22,8 @@ ProfileIdentity identity() {
           .isa = "amx",
           .threads = 2,
           .dtype = "bfloat16",
-          .kv_dtype = "bfloat16"};
+          .kv_dtype = "bfloat16",
+          .build = "fedcba9876543210"};
 }
 
 Profile made_profile() {
@@ -211,6 +212,22 @@ TEST(ProfileFile, IsRefusedWhereItDoesNotFit) {
   ProfileIdentity renamed = identity();
   renamed.model = "the same under another name";
   EXPECT_TRUE(check_fits(profile(), renamed).ok());
+}
+
+TEST(ProfileFile, OfAnotherBuildFitsAndIsKnown) {
+  EXPECT_TRUE(check_is_of_build(profile(), identity()).ok());
+  ProfileIdentity other = identity();
+  other.build = "0011223344556677";
+  EXPECT_TRUE(check_fits(profile(), other).ok());
+  EXPECT_EQ(identity_digest(other), identity_digest(identity())) << "it takes the old one's place";
+  const Status same = check_is_of_build(profile(), other);
+  ASSERT_FALSE(same.ok());
+  EXPECT_NE(same.error().message.find("another build"), std::string::npos) << same.error().message;
+  const Result<Profile> earlier =
+      parse_profile(changed([](json& p) { p["identity"].erase("build"); }));
+  ASSERT_TRUE(earlier.ok()) << earlier.error().message;
+  EXPECT_FALSE(check_is_of_build(*earlier, identity()).ok());
+  expect_refused(changed([](json& p) { p["identity"]["build"] = 7; }), "identity.build");
 }
 
 TEST(ProfileFile, IsWrittenWholeAndMakesItsFolder) {

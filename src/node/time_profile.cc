@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "device/cpu/machine.h"
+#include "exec/code_digest.h"
 #include "node/engine_meter.h"
 #include "node/tier_meter.h"
 #include "scheduler/policies/registry.h"
@@ -95,7 +96,8 @@ ProfileIdentity identity_of(const NodeOptions& options, const OpenedModel& model
           .isa = caps.kernels,
           .threads = caps.threads,
           .dtype = weights_identity(model.format),
-          .kv_dtype = std::string(element_name(model.kv_dtype))};
+          .kv_dtype = std::string(element_name(model.kv_dtype)),
+          .build = kCodeDigest};
 }
 
 Result<std::optional<Profile>> fitting_profile(const NodeOptions& options,
@@ -124,10 +126,29 @@ Result<std::optional<Profile>> fitting_profile(const NodeOptions& options,
 
 namespace {
 
+// Nothing, or why the profile of another build is not used: one in the cache is measured anew.
+Status check_build(const ProfileOptions& options, const Profile& profile,
+                   const ProfileIdentity& identity) {
+  const Status same = check_is_of_build(profile, identity);
+  if (same.ok()) {
+    return {};
+  }
+  const std::string message = fmt::format(
+      "the profile '{}': {}", profile_path(options, identity).string(), same.error().message);
+  if (options.file.empty()) {
+    return invalid_argument(message, "profile");
+  }
+  log::warn("{}", message);
+  return {};
+}
+
 // The profile if there is one and it has what the policy needs.
 Result<std::optional<Profile>> sufficient_profile(const NodeOptions& options,
                                                   const OpenedModel& model) {
   ASSIGN_OR_RETURN(std::optional<Profile> profile, fitting_profile(options, model));
+  if (profile.has_value()) {
+    RETURN_IF_ERROR(check_build(options.profile, *profile, identity_of(options, model)));
+  }
   const bool needs_host =
       policy_traits(options.policy).needs_host_times && options.accelerator.has_value();
   if (profile.has_value() && needs_host) {

@@ -32,13 +32,13 @@ latency::ProfileIdentity identity_of(const NodeOptions& options, const OpenedMod
 std::filesystem::path profile_path(const ProfileOptions& options,
                                    const latency::ProfileIdentity& identity);
 
-// The named profile, or the one in the cache; nullopt: there is no such file. Errors: it cannot be
-// read, is of something else, or covers too little.
+// The named profile, or the one in the cache, of any build of Tandem; nullopt: there is no such
+// file. Errors: it cannot be read, is of something else, or covers too little.
 Result<std::optional<latency::Profile>> fitting_profile(const NodeOptions& options,
                                                         const OpenedModel& model);
 
 // The profile if one is wanted and there. A named file must be readable and fit; one in the cache
-// that is not or does not is measured again.
+// that is not, does not, or is of another build of Tandem, is measured again.
 Result<std::optional<latency::Profile>> find_profile(const NodeOptions& options,
                                                      const OpenedModel& model);
 

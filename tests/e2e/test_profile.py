@@ -52,6 +52,32 @@ def test_a_server_without_one_measures_and_keeps_it(start_server, tmp_path):
     assert "profile of" in server.log.read_text()
 
 
+def test_a_profile_of_another_build_is_used_if_it_is_named(start_server, measured, tmp_path):
+    path = tmp_path / "older.json"
+    content = json.loads(measured[0].read_text())
+    content["identity"]["build"] = "0" * 16
+    path.write_text(json.dumps(content))
+    server = start_server(MODEL, *FLAGS, "--profile", path)
+    said = server.log.read_text()
+    assert "measured with another build of Tandem" in said and "anew" not in said
+    assert json.loads(path.read_text()) == content
+
+
+def test_a_profile_of_another_build_is_measured_anew_in_the_cache(start_server, measured, tmp_path):
+    def kept():
+        return json.loads(next((tmp_path / "tandem" / "profiles").glob("*.json")).read_text())
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    flags = (*FLAGS, "--policy", "omniserve")
+    start_server(MODEL, *flags, env=environment).stop_cleanly()
+    first = kept()
+    assert first["identity"]["build"] == json.loads(measured[0].read_text())["identity"]["build"]
+    path = next((tmp_path / "tandem" / "profiles").glob("*.json"))
+    path.write_text(json.dumps(first | {"identity": first["identity"] | {"build": "0" * 16}}))
+    said = start_server(MODEL, *flags, env=environment).log.read_text()
+    assert "measured with another build of Tandem" in said and "it is measured anew" in said
+    assert kept()["identity"] == first["identity"]
+
+
 def test_a_profile_brings_its_kernels(binary, start_server, tmp_path):
     path = tmp_path / "plain.json"
     run = subprocess.run([str(binary), "profile", str(MODEL), *FLAGS, "-o", str(path), "--time", "2s", "--held-out", "3"], env=os.environ | {"TANDEM_ISA": "ref"},
