@@ -13,11 +13,12 @@
 // hides behind the arithmetic however many rows there are.
 //
 // A piece of a quantised panel becomes a piece of a bf16 one in scratch, of its integers, which
-// bf16 holds exactly. The sums of a step (a group of depths) are then scaled and added to the
-// results. Activations that are rounded to int8 are integers in the copied rows, too: sums of a
-// step's products stay below 2^24, so fp32 holds them exactly, and results have the bits of the
-// kernels that multiply bytes (avx2, avx512vnni, neondot). Processors that have none of these
-// instructions, some of Arm, take this way.
+// bf16 holds exactly; for a few rows they become fp32 in registers (few_rows-inl.h). The sums of a
+// step (a group of depths) are then scaled and added to the results. Activations that are rounded
+// to int8 are integers in the copied rows, too: sums of a step's products stay below 2^24, so fp32
+// holds them exactly, and results have the bits of the kernels that multiply bytes (avx2,
+// avx512vnni, neondot). Processors that have none of these instructions, some of Arm, take this
+// way.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -35,7 +36,9 @@
 #include "kernels/portable/target.h"
 #if TANDEM_PORTABLE_TARGET
 
+#include "kernels/portable/few_rows-inl.h"
 #include "kernels/portable/math-inl.h"
+#include "kernels/portable/products-inl.h"
 #include "kernels/portable/unpack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -44,16 +47,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 namespace {
 
-using F32 = hn::ScalableTag<float>;
-using U32 = hn::ScalableTag<uint32_t>;
-using Vec = hn::Vec<F32>;
-constexpr int kHalfVectors = static_cast<int>(16 / kLanes);  // vectors in 16 columns of one depth
-
 // Row blocks: wide ones keep all 32 columns of a panel in registers. With 16 registers (or narrow
 // vectors) blocks of more than 3 rows take a panel in two halves of 16 columns.
 constexpr bool kManyRegisters = kLanes == 16;
 constexpr int kMaxRows = kManyRegisters ? 12 : 6;
 constexpr int kWideRows = kManyRegisters ? 12 : 3;
+static_assert(kFewRows <= kMaxRows);
 
 constexpr int64_t kStepPairs = kStepBytes / 128;  // a pair of lines each: two depths, or one
 constexpr int64_t kAheadBytes = 4096;             // where one pass takes all of a panel
@@ -88,19 +87,19 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
          (args.w.quantized() ? int64_t{sizeof(Unpacked)} + group_sum_bytes(args) : 0);
 }
 
-Vec load_f32(const float* from) { return hn::LoadU(F32(), from); }
-Vec load_f32(const BFloat16* from) {
-  const hn::Rebind<uint16_t, F32> d16;
-  const U32 du;
+FloatVec load_f32(const float* from) { return hn::LoadU(FloatTag(), from); }
+FloatVec load_f32(const BFloat16* from) {
+  const hn::Rebind<uint16_t, FloatTag> d16;
+  const WordTag du;
   const auto bits = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
-  return hn::BitCast(F32(), hn::ShiftLeft<16>(bits));
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(bits));
 }
 
 template <typename X>
 void copy_row(const X* HWY_RESTRICT x, int64_t depth, int count, float* HWY_RESTRICT to) {
   for (int64_t k = 0; k < depth; k += kXDepths, to += count * kXDepths) {
     for (int64_t i = 0; i < kXDepths; i += kLanes) {
-      hn::Store(load_f32(x + k + i), F32(), to + i);
+      hn::Store(load_f32(x + k + i), FloatTag(), to + i);
     }
   }
 }
@@ -113,21 +112,6 @@ void copy_rows(const GemmArgs& args, int64_t row, int count, float* HWY_RESTRICT
       copy_row(static_cast<const float*>(args.x) + begin, args.w.k, count, to + r * kXDepths);
     } else {
       copy_row(static_cast<const BFloat16*>(args.x) + begin, args.w.k, count, to + r * kXDepths);
-    }
-  }
-}
-
-// acc[r][v] += x of row r * w[v] for one depth.
-template <int kRows, int kVectors>
-HWY_INLINE void multiply_add(const float* HWY_RESTRICT x, const Vec (&w)[kVectors],
-                             Vec (&acc)[kRows][kVectors]) {
-  const F32 d;
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    const Vec value = hn::Set(d, x[r * kXDepths]);
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      acc[r][v] = hn::MulAdd(value, w[v], acc[r][v]);
     }
   }
 }
@@ -149,18 +133,18 @@ HWY_INLINE void fetch(const char* next, int64_t pair) {
 // The products of a row block with `kHalves` halves of a step of a bf16 panel.
 template <int kRows, int kHalves, Fetch kFetch>
 HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const BFloat16* HWY_RESTRICT w,
-                              const char* next, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+                              const char* next, Sums<kRows, kHalves * kHalfVectors>& acc) {
   constexpr int kVectors = kHalves * kHalfVectors;
-  const F32 d;
-  const U32 du;
+  const FloatTag d;
+  const WordTag du;
   const auto upper = hn::Set(du, 0xffff0000U);
   for (int64_t pair = 0; pair < kStepPairs; ++pair, x += 2) {
     if (pair == kXDepths / 2) {
       x += (kRows - 1) * kXDepths;
     }
     fetch<kFetch>(next, pair);
-    hn::Vec<U32> raw[kVectors];
-    Vec odd[kVectors];
+    hn::Vec<WordTag> raw[kVectors];
+    FloatVec odd[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       const BFloat16* at = w + v / kHalfVectors * panel_layout::kTileElements + pair * 32 +
@@ -169,7 +153,7 @@ HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const BFloat16* HWY_R
       odd[v] = hn::BitCast(d, hn::And(raw[v], upper));
     }
     multiply_add<kRows, kVectors>(x + 1, odd, acc);
-    Vec even[kVectors];
+    FloatVec even[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       even[v] = hn::BitCast(d, hn::ShiftLeft<16>(raw[v]));
@@ -181,12 +165,12 @@ HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const BFloat16* HWY_R
 // The same of an fp32 panel.
 template <int kRows, int kHalves, Fetch kFetch>
 HWY_INLINE void multiply_step(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w,
-                              const char* next, Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+                              const char* next, Sums<kRows, kHalves * kHalfVectors>& acc) {
   constexpr int kVectors = kHalves * kHalfVectors;
-  const F32 d;
+  const FloatTag d;
   for (int64_t k = 0; k < kStepPairs; ++k) {
     fetch<kFetch>(next, k);
-    Vec row[kVectors];
+    FloatVec row[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
       row[v] = hn::Load(d, w + k * kPanelColumns + v * kLanes);
@@ -223,7 +207,7 @@ struct Piece {
 
 template <typename Element, int kRows, int kHalves>
 HWY_INLINE void multiply(const float* HWY_RESTRICT x, const Piece& piece, int half,
-                         Vec (&acc)[kRows][kHalves * kHalfVectors]) {
+                         Sums<kRows, kHalves * kHalfVectors>& acc) {
   constexpr int64_t kXStep = step_depths<Element>() * kRows;
   constexpr int64_t kStepElements = kStepBytes / int64_t{sizeof(Element)};
   const auto* w = reinterpret_cast<const Element*>(piece.w);
@@ -252,14 +236,14 @@ struct Results {
 // y (+)= sums + bias
 template <int kRows, int kVectors>
 HWY_INLINE void store_results(const GemmArgs& args, const Results& results, int64_t column,
-                              int half, const Vec (&acc)[kRows][kVectors]) {
-  const F32 d;
+                              int half, const Sums<kRows, kVectors>& acc) {
+  const FloatTag d;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     float* y = results.y + r * results.stride + half * 16;
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      Vec sum = acc[r][v];
+      FloatVec sum = acc[r][v];
       if (args.bias != nullptr) {
         sum = hn::Add(sum, hn::LoadU(d, args.bias + column + half * 16 + v * kLanes));
       }
@@ -276,46 +260,23 @@ template <int kRows, int kHalves>
 HWY_INLINE void multiply_scaled(const float* HWY_RESTRICT x, const Piece& piece, int half,
                                 float* HWY_RESTRICT sums) {
   constexpr int kVectors = kHalves * kHalfVectors;
-  const F32 d;
+  const FloatTag d;
   const auto* w = reinterpret_cast<const BFloat16*>(piece.w) + half * panel_layout::kTileElements;
   for (int64_t step = 0; step < piece.steps; ++step) {
-    Vec acc[kRows][kVectors];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        acc[r][v] = hn::Zero(d);
-      }
-    }
+    Sums<kRows, kVectors> acc;
+    clear<kRows, kVectors>(acc);
     if (step < piece.next_steps) {
       const char* next = piece.next + step * kStepBytes / 2;
       multiply_step<kRows, kHalves, Fetch::kOne>(x, w, next, acc);
     } else {
       multiply_step<kRows, kHalves, Fetch::kNone>(x, w, nullptr, acc);
     }
-    const float* scales = piece.scales + step * kPanelColumns + half * 16;
-    const bool first = piece.first && step == 0;
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      const Vec scale = hn::LoadU(d, scales + v * kLanes);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        float* sum = sums + r * kPanelColumns + v * kLanes;
-        const Vec before = first ? hn::Zero(d) : hn::Load(d, sum);
-        Vec factor = scale;
-        if (piece.x_scales != nullptr) {
-          factor = hn::Mul(scale, hn::Set(d, piece.x_scales[r * piece.groups + step]));
-        }
-        Vec after = hn::MulAdd(factor, acc[r][v], before);
-        if (piece.minima != nullptr) {
-          const Vec minimum =
-              hn::LoadU(d, piece.minima + step * kPanelColumns + half * 16 + v * kLanes);
-          const Vec x_sum = hn::Set(d, piece.x_sums[r * piece.groups + step]);
-          after = hn::MulAdd(minimum, x_sum, after);
-        }
-        hn::Store(after, d, sum);
-      }
-    }
+    const int64_t at = step * kPanelColumns + half * 16;
+    const GroupFactors<float> factors{
+        piece.scales + at, piece.minima == nullptr ? nullptr : piece.minima + at,
+        piece.x_sums + step, piece.x_scales == nullptr ? nullptr : piece.x_scales + step,
+        piece.groups};
+    add_scaled<kRows, kVectors>(factors, piece.first && step == 0, acc, sums);
     x += step_depths<BFloat16>() * kRows;
     w += kStepBytes / 2;
   }
@@ -330,12 +291,12 @@ HWY_NOINLINE void scaled_row_block(const GemmArgs& args, const float* x, const P
   if (!piece.last) {
     return;
   }
-  Vec acc[kRows][kVectors];
+  Sums<kRows, kVectors> acc;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      acc[r][v] = hn::Load(F32(), sums + r * kPanelColumns + v * kLanes);
+      acc[r][v] = hn::Load(FloatTag(), sums + r * kPanelColumns + v * kLanes);
     }
   }
   store_results<kRows, kVectors>(args, results, column, half, acc);
@@ -345,9 +306,9 @@ template <int kRows, int kHalves>
 HWY_NOINLINE void row_block(const GemmArgs& args, const float* x, const Piece& piece,
                             const Results& results, int64_t column, int half) {
   constexpr int kVectors = kHalves * kHalfVectors;
-  const F32 d;
+  const FloatTag d;
   float* sums = results.sums + half * 16;
-  Vec acc[kRows][kVectors];
+  Sums<kRows, kVectors> acc;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
@@ -459,6 +420,24 @@ void multiply_piece(const GemmArgs& args, const RowSet& set, int64_t depth,
   }
 }
 
+// multiply_set for a few rows of quantised weights.
+void multiply_set_in_registers(const GemmArgs& args, const RowSet& set, int64_t panel,
+                               const Results& results, const float* x_sums) {
+  const int64_t groups = args.w.k / kQuantizedGroup;
+  const int64_t panel_bytes = groups * panel_layout::step_bytes(args.w.quantization);
+  const char* w = static_cast<const char*>(args.w.data) + panel * panel_bytes;
+  few_rows_of(args.w.quantization, set.rows)(set.x, w, groups, x_sums, results.sums);
+  for (int64_t row = 0; row < set.rows; ++row) {
+    Sums<1, 2 * kHalfVectors> sums;
+    const float* from = results.sums + row * kPanelColumns;
+    for (int v = 0; v < 2 * kHalfVectors; ++v) {
+      sums[0][v] = hn::Load(FloatTag(), from + v * kLanes);
+    }
+    const Results own{nullptr, results.y + row * results.stride, results.stride};
+    store_results<1, 2 * kHalfVectors>(args, own, panel * kPanelColumns, 0, sums);
+  }
+}
+
 // multiply_set for quantised weights.
 void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel, int64_t next,
                          const Results& results, Unpacked* unpacked) {
@@ -469,6 +448,10 @@ void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel,
   Piece piece{.w = reinterpret_cast<const char*>(unpacked->w)};
   piece.scales = unpacked->scales;
   const auto* x_sums = reinterpret_cast<const float*>(unpacked + 1);
+  if (set.rows <= kFewRows && !args.w.int8_products()) {
+    multiply_set_in_registers(args, set, panel, results, x_sums);
+    return;
+  }
   const float* x_scales = args.w.int8_products() ? x_sums + set.rows * steps : nullptr;
   piece.minima = has_minimum(quantization) ? unpacked->minima : nullptr;
   piece.groups = steps;
