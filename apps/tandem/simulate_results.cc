@@ -126,15 +126,15 @@ nlohmann::ordered_json machine_json_of(const sim::SimulateOptions& options,
                                                     {"latency_us", to_seconds(host.latency) * 1e6}};
   }
   json.update(sim::machine_json(result.machine, result.best_effort));
-  if (result.beliefs.has_value()) {
+  if (result.profile.has_value()) {
     json["profile"]["virtual_s"] = to_seconds(result.profiled);
     const auto add = [&json](const char* name, const latency::Accuracy& met) {
       json["profile"]["accuracy"][name] = {
           {"batches", met.batches}, {"mean", met.mean}, {"p90", met.p90}, {"p99", met.p99}};
     };
-    add("modular", result.beliefs->modular);
-    add("regression", result.beliefs->regression);
-    add("table", result.beliefs->table);
+    add("modular", result.profile->accuracy.modular);
+    add("regression", result.profile->accuracy.regression);
+    add("table", result.profile->accuracy.table);
   }
   return json;
 }

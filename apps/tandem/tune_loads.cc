@@ -158,7 +158,8 @@ TuneRunner::TuneRunner(const TuneLoads& loads, const Knob& knob,
       knob_(knob),
       goals_(goals),
       jobs_(static_cast<size_t>(jobs > 0 ? jobs : usable_cores())),
-      ran_(std::move(ran)) {}
+      ran_(std::move(ran)),
+      profiles_(loads.loads.size()) {}
 
 TuneRunner::Outcome TuneRunner::run_one(const Task& task) const {
   const PlannedRun& planned = loads_.loads[task.load].run;
@@ -171,6 +172,7 @@ TuneRunner::Outcome TuneRunner::run_one(const Task& task) const {
   for (const PolicyOption* goal : {&kHoldMeanTbt, &kHoldP99Tbt, &kHoldMeanTtft, &kHoldP99Ttft}) {
     values[*goal] = 0;  // the budget under test stays
   }
+  options.node.profile.text = profiles_[task.load];
   const loadgen::Load load = task.online_only ? sim::online_part(planned.load) : planned.load;
   const Result<sim::Simulated> simulated =
       sim::simulate(options, load, [](const sim::SimulateProgress&) {});
@@ -182,7 +184,11 @@ TuneRunner::Outcome TuneRunner::run_one(const Task& task) const {
   }
   ASSIGN_OR_RETURN(sim::TuneRun run,
                    sim::measure_run(load, simulated->run.records, simulated->run.duration, goals_));
-  return std::optional(LoadRun{.run = std::move(run), .config = simulated->config});
+  const std::optional<latency::Profile>& profile = simulated->profile;
+  return std::optional(
+      LoadRun{.run = std::move(run),
+              .config = simulated->config,
+              .profile = profile.has_value() ? latency::profile_text(*profile) : ""});
 }
 
 std::vector<TuneRunner::Outcome> TuneRunner::run(const std::vector<Task>& tasks) const {
@@ -226,6 +232,7 @@ Result<std::vector<sim::TuneRun>> TuneRunner::without_best_effort() {
       return invalid_argument("a decode of this model takes longer than the largest step budget",
                               "scenario");
     }
+    profiles_[runs.size()] = std::move((**outcome).profile);
     runs.push_back(std::move((**outcome).run));
   }
   ran_(tasks.size());

@@ -59,7 +59,8 @@ class TuneRunner {
   TuneRunner(const TuneLoads& loads, const Knob& knob, const std::vector<sim::TuneGoal>& goals,
              int32_t jobs, std::function<void(size_t runs)> ran);
 
-  // Runs the latency-sensitive part of each load.
+  // Runs the latency-sensitive part of each load. Before the runs with settings: they go by the
+  // profiles that these runs measure.
   Result<std::vector<sim::TuneRun>> without_best_effort();
   // Runs each load with each setting; results in the order of the settings. `flex_only`: value of
   // the option; absent: the policy has none. Errors name the point of `vary`.
@@ -80,6 +81,7 @@ class TuneRunner {
   struct LoadRun {
     sim::TuneRun run;
     std::string config;
+    std::string profile;  // its text; empty: the policy needs no step times
   };
   using Outcome = Result<std::optional<LoadRun>>;  // absent: the setting is too small
 
@@ -94,6 +96,7 @@ class TuneRunner {
   size_t jobs_;
   std::function<void(size_t runs)> ran_;
   std::map<std::pair<int32_t, std::optional<int32_t>>, std::string> configs_;
+  std::vector<std::string> profiles_;  // of each load's machine, from its first run; or empty
 };
 
 }  // namespace tandem

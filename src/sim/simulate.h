@@ -56,10 +56,10 @@ struct EngineOutcome {
   std::string config;  // the server's effective configuration, one JSON object
   MachineLog machine;
   std::optional<BestEffortRates> best_effort;
-  Nanos profiled{0};                                // virtual time that measuring the profile took
-  std::optional<latency::ProfileAccuracy> beliefs;  // of the profile; absent: no step times needed
-  TierCounts tiers;                                 // since the load began
-  double compute_busy = 0;  // share of the run that the compute stream worked
+  Nanos profiled{0};                        // virtual time that measuring the profile took
+  std::optional<latency::Profile> profile;  // absent: no step times needed
+  TierCounts tiers;                         // since the load began
+  double compute_busy = 0;                  // share of the run that the compute stream worked
 };
 
 struct Simulated : EngineOutcome {

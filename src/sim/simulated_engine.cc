@@ -144,7 +144,7 @@ EngineOutcome SimulatedEngine::finish(Nanos took) {
   outcome.tiers = since(counted_, loaded_->executor->tier_counts());
   outcome.profiled = profiled_;
   if (scheduled_.profile != nullptr) {
-    outcome.beliefs = scheduled_.profile->accuracy;
+    outcome.profile = *scheduled_.profile;
   }
   const Nanos worked = compute_time(planned_->device->device()) - worked_;
   outcome.compute_busy = took > Nanos{0} ? to_seconds(worked) / to_seconds(took) : 0;
