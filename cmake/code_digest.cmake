@@ -1,7 +1,7 @@
-# Writes a digest of the sources that the time of a step depends on into OUTPUT, a C++ source, if it has changed. Run at every build:
-# cmake -DSOURCE=FOLDER -DOUTPUT=FILE -P code_digest.cmake
-set(text "")
-foreach(folder kernels device exec)
+# Writes a digest of the sources that the time of a step depends on, and of FLAGS, the way they are compiled, into OUTPUT, a C++ source,
+# if it has changed. Run at every build: cmake -DSOURCE=FOLDER -DFLAGS=TEXT -DOUTPUT=FILE -P code_digest.cmake
+set(text "${FLAGS}\n")
+foreach(folder kernels device piggyback exec)
   file(GLOB_RECURSE files RELATIVE ${SOURCE}/src ${SOURCE}/src/${folder}/*.cc ${SOURCE}/src/${folder}/*.h ${SOURCE}/src/${folder}/*.cu*)
   list(FILTER files EXCLUDE REGEX "_test\\.cc$")
   list(SORT files)

@@ -184,11 +184,11 @@ TuneRunner::Outcome TuneRunner::run_one(const Task& task) const {
   }
   ASSIGN_OR_RETURN(sim::TuneRun run,
                    sim::measure_run(load, simulated->run.records, simulated->run.duration, goals_));
-  const std::optional<latency::Profile>& profile = simulated->profile;
-  return std::optional(
-      LoadRun{.run = std::move(run),
-              .config = simulated->config,
-              .profile = profile.has_value() ? latency::profile_text(*profile) : ""});
+  LoadRun result{.run = std::move(run), .config = simulated->config};
+  if (task.online_only && simulated->profile.has_value()) {
+    result.profile = latency::profile_text(*simulated->profile);
+  }
+  return std::optional(std::move(result));
 }
 
 std::vector<TuneRunner::Outcome> TuneRunner::run(const std::vector<Task>& tasks) const {

@@ -81,7 +81,7 @@ class TuneRunner {
   struct LoadRun {
     sim::TuneRun run;
     std::string config;
-    std::string profile;  // its text; empty: the policy needs no step times
+    std::string profile;  // of runs without best effort; empty: the policy needs no step times
   };
   using Outcome = Result<std::optional<LoadRun>>;  // absent: the setting is too small
 

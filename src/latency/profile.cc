@@ -68,8 +68,7 @@ Status check_is_of_build(const Profile& profile, const ProfileIdentity& identity
     return {};
   }
   return invalid_argument(
-      "it was measured with another build of Tandem, whose kernels may be faster or slower; "
-      "measure again with tandem profile",
+      "it was measured with another build of Tandem, whose kernels may be faster or slower",
       "profile");
 }
 

@@ -62,6 +62,7 @@ PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedMod
     if (!options.profile.file.empty()) {
       return {std::string(kOmniServe.name), "a profile is named"};
     }
+    // Also one of an earlier build, which is measured again: an update changes no policy.
     if (const auto ready = fitting_profile(options, model); ready.ok() && ready->has_value()) {
       return {std::string(kOmniServe.name), "a profile of this model on this machine lies ready"};
     }

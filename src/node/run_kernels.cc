@@ -9,6 +9,7 @@
 #include "base/json_values.h"
 #include "base/log.h"
 #include "device/cpu/machine.h"
+#include "exec/code_digest.h"
 #include "latency/profile.h"
 #include "model/weights.h"
 
@@ -39,10 +40,10 @@ fs::path path_of_kept(const NodeOptions& options, const device::ProductShape& sh
   if (options.kernels_folder.empty()) {
     return {};
   }
-  std::string text = fmt::format("1\n{}\n{} of {} and {} CPUs\n{} {} {}\n{}", device::cpu_name(),
-                                 options.device.threads, device::allowed_cpus().size(),
-                                 device::quota_cpus(0), shape.n, shape.k, shape.weight_bytes,
-                                 options.accelerator.has_value() ? "two tiers" : "one tier");
+  std::string text = fmt::format(
+      "{}\n{}\n{} of {} and {} CPUs\n{} {} {}\n{}", kCodeDigest, device::cpu_name(),
+      options.device.threads, device::allowed_cpus().size(), device::quota_cpus(0), shape.n,
+      shape.k, shape.weight_bytes, options.accelerator.has_value() ? "two tiers" : "one tier");
   if (shape.activations != Activations::kPlain) {
     text += fmt::format("\n{} activations", activations_name(shape.activations));
   }

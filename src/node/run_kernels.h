@@ -1,6 +1,7 @@
 // Which kernels a node computes with, and who decided it: what was asked for, the profile or the
-// record that the run belongs to, an earlier start on this machine, or a measurement now. The same
-// machine and model so get the same kernels at every start, and with them the same texts.
+// record that the run belongs to, an earlier start on this machine, or a measurement now. One
+// build of Tandem so takes the same kernels for a model at every start on a machine, and gives the
+// same texts.
 #pragma once
 
 #include <filesystem>

@@ -138,7 +138,7 @@ Status check_build(const ProfileOptions& options, const Profile& profile,
   if (options.file.empty()) {
     return invalid_argument(message, "profile");
   }
-  log::warn("{}", message);
+  log::warn("{}; tandem profile measures again", message);
   return {};
 }
 

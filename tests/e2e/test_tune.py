@@ -54,6 +54,20 @@ def test_the_budget_keeps_the_tolerance_and_serves_the_most_best_effort(binary, 
     assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
 
 
+def test_a_run_by_itself_believes_the_same_wrong_times(binary, tmp_path):
+    """The search measures the machine once; each run by itself measures it with the same errors."""
+    text = "belief-noise: 0.2\nbelief-factor: 1.1\nstep-budget-flex-only: 0\n" + SCENARIO
+    out = tmp_path / "budget.json"
+    code, said = tuned(binary, tmp_path, "--tolerance", "20", "-o", out, text=text)
+    assert code == 0, said
+    found = json.loads(out.read_text())
+    code, said = run(binary, "simulate", tmp_path / "load.yaml", "--policy", "hygen", "--step-budget", out, "--fixed-step-budget", "-o", tmp_path / "run")
+    assert code == 0, said
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    chat = next(one for one in result["tandem"]["classes"] if one["name"] == "chat")
+    assert chat["itl_ms"]["percentiles"]["99"] == pytest.approx(found["with_budget"]["p99_tbt_ms"])
+
+
 def test_each_point_of_a_sweep_is_a_load_and_all_keep_the_tolerance(binary, tmp_path):
     out = tmp_path / "budget.json"
     code, text = tuned(binary, tmp_path, "--tolerance", "20", "-o", out, text="vary: {load-seed: [1, 2]}\nstep-budget-flex-only: 0\n" + SCENARIO)

@@ -441,17 +441,17 @@ void multiply_set_in_registers(const GemmArgs& args, const RowSet& set, int64_t 
 // multiply_set for quantised weights.
 void multiply_set_scaled(const GemmArgs& args, const RowSet& set, int64_t panel, int64_t next,
                          const Results& results, Unpacked* unpacked) {
+  const auto* x_sums = reinterpret_cast<const float*>(unpacked + 1);
+  if (set.rows <= kFewRows && !args.w.int8_products()) {
+    multiply_set_in_registers(args, set, panel, results, x_sums);
+    return;
+  }
   const Quantization quantization = args.w.quantization;
   const int64_t steps = args.w.k / panel_layout::kStepDepths;
   const int64_t bytes = panel_layout::step_bytes(quantization);
   const auto* data = static_cast<const char*>(args.w.data);
   Piece piece{.w = reinterpret_cast<const char*>(unpacked->w)};
   piece.scales = unpacked->scales;
-  const auto* x_sums = reinterpret_cast<const float*>(unpacked + 1);
-  if (set.rows <= kFewRows && !args.w.int8_products()) {
-    multiply_set_in_registers(args, set, panel, results, x_sums);
-    return;
-  }
   const float* x_scales = args.w.int8_products() ? x_sums + set.rows * steps : nullptr;
   piece.minima = has_minimum(quantization) ? unpacked->minima : nullptr;
   piece.groups = steps;
