@@ -260,7 +260,6 @@ template <int kRows, int kHalves>
 HWY_INLINE void multiply_scaled(const float* HWY_RESTRICT x, const Piece& piece, int half,
                                 float* HWY_RESTRICT sums) {
   constexpr int kVectors = kHalves * kHalfVectors;
-  const FloatTag d;
   const auto* w = reinterpret_cast<const BFloat16*>(piece.w) + half * panel_layout::kTileElements;
   for (int64_t step = 0; step < piece.steps; ++step) {
     Sums<kRows, kVectors> acc;
