@@ -112,15 +112,16 @@ function(tandem_cold target computes)
   endif()
 endfunction()
 
-# tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD | UNDER_TSAN filter] [COMPUTES]): the program <name>_test, run by ctest as
-# <name>. ONE_THREAD: it starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. UNDER_TSAN: the tests that
-# ThreadSanitizer runs, as for --gtest_filter, where others compute for minutes without a second thread. COMPUTES: it runs for long, so it is compiled with few
+# tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD | UNDER_TSAN filter] [UNDER_ASAN filter] [COMPUTES]): the program <name>_test,
+# run by ctest as <name>. ONE_THREAD: it starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. UNDER_TSAN: the
+# tests that ThreadSanitizer runs, as for --gtest_filter, because others compute for minutes without a second thread; UNDER_ASAN: likewise
+# AddressSanitizer, because others compute for minutes with code that shorter tests run, too. COMPUTES: it runs for long, so it is compiled with few
 # optimisations, others with none, in a quarter less time. Only the programs under tests/ compute enough for more.
 function(tandem_test name)
   if(NOT TANDEM_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "ONE_THREAD;COMPUTES" "UNDER_TSAN" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;COMPUTES" "UNDER_TSAN;UNDER_ASAN" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
   tandem_unity(sources ${name}_test)
   add_executable(${name}_test ${sources})
@@ -140,8 +141,17 @@ function(tandem_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name}_test)
   set_tests_properties(${name} PROPERTIES TIMEOUT 1500)
-  if(ARG_UNDER_TSAN AND TANDEM_SANITIZE STREQUAL "thread")
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=${ARG_UNDER_TSAN}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+  if(hot EQUAL 0 OR ARG_COMPUTES)
+    set_tests_properties(${name} PROPERTIES COST 100)  # begins first, so that no processor waits for it at the end
+  endif()
+  set(filter "")
+  if(TANDEM_SANITIZE STREQUAL "thread")
+    set(filter "${ARG_UNDER_TSAN}")
+  elseif(TANDEM_SANITIZE MATCHES "address")
+    set(filter "${ARG_UNDER_ASAN}")
+  endif()
+  if(filter)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=${filter}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
   endif()
 endfunction()
 
