@@ -12,14 +12,8 @@ foreach(folder kernels device piggyback exec)
 endforeach()
 string(SHA256 digest "${text}")
 string(SUBSTRING ${digest} 0 16 digest)
-set(source "#include \"exec/code_digest.h\"
+file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT "#include \"exec/code_digest.h\"
 namespace tandem {
 const char* const kCodeDigest = \"${digest}\";
 }
 ")
-if(EXISTS ${OUTPUT})
-  file(READ ${OUTPUT} before)
-endif()
-if(NOT source STREQUAL "${before}")
-  file(WRITE ${OUTPUT} "${source}")
-endif()

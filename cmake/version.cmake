@@ -17,15 +17,6 @@ function(tandem_git variable)
   set(${variable} "${output}" PARENT_SCOPE)
 endfunction()
 
-function(tandem_write file text)
-  if(EXISTS ${file})
-    file(READ ${file} before)
-  endif()
-  if(NOT text STREQUAL "${before}")
-    file(WRITE ${file} "${text}")
-  endif()
-endfunction()
-
 tandem_git(date log -1 --format=%cD)
 tandem_git(commit rev-parse --short=12 HEAD)
 set(version ${RELEASE})
@@ -64,13 +55,13 @@ if(commit)
     string(APPEND python ".dev${distance}+${rest}")
   endif()
 endif()
-tandem_write(${OUTPUT} "#include \"version.h\"
+file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT "#include \"version.h\"
 namespace tandem {
 const char* const kVersion = \"${version}\";
 const char* const kCommit = \"${commit}\";
 }
 ")
-tandem_write(${PACKAGES} "set(TANDEM_VERSION \"${version}\")
+file(CONFIGURE OUTPUT ${PACKAGES} @ONLY CONTENT "set(TANDEM_VERSION \"${version}\")
 set(TANDEM_VERSION_DEBIAN \"${debian}\")
 set(TANDEM_VERSION_PYTHON \"${python}\")
 set(TANDEM_DATE \"${date}\")

@@ -59,8 +59,8 @@ class TuneRunner {
   TuneRunner(const TuneLoads& loads, const Knob& knob, const std::vector<sim::TuneGoal>& goals,
              int32_t jobs, std::function<void(size_t runs)> ran);
 
-  // Runs the latency-sensitive part of each load. Before the runs with settings: they go by the
-  // profiles that these runs measure.
+  // Runs the latency-sensitive part of each load and measures its profile, which the runs with
+  // settings use; so it is called first.
   Result<std::vector<sim::TuneRun>> without_best_effort();
   // Runs each load with each setting; results in the order of the settings. `flex_only`: value of
   // the option; absent: the policy has none. Errors name the point of `vary`.
@@ -81,7 +81,7 @@ class TuneRunner {
   struct LoadRun {
     sim::TuneRun run;
     std::string config;
-    std::string profile;  // of runs without best effort; empty: the policy needs no step times
+    std::string profile;  // text of the profile that the run measured; empty: it measured none
   };
   using Outcome = Result<std::optional<LoadRun>>;  // absent: the setting is too small
 
@@ -96,7 +96,9 @@ class TuneRunner {
   size_t jobs_;
   std::function<void(size_t runs)> ran_;
   std::map<std::pair<int32_t, std::optional<int32_t>>, std::string> configs_;
-  std::vector<std::string> profiles_;  // of each load's machine, from its first run; or empty
+  // By load: text of the profile that its run without best effort measured; empty: the policy needs
+  // no step times.
+  std::vector<std::string> profiles_;
 };
 
 }  // namespace tandem

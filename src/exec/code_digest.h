@@ -4,8 +4,8 @@
 
 namespace tandem {
 
-// Sixteen hexadecimal digits: of the sources of kernels, devices, host attention and executor, and
-// of compiler and flags.
+// Sixteen hexadecimal digits, which depend on the sources of kernels, devices, host attention and
+// executor, on the compiler and on its flags.
 extern const char* const kCodeDigest;
 
 }  // namespace tandem

@@ -77,8 +77,8 @@ Result<Profile> read_profile(const std::filesystem::path& path);
 // Nothing, or what differs and what to do: a profile of another machine is of no use.
 Status check_fits(const Profile& profile, const ProfileIdentity& identity);
 
-// Nothing, or the reason to measure again: other code may have faster kernels. Steps still take a
-// like time, and a server corrects its beliefs, so a profile that was named may be used.
+// Nothing, or the reason to measure again: another build may have faster kernels. A server corrects
+// its step times while it runs, so it may use such a profile.
 Status check_is_of_build(const Profile& profile, const ProfileIdentity& identity);
 
 // Nothing, or what to do: the profile was measured for steps less than a quarter as large as those

@@ -1,7 +1,7 @@
-// Products of a few rows with a panel of quantised weights, which become fp32 in registers. Reading
-// the weights from memory should take the time: unpacking them to scratch first, as for more rows,
-// takes longer than the products. Results have the same bits. Included once per vector target,
-// after kernels/portable/target.h.
+// Products of a few rows with a panel of quantised weights, which become fp32 in registers. For
+// more rows they are unpacked to scratch first; for a few that takes longer than reading the
+// weights from memory. The results have the same bits. Included once per vector target, after
+// kernels/portable/target.h.
 #if defined(TANDEM_KERNELS_PORTABLE_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TANDEM_KERNELS_PORTABLE_FEW_ROWS_INL_H_
 #undef TANDEM_KERNELS_PORTABLE_FEW_ROWS_INL_H_
@@ -53,7 +53,7 @@ HWY_INLINE DepthPair load_pair(const char* from) {
   }
 }
 
-// The compiler would convert the weights of more columns first than registers hold.
+// Keeps the compiler from converting the weights of more columns in advance than registers hold.
 HWY_INLINE void keep_order([[maybe_unused]] FloatVec& sum) {
 #if HWY_ARCH_X86
   asm("" : "+v"(sum.raw));
@@ -118,7 +118,7 @@ HWY_INLINE void multiply_group(const float* HWY_RESTRICT x, const char* w,
 template <Quantization kKind, int kRows>
 HWY_NOINLINE void multiply_few_rows(const float* HWY_RESTRICT x, const char* w, int64_t groups,
                                     const float* x_sums, float* HWY_RESTRICT sums) {
-  // Registers hold all columns of 3 rows, or half of them.
+  // 16 registers hold the sums of all columns of 3 rows, or of half the columns of 6.
   constexpr int kHalves = kRows <= 3 || kLanes == 16 ? 2 : 1;
   constexpr int kVectors = kHalves * kHalfVectors;
   constexpr int64_t kAheadBytes = 4096;

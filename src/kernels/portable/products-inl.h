@@ -49,14 +49,14 @@ HWY_INLINE void multiply_add(const float* HWY_RESTRICT x, const FloatVec (&w)[kV
   }
 }
 
-// What the products of a group of depths are multiplied with and added to. Numbers of columns are
-// fp32 or fp16; numbers of rows lie `row_step` apart.
+// The factors of a group of depths. Columns have scales and minima, in fp32 or fp16, side by side;
+// rows have fp32 numbers `row_step` elements apart. Pointers are to the first column or row.
 template <typename Number>
 struct GroupFactors {
-  const Number* scales = nullptr;   // of the first column
-  const Number* minima = nullptr;   // likewise, or null
-  const float* x_sums = nullptr;    // of the first row; read if there are minima
-  const float* x_scales = nullptr;  // likewise, or null
+  const Number* scales = nullptr;
+  const Number* minima = nullptr;   // null: the kind of weights has none
+  const float* x_sums = nullptr;    // sums of x over the group; read if there are minima
+  const float* x_scales = nullptr;  // null: x is not rounded
   int64_t row_step = 0;
 };
 
