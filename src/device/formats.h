@@ -56,6 +56,8 @@ struct WeightMatrix {
                       : static_cast<int64_t>(static_cast<double>(stored_bytes) *
                                              static_cast<double>(elements) / all);
   }
+
+  friend bool operator==(const WeightMatrix&, const WeightMatrix&) = default;
 };
 
 // Types of the numbers of a forward pass with weights of one format.

@@ -135,6 +135,8 @@ struct RmsNormOp {
   void* y = nullptr;  // [rows, y_stride]; columns hidden .. y_stride-1 are written as zeros
   ElementType y_type = ElementType::kBF16;
   int64_t y_stride = 0;
+
+  friend bool operator==(const RmsNormOp&, const RmsNormOp&) = default;
 };
 
 // y = x w^T + bias, or with `accumulate` y += x w^T + bias. A row of y depends on its row of x and
@@ -151,6 +153,8 @@ struct GemmOp {
   ElementType y_type = ElementType::kF32;
   int64_t y_stride = 0;
   bool accumulate = false;
+
+  friend bool operator==(const GemmOp&, const GemmOp&) = default;
 };
 
 // activated = silu(gate) * up, of the products of x with a matrix of both: uploaded as
@@ -163,6 +167,8 @@ struct GateUpOp {
   WeightMatrix w;             // n: twice the padded width of each
   void* activated = nullptr;  // [rows, activated_stride >= w.n / 2], type x_type
   int64_t activated_stride = 0;
+
+  friend bool operator==(const GateUpOp&, const GateUpOp&) = default;
 };
 
 using RopeTableOp = kernels::RopeTableArgs;

@@ -18,6 +18,8 @@ struct CastArgs {
   void* y = nullptr;    // [rows, y_stride], type y_type: kF32 or kBF16; must not overlap x
   ElementType y_type = ElementType::kBF16;
   int64_t y_stride = 0;
+
+  friend bool operator==(const CastArgs&, const CastArgs&) = default;
 };
 
 void cast(const CastArgs& args, int64_t row_begin, int64_t row_end);

@@ -65,6 +65,8 @@ struct KvLayout {
                ? slot * padded_head_dim + dim
                : ((slot / 2) * padded_head_dim + dim) * 2 + slot % 2;
   }
+
+  friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
 
 }  // namespace tandem::kernels

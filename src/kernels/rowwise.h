@@ -65,6 +65,8 @@ struct RopeWriteArgs {
   const float* q_norm = nullptr;           // [head_dim] weights of the norm, or null
   const float* k_norm = nullptr;
   float norm_epsilon = 0.0F;
+
+  friend bool operator==(const RopeWriteArgs&, const RopeWriteArgs&) = default;
 };
 
 // Sends rows whose attention is computed on the other tier on their way, right after the QKV

@@ -31,6 +31,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorSystemNotReady = 802,
+  cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorUnknown = 999,
 };
 
@@ -43,8 +44,11 @@ struct CudaOnHostStream {
   ~CudaOnHostStream() = default;
 };
 struct CudaOnHostEvent;
+struct CudaOnHostGraph;
 using cudaStream_t = CudaOnHostStream*;
 using cudaEvent_t = CudaOnHostEvent*;
+using cudaGraph_t = CudaOnHostGraph*;
+using cudaGraphExec_t = CudaOnHostGraph*;
 
 struct cudaDeviceProp {
   char name[256];
@@ -53,6 +57,7 @@ struct cudaDeviceProp {
 };
 
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1;
@@ -85,12 +90,24 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* millis, cudaEvent_t begin, cudaEvent_t end);
+// While a stream is captured, what is put on it does not run, and it cannot be waited for, nor
+// wait, nor get an event.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 namespace cuda_on_host {
 
 // The GPU's clock, for the distance of events; empty: the machine's. Any thread calls it, also
 // streams of GPUs that failed earlier, until the next call of this.
 void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock);
+
+// How many graphs have been launched in this process.
+int64_t graph_launches();
 
 // In place of a kernel launch.
 void enqueue(cudaStream_t stream, std::function<void()> work);
@@ -115,13 +132,14 @@ struct GpuFault {
     kLaunch,  // the call that launches a kernel fails
     kEvent,   // the call that records an event fails
     kMemory,  // a call that takes device memory; no fault of the GPU: it is full
+    kGraph,   // a call that makes a graph to launch; likewise
   };
   In in = In::kKernel;
   int64_t at = 1;
   cudaError_t error = cudaErrorLaunchFailure;
 };
-// Also by the environment: CUDA_ON_HOST_FAULT="kernel:500:launch", with kernel, copy, launch, event
-// or memory, and launch or ecc; "kernel:500:launch:FILE" counts once FILE is there.
+// Also by the environment: CUDA_ON_HOST_FAULT="kernel:500:launch", with kernel, copy, launch,
+// event, memory or graph, and launch or ecc; "kernel:500:launch:FILE" counts once FILE is there.
 void fail(const GpuFault& fault);
 // Another process of the same machine, so to say: the GPU works, and nothing is planned.
 void mend();

@@ -1,121 +1,28 @@
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <iterator>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "cuda_runtime_api.h"
+#include "fault.h"
+
+using cuda_on_host::fault;
+using cuda_on_host::t_last_error;
 
 namespace {
 
 cuda_on_host::Machine g_machine;
-thread_local cudaError_t t_last_error = cudaSuccess;
-
-// The GPU's fault: planned, then there, then known to the program.
-class Fault {
- public:
-  void plan(const cuda_on_host::GpuFault& fault) {
-    const std::lock_guard lock(mutex_);
-    planned_ = fault;
-    left_ = fault.at;
-  }
-  void clear() {
-    const std::lock_guard lock(mutex_);
-    planned_.reset();
-    error_ = cudaSuccess;
-    reported_ = false;
-    t_last_error = cudaSuccess;
-    ++gpus_;
-  }
-  // Of the GPU that works now; streams of a lost GPU never run again.
-  [[nodiscard]] int gpu() const { return gpus_; }
-  // One more of these: does the GPU fail with it?
-  bool strikes(cuda_on_host::GpuFault::In in) {
-    read_environment();
-    const std::lock_guard lock(mutex_);
-    if (!planned_ || planned_->in != in ||
-        (!trigger_.empty() && access(trigger_.c_str(), F_OK) != 0) || --left_ > 0) {
-      return false;
-    }
-    if (in != cuda_on_host::GpuFault::In::kMemory) {
-      error_ = planned_->error;
-    }
-    planned_.reset();
-    return true;
-  }
-  [[nodiscard]] bool is_there() const { return error_ != cudaSuccess; }
-  // What a call returns.
-  cudaError_t report() {
-    if (!is_there()) {
-      return cudaSuccess;
-    }
-    reported_ = true;
-    return t_last_error = error_;
-  }
-  // The same for a call that may wait.
-  cudaError_t report_or_hang() {
-    while (is_there() && reported_) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-    }
-    return report();
-  }
-
- private:
-  void read_environment() {
-    std::call_once(read_, [this] {
-      const char* text = std::getenv("CUDA_ON_HOST_FAULT");  // NOLINT(concurrency-mt-unsafe)
-      char in[16] = {};
-      char error[16] = {};
-      char trigger[1024] = {};
-      cuda_on_host::GpuFault fault;
-      long long at = 0;
-      if (text == nullptr ||
-          std::sscanf(text, "%15[a-z]:%lld:%15[a-z]:%1023s", in, &at, error, trigger) < 3) {
-        return;
-      }
-      trigger_ = trigger;
-      const char* const names[] = {"kernel", "copy", "launch", "event", "memory"};
-      for (size_t i = 0; i < std::size(names); ++i) {
-        if (std::strcmp(in, names[i]) == 0) {
-          fault.in = static_cast<cuda_on_host::GpuFault::In>(i);
-        }
-      }
-      fault.at = at;
-      fault.error =
-          std::strcmp(error, "ecc") == 0 ? cudaErrorECCUncorrectable : cudaErrorLaunchFailure;
-      plan(fault);
-    });
-  }
-
-  std::once_flag read_;
-  std::mutex mutex_;     // guards the members below
-  std::string trigger_;  // constant once the environment was read
-  std::optional<cuda_on_host::GpuFault> planned_;
-  int64_t left_ = 0;
-  std::atomic<cudaError_t> error_{cudaSuccess};
-  std::atomic<bool> reported_{false};
-  std::atomic<int> gpus_{0};
-};
-
-// Lives to the process's end, as streams of a lost GPU do.
-Fault& fault() {
-  static Fault& fault = *new Fault;
-  return fault;
-}
 
 std::mutex& g_gpu_clock_mutex = *new std::mutex;
 std::function<std::chrono::nanoseconds()>& g_gpu_clock =
@@ -151,6 +58,8 @@ struct Marker {
     return reached;
   }
 };
+
+std::atomic<int64_t> g_graph_launches{0};
 
 std::mutex& g_mappings_mutex = *new std::mutex;
 std::unordered_map<void*, size_t>& g_mappings = *new std::unordered_map<void*, size_t>;
@@ -256,16 +165,42 @@ struct Stream final : CudaOnHostStream {
     std::thread([work = work] { work->work_off(); }).detach();
   }
   ~Stream() { work->end(); }
-  void push(std::function<void()> given) override { work->push(std::move(given)); }
+  void push(std::function<void()> given) override {
+    if (captured != nullptr) {
+      captured->push_back(std::move(given));
+    } else {
+      work->push(std::move(given));
+    }
+  }
+  // What CUDA refuses while it is captured; the capture is then lost.
+  cudaError_t refuse_in_capture() {
+    if (captured == nullptr) {
+      return cudaSuccess;
+    }
+    is_lost = true;
+    return t_last_error = cudaErrorStreamCaptureUnsupported;
+  }
 
+  std::unique_ptr<std::vector<std::function<void()>>> captured;  // null: it is not captured
+  bool is_lost = false;
   const std::shared_ptr<WorkQueue> work = std::make_shared<WorkQueue>();
 };
 
 }  // namespace
 
+struct CudaOnHostGraph {
+  std::vector<std::function<void()>> work;
+};
+
 struct CudaOnHostEvent {
   std::shared_ptr<Marker> marker;  // of the last time that it was recorded; null: never
 };
+
+namespace {
+cudaError_t refuse_in_capture(cudaStream_t stream) {
+  return static_cast<Stream*>(stream)->refuse_in_capture();
+}
+}  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -401,7 +336,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return error;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const cudaError_t error = fault().report_or_hang();
+  cudaError_t error = fault().report_or_hang();
+  error = error == cudaSuccess ? refuse_in_capture(stream) : error;
   if (error != cudaSuccess) {
     return error;
   }
@@ -415,6 +351,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  if (const cudaError_t error = refuse_in_capture(stream); error != cudaSuccess) {
+    return error;
+  }
   if (event->marker != nullptr) {  // as it is recorded now
     stream->push([marker = event->marker] {
       const int gpu = fault().gpu();
@@ -438,6 +377,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (const cudaError_t error = refuse_in_capture(stream); error != cudaSuccess) {
+    return error;
+  }
   if (!fault().strikes(cuda_on_host::GpuFault::In::kEvent)) {
     event->marker = std::make_shared<Marker>();
     stream->push([marker = event->marker] { marker->reach(); });
@@ -459,7 +401,53 @@ cudaError_t cudaEventElapsedTime(float* millis, cudaEvent_t begin, cudaEvent_t e
   return fault().report();
 }
 
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  auto* own = static_cast<Stream*>(stream);
+  if (const cudaError_t error = own->refuse_in_capture(); error != cudaSuccess) {
+    return error;
+  }
+  own->captured = std::make_unique<std::vector<std::function<void()>>>();
+  own->is_lost = false;
+  return fault().report();
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  auto* own = static_cast<Stream*>(stream);
+  if (own->captured == nullptr) {
+    return t_last_error = cudaErrorInvalidValue;
+  }
+  const auto captured = std::move(own->captured);
+  *graph = own->is_lost ? nullptr : g_kept.add(new CudaOnHostGraph{std::move(*captured)});
+  return own->is_lost ? t_last_error = cudaErrorStreamCaptureUnsupported : fault().report();
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  if (fault().strikes(cuda_on_host::GpuFault::In::kGraph)) {
+    return t_last_error = cudaErrorMemoryAllocation;
+  }
+  *executable = g_kept.add(new CudaOnHostGraph{graph->work});
+  return fault().report();
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (!fault().strikes(cuda_on_host::GpuFault::In::kLaunch)) {
+    ++g_graph_launches;
+    for (const std::function<void()>& work : executable->work) {
+      stream->push(work);
+    }
+  }
+  return fault().report();
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  g_kept.remove(graph);
+  delete graph;
+  return fault().report();
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  return cudaGraphDestroy(executable);
+}
+
 namespace cuda_on_host {
+
+int64_t graph_launches() { return g_graph_launches; }
 
 void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock) {
   const std::lock_guard lock(g_gpu_clock_mutex);

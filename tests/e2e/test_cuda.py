@@ -32,10 +32,11 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     """Ten times more requests than the device's KV holds. Played by the host, device and CPU compute the same with the plain kernels; a
     GPU's sums differ in the last bits, so there only the least is asked: answers of the same length, and nothing left over."""
     plain_kernels = {"TANDEM_ISA": "ref"}
+    graphs = {"TANDEM_CUDA_GRAPHS": "layers"} if policy == "overlap" else {}
     cpu = launch(binary, f"cuda-{policy}-cpu", MODEL, *FLAGS, "--device", "cpu", env=plain_kernels)
     wanted = answers(cpu)
     cpu.stop_cleanly()
-    server = launch(binary, f"cuda-{policy}", MODEL, *FLAGS, *device, "--policy", policy, "--num-kv-blocks", "4", env=plain_kernels)
+    server = launch(binary, f"cuda-{policy}", MODEL, *FLAGS, *device, "--policy", policy, "--num-kv-blocks", "4", env=plain_kernels | graphs)
     got = answers(server)
     if ON_GPU:
         assert [one[3] for one in got if one[1] == "length"] == [one[3] for one in wanted if one[1] == "length"]
@@ -43,6 +44,7 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
         assert got == wanted
     assert server.metric("tandem_hops_total") > len(got)
     assert server.metric("tandem_tier_transfer_bytes_total") > 0
+    assert ("are a CUDA graph from now on" in server.log.read_text()) == bool(graphs)
     server.stop_cleanly()
 
 

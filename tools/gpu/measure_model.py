@@ -1,6 +1,6 @@
 """A whole model of random weights on a device: makes it in a scratch folder, then measures the time from the server's start to its first
 token, decoding at several batch sizes and a long prompt over HTTP, then the same
-through the engine alone (`tandem bench model`), steps beside offloaded requests (`tandem bench tiers`), and how well a profile of two
+through the engine alone (`tandem bench model`, decoding with and without CUDA graphs), steps beside offloaded requests (`tandem bench tiers`), and how well a profile of two
 tiers (`tandem profile`) predicts steps. Also what the driver says of the GPU under load.
 Prints one line of JSON with the figures; a part that fails or finds no time is named there; the others still run.
 Usage: measure_model.py TANDEM --device NAME --scratch FOLDER [--preset 8B] [--device-memory 60GiB] [--host-memory 2GiB] [--limit SECONDS]
@@ -138,18 +138,18 @@ class Measurement:
                 self.server.wait()
         self.server = None
 
-    def engine(self, prompt, output, batches):
+    def engine(self, prompt, output, batches, graphs="off"):
         path = pathlib.Path(self.options.scratch) / "bench-model.json"
         path.unlink(missing_ok=True)
         done = subprocess.run([self.options.tandem, "bench", "model", str(self.folder), *self.device, "--prompt", str(prompt), "--output",
                                str(output), "--passes", "1", "--max-num-batched-tokens", str(max(prompt, 2048)), "--json", str(path), "--batch",
                                *map(str, batches)], stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True,
-                              timeout=max(1, self.left()))
+                              timeout=max(1, self.left()), env=os.environ | {"TANDEM_CUDA_GRAPHS": graphs})
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-500:])
         for row in json.loads(path.read_text())["rows"]:
             self.found.setdefault("engine", []).append({
-                "batch": row["batch"], "prompt": prompt, "output": output, "prefill_tokens_per_s": row["prefill_tokens_per_second"],
+                "batch": row["batch"], "prompt": prompt, "output": output, "graphs": graphs, "prefill_tokens_per_s": row["prefill_tokens_per_second"],
                 "step_ms": 1e3 * row["decode_step_seconds"], "decode_tokens_per_s": row["decode_tokens_per_second"],
                 "engine_work_us": 1e6 * row["engine_work_seconds"]})
 
@@ -191,7 +191,8 @@ class Measurement:
             self.part("http prompt", lambda: self.over_http(1, options.prompt, 2))
             self.part("driver", self.driver)
         self.stop()
-        self.part("engine decode", lambda: self.engine(min(512, options.prompt), options.output, batches), 15)
+        for graphs in ("off", "layers"):
+            self.part(f"engine decode, graphs: {graphs}", lambda graphs=graphs: self.engine(min(512, options.prompt), options.output, batches, graphs), 15)
         self.part("engine prompt", lambda: self.engine(options.prompt, 2, [1]), 15)
         self.part("tiers", self.tiers, 15)
         self.part("profile", self.profile, 2 * options.profile + 5)

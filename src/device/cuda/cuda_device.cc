@@ -13,7 +13,7 @@
 #include "device/cpu/machine.h"
 #include "device/cuda/cuda_formats.h"
 #include "device/cuda/cuda_ops.h"
-#include "device/cuda/cuda_stream.h"
+#include "device/cuda/cuda_streams.h"
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/gpu_sensors.h"
 #include "device/cuda/library_products.h"
@@ -334,6 +334,8 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   ASSIGN_OR_RETURN(const ElementType residual, residual_type());
   RETURN_IF_ERROR(check_variable(kKernelsVariable, "fast", "plain"));
   RETURN_IF_ERROR(check_variable(kDepthVariable, "auto", "whole"));
+  RETURN_IF_ERROR(check_variable(kGraphsVariable, "off", "layers"));
+  found.libraries.graphs = variable(kGraphsVariable) == "layers";
   const int64_t own = CudaStreams::own_bytes(found.libraries);
   const int64_t beside = Tier::room_for(0, own);
   const int64_t bytes =
@@ -357,7 +359,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   if (spec.host_memory_bytes > 0) {
     ASSIGN_OR_RETURN(host, Tier::take(health, MemoryKind::kHostPinned, spec.host_memory_bytes, 0));
   }
-  const std::string attention = found.libraries.attention ? "FlashInfer" : "plain attention";
+  const std::string attention =
+      std::string(found.libraries.attention ? "FlashInfer" : "plain attention") +
+      (found.libraries.graphs ? ", graphs of layers" : "");
   AcceleratorCaps caps{
       .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {})", index, gpu.name, gpu.major,
                           gpu.minor, format_bytes(bytes), format_bytes(gpu.memory_bytes),

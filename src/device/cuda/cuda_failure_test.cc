@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
-#include "device/cuda/cuda_stream.h"
+#include "device/cuda/cuda_streams.h"
 #include "device/cuda/gpu_health.h"
 #include "support/sizes.h"
 

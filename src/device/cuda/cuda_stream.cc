@@ -18,13 +18,6 @@
 namespace tandem::device::cuda {
 namespace {
 
-constexpr int kNumberBits = 48;  // low bits of an EventId: the event's number in its stream
-constexpr std::string_view kTakingPinned = "taking pinned memory";
-constexpr std::string_view kRunning = "running what was launched";
-// The pump asks again and again this often before it sleeps between two questions.
-constexpr int kEagerQuestions = 200;
-constexpr auto kPause = std::chrono::microseconds(20);
-
 // Copies of rows on their way to the host go before blocks that change tier.
 cudaError_t priority_of(StreamKind kind, int& priority) {
   int low = 0;
@@ -55,12 +48,59 @@ cudaError_t CudaStream::make(StreamKind kind) {
              : error;
 }
 
+class CudaStream::Products {
+ public:
+  explicit Products(const CudaStream& stream) : data_(stream.rooms_.products.data()) {
+    if (!stream.holds_products_) {
+      hold_.emplace(stream.rooms_.products, stream.stream_);
+    }
+  }
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] cudaError_t error() const { return hold_ ? hold_->error() : cudaSuccess; }
+
+ private:
+  std::byte* const data_;
+  std::optional<SharedRoom::Hold> hold_;
+};
+
 cudaError_t CudaStream::end() {
-  const cudaError_t error = cudaStreamSynchronize(stream_);
+  cudaError_t error = cudaStreamSynchronize(stream_);
+  if (error == cudaSuccess && graphs_ != nullptr) {
+    error = graphs_->end();
+  }
   return error == cudaSuccess ? cudaStreamDestroy(stream_) : error;
 }
 
 cudaError_t CudaStream::launch(const Op& op) {
+  if (graphs_ == nullptr) {
+    return launch_now(op);
+  }
+  if (graphs_->add(op)) {
+    return cudaSuccess;
+  }
+  const cudaError_t error = launch_held();
+  if (error != cudaSuccess) {
+    return error;
+  }
+  return graphs_->add(op) ? cudaSuccess : launch_now(op);
+}
+
+cudaError_t CudaStream::launch_held() {
+  if (graphs_ == nullptr || graphs_->empty()) {
+    return cudaSuccess;
+  }
+  const Products room(*this);
+  if (room.error() != cudaSuccess) {
+    return room.error();
+  }
+  holds_products_ = true;
+  const cudaError_t error =
+      graphs_->launch(stream_, [this](const Op& op) { return launch_now(op); });
+  holds_products_ = false;
+  return error;
+}
+
+cudaError_t CudaStream::launch_now(const Op& op) {
   return std::visit(
       [this, &op]<class AnyOp>(const AnyOp& any) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {
@@ -90,7 +130,7 @@ cudaError_t CudaStream::multiply(const GemmOp& op) {
   if (rooms_.library == nullptr) {
     return run(stream_, op);
   }
-  const SharedRoom::Hold room(rooms_.products, stream_);
+  const Products room(*this);
   if (room.error() != cudaSuccess) {
     return room.error();
   }
@@ -106,7 +146,7 @@ cudaError_t CudaStream::multiply(const GateUpOp& op) {
   if (rooms_.library == nullptr || op.rows <= 0 || row_bytes > room_bytes) {
     return run(stream_, op);
   }
-  const SharedRoom::Hold room(rooms_.products, stream_);
+  const Products room(*this);
   if (room.error() != cudaSuccess) {
     return room.error();
   }
@@ -201,298 +241,6 @@ cudaError_t CudaStream::attend(const AttentionOp& op) {
   CHECK(needed <= given, "attention over {} tokens needs a workspace of {} bytes, it has {}",
         batch.shape.max_context, needed, given);
   return run(stream_, op);
-}
-
-CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries,
-                         observe::Timeline* timeline)
-    : device_(device), health_(health), timeline_(timeline) {
-  rooms_.uploads.place(own, kUploadBytes);
-  note(rooms_.upload_pieces.take(kUploadPieces, kUploadBytes), kTakingPinned);
-  own += kUploadBytes;
-  if (libraries.attention) {
-    rooms_.plans.place(own);
-    own += PlanRoom::kDeviceBytes;
-    note(rooms_.plans.on_the_way().take(PlanRoom::kOnTheWay, PlanRoom::kPinnedBytes),
-         kTakingPinned);
-  }
-  if (libraries.products != nullptr) {
-    rooms_.products.place(own, kProductBytes);
-    rooms_.library = std::move(libraries.products);
-  }
-  listeners_.emplace_back();
-  pump_ = std::thread([this] { pump(); });
-}
-
-CudaStreams::~CudaStreams() {
-  constexpr std::string_view kDoing = "ending its streams";
-  bool well = use_device();
-  for (int32_t i = 0; i < line_count_.load() && well; ++i) {
-    well = note(cudaStreamSynchronize(lines_[static_cast<size_t>(i)]->stream.get()), kDoing);
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  work_.notify_one();
-  pump_.join();  // it first completes what is pending
-  for (size_t i = 0; i < spare_events_.size() && well; ++i) {
-    well = note(cudaEventDestroy(spare_events_[i]), kDoing);
-  }
-  for (int32_t i = 0; i < line_count_.load() && well; ++i) {
-    Line& own = *lines_[static_cast<size_t>(i)];
-    well = (own.trace == nullptr || note(own.trace->close(), kDoing)) &&
-           note(own.stream.end(), kDoing);
-  }
-  if (well) {
-    note(rooms_.uploads.end(), kDoing);
-    note(rooms_.products.end(), kDoing);
-    note(rooms_.plans.on_the_way().end(), kDoing);
-    note(rooms_.upload_pieces.end(), kDoing);
-  } else if (rooms_.library != nullptr) {
-    rooms_.library->forsake();
-  }
-}
-
-// Not inside mutex_. The pump must learn about the failure, and may just be about to wait.
-bool CudaStreams::note(cudaError_t error, std::string_view doing) const {
-  if (health_.ok(error, doing)) {
-    return true;
-  }
-  { const std::lock_guard lock(mutex_); }
-  work_.notify_one();
-  return false;
-}
-
-// The current GPU is a property of a thread, and others may have set it; this costs nothing if it
-// is right already. False: the GPU has failed, now or before.
-bool CudaStreams::use_device() const {
-  return !health_.failed() && note(cudaSetDevice(device_), "choosing the GPU of a thread");
-}
-
-CudaStreams::Line& CudaStreams::line(StreamId stream) const {
-  const auto index = static_cast<int32_t>(stream);
-  CHECK(index >= 0 && index < line_count_.load(std::memory_order_acquire), "stream {}", index);
-  return *lines_[static_cast<size_t>(index)];
-}
-
-int64_t CudaStreams::number_of(EventId event) {
-  return static_cast<int64_t>(event) & ((int64_t{1} << kNumberBits) - 1);
-}
-
-StreamId CudaStreams::stream_of(EventId event) {
-  return static_cast<StreamId>(static_cast<int64_t>(event) >> kNumberBits);
-}
-
-StreamId CudaStreams::add(StreamKind kind) {
-  auto line = std::make_unique<Line>(rooms_);
-  if (use_device() && note(line->stream.make(kind), "making a stream") && timeline_ != nullptr) {
-    note(open_trace(*line, kind), "making a stream");
-  }
-  const std::lock_guard lock(mutex_);
-  const int32_t index = line_count_.load();
-  CHECK(index < kMaxStreams, "more than {} streams", kMaxStreams);
-  lines_[static_cast<size_t>(index)] = std::move(line);
-  line_count_.store(index + 1, std::memory_order_release);
-  return static_cast<StreamId>(index);
-}
-
-cudaError_t CudaStreams::open_trace(Line& own, StreamKind kind) {
-  observe::Track& track = timeline_->add_track(
-      "accelerator", fmt::format("{}: {}", line_count_.load(), stream_kind_name(kind)));
-  own.trace = std::make_unique<StreamTrace>(track, clock_);
-  return own.trace->open(own.stream.get());
-}
-
-void CudaStreams::launch(StreamId stream, const Op& op) {
-  Line& own = line(stream);
-  if (!use_device()) {
-    return;
-  }
-  const cudaError_t error =
-      own.trace == nullptr ? own.stream.launch(op)
-                           : own.trace->around(label_of(op), [&] { return own.stream.launch(op); });
-  if (error != cudaSuccess) {
-    note(error, fmt::format("launching {}", label_of(op).name));
-  }
-}
-
-EventId CudaStreams::record(StreamId stream, bool notifies) {
-  Line& own = line(stream);
-  const int64_t number = ++own.recorded;
-  if (use_device() && note(record_on(own, number, notifies), "recording an event")) {
-    work_.notify_one();
-  }
-  return static_cast<EventId>((static_cast<int64_t>(stream) << kNumberBits) | number);
-}
-
-cudaError_t CudaStreams::record_on(Line& own, int64_t number, bool notifies) {
-  const std::lock_guard lock(mutex_);
-  const std::function<void()>& listener = listeners_.back();
-  cudaEvent_t event = nullptr;
-  if (!spare_events_.empty()) {
-    event = spare_events_.back();
-    spare_events_.pop_back();
-  } else if (const cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-             error != cudaSuccess) {
-    return error;
-  }
-  const cudaError_t error = cudaEventRecord(event, own.stream.get());
-  if (error == cudaSuccess) {
-    own.pending.push_back({number, event, notifies && listener ? &listener : nullptr,
-                           own.trace == nullptr ? 0 : own.trace->marks()});
-    ++pending_;
-  }
-  return error;
-}
-
-void CudaStreams::wait(StreamId stream, EventId event) {
-  const Line& other = line(stream_of(event));
-  if (!use_device()) {
-    return;
-  }
-  cudaError_t error = cudaSuccess;
-  {
-    const std::lock_guard lock(mutex_);  // the pump does not take the event away meanwhile
-    if (const Pending* pending = find(other, event)) {
-      error = cudaStreamWaitEvent(line(stream).stream.get(), pending->event, 0);
-    }
-  }
-  note(error, "ordering streams");
-}
-
-// The pump may not have asked for it yet although what depends on it is known to be done.
-bool CudaStreams::query(EventId event) const {
-  const Line& own = line(stream_of(event));
-  if (own.completed.load(std::memory_order_acquire) >= number_of(event) || health_.failed()) {
-    return true;
-  }
-  cudaError_t state = cudaSuccess;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const Pending* pending = find(own, event)) {
-      state = cudaEventQuery(pending->event);
-    }
-  }
-  if (state == cudaErrorNotReady) {
-    return false;
-  }
-  note(state, kRunning);
-  return true;
-}
-
-// mutex_ held; null: it is complete.
-const CudaStreams::Pending* CudaStreams::find(const Line& line, EventId event) {
-  const auto found =
-      std::find_if(line.pending.begin(), line.pending.end(),
-                   [&](const Pending& each) { return each.number == number_of(event); });
-  return found == line.pending.end() ? nullptr : &*found;
-}
-
-void CudaStreams::synchronize(EventId event) {
-  const Line& own = line(stream_of(event));
-  note(cudaSuccess, kRunning);  // wakes the pump if a failure was noted elsewhere
-  std::unique_lock lock(mutex_);
-  settled_.wait(lock, [&] { return given_up_ || own.settled.load() >= number_of(event); });
-}
-
-void CudaStreams::set_listener(std::function<void()> on_event) {
-  const std::lock_guard lock(mutex_);
-  listeners_.push_back(std::move(on_event));
-}
-
-void CudaStreams::pump() {
-  static_cast<void>(use_device());
-  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-  int questions = 0;
-  for (;;) {
-    bool lost = false;
-    {
-      std::unique_lock lock(mutex_);
-      if (pending_ == 0) {
-        questions = 0;
-      }
-      // Another thread may have recorded an event while the failure was noted.
-      const auto is_lost = [this] { return health_.failed() && (!given_up_ || pending_ > 0); };
-      work_.wait(lock, [&] { return pending_ > 0 || ending_ || is_lost(); });
-      lost = is_lost();
-      if (pending_ == 0 && !lost) {
-        return;
-      }
-    }
-    if (lost) {
-      give_up();
-    } else if (complete_some()) {
-      questions = 0;
-    } else if (++questions < kEagerQuestions) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kPause);
-    }
-  }
-}
-
-// The GPU has failed: nothing completes any more, and no thread may wait for it.
-void CudaStreams::give_up() {
-  const std::function<void()>* listener = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    for (int32_t i = 0; i < line_count_.load(); ++i) {
-      lines_[static_cast<size_t>(i)]->pending.clear();
-    }
-    pending_ = 0;
-    listener = given_up_ ? nullptr : &listeners_.back();
-  }
-  if (listener != nullptr && *listener) {
-    (*listener)();
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    given_up_ = true;
-  }
-  settled_.notify_all();
-}
-
-// Asks for the oldest events of each stream. False: none was complete, and the GPU works.
-bool CudaStreams::complete_some() {
-  bool some = false;
-  const int32_t count = line_count_.load(std::memory_order_acquire);
-  for (int32_t i = 0; i < count; ++i) {
-    Line& own = *lines_[static_cast<size_t>(i)];
-    for (;;) {
-      Pending oldest;
-      {
-        const std::lock_guard lock(mutex_);
-        if (own.pending.empty()) {
-          break;
-        }
-        oldest = own.pending.front();
-      }
-      const cudaError_t state = cudaEventQuery(oldest.event);
-      if (state == cudaErrorNotReady) {
-        break;
-      }
-      if (!note(state, kRunning)) {
-        return true;
-      }
-      own.completed.store(oldest.number, std::memory_order_release);
-      if (own.trace != nullptr && !note(own.trace->show(oldest.marks), kRunning)) {
-        return true;
-      }
-      if (oldest.listener != nullptr) {
-        (*oldest.listener)();
-      }
-      {
-        const std::lock_guard lock(mutex_);
-        own.pending.pop_front();
-        spare_events_.push_back(oldest.event);
-        --pending_;
-        own.settled.store(oldest.number);
-      }
-      settled_.notify_all();
-      some = true;
-    }
-  }
-  return some;
 }
 
 }  // namespace tandem::device::cuda

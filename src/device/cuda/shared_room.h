@@ -21,6 +21,7 @@ class SharedRoom {
     bytes_ = bytes;
   }
   [[nodiscard]] int64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::byte* data() const { return data_; }  // a holder's
   // Once no stream uses it any more.
   cudaError_t end() { return passed_ == nullptr ? cudaSuccess : cudaEventDestroy(passed_); }
 
@@ -30,7 +31,7 @@ class SharedRoom {
    public:
     Hold(SharedRoom& room, cudaStream_t stream)
         : room_(room), lock_(room.mutex_), error_(room.order(stream)) {}
-    [[nodiscard]] std::byte* data() const { return room_.data_; }
+    [[nodiscard]] std::byte* data() const { return room_.data(); }
     [[nodiscard]] cudaError_t error() const { return error_; }
 
    private:

@@ -1,0 +1,96 @@
+#include "fault.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <thread>
+
+namespace cuda_on_host {
+namespace {
+
+bool is_error_of_gpu(GpuFault::In in) {
+  return in != GpuFault::In::kMemory && in != GpuFault::In::kGraph;
+}
+
+}  // namespace
+
+void Fault::plan(const GpuFault& fault) {
+  const std::lock_guard lock(mutex_);
+  planned_ = fault;
+  left_ = fault.at;
+}
+
+void Fault::clear() {
+  const std::lock_guard lock(mutex_);
+  planned_.reset();
+  error_ = cudaSuccess;
+  reported_ = false;
+  t_last_error = cudaSuccess;
+  ++gpus_;
+}
+
+bool Fault::strikes(GpuFault::In in) {
+  read_environment();
+  const std::lock_guard lock(mutex_);
+  if (!planned_ || planned_->in != in ||
+      (!trigger_.empty() && access(trigger_.c_str(), F_OK) != 0) || --left_ > 0) {
+    return false;
+  }
+  if (is_error_of_gpu(in)) {
+    error_ = planned_->error;
+  }
+  planned_.reset();
+  return true;
+}
+
+cudaError_t Fault::report() {
+  if (!is_there()) {
+    return cudaSuccess;
+  }
+  reported_ = true;
+  return t_last_error = error_;
+}
+
+cudaError_t Fault::report_or_hang() {
+  while (is_there() && reported_) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  return report();
+}
+
+void Fault::read_environment() {
+  std::call_once(read_, [this] {
+    const char* text = std::getenv("CUDA_ON_HOST_FAULT");  // NOLINT(concurrency-mt-unsafe)
+    char in[16] = {};
+    char error[16] = {};
+    char trigger[1024] = {};
+    GpuFault fault;
+    long long at = 0;
+    if (text == nullptr ||
+        std::sscanf(text, "%15[a-z]:%lld:%15[a-z]:%1023s", in, &at, error, trigger) < 3) {
+      return;
+    }
+    trigger_ = trigger;
+    const char* const names[] = {"kernel", "copy", "launch", "event", "memory", "graph"};
+    for (size_t i = 0; i < std::size(names); ++i) {
+      if (std::strcmp(in, names[i]) == 0) {
+        fault.in = static_cast<GpuFault::In>(i);
+      }
+    }
+    fault.at = at;
+    fault.error =
+        std::strcmp(error, "ecc") == 0 ? cudaErrorECCUncorrectable : cudaErrorLaunchFailure;
+    plan(fault);
+  });
+}
+
+Fault& fault() {
+  static Fault& fault = *new Fault;
+  return fault;
+}
+
+}  // namespace cuda_on_host
