@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 #include <type_traits>
 #include <typeinfo>
 
@@ -39,7 +38,8 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 
-inline void __syncthreads(const std::source_location& where = std::source_location::current()) {
+inline void __syncthreads(const cuda_on_host::SourceLine& where = {__builtin_FILE(),
+                                                                   __builtin_LINE()}) {
   cuda_on_host::wait_for_block(where);
 }
 
@@ -47,7 +47,7 @@ namespace cuda_on_host {
 
 // What lane `from` gives; `own` if there is no such lane.
 template <class Value>
-Value shuffle(unsigned mask, Value own, unsigned from, const std::source_location& where) {
+Value shuffle(unsigned mask, Value own, unsigned from, const SourceLine& where) {
   static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= sizeof(uint64_t));
   uint64_t bits = 0;
   std::memcpy(&bits, &own, sizeof(own));
@@ -62,13 +62,14 @@ Value shuffle(unsigned mask, Value own, unsigned from, const std::source_locatio
 
 template <class Value>
 Value __shfl_xor_sync(unsigned mask, Value own, int distance,
-                      const std::source_location& where = std::source_location::current()) {
+                      const cuda_on_host::SourceLine& where = {__builtin_FILE(),
+                                                               __builtin_LINE()}) {
   const unsigned lane = threadIdx.x % cuda_on_host::kLanes;
   return cuda_on_host::shuffle(mask, own, lane ^ static_cast<unsigned>(distance), where);
 }
 template <class Value>
 Value __shfl_up_sync(unsigned mask, Value own, unsigned distance,
-                     const std::source_location& where = std::source_location::current()) {
+                     const cuda_on_host::SourceLine& where = {__builtin_FILE(), __builtin_LINE()}) {
   const unsigned lane = threadIdx.x % cuda_on_host::kLanes;
   return cuda_on_host::shuffle(mask, own, lane - distance, where);  // wraps below lane 0
 }

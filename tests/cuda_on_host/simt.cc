@@ -66,14 +66,13 @@ enum class State : uint8_t { kReady, kAtBarrier, kInWarp, kEnded };
 struct Fiber {
   bool begun = false;
   State state = State::kReady;
-  std::source_location where;  // it waits
-  unsigned mask = 0;           // of its last exchange
+  SourceLine where;   // it waits
+  unsigned mask = 0;  // of its last exchange
   uint64_t given = 0;
   std::jmp_buf context{};
 };
 bool same_place(const Fiber& a, const Fiber& b) {
-  return a.where.line() == b.where.line() &&
-         std::strcmp(a.where.file_name(), b.where.file_name()) == 0;
+  return a.where.line == b.where.line && std::strcmp(a.where.file, b.where.file) == 0;
 }
 
 // The fibers of one thread of the machine. Each serves one thread of a block after another.
@@ -82,13 +81,13 @@ class Runner {
   void run(const Blocks& blocks, const std::function<void(void*)>& body);
 
   // Of the fiber that runs.
-  void wait(State state, const std::source_location& where) {
+  void wait(State state, const SourceLine& where) {
     fibers_[current_].state = state;
     fibers_[current_].where = where;
     leave();
   }
   const std::array<uint64_t, kLanes>& exchange(unsigned mask, uint64_t own,
-                                               const std::source_location& where) {
+                                               const SourceLine& where) {
     const unsigned warp = current_ / kLanes;
     fibers_[current_].mask = mask;
     fibers_[current_].given = own;
@@ -246,7 +245,7 @@ std::string Runner::describe(unsigned thread) const {
   }
   return name +
          (fiber.state == State::kAtBarrier ? " is at the barrier " : " is in the exchange ") +
-         fiber.where.file_name() + ":" + std::to_string(fiber.where.line());
+         fiber.where.file + ":" + std::to_string(fiber.where.line);
 }
 
 void Runner::fail(const std::string& rule, unsigned a, unsigned b) const {
@@ -282,10 +281,9 @@ void run_blocks(const Blocks& blocks, const std::function<void(void*)>& body) {
   all.blocks[blocks.kernel] += int64_t{blocks.grid.x} * blocks.grid.y * blocks.grid.z;
 }
 
-void wait_for_block(const std::source_location& where) { t_runner->wait(State::kAtBarrier, where); }
+void wait_for_block(const SourceLine& where) { t_runner->wait(State::kAtBarrier, where); }
 
-const std::array<uint64_t, kLanes>& exchange(unsigned mask, uint64_t own,
-                                             const std::source_location& where) {
+const std::array<uint64_t, kLanes>& exchange(unsigned mask, uint64_t own, const SourceLine& where) {
   return t_runner->exchange(mask, own, where);
 }
 

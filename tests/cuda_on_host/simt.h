@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -38,7 +37,23 @@ extern thread_local constinit dim3 gridDim;
 
 namespace cuda_on_host {
 
+// Sanitizers do not know the fibers.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kRunsBlocks = false;
+#elif defined(__has_feature)
+inline constexpr bool kRunsBlocks =
+    !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+inline constexpr bool kRunsBlocks = true;
+#endif
+
 inline constexpr unsigned kLanes = 32;
+
+// std::source_location, which clang 14 does not have.
+struct SourceLine {
+  const char* file = "";
+  unsigned line = 0;
+};
 
 struct Blocks {
   std::string kernel;  // its name
@@ -58,10 +73,9 @@ struct BrokenRule : std::runtime_error {
 void run_blocks(const Blocks& blocks, const std::function<void(void*)>& body);
 
 // For the threads of a block. Calls of one barrier are on one line of the source.
-void wait_for_block(const std::source_location& where);
+void wait_for_block(const SourceLine& where);
 // Gives what each lane of the warp gave.
-const std::array<uint64_t, kLanes>& exchange(unsigned mask, uint64_t own,
-                                             const std::source_location& where);
+const std::array<uint64_t, kLanes>& exchange(unsigned mask, uint64_t own, const SourceLine& where);
 
 }  // namespace cuda_on_host
 

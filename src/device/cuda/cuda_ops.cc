@@ -35,7 +35,7 @@ template <class AnyOp>
 bool ran_fast([[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const AnyOp& op,
               [[maybe_unused]] cudaError_t& error) {
   if constexpr (requires { run_fast(stream, op); }) {
-    if (wants_fast_kernels()) {
+    if (kRunsBlocks && wants_fast_kernels()) {
       const FastResult result = run_fast(stream, op);
       error = result.value_or(error);
       return result.has_value();

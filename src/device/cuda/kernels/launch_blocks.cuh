@@ -9,6 +9,7 @@ namespace tandem::device::cuda {
 
 #ifdef __CUDACC__
 
+inline constexpr bool kRunsBlocks = true;
 inline constexpr bool kFastByDefault = true;
 
 template <class Kernel>
@@ -31,6 +32,7 @@ cudaError_t launch_blocks(cudaStream_t stream, const Kernel& kernel, dim3 grid, 
 
 #else
 
+inline constexpr bool kRunsBlocks = cuda_on_host::kRunsBlocks;
 // Threads that wait for each other are slow on a host.
 inline constexpr bool kFastByDefault = false;
 
