@@ -1,5 +1,5 @@
-// As much of the CUDA runtime's interface as src/device/cuda uses, played by the host, so that
-// tests run the back end and its kernels where there is no GPU. It stands in for the toolkit's
+// The part of the CUDA runtime's interface that src/device/cuda uses, played by the host, so that
+// tests run the back end and its kernels without a GPU. It takes the place of the toolkit's
 // header of the same name: only targets of this folder see it. Streams are threads that run what is
 // put on them in order; "device" memory is the process's own.
 //

@@ -1,6 +1,9 @@
 #include "device_under_test.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
+#include <sstream>
 
 #include "base/check.h"
 
@@ -11,11 +14,37 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kStagingBytes = 8 * kMiB;
 constexpr int64_t kAlignment = 256;
 
+const char* variable(const char* name) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return text == nullptr ? "" : text;
+}
+
+// By the end of all tests, blocks of the kernels of TANDEM_TEST_KERNELS ("Name:Name") have run over
+// the host's CUDA.
+class KernelsHaveRun : public testing::Environment {
+ public:
+  void TearDown() override {
+    std::istringstream names(variable("TANDEM_TEST_KERNELS"));
+    for (std::string name; std::getline(names, name, ':');) {
+      EXPECT_GT(blocks(name), 0) << "blocks of " << name;
+    }
+  }
+
+ private:
+  static int64_t blocks(const std::string& name) {
+    void* const plugin = dlopen(CUDA_ON_HOST_PLUGIN, RTLD_NOW);
+    void* const count = plugin == nullptr ? nullptr : dlsym(plugin, "cuda_on_host_blocks");
+    return count == nullptr ? -1 : reinterpret_cast<int64_t (*)(const char*)>(count)(name.c_str());
+  }
+};
+[[maybe_unused]] testing::Environment* const kKernelsHaveRun =
+    testing::AddGlobalTestEnvironment(new KernelsHaveRun);
+
 }  // namespace
 
 AcceleratorSpec wanted_device() {
-  const char* text = std::getenv("TANDEM_TEST_DEVICE");  // NOLINT(concurrency-mt-unsafe)
-  const std::string name = text == nullptr || *text == '\0' ? CUDA_ON_HOST_PLUGIN : text;
+  const std::string given = variable("TANDEM_TEST_DEVICE");
+  const std::string name = given.empty() ? CUDA_ON_HOST_PLUGIN : given;
   const size_t colon = name.find(':', name.rfind('/') == std::string::npos ? 0 : name.rfind('/'));
   return {.backend = name.substr(0, colon),
           .options = colon == std::string::npos ? "" : name.substr(colon + 1)};

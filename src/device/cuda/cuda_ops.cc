@@ -8,45 +8,39 @@
 #include <variant>
 
 #include "device/cuda/kernels/attention.h"
+#include "device/cuda/kernels/fast_copies.cuh"
+#include "device/cuda/kernels/fast_rowwise.cuh"
+#include "device/cuda/kernels/fast_sample.cuh"
 #include "device/cuda/kernels/kv_move.h"
 #include "device/cuda/kernels/products.h"
 #include "device/cuda/kernels/rowwise.h"
 #include "device/cuda/kernels/sample.h"
 #include "device/cuda/launch.h"
-#ifdef __CUDACC__
-#include "device/cuda/kernels/fast_copies.cuh"
-#include "device/cuda/kernels/fast_rowwise.cuh"
-#include "device/cuda/kernels/fast_sample.cuh"
-#endif
 
 namespace tandem::device::cuda {
 
 namespace {
 
-#ifdef __CUDACC__
 // make_cuda_device has checked the value.
-bool wants_plain_kernels() {
-  static const bool kPlain = [] {
+bool wants_fast_kernels() {
+  static const bool kFast = [] {
     const char* text = std::getenv(kKernelsVariable);
-    return text != nullptr && std::string_view(text) == "plain";
+    return text == nullptr || *text == '\0' ? kFastByDefault : std::string_view(text) == "fast";
   }();
-  return kPlain;
+  return kFast;
 }
-#endif
 
 // True if fast kernels took the op, and `error` is what CUDA says of their launches.
 template <class AnyOp>
 bool ran_fast([[maybe_unused]] cudaStream_t stream, [[maybe_unused]] const AnyOp& op,
               [[maybe_unused]] cudaError_t& error) {
-#ifdef __CUDACC__
   if constexpr (requires { run_fast(stream, op); }) {
-    if (!wants_plain_kernels()) {
+    if (kRunsBlocks && wants_fast_kernels()) {
       const FastResult result = run_fast(stream, op);
       error = result.value_or(error);
       return result.has_value();
     }
   }
-#endif
   return false;
 }
 

@@ -13,8 +13,8 @@
 
 namespace tandem::device::cuda {
 
-// "plain" runs only the plain kernels, which define the right results. By default a GPU runs the
-// fast kernels of kernels/*.cuh if they take the op. Read once.
+// "plain" runs only the plain kernels, which define the right results; "fast", the default of a
+// GPU, the fast kernels of kernels/*.cuh if they take the op. Read once.
 inline constexpr const char* kKernelsVariable = "TANDEM_CUDA_KERNELS";
 
 // By the kernels that kernels/ names for the op (elements.h). Not for copies, moves, uploads and

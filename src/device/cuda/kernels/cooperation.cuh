@@ -1,11 +1,14 @@
-// What the fast kernels of the CUDA back end share; only a CUDA compiler reads it. A fast kernel is
-// a struct of arguments whose operator()() is the work of one thread of a block: threads of a block
-// share memory and wait for each other, blocks do neither. launch_blocks runs it.
+// What the fast kernels of the CUDA back end share. A fast kernel is a struct of arguments whose
+// operator()() is the work of one thread of a block: threads of a block share memory and wait for
+// each other, blocks do neither. A kernel with a type Shared gets the block's memory of that type,
+// in which nothing is set. launch_blocks runs it.
 //
 // Sums have a fixed order, so runs repeat bit for bit, and a row's result depends on that row
 // alone. Columns are read and written eight at a time, by 16 bytes where addresses allow it.
 // The plain kernels beside these define the right results.
 #pragma once
+
+#include <cuda_runtime.h>
 
 #include <cstdint>
 

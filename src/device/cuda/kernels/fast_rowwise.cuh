@@ -27,10 +27,12 @@ constexpr unsigned blocks_for(int64_t count, int64_t each) {
 template <class In, class Out, bool kAligned>
 struct FastRmsNorm {
   static constexpr int kMaxThreads = 512;
+  struct Shared {
+    float sums[kMaxThreads / kWarpThreads];
+  };
   RmsNormOp op;
 
-  __device__ void operator()() const {
-    __shared__ float shared[kMaxThreads / kWarpThreads];
+  __device__ void operator()(Shared& shared) const {
     const int64_t row = blockIdx.x;
     const In* x = static_cast<const In*>(op.x) + row * op.x_stride;
     Out* y = static_cast<Out*>(op.y) + row * op.y_stride;
@@ -43,7 +45,7 @@ struct FastRmsNorm {
     for (int64_t column = first + step; column < op.hidden; column += step) {
       squares += sum_of_squares(load_columns<kAligned>(x, column, op.hidden));
     }
-    squares = block_sum(squares, shared);
+    squares = block_sum(squares, shared.sums);
     const float factor = 1.0F / std::sqrt(squares / static_cast<float>(op.hidden) + op.epsilon);
     write(y, first, first_x, first_weights, factor);
     for (int64_t column = first + step; column < op.y_stride; column += step) {

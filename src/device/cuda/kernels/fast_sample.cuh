@@ -18,11 +18,14 @@ struct AdjustLogits {
   static constexpr int kMaxThreads = 512;
   static constexpr int32_t kTableTokens = 8192;
   static constexpr uint32_t kSeen = 0x80000000U;  // in the table, beside the count in the output
+  struct Shared {
+    uint32_t table[kTableTokens];
+    Highest highest[kMaxThreads / kWarpThreads];
+  };
   kernels::SampleArgs args;
   int64_t part = 0;  // logits of a block, a multiple of 4
 
-  __device__ void operator()() const {
-    __shared__ uint32_t table[kTableTokens];
+  __device__ void operator()(Shared& shared) const {
     const int64_t row = blockIdx.x;
     const int64_t begin = blockIdx.y * part;
     const int64_t end = begin + part < args.vocabulary ? begin + part : args.vocabulary;
@@ -42,10 +45,11 @@ struct AdjustLogits {
     if (spec.repetition_penalty != 1.0F || spec.presence_penalty != 0.0F ||
         spec.frequency_penalty != 0.0F) {
       for (int64_t first = begin; first < end; first += kTableTokens) {
-        penalize(spec, x, first, first + kTableTokens < end ? first + kTableTokens : end, table);
+        penalize(spec, x, first, first + kTableTokens < end ? first + kTableTokens : end,
+                 shared.table);
       }
     }
-    store_highest(x, begin, end, args.results[row]);
+    store_highest(x, begin, end, args.results[row], shared.highest);
   }
 
  private:
@@ -119,8 +123,7 @@ struct AdjustLogits {
   }
 
   __device__ void store_highest(const float* x, int64_t begin, int64_t end,
-                                kernels::SampleResult& result) const {
-    __shared__ Highest shared[kMaxThreads / kWarpThreads];
+                                kernels::SampleResult& result, Highest* shared) const {
     Highest own;
     const int64_t count = end - begin;
     const bool aligned = reinterpret_cast<uintptr_t>(x + begin) % kVectorBytes == 0;
@@ -155,10 +158,10 @@ struct AdjustLogits {
 
 struct FastDraw {
   static constexpr int kMaxThreads = kDrawThreads;
+  using Shared = DrawScratch;
   kernels::SampleArgs args;
 
-  __device__ void operator()() const {
-    __shared__ DrawScratch scratch;
+  __device__ void operator()(Shared& scratch) const {
     const int64_t row = blockIdx.x;
     kernels::SampleResult& result = args.results[row];
     Highest highest;
