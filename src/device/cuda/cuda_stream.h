@@ -45,6 +45,7 @@ struct StreamRooms {
 struct Libraries {
   std::unique_ptr<LibraryProducts> products;  // null: plain kernels
   bool attention = false;                     // FlashInfer's kernels
+  PrefillChoice prefill;                      // which of them for prompts
 };
 
 // One stream; used by CudaStreams. Calls return what CUDA says.
