@@ -55,40 +55,54 @@ function(tandem_find_nvcc)
 endfunction()
 
 # tandem_find_flashinfer(): sets TANDEM_FLASHINFER_HEADERS, folders of FlashInfer's headers and of the CCCL that they need, or leaves it
-# empty: the plain kernels attend then.
+# empty: the plain kernels attend then. TANDEM_CUTLASS_HEADERS is the folder of CUTLASS that came with them, or empty: then there are no
+# kernels for Hopper.
 function(tandem_find_flashinfer)
   set(found)
+  set(cutlass)
   # Beside nvcc, as install_nvcc.sh lays both out, or in its usual folder.
   foreach(folder IN ITEMS ${TANDEM_CUDA_HEADERS}/../../../flashinfer ${TANDEM_ROOT}/build/cuda-toolchain/flashinfer)
     if(NOT found AND EXISTS ${folder}/include/flashinfer/attention/prefill.cuh AND EXISTS ${folder}/cccl/cuda/std/cstdint)
       set(found ${folder}/cccl ${folder}/include)
+      if(EXISTS ${folder}/cutlass/cute/tensor.hpp AND EXISTS ${folder}/include/flashinfer/attention/hopper/prefill_sm90.cuh)
+        set(cutlass ${folder}/cutlass)
+      endif()
     endif()
   endforeach()
   if(NOT found)
     message(STATUS "CUDA back end: without FlashInfer (tools/gpu/install_nvcc.sh installs its headers)")
+  elseif(NOT cutlass)
+    message(STATUS "CUDA back end: without kernels for Hopper's prompts (tools/gpu/install_nvcc.sh installs CUTLASS's headers, too)")
   endif()
   set(TANDEM_FLASHINFER_HEADERS "${found}" PARENT_SCOPE)
+  set(TANDEM_CUTLASS_HEADERS "${cutlass}" PARENT_SCOPE)
 endfunction()
 
-# tandem_cuda_object(variable source [flags...]): compiles a source by nvcc into an object file, whose name goes to `variable`. Flags
-# replace the flags of the plain kernels, whose products and sums stay apart (-fmad=false), so that a kernel gives the same results here and
-# on the host.
+# tandem_cuda_object(variable source [ONLY architecture] [flags...]): compiles a source by nvcc into an object file, whose name goes to
+# `variable`, for all architectures or for one. Flags replace the flags of the plain kernels, whose products and sums stay apart
+# (-fmad=false), so that a kernel gives the same results here and on the host.
 function(tandem_cuda_object variable source)
+  cmake_parse_arguments(PARSE_ARGV 2 own "" ONLY "")
   set(flags -O2 -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra,-ffp-contract=off)
-  if(ARGN)
-    set(flags ${ARGN})
+  if(own_UNPARSED_ARGUMENTS)
+    set(flags ${own_UNPARSED_ARGUMENTS})
   endif()
   get_filename_component(name ${source} NAME_WE)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.cuda.o)
   set(gencode)
-  foreach(architecture IN LISTS TANDEM_CUDA_ARCHITECTURES)
-    list(APPEND gencode -gencode arch=compute_${architecture},code=sm_${architecture})
-  endforeach()
-  list(GET TANDEM_CUDA_ARCHITECTURES 0 first)
+  if(own_ONLY)
+    set(gencode -gencode arch=compute_${own_ONLY},code=sm_${own_ONLY})
+  else()
+    foreach(architecture IN LISTS TANDEM_CUDA_ARCHITECTURES)
+      list(APPEND gencode -gencode arch=compute_${architecture},code=sm_${architecture})
+    endforeach()
+    list(GET TANDEM_CUDA_ARCHITECTURES 0 first)
+    list(APPEND gencode -gencode arch=compute_${first},code=compute_${first})
+  endif()
   add_custom_command(
     OUTPUT ${object}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${TANDEM_CUDA_COMPILER} -x cu -std=c++20 -DNDEBUG --expt-relaxed-constexpr ${flags}
-            ${gencode} -gencode arch=compute_${first},code=compute_${first} --threads 2
+            ${gencode} --threads 2
             -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I${TANDEM_ROOT}/src
             -MD -MF ${object}.d -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d

@@ -1,14 +1,17 @@
 // Plays FlashInfer for the host's CUDA: the same arguments, the same rounding of inputs and
-// results, a loop for each query. Its plan holds the sizes and sequences that it was made for, and
-// run() checks that they have come to the device and are still the same.
+// results, a loop for each query. Its plan holds the kind of kernels, sizes and sequences that it
+// was made for, and run() checks that they have come to the device and are still the same. The
+// kernels for Hopper compute the same; they refuse windows.
 #include "device/cuda/flash/flash_kernels.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
 
 #include "cuda_runtime_api.h"
+#include "flash_on_host.h"
 
 namespace tandem::device::cuda::flash {
 namespace {
@@ -74,29 +77,32 @@ void attend(const Work& work) {
   }
 }
 
-}  // namespace
+enum Kind : int64_t { kForEveryGpu = 1, kForHopper = 2 };
+std::atomic<int64_t> g_hopper_runs{0};
 
-bool serves(int32_t head_dim) { return head_dim == 64 || head_dim == 128; }
+Plan plan_of(Kind kind, const Shape& shape, const Sequences& sequences) {
+  return {kind, shape.heads, shape.head_dim, shape.window, sequences.count, sequences.rows};
+}
 
-cudaError_t plan(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
-                 const Room& room, Plan& plan) {
+cudaError_t plan_as(Kind kind, cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                    const Room& room, Plan& plan) {
   const int64_t bytes = (int64_t{sequences.count} + 1) * int64_t{sizeof(int32_t)};
   if (bytes > room.plan_bytes || room.partial_bytes <= 0) {
     return cudaErrorInvalidValue;
   }
-  plan = {shape.heads, shape.head_dim, shape.window, sequences.count, sequences.rows};
+  plan = plan_of(kind, shape, sequences);
   std::copy_n(sequences.row_starts, sequences.count + 1,
               reinterpret_cast<int32_t*>(room.pinned_plan));
   return cudaMemcpyAsync(room.plan, room.pinned_plan, static_cast<size_t>(bytes), cudaMemcpyDefault,
                          stream);
 }
 
-cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
-                const Room& room, const Plan& plan, const Operands& operands) {
-  if (plan != Plan{shape.heads, shape.head_dim, shape.window, sequences.count, sequences.rows}) {
+cudaError_t run_as(Kind kind, cudaStream_t stream, const Work& work, const Room& room,
+                   const Plan& plan) {
+  if (plan != plan_of(kind, work.shape, work.sequences)) {
     return cudaErrorInvalidValue;
   }
-  stream->push([work = Work{shape, sequences, operands}, planned = room.plan] {
+  stream->push([work, planned = room.plan] {
     if (!std::equal(work.sequences.row_starts, work.sequences.row_starts + work.sequences.count + 1,
                     reinterpret_cast<const int32_t*>(planned))) {
       std::abort();  // the plan of another step
@@ -106,4 +112,40 @@ cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequen
   return cudaGetLastError();
 }
 
+}  // namespace
+
+bool serves(int32_t head_dim) { return head_dim == 64 || head_dim == 128; }
+
+cudaError_t plan(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                 const Room& room, Plan& plan) {
+  return plan_as(kForEveryGpu, stream, shape, sequences, room, plan);
+}
+
+cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                const Room& room, const Plan& plan, const Operands& operands) {
+  return run_as(kForEveryGpu, stream, {shape, sequences, operands}, room, plan);
+}
+
+namespace hopper {
+
+bool serves(int32_t head_dim) {
+  const char* text = std::getenv(cuda_on_host::kHopperVariable);  // NOLINT(concurrency-mt-unsafe)
+  return text != nullptr && *text != '\0' && flash::serves(head_dim);
+}
+
+cudaError_t plan(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                 const Room& room, Plan& plan) {
+  return shape.window != 0 ? cudaErrorInvalidValue
+                           : plan_as(kForHopper, stream, shape, sequences, room, plan);
+}
+
+cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                const Room& room, const Plan& plan, const Operands& operands) {
+  ++g_hopper_runs;
+  return run_as(kForHopper, stream, {shape, sequences, operands}, room, plan);
+}
+
+}  // namespace hopper
 }  // namespace tandem::device::cuda::flash
+
+int64_t cuda_on_host::hopper_runs() { return tandem::device::cuda::flash::g_hopper_runs.load(); }

@@ -244,6 +244,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) 
   properties->minor = g_machine.minor;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
+  *value = 1;  // multiprocessors
+  return fault().report();
+}
 cudaError_t cudaGetLastError() {
   return fault().is_there() ? fault().report() : std::exchange(t_last_error, cudaSuccess);
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs the CUDA compiler that builds Tandem's CUDA back end, and the headers of FlashInfer, into a folder of the checkout; nothing
-# outside it changes.
+# Installs the CUDA compiler that builds Tandem's CUDA back end, and the headers of FlashInfer and CUTLASS, into a folder of the checkout;
+# nothing outside it changes.
 # Usage: tools/gpu/install_nvcc.sh [--print] [FOLDER]
 #   FOLDER    where to (default: build/cuda-toolchain; CMake looks there by itself, elsewhere say -DTANDEM_NVCC=FOLDER/nvidia/cu13/bin/nvcc)
 #   --print   only print the path of nvcc, as the last line does, and fail if it is not installed
-# Downloads 170 MB (versions and checksums: tools/gpu/*.requirements.txt), which take 280 MB on disk. Done once: a second call
-# returns at once. Not needed where nvcc 13 is installed, nor to serve from CPUs. x86-64 Linux only; needs python3 with pip.
+# Downloads 170 MB (versions and checksums: tools/gpu/*.requirements.txt), which take 305 MB on disk. Done once: a second call
+# returns at once, until versions or the kept headers change. Not needed where nvcc 13 is installed, nor to serve from CPUs. x86-64 Linux only; needs python3 with pip.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -24,8 +24,10 @@ done
 requirements=tools/gpu/nvcc.requirements.txt
 header_requirements=tools/gpu/flashinfer.requirements.txt
 nvcc=$folder/nvidia/cu13/bin/nvcc
+# What is kept of the header packages: a folder of a package, and its name here.
+headers="flashinfer/data/include/=include nvidia/cu13/include/cccl/=cccl flashinfer/data/cutlass/include/=cutlass"
 stamp=$folder/requirements.sha256
-wanted=$(cat "$requirements" "$header_requirements" | sha256sum | cut -d' ' -f1)
+wanted=$({ cat "$requirements" "$header_requirements"; echo "$headers"; } | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   if [ "$only_print" -eq 1 ]; then
     echo "install_nvcc.sh: $folder does not hold it; run tools/gpu/install_nvcc.sh $folder" >&2
@@ -53,17 +55,17 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "install_nvcc.sh: pip could not fetch $header_requirements: read its message above, check the network and run again" >&2
     exit 1
   }
-  # Only the headers: the packages hold half a gigabyte besides.
-  python3 - "$folder" <<'PYTHON'
+  # Only the headers, and of CUTLASS not the huge *_ext.hpp, which nothing here includes: the packages hold half a gigabyte besides.
+  python3 - "$folder" "$headers" <<'PYTHON'
 import pathlib, sys, zipfile
 
 folder = pathlib.Path(sys.argv[1])
-kept = {"flashinfer/data/include/": "include", "nvidia/cu13/include/cccl/": "cccl"}
+kept = dict(pair.split("=") for pair in sys.argv[2].split())
 for wheel in (folder / "wheels").glob("*.whl"):
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             for prefix, place in kept.items():
-                if name.startswith(prefix) and not name.endswith("/"):
+                if name.startswith(prefix) and not name.endswith(("/", "_ext.hpp")):
                     target = folder / "flashinfer" / place / name.removeprefix(prefix)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(archive.read(name))

@@ -17,6 +17,7 @@
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/gpu_sensors.h"
 #include "device/cuda/library_products.h"
+#include "device/cuda/prefill_choice.h"
 #include "device/cuda/probe.h"
 #include "device/cuda/reservation.h"
 
@@ -79,8 +80,9 @@ class Tier {
   }
 
   Reservation& pieces() { return pieces_; }
+  [[nodiscard]] std::byte* begin() const { return static_cast<std::byte*>(begin_); }
   [[nodiscard]] std::byte* own() const {
-    return static_cast<std::byte*>(begin_) + Reservation::room_for(pieces_.capacity());
+    return begin() + Reservation::room_for(pieces_.capacity());
   }
 
  private:
@@ -247,6 +249,11 @@ struct Found {
     return std::string(libraries.products == nullptr ? "cuda-plain" : "cuda-cublaslt") +
            (libraries.attention ? "-flashinfer" : "");
   }
+  [[nodiscard]] std::string attention() const {
+    const char* flashinfer =
+        libraries.prefill.any() ? "FlashInfer, prompts by Hopper's kernels" : "FlashInfer";
+    return libraries.attention ? flashinfer : "plain attention";
+  }
 };
 
 Result<bool> find_attention() {
@@ -359,9 +366,14 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   if (spec.host_memory_bytes > 0) {
     ASSIGN_OR_RETURN(host, Tier::take(health, MemoryKind::kHostPinned, spec.host_memory_bytes, 0));
   }
+  ASSIGN_OR_RETURN(found.libraries.prefill,
+                   choose_prefill({.gpu = gpu,
+                                   .flashinfer = found.libraries.attention,
+                                   .room = device->begin(),
+                                   .room_bytes = device->pieces().capacity()},
+                                  *health));
   const std::string attention =
-      std::string(found.libraries.attention ? "FlashInfer" : "plain attention") +
-      (found.libraries.graphs ? ", graphs of layers" : "");
+      found.attention() + (found.libraries.graphs ? ", graphs of layers" : "");
   AcceleratorCaps caps{
       .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {})", index, gpu.name, gpu.major,
                           gpu.minor, format_bytes(bytes), format_bytes(gpu.memory_bytes),

@@ -35,6 +35,7 @@ struct StreamRooms {
 struct Libraries {
   std::unique_ptr<LibraryProducts> products;  // null: plain kernels
   bool attention = false;                     // FlashInfer's kernels
+  PrefillChoice prefill;                      // which of them for prompts
   bool graphs = false;                        // runs of ops as CUDA graphs
 };
 

@@ -31,7 +31,7 @@ CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Librarie
   note(rooms_.upload_pieces.take(kUploadPieces, kUploadBytes), kTakingPinned);
   own += kUploadBytes;
   if (libraries.attention) {
-    rooms_.plans.place(own);
+    rooms_.plans.place(own, libraries.prefill);
     own += PlanRoom::kDeviceBytes;
     note(rooms_.plans.on_the_way().take(PlanRoom::kOnTheWay, PlanRoom::kPinnedBytes),
          kTakingPinned);

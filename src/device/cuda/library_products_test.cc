@@ -16,6 +16,7 @@
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "support/sizes.h"
+#include "support/variable.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -245,19 +246,6 @@ TEST_F(ProductsByLibrary, GateAndUpComeInPiecesWhereTheRoomIsSmall) {
 }
 
 // ---------------------------------------------------------------- a device with it
-
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    setenv(name, value, 1);  // NOLINT(concurrency-mt-unsafe)
-  }
-  ~Variable() { unsetenv(name_); }  // NOLINT(concurrency-mt-unsafe)
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* const name_;
-};
 
 Result<std::unique_ptr<Device>> open_cuda() {
   return make_cuda_device({.accelerator = AcceleratorSpec{.backend = "cuda"},

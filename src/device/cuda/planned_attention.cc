@@ -1,5 +1,6 @@
 #include "device/cuda/planned_attention.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -16,10 +17,8 @@ int64_t query_bytes(const kernels::KvLayout& layout, int32_t heads, int64_t rows
   return aligned(rows * heads * layout.padded_head_dim * int64_t{sizeof(BFloat16)});
 }
 
-// Of contexts that are divided: values and weights of a tile's rows, for all heads.
 int64_t partial_bytes(const kernels::KvLayout& layout, int32_t heads) {
-  const int64_t rows = flash::kMaxTiles * flash::kTileRows + heads;
-  return aligned(rows * (layout.padded_head_dim + 1) * int64_t{sizeof(float)} + kAlignment);
+  return flash::partial_bytes(layout.padded_head_dim, heads);
 }
 
 flash::Shape shape_of(const AttentionBatch& batch) {
@@ -32,6 +31,22 @@ flash::Shape shape_of(const AttentionBatch& batch) {
 
 int32_t context_of(const kernels::AttentionSlice& slice) {
   return slice.first_position + slice.row_count;
+}
+
+// Whether Hopper's kernels are to attend the slices begin .. end-1: chunks alone, and it pays.
+bool takes_hopper(const PrefillChoice& choice, const AttentionBatch& batch, int32_t begin,
+                  int32_t end) {
+  int64_t rows = 0;
+  int64_t max_context = 0;
+  for (int32_t i = begin; i < end; ++i) {
+    const kernels::AttentionSlice& slice = batch.host_slices[i];
+    if (slice.row_count == 1) {
+      return false;
+    }
+    rows += slice.row_count;
+    max_context = std::max<int64_t>(max_context, context_of(slice));
+  }
+  return choice.hopper(shape_of(batch), end - begin, rows, max_context);
 }
 
 // The slices of the first call: decode rows or chunks, if the slices of each kind lie together;
@@ -91,7 +106,8 @@ class PlannedAttention::Planning {
   }
 
   // Divides the slices begin .. end-1 as the step's call number `number`.
-  cudaError_t add(cudaStream_t stream, int32_t begin, int32_t end, int64_t number, Call& call) {
+  cudaError_t add(cudaStream_t stream, const PrefillChoice& prefill, int32_t begin, int32_t end,
+                  int64_t number, Call& call) {
     const kernels::AttentionSlice* slices = batch_.host_slices;
     const int64_t starts = take(end - begin + 1);
     int32_t rows = 0;
@@ -111,8 +127,19 @@ class PlannedAttention::Planning {
                                       .row_starts = host(starts),
                                       .page_starts = host(page_starts_) + begin,
                                       .last_page_tokens = host(last_page_tokens_) + begin};
-    return flash::plan(stream, shape_of(batch_), on_host,
-                       call_room(batch_, device_, pinned_, number), call.plan);
+    const flash::Room room = call_room(batch_, device_, pinned_, number);
+    call.shape = shape_of(batch_);
+    if (takes_hopper(prefill, batch_, begin, end)) {
+      call.kernels = flash::kHopper;
+      call.shape.window = 0;  // it hides nothing
+      const cudaError_t error = flash::hopper::plan(stream, call.shape, on_host, room, call.plan);
+      if (error != cudaErrorInvalidValue) {  // else the plan does not fit
+        return error;
+      }
+    }
+    call.kernels = flash::kAmpere;
+    call.shape = shape_of(batch_);
+    return flash::plan(stream, call.shape, on_host, room, call.plan);
   }
 
   cudaError_t copy(cudaStream_t stream) const {
@@ -188,9 +215,9 @@ cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
   Planning planning(batch, room.device(batch.plan), pinned);
   const int32_t count = batch.shape.slices;
   const int32_t first = first_call(batch);
-  error = planning.add(stream, 0, first, 0, step.calls[0]);
+  error = planning.add(stream, room.prefill(), 0, first, 0, step.calls[0]);
   if (error == cudaSuccess && first < count) {
-    error = planning.add(stream, first, count, 1, step.calls[1]);
+    error = planning.add(stream, room.prefill(), first, count, 1, step.calls[1]);
   }
   const bool planned = error == cudaSuccess;
   if (error == cudaErrorInvalidValue) {
@@ -244,8 +271,9 @@ cudaError_t PlannedAttention::run(const PlanRoom& room, cudaStream_t stream,
         .pages = reinterpret_cast<const int32_t*>(device + PlanRoom::kPinnedBytes),
         .scale = op.scale,
         .out = static_cast<BFloat16*>(op.out) + call.first_row * op.out_stride};
-    error = flash::run(stream, shape_of(batch), call.sequences,
-                       Planning::call_room(batch, device, nullptr, i), call.plan, operands);
+    error =
+        call.kernels.run_call(stream, call.shape, call.sequences,
+                              Planning::call_room(batch, device, nullptr, i), call.plan, operands);
   }
   return error;
 }

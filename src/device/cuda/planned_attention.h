@@ -4,7 +4,8 @@
 // gaps, a workspace that is too small.
 //
 // Decode rows and prefill chunks are two calls, because FlashInfer tiles a call's queries by their
-// average number. Results depend on the other slices of a step in the last bits.
+// average number. The call of the chunks may be the kernels' for Hopper (prefill_choice.h).
+// Results depend on the other slices of a step in the last bits.
 //
 // Threads: the stream's issuing thread.
 #pragma once
@@ -17,12 +18,13 @@
 
 #include "device/cuda/flash/flash_kernels.h"
 #include "device/cuda/pinned_ring.h"
+#include "device/cuda/prefill_choice.h"
 #include "device/ops.h"
 
 namespace tandem::device::cuda {
 
 // Memory of the plans: the same parts in device memory for each plan of a stream, and in pinned
-// memory for each plan that is on its way.
+// memory for each plan that is on its way; and the choice of kernels for prompts.
 class PlanRoom {
  public:
   static constexpr int64_t kStartsBytes = int64_t{256} << 10;  // of the sequences
@@ -37,7 +39,11 @@ class PlanRoom {
   ~PlanRoom() = default;
   PlanRoom(const PlanRoom&) = delete;
   PlanRoom& operator=(const PlanRoom&) = delete;
-  void place(std::byte* device) { device_ = device; }
+  void place(std::byte* device, const PrefillChoice& prefill) {
+    device_ = device;
+    prefill_ = prefill;
+  }
+  [[nodiscard]] const PrefillChoice& prefill() const { return prefill_; }
   PinnedRing& on_the_way() { return on_the_way_; }
 
   // A stream that plans first has it for good. False: it is another's, or there is none.
@@ -47,6 +53,7 @@ class PlanRoom {
 
  private:
   std::byte* device_ = nullptr;
+  PrefillChoice prefill_;
   PinnedRing on_the_way_;  // kOnTheWay pieces of kPinnedBytes
   cudaStream_t owner_ = nullptr;
 };
@@ -66,7 +73,9 @@ class PlannedAttention {
  private:
   // Consecutive slices in one call.
   struct Call {
+    flash::Shape shape;
     flash::Sequences sequences;  // in device memory
+    flash::Kernels kernels = flash::kAmpere;
     flash::Plan plan{};
     int64_t first_row = 0;
   };

@@ -1,5 +1,6 @@
-// FlashInfer's paged attention behind plain arguments. Three sources define these functions: the
-// .cu files of this folder over FlashInfer's headers, no_flash_kernels.cc where a build has not got
+// FlashInfer's paged attention behind plain arguments, by kernels of two kinds: for every GPU,
+// written for Ampere (FA2), and for Hopper (FA3). Three sources define each:
+// the .cu files of this folder over FlashInfer's headers, no_*_kernels.cc where a build has not got
 // them, and tests/cuda_on_host/flash_kernels.cc, which plays them.
 //
 // Sequences of a call lie one behind the other: sequence i has the rows row_starts[i] ..
@@ -7,7 +8,7 @@
 // page_starts[i + 1] - 1, the last of them filled with last_page_tokens[i]. Its rows are the last
 // tokens of its context; each attends to itself and to the tokens before it.
 //
-// Threads: one at a time for each room.
+// No function takes memory of the GPU, or waits for it. Threads: one at a time for each room.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,6 +44,14 @@ struct Sequences {
   const int32_t* last_page_tokens = nullptr;  // [count]
 };
 
+// Bytes for the partial sums of contexts that are divided, values and weights of a tile's rows.
+constexpr int64_t partial_bytes(int32_t head_dim, int32_t heads) {
+  constexpr int64_t kAlignment = 256;
+  const int64_t rows = kMaxTiles * kTileRows + heads;
+  const int64_t bytes = rows * (head_dim + 1) * int64_t{sizeof(float)} + kAlignment;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // Where a plan and its partial sums lie; all parts 16-byte aligned.
 struct Room {
   std::byte* plan = nullptr;         // device memory, plan_bytes
@@ -69,9 +78,31 @@ struct Operands {
   float scale = 0.0F;
   BFloat16* out = nullptr;  // [rows, heads, head_dim]
 };
+// q, keys, values, page_stride and out are multiples of 16 bytes.
 
 // As planned for the same shape and sequences, here in device memory.
 cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
                 const Room& room, const Plan& plan, const Operands& operands);
+
+// The same by kernels for GPUs of compute capability 9.0, which alone can run them. They serve
+// chunks of prompts: a tile is 128 rows (192 of heads of 64) of one head, however few there are,
+// and no context is divided, so partial sums are not used. Shape::window must be 0.
+namespace hopper {
+
+bool serves(int32_t head_dim);
+cudaError_t plan(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                 const Room& room, Plan& plan);
+cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
+                const Room& room, const Plan& plan, const Operands& operands);
+
+}  // namespace hopper
+
+// The two functions of one kind.
+struct Kernels {
+  decltype(&plan) plan_call;
+  decltype(&run) run_call;
+};
+inline constexpr Kernels kAmpere{plan, run};
+inline constexpr Kernels kHopper{hopper::plan, hopper::run};
 
 }  // namespace tandem::device::cuda::flash

@@ -1,0 +1,9 @@
+#include "device/cuda/flash/hopper_run.cuh"
+
+namespace tandem::device::cuda::flash::hopper {
+
+cudaError_t run_128(Params& params, cudaStream_t stream) {
+  return run_head_dim<128>(params, stream);
+}
+
+}  // namespace tandem::device::cuda::flash::hopper
