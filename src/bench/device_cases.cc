@@ -118,7 +118,6 @@ DeviceCase make_attention(DeviceStand& stand, const model::ModelConfig& config,
       {.layout = layout,
        .heads = config.heads,
        .max_context = sequences.context,
-       .rows = rows,
        .threads = stand.device().caps().threads});
   const auto slices = slices_of(stand, sequences);
   AttentionOp op{.batch = {.slices = stand.put(*slices),

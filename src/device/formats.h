@@ -73,7 +73,6 @@ struct AttentionBounds {
   kernels::KvLayout layout;
   int32_t heads = 0;
   int64_t max_context = 0;  // tokens
-  int64_t rows = 1;         // of a step
   int32_t threads = 1;      // of AcceleratorCaps
 };
 

@@ -143,7 +143,6 @@ WorkspaceSizes workspace_sizes(const model::ModelConfig& config, const model::We
               {.layout = layout,
                .heads = config.heads,
                .max_context = longest,
-               .rows = options.max_batched_tokens,
                .threads = std::max(options.compute_threads, 1)}),
           .device_results = results,
           .host_results = results,

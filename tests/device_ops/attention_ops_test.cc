@@ -90,7 +90,6 @@ class AttentionOps : public testing::Test {
         {.layout = layout_,
          .heads = static_cast<int32_t>(heads),
          .max_context = known.max_context,
-         .rows = known.rows,
          .threads = under_test_.device().caps().threads});
     const Both<float> workspace(workspace_bytes / 4);
     const Both<float> wide(row * columns);

@@ -41,8 +41,7 @@ class CudaFormats final : public Formats {
     const int64_t plain =
         kWorkspaceRows * bounds.heads * attention_pair_bytes(bounds.layout, bounds.max_context, 0);
     return PlannedAttention::serves(bounds.layout)
-               ? std::max(plain, PlannedAttention::workspace_bytes(bounds.layout, bounds.heads,
-                                                                   bounds.rows))
+               ? std::max(plain, PlannedAttention::workspace_bytes(bounds.layout, bounds.heads))
                : plain;
   }
   // Without gaps, as FlashInfer takes attention results; a GPU's caches do not mind powers of two.

@@ -9,6 +9,7 @@
 
 #include "device/cuda/kernels/attention.h"
 #include "device/cuda/kernels/fast_copies.cuh"
+#include "device/cuda/kernels/fast_route.cuh"
 #include "device/cuda/kernels/fast_rowwise.cuh"
 #include "device/cuda/kernels/fast_sample.cuh"
 #include "device/cuda/kernels/kv_move.h"
@@ -90,10 +91,6 @@ cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows)
 
 cudaError_t pack_tables(cudaStream_t stream, const PackTables& tables) {
   return launch(stream, tables);
-}
-
-cudaError_t round_queries(cudaStream_t stream, const RoundQueries& queries) {
-  return launch(stream, queries);
 }
 
 namespace {

@@ -44,7 +44,6 @@ cudaError_t run(cudaStream_t stream, const UploadOp& op, const UploadRows& rows)
 
 // What FlashInfer's kernels read.
 cudaError_t pack_tables(cudaStream_t stream, const PackTables& tables);
-cudaError_t round_queries(cudaStream_t stream, const RoundQueries& queries);
 
 // KV between the GPU's arrangement and the host's; either side is memory that the GPU reaches.
 cudaError_t run(cudaStream_t stream, const KvMoveOp& op);

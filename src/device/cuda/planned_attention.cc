@@ -9,14 +9,6 @@
 namespace tandem::device::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int64_t query_bytes(const kernels::KvLayout& layout, int32_t heads, int64_t rows) {
-  return aligned(rows * heads * layout.padded_head_dim * int64_t{sizeof(BFloat16)});
-}
-
 int64_t partial_bytes(const kernels::KvLayout& layout, int32_t heads) {
   return flash::partial_bytes(layout.padded_head_dim, heads);
 }
@@ -193,16 +185,15 @@ bool PlannedAttention::serves(const kernels::KvLayout& layout) {
   return layout.type == ElementType::kBF16 && flash::serves(layout.padded_head_dim);
 }
 
-int64_t PlannedAttention::workspace_bytes(const kernels::KvLayout& layout, int32_t heads,
-                                          int64_t rows) {
-  return partial_bytes(layout, heads) + query_bytes(layout, heads, rows);
+int64_t PlannedAttention::workspace_bytes(const kernels::KvLayout& layout, int32_t heads) {
+  return partial_bytes(layout, heads);
 }
 
 cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
                                    const AttentionBatch& batch) {
   Step& step = steps_.at(static_cast<size_t>(batch.plan));
   step.call_count = 0;
-  const int64_t needed = workspace_bytes(batch.layout, batch.heads, batch.shape.rows);
+  const int64_t needed = workspace_bytes(batch.layout, batch.heads);
   if (!serves(batch.layout) || batch.shape.slices <= 0 || !Planning::fits(batch) ||
       needed > batch.workspace_floats * int64_t{sizeof(float)} || !room.claim(stream)) {
     return cudaSuccess;
@@ -240,7 +231,7 @@ cudaError_t PlannedAttention::plan(PlanRoom& room, cudaStream_t stream,
 bool PlannedAttention::has(const AttentionOp& op) const {
   const AttentionBatch& batch = op.batch;
   return steps_.at(static_cast<size_t>(batch.plan)).call_count > 0 &&
-         op.out_type == ElementType::kBF16 &&
+         op.q_type == ElementType::kBF16 && op.out_type == ElementType::kBF16 &&
          op.out_stride == int64_t{batch.heads} * batch.layout.padded_head_dim;
 }
 
@@ -253,14 +244,6 @@ cudaError_t PlannedAttention::run(const PlanRoom& room, cudaStream_t stream,
   const int64_t columns = int64_t{batch.heads} * layout.padded_head_dim;
   const auto* q = static_cast<const BFloat16*>(op.q);
   cudaError_t error = cudaSuccess;
-  if (op.q_type != ElementType::kBF16) {
-    auto* rounded = reinterpret_cast<BFloat16*>(reinterpret_cast<std::byte*>(batch.workspace) +
-                                                partial_bytes(layout, batch.heads));
-    error = round_queries(stream, {.q = static_cast<const float*>(op.q),
-                                   .rounded = rounded,
-                                   .elements = batch.shape.rows * columns});
-    q = rounded;
-  }
   for (int32_t i = 0; i < step.call_count && error == cudaSuccess; ++i) {
     const Call& call = step.calls.at(static_cast<size_t>(i));
     const flash::Operands operands = {

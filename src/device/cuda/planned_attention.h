@@ -60,9 +60,9 @@ class PlanRoom {
 
 class PlannedAttention {
  public:
-  // Whether FlashInfer serves heads of this layout, and the workspace that it needs for `rows`.
+  // Whether FlashInfer serves heads of this layout, and the workspace that it needs.
   static bool serves(const kernels::KvLayout& layout);
-  static int64_t workspace_bytes(const kernels::KvLayout& layout, int32_t heads, int64_t rows);
+  static int64_t workspace_bytes(const kernels::KvLayout& layout, int32_t heads);
 
   // Plans a step if FlashInfer serves it, for the plan number of the batch.
   cudaError_t plan(PlanRoom& room, cudaStream_t stream, const AttentionBatch& batch);

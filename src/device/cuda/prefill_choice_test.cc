@@ -184,7 +184,7 @@ class StepsOnHost {
                       [&] { return f32_to_bf16(uniform(random)); });
     }
     const int64_t workspace_bytes = device_->formats().attention_workspace_bytes(
-        {.layout = layout, .heads = kHeads, .max_context = known.max_context, .rows = known.rows});
+        {.layout = layout, .heads = kHeads, .max_context = known.max_context});
     const auto workspace = take<std::byte>(workspace_bytes);
     const AttentionBatch batch{.slices = data<kernels::AttentionSlice>(slices),
                                .host_slices = data<kernels::AttentionSlice>(slices),

@@ -1,7 +1,9 @@
-// Fast kernels for embeddings, casts and gathers, and for the route to the other tier: see
-// cooperation.cuh. Rows are copied by 16 bytes per thread, or by 4 if addresses ask for it, and
-// converted by eight columns. run_fast returns nothing if an op needs the plain kernels.
+// Fast kernels for embeddings, casts and gathers: see cooperation.cuh. Rows are copied by 16 bytes
+// per thread, or by 4 if addresses ask for it, and converted by eight columns. run_fast returns
+// nothing if an op needs the plain kernels.
 #pragma once
+
+#include <algorithm>
 
 #include "device/cuda/kernels/cooperation.cuh"
 #include "device/cuda/kernels/fast_rowwise.cuh"
@@ -25,53 +27,80 @@ struct RowCopies {
   [[nodiscard]] bool divisible_by(int64_t bytes) const {
     const auto all = reinterpret_cast<uintptr_t>(source) | reinterpret_cast<uintptr_t>(target) |
                      static_cast<uintptr_t>(source_pitch | target_pitch | row_bytes);
-    return all % static_cast<uintptr_t>(bytes) == 0;
+    return rows <= 0 || all % static_cast<uintptr_t>(bytes) == 0;
   }
 };
 
-// A thread copies a unit.
-template <class Unit>
-struct CopyRows {
-  static constexpr int kMaxThreads = 128;
-  RowCopies of;
-
-  __device__ void operator()() const {
-    const int64_t unit = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
-    if (unit * static_cast<int64_t>(sizeof(Unit)) >= of.row_bytes) {
-      return;
-    }
-    const int64_t row = blockIdx.x;
-    const int64_t from = of.source_rows == nullptr ? row : of.source_rows[row];
-    const int64_t to = of.target_rows == nullptr ? row : of.target_rows[row];
-    const auto* source = static_cast<const std::byte*>(of.source) + from * of.source_pitch;
-    auto* target = static_cast<std::byte*>(of.target) + to * of.target_pitch;
-    reinterpret_cast<Unit*>(target)[unit] = reinterpret_cast<const Unit*>(source)[unit];
-  }
-};
-
-template <class Unit>
-cudaError_t launch_copies(cudaStream_t stream, const RowCopies& of) {
-  constexpr int kThreads = CopyRows<Unit>::kMaxThreads;
-  constexpr auto kUnitBytes = static_cast<int64_t>(sizeof(Unit));
-  const dim3 grid(static_cast<unsigned>(of.rows), blocks_for(of.row_bytes, kUnitBytes * kThreads));
-  return launch_blocks(stream, CopyRows<Unit>{of}, grid, kThreads);
-}
-
+inline constexpr int kCopyThreads = 128;
 inline constexpr int64_t kMaxGridRows = INT32_MAX;
 inline constexpr int64_t kMaxGridColumns = 65535;
 
-inline FastResult copy_rows(cudaStream_t stream, const RowCopies& of) {
-  if (of.rows <= 0 || of.row_bytes <= 0) {
-    return cudaSuccess;
+// Blocks that copy a row by units of `unit_bytes`, one for each thread.
+inline unsigned copy_blocks(const RowCopies& of, int64_t unit_bytes) {
+  return of.rows <= 0 || of.row_bytes <= 0 ? 0
+                                           : blocks_for(of.row_bytes, unit_bytes * kCopyThreads);
+}
+// Whether a grid can hold the blocks, also with units of 4 bytes.
+inline bool fits_grid(const RowCopies& of) {
+  return of.rows <= kMaxGridRows && of.row_bytes <= kMaxGridColumns / 2 * kCopyThreads * 4;
+}
+
+// This thread's unit, by block number `block` of row blockIdx.x.
+template <class Unit>
+__device__ void copy_unit(const RowCopies& of, unsigned block) {
+  const int64_t unit = int64_t{block} * kCopyThreads + threadIdx.x;
+  if (unit * static_cast<int64_t>(sizeof(Unit)) >= of.row_bytes) {
+    return;
   }
-  if (of.rows > kMaxGridRows || of.row_bytes > kMaxGridColumns * 128 * 4) {
+  const int64_t row = blockIdx.x;
+  const int64_t from = of.source_rows == nullptr ? row : of.source_rows[row];
+  const int64_t to = of.target_rows == nullptr ? row : of.target_rows[row];
+  const auto* source = static_cast<const std::byte*>(of.source) + from * of.source_pitch;
+  auto* target = static_cast<std::byte*>(of.target) + to * of.target_pitch;
+  reinterpret_cast<Unit*>(target)[unit] = reinterpret_cast<const Unit*>(source)[unit];
+}
+
+// Two copies of the same number of rows; either may be empty.
+template <class Unit>
+struct CopyRows {
+  static constexpr int kMaxThreads = kCopyThreads;
+  RowCopies first;
+  RowCopies second;
+  unsigned first_blocks = 0;
+
+  __device__ void operator()() const {
+    if (blockIdx.y < first_blocks) {
+      copy_unit<Unit>(first, blockIdx.y);
+    } else {
+      copy_unit<Unit>(second, blockIdx.y - first_blocks);
+    }
+  }
+};
+
+template <class Unit>
+cudaError_t launch_copies(cudaStream_t stream, const RowCopies& first, const RowCopies& second) {
+  constexpr auto kUnitBytes = static_cast<int64_t>(sizeof(Unit));
+  const unsigned first_blocks = copy_blocks(first, kUnitBytes);
+  const unsigned blocks = first_blocks + copy_blocks(second, kUnitBytes);
+  const dim3 grid(static_cast<unsigned>(std::max(first.rows, second.rows)), blocks);
+  return blocks == 0 ? cudaSuccess
+                     : launch_blocks(stream, CopyRows<Unit>{first, second, first_blocks}, grid,
+                                     kCopyThreads);
+}
+
+inline FastResult copy_rows(cudaStream_t stream, const RowCopies& first,
+                            const RowCopies& second = {}) {
+  if (!fits_grid(first) || !fits_grid(second)) {
     return std::nullopt;
   }
-  if (of.divisible_by(sizeof(uint4))) {
-    return launch_copies<uint4>(stream, of);
+  const auto divisible_by = [&](int64_t bytes) {
+    return first.divisible_by(bytes) && second.divisible_by(bytes);
+  };
+  if (divisible_by(sizeof(uint4))) {
+    return launch_copies<uint4>(stream, first, second);
   }
-  return of.divisible_by(sizeof(uint32_t)) ? FastResult(launch_copies<uint32_t>(stream, of))
-                                           : std::nullopt;
+  return divisible_by(sizeof(uint32_t)) ? FastResult(launch_copies<uint32_t>(stream, first, second))
+                                        : std::nullopt;
 }
 
 // ---------------------------------------------------------------- gathers
@@ -85,46 +114,6 @@ inline FastResult run_fast(cudaStream_t stream, const RowGatherOp& op) {
                             .target_pitch = bytes,
                             .rows = op.count,
                             .row_bytes = bytes});
-}
-
-inline FastResult run_fast(cudaStream_t stream, const TailGatherOp& op) {
-  const RowCopies attended{.source = op.returns,
-                           .source_rows = op.return_rows,
-                           .source_pitch = op.attended_row_bytes,
-                           .target = op.attended,
-                           .target_pitch = op.attended_pitch_bytes,
-                           .rows = op.attended == nullptr ? 0 : op.rows,
-                           .row_bytes = op.attended_row_bytes};
-  const RowCopies residuals{.source = op.residual_store,
-                            .source_rows = op.residual_slots,
-                            .source_pitch = op.store_stride * int64_t{sizeof(float)},
-                            .target = op.residual,
-                            .target_pitch = op.residual_stride * int64_t{sizeof(float)},
-                            .rows = op.residual == nullptr ? 0 : op.rows,
-                            .row_bytes = op.residual_columns * int64_t{sizeof(float)}};
-  const FastResult first = copy_rows(stream, attended);
-  if (!first.has_value() || *first != cudaSuccess) {
-    return first;
-  }
-  return copy_rows(stream, residuals);  // if it takes none, the plain kernels copy both
-}
-
-inline FastResult run_fast(cudaStream_t stream, const RopeRouteOp& op) {
-  if (op.rows <= 0) {
-    return cudaSuccess;
-  }
-  const FastResult residuals =
-      copy_rows(stream, {.source = op.residual,
-                         .source_pitch = op.residual_stride * int64_t{sizeof(float)},
-                         .target = op.residual_store,
-                         .target_rows = op.residual_slots,
-                         .target_pitch = op.store_stride * int64_t{sizeof(float)},
-                         .rows = op.rows,
-                         .row_bytes = op.residual_columns * int64_t{sizeof(float)}});
-  if (!residuals.has_value() || *residuals != cudaSuccess) {
-    return residuals;
-  }
-  return launch_heads<FastRopeRoute>(stream, op);
 }
 
 // ---------------------------------------------------------------- conversions

@@ -262,38 +262,6 @@ struct FastRopeWrite {
   }
 };
 
-template <int kWidth, class Element>
-struct FastRopeRoute {
-  static constexpr int kMaxThreads = kHeadThreads * kBlockHeads;
-  kernels::RopeRouteArgs args;
-
-  __device__ void operator()() const {
-    const int64_t row = blockIdx.x;
-    const int64_t width = args.layout.padded_head_dim;
-    const int32_t kv_heads = args.layout.kv_heads;
-    const kernels::RoutedRow routed(args.layout, args.heads);
-    const PartOfBlock own(args.heads + 2 * kv_heads);
-    const bool is_query = own.part < args.heads;
-    const bool is_key = own.part < args.heads + kv_heads;
-    std::byte* const begin = args.ring + args.ring_rows[row] * routed.bytes();
-    std::byte* const to =
-        begin + (is_query ? 0 : (is_key ? routed.key_offset() : routed.value_offset()));
-    const int64_t first =
-        width * (own.part - (is_query ? 0 : args.heads + (is_key ? 0 : kv_heads)));
-    const auto element = [first](int64_t at) { return first + at; };
-    rotate_head<kWidth>(args, row, own.part, [&]<int kDims>(int64_t dim, const Dims<kDims>& x) {
-      if (!own.real) {
-        return;
-      }
-      if (is_query) {
-        store_dims<kDims, float>(to, element, dim, x);
-      } else {
-        store_dims<kDims, Element>(to, element, dim, x);
-      }
-    });
-  }
-};
-
 // Whether four dims at a time can be read.
 template <class Args>
 bool takes_four_dims(const Args& args) {
@@ -303,10 +271,14 @@ bool takes_four_dims(const Args& args) {
          is_aligned(args.sin) && is_aligned(args.q_norm) && is_aligned(args.k_norm);
 }
 
+// A row's blocks: those of its heads, and `more_blocks`.
+template <class Args>
+constexpr unsigned head_blocks(const Args& args) {
+  return blocks_for(args.heads + 2 * args.layout.kv_heads, kBlockHeads);
+}
 template <template <int, class> class Kernel, class Args>
-cudaError_t launch_heads(cudaStream_t stream, const Args& args) {
-  const dim3 grid(static_cast<unsigned>(args.rows),
-                  blocks_for(args.heads + 2 * args.layout.kv_heads, kBlockHeads));
+cudaError_t launch_heads(cudaStream_t stream, const Args& args, unsigned more_blocks = 0) {
+  const dim3 grid(static_cast<unsigned>(args.rows), head_blocks(args) + more_blocks);
   constexpr unsigned kThreads = kHeadThreads * kBlockHeads;
   const bool narrow_kv = args.layout.type == ElementType::kBF16;
   if (takes_four_dims(args)) {

@@ -1,4 +1,4 @@
-// Inputs of FlashInfer's kernels that the executor lays out in another way. Kernels as in
+// The input of FlashInfer's kernels that the executor lays out in another way. A kernel as in
 // elements.h.
 #pragma once
 
@@ -26,16 +26,6 @@ struct PackTables {
     }
     packed[i] = slices[slice].block_table[i - page_starts[slice]];
   }
-};
-
-// Elements of whole rows, rounded to bf16.
-struct RoundQueries {
-  const float* q = nullptr;
-  BFloat16* rounded = nullptr;
-  int64_t elements = 0;
-
-  [[nodiscard]] TANDEM_ANYWHERE int64_t count() const { return elements; }
-  TANDEM_ANYWHERE void operator()(int64_t i) const { rounded[i] = f32_to_bf16(q[i]); }
 };
 
 }  // namespace tandem::device::cuda
