@@ -239,7 +239,7 @@ def test_the_stages_of_check_sh_run_without_a_gpu(binary):
     env, ops, link, summary = map(json.loads, done.stdout.splitlines())
     assert [each["stage"] for each in (env, ops, link)] == ["env", "ops", "link"] and all(each["ok"] for each in (env, ops, link))
     assert any(line.startswith("cuda:") for line in env["tandem"])
-    assert [ops[kind]["passed"] for kind in ("plain", "fast", "library")] == [13, 13, 13] and ops["failed"] == []
+    assert [ops[kind]["passed"] for kind in ("plain", "fast", "library", "hopper")] == [13, 13, 13, 13] and ops["failed"] == []
     assert ops["library_differs_from_plain"].keys() == {"gemm bfloat16", "gate_up bfloat16", "gemm float32", "gate_up float32"}
     assert min(link["link_gb_per_s"].values()) > 0
     assert summary == {"summary": "3 of 3 stages passed", "failed": "", "dry_run": True}
@@ -258,6 +258,7 @@ def test_the_measuring_stages_of_check_sh_run_without_a_gpu(binary):
                    ("rms_norm", 16, None), ("rope_write", 1, None), ("row_gather", 16, None), ("sample greedy", 1, None),
                    ("sample top-p", 1, None), ("route and gather", 4, None)):
         assert rows[wanted]["us"] > 0
+    assert [min(speed["prompts_us"][kernels].values()) > 0 for kernels in ("ampere", "hopper")] == [True, True]
     # The longest row of the products is the ceiling of operations; on a busy machine another may pass it.
     assert 0 < rows["gemm down", 16, None]["share"] < 10
     assert model["first_token_seconds"] > model["ready_seconds"] > 0

@@ -6,10 +6,12 @@
 #                build  installs nvcc 13 if there is none, builds the program, the back end and its tests, and copies them with
 #                       the libraries that they load to build/gpu-bundle, to be run where nothing can be built
 #                ops    every op of the device against the host's kernels and double precision, with the plain kernels, with the
-#                       fast kernels, and with cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far products differ
+#                       fast kernels, and with cuBLASLt if it is found (TANDEM_CUBLASLT=FILE names it); and how far products differ.
+#                       On a GPU of compute capability 9.0 attention also with the prompts by FlashInfer's kernels for Hopper
 #                link   copies between the tiers: all bytes arrive; GB/s one way and both ways at once
 #                e2e    golden models and two tiers over HTTP
-#                speed  `tandem bench kernels` on the GPU, and beside it the same operations by PyTorch if a python3 has it
+#                speed  `tandem bench kernels` on the GPU, and beside it the same operations by PyTorch if a python3 has it; attention
+#                       of prompts by each of FlashInfer's kernels if there are two
 #                model  a random 8B model: from start to first token, decoding at batch 1, 16 and 64, a prompt of 4,096 tokens,
 #                       steps beside offloaded requests, what the driver says, and a profile of two tiers
 #                sanitizer  compute-sanitizer's memcheck over some of the ops' tests
@@ -48,7 +50,7 @@ while [ $# -gt 0 ]; do
     --limit) set_limit "${2:-}"; shift ;;
     --quick) quick=1 ;;
     --scratch) scratch=${2:-}; shift ;;
-    -h|--help) sed -n '2,23s/^# \?//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,25s/^# \?//p' "$0"; exit 0 ;;
     env|build|ops|link|e2e|speed|model|sanitizer) stages+=("$1") ;;
     *) echo "check.sh: unknown argument '$1' (stages: env build ops link e2e speed model sanitizer; --help)" >&2; exit 2 ;;
   esac
@@ -65,6 +67,7 @@ if [ "$dry_run" -eq 1 ]; then
   device=$binaries/libtandem_cuda_on_host.so
   plugin_target="tandem_cuda_on_host_plugin tandem_cublaslt_on_host"
   export TANDEM_CUBLASLT=$binaries/libtandem_cublaslt_on_host.so
+  export CUDA_ON_HOST_HOPPER=1
 fi
 # cuBLASLt as Python packages bring it along (torch's own, or nvidia-cublas).
 if [ "$dry_run" -eq 0 ] && [ -z "${TANDEM_CUBLASLT:-}" ] && [ "${TANDEM_CUDA_PRODUCTS:-auto}" != plain ]; then
@@ -127,17 +130,22 @@ stage_build() {
   echo "{\"bundle_mib\": $(du -sm "$bundle" | cut -f1)}"
 }
 
+# Whether FlashInfer's kernels for Hopper can attend prompts.
+has_hopper() { [ "$dry_run" -eq 1 ] || "$tandem" --version -v | grep -q '^cuda:[0-9].*, sm_90,'; }
+
 # Plain and fast kernels run all tests; the library only if the comparison of products has found it.
 stage_ops() {
   local reports code=0 differences
   reports=$(mktemp -d)
-  for kind in plain fast library; do
-    if [ $kind = library ] && ! grep -q '^{"library_differs' "$reports/plain.txt"; then break; fi
-    local kernels=fast products=plain
+  for kind in plain fast library hopper; do
+    if [ $kind = library ] && ! grep -q '^{"library_differs' "$reports/plain.txt"; then continue; fi
+    if [ $kind = hopper ] && ! has_hopper; then continue; fi
+    local kernels=fast products=plain prompts=ampere tests=-Link.*
     if [ $kind = plain ]; then kernels=plain; fi
     if [ $kind = library ]; then products=library; fi
-    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_KERNELS=$kernels TANDEM_CUDA_PRODUCTS=$products "$ops" \
-      --gtest_filter="${TANDEM_OPS_FILTER:--Link.*}" --gtest_output="json:$reports/$kind" >"$reports/$kind.txt" 2>&1 || code=1
+    if [ $kind = hopper ]; then prompts=hopper tests=AttentionOps.*; fi
+    TANDEM_TEST_DEVICE=$device TANDEM_CUDA_KERNELS=$kernels TANDEM_CUDA_PRODUCTS=$products TANDEM_CUDA_PREFILL=$prompts "$ops" \
+      --gtest_filter="${TANDEM_OPS_FILTER:-$tests}" --gtest_output="json:$reports/$kind" >"$reports/$kind.txt" 2>&1 || code=1
     cat "$reports/$kind.txt" >&2
   done
   python3 - "$reports" <<'PYTHON'
@@ -145,7 +153,7 @@ import json, pathlib, sys
 
 folder = pathlib.Path(sys.argv[1])
 found = {"passed": 0, "failed": []}
-for products in ("plain", "fast", "library"):
+for products in ("plain", "fast", "library", "hopper"):
     text = folder / f"{products}.txt"
     if not text.exists():
         found[products] = "not found: see the log"
@@ -212,17 +220,24 @@ stage_speed() {
   # Both write each row as soon as it is measured, and leave out rows for which the time is over.
   # shellcheck disable=SC2086
   timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
-  local code=$?
+  local code=$? prompts
+  rm -f "$out"/prompts-*.json
+  if has_hopper; then
+    for prompts in ampere hopper; do
+      TANDEM_CUDA_PREFILL=$prompts timeout $((limit / 15)) "$tandem" bench kernels --device "$device" --shapes "${shapes%% *}" ${sizes%--tiny} \
+        --only "attention prefill" --limit $((limit / 20)) --json "$out/prompts-$prompts.json" >&2 || code=1
+    done
+  fi
   for candidate in "${TANDEM_PEERS_PYTHON:-python3}" /opt/torch/.venv/bin/python; do
     if "$candidate" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null; then python=$candidate; break; fi
   done
   if [ -n "${python:-}" ]; then
     # shellcheck disable=SC2086
-    timeout $((limit * 35 / 100)) "$python" tools/gpu/peers.py --device $peers_device $sizes --limit $((limit * 25 / 100)) | tee "$out/peers.jsonl" >&2
+    timeout $((limit * 25 / 100)) "$python" tools/gpu/peers.py --device $peers_device $sizes --limit $((limit * 18 / 100)) | tee "$out/peers.jsonl" >&2
   else
     echo "no python3 has torch: nothing to compare with (TANDEM_PEERS_PYTHON names another one)" >&2
   fi
-  python3 tools/gpu/speed_table.py "$out/speed.json" "$out/peers.jsonl"
+  python3 tools/gpu/speed_table.py "$out/speed.json" "$out/peers.jsonl" "$out"/prompts-*.json
   return $code
 }
 
@@ -277,7 +292,7 @@ print(json.dumps({"passed": len(re.findall(r"\[       OK \]", text)), "memory_er
 failed=()
 for stage in "${stages[@]}"; do
   begin=$(date +%s.%N)
-  export -f "stage_$stage"
+  export -f "stage_$stage" has_hopper
   limit=${limits[$stage]}
   export tandem ops device dry_run plugin_target limit quick scratch out
   found=$(timeout --kill-after=10 "${limits[$stage]}" bash -uo pipefail -c "stage_$stage" 2>"$out/$stage.log")

@@ -19,6 +19,10 @@ check() {
   cmake --build build/dev -j "$(scripts/jobs.sh)" --target tandem tandem_cuda || return 1
   # The kernels of FlashInfer must be there, and the program must open the plugin.
   grep -c BatchPrefillWithPagedKVCacheKernel build/dev/libtandem_cuda.so >/dev/null || { echo "the plugin lacks FlashInfer's kernels"; return 1; }
+  if [ "${1:-90a}" = 90a ] && ! grep -c BatchPrefillPersistentTileScheduler build/dev/libtandem_cuda.so >/dev/null; then
+    echo "the plugin lacks FlashInfer's kernels for Hopper"
+    return 1
+  fi
   local said
   said=$(CUDA_VISIBLE_DEVICES='' build/dev/tandem --version -v | grep '^cuda: ')
   echo "$said"

@@ -1,5 +1,6 @@
 """Joins the rows of `tandem bench kernels --device` (the file of --json) and of peers.py (lines of JSON) into one object for a result of
-check.sh. Usage: speed_table.py SPEED.json PEERS.jsonl"""
+check.sh, with attention of prompts by each of FlashInfer's kernels if it was measured by itself. Files may be absent.
+Usage: speed_table.py SPEED.json PEERS.jsonl [prompts-KERNELS.json]..."""
 import json
 import pathlib
 import sys
@@ -13,7 +14,18 @@ def key_of(row):
     return row["op"], row.get("shape"), row["rows"], row.get("context")
 
 
-def main(speed_file, peers_file):
+def prompts_of(files):
+    """{kernels: {prompt's tokens: microseconds}}."""
+    found = {}
+    for file in files:
+        if file.exists():
+            rows = json.loads(file.read_text()).get("rows", [])
+            times = {str(row["rows"]): rounded(1e6 * row["seconds"]) for row in rows if row["op"] == "attention prefill"}
+            found[file.stem.removeprefix("prompts-")] = times
+    return found
+
+
+def main(speed_file, peers_file, *prompts_files):
     peers, peer_info = {}, {}
     lines = peers_file.read_text().splitlines() if peers_file.exists() else []
     for line in lines:
@@ -37,8 +49,8 @@ def main(speed_file, peers_file):
             out["torch"] = peer["error"]
         table.append({name: rounded(value) for name, value in out.items()})
     print(json.dumps({"on": speed.get("device"), "ceilings": speed.get("ceilings"), "torch": peer_info, "left_out": len(speed.get("left_out", [])),
-                      "table": table}))
+                      "prompts_us": prompts_of(prompts_files), "table": table}))
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+    main(*map(pathlib.Path, sys.argv[1:]))
