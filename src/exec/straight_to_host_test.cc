@@ -371,6 +371,13 @@ class StagedStep : public ::testing::TestWithParam<StepMode> {
     rig_->executor->launch(input);
   }
 
+  // Polls until the step has launched `layers` layers, however slow the machine is.
+  void await_written(int32_t layers) {
+    const Nanos end = kClock.now() + std::chrono::seconds(20);
+    while (device_->written() < layers && kClock.now() < end && !rig_->executor->poll(result_)) {
+      std::this_thread::yield();
+    }
+  }
   // False: it has not ended after a while.
   bool poll() {
     const Nanos end = kClock.now() + std::chrono::milliseconds(20);
@@ -394,6 +401,7 @@ class StagedStep : public ::testing::TestWithParam<StepMode> {
 TEST_P(StagedStep, LaunchesALayerWhenTheCopyOfTheLayerInItsPlaceIsDone) {
   for (int32_t copies = 0; copies < kLayers; ++copies) {
     device_->release(copies);
+    await_written(std::min(copies + 2, kLayers));
     EXPECT_FALSE(poll()) << copies;
     EXPECT_EQ(device_->written(), std::min(copies + 2, kLayers));
   }

@@ -57,12 +57,17 @@ struct cudaDeviceProp {
   int minor;
 };
 
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
+};
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocPortable = 1;
+inline constexpr unsigned cudaHostRegisterPortable = 1;
+inline constexpr unsigned cudaHostRegisterMapped = 2;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -81,6 +86,8 @@ cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
@@ -111,6 +118,8 @@ void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock);
 
 // How many graphs have been launched in this process.
 int64_t graph_launches();
+// Bytes of registered memory.
+int64_t registered_bytes();
 
 // In place of a kernel launch.
 void enqueue(cudaStream_t stream, std::function<void()> work);
@@ -124,18 +133,20 @@ struct Machine {
   int minor = 0;
   size_t memory_bytes = size_t{16} << 30;
   size_t free_bytes = size_t{15} << 30;
+  bool reaches_registered = true;  // kernels reach registered memory at the host's addresses
 };
 void pretend(const Machine& machine);
 
 // The GPU fails while it does the `at`-th of these from now on.
 struct GpuFault {
   enum class In : uint8_t {
-    kKernel,  // while it runs
-    kCopy,    // while it runs
-    kLaunch,  // the call that launches a kernel fails
-    kEvent,   // the call that records an event fails
-    kMemory,  // a call that takes device memory; no fault of the GPU: it is full
-    kGraph,   // a call that makes a graph to launch; likewise
+    kKernel,    // while it runs
+    kCopy,      // while it runs
+    kLaunch,    // the call that launches a kernel fails
+    kEvent,     // the call that records an event fails
+    kMemory,    // a call that takes device memory; no fault of the GPU: it is full
+    kGraph,     // a call that makes a graph to launch; likewise
+    kRegister,  // a call that registers memory; likewise
   };
   In in = In::kKernel;
   int64_t at = 1;

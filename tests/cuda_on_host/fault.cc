@@ -12,9 +12,7 @@
 namespace cuda_on_host {
 namespace {
 
-bool is_error_of_gpu(GpuFault::In in) {
-  return in != GpuFault::In::kMemory && in != GpuFault::In::kGraph;
-}
+bool is_error_of_gpu(GpuFault::In in) { return in < GpuFault::In::kMemory; }
 
 }  // namespace
 
@@ -75,7 +73,8 @@ void Fault::read_environment() {
       return;
     }
     trigger_ = trigger;
-    const char* const names[] = {"kernel", "copy", "launch", "event", "memory", "graph"};
+    const char* const names[] = {"kernel", "copy",  "launch",  "event",
+                                 "memory", "graph", "register"};
     for (size_t i = 0; i < std::size(names); ++i) {
       if (std::strcmp(in, names[i]) == 0) {
         fault.in = static_cast<GpuFault::In>(i);

@@ -60,6 +60,7 @@ struct Marker {
 };
 
 std::atomic<int64_t> g_graph_launches{0};
+std::atomic<int64_t> g_registered_bytes{0};
 
 std::mutex& g_mappings_mutex = *new std::mutex;
 std::unordered_map<void*, size_t>& g_mappings = *new std::unordered_map<void*, size_t>;
@@ -89,10 +90,6 @@ cudaError_t unmap(void* memory) {
   g_mappings.erase(found);
   return cudaSuccess;
 }
-
-}  // namespace
-
-namespace {
 
 // Streams and events by address. A lost GPU's streams and events are never destroyed; kept here,
 // they are not taken for leaks.
@@ -244,8 +241,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) 
   properties->minor = g_machine.minor;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
-  *value = 1;  // multiprocessors
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
+  *value = attribute == cudaDevAttrMultiProcessorCount || g_machine.reaches_registered ? 1 : 0;
   return fault().report();
 }
 cudaError_t cudaGetLastError() {
@@ -288,6 +285,30 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
   return error == cudaSuccess ? map(memory, bytes) : error;
 }
 cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned /*flags*/) {
+  const cudaError_t error = fault().report_or_hang();
+  if (error != cudaSuccess) {
+    return error;
+  }
+  if (fault().strikes(cuda_on_host::GpuFault::In::kRegister)) {
+    return t_last_error = cudaErrorMemoryAllocation;
+  }
+  const std::lock_guard lock(g_mappings_mutex);
+  g_mappings.emplace(memory, bytes);
+  g_registered_bytes += static_cast<int64_t>(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  const cudaError_t error = fault().report_or_hang();
+  const std::lock_guard lock(g_mappings_mutex);
+  const auto found = g_mappings.find(memory);
+  if (error != cudaSuccess || found == g_mappings.end()) {
+    return error == cudaSuccess ? cudaErrorInvalidValue : error;
+  }
+  g_registered_bytes -= static_cast<int64_t>(found->second);
+  g_mappings.erase(found);
+  return cudaSuccess;
+}
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   const cudaError_t error = fault().report_or_hang();
   if (error == cudaSuccess) {
@@ -452,6 +473,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 namespace cuda_on_host {
 
 int64_t graph_launches() { return g_graph_launches; }
+int64_t registered_bytes() { return g_registered_bytes; }
 
 void set_gpu_clock(std::function<std::chrono::nanoseconds()> clock) {
   const std::lock_guard lock(g_gpu_clock_mutex);

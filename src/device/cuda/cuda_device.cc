@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/gpu_sensors.h"
 #include "device/cuda/library_products.h"
+#include "device/cuda/pinned_memory.h"
 #include "device/cuda/prefill_choice.h"
 #include "device/cuda/probe.h"
 #include "device/cuda/reservation.h"
@@ -37,15 +39,18 @@ const char* name_of(MemoryKind kind) { return kind == MemoryKind::kDevice ? "GPU
 // Memory of one tier, taken from CUDA once; what is handed out keeps it.
 class Tier {
  public:
-  Tier(std::shared_ptr<GpuHealth> health, MemoryKind kind, void* begin, int64_t capacity)
+  // `pinned`: of the host's tier, the owner of its memory.
+  Tier(std::shared_ptr<GpuHealth> health, std::byte* begin, int64_t capacity,
+       std::unique_ptr<PinnedMemory> pinned)
       : health_(std::move(health)),
-        kind_(kind),
         begin_(begin),
-        pieces_(static_cast<std::byte*>(begin), capacity) {}
+        pinned_(std::move(pinned)),
+        pieces_(begin, capacity),
+        dirty_end_(pinned_ != nullptr && pinned_->is_zeroed() ? begin
+                                                              : begin + room_for(capacity, 0)) {}
   ~Tier() {
     if (!health_->failed()) {
-      health_->ok(kind_ == MemoryKind::kDevice ? cudaFree(begin_) : cudaFreeHost(begin_),
-                  "freeing memory");
+      health_->ok(pinned_ == nullptr ? cudaFree(begin_) : pinned_->end(), "freeing memory");
     }
   }
   Tier(const Tier&) = delete;
@@ -55,16 +60,22 @@ class Tier {
   static int64_t room_for(int64_t bytes, int64_t own_bytes) {
     return Reservation::room_for(bytes) + own_bytes;
   }
-  static Result<std::shared_ptr<Tier>> take(std::shared_ptr<GpuHealth> health, MemoryKind kind,
-                                            int64_t bytes, int64_t own_bytes) {
-    void* begin = nullptr;
+  static Result<std::shared_ptr<Tier>> take(std::shared_ptr<GpuHealth> health, int device,
+                                            MemoryKind kind, int64_t bytes, int64_t own_bytes) {
     const int64_t room = room_for(bytes, own_bytes);
-    const auto size = static_cast<size_t>(room);
-    const cudaError_t error = kind == MemoryKind::kDevice
-                                  ? cudaMalloc(&begin, size)
-                                  : cudaHostAlloc(&begin, size, cudaHostAllocPortable);
+    void* begin = nullptr;
+    std::unique_ptr<PinnedMemory> pinned;
+    cudaError_t error = cudaSuccess;
+    if (kind == MemoryKind::kDevice) {
+      error = cudaMalloc(&begin, static_cast<size_t>(room));
+    } else {
+      pinned = std::make_unique<PinnedMemory>();
+      error = pinned->take(device, room);
+      begin = pinned->begin();
+    }
     if (error == cudaSuccess) {
-      return std::make_shared<Tier>(std::move(health), kind, begin, bytes);
+      return std::make_shared<Tier>(std::move(health), static_cast<std::byte*>(begin), bytes,
+                                    std::move(pinned));
     }
     if (error != cudaErrorMemoryAllocation) {
       health->ok(error, "taking memory");
@@ -80,7 +91,14 @@ class Tier {
   }
 
   Reservation& pieces() { return pieces_; }
-  [[nodiscard]] std::byte* begin() const { return static_cast<std::byte*>(begin_); }
+  [[nodiscard]] std::byte* begin() const { return begin_; }
+  // The first bytes of a new piece, up to the end of those that may not be zeros.
+  int64_t dirty_bytes(std::byte* data, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const int64_t dirty = std::clamp<int64_t>(dirty_end_ - data, 0, bytes);
+    dirty_end_ = std::max(dirty_end_, data + bytes);
+    return dirty;
+  }
   [[nodiscard]] std::byte* own() const {
     return begin() + Reservation::room_for(pieces_.capacity());
   }
@@ -99,9 +117,11 @@ class Tier {
   }
 
   const std::shared_ptr<GpuHealth> health_;
-  const MemoryKind kind_;
-  void* const begin_;
+  std::byte* const begin_;
+  const std::unique_ptr<PinnedMemory> pinned_;  // null: the GPU's memory
   Reservation pieces_;
+  std::mutex mutex_;      // guards dirty_end_
+  std::byte* dirty_end_;  // behind it are zeros
 };
 
 class Piece final : public Memory {
@@ -179,7 +199,7 @@ class CudaDevice final : public Device {
     const bool on_device = request.kind == MemoryKind::kDevice;
     std::shared_ptr<Tier> tier = on_device ? device_memory_ : host_memory_;
     if (tier == nullptr) {
-      ASSIGN_OR_RETURN(tier, Tier::take(health_, request.kind, request.bytes, 0));
+      ASSIGN_OR_RETURN(tier, Tier::take(health_, index_, request.kind, request.bytes, 0));
     }
     const std::optional<std::byte*> data = tier->pieces().take(request.bytes);
     if (!data.has_value()) {
@@ -192,7 +212,8 @@ class CudaDevice final : public Device {
                       flag_of(request.kind)),
           flag_of(request.kind)};
     }
-    if (!streams_.note(clear(request.kind, *data, request.bytes), kTaking)) {
+    if (!streams_.note(clear(request.kind, *data, tier->dirty_bytes(*data, request.bytes)),
+                       kTaking)) {
       tier->pieces().give_back(*data, request.bytes);
       return *failure();
     }
@@ -361,10 +382,11 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   }
   const auto health = std::make_shared<GpuHealth>();
   ASSIGN_OR_RETURN(std::shared_ptr<Tier> device,
-                   Tier::take(health, MemoryKind::kDevice, bytes, own));
+                   Tier::take(health, index, MemoryKind::kDevice, bytes, own));
   std::shared_ptr<Tier> host;
   if (spec.host_memory_bytes > 0) {
-    ASSIGN_OR_RETURN(host, Tier::take(health, MemoryKind::kHostPinned, spec.host_memory_bytes, 0));
+    ASSIGN_OR_RETURN(host,
+                     Tier::take(health, index, MemoryKind::kHostPinned, spec.host_memory_bytes, 0));
   }
   ASSIGN_OR_RETURN(found.libraries.prefill,
                    choose_prefill({.gpu = gpu,

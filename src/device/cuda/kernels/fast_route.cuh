@@ -13,7 +13,7 @@ struct RouteArgs : kernels::RopeRouteArgs {
   bool by_sixteen = false;  // bytes; else by four
 };
 
-// The blocks behind those of the heads copy the row's residual.
+// The last blocks of a row copy its residual.
 template <int kWidth, class Element>
 struct FastRopeRoute {
   static constexpr int kMaxThreads = kHeadThreads * kBlockHeads;
