@@ -62,11 +62,11 @@ cudaError_t CudaStream::end() {
 
 cudaError_t CudaStream::launch(const Op& op) {
   return std::visit(
-      [this, &op]<class AnyOp>(const AnyOp& any) {
+      [this]<class AnyOp>(const AnyOp& any) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {
           return copy(stream_, any);
-        } else if constexpr (std::is_same_v<AnyOp, KvMoveOp>) {
-          return run(stream_, any);
+        } else if constexpr (std::is_same_v<AnyOp, SampleOp>) {
+          return run(stream_, any, rooms_.samples);
         } else if constexpr (std::is_same_v<AnyOp, RopeWriteOp>) {
           RopeWriteOp own = any;
           own.layout = gpu_layout(any.layout);
@@ -80,7 +80,7 @@ cudaError_t CudaStream::launch(const Op& op) {
         } else if constexpr (std::is_same_v<AnyOp, AttentionOp>) {
           return attend(any);
         } else {
-          return run(stream_, op);
+          return run(stream_, any);
         }
       },
       op);
@@ -206,9 +206,9 @@ cudaError_t CudaStream::attend(const AttentionOp& op) {
 CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Libraries libraries,
                          observe::Timeline* timeline)
     : device_(device), health_(health), timeline_(timeline) {
-  rooms_.uploads.place(own, kUploadBytes);
+  own = rooms_.uploads.place(own, kUploadBytes);
+  own = rooms_.samples.place(own, kSampleRoomBytes);
   note(rooms_.upload_pieces.take(kUploadPieces, kUploadBytes), kTakingPinned);
-  own += kUploadBytes;
   if (libraries.attention) {
     rooms_.plans.place(own);
     own += PlanRoom::kDeviceBytes;
@@ -245,6 +245,7 @@ CudaStreams::~CudaStreams() {
   }
   if (well) {
     note(rooms_.uploads.end(), kDoing);
+    note(rooms_.samples.end(), kDoing);
     note(rooms_.products.end(), kDoing);
     note(rooms_.plans.on_the_way().end(), kDoing);
     note(rooms_.upload_pieces.end(), kDoing);

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cuda/cuda_ops.h"
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/library_products.h"
 #include "device/cuda/planned_attention.h"
@@ -35,6 +36,7 @@ namespace tandem::device::cuda {
 struct StreamRooms {
   SharedRoom uploads;        // rows of a checkpoint on their way
   PinnedRing upload_pieces;  // used by the holder of `uploads`
+  SharedRoom samples;        // for the fast kernels of SampleOp
   SharedRoom products;       // the library's workspace, and sums that no op has a place for
   PlanRoom plans;            // empty: the plain kernels attend
   std::unique_ptr<LibraryProducts>
@@ -82,7 +84,7 @@ class CudaStreams {
   static constexpr int64_t kProductBytes = LibraryProducts::kWorkspaceBytes + (int64_t{64} << 20);
   // Device memory of its own.
   static int64_t own_bytes(const Libraries& libraries) {
-    return kUploadBytes + (libraries.products != nullptr ? kProductBytes : 0) +
+    return kUploadBytes + kSampleRoomBytes + (libraries.products != nullptr ? kProductBytes : 0) +
            (libraries.attention ? PlanRoom::kDeviceBytes : 0);
   }
 
