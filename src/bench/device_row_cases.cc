@@ -139,7 +139,8 @@ DeviceCase make_sample(DeviceStand& stand, const model::ModelConfig& config, int
                       .rows = stand.put(samples),
                       .results = stand.put(std::vector<kernels::SampleResult>(samples.size())),
                       .row_count = rows,
-                      .tokens = stand.put(std::vector<int32_t>(samples.size()))};
+                      .tokens = stand.put(std::vector<int32_t>(samples.size())),
+                      .greedy = how.temperature == 0.0F};
   DeviceCase made{.rows = rows, .max_launches = static_cast<int32_t>(sets)};
   for (int64_t set = 0; set < sets; ++set) {
     op.logits = stand.take_floats(set_floats);

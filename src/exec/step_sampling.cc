@@ -56,6 +56,7 @@ Status StepSampling::allocate(const WorkspaceSizes& sizes) {
 void StepSampling::begin(const StepInput& input) {
   pending_.clear();
   logprobs_asked_ = false;
+  draws_ = false;
   for (const StepSlice& slice : input.slices) {
     for (const SampleSpec& spec : slice.samples) {
       add(spec);
@@ -73,6 +74,7 @@ void StepSampling::add(const SampleSpec& spec) {
   pending.sequence = spec.sequence;
   pending.logprobs = logprobs;
   logprobs_asked_ = logprobs_asked_ || logprobs;
+  draws_ = draws_ || spec.params->temperature != 0.0F;
 }
 
 void StepSampling::launch(const Rows& residents, const Rows& visitors) {
@@ -82,8 +84,9 @@ void StepSampling::launch(const Rows& residents, const Rows& visitors) {
   if (place_.keep_logits) {
     launch_copy_of_logits(count);
   }
-  launch_part(residents, 0, launched_);
-  launch_part(visitors, residents.count, launched_ + residents.count);
+  const bool greedy = !logprobs_asked_ && !draws_;
+  launch_part(residents, 0, launched_, greedy);
+  launch_part(visitors, residents.count, launched_ + residents.count, greedy);
   // Both pieces of memory are laid out alike.
   const Results to = results_in(*host_results_);
   const Results from = results_in(*device_results_);
@@ -94,7 +97,8 @@ void StepSampling::launch(const Rows& residents, const Rows& visitors) {
   launched_ += count;
 }
 
-void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t first_result) {
+void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t first_result,
+                               bool greedy) {
   if (part.count == 0) {
     return;
   }
@@ -106,7 +110,8 @@ void StepSampling::launch_part(const Rows& part, int64_t first_row, int64_t firs
                                         .rows = part.rows,
                                         .results = results.rows + first_result,
                                         .row_count = part.count,
-                                        .tokens = results.tokens + first_result});
+                                        .tokens = results.tokens + first_result,
+                                        .greedy = greedy});
 }
 
 // As many rows at a time as there are logit rows. It works on gathered copies, so the rows stay as
@@ -119,7 +124,7 @@ void StepSampling::launch_scoring(const Stages& stages, const StepInputs& inputs
     part.sampled_rows = inputs.scored_rows + begin;
     part.every_row_is_sampled_in_order = false;
     stages.launch_last_stage(place_.device, place_.stream, part);
-    launch_part({inputs.scored + begin, part.sample_count}, 0, 0);
+    launch_part({inputs.scored + begin, part.sample_count}, 0, 0, false);
     place_.device.launch(
         place_.stream, CopyOp{host_scored_->data() + begin * kResultBytes,
                               results_in(*device_results_).rows, part.sample_count * kResultBytes});

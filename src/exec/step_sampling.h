@@ -73,7 +73,7 @@ class StepSampling {
   void add(const SampleSpec& spec);
   [[nodiscard]] Results results_in(const device::Memory& memory) const;
 
-  void launch_part(const Rows& part, int64_t first_row, int64_t first_result);
+  void launch_part(const Rows& part, int64_t first_row, int64_t first_result, bool greedy);
   template <typename T>
   void launch_copy(T* to, const T* from, int64_t count) {
     place_.device.launch(place_.stream,
@@ -96,6 +96,7 @@ class StepSampling {
   size_t residents_ = 0;          // of these
   int32_t launched_ = 0;          // of these, whose sampling is queued
   bool logprobs_asked_ = false;   // by one of these
+  bool draws_ = false;            // of these, any at a temperature above 0
   int32_t scored_count_ = 0;
   bool logits_copied_ = false;  // the step in flight keeps its logits
   std::vector<float> kept_logits_;

@@ -64,6 +64,7 @@ struct SampleArgs {
   SampleResult* results = nullptr;  // [rows]
   int64_t row_count = 0;
   int32_t* tokens = nullptr;  // [rows] those of the results once more, side by side; may be null
+  bool greedy = false;        // true: no row draws, has a given token or wants log-probabilities
 };
 
 }  // namespace tandem::kernels

@@ -54,7 +54,11 @@ class Stacks {
   Stacks& operator=(const Stacks&) = delete;
 
   [[nodiscard]] std::byte* begin(unsigned i) const { return begin_ + i * kBytes + page(); }
-  [[nodiscard]] static size_t bytes() { return kBytes - page(); }
+  // Their ends lie apart, or they would all use the same places of the processor's cache.
+  [[nodiscard]] static size_t bytes(unsigned i) {
+    constexpr size_t kStep = 5 * 64;
+    return kBytes - page() - i * kStep % (kBytes / 2);
+  }
 
  private:
   static size_t page() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
@@ -72,7 +76,8 @@ struct Fiber {
   std::jmp_buf context{};
 };
 bool same_place(const Fiber& a, const Fiber& b) {
-  return a.where.line == b.where.line && std::strcmp(a.where.file, b.where.file) == 0;
+  return a.where.line == b.where.line &&
+         (a.where.file == b.where.file || std::strcmp(a.where.file, b.where.file) == 0);
 }
 
 // The fibers of one thread of the machine. Each serves one thread of a block after another.
@@ -116,7 +121,8 @@ class Runner {
 };
 
 // Lives as long as the thread: fibers remember it. After a broken rule the next run makes another.
-thread_local std::unique_ptr<Runner> t_runner;
+thread_local std::unique_ptr<Runner> t_kept_runner;
+thread_local constinit Runner* t_runner = nullptr;  // the same
 
 void Runner::serve() {
   for (;;) {
@@ -147,7 +153,7 @@ void Runner::serve() {
   ucontext_t context;
   getcontext(&context);
   context.uc_stack.ss_sp = stacks_.begin(thread);
-  context.uc_stack.ss_size = Stacks::bytes();
+  context.uc_stack.ss_size = Stacks::bytes(thread);
   context.uc_link = nullptr;
   makecontext(&context, &Runner::serve, 0);
   setcontext(&context);
@@ -268,12 +274,13 @@ Counts& counts() {
 
 void run_blocks(const Blocks& blocks, const std::function<void(void*)>& body) {
   if (t_runner == nullptr) {
-    t_runner = std::make_unique<Runner>();
+    t_kept_runner = std::make_unique<Runner>();
+    t_runner = t_kept_runner.get();
   }
   try {
     t_runner->run(blocks, body);
   } catch (...) {
-    t_runner.reset();  // its fibers are in the midst of a kernel
+    t_runner = nullptr;  // its fibers are in the midst of a kernel
     throw;
   }
   Counts& all = counts();

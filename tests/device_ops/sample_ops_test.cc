@@ -1,4 +1,5 @@
 // Sampling on a device against the host's reference kernels: the same tokens for the same seeds.
+#include <algorithm>
 #include <cmath>
 
 #include "device_under_test.h"
@@ -23,7 +24,7 @@ class SampleOps : public testing::Test {
 
 // Rows of many options; `on_device` says where their pointers lead.
 struct Rows {
-  static constexpr int64_t kRows = 48;
+  static constexpr int64_t kRows = 96;     // more than the CUDA back end works on at a time
   static constexpr int32_t kHistory = 64;  // tokens, two blocks of 32
 
   explicit Rows(Random& random, int64_t vocabulary)
@@ -78,8 +79,9 @@ TEST_F(SampleOps, EveryOptionDrawsWhatTheHostDraws) {
   for (const int64_t vocabulary : {int64_t{33}, int64_t{4001}, int64_t{128256}}) {
     under_test_.clear();
     Rows rows(random_, vocabulary);
+    const int64_t count = vocabulary > 100000 ? 24 : (vocabulary > 1000 ? 48 : Rows::kRows);
     const int64_t stride = vocabulary + 5;
-    Both<float> logits(Rows::kRows * stride);
+    Both<float> logits(count * stride);
     std::normal_distribution<float> normal(0.0F, 3.0F);
     for (float& logit : logits.host) {
       logit = normal(random_);
@@ -87,24 +89,24 @@ TEST_F(SampleOps, EveryOptionDrawsWhatTheHostDraws) {
     logits.host[static_cast<size_t>(20 * stride)] = NAN;
     logits.copy_in();
     const Both<SampleRow> specs(rows.make(true));
-    const Both<SampleResult> results(Rows::kRows);
-    const Both<int32_t> tokens(Rows::kRows);
+    const Both<SampleResult> results(count);
+    const Both<int32_t> tokens(count);
     under_test_.run(SampleOp{.logits = logits.device(),
                              .stride = stride,
                              .vocabulary = vocabulary,
                              .rows = specs.device(),
                              .results = results.device(),
-                             .row_count = Rows::kRows,
+                             .row_count = count,
                              .tokens = tokens.device()});
     const std::vector<SampleRow> own = rows.make(false);
-    std::vector<SampleResult> wanted(Rows::kRows);
+    std::vector<SampleResult> wanted(own.size());
     reference_.sample({.logits = logits.host.data(),
                        .stride = stride,
                        .vocabulary = vocabulary,
                        .rows = own.data(),
                        .results = wanted.data(),
-                       .row_count = Rows::kRows},
-                      0, Rows::kRows);
+                       .row_count = count},
+                      0, count);
     const std::vector<SampleResult> got = results.result();
     const std::vector<int32_t> side_by_side = tokens.result();
     EXPECT_EQ(got[20].token, -1) << "a NaN";
@@ -119,6 +121,41 @@ TEST_F(SampleOps, EveryOptionDrawsWhatTheHostDraws) {
         EXPECT_EQ(got[i].top_tokens[t], wanted[i].top_tokens[t]);
         EXPECT_NEAR(got[i].top_logprobs[t], wanted[i].top_logprobs[t], 1e-5);
       }
+    }
+  }
+}
+
+TEST_F(SampleOps, GreedyRowsTakeTheirHighestWithTheHintAndWithout) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kVocabulary = 3001;
+  Both<float> logits(kRows * kVocabulary);
+  std::normal_distribution<float> normal(0.0F, 3.0F);
+  std::vector<int32_t> highest;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto begin = logits.host.begin() + row * kVocabulary;
+    std::generate_n(begin, kVocabulary, [&] { return normal(random_); });
+    highest.push_back(static_cast<int32_t>(std::max_element(begin, begin + kVocabulary) - begin));
+  }
+  logits.host[0] = NAN;
+  highest[0] = -1;
+  const Both<SampleRow> specs(std::vector<SampleRow>(kRows, {.temperature = 0.0F}));
+  for (const bool greedy : {true, false}) {
+    const Both<SampleResult> results(kRows);
+    const Both<int32_t> tokens(kRows);
+    logits.copy_in();
+    under_test_.run(SampleOp{.logits = logits.device(),
+                             .stride = kVocabulary,
+                             .vocabulary = kVocabulary,
+                             .rows = specs.device(),
+                             .results = results.device(),
+                             .row_count = kRows,
+                             .tokens = tokens.device(),
+                             .greedy = greedy});
+    EXPECT_EQ(tokens.result(), highest);
+    const std::vector<SampleResult> got = results.result();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].token, highest[i]);
+      EXPECT_EQ(got[i].top_count, 0);
     }
   }
 }

@@ -75,6 +75,16 @@ cudaError_t run(cudaStream_t stream, const Op& op) {
       op);
 }
 
+cudaError_t run(cudaStream_t stream, const SampleOp& op, SharedRoom& room) {
+  const SharedRoom::Hold hold(room, stream);
+  cudaError_t error = hold.error();
+  if (error != cudaSuccess ||
+      ran_fast(stream, SampleInRoom{op, hold.data(), room.bytes()}, error)) {
+    return error;
+  }
+  return run(stream, Op(op));
+}
+
 cudaError_t run(cudaStream_t stream, const GateUpOp& op, const GateUpRows& rows) {
   const SiluMul kernel{op, {rows.sums, rows.begin, rows.count}};
   cudaError_t error = cudaSuccess;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "device/cuda/kernels/flash_input.h"
+#include "device/cuda/shared_room.h"
 #include "device/ops.h"
 
 namespace tandem::device::cuda {
@@ -23,6 +24,10 @@ cudaError_t run(cudaStream_t stream, const Op& op);
 // Runs in several passes if the workspace is too small for the records of all splits. The workspace
 // holds those of one (row, head) at least: attention_pair_bytes of the step's longest context.
 cudaError_t run(cudaStream_t stream, const AttentionOp& op);
+
+// The room, of kSampleRoomBytes, is for the rows that the fast kernels work on at the same time.
+inline constexpr int64_t kSampleRoomBytes = int64_t{8} << 20;
+cudaError_t run(cudaStream_t stream, const SampleOp& op, SharedRoom& room);
 
 // The rest of a GateUpOp, of rows whose products with gate and up are there: fp32, [row_count,
 // w.n].

@@ -102,11 +102,11 @@ cudaError_t CudaStream::launch_held() {
 
 cudaError_t CudaStream::launch_now(const Op& op) {
   return std::visit(
-      [this, &op]<class AnyOp>(const AnyOp& any) {
+      [this]<class AnyOp>(const AnyOp& any) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {
           return copy(stream_, any);
-        } else if constexpr (std::is_same_v<AnyOp, KvMoveOp>) {
-          return run(stream_, any);
+        } else if constexpr (std::is_same_v<AnyOp, SampleOp>) {
+          return run(stream_, any, rooms_.samples);
         } else if constexpr (std::is_same_v<AnyOp, RopeWriteOp>) {
           RopeWriteOp own = any;
           own.layout = gpu_layout(any.layout);
@@ -120,7 +120,7 @@ cudaError_t CudaStream::launch_now(const Op& op) {
         } else if constexpr (std::is_same_v<AnyOp, AttentionOp>) {
           return attend(any);
         } else {
-          return run(stream_, op);
+          return run(stream_, any);
         }
       },
       op);

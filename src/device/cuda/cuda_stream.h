@@ -25,6 +25,7 @@ namespace tandem::device::cuda {
 struct StreamRooms {
   SharedRoom uploads;        // rows of a checkpoint on their way
   PinnedRing upload_pieces;  // used by the holder of `uploads`
+  SharedRoom samples;        // for the fast kernels of SampleOp
   SharedRoom products;       // the library's workspace, and sums that no op has a place for
   PlanRoom plans;            // empty: the plain kernels attend
   std::unique_ptr<LibraryProducts>

@@ -27,9 +27,9 @@ CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Librarie
       health_(health),
       timeline_(timeline),
       graphs_(libraries.graphs && timeline == nullptr) {
-  rooms_.uploads.place(own, kUploadBytes);
+  own = rooms_.uploads.place(own, kUploadBytes);
+  own = rooms_.samples.place(own, kSampleRoomBytes);
   note(rooms_.upload_pieces.take(kUploadPieces, kUploadBytes), kTakingPinned);
-  own += kUploadBytes;
   if (libraries.attention) {
     rooms_.plans.place(own, libraries.prefill);
     own += PlanRoom::kDeviceBytes;
@@ -67,6 +67,7 @@ CudaStreams::~CudaStreams() {
   }
   if (well) {
     note(rooms_.uploads.end(), kDoing);
+    note(rooms_.samples.end(), kDoing);
     note(rooms_.products.end(), kDoing);
     note(rooms_.plans.on_the_way().end(), kDoing);
     note(rooms_.upload_pieces.end(), kDoing);

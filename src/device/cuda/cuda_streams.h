@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/gpu_health.h"
 #include "device/cuda/stream_trace.h"
@@ -37,7 +38,7 @@ class CudaStreams {
   static constexpr int64_t kProductBytes = LibraryProducts::kWorkspaceBytes + (int64_t{64} << 20);
   // Device memory of its own.
   static int64_t own_bytes(const Libraries& libraries) {
-    return kUploadBytes + (libraries.products != nullptr ? kProductBytes : 0) +
+    return kUploadBytes + kSampleRoomBytes + (libraries.products != nullptr ? kProductBytes : 0) +
            (libraries.attention ? PlanRoom::kDeviceBytes : 0);
   }
 

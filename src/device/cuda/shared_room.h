@@ -15,10 +15,11 @@ namespace tandem::device::cuda {
 class SharedRoom {
  public:
   SharedRoom() = default;
-  // Before it is held.
-  void place(std::byte* data, int64_t bytes) {
+  // Before it is held. Returns the end of the memory.
+  std::byte* place(std::byte* data, int64_t bytes) {
     data_ = data;
     bytes_ = bytes;
+    return data + bytes;
   }
   [[nodiscard]] int64_t bytes() const { return bytes_; }
   [[nodiscard]] std::byte* data() const { return data_; }  // a holder's

@@ -1,244 +1,374 @@
-// A block draws the token of a row, as DrawnRow (sample.h) does: the same order of filters, the
-// same random number, the same sums of weights by chunks. Nothing is written to the logits: what
-// the filters keep is a cut in the order "higher logit first, lower id first among equals".
+// Drawing tokens as DrawnRow (sample.h) does, with kSampleParts blocks for a row: the same order of
+// filters, the same random number, the same sums of weights by chunks. Nothing is written to the
+// logits. The kernels run one after the other; rows that do not need one leave it at once:
+//
+// 1. WeighTokens, by parts: the bins' counts and weights, sums of weights by chunks.
+// 2. FindBins, a block for a row: the bins in which cuts lie.
+// 3. ListCandidates, by parts: the tokens of these bins.
+// 4. CutRows, a block for a row: where exactly the cuts lie, the list of likely tokens. It reads
+//    the candidates, or the row if there are more than kMaxCandidates, as with very many equal
+//    logits.
+// 5. WeighKept, by parts: sums of weights by chunks of the tokens that are kept.
+// 6. DrawTokens, by parts: the token; its rank is counted by parts.
 #pragma once
 
-#include <cmath>
-
-#include "device/cuda/kernels/cooperation.cuh"
-#include "device/cuda/kernels/sample.h"
-#include "kernels/exp.h"
-#include "kernels/sample.h"
-#include "kernels/sample_rows.h"
+#include "device/cuda/kernels/sample_work.cuh"
 
 namespace tandem::device::cuda {
 
-inline constexpr int kSampleParts = 16;
-static_assert(kSampleParts <= kernels::kMaxTopLogprobs, "they wait in the results");
-inline constexpr int kDrawThreads = 1024;
-static_assert(kDrawThreads == kernels::kSampleChunk);
-inline constexpr int kMaxDrawChunks = 1024;
-inline constexpr int64_t kMaxDrawTokens = kMaxDrawChunks * kernels::kSampleChunk;
+// ---------------------------------------------------------------- weights
 
-// The highest logit and the lowest token that has it. A NaN or +infinity is the token kBroken,
-// which stays; none but -infinity is kNone.
-struct Highest {
-  static constexpr int32_t kNone = -1;
-  static constexpr int32_t kBroken = -2;
-  float logit = -INFINITY;
-  int32_t token = kNone;
+struct WeighTokens {
+  static constexpr int kMaxThreads = kDrawThreads;
+  struct Shared {
+    uint32_t counts[kBins];
+    WideBins weights;
+    float staged[kStepTokens];
+  };
+  SampleBatch batch;
 
-  // For tokens in rising order.
-  __device__ void see(float x, int32_t i) {
-    if (x > logit) {
-      logit = x;
-      token = token == kBroken ? kBroken : i;
-    }
-    token = x < INFINITY ? token : kBroken;
-  }
-  __device__ void merge(const Highest& other) {
-    if (token == kBroken || other.token == kBroken) {
-      token = kBroken;
-    } else if (other.logit > logit ||
-               (other.logit == logit && other.token >= 0 && (other.token < token || token < 0))) {
-      *this = other;
-    }
-  }
-  [[nodiscard]] __device__ Highest of_warp() const {
-    Highest all = *this;
-#pragma unroll
-    for (int distance = kWarpThreads / 2; distance > 0; distance /= 2) {
-      all.merge({__shfl_xor_sync(kWholeWarp, all.logit, distance),
-                 __shfl_xor_sync(kWholeWarp, all.token, distance)});
-    }
-    return all;
-  }
-};
-
-// Shared memory of a block that draws.
-struct DrawScratch {
-  static constexpr int kDigitBits = 11;
-  static constexpr int kBins = 1 << kDigitBits;
-  static_assert(kBins >= kMaxDrawChunks);
-  int32_t bins[kBins];
-  float chunk_weights[kMaxDrawChunks];
-  float warp_sums[kDrawThreads / kWarpThreads][8];
-  double doubles[kDrawThreads / kWarpThreads];
-  int32_t counts[kDrawThreads / kWarpThreads];
-  double total;  // what one thread found, for all of them
-  double rest;
-  int32_t found;
-  int32_t before;
-  int32_t listed;
-  int32_t tokens[kernels::kMaxTopLogprobs];
-  float logits[kernels::kMaxTopLogprobs];
-};
-
-// A token is kept if its key is above `key`, or equals `key` and the token is at most `last_tie`.
-struct KeptTokens {
-  uint32_t key = 0;
-  int32_t last_tie = INT32_MAX;
-  [[nodiscard]] __device__ bool has(uint32_t own, int32_t token) const {
-    return own > key || (own == key && token <= last_tie);
-  }
-};
-
-// Every function is called by the whole block.
-class BlockDraw {
- public:
-  __device__ BlockDraw(const float* logits, int32_t vocabulary, const kernels::SampleRow& spec,
-                       const Highest& highest, DrawScratch& scratch)
-      : x_(logits), count_(vocabulary), spec_(spec), highest_(highest), shared_(scratch) {}
-
-  // Thread 0 writes the result.
-  __device__ void run(kernels::SampleResult& result) {
-    constexpr float kColdest = 1e-20F;  // colder is greedy
-    if (highest_.token < 0) {
-      clear(result, -1);
+  __device__ void operator()(Shared& shared) const {
+    const SampledRow row(batch, blockIdx.x);
+    const PartOfRow part(row, batch.part);
+    if (part.empty() || (!row.needs_bins() && !row.reports)) {
       return;
     }
-    const int32_t logprobs = spec_.logprobs;
-    clear(result, highest_.token);
-    double log_total = 0.0;
-    if (logprobs >= 0) {
-      log_total = std::log(total_weight());
-      list_most_likely(log_total, result);
-    }
-    int32_t token = highest_.token;
-    if (spec_.given >= 0) {
-      token = spec_.given;
-    } else if (spec_.temperature >= kColdest) {
-      token = draw();
-    }
-    if (threadIdx.x == 0) {
-      result.token = token;
-    }
-    if (logprobs >= 0) {
-      const float logit = x_[token];
-      const int32_t rank = rank_of(token, logit);
-      if (threadIdx.x == 0) {
-        result.logprob = logprob(logit, log_total);
-        result.rank = rank;
+    clear(shared);
+    part.for_each(row, [&](const FourLogits& four, int32_t first) {
+      if (row.needs_bins()) {
+        add(row, four, shared);
+      }
+      if (row.reports) {
+        sum_step(
+            four, first, part.end, [&](float x, int32_t) { return row.plain_weight(x); },
+            shared.staged, row.work.plain_weights);
+      }
+      if (row.top_p && row.top_k == 0) {
+        sum_step(
+            four, first, part.end, [&](float x, int32_t) { return row.weight(x); }, shared.staged,
+            row.work.chunk_weights);
+      }
+    });
+    __syncthreads();
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kDrawThreads) {
+      if (shared.counts[bin] > 0) {
+        atomicAdd(&row.work.counts[bin], shared.counts[bin]);
+      }
+      if (const uint64_t weight = shared.weights.at(bin); weight > 0) {
+        atomicAdd(&row.work.weights[bin], static_cast<unsigned long long>(weight));
       }
     }
   }
 
  private:
-  static __device__ void clear(kernels::SampleResult& result, int32_t token) {
+  static __device__ void clear(Shared& shared) {
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kDrawThreads) {
+      shared.counts[bin] = 0;
+      shared.weights.set(bin, 0);
+    }
+    __syncthreads();
+  }
+  static __device__ void add(const SampledRow& row, const FourLogits& four, Shared& shared) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j < four.count) {
+        const int bin = row.bin(four.at[j]);
+        atomicAdd(&shared.counts[bin], 1U);
+        if (row.top_p) {
+          shared.weights.add(bin, fixed(row.weight(four.at[j])));
+        }
+      }
+    }
+  }
+};
+
+// ---------------------------------------------------------------- candidates
+
+struct FindBins {
+  static constexpr int kMaxThreads = kDrawThreads;
+  using Shared = BinSearch;
+  SampleBatch batch;
+
+  __device__ void operator()(Shared& search) const {
+    const SampledRow row(batch, blockIdx.x);
+    if (!row.needs_bins()) {
+      return;
+    }
+    const CandidateBins bins = candidate_bins(row, search);
+    uint64_t own = 0;
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kDrawThreads) {
+      own += bins.has(bin) ? row.work.counts[bin] : 0;
+    }
+    const uint64_t all = block_sum(own, search.sums);
     if (threadIdx.x == 0) {
-      result = {};
-      result.token = token;
+      row.work.candidate_bins = bins;
+      row.work.all_listed = all <= kMaxCandidates;
     }
   }
 
-  // Calls work(logit, token) for this thread's share of the row. A thread asks for several logits
-  // before it works on the first of them: one block has to hide the memory's latency by itself.
-  __device__ void for_each(const auto& work) const {
-    int32_t done = 0;  // tokens before it have been seen, by whichever thread
-    if (reinterpret_cast<uintptr_t>(x_) % kVectorBytes == 0) {
-      done = for_fours<4>(done, work);
-      done = for_fours<1>(done, work);
+ private:
+  static __device__ CandidateBins candidate_bins(const SampledRow& row, BinSearch& search) {
+    CandidateBins bins{
+        .last_listed = -1, .count_cut = -1, .first_weight_cut = 0, .last_weight_cut = -1};
+    search.load(row.work.counts);
+    if (row.listed > 0) {
+      search.find(row.listed);
+      bins.last_listed = search.found;
     }
-    for (int32_t i = done + static_cast<int32_t>(threadIdx.x); i < count_; i += kDrawThreads) {
-      work(x_[i], i);
+    if (row.top_k > 0) {
+      search.find(row.top_k);
+      bins.count_cut = search.found;
+    }
+    if (!row.top_p) {
+      return bins;
+    }
+    // Where top-k cuts its bin is not known yet, nor the exact total.
+    constexpr double kRounding = 1e-5;
+    search.load(row.work.weights);
+    const uint64_t all = search.sum_before(kBins);
+    const bool cut = row.top_k > 0;
+    const uint64_t lower = cut ? search.sum_before(bins.count_cut) : all;
+    const uint64_t upper = cut ? search.sum_before(bins.count_cut + 1) : all;
+    const double share = static_cast<double>(row.spec.top_p) / kFixedOne;
+    search.find(fixed_target(share * (1.0 - kRounding) * static_cast<double>(lower), all));
+    bins.first_weight_cut = search.found;
+    search.find(fixed_target(share * (1.0 + kRounding) * static_cast<double>(upper), all));
+    bins.last_weight_cut = search.found;
+    return bins;
+  }
+};
+
+struct ListCandidates {
+  static constexpr int kMaxThreads = kDrawThreads;
+  SampleBatch batch;
+
+  __device__ void operator()() const {
+    const SampledRow row(batch, blockIdx.x);
+    if (!row.needs_bins() || !row.work.all_listed) {
+      return;
+    }
+    const CandidateBins bins = row.work.candidate_bins;
+    PartOfRow(row, batch.part).for_each(row, [&](const FourLogits& four, int32_t /*first*/) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (j < four.count && bins.has(row.bin(four.at[j]))) {
+          row.work.candidates[atomicAdd(&row.work.candidate_count, 1)] = {four.at[j],
+                                                                          four.first + j};
+        }
+      }
+    });
+  }
+};
+
+// ---------------------------------------------------------------- cuts
+
+struct CutScratch {
+  BinSearch search;
+  float chunks[kMaxDrawChunks];
+  uint32_t highest_key;
+  uint32_t lowest_key;
+  int32_t place;
+  double total;
+  int32_t listed;
+  int32_t tokens[kernels::kMaxTopLogprobs];
+  float logits[kernels::kMaxTopLogprobs];
+};
+
+// The sum of all chunks, in their order; by the whole block. `shared` then has the chunks.
+__device__ inline double sum_of_chunks(const float* weights, int32_t count, float* shared,
+                                       double& total) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  __syncthreads();
+  if (thread < count) {
+    shared[thread] = weights[thread];
+  }
+  __syncthreads();
+  if (thread == 0) {
+    double sum = 0.0;
+    for (int32_t chunk = 0; chunk < count; ++chunk) {
+      sum += static_cast<double>(shared[chunk]);
+    }
+    total = sum;
+  }
+  __syncthreads();
+  return total;
+}
+static_assert(kMaxDrawChunks <= kDrawThreads);
+
+// Functions are called by the whole block.
+class RowCut {
+ public:
+  __device__ RowCut(const SampledRow& row, CutScratch& scratch) : row_(row), shared_(scratch) {}
+
+  __device__ void run(kernels::SampleResult& result) {
+    double log_total = 0.0;
+    if (row_.reports) {
+      log_total = std::log(sum_of_chunks(row_.work.plain_weights, row_.chunk_count(),
+                                         shared_.chunks, shared_.total));
+    }
+    if (row_.listed > 0) {
+      list_most_likely(log_total, result);
+    }
+    if (row_.top_k > 0) {
+      kept_ = cut_by_count(row_.top_k);
+    }
+    if (row_.top_p) {
+      kept_ = cut_by_weight();
+    }
+    if (threadIdx.x == 0) {
+      row_.work.kept = kept_;
+      row_.work.log_total = log_total;
     }
   }
-  // From token `begin` on, kFours times four logits of each thread at a time. Returns the first
-  // token that is left.
-  template <int kFours>
-  __device__ int32_t for_fours(int32_t begin, const auto& work) const {
-    constexpr int32_t kTokens = kFours * 4 * kDrawThreads;
+
+ private:
+  // Calls work(logit, token) for all candidates, or for all tokens of the row.
+  __device__ void for_each(bool candidates, const auto& work) const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
-    for (; count_ - begin >= kTokens; begin += kTokens) {
-      const auto* const fours = reinterpret_cast<const float4*>(x_ + begin);
-      float4 loaded[kFours];
-#pragma unroll
-      for (int j = 0; j < kFours; ++j) {
-        loaded[j] = fours[j * kDrawThreads + thread];
+    if (candidates) {
+      const int32_t count = row_.work.candidate_count;
+      for (int32_t i = thread; i < count; i += kDrawThreads) {
+        const Candidate own = row_.work.candidates[i];
+        work(own.logit, own.token);
       }
+      return;
+    }
+    for (int32_t first = 0; first < row_.count; first += kStepTokens) {
+      const FourLogits four(row_.x, first + 4 * thread, row_.count);
 #pragma unroll
-      for (int j = 0; j < kFours; ++j) {
-        const int32_t token = begin + (j * kDrawThreads + thread) * 4;
-        work(loaded[j].x, token);
-        work(loaded[j].y, token + 1);
-        work(loaded[j].z, token + 2);
-        work(loaded[j].w, token + 3);
+      for (int j = 0; j < 4; ++j) {
+        if (j < four.count) {
+          work(four.at[j], four.first + j);
+        }
       }
     }
-    return begin;
+  }
+  [[nodiscard]] __device__ bool are_candidates(int bin) const {
+    return row_.work.all_listed && row_.work.candidate_bins.has(bin);
+  }
+  // Calls work(key, logit, token) for the tokens of a bin that are kept so far.
+  __device__ void for_kept_in(int bin, const auto& work) const {
+    for_each(are_candidates(bin), [&](float x, int32_t i) {
+      const uint32_t key = order_key(x);
+      if (row_.bin(x) == bin && kept_.has(key, i)) {
+        work(key, x, i);
+      }
+    });
   }
 
-  [[nodiscard]] __device__ float weight_of(float logit) const {
-    return kernels::exp_scalar((logit - highest_.logit) * inverse_temperature_);
-  }
-  // 0 of tokens that are not kept.
-  [[nodiscard]] __device__ float kept_weight(float logit, int32_t token) const {
-    if (!kept_.has(order_key(logit), token)) {
-      return 0.0F;
-    }
-    const float weight = weight_of(logit);
-    return logit < highest_.logit && weight < min_weight_ ? 0.0F : weight;
+  __device__ KeptTokens cut_by_count(int32_t wanted) {
+    shared_.search.load(row_.work.counts);
+    shared_.search.find(wanted);
+    return cut_bin(shared_.search.found, static_cast<uint64_t>(wanted) - shared_.search.before,
+                   [](float /*logit*/) -> uint64_t { return 1; });
   }
 
-  // Half a warp sums a chunk in kSampleLanes lanes, so the bits are the bits of the host. They
-  // stay in chunk_weights.
-  __device__ double total_weight() {
-    constexpr int kLanes = kernels::kSampleLanes;
-    constexpr int kGroups = kDrawThreads / kLanes;
-    const int32_t chunks = chunk_count();
-    const auto lane = static_cast<int32_t>(threadIdx.x % kLanes);
-    __syncthreads();
-    for (int32_t first = 0; first < chunks; first += kGroups) {  // all warps, for their sums
-      const auto chunk = first + static_cast<int32_t>(threadIdx.x / kLanes);
-      const int32_t begin = chunk * kDrawThreads;
-      const int32_t end = begin + kDrawThreads < count_ ? begin + kDrawThreads : count_;
-      float sum = 0.0F;
-#pragma unroll 8
-      for (int32_t i = begin + lane; i < end; i += kLanes) {
-        sum += kept_weight(x_[i], i);
-      }
-      sum = lanes_sum<kLanes>(sum);
-      if (lane == 0 && chunk < chunks) {
-        shared_.chunk_weights[chunk] = sum;
+  // Keeps tokens until the tokens before weigh top_p of all that are kept so far.
+  __device__ KeptTokens cut_by_weight() {
+    const auto weight = [&](float logit) { return fixed(row_.weight(logit)); };
+    uint64_t all = 0;
+    double total = 0.0;
+    if (row_.top_k > 0) {
+      const int bin = row_.bin(key_logit(kept_.key));
+      uint64_t own = 0;
+      for_kept_in(bin, [&](uint32_t, float x, int32_t) { own += weight(x); });
+      shared_.search.load(row_.work.weights);
+      all = shared_.search.sum_before(bin);
+      all += block_sum(own, shared_.search.sums);
+      total = static_cast<double>(all) / kFixedOne;
+    } else {
+      shared_.search.load(row_.work.weights);
+      all = shared_.search.sum_before(kBins);
+      total =
+          sum_of_chunks(row_.work.chunk_weights, row_.chunk_count(), shared_.chunks, shared_.total);
+    }
+    const uint64_t wanted = fixed_target(static_cast<double>(row_.spec.top_p) * total, all);
+    shared_.search.find(wanted);
+    return cut_bin(shared_.search.found, wanted - shared_.search.before, weight);
+  }
+
+  // The tokens with which the kept tokens of a bin, in their order, reach the amount `wanted`, at
+  // least 1 and at most all, and the tokens of the bins before. All tokens with a key have one
+  // amount. The key is found digit by digit, from the bin's highest key on.
+  __device__ KeptTokens cut_bin(int bin, uint64_t wanted, const auto& amount) {
+    find_keys(bin);
+    uint32_t high = shared_.highest_key;
+    uint32_t reach = high - shared_.lowest_key;  // keys high - reach .. high are left
+    int shift = std::max(static_cast<int>(std::bit_width(reach)) - kBinBits, 0);
+    for (;; shift = std::max(shift - kBinBits, 0)) {
+      shared_.search.clear();
+      for_kept_in(bin, [&](uint32_t key, float x, int32_t) {
+        if (key <= high && high - key <= reach) {
+          shared_.search.bins.add(static_cast<int>((high - key) >> shift), amount(x));
+        }
+      });
+      shared_.search.sum_up();
+      shared_.search.find(wanted);
+      wanted -= shared_.search.before;
+      high -= static_cast<uint32_t>(shared_.search.found) << shift;
+      reach = (1U << shift) - 1U;
+      if (shift == 0) {
+        break;
       }
     }
+    const uint64_t each = amount(key_logit(high));
+    const uint64_t equal =
+        (shared_.search.sum_before(shared_.search.found + 1) - shared_.search.before) / each;
+    const uint64_t ties = (wanted + each - 1) / each;
+    return {high, last_tie(bin, high, ties, equal)};
+  }
+  __device__ void find_keys(int bin) {
     __syncthreads();
     if (threadIdx.x == 0) {
-      double total = 0.0;
-      for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-        total += static_cast<double>(shared_.chunk_weights[chunk]);
-      }
-      shared_.total = total;
+      shared_.highest_key = 0;
+      shared_.lowest_key = UINT32_MAX;
     }
     __syncthreads();
-    return shared_.total;
-  }
-  [[nodiscard]] __device__ int32_t chunk_count() const {
-    return (count_ + kDrawThreads - 1) / kDrawThreads;
+    uint32_t highest = 0;
+    uint32_t lowest = UINT32_MAX;
+    for_kept_in(bin, [&](uint32_t key, float, int32_t) {
+      highest = key > highest ? key : highest;
+      lowest = key < lowest ? key : lowest;
+    });
+    if (highest >= lowest) {
+      atomicMax(&shared_.highest_key, highest);
+      atomicMin(&shared_.lowest_key, lowest);
+    }
+    __syncthreads();
   }
 
-  [[nodiscard]] __device__ float logprob(float logit, double log_total) const {
-    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(highest_.logit) -
-                              log_total);
-  }
-  __device__ int32_t rank_of(int32_t token, float logit) {
-    int32_t before = 0;
-    for_each([&](float x, int32_t i) { before += x > logit || (i < token && x == logit) ? 1 : 0; });
-    return 1 + block_sum(before, shared_.counts);
+  // Of the `equal` kept tokens that have `key`: the `ties`-th in order of id.
+  __device__ int32_t last_tie(int bin, uint32_t key, uint64_t ties, uint64_t equal) {
+    if (ties >= equal) {
+      return kept_.key == key ? kept_.last_tie : INT32_MAX;
+    }
+    shared_.search.clear();
+    for_kept_in(bin, [&](uint32_t own, float, int32_t i) {
+      if (own == key) {
+        shared_.search.bins.add(i / kDrawThreads, 1);
+      }
+    });
+    shared_.search.sum_up();
+    shared_.search.find(ties);
+    const uint64_t left = ties - shared_.search.before;
+    const int32_t i = shared_.search.found * kDrawThreads + static_cast<int32_t>(threadIdx.x);
+    const uint32_t own = i < row_.count ? order_key(row_.x[i]) : 0;
+    const uint64_t is_tie = i < row_.count && own == key && kept_.has(own, i) ? 1 : 0;
+    const uint64_t place = block_inclusive_sum(is_tie, shared_.search.sums);
+    if (is_tie == 1 && place == left) {
+      shared_.place = i;
+    }
+    __syncthreads();
+    return shared_.place;
   }
 
   __device__ void list_most_likely(double log_total, kernels::SampleResult& result) {
-    const int32_t limit = spec_.logprobs < count_ ? spec_.logprobs : count_;
-    const int32_t wanted = limit < kernels::kMaxTopLogprobs ? limit : kernels::kMaxTopLogprobs;
-    if (wanted <= 0) {
-      return;
-    }
-    const KeptTokens listed = cut_by_count(wanted);
+    const KeptTokens listed = cut_by_count(row_.listed);
     if (threadIdx.x == 0) {
       shared_.listed = 0;
     }
     __syncthreads();
-    for_each([&](float x, int32_t i) {
+    for_each(are_candidates(row_.bin(key_logit(listed.key))), [&](float x, int32_t i) {
       if (x > -INFINITY && listed.has(order_key(x), i)) {
         const int32_t at = atomicAdd(&shared_.listed, 1);
         shared_.tokens[at] = i;
@@ -256,197 +386,143 @@ class BlockDraw {
         place += other > logit || (other == logit && shared_.tokens[i] < token) ? 1 : 0;
       }
       result.top_tokens[place] = token;
-      result.top_logprobs[place] = logprob(logit, log_total);
+      result.top_logprobs[place] = row_.logprob(logit, log_total);
     }
     if (threadIdx.x == 0) {
       result.top_count = count;
     }
   }
 
-  __device__ int32_t draw() {
-    constexpr float kSmallest = 0x1p-126F;  // keeps -infinity * inverse from becoming NaN
-    inverse_temperature_ = std::fmax(1.0F / spec_.temperature, kSmallest);
-    if (spec_.top_k > 0 && spec_.top_k < count_) {
-      kept_ = cut_by_count(spec_.top_k);
+  const SampledRow& row_;
+  CutScratch& shared_;
+  KeptTokens kept_;
+};
+
+struct CutRows {
+  static constexpr int kMaxThreads = kDrawThreads;
+  using Shared = CutScratch;
+  SampleBatch batch;
+
+  __device__ void operator()(Shared& shared) const {
+    const int64_t index = blockIdx.x;
+    const SampledRow row(batch, index);
+    kernels::SampleResult& result = batch.args.results[index];
+    if (threadIdx.x == 0) {
+      const int32_t given = row.spec.given >= 0 ? row.spec.given : row.highest.token;
+      result = {};
+      result.token = row.usable ? given : -1;
+      result.rank = row.reports ? 1 : 0;  // and the tokens before it
+      if (batch.args.tokens != nullptr) {
+        batch.args.tokens[index] = result.token;
+      }
     }
-    if (spec_.top_p < 1.0F) {
-      kept_ = cut_by_weight(static_cast<double>(spec_.top_p) * total_weight());
+    __syncthreads();
+    RowCut(row, shared).run(result);
+  }
+};
+
+// ---------------------------------------------------------------- the token
+
+// 0 of tokens that are not kept.
+__device__ inline float kept_weight(const SampledRow& row, const KeptTokens& kept, float logit,
+                                    int32_t token) {
+  if (!kept.has(order_key(logit), token)) {
+    return 0.0F;
+  }
+  const float weight = row.weight(logit);
+  return logit < row.highest.logit && weight < row.spec.min_p ? 0.0F : weight;
+}
+
+struct WeighKept {
+  static constexpr int kMaxThreads = kDrawThreads;
+  struct Shared {
+    float staged[kStepTokens];
+  };
+  SampleBatch batch;
+
+  __device__ void operator()(Shared& shared) const {
+    const SampledRow row(batch, blockIdx.x);
+    if (!row.draws) {
+      return;
     }
-    min_weight_ = spec_.min_p;
-    const double u = kernels::sample_uniform(spec_.seed, static_cast<uint64_t>(spec_.position));
-    return draw_from_row(u * total_weight());
+    const KeptTokens kept = row.work.kept;
+    const PartOfRow part(row, batch.part);
+    part.for_each(row, [&](const FourLogits& four, int32_t first) {
+      sum_step(
+          four, first, part.end, [&](float x, int32_t i) { return kept_weight(row, kept, x, i); },
+          shared.staged, row.work.chunk_weights);
+    });
+  }
+};
+
+struct DrawTokens {
+  static constexpr int kMaxThreads = kDrawThreads;
+  struct Shared {
+    float chunks[kMaxDrawChunks];
+    double sums[kDrawThreads / kWarpThreads];
+    int32_t counts[kDrawThreads / kWarpThreads];
+    double total;
+    double rest;
+    int32_t chunk;
+    int32_t first;  // token at which the sum exceeds `rest`
+    int32_t last;   // token of any weight
+  };
+  SampleBatch batch;
+
+  __device__ void operator()(Shared& shared) const {
+    const int64_t index = blockIdx.x;
+    const SampledRow row(batch, index);
+    const PartOfRow part(row, batch.part);
+    if (part.empty() || (!row.reports && (!row.draws || blockIdx.y > 0))) {
+      return;
+    }
+    kernels::SampleResult& result = batch.args.results[index];
+    const int32_t token =
+        row.draws ? draw(row, shared) : (row.spec.given >= 0 ? row.spec.given : row.highest.token);
+    if (blockIdx.y == 0 && threadIdx.x == 0) {
+      result.token = token;
+      if (row.reports) {
+        result.logprob = row.logprob(row.x[token], row.work.log_total);
+      }
+      if (batch.args.tokens != nullptr) {
+        batch.args.tokens[index] = token;
+      }
+    }
+    if (row.reports) {
+      count_before(row, part, token, shared, result);
+    }
   }
 
-  // The tokens that are the first `wanted` of all, which are more: the key of the last of them is
-  // found digit by digit.
-  __device__ KeptTokens cut_by_count(int32_t wanted) {
-    constexpr int kBits = DrawScratch::kDigitBits;
-    uint32_t prefix = 0;
-    uint32_t mask = 0;
+ private:
+  static __device__ void count_before(const SampledRow& row, const PartOfRow& part, int32_t token,
+                                      Shared& shared, kernels::SampleResult& result) {
+    const float logit = row.x[token];
     int32_t before = 0;
-    int32_t equal = 0;
-    for (int end = 32; end > 0;) {
-      const int shift = end > kBits ? end - kBits : 0;
-      const uint32_t digit_mask = (1U << (end - shift)) - 1U;
-      clear_bins();
-      for_each([&](float x, int32_t /*token*/) {
-        const uint32_t key = order_key(x);
-        if ((key & mask) == prefix) {
-          atomicAdd(&shared_.bins[(key >> shift) & digit_mask], 1);
-        }
-      });
-      __syncthreads();
-      find_bin(wanted - before);
-      before += shared_.before;
-      prefix |= static_cast<uint32_t>(shared_.found) << shift;
-      mask |= digit_mask << shift;
-      equal = shared_.bins[shared_.found];
-      end = shift;
-    }
-    return {prefix, last_tie(prefix, wanted - before, equal, KeptTokens{})};
-  }
-  __device__ void clear_bins() {
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < DrawScratch::kBins; i += kDrawThreads) {
-      shared_.bins[i] = 0;
-    }
-    __syncthreads();
-  }
-  // The bin of the `wanted`-th from the top: `found`, and `before` it how many.
-  __device__ void find_bin(int32_t wanted) {
-    constexpr int kTop = DrawScratch::kBins - 1;
-    static_assert(DrawScratch::kBins == 2 * kDrawThreads);
-    const int high = kTop - 2 * static_cast<int>(threadIdx.x);
-    const int32_t high_count = shared_.bins[high];
-    const int32_t both = high_count + shared_.bins[high - 1];
-    const int32_t before = block_inclusive_sum(both, shared_.counts) - both;
-    if (before < wanted && wanted <= before + both) {
-      const bool in_high = wanted <= before + high_count;
-      shared_.found = in_high ? high : high - 1;
-      shared_.before = in_high ? before : before + high_count;
-    }
-    __syncthreads();
-  }
-
-  // Of the `equal` tokens that have `key` and that `kept` has: the `ties`-th in order of id.
-  __device__ int32_t last_tie(uint32_t key, int32_t ties, int32_t equal, const KeptTokens& kept) {
-    if (ties >= equal) {
-      return kept.key == key ? kept.last_tie : INT32_MAX;
-    }
-    const auto is_tie = [&](float x, int32_t i) {
-      const uint32_t own = order_key(x);
-      return own == key && kept.has(own, i);
-    };
-    clear_bins();
-    for_each([&](float x, int32_t i) {
-      if (is_tie(x, i)) {
-        atomicAdd(&shared_.bins[i / kDrawThreads], 1);
-      }
-    });
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      int32_t chunk = 0;
-      int32_t left = ties;
-      for (; left > shared_.bins[chunk]; ++chunk) {
-        left -= shared_.bins[chunk];
-      }
-      shared_.found = chunk;
-      shared_.before = left;
-    }
-    __syncthreads();
-    const int32_t i = shared_.found * kDrawThreads + static_cast<int32_t>(threadIdx.x);
-    const int32_t left = shared_.before;
-    const int32_t own = i < count_ && is_tie(x_[i], i) ? 1 : 0;
-    const int32_t place = block_inclusive_sum(own, shared_.counts);
-    if (own == 1 && place == left) {
-      shared_.found = i;
-    }
-    __syncthreads();
-    return shared_.found;
-  }
-
-  // Keeps tokens until the tokens before weigh `wanted`. The lowest key that is kept is the
-  // highest one from which on the weights reach `wanted`, found three bits at a time.
-  __device__ KeptTokens cut_by_weight(double wanted) {
-    uint32_t prefix = 0;
-    uint32_t mask = 0;
-    double before = 0.0;  // the weight of keys above all that have the prefix
-    for (int end = 32; end > 0;) {
-      const int shift = end > 3 ? end - 3 : 0;
-      const uint32_t digits = 1U << (end - shift);
-      // sums[d]: of the keys with the prefix whose digit is at least d
-      const float* sums = weigh_digits(prefix, mask, shift, digits);
-      uint32_t digit = digits - 1;
-      // Rounding may keep the sum below `wanted`: then the lowest digit of any weight.
-      while (digit > 0 && sums[digit] < sums[0] &&
-             (sums[digit] == 0.0F || before + static_cast<double>(sums[digit]) < wanted)) {
-        --digit;
-      }
-      before += digit + 1 < digits ? static_cast<double>(sums[digit + 1]) : 0.0;
-      prefix |= digit << shift;
-      mask |= (digits - 1) << shift;
-      end = shift;
-    }
-    int32_t own = 0;
-    for_each([&](float x, int32_t i) {
-      const uint32_t key = order_key(x);
-      own += key == prefix && kept_.has(key, i) ? 1 : 0;
-    });
-    const int32_t equal = block_sum(own, shared_.counts);
-    if (equal == 0) {  // nothing has weight: all stay
-      return kept_;
-    }
-    const float each = weight_of(key_logit(prefix));
-    const double needed = each > 0.0F ? std::ceil((wanted - before) / static_cast<double>(each))
-                                      : static_cast<double>(equal);
-    const int32_t ties =
-        needed < 1.0 ? 1
-                     : (needed > static_cast<double>(equal) ? equal : static_cast<int32_t>(needed));
-    return {prefix, last_tie(prefix, ties, equal, kept_)};
-  }
-  __device__ const float* weigh_digits(uint32_t prefix, uint32_t mask, int shift, uint32_t digits) {
-    float sums[8] = {};
-    for_each([&](float x, int32_t i) {
-      const uint32_t key = order_key(x);
-      if ((key & mask) == prefix && kept_.has(key, i)) {
-        const float weight = weight_of(x);
-        const uint32_t digit = (key >> shift) & (digits - 1);
+    part.for_each(row, [&](const FourLogits& four, int32_t /*first*/) {
 #pragma unroll
-        for (uint32_t d = 0; d < 8; ++d) {
-          sums[d] += digit >= d ? weight : 0.0F;
-        }
+      for (int j = 0; j < 4; ++j) {
+        const float x = four.at[j];
+        before += j < four.count && (x > logit || (four.first + j < token && x == logit)) ? 1 : 0;
       }
     });
-    __syncthreads();
-#pragma unroll
-    for (int d = 0; d < 8; ++d) {
-      const float sum = lanes_sum(sums[d]);
-      if (threadIdx.x % kWarpThreads == 0) {
-        shared_.warp_sums[threadIdx.x / kWarpThreads][d] = sum;
-      }
+    before = block_sum(before, shared.counts);
+    if (threadIdx.x == 0 && before > 0) {
+      atomicAdd(&result.rank, before);
     }
-    __syncthreads();
-    if (threadIdx.x < 8) {
-      float sum = 0.0F;
-      for (int warp = 0; warp < kDrawThreads / kWarpThreads; ++warp) {
-        sum += shared_.warp_sums[warp][threadIdx.x];
-      }
-      shared_.warp_sums[0][threadIdx.x] = sum;
-    }
-    __syncthreads();
-    return shared_.warp_sums[0];
   }
 
-  // The first token at which the running sum of weights exceeds `wanted`; chunk_weights are the
-  // kept weights.
-  __device__ int32_t draw_from_row(double wanted) {
+  // The first token at which the running sum of kept weights exceeds u times the total.
+  static __device__ int32_t draw(const SampledRow& row, Shared& shared) {
+    const int32_t chunks = row.chunk_count();
+    const double total = sum_of_chunks(row.work.chunk_weights, chunks, shared.chunks, shared.total);
     if (threadIdx.x == 0) {
+      const double wanted =
+          total * kernels::sample_uniform(row.spec.seed, static_cast<uint64_t>(row.spec.position));
       double mass = 0.0;
       int32_t chunk = 0;
       int32_t last_chunk = 0;
-      const int32_t chunks = chunk_count();
       for (; chunk < chunks; ++chunk) {
-        const auto weight = static_cast<double>(shared_.chunk_weights[chunk]);
+        const auto weight = static_cast<double>(shared.chunks[chunk]);
         if (mass + weight > wanted) {
           break;
         }
@@ -454,33 +530,24 @@ class BlockDraw {
         mass += weight;
       }
       // Else the running sum was rounded below the total.
-      shared_.found = chunk < chunks ? chunk : last_chunk;
-      shared_.rest = chunk < chunks ? wanted - mass : INFINITY;
-      shared_.before = INT32_MAX;
-      shared_.listed = -1;
+      shared.chunk = chunk < chunks ? chunk : last_chunk;
+      shared.rest = chunk < chunks ? wanted - mass : INFINITY;
+      shared.first = INT32_MAX;
+      shared.last = -1;
     }
     __syncthreads();
-    const int32_t i = shared_.found * kDrawThreads + static_cast<int32_t>(threadIdx.x);
-    const float weight = i < count_ ? kept_weight(x_[i], i) : 0.0F;
-    const double mass = block_inclusive_sum(static_cast<double>(weight), shared_.doubles);
+    const int32_t i = shared.chunk * kDrawThreads + static_cast<int32_t>(threadIdx.x);
+    const float weight = i < row.count ? kept_weight(row, row.work.kept, row.x[i], i) : 0.0F;
+    const double mass = block_inclusive_sum(static_cast<double>(weight), shared.sums);
     if (weight > 0.0F) {
-      atomicMax(&shared_.listed, i);  // the chunk's last of any weight
-      if (mass > shared_.rest) {
-        atomicMin(&shared_.before, i);
+      atomicMax(&shared.last, i);
+      if (mass > shared.rest) {
+        atomicMin(&shared.first, i);
       }
     }
     __syncthreads();
-    return shared_.before != INT32_MAX ? shared_.before : shared_.listed;
+    return shared.first != INT32_MAX ? shared.first : shared.last;
   }
-
-  const float* x_;
-  int32_t count_;
-  const kernels::SampleRow& spec_;
-  Highest highest_;
-  DrawScratch& shared_;
-  KeptTokens kept_;
-  float inverse_temperature_ = 1.0F;
-  float min_weight_ = 0.0F;
 };
 
 }  // namespace tandem::device::cuda

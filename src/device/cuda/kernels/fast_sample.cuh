@@ -1,9 +1,7 @@
 // Fast kernels for SampleOp: see cooperation.cuh; sample.h defines the results.
 //
-// 1. AdjustLogits: kSampleParts blocks per row, each for a range of the vocabulary. Biases, bans
-//    and penalties, then the range's highest logit, which waits in the row's result.
-// 2. FastDraw: a block per row. A greedy row without log-probabilities only merges step 1; others
-//    pass over the logits as DrawnRow does, in fast_draw.cuh.
+// AdjustLogits, kSampleParts blocks for a row, each for a range of the vocabulary: biases, bans and
+// penalties, then the range's highest logit. The kernels of fast_draw.cuh find the token.
 #pragma once
 
 #include "device/cuda/kernels/cooperation.cuh"
@@ -22,13 +20,13 @@ struct AdjustLogits {
     uint32_t table[kTableTokens];
     Highest highest[kMaxThreads / kWarpThreads];
   };
-  kernels::SampleArgs args;
-  int64_t part = 0;  // logits of a block, a multiple of 4
+  SampleBatch batch;
 
   __device__ void operator()(Shared& shared) const {
+    const kernels::SampleArgs& args = batch.args;
     const int64_t row = blockIdx.x;
-    const int64_t begin = blockIdx.y * part;
-    const int64_t end = begin + part < args.vocabulary ? begin + part : args.vocabulary;
+    const int64_t begin = int64_t{blockIdx.y} * batch.part;
+    const int64_t end = begin + batch.part < args.vocabulary ? begin + batch.part : args.vocabulary;
     const kernels::SampleRow& spec = args.rows[row];
     float* x = args.logits + row * args.stride;
     if (spec.bias_count > 0 || spec.banned_count > 0) {
@@ -49,13 +47,26 @@ struct AdjustLogits {
                  shared.table);
       }
     }
-    store_highest(x, begin, end, args.results[row], shared.highest);
+    clear(batch.work[row]);
+    store_highest(x, begin, end, batch.work[row], shared.highest);
   }
 
  private:
+  // The share of this block.
+  static __device__ void clear(SampleWork& work) {
+    constexpr int kShare = kBins / kSampleParts;
+    static_assert(kShare <= kMaxThreads && kBins % kSampleParts == 0);
+    if (threadIdx.x < kShare) {
+      const int bin = static_cast<int>(blockIdx.y) * kShare + static_cast<int>(threadIdx.x);
+      work.weights[bin] = 0;
+      work.counts[bin] = 0;
+      work.candidate_count = 0;
+    }
+  }
+
   // All entries of a token are added in order, by the thread of the first of them.
-  __device__ void add_biases(const kernels::SampleRow& spec, float* x, int64_t begin,
-                             int64_t end) const {
+  static __device__ void add_biases(const kernels::SampleRow& spec, float* x, int64_t begin,
+                                    int64_t end) {
     for (int64_t i = threadIdx.x; i < spec.bias_count; i += blockDim.x) {
       const int32_t token = spec.biases[i].token;
       if (token < begin || token >= end) {
@@ -122,8 +133,8 @@ struct AdjustLogits {
     __syncthreads();
   }
 
-  __device__ void store_highest(const float* x, int64_t begin, int64_t end,
-                                kernels::SampleResult& result, Highest* shared) const {
+  __device__ void store_highest(const float* x, int64_t begin, int64_t end, SampleWork& work,
+                                Highest* shared) const {
     Highest own;
     const int64_t count = end - begin;
     const bool aligned = reinterpret_cast<uintptr_t>(x + begin) % kVectorBytes == 0;
@@ -150,47 +161,62 @@ struct AdjustLogits {
       for (unsigned warp = 1; warp < blockDim.x / kWarpThreads; ++warp) {
         own.merge(shared[warp]);
       }
-      result.top_logprobs[blockIdx.y] = own.logit;
-      result.top_tokens[blockIdx.y] = own.token;
+      work.highest[blockIdx.y] = own;
     }
   }
 };
 
-struct FastDraw {
-  static constexpr int kMaxThreads = kDrawThreads;
-  using Shared = DrawScratch;
-  kernels::SampleArgs args;
-
-  __device__ void operator()(Shared& scratch) const {
-    const int64_t row = blockIdx.x;
-    kernels::SampleResult& result = args.results[row];
-    Highest highest;
-    for (int part = 0; part < kSampleParts; ++part) {
-      highest.merge({result.top_logprobs[part], result.top_tokens[part]});
-    }
-    __syncthreads();  // all have read what the result held
-    BlockDraw drawn(args.logits + row * args.stride, static_cast<int32_t>(args.vocabulary),
-                    args.rows[row], highest, scratch);
-    drawn.run(result);
-    if (threadIdx.x == 0 && args.tokens != nullptr) {
-      args.tokens[row] = result.token;
-    }
-  }
+// The op and memory for SampleWork, of the rows that are worked on at the same time.
+struct SampleInRoom {
+  const SampleOp& op;
+  std::byte* room = nullptr;
+  int64_t room_bytes = 0;
 };
 
-inline FastResult run_fast(cudaStream_t stream, const SampleOp& op) {
-  if (op.vocabulary > kMaxDrawTokens || op.vocabulary <= 0) {
+// Rows `first` .. `first` + `count` - 1.
+inline cudaError_t launch_batch(cudaStream_t stream, const SampleOp& op, SampleWork* work,
+                                int64_t first, int64_t count) {
+  constexpr int64_t kChunk = kernels::kSampleChunk;
+  const int64_t chunks = (op.vocabulary + kChunk - 1) / kChunk;
+  SampleBatch batch{
+      .args = op,
+      .work = work,
+      .part = static_cast<int32_t>((chunks + kSampleParts - 1) / kSampleParts * kChunk)};
+  batch.args.logits += first * op.stride;
+  batch.args.rows += first;
+  batch.args.results += first;
+  batch.args.tokens += op.tokens == nullptr ? 0 : first;
+  const dim3 rows(static_cast<unsigned>(count));
+  const dim3 parts(static_cast<unsigned>(count), kSampleParts);
+  cudaError_t error = launch_blocks(stream, AdjustLogits{batch}, parts, AdjustLogits::kMaxThreads);
+  const auto next = [&](const auto& kernel, const dim3& grid) {
+    error = error == cudaSuccess ? launch_blocks(stream, kernel, grid, kDrawThreads) : error;
+  };
+  if (op.greedy) {
+    next(CutRows{batch}, rows);
+    return error;
+  }
+  next(WeighTokens{batch}, parts);
+  next(FindBins{batch}, rows);
+  next(ListCandidates{batch}, parts);
+  next(CutRows{batch}, rows);
+  next(WeighKept{batch}, parts);
+  next(DrawTokens{batch}, parts);
+  return error;
+}
+
+inline FastResult run_fast(cudaStream_t stream, const SampleInRoom& sample) {
+  const SampleOp& op = sample.op;
+  const int64_t room_rows = sample.room_bytes / static_cast<int64_t>(sizeof(SampleWork));
+  if (op.vocabulary > kMaxDrawTokens || op.vocabulary <= 0 || room_rows <= 0) {
     return std::nullopt;
   }
-  if (op.row_count <= 0) {
-    return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  for (int64_t first = 0; first < op.row_count && error == cudaSuccess; first += room_rows) {
+    error = launch_batch(stream, op, reinterpret_cast<SampleWork*>(sample.room), first,
+                         std::min(room_rows, op.row_count - first));
   }
-  const int64_t part = ((op.vocabulary + kSampleParts - 1) / kSampleParts + 3) / 4 * 4;
-  const auto rows = static_cast<unsigned>(op.row_count);
-  const cudaError_t error = launch_blocks(stream, AdjustLogits{op, part}, dim3(rows, kSampleParts),
-                                          AdjustLogits::kMaxThreads);
-  return error != cudaSuccess ? error
-                              : launch_blocks(stream, FastDraw{op}, dim3(rows), kDrawThreads);
+  return error;
 }
 
 }  // namespace tandem::device::cuda
