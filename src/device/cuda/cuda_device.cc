@@ -92,7 +92,7 @@ class Tier {
 
   Reservation& pieces() { return pieces_; }
   [[nodiscard]] std::byte* begin() const { return begin_; }
-  // The first bytes of a new piece, up to the end of those that may not be zeros.
+  // Bytes at the start of a new piece that may not be zeros.
   int64_t dirty_bytes(std::byte* data, int64_t bytes) {
     const std::lock_guard lock(mutex_);
     const int64_t dirty = std::clamp<int64_t>(dirty_end_ - data, 0, bytes);

@@ -271,7 +271,7 @@ bool takes_four_dims(const Args& args) {
          is_aligned(args.sin) && is_aligned(args.q_norm) && is_aligned(args.k_norm);
 }
 
-// A row's blocks: those of its heads, and `more_blocks`.
+// Blocks of a row's heads.
 template <class Args>
 constexpr unsigned head_blocks(const Args& args) {
   return blocks_for(args.heads + 2 * args.layout.kv_heads, kBlockHeads);
