@@ -71,6 +71,8 @@ TEST_F(Arguments, VariablesThatNoOptionReads) {
   const char* environment[] = {"HOME=/",
                                "TANDEM_PORT=8",
                                "TANDEM_PROT=8",
+                               "TANDEM_CUDA_GRAPHS=layers",
+                               "TANDEM_CUDA_PREFILL=auto",
                                "TANDEM_SERVICE_HOST=10.0.0.1",
                                "TANDEM_PORT_8000_TCP=tcp://10.0.0.1:8000",
                                nullptr};

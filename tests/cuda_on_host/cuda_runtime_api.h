@@ -106,6 +106,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
@@ -145,7 +146,7 @@ struct GpuFault {
     kLaunch,    // the call that launches a kernel fails
     kEvent,     // the call that records an event fails
     kMemory,    // a call that takes device memory; no fault of the GPU: it is full
-    kGraph,     // a call that makes a graph to launch; likewise
+    kGraph,     // a call that makes a graph to launch or uploads it; likewise
     kRegister,  // a call that registers memory; likewise
   };
   In in = In::kKernel;

@@ -452,6 +452,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   *executable = g_kept.add(new CudaOnHostGraph{graph->work});
   return fault().report();
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {
+  const bool is_full = fault().strikes(cuda_on_host::GpuFault::In::kGraph);
+  return is_full ? t_last_error = cudaErrorMemoryAllocation : fault().report();
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (!fault().strikes(cuda_on_host::GpuFault::In::kLaunch)) {
     ++g_graph_launches;

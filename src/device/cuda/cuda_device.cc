@@ -271,11 +271,16 @@ struct Found {
            (libraries.attention ? "-flashinfer" : "");
   }
   [[nodiscard]] std::string attention() const {
-    const char* flashinfer =
-        libraries.prefill.any() ? "FlashInfer, prompts by Hopper's kernels" : "FlashInfer";
-    return libraries.attention ? flashinfer : "plain attention";
+    return std::string(libraries.attention ? "FlashInfer" : "plain attention") +
+           (libraries.graphs ? ", graphs of layers" : "");
   }
 };
+
+// The kernels for prompts that the user asks for; empty: the trial chooses.
+std::string asked_prefill() {
+  const std::string wanted = variable(kPrefillVariable);
+  return wanted.empty() || wanted == "auto" ? "" : fmt::format(", prompts: {}", wanted);
+}
 
 Result<bool> find_attention() {
   const std::string wanted = variable(kAttentionVariable);
@@ -363,7 +368,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   RETURN_IF_ERROR(check_variable(kKernelsVariable, "fast", "plain"));
   RETURN_IF_ERROR(check_variable(kDepthVariable, "auto", "whole"));
   RETURN_IF_ERROR(check_variable(kGraphsVariable, "off", "layers"));
-  found.libraries.graphs = variable(kGraphsVariable) == "layers";
+  found.libraries.graphs = variable(kGraphsVariable) == "layers" && spec.timeline == nullptr;
   const int64_t own = CudaStreams::own_bytes(found.libraries);
   const int64_t beside = Tier::room_for(0, own);
   const int64_t bytes =
@@ -394,16 +399,17 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
                                    .room = device->begin(),
                                    .room_bytes = device->pieces().capacity()},
                                   *health));
-  const std::string attention =
-      found.attention() + (found.libraries.graphs ? ", graphs of layers" : "");
+  const char* const prompts = found.libraries.prefill.any() ? ", prompts by Hopper's kernels" : "";
   AcceleratorCaps caps{
-      .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {})", index, gpu.name, gpu.major,
+      .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {}{})", index, gpu.name, gpu.major,
                           gpu.minor, format_bytes(bytes), format_bytes(gpu.memory_bytes),
-                          found.products, attention),
+                          found.products, found.attention(), prompts),
       .backend = "cuda",
-      .identity = fmt::format(
-          "cuda ({}, {}, {})", gpu.name,
-          found.libraries.products == nullptr ? "plain kernels" : found.products, attention),
+      // Without the result of the trial for prompts, which may differ at the next start.
+      .identity =
+          fmt::format("cuda ({}, {}, {}{})", gpu.name,
+                      found.libraries.products == nullptr ? "plain kernels" : found.products,
+                      found.attention(), asked_prefill()),
       .kernels = found.kernels(),
       .memory_bytes = gpu.memory_bytes,
       .free_memory_bytes = device->pieces().capacity()};

@@ -1,19 +1,14 @@
 #include "device/cuda/cuda_stream.h"
 
-#include <fmt/format.h>
-#include <sys/prctl.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <utility>
 #include <variant>
 
 #include "base/check.h"
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/kernels/kv_move.h"
-#include "device/op_queries.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -71,19 +66,7 @@ cudaError_t CudaStream::end() {
   return error == cudaSuccess ? cudaStreamDestroy(stream_) : error;
 }
 
-cudaError_t CudaStream::launch(const Op& op) {
-  if (graphs_ == nullptr) {
-    return launch_now(op);
-  }
-  if (graphs_->add(op)) {
-    return cudaSuccess;
-  }
-  const cudaError_t error = launch_held();
-  if (error != cudaSuccess) {
-    return error;
-  }
-  return graphs_->add(op) ? cudaSuccess : launch_now(op);
-}
+bool CudaStream::hold_back(const Op& op) { return graphs_ != nullptr && graphs_->add(op); }
 
 cudaError_t CudaStream::launch_held() {
   if (graphs_ == nullptr || graphs_->empty()) {
@@ -94,13 +77,12 @@ cudaError_t CudaStream::launch_held() {
     return room.error();
   }
   holds_products_ = true;
-  const cudaError_t error =
-      graphs_->launch(stream_, [this](const Op& op) { return launch_now(op); });
+  const cudaError_t error = graphs_->launch(stream_, [this](const Op& op) { return launch(op); });
   holds_products_ = false;
   return error;
 }
 
-cudaError_t CudaStream::launch_now(const Op& op) {
+cudaError_t CudaStream::launch(const Op& op) {
   return std::visit(
       [this]<class AnyOp>(const AnyOp& any) {
         if constexpr (std::is_same_v<AnyOp, CopyOp>) {

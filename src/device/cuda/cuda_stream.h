@@ -43,7 +43,7 @@ struct Libraries {
 // Used by CudaStreams. Calls return what CUDA says.
 class CudaStream {
  public:
-  // With `graphs`, ops may be held back as runs for graphs (op_graphs.h).
+  // With `graphs`, runs of ops can be held back for graphs (op_graphs.h).
   explicit CudaStream(StreamRooms& rooms, bool graphs = false) : rooms_(rooms) {
     if (graphs) {
       graphs_ = std::make_unique<OpGraphs>();
@@ -54,9 +54,11 @@ class CudaStream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   cudaError_t make(StreamKind kind);
+  bool hold_back(const Op& op);  // false: it cannot be part of the run that is held back
+  cudaError_t launch_held();
+  // Behind launch_held().
   cudaError_t launch(const Op& op);
-  cudaError_t launch_held();  // what is held back
-  cudaError_t end();          // once nothing is launched any more
+  cudaError_t end();  // once nothing is launched any more
   [[nodiscard]] cudaStream_t get() const { return stream_; }
 
  private:
@@ -64,7 +66,6 @@ class CudaStream {
   // launched.
   class Products;
 
-  cudaError_t launch_now(const Op& op);
   cudaError_t multiply(const GemmOp& op);
   cudaError_t multiply(const GateUpOp& op);
   cudaError_t upload(const UploadOp& op);

@@ -128,7 +128,7 @@ cudaError_t CudaStreams::open_trace(Line& own, StreamKind kind) {
 
 void CudaStreams::launch(StreamId stream, const Op& op) {
   Line& own = line(stream);
-  if (!use_device()) {
+  if (!use_device() || own.stream.hold_back(op) || !launch_held(own) || own.stream.hold_back(op)) {
     return;
   }
   const cudaError_t error =

@@ -36,7 +36,7 @@ Op op_of(const auto& any) {
 }  // namespace
 
 bool OpGraphs::add(const Op& op) {
-  if (run_.size() == kMaxOps || given_up_ || label_of(op).value > kMaxRows) {
+  if (run_.size() == kMaxOps || label_of(op).value > kMaxRows) {
     return false;
   }
   return std::visit(
@@ -76,12 +76,17 @@ const OpGraphs::Graph* OpGraphs::find(uint64_t digest) const {
 
 // Counts the sighting. A run of one op gains nothing.
 bool OpGraphs::is_due(uint64_t digest) {
-  Sighting& sighting = sightings_.at(digest % sightings_.size());
-  if (sighting.digest != digest) {
-    sighting = {.digest = digest};
+  const size_t place = digest % sightings_.size();
+  Sighting* own = &sightings_.at(place);
+  Sighting* other = &sightings_.at(place ^ 1);
+  if (other->digest == digest || (own->digest != digest && other->count < own->count)) {
+    std::swap(own, other);
   }
-  ++sighting.count;
-  return sighting.count >= kSightings && run_.size() > 1 && runs_since_capture_ >= kRunsApart &&
+  if (own->digest != digest) {
+    *own = {.digest = digest};
+  }
+  ++own->count;
+  return own->count >= kSightings && run_.size() > 1 && runs_since_capture_ >= kRunsApart &&
          graphs_.size() < kMaxGraphs && !given_up_;
 }
 
@@ -97,17 +102,21 @@ cudaError_t OpGraphs::launch_each(const LaunchOne& launch_one) const {
 // next launch.
 bool OpGraphs::capture(cudaStream_t stream, uint64_t digest, const LaunchOne& launch_one) {
   runs_since_capture_ = 0;
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess || free < kReserveBytes) {
+    give_up("little of the GPU's memory is left");
+    return false;
+  }
   Graph graph{.ops = run_};
-  // Relaxed: what other threads ask the driver meanwhile has nothing to do with it.
+  // Relaxed: other threads call the driver meanwhile.
   cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
   if (error == cudaSuccess) {
     error = instantiate(stream, launch_each(launch_one), graph.executable);
   }
   if (error != cudaSuccess) {
     cudaGetLastError();  // a later launch must not find it
-    given_up_ = true;
-    log::warn("{}: a run of {} operations cannot be captured ({}); they are launched one by one",
-              kGraphsVariable, run_.size(), cudaGetErrorString(error));
+    give_up(cudaGetErrorString(error));
     return false;
   }
   if (graphs_.empty()) {
@@ -115,6 +124,13 @@ bool OpGraphs::capture(cudaStream_t stream, uint64_t digest, const LaunchOne& la
   }
   graphs_.emplace(digest, std::move(graph));
   return true;
+}
+
+void OpGraphs::give_up(const char* why) {
+  given_up_ = true;
+  log::warn(
+      "{}: {} graphs were made, no more can be ({}); other operations are launched one by one",
+      kGraphsVariable, graphs_.size(), why);
 }
 
 // Ends the capture also after an error of its launches, else the stream stays in it.
@@ -129,6 +145,12 @@ cudaError_t OpGraphs::instantiate(cudaStream_t stream, cudaError_t launched,
   if (graph != nullptr) {
     const cudaError_t destroyed = cudaGraphDestroy(graph);
     error = error == cudaSuccess ? destroyed : error;
+  }
+  if (error == cudaSuccess) {  // takes its memory of the GPU now, not at its launch
+    error = cudaGraphUpload(executable, stream);
+  }
+  if (error != cudaSuccess && executable != nullptr) {
+    static_cast<void>(cudaGraphExecDestroy(std::exchange(executable, nullptr)));
   }
   return error;
 }

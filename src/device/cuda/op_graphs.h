@@ -4,8 +4,9 @@
 // begins each kernel sooner after its predecessor.
 //
 // A graph serves a run of exactly its ops, with equal arguments; so its results are theirs.
-// Captures take some 0.1 ms on the issuing thread, so they are spread over steps. If CUDA
-// refuses a capture, for want of memory say, nothing is captured any more; ops are launched singly.
+// A capture keeps the issuing thread for a while, so captures are spread over steps. If CUDA
+// refuses a graph, or the GPU's memory comes to its end, no more are made: other runs are launched
+// op by op.
 //
 // Not thread-safe: the stream's issuing thread.
 #pragma once
@@ -29,11 +30,13 @@ inline constexpr const char* kGraphsVariable = "TANDEM_CUDA_GRAPHS";
 
 class OpGraphs {
  public:
-  static constexpr int64_t kMaxRows = 64;     // of an op; above, kernels take longer than launches
+  static constexpr int64_t kMaxRows = 64;     // of an op; with more, kernels take long
   static constexpr size_t kMaxGraphs = 4096;  // 32 layers, 64 numbers of rows, two staging rooms
   static constexpr uint32_t kSightings = 3;   // a run is captured when it comes for this time
   static constexpr int64_t kRunsApart = 8;    // from one capture to the next
   static constexpr size_t kMaxOps = 32;       // of a run
+  // Left to the libraries, whose kernels are loaded when they first run.
+  static constexpr size_t kReserveBytes = size_t{512} << 20;
 
   OpGraphs() = default;
   ~OpGraphs() = default;
@@ -43,14 +46,12 @@ class OpGraphs {
   // Adds an op to the run. False: it can be part of none, or the run is full; launch() first.
   bool add(const Op& op);
   [[nodiscard]] bool empty() const { return run_.empty(); }
-  // Launches the run's ops, by its graph or by `launch_one`, and empties it. While this runs,
-  // memory that the ops share must be held: nothing may order streams.
+  // Launches the run's ops, by its graph or by `launch_one`, and empties it. `launch_one` must not
+  // order streams: the caller holds all memory that the ops share with other streams.
   using LaunchOne = std::function<cudaError_t(const Op&)>;
   cudaError_t launch(cudaStream_t stream, const LaunchOne& launch_one);
   // Once nothing is launched any more.
   cudaError_t end();
-
-  [[nodiscard]] size_t graphs() const { return graphs_.size(); }
 
  private:
   // The ops that can be part of a run. Compared by all their arguments.
@@ -70,10 +71,12 @@ class OpGraphs {
   bool capture(cudaStream_t stream, uint64_t digest, const LaunchOne& launch_one);
   static cudaError_t instantiate(cudaStream_t stream, cudaError_t launched,
                                  cudaGraphExec_t& executable);
+  void give_up(const char* why);
 
   std::vector<GraphedOp> run_;
   std::unordered_multimap<uint64_t, Graph> graphs_;  // by the digest of their ops
-  std::array<Sighting, kMaxGraphs> sightings_{};  // of digests; a new digest takes another's place
+  // Of digests; each has two places, of which a new digest takes that with the lower count.
+  std::array<Sighting, kMaxGraphs> sightings_{};
   int64_t runs_since_capture_ = kRunsApart;
   bool given_up_ = false;
 };

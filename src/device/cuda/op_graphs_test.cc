@@ -201,17 +201,46 @@ TEST_F(Graphs, CapturesAreSpreadOverRuns) {
   EXPECT_EQ(all(4), 2);
 }
 
+// Refused when it is made, or when it is brought to the GPU.
 TEST_F(Graphs, WithoutMemoryForAGraphOpsAreLaunchedOneByOne) {
+  for (const int64_t refused : {1, 2}) {
+    GraphedGpu plain("off");
+    GraphedGpu gpu("layers");
+    cuda_on_host::fail({.in = GpuFault::In::kGraph, .at = refused});
+    EXPECT_EQ(launched([&] {
+                for (uint64_t seed = 0; seed < 30; ++seed) {
+                  ASSERT_EQ(gpu.run({}, seed), plain.run({}, seed)) << seed;
+                }
+              }),
+              0);
+    ASSERT_EQ(gpu.device().failure(), nullptr) << gpu.device().failure()->message;
+  }
+}
+
+TEST_F(Graphs, AGraphServesOnWhenNoMoreCanBeMade) {
   GraphedGpu plain("off");
   GraphedGpu gpu("layers");
-  cuda_on_host::fail({.in = GpuFault::In::kGraph});
+  cuda_on_host::fail({.in = GpuFault::In::kGraph, .at = 3});
+  const int64_t graphs = launched([&] {
+    for (uint64_t seed = 0; seed < 30; ++seed) {
+      ASSERT_EQ(gpu.run({}, seed), plain.run({}, seed)) << seed;
+      ASSERT_EQ(gpu.run({.rows = 7}, seed), plain.run({.rows = 7}, seed)) << seed;
+    }
+  });
+  EXPECT_EQ(graphs, 28);  // of the first run alone
+  ASSERT_EQ(gpu.device().failure(), nullptr) << gpu.device().failure()->message;
+}
+
+TEST_F(Graphs, SomeMemoryIsLeftToTheLibraries) {
+  GraphedGpu gpu("layers");
+  cuda_on_host::pretend({.free_bytes = OpGraphs::kReserveBytes - 1});
   EXPECT_EQ(launched([&] {
-              for (uint64_t seed = 0; seed < 30; ++seed) {
-                ASSERT_EQ(gpu.run({}, seed), plain.run({}, seed)) << seed;
+              for (uint64_t seed = 0; seed < 8; ++seed) {
+                gpu.run({}, seed);
               }
             }),
             0);
-  ASSERT_EQ(gpu.device().failure(), nullptr) << gpu.device().failure()->message;
+  cuda_on_host::pretend({});
 }
 
 TEST_F(Graphs, AGpuThatFailsInAGraphFails) {

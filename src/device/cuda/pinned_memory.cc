@@ -66,6 +66,10 @@ bool reaches_registered(int device) {
 }  // namespace
 
 cudaError_t PinnedMemory::take(int device, int64_t bytes) {
+  // Pages that the machine has no memory for would be made until the kernel ends the process.
+  if (bytes >= kLargeBytes && bytes > machine_memory().free_bytes) {
+    return cudaErrorMemoryAllocation;
+  }
   if (bytes >= kLargeBytes && reaches_registered(device)) {
     std::optional<Pages> pages = Pages::map(bytes);
     if (!pages.has_value() || !populate_in_parallel(*pages)) {

@@ -1,6 +1,6 @@
 // Memory of the host that the GPU reads and writes by itself: locked pages. CUDA makes and locks
 // pages on one thread, which takes seconds for a large tier. So the pages of large pieces are made
-// here, on several threads, and only locked by CUDA.
+// here, on several threads, and only locked by CUDA. They lie on the memory nodes of these threads.
 //
 // Not thread-safe.
 #pragma once

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "device/cpu/machine.h"
 #include "device/cuda/cuda_device.h"
 #include "support/sizes.h"
 
@@ -66,7 +67,9 @@ TEST_F(Pinned, MemoryThatCannotBeRegisteredIsAskedOfCuda) {
 
 TEST_F(Pinned, MoreThanTheMachineHasIsRefused) {
   PinnedMemory memory;
-  EXPECT_EQ(memory.take(0, int64_t{1} << 50), cudaErrorMemoryAllocation);
+  for (const int64_t bytes : {machine_memory().free_bytes + 1024 * kMiB, int64_t{1} << 50}) {
+    EXPECT_EQ(memory.take(0, bytes), cudaErrorMemoryAllocation);
+  }
   EXPECT_EQ(memory.end(), cudaSuccess);
 }
 

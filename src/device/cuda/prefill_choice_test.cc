@@ -253,7 +253,7 @@ TEST(PrefillSteps, ChunksWithoutAWindowGoToTheKernelsForHopper) {
   }
   StepsOnHost hopper("hopper");
   EXPECT_THAT(hopper.device().caps().name, HasSubstr("FlashInfer, prompts by Hopper's kernels"));
-  EXPECT_THAT(hopper.device().caps().identity, HasSubstr("prompts by Hopper's kernels"));
+  EXPECT_THAT(hopper.device().caps().identity, HasSubstr("FlashInfer, prompts: hopper"));
   for (size_t i = 0; i < std::size(steps); ++i) {
     const int64_t before = cuda_on_host::hopper_runs();
     EXPECT_TRUE(hopper.attend(steps[i].slices, steps[i].window) == results[i]) << "step " << i;

@@ -1,6 +1,8 @@
 // Device memory that the streams of a GPU use in turn, each behind the work of the
 // stream before. Taken once, so that nothing is allocated later.
 //
+// A stream that is captured must have the room before, and no other stream may ask for it then.
+//
 // Threads: any; a holder keeps the others out while it launches, not while that runs.
 #pragma once
 

@@ -65,7 +65,8 @@ struct Room {
 using Plan = std::array<int64_t, 15>;
 
 // Divides the work of `sequences` (in host memory) and copies the plan to the room on the stream.
-// cudaErrorInvalidValue: it does not fit the room, nothing was launched.
+// cudaErrorInvalidValue: it does not fit the room, or there is no kernel for it; the room may be
+// planned again.
 cudaError_t plan(cudaStream_t stream, const Shape& shape, const Sequences& sequences,
                  const Room& room, Plan& plan);
 
