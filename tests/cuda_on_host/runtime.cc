@@ -199,34 +199,6 @@ cudaError_t refuse_in_capture(cudaStream_t stream) {
 }
 }  // namespace
 
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    case cudaErrorECCUncorrectable:
-      return "cudaErrorECCUncorrectable";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    default:
-      return "another error";
-  }
-}
-
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorECCUncorrectable:
-      return "uncorrectable ECC error encountered";
-    case cudaErrorLaunchFailure:
-      return "unspecified launch failure";
-    default:
-      return "an error of the host's CUDA";
-  }
-}
-
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = g_machine.driver;
   return cudaSuccess;
