@@ -244,6 +244,7 @@ stage_speed() {
 # The whole model; of the dry run a tiny one.
 stage_model() {
   local folder=$scratch place sizes=(--preset 8B)
+  export TANDEM_CUDA_PREFILL=${TANDEM_CUDA_PREFILL:-auto}
   if [ "$dry_run" -eq 1 ]; then
     sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,2 --prompt 16 --output 4 --tiers 2:4:16 --window 0.2 --profile 1)
     export TANDEM_CUDA_PRODUCTS=plain  # a profile with the host's cuBLASLt takes 15 s instead of 6

@@ -276,10 +276,10 @@ struct Found {
   }
 };
 
-// The kernels for prompts that the user asks for; empty: the trial chooses.
+// The kernels for prompts that the user asks for.
 std::string asked_prefill() {
   const std::string wanted = variable(kPrefillVariable);
-  return wanted.empty() || wanted == "auto" ? "" : fmt::format(", prompts: {}", wanted);
+  return wanted.empty() || wanted == "ampere" ? "" : fmt::format(", prompts: {}", wanted);
 }
 
 Result<bool> find_attention() {

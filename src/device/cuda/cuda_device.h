@@ -22,9 +22,9 @@ inline constexpr const char* kProductsVariable = "TANDEM_CUDA_PRODUCTS";
 inline constexpr const char* kLibraryVariable = "TANDEM_CUBLASLT";
 // "plain": FlashInfer's kernels are not used; "flashinfer" fails if the build has none.
 inline constexpr const char* kAttentionVariable = "TANDEM_CUDA_ATTENTION";
-// "ampere": FlashInfer's kernels for Hopper do not attend prompts; "hopper": they attend all that
-// they can, untimed, and the start fails if they cannot. Else a trial decides at the start
-// (prefill_choice.h).
+// "auto": a trial at the start decides whether FlashInfer's kernels for Hopper attend prompts
+// (prefill_choice.h); "hopper": they attend all that they can, untimed, and the start fails if they
+// cannot. "ampere" (or nothing): they do not, and are not tried.
 inline constexpr const char* kPrefillVariable = "TANDEM_CUDA_PREFILL";
 // "bfloat16" keeps the residual of models with weights in bf16 in that type, "float32" (or nothing)
 // in fp32.

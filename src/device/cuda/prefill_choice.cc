@@ -19,7 +19,7 @@ static_assert(PrefillTrialResult::kNever == PrefillChoice::kNever);
 
 std::string wanted_kernels() {
   const char* text = std::getenv(kPrefillVariable);  // NOLINT(concurrency-mt-unsafe)
-  return text == nullptr || *text == '\0' ? "auto" : text;
+  return text == nullptr || *text == '\0' ? "ampere" : text;
 }
 
 // Why there is nothing to try; empty: there is.
@@ -97,8 +97,8 @@ Result<PrefillChoice> choose_prefill(const PrefillQuestion& question, GpuHealth&
   const std::string wanted = wanted_kernels();
   if (wanted != "auto" && wanted != "ampere" && wanted != "hopper") {
     return invalid_argument(
-        fmt::format("{}={}: give auto (FlashInfer's kernels for Hopper if they pay), ampere or "
-                    "hopper",
+        fmt::format("{}={}: give ampere (not FlashInfer's kernels for Hopper), auto (if they "
+                    "pay) or hopper",
                     kPrefillVariable, wanted),
         kPrefillVariable);
   }

@@ -57,6 +57,7 @@ class PrefillChoiceOnHost : public testing::Test {
   }
 
   static constexpr int64_t kRoomBytes = 48 * kMiB;
+  const Variable trial_{kPrefillVariable, "auto"};
   PrefillQuestion question_;
   GpuHealth health_;
 };
@@ -91,7 +92,15 @@ TEST_F(PrefillChoiceOnHost, AVariableTakesTheTrialsPlace) {
   const Variable wanted(kPrefillVariable, "fa3");
   const auto refused = choose();
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_PREFILL=fa3: give auto"));
+  EXPECT_THAT(refused.error().message, HasSubstr("TANDEM_CUDA_PREFILL=fa3: give ampere"));
+}
+
+TEST_F(PrefillChoiceOnHost, UnaskedForTheyAreNotTried) {
+  const Variable built(cuda_on_host::kHopperVariable, "1");
+  const Variable wanted(kPrefillVariable, "");
+  question_.tried.run_call = run_until_lost;
+  EXPECT_FALSE(choose().value().any());
+  EXPECT_FALSE(health_.failed());
 }
 
 TEST_F(PrefillChoiceOnHost, KernelsWithOtherResultsAreNotUsed) {
@@ -262,6 +271,7 @@ TEST(PrefillSteps, ChunksWithoutAWindowGoToTheKernelsForHopper) {
 }
 
 TEST(PrefillSteps, ADeviceThatTheTrialLosesIsNotMade) {
+  const Variable trial(kPrefillVariable, "auto");
   const Variable built(cuda_on_host::kHopperVariable, "1");
   cuda_on_host::fail({.in = cuda_on_host::GpuFault::In::kEvent});
   const auto lost = make_cuda_device({.accelerator = AcceleratorSpec{.backend = "cuda"},
