@@ -67,7 +67,7 @@ class CudaStreams {
     const std::function<void()>* listener = nullptr;  // null: no listener is called
     int64_t marks = 0;  // that the trace had when the event was recorded
   };
-  // Of a stream. `pending`, oldest first, is guarded by mutex_.
+  // A stream and its events. `pending` begins with the oldest; mutex_ guards it.
   struct Line {
     Line(StreamRooms& rooms, bool graphs) : stream(rooms, graphs) {}
     CudaStream stream;

@@ -16,7 +16,7 @@ constexpr uint64_t mix(uint64_t digest, uint64_t number) {
   return digest ^ digest >> 29;
 }
 
-// Of the operands: equal ops have equal digests.
+// Digests the addresses and sizes of the operands; equal ops have equal digests.
 uint64_t digest_of(const Op& op) {
   uint64_t digest = op.index();
   for_each_operand(op, [&digest](const Operand& operand) {

@@ -30,11 +30,12 @@ inline constexpr const char* kGraphsVariable = "TANDEM_CUDA_GRAPHS";
 
 class OpGraphs {
  public:
-  static constexpr int64_t kMaxRows = 64;     // of an op; with more, kernels take long
+  static constexpr int64_t kMaxRows =
+      64;  // an op with more rows is in no run: its kernels take long
   static constexpr size_t kMaxGraphs = 4096;  // 32 layers, 64 numbers of rows, two staging rooms
   static constexpr uint32_t kSightings = 3;   // a run is captured when it comes for this time
   static constexpr int64_t kRunsApart = 8;    // from one capture to the next
-  static constexpr size_t kMaxOps = 32;       // of a run
+  static constexpr size_t kMaxOps = 32;       // a run has at most this number
   // Left to the libraries, whose kernels are loaded when they first run.
   static constexpr size_t kReserveBytes = size_t{512} << 20;
 
@@ -75,7 +76,7 @@ class OpGraphs {
 
   std::vector<GraphedOp> run_;
   std::unordered_multimap<uint64_t, Graph> graphs_;  // by the digest of their ops
-  // Of digests; each has two places, of which a new digest takes that with the lower count.
+  // Counts of digests. A digest has two places; a new digest takes the place with the lower count.
   std::array<Sighting, kMaxGraphs> sightings_{};
   int64_t runs_since_capture_ = kRunsApart;
   bool given_up_ = false;

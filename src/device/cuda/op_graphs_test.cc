@@ -19,14 +19,14 @@ namespace {
 using cuda_on_host::GpuFault;
 using cuda_on_host::graph_launches;
 
-// Of a small layer: a norm, two products, one of them added to the residual, and a cast.
+// The sizes of a small layer: a norm, two products, the second added to the residual, and a cast.
 struct Layer {
   static constexpr int64_t kRows = 128;
   static constexpr int64_t kWidth = 32;
   int64_t rows = 4;
   float epsilon = 1e-5F;
   bool accumulate = true;
-  int64_t columns = kWidth;  // of the cast
+  int64_t columns = kWidth;  // that the cast converts
 };
 
 // A device, and a layer's operands on it.
@@ -227,7 +227,7 @@ TEST_F(Graphs, AGraphServesOnWhenNoMoreCanBeMade) {
       ASSERT_EQ(gpu.run({.rows = 7}, seed), plain.run({.rows = 7}, seed)) << seed;
     }
   });
-  EXPECT_EQ(graphs, 28);  // of the first run alone
+  EXPECT_EQ(graphs, 28);  // only the first run became a graph
   ASSERT_EQ(gpu.device().failure(), nullptr) << gpu.device().failure()->message;
 }
 

@@ -73,7 +73,7 @@ TEST_F(Pinned, MoreThanTheMachineHasIsRefused) {
   EXPECT_EQ(memory.end(), cudaSuccess);
 }
 
-// What a piece left is gone when the next one takes its place, in memory that began as zeros, too.
+// A new piece is all zeros, also if an earlier piece left other bytes in its place.
 TEST_F(Pinned, PiecesOfATierAreZeros) {
   auto device = std::move(make_cuda_device({.accelerator = AcceleratorSpec{.backend = "cuda"},
                                             .device_memory_bytes = 16 * kMiB,

@@ -15,7 +15,7 @@ constexpr int64_t kPlanBytes = int64_t{1} << 20;
 constexpr int64_t kGuardRows = 192;      // behind the results: the largest tile
 constexpr size_t kRandomPiece = 499979;  // values that repeat; a prime, so that no pages are equal
 constexpr int kRounds = 3;
-constexpr int kRepeats = 4;  // of a round
+constexpr int kRepeats = 4;  // calls that a round times together
 
 struct Extent {
   int32_t rows = 0;
@@ -77,7 +77,7 @@ class Trier {
   flash::Shape shape_;
   int64_t rows_ = 0;
   int64_t kv_count_ = 0;
-  std::vector<int32_t> numbers_;  // of the sequences, then the pages
+  std::vector<int32_t> numbers_;  // the sequences' numbers, then the pages'
   int32_t* numbers_on_device_ = nullptr;
   flash::Sequences on_host_;
   flash::Sequences on_device_;

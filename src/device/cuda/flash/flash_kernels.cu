@@ -4,21 +4,12 @@
 #include <vector>
 
 #include "device/cuda/flash/flash_run.cuh"
+#include "device/cuda/flash/mutable_pointers.cuh"
 
 namespace tandem::device::cuda::flash {
 namespace {
 
 using Element = __nv_bfloat16;
-
-// FlashInfer takes constant arguments as pointers to variables.
-template <class T>
-T* mutably(const T* data) {
-  return const_cast<T*>(data);
-}
-Element* elements(const BFloat16* data) {
-  static_assert(sizeof(BFloat16) == sizeof(Element));
-  return reinterpret_cast<Element*>(mutably(data));
-}
 
 // FlashInfer counts the tokens before a row's own; -1: all.
 int32_t window_left(const Shape& shape) { return shape.window == 0 ? -1 : shape.window - 1; }
@@ -71,14 +62,15 @@ cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequen
   const int64_t head_stride = int64_t{shape.page_tokens} * shape.head_dim;
   const int64_t strides[3] = {operands.page_stride, head_stride, shape.head_dim};
   PagedParams params;
-  params.q = elements(operands.q);
+  params.q = elements<Element>(operands.q);
   params.paged_kv = flashinfer::paged_kv_t<Element, int32_t>(
       static_cast<uint32_t>(shape.kv_heads), static_cast<uint32_t>(shape.page_tokens),
       static_cast<uint32_t>(shape.head_dim), static_cast<uint32_t>(sequences.count),
-      flashinfer::QKVLayout::kHND, elements(operands.keys), elements(operands.values), strides,
-      mutably(operands.pages), mutably(sequences.page_starts), mutably(sequences.last_page_tokens));
+      flashinfer::QKVLayout::kHND, elements<Element>(operands.keys),
+      elements<Element>(operands.values), strides, mutably(operands.pages),
+      mutably(sequences.page_starts), mutably(sequences.last_page_tokens));
   params.q_indptr = mutably(sequences.row_starts);
-  params.o = elements(operands.out);
+  params.o = elements<Element>(operands.out);
   params.group_size = flashinfer::uint_fastdiv(static_cast<uint32_t>(shape.heads / shape.kv_heads));
   params.sm_scale = operands.scale;
   params.num_qo_heads = static_cast<uint32_t>(shape.heads);

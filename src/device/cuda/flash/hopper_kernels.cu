@@ -5,19 +5,10 @@
 
 #include "device/cuda/flash/flash_kernels.h"
 #include "device/cuda/flash/hopper_params.cuh"
+#include "device/cuda/flash/mutable_pointers.cuh"
 
 namespace tandem::device::cuda::flash::hopper {
 namespace {
-
-// FlashInfer takes constant arguments as pointers to variables.
-template <class T>
-T* mutably(const T* data) {
-  return const_cast<T*>(data);
-}
-Element* elements(const BFloat16* data) {
-  static_assert(sizeof(BFloat16) == sizeof(Element));
-  return reinterpret_cast<Element*>(mutably(data));
-}
 
 std::vector<int32_t> contexts_of(const Shape& shape, const Sequences& sequences) {
   std::vector<int32_t> contexts;
@@ -86,10 +77,10 @@ cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequen
   const int64_t head_stride = int64_t{shape.page_tokens} * shape.head_dim;
   const int64_t row_stride = int64_t{shape.heads} * shape.head_dim;
   Params params = {};
-  params.q_ptr = elements(operands.q);
-  params.k_ptr = elements(operands.keys);
-  params.v_ptr = elements(operands.values);
-  params.o_ptr = elements(operands.out);
+  params.q_ptr = elements<Element>(operands.q);
+  params.k_ptr = elements<Element>(operands.keys);
+  params.v_ptr = elements<Element>(operands.values);
+  params.o_ptr = elements<Element>(operands.out);
   params.kv_indices = mutably(operands.pages);
   params.additional_params.sm_scale = operands.scale;
   params.q_stride_n = row_stride;
@@ -112,7 +103,7 @@ cudaError_t run(cudaStream_t stream, const Shape& shape, const Sequences& sequen
   take_plan(params, plan, room.plan);
   try {
     return shape.head_dim == 64 ? run_64(params, stream) : run_128(params, stream);
-  } catch (const std::exception&) {  // what FlashInfer refuses
+  } catch (const std::exception&) {  // FlashInfer refuses the call
     return cudaErrorInvalidDeviceFunction;
   }
 }
