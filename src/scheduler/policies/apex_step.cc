@@ -10,6 +10,8 @@
 namespace tandem {
 namespace {
 
+// Lanes must give more than overlap by this factor in the mean of the last steps, which varies.
+constexpr double kPayInMean = 1.3;
 constexpr double kKeepsForm = 1.02;  // so much worse may the form of the last step be (apex_plus)
 
 double in_nanos(Nanos time) { return static_cast<double>(time.count()); }
@@ -198,7 +200,8 @@ NeoStep::Choice NeoStep::lanes_of_under_way(const LanesUnderWay& under_way) cons
 }
 
 // The forms in which tokens may join, but for `base`, in which none enters.
-std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const {
+std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base,
+                                                      bool lanes_in_mean) const {
   std::vector<Choice> choices;
   const auto offer = [&](Choice choice) {
     const Lanes& lanes = choice.placement.lanes;
@@ -212,9 +215,6 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const 
     }
   };
   const bool takes_lanes = rules_.only_form != StepForm::kOverlapped;
-  if (!candidates_.empty() && rules_.only_form != StepForm::kTwoLanes) {
-    offer(overlap_choice(Entering::kSome));
-  }
   if (!candidates_.empty() && takes_lanes) {
     for (const LanesUnderWay& way : ways_in_lanes()) {
       offer(lanes_choice(way));
@@ -225,7 +225,38 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const 
       offer(lanes_of_under_way(way));
     }
   }
+  if (!candidates_.empty() && rules_.only_form != StepForm::kTwoLanes &&
+      !(takes_lanes && lanes_in_mean)) {
+    offer(overlap_choice(Entering::kSome));
+  }
   return choices;
+}
+
+// Output tokens per time of the decodes, with a token under way of each offloaded sequence, in a
+// step whose prompts add `for_prompts` to each layer.
+double NeoStep::rate_by_overlap(Nanos for_prompts) const {
+  const latency::StepShape decodes = resident_decodes();
+  const HostRows on_host = host_rows();
+  const int32_t layers = model_.step_times().layers();
+  const OverlapStep alone = overlap_step(model_.step_times(), host_times_, decodes, on_host);
+  const Nanos time = alone.time + layers * for_prompts;
+  // Where the host is late, a longer step has it do more.
+  const double tokens = std::min(alone.tokens * in_nanos(time) / in_nanos(alone.time),
+                                 static_cast<double>(on_host.rows) / (layers + 1));
+  return (decodes.decode_rows + tokens) / in_nanos(time);
+}
+
+// Whether lanes give more than overlap in steps with the prompts of the last steps' mean. Tokens
+// that join by overlap are under way for (layers + 1) steps. Until they are through, a step with
+// lanes would have to take all of them through their remaining layers, so the mean decides
+// and not this step alone. Lanes that a target forbids do not pay.
+bool NeoStep::lanes_pay_in_mean() const {
+  if (resident_decodes().empty() || host_rows().rows == 0 || any_first_token_due()) {
+    return false;
+  }
+  const Nanos mean = memory_.prompts_per_layer;
+  const FullLanes full = full_lanes(mean);
+  return full.time <= step_limit_ && full.rate() > kPayInMean * rate_by_overlap(mean);
 }
 
 // The form that gives the most output tokens beyond what its time is worth, within the targets. All
@@ -234,12 +265,12 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const 
 // alone the form with the longer step would win even if its rate is lower.
 NeoStep::Choice NeoStep::best_choice() const {
   const Choice base = overlap_choice(Entering::kNone);
-  std::vector<Choice> choices = joining_choices(base);
-  const OverlapStep of_decodes =
-      overlap_step(model_.step_times(), host_times_, resident_decodes(), host_rows());
-  double worth =
-      std::max(worth_of_time(base),
-               (resident_decodes().decode_rows + of_decodes.tokens) / in_nanos(of_decodes.time));
+  const bool lanes_in_mean = lanes_pay_in_mean();
+  std::vector<Choice> choices = joining_choices(base, lanes_in_mean);
+  double worth = worth_of_time(base);
+  if (!lanes_in_mean) {
+    worth = std::max(worth, rate_by_overlap(Nanos{0}));
+  }
   for (const Choice& choice : choices) {
     worth = std::max(worth, choice.rate());
   }
@@ -260,9 +291,9 @@ bool NeoStep::host_is_late() const {
          memory_.limiter.limit() < std::ssize(view_.offloaded);
 }
 
-// Output tokens per time of a step with lanes, if all offloaded sequences join that hide, half of
-// them in each lane.
-double NeoStep::rate_of_full_lanes(const Lanes& lanes) const {
+// A step with lanes whose prompts add `for_prompts` to each layer, if all offloaded sequences join
+// that hide, half of them in each lane.
+NeoStep::FullLanes NeoStep::full_lanes(const Lanes& lanes, Nanos for_prompts) const {
   const Lane& on_host = lanes[1];
   const auto with = [&](int64_t visitors) {
     Lanes some = lanes;
@@ -272,15 +303,30 @@ double NeoStep::rate_of_full_lanes(const Lanes& lanes) const {
     }
     return some;
   };
+  const auto times_of = [&](const Lanes& some) {
+    LayerTimes times = model_.times(some);
+    times[0].attention += for_prompts;
+    return times;
+  };
   int64_t hidden = 0;
   for (int64_t beyond = on_host.visitors + 1; beyond - hidden > 1;) {
     const int64_t middle = hidden + (beyond - hidden) / 2;
-    (model_.slack(with(middle)).least() >= Nanos{0} ? hidden : beyond) = middle;
+    (model_.slack(times_of(with(middle))).least() >= Nanos{0} ? hidden : beyond) = middle;
   }
   const Lanes full = with(hidden);
   const int32_t layers = model_.step_times().layers();
-  const Nanos time = layers * model_.layer_time(model_.times(full)) + model_.beside_layers(full);
-  return static_cast<double>(lanes[0].residents.decode_rows + hidden) / in_nanos(time);
+  const Nanos time = layers * model_.layer_time(times_of(full)) + model_.beside_layers(full);
+  return {.tokens = lanes[0].residents.decode_rows + hidden, .time = time};
+}
+
+// With the resident decodes and all of the host.
+NeoStep::FullLanes NeoStep::full_lanes(Nanos for_prompts) const {
+  const HostRows on_host = host_rows();
+  Lanes lanes;
+  lanes[0].residents = resident_decodes();
+  lanes[1].visitors = on_host.rows;
+  lanes[1].context = on_host.context;
+  return full_lanes(lanes, for_prompts);
 }
 
 // Whether overlap, with the best-effort prompts that wait and find room on the host, would give
@@ -305,7 +351,7 @@ bool NeoStep::overlap_would_give_more(const SequenceView& prompt, const Lanes& l
       overlap_step(model_.step_times(), host_times_, residents,
                    {.rows = rows, .context = on_host.context * rows / on_host.visitors});
   return (residents.decode_rows + overlap.tokens) / in_nanos(overlap.time) >
-         rate_of_full_lanes(lanes);
+         full_lanes(lanes, Nanos{0}).rate();
 }
 
 // Time that the prompts of this step and this one, as far as rows and target let it, add to a layer

@@ -23,6 +23,9 @@ constexpr double kChangesMode = 1.02;  // so much better must the other mode be 
 constexpr int64_t kPartForOverdue = 100;
 constexpr int64_t kStepsForOverdue = 2;
 constexpr int64_t kStepsOfMean = 32;
+// The accelerator may wait for this part of a layer for tokens that do not hide. The limit
+// keeps the accelerator busy, and predictions within the model's errors.
+constexpr int64_t kPercentForWaiting = 3;
 // The most for a step with lanes and no target, or twice a step without lanes if that is more.
 constexpr Nanos kLongestLanes = std::chrono::seconds(1);
 
@@ -55,7 +58,6 @@ void NeoStep::find_under_way() {
 }
 
 void NeoStep::find_host_decodes() {
-  find_under_way();
   const std::vector<SequenceId>& returning = draft_.builder().returning();
   for (const SequenceView& sequence : view_.offloaded) {
     if (sequence.state == SequenceState::kParkedWaiting &&
@@ -74,31 +76,41 @@ void NeoStep::find_host_decodes() {
   }
 }
 
-// While best-effort prompts are cut, a step keeps the time and the rows that tokens under way and
-// an overdue one will need, unless that is more than half.
-void NeoStep::reserve_for_host() {
+// What a step of this shape keeps for tokens under way and an overdue one, while best-effort
+// prompts are cut; no time if that would be more than half.
+NeoStep::HostReserve NeoStep::reserve_beside(const latency::StepShape& shape,
+                                             const HostDecode* overdue) const {
   const int64_t under_way = under_way_[0].visitors + under_way_[1].visitors;
-  const bool overdue = any_overdue();
-  if (!rules_.repaired || (under_way == 0 && !overdue)) {
-    return;
+  if (!rules_.repaired || (under_way == 0 && overdue == nullptr)) {
+    return {};
   }
   const latency::StepTimeModel& times = model_.step_times();
-  rows_for_host_ = static_cast<int32_t>(under_way / (times.layers() + 1)) + 1;
+  HostReserve reserve{.rows = static_cast<int32_t>(under_way / (times.layers() + 1)) + 1};
   if (step_limit_ == Nanos::max()) {
-    return;
+    return reserve;
   }
-  const latency::StepShape shape = shape_with(0);
-  Nanos reserve = latency::visitor_reserve(times, shape, under_way + (overdue ? 1 : 0));
+  const int64_t with = overdue != nullptr ? 1 : 0;
+  reserve.time = latency::visitor_reserve(times, shape, under_way + with);
   if (rules_.join == HostJoin::kByNeo) {
     Lanes lanes = under_way_;
     lanes[0].residents = shape;
-    lanes[1].visitors += overdue ? 1 : 0;
-    lanes[1].context += overdue ? decodes_.front().context : 0;
-    reserve = std::max(
+    lanes[1].visitors += with;
+    lanes[1].context += overdue != nullptr ? overdue->context : 0;
+    reserve.time = std::max(
         model_.layers_time(lanes) + model_.beside_layers(lanes) - times.step_time(shape), Nanos{0});
   }
-  if (reserve <= step_limit_ / 2) {
-    chunk_limit_ = step_limit_ - reserve;
+  if (reserve.time > step_limit_ / 2) {
+    reserve.time = Nanos{0};
+  }
+  return reserve;
+}
+
+void NeoStep::reserve_for_host() {
+  const HostReserve reserve =
+      reserve_beside(shape_with(0), any_overdue() ? &decodes_.front() : nullptr);
+  rows_for_host_ = reserve.rows;
+  if (step_limit_ != Nanos::max()) {
+    chunk_limit_ = step_limit_ - reserve.time;
   }
 }
 
@@ -228,7 +240,42 @@ NeoStep::Choice NeoStep::lanes_choice(const LanesUnderWay& under_way) const {
     choice.prompts = without_host_bound_tail(&choice.placement);
     lanes[0].residents = shape_with(choice.prompts);
   }
-  return priced_lanes(std::move(choice), under_way);
+  Choice priced = priced_lanes(std::move(choice), under_way);
+  return may_wait_for_host(priced) ? with_waiting(std::move(priced), under_way) : priced;
+}
+
+// Whether the accelerator may wait for further tokens of the host. It does not while a prompt's
+// first token has a target.
+bool NeoStep::may_wait_for_host(const Choice& lanes) const {
+  const Placement& placement = lanes.placement;
+  return rules_.repaired && !placement.lanes[0].residents.empty() && placement.placed > 0 &&
+         placement.placed < std::ssize(decodes_) && !any_first_token_due();
+}
+
+// Output tokens per time that a step must give for a token that it waits for. A longer
+// step delays all others, so its time is also worth the tokens that the mean step gives in it.
+double NeoStep::worth_of_waiting(const Choice& lanes) const {
+  const double worth = std::max(lanes.rate(), worth_of_time(resident_choice()));
+  if (resident_decodes().empty()) {
+    return worth;
+  }
+  const Nanos mean = memory_.prompts_per_layer;
+  const bool may_overlap =
+      rules_.join == HostJoin::kByApexPlus && rules_.only_form != StepForm::kTwoLanes;
+  return std::max({worth, full_lanes(mean).rate(), may_overlap ? rate_by_overlap(mean) : 0});
+}
+
+// Tokens that hide leave the host idle while the rows of a lane are on the link, while the engine
+// launches a stage, and during the last stage. Further tokens use some of that time.
+NeoStep::Choice NeoStep::with_waiting(Choice lanes, const LanesUnderWay& under_way) const {
+  const PlacementLimits limits = placement_limits(lanes.placement.lanes);
+  const Nanos layer = model_.layer_time(model_.times(lanes.placement.lanes));
+  const WaitingPrice price{
+      .tokens_per_nano = model_.step_times().layers() * worth_of_waiting(lanes),
+      .layer_time = std::min(limits.layer_time, layer + layer * kPercentForWaiting / 100)};
+  lanes.placement = place_while_worth_waiting(model_, std::move(lanes.placement), decodes_,
+                                              limits.decodes, price);
+  return priced_lanes(std::move(lanes), under_way);
 }
 
 // The second lane begins at the first stage that has a token for it: tokens that have come as far

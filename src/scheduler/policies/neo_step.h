@@ -65,6 +65,19 @@ class NeoStep {
     int32_t second_stage = 0;  // the first stage that has a token of the second lane
     bool moves_first = false;
   };
+  // A step with lanes in which every token of the host joins that hides.
+  struct FullLanes {
+    int64_t tokens = 0;  // of output
+    Nanos time{0};
+    [[nodiscard]] double rate() const {
+      return static_cast<double>(tokens) / static_cast<double>(time.count());
+    }
+  };
+  // Of a step, for tokens of the host.
+  struct HostReserve {
+    int32_t rows = 0;
+    Nanos time{0};
+  };
   // A latency-sensitive prompt that waits for its first token.
   struct FirstToken {
     Nanos due{0};
@@ -125,6 +138,9 @@ class NeoStep {
   [[nodiscard]] bool any_overdue() const {
     return std::ranges::any_of(decodes_, &HostDecode::overdue);
   }
+  [[nodiscard]] HostReserve reserve_beside(const latency::StepShape& shape,
+                                           const HostDecode* overdue) const;
+  [[nodiscard]] std::optional<HostDecode> overdue_on_host() const;
   void reserve_for_host();
   // Whether the step has prompts, the last step had lanes, and the rules are repaired.
   [[nodiscard]] bool takes_prompts_beside_lanes() const {
@@ -138,6 +154,13 @@ class NeoStep {
   [[nodiscard]] Choice resident_choice() const;
   [[nodiscard]] std::span<const LanesUnderWay> ways_in_lanes() const;
   [[nodiscard]] Choice lanes_choice(const LanesUnderWay& under_way) const;
+  [[nodiscard]] bool any_first_token_due() const {
+    return std::ranges::any_of(first_tokens_,
+                               [](const FirstToken& prompt) { return prompt.due < Nanos::max(); });
+  }
+  [[nodiscard]] bool may_wait_for_host(const Choice& lanes) const;
+  [[nodiscard]] double worth_of_waiting(const Choice& lanes) const;
+  [[nodiscard]] Choice with_waiting(Choice lanes, const LanesUnderWay& under_way) const;
   [[nodiscard]] Choice priced_lanes(Choice choice, const LanesUnderWay& under_way) const;
   [[nodiscard]] Choice best_lanes(const Choice& resident) const;
   [[nodiscard]] latency::StepShape resident_decodes() const;
@@ -158,7 +181,7 @@ class NeoStep {
   [[nodiscard]] Choice published_choice(const Choice& resident, bool lanes_hold) const;
   [[nodiscard]] bool host_begins(const Choice& resident, const Choice& overlap) const;
   [[nodiscard]] bool under_way_fits_lanes() const;
-  [[nodiscard]] std::vector<Choice> joining_choices(const Choice& base) const;
+  [[nodiscard]] std::vector<Choice> joining_choices(const Choice& base, bool lanes_in_mean) const;
   [[nodiscard]] Choice best_choice() const;
   [[nodiscard]] Choice overlap_choice(Entering entering) const;
   [[nodiscard]] int64_t places_in_overlap() const;
@@ -169,7 +192,10 @@ class NeoStep {
   [[nodiscard]] Choice lanes_of_under_way(const LanesUnderWay& under_way) const;
   [[nodiscard]] Nanos added_by(const SequenceView& prompt, const Lane& beside) const;
   [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
-  [[nodiscard]] double rate_of_full_lanes(const Lanes& lanes) const;
+  [[nodiscard]] double rate_by_overlap(Nanos for_prompts) const;
+  [[nodiscard]] bool lanes_pay_in_mean() const;
+  [[nodiscard]] FullLanes full_lanes(const Lanes& lanes, Nanos for_prompts) const;
+  [[nodiscard]] FullLanes full_lanes(Nanos for_prompts) const;
   [[nodiscard]] bool overlap_would_give_more(const SequenceView& prompt, const Lanes& lanes) const;
   [[nodiscard]] bool host_is_late() const;
 

@@ -28,12 +28,11 @@ using testing::with_residents;
 class RightForm : public ::testing::Test {
  protected:
   RightForm() {
-    latency::ModularCosts costs;
-    costs.layers = 10;
-    costs.dense = latency::Ladder::through({{1, 1e6}, {4000, 1.001e6}}).value();
-    costs.decode.per_context = 1;
+    costs_.layers = 10;
+    costs_.dense = latency::Ladder::through({{1, 1e6}, {4000, 1.001e6}}).value();
+    costs_.decode.per_context = 1;
     flat_.emplace(
-        std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
+        std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs_).value()));
     host_ = host_of(320);
   }
   std::unique_ptr<NeoPolicy> made(const NeoRules& rules) {
@@ -50,9 +49,9 @@ class RightForm : public ::testing::Test {
     return scene;
   }
 
- private:
-  std::optional<latency::CorrectedModel> flat_;
   latency::HostTimes host_;
+  latency::ModularCosts costs_;
+  std::optional<latency::CorrectedModel> flat_;
 };
 
 // Ten of the host's tokens hide in lanes: 12 tokens in 2 ms. By overlap each of 60 makes one of 11
@@ -61,6 +60,42 @@ class RightForm : public ::testing::Test {
 TEST_F(RightForm, OverlapWhereItGivesMorePerTimeThanLanes) {
   EXPECT_EQ(made(testing::kPlus)->plan(scene_of(60).view()).mode, StepMode::kGroups);
   EXPECT_EQ(made(testing::kPlus)->plan(scene_of(12).view()).mode, StepMode::kLanes);
+}
+
+// With a prompt of 400 tokens a step takes 5 ms longer. Then lanes give 38 tokens in 7 ms and
+// overlap 7.5 in 6 ms. A step without a prompt between such steps is no reason to begin overlap,
+// whose tokens are under way for ten more steps.
+TEST_F(RightForm, OverlapDoesNotBeginWhereLanesPayWithThePromptsOfMostSteps) {
+  costs_.dense =
+      latency::Ladder::through({{1, 1e6}, {100, 1.001e6}, {420, 6e6}, {4000, 60e6}}).value();
+  flat_.emplace(
+      std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs_).value()));
+  const std::unique_ptr<NeoPolicy> policy = made(testing::kPlus);
+  const Scene alone = scene_of(60);
+  Scene mixed = alone;
+  mixed.running.push_back(prompt(31, 400));
+  mixed.budget.free_blocks = 60;
+  Scene due = alone;
+  due.running = {decode(1, 60), decode(2, 60)};
+  due.waiting = {prompt(21, 600)};  // finds no room
+  due.waiting[0].first_token_due = std::chrono::seconds(9);
+  EXPECT_EQ(policy->plan(alone.view()).mode, StepMode::kGroups) << "no step had prompts";
+  SystemView view = mixed.view();
+  for (view.step = 1; view.step < 100; ++view.step) {
+    EXPECT_EQ(policy->plan(view).mode, StepMode::kLanes);
+  }
+  const auto mode_in = [&](const Scene& scene) {
+    view = scene.view();
+    view.step = 100;
+    return policy->plan(view).mode;
+  };
+  EXPECT_EQ(mode_in(alone), StepMode::kLanes);
+  EXPECT_EQ(mode_in(due), StepMode::kGroups) << "lanes make first tokens late";
+  view = alone.view();
+  for (view.step = 101; view.step < 300; ++view.step) {
+    policy->plan(view);
+  }
+  EXPECT_EQ(policy->plan(view).mode, StepMode::kGroups) << "prompts have become rare";
 }
 
 TEST_F(RightForm, AFormMayBeForced) {
@@ -116,6 +151,38 @@ TEST_F(RightForm, PromptsStayInAStepThatMostlyReadsTheWeights) {
   scene.waiting = {best_effort(prompt(21, 140)), best_effort(prompt(22, 140))};
   EXPECT_THAT(ids(made(testing::kNeoPlusRules)->plan(scene.view()).straight_to_host),
               ElementsAre(21, 22));
+}
+
+// Of a lane's 0.1 ms a layer, the link takes 5 us. The host's tokens of 0.002 ms each give a
+// hundred times what two residents do, so the accelerator waits for some that do not hide.
+TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
+  host_.to_host = {.alpha_nanos = 5000, .beta_nanos = 0};
+  host_.hop = {.to_host = 1, .from_host = 0};
+  const auto joining = [&](const NeoRules& rules, Nanos first_token_due, Nanos tpot) {
+    Scene scene{.running = {decode(1, 6), decode(2, 6)},
+                .offloaded = parked_best_effort(160, 6, 101)};
+    scene.running[0].tpot = tpot;
+    scene.budget.free_blocks = 2;
+    scene.budget.logit_rows = 400;
+    if (first_token_due < Nanos::max()) {
+      scene.waiting = {prompt(21, 600)};  // finds no room
+      scene.waiting[0].first_token_due = first_token_due;
+    }
+    const StepPlan plan = made(rules)->plan(scene.view());
+    EXPECT_EQ(plan.mode, StepMode::kLanes);
+    return 160 - std::ssize(plan.hold);
+  };
+  const Nanos never = Nanos::max();
+  NeoRules published = testing::kNeoPlusRules;
+  published.repaired = false;
+  for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
+    const int64_t waiting = joining(rules, never, never);
+    const int64_t hidden = joining(rules, std::chrono::seconds(9), never);
+    EXPECT_EQ(hidden, 98) << "95 us in each lane, while a first token has a target";
+    EXPECT_EQ(waiting, 104) << "3 % of 0.2 ms in each lane";
+    EXPECT_EQ(joining(rules, never, std::chrono::microseconds(2010)), hidden);
+  }
+  EXPECT_EQ(joining(published, never, never), 98);
 }
 
 // ---------------------------------------------------------------- beside prompts
