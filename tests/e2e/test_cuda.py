@@ -66,13 +66,33 @@ def test_a_timeline_shows_the_streams_of_the_gpu(binary, device, tmp_path):
 
 
 def test_two_tiers_measure_the_profile_that_omniserve_needs(binary, device, tmp_path):
-    server = launch(binary, "cuda-profile", MODEL, *FLAGS, *device, "--policy", "omniserve", env={"XDG_CACHE_HOME": str(tmp_path)})
+    """Algorithms of products are timed with it, and later starts take the same: their sums are equal in all bits."""
+    env = {"XDG_CACHE_HOME": str(tmp_path), "TANDEM_CUDA_ALGORITHMS": "timed"}
+    if not ON_GPU:
+        env |= {"TANDEM_CUBLASLT": str(BINARY.parent / "libtandem_cublaslt_on_host.so"), "CUBLASLT_ON_HOST_REPORT": str(tmp_path / "report.json")}
+    flags = ("--served-model-name", "golden", "--max-num-seqs", "8", "--max-num-batched-tokens", "16", *device, "--policy", "omniserve")
+
+    def start(name):
+        server = launch(binary, name, MODEL, *flags, env=env)
+        reply = server.openai().completions.create(model="golden", prompt="Hi", max_tokens=8, logprobs=1, extra_body={"ignore_eos": True})
+        server.stop_cleanly()
+        if not ON_GPU:
+            assert json.loads((tmp_path / "report.json").read_text())["refused"] == []
+        return server.log.read_text(), reply.choices[0].logprobs.token_logprobs
+
+    log, sums = start("cuda-profile")
     profile, = (tmp_path / "tandem" / "profiles").glob("*.json")
-    host = json.loads(profile.read_text())["host"]
+    measured = json.loads(profile.read_text())
+    host = measured["host"]
     assert host["attention"]["per_context"] > 0 and host["to_host"]["beta"] > 0 and host["launch"]["per_group"] > 0
-    answer = server.openai().completions.create(model=server.openai().models.list().data[0].id, prompt="Hi", max_tokens=4)
-    assert answer.usage.completion_tokens > 0
-    server.stop_cleanly()
+    assert f"tuning: {len(measured['choices'])} kinds of work were timed" in log
+    log, again = start("cuda-profile-again")
+    assert "tuning:" not in log and again == sums and len(sums) == 8
+    if not ON_GPU:  # other choices give other sums, so they are not without effect
+        for each in measured["choices"]:
+            each["choice"] = (each["choice"] + 1) % 4
+        profile.write_text(json.dumps(measured))
+        assert start("cuda-profile-changed")[1] != sums
 
 
 @pytest.mark.parametrize(("model", "dtype"), [(MODEL, "float32"), (ROOT / "models" / "tandem-tiny", "bfloat16")], ids=["float32", "bfloat16"])

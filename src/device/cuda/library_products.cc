@@ -1,154 +1,40 @@
 #include "device/cuda/library_products.h"
 
-#include <bit>
-#include <cstdlib>
-#include <set>
-#include <string_view>
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "base/log.h"
+#include "base/units.h"
+#include "device/cuda/quickest_algorithm.h"
+
 namespace tandem::device::cuda {
-namespace {
 
-using lt::Status;
-
-// The largest power of two, up to the library's own default, that divides an address.
-uint32_t alignment_of(const void* address) {
-  constexpr uintptr_t kMost = 256;
-  const auto bits = reinterpret_cast<uintptr_t>(address) | kMost;
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
-
-template <class Attribute, class Value, class Object>
-bool set(Status (*setter)(Object, Attribute, const void*, size_t), Object object,
-         Attribute attribute, const Value& value) {
-  return setter(object, attribute, &value, sizeof(value)) == Status::kSuccess;
-}
-
-lt::DataType type_of(ElementType type) {
-  return type == ElementType::kF32 ? lt::DataType::kF32 : lt::DataType::kBF16;
-}
-
-// Parts of the depth, summed by a kernel behind the product in a fixed order.
-constexpr uint32_t kSplitsOfComputeType = 2;
-
-bool may_split_depth() {
-  static const bool kSplits = [] {
-    const char* text = std::getenv(kDepthVariable);  // NOLINT(concurrency-mt-unsafe)
-    return text == nullptr || std::string_view(text) != "whole";
-  }();
-  return kSplits;
-}
-
-}  // namespace
-
-// A is W, B is X, C and D are Y.
-struct LibraryProducts::Chosen {
-  explicit Chosen(const lt::Functions& functions) : lt(functions) {}
-  ~Chosen() {
-    lt.layout_destroy(w);
-    lt.layout_destroy(x);
-    lt.layout_destroy(y);
-    lt.desc_destroy(desc);
+LibraryProduct* LibraryProducts::product_for(const ProductKind& kind, const GemmOp& op) {
+  const auto found = products_.find(kind);
+  if (found != products_.end()) {
+    return found->second.get();
   }
-  Chosen(const Chosen&) = delete;
-  Chosen& operator=(const Chosen&) = delete;
-
-  const lt::Functions& lt;
-  bool usable = false;
-  lt::Desc desc = nullptr;
-  lt::Layout w = nullptr;
-  lt::Layout x = nullptr;
-  lt::Layout y = nullptr;
-  lt::Algorithm algorithm = {};
-  std::set<int64_t> checked;  // numbers of rows that the algorithm serves
-};
-
-LibraryProducts::LibraryProducts(std::unique_ptr<CublasLt> library)
-    : library_(std::move(library)) {}
-LibraryProducts::~LibraryProducts() = default;
-
-int64_t LibraryProducts::bucket_of(int64_t rows) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
-}
-
-bool LibraryProducts::make(const Key& key, const GemmOp& op, Chosen& chosen) const {
-  const lt::Functions& lt = library_->functions();
-  const auto rows = static_cast<uint64_t>(key.bucket);
-  const auto n = static_cast<uint64_t>(key.n);
-  const auto k = static_cast<uint64_t>(key.k);
-  const int32_t transpose = 1;
-  const int32_t bias_type = static_cast<int32_t>(lt::DataType::kF32);
-  const void* bias = op.bias;
-  return lt.desc_create(&chosen.desc, lt::ComputeType::kF32, lt::DataType::kF32) ==
-             Status::kSuccess &&
-         set(lt.desc_set, chosen.desc, lt::DescAttribute::kTransposeA, transpose) &&
-         (key.bias_alignment == 0 ||
-          (set(lt.desc_set, chosen.desc, lt::DescAttribute::kEpilogue, lt::kBiasEpilogue) &&
-           set(lt.desc_set, chosen.desc, lt::DescAttribute::kBiasType, bias_type) &&
-           set(lt.desc_set, chosen.desc, lt::DescAttribute::kBiasPointer, bias))) &&
-         lt.layout_create(&chosen.w, type_of(key.type), k, n, key.k) == Status::kSuccess &&
-         lt.layout_create(&chosen.x, type_of(key.type), k, rows, key.x_stride) ==
-             Status::kSuccess &&
-         lt.layout_create(&chosen.y, type_of(key.y_type), n, rows, key.y_stride) ==
-             Status::kSuccess;
-}
-
-bool LibraryProducts::choose(const Key& key, const GemmOp& op, Chosen& chosen) const {
-  const lt::Functions& lt = library_->functions();
-  lt::Preference preference = nullptr;
-  if (!make(key, op, chosen) || lt.preference_create(&preference) != Status::kSuccess) {
-    return false;
+  std::unique_ptr<LibraryProduct> product = LibraryProduct::make(*library_, kind, op.bias);
+  if (product != nullptr) {
+    const auto kept = choices_.find(product_name(kind));
+    const int32_t wanted = kept == choices_.end() ? 0 : kept->second;
+    const std::vector<lt::Algorithm> advised = product->advised(wanted == 0 ? 1 : kMaxAlgorithms);
+    const auto is_there = [&](int32_t i) {
+      return i < static_cast<int32_t>(advised.size()) &&
+             product->take(advised[static_cast<size_t>(i)]);
+    };
+    if (!is_there(wanted)) {
+      if (wanted != 0) {
+        log::warn("cuda: the library has no algorithm {} of a profile's for the {}", wanted,
+                  product_name(kind));
+      }
+      if (wanted == 0 || !is_there(0)) {
+        product.reset();
+      }
+    }
   }
-  using Wish = lt::PreferenceAttribute;
-  const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
-  const uint32_t splits = may_split_depth() ? kSplitsOfComputeType : 0;
-  lt::Candidate best = {};
-  int found = 0;
-  const bool asked = set(lt.preference_set, preference, Wish::kMaxWorkspaceBytes, workspace) &&
-                     set(lt.preference_set, preference, Wish::kReductionMask, splits) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentA, key.w_alignment) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentB, key.x_alignment) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentC, key.y_alignment) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentD, key.y_alignment) &&
-                     lt.heuristic(library_->handle(), chosen.desc, chosen.w, chosen.x, chosen.y,
-                                  chosen.y, preference, 1, &best, &found) == Status::kSuccess;
-  lt.preference_destroy(preference);
-  if (!asked || found < 1 || best.state != Status::kSuccess) {
-    return false;
-  }
-  chosen.algorithm = best.algorithm;
-  return serves(chosen, key.bucket) && serves(chosen, key.bucket / 2 + 1);
-}
-
-// Leaves the layouts at this number of rows.
-bool LibraryProducts::serves(Chosen& chosen, int64_t rows) const {
-  const lt::Functions& lt = library_->functions();
-  const auto columns = static_cast<uint64_t>(rows);
-  if (!set(lt.layout_set, chosen.x, lt::LayoutAttribute::kColumns, columns) ||
-      !set(lt.layout_set, chosen.y, lt::LayoutAttribute::kColumns, columns)) {
-    return false;
-  }
-  if (chosen.checked.contains(rows)) {
-    return true;
-  }
-  lt::Candidate result = {};
-  const bool fits = lt.check(library_->handle(), chosen.desc, chosen.w, chosen.x, chosen.y,
-                             chosen.y, &chosen.algorithm, &result) == Status::kSuccess &&
-                    result.workspace_bytes <= static_cast<size_t>(kWorkspaceBytes);
-  if (fits) {
-    chosen.checked.insert(rows);
-  }
-  return fits;
-}
-
-LibraryProducts::Chosen& LibraryProducts::chosen_for(const Key& key, const GemmOp& op) {
-  const auto found = chosen_.find(key);
-  if (found != chosen_.end()) {
-    return *found->second;
-  }
-  auto chosen = std::make_unique<Chosen>(library_->functions());
-  chosen->usable = choose(key, op, *chosen);
-  return *chosen_.emplace(key, std::move(chosen)).first->second;
+  return products_.emplace(kind, std::move(product)).first->second.get();
 }
 
 std::optional<cudaError_t> LibraryProducts::launch(cudaStream_t stream, const GemmOp& op,
@@ -156,42 +42,115 @@ std::optional<cudaError_t> LibraryProducts::launch(cudaStream_t stream, const Ge
   if (op.rows <= 0) {
     return cudaSuccess;
   }
-  // The library stores fp32, or the type of x; a bias of fp32 it adds to sums of fp32 alone.
-  if (op.x_type != op.w.format.type ||
-      (op.y_type != ElementType::kF32 && (op.y_type != op.x_type || op.bias != nullptr))) {
+  const std::optional<ProductKind> kind = product_kind(op);
+  LibraryProduct* const product = kind.has_value() ? product_for(*kind, op) : nullptr;
+  if (product == nullptr) {
     return std::nullopt;
   }
-  const Key key{.n = op.w.n,
-                .k = op.w.k,
-                .type = op.x_type,
-                .y_type = op.y_type,
-                .x_stride = op.x_stride,
-                .y_stride = op.y_stride,
-                .x_alignment = alignment_of(op.x),
-                .w_alignment = alignment_of(op.w.data),
-                .y_alignment = alignment_of(op.y),
-                .bias_alignment = op.bias == nullptr ? 0 : alignment_of(op.bias),
-                .bucket = bucket_of(op.rows)};
-  Chosen& chosen = chosen_for(key, op);
-  if (!chosen.usable || !serves(chosen, op.rows)) {
-    return std::nullopt;
+  if (notes_) {
+    note(*kind, op);
   }
-  const lt::Functions& lt = library_->functions();
-  const void* bias = op.bias;
-  if (op.bias != nullptr && !set(lt.desc_set, chosen.desc, lt::DescAttribute::kBiasPointer, bias)) {
-    return std::nullopt;
+  return product->launch(stream, op, workspace);
+}
+
+void LibraryProducts::note(const ProductKind& kind, const GemmOp& op) {
+  Noted& noted = noted_[kind];
+  const auto same_weights = [&](const GemmOp& each) { return each.w.data == op.w.data; };
+  if (noted.size() < kMaxNoted && std::ranges::none_of(noted, same_weights)) {
+    noted.push_back(op);
   }
-  const float alpha = 1;
-  const float beta = op.accumulate ? 1.0F : 0.0F;
-  const Status status =
-      lt.matmul(library_->handle(), chosen.desc, &alpha, op.w.data, chosen.w, op.x, chosen.x, &beta,
-                op.y, chosen.y, op.y, chosen.y, &chosen.algorithm, workspace,
-                static_cast<size_t>(kWorkspaceBytes), stream);
-  if (status == Status::kSuccess) {
-    return cudaSuccess;
+}
+
+void LibraryProducts::use(std::span<const TunedChoice> choices) {
+  for (const TunedChoice& each : choices) {
+    choices_[each.work] = each.choice;
   }
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? cudaErrorUnknown : error;
+  products_.clear();
+}
+
+// Timed runs of one kind of product, which go through its noted ops in turn.
+class LibraryProducts::Runs {
+ public:
+  Runs(LibraryProduct& product, const Noted& noted, cudaStream_t stream, GpuTimer& timer,
+       std::byte* workspace)
+      : product_(product), noted_(noted), stream_(stream), timer_(timer), workspace_(workspace) {}
+
+  // As TimeAlgorithm says.
+  double time(const lt::Algorithm& algorithm, int repeats) {
+    if (error_ != cudaSuccess || !product_.take(algorithm)) {
+      return kServesNone;
+    }
+    error_ = timer_.begin();
+    for (int i = 0; i < repeats && error_ == cudaSuccess; ++i) {
+      const GemmOp& op = noted_[next_++ % noted_.size()];
+      const std::optional<cudaError_t> launched = product_.launch(stream_, op, workspace_);
+      if (launched != cudaSuccess) {
+        error_ = timer_.wait();  // an error of the algorithm alone does not come again
+        return kServesNone;
+      }
+    }
+    double us = 0;
+    if (error_ == cudaSuccess) {
+      error_ = timer_.end(us);
+    }
+    return error_ == cudaSuccess ? us : kServesNone;
+  }
+  [[nodiscard]] cudaError_t error() const { return error_; }
+
+ private:
+  LibraryProduct& product_;
+  const Noted& noted_;
+  const cudaStream_t stream_;
+  GpuTimer& timer_;
+  std::byte* const workspace_;
+  size_t next_ = 0;
+  cudaError_t error_ = cudaSuccess;
+};
+
+cudaError_t LibraryProducts::tune(cudaStream_t stream, GpuTimer& timer, std::byte* workspace,
+                                  Nanos limit, std::vector<TunedChoice>& choices) {
+  notes_ = false;
+  std::map<ProductKind, Noted> noted = std::exchange(noted_, {});
+  std::vector<const ProductKind*> kinds;
+  for (const auto& [kind, ops] : noted) {
+    kinds.push_back(&kind);
+  }
+  // Few rows first: decoding has most of the steps.
+  std::ranges::stable_sort(kinds, {}, &ProductKind::bucket);
+  const SteadyClock clock;
+  const Nanos end = clock.now() + limit;
+  size_t left_out = 0;
+  for (const ProductKind* kind : kinds) {
+    LibraryProduct& product = *products_.at(*kind);
+    const std::vector<lt::Algorithm> advised = product.advised(kMaxAlgorithms);
+    if (advised.size() < 2) {
+      continue;
+    }
+    if (clock.now() > end) {
+      ++left_out;
+      continue;
+    }
+    Runs runs(product, noted.at(*kind), stream, timer, workspace);
+    const QuickestAlgorithm quickest =
+        quickest_algorithm(static_cast<int>(advised.size()), [&](int algorithm, int repeats) {
+          return runs.time(advised[static_cast<size_t>(algorithm)], repeats);
+        });
+    if (runs.error() != cudaSuccess) {
+      return runs.error();
+    }
+    product.take(advised[static_cast<size_t>(quickest.algorithm)]);
+    if (std::isfinite(quickest.us)) {
+      choices.push_back({.work = product_name(*kind),
+                         .choice = quickest.algorithm,
+                         .us = quickest.us,
+                         .usual_us = std::isfinite(quickest.usual_us) ? quickest.usual_us : 0});
+    }
+  }
+  if (left_out > 0) {
+    log::warn("cuda: {} of {} kinds of products were not timed: the time for that ({}) is over",
+              left_out, kinds.size(), format_duration(limit));
+  }
+  return cudaSuccess;
 }
 
 }  // namespace tandem::device::cuda
