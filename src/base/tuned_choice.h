@@ -9,9 +9,10 @@ namespace tandem {
 
 struct TunedChoice {
   std::string work;     // in the device's words; compared as a whole
-  int32_t choice = 0;   // 0: the way that is taken without measuring
+  std::string way;      // likewise: the chosen way
+  int32_t choice = 0;   // its number, for people; 0: the way that is taken without measuring
   double us = 0;        // of the chosen way
-  double usual_us = 0;  // of way 0; 0: it does not serve
+  double usual_us = 0;  // of choice 0; 0: it does not serve
   bool operator==(const TunedChoice&) const = default;
 };
 

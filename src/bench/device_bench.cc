@@ -68,7 +68,7 @@ class Timer {
     }
     tuning->begin();
     run(made, static_cast<int32_t>((made.ops.size() - 1) / static_cast<size_t>(made.together)) + 1);
-    return tuning->end(std::chrono::seconds(2));
+    return tuning->end(std::chrono::seconds(1));
   }
 
   double run(const DeviceCase& made, int32_t launches) {
@@ -111,8 +111,10 @@ nlohmann::ordered_json row_json(const DeviceCase& made, const Timing& timing,
               {"gb_per_s", made.work.bytes / timing.seconds * 1e-9},
               {"tflop_per_s", made.work.operations / timing.seconds * 1e-12}});
   for (const TunedChoice& each : timing.choices) {
-    row["choices"].push_back(
-        {{"choice", each.choice}, {"us", each.us}, {"usual_us", each.usual_us}});
+    row["choices"].push_back({{"work", each.work},
+                              {"choice", each.choice},
+                              {"us", each.us},
+                              {"usual_us", each.usual_us}});
   }
   if (ceiling > 0) {
     row["ceiling_seconds"] = ceiling;

@@ -23,8 +23,8 @@ class Tuning {
   // on. Overwrites what these ops write; their memory must not have been released. Errors: the
   // device has failed.
   virtual Result<std::vector<TunedChoice>> end(Nanos limit) = 0;
-  // Takes earlier choices, before anything else is launched. A choice for other work than comes has
-  // no effect.
+  // Takes earlier choices, before such work is launched. A choice for work that never comes has no
+  // effect.
   virtual void use(std::span<const TunedChoice> choices) = 0;
 };
 

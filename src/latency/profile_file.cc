@@ -105,6 +105,7 @@ ordered_json choices_json(const std::vector<TunedChoice>& choices) {
   ordered_json out = ordered_json::array();
   for (const TunedChoice& each : choices) {
     out.push_back({{"work", each.work},
+                   {"way", each.way},
                    {"choice", each.choice},
                    {"us", each.us},
                    {"usual_us", each.usual_us}});
@@ -235,17 +236,18 @@ StepLimits read_limits(Fields fields) {
 
 // Files of devices that choose nothing have none.
 std::vector<TunedChoice> read_choices(Fields& fields, Status& status) {
-  constexpr size_t kMostChoices = 4096;
-  constexpr int64_t kMostWays = 64;
+  constexpr size_t kMaxChoices = 4096;
+  constexpr int64_t kMaxChoice = 64;
   std::vector<TunedChoice> choices;
   if (!fields.has("choices")) {
     return choices;
   }
-  const json* list = fields.list("choices", kMostChoices);
+  const json* list = fields.list("choices", kMaxChoices);
   for (size_t i = 0; list != nullptr && i < list->size() && status.ok(); ++i) {
     Fields each((*list)[i], fmt::format("choices[{}]", i), status);
     choices.push_back({.work = each.text("work"),
-                       .choice = static_cast<int32_t>(each.count("choice", 0, kMostWays)),
+                       .way = each.text("way"),
+                       .choice = static_cast<int32_t>(each.count("choice", 0, kMaxChoice)),
                        .us = each.number("us"),
                        .usual_us = each.number("usual_us")});
   }

@@ -86,7 +86,7 @@ TEST(ProfileFile, ComesBackAsItWasWritten) {
 TEST(ProfileFile, KeepsTheChoicesOfADevice) {
   EXPECT_EQ(profile_text(profile()).find("choices"), std::string::npos) << "it has none";
   Profile tuned = profile();
-  tuned.choices = {{.work = "a product", .choice = 3, .us = 1.25, .usual_us = 2},
+  tuned.choices = {{.work = "a product", .way = "ab12", .choice = 3, .us = 1.25, .usual_us = 2},
                    {.work = "another", .us = 7}};
   const Result<Profile> back = parse_profile(profile_text(tuned));
   ASSERT_TRUE(back.ok()) << back.error().message;
@@ -97,6 +97,7 @@ TEST(ProfileFile, KeepsTheChoicesOfADevice) {
     return text.dump();
   };
   expect_refused(wrong("work", std::string(5000, 'x')), "choices[1].work");
+  expect_refused(wrong("way", 7), "choices[1].way");
   expect_refused(wrong("choice", 65), "choices[1].choice");
   expect_refused(wrong("choice", -1), "choices[1].choice");
   expect_refused(wrong("us", "soon"), "choices[1].us");

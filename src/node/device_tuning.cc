@@ -3,21 +3,21 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace tandem {
 namespace {
 
-// Decodes if `rows` of them may run, so that all rows are sampled; else prompts.
+// Decodes, which are sampled; for more rows than sequences also prompts, which do not end.
 latency::Batch batch_of(int32_t rows, const latency::BatchLimits& limits) {
   constexpr int32_t kShortContext = 4;
+  const int32_t max_rows = std::max(limits.context - 2, 1);  // of a prompt
+  const int32_t prompts = rows <= limits.sequences ? 0 : (rows + max_rows - 1) / max_rows;
+  const int32_t decodes = std::min(rows, std::max(limits.sequences - prompts, 0));
   latency::Batch batch;
-  if (rows <= limits.sequences) {
-    batch.contexts.assign(static_cast<size_t>(rows), std::min(kShortContext, limits.context));
-    return batch;
-  }
-  const int32_t most_rows = std::max(limits.context - 1, 1);
-  for (int32_t left = rows; left > 0; left -= most_rows) {
-    batch.prompts.push_back({.rows = std::min(left, most_rows), .logits = 0});
+  batch.contexts.assign(static_cast<size_t>(decodes), std::min(kShortContext, limits.context));
+  for (int32_t left = rows - decodes; left > 0; left -= max_rows) {
+    batch.prompts.push_back({.computed_tokens = 1, .rows = std::min(left, max_rows), .logits = 0});
   }
   return batch;
 }
@@ -38,7 +38,7 @@ void report(const std::vector<TunedChoice>& choices) {
 
 Result<std::vector<TunedChoice>> tune_device(device::Tuning& tuning, latency::BatchMeter& meter,
                                              Nanos time, const latency::ProfileProgress& progress) {
-  constexpr int kMostOfTime = 20;  // a step may take this part of the time
+  constexpr int kMaxShare = 20;  // a step may take this part of the time
   const latency::BatchLimits limits = meter.limits();
   tuning.begin();
   for (int32_t rows = 1;; rows = std::min(rows * 2, limits.rows)) {
@@ -49,8 +49,16 @@ Result<std::vector<TunedChoice>> tune_device(device::Tuning& tuning, latency::Ba
     if (progress) {
       progress(0, "tuning");
     }
-    ASSIGN_OR_RETURN(const Nanos took, meter.measure(batch));
-    if (rows == limits.rows || took > time / kMostOfTime) {
+    ASSIGN_OR_RETURN(Nanos took, meter.measure(batch));
+    if (took > time / kMaxShare) {  // the first step of its kind may have loaded kernels
+      ASSIGN_OR_RETURN(took, meter.measure(batch));
+    }
+    if (took > time / kMaxShare && rows < limits.rows) {
+      log::info("tuning: steps of {} rows take {}; nothing is timed for larger steps", rows,
+                format_duration(took));
+      break;
+    }
+    if (rows == limits.rows) {
       break;
     }
   }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace tandem {
 namespace {
 
@@ -35,12 +38,16 @@ class NotedBatches final : public latency::BatchMeter {
     EXPECT_TRUE(tuning_.begun);
     EXPECT_TRUE(check_batch(batch, limits_).ok());
     const latency::StepShape shape = batch.shape();
+    for (const Batch::Prompt& prompt : batch.prompts) {
+      EXPECT_GT(prompt.computed_tokens, 0) << "it would wait in the queue, which shows a few";
+    }
     rows.push_back(shape.rows());
     logits.push_back(shape.logit_rows);
-    return step * shape.rows();
+    return std::exchange(extra, Nanos{0}) + step * shape.rows();
   }
 
   Nanos step{1000};  // for each row
+  Nanos extra{0};    // of the first step
   std::vector<int64_t> rows;
   std::vector<int64_t> logits;
 
@@ -58,7 +65,7 @@ TEST(TuneDevice, RunsAStepOfEveryRangeOfRows) {
   ASSERT_TRUE(choices.ok());
   EXPECT_EQ(choices->size(), 1U);
   EXPECT_EQ(meter.rows, (std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 100}));
-  EXPECT_EQ(meter.logits, (std::vector<int64_t>{1, 2, 4, 8, 0, 0, 0, 0}));
+  EXPECT_EQ(meter.logits, (std::vector<int64_t>{1, 2, 4, 8, 7, 7, 6, 5}));
   EXPECT_EQ(tuning.limit, kTime / 3);
 }
 
@@ -70,7 +77,23 @@ TEST(TuneDevice, StopsWhereStepsTakeLongOrDoNotFit) {
   EXPECT_EQ(slow.rows.back(), 32) << "0.64 s of 12 s";
   NotedBatches small({.rows = 4096, .sequences = 8, .context = 4096, .tokens = 256}, tuning);
   ASSERT_TRUE(tune_device(tuning, small, kTime, {}).ok());
-  EXPECT_EQ(small.rows.back(), 128);
+  EXPECT_EQ(small.rows.back(), 32);
+}
+
+TEST(TuneDevice, AFirstStepThatLoadsKernelsEndsNothing) {
+  NotedTuning tuning;
+  NotedBatches meter({.rows = 4, .sequences = 4, .context = 40, .tokens = 4096}, tuning);
+  meter.extra = std::chrono::seconds(1);
+  ASSERT_TRUE(tune_device(tuning, meter, kTime, {}).ok());
+  EXPECT_EQ(meter.rows, (std::vector<int64_t>{1, 1, 2, 4}));
+}
+
+TEST(TuneDevice, RowsOfAllRangesAreSampledAndPromptsOfAnyNumberFit) {
+  NotedTuning tuning;
+  NotedBatches meter({.rows = 8192, .sequences = 200, .context = 98, .tokens = 1 << 20}, tuning);
+  ASSERT_TRUE(tune_device(tuning, meter, kTime, {}).ok());
+  EXPECT_EQ(meter.rows.back(), 8192);
+  EXPECT_GT(*std::ranges::max_element(meter.logits), 128) << "200 decodes may run";
 }
 
 TEST(TuneDevice, ALostDeviceIsAnError) {

@@ -219,7 +219,7 @@ stage_speed() {
   rm -f "$out/speed.json" "$out/peers.jsonl"
   # Both write each row as soon as it is measured, and leave out rows for which the time is over.
   # shellcheck disable=SC2086
-  TANDEM_CUDA_ALGORITHMS=timed timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
+  TANDEM_CUDA_ALGORITHMS=${TANDEM_CUDA_ALGORITHMS:-timed} timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
   local code=$? prompts
   rm -f "$out"/prompts-*.json
   if has_hopper; then

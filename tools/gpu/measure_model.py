@@ -138,18 +138,18 @@ class Measurement:
                 self.server.wait()
         self.server = None
 
-    def engine(self, prompt, output, batches, graphs="off"):
+    def engine(self, prompt, output, batches, graphs="off", profile=None):
         path = pathlib.Path(self.options.scratch) / "bench-model.json"
         path.unlink(missing_ok=True)
         done = subprocess.run([self.options.tandem, "bench", "model", str(self.folder), *self.device, "--prompt", str(prompt), "--output",
                                str(output), "--passes", "1", "--max-num-batched-tokens", str(max(prompt, 2048)), "--json", str(path), "--batch",
-                               *map(str, batches)], stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True,
+                               *map(str, batches), *(("--profile", str(profile)) if profile else ())], stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True,
                               timeout=max(1, self.left()), env=os.environ | {"TANDEM_CUDA_GRAPHS": graphs})
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-500:])
         for row in json.loads(path.read_text())["rows"]:
             self.found.setdefault("engine", []).append({
-                "batch": row["batch"], "prompt": prompt, "output": output, "graphs": graphs, "prefill_tokens_per_s": row["prefill_tokens_per_second"],
+                "batch": row["batch"], "prompt": prompt, "output": output, "graphs": graphs, "timed_algorithms": profile is not None, "prefill_tokens_per_s": row["prefill_tokens_per_second"],
                 "step_ms": 1e3 * row["decode_step_seconds"], "decode_tokens_per_s": row["decode_tokens_per_second"],
                 "engine_work_us": 1e6 * row["engine_work_seconds"]})
 
@@ -179,6 +179,10 @@ class Measurement:
             raise RuntimeError(done.stderr[-500:])
         profile = json.loads(path.read_text())
         self.found["profile"] = {"batches": profile["batches"], "accuracy": profile["accuracy"], "host": profile["host"]}
+        choices = profile.get("choices", [])  # of algorithms of products; none of the plain kernels
+        self.found["choices"] = [{name: each[name] for name in ("work", "choice", "us", "usual_us")} for each in choices]
+        if choices:
+            self.engine(min(512, self.options.prompt), self.options.output, [int(each) for each in self.options.batches.split(",")], profile=path)
 
     def run(self):
         options = self.options
@@ -195,7 +199,7 @@ class Measurement:
             self.part(f"engine decode, graphs: {graphs}", lambda graphs=graphs: self.engine(min(512, options.prompt), options.output, batches, graphs), 15)
         self.part("engine prompt", lambda: self.engine(options.prompt, 2, [1]), 15)
         self.part("tiers", self.tiers, 15)
-        self.part("profile", self.profile, 2 * options.profile + 5)
+        self.part("profile", self.profile, 2 * options.profile + 20)
 
 
 def main():

@@ -286,7 +286,9 @@ struct Found {
            (libraries.attention ? "-flashinfer" : "");
   }
   [[nodiscard]] std::string products() const {
-    return products_words + (libraries.timed_algorithms ? ", timed algorithms" : "");
+    return products_words + (libraries.timed_algorithms ? ", timed algorithms" : "") +
+           (libraries.products != nullptr && variable(kDepthVariable) == "whole" ? ", whole depth"
+                                                                                 : "");
   }
   [[nodiscard]] std::string attention() const {
     return std::string(libraries.attention ? "FlashInfer" : "plain attention") +
@@ -339,7 +341,8 @@ Result<Found> find_products() {
       CublasLt::open(file.empty() ? cublaslt_files() : std::vector{file});
   if (library.ok()) {
     std::string name = fmt::format("cuBLASLt {}", (*library)->version());
-    return Found{{.products = std::make_unique<LibraryProducts>(std::move(library).value())},
+    return Found{{.products = std::make_unique<LibraryProducts>(
+                      std::move(library).value(), variable(kAlgorithmsVariable) == "timed")},
                  std::move(name)};
   }
   if (wanted == "library" || !file.empty()) {
@@ -424,7 +427,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   AcceleratorCaps caps{
       .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {}{})", index, gpu.name, gpu.major,
                           gpu.minor, format_bytes(bytes), format_bytes(gpu.memory_bytes),
-                          found.products(), found.attention(), prompts),
+                          found.products_words, found.attention(), prompts),
       .backend = "cuda",
       // Without the result of the trial for prompts, which may differ at the next start.
       .identity =

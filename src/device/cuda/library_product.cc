@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 namespace tandem::device::cuda {
@@ -64,7 +65,15 @@ std::string product_name(const ProductKind& kind) {
   return fmt::format("product {}x{} {} to {}, strides {} {}, aligned {} {} {} {}, {} to {} rows",
                      kind.n, kind.k, element_name(kind.type), element_name(kind.y_type),
                      kind.x_stride, kind.y_stride, kind.x_alignment, kind.w_alignment,
-                     kind.y_alignment, kind.bias_alignment, kind.least_rows(), kind.bucket);
+                     kind.y_alignment, kind.bias_alignment, kind.min_rows(), kind.bucket);
+}
+
+std::string algorithm_name(const lt::Algorithm& algorithm) {
+  std::string name;
+  for (const uint64_t part : algorithm.data) {
+    fmt::format_to(std::back_inserter(name), "{:016x}", part);
+  }
+  return name;
 }
 
 std::unique_ptr<LibraryProduct> LibraryProduct::make(const CublasLt& library,
@@ -135,7 +144,7 @@ std::vector<lt::Algorithm> LibraryProduct::advised(int count) {
 bool LibraryProduct::take(const lt::Algorithm& algorithm) {
   algorithm_ = algorithm;
   checked_.clear();
-  return serves(kind_.bucket) && serves(kind_.least_rows());
+  return serves(kind_.bucket) && serves(kind_.min_rows());
 }
 
 // Leaves the layouts at this number of rows.
@@ -172,6 +181,10 @@ std::optional<cudaError_t> LibraryProduct::launch(cudaStream_t stream, const Gem
     return cudaSuccess;
   }
   const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess &&
+      (status == Status::kNotSupported || status == Status::kInvalidValue)) {
+    return std::nullopt;
+  }
   return error == cudaSuccess ? cudaErrorUnknown : error;
 }
 

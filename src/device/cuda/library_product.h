@@ -40,7 +40,7 @@ struct ProductKind {
   int64_t bucket = 0;           // the largest number of rows in the range
   auto operator<=>(const ProductKind&) const = default;
 
-  [[nodiscard]] int64_t least_rows() const { return bucket / 2 + 1; }
+  [[nodiscard]] int64_t min_rows() const { return bucket / 2 + 1; }
 };
 
 // nullopt: the library has no such product. It stores fp32, or the type of x; a bias of fp32 it
@@ -48,6 +48,10 @@ struct ProductKind {
 std::optional<ProductKind> product_kind(const GemmOp& op);
 // "product 4096x14336 bfloat16 to float32, strides ..., 33 to 64 rows".
 std::string product_name(const ProductKind& kind);
+
+// An algorithm's bytes, in hexadecimal digits: a name for a profile. Nothing is made of a name:
+// it is compared with the names of algorithms that the library advises.
+std::string algorithm_name(const lt::Algorithm& algorithm);
 
 class LibraryProduct {
  public:
@@ -65,7 +69,8 @@ class LibraryProduct {
   [[nodiscard]] std::vector<lt::Algorithm> advised(int count);
   // Uses an algorithm from now on. False: it does not serve the whole range.
   bool take(const lt::Algorithm& algorithm);
-  // nullopt: the library does not serve the op after all, nothing was launched.
+  // nullopt: the library refuses the op although it has checked the algorithm. Nothing was
+  // launched.
   std::optional<cudaError_t> launch(cudaStream_t stream, const GemmOp& op, std::byte* workspace);
 
  private:

@@ -40,7 +40,9 @@ class LibraryProducts {
   // Noted products of a kind, each with other weights, so that the cache holds none of these.
   static constexpr size_t kMaxNoted = 64;
 
-  explicit LibraryProducts(std::unique_ptr<CublasLt> library) : library_(std::move(library)) {}
+  // `timed`: tune() or use() may be called.
+  explicit LibraryProducts(std::unique_ptr<CublasLt> library, bool timed = false)
+      : library_(std::move(library)), advised_(timed ? kMaxAlgorithms : 1) {}
   LibraryProducts(const LibraryProducts&) = delete;
   LibraryProducts& operator=(const LibraryProducts&) = delete;
 
@@ -48,7 +50,10 @@ class LibraryProducts {
   std::optional<cudaError_t> launch(cudaStream_t stream, const GemmOp& op, std::byte* workspace);
 
   // As device/tuning.h says. The first error of CUDA that ends more than a launch is returned.
-  void note_products() { notes_ = true; }
+  void note_products() {
+    noted_.clear();
+    notes_ = true;
+  }
   cudaError_t tune(cudaStream_t stream, GpuTimer& timer, std::byte* workspace, Nanos limit,
                    std::vector<TunedChoice>& choices);
   void use(std::span<const TunedChoice> choices);
@@ -61,11 +66,18 @@ class LibraryProducts {
   class Runs;
 
   LibraryProduct* product_for(const ProductKind& kind, const GemmOp& op);
+  bool take_algorithm(const ProductKind& kind, LibraryProduct& product) const;
+  std::optional<cudaError_t> launch_refused(cudaStream_t stream, const ProductKind& kind,
+                                            const GemmOp& op, std::byte* workspace);
   void note(const ProductKind& kind, const GemmOp& op);
+  std::optional<TunedChoice> tune_kind(const ProductKind& kind, Runs& runs);
 
   const std::unique_ptr<CublasLt> library_;
   std::map<ProductKind, std::unique_ptr<LibraryProduct>> products_;  // null: left to the kernel
-  std::map<std::string, int32_t, std::less<>> choices_;  // by product_name(); others have 0
+  // Asked for, always the same number: another number might bring another first algorithm.
+  const int advised_;
+  // Algorithms' names by product_name(); other products have the first algorithm.
+  std::map<std::string, std::string, std::less<>> choices_;
   bool notes_ = false;
   std::map<ProductKind, Noted> noted_;
 };

@@ -203,7 +203,6 @@ TEST_F(Graphs, CapturesAreSpreadOverRuns) {
   EXPECT_EQ(all(4), 2);
 }
 
-// Refused when it is made, or when it is brought to the GPU.
 // A graph holds the algorithms with which it was captured.
 TEST_F(Graphs, AreMadeAgainOnceAlgorithmsHaveBeenChosen) {
   const Variable library(kLibraryVariable, CUBLASLT_ON_HOST);
@@ -231,6 +230,7 @@ TEST_F(Graphs, AreMadeAgainOnceAlgorithmsHaveBeenChosen) {
   }
 }
 
+// Refused when it is made, or when it is brought to the GPU.
 TEST_F(Graphs, WithoutMemoryForAGraphOpsAreLaunchedOneByOne) {
   for (const int64_t refused : {1, 2}) {
     GraphedGpu plain("off");

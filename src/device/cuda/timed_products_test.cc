@@ -15,7 +15,8 @@ using testing::HasSubstr;
 
 class TimedProducts : public ProductsByLibrary {
  protected:
-  // The sums of 33 rows, which each algorithm adds in another order.
+  TimedProducts() { reopen(); }
+  // Each algorithm adds in another order if the depth is large.
   std::vector<float> sums_of(const GemmOp& op) {
     run(op);
     return copy_of_sums(op);
@@ -26,7 +27,7 @@ class TimedProducts : public ProductsByLibrary {
     return choices;
   }
   LibraryProducts& library() { return *rooms_.library; }
-  void reopen() { rooms_.library = std::make_unique<LibraryProducts>(played()); }
+  void reopen() { rooms_.library = std::make_unique<LibraryProducts>(played(), true); }
 
   const PlayedAlgorithms algorithms_;
 };
@@ -109,9 +110,50 @@ TEST_F(TimedProducts, WithOneAlgorithmOrNoTimeTheFirstServes) {
 TEST_F(TimedProducts, AChoiceThatIsNotThereIsTheFirst) {
   const GemmOp op = gemm(ElementType::kBF16, 5, 32, 64);
   const std::vector<float> usual = sums_of(op);
-  const TunedChoice wrong{.work = product_name(*product_kind(op)), .choice = 63};
+  const TunedChoice wrong{.work = product_name(*product_kind(op)), .way = "0123", .choice = 1};
   library().use(std::vector{wrong, TunedChoice{.work = "product of nothing", .choice = 1}});
   EXPECT_EQ(sums_of(op), usual);
+}
+
+// The library may refuse at a launch an algorithm that it has checked.
+TEST_F(TimedProducts, AChoiceThatIsRefusedAtALaunchIsTheFirstFromThenOn) {
+  const GemmOp op = gemm(ElementType::kBF16, 33, 48, 512);
+  const std::vector<float> usual = sums_of(op);
+  algorithms_.only_quick(2);
+  library().note_products();
+  run(op);
+  const std::vector<TunedChoice> choices = tune();
+  reopen();
+  library().use(choices);
+  algorithms_.broken(2);
+  EXPECT_EQ(sums_of(op), usual);
+  algorithms_.broken(0);
+  const int64_t before = products();
+  expect_right(op);
+  expect_right(op);
+  EXPECT_EQ(products(), before) << "the plain kernel";
+}
+
+TEST_F(TimedProducts, ChoiceZeroIsTheSameAlgorithmAfterAStart) {
+  const GemmOp op = gemm(ElementType::kBF16, 33, 48, 512);
+  algorithms_.only_quick(0);
+  library().note_products();
+  run(op);
+  const std::vector<TunedChoice> choices = tune();
+  ASSERT_EQ(choices.size(), 1U);
+  EXPECT_EQ(choices[0].choice, 0);
+  const std::vector<float> before = sums_of(op);
+  reopen();
+  library().use(choices);
+  EXPECT_EQ(sums_of(op), before);
+}
+
+TEST_F(TimedProducts, NotesEndWhereTheyBeginAnew) {
+  const GemmOp op = gemm(ElementType::kBF16, 5, 32, 64);
+  library().note_products();
+  run(op);
+  library().note_products();
+  EXPECT_TRUE(tune().empty()) << "the memory of earlier operands may be gone";
 }
 
 class TunedDevice : public testing::Test {
