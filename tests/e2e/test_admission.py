@@ -4,7 +4,6 @@ import random
 import subprocess
 import threading
 
-import httpx
 import openai
 import pytest
 
@@ -134,7 +133,7 @@ def test_a_flood_leaves_what_was_let_in_its_targets(guarded):
     answers = []
 
     def fire():
-        with httpx.Client(base_url=guarded.url, timeout=120) as http:
+        with guarded.http() as http:
             answers.append(http.post("/v1/completions", json=body(300, slo={"ttft_ms": 12 * one}, tandem={"explain": True})))
 
     threads = [threading.Thread(target=fire) for _ in range(60)]
