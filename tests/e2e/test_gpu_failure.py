@@ -101,7 +101,7 @@ def test_a_second_signal_or_sigterm_while_it_ends_does_not_hold_it(binary, tmp_p
 
 
 def test_a_batch_keeps_its_lines_pauses_and_goes_on_after_a_restart(binary, tmp_path):
-    count = 300  # seconds of work after the first answer
+    count = 150  # seconds of work after the first answer
     drill = Drill(tmp_path, "kernel", at=100)
     flags = (*FLAGS, *DEVICE, "--data-folder", tmp_path / "data", "--max-num-seqs", "4")
     server = launch(binary, "gpu-failure-batch", MODEL, *flags, env=drill.env)
