@@ -215,7 +215,7 @@ Result<SoleModel> plan_on_device(model::ModelFolder folder, const model::WeightF
   return SoleModel{.device = std::move(device), .model = std::move(model)};
 }
 
-// Pinned memory takes a second for each few GiB, and other programs lose it.
+// Pinned memory takes time to make, and other programs lose it.
 int64_t reduced_host_memory(const model::ModelConfig& config, const model::WeightFormats& format,
                             const NodeOptions& options) {
   MemoryPlanInput input;
