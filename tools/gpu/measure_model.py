@@ -68,7 +68,7 @@ class Measurement:
     def make(self):
         begin = time.monotonic()
         if not (self.folder / "config.json").exists():
-            subprocess.run([self.options.tandem, "model", "make", str(self.folder), "--preset", self.options.preset], check=True,
+            subprocess.run([self.options.tandem, "model", "make", str(self.folder), "--preset", self.options.preset, *self.options.shape.split()], check=True,
                            stdout=sys.stderr, timeout=max(1, self.left()))
         self.found["make_seconds"] = round(time.monotonic() - begin, 2)
         self.found["model_bytes"] = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
@@ -208,6 +208,7 @@ def main():
     parser.add_argument("--device", required=True)
     parser.add_argument("--scratch", required=True)
     parser.add_argument("--preset", default="8B")
+    parser.add_argument("--shape", default="", help="further options of `tandem model make`")
     parser.add_argument("--device-memory", default="60GiB")
     parser.add_argument("--host-memory", default="2GiB")
     parser.add_argument("--limit", type=float, default=240.0)
