@@ -168,7 +168,9 @@ class Measurement:
         self.found["tiers"] = {
             "residents": int(residents), "offloaded": int(offloaded), "prompt": int(prompt),
             "alone_ms": 1e3 * result["residents_alone"]["step_seconds"], "with_visitors_ms": 1e3 * result["with_visitors"][0]["step_seconds"],
-            "host_frozen_ms": 1e3 * result["host_frozen"][0]["step_seconds"], "best_effort_tokens_per_s": result["best_effort_tokens_per_second"],
+            "host_frozen_ms": 1e3 * result["host_frozen"][0]["step_seconds"], "alone_after_ms": 1e3 * result["residents_alone_after"]["step_seconds"],
+            "with_visitors_as_alone": result["with_visitors"][0]["as_alone"], "host_frozen_as_alone": result["host_frozen"][0]["as_alone"],
+            "best_effort_tokens_per_s": result["best_effort_tokens_per_second"],
             "host_gb_per_s": 1e-9 * result["with_visitors"][0]["host_bytes_per_second"], "host_busy": result["with_visitors"][0]["host_busy"]}
 
     def profile(self):
