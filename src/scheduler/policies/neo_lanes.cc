@@ -55,7 +55,6 @@ void NeoStep::find_under_way() {
 }
 
 void NeoStep::find_host_decodes() {
-  find_under_way();
   const std::vector<SequenceId>& returning = draft_.builder().returning();
   for (const SequenceView& sequence : view_.offloaded) {
     if (sequence.state == SequenceState::kParkedWaiting &&
@@ -74,31 +73,41 @@ void NeoStep::find_host_decodes() {
   }
 }
 
-// While best-effort prompts are cut, a step keeps the time and the rows that tokens under way and
-// an overdue one will need, unless that is more than half.
-void NeoStep::reserve_for_host() {
+// What a step of this shape keeps for tokens under way and an overdue one, while best-effort
+// prompts are cut; no time if that would be more than half.
+NeoStep::HostReserve NeoStep::reserve_beside(const latency::StepShape& shape,
+                                             const HostDecode* overdue) const {
   const int64_t under_way = under_way_[0].visitors + under_way_[1].visitors;
-  const bool overdue = any_overdue();
-  if (!rules_.repaired || (under_way == 0 && !overdue)) {
-    return;
+  if (!rules_.repaired || (under_way == 0 && overdue == nullptr)) {
+    return {};
   }
   const latency::StepTimeModel& times = model_.step_times();
-  rows_for_host_ = static_cast<int32_t>(under_way / (times.layers() + 1)) + 1;
+  HostReserve reserve{.rows = static_cast<int32_t>(under_way / (times.layers() + 1)) + 1};
   if (step_limit_ == Nanos::max()) {
-    return;
+    return reserve;
   }
-  const latency::StepShape shape = shape_with(0);
-  Nanos reserve = latency::visitor_reserve(times, shape, under_way + (overdue ? 1 : 0));
+  const int64_t with = overdue != nullptr ? 1 : 0;
+  reserve.time = latency::visitor_reserve(times, shape, under_way + with);
   if (rules_.join == HostJoin::kByNeo) {
     Lanes lanes = under_way_;
     lanes[0].residents = shape;
-    lanes[1].visitors += overdue ? 1 : 0;
-    lanes[1].context += overdue ? decodes_.front().context : 0;
-    reserve = std::max(
+    lanes[1].visitors += with;
+    lanes[1].context += overdue != nullptr ? overdue->context : 0;
+    reserve.time = std::max(
         model_.layers_time(lanes) + model_.beside_layers(lanes) - times.step_time(shape), Nanos{0});
   }
-  if (reserve <= step_limit_ / 2) {
-    chunk_limit_ = step_limit_ - reserve;
+  if (reserve.time > step_limit_ / 2) {
+    reserve.time = Nanos{0};
+  }
+  return reserve;
+}
+
+void NeoStep::reserve_for_host() {
+  const HostReserve reserve =
+      reserve_beside(shape_with(0), any_overdue() ? &decodes_.front() : nullptr);
+  rows_for_host_ = reserve.rows;
+  if (step_limit_ != Nanos::max()) {
+    chunk_limit_ = step_limit_ - reserve.time;
   }
 }
 

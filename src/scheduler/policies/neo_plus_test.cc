@@ -7,7 +7,7 @@
 
 #include "latency/modular_model.h"
 #include "scheduler/policies/neo.h"
-#include "support/neo_scene.h"
+#include "support/apex_scene.h"
 
 namespace tandem {
 namespace {
@@ -15,7 +15,10 @@ namespace {
 using testing::best_effort;
 using ::testing::Contains;
 using testing::decode;
+using ::testing::ElementsAre;
 using testing::ids;
+using testing::in_flight;
+using ::testing::IsEmpty;
 using testing::model;
 using testing::parked;
 using testing::parked_best_effort;
@@ -106,6 +109,30 @@ TEST_F(NeoPlus, APromptThatWaitsIsNotMadeLateByLanes) {
   EXPECT_EQ(mode_with_due(std::chrono::milliseconds(20)), StepMode::kLanes);
   // Two steps of 3.62 ms are in time, and not if the first has lanes.
   EXPECT_EQ(mode_with_due(std::chrono::microseconds(7270)), StepMode::kGroups);
+}
+
+// A step has 64 rows, of which it keeps one for a token under way, so a prompt of 64 tokens cannot
+// go straight to the host. A resident was sent away to make room for it, and must not return before
+// it begins, or the two plans would take turns for ever.
+TEST_F(NeoPlus, ASequenceSentAwayForAPromptDoesNotReturnBeforeThePromptBegins) {
+  Scene scene{.running = {best_effort(decode(1, 60))},
+              .offloaded = {best_effort(in_flight(11, 20, 0))},
+              .waiting = {best_effort(prompt(21, 64))}};
+  scene.budget.tokens = 64;
+  scene.budget.total_blocks = 6;
+  scene.budget.free_blocks = 2;
+  scene.budget.staging_blocks = 4;
+  for (const bool overlaps : {false, true}) {
+    NeoPolicy& policy = overlaps ? NeoScene::made(10, testing::kPlus, kApexPlus) : made(10);
+    EXPECT_THAT(ids(policy.plan(scene.view()).offload), ElementsAre(1));
+    Scene after = scene;
+    after.running.clear();
+    after.offloaded.insert(after.offloaded.begin(), best_effort(parked(1, 60)));
+    after.budget.free_blocks = 6;
+    const StepPlan plan = policy.plan(after.view());
+    EXPECT_THAT(plan.onload, IsEmpty());
+    EXPECT_THAT(ids(plan.admit), ElementsAre(21));
+  }
 }
 
 // Prompts fill each step up to the target, but for the time that an overdue decode needs.

@@ -45,6 +45,7 @@ StepPlan NeoStep::plan() {
   if (rules_.repaired) {
     memory_.outputs.follow(view_);
   }
+  find_under_way();
   if (has_host()) {
     tell_small_host();
     count_host_blocks();
@@ -170,7 +171,20 @@ void NeoStep::make_room_for_head() {
   }
 }
 
-// Whether this prompt can go straight to the host in a step beside all that decode.
+// An overdue sequence between two tokens.
+std::optional<HostDecode> NeoStep::overdue_on_host() const {
+  const auto found = std::ranges::find_if(view_.offloaded, [&](const SequenceView& sequence) {
+    return sequence.state == SequenceState::kParkedWaiting &&
+           memory_.patience.decode_is_overdue(sequence.id, view_.step);
+  });
+  return found == view_.offloaded.end()
+             ? std::nullopt
+             : std::optional(HostDecode{.context = found->known_tokens, .overdue = true});
+}
+
+// Whether this prompt can go straight to the host in a step beside all decodes and the
+// reserve for tokens of the host. If the prompt found that too late, no room would have been made
+// for it, and a sequence that was sent away for it would have returned.
 bool NeoStep::will_go_straight(const SequenceView& head) const {
   if (!draft_.builder().may_go_straight_to_host(head)) {
     return false;
@@ -181,12 +195,15 @@ bool NeoStep::will_go_straight(const SequenceView& head) const {
       decodes.add_decode(sequence.known_tokens);
     }
   }
-  const int32_t rows = view_.budget.tokens - decodes.decode_rows;
+  const std::optional<HostDecode> overdue = overdue_on_host();
+  const HostReserve reserve = reserve_beside(decodes, overdue.has_value() ? &*overdue : nullptr);
+  const int32_t rows = view_.budget.tokens - decodes.decode_rows - reserve.rows;
+  const Nanos limit = step_limit_ == Nanos::max() ? step_limit_ : step_limit_ - reserve.time;
   return head.known_tokens <= rows &&
          (!rules_.caps_steps ||
           latency::largest_chunk(model_.step_times(), decodes,
                                  {.prompt = head.rest(), .max_tokens = head.known_tokens},
-                                 chunk_limit_) == head.known_tokens);
+                                 limit) == head.known_tokens);
 }
 
 void NeoStep::add_decodes(ServiceClass service_class) {

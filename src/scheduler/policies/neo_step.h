@@ -65,6 +65,11 @@ class NeoStep {
     int32_t second_stage = 0;  // the first stage that has a token of the second lane
     bool moves_first = false;
   };
+  // Of a step, for tokens of the host.
+  struct HostReserve {
+    int32_t rows = 0;
+    Nanos time{0};
+  };
   // A latency-sensitive prompt that waits for its first token.
   struct FirstToken {
     Nanos due{0};
@@ -125,6 +130,9 @@ class NeoStep {
   [[nodiscard]] bool any_overdue() const {
     return std::ranges::any_of(decodes_, &HostDecode::overdue);
   }
+  [[nodiscard]] HostReserve reserve_beside(const latency::StepShape& shape,
+                                           const HostDecode* overdue) const;
+  [[nodiscard]] std::optional<HostDecode> overdue_on_host() const;
   void reserve_for_host();
   // Whether the step has prompts, the last step had lanes, and the rules are repaired.
   [[nodiscard]] bool takes_prompts_beside_lanes() const {
