@@ -195,7 +195,11 @@ cudaError_t LibraryProducts::tune(cudaStream_t stream, GpuTimer& timer, std::byt
       ++left_out;
       continue;
     }
-    Runs runs(*products_.at(*kind), noted.at(*kind), stream, timer, workspace);
+    LibraryProduct* const product = products_.at(*kind).get();
+    if (product == nullptr) {  // refused since it was noted
+      continue;
+    }
+    Runs runs(*product, noted.at(*kind), stream, timer, workspace);
     const std::optional<TunedChoice> choice = tune_kind(*kind, runs);
     if (runs.error() != cudaSuccess) {
       return runs.error();

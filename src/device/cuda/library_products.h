@@ -17,7 +17,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -74,7 +73,8 @@ class LibraryProducts {
 
   const std::unique_ptr<CublasLt> library_;
   std::map<ProductKind, std::unique_ptr<LibraryProduct>> products_;  // null: left to the kernel
-  // Asked for, always the same number: another number might bring another first algorithm.
+  // The number of algorithms that the library is asked for. It stays the same, because the first of
+  // another number of algorithms might differ.
   const int advised_;
   // Algorithms' names by product_name(); other products have the first algorithm.
   std::map<std::string, std::string, std::less<>> choices_;

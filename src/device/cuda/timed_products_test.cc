@@ -134,6 +134,15 @@ TEST_F(TimedProducts, AChoiceThatIsRefusedAtALaunchIsTheFirstFromThenOn) {
   EXPECT_EQ(products(), before) << "the plain kernel";
 }
 
+TEST_F(TimedProducts, AProductThatIsRefusedWhileItIsNotedIsNotTimed) {
+  const GemmOp op = gemm(ElementType::kBF16, 5, 32, 64);
+  algorithms_.broken(0);
+  library().note_products();
+  expect_right(op);
+  EXPECT_TRUE(tune().empty());
+  expect_right(op);
+}
+
 TEST_F(TimedProducts, ChoiceZeroIsTheSameAlgorithmAfterAStart) {
   const GemmOp op = gemm(ElementType::kBF16, 33, 48, 512);
   algorithms_.only_quick(0);
