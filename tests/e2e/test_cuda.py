@@ -48,6 +48,20 @@ def test_offloaded_requests_get_the_answers_of_the_cpu(binary, device, policy):
     server.stop_cleanly()
 
 
+def test_no_call_that_may_wait_is_made_while_requests_are_served(binary, device, tmp_path):
+    if ON_GPU:
+        pytest.skip("the host's CUDA notes such calls")
+    waits = tmp_path / "waits"
+    server = launch(binary, "cuda-waits", MODEL, *FLAGS, *device, "--policy", "piggyback", "--num-kv-blocks", "4", env={"CUDA_ON_HOST_WAITS": str(waits)})
+    at_start = waits.read_text().splitlines()
+    assert {"cudaMalloc", "cudaMemset"} <= set(at_start)
+    answers(server)
+    assert server.metric("tandem_hops_total") > 0
+    assert waits.read_text().splitlines()[len(at_start):] == []
+    server.stop_cleanly()
+    assert "cudaFree" in waits.read_text().splitlines()[len(at_start):]
+
+
 def test_a_timeline_shows_the_streams_of_the_gpu(binary, device, tmp_path):
     path = tmp_path / "timeline.json"
     server = launch(binary, "cuda-timeline", MODEL, *FLAGS, *device, "--policy", "piggyback", "--num-kv-blocks", "4", "--timeline-out", str(path))
