@@ -479,7 +479,7 @@ Status cublasLtMatmul(Handle handle, Desc desc, const void* alpha, const void* a
 
 // For tests in the same process.
 void cublaslt_on_host_delay(int algorithm, int us) { g_delays[algorithm].store(us); }
-void cublaslt_on_host_break(int algorithm, bool broken) { g_broken[algorithm].store(broken); }
+void cublaslt_on_host_break(int algorithm, int broken) { g_broken[algorithm].store(broken != 0); }
 void cublaslt_on_host_advise(int count) { g_advised.store(count); }
 int64_t cublaslt_on_host_products() { return g_report.products; }
 int64_t cublaslt_on_host_refusals() {
