@@ -8,11 +8,11 @@
 namespace tandem {
 
 struct TunedChoice {
-  std::string work;     // in the device's words; compared as a whole
-  std::string way;      // likewise: the chosen way
-  int32_t choice = 0;   // its number, for people; 0: the way that is taken without measuring
-  double us = 0;        // of the chosen way
-  double usual_us = 0;  // of choice 0; 0: it does not serve
+  std::string work;     // the kind of work, in the device's words; compared as a whole
+  std::string way;      // the chosen way, in the device's words; compared as a whole
+  int32_t choice = 0;   // the way's number, for people; way 0 is taken without measuring
+  double us = 0;        // microseconds that the chosen way takes
+  double usual_us = 0;  // microseconds that way 0 takes; 0: way 0 does not serve
   bool operator==(const TunedChoice&) const = default;
 };
 

@@ -25,7 +25,7 @@ struct Timing {
   double seconds = 0.0;  // median time of a launch
   double fastest_seconds = 0.0;
   double slowest_seconds = 0.0;
-  std::vector<TunedChoice> choices;  // of the device for the case's ops
+  std::vector<TunedChoice> choices;  // the device's choices for the case's ops
 };
 
 class Timer {
@@ -59,7 +59,7 @@ class Timer {
  private:
   static constexpr double kTooLong = 0.5;  // a pass of this time is the last
 
-  // Ways to compute the ops are chosen: by measuring if the device does that.
+  // Runs the ops, so that the device chooses how to compute them, by measuring if it can.
   Result<std::vector<TunedChoice>> warm_up(const DeviceCase& made) {
     device::Tuning* const tuning = stand_.device().tuning();
     if (tuning == nullptr) {
@@ -128,7 +128,7 @@ void print_head() {
              "context", "us", "fastest .. slowest", "GB/s", "TFLOP/s", "of limit");
 }
 
-// Of a way that the device has chosen by measuring.
+// Text about ways that the device has chosen by measuring: "  way 2: 3.10 us, usual 3.40".
 std::string choices_text(const std::vector<TunedChoice>& choices) {
   std::string text;
   for (const TunedChoice& each : choices) {

@@ -26,7 +26,7 @@ constexpr double kCalibrationSeconds = 1.0;
 struct Outcome {
   double slowdown = 1;
   TiersWindow alone;
-  TiersWindow alone_after;  // behind all other windows: contexts have grown
+  TiersWindow alone_after;  // residents alone again at the end, with grown contexts
   std::vector<TiersWindow> live;
   std::vector<TiersWindow> frozen;
   std::string device;
@@ -168,7 +168,8 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
   return outcome;
 }
 
-// A step's time by that of residents alone: as the cost model has both, or at equal contexts.
+// A step's time divided by that of residents alone: by the cost model's times if the device has a
+// model, else at equal contexts.
 double as_alone(const Outcome& outcome, const TiersWindow& window) {
   return outcome.alone.over_model > 0
              ? window.over_model / outcome.alone.over_model

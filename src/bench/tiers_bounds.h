@@ -14,7 +14,7 @@ struct TiersWindow {
 
   double seconds = 0;
   int64_t steps = 0;
-  double middle_step = 0;       // steps of the run up to the middle of the window
+  double middle_step = 0;       // number of the step in its middle, from the run's start
   double step_seconds = 0;      // median, from step to step
   double over_model = 0;        // median of a step's time over what the cost model charges for it
   double modelled_seconds = 0;  // mean of that charge
@@ -34,8 +34,8 @@ struct TiersWindow {
   double overrun_share = 0;
 };
 
-// What a step of residents alone would take in the middle of `window`, if it takes `before` and
-// `after` in these windows: contexts grow by a token in each step.
+// Seconds of a step of residents alone in the middle of `window`. Contexts grow by a token in each
+// step, so this time lies between the times of `before` and `after`, windows of residents alone.
 double alone_seconds(const TiersWindow& window, const TiersWindow& before,
                      const TiersWindow& after);
 

@@ -41,7 +41,7 @@ class TiersRun {
   Status admit_residents();
   // Until all best-effort sequences are on the host and had a token there.
   Status admit_offloaded();
-  // Cancels these, and waits until the residents are alone.
+  // Cancels all best-effort sequences, and waits until the residents are alone.
   Status dismiss_offloaded();
   Result<TiersWindow> measure(Nanos length);
   void freeze_host();
@@ -75,7 +75,7 @@ class TiersRun {
   EngineInputs inputs_;
   std::mt19937 random_{1};
   int64_t next_request_ = 1;
-  int64_t dismissed_ = 0;  // requests that may end
+  int64_t dismissed_ = 0;  // number of requests that may end
   Nanos advance_time_{0};
   int64_t advances_ = 0;
 };

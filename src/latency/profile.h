@@ -59,7 +59,7 @@ struct Profile {
   TableCosts table;
   ProfileAccuracy accuracy;
   std::optional<HostTimes> host;     // two tiers only
-  std::vector<TunedChoice> choices;  // with which the device computed the measured steps
+  std::vector<TunedChoice> choices;  // the device's choices while steps were measured
 };
 
 enum class TimeModel : uint8_t { kModular, kRegression, kTable };

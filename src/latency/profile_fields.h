@@ -23,8 +23,8 @@ namespace tandem::latency {
 // wrong stays; what is read after it is 0 or empty.
 class ProfileFields {
  public:
-  static constexpr size_t kMostPoints = 4096;  // of a ladder
-  static constexpr size_t kMostText = 1024;
+  static constexpr size_t kMaxPoints = 4096;  // points of a ladder
+  static constexpr size_t kMaxText = 1024;    // bytes of a text
 
   ProfileFields(const nlohmann::json& object, std::string path, Status& status)
       : object_(object), path_(std::move(path)), status_(status) {
@@ -59,8 +59,8 @@ class ProfileFields {
       return {};
     }
     std::optional<std::string> text = json_string(*value);
-    if (!text || text->size() > kMostText) {
-      fail(name, fmt::format("must be a string of at most {} bytes", kMostText));
+    if (!text || text->size() > kMaxText) {
+      fail(name, fmt::format("must be a string of at most {} bytes", kMaxText));
       return {};
     }
     return *std::move(text);
@@ -80,7 +80,7 @@ class ProfileFields {
   }
   // A list of [rows, nanoseconds].
   Ladder ladder(const char* name) {
-    const nlohmann::json* points = list(name, kMostPoints);
+    const nlohmann::json* points = list(name, kMaxPoints);
     std::vector<LadderPoint> found;
     for (size_t i = 0; points != nullptr && i < points->size(); ++i) {
       const nlohmann::json& point = (*points)[i];

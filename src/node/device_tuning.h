@@ -1,5 +1,5 @@
-// Lets a device choose by measuring: runs a step of every range of rows, so that it sees the work
-// of all, and has it measure that.
+// Lets a device choose by measuring: runs a step of every range of rows, in which the device notes
+// its work, and has it measure that work.
 //
 // One thread; nothing else may use the device meanwhile.
 #pragma once

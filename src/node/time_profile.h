@@ -52,7 +52,7 @@ Result<std::unique_ptr<latency::CorrectedModel>> step_times_of(const NodeOptions
 struct MeasuredProfile {
   latency::Measured steps;
   std::optional<latency::MeasuredHost> host;  // two tiers only
-  std::vector<TunedChoice> choices;           // of the device
+  std::vector<TunedChoice> choices;           // the device's choices; empty: it makes none
 };
 Result<MeasuredProfile> measure_profile(const NodeOptions& options, const PlannedModel& model,
                                         LoadedModel& loaded, Bell& bell, const Clock& clock,

@@ -36,7 +36,7 @@ struct StreamRooms {
 // What computes in the plain kernels' stead.
 struct Libraries {
   std::unique_ptr<LibraryProducts> products;  // null: plain kernels
-  bool timed_algorithms = false;              // of products
+  bool timed_algorithms = false;              // algorithms of products are chosen by time
   bool attention = false;                     // FlashInfer's kernels
   PrefillChoice prefill;                      // which of them for prompts
   bool graphs = false;                        // runs of ops as CUDA graphs
@@ -60,9 +60,10 @@ class CudaStream {
   cudaError_t launch_held();
   // Behind launch_held().
   cudaError_t launch(const Op& op);
-  // Of products (device/tuning.h); there is a library. Nothing runs on any stream.
+  // Chooses algorithms of products by time (device/tuning.h). There must be a library, and nothing
+  // may run on any stream.
   cudaError_t tune(Nanos limit, std::vector<TunedChoice>& choices);
-  // They hold the algorithms with which they were made. None may run.
+  // Graphs hold the algorithms with which they were made. None may run.
   cudaError_t forget_graphs();
   cudaError_t end();  // once nothing is launched any more
   [[nodiscard]] cudaStream_t get() const { return stream_; }

@@ -16,10 +16,11 @@ class GpuTimer {
   cudaError_t open(cudaStream_t stream, std::chrono::milliseconds patience);
   cudaError_t close();
 
-  // Everything launched between these two is timed together. end() waits for it.
+  // The work launched between these two is timed as a whole, in microseconds. end() waits for it.
   cudaError_t begin();
   cudaError_t end(double& us);
-  // For everything launched so far; cudaErrorLaunchTimeout: it took longer than the patience.
+  // Waits for everything launched so far. cudaErrorLaunchTimeout: that took longer than the
+  // patience.
   cudaError_t wait();
 
  private:

@@ -1,6 +1,6 @@
 // One kind of product as cuBLASLt has it: its descriptors and an algorithm that serves all numbers
-// of rows in a range. Weights lie as the plain kernels have them, row-major [n, k], which
-// column-major is k x n: so Y^T = (W^T)^T X^T needs no second copy of them.
+// of rows in a range. Weights are row-major [n, k], as for the plain kernels. Column-major the same
+// memory is k x n, so Y^T = (W^T)^T X^T needs no second copy of the weights.
 //
 // Threads: one at a time.
 #pragma once
@@ -25,11 +25,11 @@ namespace tandem::device::cuda {
 // in parts that are summed in a fixed order.
 inline constexpr const char* kDepthVariable = "TANDEM_CUDA_DEPTH";
 
-// What an algorithm depends on.
+// The properties of a product on which the choice of an algorithm depends.
 struct ProductKind {
   int64_t n = 0;
   int64_t k = 0;
-  ElementType type = ElementType::kBF16;  // of x and w
+  ElementType type = ElementType::kBF16;  // element type of x and w
   ElementType y_type = ElementType::kF32;
   int64_t x_stride = 0;
   int64_t y_stride = 0;
@@ -58,7 +58,8 @@ class LibraryProduct {
   // Device memory that a product may use while it runs, aligned to 256 bytes.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
-  // `bias`: of some product of the kind that has one. Null: the library refuses such descriptors.
+  // `bias`: the address of some product's bias if the kind has one. The result is null if the
+  // library refuses such descriptors.
   static std::unique_ptr<LibraryProduct> make(const CublasLt& library, const ProductKind& kind,
                                               const void* bias);
   ~LibraryProduct();

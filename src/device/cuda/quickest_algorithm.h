@@ -14,8 +14,8 @@ using TimeAlgorithm = std::function<double(int algorithm, int repeats)>;
 
 struct QuickestAlgorithm {
   int algorithm = 0;
-  double us = 0;        // for a product; kServesNone: no algorithm serves
-  double usual_us = 0;  // by algorithm 0
+  double us = 0;        // microseconds of a product; kServesNone: no algorithm serves
+  double usual_us = 0;  // microseconds of a product by algorithm 0
 };
 
 // Number 0 stays unless another is clearly quicker: times vary.

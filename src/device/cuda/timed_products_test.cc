@@ -27,6 +27,13 @@ class TimedProducts : public ProductsByLibrary {
     EXPECT_EQ(stream_.tune(limit, choices), cudaSuccess);
     return choices;
   }
+  // Times the algorithms of the op's kind while algorithm `quick` alone is quick.
+  std::vector<TunedChoice> tune(const GemmOp& op, int quick) {
+    algorithms_.only_quick(quick);
+    library().note_products();
+    run(op);
+    return tune();
+  }
   LibraryProducts& library() { return *rooms_.library; }
   void reopen() { rooms_.library = std::make_unique<LibraryProducts>(played(), true); }
 
@@ -120,10 +127,7 @@ TEST_F(TimedProducts, AChoiceThatIsNotThereIsTheFirst) {
 TEST_F(TimedProducts, AChoiceThatIsRefusedAtALaunchIsTheFirstFromThenOn) {
   const GemmOp op = gemm(ElementType::kBF16, 4, 8, 512);
   const std::vector<float> usual = sums_of(op);
-  algorithms_.only_quick(2);
-  library().note_products();
-  run(op);
-  const std::vector<TunedChoice> choices = tune();
+  const std::vector<TunedChoice> choices = tune(op, 2);
   reopen();
   library().use(choices);
   algorithms_.broken(2);
@@ -146,10 +150,7 @@ TEST_F(TimedProducts, AProductThatIsRefusedWhileItIsNotedIsNotTimed) {
 
 TEST_F(TimedProducts, ChoiceZeroIsTheSameAlgorithmAfterAStart) {
   const GemmOp op = gemm(ElementType::kBF16, 4, 8, 512);
-  algorithms_.only_quick(0);
-  library().note_products();
-  run(op);
-  const std::vector<TunedChoice> choices = tune();
+  const std::vector<TunedChoice> choices = tune(op, 0);
   ASSERT_EQ(choices.size(), 1U);
   EXPECT_EQ(choices[0].choice, 0);
   const std::vector<float> before = sums_of(op);
