@@ -129,7 +129,7 @@ if [ "$e2e" -eq 1 ]; then
   fi
 
   begin "end-to-end tests ($preset)"
-  TANDEM_BINARY="$PWD/$build/tandem" "${run_as[@]}" build/venv/bin/python -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist worksteal \
+  TANDEM_BINARY="$PWD/$build/tandem" "${run_as[@]}" build/venv/bin/python -B -m pytest -q -p no:cacheprovider -n "$(($(nproc) + 1))" --dist worksteal \
     --junitxml="$reports/pytest.xml" "${pytest_options[@]}" tests/e2e || problems+=("end-to-end tests: ./test.sh --e2e --preset $preset")
   end
 fi

@@ -112,8 +112,8 @@ function(tandem_cold target computes)
   endif()
 endfunction()
 
-# tandem_test(name SOURCES a_test.cc [DEPS target...] [ONE_THREAD | UNDER_TSAN filter] [UNDER_ASAN filter] [COMPUTES]): the program <name>_test,
-# run by ctest as <name>. ONE_THREAD: it starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. UNDER_TSAN: the
+# tandem_test(name SOURCES a_test.cc [DEPS target...] [NOT_SANITIZED | ONE_THREAD | UNDER_TSAN filter] [UNDER_ASAN filter] [COMPUTES]): the program <name>_test,
+# run by ctest as <name>. NOT_SANITIZED: the sanitizers see its code in other tests, and leave it out. ONE_THREAD: it starts no thread, so ThreadSanitizer would find nothing in it and leaves it out. UNDER_TSAN: the
 # tests that ThreadSanitizer runs, as for --gtest_filter, because others compute for minutes without a second thread; UNDER_ASAN: likewise
 # AddressSanitizer, because others compute for minutes with code that shorter tests run, too. COMPUTES: it runs for long, so it is compiled with few
 # optimisations, others with none, in a quarter less time. Only the programs under tests/ compute enough for more.
@@ -121,7 +121,7 @@ function(tandem_test name)
   if(NOT TANDEM_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "ONE_THREAD;COMPUTES" "UNDER_TSAN;UNDER_ASAN" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NOT_SANITIZED;ONE_THREAD;COMPUTES" "UNDER_TSAN;UNDER_ASAN" "SOURCES;DEPS" ${ARGN})
   set(sources ${ARG_SOURCES})
   tandem_unity(sources ${name}_test)
   add_executable(${name}_test ${sources})
@@ -135,7 +135,7 @@ function(tandem_test name)
   elseif(NOT TANDEM_SANITIZE)
     target_compile_options(${name}_test PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O2>)  # -O3 takes longer to compile
   endif()
-  if(ARG_ONE_THREAD AND TANDEM_SANITIZE STREQUAL "thread")
+  if((ARG_NOT_SANITIZED AND TANDEM_SANITIZE) OR (ARG_ONE_THREAD AND TANDEM_SANITIZE STREQUAL "thread"))
     set_target_properties(${name}_test PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()

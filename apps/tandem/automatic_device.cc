@@ -72,7 +72,8 @@ Status resolve_to_serve(ServeFlags& flags) {
   if (flags.device != "auto" || flags.node.accelerator.has_value()) {
     return resolve(flags);
   }
-  const AutomaticGpu gpu{.required_by = option_of_two_tiers(flags.node)};
+  const AutomaticGpu gpu{.required_by = option_of_two_tiers(flags.node),
+                         .may_reduce_host_memory = flags.node.host_memory_bytes == 0};
   GpuFacts facts{.has_plugin = device::has_plugin(kGpuBackEnd)};
   ServeFlags on_gpu = flags_for_gpu(flags);
   if (facts.has_plugin) {

@@ -145,10 +145,8 @@ Result<int> run_batch(BatchFlags& flags) {
 
 }  // namespace
 
-Subcommand add_batch_command(cli::Command tandem) {
+RunCommand describe_batch(cli::Command app) {
   auto flags = std::make_shared<BatchFlags>();
-  const cli::Command app =
-      tandem.add_subcommand("batch", "Answer files of requests without a server");
   app.require_subcommand();
   const cli::Command run = app.add_subcommand(
       "run", "Answer a file of OpenAI batch lines; the same command again goes on after a stop");
@@ -165,18 +163,18 @@ Subcommand add_batch_command(cli::Command tandem) {
   add_text_flags(run, flags->serve);
   add_node_flags(run, flags->serve);
   run.let_last_win();
-  return {app, [flags] {
-            const Result<int> code = run_batch(*flags);
-            if (code.ok()) {
-              return *code;
-            }
-            const ErrorCode kind = code.error().code;
-            log::error("{}{}", code.error().message,
-                       kind == ErrorCode::kResourceExhausted
-                           ? "; free some space and run the same command again: it goes on"
-                           : "");
-            return kind == ErrorCode::kInvalidArgument ? 2 : 1;
-          }};
+  return [flags] {
+    const Result<int> code = run_batch(*flags);
+    if (code.ok()) {
+      return *code;
+    }
+    const ErrorCode kind = code.error().code;
+    log::error("{}{}", code.error().message,
+               kind == ErrorCode::kResourceExhausted
+                   ? "; free some space and run the same command again: it goes on"
+                   : "");
+    return kind == ErrorCode::kInvalidArgument ? 2 : 1;
+  };
 }
 
 }  // namespace tandem

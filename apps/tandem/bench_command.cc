@@ -244,7 +244,7 @@ void add_model_flags(cli::Command model, BenchFlags& flags) {
   add_device_flag(model, flags.model_device);
   add_node_options(model, flags.model.node,
                    {"threads", "numa", "isa", "quantization", "activations", "device-memory",
-                    "host-memory", "max-num-batched-tokens"});
+                    "host-memory", "max-num-batched-tokens", "profile"});
   model.add_flag("--ops", flags.model.with_ops, "Print the time of each kind of op in a step, too");
   model.add_option("--json", flags.model.json_path, "Write the rows to this file too");
 }
@@ -266,12 +266,10 @@ void add_loss_flags(cli::Command loss, bench::BenchLossOptions& options) {
 
 }  // namespace
 
-Subcommand add_bench_command(cli::Command tandem) {
+RunCommand describe_bench(cli::Command app) {
   auto flags = std::make_shared<BenchFlags>();
   flags->serve.version = kVersion;
   flags->serve.commit = kCommit;
-  const cli::Command app =
-      tandem.add_subcommand("bench", "Measure parts of the server or a running one");
   app.require_subcommand();
 
   const cli::Command kernels =
@@ -340,7 +338,7 @@ Subcommand add_bench_command(cli::Command tandem) {
   flags->visits_app = app.add_subcommand(
       "visits", "What rows of offloaded tokens cost the engine's thread, without a device");
   bench::add_visits_bench_flags(*flags->visits_app, flags->visits);
-  return {app, [flags] { return run_bench(*flags); }};
+  return [flags] { return run_bench(*flags); };
 }
 
 }  // namespace tandem

@@ -381,10 +381,8 @@ Result<int> run_chat(const ChatFlags& flags) {
 
 }  // namespace
 
-Subcommand add_chat_command(cli::Command tandem) {
+RunCommand describe_chat(cli::Command app) {
   auto flags = std::make_shared<ChatFlags>();
-  const cli::Command app =
-      tandem.add_subcommand("chat", "Talk to a running server in the terminal");
   chat::ConversationOptions& options = flags->conversation;
   app.add_option("model", options.model, "Name of the model (default: the server's first)");
   app.add_option("--url", flags->url, "Address of the server").capture_default_str();
@@ -404,14 +402,14 @@ Subcommand add_chat_command(cli::Command tandem) {
       "\nThe key is taken from TANDEM_API_KEY or OPENAI_API_KEY. Answers go to standard output, "
       "times\n"
       "to standard error. Without a terminal, each line of standard input is a question.");
-  return {app, [flags] {
-            const Result<int> code = run_chat(*flags);
-            if (code.ok()) {
-              return *code;
-            }
-            say_error(code.error());
-            return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
-          }};
+  return [flags] {
+    const Result<int> code = run_chat(*flags);
+    if (code.ok()) {
+      return *code;
+    }
+    say_error(code.error());
+    return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+  };
 }
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// The subcommands of `tandem`. Each add function describes one and returns it with the function
-// that runs it, which returns the exit code of the process (0 done, 1 failed, 2 usage).
+// The subcommands of `tandem`. Each function gives an empty command its flags and returns the
+// function that runs it, which returns the exit code of the process (0 done, 1 failed, 2 usage).
 #pragma once
 
 #include <functional>
@@ -8,23 +8,21 @@
 
 namespace tandem {
 
-struct Subcommand {
-  cli::Command command;
-  std::function<int()> run;
-};
+using RunCommand = std::function<int()>;
 
-Subcommand add_serve_command(cli::Command tandem);
-Subcommand add_replay_command(cli::Command tandem);
-Subcommand add_batch_command(cli::Command tandem);
-Subcommand add_bench_command(cli::Command tandem);
-Subcommand add_profile_command(cli::Command tandem);
-Subcommand add_tune_command(cli::Command tandem);
-Subcommand add_simulate_command(cli::Command tandem);
-Subcommand add_pull_command(cli::Command tandem);
-Subcommand add_list_command(cli::Command tandem);
-Subcommand add_chat_command(cli::Command tandem);
-// These describe every command that `tandem` has when they run.
-Subcommand add_completion_command(cli::Command tandem);
-Subcommand add_manual_command(cli::Command tandem);
+RunCommand describe_model(cli::Command app);
+RunCommand describe_serve(cli::Command app);
+RunCommand describe_replay(cli::Command app);
+RunCommand describe_batch(cli::Command app);
+RunCommand describe_bench(cli::Command app);
+RunCommand describe_profile(cli::Command app);
+RunCommand describe_tune(cli::Command app);
+RunCommand describe_pull(cli::Command app);
+RunCommand describe_list(cli::Command app);
+RunCommand describe_chat(cli::Command app);
+RunCommand describe_simulate(cli::Command app);
+// These print all commands of the program, with the flags that have been described.
+RunCommand describe_completion(cli::Command app);
+RunCommand describe_manual(cli::Command app);
 
 }  // namespace tandem

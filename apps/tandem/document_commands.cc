@@ -41,30 +41,26 @@ std::vector<cli::ManualSection> more_sections() {
 
 }  // namespace
 
-Subcommand add_completion_command(cli::Command tandem) {
+RunCommand describe_completion(cli::Command app) {
   auto shell = std::make_shared<std::string>();
-  const cli::Command app =
-      tandem.add_subcommand("completion", "Print the completion script of a shell");
   app.add_option("shell", *shell, "Which shell").required().one_of({"bash", "zsh"});
   app.footer(
       "\nExamples:\n"
       "  source <(tandem completion bash)\n"
       "  tandem completion zsh > ~/.zfunc/_tandem   # a folder of $fpath");
-  return {app, [shell, tandem] {
-            const cli::CommandOutline program = cli::outline(tandem);
-            fmt::print("{}", *shell == "bash" ? cli::bash_completion(program)
-                                              : cli::zsh_completion(program));
-            return 0;
-          }};
+  return [shell, tandem = app.parent()] {
+    const cli::CommandOutline program = cli::outline(tandem);
+    fmt::print("{}",
+               *shell == "bash" ? cli::bash_completion(program) : cli::zsh_completion(program));
+    return 0;
+  };
 }
 
-Subcommand add_manual_command(cli::Command tandem) {
-  const cli::Command app =
-      tandem.add_subcommand("manual", "Print this program's manual page, for man -l -");
-  return {app, [tandem] {
-            fmt::print("{}", cli::manual_page(cli::outline(tandem), kVersion, more_sections()));
-            return 0;
-          }};
+RunCommand describe_manual(cli::Command app) {
+  return [tandem = app.parent()] {
+    fmt::print("{}", cli::manual_page(cli::outline(tandem), kVersion, more_sections()));
+    return 0;
+  };
 }
 
 }  // namespace tandem

@@ -162,10 +162,8 @@ int report(const Result<int>& code) {
 
 }  // namespace
 
-Subcommand add_pull_command(cli::Command tandem) {
+RunCommand describe_pull(cli::Command app) {
   auto flags = std::make_shared<PullFlags>();
-  const cli::Command app = tandem.add_subcommand(
-      "pull", "Download a model by its name into the cache of Hugging Face's tools");
   app.add_option("model", flags->model,
                  "ORG/NAME, ORG/NAME@REVISION, or ORG/NAME:FILE.gguf of a GGUF repository")
       .required();
@@ -176,19 +174,17 @@ Subcommand add_pull_command(cli::Command tandem) {
       "stop.\n"
       "Variables: HF_TOKEN for private and gated models, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT,\n"
       "HF_HUB_OFFLINE, HF_HUB_DOWNLOAD_TIMEOUT.");
-  return {app, [flags] { return report(run_pull(*flags)); }};
+  return [flags] { return report(run_pull(*flags)); };
 }
 
-Subcommand add_list_command(cli::Command tandem) {
+RunCommand describe_list(cli::Command app) {
   auto flags = std::make_shared<ListFlags>();
-  const cli::Command app =
-      tandem.add_subcommand("list", "List the models of the cache, and whether they can be served");
   app.add_flag("--json", flags->json, "Print JSON");
   OptionTable table = hub::hub_option_table(flags->hub);
   std::erase_if(table, [](const OptionDescriptor& option) { return option.name == "offline"; });
   cli::add_options(app, table);
   app.let_last_win();
-  return {app, [flags] { return report(run_list(*flags)); }};
+  return [flags] { return report(run_list(*flags)); };
 }
 
 }  // namespace tandem

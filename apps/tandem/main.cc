@@ -12,7 +12,6 @@
 #include "commands.h"
 #include "device/open/open.h"
 #include "kernels/isa.h"
-#include "model_command.h"
 #include "version.h"
 #include "vllm_flags.h"
 
@@ -39,6 +38,50 @@ std::string back_ends_text() {
 bool wants_back_ends(const std::vector<std::string>& arguments) {
   return arguments.size() == 2 && arguments[0] == "--version" &&
          (arguments[1] == "-v" || arguments[1] == "--verbose");
+}
+
+struct Subcommand {
+  const char* name;
+  const char* description;
+  RunCommand (*describe)(cli::Command);
+};
+
+constexpr Subcommand kSubcommands[] = {
+    {"model", "Make and inspect model folders", &describe_model},
+    {"serve", "Serve a model over the OpenAI API", &describe_serve},
+    {"replay", "Run a record of serve --record-out again and compare", &describe_replay},
+    {"batch", "Answer files of requests without a server", &describe_batch},
+    {"bench", "Measure parts of the server or a running one", &describe_bench},
+    {"profile", "Measure how long steps of a model take here, for serve --profile",
+     &describe_profile},
+    {"tune",
+     "Find the step budget of the policy hygen, or the rate of hygen_star, that serves the most "
+     "best effort and keeps latency-sensitive requests within a tolerance of their times without "
+     "best effort, on the simulated machine",
+     &describe_tune},
+    {"completion", "Print the completion script of a shell", &describe_completion},
+    {"manual", "Print this program's manual page, for man -l -", &describe_manual},
+    {"pull", "Download a model by its name into the cache of Hugging Face's tools", &describe_pull},
+    {"list", "List the models of the cache, and whether they can be served", &describe_list},
+    {"chat", "Talk to a running server in the terminal", &describe_chat},
+    {"simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)",
+     &describe_simulate}};
+
+// All subcommands, with the flags of the command that `word` names: making the flags of all would
+// take longer than some commands run. The function that runs this command; null: there is none.
+RunCommand add_subcommands(cli::Command tandem, const std::string& word) {
+  tandem.require_subcommand();
+  const bool describes_all = word == "completion" || word == "manual";
+  RunCommand chosen;
+  for (const Subcommand& each : kSubcommands) {
+    const cli::Command app = tandem.add_subcommand(each.name, each.description);
+    if (word == each.name) {
+      chosen = each.describe(app);
+    } else if (describes_all) {
+      static_cast<void>(each.describe(app));
+    }
+  }
+  return chosen;
 }
 
 // The words that name the subcommand, and what follows them.
@@ -90,15 +133,9 @@ int run(int argc, char** argv) {
       "Tandem: LLM inference that shares a model's work between accelerator and CPUs", "tandem");
   command_line.set_version_flag(version_text());
   const cli::Command tandem = command_line.root();
-  tandem.require_subcommand();
-  int model_exit = 0;
-  const cli::Command model = add_model_command(tandem, model_exit);
-  const std::vector<Subcommand> commands = {
-      add_serve_command(tandem),      add_replay_command(tandem),  add_batch_command(tandem),
-      add_bench_command(tandem),      add_profile_command(tandem), add_tune_command(tandem),
-      add_completion_command(tandem), add_manual_command(tandem),  add_pull_command(tandem),
-      add_list_command(tandem),       add_chat_command(tandem),    add_simulate_command(tandem)};
-  cli::name_environment(commands.front().command);
+  const RunCommand chosen = add_subcommands(tandem, argc <= 1 ? "" : argv[1]);
+  const cli::Command serve = *tandem.find_subcommand("serve");
+  cli::name_environment(serve);
   if (argc <= 1) {
     fmt::print(stderr, "{}", command_line.help());
     return 2;
@@ -114,7 +151,7 @@ int run(int argc, char** argv) {
   for (const std::string& name : line.names) {
     path += name + " ";
   }
-  if (const Status expanded = expand(line, commands.front().command, commands.back().command);
+  if (const Status expanded = expand(line, serve, *tandem.find_subcommand("simulate"));
       !expanded.ok()) {
     return usage_error(expanded.error().message);
   }
@@ -134,12 +171,7 @@ int run(int argc, char** argv) {
   if (done->has_value()) {
     return **done;
   }
-  for (const Subcommand& subcommand : commands) {
-    if (subcommand.command.parsed()) {
-      return subcommand.run();
-    }
-  }
-  return model.parsed() ? model_exit : 2;
+  return chosen ? chosen() : 2;
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "model_command.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,10 +11,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "commands.h"
 #include "device/cpu/machine.h"
 #include "model/make.h"
 #include "model/report.h"
 #include "progress.h"
+#include "shared_options.h"
 
 namespace tandem {
 namespace {
@@ -215,7 +215,7 @@ int run_info(const InfoFlags& flags) {
   return 0;
 }
 
-void add_make(cli::Command model, int& exit_code) {
+void add_make(cli::Command model, const std::shared_ptr<int>& exit_code) {
   auto flags = std::make_shared<MakeFlags>();
   const cli::Command make = model.add_subcommand("make",
                                                  "Write a model of random weights; its words are "
@@ -248,10 +248,10 @@ void add_make(cli::Command model, int& exit_code) {
   make.add_option("--shard-size", flags->shard_size, "Largest weight file, such as 5GB")
       .capture_default_str();
   make.add_flag("--force", flags->force, "Replace a model that is already in the folder");
-  make.callback([flags, &exit_code] { exit_code = run_make(*flags); });
+  make.callback([flags, exit_code] { *exit_code = run_make(*flags); });
 }
 
-void add_info(cli::Command model, int& exit_code) {
+void add_info(cli::Command model, const std::shared_ptr<int>& exit_code) {
   auto flags = std::make_shared<InfoFlags>();
   const cli::Command info =
       model.add_subcommand("info", "Shape, bytes and what fits of a model; loads nothing");
@@ -260,22 +260,17 @@ void add_info(cli::Command model, int& exit_code) {
   info.add_option("--memory", flags->memory,
                   "Memory to fit into, such as 16GiB (default: what is free here)");
   info.add_flag("--json", flags->json, "Print JSON");
-  info.callback([flags, &exit_code] { exit_code = run_info(*flags); });
+  info.callback([flags, exit_code] { *exit_code = run_info(*flags); });
 }
 
 }  // namespace
 
-std::string rounded_count(int64_t count) {
-  return count < 1'000'000'000 ? fmt::format("{:.3g} million", static_cast<double>(count) / 1e6)
-                               : fmt::format("{:.3g} billion", static_cast<double>(count) / 1e9);
-}
-
-cli::Command add_model_command(cli::Command tandem, int& exit_code) {
-  const cli::Command model = tandem.add_subcommand("model", "Make and inspect model folders");
-  model.require_subcommand();
-  add_make(model, exit_code);
-  add_info(model, exit_code);
-  return model;
+RunCommand describe_model(cli::Command app) {
+  auto exit_code = std::make_shared<int>(2);
+  app.require_subcommand();
+  add_make(app, exit_code);
+  add_info(app, exit_code);
+  return [exit_code] { return *exit_code; };  // the chosen command has run inside the parse
 }
 
 }  // namespace tandem

@@ -172,12 +172,10 @@ Status run_profile(ProfileFlags& flags) {
 
 }  // namespace
 
-Subcommand add_profile_command(cli::Command tandem) {
+RunCommand describe_profile(cli::Command app) {
   auto flags = std::make_shared<ProfileFlags>();
   flags->serve.log_level = "warning";
   flags->profiler.random_batches = 2000;  // as many of them as the time allows
-  const cli::Command app = tandem.add_subcommand(
-      "profile", "Measure how long steps of a model take here, for serve --profile");
   cli::add_option(app, model_option(flags->serve.node)).required();
   app.add_option("-o,--out", flags->out,
                  "File for the profile (default: where serve looks for it)");
@@ -198,14 +196,14 @@ Subcommand add_profile_command(cli::Command tandem) {
   app.group_new_options("Profile");
   add_node_flags(app, flags->serve);
   app.add_option("--config", "YAML file with any of these flags as keys; flags given here win");
-  return {app, [flags] {
-            const Status status = run_profile(*flags);
-            if (!status.ok()) {
-              log::error("{}", status.error().message);
-              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
-            }
-            return 0;
-          }};
+  return [flags] {
+    const Status status = run_profile(*flags);
+    if (!status.ok()) {
+      log::error("{}", status.error().message);
+      return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+    }
+    return 0;
+  };
 }
 
 }  // namespace tandem

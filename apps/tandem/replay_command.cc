@@ -44,17 +44,15 @@ int run_replay(ReplayFlags& flags) {
 
 }  // namespace
 
-Subcommand add_replay_command(cli::Command tandem) {
+RunCommand describe_replay(cli::Command app) {
   auto flags = std::make_shared<ReplayFlags>();
-  const cli::Command app =
-      tandem.add_subcommand("replay", "Run a record of serve --record-out again and compare");
   app.add_option("record", flags->record, "File written by serve --record-out").required();
   OptionDescriptor model = model_option(flags->node);
   model.other_names.clear();  // the record is given by place
   cli::add_option(app, model).required();
   add_node_options(app, flags->node, {"threads", "numa", "isa"});
   cli::add_option(app, log_level_option(flags->log_level));
-  return {app, [flags] { return run_replay(*flags); }};
+  return [flags] { return run_replay(*flags); };
 }
 
 }  // namespace tandem

@@ -313,18 +313,17 @@ Status serve(ServeFlags& flags, cli::Command command) {
 
 }  // namespace
 
-Subcommand add_serve_command(cli::Command tandem) {
+RunCommand describe_serve(cli::Command app) {
   auto flags = std::make_shared<ServeFlags>();
-  const cli::Command app = tandem.add_subcommand("serve", "Serve a model over the OpenAI API");
   add_serve_flags(app, *flags);
-  return {app, [flags, app] {
-            const Status status = serve(*flags, app);
-            if (!status.ok()) {
-              log::error("{}", status.error().message);
-              return flags->check || status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
-            }
-            return 0;
-          }};
+  return [flags, app] {
+    const Status status = serve(*flags, app);
+    if (!status.ok()) {
+      log::error("{}", status.error().message);
+      return flags->check || status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+    }
+    return 0;
+  };
 }
 
 }  // namespace tandem

@@ -80,4 +80,9 @@ Result<std::optional<device::AcceleratorSpec>> named_device(const std::string& d
 
 void name_isa_variable(cli::Command command) { cli::name_environment(command, "--isa"); }
 
+std::string rounded_count(int64_t count) {
+  return count < 1'000'000'000 ? fmt::format("{:.3g} million", static_cast<double>(count) / 1e6)
+                               : fmt::format("{:.3g} billion", static_cast<double>(count) / 1e9);
+}
+
 }  // namespace tandem

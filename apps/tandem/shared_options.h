@@ -32,4 +32,7 @@ Result<std::optional<device::AcceleratorSpec>> named_device(const std::string& d
 // Lets the command's --isa be given by TANDEM_ISA.
 void name_isa_variable(cli::Command command);
 
+// "1.1 billion".
+std::string rounded_count(int64_t count);
+
 }  // namespace tandem

@@ -261,17 +261,17 @@ Result<int> run_simulate(SimulateFlags& flags, cli::Command command) {
 
 }  // namespace
 
-Subcommand add_simulate_command(cli::Command tandem) {
+RunCommand describe_simulate(cli::Command app) {
   auto flags = std::make_shared<SimulateFlags>();
-  const cli::Command app = add_simulate_flags(tandem, *flags);
-  return {app, [flags, app] {
-            const Result<int> code = run_simulate(*flags, app);
-            if (!code.ok()) {
-              log::error("{}", code.error().message);
-              return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
-            }
-            return *code;
-          }};
+  add_simulate_flags(app, *flags);
+  return [flags, app] {
+    const Result<int> code = run_simulate(*flags, app);
+    if (!code.ok()) {
+      log::error("{}", code.error().message);
+      return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+    }
+    return *code;
+  };
 }
 
 }  // namespace tandem

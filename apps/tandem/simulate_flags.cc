@@ -228,9 +228,7 @@ void add_machine_flags(cli::Command app, SimulateFlags& flags) {
       .in_range(0.0, 1.0);
 }
 
-cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags) {
-  const cli::Command app = tandem.add_subcommand(
-      "simulate", "Run a load on a simulated machine, in virtual time (docs/simulation.md)");
+cli::Command add_simulate_flags(cli::Command app, SimulateFlags& flags) {
   add_machine_flags(app, flags);
   app.add_option("--host-band", flags.host_band,
                  "The run is repeated with so much less and so much more bandwidth of the hosts, "

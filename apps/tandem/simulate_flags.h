@@ -44,8 +44,8 @@ struct SimulateFlags {
   int32_t jobs = 0;  // 0: as many as there are cores
 };
 
-// Adds the subcommand. `flags` outlives the parse.
-cli::Command add_simulate_flags(cli::Command tandem, SimulateFlags& flags);
+// All flags of the command, which is returned. `flags` outlives the parse.
+cli::Command add_simulate_flags(cli::Command app, SimulateFlags& flags);
 // The flags of a machine and of the server on it.
 void add_machine_flags(cli::Command app, SimulateFlags& flags);
 

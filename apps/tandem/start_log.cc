@@ -8,9 +8,9 @@
 #include "base/log_fields.h"
 #include "base/units.h"
 #include "device/cpu/proc_text.h"
-#include "model_command.h"
 #include "node/config_json.h"
 #include "scheduler/policies/registry.h"
+#include "shared_options.h"
 #include "version.h"
 
 namespace tandem {

@@ -262,13 +262,8 @@ Status run_tune(const TuneFlags& flags) {
 
 }  // namespace
 
-Subcommand add_tune_command(cli::Command tandem) {
+RunCommand describe_tune(cli::Command app) {
   auto flags = std::make_shared<TuneFlags>();
-  cli::Command app = tandem.add_subcommand(
-      "tune",
-      "Find the step budget of the policy hygen, or the rate of hygen_star, that serves the most "
-      "best effort and keeps latency-sensitive requests within a tolerance of their times without "
-      "best effort, on the simulated machine");
   app.add_option("scenario", flags->scenario,
                  "YAML file as of `tandem simulate`, with the load of both classes; `policy`, "
                  "step budgets and what they hold do not count; each point of `vary` is a load, "
@@ -302,14 +297,14 @@ Subcommand add_tune_command(cli::Command tandem) {
   OptionDescriptor log_level = log_level_option(flags->log_level);
   log_level.help += " (default: the scenario's)";
   cli::add_option(app, log_level);
-  return {app, [flags] {
-            const Status status = run_tune(*flags);
-            if (!status.ok()) {
-              log::error("{}", status.error().message);
-              return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
-            }
-            return 0;
-          }};
+  return [flags] {
+    const Status status = run_tune(*flags);
+    if (!status.ok()) {
+      log::error("{}", status.error().message);
+      return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+    }
+    return 0;
+  };
 }
 
 }  // namespace tandem

@@ -25,6 +25,7 @@ struct Timing {
   double seconds = 0.0;  // median time of a launch
   double fastest_seconds = 0.0;
   double slowest_seconds = 0.0;
+  std::vector<TunedChoice> choices;  // the device's choices for the case's ops
 };
 
 class Timer {
@@ -36,9 +37,9 @@ class Timer {
                                                                   : 0.0),
         passes_(std::max(1, options.passes)) {}
 
-  Timing measure(const DeviceCase& made) {
+  Result<Timing> measure(const DeviceCase& made) {
     next_ = 0;
-    run(made, 1);  // warms up; products choose their algorithms
+    ASSIGN_OR_RETURN(std::vector<TunedChoice> choices, warm_up(made));
     const int32_t limit = made.max_launches > 0 ? made.max_launches : kMaxLaunches;
     int32_t launches = 1;
     double seconds = run(made, launches);
@@ -52,11 +53,23 @@ class Timer {
       each.push_back(run(made, launches) / launches);
     }
     std::ranges::sort(each);
-    return {launches, each[each.size() / 2], each.front(), each.back()};
+    return Timing{launches, each[each.size() / 2], each.front(), each.back(), std::move(choices)};
   }
 
  private:
   static constexpr double kTooLong = 0.5;  // a pass of this time is the last
+
+  // Runs the ops, so that the device chooses how to compute them, by measuring if it can.
+  Result<std::vector<TunedChoice>> warm_up(const DeviceCase& made) {
+    device::Tuning* const tuning = stand_.device().tuning();
+    if (tuning == nullptr) {
+      run(made, 1);
+      return std::vector<TunedChoice>();
+    }
+    tuning->begin();
+    run(made, static_cast<int32_t>((made.ops.size() - 1) / static_cast<size_t>(made.together)) + 1);
+    return tuning->end(std::chrono::seconds(1));
+  }
 
   double run(const DeviceCase& made, int32_t launches) {
     device::Device& device = stand_.device();
@@ -97,6 +110,12 @@ nlohmann::ordered_json row_json(const DeviceCase& made, const Timing& timing,
               {"operations", made.work.operations},
               {"gb_per_s", made.work.bytes / timing.seconds * 1e-9},
               {"tflop_per_s", made.work.operations / timing.seconds * 1e-12}});
+  for (const TunedChoice& each : timing.choices) {
+    row["choices"].push_back({{"work", each.work},
+                              {"choice", each.choice},
+                              {"us", each.us},
+                              {"usual_us", each.usual_us}});
+  }
   if (ceiling > 0) {
     row["ceiling_seconds"] = ceiling;
     row["share_of_ceiling"] = ceiling / timing.seconds;
@@ -109,14 +128,25 @@ void print_head() {
              "context", "us", "fastest .. slowest", "GB/s", "TFLOP/s", "of limit");
 }
 
+// Text about ways that the device has chosen by measuring: "  way 2: 3.10 us, usual 3.40".
+std::string choices_text(const std::vector<TunedChoice>& choices) {
+  std::string text;
+  for (const TunedChoice& each : choices) {
+    fmt::format_to(std::back_inserter(text), "  way {}: {:.2f} us, usual {:.2f}", each.choice,
+                   each.us, each.usual_us);
+  }
+  return text;
+}
+
 void print_row(const DeviceCase& made, const Timing& timing, const DeviceCeilings& ceilings) {
   const double ceiling = ceiling_seconds(made.work, ceilings);
   fmt::print(
-      "{:20} {:>6} {:>11} {:>8} {:>12.2f} {:>22} {:>9.1f} {:>9.2f} {:>9}\n", made.op, made.shape,
+      "{:20} {:>6} {:>11} {:>8} {:>12.2f} {:>22} {:>9.1f} {:>9.2f} {:>9}{}\n", made.op, made.shape,
       made.rows, made.context > 0 ? fmt::format("{}", made.context) : "", timing.seconds * 1e6,
       fmt::format("{:.2f} .. {:.2f}", timing.fastest_seconds * 1e6, timing.slowest_seconds * 1e6),
       made.work.bytes / timing.seconds * 1e-9, made.work.operations / timing.seconds * 1e-12,
-      ceiling > 0 ? fmt::format("{:.1f} %", 100 * ceiling / timing.seconds) : "");
+      ceiling > 0 ? fmt::format("{:.1f} %", 100 * ceiling / timing.seconds) : "",
+      choices_text(timing.choices));
   std::fflush(stdout);
 }
 
@@ -220,9 +250,9 @@ Status run_bench(const DeviceBenchOptions& options) {
       return report.leave_out(row, fmt::format("it needs {} of device memory (--device-memory)",
                                                format_bytes(stand->taken_bytes())));
     }
-    Timing timing = timer.measure(made);
+    ASSIGN_OR_RETURN(Timing timing, timer.measure(made));
     if (is_ceiling && !tiny) {
-      timing = timer.measure(made);  // by now the clocks are up
+      ASSIGN_OR_RETURN(timing, timer.measure(made));  // by now the clocks are up
     }
     if (device.failure() != nullptr) {
       return *device.failure();

@@ -26,6 +26,7 @@ constexpr double kCalibrationSeconds = 1.0;
 struct Outcome {
   double slowdown = 1;
   TiersWindow alone;
+  TiersWindow alone_after;  // residents alone again at the end, with grown contexts
   std::vector<TiersWindow> live;
   std::vector<TiersWindow> frozen;
   std::string device;
@@ -161,19 +162,35 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
     outcome.live.push_back(live);
     outcome.frozen.push_back(frozen);
   }
+  RETURN_IF_ERROR(run->dismiss_offloaded());
+  RETURN_IF_ERROR(run->measure(std::chrono::milliseconds(300)));
+  ASSIGN_OR_RETURN(outcome.alone_after, run->measure(window));
   return outcome;
 }
 
-void print_steps(const char* what, const TiersWindow& window, const TiersWindow& alone) {
+// A step's time divided by that of residents alone: by the cost model's times if the device has a
+// model, else at equal contexts.
+double as_alone(const Outcome& outcome, const TiersWindow& window) {
+  return outcome.alone.over_model > 0
+             ? window.over_model / outcome.alone.over_model
+             : window.step_seconds / alone_seconds(window, outcome.alone, outcome.alone_after);
+}
+
+double as_alone(const Outcome& outcome, const std::vector<TiersWindow>& windows) {
+  std::vector<double> all;
+  for (const TiersWindow& window : windows) {
+    all.push_back(as_alone(outcome, window));
+  }
+  return median_of(std::move(all));
+}
+
+void print_steps(const char* what, const TiersWindow& window, double as_alone) {
   fmt::print(
       "  {:<18} {:>9.3f} {:>9.3f} {:>9.3f} {:>11.3f} {:>14.3f} {:>10.1f} {:>10.1f} {:>8.1f} "
       "{:>9.2f} %\n",
       what, window.step_seconds * 1e3, window.mean_step_seconds() * 1e3,
-      window.modelled_seconds * 1e3, window.over_model,
-      alone.over_model > 0 ? window.over_model / alone.over_model
-                           : window.step_seconds / alone.step_seconds,
-      window.engine_seconds * 1e6, window.advance_seconds * 1e6, window.advances,
-      window.overrun_share * 100);
+      window.modelled_seconds * 1e3, window.over_model, as_alone, window.engine_seconds * 1e6,
+      window.advance_seconds * 1e6, window.advances, window.overrun_share * 100);
 }
 
 void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& shape,
@@ -192,9 +209,10 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
   fmt::print("  {:<18} {:>9} {:>9} {:>9} {:>11} {:>14} {:>10} {:>10} {:>8} {:>11}\n", "", "step ms",
              "mean", "modelled", "over model", "as alone", "engine us", "in calls", "calls",
              "overruns");
-  print_steps("residents alone", outcome.alone, outcome.alone);
-  print_steps("with visitors", live, outcome.alone);
-  print_steps("host frozen", frozen, outcome.alone);
+  print_steps("residents alone", outcome.alone, 1);
+  print_steps("with visitors", live, as_alone(outcome, outcome.live));
+  print_steps("host frozen", frozen, as_alone(outcome, outcome.frozen));
+  print_steps("alone, at the end", outcome.alone_after, as_alone(outcome, outcome.alone_after));
   fmt::print("  best effort: {:.1f} tokens/s = {:.3f} of the bound {:.1f}; regime: {}\n", tokens,
              share_of_bound(options, outcome, shape.layers, link), bound.least(), bound.regime());
   fmt::print("  bounds: sequences {:.1f}, host bandwidth {:.1f}, link {:.1f} tokens/s\n",
@@ -214,9 +232,11 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
   }
 }
 
-nlohmann::ordered_json window_json(const TiersWindow& window) {
+nlohmann::ordered_json window_json(const Outcome& outcome, const TiersWindow& window) {
   return {{"seconds", window.seconds},
           {"steps", window.steps},
+          {"middle_step", window.middle_step},
+          {"as_alone", as_alone(outcome, window)},
           {"step_seconds", window.step_seconds},
           {"over_model", window.over_model},
           {"modelled_seconds", window.modelled_seconds},
@@ -261,12 +281,13 @@ Status write_json(const BenchTiersOptions& options, const model::ModelConfig& sh
         {"host_bandwidth", bound.host_bandwidth},
         {"link", bound.link}}},
       {"regime", bound.regime()},
-      {"residents_alone", window_json(outcome.alone)}};
+      {"residents_alone", window_json(outcome, outcome.alone)},
+      {"residents_alone_after", window_json(outcome, outcome.alone_after)}};
   for (const TiersWindow& window : outcome.live) {
-    json["with_visitors"].push_back(window_json(window));
+    json["with_visitors"].push_back(window_json(outcome, window));
   }
   for (const TiersWindow& window : outcome.frozen) {
-    json["host_frozen"].push_back(window_json(window));
+    json["host_frozen"].push_back(window_json(outcome, window));
   }
   std::ofstream file(options.json_path);
   file << json.dump(1) << "\n";

@@ -17,16 +17,23 @@ double median_of(const std::vector<TiersWindow>& windows, Value TiersWindow::*me
 
 }  // namespace
 
+double alone_seconds(const TiersWindow& window, const TiersWindow& before,
+                     const TiersWindow& after) {
+  const double share =
+      (window.middle_step - before.middle_step) / (after.middle_step - before.middle_step);
+  return before.step_seconds + share * (after.step_seconds - before.step_seconds);
+}
+
 TiersWindow medians(const std::vector<TiersWindow>& windows) {
   TiersWindow window;
   window.steps = static_cast<int64_t>(median_of(windows, &TiersWindow::steps));
   for (const auto member :
-       {&TiersWindow::seconds, &TiersWindow::step_seconds, &TiersWindow::over_model,
-        &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds, &TiersWindow::advance_seconds,
-        &TiersWindow::advances, &TiersWindow::visits, &TiersWindow::hops,
-        &TiersWindow::hop_bytes_out, &TiersWindow::hop_bytes_back, &TiersWindow::attended_bytes,
-        &TiersWindow::host_rate, &TiersWindow::host_busy, &TiersWindow::hops_in_flight,
-        &TiersWindow::overrun_share}) {
+       {&TiersWindow::seconds, &TiersWindow::middle_step, &TiersWindow::step_seconds,
+        &TiersWindow::over_model, &TiersWindow::modelled_seconds, &TiersWindow::engine_seconds,
+        &TiersWindow::advance_seconds, &TiersWindow::advances, &TiersWindow::visits,
+        &TiersWindow::hops, &TiersWindow::hop_bytes_out, &TiersWindow::hop_bytes_back,
+        &TiersWindow::attended_bytes, &TiersWindow::host_rate, &TiersWindow::host_busy,
+        &TiersWindow::hops_in_flight, &TiersWindow::overrun_share}) {
     window.*member = median_of(windows, member);
   }
   return window;

@@ -14,6 +14,7 @@ struct TiersWindow {
 
   double seconds = 0;
   int64_t steps = 0;
+  double middle_step = 0;       // number of the step in its middle, from the run's start
   double step_seconds = 0;      // median, from step to step
   double over_model = 0;        // median of a step's time over what the cost model charges for it
   double modelled_seconds = 0;  // mean of that charge
@@ -32,6 +33,11 @@ struct TiersWindow {
   double hops_in_flight = 0;
   double overrun_share = 0;
 };
+
+// Seconds of a step of residents alone in the middle of `window`. Contexts grow by a token in each
+// step, so this time lies between the times of `before` and `after`, windows of residents alone.
+double alone_seconds(const TiersWindow& window, const TiersWindow& before,
+                     const TiersWindow& after);
 
 TiersWindow medians(const std::vector<TiersWindow>& windows);
 

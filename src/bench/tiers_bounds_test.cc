@@ -15,6 +15,16 @@ TiersWindow window_of(double step_seconds) {
   return window;
 }
 
+// Contexts have grown between the windows of residents alone, so a step in between takes as long as
+// that window lies between these.
+TEST(TiersAlone, AStepIsComparedAtEqualContexts) {
+  const TiersWindow before{.middle_step = 200, .step_seconds = 0.010};
+  const TiersWindow after{.middle_step = 1200, .step_seconds = 0.012};
+  EXPECT_DOUBLE_EQ(alone_seconds({.middle_step = 700}, before, after), 0.011);
+  EXPECT_DOUBLE_EQ(alone_seconds(before, before, after), 0.010);
+  EXPECT_DOUBLE_EQ(alone_seconds(after, before, after), 0.012);
+}
+
 TEST(TiersBounds, MediansAreTakenOfEachFigureAlone) {
   std::vector<TiersWindow> windows = {window_of(1), window_of(3), window_of(2)};
   windows[0].hops = 30;

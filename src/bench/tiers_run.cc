@@ -176,7 +176,7 @@ template <class Done>
 Status TiersRun::run_until(const Done& done) {
   while (true) {
     const EngineActivity activity = advance();
-    if (probe_->ended > 0) {
+    if (probe_->ended > dismissed_) {
       return Error{ErrorCode::kResourceExhausted,
                    "a sequence ended while it was measured: raise --output, or lower --seconds",
                    "output"};
@@ -230,6 +230,15 @@ Status TiersRun::admit_offloaded() {
   return {};
 }
 
+// The residents came first, so they have the first numbers.
+Status TiersRun::dismiss_offloaded() {
+  dismissed_ = load_.offloaded;
+  for (int64_t i = 1; i <= load_.offloaded; ++i) {
+    inputs_.emplace_back(EngineCancel{RequestId{load_.residents + i}});
+  }
+  return run_until([&] { return probe_->ended >= dismissed_; });
+}
+
 TiersRun::Sums TiersRun::sums() const {
   Sums sums{.now = clock_.now(),
             .thread = thread_time(),
@@ -270,6 +279,7 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
   return TiersWindow{
       .seconds = seconds,
       .steps = to.steps - from.steps,
+      .middle_step = (static_cast<double>(from.steps) + static_cast<double>(to.steps)) / 2,
       .step_seconds = median_of(probe_->intervals),
       .over_model = median_of(probe_->ratios),
       .modelled_seconds = to_seconds(to.compute - from.compute) / steps,

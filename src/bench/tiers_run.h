@@ -41,6 +41,8 @@ class TiersRun {
   Status admit_residents();
   // Until all best-effort sequences are on the host and had a token there.
   Status admit_offloaded();
+  // Cancels all best-effort sequences, and waits until the residents are alone.
+  Status dismiss_offloaded();
   Result<TiersWindow> measure(Nanos length);
   void freeze_host();
   void thaw_host();
@@ -73,6 +75,7 @@ class TiersRun {
   EngineInputs inputs_;
   std::mt19937 random_{1};
   int64_t next_request_ = 1;
+  int64_t dismissed_ = 0;  // number of requests that may end
   Nanos advance_time_{0};
   int64_t advances_ = 0;
 };

@@ -180,10 +180,11 @@ void name_environment(Command command, const std::string& flag) {
 std::vector<std::string> unread_variables(Command command, const char* const* environment) {
   // Read without a flag of the name, here or by the scripts.
   std::vector<std::string> known = {
-      "TANDEM_CONFIG",        "TANDEM_JOBS",           "TANDEM_SHARED",     "TANDEM_BINARY",
-      "TANDEM_CUDA_PRODUCTS", "TANDEM_CUDA_RESIDUAL",  "TANDEM_CUBLASLT",   "TANDEM_TEST_DEVICE",
-      "TANDEM_CUDA_KERNELS",  "TANDEM_CUDA_ATTENTION", "TANDEM_CUDA_DEPTH", "TANDEM_NVML",
-      "TANDEM_CUDA_PREFILL",  "TANDEM_CUDA_GRAPHS"};
+      "TANDEM_CONFIG",         "TANDEM_JOBS",          "TANDEM_SHARED",
+      "TANDEM_BINARY",         "TANDEM_CUDA_PRODUCTS", "TANDEM_CUDA_RESIDUAL",
+      "TANDEM_CUBLASLT",       "TANDEM_TEST_DEVICE",   "TANDEM_CUDA_KERNELS",
+      "TANDEM_CUDA_ATTENTION", "TANDEM_CUDA_DEPTH",    "TANDEM_NVML",
+      "TANDEM_CUDA_PREFILL",   "TANDEM_CUDA_GRAPHS",   "TANDEM_CUDA_ALGORITHMS"};
   for (const CLI::Option* option : command.app().get_options()) {
     if (has_variable(*option)) {
       known.push_back(variable_of(*option));

@@ -197,6 +197,8 @@ std::optional<Command> Command::find_subcommand(const std::string& name) const {
   return found.empty() ? std::nullopt : std::optional(Command(found.front()));
 }
 
+Command Command::parent() const { return Command(app_->get_parent()); }
+
 std::vector<GivenOption> Command::values() const {
   std::vector<GivenOption> values;
   for (const CLI::Option* option : std::as_const(*app_).get_options()) {

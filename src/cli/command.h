@@ -92,6 +92,7 @@ class Command {
   // The first long name, without dashes, of the option that has this name; nullopt: none has.
   [[nodiscard]] std::optional<std::string> long_name(const std::string& name) const;
   [[nodiscard]] std::optional<Command> find_subcommand(const std::string& name) const;
+  [[nodiscard]] Command parent() const;  // the command to which this subcommand was added
   [[nodiscard]] std::vector<GivenOption> values() const;  // of the options with a long name
   [[nodiscard]] CLI::App& app() const { return *app_; }   // for the files of this folder
 

@@ -20,6 +20,7 @@
 #include "device/capabilities.h"
 #include "device/formats.h"
 #include "device/ops.h"
+#include "device/tuning.h"
 #include "observe/accelerator_metrics.h"
 
 namespace tandem::device {
@@ -88,6 +89,8 @@ class Device {
   [[nodiscard]] Result<std::unique_ptr<Memory>> allocate(MemoryKind kind, int64_t bytes) {
     return allocate(MemoryRequest{.kind = kind, .bytes = bytes});
   }
+  // Null: the device chooses nothing by measuring.
+  [[nodiscard]] virtual Tuning* tuning() { return nullptr; }
   virtual StreamId create_stream(StreamKind kind) = 0;
   StreamId create_stream() { return create_stream(StreamKind::kCompute); }
   // The op may be held back until an event is recorded behind it.

@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "base/tuned_choice.h"
 #include "latency/accuracy.h"
 #include "latency/host_times.h"
 #include "latency/modular_model.h"
@@ -56,7 +58,8 @@ struct Profile {
   RegressionCosts regression;
   TableCosts table;
   ProfileAccuracy accuracy;
-  std::optional<HostTimes> host;  // two tiers only
+  std::optional<HostTimes> host;     // two tiers only
+  std::vector<TunedChoice> choices;  // the device's choices while steps were measured
 };
 
 enum class TimeModel : uint8_t { kModular, kRegression, kTable };

@@ -3,26 +3,23 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
 
-#include "base/json_values.h"
 #include "latency/profile.h"
+#include "latency/profile_fields.h"
 
 namespace tandem::latency {
 namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
+using Fields = ProfileFields;
 
 constexpr int32_t kVersion = 1;
 constexpr size_t kMostBytes = size_t{4} << 20;  // of a file; real ones are some kilobytes
-constexpr size_t kMostPoints = 4096;            // of a ladder
-constexpr size_t kMostText = 1024;
 constexpr int64_t kMostCount = int64_t{1} << 40;
 
 // ---------------------------------------------------------------- writing
@@ -104,134 +101,19 @@ ordered_json host_json(const HostTimes& host) {
           {"hop_bytes", {{"to_host", host.hop.to_host}, {"from_host", host.hop.from_host}}}};
 }
 
+ordered_json choices_json(const std::vector<TunedChoice>& choices) {
+  ordered_json out = ordered_json::array();
+  for (const TunedChoice& each : choices) {
+    out.push_back({{"work", each.work},
+                   {"way", each.way},
+                   {"choice", each.choice},
+                   {"us", each.us},
+                   {"usual_us", each.usual_us}});
+  }
+  return out;
+}
+
 // ---------------------------------------------------------------- reading
-
-// An object of the file, and the way to it for messages: "modular.prefill". The first thing that is
-// wrong stays; what is read after it is 0 or empty.
-class Fields {
- public:
-  Fields(const json& object, std::string path, Status& status)
-      : object_(object), path_(std::move(path)), status_(status) {
-    if (!object.is_object()) {
-      fail("", "must be an object");
-    }
-  }
-
-  [[nodiscard]] bool has(const char* name) const { return object_.contains(name); }
-  double number(const char* name) {
-    const json* value = find(name);
-    if (value == nullptr) {
-      return 0;
-    }
-    const std::optional<double> number = json_number(*value);
-    if (!number) {
-      fail(name, "must be a number");
-    }
-    return number.value_or(0);
-  }
-  int64_t count(const char* name, int64_t least, int64_t most) {
-    const double value = number(name);
-    if (status_.ok() && (value != std::floor(value) || value < static_cast<double>(least) ||
-                         value > static_cast<double>(most))) {
-      fail(name, fmt::format("is {}; it must be a whole number from {} to {}", value, least, most));
-    }
-    return status_.ok() ? static_cast<int64_t>(value) : 0;
-  }
-  std::string text(const char* name) {
-    const json* value = find(name);
-    if (value == nullptr) {
-      return {};
-    }
-    std::optional<std::string> text = json_string(*value);
-    if (!text || text->size() > kMostText) {
-      fail(name, fmt::format("must be a string of at most {} bytes", kMostText));
-      return {};
-    }
-    return *std::move(text);
-  }
-  Fields object(const char* name) {
-    static const json kEmpty = json::object();
-    const json* value = find(name);
-    return {value == nullptr ? kEmpty : *value, path_of(name), status_};
-  }
-  const json* list(const char* name, size_t most) {
-    const json* value = find(name);
-    if (value != nullptr && (!value->is_array() || value->empty() || value->size() > most)) {
-      fail(name, fmt::format("must be a list of 1 to {} entries", most));
-      return nullptr;
-    }
-    return value;
-  }
-  // A list of [rows, nanoseconds].
-  Ladder ladder(const char* name) {
-    const json* points = list(name, kMostPoints);
-    std::vector<LadderPoint> found;
-    for (size_t i = 0; points != nullptr && i < points->size(); ++i) {
-      const json& point = (*points)[i];
-      const bool pair = point.is_array() && point.size() == 2;
-      const std::optional<int64_t> point_rows = pair ? json_integer(point[0]) : std::nullopt;
-      const std::optional<double> nanos = pair ? json_number(point[1]) : std::nullopt;
-      if (!point_rows || !nanos) {
-        fail(name, "must hold pairs of a whole number and nanoseconds");
-        return {};
-      }
-      found.push_back({*point_rows, *nanos});
-      if (i > 0 && (found[i].rows <= found[i - 1].rows || found[i].nanos < found[i - 1].nanos)) {
-        fail(name, fmt::format("falls from point {} to the next; more must not be cheaper", i));
-        return {};
-      }
-    }
-    if (!status_.ok()) {
-      return {};
-    }
-    Result<Ladder> ladder = Ladder::through(std::move(found));
-    if (!ladder.ok()) {
-      fail(name, ladder.error().message);
-      return {};
-    }
-    return *std::move(ladder);
-  }
-  AlphaBeta line(const char* name) {
-    Fields fields = object(name);
-    const AlphaBeta line{.alpha_nanos = fields.number("alpha"),
-                         .beta_nanos = fields.number("beta")};
-    fields.check_time("alpha", line.alpha_nanos);
-    fields.check_time("beta", line.beta_nanos);
-    return line;
-  }
-  void check_time(const char* name, double nanos) {
-    constexpr double kMost = 1e15;
-    if (!(nanos >= 0 && nanos <= kMost)) {
-      fail(name, fmt::format("is {}; it must be between 0 and {:g}", nanos, kMost));
-    }
-  }
-
- private:
-  const json* find(const char* name) {
-    if (!status_.ok()) {
-      return nullptr;
-    }
-    const json* value = object_.is_object() ? json_member(object_, name) : nullptr;
-    if (value == nullptr) {
-      fail(name, "is missing");
-    }
-    return value;
-  }
-  [[nodiscard]] std::string path_of(const std::string& name) const {
-    return path_.empty() ? name : name.empty() ? path_ : path_ + "." + name;
-  }
-  void fail(const std::string& name, const std::string& what) {
-    if (status_.ok()) {
-      const std::string path = path_of(name);
-      status_ = invalid_argument(fmt::format("{} {}", path.empty() ? "the profile" : path, what),
-                                 "profile");
-    }
-  }
-
-  const json& object_;
-  const std::string path_;
-  Status& status_;
-};
 
 int32_t layers_of(Fields& fields) {
   constexpr int64_t kMost = 10'000;
@@ -352,6 +234,26 @@ StepLimits read_limits(Fields fields) {
   return {.rows = count("rows"), .sequences = count("sequences"), .context = count("context")};
 }
 
+// Files of devices that choose nothing have none.
+std::vector<TunedChoice> read_choices(Fields& fields, Status& status) {
+  constexpr size_t kMaxChoices = 4096;
+  constexpr int64_t kMaxChoice = 64;
+  std::vector<TunedChoice> choices;
+  if (!fields.has("choices")) {
+    return choices;
+  }
+  const json* list = fields.list("choices", kMaxChoices);
+  for (size_t i = 0; list != nullptr && i < list->size() && status.ok(); ++i) {
+    Fields each((*list)[i], fmt::format("choices[{}]", i), status);
+    choices.push_back({.work = each.text("work"),
+                       .way = each.text("way"),
+                       .choice = static_cast<int32_t>(each.count("choice", 0, kMaxChoice)),
+                       .us = each.number("us"),
+                       .usual_us = each.number("usual_us")});
+  }
+  return choices;
+}
+
 // What the models themselves check: coefficients that are negative or too large.
 Status check_models(const Profile& profile) {
   for (const TimeModel which : {TimeModel::kModular, TimeModel::kRegression, TimeModel::kTable}) {
@@ -393,6 +295,9 @@ std::string profile_text(const Profile& profile) {
   out["regression"] = regression_json(profile.regression);
   out["table"] = table_json(profile.table);
   out["host"] = profile.host.has_value() ? host_json(*profile.host) : ordered_json(nullptr);
+  if (!profile.choices.empty()) {
+    out["choices"] = choices_json(profile.choices);
+  }
   out["accuracy"] = {{"modular", accuracy_json(profile.accuracy.modular)},
                      {"regression", accuracy_json(profile.accuracy.regression)},
                      {"table", accuracy_json(profile.accuracy.table)},
@@ -439,6 +344,7 @@ Result<Profile> parse_profile(std::string_view text) {
   if (parsed.contains("host") && !parsed["host"].is_null()) {
     profile.host = read_host(fields.object("host"));
   }
+  profile.choices = read_choices(fields, status);
   RETURN_IF_ERROR(status);
   if (profile.regression.layers != profile.modular.layers ||
       profile.table.layers != profile.modular.layers) {

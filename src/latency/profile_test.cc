@@ -83,6 +83,29 @@ TEST(ProfileFile, ComesBackAsItWasWritten) {
   EXPECT_TRUE(check_fits(*back, identity()).ok());
 }
 
+TEST(ProfileFile, KeepsTheChoicesOfADevice) {
+  EXPECT_EQ(profile_text(profile()).find("choices"), std::string::npos) << "it has none";
+  Profile tuned = profile();
+  tuned.choices = {{.work = "a product", .way = "ab12", .choice = 3, .us = 1.25, .usual_us = 2},
+                   {.work = "another", .us = 7}};
+  const Result<Profile> back = parse_profile(profile_text(tuned));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->choices, tuned.choices);
+  const auto wrong = [&](const char* field, const json& value) {
+    json text = json::parse(profile_text(tuned));
+    text["choices"][1][field] = value;
+    return text.dump();
+  };
+  expect_refused(wrong("work", std::string(5000, 'x')), "choices[1].work");
+  expect_refused(wrong("way", 7), "choices[1].way");
+  expect_refused(wrong("choice", 65), "choices[1].choice");
+  expect_refused(wrong("choice", -1), "choices[1].choice");
+  expect_refused(wrong("us", "soon"), "choices[1].us");
+  expect_refused(wrong("usual_us", nullptr), "choices[1].usual_us");
+  expect_refused(changed([](json& p) { p["choices"] = 3; }), "choices must be a list");
+  expect_refused(changed([](json& p) { p["choices"] = {3}; }), "choices[0] must be an object");
+}
+
 TEST(ProfileFile, AllItsModelsCanBeMade) {
   StepShape shape;
   shape.add_decode(100);

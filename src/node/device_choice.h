@@ -15,6 +15,8 @@ struct AutomaticGpu {
   // The option that only a GPU can follow, without dashes: then an error of the GPU is an error,
   // and the CPUs do not serve in its place. Empty: there is no such option.
   std::string required_by;
+  // The size of the host's memory is a default, which a model that needs less reduces.
+  bool may_reduce_host_memory = false;
 };
 
 // The facts about the GPU so far. A fact that is not known yet is not an obstacle.

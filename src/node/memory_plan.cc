@@ -182,6 +182,14 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   return plan;
 }
 
+int64_t useful_host_bytes(const model::ModelConfig& config, const MemoryPlanInput& input) {
+  const kernels::KvLayout layout = kv_layout_for(config, input.executor);
+  const int32_t length = input.max_model_len > 0 ? input.max_model_len : config.max_positions;
+  return useful_blocks(length, layout.block_tokens, input.offloaded_sequences) *
+             layout.block_bytes() +
+         kMaxHostBufferBytes;
+}
+
 std::string format_plan(const MemoryPlan& plan) {
   const bool two_tiers = !plan.host.rows.empty();
   std::string text = two_tiers ? "accelerator\n" : "";

@@ -52,6 +52,11 @@ struct MemoryPlan {
 // An error says what does not fit and by how much, and which flag to change.
 Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPlanInput& input);
 
+// An upper bound of the host memory that a plan uses, whatever `input.host_memory_bytes` is: KV of
+// all offloaded sequences, and kMaxHostBufferBytes. Needs no device.
+inline constexpr int64_t kMaxHostBufferBytes = int64_t{256} << 20;
+int64_t useful_host_bytes(const model::ModelConfig& config, const MemoryPlanInput& input);
+
 // A table for people, a row per line; on two tiers one for each, under its name.
 std::string format_plan(const MemoryPlan& plan);
 

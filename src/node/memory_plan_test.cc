@@ -119,6 +119,24 @@ TEST(MemoryPlan, FollowingTheAdviceSilencesIt) {
   EXPECT_EQ(roomy->host.kv_blocks * roomy->block_tokens, 20 * 4096);  // no more than is of use
 }
 
+TEST(MemoryPlan, TheBoundOfUsefulHostMemoryHoldsWhatThePlanTakes) {
+  for (const int32_t length : {0, 512}) {
+    MemoryPlanInput input{.max_model_len = length,
+                          .memory_bytes = 8 * kGiB,
+                          .host_memory_bytes = 200 * kGiB,
+                          .offloaded_sequences = 20};
+    const auto plan = plan_memory(one_billion(), input);
+    ASSERT_TRUE(plan.ok());
+    const int64_t bound = useful_host_bytes(one_billion(), input);
+    EXPECT_LE(plan->host.total_bytes, bound);
+    EXPECT_EQ(plan->host.kv_bytes + kMaxHostBufferBytes, bound);
+    input.host_memory_bytes = bound;
+    const auto bounded = plan_memory(one_billion(), input);
+    ASSERT_TRUE(bounded.ok());
+    EXPECT_EQ(bounded->host.kv_blocks, plan->host.kv_blocks);
+  }
+}
+
 TEST(MemoryPlan, AHostTierWithoutRoomForABlockOrWithoutPlacesIsRefused) {
   MemoryPlanInput input{
       .memory_bytes = 8 * kGiB, .host_memory_bytes = 1000, .offloaded_sequences = 20};

@@ -215,6 +215,17 @@ Result<SoleModel> plan_on_device(model::ModelFolder folder, const model::WeightF
   return SoleModel{.device = std::move(device), .model = std::move(model)};
 }
 
+// Pinned memory takes time to make, and other programs lose it.
+int64_t reduced_host_memory(const model::ModelConfig& config, const model::WeightFormats& format,
+                            const NodeOptions& options) {
+  MemoryPlanInput input;
+  input.max_model_len = options.max_model_len;
+  input.offloaded_sequences = options.max_num_seqs;
+  input.executor.kv_type = options.kv_dtype.value_or(format.layers.type);
+  input.executor.block_tokens = options.block_tokens;
+  return std::min(options.host_memory_bytes, useful_host_bytes(config, input));
+}
+
 // The model on the GPU that --device auto prefers; nullopt: the CPUs are to serve it. Then nothing
 // of the GPU is held any more, and `options` are as they were.
 Result<std::optional<SoleModel>> plan_on_automatic_gpu(const model::ModelFolder& folder,
@@ -223,8 +234,11 @@ Result<std::optional<SoleModel>> plan_on_automatic_gpu(const model::ModelFolder&
   const AutomaticGpu gpu = *options.automatic_gpu;
   NodeOptions on_gpu = options;
   on_gpu.automatic_gpu.reset();
+  if (gpu.may_reduce_host_memory) {
+    on_gpu.host_memory_bytes = reduced_host_memory(folder.config, format, options);
+  }
   GpuFacts facts;
-  Result<std::unique_ptr<NodeDevice>> device = NodeDevice::open(options, folder.config, format);
+  Result<std::unique_ptr<NodeDevice>> device = NodeDevice::open(on_gpu, folder.config, format);
   if (device.ok()) {
     facts.name = (*device)->caps().name;
     facts.kernels = (*device)->caps().kernels;

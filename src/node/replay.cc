@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bell.h"
+#include "base/json_values.h"
 #include "engine/engine.h"
 #include "node/loaded_model.h"
 #include "node/option_table.h"

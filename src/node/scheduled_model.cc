@@ -52,6 +52,10 @@ Result<ScheduledModel> complete_model(NodeOptions& options, const PlannedModel& 
                                       LoadedModel& loaded, Bell& bell, const Clock& clock,
                                       const latency::ProfileProgress& progress) {
   std::optional<latency::Profile> profile = model.profile;
+  device::Tuning* const tuning = model.device.device().tuning();
+  if (profile.has_value() && tuning != nullptr) {
+    tuning->use(profile->choices);
+  }
   if (wants_profile(options) && !profile.has_value()) {
     ASSIGN_OR_RETURN(profile, make_profile(options, model, loaded, bell, clock, progress));
   }

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "device/cpu/machine.h"
 #include "exec/code_digest.h"
+#include "node/device_tuning.h"
 #include "node/engine_meter.h"
 #include "node/tier_meter.h"
 #include "scheduler/policies/registry.h"
@@ -217,6 +218,9 @@ Result<MeasuredProfile> measure_profile(const NodeOptions& options, const Planne
                      .max_model_len = model.plan.max_model_len,
                      .max_running = options.max_num_seqs},
                     *loaded.executor, bell, clock);
+  if (device::Tuning* tuning = model.device.device().tuning()) {
+    ASSIGN_OR_RETURN(measured.choices, tune_device(*tuning, meter, profiler.time, progress));
+  }
   ASSIGN_OR_RETURN(
       measured.steps,
       latency::measure_steps(
@@ -254,6 +258,7 @@ Profile profile_of(MeasuredProfile made, ProfileIdentity identity) {
   if (made.host.has_value()) {
     profile.host = made.host->times;
   }
+  profile.choices = std::move(made.choices);
   return profile;
 }
 

@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/tuned_choice.h"
 #include "latency/corrected_model.h"
 #include "latency/host_profiler.h"
 #include "latency/profile.h"
@@ -50,6 +52,7 @@ Result<std::unique_ptr<latency::CorrectedModel>> step_times_of(const NodeOptions
 struct MeasuredProfile {
   latency::Measured steps;
   std::optional<latency::MeasuredHost> host;  // two tiers only
+  std::vector<TunedChoice> choices;           // the device's choices; empty: it makes none
 };
 Result<MeasuredProfile> measure_profile(const NodeOptions& options, const PlannedModel& model,
                                         LoadedModel& loaded, Bell& bell, const Clock& clock,

@@ -8,17 +8,21 @@
 // So that mistakes show in results, too: it writes over the workspace that an algorithm has asked
 // for, and different algorithms sum in a different order.
 //
+// It advises several algorithms. Tests slow down or break some of them, by their number.
+//
 // CUBLASLT_ON_HOST_REPORT names a file that gets, at the end of the process, a line of JSON with
 // the number of products and the reasons of refusals.
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/element_type.h"
@@ -53,6 +57,7 @@ namespace {
 constexpr uint64_t kSmallColumns = 64;  // products with no more columns of D use a workspace
 constexpr size_t kSmallWorkspace = size_t{1} << 20;
 constexpr size_t kWorkspaceAlignment = 256;
+constexpr int kAlgorithms = 4;
 
 // Written at the end.
 struct Report {
@@ -76,6 +81,9 @@ struct Report {
   std::set<std::string> refused;  // guarded by mutex
 };
 Report g_report;
+std::atomic<int> g_delays[kAlgorithms] = {};   // us for each product
+std::atomic<bool> g_broken[kAlgorithms] = {};  // checked, but not run
+std::atomic<int> g_advised{kAlgorithms};
 Context g_context;
 
 Status refuse(Status status, const char* why) {
@@ -103,6 +111,7 @@ struct Chosen {
   uint8_t biased;
   uint8_t halves;  // the depth is split in two
   uint8_t steps;   // log2 of how many numbers are summed before the sum is
+  uint8_t number;  // of the algorithm
   uint16_t alignments[4];
 };
 static_assert(sizeof(Chosen) <= sizeof(Algorithm), "an algorithm holds its product");
@@ -196,8 +205,10 @@ Status read(const Algorithm* algorithm, const Operands& on, Chosen& chosen) {
   Chosen shape = shape_of(on);
   shape.halves = chosen.halves;
   shape.steps = chosen.steps;
+  shape.number = chosen.number;
   std::memcpy(shape.alignments, chosen.alignments, sizeof(shape.alignments));
-  if (chosen.steps == 0 || std::memcmp(&shape, &chosen, sizeof(shape)) != 0) {
+  if (chosen.steps == 0 || chosen.number >= kAlgorithms ||
+      std::memcmp(&shape, &chosen, sizeof(shape)) != 0) {
     return refuse(Status::kNotSupported, "an algorithm of another product");
   }
   return Status::kSuccess;
@@ -378,15 +389,18 @@ Status cublasLtMatmulAlgoGetHeuristic(Handle handle, Desc desc, Layout a, Layout
   Chosen chosen = shape_of(on);
   const bool small = d->columns <= kSmallColumns;
   chosen.halves = small && preference->reductions != 0 ? 1 : 0;
-  chosen.steps = static_cast<uint8_t>(3 + std::bit_width(d->columns) % 4);
   for (size_t i = 0; i < 4; ++i) {
     chosen.alignments[i] = static_cast<uint16_t>(preference->alignments[i]);
   }
-  candidates[0] = {};
-  std::memcpy(candidates[0].algorithm.data, &chosen, sizeof(chosen));
-  candidates[0].workspace_bytes = workspace_of(on);
-  candidates[0].state = Status::kSuccess;
-  *found = 1;
+  *found = std::min(wanted, g_advised.load());
+  for (int i = 0; i < *found; ++i) {
+    chosen.number = static_cast<uint8_t>(i);
+    chosen.steps = static_cast<uint8_t>(3 + (std::bit_width(d->columns) + i) % 4);
+    candidates[i] = {};
+    std::memcpy(candidates[i].algorithm.data, &chosen, sizeof(chosen));
+    candidates[i].workspace_bytes = workspace_of(on);
+    candidates[i].state = Status::kSuccess;
+  }
   return Status::kSuccess;
 }
 
@@ -424,6 +438,9 @@ Status cublasLtMatmul(Handle handle, Desc desc, const void* alpha, const void* a
   if (status != Status::kSuccess) {
     return status;
   }
+  if (g_broken[job.chosen.number].load()) {
+    return Status::kNotSupported;
+  }
   const size_t needed = workspace_of(on);
   if (needed > workspace_bytes || (needed > 0 && !aligned(workspace, kWorkspaceAlignment))) {
     return refuse(Status::kInvalidValue, "a workspace that is too small or not aligned");
@@ -449,7 +466,11 @@ Status cublasLtMatmul(Handle handle, Desc desc, const void* alpha, const void* a
   job.c_data = c;
   job.d_data = d;
   ++g_report.products;
-  stream->push([job, workspace, needed] {
+  const int delay = g_delays[job.chosen.number].load();
+  stream->push([job, workspace, needed, delay] {
+    if (delay > 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay));
+    }
     std::memset(workspace, 0xa5, needed);
     compute(job);
   });
@@ -457,6 +478,9 @@ Status cublasLtMatmul(Handle handle, Desc desc, const void* alpha, const void* a
 }
 
 // For tests in the same process.
+void cublaslt_on_host_delay(int algorithm, int us) { g_delays[algorithm].store(us); }
+void cublaslt_on_host_break(int algorithm, int broken) { g_broken[algorithm].store(broken != 0); }
+void cublaslt_on_host_advise(int count) { g_advised.store(count); }
 int64_t cublaslt_on_host_products() { return g_report.products; }
 int64_t cublaslt_on_host_refusals() {
   const std::lock_guard lock(g_report.mutex);

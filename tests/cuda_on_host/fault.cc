@@ -44,6 +44,20 @@ bool is_error_of_gpu(GpuFault::In in) { return in < GpuFault::In::kMemory; }
 
 }  // namespace
 
+void note_wait(const char* call) {
+  static const char* const kFile =
+      std::getenv("CUDA_ON_HOST_WAITS");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  static std::mutex mutex;
+  if (kFile == nullptr) {
+    return;
+  }
+  const std::lock_guard lock(mutex);
+  if (std::FILE* file = std::fopen(kFile, "a")) {
+    std::fprintf(file, "%s\n", call);
+    std::fclose(file);
+  }
+}
+
 void Fault::plan(const GpuFault& fault) {
   const std::lock_guard lock(mutex_);
   planned_ = fault;
@@ -81,7 +95,8 @@ cudaError_t Fault::report() {
   return t_last_error = error_;
 }
 
-cudaError_t Fault::report_or_hang() {
+cudaError_t Fault::report_or_hang(const char* call) {
+  note_wait(call);
   while (is_there() && reported_) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }

@@ -23,8 +23,9 @@ class Fault {
   // One more of these: does the GPU fail with it?
   bool strikes(GpuFault::In in);
   [[nodiscard]] bool is_there() const { return error_ != cudaSuccess; }
-  cudaError_t report();          // what a call returns
-  cudaError_t report_or_hang();  // the same for a call that may wait
+  cudaError_t report();  // what a call returns
+  // The same for a call of CUDA that may wait, which is noted.
+  cudaError_t report_or_hang(const char* call = __builtin_FUNCTION());
 
  private:
   void read_environment();
@@ -38,6 +39,10 @@ class Fault {
   std::atomic<bool> reported_{false};
   std::atomic<int> gpus_{0};
 };
+
+// CUDA_ON_HOST_WAITS names a file that gets a line with the name of each call that may make the
+// caller or other streams wait.
+void note_wait(const char* call);
 
 // Lives to the process's end, as streams of a lost GPU do.
 Fault& fault();

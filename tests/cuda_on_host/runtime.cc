@@ -302,6 +302,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
   const void* from = source;
   std::shared_ptr<char[]> held;
   if (!owned) {
+    cuda_on_host::note_wait("cudaMemcpyAsync of memory that is not pinned");
     held.reset(new char[bytes]);
     std::memcpy(held.get(), source, bytes);
     from = held.get();

@@ -115,7 +115,7 @@ class PageRun:
             code = self.server.poll()
             assert code is None, f"line {block.line}: the server ended with code {code}: {self._log()}"
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{self.port}/ready", timeout=5).status_code == 200:
+                if httpx.get(f"http://127.0.0.1:{self.port}/ready", timeout=5, verify=False).status_code == 200:
                     return
             time.sleep(0.05)
         raise AssertionError(f"line {block.line}: not ready after {START_SECONDS} s: {self._log()}")

@@ -13,7 +13,7 @@ EVERYTHING = ("--max-model-len", "256", "--max-num-batched-tokens", "128", "--ma
 @pytest.fixture(scope="module")
 def everything(binary, tmp_path_factory):
     profile = tmp_path_factory.mktemp("profile") / "tiers.json"
-    done = subprocess.run([str(binary), "profile", str(MODEL), *EVERYTHING, "-o", str(profile), "--time", "3s", "--held-out", "5"],
+    done = subprocess.run([str(binary), "profile", str(MODEL), *EVERYTHING, "-o", str(profile), "--time", "1s", "--held-out", "5"],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     server = launch(binary, "page-everything", MODEL, *EVERYTHING, "--profile", profile, "--served-model-name", "golden")

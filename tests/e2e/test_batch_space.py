@@ -71,7 +71,7 @@ def fill(path):
 def test_a_full_disk_pauses_a_batch_and_nothing_else(small_disk, serve):
     server = serve("--max-num-seqs", 1)
     client = server.openai()
-    count = 300
+    count = 200
     file = upload(client, [chat(str(i), max_tokens=100, ignore_eos=True) for i in range(count)])
     batch = begin(client, file)
     assert until(lambda: client.batches.retrieve(batch.id).request_counts.completed > 0, SECONDS)

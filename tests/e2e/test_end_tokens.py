@@ -3,7 +3,6 @@ import json
 import shutil
 import subprocess
 
-import httpx
 import pytest
 from conftest import GOLDENS, launch
 
@@ -25,7 +24,7 @@ def folder(tmp_path):
 
 def forced(server, token):
     body = {"model": "m", "prompt": "a", "max_tokens": 5, "temperature": 0, "logit_bias": {str(token): 100}}
-    return httpx.post(server.url + "/v1/completions", json=body, timeout=60).raise_for_status().json()
+    return server.post("/v1/completions", json=body, timeout=60).raise_for_status().json()
 
 
 def test_the_tokenizers_end_token_ends_answers_too(binary, folder, tmp_path):
@@ -33,7 +32,7 @@ def test_the_tokenizers_end_token_ends_answers_too(binary, folder, tmp_path):
     record = tmp_path / "record"
     server = launch(binary, "end-tokens", folder, "--served-model-name", "m", "--record-out", record)
     try:
-        assert httpx.get(server.url + "/v1/tandem/config").json()["end_tokens"] == [372, TURN_END]
+        assert server.get("/v1/tandem/config").json()["end_tokens"] == [372, TURN_END]
         for token in (372, TURN_END):
             answer = forced(server, token)
             assert answer["choices"][0]["finish_reason"] == "stop", token
@@ -52,7 +51,7 @@ def test_values_that_cannot_be_used_are_warnings(binary, folder):
     changed(folder, "tokenizer_config.json", eos_token="<|later|>", added_tokens_decoder={"384": {"content": "<|later|>", "special": True}})
     server = launch(binary, "unusable-values", folder, "--served-model-name", "m")
     try:
-        assert httpx.get(server.url + "/v1/tandem/config").json()["end_tokens"] == [372]
+        assert server.get("/v1/tandem/config").json()["end_tokens"] == [372]
         assert forced(server, 40)["choices"][0]["text"]
     finally:
         server.stop_cleanly()

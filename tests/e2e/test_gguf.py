@@ -3,7 +3,6 @@ import json
 import subprocess
 import sys
 
-import httpx
 import pytest
 from conftest import GOLDENS, ROOT
 from test_golden_text import continue_as_transformers_does
@@ -63,7 +62,7 @@ def test_quantised_weights_stay_quantised(start_server, wide_model, tmp_path, ki
     make_gguf.convert(wide_model, tmp_path / "m.gguf", kind, dequantised=tmp_path / "folder")
     wanted = prompt_logprobs(start_server(tmp_path / "folder", "--dtype", "float32"))
     server = start_server(tmp_path / "m.gguf")
-    config = httpx.get(server.url + "/v1/tandem/config").json()
+    config = server.get("/v1/tandem/config").json()
     assert config["weights"] == formats and config["quantization"] == "auto"
     told = prompt_logprobs(server)
     assert max(abs(a - b) for a, b in zip(wanted, told)) < (0.2 if kind == "Q6_K" else 0.05)
@@ -81,11 +80,11 @@ def test_a_mixed_file_keeps_each_tensors_kind(start_server, wide_model, tmp_path
     make_mixed(wide_model, tmp_path / "m.gguf", tmp_path / "folder")
     wanted = prompt_logprobs(start_server(tmp_path / "folder", "--dtype", "float32"))
     server = start_server(tmp_path / "m.gguf")
-    config = httpx.get(server.url + "/v1/tandem/config").json()
+    config = server.get("/v1/tandem/config").json()
     assert config["weights"] == "gguf int4+bfloat16+int8" and config["quantization"] == "auto"
     assert "('output.weight' ...) become bfloat16" in server.log.read_text()
     none = start_server(tmp_path / "m.gguf", "--quantization", "none")
-    assert httpx.get(none.url + "/v1/tandem/config").json()["weights"] == "bfloat16"
+    assert none.get("/v1/tandem/config").json()["weights"] == "bfloat16"
     told, numbers = prompt_logprobs(server), prompt_logprobs(none)
     assert told != numbers
     assert max(abs(a - b) for a, b in zip(numbers, told)) < 0.2  # Q6_K is rounded to int8, everything else to bfloat16
@@ -95,7 +94,7 @@ def test_a_mixed_file_keeps_each_tensors_kind(start_server, wide_model, tmp_path
 def test_float32_keeps_what_a_mixed_file_says(start_server, wide_model, tmp_path):
     make_mixed(wide_model, tmp_path / "m.gguf", tmp_path / "folder")
     server = start_server(tmp_path / "m.gguf", "--dtype", "float32")
-    config = httpx.get(server.url + "/v1/tandem/config").json()
+    config = server.get("/v1/tandem/config").json()
     assert config["weights"] == "float32" and config["quantization"] == "none"
     assert answers(server) == answers(start_server(tmp_path / "folder", "--dtype", "float32"))
 

@@ -14,7 +14,7 @@ SHAPE = ("--max-model-len", "512", "--max-num-batched-tokens", "128", "--max-num
 def test_a_mixed_load_has_its_texts_and_replays_exactly(binary, start_server, tmp_path, tiers):
     flags = (*SHAPE, *TIERS[tiers])
     profile, record = tmp_path / "profile.json", tmp_path / "run.jsonl"
-    measured = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(profile), "--time", "3s", "--held-out", "5", *flags],
+    measured = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(profile), "--time", "1s", "--held-out", "5", *flags],
                               capture_output=True, text=True, timeout=120)
     assert measured.returncode == 0, measured.stdout + measured.stderr
     server = start_server(MODEL, *flags, "--policy", "hygen", "--step-budget", "20ms", "--hold-p99-tbt", "1000000", "--psm-utility", "90", "--flex-blocks", "80",

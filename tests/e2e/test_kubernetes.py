@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 
-import httpx
 import pytest
 import yaml
 from conftest import GOLDENS, ROOT
@@ -202,14 +201,14 @@ def test_the_server_takes_the_arguments_and_answers_the_probes(container, start_
     assert int(re.match(r"\d+", container["args"][container["args"].index("--device-memory") + 1])[0]) < int(re.match(r"\d+", limit)[0])
     server = start_server(GOLDENS / "llama-gqa-rope3-f32", *flags)
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert httpx.get(server.url + container[probe]["httpGet"]["path"]).status_code == 200
+        assert server.get(container[probe]["httpGet"]["path"]).status_code == 200
 
 
 def test_the_autoscaler_reads_series_that_a_server_publishes(start_server):
     server = start_server(GOLDENS / "llama-gqa-rope3-f32", "--policy", "omniserve")
-    refused = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "slo": {"ttft_ms": 0.001}})
+    refused = server.post("/v1/completions", json={"prompt": "a", "slo": {"ttft_ms": 0.001}})
     assert refused.status_code == 429  # a reason is a label of refusals, which begin to be published with the first
-    scrape = httpx.get(server.url + "/metrics").text
+    scrape = server.get("/metrics").text
     for rule in yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]:
         series = re.match(r"\w+", rule["seriesQuery"])[0]
         assert re.search(rf"^(# TYPE )?{series}\b", scrape, re.MULTILINE), f"{series} is not in a scrape"

@@ -21,7 +21,7 @@ def plain_answers(binary):
 @pytest.fixture(scope="module")
 def profile(binary, tmp_path_factory):
     path = tmp_path_factory.mktemp("neo") / "profile.json"
-    made = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(path), "--time", "3s", "--held-out", "5", *FLAGS[2:], *TIERS],
+    made = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(path), "--time", "1s", "--held-out", "5", *FLAGS[2:], *TIERS],
                           capture_output=True, text=True, timeout=120)
     assert made.returncode == 0, made.stdout + made.stderr
     # Times at which lanes pay, whatever this machine does meanwhile: policies must plan the same on a busy one.

@@ -37,7 +37,7 @@ def replayed(binary, record):
 def test_a_mixed_load_replays_exactly(binary, start_server, tmp_path, tiers):
     flags = (*SHAPE, *TIERS[tiers])
     profile, record = tmp_path / "profile.json", tmp_path / "run.jsonl"
-    measured = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(profile), "--time", "3s", "--held-out", "5", *flags],
+    measured = subprocess.run([str(binary), "profile", str(MODEL), "-o", str(profile), "--time", "1s", "--held-out", "5", *flags],
                               capture_output=True, text=True, timeout=120)
     assert measured.returncode == 0, measured.stdout + measured.stderr
     server = start_server(MODEL, *flags, "--profile", profile, "--record-out", record)

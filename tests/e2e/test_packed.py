@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 
-import httpx
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -27,7 +26,7 @@ FORMATS = {
 
 
 def config(server):
-    return httpx.get(server.url + "/v1/tandem/config").json()
+    return server.get("/v1/tandem/config").json()
 
 
 def relative(told, wanted):

@@ -110,7 +110,7 @@ def test_waiting_sequences_are_counted_by_class(slow_model, start_server):
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         client, model = server.openai(), server.model_name()
         tiers = ["priority"] + ["flex"] * 3 + ["priority"] * 2
-        answers = [pool.submit(client.completions.create, model=model, prompt="Hello", max_tokens=100, extra_body={"service_tier": tier, "ignore_eos": True}) for tier in tiers]
+        answers = [pool.submit(client.completions.create, model=model, prompt="Hello", max_tokens=50, extra_body={"service_tier": tier, "ignore_eos": True}) for tier in tiers]
 
         def waiting():
             metrics = status_of(server)["models"][0]["metrics"]

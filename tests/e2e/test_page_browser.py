@@ -85,7 +85,7 @@ def view(browser):
 
 def test_an_answer_streams_and_is_described(view, slow):
     tab = view(slow).ready()
-    tab.write("Once upon a time", max_tokens=300, temperature=0)
+    tab.write("Once upon a time", max_tokens=100, temperature=0)
     tab.streams()
     text, facts = tab.answer()
     assert len(text) > 20

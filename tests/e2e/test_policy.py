@@ -8,6 +8,7 @@ from server import until
 from test_cli import run
 
 MODEL = GOLDENS / "llama-gqa-rope3-f32"
+SMALL_STEPS = ("--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--max-model-len", "128")  # short steps make a short profile
 
 
 def policy_line(server):
@@ -27,7 +28,7 @@ def test_the_default_policy_serves_latency_sensitive_requests_first(start_server
     ended = []
 
     def ask(tier, name):
-        server.openai().completions.create(model="long", prompt=[7] * 40, max_tokens=3000,
+        server.openai().completions.create(model="long", prompt=[7] * 40, max_tokens=1500,
                                             extra_body={"ignore_eos": True, "service_tier": tier})
         ended.append(name)
 
@@ -45,14 +46,14 @@ def test_the_default_policy_serves_latency_sensitive_requests_first(start_server
 @pytest.mark.parametrize("flags", [("--ttft-slo", "5s"), ("--tpot-slo", "5s"), ("--objective", "chat ttft=5s")])
 def test_a_target_makes_the_default_policy_one_that_reads_it(start_server, tmp_path_factory, flags):
     cache = tmp_path_factory.getbasetemp() / "policy-cache"  # one profile for all of them
-    server = start_server(MODEL, *flags, env={"XDG_CACHE_HOME": str(cache)})
+    server = start_server(MODEL, *SMALL_STEPS, *flags, env={"XDG_CACHE_HOME": str(cache)})
     assert policy_line(server) == ("omniserve", "a TTFT or TPOT target is given")
 
 
 def test_a_profile_that_lies_ready_is_used(start_server, tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path)}
-    start_server(MODEL, "--policy", "omniserve", env=env).stop_cleanly()
-    server = start_server(MODEL, env=env)
+    start_server(MODEL, *SMALL_STEPS, "--policy", "omniserve", env=env).stop_cleanly()
+    server = start_server(MODEL, *SMALL_STEPS, env=env)
     assert policy_line(server) == ("omniserve", "a profile of this model on this machine lies ready")
     # One that was measured for much smaller steps is not taken.
     small = start_server(MODEL, "--max-num-batched-tokens", "65536", env=env)
@@ -60,7 +61,7 @@ def test_a_profile_that_lies_ready_is_used(start_server, tmp_path):
 
 
 def test_two_tiers_measure_the_profile_that_omniserve_needs(start_server, tmp_path):
-    server = start_server(MODEL, "--policy", "omniserve", "--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB",
+    server = start_server(MODEL, *SMALL_STEPS, "--policy", "omniserve", "--emulate-accelerator", "auto", "--device-memory", "64MiB", "--host-memory", "64MiB",
                           env={"XDG_CACHE_HOME": str(tmp_path)})
     assert list((tmp_path / "tandem" / "profiles").glob("*.json")), "kept for the next start"
     answer = server.openai().completions.create(model=server.openai().models.list().data[0].id, prompt="Hi", max_tokens=4)
@@ -69,7 +70,7 @@ def test_two_tiers_measure_the_profile_that_omniserve_needs(start_server, tmp_pa
 
 def test_a_flood_of_best_effort_fills_its_own_queue_only(start_server, long_model):
     server = start_server(long_model, "--served-model-name", "long", "--max-num-seqs", "1", "--max-queue-flex", "2")
-    body = {"model": "long", "prompt": [7] * 40, "max_tokens": 4000, "ignore_eos": True}
+    body = {"model": "long", "prompt": [7] * 40, "max_tokens": 2000, "ignore_eos": True}
     statuses = []
 
     def post(**fields):
@@ -107,7 +108,7 @@ def test_what_the_policy_does_not_read_is_said_and_counted(start_server, policy,
 
 def test_what_the_policy_reads_is_honoured(start_server, tmp_path_factory):
     cache = tmp_path_factory.getbasetemp() / "policy-cache"
-    server = start_server(MODEL, "--policy", "omniserve", env={"XDG_CACHE_HOME": str(cache)})
+    server = start_server(MODEL, *SMALL_STEPS, "--policy", "omniserve", env={"XDG_CACHE_HOME": str(cache)})
     body = {"model": server.model_name(), "prompt": "Hi", "max_tokens": 2, "tandem": {"explain": True}, "service_tier": "priority", "priority": 3,
             "slo": {"ttft_ms": 9000, "tpot_ms": 900}}
     with server.http() as http:

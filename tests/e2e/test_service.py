@@ -113,14 +113,14 @@ def test_a_missing_or_wrong_key_is_401_and_health_stays_open(start_server, long_
     server = start_server(long_model, "--api-key", "secret-one", "--served-model-name", "long")
     body = {"model": "long", "prompt": "x", "max_tokens": 1}
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret-one"}, {"Authorization": "Bearer secret-one2"}):
-        reply = httpx.post(server.url + "/v1/completions", json=body, headers=headers)
+        reply = server.post("/v1/completions", json=body, headers=headers)
         assert reply.status_code == 401
         assert "secret-one" not in reply.text
-        assert httpx.get(server.url + "/v1/models", headers=headers).status_code == 401
-    assert httpx.get(server.url + "/health").status_code == 200
-    assert httpx.get(server.url + "/ping").status_code == 200
+        assert server.get("/v1/models", headers=headers).status_code == 401
+    assert server.get("/health").status_code == 200
+    assert server.get("/ping").status_code == 200
     with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=server.url + "/v1", api_key="nope", max_retries=0).models.list()
+        server.openai("nope").models.list()
     assert server.openai().completions.create(**body).choices
     server.stop_cleanly()
     assert "secret-one" not in server.log.read_text(errors="replace").replace("--api-key secret-one", "")
@@ -171,7 +171,7 @@ def test_sigterm_finishes_what_runs_and_takes_nothing_new(start_server, long_mod
 
     def refused():
         try:
-            reply = httpx.post(server.url + "/v1/completions", json={"model": "long", "prompt": "x", "max_tokens": 1}, timeout=10)
+            reply = server.post("/v1/completions", json={"model": "long", "prompt": "x", "max_tokens": 1}, timeout=10)
         except httpx.TransportError:
             return True
         return reply.status_code == 503

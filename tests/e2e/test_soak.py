@@ -11,7 +11,7 @@ def test_a_short_soak_leaves_nothing_behind(binary):
     server = Server(binary, None, LOGS / "soak.log", FLAGS)
     server.wait_ready()
     sanitized = binary.parent.name in ("asan", "tsan")
-    for check, passed in soak(server, seconds=6, clients=12):
+    for check, passed in soak(server, seconds=4, clients=12):
         if sanitized and "memory" in check:
             continue  # quarantine and shadow memory grow by design
         assert passed, f"{check}\n{server.log_tail()}"

@@ -77,7 +77,7 @@ def test_a_stop_while_step_times_are_measured_ends_the_server_soon(binary, tmp_p
 
     def loading():
         try:
-            return httpx.get(server.url + "/ready", timeout=5).status_code == 503
+            return server.get("/ready", timeout=5).status_code == 503
         except httpx.TransportError:
             return False
 

@@ -90,8 +90,8 @@ def test_a_client_that_leaves_without_a_stream_cancels_too(long_server):
     import httpx
 
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(long_server.url + "/v1/completions", timeout=0.3,
-                   json={"model": "long", "prompt": "Hello", "max_tokens": 16000, "ignore_eos": True, "n": 4})
+        long_server.post("/v1/completions", timeout=0.3,
+                         json={"model": "long", "prompt": "Hello", "max_tokens": 16000, "ignore_eos": True, "n": 4})
     assert until(long_server.is_idle), "the request still runs after its client left"
 
 

@@ -5,7 +5,6 @@ import json
 import subprocess
 import threading
 
-import httpx
 import pytest
 from conftest import GOLDENS, launch
 from server import until
@@ -135,7 +134,7 @@ def test_a_run_on_two_tiers_replays_exactly(binary, start_server, tmp_path):
         record = tmp_path / f"{name}.jsonl"
         server = start_server(MODEL, *FLAGS, "--emulate-accelerator", spec, "--num-kv-blocks", "8", "--device-memory", "64MiB",
                               "--host-memory", "64MiB", "--offload-below", "100", "--onload-above", "100", "--record-out", record)
-        assert httpx.get(server.url + "/v1/tandem/config").json()["emulate_accelerator"] == spec
+        assert server.get("/v1/tandem/config").json()["emulate_accelerator"] == spec
         answers(server)
         stream = server.openai().completions.create(**{**body(0), "max_tokens": 300, "stream": True})
         next(iter(stream))

@@ -219,7 +219,7 @@ stage_speed() {
   rm -f "$out/speed.json" "$out/peers.jsonl"
   # Both write each row as soon as it is measured, and leave out rows for which the time is over.
   # shellcheck disable=SC2086
-  timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
+  TANDEM_CUDA_ALGORITHMS=${TANDEM_CUDA_ALGORITHMS:-timed} timeout $((limit * 6 / 10)) "$tandem" bench kernels --device "$device" --shapes $shapes ${sizes%--tiny} --limit $((limit * 5 / 10)) --json "$out/speed.json" >&2
   local code=$? prompts
   rm -f "$out"/prompts-*.json
   if has_hopper; then
@@ -244,9 +244,9 @@ stage_speed() {
 # The whole model; of the dry run a tiny one.
 stage_model() {
   local folder=$scratch place sizes=(--preset 8B)
-  export TANDEM_CUDA_PREFILL=${TANDEM_CUDA_PREFILL:-auto}
+  export TANDEM_CUDA_PREFILL=${TANDEM_CUDA_PREFILL:-auto} TANDEM_CUDA_ALGORITHMS=${TANDEM_CUDA_ALGORITHMS:-timed}
   if [ "$dry_run" -eq 1 ]; then
-    sizes=(--preset tiny --device-memory 256MiB --host-memory 64MiB --batches 1,2 --prompt 16 --output 4 --tiers 2:4:16 --window 0.2 --profile 1)
+    sizes=(--preset tiny "--shape=--layers 1 --hidden 64 --intermediate 128 --heads 2 --kv-heads 1" --device-memory 256MiB --host-memory 64MiB --batches 1,2 --prompt 16 --output 4 --tiers 2:4:16 --window 0.2 --profile 1)
     export TANDEM_CUDA_PRODUCTS=plain  # a profile with the host's cuBLASLt takes 15 s instead of 6
   fi
   for place in /dev/shm /tmp build; do

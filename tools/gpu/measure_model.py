@@ -68,7 +68,7 @@ class Measurement:
     def make(self):
         begin = time.monotonic()
         if not (self.folder / "config.json").exists():
-            subprocess.run([self.options.tandem, "model", "make", str(self.folder), "--preset", self.options.preset], check=True,
+            subprocess.run([self.options.tandem, "model", "make", str(self.folder), "--preset", self.options.preset, *self.options.shape.split()], check=True,
                            stdout=sys.stderr, timeout=max(1, self.left()))
         self.found["make_seconds"] = round(time.monotonic() - begin, 2)
         self.found["model_bytes"] = sum(file.stat().st_size for file in self.folder.glob("*.safetensors"))
@@ -138,18 +138,18 @@ class Measurement:
                 self.server.wait()
         self.server = None
 
-    def engine(self, prompt, output, batches, graphs="off"):
+    def engine(self, prompt, output, batches, graphs="off", profile=None):
         path = pathlib.Path(self.options.scratch) / "bench-model.json"
         path.unlink(missing_ok=True)
         done = subprocess.run([self.options.tandem, "bench", "model", str(self.folder), *self.device, "--prompt", str(prompt), "--output",
                                str(output), "--passes", "1", "--max-num-batched-tokens", str(max(prompt, 2048)), "--json", str(path), "--batch",
-                               *map(str, batches)], stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True,
+                               *map(str, batches), *(("--profile", str(profile)) if profile else ())], stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True,
                               timeout=max(1, self.left()), env=os.environ | {"TANDEM_CUDA_GRAPHS": graphs})
         if done.returncode != 0:
             raise RuntimeError(done.stderr[-500:])
         for row in json.loads(path.read_text())["rows"]:
             self.found.setdefault("engine", []).append({
-                "batch": row["batch"], "prompt": prompt, "output": output, "graphs": graphs, "prefill_tokens_per_s": row["prefill_tokens_per_second"],
+                "batch": row["batch"], "prompt": prompt, "output": output, "graphs": graphs, "timed_algorithms": profile is not None, "prefill_tokens_per_s": row["prefill_tokens_per_second"],
                 "step_ms": 1e3 * row["decode_step_seconds"], "decode_tokens_per_s": row["decode_tokens_per_second"],
                 "engine_work_us": 1e6 * row["engine_work_seconds"]})
 
@@ -168,7 +168,9 @@ class Measurement:
         self.found["tiers"] = {
             "residents": int(residents), "offloaded": int(offloaded), "prompt": int(prompt),
             "alone_ms": 1e3 * result["residents_alone"]["step_seconds"], "with_visitors_ms": 1e3 * result["with_visitors"][0]["step_seconds"],
-            "host_frozen_ms": 1e3 * result["host_frozen"][0]["step_seconds"], "best_effort_tokens_per_s": result["best_effort_tokens_per_second"],
+            "host_frozen_ms": 1e3 * result["host_frozen"][0]["step_seconds"], "alone_after_ms": 1e3 * result["residents_alone_after"]["step_seconds"],
+            "with_visitors_as_alone": result["with_visitors"][0]["as_alone"], "host_frozen_as_alone": result["host_frozen"][0]["as_alone"],
+            "best_effort_tokens_per_s": result["best_effort_tokens_per_second"],
             "host_gb_per_s": 1e-9 * result["with_visitors"][0]["host_bytes_per_second"], "host_busy": result["with_visitors"][0]["host_busy"]}
 
     def profile(self):
@@ -179,6 +181,10 @@ class Measurement:
             raise RuntimeError(done.stderr[-500:])
         profile = json.loads(path.read_text())
         self.found["profile"] = {"batches": profile["batches"], "accuracy": profile["accuracy"], "host": profile["host"]}
+        choices = profile.get("choices", [])  # of algorithms of products; none of the plain kernels
+        self.found["choices"] = [{name: each[name] for name in ("work", "choice", "us", "usual_us")} for each in choices]
+        if choices:
+            self.engine(min(512, self.options.prompt), self.options.output, [int(each) for each in self.options.batches.split(",")], profile=path)
 
     def run(self):
         options = self.options
@@ -195,7 +201,7 @@ class Measurement:
             self.part(f"engine decode, graphs: {graphs}", lambda graphs=graphs: self.engine(min(512, options.prompt), options.output, batches, graphs), 15)
         self.part("engine prompt", lambda: self.engine(options.prompt, 2, [1]), 15)
         self.part("tiers", self.tiers, 15)
-        self.part("profile", self.profile, 2 * options.profile + 5)
+        self.part("profile", self.profile, 2 * options.profile + 20)
 
 
 def main():
@@ -204,6 +210,7 @@ def main():
     parser.add_argument("--device", required=True)
     parser.add_argument("--scratch", required=True)
     parser.add_argument("--preset", default="8B")
+    parser.add_argument("--shape", default="", help="further options of `tandem model make`")
     parser.add_argument("--device-memory", default="60GiB")
     parser.add_argument("--host-memory", default="2GiB")
     parser.add_argument("--limit", type=float, default=240.0)

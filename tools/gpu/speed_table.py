@@ -42,6 +42,9 @@ def main(speed_file, peers_file, *prompts_files):
     for row in speed.get("rows", []):
         out = {name: row[name] for name in ("op", "shape", "rows", "context") if name in row}
         out |= {"us": 1e6 * row["seconds"], "gb_per_s": row["gb_per_s"], "tflop_per_s": row["tflop_per_s"], "share": row.get("share_of_ceiling")}
+        if "choices" in row:  # the library's first algorithm beside the quickest; a case may have several kinds of products
+            out |= {"ways": [each["choice"] for each in row["choices"]], "first_us": sum(each["usual_us"] for each in row["choices"]),
+                    "timed_us": sum(each["us"] for each in row["choices"])}
         peer = peers.get(key_of(row), {})
         if "seconds" in peer:
             out |= {"torch_us": 1e6 * peer["seconds"], "times_torch": peer["seconds"] / row["seconds"]}

@@ -150,6 +150,18 @@ cudaError_t clear(MemoryKind kind, std::byte* data, int64_t bytes) {
   return error == cudaSuccess ? cudaDeviceSynchronize() : error;
 }
 
+// Chooses the algorithms of products.
+class ProductTuning final : public Tuning {
+ public:
+  explicit ProductTuning(CudaStreams& streams) : streams_(streams) {}
+  void begin() override { streams_.note_products(); }
+  Result<std::vector<TunedChoice>> end(Nanos limit) override { return streams_.tune(limit); }
+  void use(std::span<const TunedChoice> choices) override { streams_.use(choices); }
+
+ private:
+  CudaStreams& streams_;
+};
+
 constexpr std::string_view kTaking = "taking memory";
 
 class CudaDevice final : public Device {
@@ -175,6 +187,8 @@ class CudaDevice final : public Device {
   [[nodiscard]] observe::AcceleratorReadings readings() const override {
     return sensors_.readings();
   }
+
+  [[nodiscard]] Tuning* tuning() override { return streams_.tunes() ? &tuning_ : nullptr; }
 
   // That NVML is used if a variable names its file.
   [[nodiscard]] Status check_sensors() const {
@@ -240,7 +254,8 @@ class CudaDevice final : public Device {
   const std::shared_ptr<Tier> device_memory_;
   const std::shared_ptr<Tier> host_memory_;
   const GpuSensors sensors_;
-  CudaStreams streams_;  // last: their work uses the memory
+  CudaStreams streams_;  // behind all memory: their work uses it
+  ProductTuning tuning_{streams_};
 };
 
 // Those for attention on the host: within the quota, and all but two, for the engine and the pump,
@@ -265,10 +280,15 @@ HostCaps host_caps(const DeviceSpec& spec) {
 // The libraries, and in words which computes products or why none does.
 struct Found {
   Libraries libraries;
-  std::string products;
+  std::string products_words;
   [[nodiscard]] std::string kernels() const {
     return std::string(libraries.products == nullptr ? "cuda-plain" : "cuda-cublaslt") +
            (libraries.attention ? "-flashinfer" : "");
+  }
+  [[nodiscard]] std::string products() const {
+    return products_words + (libraries.timed_algorithms ? ", timed algorithms" : "") +
+           (libraries.products != nullptr && variable(kDepthVariable) == "whole" ? ", whole depth"
+                                                                                 : "");
   }
   [[nodiscard]] std::string attention() const {
     return std::string(libraries.attention ? "FlashInfer" : "plain attention") +
@@ -321,7 +341,8 @@ Result<Found> find_products() {
       CublasLt::open(file.empty() ? cublaslt_files() : std::vector{file});
   if (library.ok()) {
     std::string name = fmt::format("cuBLASLt {}", (*library)->version());
-    return Found{{.products = std::make_unique<LibraryProducts>(std::move(library).value())},
+    return Found{{.products = std::make_unique<LibraryProducts>(
+                      std::move(library).value(), variable(kAlgorithmsVariable) == "timed")},
                  std::move(name)};
   }
   if (wanted == "library" || !file.empty()) {
@@ -368,6 +389,9 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   RETURN_IF_ERROR(check_variable(kKernelsVariable, "fast", "plain"));
   RETURN_IF_ERROR(check_variable(kDepthVariable, "auto", "whole"));
   RETURN_IF_ERROR(check_variable(kGraphsVariable, "off", "layers"));
+  RETURN_IF_ERROR(check_variable(kAlgorithmsVariable, "first", "timed"));
+  found.libraries.timed_algorithms =
+      variable(kAlgorithmsVariable) == "timed" && found.libraries.products != nullptr;
   found.libraries.graphs = variable(kGraphsVariable) == "layers" && spec.timeline == nullptr;
   const int64_t own = CudaStreams::own_bytes(found.libraries);
   const int64_t beside = Tier::room_for(0, own);
@@ -403,12 +427,12 @@ Result<std::unique_ptr<Device>> make_cuda_device(const DeviceSpec& spec) {
   AcceleratorCaps caps{
       .name = fmt::format("cuda:{} ({}, sm_{}{}, {} of {}, {}, {}{})", index, gpu.name, gpu.major,
                           gpu.minor, format_bytes(bytes), format_bytes(gpu.memory_bytes),
-                          found.products, found.attention(), prompts),
+                          found.products_words, found.attention(), prompts),
       .backend = "cuda",
       // Without the result of the trial for prompts, which may differ at the next start.
       .identity =
           fmt::format("cuda ({}, {}, {}{})", gpu.name,
-                      found.libraries.products == nullptr ? "plain kernels" : found.products,
+                      found.libraries.products == nullptr ? "plain kernels" : found.products(),
                       found.attention(), asked_prefill()),
       .kernels = found.kernels(),
       .memory_bytes = gpu.memory_bytes,

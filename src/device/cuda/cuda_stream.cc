@@ -61,9 +61,27 @@ class CudaStream::Products {
 cudaError_t CudaStream::end() {
   cudaError_t error = cudaStreamSynchronize(stream_);
   if (error == cudaSuccess && graphs_ != nullptr) {
-    error = graphs_->end();
+    error = graphs_->clear();
   }
   return error == cudaSuccess ? cudaStreamDestroy(stream_) : error;
+}
+
+cudaError_t CudaStream::forget_graphs() {
+  return graphs_ == nullptr ? cudaSuccess : graphs_->clear();
+}
+
+cudaError_t CudaStream::tune(Nanos limit, std::vector<TunedChoice>& choices) {
+  constexpr auto kPatience = std::chrono::seconds(10);
+  const Products room(*this);
+  GpuTimer timer;
+  cudaError_t error = room.error();
+  if (error == cudaSuccess) {
+    error = timer.open(stream_, kPatience);
+  }
+  if (error == cudaSuccess) {
+    error = rooms_.library->tune(stream_, timer, room.data(), limit, choices);
+  }
+  return error == cudaSuccess ? timer.close() : error;
 }
 
 bool CudaStream::hold_back(const Op& op) { return graphs_ != nullptr && graphs_->add(op); }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "device/cuda/library_products.h"
 #include "device/cuda/op_graphs.h"
@@ -35,6 +36,7 @@ struct StreamRooms {
 // What computes in the plain kernels' stead.
 struct Libraries {
   std::unique_ptr<LibraryProducts> products;  // null: plain kernels
+  bool timed_algorithms = false;              // algorithms of products are chosen by time
   bool attention = false;                     // FlashInfer's kernels
   PrefillChoice prefill;                      // which of them for prompts
   bool graphs = false;                        // runs of ops as CUDA graphs
@@ -58,6 +60,11 @@ class CudaStream {
   cudaError_t launch_held();
   // Behind launch_held().
   cudaError_t launch(const Op& op);
+  // Chooses algorithms of products by time (device/tuning.h). There must be a library, and nothing
+  // may run on any stream.
+  cudaError_t tune(Nanos limit, std::vector<TunedChoice>& choices);
+  // Graphs hold the algorithms with which they were made. None may run.
+  cudaError_t forget_graphs();
   cudaError_t end();  // once nothing is launched any more
   [[nodiscard]] cudaStream_t get() const { return stream_; }
 

@@ -26,6 +26,7 @@ CudaStreams::CudaStreams(int device, GpuHealth& health, std::byte* own, Librarie
     : device_(device),
       health_(health),
       timeline_(timeline),
+      timed_algorithms_(libraries.timed_algorithms),
       graphs_(libraries.graphs && timeline == nullptr) {
   own = rooms_.uploads.place(own, kUploadBytes);
   own = rooms_.samples.place(own, kSampleRoomBytes);
@@ -84,6 +85,32 @@ bool CudaStreams::note(cudaError_t error, std::string_view doing) const {
   { const std::lock_guard lock(mutex_); }
   work_.notify_one();
   return false;
+}
+
+bool CudaStreams::forget_graphs() {
+  bool well = use_device();
+  for (int32_t i = 0; i < line_count_.load() && well; ++i) {
+    well = note(lines_[static_cast<size_t>(i)]->stream.forget_graphs(), "forgetting graphs");
+  }
+  return well;
+}
+
+void CudaStreams::note_products() {
+  if (forget_graphs()) {
+    rooms_.library->note_products();
+  }
+}
+
+Result<std::vector<TunedChoice>> CudaStreams::tune(Nanos limit) {
+  std::vector<TunedChoice> choices;
+  bool well = forget_graphs();
+  if (well && line_count_.load() > 0) {
+    well = note(lines_[0]->stream.tune(limit, choices), "timing the algorithms of products");
+  }
+  if (!well) {
+    return *health_.failure();
+  }
+  return choices;
 }
 
 // The current GPU is a property of a thread, and others may have set it; this costs nothing if it

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -57,6 +58,12 @@ class CudaStreams {
   [[nodiscard]] bool query(EventId event) const;
   void synchronize(EventId event);
   void set_listener(std::function<void()> on_event);
+  // As device/tuning.h says. Graphs are forgotten: the library does not see their products, and
+  // they hold its algorithms.
+  [[nodiscard]] bool tunes() const { return timed_algorithms_; }
+  void note_products();
+  Result<std::vector<TunedChoice>> tune(Nanos limit);
+  void use(std::span<const TunedChoice> choices) const { rooms_.library->use(choices); }
   // Notes an error; whether there was none.
   bool note(cudaError_t error, std::string_view doing) const;
 
@@ -82,6 +89,7 @@ class CudaStreams {
   [[nodiscard]] static int64_t number_of(EventId event);
   [[nodiscard]] static StreamId stream_of(EventId event);
   cudaError_t open_trace(Line& own, StreamKind kind);
+  bool forget_graphs();
   // Before anything that must come behind it.
   bool launch_held(Line& own);
   static const Pending* find(const Line& line, EventId event);
@@ -96,6 +104,7 @@ class CudaStreams {
   observe::Timeline* const timeline_;
   const SteadyClock clock_;
   StreamRooms rooms_;
+  const bool timed_algorithms_;
   const bool graphs_;  // no timeline is written: it shows each op
   std::array<std::unique_ptr<Line>, kMaxStreams> lines_;
   std::atomic<int32_t> line_count_{0};

@@ -1,154 +1,40 @@
 #include "device/cuda/library_products.h"
 
-#include <bit>
-#include <cstdlib>
-#include <set>
-#include <string_view>
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "base/log.h"
+#include "base/units.h"
+#include "device/cuda/quickest_algorithm.h"
+
 namespace tandem::device::cuda {
-namespace {
 
-using lt::Status;
-
-// The largest power of two, up to the library's own default, that divides an address.
-uint32_t alignment_of(const void* address) {
-  constexpr uintptr_t kMost = 256;
-  const auto bits = reinterpret_cast<uintptr_t>(address) | kMost;
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
-
-template <class Attribute, class Value, class Object>
-bool set(Status (*setter)(Object, Attribute, const void*, size_t), Object object,
-         Attribute attribute, const Value& value) {
-  return setter(object, attribute, &value, sizeof(value)) == Status::kSuccess;
-}
-
-lt::DataType type_of(ElementType type) {
-  return type == ElementType::kF32 ? lt::DataType::kF32 : lt::DataType::kBF16;
-}
-
-// Parts of the depth, summed by a kernel behind the product in a fixed order.
-constexpr uint32_t kSplitsOfComputeType = 2;
-
-bool may_split_depth() {
-  static const bool kSplits = [] {
-    const char* text = std::getenv(kDepthVariable);  // NOLINT(concurrency-mt-unsafe)
-    return text == nullptr || std::string_view(text) != "whole";
-  }();
-  return kSplits;
-}
-
-}  // namespace
-
-// A is W, B is X, C and D are Y.
-struct LibraryProducts::Chosen {
-  explicit Chosen(const lt::Functions& functions) : lt(functions) {}
-  ~Chosen() {
-    lt.layout_destroy(w);
-    lt.layout_destroy(x);
-    lt.layout_destroy(y);
-    lt.desc_destroy(desc);
+LibraryProduct* LibraryProducts::product_for(const ProductKind& kind, const GemmOp& op) {
+  const auto found = products_.find(kind);
+  if (found != products_.end()) {
+    return found->second.get();
   }
-  Chosen(const Chosen&) = delete;
-  Chosen& operator=(const Chosen&) = delete;
-
-  const lt::Functions& lt;
-  bool usable = false;
-  lt::Desc desc = nullptr;
-  lt::Layout w = nullptr;
-  lt::Layout x = nullptr;
-  lt::Layout y = nullptr;
-  lt::Algorithm algorithm = {};
-  std::set<int64_t> checked;  // numbers of rows that the algorithm serves
-};
-
-LibraryProducts::LibraryProducts(std::unique_ptr<CublasLt> library)
-    : library_(std::move(library)) {}
-LibraryProducts::~LibraryProducts() = default;
-
-int64_t LibraryProducts::bucket_of(int64_t rows) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  std::unique_ptr<LibraryProduct> product = LibraryProduct::make(*library_, kind, op.bias);
+  if (product != nullptr && !take_algorithm(kind, *product)) {
+    product.reset();
+  }
+  return products_.emplace(kind, std::move(product)).first->second.get();
 }
 
-bool LibraryProducts::make(const Key& key, const GemmOp& op, Chosen& chosen) const {
-  const lt::Functions& lt = library_->functions();
-  const auto rows = static_cast<uint64_t>(key.bucket);
-  const auto n = static_cast<uint64_t>(key.n);
-  const auto k = static_cast<uint64_t>(key.k);
-  const int32_t transpose = 1;
-  const int32_t bias_type = static_cast<int32_t>(lt::DataType::kF32);
-  const void* bias = op.bias;
-  return lt.desc_create(&chosen.desc, lt::ComputeType::kF32, lt::DataType::kF32) ==
-             Status::kSuccess &&
-         set(lt.desc_set, chosen.desc, lt::DescAttribute::kTransposeA, transpose) &&
-         (key.bias_alignment == 0 ||
-          (set(lt.desc_set, chosen.desc, lt::DescAttribute::kEpilogue, lt::kBiasEpilogue) &&
-           set(lt.desc_set, chosen.desc, lt::DescAttribute::kBiasType, bias_type) &&
-           set(lt.desc_set, chosen.desc, lt::DescAttribute::kBiasPointer, bias))) &&
-         lt.layout_create(&chosen.w, type_of(key.type), k, n, key.k) == Status::kSuccess &&
-         lt.layout_create(&chosen.x, type_of(key.type), k, rows, key.x_stride) ==
-             Status::kSuccess &&
-         lt.layout_create(&chosen.y, type_of(key.y_type), n, rows, key.y_stride) ==
-             Status::kSuccess;
-}
-
-bool LibraryProducts::choose(const Key& key, const GemmOp& op, Chosen& chosen) const {
-  const lt::Functions& lt = library_->functions();
-  lt::Preference preference = nullptr;
-  if (!make(key, op, chosen) || lt.preference_create(&preference) != Status::kSuccess) {
-    return false;
+// The chosen algorithm, else the first. False: the library has none for the whole range of rows.
+bool LibraryProducts::take_algorithm(const ProductKind& kind, LibraryProduct& product) const {
+  const std::vector<lt::Algorithm> advised = product.advised(advised_);
+  const auto wanted = choices_.find(product_name(kind));
+  if (wanted != choices_.end()) {
+    const auto found = std::ranges::find(advised, wanted->second, algorithm_name);
+    if (found != advised.end() && product.take(*found)) {
+      return true;
+    }
+    log::warn("cuda: the library does not advise the algorithm of the profile for the {}",
+              product_name(kind));
   }
-  using Wish = lt::PreferenceAttribute;
-  const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
-  const uint32_t splits = may_split_depth() ? kSplitsOfComputeType : 0;
-  lt::Candidate best = {};
-  int found = 0;
-  const bool asked = set(lt.preference_set, preference, Wish::kMaxWorkspaceBytes, workspace) &&
-                     set(lt.preference_set, preference, Wish::kReductionMask, splits) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentA, key.w_alignment) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentB, key.x_alignment) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentC, key.y_alignment) &&
-                     set(lt.preference_set, preference, Wish::kAlignmentD, key.y_alignment) &&
-                     lt.heuristic(library_->handle(), chosen.desc, chosen.w, chosen.x, chosen.y,
-                                  chosen.y, preference, 1, &best, &found) == Status::kSuccess;
-  lt.preference_destroy(preference);
-  if (!asked || found < 1 || best.state != Status::kSuccess) {
-    return false;
-  }
-  chosen.algorithm = best.algorithm;
-  return serves(chosen, key.bucket) && serves(chosen, key.bucket / 2 + 1);
-}
-
-// Leaves the layouts at this number of rows.
-bool LibraryProducts::serves(Chosen& chosen, int64_t rows) const {
-  const lt::Functions& lt = library_->functions();
-  const auto columns = static_cast<uint64_t>(rows);
-  if (!set(lt.layout_set, chosen.x, lt::LayoutAttribute::kColumns, columns) ||
-      !set(lt.layout_set, chosen.y, lt::LayoutAttribute::kColumns, columns)) {
-    return false;
-  }
-  if (chosen.checked.contains(rows)) {
-    return true;
-  }
-  lt::Candidate result = {};
-  const bool fits = lt.check(library_->handle(), chosen.desc, chosen.w, chosen.x, chosen.y,
-                             chosen.y, &chosen.algorithm, &result) == Status::kSuccess &&
-                    result.workspace_bytes <= static_cast<size_t>(kWorkspaceBytes);
-  if (fits) {
-    chosen.checked.insert(rows);
-  }
-  return fits;
-}
-
-LibraryProducts::Chosen& LibraryProducts::chosen_for(const Key& key, const GemmOp& op) {
-  const auto found = chosen_.find(key);
-  if (found != chosen_.end()) {
-    return *found->second;
-  }
-  auto chosen = std::make_unique<Chosen>(library_->functions());
-  chosen->usable = choose(key, op, *chosen);
-  return *chosen_.emplace(key, std::move(chosen)).first->second;
+  return !advised.empty() && product.take(advised.front());
 }
 
 std::optional<cudaError_t> LibraryProducts::launch(cudaStream_t stream, const GemmOp& op,
@@ -156,42 +42,177 @@ std::optional<cudaError_t> LibraryProducts::launch(cudaStream_t stream, const Ge
   if (op.rows <= 0) {
     return cudaSuccess;
   }
-  // The library stores fp32, or the type of x; a bias of fp32 it adds to sums of fp32 alone.
-  if (op.x_type != op.w.format.type ||
-      (op.y_type != ElementType::kF32 && (op.y_type != op.x_type || op.bias != nullptr))) {
+  const std::optional<ProductKind> kind = product_kind(op);
+  LibraryProduct* const product = kind.has_value() ? product_for(*kind, op) : nullptr;
+  if (product == nullptr) {
     return std::nullopt;
   }
-  const Key key{.n = op.w.n,
-                .k = op.w.k,
-                .type = op.x_type,
-                .y_type = op.y_type,
-                .x_stride = op.x_stride,
-                .y_stride = op.y_stride,
-                .x_alignment = alignment_of(op.x),
-                .w_alignment = alignment_of(op.w.data),
-                .y_alignment = alignment_of(op.y),
-                .bias_alignment = op.bias == nullptr ? 0 : alignment_of(op.bias),
-                .bucket = bucket_of(op.rows)};
-  Chosen& chosen = chosen_for(key, op);
-  if (!chosen.usable || !serves(chosen, op.rows)) {
+  if (notes_) {
+    note(*kind, op);
+  }
+  const std::optional<cudaError_t> launched = product->launch(stream, op, workspace);
+  return launched.has_value() ? launched : launch_refused(stream, *kind, op, workspace);
+}
+
+// Another algorithm than was chosen, or none from now on.
+std::optional<cudaError_t> LibraryProducts::launch_refused(cudaStream_t stream,
+                                                           const ProductKind& kind,
+                                                           const GemmOp& op, std::byte* workspace) {
+  log::warn("cuda: the library refuses its algorithm for the {}", product_name(kind));
+  std::unique_ptr<LibraryProduct>& product = products_.at(kind);
+  if (choices_.erase(product_name(kind)) > 0 && take_algorithm(kind, *product)) {
+    const std::optional<cudaError_t> launched = product->launch(stream, op, workspace);
+    if (launched.has_value()) {
+      return launched;
+    }
+  }
+  product.reset();
+  return std::nullopt;
+}
+
+void LibraryProducts::note(const ProductKind& kind, const GemmOp& op) {
+  Noted& noted = noted_[kind];
+  const auto same_weights = [&](const GemmOp& each) { return each.w.data == op.w.data; };
+  if (noted.size() < kMaxNoted && std::ranges::none_of(noted, same_weights)) {
+    noted.push_back(op);
+  }
+}
+
+void LibraryProducts::use(std::span<const TunedChoice> choices) {
+  for (const TunedChoice& each : choices) {
+    choices_[each.work] = each.way;
+  }
+  products_.clear();
+}
+
+// Runs of one kind of product, which go through its noted ops in turn.
+class LibraryProducts::Runs {
+ public:
+  Runs(LibraryProduct& product, const Noted& noted, cudaStream_t stream, GpuTimer& timer,
+       std::byte* workspace)
+      : product_(product), noted_(noted), stream_(stream), timer_(timer), workspace_(workspace) {}
+
+  // Whether products with `rows` are launched. An error of the algorithm alone does not come
+  // again; others end everything.
+  bool serves(const lt::Algorithm& algorithm, int64_t rows) {
+    GemmOp op = noted_.front();
+    op.rows = rows;
+    const bool launched = error_ == cudaSuccess && product_.take(algorithm) &&
+                          product_.launch(stream_, op, workspace_) == cudaSuccess;
+    if (error_ == cudaSuccess) {
+      error_ = timer_.wait();
+    }
+    return launched && error_ == cudaSuccess;
+  }
+  // As TimeAlgorithm says.
+  double time(const lt::Algorithm& algorithm, int repeats) {
+    if (error_ != cudaSuccess || !product_.take(algorithm)) {
+      return kServesNone;
+    }
+    error_ = timer_.begin();
+    const Nanos began = clock_.now();
+    for (int i = 0; i < repeats && error_ == cudaSuccess; ++i) {
+      const GemmOp& op = noted_[next_++ % noted_.size()];
+      if (product_.launch(stream_, op, workspace_) != cudaSuccess) {
+        error_ = timer_.wait();
+        return kServesNone;
+      }
+    }
+    const Nanos launched = clock_.now() - began;
+    double us = 0;
+    if (error_ == cudaSuccess) {
+      error_ = timer_.end(us);
+    }
+    constexpr double kShare = 0.8;
+    bound_by_host_ = to_seconds(launched) * 1e6 > kShare * us;
+    return error_ == cudaSuccess ? us : kServesNone;
+  }
+  [[nodiscard]] cudaError_t error() const { return error_; }
+  // The last products took as long as their launches: their time says nothing of the algorithm.
+  [[nodiscard]] bool bound_by_host() const { return bound_by_host_; }
+
+ private:
+  LibraryProduct& product_;
+  const Noted& noted_;
+  const cudaStream_t stream_;
+  GpuTimer& timer_;
+  std::byte* const workspace_;
+  const SteadyClock clock_;
+  size_t next_ = 0;
+  bool bound_by_host_ = false;
+  cudaError_t error_ = cudaSuccess;
+};
+
+// nullopt: there is nothing to choose.
+std::optional<TunedChoice> LibraryProducts::tune_kind(const ProductKind& kind, Runs& runs) {
+  LibraryProduct& product = *products_.at(kind);
+  const std::vector<lt::Algorithm> advised = product.advised(advised_);
+  if (advised.size() < 2) {
     return std::nullopt;
   }
-  const lt::Functions& lt = library_->functions();
-  const void* bias = op.bias;
-  if (op.bias != nullptr && !set(lt.desc_set, chosen.desc, lt::DescAttribute::kBiasPointer, bias)) {
+  std::vector<bool> serves;
+  for (const lt::Algorithm& each : advised) {
+    serves.push_back(runs.serves(each, kind.min_rows()));
+  }
+  bool bound_by_host = false;
+  QuickestAlgorithm quickest =
+      quickest_algorithm(static_cast<int>(advised.size()), [&](int algorithm, int repeats) {
+        const auto i = static_cast<size_t>(algorithm);
+        const double us = serves[i] ? runs.time(advised[i], repeats) : kServesNone;
+        bound_by_host = algorithm == 0 ? runs.bound_by_host() : bound_by_host;
+        return us;
+      });
+  if (bound_by_host && serves.front()) {
+    quickest = {.us = quickest.usual_us, .usual_us = quickest.usual_us};
+  }
+  const lt::Algorithm& chosen = advised[static_cast<size_t>(quickest.algorithm)];
+  product.take(chosen);
+  if (!std::isfinite(quickest.us)) {
     return std::nullopt;
   }
-  const float alpha = 1;
-  const float beta = op.accumulate ? 1.0F : 0.0F;
-  const Status status =
-      lt.matmul(library_->handle(), chosen.desc, &alpha, op.w.data, chosen.w, op.x, chosen.x, &beta,
-                op.y, chosen.y, op.y, chosen.y, &chosen.algorithm, workspace,
-                static_cast<size_t>(kWorkspaceBytes), stream);
-  if (status == Status::kSuccess) {
-    return cudaSuccess;
+  return TunedChoice{.work = product_name(kind),
+                     .way = algorithm_name(chosen),
+                     .choice = quickest.algorithm,
+                     .us = quickest.us,
+                     .usual_us = std::isfinite(quickest.usual_us) ? quickest.usual_us : 0};
+}
+
+cudaError_t LibraryProducts::tune(cudaStream_t stream, GpuTimer& timer, std::byte* workspace,
+                                  Nanos limit, std::vector<TunedChoice>& choices) {
+  notes_ = false;
+  std::map<ProductKind, Noted> noted = std::exchange(noted_, {});
+  std::vector<const ProductKind*> kinds;
+  for (const auto& [kind, ops] : noted) {
+    kinds.push_back(&kind);
   }
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? cudaErrorUnknown : error;
+  // Few rows first: decoding has most of the steps.
+  std::ranges::stable_sort(kinds, {}, &ProductKind::bucket);
+  const SteadyClock clock;
+  const Nanos end = clock.now() + limit;
+  size_t left_out = 0;
+  for (const ProductKind* kind : kinds) {
+    if (clock.now() > end) {
+      ++left_out;
+      continue;
+    }
+    LibraryProduct* const product = products_.at(*kind).get();
+    if (product == nullptr) {  // refused since it was noted
+      continue;
+    }
+    Runs runs(*product, noted.at(*kind), stream, timer, workspace);
+    const std::optional<TunedChoice> choice = tune_kind(*kind, runs);
+    if (runs.error() != cudaSuccess) {
+      return runs.error();
+    }
+    if (choice.has_value()) {
+      choices.push_back(*choice);
+    }
+  }
+  if (left_out > 0) {
+    log::warn("cuda: {} of {} kinds of products were not timed: the time for that ({}) is over",
+              left_out, kinds.size(), format_duration(limit));
+  }
+  return cudaSuccess;
 }
 
 }  // namespace tandem::device::cuda

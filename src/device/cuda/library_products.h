@@ -1,76 +1,85 @@
-// Products by cuBLASLt. Weights lie as the plain kernels have them, row-major [n, k], which
-// column-major is k x n: so Y^T = (W^T)^T X^T needs no second copy of them.
-//
-// An algorithm is asked for once for each (matrix shape, strides, alignments, bucket of rows), of
-// the bucket's largest number of rows, and serves all numbers of rows in it: a row's result is the
-// same in any company within a bucket. Buckets end at powers of two. If the depth is divided, its
-// parts are added in a fixed order, so that results are the same in every run. What the library has
-// no algorithm for is left to the plain kernel, always.
+// Products by cuBLASLt. An algorithm is chosen once for each kind (library_product.h), which has
+// the numbers of rows up to a power of two; it serves all of them: a row's result is the same in
+// any company within this range. If the depth is divided, its parts are added in a fixed order, so
+// that results are the same in every run. The choice is the library's first suggestion, or the
+// quickest of several by tune(). Products for which the library has no algorithm are left to the
+// plain kernel, always.
 //
 // Threads: one at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "base/clock.h"
+#include "base/tuned_choice.h"
 #include "device/cuda/cublaslt_library.h"
+#include "device/cuda/gpu_timer.h"
+#include "device/cuda/library_product.h"
 #include "device/ops.h"
 
 namespace tandem::device::cuda {
 
-// "whole": no product divides its depth. By default a product does if the library advises it,
-// in parts that are summed in a fixed order.
-inline constexpr const char* kDepthVariable = "TANDEM_CUDA_DEPTH";
+// "timed": algorithms are timed when a model's profile is made, and chosen by a profile that has
+// such times. "first" (or nothing): always the library's first suggestion.
+inline constexpr const char* kAlgorithmsVariable = "TANDEM_CUDA_ALGORITHMS";
 
 class LibraryProducts {
  public:
-  // Device memory that a product may use while it runs, aligned to 256 bytes.
-  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+  static constexpr int64_t kWorkspaceBytes = LibraryProduct::kWorkspaceBytes;
+  static constexpr int kMaxAlgorithms = 8;  // that are timed for a kind
+  // Noted products of a kind, each with other weights, so that the cache holds none of these.
+  static constexpr size_t kMaxNoted = 64;
 
-  explicit LibraryProducts(std::unique_ptr<CublasLt> library);
-  ~LibraryProducts();
+  // `timed`: tune() or use() may be called.
+  explicit LibraryProducts(std::unique_ptr<CublasLt> library, bool timed = false)
+      : library_(std::move(library)), advised_(timed ? kMaxAlgorithms : 1) {}
   LibraryProducts(const LibraryProducts&) = delete;
   LibraryProducts& operator=(const LibraryProducts&) = delete;
 
   // CUDA's answer to the launch; nullopt: the library does not serve the op, nothing was launched.
   std::optional<cudaError_t> launch(cudaStream_t stream, const GemmOp& op, std::byte* workspace);
 
+  // As device/tuning.h says. The first error of CUDA that ends more than a launch is returned.
+  void note_products() {
+    noted_.clear();
+    notes_ = true;
+  }
+  cudaError_t tune(cudaStream_t stream, GpuTimer& timer, std::byte* workspace, Nanos limit,
+                   std::vector<TunedChoice>& choices);
+  void use(std::span<const TunedChoice> choices);
+
   [[nodiscard]] std::string version() const { return library_->version(); }
   void forsake() { library_->forsake(); }
 
-  static int64_t bucket_of(int64_t rows);  // the largest number of rows in the bucket of this one
-
  private:
-  struct Key {
-    int64_t n = 0;
-    int64_t k = 0;
-    ElementType type = ElementType::kBF16;  // of x and w
-    ElementType y_type = ElementType::kF32;
-    int64_t x_stride = 0;
-    int64_t y_stride = 0;
-    uint32_t x_alignment = 0;
-    uint32_t w_alignment = 0;
-    uint32_t y_alignment = 0;
-    uint32_t bias_alignment = 0;  // 0: there is none
-    int64_t bucket = 0;
-    auto operator<=>(const Key&) const = default;
-  };
-  struct Chosen;
+  using Noted = std::vector<GemmOp>;
+  class Runs;
 
-  Chosen& chosen_for(const Key& key, const GemmOp& op);
-  bool choose(const Key& key, const GemmOp& op, Chosen& chosen) const;
-  bool make(const Key& key, const GemmOp& op, Chosen& chosen) const;
-  bool serves(Chosen& chosen, int64_t rows) const;
+  LibraryProduct* product_for(const ProductKind& kind, const GemmOp& op);
+  bool take_algorithm(const ProductKind& kind, LibraryProduct& product) const;
+  std::optional<cudaError_t> launch_refused(cudaStream_t stream, const ProductKind& kind,
+                                            const GemmOp& op, std::byte* workspace);
+  void note(const ProductKind& kind, const GemmOp& op);
+  std::optional<TunedChoice> tune_kind(const ProductKind& kind, Runs& runs);
 
   const std::unique_ptr<CublasLt> library_;
-  std::map<Key, std::unique_ptr<Chosen>> chosen_;
+  std::map<ProductKind, std::unique_ptr<LibraryProduct>> products_;  // null: left to the kernel
+  // The number of algorithms that the library is asked for. It stays the same, because the first of
+  // another number of algorithms might differ.
+  const int advised_;
+  // Algorithms' names by product_name(); other products have the first algorithm.
+  std::map<std::string, std::string, std::less<>> choices_;
+  bool notes_ = false;
+  std::map<ProductKind, Noted> noted_;
 };
 
 }  // namespace tandem::device::cuda

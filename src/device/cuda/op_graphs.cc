@@ -155,7 +155,7 @@ cudaError_t OpGraphs::instantiate(cudaStream_t stream, cudaError_t launched,
   return error;
 }
 
-cudaError_t OpGraphs::end() {
+cudaError_t OpGraphs::clear() {
   cudaError_t error = cudaSuccess;
   for (auto& [digest, graph] : graphs_) {
     if (error == cudaSuccess) {
@@ -163,6 +163,8 @@ cudaError_t OpGraphs::end() {
     }
   }
   graphs_.clear();
+  sightings_ = {};
+  runs_since_capture_ = kRunsApart;
   return error;
 }
 

@@ -51,8 +51,8 @@ class OpGraphs {
   // order streams: the caller holds all memory that the ops share with other streams.
   using LaunchOne = std::function<cudaError_t(const Op&)>;
   cudaError_t launch(cudaStream_t stream, const LaunchOne& launch_one);
-  // Once nothing is launched any more.
-  cudaError_t end();
+  // Forgets all graphs; none may run, and no run may be held.
+  cudaError_t clear();
 
  private:
   // The ops that can be part of a run. Compared by all their arguments.

@@ -9,9 +9,11 @@
 #include <random>
 #include <vector>
 
+#include "cuda_on_host/played_algorithms.h"
 #include "device/cuda/cuda_device.h"
 #include "observe/timeline.h"
 #include "support/sizes.h"
+#include "support/variable.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -199,6 +201,33 @@ TEST_F(Graphs, CapturesAreSpreadOverRuns) {
   EXPECT_EQ(all(2), 1);  // the first is captured; the next capture comes eight runs later
   EXPECT_EQ(all(3), 1);
   EXPECT_EQ(all(4), 2);
+}
+
+// A graph holds the algorithms with which it was captured.
+TEST_F(Graphs, AreMadeAgainOnceAlgorithmsHaveBeenChosen) {
+  const Variable library(kLibraryVariable, CUBLASLT_ON_HOST);
+  const Variable timed(kAlgorithmsVariable, "timed");
+  const PlayedAlgorithms algorithms;
+  GraphedGpu plain("off");
+  GraphedGpu gpu("layers");
+  const std::vector<float> usual = plain.run({}, 1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(gpu.run({}, 1), usual);
+  }
+  algorithms.only_quick(1);
+  for (GraphedGpu* each : {&plain, &gpu}) {
+    each->device().tuning()->begin();
+    each->run({}, 1);
+    const auto choices = each->device().tuning()->end(std::chrono::seconds(20));
+    ASSERT_TRUE(choices.ok());
+    ASSERT_FALSE(choices->empty());
+    EXPECT_EQ(choices->front().choice, 1);
+  }
+  const std::vector<float> chosen = plain.run({}, 1);
+  EXPECT_NE(chosen, usual);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(launched([&] { EXPECT_EQ(gpu.run({}, 1), chosen); }), i < 2 ? 0 : 1) << i;
+  }
 }
 
 // Refused when it is made, or when it is brought to the GPU.

@@ -5,7 +5,8 @@
 #include <limits>
 #include <numeric>
 #include <random>
-#include <thread>
+
+#include "device/cuda/gpu_timer.h"
 
 namespace tandem::device::cuda {
 namespace {
@@ -46,7 +47,6 @@ class Trier {
   cudaError_t compare(PrefillTrialResult& result);
   cudaError_t time(PrefillTrialResult::Timed& timed);
   cudaError_t attend(const flash::Kernels& kernels, BFloat16* out, int repeats, double& us);
-  cudaError_t wait();
   cudaError_t copy_values(BFloat16* target, int64_t count);
 
   template <class T>
@@ -68,8 +68,7 @@ class Trier {
   std::mt19937 random_{17};
   std::vector<BFloat16> piece_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
+  GpuTimer timer_;
   std::byte* pinned_ = nullptr;
 
   // The problem at hand.
@@ -95,15 +94,13 @@ cudaError_t Trier::open() {
   void* pinned = nullptr;
   const cudaError_t error =
       first_of({cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0),
-                cudaEventCreateWithFlags(&begin_, 0), cudaEventCreateWithFlags(&end_, 0),
                 cudaHostAlloc(&pinned, kPlanBytes, cudaHostAllocPortable)});
   pinned_ = static_cast<std::byte*>(pinned);
-  return error;
+  return error == cudaSuccess ? timer_.open(stream_, trial_.patience) : error;
 }
 
 cudaError_t Trier::close() {
-  return first_of({cudaFreeHost(pinned_), cudaEventDestroy(begin_), cudaEventDestroy(end_),
-                   cudaStreamDestroy(stream_)});
+  return first_of({cudaFreeHost(pinned_), timer_.close(), cudaStreamDestroy(stream_)});
 }
 
 bool Trier::place(int32_t heads, int32_t kv_heads, const std::vector<Extent>& extents) {
@@ -189,40 +186,21 @@ cudaError_t Trier::fill() {
   return error;
 }
 
-// Asks again and again: a call that waits in the driver would never return from a kernel that
-// hangs.
-cudaError_t Trier::wait() {
-  cudaError_t error = cudaEventRecord(end_, stream_);
-  const auto end = std::chrono::steady_clock::now() + trial_.patience;
-  while (error == cudaSuccess && (error = cudaEventQuery(end_)) == cudaErrorNotReady) {
-    if (std::chrono::steady_clock::now() > end) {
-      return cudaErrorLaunchTimeout;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-    error = cudaSuccess;
-  }
-  return error;
-}
-
 cudaError_t Trier::attend(const flash::Kernels& kernels, BFloat16* out, int repeats, double& us) {
   flash::Plan plan{};
   flash::Operands operands = operands_;
   operands.out = out;
   cudaError_t error = kernels.plan_call(stream_, shape_, on_host_, room_, plan);
   if (error == cudaSuccess) {
-    error = cudaEventRecord(begin_, stream_);
+    error = timer_.begin();
   }
   for (int i = 0; i < repeats && error == cudaSuccess; ++i) {
     error = kernels.run_call(stream_, shape_, on_device_, room_, plan, operands);
   }
   if (error == cudaSuccess) {
-    error = wait();
+    error = timer_.end(us);
+    us /= repeats;
   }
-  float millis = 0;
-  if (error == cudaSuccess) {
-    error = cudaEventElapsedTime(&millis, begin_, end_);
-  }
-  us = static_cast<double>(millis) * 1e3 / repeats;
   return error;
 }
 
@@ -254,7 +232,7 @@ cudaError_t Trier::compare(PrefillTrialResult& result) {
   }
   if (error == cudaSuccess) {
     error = first_of({copy(usual.data(), outs_[0], out_count()),
-                      copy(tried.data(), outs_[1], out_count()), wait()});
+                      copy(tried.data(), outs_[1], out_count()), timer_.wait()});
   }
   if (error != cudaSuccess) {
     return error;
