@@ -26,13 +26,12 @@
 // `apex_plus`  repaired: classes, chunks, targets and room for output as in `neo_plus`; of overlap
 //              with or without new tokens and lanes with or without new tokens, whichever gives the
 //              most output tokens beyond what its predicted time is worth to the residents, with a
-//              hysteresis; overlap takes no new tokens while full lanes give 30 % more in
-//              steps with the mean prompts; a hop is 1 / (layers + 1) of a token. Several cohorts
-//              at a time. Tokens enter overlap in the second lane: in a later step with lanes they
-//              join it at their stage i, for layers - i dense stages. Tokens of the first lane move
-//              there, or stay if the second lane's pass over the weights costs more than it hides.
-//              Overlap takes only sequences whose TPOT allows (layers + 1) steps; latency-sensitive
-//              ones come back first, others wait for about
+//              hysteresis; a hop is 1 / (layers + 1) of a token. Several cohorts at a time. Tokens
+//              enter overlap in the second lane: in a later step with lanes they join it at their
+//              stage i, for layers - i dense stages. Tokens of the first lane move there, or stay
+//              if the second lane's pass over the weights costs more than it hides. Overlap takes
+//              only sequences whose TPOT allows (layers + 1) steps; latency-sensitive ones come
+//              back first, others wait for about
 //              --patience-steps. While the host is measured to take longer than the accelerator
 //              fewer tokens are under way (scheduler/overlap_limiter.h), the oldest overdue one
 //              beside them, and prompts are not computed for the host

@@ -10,8 +10,6 @@
 namespace tandem {
 namespace {
 
-// Lanes must give more than overlap by this factor in the mean of the last steps, which varies.
-constexpr double kPayInMean = 1.3;
 constexpr double kKeepsForm = 1.02;  // so much worse may the form of the last step be (apex_plus)
 
 double in_nanos(Nanos time) { return static_cast<double>(time.count()); }
@@ -200,8 +198,7 @@ NeoStep::Choice NeoStep::lanes_of_under_way(const LanesUnderWay& under_way) cons
 }
 
 // The forms in which tokens may join, but for `base`, in which none enters.
-std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base,
-                                                      bool lanes_in_mean) const {
+std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const {
   std::vector<Choice> choices;
   const auto offer = [&](Choice choice) {
     const Lanes& lanes = choice.placement.lanes;
@@ -215,6 +212,9 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base,
     }
   };
   const bool takes_lanes = rules_.only_form != StepForm::kOverlapped;
+  if (!candidates_.empty() && rules_.only_form != StepForm::kTwoLanes) {
+    offer(overlap_choice(Entering::kSome));
+  }
   if (!candidates_.empty() && takes_lanes) {
     for (const LanesUnderWay& way : ways_in_lanes()) {
       offer(lanes_choice(way));
@@ -224,10 +224,6 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base,
     for (const LanesUnderWay& way : ways_in_lanes()) {
       offer(lanes_of_under_way(way));
     }
-  }
-  if (!candidates_.empty() && rules_.only_form != StepForm::kTwoLanes &&
-      !(takes_lanes && lanes_in_mean)) {
-    offer(overlap_choice(Entering::kSome));
   }
   return choices;
 }
@@ -246,31 +242,14 @@ double NeoStep::rate_by_overlap(Nanos for_prompts) const {
   return (decodes.decode_rows + tokens) / in_nanos(time);
 }
 
-// Whether lanes give more than overlap in steps with the prompts of the last steps' mean. Tokens
-// that join by overlap are under way for (layers + 1) steps. Until they are through, a step with
-// lanes would have to take all of them through their remaining layers, so the mean decides
-// and not this step alone. Lanes that a target forbids do not pay.
-bool NeoStep::lanes_pay_in_mean() const {
-  if (resident_decodes().empty() || host_rows().rows == 0 || any_first_token_due()) {
-    return false;
-  }
-  const Nanos mean = memory_.prompts_per_layer;
-  const FullLanes full = full_lanes(mean);
-  return full.time <= step_limit_ && full.rate() > kPayInMean * rate_by_overlap(mean);
-}
-
 // The form that gives the most output tokens beyond what its time is worth, within the targets. All
 // are compared with the step that no token enters but the oldest overdue token; tokens under way
 // make their hop in it. Time counts at the rate of the best form: at the rate of the residents
 // alone the form with the longer step would win even if its rate is lower.
 NeoStep::Choice NeoStep::best_choice() const {
   const Choice base = overlap_choice(Entering::kNone);
-  const bool lanes_in_mean = lanes_pay_in_mean();
-  std::vector<Choice> choices = joining_choices(base, lanes_in_mean);
-  double worth = worth_of_time(base);
-  if (!lanes_in_mean) {
-    worth = std::max(worth, rate_by_overlap(Nanos{0}));
-  }
+  std::vector<Choice> choices = joining_choices(base);
+  double worth = std::max(worth_of_time(base), rate_by_overlap(Nanos{0}));
   for (const Choice& choice : choices) {
     worth = std::max(worth, choice.rate());
   }
@@ -291,9 +270,9 @@ bool NeoStep::host_is_late() const {
          memory_.limiter.limit() < std::ssize(view_.offloaded);
 }
 
-// A step with lanes whose prompts add `for_prompts` to each layer, if all offloaded sequences join
-// that hide, half of them in each lane.
-NeoStep::FullLanes NeoStep::full_lanes(const Lanes& lanes, Nanos for_prompts) const {
+// Output tokens per time of a step with lanes whose prompts add `for_prompts` to each layer, if all
+// offloaded sequences join that hide, half of them in each lane.
+double NeoStep::rate_of_full_lanes(const Lanes& lanes, Nanos for_prompts) const {
   const Lane& on_host = lanes[1];
   const auto with = [&](int64_t visitors) {
     Lanes some = lanes;
@@ -316,17 +295,7 @@ NeoStep::FullLanes NeoStep::full_lanes(const Lanes& lanes, Nanos for_prompts) co
   const Lanes full = with(hidden);
   const int32_t layers = model_.step_times().layers();
   const Nanos time = layers * model_.layer_time(times_of(full)) + model_.beside_layers(full);
-  return {.tokens = lanes[0].residents.decode_rows + hidden, .time = time};
-}
-
-// With the resident decodes and all of the host.
-NeoStep::FullLanes NeoStep::full_lanes(Nanos for_prompts) const {
-  const HostRows on_host = host_rows();
-  Lanes lanes;
-  lanes[0].residents = resident_decodes();
-  lanes[1].visitors = on_host.rows;
-  lanes[1].context = on_host.context;
-  return full_lanes(lanes, for_prompts);
+  return static_cast<double>(lanes[0].residents.decode_rows + hidden) / in_nanos(time);
 }
 
 // Whether overlap, with the best-effort prompts that wait and find room on the host, would give
@@ -351,7 +320,7 @@ bool NeoStep::overlap_would_give_more(const SequenceView& prompt, const Lanes& l
       overlap_step(model_.step_times(), host_times_, residents,
                    {.rows = rows, .context = on_host.context * rows / on_host.visitors});
   return (residents.decode_rows + overlap.tokens) / in_nanos(overlap.time) >
-         full_lanes(lanes, Nanos{0}).rate();
+         rate_of_full_lanes(lanes, Nanos{0});
 }
 
 // Time that the prompts of this step and this one, as far as rows and target let it, add to a layer

@@ -412,9 +412,7 @@ TEST_F(Apex, PlusOffloadsFewerWhileTheHostIsMeasuredToTakeLonger) {
   for (SequenceView& sequence : scene.running) {
     sequence.service_class = ServiceClass::kBestEffort;
   }
-  NeoRules overlap = kPlus;
-  overlap.only_form = StepForm::kOverlapped;
-  NeoPolicy& policy = made(375, overlap);  // believed to need 3 ms for a step of some 3.7 ms
+  NeoPolicy& policy = made(375, kPlus);  // believed to need 3 ms for a step of some 3.7 ms
   SystemView view = scene.view();
   view.step = 1;
   EXPECT_FALSE(policy.plan(view).offload.empty()) << "room is made for the prompt";

@@ -259,10 +259,16 @@ double NeoStep::worth_of_waiting(const Choice& lanes) const {
   if (resident_decodes().empty()) {
     return worth;
   }
+  const HostRows on_host = host_rows();
+  Lanes all;
+  all[0].residents = resident_decodes();
+  all[1].visitors = on_host.rows;
+  all[1].context = on_host.context;
   const Nanos mean = memory_.prompts_per_layer;
   const bool may_overlap =
       rules_.join == HostJoin::kByApexPlus && rules_.only_form != StepForm::kTwoLanes;
-  return std::max({worth, full_lanes(mean).rate(), may_overlap ? rate_by_overlap(mean) : 0});
+  return std::max(
+      {worth, rate_of_full_lanes(all, mean), may_overlap ? rate_by_overlap(mean) : 0});
 }
 
 // Tokens that hide leave the host idle while the rows of a lane are on the link, while the engine

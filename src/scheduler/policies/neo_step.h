@@ -65,14 +65,6 @@ class NeoStep {
     int32_t second_stage = 0;  // the first stage that has a token of the second lane
     bool moves_first = false;
   };
-  // A step with lanes in which every token of the host joins that hides.
-  struct FullLanes {
-    int64_t tokens = 0;  // of output
-    Nanos time{0};
-    [[nodiscard]] double rate() const {
-      return static_cast<double>(tokens) / static_cast<double>(time.count());
-    }
-  };
   // Of a step, for tokens of the host.
   struct HostReserve {
     int32_t rows = 0;
@@ -181,7 +173,7 @@ class NeoStep {
   [[nodiscard]] Choice published_choice(const Choice& resident, bool lanes_hold) const;
   [[nodiscard]] bool host_begins(const Choice& resident, const Choice& overlap) const;
   [[nodiscard]] bool under_way_fits_lanes() const;
-  [[nodiscard]] std::vector<Choice> joining_choices(const Choice& base, bool lanes_in_mean) const;
+  [[nodiscard]] std::vector<Choice> joining_choices(const Choice& base) const;
   [[nodiscard]] Choice best_choice() const;
   [[nodiscard]] Choice overlap_choice(Entering entering) const;
   [[nodiscard]] int64_t places_in_overlap() const;
@@ -193,9 +185,7 @@ class NeoStep {
   [[nodiscard]] Nanos added_by(const SequenceView& prompt, const Lane& beside) const;
   [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
   [[nodiscard]] double rate_by_overlap(Nanos for_prompts) const;
-  [[nodiscard]] bool lanes_pay_in_mean() const;
-  [[nodiscard]] FullLanes full_lanes(const Lanes& lanes, Nanos for_prompts) const;
-  [[nodiscard]] FullLanes full_lanes(Nanos for_prompts) const;
+  [[nodiscard]] double rate_of_full_lanes(const Lanes& lanes, Nanos for_prompts) const;
   [[nodiscard]] bool overlap_would_give_more(const SequenceView& prompt, const Lanes& lanes) const;
   [[nodiscard]] bool host_is_late() const;
 

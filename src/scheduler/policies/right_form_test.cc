@@ -28,11 +28,12 @@ using testing::with_residents;
 class RightForm : public ::testing::Test {
  protected:
   RightForm() {
-    costs_.layers = 10;
-    costs_.dense = latency::Ladder::through({{1, 1e6}, {4000, 1.001e6}}).value();
-    costs_.decode.per_context = 1;
+    latency::ModularCosts costs;
+    costs.layers = 10;
+    costs.dense = latency::Ladder::through({{1, 1e6}, {4000, 1.001e6}}).value();
+    costs.decode.per_context = 1;
     flat_.emplace(
-        std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs_).value()));
+        std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
     host_ = host_of(320);
   }
   std::unique_ptr<NeoPolicy> made(const NeoRules& rules) {
@@ -50,7 +51,8 @@ class RightForm : public ::testing::Test {
   }
 
   latency::HostTimes host_;
-  latency::ModularCosts costs_;
+
+ private:
   std::optional<latency::CorrectedModel> flat_;
 };
 
@@ -60,42 +62,6 @@ class RightForm : public ::testing::Test {
 TEST_F(RightForm, OverlapWhereItGivesMorePerTimeThanLanes) {
   EXPECT_EQ(made(testing::kPlus)->plan(scene_of(60).view()).mode, StepMode::kGroups);
   EXPECT_EQ(made(testing::kPlus)->plan(scene_of(12).view()).mode, StepMode::kLanes);
-}
-
-// With a prompt of 400 tokens a step takes 5 ms longer. Then lanes give 38 tokens in 7 ms and
-// overlap 7.5 in 6 ms. A step without a prompt between such steps is no reason to begin overlap,
-// whose tokens are under way for ten more steps.
-TEST_F(RightForm, OverlapDoesNotBeginWhereLanesPayWithThePromptsOfMostSteps) {
-  costs_.dense =
-      latency::Ladder::through({{1, 1e6}, {100, 1.001e6}, {420, 6e6}, {4000, 60e6}}).value();
-  flat_.emplace(
-      std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs_).value()));
-  const std::unique_ptr<NeoPolicy> policy = made(testing::kPlus);
-  const Scene alone = scene_of(60);
-  Scene mixed = alone;
-  mixed.running.push_back(prompt(31, 400));
-  mixed.budget.free_blocks = 60;
-  Scene due = alone;
-  due.running = {decode(1, 60), decode(2, 60)};
-  due.waiting = {prompt(21, 600)};  // finds no room
-  due.waiting[0].first_token_due = std::chrono::seconds(9);
-  EXPECT_EQ(policy->plan(alone.view()).mode, StepMode::kGroups) << "no step had prompts";
-  SystemView view = mixed.view();
-  for (view.step = 1; view.step < 100; ++view.step) {
-    EXPECT_EQ(policy->plan(view).mode, StepMode::kLanes);
-  }
-  const auto mode_in = [&](const Scene& scene) {
-    view = scene.view();
-    view.step = 100;
-    return policy->plan(view).mode;
-  };
-  EXPECT_EQ(mode_in(alone), StepMode::kLanes);
-  EXPECT_EQ(mode_in(due), StepMode::kGroups) << "lanes make first tokens late";
-  view = alone.view();
-  for (view.step = 101; view.step < 300; ++view.step) {
-    policy->plan(view);
-  }
-  EXPECT_EQ(policy->plan(view).mode, StepMode::kGroups) << "prompts have become rare";
 }
 
 TEST_F(RightForm, AFormMayBeForced) {
