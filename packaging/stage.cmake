@@ -19,9 +19,12 @@ function(tandem_stage_archive)
   set(libraries ${root}/lib/tandem)
   file(MAKE_DIRECTORY ${libraries})
   file(GLOB programs ${root}/bin/tandem ${libraries}/libtandem_*.so)
-  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} RESOLVED_DEPENDENCIES_VAR found
+  # The program opens libcurl by this name when it needs it.
+  get_filename_component(curl ${CPACK_TANDEM_CURL} DIRECTORY)
+  string(APPEND curl /libcurl.so.4)
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} LIBRARIES ${curl} RESOLVED_DEPENDENCIES_VAR found
        POST_EXCLUDE_REGEXES "/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl))\\.so[^/]*$")
-  foreach(library IN LISTS found)
+  foreach(library IN LISTS found curl)
     get_filename_component(name ${library} NAME)
     file(COPY ${library} DESTINATION ${libraries} FOLLOW_SYMLINK_CHAIN)
     file(REAL_PATH ${library} real)

@@ -94,6 +94,15 @@ def check_serving(name, start, model):
         process.wait()
 
 
+def check_requests(name, root, program):
+    """Whether the program finds libcurl, which it loads for requests alone."""
+    try:
+        said = root.run(program, "chat", "--url", "http://127.0.0.1:1")
+    except RuntimeError as error:
+        said = str(error)
+    check(f"{name}: it makes requests", "no answer from http://127.0.0.1:1" in said, said)
+
+
 def unit_of(root):
     """{key: [values]} of the service's unit file."""
     unit = {}
@@ -140,6 +149,7 @@ def check_deb(suite):
                                   capture_output=True, text=True)
         complaints = [line for line in verified.stderr.splitlines() if "sysinit.target not found" not in line]  # systemd's own, not there
         check("deb: systemd accepts the unit", not complaints, "\n".join(complaints))
+        check_requests("deb", root, "tandem")
         check_serving("deb", lambda port, log: start_as_unit(root, port, log), "tandem-tiny")
         check_removal(root, f"/root/{deb.name}")
 
@@ -180,6 +190,7 @@ def check_tar(suite):
                   str(foreign_libraries(root, f"{folder}/bin/tandem")))
         root.run("rm", "-r", "/opt/tandem")
         tandem = "/srv/elsewhere/tandem"
+        check_requests("tar", root, f"{tandem}/bin/tandem")
         check_serving("tar", lambda port, log: root.start(
             f"{tandem}/bin/tandem", "serve", "--port", port,
             log=log, env={"HOME": "/tmp"}), "tandem-tiny")
@@ -195,6 +206,7 @@ def check_wheel(suite):
         packages = root.run("/opt/venv/bin/python", "-c", "import tandem_serve; print(tandem_serve.PROGRAM.parent.parent)").strip()
         check("wheel: only glibc is the system's", not foreign_libraries(root, f"{packages}/bin/tandem"),
               str(foreign_libraries(root, f"{packages}/bin/tandem")))
+        check_requests("wheel", root, "/opt/venv/bin/tandem")
         check_serving("wheel", lambda port, log: root.start(
             "/opt/venv/bin/tandem", "serve", "--port", port,
             log=log, env={"HOME": "/tmp"}), "tandem-tiny")

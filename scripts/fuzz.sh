@@ -48,30 +48,38 @@ limits=(-timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512)
 long_targets=" batch batch_request chat completions http multipart token_routes "
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-passed=0
-failed=0
-for target in "${targets[@]}"; do
-  corpus=build/fuzz/corpus/$target
-  findings=build/fuzz/findings/$target
-  log=build/fuzz/$target.log
+
+# run TARGET: searches, and prints the line or the finding of the target. The exit status says whether it passed.
+run() {
+  local target=$1 log=build/fuzz/$1.log max_len=4096 words=() common
+  local corpus=build/fuzz/corpus/$target findings=build/fuzz/findings/$target
   rm -f "$log.again"
   mkdir -p "$corpus" "$findings"
-  words=()
   if [ -f "tests/fuzz/$target.dict" ]; then words=(-dict="tests/fuzz/$target.dict"); fi
-  max_len=4096
   if [[ $long_targets == *" $target "* ]]; then max_len=65536; fi
   common=("${limits[@]}" -max_len="$max_len" -print_final_stats=1 -artifact_prefix="$findings/" "$corpus" "tests/fuzz/corpus/$target")
   if "build/$search/fuzz/${target}_fuzz" "${limit[@]}" "${words[@]}" "${common[@]}" >"$log" 2>&1 &&
     { [ "$search" = asan ] || "build/asan/fuzz/${target}_fuzz" -runs=0 "${common[@]}" >"$log.again" 2>&1; }; then
-    passed=$((passed + 1))
     printf '%-16s %s inputs, %s a second\n' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
       "$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")"
-  else
-    failed=$((failed + 1))
-    if [ -s "$log.again" ]; then log=$log.again; fi
-    echo "$target: FINDING; the end of $log:"
-    grep -vE '^#[0-9]+' "$log" | tail -n 60
+    return 0
   fi
+  echo "$target: FINDING; the end of $log:"
+  if [ -s "$log.again" ]; then log=$log.again; fi
+  grep -vE '^#[0-9]+' "$log" | tail -n 60
+  return 1
+}
+
+passed=0
+failed=0
+# A target for each processor runs at a time, and prints all of its lines at its end.
+await_one() { if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1)); fi; }
+begun=0
+for target in "${targets[@]}"; do
+  if [ $((begun - passed - failed)) -ge "$(nproc)" ]; then await_one; fi
+  { if said=$(run "$target"); then echo "$said"; else echo "$said"; exit 1; fi; } &
+  begun=$((begun + 1))
 done
+while [ $((passed + failed)) -lt "$begun" ]; do await_one; done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

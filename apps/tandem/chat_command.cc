@@ -365,6 +365,7 @@ int converse(Chat& chat, const Interrupts& interrupts) {
 
 Result<int> run_chat(const ChatFlags& flags) {
   ASSIGN_OR_RETURN(loadgen::Url url, loadgen::parse_url(flags.url));
+  RETURN_IF_ERROR(hub::require_libcurl());
   ASSIGN_OR_RETURN(std::vector<std::string> headers, key_headers(url.text()));
   const Interrupts interrupts;
   Chat chat(flags, std::move(url), std::move(headers), interrupts);

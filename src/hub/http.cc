@@ -1,15 +1,14 @@
 #include "hub/http.h"
 
 #include <arpa/inet.h>
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <mutex>
 
 #include "base/check.h"
+#include "hub/libcurl.h"
 
 namespace tandem::hub {
 namespace {
@@ -18,26 +17,18 @@ constexpr size_t kMaxHeaders = 200;
 constexpr int kPollMillis = 100;
 constexpr const char* kUserAgent = "tandem";
 
-// Before the first use, once: libcurl's own setup is not safe beside other threads.
-void start_libcurl() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl does not start");
-  });
-}
-
 struct UrlDeleter {
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+  void operator()(CURLU* url) const { libcurl().url_cleanup(url); }
 };
 using Url = std::unique_ptr<CURLU, UrlDeleter>;
 
 std::string url_text(CURLU* url, CURLUPart part, unsigned flags) {
   char* text = nullptr;
-  if (curl_url_get(url, part, &text, flags) != CURLUE_OK || text == nullptr) {
+  if (libcurl().url_get(url, part, &text, flags) != CURLUE_OK || text == nullptr) {
     return {};
   }
   std::string copy(text);
-  curl_free(text);
+  libcurl().free(text);
   return copy;
 }
 
@@ -115,7 +106,7 @@ struct HttpClient::Transfer {
   Transfer() = default;
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
-  ~Transfer() { curl_slist_free_all(headers); }
+  ~Transfer() { libcurl().slist_free_all(headers); }
 
   // One line of a head; also of those of 1xx, which go before the answer's.
   static size_t on_header(char* data, size_t size, size_t count, void* self) {
@@ -161,9 +152,9 @@ std::string_view HttpHead::header(std::string_view name) const {
 }
 
 HttpClient::HttpClient(const HttpLimits& limits) : limits_(limits) {
-  start_libcurl();
-  easy_ = curl_easy_init();
-  multi_ = curl_multi_init();
+  const Libcurl& curl = libcurl();
+  easy_ = curl.easy_init();
+  multi_ = curl.multi_init();
   CHECK(easy_ != nullptr && multi_ != nullptr, "libcurl gives no handle");
   if (limits_.ca_file.empty()) {
     limits_.ca_file = system_ca_file();
@@ -171,79 +162,81 @@ HttpClient::HttpClient(const HttpLimits& limits) : limits_(limits) {
 }
 
 HttpClient::~HttpClient() {
-  curl_easy_cleanup(easy_);
-  curl_multi_cleanup(multi_);
+  libcurl().easy_cleanup(easy_);
+  libcurl().multi_cleanup(multi_);
 }
 
 void HttpClient::set_options(const HttpRequest& request, Transfer& transfer) {
+  const Libcurl& curl = libcurl();
   CURL* easy = easy_;
-  curl_easy_reset(easy);  // connections stay
+  curl.easy_reset(easy);  // connections stay
   const auto millis = [](Nanos time) {
     return static_cast<long>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
   };
   for (const std::string& header : request.headers) {
-    transfer.headers = curl_slist_append(transfer.headers, header.c_str());
+    transfer.headers = curl.slist_append(transfer.headers, header.c_str());
   }
-  curl_easy_setopt(easy, CURLOPT_URL, request.url.c_str());
-  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_USERAGENT, kUserAgent);
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
-  curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, millis(limits_.connect));
-  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, long{limits_.min_rate});
-  curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, std::max(1L, millis(limits_.silence) / 1000));
-  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, millis(request.limit));
+  curl.easy_setopt(easy, CURLOPT_URL, request.url.c_str());
+  curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl.easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+  curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl.easy_setopt(easy, CURLOPT_USERAGENT, kUserAgent);
+  curl.easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
+  curl.easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, millis(limits_.connect));
+  curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, long{limits_.min_rate});
+  curl.easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, std::max(1L, millis(limits_.silence) / 1000));
+  curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, millis(request.limit));
 #if LIBCURL_VERSION_NUM >= 0x075700
   // A resolver that hangs does not hold up the end of the program.
-  curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+  curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
-  curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer.message.data());
-  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Transfer::on_header);
-  curl_easy_setopt(easy, CURLOPT_HEADERDATA, &transfer);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Transfer::on_body);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
+  curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer.message.data());
+  curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, &Transfer::on_header);
+  curl.easy_setopt(easy, CURLOPT_HEADERDATA, &transfer);
+  curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Transfer::on_body);
+  curl.easy_setopt(easy, CURLOPT_WRITEDATA, &transfer);
   if (!limits_.ca_file.empty()) {
-    curl_easy_setopt(easy, CURLOPT_CAINFO, limits_.ca_file.c_str());
+    curl.easy_setopt(easy, CURLOPT_CAINFO, limits_.ca_file.c_str());
   }
   if (is_loopback(request.url)) {
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");  // not even one of the environment
+    curl.easy_setopt(easy, CURLOPT_PROXY, "");  // not even one of the environment
   }
   if (!limits_.check_certificate) {
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
-    curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl.easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl.easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
   }
   if (request.method == "HEAD") {
-    curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+    curl.easy_setopt(easy, CURLOPT_NOBODY, 1L);
   } else if (request.method == "POST") {
-    curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+    curl.easy_setopt(easy, CURLOPT_POST, 1L);
+    curl.easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
+    curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
                      static_cast<curl_off_t>(request.body.size()));
   }
 }
 
 HttpOutcome HttpClient::perform(const HttpRequest& request, HttpListener& listener,
                                 const std::function<bool()>& stop) {
+  const Libcurl& curl = libcurl();
   Transfer transfer;
   transfer.listener = &listener;
   set_options(request, transfer);
-  CHECK(curl_multi_add_handle(multi_, easy_) == CURLM_OK, "libcurl takes no transfer");
+  CHECK(curl.multi_add_handle(multi_, easy_) == CURLM_OK, "libcurl takes no transfer");
   HttpOutcome outcome;
   int running = 1;
   while (running > 0 && outcome.failure == HttpFailure::kNone) {
-    const CURLMcode driven = curl_multi_perform(multi_, &running);
+    const CURLMcode driven = curl.multi_perform(multi_, &running);
     if (driven != CURLM_OK) {
-      outcome = {HttpFailure::kBroken, curl_multi_strerror(driven), false};
+      outcome = {HttpFailure::kBroken, curl.multi_strerror(driven), false};
     } else if (running > 0 && stop()) {
       outcome = {HttpFailure::kStopped, "stopped", false};
     } else if (running > 0) {
-      curl_multi_poll(multi_, nullptr, 0, kPollMillis, nullptr);
+      curl.multi_poll(multi_, nullptr, 0, kPollMillis, nullptr);
     }
   }
   int left = 0;
-  while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+  while (const CURLMsg* message = curl.multi_info_read(multi_, &left)) {
     const CURLcode code = message->data.result;
     if (message->msg != CURLMSG_DONE || code == CURLE_OK || outcome.failure != HttpFailure::kNone) {
       continue;
@@ -253,19 +246,19 @@ HttpOutcome HttpClient::perform(const HttpRequest& request, HttpListener& listen
       continue;
     }
     const std::string_view said(transfer.message.data());
-    outcome = {failure_of(code), std::string(said.empty() ? curl_easy_strerror(code) : said),
+    outcome = {failure_of(code), std::string(said.empty() ? curl.easy_strerror(code) : said),
                may_pass(code)};
   }
-  curl_multi_remove_handle(multi_, easy_);
+  curl.multi_remove_handle(multi_, easy_);
   // What the handle points to ends with this function.
-  curl_easy_reset(easy_);
+  curl.easy_reset(easy_);
   return outcome;
 }
 
 std::string origin_of(const std::string& url) {
-  const Url parsed(curl_url());
-  if (parsed == nullptr ||
-      curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), CURLU_DISALLOW_USER) != CURLUE_OK) {
+  const Url parsed(libcurl().url());
+  if (parsed == nullptr || libcurl().url_set(parsed.get(), CURLUPART_URL, url.c_str(),
+                                             CURLU_DISALLOW_USER) != CURLUE_OK) {
     return {};
   }
   const std::string scheme = lower(url_text(parsed.get(), CURLUPART_SCHEME, 0));
@@ -277,8 +270,9 @@ std::string origin_of(const std::string& url) {
 }
 
 bool is_loopback(const std::string& url) {
-  const Url parsed(curl_url());
-  if (parsed == nullptr || curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
+  const Url parsed(libcurl().url());
+  if (parsed == nullptr ||
+      libcurl().url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
     return false;
   }
   std::string host = lower(url_text(parsed.get(), CURLUPART_HOST, 0));
@@ -291,11 +285,12 @@ bool is_loopback(const std::string& url) {
 }
 
 Result<std::string> redirected(const std::string& base, const std::string& location) {
-  const Url parsed(curl_url());
+  const Url parsed(libcurl().url());
   const bool readable =
       parsed != nullptr && !location.empty() &&
-      curl_url_set(parsed.get(), CURLUPART_URL, base.c_str(), 0) == CURLUE_OK &&
-      curl_url_set(parsed.get(), CURLUPART_URL, location.c_str(), CURLU_DISALLOW_USER) == CURLUE_OK;
+      libcurl().url_set(parsed.get(), CURLUPART_URL, base.c_str(), 0) == CURLUE_OK &&
+      libcurl().url_set(parsed.get(), CURLUPART_URL, location.c_str(), CURLU_DISALLOW_USER) ==
+          CURLUE_OK;
   const std::string target = readable ? url_text(parsed.get(), CURLUPART_URL, 0) : std::string();
   const std::string origin = origin_of(target);
   if (origin.empty()) {

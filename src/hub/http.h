@@ -1,8 +1,8 @@
 // HTTP requests by libcurl, one at a time over connections that are kept. Redirections are not
 // followed: the caller decides where a token may go. The answer's body is given as it comes.
 // Proxies are taken from the environment, as libcurl does (https_proxy, no_proxy); requests to this
-// machine itself use none. Threads: a client belongs to one thread. The process should ignore
-// SIGPIPE.
+// machine itself use none. libcurl is loaded when it is first needed, so call require_libcurl
+// before all else here. Threads: a client belongs to one thread. The process should ignore SIGPIPE.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@
 #include "base/result.h"
 
 namespace tandem::hub {
+
+// Loads libcurl; an error if this system has none.
+Status require_libcurl();
 
 inline constexpr int kHttpOk = 200;
 inline constexpr int kHttpPartial = 206;

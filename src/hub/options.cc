@@ -113,6 +113,7 @@ Status read_endpoint(HubOptions& options, const Variable& variable) {
   while (options.endpoint.ends_with('/')) {
     options.endpoint.pop_back();
   }
+  RETURN_IF_ERROR(require_libcurl());  // it reads addresses
   if (origin_of(options.endpoint).empty()) {
     return invalid_argument(
         "HF_ENDPOINT is not an address; write it as https://huggingface.co, without a user",

@@ -44,7 +44,6 @@ def alone(binary, tasks, tmp_path_factory):
     return answers, result
 
 
-@pytest.mark.core
 def test_most_answers_are_right(alone):
     answers, result = alone
     assert len(answers) == 144

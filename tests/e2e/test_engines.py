@@ -26,7 +26,6 @@ def simulate(binary, tmp_path, text, *flags):
     return json.loads((tmp_path / "out" / "result.json").read_text()), out
 
 
-@pytest.mark.core
 def test_results_show_each_engine_and_the_sum(binary, tmp_path):
     result, text = simulate(binary, tmp_path / "first", SCENARIO)
     assert result["completed"] == 85

@@ -200,6 +200,18 @@ def test_a_busy_hub_is_asked_again_within_bounds(binary, hub, home):
     assert code == 1 and "status 429" in one_error(err)
 
 
+@pytest.mark.parametrize("arguments", [("pull", NAME), ("chat",), ("serve", NAME)])
+def test_without_libcurl_only_requests_fail(binary, hub, home, tmp_path, arguments):
+    hub.add(NAME, FILES)
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):
+        (tmp_path / name).write_text("no library\n")
+    code, _, err = tandem(binary, hub, home, *arguments, LD_LIBRARY_PATH=str(tmp_path))
+    assert code == 1 and "need libcurl" in err and "libcurl.so.4: file too short" in err and "install it" in err
+    assert not hub.requests
+    code, out, err = tandem(binary, hub, home, "list", LD_LIBRARY_PATH=str(tmp_path))
+    assert code == 0, err
+
+
 @pytest.mark.parametrize("name", ["../../../evil", "/etc/evil", "a/../../evil", "evil\0x", "evil\nx", "a\\b"])
 def test_names_that_leave_the_folder_are_refused(binary, hub, home, name):
     hub.add(NAME, FILES)

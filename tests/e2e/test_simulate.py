@@ -38,8 +38,7 @@ def simulate(binary, tmp_path, *flags):
     return json.loads((tmp_path / "result.json").read_text()), text
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("policy", ["accel_only", "sarathi", "omniserve"])
+@pytest.mark.parametrize("policy", ["accel_only", "sarathi", pytest.param("omniserve", marks=pytest.mark.core)])
 def test_a_scenario_of_two_classes_runs_and_repeats(binary, tmp_path, policy):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(TWO_CLASSES.format(policy=policy))
@@ -100,8 +99,7 @@ stream:
     assert sum(shares) / len(shares) > 0.7
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("policy, mode", [("omniserve", "piggyback"), ("overlap", "overlap"), ("lanes", "lanes")])
+@pytest.mark.parametrize("policy, mode", [("omniserve", "piggyback"), ("overlap", "overlap"), pytest.param("lanes", "lanes", marks=pytest.mark.core)])
 def test_a_result_says_what_the_machine_did(binary, tmp_path, policy, mode):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(ONE_HOST.format(policy=policy))

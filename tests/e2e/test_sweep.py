@@ -69,7 +69,6 @@ def test_a_run_writes_its_configuration_and_its_numbers(binary, tmp_path):
     assert (tmp_path / "again" / "summary.csv").read_bytes() == (tmp_path / "out" / "summary.csv").read_bytes()
 
 
-@pytest.mark.core
 def test_a_sweep_is_its_single_runs_whatever_the_jobs(binary, tmp_path):
     path = scenario_file(tmp_path, TWO_KEYS)
     for jobs in (1, 4):
