@@ -47,16 +47,16 @@ Placement place_first_come(const LaneModel& model, const Lanes& lanes,
 Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
                          std::span<const HostDecode> decodes, const PlacementLimits& limits);
 
-// What a layer's time is worth, in tokens per nanosecond, and how long a layer may become.
+// The worth of a layer's time, in tokens per nanosecond, and how long a layer may become.
 struct WaitingPrice {
   double tokens_per_nano = 0;
   Nanos layer_time{0};
 };
 
-// `placement` with further decodes, for which the accelerator waits. In order, each of those held
-// goes to the lane with more slack, as long as this gives more tokens than the time that it adds to
-// a layer is worth. One in each lane may have to join for that: alone, each makes the layer longer
-// without using all of the time that this gives to the host.
+// `placement` with further decodes, for which the accelerator waits. In order, each held decode
+// goes to the lane with more slack, while this gives more tokens than the time that it adds to a
+// layer is worth. Sometimes a decode in each lane has to join for that: alone, each makes the layer
+// longer without using all of the time that this gives to the host.
 Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
                                     std::span<const HostDecode> decodes, int64_t max_placed,
                                     const WaitingPrice& price);

@@ -267,8 +267,7 @@ double NeoStep::worth_of_waiting(const Choice& lanes) const {
   const Nanos mean = memory_.prompts_per_layer;
   const bool may_overlap =
       rules_.join == HostJoin::kByApexPlus && rules_.only_form != StepForm::kTwoLanes;
-  return std::max(
-      {worth, rate_of_full_lanes(all, mean), may_overlap ? rate_by_overlap(mean) : 0});
+  return std::max({worth, rate_of_full_lanes(all, mean), may_overlap ? rate_by_overlap(mean) : 0});
 }
 
 // Tokens that hide leave the host idle while the rows of a lane are on the link, while the engine
