@@ -30,6 +30,7 @@ FORCED = {  # what is run for each form
 CHOOSING = {"neo_plus": ["--policy", "neo_plus"], "apex_plus": ["--policy", "apex_plus"]}
 ALL = {name: options for runs in [*FORCED.values(), CHOOSING] for name, options in runs.items()}
 WITHIN = 0.97
+WINDOW = (100, 140)  # seconds that count: in all runs the host is full before, and the last slice of time is not whole
 COLUMNS = ["load", "blocks_percent", "ratio", "policy", "tokens_per_s", "resident", "overlap", "lanes", "offloaded", "accelerator_busy",
            "host_busy", "predicted_within_8_percent", "idle_in_lanes"]
 
@@ -51,7 +52,7 @@ def run(flags, folder, point, policy):
     machine = json.loads((folder / "result.json").read_text())["tandem"]["machine"]
     with open(folder / "machine.csv", encoding="utf-8") as timeline:
         slices = [{key: float(cell) for key, cell in one.items()} for one in csv.DictReader(timeline)]
-    late = slices[len(slices) // 2:]
+    late = [one for one in slices if WINDOW[0] <= one["begin_s"] < WINDOW[1]]
     mean = lambda value: sum(value(one) for one in late) / len(late)
     modes = machine.get("steps_by_mode", {})
     lanes = modes.get("lanes", {})

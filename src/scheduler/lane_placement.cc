@@ -15,6 +15,11 @@ class Placing {
     placement_.lane.assign(decodes, kHeld);
     placement_.lanes = lanes;
   }
+  Placing(const LaneModel& model, Placement placement, const PlacementLimits& limits)
+      : model_(model),
+        limits_(limits),
+        times_(model.times(placement.lanes)),
+        placement_(std::move(placement)) {}
 
   [[nodiscard]] size_t roomier_lane() const {
     const LaneSlack slack = model_.slack(times_);
@@ -47,6 +52,17 @@ class Placing {
     }
   }
 
+  void take_out(size_t decode, const HostDecode& removed) {
+    const auto lane = static_cast<size_t>(std::exchange(placement_.lane[decode], kHeld));
+    --placement_.lanes[lane].visitors;
+    placement_.lanes[lane].context -= removed.context;
+    --placement_.placed;
+    times_ = model_.times(placement_.lanes);
+  }
+
+  [[nodiscard]] bool is_held(size_t decode) const { return placement_.lane[decode] == kHeld; }
+  [[nodiscard]] int64_t placed() const { return placement_.placed; }
+  [[nodiscard]] Nanos layer_time() const { return model_.layer_time(times_); }
   [[nodiscard]] bool full() const { return placement_.placed >= limits_.decodes; }
   [[nodiscard]] Placement finish() { return std::move(placement_); }
 
@@ -110,6 +126,36 @@ Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
   }
   if (does_not_hide.has_value() && !placing.full()) {
     placing.place_overdue(*does_not_hide, decodes[*does_not_hide]);
+  }
+  return placing.finish();
+}
+
+Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
+                                    std::span<const HostDecode> decodes, int64_t max_placed,
+                                    const WaitingPrice& price) {
+  Placing placing(model, std::move(placement), {.decodes = max_placed});
+  const auto value = [&] {
+    return static_cast<double>(placing.placed()) -
+           price.tokens_per_nano * static_cast<double>(placing.layer_time().count());
+  };
+  double best = value();
+  std::vector<size_t> since_best;
+  for (size_t i = 0; i < decodes.size() && since_best.size() < 2 && !placing.full(); ++i) {
+    if (!placing.is_held(i)) {
+      continue;
+    }
+    placing.place(i, decodes[i], placing.roomier_lane());
+    since_best.push_back(i);
+    if (placing.layer_time() > price.layer_time) {
+      break;
+    }
+    if (const double with = value(); with > best) {
+      best = with;
+      since_best.clear();
+    }
+  }
+  for (const size_t decode : since_best) {
+    placing.take_out(decode, decodes[decode]);
   }
   return placing.finish();
 }

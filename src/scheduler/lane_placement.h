@@ -47,6 +47,20 @@ Placement place_first_come(const LaneModel& model, const Lanes& lanes,
 Placement place_by_slack(const LaneModel& model, const Lanes& lanes,
                          std::span<const HostDecode> decodes, const PlacementLimits& limits);
 
+// The worth of a layer's time, in tokens per nanosecond, and how long a layer may become.
+struct WaitingPrice {
+  double tokens_per_nano = 0;
+  Nanos layer_time{0};
+};
+
+// `placement` with further decodes, for which the accelerator waits. In order, each held decode
+// goes to the lane with more slack, while this gives more tokens than the time that it adds to a
+// layer is worth. Sometimes a decode in each lane has to join for that: alone, each makes the layer
+// longer without using all of the time that this gives to the host.
+Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
+                                    std::span<const HostDecode> decodes, int64_t max_placed,
+                                    const WaitingPrice& price);
+
 // All of them, each in the lane with more slack, whatever the host takes.
 Placement place_whatever_it_takes(const LaneModel& model, const Lanes& lanes,
                                   std::span<const HostDecode> decodes);

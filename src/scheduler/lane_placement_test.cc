@@ -193,6 +193,102 @@ TEST(LanePlacement, OverdueDecodesThatDoNotHideJoinOneAtATimeAndForABoundedTime)
   EXPECT_EQ(place_by_slack(lanes, start, decodes, limits).lane[0], kHeld);
 }
 
+// ---------------------------------------------------------------- waiting for the host
+
+// A host whose windows lose 6 us a lane to the link.
+const latency::HostTimes& far_host() {
+  static const latency::HostTimes times = [] {
+    latency::HostTimes made = host();
+    made.to_host = {.alpha_nanos = 6000, .beta_nanos = 0};
+    made.hop = {.to_host = 1, .from_host = 0};
+    return made;
+  }();
+  return times;
+}
+
+double value_of(const LaneModel& model, const Lanes& lanes, double tokens_per_nano) {
+  const Nanos layer = model.layer_time(model.times(lanes));
+  return static_cast<double>(visitors_of(lanes)) -
+         tokens_per_nano * static_cast<double>(layer.count());
+}
+
+// Of all ways to place the decodes that `hidden` holds, within the limit.
+double best_value(const LaneModel& model, const Placement& hidden,
+                  const std::vector<HostDecode>& decodes, const WaitingPrice& price) {
+  std::vector<HostDecode> held;
+  int ways = 1;
+  for (size_t i = 0; i < decodes.size(); ++i) {
+    if (hidden.lane[i] == kHeld) {
+      held.push_back(decodes[i]);
+      ways *= 3;
+    }
+  }
+  double best = value_of(model, hidden.lanes, price.tokens_per_nano);
+  for (int way = 0; way < ways; ++way) {
+    const Lanes lanes = arranged(hidden.lanes, held, way);
+    if (model.layer_time(model.times(lanes)) <= price.layer_time) {
+      best = std::max(best, value_of(model, lanes, price.tokens_per_nano));
+    }
+  }
+  return best;
+}
+
+TEST(LanePlacement, DecodesOfOneLengthForWhichTheAcceleratorWaitsGiveTheBestValue) {
+  const LaneModel lanes(placement_model(), &far_host(), LaneWindows::kReal);
+  int64_t more = 0;
+  for (int32_t rows = 1; rows <= 16; rows += 3) {
+    for (int64_t length = 3; length <= 60; length += 8) {
+      for (const double tokens : {0.0, 2e-5, 1e-4, 1.0}) {
+        const Lanes start = residents(rows, 40);
+        const std::vector<HostDecode> decodes = decodes_of(std::vector<int64_t>(7, length));
+        const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
+        const WaitingPrice price{
+            .tokens_per_nano = tokens,
+            .layer_time = lanes.layer_time(lanes.times(hidden.lanes)) + microseconds(60)};
+        const Placement waiting = place_while_worth_waiting(lanes, hidden, decodes, 7, price);
+        expect_consistent(waiting, start, decodes);
+        EXPECT_LE(lanes.layer_time(lanes.times(waiting.lanes)), price.layer_time);
+        EXPECT_GE(value_of(lanes, waiting.lanes, tokens),
+                  best_value(lanes, hidden, decodes, price) - 0.05)
+            << rows << " rows, length " << length << ", " << tokens << " tokens/ns";
+        if (tokens == 1.0) {
+          EXPECT_EQ(waiting.lane, hidden.lane) << "no token is worth any time";
+        }
+        more += waiting.placed - hidden.placed;
+      }
+    }
+  }
+  EXPECT_GT(more, 50);
+}
+
+// Each lane's way is 6 us of the link and 20 us for each decode, in a layer of 10 us for each row.
+TEST(LanePlacement, TwoDecodesJoinWhereOneAloneIsNotWorthTheTime) {
+  const LaneModel lanes(placement_model(), &far_host(), LaneWindows::kReal);
+  const Lanes start = residents(4, 40);
+  const std::vector<HostDecode> decodes = decodes_of(std::vector<int64_t>(12, 20));
+  const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
+  const auto with = [&](int64_t more, double tokens_per_nano) {
+    return place_while_worth_waiting(
+               lanes, hidden, decodes, hidden.placed + more,
+               {.tokens_per_nano = tokens_per_nano, .layer_time = Nanos::max()})
+        .placed;
+  };
+  const Nanos before = lanes.layer_time(lanes.times(hidden.lanes));
+  const Placement single = place_while_worth_waiting(lanes, hidden, decodes, hidden.placed + 1,
+                                                     {.layer_time = Nanos::max()});
+  const Placement pair = place_while_worth_waiting(lanes, hidden, decodes, hidden.placed + 2,
+                                                   {.layer_time = Nanos::max()});
+  const auto for_single =
+      static_cast<double>((lanes.layer_time(lanes.times(single.lanes)) - before).count());
+  const auto for_pair =
+      static_cast<double>((lanes.layer_time(lanes.times(pair.lanes)) - before).count());
+  ASSERT_LT(for_pair, 2 * for_single);
+  const double between = (1 / for_single + 2 / for_pair) / 2;
+  EXPECT_EQ(with(1, between), hidden.placed);
+  EXPECT_EQ(with(2, between), hidden.placed + 2);
+  EXPECT_EQ(with(2, 2.1 / for_pair), hidden.placed);
+}
+
 TEST(LanePlacement, AllJoinWhateverTheHostTakes) {
   const LaneModel lanes(placement_model(), &host(), LaneWindows::kPaper);
   const Placement placement =

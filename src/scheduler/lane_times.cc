@@ -75,8 +75,8 @@ Nanos LaneModel::layer_time(const LayerTimes& times) const {
            std::max(second.dense + first.attention, first.host);
   }
   return std::max({first.dense + first.attention + second.dense, first.host + second.host,
-                   first.dense + first.host + first.link,
-                   second.dense + second.host + second.link});
+                   first.dense + first.host + first.link + first.launch,
+                   second.dense + second.host + second.link + second.launch});
 }
 
 Nanos LaneModel::layers_time(const Lane& residents) const {

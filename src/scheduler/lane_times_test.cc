@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "latency/corrected_model.h"
@@ -92,6 +93,31 @@ TEST(LaneTimes, ALayerTakesAsLongAsTheLongerSideOfEachHalf) {
   EXPECT_EQ(LaneModel(lane_model(), &slow, LaneWindows::kReal).layers_time(some_lanes()),
             kTimedLayers * microseconds(200 + 600))
       << "one host attends for both lanes";
+}
+
+// The accelerator waits for the way of a lane's rows and for the launch of its stage, too.
+TEST(LaneTimes, ALayerIsLongerThanTheAcceleratorsWorkExactlyWhereTheHostDoesNotHide) {
+  int hidden = 0;
+  int longer = 0;
+  for (double nanos = 10; nanos < 6000; nanos += 7) {
+    latency::HostTimes host = host_of(nanos);
+    host.to_host = {.alpha_nanos = 9000, .beta_nanos = 2};
+    host.hop = {.to_host = 300, .from_host = 0};
+    const LaneModel real(lane_model(), &host, LaneWindows::kReal);
+    for (int64_t visitors = 0; visitors < 3; ++visitors) {
+      Lanes lanes = some_lanes();
+      lanes[0].visitors = visitors;
+      lanes[0].context = 50 * visitors;
+      const LayerTimes times = real.times(lanes);
+      const Nanos accelerator = times[0].dense + times[0].attention + times[1].dense;
+      const LaneSlack slack = real.slack(times);
+      const bool hides = std::min({slack.of_lane[0], slack.of_lane[1], slack.of_both}) >= Nanos{0};
+      EXPECT_EQ(real.layer_time(times) > accelerator, !hides) << nanos << ", " << visitors;
+      ++(hides ? hidden : longer);
+    }
+  }
+  EXPECT_GT(hidden, 50);
+  EXPECT_GT(longer, 50);
 }
 
 TEST(LaneTimes, TheWholeStepIsItsLayersAndWhatIsBesideThem) {

@@ -23,18 +23,18 @@
 //              sequence that is longer than a lane's window starves; where few sequences are on the
 //              host --apex-host-rows keeps them there without a token as long as others decode; a
 //              sequence that comes to the host waits until the cohort has its tokens
-// `apex_plus`  repaired: classes, chunks, targets and room for output as in `neo_plus`; of overlap
-//              with or without new tokens and lanes with or without new tokens, whichever gives the
-//              most output tokens beyond what its predicted time is worth to the residents, with a
-//              hysteresis; a hop is 1 / (layers + 1) of a token. Several cohorts at a time. Tokens
-//              enter overlap in the second lane: in a later step with lanes they join it at their
-//              stage i, for layers - i dense stages. Tokens of the first lane move there, or stay
-//              if the second lane's pass over the weights costs more than it hides. Overlap takes
-//              only sequences whose TPOT allows (layers + 1) steps; latency-sensitive ones come
-//              back first, others wait for about
-//              --patience-steps. While the host is measured to take longer than the accelerator
-//              fewer tokens are under way (scheduler/overlap_limiter.h), the oldest overdue one
-//              beside them, and prompts are not computed for the host
+// `apex_plus`  repaired: classes, chunks, targets, room for output and tokens that lanes wait for
+//              as in `neo_plus`; of overlap with or without new tokens and lanes with or without
+//              new tokens, whichever gives the most output tokens beyond what its predicted time is
+//              worth to the residents, with a hysteresis; a hop is 1 / (layers + 1) of a token.
+//              Several cohorts at a time. Tokens enter overlap in the second lane: in a later step
+//              with lanes they join it at their stage i, for layers - i dense stages. Tokens of the
+//              first lane move there, or stay if the second lane's pass over the weights costs more
+//              than it hides. Overlap takes only sequences whose TPOT allows (layers + 1) steps;
+//              latency-sensitive ones come back first, others wait for about --patience-steps.
+//              While the host is measured to take longer than the accelerator fewer tokens are
+//              under way (scheduler/overlap_limiter.h), the oldest overdue one beside them, and
+//              prompts are not computed for the host
 //
 // What differs from the paper:
 //   - Steps without residents have two lanes in which no sequence sits out, as in `neo`.

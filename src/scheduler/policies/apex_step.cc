@@ -228,6 +228,20 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const 
   return choices;
 }
 
+// Output tokens per time of the decodes, with a token under way of each offloaded sequence, in a
+// step whose prompts add `for_prompts` to each layer.
+double NeoStep::rate_by_overlap(Nanos for_prompts) const {
+  const latency::StepShape decodes = resident_decodes();
+  const HostRows on_host = host_rows();
+  const int32_t layers = model_.step_times().layers();
+  const OverlapStep alone = overlap_step(model_.step_times(), host_times_, decodes, on_host);
+  const Nanos time = alone.time + layers * for_prompts;
+  // Where the host is late, a longer step has it do more.
+  const double tokens = std::min(alone.tokens * in_nanos(time) / in_nanos(alone.time),
+                                 static_cast<double>(on_host.rows) / (layers + 1));
+  return (decodes.decode_rows + tokens) / in_nanos(time);
+}
+
 // The form that gives the most output tokens beyond what its time is worth, within the targets. All
 // are compared with the step that no token enters but the oldest overdue token; tokens under way
 // make their hop in it. Time counts at the rate of the best form: at the rate of the residents
@@ -235,11 +249,7 @@ std::vector<NeoStep::Choice> NeoStep::joining_choices(const Choice& base) const 
 NeoStep::Choice NeoStep::best_choice() const {
   const Choice base = overlap_choice(Entering::kNone);
   std::vector<Choice> choices = joining_choices(base);
-  const OverlapStep of_decodes =
-      overlap_step(model_.step_times(), host_times_, resident_decodes(), host_rows());
-  double worth =
-      std::max(worth_of_time(base),
-               (resident_decodes().decode_rows + of_decodes.tokens) / in_nanos(of_decodes.time));
+  double worth = std::max(worth_of_time(base), rate_by_overlap(Nanos{0}));
   for (const Choice& choice : choices) {
     worth = std::max(worth, choice.rate());
   }
@@ -260,9 +270,9 @@ bool NeoStep::host_is_late() const {
          memory_.limiter.limit() < std::ssize(view_.offloaded);
 }
 
-// Output tokens per time of a step with lanes, if all offloaded sequences join that hide, half of
-// them in each lane.
-double NeoStep::rate_of_full_lanes(const Lanes& lanes) const {
+// Output tokens per time of a step with lanes whose prompts add `for_prompts` to each layer, if all
+// offloaded sequences join that hide, half of them in each lane.
+double NeoStep::rate_of_full_lanes(const Lanes& lanes, Nanos for_prompts) const {
   const Lane& on_host = lanes[1];
   const auto with = [&](int64_t visitors) {
     Lanes some = lanes;
@@ -272,14 +282,19 @@ double NeoStep::rate_of_full_lanes(const Lanes& lanes) const {
     }
     return some;
   };
+  const auto times_of = [&](const Lanes& some) {
+    LayerTimes times = model_.times(some);
+    times[0].attention += for_prompts;
+    return times;
+  };
   int64_t hidden = 0;
   for (int64_t beyond = on_host.visitors + 1; beyond - hidden > 1;) {
     const int64_t middle = hidden + (beyond - hidden) / 2;
-    (model_.slack(with(middle)).least() >= Nanos{0} ? hidden : beyond) = middle;
+    (model_.slack(times_of(with(middle))).least() >= Nanos{0} ? hidden : beyond) = middle;
   }
   const Lanes full = with(hidden);
   const int32_t layers = model_.step_times().layers();
-  const Nanos time = layers * model_.layer_time(model_.times(full)) + model_.beside_layers(full);
+  const Nanos time = layers * model_.layer_time(times_of(full)) + model_.beside_layers(full);
   return static_cast<double>(lanes[0].residents.decode_rows + hidden) / in_nanos(time);
 }
 
@@ -305,7 +320,7 @@ bool NeoStep::overlap_would_give_more(const SequenceView& prompt, const Lanes& l
       overlap_step(model_.step_times(), host_times_, residents,
                    {.rows = rows, .context = on_host.context * rows / on_host.visitors});
   return (residents.decode_rows + overlap.tokens) / in_nanos(overlap.time) >
-         rate_of_full_lanes(lanes);
+         rate_of_full_lanes(lanes, Nanos{0});
 }
 
 // Time that the prompts of this step and this one, as far as rows and target let it, add to a layer

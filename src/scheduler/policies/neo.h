@@ -24,12 +24,14 @@
 //               steps; the windows that steps here really give the host; sequences of the host in
 //               the order of their targets, those first that were passed over for --patience-steps
 //               steps; an overdue token that does not hide joins all the same within one percent of
-//               the time; no prompts for a host that would be late beside such prompts; prompts
-//               leave the step only while the first lane also takes ten times as long as one row;
-//               the host is there for want of blocks, not of places; room for expected output is
-//               kept before a prompt stays on the accelerator; output tokens count, not requests,
-//               against what the whole predicted step is worth to the residents; lanes change with
-//               a hysteresis, and not where a first token would be late
+//               the time; further tokens join for which a layer becomes up to 3 % longer, while the
+//               step gives more tokens per time with them; no prompts for a host that would be late
+//               beside such prompts; prompts leave the step only while the first lane also takes
+//               ten times as long as one row; the host is there for want of blocks, not of places;
+//               room for expected output is kept before a prompt stays on the accelerator; output
+//               tokens count, not requests, against what the whole predicted step is worth to the
+//               residents; lanes change with a hysteresis, and not where a first token would be
+//               late
 // `fastdecode`  NEO's FastDecode+ (NEO 5.1): all decodes on the host, in two lanes
 //
 // What differs from the paper and its authors' program:

@@ -146,6 +146,13 @@ class NeoStep {
   [[nodiscard]] Choice resident_choice() const;
   [[nodiscard]] std::span<const LanesUnderWay> ways_in_lanes() const;
   [[nodiscard]] Choice lanes_choice(const LanesUnderWay& under_way) const;
+  [[nodiscard]] bool any_first_token_due() const {
+    return std::ranges::any_of(first_tokens_,
+                               [](const FirstToken& prompt) { return prompt.due < Nanos::max(); });
+  }
+  [[nodiscard]] bool may_wait_for_host(const Choice& lanes) const;
+  [[nodiscard]] double worth_of_waiting(const Choice& lanes) const;
+  [[nodiscard]] Choice with_waiting(Choice lanes, const LanesUnderWay& under_way) const;
   [[nodiscard]] Choice priced_lanes(Choice choice, const LanesUnderWay& under_way) const;
   [[nodiscard]] Choice best_lanes(const Choice& resident) const;
   [[nodiscard]] latency::StepShape resident_decodes() const;
@@ -177,7 +184,8 @@ class NeoStep {
   [[nodiscard]] Choice lanes_of_under_way(const LanesUnderWay& under_way) const;
   [[nodiscard]] Nanos added_by(const SequenceView& prompt, const Lane& beside) const;
   [[nodiscard]] bool host_is_the_limit(const SequenceView& prompt) const;
-  [[nodiscard]] double rate_of_full_lanes(const Lanes& lanes) const;
+  [[nodiscard]] double rate_by_overlap(Nanos for_prompts) const;
+  [[nodiscard]] double rate_of_full_lanes(const Lanes& lanes, Nanos for_prompts) const;
   [[nodiscard]] bool overlap_would_give_more(const SequenceView& prompt, const Lanes& lanes) const;
   [[nodiscard]] bool host_is_late() const;
 

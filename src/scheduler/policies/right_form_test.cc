@@ -50,9 +50,10 @@ class RightForm : public ::testing::Test {
     return scene;
   }
 
+  latency::HostTimes host_;
+
  private:
   std::optional<latency::CorrectedModel> flat_;
-  latency::HostTimes host_;
 };
 
 // Ten of the host's tokens hide in lanes: 12 tokens in 2 ms. By overlap each of 60 makes one of 11
@@ -116,6 +117,38 @@ TEST_F(RightForm, PromptsStayInAStepThatMostlyReadsTheWeights) {
   scene.waiting = {best_effort(prompt(21, 140)), best_effort(prompt(22, 140))};
   EXPECT_THAT(ids(made(testing::kNeoPlusRules)->plan(scene.view()).straight_to_host),
               ElementsAre(21, 22));
+}
+
+// Of a lane's 0.1 ms a layer, the link takes 5 us. The host's tokens of 0.002 ms each give a
+// hundred times what two residents do, so the accelerator waits for some that do not hide.
+TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
+  host_.to_host = {.alpha_nanos = 5000, .beta_nanos = 0};
+  host_.hop = {.to_host = 1, .from_host = 0};
+  const auto joining = [&](const NeoRules& rules, Nanos first_token_due, Nanos tpot) {
+    Scene scene{.running = {decode(1, 6), decode(2, 6)},
+                .offloaded = parked_best_effort(160, 6, 101)};
+    scene.running[0].tpot = tpot;
+    scene.budget.free_blocks = 2;
+    scene.budget.logit_rows = 400;
+    if (first_token_due < Nanos::max()) {
+      scene.waiting = {prompt(21, 600)};  // finds no room
+      scene.waiting[0].first_token_due = first_token_due;
+    }
+    const StepPlan plan = made(rules)->plan(scene.view());
+    EXPECT_EQ(plan.mode, StepMode::kLanes);
+    return 160 - std::ssize(plan.hold);
+  };
+  const Nanos never = Nanos::max();
+  NeoRules published = testing::kNeoPlusRules;
+  published.repaired = false;
+  for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
+    const int64_t waiting = joining(rules, never, never);
+    const int64_t hidden = joining(rules, std::chrono::seconds(9), never);
+    EXPECT_EQ(hidden, 98) << "95 us in each lane, while a first token has a target";
+    EXPECT_EQ(waiting, 104) << "3 % of 0.2 ms in each lane";
+    EXPECT_EQ(joining(rules, never, std::chrono::microseconds(2010)), hidden);
+  }
+  EXPECT_EQ(joining(published, never, never), 98);
 }
 
 // ---------------------------------------------------------------- beside prompts
