@@ -17,7 +17,7 @@ if(CPACK_GENERATOR STREQUAL "DEB")
   set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
   set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-  set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser, procps, libcurl4 (>= 7.85) | libcurl4t64")  # postinst; the unit's /bin/kill; opened by name
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "adduser, procps, libcurl4 (>= 7.85) | libcurl4t64")  # postinst; the unit's /bin/kill; a library that the program opens by its name
   set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates")
   set(CPACK_DEBIAN_PACKAGE_CONFLICTS "tandem-mass")  # another program, with the same /usr/bin/tandem
   set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)

@@ -20,8 +20,7 @@ function(tandem_stage_archive)
   file(MAKE_DIRECTORY ${libraries})
   file(GLOB programs ${root}/bin/tandem ${libraries}/libtandem_*.so)
   # The program opens libcurl by this name when it needs it.
-  get_filename_component(curl ${CPACK_TANDEM_CURL} DIRECTORY)
-  string(APPEND curl /libcurl.so.4)
+  set(curl ${CPACK_TANDEM_CURL})
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} LIBRARIES ${curl} RESOLVED_DEPENDENCIES_VAR found
        POST_EXCLUDE_REGEXES "/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl))\\.so[^/]*$")
   foreach(library IN LISTS found curl)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets of tests/fuzz and runs each on its seeds and on what earlier runs found.
+# Builds the fuzz targets of tests/fuzz and runs each on its seeds and on inputs that earlier runs found, a target for each processor
+# at a time.
 # Usage: scripts/fuzz.sh [--fast] [--seconds N | --runs N] [TARGET...]     (default: 30 seconds a target, all targets)
 #   --fast        search without AddressSanitizer (undefined behaviour and the library's checks of indices still end a run), two to three
 #                 times the inputs a second; then run all inputs that were kept through the build with both sanitizers
@@ -64,11 +65,17 @@ run() {
       "$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")"
     return 0
   fi
-  echo "$target: FINDING; the end of $log:"
   if [ -s "$log.again" ]; then log=$log.again; fi
+  echo "$target: FINDING; the end of $log:"
   grep -vE '^#[0-9]+' "$log" | tail -n 60
   return 1
 }
+
+# Each target in a process group of its own, which ends with this script.
+set -m
+trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 passed=0
 failed=0
@@ -77,7 +84,7 @@ await_one() { if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1
 begun=0
 for target in "${targets[@]}"; do
   if [ $((begun - passed - failed)) -ge "$(nproc)" ]; then await_one; fi
-  { if said=$(run "$target"); then echo "$said"; else echo "$said"; exit 1; fi; } &
+  { said=$(run "$target") && passes=1 || passes=0; echo "$said"; [ $passes -eq 1 ]; } &
   begun=$((begun + 1))
 done
 while [ $((passed + failed)) -lt "$begun" ]; do await_one; done

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kMinVersion = 0x075500;  // 7.85, the first with CURLOPT_PROTOCOLS_STR
 
-// Of Debian's three builds of libcurl the first two have these names.
+// Debian's builds of libcurl with OpenSSL and with GnuTLS.
 constexpr const char* kFiles[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
 
 struct Loaded {
@@ -39,7 +39,7 @@ std::string find_functions(void* library, const char* file, Libcurl& functions) 
   if (version->version_num < kMinVersion) {
     return fmt::format("{} is version {}", file, version->version);
   }
-  // Not safe beside other threads in old versions, so once and here.
+  // In old versions this call is not safe beside other threads, so it is made once, here.
   if (functions.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
     return fmt::format("{} does not start", file);
   }
@@ -55,8 +55,7 @@ Loaded load() {
     if (reason.empty()) {
       return {loaded.functions, {}};
     }
-    // The other names say no more.
-    loaded.reason = loaded.reason.empty() ? reason : loaded.reason;
+    loaded.reason += (loaded.reason.empty() ? "" : "; ") + reason;
   }
   return loaded;
 }
@@ -77,12 +76,11 @@ const Libcurl& libcurl() {
 Status require_libcurl() {
   const Loaded& loaded = load_once();
   if (!loaded.reason.empty()) {
-    return Error{
-        ErrorCode::kUnavailable,
-        fmt::format("requests to other servers need libcurl 7.85 or newer, which cannot be "
-                    "loaded ({}); install it (Debian and Ubuntu: libcurl4)",
-                    loaded.reason),
-        {}};
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("HTTP requests need libcurl 7.85 or newer, which cannot be "
+                             "loaded ({}); install it (Debian and Ubuntu: libcurl4)",
+                             loaded.reason),
+                 {}};
   }
   return {};
 }

@@ -113,8 +113,8 @@ Status read_endpoint(HubOptions& options, const Variable& variable) {
   while (options.endpoint.ends_with('/')) {
     options.endpoint.pop_back();
   }
-  RETURN_IF_ERROR(require_libcurl());  // it reads addresses
-  if (origin_of(options.endpoint).empty()) {
+  // Addresses are read by libcurl. Without it no request is made.
+  if (!options.offline && require_libcurl().ok() && origin_of(options.endpoint).empty()) {
     return invalid_argument(
         "HF_ENDPOINT is not an address; write it as https://huggingface.co, without a user",
         "HF_ENDPOINT");
@@ -166,10 +166,10 @@ Status read_cache_folder(HubOptions& options, const Variable& variable) {
 }
 
 Status read_environment(HubOptions& options, const Variable& variable) {
+  options.offline = options.offline || is_true(variable("HF_HUB_OFFLINE"));
   RETURN_IF_ERROR(read_cache_folder(options, variable));
   RETURN_IF_ERROR(read_token(options, variable));
   RETURN_IF_ERROR(read_endpoint(options, variable));
-  options.offline = options.offline || is_true(variable("HF_HUB_OFFLINE"));
   options.ca_file = variable("SSL_CERT_FILE");
   if (const std::string text = variable("HF_HUB_DOWNLOAD_TIMEOUT"); !text.empty()) {
     constexpr int32_t kMaxSeconds = 3600;

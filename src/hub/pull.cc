@@ -247,6 +247,10 @@ Result<PulledModel> pull(const ModelName& name, const HubOptions& options, const
       (!name.file.empty() || cache.is_complete(name.revision, {}))) {
     return current;
   }
+  if (const Status loaded = require_libcurl(); !loaded.ok()) {
+    return cached && may_use_cache(loaded.error(), options, false) ? use_cached(loaded.error())
+                                                                   : loaded.error();
+  }
   Client client(options, name,
                 {.stop = hooks.stop, .on_note = hooks.on_note, .on_bytes = [](int64_t) {}});
   const Result<FileList> list = client.list_files(current.ok() ? 1 : options.attempts);

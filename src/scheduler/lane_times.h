@@ -79,8 +79,9 @@ class LaneModel {
   [[nodiscard]] LaneSlack slack(const Lanes& lanes) const { return slack(times(lanes)); }
 
   // A layer of a step with these lanes. kPaper and kCode: max(T_l0, T_ca1) + max(T_l1 + T_pa0 +
-  // T_ga0, T_ca0), T_tr / L of the paper. kReal: the longest of what keeps a layer from being
-  // followed by the next: the accelerator's work, the host's, and each lane's way through both.
+  // T_ga0, T_ca0), T_tr / L of the paper. kReal: the longest of the accelerator's work, the
+  // host's, and each lane's way through both, which holds its rows' way over the link and the
+  // launch of its stage.
   [[nodiscard]] Nanos layer_time(const LayerTimes& times) const;
   // All layers, without what a step takes beside them, which NEO leaves out too (T ~ T_tr).
   [[nodiscard]] Nanos layers_time(const Lanes& lanes) const {

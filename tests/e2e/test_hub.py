@@ -208,8 +208,18 @@ def test_without_libcurl_only_requests_fail(binary, hub, home, tmp_path, argumen
     code, _, err = tandem(binary, hub, home, *arguments, LD_LIBRARY_PATH=str(tmp_path))
     assert code == 1 and "need libcurl" in err and "libcurl.so.4: file too short" in err and "install it" in err
     assert not hub.requests
-    code, out, err = tandem(binary, hub, home, "list", LD_LIBRARY_PATH=str(tmp_path))
-    assert code == 0, err
+
+
+def test_a_model_in_the_cache_needs_no_libcurl(binary, hub, home, tmp_path):
+    hub.add(NAME, FILES)
+    assert tandem(binary, hub, home, "pull", NAME)[0] == 0
+    hub.forget()
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):
+        (tmp_path / name).write_text("no library\n")
+    for arguments, noted in ((("list",), False), (("pull", NAME, "--offline"), False), (("pull", NAME), True)):
+        code, _, err = tandem(binary, hub, home, *arguments, LD_LIBRARY_PATH=str(tmp_path))
+        assert code == 0 and ("need libcurl" in err and "Using the model of the cache" in err) == noted, err
+    assert not hub.requests
 
 
 @pytest.mark.parametrize("name", ["../../../evil", "/etc/evil", "a/../../evil", "evil\0x", "evil\nx", "a\\b"])

@@ -151,8 +151,10 @@ class NeoStep {
                                [](const FirstToken& prompt) { return prompt.due < Nanos::max(); });
   }
   [[nodiscard]] bool may_wait_for_host(const Choice& lanes) const;
-  [[nodiscard]] double worth_of_waiting(const Choice& lanes) const;
-  [[nodiscard]] Choice with_waiting(Choice lanes, const LanesUnderWay& under_way) const;
+  [[nodiscard]] double worth_of_waiting(const Choice& lanes, const Choice& resident) const;
+  [[nodiscard]] Choice with_waiting(Choice lanes, const Choice& resident,
+                                    const LanesUnderWay& under_way) const;
+  [[nodiscard]] Choice better_with_waiting(Choice lanes, const LanesUnderWay& under_way) const;
   [[nodiscard]] Choice priced_lanes(Choice choice, const LanesUnderWay& under_way) const;
   [[nodiscard]] Choice best_lanes(const Choice& resident) const;
   [[nodiscard]] latency::StepShape resident_decodes() const;

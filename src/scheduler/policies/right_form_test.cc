@@ -27,14 +27,16 @@ using testing::with_residents;
 // host attends for a sequence of 60 tokens in 0.019 ms.
 class RightForm : public ::testing::Test {
  protected:
-  RightForm() {
+  RightForm() { make_machine(1, 1); }
+  // Products and the host's attention take `times` times the time above.
+  void make_machine(double times, double resident_per_context_nanos) {
     latency::ModularCosts costs;
     costs.layers = 10;
-    costs.dense = latency::Ladder::through({{1, 1e6}, {4000, 1.001e6}}).value();
-    costs.decode.per_context = 1;
+    costs.dense = latency::Ladder::through({{1, 1e6 * times}, {4000, 1.001e6 * times}}).value();
+    costs.decode.per_context = resident_per_context_nanos;
     flat_.emplace(
         std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
-    host_ = host_of(320);
+    host_ = host_of(320 * times);
   }
   std::unique_ptr<NeoPolicy> made(const NeoRules& rules) {
     const PolicyDescriptor& descriptor = rules.join == HostJoin::kByNeo ? kNeoPlus : kApexPlus;
@@ -149,6 +151,23 @@ TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
     EXPECT_EQ(joining(rules, never, std::chrono::microseconds(2010)), hidden);
   }
   EXPECT_EQ(joining(published, never, never), 98);
+}
+
+// Lanes may take a second, or twice a step alone if that is more. They take 1.206 s of 1.212 s, and
+// further tokens would take more than the rest.
+TEST_F(RightForm, AStepThatWaitingWouldMakeTooLongForLanesDoesNotWait) {
+  make_machine(600, 5e4);
+  host_.to_host = {.alpha_nanos = 3e6, .beta_nanos = 0};
+  host_.hop = {.to_host = 1, .from_host = 0};
+  Scene scene{.running = {decode(1, 6), decode(2, 6)},
+              .offloaded = parked_best_effort(160, 6, 101)};
+  scene.budget.free_blocks = 2;
+  scene.budget.logit_rows = 400;
+  for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
+    const StepPlan plan = made(rules)->plan(scene.view());
+    EXPECT_EQ(plan.mode, StepMode::kLanes);
+    EXPECT_EQ(160 - std::ssize(plan.hold), 98);
+  }
 }
 
 // ---------------------------------------------------------------- beside prompts
