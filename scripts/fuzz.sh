@@ -71,7 +71,7 @@ run() {
   return 1
 }
 
-# Each target in a process group of its own, which ends with this script.
+# With job control each target runs in a process group of its own, which the trap ends with this script.
 set -m
 trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done' EXIT
 trap 'exit 130' INT

@@ -18,7 +18,7 @@
 
 namespace tandem::hub {
 
-// Loads libcurl; an error if this system has none.
+// Loads libcurl. Error: kUnavailable, if this system has none that is new enough.
 Status require_libcurl();
 
 inline constexpr int kHttpOk = 200;

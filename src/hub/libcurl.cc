@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kMinVersion = 0x075500;  // 7.85, the first with CURLOPT_PROTOCOLS_STR
 
-// Debian's builds of libcurl with OpenSSL and with GnuTLS.
+// The names of libcurl's builds with OpenSSL and with GnuTLS.
 constexpr const char* kFiles[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
 
 struct Loaded {
@@ -27,7 +27,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Empty, or why `library` cannot be used.
+// Fills `functions`. Returns the reason for which `library` cannot be used; empty: none.
 std::string find_functions(void* library, const char* file, Libcurl& functions) {
 #define TANDEM_FIND(name)                                    \
   if (!find(library, "curl_" #name, functions.name)) {       \

@@ -6,7 +6,7 @@
 
 namespace tandem::hub {
 
-// The functions that are called, with libcurl's names, less "curl_", and types.
+// The functions of libcurl that the hub calls. A name here lacks the "curl_" of libcurl's name.
 #define TANDEM_LIBCURL_FUNCTIONS(function) \
   function(global_init);                   \
   function(version_info);                  \
@@ -37,8 +37,8 @@ struct Libcurl {
 #undef TANDEM_LIBCURL_MEMBER
 };
 
-// Ready for use; it stays loaded to the process's end. The program ends if it cannot be loaded:
-// require_libcurl (http.h) asks first.
+// The functions, ready for use. libcurl stays loaded to the process's end. If it cannot be loaded
+// the program is stopped; require_libcurl (http.h) returns an error instead.
 const Libcurl& libcurl();
 
 }  // namespace tandem::hub

@@ -113,7 +113,7 @@ Status read_endpoint(HubOptions& options, const Variable& variable) {
   while (options.endpoint.ends_with('/')) {
     options.endpoint.pop_back();
   }
-  // Addresses are read by libcurl. Without it no request is made.
+  // libcurl reads addresses; without it no request is made, so that the address does not matter.
   if (!options.offline && require_libcurl().ok() && origin_of(options.endpoint).empty()) {
     return invalid_argument(
         "HF_ENDPOINT is not an address; write it as https://huggingface.co, without a user",

@@ -195,7 +195,7 @@ TEST(LanePlacement, OverdueDecodesThatDoNotHideJoinOneAtATimeAndForABoundedTime)
 
 // ---------------------------------------------------------------- waiting for the host
 
-// A host whose windows lose 6 us a lane to the link.
+// The link takes 6 us of each lane's window.
 const latency::HostTimes& far_host() {
   static const latency::HostTimes times = [] {
     latency::HostTimes made = host();
@@ -212,7 +212,7 @@ double value_of(const LaneModel& model, const Lanes& lanes, double tokens_per_na
          tokens_per_nano * static_cast<double>(layer.count());
 }
 
-// Of all ways to place the decodes that `hidden` holds, within the limit.
+// The best value of all placements of the decodes that `hidden` holds, within the price's limit.
 double best_value(const LaneModel& model, const Placement& hidden,
                   const std::vector<HostDecode>& decodes, const WaitingPrice& price) {
   std::vector<HostDecode> held;

@@ -200,24 +200,28 @@ def test_a_busy_hub_is_asked_again_within_bounds(binary, hub, home):
     assert code == 1 and "status 429" in one_error(err)
 
 
-@pytest.mark.parametrize("arguments", [("pull", NAME), ("chat",), ("serve", NAME)])
-def test_without_libcurl_only_requests_fail(binary, hub, home, tmp_path, arguments):
-    hub.add(NAME, FILES)
+@pytest.fixture
+def no_libcurl(tmp_path):
+    """Variables with which no libcurl can be loaded."""
     for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):
         (tmp_path / name).write_text("no library\n")
-    code, _, err = tandem(binary, hub, home, *arguments, LD_LIBRARY_PATH=str(tmp_path))
+    return {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+@pytest.mark.parametrize("arguments", [("pull", NAME), ("chat",), ("serve", NAME)])
+def test_without_libcurl_requests_fail(binary, hub, home, no_libcurl, arguments):
+    hub.add(NAME, FILES)
+    code, _, err = tandem(binary, hub, home, *arguments, **no_libcurl)
     assert code == 1 and "need libcurl" in err and "libcurl.so.4: file too short" in err and "install it" in err
     assert not hub.requests
 
 
-def test_a_model_in_the_cache_needs_no_libcurl(binary, hub, home, tmp_path):
+def test_a_model_in_the_cache_needs_no_libcurl(binary, hub, home, no_libcurl):
     hub.add(NAME, FILES)
     assert tandem(binary, hub, home, "pull", NAME)[0] == 0
     hub.forget()
-    for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):
-        (tmp_path / name).write_text("no library\n")
     for arguments, noted in ((("list",), False), (("pull", NAME, "--offline"), False), (("pull", NAME), True)):
-        code, _, err = tandem(binary, hub, home, *arguments, LD_LIBRARY_PATH=str(tmp_path))
+        code, _, err = tandem(binary, hub, home, *arguments, **no_libcurl)
         assert code == 0 and ("need libcurl" in err and "Using the model of the cache" in err) == noted, err
     assert not hub.requests
 

@@ -28,7 +28,7 @@ using testing::with_residents;
 class RightForm : public ::testing::Test {
  protected:
   RightForm() { make_machine(1, 1); }
-  // Products and the host's attention take `times` times the time above.
+  // Products and the host's attention take `times` times their times above.
   void make_machine(double times, double resident_per_context_nanos) {
     latency::ModularCosts costs;
     costs.layers = 10;
@@ -49,6 +49,15 @@ class RightForm : public ::testing::Test {
                 .offloaded = parked_best_effort(offloaded, 60, 101)};
     scene.budget.free_blocks = 2;
     scene.budget.staging_blocks = 200;
+    return scene;
+  }
+
+  // Two residents and 160 sequences on the host, with 6 tokens each.
+  static Scene scene_of_short_sequences() {
+    Scene scene{.running = {decode(1, 6), decode(2, 6)},
+                .offloaded = parked_best_effort(160, 6, 101)};
+    scene.budget.free_blocks = 2;
+    scene.budget.logit_rows = 400;
     return scene;
   }
 
@@ -121,17 +130,14 @@ TEST_F(RightForm, PromptsStayInAStepThatMostlyReadsTheWeights) {
               ElementsAre(21, 22));
 }
 
-// Of a lane's 0.1 ms a layer, the link takes 5 us. The host's tokens of 0.002 ms each give a
-// hundred times what two residents do, so the accelerator waits for some that do not hide.
+// A lane has 0.1 ms in each layer, and the link takes 5 us of this time. In 1 ms the host gives 50
+// tokens and the accelerator two, so the accelerator waits for some tokens that do not hide.
 TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
   host_.to_host = {.alpha_nanos = 5000, .beta_nanos = 0};
   host_.hop = {.to_host = 1, .from_host = 0};
   const auto joining = [&](const NeoRules& rules, Nanos first_token_due, Nanos tpot) {
-    Scene scene{.running = {decode(1, 6), decode(2, 6)},
-                .offloaded = parked_best_effort(160, 6, 101)};
+    Scene scene = scene_of_short_sequences();
     scene.running[0].tpot = tpot;
-    scene.budget.free_blocks = 2;
-    scene.budget.logit_rows = 400;
     if (first_token_due < Nanos::max()) {
       scene.waiting = {prompt(21, 600)};  // finds no room
       scene.waiting[0].first_token_due = first_token_due;
@@ -153,16 +159,14 @@ TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
   EXPECT_EQ(joining(published, never, never), 98);
 }
 
-// Lanes may take a second, or twice a step alone if that is more. They take 1.206 s of 1.212 s, and
-// further tokens would take more than the rest.
+// A step with lanes may take a second, or twice the step without lanes if that is more: 1.212 s
+// here. The step takes 1.206 s with the tokens that hide, and further tokens would take more than
+// the rest.
 TEST_F(RightForm, AStepThatWaitingWouldMakeTooLongForLanesDoesNotWait) {
   make_machine(600, 5e4);
   host_.to_host = {.alpha_nanos = 3e6, .beta_nanos = 0};
   host_.hop = {.to_host = 1, .from_host = 0};
-  Scene scene{.running = {decode(1, 6), decode(2, 6)},
-              .offloaded = parked_best_effort(160, 6, 101)};
-  scene.budget.free_blocks = 2;
-  scene.budget.logit_rows = 400;
+  Scene scene = scene_of_short_sequences();
   for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
     const StepPlan plan = made(rules)->plan(scene.view());
     EXPECT_EQ(plan.mode, StepMode::kLanes);
