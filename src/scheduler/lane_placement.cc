@@ -139,23 +139,41 @@ Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
            price.tokens_per_nano * static_cast<double>(placing.layer_time().count());
   };
   double best = value();
-  std::vector<size_t> since_best;
-  for (size_t i = 0; i < decodes.size() && since_best.size() < 2 && !placing.full(); ++i) {
-    if (!placing.is_held(i)) {
+  const size_t none = decodes.size();
+  size_t unpaid = none;  // placed, but not worth its time alone
+  const auto is_best = [&] {
+    const bool better = value() > best;
+    if (better) {
+      best = value();
+      unpaid = none;
+    }
+    return better;
+  };
+  int64_t too_long = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < decodes.size() && !placing.full(); ++i) {
+    if (!placing.is_held(i) || decodes[i].context >= too_long) {
       continue;
     }
     placing.place(i, decodes[i], placing.roomier_lane());
-    since_best.push_back(i);
-    if (placing.layer_time() > price.layer_time) {
-      break;
+    const bool fits = placing.layer_time() <= price.layer_time;
+    if (fits && is_best()) {
+      continue;
     }
-    if (const double with = value(); with > best) {
-      best = with;
-      since_best.clear();
+    if (fits && unpaid == none && !placing.full()) {
+      unpaid = i;
+      continue;
     }
+    size_t longer = i;
+    if (fits && unpaid != none && decodes[unpaid].context > decodes[i].context) {
+      longer = unpaid;
+      unpaid = i;
+    }
+    too_long = decodes[longer].context;
+    placing.take_out(longer, decodes[longer]);
+    is_best();  // with the shorter one
   }
-  for (const size_t decode : since_best) {
-    placing.take_out(decode, decodes[decode]);
+  if (unpaid != none) {
+    placing.take_out(unpaid, decodes[unpaid]);
   }
   return placing.finish();
 }

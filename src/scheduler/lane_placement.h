@@ -54,9 +54,11 @@ struct WaitingPrice {
 };
 
 // `placement` with further decodes, for which the accelerator waits. In order, each held decode
-// goes to the lane with more slack, while this gives more tokens than the time that it adds to a
-// layer is worth. Sometimes a decode in each lane has to join for that: alone, each makes the layer
-// longer without using all of the time that this gives to the host.
+// goes to the lane with more slack if this gives more tokens than the time that it adds to a layer
+// is worth. Sometimes a decode in each lane has to join for that: alone, each makes the layer
+// longer without using all of the time that this gives to the host. Behind a decode that makes the
+// layer too long, or the longer of two that together are not worth their time, only shorter decodes
+// are tried.
 Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
                                     std::span<const HostDecode> decodes, int64_t max_placed,
                                     const WaitingPrice& price);

@@ -289,6 +289,55 @@ TEST(LanePlacement, TwoDecodesJoinWhereOneAloneIsNotWorthTheTime) {
   EXPECT_EQ(with(2, 2.1 / for_pair), hidden.placed);
 }
 
+// The long decode is first in the order, and too long to be waited for.
+TEST(LanePlacement, ShorterDecodesJoinBehindADecodeThatIsTooLong) {
+  const LaneModel lanes(placement_model(), &far_host(), LaneWindows::kReal);
+  const Lanes start = residents(4, 40);
+  const auto joining = [&](const std::vector<int64_t>& contexts) {
+    const std::vector<HostDecode> decodes = decodes_of(contexts);
+    const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
+    const WaitingPrice price{
+        .tokens_per_nano = 2e-5,
+        .layer_time = lanes.layer_time(lanes.times(hidden.lanes)) + microseconds(60)};
+    const Placement waiting = place_while_worth_waiting(lanes, hidden, decodes, 20, price);
+    expect_consistent(waiting, start, decodes);
+    return std::pair(hidden.placed, waiting.placed);
+  };
+  std::vector<int64_t> contexts(12, 20);
+  const auto [hidden, waiting] = joining(contexts);
+  EXPECT_GT(waiting, hidden);
+  contexts.insert(contexts.begin(), 100'000);
+  EXPECT_EQ(joining(contexts), std::pair(hidden, waiting));
+  contexts.insert(contexts.begin() + 1, {400, 399});  // each fits alone, and neither pays
+  EXPECT_EQ(joining(contexts), std::pair(hidden, waiting));
+}
+
+TEST(LanePlacement, DecodesOfAnyLengthGiveMostOfTheBestValue) {
+  const LaneModel lanes(placement_model(), &far_host(), LaneWindows::kReal);
+  std::mt19937 random(5);
+  double gain = 0;
+  double best_gain = 0;
+  for (int world = 0; world < 300; ++world) {
+    const Lanes start = residents(1 + static_cast<int32_t>(random() % 16), 40);
+    std::vector<HostDecode> decodes(7);
+    for (HostDecode& decode : decodes) {
+      decode.context = 3 + static_cast<int64_t>(random() % 60);
+    }
+    const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
+    const Nanos layer = lanes.layer_time(lanes.times(hidden.lanes));
+    const double tokens = 1e-5 * static_cast<double>(random() % 10);
+    const WaitingPrice price{.tokens_per_nano = tokens, .layer_time = layer + microseconds(60)};
+    const Placement waiting = place_while_worth_waiting(lanes, hidden, decodes, 7, price);
+    expect_consistent(waiting, start, decodes);
+    EXPECT_LE(lanes.layer_time(lanes.times(waiting.lanes)), price.layer_time);
+    const double before = value_of(lanes, hidden.lanes, tokens);
+    EXPECT_GE(value_of(lanes, waiting.lanes, tokens), before);
+    gain += value_of(lanes, waiting.lanes, tokens) - before;
+    best_gain += best_value(lanes, hidden, decodes, price) - before;
+  }
+  EXPECT_GT(gain, 0.78 * best_gain);
+}
+
 TEST(LanePlacement, AllJoinWhateverTheHostTakes) {
   const LaneModel lanes(placement_model(), &host(), LaneWindows::kPaper);
   const Placement placement =

@@ -29,9 +29,10 @@ class RightForm : public ::testing::Test {
  protected:
   RightForm() { make_machine(1, 1); }
   // Products and the host's attention take `times` times their times above.
-  void make_machine(double times, double resident_per_context_nanos) {
+  void make_machine(double times, double resident_per_context_nanos, double head_per_row = 0) {
     latency::ModularCosts costs;
     costs.layers = 10;
+    costs.head = latency::Ladder::through({{1, head_per_row}, {400, 400 * head_per_row}}).value();
     costs.dense = latency::Ladder::through({{1, 1e6 * times}, {4000, 1.001e6 * times}}).value();
     costs.decode.per_context = resident_per_context_nanos;
     flat_.emplace(
@@ -157,6 +158,22 @@ TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
     EXPECT_EQ(joining(rules, never, std::chrono::microseconds(2010)), hidden);
   }
   EXPECT_EQ(joining(published, never, never), 98);
+}
+
+// The last stage takes 5 us for each row, so 0.81 ms for all that could join. The target leaves
+// each layer 0.208 ms, and 0.206 ms are needed. Counted twice, tokens that have been placed would
+// leave 0.16 ms.
+TEST_F(RightForm, ATargetLeavesTimeForTheLastStageOfEachTokenOnce) {
+  make_machine(1, 1, 5000);
+  host_.to_host = {.alpha_nanos = 5000, .beta_nanos = 0};
+  host_.hop = {.to_host = 1, .from_host = 0};
+  for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
+    Scene scene = scene_of_short_sequences();
+    scene.running[0].tpot = std::chrono::microseconds(2890);
+    const StepPlan plan = made(rules)->plan(scene.view());
+    EXPECT_EQ(plan.mode, StepMode::kLanes);
+    EXPECT_EQ(160 - std::ssize(plan.hold), 104);
+  }
 }
 
 // A step with lanes may take a second, or twice the step without lanes if that is more: 1.212 s
