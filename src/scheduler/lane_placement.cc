@@ -141,14 +141,6 @@ Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
   double best = value();
   const size_t none = decodes.size();
   size_t unpaid = none;  // placed, but not worth its time alone
-  const auto is_best = [&] {
-    const bool better = value() > best;
-    if (better) {
-      best = value();
-      unpaid = none;
-    }
-    return better;
-  };
   int64_t too_long = std::numeric_limits<int64_t>::max();
   for (size_t i = 0; i < decodes.size() && !placing.full(); ++i) {
     if (!placing.is_held(i) || decodes[i].context >= too_long) {
@@ -156,21 +148,23 @@ Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
     }
     placing.place(i, decodes[i], placing.roomier_lane());
     const bool fits = placing.layer_time() <= price.layer_time;
-    if (fits && is_best()) {
+    if (fits && value() > best) {
+      best = value();
+      unpaid = none;
       continue;
     }
     if (fits && unpaid == none && !placing.full()) {
       unpaid = i;
       continue;
     }
-    size_t longer = i;
-    if (fits && unpaid != none && decodes[unpaid].context > decodes[i].context) {
-      longer = unpaid;
-      unpaid = i;
-    }
+    placing.take_out(i, decodes[i]);
+    const bool again = unpaid != none && decodes[unpaid].context > decodes[i].context;
+    const size_t longer = again ? std::exchange(unpaid, none) : i;
     too_long = decodes[longer].context;
-    placing.take_out(longer, decodes[longer]);
-    is_best();  // with the shorter one
+    if (again) {
+      placing.take_out(longer, decodes[longer]);
+      --i;
+    }
   }
   if (unpaid != none) {
     placing.take_out(unpaid, decodes[unpaid]);

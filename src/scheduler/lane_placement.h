@@ -56,9 +56,10 @@ struct WaitingPrice {
 // `placement` with further decodes, for which the accelerator waits. In order, each held decode
 // goes to the lane with more slack if this gives more tokens than the time that it adds to a layer
 // is worth. Sometimes a decode in each lane has to join for that: alone, each makes the layer
-// longer without using all of the time that this gives to the host. Behind a decode that makes the
-// layer too long, or the longer of two that together are not worth their time, only shorter decodes
-// are tried.
+// longer without using all of the time that this gives to the host. A decode that makes the layer
+// too long or, as the second or in the last place, is not worth its time is left out, and behind it
+// only shorter decodes are tried. If the first of two is the longer, that decode is left out and
+// the second is tried again.
 Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
                                     std::span<const HostDecode> decodes, int64_t max_placed,
                                     const WaitingPrice& price);

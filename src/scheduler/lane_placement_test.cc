@@ -308,7 +308,7 @@ TEST(LanePlacement, ShorterDecodesJoinBehindADecodeThatIsTooLong) {
   EXPECT_GT(waiting, hidden);
   contexts.insert(contexts.begin(), 100'000);
   EXPECT_EQ(joining(contexts), std::pair(hidden, waiting));
-  contexts.insert(contexts.begin() + 1, {400, 399});  // each fits alone, and neither pays
+  contexts.insert(contexts.begin() + 1, {54, 53});  // each fits alone, and neither pays
   EXPECT_EQ(joining(contexts), std::pair(hidden, waiting));
 }
 
@@ -335,7 +335,7 @@ TEST(LanePlacement, DecodesOfAnyLengthGiveMostOfTheBestValue) {
     gain += value_of(lanes, waiting.lanes, tokens) - before;
     best_gain += best_value(lanes, hidden, decodes, price) - before;
   }
-  EXPECT_GT(gain, 0.78 * best_gain);
+  EXPECT_GT(gain, 0.86 * best_gain);
 }
 
 TEST(LanePlacement, AllJoinWhateverTheHostTakes) {

@@ -80,7 +80,6 @@ def occupied(server, tokens=7000):
     return threads, answers
 
 
-@pytest.mark.core
 def test_a_busy_server_says_when_to_come_back(guarded):
     long = explained(guarded, 7000, slo={"ttft_ms": 600000})["forecast_ttft_ms"]
     short = explained(guarded, 50, slo={"ttft_ms": 600000})["forecast_ttft_ms"]

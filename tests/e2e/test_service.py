@@ -250,8 +250,8 @@ def test_bodies_are_not_read_without_a_key_and_unread_answers_are_bounded(binary
         assert keyless.recv(4096).startswith(b"HTTP/1.1 401")
         held.append(keyless)
     assert server.metric("tandem_http_request_bytes_held") == 0
-    # An answer has 7 MB: fewer than 3/4 of --max-answer-bytes, from which on slow readers are cut off after 5 s. Two answers have more
-    # than --max-answer-bytes, even without the 4 MB that the kernel may take.
+    # An answer has 7 MB, and counts whole until the kernel has taken the last byte; the kernel takes 4 MB at most. So one answer waits, and there is
+    # no room for a second. One alone is below 3/4 of --max-answer-bytes; above that, slow readers are cut off after 5 s.
     body = json.dumps({"prompt": "b" * 1_000_000, "return_token_strs": True}).encode()
     ask = b"POST /tokenize HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     before = server.resident_bytes()
