@@ -163,7 +163,7 @@ Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
     too_long = decodes[longer].context;
     if (again) {
       placing.take_out(longer, decodes[longer]);
-      --i;
+      --i;  // without the longer decode it may pay
     }
   }
   if (unpaid != none) {
