@@ -158,13 +158,14 @@ Placement place_while_worth_waiting(const LaneModel& model, Placement placement,
       continue;
     }
     placing.take_out(i, decodes[i]);
-    const bool again = unpaid != none && decodes[unpaid].context > decodes[i].context;
-    const size_t longer = again ? std::exchange(unpaid, none) : i;
-    too_long = decodes[longer].context;
-    if (again) {
-      placing.take_out(longer, decodes[longer]);
-      --i;  // without the longer decode it may pay
+    if (unpaid == none || decodes[unpaid].context <= decodes[i].context) {
+      too_long = decodes[i].context;
+      continue;
     }
+    too_long = decodes[unpaid].context;
+    placing.take_out(unpaid, decodes[unpaid]);
+    unpaid = none;
+    --i;  // without the longer decode it may pay
   }
   if (unpaid != none) {
     placing.take_out(unpaid, decodes[unpaid]);

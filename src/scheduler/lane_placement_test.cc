@@ -233,6 +233,12 @@ double best_value(const LaneModel& model, const Placement& hidden,
   return best;
 }
 
+// A layer may take 60 us more than with the hidden decodes.
+WaitingPrice price_beyond(const LaneModel& model, const Placement& hidden, double tokens_per_nano) {
+  return {.tokens_per_nano = tokens_per_nano,
+          .layer_time = model.layer_time(model.times(hidden.lanes)) + microseconds(60)};
+}
+
 TEST(LanePlacement, DecodesOfOneLengthForWhichTheAcceleratorWaitsGiveTheBestValue) {
   const LaneModel lanes(placement_model(), &far_host(), LaneWindows::kReal);
   int64_t more = 0;
@@ -242,9 +248,7 @@ TEST(LanePlacement, DecodesOfOneLengthForWhichTheAcceleratorWaitsGiveTheBestValu
         const Lanes start = residents(rows, 40);
         const std::vector<HostDecode> decodes = decodes_of(std::vector<int64_t>(7, length));
         const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
-        const WaitingPrice price{
-            .tokens_per_nano = tokens,
-            .layer_time = lanes.layer_time(lanes.times(hidden.lanes)) + microseconds(60)};
+        const WaitingPrice price = price_beyond(lanes, hidden, tokens);
         const Placement waiting = place_while_worth_waiting(lanes, hidden, decodes, 7, price);
         expect_consistent(waiting, start, decodes);
         EXPECT_LE(lanes.layer_time(lanes.times(waiting.lanes)), price.layer_time);
@@ -289,17 +293,16 @@ TEST(LanePlacement, TwoDecodesJoinWhereOneAloneIsNotWorthTheTime) {
   EXPECT_EQ(with(2, 2.1 / for_pair), hidden.placed);
 }
 
-// The long decode is first in the order, and too long to be waited for.
-TEST(LanePlacement, ShorterDecodesJoinBehindADecodeThatIsTooLong) {
+// Long decodes come first in the order. The first makes the layer too long; two more fit alone and
+// are not worth their time.
+TEST(LanePlacement, ShorterDecodesJoinBehindDecodesThatAreTooLong) {
   const LaneModel lanes(placement_model(), &far_host(), LaneWindows::kReal);
   const Lanes start = residents(4, 40);
   const auto joining = [&](const std::vector<int64_t>& contexts) {
     const std::vector<HostDecode> decodes = decodes_of(contexts);
     const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
-    const WaitingPrice price{
-        .tokens_per_nano = 2e-5,
-        .layer_time = lanes.layer_time(lanes.times(hidden.lanes)) + microseconds(60)};
-    const Placement waiting = place_while_worth_waiting(lanes, hidden, decodes, 20, price);
+    const Placement waiting =
+        place_while_worth_waiting(lanes, hidden, decodes, 20, price_beyond(lanes, hidden, 2e-5));
     expect_consistent(waiting, start, decodes);
     return std::pair(hidden.placed, waiting.placed);
   };
@@ -308,7 +311,7 @@ TEST(LanePlacement, ShorterDecodesJoinBehindADecodeThatIsTooLong) {
   EXPECT_GT(waiting, hidden);
   contexts.insert(contexts.begin(), 100'000);
   EXPECT_EQ(joining(contexts), std::pair(hidden, waiting));
-  contexts.insert(contexts.begin() + 1, {54, 53});  // each fits alone, and neither pays
+  contexts.insert(contexts.begin() + 1, {54, 53});
   EXPECT_EQ(joining(contexts), std::pair(hidden, waiting));
 }
 
@@ -324,9 +327,8 @@ TEST(LanePlacement, DecodesOfAnyLengthGiveMostOfTheBestValue) {
       decode.context = 3 + static_cast<int64_t>(random() % 60);
     }
     const Placement hidden = place_by_slack(lanes, start, decodes, kAll);
-    const Nanos layer = lanes.layer_time(lanes.times(hidden.lanes));
     const double tokens = 1e-5 * static_cast<double>(random() % 10);
-    const WaitingPrice price{.tokens_per_nano = tokens, .layer_time = layer + microseconds(60)};
+    const WaitingPrice price = price_beyond(lanes, hidden, tokens);
     const Placement waiting = place_while_worth_waiting(lanes, hidden, decodes, 7, price);
     expect_consistent(waiting, start, decodes);
     EXPECT_LE(lanes.layer_time(lanes.times(waiting.lanes)), price.layer_time);

@@ -271,9 +271,9 @@ bool NeoStep::host_is_late() const {
 }
 
 // Output tokens per time of a step with lanes whose prompts add `for_prompts` to each layer, if all
-// offloaded sequences join that hide, half of them in each lane. The prompts' time counts
-// as attention, which is in the windows of both lanes. Their dense stages are in the window of one
-// lane, but that lane would then get more than half of the sequences.
+// offloaded sequences join that hide, half of them in each lane. All of the prompts' time counts as
+// attention, which is in the windows of both lanes. Their dense stages are in one window only, but
+// a placement by slack would give that lane more than half of the sequences.
 double NeoStep::rate_of_full_lanes(const Lanes& lanes, Nanos for_prompts) const {
   const Lane& on_host = lanes[1];
   const auto with = [&](int64_t visitors) {

@@ -39,6 +39,11 @@ class RightForm : public ::testing::Test {
         std::make_unique<latency::ModularModel>(latency::ModularModel::create(costs).value()));
     host_ = host_of(320 * times);
   }
+  // The link takes this part of each lane's window.
+  void make_link(double nanos) {
+    host_.to_host = {.alpha_nanos = nanos, .beta_nanos = 0};
+    host_.hop = {.to_host = 1, .from_host = 0};
+  }
   std::unique_ptr<NeoPolicy> made(const NeoRules& rules) {
     const PolicyDescriptor& descriptor = rules.join == HostJoin::kByNeo ? kNeoPlus : kApexPlus;
     return std::make_unique<NeoPolicy>(rules, descriptor,
@@ -134,8 +139,7 @@ TEST_F(RightForm, PromptsStayInAStepThatMostlyReadsTheWeights) {
 // A lane has 0.1 ms in each layer, and the link takes 5 us of this time. In 1 ms the host gives 50
 // tokens and the accelerator two, so the accelerator waits for some tokens that do not hide.
 TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
-  host_.to_host = {.alpha_nanos = 5000, .beta_nanos = 0};
-  host_.hop = {.to_host = 1, .from_host = 0};
+  make_link(5000);
   const auto joining = [&](const NeoRules& rules, Nanos first_token_due, Nanos tpot) {
     Scene scene = scene_of_short_sequences();
     scene.running[0].tpot = tpot;
@@ -165,8 +169,7 @@ TEST_F(RightForm, TheAcceleratorWaitsForTokensThatAreWorthTheTime) {
 // leave 0.16 ms.
 TEST_F(RightForm, ATargetLeavesTimeForTheLastStageOfEachTokenOnce) {
   make_machine(1, 1, 5000);
-  host_.to_host = {.alpha_nanos = 5000, .beta_nanos = 0};
-  host_.hop = {.to_host = 1, .from_host = 0};
+  make_link(5000);
   for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
     Scene scene = scene_of_short_sequences();
     scene.running[0].tpot = std::chrono::microseconds(2890);
@@ -181,8 +184,7 @@ TEST_F(RightForm, ATargetLeavesTimeForTheLastStageOfEachTokenOnce) {
 // the rest.
 TEST_F(RightForm, AStepThatWaitingWouldMakeTooLongForLanesDoesNotWait) {
   make_machine(600, 5e4);
-  host_.to_host = {.alpha_nanos = 3e6, .beta_nanos = 0};
-  host_.hop = {.to_host = 1, .from_host = 0};
+  make_link(3e6);
   Scene scene = scene_of_short_sequences();
   for (const NeoRules& rules : {testing::kNeoPlusRules, testing::kPlus}) {
     const StepPlan plan = made(rules)->plan(scene.view());
