@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs every Debian package that Tandem's build, tests and tools need. The one place where dependencies are named.
-# Usage: scripts/install_packages.sh [build|test|cross|package|boot]...   (default: build test)
+# Usage: scripts/install_packages.sh [build|test|cross|emulated|package|boot]...   (default: build test)
 # Needs root or sudo. Does nothing (and needs no network) when everything is already installed.
 set -euo pipefail
 
@@ -35,6 +35,8 @@ test_packages=(
 )
 # To cross-compile the kernels for 64-bit Arm and run their tests under emulation.
 cross_packages=(g++-aarch64-linux-gnu qemu-user)
+# To run test programs on an emulated x86-64 processor (scripts/test_emulated_x86.sh).
+emulated_packages=(make flex bison bc libelf-dev lz4 cpio xz-utils busybox-static isolinux syslinux-common xorriso)
 # To make packages of Tandem and to try them in clean roots.
 package_packages=(dpkg-dev file patchelf debootstrap systemd)
 # To try the Debian package's unit in a virtual machine.
@@ -47,9 +49,10 @@ for group in "${@:-build test}"; do
       build) wanted+=("${build_packages[@]}") ;;
       test) wanted+=("${test_packages[@]}") ;;
       cross) wanted+=("${cross_packages[@]}") ;;
+      emulated) wanted+=("${emulated_packages[@]}") ;;
       package) wanted+=("${package_packages[@]}") ;;
       boot) wanted+=("${boot_packages[@]}") ;;
-      *) echo "install_packages.sh: unknown group '$name' (build, test, cross, package or boot)" >&2; exit 2 ;;
+      *) echo "install_packages.sh: unknown group '$name' (build, test, cross, emulated, package or boot)" >&2; exit 2 ;;
     esac
   done
 done
