@@ -9,10 +9,10 @@
 #              without the longest of gemm_test)
 # The emulator is Bochs. It starts a small Linux kernel that runs the program and nothing else. Each printed line starts with the seconds since the
 # start. The last line reads `N passed, N failed`. The console of the last run is kept in build/emulated-x86/console.txt.
-# The first run compiles Bochs and the kernel from Debian 13's sources in build/emulated-x86: ten minutes on one core, 2 GB while it lasts. The
-# packages that it needs come from scripts/install_packages.sh emulated, which needs root once.
-# Times on half of two cores of a Zen 3: 12 s until the first test; Gemm.RandomShapesMatchDoubleSums 50 s and a test of Int8Gemm 1 to 38 s per
-# family; 50 to 100 times as long as on a processor. LargeShapes, MatchesDoubleSumsOverTheWholeRange and the longest tests of Choice take hours.
+# The first run compiles Bochs and the kernel from Debian 13's sources in build/emulated-x86: ten minutes on one core, and 2 GB until it ends.
+# The packages for this come from scripts/install_packages.sh emulated, which needs root once.
+# Times on a Zen 3 with other work: 10 s until the first test; Gemm.RandomShapesMatchDoubleSums 50 s per family; all tests of Int8Gemm 2 minutes per
+# family; attention_test 5 minutes without its window tests; the longest of GemmSiluMul 8 minutes. That is 50 to 130 times as long as natively.
 # Exit code: that of the tests; 2 a wrong argument; 3 the emulated machine could not be made, or did not finish.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,7 +49,10 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/run.XXXXXX")
 emulator=
 stop() {
-  if [ -n "$emulator" ]; then kill "$emulator" 2>/dev/null || true; fi
+  if [ -n "$emulator" ]; then
+    kill "$emulator" 2>/dev/null || true
+    mv "$work/console.txt" "$work/bochs.log" "$cache" 2>/dev/null || true
+  fi
   rm -rf "$work"
 }
 trap stop EXIT
@@ -101,8 +104,8 @@ make_bochs() {
   fetch_source bochs "$work/bochs.tar"
   fetch bochsbios vgabios
   local package
-  for package in "$work"/debs/{bochsbios,vgabios}_*.deb; do dpkg-deb -x "$package" "$work/bochs"; done
-  mkdir "$work/bochs-source"
+  for package in "$work"/debs/{bochsbios,vgabios}_*.deb; do dpkg-deb -x "$package" "$work/bios"; done
+  mkdir "$work/bochs" "$work/bochs-source"
   tar -C "$work/bochs-source" --strip-components=1 -xf "$work/bochs.tar"
   (
     cd "$work/bochs-source/cpu/avx"
@@ -115,7 +118,7 @@ make_bochs() {
       --enable-cdrom --with-nogui --disable-docbook
     make -j "$jobs"
   ) >"$cache/bochs.build.log" 2>&1 || fail 3 "Bochs did not compile; see $cache/bochs.build.log"
-  cp "$work/bochs-source/bochs" "$work/bochs/"
+  cp "$work/bochs-source/bochs" "$work/bios/usr/share/bochs/BIOS-bochs-latest" "$work/bios/usr/share/vgabios/vgabios.bin" "$work/bochs/"
   rm -rf "$cache/bochs"
   mv "$work/bochs" "$cache/bochs"
 }
@@ -191,20 +194,20 @@ CONFIG
 xorriso -as mkisofs -quiet -o "$work/disk.iso" -b isolinux/isolinux.bin -c isolinux/boot.cat -no-emul-boot -boot-load-size 4 \
   -boot-info-table "$work/cd" 2>/dev/null
 
-console=$cache/console.txt
+console=$work/console.txt
 : >"$console"
 cat >"$work/bochsrc" <<CONFIG
 config_interface: textconfig
 display_library: nogui
 cpu: model=$cpu, count=1, ips=100000000, reset_on_triple_fault=0
 memory: guest=2048, host=2048
-romimage: file=$cache/bochs/usr/share/bochs/BIOS-bochs-latest
-vgaromimage: file=$cache/bochs/usr/share/bochs/VGABIOS-lgpl-latest
+romimage: file=$cache/bochs/BIOS-bochs-latest
+vgaromimage: file=$cache/bochs/vgabios.bin
 ata0-master: type=cdrom, path=$work/disk.iso, status=inserted
 boot: cdrom
 com1: enabled=1, mode=file, dev=$console
 clock: sync=none
-log: $cache/bochs.log
+log: $work/bochs.log
 panic: action=fatal
 CONFIG
 started=$SECONDS
@@ -225,7 +228,10 @@ while IFS= read -r line; do
   esac
 done < <(tail --pid="$emulator" -n +1 -f "$console")
 if [ -z "$code" ]; then
-  fail 3 "the emulated machine did not finish (limit: $limit s); see $console and $cache/bochs.log"
+  ended=0
+  wait "$emulator" || ended=$?
+  [ "$ended" -ne 124 ] || fail 3 "the tests did not end within $limit s; choose fewer by FILTER, or a larger --limit"
+  fail 3 "the emulator ended before the tests: $(grep -hm 1 PANIC "$work/bochs.log" || echo 'it says no reason'); see $cache/console.txt and $cache/bochs.log"
 fi
 if [ "$code" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi  # it crashed
 [ $((passed + failed)) -gt 0 ] || fail 2 "no test ran: $cpu lacks the instructions that '$filter' needs; choose another --cpu"
