@@ -11,8 +11,8 @@
 # start. The last line reads `N passed, N failed`. The console of the last run is kept in build/emulated-x86/console.txt.
 # The first run compiles Bochs and the kernel from Debian 13's sources in build/emulated-x86: ten minutes on one core, and 2 GB until it ends.
 # The packages for this come from scripts/install_packages.sh emulated, which needs root once.
-# Times on a Zen 3 with other work: 10 s until the first test; Gemm.RandomShapesMatchDoubleSums 50 s per family; all tests of Int8Gemm 2 minutes per
-# family; attention_test 5 minutes without its window tests; the longest of GemmSiluMul 8 minutes. That is 50 to 130 times as long as natively.
+# Times on one core of a Zen 3: 10 s until the first test; the default 6 minutes (63 tests); attention_test 5 minutes without its window tests;
+# the longest tests of GemmSiluMul 8 minutes for each family. Tests take 50 to 130 times as long as natively.
 # Exit code: that of the tests; 2 a wrong argument; 3 the emulated machine could not be made, or did not finish.
 set -euo pipefail
 cd "$(dirname "$0")/.."
