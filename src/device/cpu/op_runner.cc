@@ -34,7 +34,7 @@ double flops_per_nano(kernels::Isa isa, ElementType type,
     return kVectorFlopsPerNano;
   }
   if (isa == kernels::Isa::kAmx && quantization != Quantization::kNone) {
-    return kVectorFlopsPerNano;
+    return kPairFlopsPerNano;
   }
   return isa == kernels::Isa::kAmx          ? kMatrixFlopsPerNano
          : isa == kernels::Isa::kAvx512Bf16 ? kPairFlopsPerNano

@@ -13,4 +13,8 @@ namespace tandem::kernels::amx {
 void fill_gemm(Kernels& table);
 void fill_attention(Kernels& table);
 
+// Products with quantised weights and bf16 activations, for rows > 0 (quantized.cc).
+int64_t quantized_scratch_bytes(const GemmArgs& args);
+void quantized_gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch);
+
 }  // namespace tandem::kernels::amx

@@ -472,17 +472,15 @@ void multiply_panels(const GemmArgs& args, int64_t panel_begin, int64_t panel_en
   results.finish();
 }
 
-// A scale for every 32 depths would take a sum out of its tile after every product of tiles.
-bool by_vectors(const GemmArgs& args) {
-  return args.w.type == ElementType::kF32 || args.w.quantized();
-}
-
 int64_t gemm_scratch_bytes(const GemmArgs& args) {
   if (args.w.int8_products()) {
     return avx512vnni::gemm_scratch_bytes(args);
   }
-  if (by_vectors(args)) {
+  if (args.w.type == ElementType::kF32) {
     return portable::gemm_of(Isa::kAvx512).gemm_scratch_bytes(args);
+  }
+  if (args.w.quantized()) {
+    return quantized_scratch_bytes(args);
   }
   if (args.rows <= 0) {
     return 0;
@@ -498,8 +496,12 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
     avx512vnni::gemm(args, panel_begin, panel_end, scratch);
     return;
   }
-  if (by_vectors(args)) {
+  if (args.w.type == ElementType::kF32) {
     portable::gemm_of(Isa::kAvx512).gemm(args, panel_begin, panel_end, scratch);
+    return;
+  }
+  if (args.w.quantized()) {
+    quantized_gemm(args, panel_begin, panel_end, scratch);
     return;
   }
   multiply_panels(args, panel_begin, panel_end, scratch);

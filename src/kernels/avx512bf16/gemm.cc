@@ -21,6 +21,7 @@
 #include "hwy/highway.h"
 #include "kernels/avx512/result_rows.h"
 #include "kernels/avx512bf16/avx512bf16.h"
+#include "kernels/avx512bf16/quantized_steps.h"
 #include "kernels/avx512vnni/avx512vnni.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
@@ -39,14 +40,11 @@ namespace tandem::kernels::avx512bf16 {
 namespace {
 
 constexpr int64_t kBlockRows = 12;
-constexpr int64_t kHalfBytes = panel_layout::kTileElements * 2;  // 16 columns x 32 depths
-constexpr int64_t kStepBytes = 2 * kHalfBytes;                   // of a panel: 32 depths
-constexpr int64_t kXStepBytes = 64;                              // of a row of x
-constexpr int64_t kPairs = 16;                                   // in a step
-constexpr int64_t kPieceSteps = 8;                               // 16 KB of a panel
-constexpr int64_t kAheadBytes = 4096;                            // where one block takes all
-constexpr int64_t kRowSums = kPanelColumns;                      // floats
-constexpr int64_t kStreamedRows = 4;                             // of quantised weights
+constexpr int64_t kXStepBytes = 64;          // of a row of x
+constexpr int64_t kPairs = 16;               // in a step
+constexpr int64_t kAheadBytes = 4096;        // where one block takes all
+constexpr int64_t kRowSums = kPanelColumns;  // floats
+constexpr int64_t kStreamedRows = 4;         // of quantised weights
 
 // How a product is cut.
 struct Cut {
@@ -171,106 +169,6 @@ HWY_NOINLINE void multiply(const char* x, int64_t stride, const Piece& piece, bo
 }
 
 // ---------------------------------------------------------------- quantised weights
-
-// A piece of a quantised panel as integers in bf16.
-struct Unpacked {
-  alignas(64) char w[kPieceSteps * kStepBytes];
-};
-
-HWY_INLINE __m512bh as_pairs(__m512i bits) { return reinterpret_cast<__m512bh>(bits); }
-
-// bf16 of -8 .. 7 or of 0 .. 15, twice: an index's fifth bit does not matter.
-template <Quantization kQuantization>
-HWY_INLINE __m512i int4_table() {
-  if constexpr (kQuantization == Quantization::kInt4) {
-    return _mm512_broadcast_i64x4(_mm256_setr_epi16(0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
-                                                    0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130,
-                                                    0x4140, 0x4150, 0x4160, 0x4170));
-  }
-  const __m256i once = _mm256_setr_epi16(static_cast<int16_t>(0xc100), static_cast<int16_t>(0xc0e0),
-                                         static_cast<int16_t>(0xc0c0), static_cast<int16_t>(0xc0a0),
-                                         static_cast<int16_t>(0xc080), static_cast<int16_t>(0xc040),
-                                         static_cast<int16_t>(0xc000), static_cast<int16_t>(0xbf80),
-                                         0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0);
-  return _mm512_broadcast_i64x4(once);
-}
-
-// Four pairs of depths of 16 columns.
-struct FourPairs {
-  __m512bh pairs[4];
-};
-
-HWY_INLINE FourPairs load_int4(const char* from, __m512i table) {
-  const __m512i words = _mm512_load_si512(from);
-  return {as_pairs(_mm512_permutexvar_epi16(words, table)),
-          as_pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table)),
-          as_pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table)),
-          as_pairs(_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table))};
-}
-
-HWY_INLINE __m512 load_int8(const char* from) {
-  const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-}
-
-HWY_INLINE FourPairs load_int8_pairs(const char* from) {
-  FourPairs four;
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    four.pairs[i] = reinterpret_cast<__m512bh>(
-        _mm512_cvtne2ps_pbh(load_int8(from + i * 32 + 16), load_int8(from + i * 32)));
-  }
-  return four;
-}
-
-template <Quantization kQuantization>
-HWY_INLINE FourPairs load_four(const char* half, int64_t fours, __m512i table) {
-  return kQuantization == Quantization::kInt8 ? load_int8_pairs(half + fours * 128)
-                                              : load_int4(half + fours * 64, table);
-}
-
-HWY_INLINE __m512 load_halves(const char* at) {
-  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
-}
-
-template <Quantization kQuantization>
-void unpack(const char* from, int64_t steps, Unpacked& to) {
-  const __m512i table = int4_table<kQuantization>();
-  char* w = to.w;
-  for (int64_t step = 0; step < steps; ++step) {
-    for (int64_t fours = 0; fours < 8; ++fours, w += 256) {
-      const FourPairs four = load_four<kQuantization>(from, fours, table);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        _mm512_store_si512(w + i * 64, reinterpret_cast<__m512i>(four.pairs[i]));
-      }
-    }
-    from += panel_layout::step_bytes(kQuantization);
-  }
-}
-
-// Of the columns of half a step.
-struct Scales {
-  __m512 scale;
-  __m512 minimum;
-};
-
-// c (+)= scale * sums
-HWY_INLINE void add_scaled(const Scales& scales, bool first, __m512 sums, float* c) {
-  const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
-  _mm512_store_ps(c, _mm512_fmadd_ps(scales.scale, sums, before));
-}
-// c (+)= scale * sums + minimum * x_sum
-HWY_INLINE void add_scaled(const Scales& scales, bool first, __m512 sums, float x_sum, float* c) {
-  const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(c);
-  const __m512 scaled = _mm512_fmadd_ps(scales.scale, sums, before);
-  _mm512_store_ps(c, _mm512_fmadd_ps(scales.minimum, _mm512_set1_ps(x_sum), scaled));
-}
-
-HWY_INLINE Scales load_scales(const char* at, bool minima) {
-  return {load_halves(at),
-          minima ? load_halves(at + panel_layout::kScalesBytes) : _mm512_setzero_ps()};
-}
 
 // A panel in its stream from memory, with few rows.
 template <Quantization kQuantization, int kRows>
@@ -434,13 +332,7 @@ void take_weights(const GemmArgs& args, const PanelPass& pass, int64_t step, Pie
   if (!args.w.quantized()) {
     return;
   }
-  if (args.w.quantization == Quantization::kInt8) {
-    unpack<Quantization::kInt8>(piece.w, piece.steps, *pass.unpacked);
-  } else if (args.w.quantization == Quantization::kInt4) {
-    unpack<Quantization::kInt4>(piece.w, piece.steps, *pass.unpacked);
-  } else {
-    unpack<Quantization::kInt4Symmetric>(piece.w, piece.steps, *pass.unpacked);
-  }
+  unpack(args.w.quantization, piece.w, piece.steps, *pass.unpacked);
   piece.scales = piece.w + panel_layout::step_value_bytes(args.w.quantization);
   piece.scale_stride = bytes;
   piece.w = pass.unpacked->w;
