@@ -77,85 +77,12 @@ cmake --preset "$preset" >"$build.configure.log" 2>&1 || {
 }
 end
 
-# Sanitizer reports end the program; TSan cannot map its shadow where addresses are randomised further than it knows.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
-export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:halt_on_error=1}
-run_as=()
-if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then run_as=(setarch -R); fi
-
 jobs=$(scripts/jobs.sh)
-# build NAME [TARGET...]: without targets, all.
-build() {
-  local targets=()
-  begin "build $1 ($preset, $jobs jobs)"
-  shift
-  if [ $# -gt 0 ]; then targets=(--target "$@"); fi
-  cmake --build "$build" -j "$jobs" "${targets[@]}" -- --quiet || return 1
-  end
-}
-
-unit_tests() {
-  begin "unit tests ($preset)"
-  GTEST_OUTPUT="xml:$reports/gtest/" "${run_as[@]}" ctest --test-dir "$build" -j "$(nproc)" --output-on-failure \
-    --no-tests=error --output-junit "$reports/ctest.xml" || return 1
-  end
-}
-
-python_tools() {
-  local python=/usr/bin/python3 wanted
-  [ -x "$python" ] || python=python3
-  wanted=$(sha256sum tests/e2e/requirements.txt | cut -d' ' -f1)
-  if [ "$(cat build/venv/requirements.sha256 2>/dev/null)" = "$wanted" ]; then return; fi
-  rm -rf build/venv
-  "$python" -m venv build/venv || { echo "python3 -m venv failed: install python3-venv" >&2; return 1; }
-  build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/e2e/requirements.txt || {
-    echo "pip could not install tests/e2e/requirements.txt: check the network and run again" >&2
-    return 1
-  }
-  echo "$wanted" >build/venv/requirements.sha256
-}
-
-# beside NAME COMMAND...: runs COMMAND in the background at the lowest priority. `ended NAME` shows its messages, waits for its end and
-# has its exit code. It does not outlive this script.
-declare -A running=()
-beside() {
-  local name=$1
-  shift
-  set -m  # a process group of its own
-  (renice -n 19 -p "$BASHPID" >/dev/null; "$@") >"$build.$name.log" 2>&1 </dev/null &
-  running[$name]=$!
-  set +m
-}
-ended() {
-  local process=${running[$1]} status=0
-  tail -n +1 -f -s 0.2 --pid="$process" "$build.$1.log"
-  wait "$process" || status=$?
-  unset "running[$1]"
-  return "$status"
-}
-trap 'for group in "${running[@]}"; do kill -- "-$group" 2>/dev/null || true; done' EXIT
-exec 3>&1
-
-# The end-to-end tests wait for servers, timers and transfers for much of their time, in which all other programs are built and tested.
-build_and_test_units() {
-  if ! build "of the unit tests"; then
-    echo "the build of the unit tests failed, its messages follow the end-to-end tests" >&3
-    return 1
-  fi
-  unit_tests
-}
-
-rm -rf "$reports"
-mkdir -p "$reports/gtest"
-if [ "$e2e" -eq 1 ]; then
-  beside python python_tools
-  build "for the end-to-end tests" tandem text_driver tandem_cuda_on_host_plugin tandem_cublaslt_on_host device_ops_test ||
-    give_up "the build failed: mend the first error above"
-  if [ "$unit" -eq 1 ]; then beside units build_and_test_units; fi
-else
-  build "of all" || give_up "the build failed: mend the first error above"
-fi
+begin "build ($preset, $jobs jobs)"
+targets=()
+if [ "$unit" -eq 0 ]; then targets=(--target tandem text_driver tandem_cuda_on_host_plugin tandem_cublaslt_on_host device_ops_test); fi
+cmake --build "$build" -j "$jobs" "${targets[@]}" -- --quiet || give_up "the build failed: mend the first error above"
+end
 
 if [ "$lint" -eq 1 ]; then
   begin "lint"
@@ -163,9 +90,34 @@ if [ "$lint" -eq 1 ]; then
   end
 fi
 
+rm -rf "$reports"
+mkdir -p "$reports/gtest"
+# Sanitizer reports end the program; TSan cannot map its shadow where addresses are randomised further than it knows.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:halt_on_error=1}
+run_as=()
+if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then run_as=(setarch -R); fi
+
+if [ "$unit" -eq 1 ]; then
+  begin "unit tests ($preset)"
+  GTEST_OUTPUT="xml:$reports/gtest/" "${run_as[@]}" ctest --test-dir "$build" -j "$(nproc)" --output-on-failure \
+    --no-tests=error --output-junit "$reports/ctest.xml" || problems+=("unit tests: ctest --test-dir $build --rerun-failed --output-on-failure")
+  end
+fi
+
 if [ "$e2e" -eq 1 ]; then
   begin "Python tools (build/venv)"
-  ended python || give_up "the Python tools are missing: read the message above"
+  python=/usr/bin/python3
+  [ -x "$python" ] || python=python3
+  wanted=$(sha256sum tests/e2e/requirements.txt | cut -d' ' -f1)
+  if [ "$(cat build/venv/requirements.sha256 2>/dev/null)" != "$wanted" ]; then
+    rm -rf build/venv
+    "$python" -m venv build/venv || give_up "python3 -m venv failed: install python3-venv"
+    build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/e2e/requirements.txt ||
+      give_up "pip could not install tests/e2e/requirements.txt: check the network and run again"
+    echo "$wanted" >build/venv/requirements.sha256
+  fi
   end
 
   if [ "$preset" = dev ]; then  # they run no program of Tandem's
@@ -180,10 +132,6 @@ if [ "$e2e" -eq 1 ]; then
   TANDEM_BINARY="$PWD/$build/tandem" "${run_as[@]}" build/venv/bin/python -B -m pytest -q -p no:cacheprovider -n "$(($(nproc) + 1))" --dist worksteal \
     --junitxml="$reports/pytest.xml" "${pytest_options[@]}" tests/e2e || problems+=("end-to-end tests: ./test.sh --e2e --preset $preset")
   end
-fi
-if [ "$unit" -eq 1 ]; then
-  if [ "$e2e" -eq 1 ]; then ended units; else unit_tests; fi ||
-    problems+=("unit tests: read their messages above; once they build: ctest --test-dir $build --rerun-failed --output-on-failure")
 fi
 
 echo "== result ($preset, $((SECONDS - started)) s)"
