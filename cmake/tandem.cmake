@@ -22,7 +22,7 @@ target_compile_options(tandem_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow 
                                               -fno-math-errno -ffp-contract=off)
 target_include_directories(tandem_flags INTERFACE ${TANDEM_ROOT}/src)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Its collector of garbage begins at 128 MB, which most files here pass several times. A job then takes up to 1.3 GB instead of 1.05.
+  # GCC collects garbage from 128 MB on, in most units several times. From 1 GB on, a job takes up to 1.3 GB of memory instead of 1.05.
   target_compile_options(tandem_flags INTERFACE --param=ggc-min-heapsize=1000000)
 endif()
 if(TANDEM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -32,7 +32,7 @@ def test_space_is_bounded(serve):
 
 
 def test_a_batch_waits_for_space_and_says_so(serve):
-    server = serve("--batch-storage", "200KB", "--batch-file-size", "200KB", "--max-num-seqs", 1)  # else all lines may end before it is seen
+    server = serve("--batch-storage", "200KB", "--batch-file-size", "200KB", "--max-num-seqs", 1)  # with more, all lines may be answered before a full space is noticed
     client = server.openai()
     file = upload(client, [chat(str(i), max_tokens=2) for i in range(200)])
     ballast = upload(client, b"x" * (200_000 - file.bytes - 2_000))

@@ -20,6 +20,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/amx/amx.h"
+#include "kernels/amx/row_groups.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/result_rows.h"
 #include "kernels/avx512vnni/avx512vnni.h"
@@ -50,7 +51,6 @@ void configure(int64_t rows) {
   _tile_loadconfig(&config);
 }
 
-constexpr int64_t kGroupRows = kTileRows;
 constexpr int64_t kUnitGroups = 3;
 constexpr int64_t kManyGroups = 9;
 constexpr int64_t kStepBytes = 2 * kTileBytes;  // of a panel's weights: 32 depths, two tiles
@@ -70,13 +70,6 @@ HWY_INLINE void fetch_after(const char* w) {
   for (int64_t line = 0; line < kTileBytes; line += 64) {
     _mm_prefetch(w + kAheadBytes + line, _MM_HINT_T0);
   }
-}
-
-constexpr int64_t kGroupSums = kGroupRows * kPanelColumns;  // floats
-
-// The first row of a group: the last one ends with the last row.
-int64_t group_row(const GemmArgs& args, int64_t group) {
-  return std::max<int64_t>(0, std::min(group * kGroupRows, args.rows - kGroupRows));
 }
 
 // How a product is cut.
