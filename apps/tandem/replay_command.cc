@@ -36,6 +36,11 @@ int run_replay(ReplayFlags& flags) {
   }
   if (!report->first_difference.empty()) {
     fmt::print("DIFFERENT:\n{}\n", report->first_difference);
+    if (report->other_build) {
+      fmt::print(
+          "the record was made by another build of Tandem, whose kernels may round differently: "
+          "replay it with that build\n");
+    }
     return 1;
   }
   fmt::print("identical: every view, plan and token\n");

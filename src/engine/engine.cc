@@ -172,10 +172,11 @@ bool Engine::finish_step() {
   return true;
 }
 
+// Counts come before tokens: a client that has its answer may read them next.
 void Engine::report(Nanos work_began) {
-  outbox_.deliver();
   if (step_.finished.has_value()) {
-    step_.finished->engine_work = parts_.clock.now() - work_began;
+    step_.finished->engine_work = parts_.clock.now() - work_began + delivery_;
+    delivery_ = Nanos{0};
     parts_.observer.on_step(*step_.finished);
     step_.finished.reset();
   }
@@ -183,6 +184,9 @@ void Engine::report(Nanos work_began) {
   if (parts_.executor.limits().host_blocks > 0) {
     parts_.observer.on_tiers(tiers_of(parts_.executor));
   }
+  const Nanos delivery_began = parts_.clock.now();
+  outbox_.deliver();
+  delivery_ += parts_.clock.now() - delivery_began;
 }
 
 // ---------------------------------------------------------------- absorb

@@ -155,6 +155,7 @@ class Engine {
   CurrentStep step_;
   SequenceTable table_;
   EventOutbox outbox_;
+  Nanos delivery_{0};  // time of deliveries, not yet counted with a step
   ShortfallLog shortfalls_;
   TierMover mover_;
   SequenceFinisher finisher_;

@@ -1,6 +1,7 @@
 // A whole node with a small made model: planned, loaded, running, recorded, replayed.
 #include "node/node.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "exec/code_digest.h"
 #include "model/make.h"
 #include "node/replay.h"
 #include "scheduler/policies/sarathi.h"
@@ -133,6 +135,16 @@ TEST_F(NodeTest, AnInstanceIsPlannedThenLoadedThenRuns) {
   EXPECT_EQ(report->first_difference, "");
   EXPECT_EQ(report->requests, 3);
   EXPECT_EQ(report->tokens, 18);
+  EXPECT_FALSE(report->other_build);
+  std::string text = recorded();
+  const std::string build = fmt::format("\"build\":\"{}\"", kCodeDigest);
+  ASSERT_NE(text.find(build), std::string::npos);
+  text.replace(text.find(build), build.size(), "\"build\":\"another\"");
+  std::ofstream(record()) << text;
+  const auto another = replay_it();
+  ASSERT_TRUE(another.ok()) << another.error().message;
+  EXPECT_EQ(another->first_difference, "");
+  EXPECT_TRUE(another->other_build);
 }
 
 TEST_F(NodeTest, AMeasuredBudgetIsRecordedWithWhatFollowedFromIt) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "exec/code_digest.h"
 #include "node/record_lines.h"
 #include "node/request_json.h"
 
@@ -31,8 +32,8 @@ Result<std::unique_ptr<Recorder>> RecordFile::create(const std::string& path, in
         "record-out"};
   }
   std::unique_ptr<RecordFile> file(new RecordFile(::fdopen(descriptor, "w"), limit_bytes));
-  file->add_line(fmt::format(R"({{"tandem_record":1,"view_digest":{},"config":{}}})",
-                             kViewDigestVersion, config));
+  file->add_line(fmt::format(R"({{"tandem_record":1,"view_digest":{},"build":"{}","config":{}}})",
+                             kViewDigestVersion, kCodeDigest, config));
   return std::unique_ptr<Recorder>(std::move(file));
 }
 

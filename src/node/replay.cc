@@ -11,6 +11,7 @@
 #include "base/bell.h"
 #include "base/json_values.h"
 #include "engine/engine.h"
+#include "exec/code_digest.h"
 #include "node/loaded_model.h"
 #include "node/option_table.h"
 #include "node/record_lines.h"
@@ -409,6 +410,7 @@ Result<ReplayReport> replay(const std::filesystem::path& record, const NodeOptio
     }
     ReplayReport report = replayer.report();
     report.other_kernels = other_kernels;
+    report.other_build = head->value("build", std::string()) != kCodeDigest;
     report.complete = !reader.cut();
     return report;
   } catch (const json::exception& error) {

@@ -77,7 +77,9 @@ struct StepRecord {
   Nanos step_budget{0};       // of time, that the policy kept to; 0: it has none
   std::string_view regime{};  // decode, mixed, prefill: what the correction goes by
   double correction = 1;      // of that regime, before this step
-  Nanos engine_work{0};       // the engine thread's own time for this step: commit, plan, launch
+  // The engine thread's own time for this step: commit, plan, launch, and delivering the step
+  // before.
+  Nanos engine_work{0};
 };
 
 // What is the case now.

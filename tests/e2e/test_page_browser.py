@@ -51,11 +51,20 @@ class View:
                 self.page.click("#options-button")
             self.page.fill("#" + name.replace("_", "-"), str(value))
         self.page.fill("#prompt", text)
+        # A short answer may be over before anyone looks: the page itself notes that it saw the answer grow.
+        self.page.evaluate("""() => {
+            window.streamed = false;
+            const observer = new MutationObserver(() => {
+                const length = document.querySelector('.answer.streams > .text:not(.thought)')?.textContent.length;
+                if (length > 10) { window.streamed = true; observer.disconnect(); }
+            });
+            observer.observe(document.body, {childList: true, characterData: true, subtree: true});
+        }""")
         self.page.press("#prompt", "Enter")
 
     def streams(self):
-        """Waits until an answer is under way."""
-        self.page.wait_for_function("() => document.querySelector('.answer.streams > .text:not(.thought)')?.textContent.length > 10")
+        """Waits until the answer to the last message has begun to grow."""
+        self.page.wait_for_function("() => window.streamed")
 
     def answer(self, number=-1):
         """The last answer once it has ended: (text, facts)."""

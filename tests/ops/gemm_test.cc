@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "families.h"
 #include "gemm_sources.h"
@@ -231,17 +232,27 @@ TEST_P(Gemm, ARowDoesNotDependOnTheNumberOfRows) {
   }
 }
 
-// Deep, wide and tall enough that every family cuts depth, panels and rows for its caches.
+// Deep, wide and tall enough that every family cuts depth, panels and rows for its caches. Some
+// rows hold numbers that would spoil their neighbours if rows met.
 TEST_P(Gemm, ARowOfALargeProductEqualsTheRowAlone) {
   const int64_t n = is_plain(GetParam()) ? 32 : 17 * 32;
+  const int64_t k = is_plain(GetParam()) ? 2080 : 4160;
   for (const Stored stored : stored_of(GetParam())) {
     const auto store = stored.type == ElementType::kBF16 ? GemmStore::kAdd : GemmStore::kWrite;
-    const Weight weight =
-        pack_all(*kernels_,
-                 {make_source(random_, whole(n), whole(2080), ElementType::kBF16, stored)}, stored);
+    const Weight weight = pack_all(
+        *kernels_, {make_source(random_, whole(n), whole(k), ElementType::kBF16, stored)}, stored);
     Call all = make_call(random_, weight, 261, store);
     std::vector<float> bias(static_cast<size_t>(weight.matrix.n), 0.75F);
     all.args.bias = bias.data();
+    const auto set_x = [&](int64_t row, int64_t depth, float value) {
+      put(all.x.data(), stored.type, row * all.args.x_stride + depth, value);
+    };
+    set_x(14, 5, std::numeric_limits<float>::quiet_NaN());
+    set_x(101, 1000, std::numeric_limits<float>::infinity());
+    set_x(259, k - 1, -std::numeric_limits<float>::infinity());
+    for (int64_t depth = 0; depth < 64; ++depth) {
+      set_x(16, depth, 1e-39F);  // denormal: its row must still have the same bits
+    }
     run(*kernels_, all.args, 0, weight.matrix.panels());
     for (const int64_t row : {0, 15, 16, 100, 127, 255, 256, 260}) {
       Guarded<float> y(weight.matrix.n);

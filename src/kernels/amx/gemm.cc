@@ -1,4 +1,5 @@
-// Y = X W^T of bf16 on the matrix unit: 16 x 16 fp32 tiles, 32 depths a step.
+// Y = X W^T of bf16 on the matrix unit: 16 x 16 fp32 tiles, 32 depths a step. Quantised weights
+// have a kernel of their own (quantized.cc).
 //
 // Up to 16 rows take two panels at once: two streams from memory, and each step of x serves 64
 // columns. More rows are cut into units of up to 48, six sum tiles, so that a step of 6 products

@@ -38,10 +38,10 @@ using avx512bf16::kStepBytes;
 using avx512bf16::Scales;
 using avx512bf16::Unpacked;
 
-constexpr int64_t kBlockGroups = 2;                // that are multiplied together
-constexpr int64_t kSumStride = kPanelColumns * 4;  // bytes
-constexpr int64_t kXStepBytes = 64;                // of a row of x
-constexpr int64_t kLine = 64;                      // bytes of a cache line
+constexpr int64_t kBlockGroups = 2;                // row groups in one call of multiply_block
+constexpr int64_t kSumStride = kPanelColumns * 4;  // bytes from row to row of a step's sums
+constexpr int64_t kXStepBytes = 64;                // a row of x in one step
+constexpr int64_t kLine = 64;                      // a cache line
 
 // Tiles 0-3: sums of two row groups x two column halves; 4 and 5: x of the groups; 6 and 7: w.
 void configure(int64_t rows) {
@@ -56,43 +56,43 @@ void configure(int64_t rows) {
 
 // How a product is cut.
 struct Cut {
-  int64_t set_groups = 0;    // row groups whose x, for a chunk of the depth, shares the L2 cache
-  int64_t chunk_steps = 0;   // of the depth
-  int64_t group_panels = 0;  // that pass by before the next chunk, then set
-  int64_t sum_panels = 0;    // whose results are in scratch together
-  [[nodiscard]] int64_t panel_sums() const { return set_groups * kGroupSums; }
+  int64_t set_groups = 0;       // row groups of a set: their x for a chunk shares the L2 cache
+  int64_t chunk_steps = 0;      // steps of a chunk of the depth, whole pieces
+  int64_t panels_together = 0;  // panels before the next chunk, then the next set
+  int64_t result_panels = 0;    // panels whose results are in scratch at a time
+  [[nodiscard]] int64_t panel_results() const { return set_groups * kGroupSums; }  // floats
 };
 
 Cut cut_of(const GemmArgs& args) {
   constexpr int64_t kSetGroups = 16;
   constexpr int64_t kChunkBytes = 1024 * 1024;
-  constexpr int64_t kGroupPanels = 16;
+  constexpr int64_t kPanelsTogether = 16;
   const int64_t groups = divide_up(args.rows, kGroupRows);
   const int64_t steps = args.w.k / 32;
   Cut cut;
   cut.set_groups = divide_up(groups, divide_up(groups, kSetGroups));
   const int64_t chunks = divide_up(cut.set_groups * kGroupRows * args.w.k * 2, kChunkBytes);
-  cut.chunk_steps = divide_up(steps, chunks);
-  const bool whole = chunks == 1;
-  cut.group_panels = whole && cut.set_groups == groups ? args.w.panels() : kGroupPanels;
-  cut.sum_panels = whole ? args.panel_unit() : kGroupPanels;
+  cut.chunk_steps = divide_up(divide_up(steps, chunks), kPieceSteps) * kPieceSteps;
+  const bool whole = cut.chunk_steps >= steps;
+  cut.panels_together = whole && cut.set_groups == groups ? args.w.panels() : kPanelsTogether;
+  cut.result_panels = whole ? args.panel_unit() : kPanelsTogether;
   return cut;
 }
 
 // Scratch of a call: the sums of a step, an unpacked piece, results as [panel][row group][16][32],
-// and, for weights with minima, the sums of x as [row group][16][group of depths].
+// and, for weights with minima, the sums of x as [row group][16][step].
 struct Scratch {
   Scratch(const GemmArgs& args, const Cut& cut, void* memory)
       : step_sums(static_cast<float*>(memory)),
         unpacked(reinterpret_cast<Unpacked*>(step_sums + kBlockGroups * kGroupSums)),
         results(reinterpret_cast<float*>(unpacked + 1)),
-        x_sums(has_minimum(args.w.quantization) ? results + cut.sum_panels * cut.panel_sums()
+        x_sums(has_minimum(args.w.quantization) ? results + cut.result_panels * cut.panel_results()
                                                 : nullptr) {}
   static int64_t bytes(const GemmArgs& args, const Cut& cut) {
     const int64_t sums = has_minimum(args.w.quantization)
                              ? cut.set_groups * kGroupRows * (args.w.k / kQuantizedGroup)
                              : 0;
-    return (kBlockGroups * kGroupSums + cut.sum_panels * cut.panel_sums() + sums) *
+    return (kBlockGroups * kGroupSums + cut.result_panels * cut.panel_results() + sums) *
                int64_t{sizeof(float)} +
            int64_t{sizeof(Unpacked)};
   }
@@ -102,11 +102,11 @@ struct Scratch {
   float* x_sums;
 };
 
-// Lines of weights that are fetched meanwhile, a few in each step.
+// The next piece's weights, fetched while this piece is multiplied: some lines at each step.
 struct Ahead {
   const char* next = nullptr;
   const char* end = nullptr;
-  int64_t lines = 0;  // a step
+  int64_t lines = 0;  // at each step
   HWY_INLINE void fetch() {
     for (int64_t line = 0; line < lines && next < end; ++line, next += kLine) {
       _mm_prefetch(next, _MM_HINT_T0);
@@ -116,16 +116,16 @@ struct Ahead {
 
 // A piece of a panel with a block of rows.
 struct Block {
-  const char* x[kBlockGroups] = {};  // of each group, at the piece's first step
+  const char* x[kBlockGroups] = {};  // the first row of each group, at the piece's first step
   int64_t stride = 0;                // bytes from row to row
-  int64_t rows = 0;                  // of each group
+  int64_t rows = 0;                  // in each group
   const Unpacked* w = nullptr;
   int64_t steps = 0;
-  bool first = false;             // of the depth: results begin with zero
-  const char* scales = nullptr;   // fp16 of the first step
-  int64_t scale_stride = 0;       // bytes to the next scales
-  const float* x_sums = nullptr;  // of the first row, at the piece; null without minima
-  int64_t depth_groups = 0;       // from row to row of them
+  bool first = false;             // the depth's first piece: results begin with zero
+  const char* scales = nullptr;   // fp16, at the first step
+  int64_t scale_stride = 0;       // bytes from step to step
+  const float* x_sums = nullptr;  // the first row's, at the first step; null without minima
+  int64_t x_sums_stride = 0;      // floats from row to row
   float* results = nullptr;
 };
 
@@ -173,12 +173,12 @@ HWY_INLINE void add_step(const Block& block, int64_t step, const float* sums) {
     const float* from = sums + group * kGroupSums;
     float* to = block.results + group * kGroupSums;
     const float* x_sums =
-        minima ? block.x_sums + group * kGroupRows * block.depth_groups + step : nullptr;
+        minima ? block.x_sums + group * kGroupRows * block.x_sums_stride + step : nullptr;
     for (int64_t row = 0; row < block.rows; ++row, from += kPanelColumns, to += kPanelColumns) {
       const __m512 left_sums = _mm512_load_ps(from);
       const __m512 right_sums = _mm512_load_ps(from + 16);
       if (minima) {
-        const float x_sum = x_sums[row * block.depth_groups];
+        const float x_sum = x_sums[row * block.x_sums_stride];
         avx512bf16::add_scaled(left, first, left_sums, x_sum, to);
         avx512bf16::add_scaled(right, first, right_sums, x_sum, to + 16);
       } else {
@@ -205,14 +205,20 @@ void multiply_block(const Block& block, float* sums, Ahead& ahead) {
   add_step<kGroups>(block, block.steps - 1, sums);
 }
 
+const char* step_of(const GemmArgs& args, int64_t panel, int64_t step) {
+  return static_cast<const char*>(args.w.data) +
+         (panel * (args.w.k / 32) + step) * panel_layout::step_bytes(args.w.quantization);
+}
+
 // A chunk of the depth of one panel, for a set of rows.
 struct PanelPass {
-  int64_t first_group = 0;  // of the set
+  int64_t first_group = 0;  // the set's
   int64_t groups = 0;
-  int64_t first_step = 0;  // of the chunk
+  int64_t first_step = 0;  // the chunk's
   int64_t steps = 0;
   const char* w = nullptr;     // the panel, at this chunk
-  const char* next = nullptr;  // the weights of the pass after this one
+  const char* next = nullptr;  // the weights of the following pass
+  int64_t next_steps = 0;      // steps of that pass's first piece
   float* results = nullptr;    // the panel's
 };
 
@@ -224,17 +230,18 @@ void run_pass(const GemmArgs& args, const PanelPass& pass, const Scratch& scratc
               .rows = std::min(args.rows, kGroupRows),
               .w = scratch.unpacked,
               .scale_stride = bytes,
-              .depth_groups = args.w.k / kQuantizedGroup};
+              .x_sums_stride = args.w.k / kQuantizedGroup};
   for (int64_t step = 0; step < pass.steps; step += kPieceSteps) {
     block.steps = std::min(kPieceSteps, pass.steps - step);
     block.first = pass.first_step + step == 0;
     const char* w = pass.w + step * bytes;
     avx512bf16::unpack(quantization, w, block.steps, *scratch.unpacked);
     block.scales = w + panel_layout::step_value_bytes(quantization);
-    const int64_t end_step = step + block.steps;
-    Ahead ahead{.next = end_step < pass.steps ? w + block.steps * bytes : pass.next};
-    ahead.end = ahead.next + block.steps * bytes;
-    ahead.lines = divide_up(divide_up(bytes, kLine), blocks);
+    const int64_t left = pass.steps - step - block.steps;
+    const int64_t next_bytes = (left > 0 ? std::min(kPieceSteps, left) : pass.next_steps) * bytes;
+    Ahead ahead{.next = left > 0 ? w + block.steps * bytes : pass.next};
+    ahead.end = ahead.next + next_bytes;
+    ahead.lines = divide_up(divide_up(next_bytes, kLine), blocks * block.steps);
     for (int64_t group = 0; group < pass.groups; group += kBlockGroups) {
       const int64_t together = std::min(kBlockGroups, pass.groups - group);
       for (int64_t i = 0; i < together; ++i) {
@@ -245,7 +252,7 @@ void run_pass(const GemmArgs& args, const PanelPass& pass, const Scratch& scratc
       block.results = pass.results + group * kGroupSums;
       if (scratch.x_sums != nullptr) {
         block.x_sums =
-            scratch.x_sums + group * kGroupRows * block.depth_groups + pass.first_step + step;
+            scratch.x_sums + group * kGroupRows * block.x_sums_stride + pass.first_step + step;
       }
       if (together == 1) {
         multiply_block<1>(block, scratch.step_sums, ahead);
@@ -256,68 +263,74 @@ void run_pass(const GemmArgs& args, const PanelPass& pass, const Scratch& scratc
   }
 }
 
-// The sums of x of a set's rows.
-void sum_groups(const GemmArgs& args, int64_t first_group, int64_t groups, float* sums) {
-  const int64_t depth_groups = args.w.k / kQuantizedGroup;
-  const auto* x = static_cast<const BFloat16*>(args.x);
-  for (int64_t group = 0; group < groups; ++group) {
-    const int64_t begin = group_row(args, first_group + group);
-    const int64_t rows = std::min(args.rows, kGroupRows);
-    for (int64_t row = begin; row < begin + rows; ++row, sums += depth_groups) {
-      group_sums(x + row * args.x_stride, depth_groups, sums);
-    }
+// The sums of x over each step's depths, for the rows of a set.
+void sum_x(const GemmArgs& args, const PanelPass& set, float* sums) {
+  const int64_t rows = std::min(args.rows, kGroupRows);
+  for (int64_t group = 0; group < set.groups; ++group) {
+    const int64_t row = group_row(args, set.first_group + group);
+    sums = avx512bf16::sum_x(args, row, rows, sums);
   }
 }
 
 // The results of a panel (or of a pair) go to y.
-void write_rows(const GemmArgs& args, const Cut& cut, const float* results, int64_t panel,
-                int64_t first_group, int64_t groups) {
-  const int64_t end = std::min(args.rows, (first_group + groups) * kGroupRows);
-  for (int64_t row = first_group * kGroupRows; row < end; ++row) {
+void write_rows(const GemmArgs& args, const Cut& cut, const PanelPass& set, const float* results,
+                int64_t panel) {
+  const int64_t end = std::min(args.rows, (set.first_group + set.groups) * kGroupRows);
+  for (int64_t row = set.first_group * kGroupRows; row < end; ++row) {
     const int64_t group = row / kGroupRows;
-    const float* c = results + (group - first_group) * kGroupSums +
+    const float* c = results + (group - set.first_group) * kGroupSums +
                      (row - group_row(args, group)) * kPanelColumns;
     if (args.store == GemmStore::kSiluMul) {
-      avx512::store_activated(args, c, c + cut.panel_sums(), row, panel / 2 * kPanelColumns);
+      avx512::store_activated(args, c, c + cut.panel_results(), row, panel / 2 * kPanelColumns);
     } else {
       avx512::store_row(args, c, row, panel * kPanelColumns);
     }
   }
 }
 
-// A group of panels with all sets of rows.
+// Where the weights of the pass after (panel, step) begin, and the steps of its first piece; none
+// behind the last panel.
+void find_next(const GemmArgs& args, int64_t panel, int64_t step, PanelPass& pass) {
+  pass.next = pass.w;
+  pass.next_steps = 0;
+  if (panel < args.w.panels()) {
+    pass.next = step_of(args, panel, step);
+    pass.next_steps = std::min(kPieceSteps, args.w.k / 32 - step);
+  }
+}
+
+// All sets of rows with the panels [begin, end).
 void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end,
                 const Scratch& scratch) {
   const int64_t steps = args.w.k / 32;
   const int64_t groups = divide_up(args.rows, kGroupRows);
   const int64_t unit = args.panel_unit();
-  const auto weights = [&](int64_t panel, int64_t step) {
-    return static_cast<const char*>(args.w.data) +
-           (panel * steps + step) * panel_layout::step_bytes(args.w.quantization);
-  };
   PanelPass pass;
   for (int64_t set = 0; set < groups; set += cut.set_groups) {
     pass.first_group = set;
     pass.groups = std::min(cut.set_groups, groups - set);
     if (scratch.x_sums != nullptr) {
-      sum_groups(args, set, pass.groups, scratch.x_sums);
+      sum_x(args, pass, scratch.x_sums);
     }
     for (int64_t step = 0; step < steps; step += cut.chunk_steps) {
       pass.first_step = step;
       pass.steps = std::min(cut.chunk_steps, steps - step);
       const bool last = step + pass.steps == steps;
       for (int64_t panel = begin; panel < end; ++panel) {
-        pass.w = weights(panel, step);
-        pass.next = panel + 1 < end                 ? weights(panel + 1, step)
-                    : !last                         ? weights(begin, step + pass.steps)
-                    : set + cut.set_groups < groups ? weights(begin, 0)
-                                                    : weights(end, 0);
-        const int64_t place = (panel - begin) % cut.sum_panels;
-        pass.results = scratch.results + place * cut.panel_sums();
+        pass.w = step_of(args, panel, step);
+        if (panel + 1 < end) {
+          find_next(args, panel + 1, step, pass);
+        } else if (!last) {
+          find_next(args, begin, step + pass.steps, pass);
+        } else {
+          find_next(args, set + cut.set_groups < groups ? begin : end, 0, pass);
+        }
+        const int64_t place = (panel - begin) % cut.result_panels;
+        pass.results = scratch.results + place * cut.panel_results();
         run_pass(args, pass, scratch);
         if (last && (panel + 1 - begin) % unit == 0) {
-          write_rows(args, cut, pass.results - (unit - 1) * cut.panel_sums(), panel + 1 - unit, set,
-                     pass.groups);
+          write_rows(args, cut, pass, pass.results - (unit - 1) * cut.panel_results(),
+                     panel + 1 - unit);
         }
       }
     }
@@ -335,8 +348,8 @@ void quantized_gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end
   const Cut cut = cut_of(args);
   const Scratch parts(args, cut, scratch);
   configure(std::min(args.rows, kGroupRows));
-  for (int64_t panel = panel_begin; panel < panel_end; panel += cut.group_panels) {
-    run_panels(args, cut, panel, std::min(panel_end, panel + cut.group_panels), parts);
+  for (int64_t panel = panel_begin; panel < panel_end; panel += cut.panels_together) {
+    run_panels(args, cut, panel, std::min(panel_end, panel + cut.panels_together), parts);
   }
   _tile_release();
 }

@@ -1,5 +1,6 @@
-// Y = X W^T of bf16 with the vector units' products of pairs: vdpbf16ps adds x[k] w[k] + x[k+1]
-// w[k+1] to each of 16 columns. W's panels hold such pairs, x is read where it lies.
+// Y = X W^T of bf16 and of quantised weights with the vector units' products of pairs: vdpbf16ps
+// adds x[k] w[k] + x[k+1] w[k+1] to each of 16 columns. W's panels hold such pairs, x is read where
+// it lies.
 //
 // Registers hold the sums of up to 12 rows x 32 columns. The rows of a set take a piece of a panel
 // that fits the L1 cache one block of rows after the other, while the next piece is fetched in
@@ -27,12 +28,6 @@
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
 #include "kernels/quantize.h"
-
-// gcc 12 takes the operands that its own intrinsics leave undefined for uninitialized variables.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16")
 namespace tandem::kernels::avx512bf16 {
@@ -415,9 +410,8 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
     PanelPass pass{.unpacked = unpacked};
     pass.rows = std::min(cut.set_rows, args.rows - set);
     pass.groups = steps;
-    for (int64_t row = 0; row < pass.rows && has_minimum(args.w.quantization); ++row) {
-      group_sums(static_cast<const BFloat16*>(args.x) + (set + row) * args.x_stride, steps,
-                 x_sums + row * steps);
+    if (has_minimum(args.w.quantization)) {
+      sum_x(args, set, pass.rows, x_sums);
     }
     for (int64_t step = 0; step < steps; step += cut.depth_steps) {
       pass.steps = std::min(cut.depth_steps, steps - step);
@@ -430,7 +424,8 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
         pass.next = panel + 1 < end                  ? weights(panel + 1, step)
                     : !last                          ? weights(begin, step + pass.steps)
                     : set + cut.set_rows < args.rows ? weights(begin, 0)
-                                                     : weights(end, 0);
+                    : end < args.w.panels()          ? weights(end, 0)
+                                                     : pass.w;
         const int64_t place = (panel - begin) % cut.sum_panels;
         pass.c = sums + place * cut.panel_sums();
         run_pass(args, pass);

@@ -1,5 +1,6 @@
 // Steps of quantised panels for kernels whose products take pairs of bf16: their integers as a bf16
-// panel, and the sums of a step on their way to the results. Needs AVX-512 BF16.
+// panel, the sums of x for weights with minima, and the sums of a step on their way to the results.
+// Needs AVX-512 BF16.
 #pragma once
 
 #include <immintrin.h>
@@ -7,6 +8,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/gemm.h"
 #include "kernels/panel_layout.h"
 #include "kernels/quantize.h"
 
@@ -111,7 +113,36 @@ inline void unpack(Quantization quantization, const char* from, int64_t steps, U
   }
 }
 
-// Of the columns of half a step.
+HWY_INLINE __m512 widen(__m256i bf16) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
+}
+
+// group_sums (quantize.h), with its additions in its order.
+HWY_INLINE float group_sum(const BFloat16* x) {
+  const __m512i all = _mm512_loadu_si512(x);
+  const __m512 sixteen =
+      _mm512_add_ps(widen(_mm512_castsi512_si256(all)), widen(_mm512_extracti64x4_epi64(all, 1)));
+  const __m256 eight =
+      _mm256_add_ps(_mm512_castps512_ps256(sixteen), _mm512_extractf32x8_ps(sixteen, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+// The sums of x over each step's depths, for the rows [row, row + rows). Returns the place behind
+// the last sum.
+inline float* sum_x(const GemmArgs& args, int64_t row, int64_t rows, float* sums) {
+  const int64_t steps = args.w.k / kQuantizedGroup;
+  for (int64_t r = row; r < row + rows; ++r) {
+    const auto* x = static_cast<const BFloat16*>(args.x) + r * args.x_stride;
+    for (int64_t step = 0; step < steps; ++step) {
+      *sums++ = group_sum(x + step * kQuantizedGroup);
+    }
+  }
+  return sums;
+}
+
+// Scales and minima of a step for half of its columns.
 struct Scales {
   __m512 scale;
   __m512 minimum;

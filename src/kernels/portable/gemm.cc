@@ -27,8 +27,8 @@
 #include "hwy/cache_control.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/panel_layout.h"
+#include "kernels/portable/depth_groups.h"
 #include "kernels/portable/portable.h"
-#include "kernels/portable/row_groups.h"
 #include "kernels/quantize.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/portable/depth_groups.h"
 #include "kernels/portable/math-inl.h"
-#include "kernels/portable/row_groups.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::kernels::portable::HWY_NAMESPACE {
