@@ -39,6 +39,16 @@ std::vector<GemmArgs> products(const model::Weights& weights) {
   return shapes;
 }
 
+// What the threads share, besides.
+int64_t most_prepared(const Kernels& table, const model::Weights& weights, int64_t rows) {
+  int64_t most = 0;
+  for (GemmArgs& args : products(weights)) {
+    args.rows = rows;
+    most = std::max(most, table.prepared_bytes == nullptr ? 0 : table.prepared_bytes(args));
+  }
+  return most;
+}
+
 int64_t most_for_products(const Kernels& table, const model::Weights& weights, int64_t rows) {
   // Rows beyond that are taken in sets, whose sizes all occur below, or as they are.
   constexpr int64_t kMostVaried = 1024;
@@ -62,14 +72,16 @@ int64_t thread_workspace_bytes(const model::ModelConfig& config, const model::We
   attention.heads = config.heads;
   const int64_t rows = std::max(options.max_batched_tokens, options.max_logit_rows);
   int64_t most = 0;
+  int64_t shared = 0;
   for (const kernels::Isa isa : kernels::available_isas()) {
     const Result<const Kernels*> table = kernels::kernels_for(isa);
     if (table.ok()) {
       most = std::max({most, (*table)->attend_scratch_bytes(attention),
                        most_for_products(**table, weights, rows)});
+      shared = std::max(shared, most_prepared(**table, weights, rows));
     }
   }
-  return most * std::max(options.compute_threads, 1);
+  return most * std::max(options.compute_threads, 1) + shared;
 }
 
 }  // namespace tandem

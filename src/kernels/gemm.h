@@ -16,8 +16,9 @@
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
 // fp32.
 //
-// A call prepares its rows of X in its scratch, so a caller gives each thread one large range of
-// panels rather than many small ones.
+// Products with rounded activations or with minima first compute something of each row of X. A call
+// does so in its scratch for all rows, unless they were prepared (`prepared`): then the caller pays
+// once for all ranges of panels.
 #pragma once
 
 #include <cstdint>
@@ -122,6 +123,7 @@ struct GemmArgs {
   int64_t y_stride = 0;         // of y, or of activated, in elements
   GemmStore store = GemmStore::kWrite;
   void* activated = nullptr;  // kSiluMul, instead of y: [rows, y_stride >= w.n / 2], type w.type
+  void* prepared = nullptr;   // what Kernels::prepare wrote for all rows, only read; or null
   // The smallest number of panels that a caller may give to a thread; ranges are multiples of it.
   [[nodiscard]] int64_t panel_unit() const { return store == GemmStore::kSiluMul ? 2 : 1; }
 };

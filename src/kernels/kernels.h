@@ -28,6 +28,10 @@ struct Kernels {
 
   void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end) = nullptr;
   void (*unpack_row)(const PackedMatrix&, int64_t row, float* out) = nullptr;  // out [k]
+  // What of X all panels can share (GemmArgs::prepared): its bytes, 0 if there is nothing to share,
+  // and its preparation for some rows; memory is 64-byte aligned. Null: never anything.
+  int64_t (*prepared_bytes)(const GemmArgs&) = nullptr;
+  void (*prepare)(const GemmArgs&, int64_t row_begin, int64_t row_end, void* prepared) = nullptr;
   void (*gemm)(const GemmArgs&, int64_t panel_begin, int64_t panel_end, void* scratch) = nullptr;
   void (*embed)(const EmbedArgs&, int64_t row_begin, int64_t row_end) = nullptr;
   void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end) = nullptr;

@@ -99,11 +99,30 @@ inline Source make_source(Random& random, PaddedDim n, PaddedDim k, ElementType 
 
 inline PaddedDim whole(int64_t logical) { return {logical, logical, round_up(logical, 32)}; }
 
-inline void run(const Kernels& kernels, const GemmArgs& args, int64_t panel_begin,
-                int64_t panel_end) {
+enum class RowsOfX : uint8_t { kAsTheyAre, kPrepared };
+
+inline void run(const Kernels& kernels, GemmArgs args, int64_t panel_begin, int64_t panel_end,
+                RowsOfX rows_of_x) {
+  const bool prepares = rows_of_x == RowsOfX::kPrepared && kernels.prepared_bytes != nullptr;
+  Guarded<std::byte> prepared(prepares ? kernels.prepared_bytes(args) : 0);
+  if (prepared.size() > 0) {
+    const int64_t some = args.rows / 3;
+    kernels.prepare(args, some, args.rows, prepared.data());
+    kernels.prepare(args, 0, some, prepared.data());
+    args.prepared = prepared.data();
+  }
   Guarded<std::byte> scratch(kernels.gemm_scratch_bytes(args));
   kernels.gemm(args, panel_begin, panel_end, scratch.data());
   EXPECT_TRUE(scratch.guards_intact());
+  EXPECT_TRUE(prepared.guards_intact());
+}
+
+// Every second call finds its rows prepared, so tests of equal bits compare both ways.
+inline void run(const Kernels& kernels, const GemmArgs& args, int64_t panel_begin,
+                int64_t panel_end) {
+  static int64_t calls = 0;
+  run(kernels, args, panel_begin, panel_end,
+      ++calls % 2 == 0 ? RowsOfX::kPrepared : RowsOfX::kAsTheyAre);
 }
 
 }  // namespace tandem::kernels

@@ -34,8 +34,9 @@ struct Outcome {
 // By the tag of a request and the number of its choice.
 class Outcomes final : public TokenSink {
  public:
-  // The clock must outlive it.
-  explicit Outcomes(const Clock& clock) : clock_(clock) {}
+  // The clock must outlive it, and the count of tokens in the observed steps, if one is given.
+  explicit Outcomes(const Clock& clock, const int64_t* observed_tokens = nullptr)
+      : clock_(clock), observed_tokens_(observed_tokens) {}
 
   [[nodiscard]] Outcome& of(int64_t tag, int32_t choice = 0) { return outcomes_[{tag, choice}]; }
 
@@ -50,6 +51,8 @@ class Outcomes final : public TokenSink {
         }
       } else if (event.kind == TokenEvent::Kind::kToken) {
         CHECK(outcome.finishes == 0, "a token after the end of request {}", event.tag);
+        CHECK(observed_tokens_ == nullptr || ++tokens_ <= *observed_tokens_,
+              "a token of request {} before its step was observed", event.tag);
         outcome.tokens.push_back(event.token);
         outcome.times.push_back(clock_.now());
       } else {
@@ -67,6 +70,8 @@ class Outcomes final : public TokenSink {
 
  private:
   const Clock& clock_;
+  const int64_t* observed_tokens_;
+  int64_t tokens_ = 0;
   std::map<std::pair<int64_t, int32_t>, Outcome> outcomes_;
 };
 

@@ -53,6 +53,7 @@ struct WorldOptions {
 // Sums over the steps of a world, and its ended choices.
 struct StepSums final : observe::EngineObserver {
   void on_step(const observe::StepRecord& record) override {
+    sampled_tokens += record.sampled_tokens;
     preemptions += record.preempted;
     put_off += record.put_off;
     let_in += record.let_in;
@@ -63,6 +64,7 @@ struct StepSums final : observe::EngineObserver {
   void on_gauges(const observe::EngineGauges&) override {}
   void on_request(const observe::RequestRecord& record) override { requests.push_back(record); }
   std::vector<observe::RequestRecord> requests;
+  int64_t sampled_tokens = 0;
   int64_t preemptions = 0;
   int64_t put_off = 0;
   int64_t let_in = 0;
@@ -117,7 +119,7 @@ class VirtualWorld final {
         admission_watch_(options_.watch_admission && policy_.admission != nullptr
                              ? options_.watch_admission(*policy_.admission)
                              : nullptr),
-        sink_(std::make_shared<Outcomes>(clock_)),
+        sink_(std::make_shared<Outcomes>(clock_, &observer_.sampled_tokens)),
         engine_(
             options_.engine,
             {.executor = executor_,

@@ -13,6 +13,7 @@ namespace {
 // Guesses of one thread's speed. They only decide where dividing pays, so a factor of two does not
 // matter.
 constexpr double kBytesPerNano = 12.0;
+constexpr double kPreparedPerNano = 3.0;  // elements of x
 constexpr double kRowBytesPerNano = 4.0;  // row-wise kernels: arithmetic beside the bytes
 constexpr double kMatrixFlopsPerNano = 1500.0;
 constexpr double kPairFlopsPerNano = 300.0;
@@ -156,13 +157,20 @@ void OpRunner::run_one(const RmsNormOp& op) {
               [&](int64_t begin, int64_t end) { kernels_.rms_norm(args, begin, end); });
 }
 
-void OpRunner::multiply(const kernels::GemmArgs& args) {
+void OpRunner::multiply(kernels::GemmArgs args) {
   const kernels::Kernels& own = set_.for_rows(args.rows);
   const double flops = 2.0 * as_double(args.rows) * as_double(args.w.n) * as_double(args.w.k);
   const double nanos = std::max(as_double(args.w.bytes()) / kBytesPerNano,
                                 flops / flops_per_nano(own.isa, args.w.type, args.w.quantization));
   if (args.rows <= 0) {
     return;
+  }
+  const int64_t shared = own.prepared_bytes == nullptr ? 0 : own.prepared_bytes(args);
+  if (shared > 0) {
+    void* prepared = prepared_.require(shared);
+    divide_rows(args.rows, as_double(args.w.k) / kPreparedPerNano,
+                [&](int64_t begin, int64_t end) { own.prepare(args, begin, end, prepared); });
+    args.prepared = prepared;
   }
   divide({.units = args.w.panels() / args.panel_unit(),
           .nanos = nanos,

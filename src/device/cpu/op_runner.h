@@ -53,7 +53,7 @@ class OpRunner final : public StreamWork {
   template <class AnyOp>
   void run_one(const AnyOp& op);
 
-  void multiply(const kernels::GemmArgs& args);
+  void multiply(kernels::GemmArgs args);
 
   // A division of attention, what it was made for, and a guess of what it costs one thread.
   struct PlannedAttention {
@@ -67,6 +67,7 @@ class OpRunner final : public StreamWork {
   WorkerPool& pool_;
   const int32_t desk_;
   Scratch scratch_;
+  Scratch prepared_;  // what the threads of a product share
   std::array<PlannedAttention, kAttentionPlans> attention_;
 };
 

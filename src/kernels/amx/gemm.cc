@@ -24,6 +24,7 @@
 #include "kernels/amx/row_groups.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/result_rows.h"
+#include "kernels/avx512bf16/avx512bf16.h"
 #include "kernels/avx512vnni/avx512vnni.h"
 #include "kernels/panel_layout.h"
 #include "kernels/portable/portable.h"
@@ -506,6 +507,8 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
 
 void fill_gemm(Kernels& table) {
   table.gemm_scratch_bytes = gemm_scratch_bytes;
+  table.prepared_bytes = avx512bf16::prepared_bytes;
+  table.prepare = avx512bf16::prepare;
   table.gemm = gemm;
 }
 

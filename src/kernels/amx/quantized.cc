@@ -79,19 +79,22 @@ Cut cut_of(const GemmArgs& args) {
   return cut;
 }
 
+// Whether a call sums x itself, for each set of rows.
+bool sums_x(const GemmArgs& args) {
+  return has_minimum(args.w.quantization) && args.prepared == nullptr;
+}
+
 // Scratch of a call: the sums of a step, an unpacked piece, results as [panel][row group][16][32],
-// and, for weights with minima, the sums of x as [row group][16][step].
+// and, if sums_x, the sums of x for a set as [row][step].
 struct Scratch {
   Scratch(const GemmArgs& args, const Cut& cut, void* memory)
       : step_sums(static_cast<float*>(memory)),
         unpacked(reinterpret_cast<Unpacked*>(step_sums + kBlockGroups * kGroupSums)),
         results(reinterpret_cast<float*>(unpacked + 1)),
-        x_sums(has_minimum(args.w.quantization) ? results + cut.result_panels * cut.panel_results()
-                                                : nullptr) {}
+        x_sums(sums_x(args) ? results + cut.result_panels * cut.panel_results() : nullptr) {}
   static int64_t bytes(const GemmArgs& args, const Cut& cut) {
-    const int64_t sums = has_minimum(args.w.quantization)
-                             ? cut.set_groups * kGroupRows * (args.w.k / kQuantizedGroup)
-                             : 0;
+    const int64_t sums =
+        sums_x(args) ? cut.set_groups * kGroupRows * (args.w.k / kQuantizedGroup) : 0;
     return (kBlockGroups * kGroupSums + cut.result_panels * cut.panel_results() + sums) *
                int64_t{sizeof(float)} +
            int64_t{sizeof(Unpacked)};
@@ -124,8 +127,8 @@ struct Block {
   bool first = false;             // the depth's first piece: results begin with zero
   const char* scales = nullptr;   // fp16, at the first step
   int64_t scale_stride = 0;       // bytes from step to step
-  const float* x_sums = nullptr;  // the first row's, at the first step; null without minima
-  int64_t x_sums_stride = 0;      // floats from row to row
+  const float* x_sums[kBlockGroups] = {};  // as x, in floats; null without minima
+  int64_t x_sums_stride = 0;               // floats from row to row
   float* results = nullptr;
 };
 
@@ -164,7 +167,7 @@ HWY_INLINE void store_step(float* sums) {
 // results (+)= scale * sums (+ minimum * sum of x)
 template <int kGroups>
 HWY_INLINE void add_step(const Block& block, int64_t step, const float* sums) {
-  const bool minima = block.x_sums != nullptr;
+  const bool minima = block.x_sums[0] != nullptr;
   const bool first = block.first && step == 0;
   const char* scales = block.scales + step * block.scale_stride;
   const Scales left = avx512bf16::load_scales(scales, minima);
@@ -172,8 +175,7 @@ HWY_INLINE void add_step(const Block& block, int64_t step, const float* sums) {
   for (int64_t group = 0; group < kGroups; ++group) {
     const float* from = sums + group * kGroupSums;
     float* to = block.results + group * kGroupSums;
-    const float* x_sums =
-        minima ? block.x_sums + group * kGroupRows * block.x_sums_stride + step : nullptr;
+    const float* x_sums = minima ? block.x_sums[group] + step : nullptr;
     for (int64_t row = 0; row < block.rows; ++row, from += kPanelColumns, to += kPanelColumns) {
       const __m512 left_sums = _mm512_load_ps(from);
       const __m512 right_sums = _mm512_load_ps(from + 16);
@@ -220,6 +222,9 @@ struct PanelPass {
   const char* next = nullptr;  // the weights of the following pass
   int64_t next_steps = 0;      // steps of that pass's first piece
   float* results = nullptr;    // the panel's
+  // Sums of x as [row][step] from row x_sums_row on; null without minima.
+  const float* x_sums = nullptr;
+  int64_t x_sums_row = 0;
 };
 
 void run_pass(const GemmArgs& args, const PanelPass& pass, const Scratch& scratch) {
@@ -245,15 +250,14 @@ void run_pass(const GemmArgs& args, const PanelPass& pass, const Scratch& scratc
     for (int64_t group = 0; group < pass.groups; group += kBlockGroups) {
       const int64_t together = std::min(kBlockGroups, pass.groups - group);
       for (int64_t i = 0; i < together; ++i) {
-        block.x[i] = static_cast<const char*>(args.x) +
-                     group_row(args, pass.first_group + group + i) * block.stride +
-                     (pass.first_step + step) * kXStepBytes;
+        const int64_t row = group_row(args, pass.first_group + group + i);
+        const int64_t at = pass.first_step + step;
+        block.x[i] = static_cast<const char*>(args.x) + row * block.stride + at * kXStepBytes;
+        if (pass.x_sums != nullptr) {
+          block.x_sums[i] = pass.x_sums + (row - pass.x_sums_row) * block.x_sums_stride + at;
+        }
       }
       block.results = pass.results + group * kGroupSums;
-      if (scratch.x_sums != nullptr) {
-        block.x_sums =
-            scratch.x_sums + group * kGroupRows * block.x_sums_stride + pass.first_step + step;
-      }
       if (together == 1) {
         multiply_block<1>(block, scratch.step_sums, ahead);
       } else {
@@ -264,11 +268,14 @@ void run_pass(const GemmArgs& args, const PanelPass& pass, const Scratch& scratc
 }
 
 // The sums of x over each step's depths, for the rows of a set.
-void sum_x(const GemmArgs& args, const PanelPass& set, float* sums) {
-  const int64_t rows = std::min(args.rows, kGroupRows);
-  for (int64_t group = 0; group < set.groups; ++group) {
-    const int64_t row = group_row(args, set.first_group + group);
-    sums = avx512bf16::sum_x(args, row, rows, sums);
+void take_x_sums(const GemmArgs& args, const Scratch& scratch, PanelPass& set) {
+  if (sums_x(args)) {
+    set.x_sums = scratch.x_sums;
+    set.x_sums_row = group_row(args, set.first_group);
+    const int64_t end = std::min(args.rows, (set.first_group + set.groups) * kGroupRows);
+    avx512bf16::sum_x(args, set.x_sums_row, end - set.x_sums_row, scratch.x_sums);
+  } else {
+    set.x_sums = static_cast<const float*>(args.prepared);  // null without minima
   }
 }
 
@@ -309,9 +316,7 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
   for (int64_t set = 0; set < groups; set += cut.set_groups) {
     pass.first_group = set;
     pass.groups = std::min(cut.set_groups, groups - set);
-    if (scratch.x_sums != nullptr) {
-      sum_x(args, pass, scratch.x_sums);
-    }
+    take_x_sums(args, scratch, pass);
     for (int64_t step = 0; step < steps; step += cut.chunk_steps) {
       pass.first_step = step;
       pass.steps = std::min(cut.chunk_steps, steps - step);

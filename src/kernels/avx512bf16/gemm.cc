@@ -410,7 +410,9 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
     PanelPass pass{.unpacked = unpacked};
     pass.rows = std::min(cut.set_rows, args.rows - set);
     pass.groups = steps;
-    if (has_minimum(args.w.quantization)) {
+    if (args.prepared != nullptr) {
+      x_sums = static_cast<float*>(args.prepared) + set * steps;
+    } else if (has_minimum(args.w.quantization)) {
       sum_x(args, set, pass.rows, x_sums);
     }
     for (int64_t step = 0; step < steps; step += cut.depth_steps) {
@@ -452,8 +454,9 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
   const Cut cut = cut_of(args);
   return cut.sum_panels * cut.panel_sums() * int64_t{sizeof(float)} +
          (args.w.quantized() ? int64_t{sizeof(Unpacked)} : 0) +
-         (has_minimum(args.w.quantization) ? cut.set_rows * (args.w.k / 32) * int64_t{sizeof(float)}
-                                           : 0);
+         (has_minimum(args.w.quantization) && args.prepared == nullptr
+              ? cut.set_rows * (args.w.k / 32) * int64_t{sizeof(float)}
+              : 0);
 }
 
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
@@ -478,8 +481,28 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
 
 }  // namespace
 
+int64_t prepared_bytes(const GemmArgs& args) {
+  if (args.w.int8_products()) {
+    return avx512vnni::prepared_bytes(args);
+  }
+  return has_minimum(args.w.quantization) ? args.rows * (args.w.k / 32) * int64_t{sizeof(float)}
+                                          : 0;
+}
+
+void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared) {
+  if (args.w.int8_products()) {
+    avx512vnni::prepare(args, row_begin, row_end, prepared);
+    return;
+  }
+  const FlushDenormals as_in_products;
+  sum_x(args, row_begin, row_end - row_begin,
+        static_cast<float*>(prepared) + row_begin * (args.w.k / 32));
+}
+
 void fill_gemm(Kernels& table) {
   table.gemm_scratch_bytes = gemm_scratch_bytes;
+  table.prepared_bytes = prepared_bytes;
+  table.prepare = prepare;
   table.gemm = gemm;
 }
 

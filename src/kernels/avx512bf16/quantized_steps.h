@@ -129,9 +129,8 @@ HWY_INLINE float group_sum(const BFloat16* x) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// The sums of x over each step's depths, for the rows [row, row + rows). Returns the place behind
-// the last sum.
-inline float* sum_x(const GemmArgs& args, int64_t row, int64_t rows, float* sums) {
+// The sums of x over each step's depths, for rows [row, row + rows), as [row][step].
+inline void sum_x(const GemmArgs& args, int64_t row, int64_t rows, float* sums) {
   const int64_t steps = args.w.k / kQuantizedGroup;
   for (int64_t r = row; r < row + rows; ++r) {
     const auto* x = static_cast<const BFloat16*>(args.x) + r * args.x_stride;
@@ -139,7 +138,6 @@ inline float* sum_x(const GemmArgs& args, int64_t row, int64_t rows, float* sums
       *sums++ = group_sum(x + step * kQuantizedGroup);
     }
   }
-  return sums;
 }
 
 // Scales and minima of a step for half of its columns.

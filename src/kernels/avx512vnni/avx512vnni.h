@@ -6,8 +6,10 @@
 
 namespace tandem::kernels::avx512vnni {
 
-// As gemm_scratch_bytes and gemm of a table. args.w.int8_products().
+// As those of a table. args.w.int8_products().
 int64_t gemm_scratch_bytes(const GemmArgs& args);
+int64_t prepared_bytes(const GemmArgs& args);
+void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared);
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch);
 
 // Lets the AVX-512 functions that `table` holds on entry compute only the other products.

@@ -163,6 +163,12 @@ int64_t gemm_scratch_bytes(const GemmArgs& args) {
   return bytes::Gemm<Family>::scratch_bytes(args);
 }
 
+int64_t prepared_bytes(const GemmArgs& args) { return bytes::Gemm<Family>::prepared_bytes(args); }
+
+void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared) {
+  bytes::Gemm<Family>::prepare(args, row_begin, row_end, prepared);
+}
+
 void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* scratch) {
   bytes::Gemm<Family>::multiply(args, panel_begin, panel_end, scratch);
 }

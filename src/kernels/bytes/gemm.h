@@ -1,8 +1,8 @@
 // The part that all families of products of bytes share: quantised weights times activations
 // rounded to int8 (Activations::kInt8).
 //
-// The rows of a set are rounded once and lie in scratch, in blocks whose rows alternate from step
-// to step. All blocks multiply a piece of a panel, which stays in the L1 cache, while parts of the
+// Rows are rounded before any product, once for all panels if the caller prepares them, and lie in
+// blocks whose rows alternate from step to step. All blocks of a set multiply a piece of a panel, which stays in the L1 cache, while parts of the
 // next piece are fetched. Weights are stored with an offset that makes them unsigned; in families
 // that multiply them so, sums begin with minus the offset times the sum of x. A result takes its
 // groups in the order of depth, so a row never depends on its company.
@@ -99,11 +99,47 @@ inline __attribute__((always_inline)) void fetch_part(const BlockPiece& piece, i
   }
 }
 
+// Parts of one memory, each at the begin of a cache line. Null memory: only the bytes are counted.
+class Parts {
+ public:
+  explicit Parts(void* memory) : base_(static_cast<char*>(memory)) {}
+  template <class T>
+  void take(T*& to, int64_t count) {
+    to = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
+    bytes_ += round_up(count * int64_t{sizeof(T)}, kLine);
+  }
+  [[nodiscard]] int64_t bytes() const { return bytes_; }
+
+ private:
+  char* base_;
+  int64_t bytes_ = 0;
+};
+
 template <class Family>
 class Gemm {
  public:
   static int64_t scratch_bytes(const GemmArgs& args) {
     return args.rows <= 0 ? 0 : divide_scratch(args, nullptr).bytes;
+  }
+
+  // As those of a table. args.w.int8_products().
+  static int64_t prepared_bytes(const GemmArgs& args) {
+    Parts parts(nullptr);
+    place_rows(args, std::max<int64_t>(args.rows, 0), parts);
+    return parts.bytes();
+  }
+
+  static void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared) {
+    if (row_begin >= row_end) {
+      return;
+    }
+    const FlushDenormals as_in_products;
+    const RoundedRows all = prepared_rows(args, prepared);
+    const int64_t groups = args.w.k / kQuantizedGroup;
+    const int64_t set_rows = set_rows_of(args);
+    for (int64_t set = row_begin / set_rows * set_rows; set < row_end; set += set_rows) {
+      round_rows(args, {.set = set, .begin = row_begin, .end = row_end}, all.from(set * groups));
+    }
   }
 
   // As gemm of a table. args.w.int8_products().
@@ -114,12 +150,16 @@ class Gemm {
     }
     const FlushDenormals
         flush_y_and_bias;  // as other families do; integer products have no denormals
-    const Scratch own = divide_scratch(args, scratch);
+    Scratch own = divide_scratch(args, scratch);
+    const int64_t groups = args.w.k / kQuantizedGroup;
     const int64_t set_rows = set_rows_of(args);
     for (int64_t set = 0; set < args.rows; set += set_rows) {
-      const int64_t rows = std::min(set_rows, args.rows - set);
-      round_rows(args, set, rows, own.rows);
-      multiply_set(args, set, rows, panel_begin, panel_end, own);
+      if (args.prepared != nullptr) {
+        own.rows = prepared_rows(args, args.prepared).from(set * groups);
+      } else {
+        round_rows(args, {.set = set, .begin = set, .end = set + set_rows}, own.rows);
+      }
+      multiply_set(args, set, std::min(set_rows, args.rows - set), panel_begin, panel_end, own);
     }
   }
 
@@ -131,6 +171,13 @@ class Gemm {
     int64_t bytes = 0;
   };
 
+  // Rows [begin, end) of the set that begins at row `set`, as far as it reaches.
+  struct RowsOfSet {
+    int64_t set = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+
   static int64_t set_rows_of(const GemmArgs& args) {
     const int64_t row_bytes = args.w.k / kQuantizedGroup * Family::group_bytes(args.w.quantization);
     const int64_t fit = Family::kSetBytes / row_bytes / kBlockRows * kBlockRows;
@@ -138,33 +185,46 @@ class Gemm {
     return divide_up(args.rows, divide_up(args.rows, max_rows));
   }
 
-  static Scratch divide_scratch(const GemmArgs& args, void* memory) {
-    auto* base = static_cast<char*>(memory);
-    Scratch scratch;
-    const auto take = [&](int64_t bytes) {
-      char* at =
-          base == nullptr ? nullptr : base + scratch.bytes;  // null: only the size is asked for
-      scratch.bytes += round_up(bytes, kLine);
-      return at;
-    };
-    const int64_t rows = set_rows_of(args);
+  static RoundedRows place_rows(const GemmArgs& args, int64_t rows, Parts& parts) {
     const int64_t groups = rows * (args.w.k / kQuantizedGroup);
-    scratch.rows.group_bytes = Family::group_bytes(args.w.quantization);
-    scratch.c = reinterpret_cast<float*>(take(args.panel_unit() * rows * kPanelColumns * 4));
-    scratch.rows.values = reinterpret_cast<int8_t*>(take(groups * scratch.rows.group_bytes));
-    scratch.rows.scales = reinterpret_cast<float*>(take(groups * 4));
-    scratch.rows.sums = reinterpret_cast<float*>(take(groups * 4));
-    scratch.rows.starts = reinterpret_cast<int32_t*>(take(groups * 4));
+    RoundedRows to;
+    to.group_bytes = Family::group_bytes(args.w.quantization);
+    parts.take(to.values, groups * to.group_bytes);
+    parts.take(to.scales, groups);
+    parts.take(to.sums, groups);
+    parts.take(to.starts, groups);
+    return to;
+  }
+
+  // One set after the other.
+  static RoundedRows prepared_rows(const GemmArgs& args, void* memory) {
+    Parts parts(memory);
+    return place_rows(args, args.rows, parts);
+  }
+
+  static Scratch divide_scratch(const GemmArgs& args, void* memory) {
+    const int64_t rows = set_rows_of(args);
+    Parts parts(memory);
+    Scratch scratch;
+    parts.take(scratch.c, args.panel_unit() * rows * kPanelColumns);
+    if (args.prepared == nullptr) {
+      scratch.rows = place_rows(args, rows, parts);
+    }
+    scratch.bytes = parts.bytes();
     return scratch;
   }
 
-  static void round_rows(const GemmArgs& args, int64_t set, int64_t rows, const RoundedRows& to) {
+  static void round_rows(const GemmArgs& args, const RowsOfSet& some, const RoundedRows& to) {
     const int64_t groups = args.w.k / kQuantizedGroup;
-    for (int64_t block = 0; block < divide_up(rows, kBlockRows); ++block) {
-      const int64_t begin = block_begin(block, rows);
-      const int64_t count = block_begin(block + 1, rows) - begin;
-      for (int64_t row = 0; row < count; ++row) {
-        const auto* x = static_cast<const BFloat16*>(args.x) + (set + begin + row) * args.x_stride;
+    const int64_t set_rows = std::min(set_rows_of(args), args.rows - some.set);
+    for (int64_t block = 0; block < divide_up(set_rows, kBlockRows); ++block) {
+      const int64_t begin = block_begin(block, set_rows);
+      const int64_t count = block_begin(block + 1, set_rows) - begin;
+      const int64_t first = std::max<int64_t>(0, some.begin - some.set - begin);
+      const int64_t last = std::min(count, some.end - some.set - begin);
+      for (int64_t row = first; row < last; ++row) {
+        const auto* x =
+            static_cast<const BFloat16*>(args.x) + (some.set + begin + row) * args.x_stride;
         Family::round_row(x, groups, args.w.quantization, count, to.from(begin * groups + row));
       }
     }
@@ -268,10 +328,16 @@ class EitherGemm {
  public:
   static void fill(Kernels& table) {
     table.gemm_scratch_bytes = scratch_bytes;
+    table.prepared_bytes = prepared_bytes;
+    table.prepare = Gemm<Family>::prepare;  // nothing is prepared for other products
     table.gemm = multiply;
   }
 
  private:
+  static int64_t prepared_bytes(const GemmArgs& args) {
+    return args.w.int8_products() ? Gemm<Family>::prepared_bytes(args) : 0;
+  }
+
   static int64_t scratch_bytes(const GemmArgs& args) {
     return args.w.int8_products() ? Gemm<Family>::scratch_bytes(args)
                                   : portable::gemm_of(Family::kPortable).gemm_scratch_bytes(args);
