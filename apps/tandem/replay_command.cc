@@ -38,8 +38,8 @@ int run_replay(ReplayFlags& flags) {
     fmt::print("DIFFERENT:\n{}\n", report->first_difference);
     if (report->other_build) {
       fmt::print(
-          "the record was made by another build of Tandem, whose kernels may round differently: "
-          "replay it with that build\n");
+          "the record does not come from this build's computing code, which may round differently: "
+          "replay it with the build that made it\n");
     }
     return 1;
   }

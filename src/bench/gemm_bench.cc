@@ -69,6 +69,8 @@ PassSeconds time_products(const Kernels& table, const std::vector<GemmArgs>& pro
   for (int thread = 0; thread < threads; ++thread) {
     scratch.push_back(allocate(table.gemm_scratch_bytes(products[0])));
   }
+  const int64_t shared = table.prepared_bytes == nullptr ? 0 : table.prepared_bytes(products[0]);
+  Pages prepared = allocate(shared);
   const int64_t panels = products[0].w.panels();
   const int64_t panel_bytes = products[0].w.bytes() / panels;
   std::barrier together(threads);
@@ -96,7 +98,13 @@ PassSeconds time_products(const Kernels& table, const std::vector<GemmArgs>& pro
             sink.fetch_xor(read_lines(data + begin * panel_bytes, (end - begin) * panel_bytes));
           });
       run_pass(thread, counts ? &result.products : nullptr,
-               [&](const GemmArgs& product, int64_t begin, int64_t end) {
+               [&](GemmArgs product, int64_t begin, int64_t end) {
+                 if (shared > 0) {
+                   table.prepare(product, product.rows * thread / threads,
+                                 product.rows * (thread + 1) / threads, prepared.data());
+                   product.prepared = prepared.data();
+                   together.arrive_and_wait();
+                 }
                  table.gemm(product, begin, end, scratch[static_cast<size_t>(thread)].data());
                });
     }

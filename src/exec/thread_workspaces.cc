@@ -39,14 +39,14 @@ std::vector<GemmArgs> products(const model::Weights& weights) {
   return shapes;
 }
 
-// What the threads share, besides.
-int64_t most_prepared(const Kernels& table, const model::Weights& weights, int64_t rows) {
-  int64_t most = 0;
+// Prepared rows: one block for all threads.
+int64_t max_prepared(const Kernels& table, const model::Weights& weights, int64_t rows) {
+  int64_t bytes = 0;
   for (GemmArgs& args : products(weights)) {
     args.rows = rows;
-    most = std::max(most, table.prepared_bytes == nullptr ? 0 : table.prepared_bytes(args));
+    bytes = std::max(bytes, table.prepared_bytes == nullptr ? 0 : table.prepared_bytes(args));
   }
-  return most;
+  return bytes;
 }
 
 int64_t most_for_products(const Kernels& table, const model::Weights& weights, int64_t rows) {
@@ -78,7 +78,7 @@ int64_t thread_workspace_bytes(const model::ModelConfig& config, const model::We
     if (table.ok()) {
       most = std::max({most, (*table)->attend_scratch_bytes(attention),
                        most_for_products(**table, weights, rows)});
-      shared = std::max(shared, most_prepared(**table, weights, rows));
+      shared = std::max(shared, max_prepared(**table, weights, rows));
     }
   }
   return most * std::max(options.compute_threads, 1) + shared;

@@ -16,8 +16,8 @@
 // panels given to a call, or on the thread (decisions.md 7). bf16 x bf16 products are summed in
 // fp32.
 //
-// Products with rounded activations or with minima first compute something of each row of X. A call
-// does so in its scratch for all rows, unless they were prepared (`prepared`): then the caller pays
+// Products with rounded activations or with minima first round or sum each row of X. A call does so
+// in its scratch, for all rows. Where a family can (Kernels::prepare), its caller prepares the rows
 // once for all ranges of panels.
 #pragma once
 
@@ -123,7 +123,9 @@ struct GemmArgs {
   int64_t y_stride = 0;         // of y, or of activated, in elements
   GemmStore store = GemmStore::kWrite;
   void* activated = nullptr;  // kSiluMul, instead of y: [rows, y_stride >= w.n / 2], type w.type
-  void* prepared = nullptr;   // what Kernels::prepare wrote for all rows, only read; or null
+  // What Kernels::prepare wrote for all rows, with these rows and this w. Null: nothing is
+  // prepared.
+  const void* prepared = nullptr;
   // The smallest number of panels that a caller may give to a thread; ranges are multiples of it.
   [[nodiscard]] int64_t panel_unit() const { return store == GemmStore::kSiluMul ? 2 : 1; }
 };

@@ -28,8 +28,9 @@ struct Kernels {
 
   void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end) = nullptr;
   void (*unpack_row)(const PackedMatrix&, int64_t row, float* out) = nullptr;  // out [k]
-  // What of X all panels can share (GemmArgs::prepared): its bytes, 0 if there is nothing to share,
-  // and its preparation for some rows; memory is 64-byte aligned. Null: never anything.
+  // What all panels can share of X (GemmArgs::prepared, which is null if there is nothing): its
+  // bytes, 64-byte aligned, or 0; and its preparation for some rows. Null where a family shares
+  // nothing.
   int64_t (*prepared_bytes)(const GemmArgs&) = nullptr;
   void (*prepare)(const GemmArgs&, int64_t row_begin, int64_t row_end, void* prepared) = nullptr;
   void (*gemm)(const GemmArgs&, int64_t panel_begin, int64_t panel_end, void* scratch) = nullptr;

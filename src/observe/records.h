@@ -77,8 +77,8 @@ struct StepRecord {
   Nanos step_budget{0};       // of time, that the policy kept to; 0: it has none
   std::string_view regime{};  // decode, mixed, prefill: what the correction goes by
   double correction = 1;      // of that regime, before this step
-  // The engine thread's own time for this step: commit, plan, launch, and delivering the step
-  // before.
+  // The engine thread's own time for this step: commit, plan, launch, and the deliveries of
+  // tokens since the last step ended.
   Nanos engine_work{0};
 };
 

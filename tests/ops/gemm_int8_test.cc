@@ -170,30 +170,6 @@ TEST_P(Int8Gemm, PortableKernelsGiveTheSameBits) {
   }
 }
 
-TEST_P(Int8Gemm, PreparedRowsGiveTheSameBits) {
-  if (kernels_->prepare == nullptr) {
-    GTEST_SKIP() << "this family prepares no rows";
-  }
-  for (const Quantization quantization : kRoundedTo) {
-    for (const int64_t rows : {1, 5, 6, 7, 95, 97, 300}) {
-      const Int8Product product = make_product(random_, rows, whole(64), whole(2080), quantization);
-      Guarded<std::byte> memory(packed_bytes(product.source, quantization));
-      GemmArgs args = product.args;
-      args.w = pack_for(*kernels_, product.source, quantization, memory);
-      args.x = product.x.data();
-      args.rows = rows;
-      std::vector<float> y[2];
-      for (const RowsOfX rows_of_x : {RowsOfX::kAsTheyAre, RowsOfX::kPrepared}) {
-        std::vector<float>& to = y[static_cast<size_t>(rows_of_x)];
-        to.resize(static_cast<size_t>(rows * args.y_stride));
-        args.y = to.data();
-        run(*kernels_, args, 0, 2, rows_of_x);
-      }
-      EXPECT_TRUE(same_bits(y[0], y[1])) << rows << " rows, " << quantization_name(quantization);
-    }
-  }
-}
-
 TEST_P(Int8Gemm, ARowDoesNotDependOnTheNumberOfRows) {
   for (const Quantization quantization : kRoundedTo) {
     const Int8Product product = make_product(

@@ -270,26 +270,6 @@ TEST_P(Gemm, ARowOfALargeProductEqualsTheRowAlone) {
   }
 }
 
-TEST_P(Gemm, PreparedRowsGiveTheSameBits) {
-  if (kernels_->prepare == nullptr) {
-    GTEST_SKIP() << "this family prepares no rows";
-  }
-  for (const Stored stored : stored_of(GetParam())) {
-    const Weight weight = pack_all(
-        *kernels_, {make_source(random_, whole(64), whole(4160), ElementType::kF32, stored)},
-        stored);
-    for (const int64_t rows : {1, 6, 7, 16, 17, 33, 300}) {
-      Call call = make_call(random_, weight, rows, GemmStore::kWrite);
-      run(*kernels_, call.args, 0, 2, RowsOfX::kAsTheyAre);
-      Guarded<float> y(call.y.size());
-      call.args.y = y.data();
-      run(*kernels_, call.args, 0, 2, RowsOfX::kPrepared);
-      EXPECT_EQ(std::memcmp(y.data(), call.y.data(), static_cast<size_t>(y.size()) * 4), 0)
-          << rows << " rows, " << testing::PrintToString(stored);
-    }
-  }
-}
-
 TEST_P(Gemm, TheDivisionIntoPanelsDoesNotMatter) {
   for (const Stored stored : stored_of(GetParam())) {
     const Weight weight = pack_all(

@@ -34,7 +34,7 @@ struct Outcome {
 // By the tag of a request and the number of its choice.
 class Outcomes final : public TokenSink {
  public:
-  // The clock must outlive it, and the count of tokens in the observed steps, if one is given.
+  // The clock must outlive it, and so must the count of tokens in the observed steps, if given.
   explicit Outcomes(const Clock& clock, const int64_t* observed_tokens = nullptr)
       : clock_(clock), observed_tokens_(observed_tokens) {}
 

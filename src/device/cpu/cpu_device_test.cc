@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/element_type.h"
 #include "device/cpu/host_formats.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/placement.h"
@@ -222,6 +224,7 @@ struct Product {
   int64_t rows = 0;
   int64_t n = 0;
   int64_t k = 0;
+  WeightFormat format{.type = ElementType::kF32};
 };
 
 std::vector<float> multiply(Device& device, const Product& shape) {
@@ -232,7 +235,10 @@ std::vector<float> multiply(Device& device, const Product& shape) {
   std::generate(w.begin(), w.end(), [&] { return uniform(random); });
   std::generate(x.begin(), x.end(), [&] { return uniform(random); });
   std::vector<float> y(static_cast<size_t>(shape.rows * shape.n));
-  WeightMatrix weights = device.formats().matrix({.type = ElementType::kF32}, shape.n, shape.k);
+  std::vector<BFloat16> narrow(x.size());
+  std::ranges::transform(x, narrow.begin(), f32_to_bf16);
+  const bool is_narrow = shape.format.type == ElementType::kBF16;
+  WeightMatrix weights = device.formats().matrix(shape.format, shape.n, shape.k);
   auto memory = device.allocate(MemoryKind::kDevice, weights.stored_bytes);
   CHECK(memory.ok(), "{}", memory.error().message);
   weights.data = (*memory)->data();
@@ -243,8 +249,9 @@ std::vector<float> multiply(Device& device, const Product& shape) {
                                  .k = {shape.k, shape.k, shape.k},
                                  .target = weights,
                                  .target_data = (*memory)->data()});
-  device.launch(stream, GemmOp{.x = x.data(),
-                               .x_type = ElementType::kF32,
+  const void* rows = is_narrow ? static_cast<const void*>(narrow.data()) : x.data();
+  device.launch(stream, GemmOp{.x = rows,
+                               .x_type = shape.format.type,
                                .x_stride = shape.k,
                                .rows = shape.rows,
                                .w = weights,
@@ -259,6 +266,22 @@ TEST(CpuDevice, TheNumberOfThreadsDoesNotChangeAProduct) {
   const std::vector<float> one = multiply(*make_device(1), shape);
   for (const int32_t threads : {2, 3, 5}) {
     EXPECT_EQ(multiply(*make_device(threads), shape), one) << threads << " threads";
+  }
+}
+
+// Threads round or sum the rows together, before they multiply them.
+TEST(CpuDevice, TheNumberOfThreadsDoesNotChangeAProductOfPreparedRows) {
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
+    for (const Activations activations : {Activations::kInt8, Activations::kPlain}) {
+      const Product shape{.rows = 101,
+                          .n = 256,
+                          .k = 1056,
+                          .format = weight_format(ElementType::kBF16, quantization, activations)};
+      const std::vector<float> alone = multiply(*make_device(1), shape);
+      for (const int32_t threads : {2, 4}) {
+        EXPECT_EQ(multiply(*make_device(threads), shape), alone) << threads << " threads";
+      }
+    }
   }
 }
 

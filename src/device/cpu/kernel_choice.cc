@@ -100,12 +100,14 @@ class Measurement {
   }
 
   double seconds(const kernels::Kernels& family, size_t i) {
-    const kernels::GemmArgs args{.x = x_.data(),
-                                 .x_stride = stride(),
-                                 .rows = kMeasuredRows.at(i),
-                                 .w = matrix(panels_.at(i)),
-                                 .y = reinterpret_cast<float*>(y_.data()),
-                                 .y_stride = panels_.at(i) * kernels::kPanelColumns};
+    kernels::GemmArgs args{.x = x_.data(),
+                           .x_stride = stride(),
+                           .rows = kMeasuredRows.at(i),
+                           .w = matrix(panels_.at(i)),
+                           .y = reinterpret_cast<float*>(y_.data()),
+                           .y_stride = panels_.at(i) * kernels::kPanelColumns};
+    const int64_t shared = family.prepared_bytes == nullptr ? 0 : family.prepared_bytes(args);
+    void* prepared = prepared_.require(shared);
     in_pieces(panels_.at(i) * panel_bytes(),
               [this](int64_t begin, int64_t end) { evict(weights_.data() + begin, end - begin); });
     struct Context {
@@ -123,6 +125,10 @@ class Measurement {
     };
     const SteadyClock clock;
     const Nanos began = clock.now();
+    if (shared > 0) {
+      prepare_rows(family, args, prepared);
+      args.prepared = prepared;
+    }
     pool_.run(desk_,
               {.run = run,
                .context = &context,
@@ -133,6 +139,23 @@ class Measurement {
   }
 
  private:
+  void prepare_rows(const kernels::Kernels& family, const kernels::GemmArgs& args, void* to) {
+    struct Context {
+      const kernels::Kernels& family;
+      const kernels::GemmArgs& args;
+      void* to;
+      int64_t chunks;
+    };
+    const Context context{family, args, to, std::min<int64_t>(args.rows, pool_.threads())};
+    const auto run = [](const void* raw, int64_t chunk, void*) {
+      const auto& own = *static_cast<const Context*>(raw);
+      const int64_t rows = own.args.rows;
+      own.family.prepare(own.args, chunk * rows / own.chunks, (chunk + 1) * rows / own.chunks,
+                         own.to);
+    };
+    pool_.run(desk_, {.run = run, .context = &context, .chunks = context.chunks}, scratch_);
+  }
+
   [[nodiscard]] kernels::PackedMatrix matrix(int64_t panels) const {
     return {.data = weights_.data(),
             .n = panels * kernels::kPanelColumns,
@@ -184,6 +207,7 @@ class Measurement {
   Pages x_;
   Pages y_;
   Scratch scratch_;
+  Scratch prepared_;
 };
 
 double median(std::vector<double> values) {

@@ -1,7 +1,7 @@
 // The kernels of the AMX BF16 matrix unit: matrix products, and attention over bf16 KV. They read
 // the layouts of panel_layout.h and kv_layout.h, as the portable kernels do, so they replace only
 // these functions of the AVX-512 table. The AVX-512 kernels still compute with fp32 weights or KV
-// and blocks of 16 tokens, and those of VNNI with activations rounded to int8: types and layouts
+// and blocks of 16 tokens, and the VNNI kernels with activations rounded to int8: types and layouts
 // decide, never rows, batch or context.
 #pragma once
 

@@ -124,9 +124,9 @@ struct Block {
   int64_t rows = 0;                  // in each group
   const Unpacked* w = nullptr;
   int64_t steps = 0;
-  bool first = false;             // the depth's first piece: results begin with zero
-  const char* scales = nullptr;   // fp16, at the first step
-  int64_t scale_stride = 0;       // bytes from step to step
+  bool first = false;                      // the depth's first piece: results begin with zero
+  const char* scales = nullptr;            // fp16, at the first step
+  int64_t scale_stride = 0;                // bytes from step to step
   const float* x_sums[kBlockGroups] = {};  // as x, in floats; null without minima
   int64_t x_sums_stride = 0;               // floats from row to row
   float* results = nullptr;
@@ -274,8 +274,8 @@ void take_x_sums(const GemmArgs& args, const Scratch& scratch, PanelPass& set) {
     set.x_sums_row = group_row(args, set.first_group);
     const int64_t end = std::min(args.rows, (set.first_group + set.groups) * kGroupRows);
     avx512bf16::sum_x(args, set.x_sums_row, end - set.x_sums_row, scratch.x_sums);
-  } else {
-    set.x_sums = static_cast<const float*>(args.prepared);  // null without minima
+  } else if (has_minimum(args.w.quantization)) {
+    set.x_sums = static_cast<const float*>(args.prepared);
   }
 }
 

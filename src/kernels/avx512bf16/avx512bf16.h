@@ -11,7 +11,7 @@ namespace tandem::kernels::avx512bf16 {
 // `table` holds the AVX-512 functions on entry.
 void fill_gemm(Kernels& table);
 
-// As those of a table. The rounded rows of avx512vnni, or the sums of x over groups of depths, as
+// As in a table. The rounded rows of avx512vnni, or the sums of x over groups of depths, as
 // [row][k / 32], if w has minima.
 int64_t prepared_bytes(const GemmArgs& args);
 void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared);

@@ -410,15 +410,16 @@ void run_panels(const GemmArgs& args, const Cut& cut, int64_t begin, int64_t end
     PanelPass pass{.unpacked = unpacked};
     pass.rows = std::min(cut.set_rows, args.rows - set);
     pass.groups = steps;
+    const float* set_sums = x_sums;
     if (args.prepared != nullptr) {
-      x_sums = static_cast<float*>(args.prepared) + set * steps;
+      set_sums = static_cast<const float*>(args.prepared) + set * steps;
     } else if (has_minimum(args.w.quantization)) {
       sum_x(args, set, pass.rows, x_sums);
     }
     for (int64_t step = 0; step < steps; step += cut.depth_steps) {
       pass.steps = std::min(cut.depth_steps, steps - step);
       pass.x = static_cast<const char*>(args.x) + set * args.x_stride * 2 + step * kXStepBytes;
-      pass.x_sums = has_minimum(args.w.quantization) ? x_sums + step : nullptr;
+      pass.x_sums = has_minimum(args.w.quantization) ? set_sums + step : nullptr;
       pass.first = step == 0;
       const bool last = step + pass.steps == steps;
       for (int64_t panel = begin; panel < end; ++panel) {

@@ -6,7 +6,7 @@
 
 namespace tandem::kernels::avx512vnni {
 
-// As those of a table. args.w.int8_products().
+// As in a table. args.w.int8_products().
 int64_t gemm_scratch_bytes(const GemmArgs& args);
 int64_t prepared_bytes(const GemmArgs& args);
 void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared);

@@ -2,10 +2,11 @@
 // rounded to int8 (Activations::kInt8).
 //
 // Rows are rounded before any product, once for all panels if the caller prepares them, and lie in
-// blocks whose rows alternate from step to step. All blocks of a set multiply a piece of a panel, which stays in the L1 cache, while parts of the
-// next piece are fetched. Weights are stored with an offset that makes them unsigned; in families
-// that multiply them so, sums begin with minus the offset times the sum of x. A result takes its
-// groups in the order of depth, so a row never depends on its company.
+// blocks whose rows alternate from step to step. All blocks of a set multiply a piece of a panel,
+// which stays in the L1 cache, while parts of the next piece are fetched. Weights are stored with
+// an offset that makes them unsigned; in families that multiply them so, sums begin with minus the
+// offset times the sum of x. A result takes its groups in the order of depth, so a row never
+// depends on its company.
 //
 // A family is a type with these static members; its functions may use instructions that others
 // lack, so none of them is inlined here:
@@ -122,7 +123,7 @@ class Gemm {
     return args.rows <= 0 ? 0 : divide_scratch(args, nullptr).bytes;
   }
 
-  // As those of a table. args.w.int8_products().
+  // As in a table. args.w.int8_products().
   static int64_t prepared_bytes(const GemmArgs& args) {
     Parts parts(nullptr);
     place_rows(args, std::max<int64_t>(args.rows, 0), parts);
@@ -197,8 +198,8 @@ class Gemm {
   }
 
   // One set after the other.
-  static RoundedRows prepared_rows(const GemmArgs& args, void* memory) {
-    Parts parts(memory);
+  static RoundedRows prepared_rows(const GemmArgs& args, const void* memory) {
+    Parts parts(const_cast<void*>(memory));
     return place_rows(args, args.rows, parts);
   }
 
