@@ -70,10 +70,11 @@ def test_impossible_targets_are_refused_and_not_to_be_tried_again(guarded):
     assert ask(guarded, 20, slo={"ttft_ms": 0.01}, service_tier="flex").status_code == 200
 
 
-def occupied(server, tokens=7000):
-    """Long prompts that are being computed, each with a target that it keeps; (their threads, what they were answered)."""
+def occupied(server, tokens=7000, max_tokens=4):
+    """Long requests that are being computed, each with a target that it keeps; (their threads, their answers)."""
     answers = []
-    threads = [threading.Thread(target=lambda: answers.append(ask(server, tokens, slo={"ttft_ms": 600000}))) for _ in range(3)]
+    fields = {"slo": {"ttft_ms": 600000}, "max_tokens": max_tokens}
+    threads = [threading.Thread(target=lambda: answers.append(ask(server, tokens, **fields))) for _ in range(3)]
     for thread in threads:
         thread.start()
     assert until(lambda: server.metric("tandem_requests_running") + server.metric("tandem_requests_waiting") >= 3, every=0.002)
@@ -149,7 +150,7 @@ def test_a_flood_leaves_what_was_let_in_its_targets(guarded):
 def test_a_run_with_refusals_replays(binary, start_server, long_model, profile, tmp_path):
     record = tmp_path / "run.jsonl"
     server = start_server(long_model, *FLAGS, "--served-model-name", "long", "--policy", "omniserve", "--profile", profile, "--record-out", record)
-    threads, _ = occupied(server, 2000)
+    threads, _ = occupied(server, 2000, max_tokens=2000)  # on a fast machine prompts alone end too soon
     codes = [ask(server, 50, slo={"ttft_ms": ttft}).status_code for ttft in (0.01, 1, 600000, 0.01)]
     for thread in threads:
         thread.join()
