@@ -38,8 +38,8 @@ int run_replay(ReplayFlags& flags) {
     fmt::print("DIFFERENT:\n{}\n", report->first_difference);
     if (report->other_build) {
       fmt::print(
-          "the record does not come from this build's computing code, which may round differently: "
-          "replay it with the build that made it\n");
+          "the record does not name this build's computing code, and other code may round "
+          "differently: replay it with the build that made it\n");
     }
     return 1;
   }

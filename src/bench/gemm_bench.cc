@@ -69,7 +69,7 @@ PassSeconds time_products(const Kernels& table, const std::vector<GemmArgs>& pro
   for (int thread = 0; thread < threads; ++thread) {
     scratch.push_back(allocate(table.gemm_scratch_bytes(products[0])));
   }
-  const int64_t shared = table.prepared_bytes == nullptr ? 0 : table.prepared_bytes(products[0]);
+  const int64_t shared = table.prepared_bytes(products[0]);
   Pages prepared = allocate(shared);
   const int64_t panels = products[0].w.panels();
   const int64_t panel_bytes = products[0].w.bytes() / panels;

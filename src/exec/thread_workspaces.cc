@@ -39,12 +39,12 @@ std::vector<GemmArgs> products(const model::Weights& weights) {
   return shapes;
 }
 
-// Prepared rows: one block for all threads.
+// Bytes of prepared rows (Kernels::prepare), which all threads share.
 int64_t max_prepared(const Kernels& table, const model::Weights& weights, int64_t rows) {
   int64_t bytes = 0;
   for (GemmArgs& args : products(weights)) {
     args.rows = rows;
-    bytes = std::max(bytes, table.prepared_bytes == nullptr ? 0 : table.prepared_bytes(args));
+    bytes = std::max(bytes, table.prepared_bytes(args));
   }
   return bytes;
 }

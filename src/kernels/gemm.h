@@ -123,8 +123,8 @@ struct GemmArgs {
   int64_t y_stride = 0;         // of y, or of activated, in elements
   GemmStore store = GemmStore::kWrite;
   void* activated = nullptr;  // kSiluMul, instead of y: [rows, y_stride >= w.n / 2], type w.type
-  // What Kernels::prepare wrote for all rows, with these rows and this w. Null: nothing is
-  // prepared.
+  // The rows as Kernels::prepare left them, for the same rows and w. Null: each call prepares them
+  // in its scratch, if the product needs that.
   const void* prepared = nullptr;
   // The smallest number of panels that a caller may give to a thread; ranges are multiples of it.
   [[nodiscard]] int64_t panel_unit() const { return store == GemmStore::kSiluMul ? 2 : 1; }

@@ -18,6 +18,8 @@
 
 namespace tandem::kernels {
 
+inline int64_t prepares_nothing(const GemmArgs& /*args*/) { return 0; }
+
 struct Kernels {
   Isa isa = Isa::kRef;
   const char* name = "";
@@ -28,10 +30,10 @@ struct Kernels {
 
   void (*pack)(const PackArgs&, int64_t panel_begin, int64_t panel_end) = nullptr;
   void (*unpack_row)(const PackedMatrix&, int64_t row, float* out) = nullptr;  // out [k]
-  // What all panels can share of X (GemmArgs::prepared, which is null if there is nothing): its
-  // bytes, 64-byte aligned, or 0; and its preparation for some rows. Null where a family shares
-  // nothing.
-  int64_t (*prepared_bytes)(const GemmArgs&) = nullptr;
+  // A family may round or sum the rows of X before the product, once for all panels. The result
+  // takes prepared_bytes of memory, 64-byte aligned, and goes to GemmArgs::prepared when `prepare`
+  // has run for all rows. 0 bytes: the family prepares nothing for this product.
+  int64_t (*prepared_bytes)(const GemmArgs&) = prepares_nothing;
   void (*prepare)(const GemmArgs&, int64_t row_begin, int64_t row_end, void* prepared) = nullptr;
   void (*gemm)(const GemmArgs&, int64_t panel_begin, int64_t panel_end, void* scratch) = nullptr;
   void (*embed)(const EmbedArgs&, int64_t row_begin, int64_t row_end) = nullptr;

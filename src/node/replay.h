@@ -20,7 +20,7 @@ struct ReplayReport {
   bool complete = true;  // false: the record was cut (limit, crash); what there is was replayed
   std::string first_difference;  // empty: the run was reproduced exactly
   std::string other_kernels;     // a sentence where the record's could not be used; else empty
-  bool other_build = false;  // the record names no code that computes, or other code than this one
+  bool other_build = false;      // the record does not name this build's computing code
 };
 
 // `overrides.model` names the folder; the rest of the configuration comes from the record, the

@@ -123,6 +123,20 @@ def test_a_record_with_lines_out_of_order_ends_with_an_error(binary, tmp_path, s
         assert code == 1 and ("order of a run" in text or "DIFFERENT" in text), f"{name}: {code} {text}"
 
 
+def test_a_replay_that_differs_says_whether_another_build_recorded(binary, tmp_path, start_server):
+    record = tmp_path / "run.jsonl"
+    server = start_server(LLAMA, "--served-model-name", "golden", "--record-out", record)
+    server.openai().completions.create(model="golden", prompt="Hello", max_tokens=6)
+    server.stop_cleanly()
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    next(line for line in lines if line.get("tokens"))["tokens"][0][1] += 1  # the token of its first sequence
+    for build, said in ((lines[0]["build"], False), ("another", True), (None, True)):
+        head = {key: value for key, value in (lines[0] | {"build": build}).items() if value is not None}
+        (tmp_path / "forged.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [head, *lines[1:]]))
+        code, text = run(binary, "replay", tmp_path / "forged.jsonl", "--model", LLAMA, seconds=60)
+        assert code == 1 and "DIFFERENT" in text and ("the build that made it" in text) == said, text
+
+
 def spoil_config(**changes):
     def spoil(folder):
         path = folder / "config.json"

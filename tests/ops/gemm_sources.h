@@ -103,7 +103,7 @@ enum class RowsOfX : uint8_t { kAsTheyAre, kPrepared };
 
 inline void run(const Kernels& kernels, GemmArgs args, int64_t panel_begin, int64_t panel_end,
                 RowsOfX rows_of_x) {
-  const bool prepares = rows_of_x == RowsOfX::kPrepared && kernels.prepared_bytes != nullptr;
+  const bool prepares = rows_of_x == RowsOfX::kPrepared;
   Guarded<std::byte> prepared(prepares ? kernels.prepared_bytes(args) : 0);
   if (prepared.size() > 0) {
     const int64_t some = args.rows / 3;
@@ -129,7 +129,7 @@ inline void run(const Kernels& kernels, const GemmArgs& args, int64_t panel_begi
                                              (activates ? element_bytes(args.w.type) : 4);
   const std::vector<std::byte> before(y, y + bytes);
   run(kernels, args, panel_begin, panel_end, RowsOfX::kAsTheyAre);
-  if (kernels.prepared_bytes == nullptr || kernels.prepared_bytes(args) == 0) {
+  if (kernels.prepared_bytes(args) == 0) {
     return;
   }
   const std::vector<std::byte> after(y, y + bytes);

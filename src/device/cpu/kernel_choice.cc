@@ -106,7 +106,7 @@ class Measurement {
                            .w = matrix(panels_.at(i)),
                            .y = reinterpret_cast<float*>(y_.data()),
                            .y_stride = panels_.at(i) * kernels::kPanelColumns};
-    const int64_t shared = family.prepared_bytes == nullptr ? 0 : family.prepared_bytes(args);
+    const int64_t shared = family.prepared_bytes(args);
     void* prepared = prepared_.require(shared);
     in_pieces(panels_.at(i) * panel_bytes(),
               [this](int64_t begin, int64_t end) { evict(weights_.data() + begin, end - begin); });

@@ -13,7 +13,7 @@ namespace {
 // Guesses of one thread's speed. They only decide where dividing pays, so a factor of two does not
 // matter.
 constexpr double kBytesPerNano = 12.0;
-constexpr double kPreparedPerNano = 3.0;  // elements of x
+constexpr double kPreparedPerNano = 3.0;  // elements that are rounded or summed
 constexpr double kRowBytesPerNano = 4.0;  // row-wise kernels: arithmetic beside the bytes
 constexpr double kMatrixFlopsPerNano = 1500.0;
 constexpr double kPairFlopsPerNano = 300.0;
@@ -165,7 +165,7 @@ void OpRunner::multiply(kernels::GemmArgs args) {
   if (args.rows <= 0) {
     return;
   }
-  const int64_t shared = own.prepared_bytes == nullptr ? 0 : own.prepared_bytes(args);
+  const int64_t shared = own.prepared_bytes(args);
   if (shared > 0) {
     void* prepared = prepared_.require(shared);
     divide_rows(args.rows, as_double(args.w.k) / kPreparedPerNano,

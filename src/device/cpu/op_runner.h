@@ -67,7 +67,7 @@ class OpRunner final : public StreamWork {
   WorkerPool& pool_;
   const int32_t desk_;
   Scratch scratch_;
-  Scratch prepared_;  // what the threads of a product share
+  Scratch prepared_;  // rows that Kernels::prepare wrote, for all threads of a product
   std::array<PlannedAttention, kAttentionPlans> attention_;
 };
 

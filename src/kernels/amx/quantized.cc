@@ -79,7 +79,7 @@ Cut cut_of(const GemmArgs& args) {
   return cut;
 }
 
-// Whether a call sums x itself, for each set of rows.
+// Whether a call must sum x in its scratch, for each set of rows.
 bool sums_x(const GemmArgs& args) {
   return has_minimum(args.w.quantization) && args.prepared == nullptr;
 }
@@ -127,7 +127,7 @@ struct Block {
   bool first = false;                      // the depth's first piece: results begin with zero
   const char* scales = nullptr;            // fp16, at the first step
   int64_t scale_stride = 0;                // bytes from step to step
-  const float* x_sums[kBlockGroups] = {};  // as x, in floats; null without minima
+  const float* x_sums[kBlockGroups] = {};  // sums of the rows in x; null without minima
   int64_t x_sums_stride = 0;               // floats from row to row
   float* results = nullptr;
 };
@@ -295,8 +295,8 @@ void write_rows(const GemmArgs& args, const Cut& cut, const PanelPass& set, cons
   }
 }
 
-// Where the weights of the pass after (panel, step) begin, and the steps of its first piece; none
-// behind the last panel.
+// Puts the weights of the next pass, which takes `panel` from `step` on, into `pass`. If there is
+// no such panel, the next pass has no steps.
 void find_next(const GemmArgs& args, int64_t panel, int64_t step, PanelPass& pass) {
   pass.next = pass.w;
   pass.next_steps = 0;

@@ -11,8 +11,8 @@ namespace tandem::kernels::avx512bf16 {
 // `table` holds the AVX-512 functions on entry.
 void fill_gemm(Kernels& table);
 
-// As in a table. The rounded rows of avx512vnni, or the sums of x over groups of depths, as
-// [row][k / 32], if w has minima.
+// The functions of these names in Kernels. They prepare the rounded rows of avx512vnni or, if w has
+// minima, fp32 sums of x over groups of depths, as [row][k / 32].
 int64_t prepared_bytes(const GemmArgs& args);
 void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared);
 

@@ -6,7 +6,7 @@
 
 namespace tandem::kernels::avx512vnni {
 
-// As in a table. args.w.int8_products().
+// The functions of these names in Kernels, for args.w.int8_products().
 int64_t gemm_scratch_bytes(const GemmArgs& args);
 int64_t prepared_bytes(const GemmArgs& args);
 void prepare(const GemmArgs& args, int64_t row_begin, int64_t row_end, void* prepared);

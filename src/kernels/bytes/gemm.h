@@ -100,7 +100,7 @@ inline __attribute__((always_inline)) void fetch_part(const BlockPiece& piece, i
   }
 }
 
-// Parts of one memory, each at the begin of a cache line. Null memory: only the bytes are counted.
+// Divides one memory into parts that begin at cache lines. Without memory it only counts bytes.
 class Parts {
  public:
   explicit Parts(void* memory) : base_(static_cast<char*>(memory)) {}
@@ -123,7 +123,7 @@ class Gemm {
     return args.rows <= 0 ? 0 : divide_scratch(args, nullptr).bytes;
   }
 
-  // As in a table. args.w.int8_products().
+  // The functions of these names in Kernels, for args.w.int8_products().
   static int64_t prepared_bytes(const GemmArgs& args) {
     Parts parts(nullptr);
     place_rows(args, std::max<int64_t>(args.rows, 0), parts);
@@ -172,7 +172,7 @@ class Gemm {
     int64_t bytes = 0;
   };
 
-  // Rows [begin, end) of the set that begins at row `set`, as far as it reaches.
+  // The rows [begin, end) of x that belong to the set which begins at row `set`.
   struct RowsOfSet {
     int64_t set = 0;
     int64_t begin = 0;
@@ -197,7 +197,7 @@ class Gemm {
     return to;
   }
 
-  // One set after the other.
+  // The rounded rows of all sets, one set after the other.
   static RoundedRows prepared_rows(const GemmArgs& args, const void* memory) {
     Parts parts(const_cast<void*>(memory));
     return place_rows(args, args.rows, parts);

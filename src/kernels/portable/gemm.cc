@@ -569,7 +569,7 @@ void gemm(const GemmArgs& args, int64_t panel_begin, int64_t panel_end, void* sc
 
 void fill_gemm(Kernels& table) {
   table.gemm_scratch_bytes = gemm_scratch_bytes;
-  table.prepared_bytes = nullptr;
+  table.prepared_bytes = prepares_nothing;
   table.prepare = nullptr;
   table.gemm = gemm;
   table.pack = panel_layout::pack;

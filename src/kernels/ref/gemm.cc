@@ -270,7 +270,7 @@ void embed(const EmbedArgs& args, int64_t row_begin, int64_t row_end) {
 
 void fill_gemm(Kernels& table) {
   table.gemm_scratch_bytes = gemm_scratch_bytes;
-  table.prepared_bytes = nullptr;
+  table.prepared_bytes = prepares_nothing;
   table.prepare = nullptr;
   table.pack = pack;
   table.unpack_row = unpack_row;
