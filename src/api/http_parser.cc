@@ -90,7 +90,7 @@ struct CollectedBody {
 struct HttpParser::Impl {
   explicit Impl(const HttpLimits& limits) {
     parser.header_limit(limits.max_header_bytes);
-    parser.body_limit(std::max(limits.max_body_bytes, limits.max_streamed_bytes));
+    parser.body_limit(boost::none);  // until the headers say its kind
   }
   std::string& body() { return parser.get().body().text; }
 
@@ -113,25 +113,27 @@ size_t HttpParser::body_bytes() const { return impl_->body().size(); }
 void HttpParser::stream_body() {
   CHECK(impl_->header_examined && !impl_->limited, "stream_body() when it is too late");
   impl_->parser.get().body().streamed = true;
-  impl_->parser.body_limit(limits_.max_streamed_bytes);
-  impl_->limited = true;
 }
 
 std::string HttpParser::take_piece() { return std::exchange(impl_->body(), {}); }
 
-// Until the headers are known, a body may be as large as the largest kind of body. False after
-// fail().
+// False after fail(). Not before the headers are answered: path and key come before a body's length.
 bool HttpParser::limit_body() {
-  if (std::exchange(impl_->limited, true) || limits_.max_streamed_bytes == 0) {
+  if (std::exchange(impl_->limited, true)) {
     return true;
   }
+  const uint64_t limit = body_limit();
   const auto length = impl_->parser.content_length();
-  if (length && *length > limits_.max_body_bytes) {
-    fail_body_too_large(limits_.max_body_bytes);
+  if (length && *length > limit) {
+    fail_body_too_large(limit);
     return false;
   }
-  impl_->parser.body_limit(limits_.max_body_bytes);
+  impl_->parser.body_limit(limit);
   return true;
+}
+
+uint64_t HttpParser::body_limit() const {
+  return impl_->parser.get().body().streamed ? limits_.max_streamed_bytes : limits_.max_body_bytes;
 }
 
 void HttpParser::skip_body() {
@@ -168,7 +170,7 @@ HttpParser::State HttpParser::fail(int status, std::string reason) {
 }
 
 HttpParser::State HttpParser::fail_body_too_large(uint64_t limit) {
-  return fail(413, fmt::format("the body is larger than {} bytes", limit));
+  return fail(413, fmt::format("the body is larger than {} bytes, this server's --max-body-size", limit));
 }
 
 // False after fail().
@@ -216,8 +218,7 @@ bool HttpParser::examine_header() {
 bool HttpParser::expects_continue() const {
   const auto& message = impl_->parser.get();
   const auto length = impl_->parser.content_length();
-  const bool too_large = length && *length > (message.body().streamed ? limits_.max_streamed_bytes
-                                                                      : limits_.max_body_bytes);
+  const bool too_large = length && *length > body_limit();
   return message.version() == 11 && message.count(http::field::expect) > 0 &&
          !impl_->parser.is_done() && !too_large;
 }
@@ -246,10 +247,7 @@ HttpParser::State HttpParser::parse() {
     }
     if (error && error != http::error::need_more) {
       if (error == http::error::body_limit) {
-        return fail_body_too_large(impl_->parser.get().body().streamed
-                                       ? limits_.max_streamed_bytes
-                                       : std::max(limits_.max_body_bytes,
-                                                  impl_->limited ? 0 : limits_.max_streamed_bytes));
+        return fail_body_too_large(body_limit());
       }
       if (error == http::error::header_limit) {
         return fail(431,

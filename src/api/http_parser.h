@@ -71,6 +71,7 @@ class HttpParser {
   State parse();
   bool examine_header();
   bool limit_body();
+  [[nodiscard]] uint64_t body_limit() const;
   void trim_body();
 
   HttpLimits limits_;

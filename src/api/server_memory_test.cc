@@ -51,15 +51,21 @@ TEST(ServerMemory, RequestsAreRefusedByTheirHeaders) {
                         {"/tokenize", "", 401},
                         {"/none", "", 404},
                         {"/v1/models", std::string(kKey), 405}};
-  for (const Case& each : cases) {
+  const auto refuses = [&](const Case& each, int64_t length) {
     Client client(test.port());
-    client.send(head(each.path, 30'000'000, each.headers + "X-Request-Id: mine\r\n"));
+    client.send(head(each.path, length, each.headers + "X-Request-Id: mine\r\n"));
     const ClientResponse refused = client.read_response();  // no byte of the body was sent
     EXPECT_EQ(refused.status, each.status) << each.path;
     EXPECT_EQ(refused.headers.at("x-request-id"), "mine");
     EXPECT_EQ(refused.headers.at("connection"), "close");
     EXPECT_TRUE(client.closed_by_server());
+  };
+  constexpr int64_t kTooLong = 100'000'000'000;
+  for (const Case& each : cases) {
+    refuses(each, 30'000'000);
+    refuses(each, kTooLong);
   }
+  refuses({"/v1/completions", std::string(kKey), 413}, kTooLong);
   EXPECT_EQ(test.server->metrics().request_bytes_held, 0);
 }
 

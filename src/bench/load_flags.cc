@@ -207,7 +207,7 @@ Error about_flag(const char* flag, const Error& error) {
 
 // Targets that are sent are those to be kept, unless --goodput says others.
 Status set_slo(const StreamFlags& flags, loadgen::RequestGroup& group) {
-  Slo headers;
+  Slo& headers = group.header_slo;
   if (flags.slo_ttft_ms) {
     const Result<Nanos> target = target_of_millis(*flags.slo_ttft_ms);
     if (!target.ok()) {
@@ -239,10 +239,10 @@ Status set_slo(const StreamFlags& flags, loadgen::RequestGroup& group) {
     group.slo.tpot = *target;
   }
   if (!group.goodput.ttft) {
-    group.goodput.ttft = group.slo.ttft ? group.slo.ttft : headers.ttft;
+    group.goodput.ttft = group.sent_slo().ttft;
   }
   if (!group.goodput.tpot) {
-    group.goodput.tpot = group.slo.tpot ? group.slo.tpot : headers.tpot;
+    group.goodput.tpot = group.sent_slo().tpot;
   }
   return {};
 }

@@ -101,6 +101,7 @@ TEST(LoadFlags, TargetsThatAreSentAreThoseToBeKept) {
   flags.slo_tpot = "50ms";
   const loadgen::RequestGroup group = must_make(flags, {}).front().groups.front();
   EXPECT_EQ(group.headers, "x-llm-d-slo-ttft-ms: 250.000000\r\n");
+  EXPECT_EQ(group.sent_slo().ttft, TtftRule{.base = std::chrono::milliseconds(250)});
   EXPECT_EQ(group.goodput.ttft->base, milliseconds(250));
   EXPECT_EQ(group.slo.tpot, milliseconds(50));
   EXPECT_EQ(group.goodput.tpot, milliseconds(50));

@@ -104,6 +104,9 @@ std::vector<std::string> flags_of(Command command) {
 }  // namespace
 
 std::string nearest_name(const std::string& unknown, const std::vector<std::string>& known) {
+  if (std::ranges::find(known, unknown) != known.end()) {
+    return "";  // something else is wrong with it
+  }
   std::string best;
   size_t best_distance = 4;
   for (const std::string& candidate : known) {

@@ -31,6 +31,7 @@ TEST_F(Arguments, AnUnknownFlagNamesTheNearest) {
   EXPECT_EQ(unknown_flag({"--port=1", "--old", "x"}, serve_), "");
   EXPECT_EQ(unknown_flag({"--", "--hots"}, serve_), "");
   EXPECT_EQ(nearest_flag("--completely-else", serve_), "");
+  EXPECT_EQ(nearest_flag("--host", serve_), "") << "the flag itself";
 }
 
 TEST_F(Arguments, AnUnknownSubcommandNamesTheNearest) {

@@ -98,6 +98,7 @@ Result<Load> make_load(const std::vector<LoadStream>& streams, uint64_t seed) {
       load.tasks.push_back(stream.tasks);
     }
     options.push_back(stream.options);
+    load.skipped_rows += stream.options.trace == nullptr ? 0 : stream.options.trace->skipped_rows;
     options.back().models = static_cast<int32_t>(stream.models.size());
     first_group.push_back(static_cast<int32_t>(load.groups.size()));
     for (RequestGroup group : stream.groups) {

@@ -255,6 +255,7 @@ nlohmann::ordered_json result_json(const RunInfo& info, const Load& load, const 
                        {"connections", summary.connections},
                        {"cut_inputs", load.cut_inputs},
                        {"cut_outputs", load.cut_outputs},
+                       {"skipped_rows", load.skipped_rows},
                        {"other_input_lengths", summary.all.other_inputs},
                        {"short_outputs", summary.all.short_outputs}};
   ours["all"] = describe(summary.all, summary);

@@ -21,6 +21,19 @@ bool keeps(const Goodput& goodput, const RequestRecord& record) {
          (!goodput.e2el || record.e2el() <= *goodput.e2el);
 }
 
+// Whether a request that the end of the run cut off had missed a target by then, whatever would have
+// come: its planned tokens divide the time that it had.
+bool had_missed(const Goodput& goodput, const RequestRecord& record) {
+  const Nanos end = record.ended_at;
+  const bool began = !record.chunk_times.empty();
+  const Nanos first = began ? record.chunk_times.front() : end;
+  const Nanos decoding = end - first;
+  return (goodput.ttft && first - record.sent_at > goodput.ttft->target(record.input_tokens())) ||
+         (goodput.tpot && record.planned_output_tokens > 1 &&
+          decoding > *goodput.tpot * (record.planned_output_tokens - 1)) ||
+         (goodput.e2el && end - record.sent_at > *goodput.e2el);
+}
+
 void add_what_the_server_said(const RequestRecord& record, const RequestGroup& group,
                               GroupSummary& summary, Samples& samples) {
   const bool asked = group.service_tier == "priority" || group.service_tier == "flex";
@@ -42,8 +55,10 @@ void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& s
          Samples& samples) {
   ++summary.planned;
   const bool sent = record.outcome != Outcome::kNotSent;
-  // What the end of the run cut off has neither kept nor missed its targets.
-  const bool aimed = sent && record.outcome != Outcome::kInterrupted && group.goodput.any();
+  // What the end of the run cut off within its targets has neither kept nor missed them.
+  const bool decided =
+      record.outcome != Outcome::kInterrupted || had_missed(group.goodput, record);
+  const bool aimed = sent && group.goodput.any() && decided;
   summary.sent += sent ? 1 : 0;
   summary.aimed += aimed ? 1 : 0;
   summary.interrupted += record.outcome == Outcome::kInterrupted ? 1 : 0;
@@ -292,6 +307,11 @@ Summary summarize(const Load& load, const RunResult& run) {
   judge(run.records, summary);
   find_peaks(run.records, summary);
   warn(run.records, summary);
+  if (load.skipped_rows > 0) {
+    summary.warnings.push_back(
+        fmt::format("{} rows of the trace have no prompt or no answer and were left out.",
+                    load.skipped_rows));
+  }
   return summary;
 }
 

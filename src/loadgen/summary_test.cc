@@ -163,6 +163,35 @@ TEST(Summary, WhatTheEndOfTheRunCutOffHasNotMissedItsTargets) {
   EXPECT_EQ(summary.all.attainment_percent(), 50);
 }
 
+TEST(Summary, WhatTheEndOfTheRunCutOffBeyondItsTargetsHasMissedThem) {
+  Load load = load_of(4);
+  load.groups[0].goodput = {.ttft = TtftRule{.base = milliseconds(60)}, .tpot = milliseconds(10)};
+  const auto cut = [](int64_t sent, std::vector<int64_t> chunks, int64_t ended) {
+    RequestRecord record = chunks.empty() ? failed(sent, "") : done(sent, std::move(chunks));
+    record.outcome = Outcome::kInterrupted;
+    record.finish_at.reset();
+    record.usage.reset();
+    record.planned_output_tokens = 5;
+    record.ended_at = milliseconds(ended);
+    return record;
+  };
+  const Summary summary = summarize(load, run_of({done(0, {50, 60}), cut(0, {}, 61),
+                                                  cut(50, {}, 100), cut(0, {50, 55}, 91),
+                                                  cut(0, {50, 55}, 90), cut(0, {61}, 62)},
+                                                 100));
+  EXPECT_EQ(summary.all.interrupted, 5);
+  EXPECT_EQ(summary.all.aimed, 4) << "no first token, tokens that are late, a late first token";
+  EXPECT_EQ(summary.all.aimed_good, 1);
+}
+
+TEST(Summary, RowsThatATraceLeftOutAreNamed) {
+  Load load = load_of(1);
+  EXPECT_TRUE(summarize(load, run_of({done(0, {5, 6})}, 10)).warnings.empty());
+  load.skipped_rows = 3;
+  EXPECT_THAT(summarize(load, run_of({done(0, {5, 6})}, 10)).warnings,
+              Contains(HasSubstr("3 rows of the trace")));
+}
+
 TEST(Summary, ArrivalsThatTheRunNeverCameToAreInNoSlice) {
   RequestRecord never;
   never.planned_at = milliseconds(2000);

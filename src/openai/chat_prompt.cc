@@ -140,11 +140,11 @@ Result<Json> parse_tools(const FieldReader& fields) {
                              tool["type"] == "function" && tool.contains("function") &&
                              tool["function"].is_object();
     if (!is_function) {
-      std::string field = fmt::format("tools[{}]", i);
+      const std::string field = fmt::format("tools[{}]", i);
       return invalid_argument(
           fmt::format("'{}' must be an object with \"type\": \"function\" and a 'function' object",
                       field),
-          std::move(field));
+          field);
     }
   }
   return use == ToolUse::kForbidden ? Json() : *tools;

@@ -54,9 +54,12 @@ Status parse_prompts(const FieldReader& fields, const ParseContext& context,
   if (prompt == nullptr) {
     return invalid_argument(fmt::format("'prompt' is missing; give {}", kPromptShapes), "prompt");
   }
+  ASSIGN_OR_RETURN(const auto add_special, fields.boolean("add_special_tokens"));
   const auto encode = [&](const Json& text) {
-    return encode_prompt(text.get_ref<const std::string&>(),
-                         {.add_special_tokens = true, .parse_special_tokens = true}, context, out);
+    return encode_prompt(
+        text.get_ref<const std::string&>(),
+        {.add_special_tokens = add_special.value_or(true), .parse_special_tokens = true}, context,
+        out);
   };
   if (prompt->is_string()) {
     return encode(*prompt);

@@ -43,6 +43,8 @@ TEST_F(GenerationRequestTest, PromptsComeInFourShapes) {
   EXPECT_EQ(complete(R"({"prompt":[[1],[2,3]]})")->prompts, (Prompts{{1}, {2, 3}}));
   EXPECT_EQ(complete(R"({"prompt":"a</s>"})")->prompts,
             (Prompts{{kBos, 'a', ByteTokenizer::kEos}}));
+  EXPECT_EQ(complete(R"({"prompt":["a","b"],"add_special_tokens":false})")->prompts,
+            (Prompts{{'a'}, {'b'}}));
 }
 
 TEST_F(GenerationRequestTest, DefaultsAreTheModels) {
@@ -266,6 +268,7 @@ TEST_F(GenerationRequestTest, WrongMessagesAreRefusedByName) {
     const auto request = chat(bad.fields);
     ASSERT_FALSE(request.ok()) << bad.fields;
     EXPECT_EQ(request.error().param, bad.param) << request.error().message;
+    EXPECT_NE(request.error().message.find(bad.param), std::string::npos);
   }
 }
 

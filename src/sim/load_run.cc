@@ -93,7 +93,7 @@ Request LoadRun::request_of(const loadgen::LoadRequest& planned, int32_t vocabul
   request.sampling.max_tokens = planned.plan.output_tokens;
   request.service_class = classes_[static_cast<size_t>(planned.group)];
   request.level = group.priority.value_or(0);
-  request.slo = group.slo;
+  request.slo = group.sent_slo();
   request.sink = sink_;
   return request;
 }

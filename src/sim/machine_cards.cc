@@ -29,7 +29,7 @@ constexpr loadgen::PlotSize kSquare{520, 300};
 // One line of a plot over time.
 struct Curve {
   std::string title;
-  std::function<double(const MachineSlice&)> value;
+  std::function<double(const MachineSlice&, double seconds)> value;
 };
 
 struct TimePlot {
@@ -56,7 +56,7 @@ std::string time_plot(const MachineLog& log, const TimePlot& what, PlotBook& boo
     legend.push_back({static_cast<int>(legend.size()), curve.title});
     std::vector<Point>& line = lines.emplace_back();
     for (const MachineSlice& slice : log.slices()) {
-      line.push_back({static_cast<double>(line.size()) * length, curve.value(slice)});
+      line.push_back({static_cast<double>(line.size()) * length, curve.value(slice, log.slice_seconds(line.size()))});
       highest = std::max(highest, line.back().y);
     }
   }
@@ -85,25 +85,24 @@ std::string time_plot(const MachineLog& log, const TimePlot& what, PlotBook& boo
 
 std::vector<TimePlot> time_plots(const MachineLog& log) {
   const bool host = log.host_blocks() > 0;
-  const double seconds = to_seconds(log.slice_time());
   const double layers = std::max(log.layers(), 1);
   TimePlot prompts{.name = "machine-prompts", .title = "prompt tokens a second", .curves = {}};
-  prompts.curves = {{"prompts", [=](const MachineSlice& s) {
+  prompts.curves = {{"prompts", [](const MachineSlice& s, double seconds) {
                        return static_cast<double>(s.prompt_tokens) / seconds;
                      }}};
   TimePlot decodes{.name = "machine-decodes", .title = "decoded tokens a second", .curves = {}};
-  decodes.curves = {{"on the accelerator", [=](const MachineSlice& s) {
+  decodes.curves = {{"on the accelerator", [](const MachineSlice& s, double seconds) {
                        return static_cast<double>(s.decode_tokens) / seconds;
                      }}};
   TimePlot sequences{.name = "machine-sequences", .title = "sequences", .curves = {}};
-  sequences.curves = {{"running", [](const MachineSlice& s) { return mean_of(s, s.running); }},
-                      {"waiting", [](const MachineSlice& s) { return mean_of(s, s.waiting); }}};
+  sequences.curves = {{"running", [](const MachineSlice& s, double) { return mean_of(s, s.running); }},
+                      {"waiting", [](const MachineSlice& s, double) { return mean_of(s, s.waiting); }}};
   TimePlot memory{.name = "machine-kv",
                   .title = "KV memory in use",
                   .unit = Unit::kPercent,
                   .full = 100,
                   .curves = {}};
-  memory.curves = {{"accelerator", [blocks = log.blocks()](const MachineSlice& s) {
+  memory.curves = {{"accelerator", [blocks = log.blocks()](const MachineSlice& s, double) {
                       return percent(mean_of(s, s.blocks), static_cast<double>(blocks));
                     }}};
   TimePlot busy{.name = "machine-busy",
@@ -111,22 +110,26 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                 .unit = Unit::kPercent,
                 .full = 100,
                 .curves = {}};
-  const auto share = [seconds](Nanos time) { return percent(to_seconds(time), seconds); };
+  const auto share = [](Nanos time, double seconds) { return percent(to_seconds(time), seconds); };
   busy.curves = {
-      {"accelerator", [share](const MachineSlice& s) { return share(s.busy.accelerator); }}};
+      {"accelerator", [share](const MachineSlice& s, double seconds) {
+         return share(s.busy.accelerator, seconds);
+       }}};
   if (host) {
-    decodes.curves.push_back({"on the host", [=](const MachineSlice& s) {
+    decodes.curves.push_back({"on the host", [layers](const MachineSlice& s, double seconds) {
                                 return static_cast<double>(s.hops) / layers / seconds;
                               }});
     sequences.curves.push_back(
-        {"offloaded", [](const MachineSlice& s) { return mean_of(s, s.offloaded); }});
-    memory.curves.push_back({"host", [blocks = log.host_blocks()](const MachineSlice& s) {
+        {"offloaded", [](const MachineSlice& s, double) { return mean_of(s, s.offloaded); }});
+    memory.curves.push_back({"host", [blocks = log.host_blocks()](const MachineSlice& s, double) {
                                return percent(mean_of(s, s.host_blocks),
                                               static_cast<double>(blocks));
                              }});
-    busy.curves.push_back({"host", [share](const MachineSlice& s) { return share(s.busy.host); }});
-    busy.curves.push_back({"host while the accelerator is idle", [share](const MachineSlice& s) {
-                             return share(s.busy.host - s.busy.both);
+    busy.curves.push_back({"host", [share](const MachineSlice& s, double seconds) {
+                             return share(s.busy.host, seconds);
+                           }});
+    busy.curves.push_back({"host while the accelerator is idle", [share](const MachineSlice& s, double seconds) {
+                             return share(s.busy.host - s.busy.both, seconds);
                            }});
   }
   return {std::move(prompts), std::move(decodes), std::move(sequences), std::move(memory),

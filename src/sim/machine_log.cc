@@ -94,6 +94,12 @@ double MachineLog::mean_offloaded() const {
   return duration_ > Nanos{0} ? offloaded_seconds_ / to_seconds(duration_) : 0;
 }
 
+double MachineLog::slice_seconds(size_t index) const {
+  const Nanos begin = static_cast<int64_t>(index) * slice_time_;
+  const bool cut = duration_ > begin && duration_ < begin + slice_time_;
+  return to_seconds(cut ? duration_ - begin : slice_time_);
+}
+
 MachineSlice& MachineLog::slice_at(Nanos time) {
   auto index = static_cast<size_t>(std::max(time - began_, Nanos{0}) / slice_time_);
   while (index >= kMostSlices) {
@@ -253,12 +259,13 @@ std::string machine_csv(const MachineLog& log) {
       "begin_s,steps,mean_step_ms,prompt_tokens_per_s,resident_decode_tokens_per_s,hops_per_s,"
       "host_attention_s_per_s,running,waiting,offloaded,kv_share,host_kv_share,accelerator_busy,"
       "host_busy,both_busy\n";
-  const double seconds = to_seconds(log.slice_time());
+  const double slice_seconds = to_seconds(log.slice_time());
   const auto share = [](double part, int64_t whole) {
     return whole > 0 ? part / static_cast<double>(whole) : 0.0;
   };
   for (size_t i = 0; i < log.slices().size(); ++i) {
     const MachineSlice& slice = log.slices()[i];
+    const double seconds = log.slice_seconds(i);
     const auto mean = [&slice](int64_t sum) {
       return static_cast<double>(sum) / static_cast<double>(std::max<int64_t>(slice.looks, 1));
     };
@@ -266,7 +273,7 @@ std::string machine_csv(const MachineLog& log) {
         std::back_inserter(text),
         "{:g},{},{:.3f},{:.1f},{:.1f},{:.1f},{:.4f},{:.1f},{:.1f},{:.1f},{:.4f},{:.4f},{:.4f},{:."
         "4f},{:.4f}\n",
-        static_cast<double>(i) * seconds, slice.steps,
+        static_cast<double>(i) * slice_seconds, slice.steps,
         to_millis(slice.step_time) / static_cast<double>(std::max<int64_t>(slice.steps, 1)),
         static_cast<double>(slice.prompt_tokens) / seconds,
         static_cast<double>(slice.decode_tokens) / seconds,

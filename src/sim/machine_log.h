@@ -113,9 +113,11 @@ class MachineLog final : public observe::EngineObserver {
   void end();
 
   [[nodiscard]] int64_t steps() const { return steps_; }
-  // Of equal length, from the beginning on; at most kMostSlices.
+  // Of equal length but for the last, from the beginning on; at most kMostSlices.
   [[nodiscard]] const std::vector<MachineSlice>& slices() const { return slices_; }
   [[nodiscard]] Nanos slice_time() const { return slice_time_; }
+  // Of this slice: the last ends with the run.
+  [[nodiscard]] double slice_seconds(size_t index) const;
   [[nodiscard]] const std::map<std::string, StepKind, std::less<>>& kinds() const { return kinds_; }
   // resident: without visitors; piggyback, overlap, lanes: residents and visitors; visitors: alone.
   [[nodiscard]] const std::map<std::string, StepsOfMode, std::less<>>& modes() const {

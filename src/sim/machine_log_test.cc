@@ -91,6 +91,19 @@ TEST_F(MachineLogs, IsWrittenAsCsv) {
             "0,1,50.000,500.0,20.0,0.0,0.0000,30.0,2.0,0.0,0.5000,0.0000,0.0000,0.0000,0.0000\n");
 }
 
+TEST_F(MachineLogs, RatesOfTheLastSliceAreOverItsOwnTime) {
+  begin();
+  sides_.accelerator.add(seconds(101), seconds(101) + milliseconds(250));
+  log_.on_step(step_at(seconds(101), milliseconds(250), 500, 20));
+  clock_.set(seconds(101) + milliseconds(500));
+  log_.end();
+  EXPECT_DOUBLE_EQ(log_.slice_seconds(0), 1);
+  EXPECT_DOUBLE_EQ(log_.slice_seconds(1), 0.5);
+  const std::string csv = machine_csv(log_);
+  EXPECT_EQ(csv.substr(csv.find("\n1,") + 1),
+            "1,1,250.000,1000.0,40.0,0.0,0.0000,0.0,0.0,0.0,0.0000,0.0000,0.5000,0.0000,0.0000\n");
+}
+
 TEST_F(MachineLogs, NamesTheModeOfAStepByWhoIsInIt) {
   begin("overlap");
   observe::StepRecord step = step_at(seconds(100), milliseconds(10), 0, 5);

@@ -104,6 +104,9 @@ SeveralSimulated Simulation::run(const loadgen::Load& load, Nanos limit,
       progress({.now = client.now(), .arrived = client.arrived(), .ended = client.ended()});
     }
   }
+  if (progress) {
+    progress({.now = client.now(), .arrived = client.arrived(), .ended = client.ended()});
+  }
   const Nanos took = client.now();
   SeveralSimulated result{.run = client.take(), .engines = {}, .happenings = time_.steps()};
   for (size_t i = 0; i < engines_.size(); ++i) {

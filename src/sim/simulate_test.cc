@@ -42,7 +42,8 @@ TEST(Simulate, TargetsAreKeptByWhatTheProfileSays) {
   SimulateOptions options = an_a100();
   options.node.policy = "omniserve";
   loadgen::Load load = fixed_load(200, 3, 500, 80);
-  load.groups.front().slo = {.ttft = TtftRule{.base = seconds(2)}, .tpot = milliseconds(40)};
+  load.groups.front().slo.ttft = TtftRule{.base = seconds(2)};
+  load.groups.front().header_slo = {.ttft = TtftRule{.base = seconds(9)}, .tpot = milliseconds(40)};
   const Simulated simulated = must_run(options, load);
   EXPECT_GT(simulated.profiled, Nanos{seconds(1)});
   for (const loadgen::RequestRecord& record : simulated.run.records) {
@@ -249,6 +250,7 @@ TEST(Simulate, ARunMayStopWithHopsAndCopiesUnderWay) {
     const Simulated simulated = must_run(options, load);
     EXPECT_TRUE(simulated.run.interrupted);
     EXPECT_GT(simulated.tiers.hops_in_flight, 0);
+    EXPECT_LE(simulated.compute_busy, 1) << "work that was launched and had not run";
   }
 }
 

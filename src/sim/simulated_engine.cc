@@ -17,14 +17,6 @@ namespace {
 
 constexpr double kLeastPace = 0.01;  // no noise makes a time negative
 
-Nanos compute_time(const device::Device& device) {
-  Nanos busy{0};
-  for (const device::StreamStatistics& stream : device.statistics().streams) {
-    busy += stream.kind == device::StreamKind::kCompute ? stream.busy : Nanos{0};
-  }
-  return busy;
-}
-
 // The sums of `now` without those of `before`.
 TierCounts since(const TierCounts& before, TierCounts now) {
   now.visits -= before.visits;
@@ -129,7 +121,6 @@ Status SimulatedEngine::prepare() {
 }
 
 void SimulatedEngine::begin() {
-  worked_ = compute_time(planned_->device->device());
   counted_ = loaded_->executor->tier_counts();
   log_.begin(time_, sides_, joins_in_cohorts(node_) ? "overlap" : "piggyback", counted_);
 }
@@ -146,10 +137,11 @@ EngineOutcome SimulatedEngine::finish(Nanos took) {
   if (scheduled_.profile != nullptr) {
     outcome.profile = *scheduled_.profile;
   }
-  const Nanos worked = compute_time(planned_->device->device()) - worked_;
-  outcome.compute_busy = took > Nanos{0} ? to_seconds(worked) / to_seconds(took) : 0;
   log_.end();
   driver_->end();
+  // Of the log, which leaves out what was launched and had not run by then.
+  const Nanos worked = log_.busy().accelerator;
+  outcome.compute_busy = took > Nanos{0} ? to_seconds(worked) / to_seconds(took) : 0;
   outcome.machine = std::move(log_);
   return outcome;
 }

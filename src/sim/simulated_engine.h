@@ -43,7 +43,6 @@ class SimulatedEngine {
   Nanos profiled_{0};
   BusySides sides_;
   MachineLog log_;
-  Nanos worked_{0};     // by the compute stream, until begin()
   TierCounts counted_;  // until begin()
   // What time may still bring something to while the executor ends.
   std::optional<EngineDriver> driver_;
