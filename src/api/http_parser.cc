@@ -117,7 +117,8 @@ void HttpParser::stream_body() {
 
 std::string HttpParser::take_piece() { return std::exchange(impl_->body(), {}); }
 
-// False after fail(). Not before the headers are answered: path and key come before a body's length.
+// False after fail(). Not before the headers are answered: path and key come before a body's
+// length.
 bool HttpParser::limit_body() {
   if (std::exchange(impl_->limited, true)) {
     return true;
@@ -170,7 +171,8 @@ HttpParser::State HttpParser::fail(int status, std::string reason) {
 }
 
 HttpParser::State HttpParser::fail_body_too_large(uint64_t limit) {
-  return fail(413, fmt::format("the body is larger than {} bytes, this server's --max-body-size", limit));
+  return fail(
+      413, fmt::format("the body is larger than {} bytes, this server's --max-body-size", limit));
 }
 
 // False after fail().

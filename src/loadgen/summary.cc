@@ -21,8 +21,8 @@ bool keeps(const Goodput& goodput, const RequestRecord& record) {
          (!goodput.e2el || record.e2el() <= *goodput.e2el);
 }
 
-// Whether a request that the end of the run cut off had missed a target by then, whatever would have
-// come: its planned tokens divide the time that it had.
+// Whether a request that the end of the run cut off had missed a target by then, whatever would
+// have come: its planned tokens divide the time that it had.
 bool had_missed(const Goodput& goodput, const RequestRecord& record) {
   const Nanos end = record.ended_at;
   const bool began = !record.chunk_times.empty();
@@ -56,8 +56,7 @@ void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& s
   ++summary.planned;
   const bool sent = record.outcome != Outcome::kNotSent;
   // What the end of the run cut off within its targets has neither kept nor missed them.
-  const bool decided =
-      record.outcome != Outcome::kInterrupted || had_missed(group.goodput, record);
+  const bool decided = record.outcome != Outcome::kInterrupted || had_missed(group.goodput, record);
   const bool aimed = sent && group.goodput.any() && decided;
   summary.sent += sent ? 1 : 0;
   summary.aimed += aimed ? 1 : 0;
@@ -308,9 +307,8 @@ Summary summarize(const Load& load, const RunResult& run) {
   find_peaks(run.records, summary);
   warn(run.records, summary);
   if (load.skipped_rows > 0) {
-    summary.warnings.push_back(
-        fmt::format("{} rows of the trace have no prompt or no answer and were left out.",
-                    load.skipped_rows));
+    summary.warnings.push_back(fmt::format(
+        "{} rows of the trace have no prompt or no answer and were left out.", load.skipped_rows));
   }
   return summary;
 }

@@ -175,10 +175,10 @@ TEST(Summary, WhatTheEndOfTheRunCutOffBeyondItsTargetsHasMissedThem) {
     record.ended_at = milliseconds(ended);
     return record;
   };
-  const Summary summary = summarize(load, run_of({done(0, {50, 60}), cut(0, {}, 61),
-                                                  cut(50, {}, 100), cut(0, {50, 55}, 91),
-                                                  cut(0, {50, 55}, 90), cut(0, {61}, 62)},
-                                                 100));
+  const Summary summary =
+      summarize(load, run_of({done(0, {50, 60}), cut(0, {}, 61), cut(50, {}, 100),
+                              cut(0, {50, 55}, 91), cut(0, {50, 55}, 90), cut(0, {61}, 62)},
+                             100));
   EXPECT_EQ(summary.all.interrupted, 5);
   EXPECT_EQ(summary.all.aimed, 4) << "no first token, tokens that are late, a late first token";
   EXPECT_EQ(summary.all.aimed_good, 1);

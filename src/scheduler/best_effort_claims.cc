@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace tandem {
-namespace {}  // namespace
 
 int32_t places_of(const SystemView& view) {
   int32_t places = view.budget.sequences;
@@ -22,12 +21,15 @@ BestEffortClaims best_effort_claims(const SystemView& view, const ClassedPlanner
     ++work.prompts;
     work.prompt_tokens = std::max<int64_t>(work.prompt_tokens, prompt.known_tokens);
   };
+  OverdueHead held;
   size_t begun = view.running.size();
   for (size_t i = 0; i < view.running.size(); ++i) {
     const SequenceView& one = view.running[i];
     if (one.service_class != kBe) {
       continue;
     }
+    held.blocks += one.own_blocks;
+    held.places += one.choices;
     if (one.decodes()) {
       ++work.decodes;
       work.context += one.known_tokens;
@@ -54,7 +56,7 @@ BestEffortClaims best_effort_claims(const SystemView& view, const ClassedPlanner
     return claims;
   }
   const OverdueHead needs{planner.blocks_to_begin(*head), head->choices};
-  claims.of_head = claim_of_head(needs, view.budget.total_blocks, places_of(view));
+  claims.of_head = claim_of_head(needs, held, {view.budget.total_blocks, places_of(view)});
   claims.prompt_can_run =
       needs.blocks <= view.budget.free_blocks && needs.places <= view.budget.sequences;
   return claims;

@@ -34,17 +34,19 @@
 
 namespace tandem {
 
-// What the first best-effort request in the queue has a right to, once it has waited too long:
-// what it needs to begin, but at most a quarter of the blocks and of the places, so that no
-// best-effort request keeps the other class out. A larger one waits until so much is free anyway.
+// The right of the first best-effort request in the queue, once it has waited too long: the blocks
+// and places that it needs to begin, but with those of best effort that runs at most a quarter of
+// each, so that best effort does not keep the other class out. A larger request waits until so much
+// is free anyway.
 struct OverdueHead {
   int64_t blocks = 0;
   int32_t places = 0;
 };
 inline constexpr int32_t kShareForHead = 4;
-constexpr OverdueHead claim_of_head(OverdueHead needs, int64_t total_blocks, int32_t places) {
-  return {.blocks = std::min(needs.blocks, total_blocks / kShareForHead),
-          .places = std::min(needs.places, std::max(places / kShareForHead, 1))};
+constexpr OverdueHead claim_of_head(OverdueHead needs, OverdueHead held, OverdueHead total) {
+  const int64_t blocks = std::max<int64_t>(total.blocks / kShareForHead - held.blocks, 0);
+  const int32_t places = std::max(std::max(total.places / kShareForHead, 1) - held.places, 0);
+  return {.blocks = std::min(needs.blocks, blocks), .places = std::min(needs.places, places)};
 }
 
 struct AdmissionRules {

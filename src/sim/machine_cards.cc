@@ -56,7 +56,8 @@ std::string time_plot(const MachineLog& log, const TimePlot& what, PlotBook& boo
     legend.push_back({static_cast<int>(legend.size()), curve.title});
     std::vector<Point>& line = lines.emplace_back();
     for (const MachineSlice& slice : log.slices()) {
-      line.push_back({static_cast<double>(line.size()) * length, curve.value(slice, log.slice_seconds(line.size()))});
+      line.push_back({static_cast<double>(line.size()) * length,
+                      curve.value(slice, log.slice_seconds(line.size()))});
       highest = std::max(highest, line.back().y);
     }
   }
@@ -95,8 +96,9 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                        return static_cast<double>(s.decode_tokens) / seconds;
                      }}};
   TimePlot sequences{.name = "machine-sequences", .title = "sequences", .curves = {}};
-  sequences.curves = {{"running", [](const MachineSlice& s, double) { return mean_of(s, s.running); }},
-                      {"waiting", [](const MachineSlice& s, double) { return mean_of(s, s.waiting); }}};
+  sequences.curves = {
+      {"running", [](const MachineSlice& s, double) { return mean_of(s, s.running); }},
+      {"waiting", [](const MachineSlice& s, double) { return mean_of(s, s.waiting); }}};
   TimePlot memory{.name = "machine-kv",
                   .title = "KV memory in use",
                   .unit = Unit::kPercent,
@@ -111,10 +113,9 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
                 .full = 100,
                 .curves = {}};
   const auto share = [](Nanos time, double seconds) { return percent(to_seconds(time), seconds); };
-  busy.curves = {
-      {"accelerator", [share](const MachineSlice& s, double seconds) {
-         return share(s.busy.accelerator, seconds);
-       }}};
+  busy.curves = {{"accelerator", [share](const MachineSlice& s, double seconds) {
+                    return share(s.busy.accelerator, seconds);
+                  }}};
   if (host) {
     decodes.curves.push_back({"on the host", [layers](const MachineSlice& s, double seconds) {
                                 return static_cast<double>(s.hops) / layers / seconds;
@@ -128,9 +129,10 @@ std::vector<TimePlot> time_plots(const MachineLog& log) {
     busy.curves.push_back({"host", [share](const MachineSlice& s, double seconds) {
                              return share(s.busy.host, seconds);
                            }});
-    busy.curves.push_back({"host while the accelerator is idle", [share](const MachineSlice& s, double seconds) {
-                             return share(s.busy.host - s.busy.both, seconds);
-                           }});
+    busy.curves.push_back(
+        {"host while the accelerator is idle", [share](const MachineSlice& s, double seconds) {
+           return share(s.busy.host - s.busy.both, seconds);
+         }});
   }
   return {std::move(prompts), std::move(decodes), std::move(sequences), std::move(memory),
           std::move(busy)};

@@ -229,6 +229,36 @@ TEST(Simulate, TimersDoNotPileUp) {
   EXPECT_LT(one.happenings, 60 * one.machine.steps());
 }
 
+// Best effort that has waited long has a right to a quarter of the places, which its running
+// requests have already.
+TEST(Simulate, ALongBestEffortQueueDoesNotTakeEveryFreePlace) {
+  loadgen::LoadStream chat;
+  chat.options.arrivals.rate_per_s = 0.5;
+  chat.options.requests = 20;
+  chat.options.input = workload::Lengths::fixed(256);
+  chat.options.output = workload::Lengths::fixed(32);
+  chat.groups = {{.name = "chat", .service_tier = "priority"}};
+  chat.models = {"8B"};
+  loadgen::LoadStream bulk = chat;
+  bulk.options.arrivals.rate_per_s = 1000;
+  bulk.options.requests = 40;
+  bulk.options.output = workload::Lengths::uniform(300, 1500);
+  bulk.groups = {{.name = "bulk", .service_tier = "flex"}};
+  const loadgen::Load load = *loadgen::make_load({chat, bulk}, 7);
+  SimulateOptions options = an_a100();
+  options.node.max_num_seqs = 8;
+  const auto wait_of_chat = [&](const char* policy) {
+    options.node.policy = policy;
+    double wait = 0;
+    for (const loadgen::RequestRecord& record : must_run(options, load).run.records) {
+      EXPECT_EQ(record.outcome, loadgen::Outcome::kDone) << policy;
+      wait += record.group == 0 ? to_seconds(record.ttft()) : 0;
+    }
+    return wait;
+  };
+  EXPECT_LE(wait_of_chat("omniserve"), 1.1 * wait_of_chat("sarathi"));
+}
+
 TEST(Simulate, ARunThatCannotEndStopsAtItsLimit) {
   SimulateOptions options = an_a100();
   options.limit = seconds(20);

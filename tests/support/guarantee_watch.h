@@ -150,7 +150,7 @@ class PolicyWatch final : public StepPolicy {
     }
     const bool head_fits = head != nullptr && !promised_waits && plan.preempt.empty() &&
                            head->choices <= view.budget.sequences &&
-                           head->choices <= std::max(places_ / 4, 1) && fits(view, *head);
+                           head->choices <= places_for_head(view) && fits(view, *head);
     const bool could = roomy_ && wide_ && (any || head_fits);
     prompt_gap_ = served || !could ? 0 : prompt_gap_ + 1;
     found_.longest_prompt_gap = std::max(found_.longest_prompt_gap, prompt_gap_);
@@ -184,8 +184,21 @@ class PolicyWatch final : public StepPolicy {
                     ? blocks_for(one.known_tokens + 1) + one.cached_free_blocks
                     : 0;
     }
+    int64_t held = 0;
+    for (const SequenceView& one : view.running) {
+      held += one.service_class == ServiceClass::kBestEffort ? one.own_blocks : 0;
+    }
     return needed <= view.budget.free_blocks &&
-           blocks_for(head.known_tokens + 1) <= view.budget.total_blocks / 4;
+           blocks_for(head.known_tokens + 1) <= view.budget.total_blocks / 4 - held;
+  }
+
+  // With the best effort that runs it may have a quarter of all.
+  [[nodiscard]] int32_t places_for_head(const SystemView& view) const {
+    int32_t held = 0;
+    for (const SequenceView& one : view.running) {
+      held += one.service_class == ServiceClass::kBestEffort ? one.choices : 0;
+    }
+    return std::max(std::max(places_ / 4, 1) - held, 0);
   }
 
   // Who has not begun leaves the overdue head its places.
@@ -198,7 +211,7 @@ class PolicyWatch final : public StepPolicy {
     if (head == view.waiting.end()) {
       return;
     }
-    const int32_t claim = std::min(head->choices, std::max(places_ / 4, 1));
+    const int32_t claim = std::min(head->choices, places_for_head(view));
     int32_t left = view.budget.sequences;
     const size_t promised = promised_line(view);
     for (size_t i = 0; i < view.waiting.size(); ++i) {
