@@ -67,6 +67,25 @@ TEST_F(OptionFlags, SetTheVariables) {
   EXPECT_TRUE(check_);
 }
 
+TEST_F(OptionFlags, AListTakesOneValueEachTime) {
+  std::string model;
+  serve_.add_option("model", model, "");
+  ASSERT_EQ(parse({"--key", "x", "--key=y", "m", "--check"}), "");
+  EXPECT_EQ(keys_, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(model, "m");
+}
+
+TEST_F(OptionFlags, AnEmptyValueTakesNoOther) {
+  std::string model;
+  serve_.add_option("model", model, "");
+  ASSERT_EQ(parse({"--host=", "--key=", "m"}), "");
+  EXPECT_EQ(host_, "");
+  EXPECT_EQ(keys_, std::vector<std::string>{""});
+  EXPECT_EQ(model, "m");
+  EXPECT_EQ(parse({"--max-num-seqs=", "7"}),
+            "--max-num-seqs: '' is not a whole number of 1 to 9 sequences");
+}
+
 TEST_F(OptionFlags, RefuseWrongValuesByName) {
   EXPECT_EQ(parse({"--max-num-seqs", "10"}),
             "--max-num-seqs: '10' is not a whole number of 1 to 9 sequences");

@@ -124,6 +124,30 @@ def test_a_model_may_be_named_by_flag(binary):
     assert run(binary, "serve", "--model", LLAMA, "--check")[0] == 0
 
 
+def model_line(binary, *arguments, env=None):
+    """What --check says of the model."""
+    code, text = run(binary, "serve", "--check", *arguments, env=env)
+    assert code == 0, text
+    return next(line for line in text.splitlines() if "million parameters" in line)
+
+
+HIDDEN = "hidden 72,"  # of LLAMA; Tandem's own model has another
+
+
+@pytest.mark.parametrize("flags", [
+    ("--served-model-name", "prod"), ("--served-model-name", "prod", "--served-model-name", "test"), ("--api-key=k1",), ("--host=",),
+    ("--data-folder=",), ("--objective", "chat level=1"),
+])
+def test_a_model_may_follow_any_flag(binary, flags):
+    assert HIDDEN in model_line(binary, *flags, LLAMA)
+
+
+@pytest.mark.parametrize("last", ["served-model-name: llama", "api-key: k1", 'data-folder: ""', "allowed-origins: [a, b]"])
+def test_a_model_may_follow_any_key_of_the_file(binary, tmp_path, last):
+    (tmp_path / "tandem.yaml").write_text(f"max-num-seqs: 4\n{last}\n")
+    assert HIDDEN in model_line(binary, "--config", tmp_path / "tandem.yaml", LLAMA)
+
+
 @pytest.mark.parametrize("flags, said", [
     (("--tensor-parallel-size", "2"), "--tensor-parallel-size: '2' is not possible, only 1; "),
     (("-tp=2",), "--tensor-parallel-size: '2' is not possible"),
