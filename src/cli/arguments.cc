@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "cli/argument_kinds.h"
 #include "cli/config_file.h"
 
 namespace tandem::cli {
@@ -67,14 +68,29 @@ bool is_from_kubernetes(std::string_view name, std::string_view value) {
   return false;
 }
 
+// Empty: it is not set, or Kubernetes set it.
+std::string value_of_variable(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
+  return value == nullptr || is_from_kubernetes(variable, value) ? "" : value;
+}
+
 void name_variable(CLI::Option& option) {
   if (!has_variable(option)) {
     return;
   }
   const std::string variable = variable_of(option);
-  const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
-  if (value == nullptr || !is_from_kubernetes(variable, value)) {
-    option.envname(variable);
+  const std::string value = value_of_variable(variable);
+  if (value.empty()) {
+    return;
+  }
+  option.envname(variable);
+  if (is_switch(option) && !is_boolean(value)) {
+    // Values of arguments were checked before (correct_values), so this value is the variable's.
+    option.check([variable, value](const std::string& given) {
+      return given != value ? std::string()
+                            : fmt::format("the variable {} is '{}'; choose true or false", variable,
+                                          value);
+    });
   }
 }
 

@@ -162,5 +162,23 @@ TEST_F(OptionFlags, AreVariablesOfTheEnvironment) {
   }
 }
 
+TEST_F(OptionFlags, AVariableOfASwitchIsTrueOrFalse) {
+  for (const std::string value : {"maybe", "2", "99999999999999999999999"}) {
+    CommandLine line;
+    add_option(line.root(), {.name = "check", .help = "Only", .value = values::switch_on(check_)});
+    ::setenv("TANDEM_CHECK", value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    name_environment(line.root());
+    const auto refused = line.parse({});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "--check: the variable TANDEM_CHECK is '" + value + "'; choose true or false");
+  }
+  ::setenv("TANDEM_CHECK", "maybe", 1);  // NOLINT(concurrency-mt-unsafe)
+  name_environment(serve_);
+  EXPECT_EQ(parse({"--check=false"}), "") << "the variable is not read";
+  EXPECT_FALSE(check_);
+  ::unsetenv("TANDEM_CHECK");  // NOLINT(concurrency-mt-unsafe)
+}
+
 }  // namespace
 }  // namespace tandem::cli

@@ -148,6 +148,16 @@ def test_a_model_may_follow_any_key_of_the_file(binary, tmp_path, last):
     assert HIDDEN in model_line(binary, "--config", tmp_path / "tandem.yaml", LLAMA)
 
 
+@pytest.mark.parametrize("value", ["maybe", "99999999999999999999999"])
+def test_a_switch_takes_true_or_false_from_every_source(binary, tmp_path, value):
+    (tmp_path / "tandem.yaml").write_text(f"no-ui: {value}\n")
+    for flags, env, named in (((f"--no-ui={value}",), {}, "--no-ui"), (("--config", tmp_path / "tandem.yaml"), {}, "--no-ui"),
+                              ((), {"TANDEM_NO_UI": value}, "TANDEM_NO_UI"), ((f"--trust-remote-code={value}",), {}, "--trust-remote-code")):
+        code, text = check(binary, *flags, env=env)
+        assert code == 2 and named in text and value in text and "true or false" in text, text
+    assert check(binary, "--no-ui=true", env={"TANDEM_OFFLINE": "off"})[0] == 0
+
+
 @pytest.mark.parametrize("flags, said", [
     (("--tensor-parallel-size", "2"), "--tensor-parallel-size: '2' is not possible, only 1; "),
     (("-tp=2",), "--tensor-parallel-size: '2' is not possible"),
