@@ -193,6 +193,16 @@ void name_environment(Command command, const std::string& flag) {
   }
 }
 
+std::vector<std::string> flags_of_variable(Command command, const std::string& flag) {
+  const CLI::Option* option = command.app().get_option_no_throw(flag);
+  if (option == nullptr || !has_variable(*option)) {
+    return {};
+  }
+  const std::string value = value_of_variable(variable_of(*option));
+  return value.empty() ? std::vector<std::string>{}
+                       : std::vector{fmt::format("{}={}", flag, value)};
+}
+
 std::vector<std::string> unread_variables(Command command, const char* const* environment) {
   // Read without a flag of the name, here or by the scripts.
   std::vector<std::string> known = {

@@ -23,6 +23,10 @@ void name_environment(Command command);
 // The same for one option ("--isa"), if the command has it.
 void name_environment(Command command, const std::string& flag);
 
+// For a list whose variable adds to the values of flags and files: "--api-key=VALUE" if the variable
+// of `flag` has a value, otherwise nothing. Flags and files replace the variables of other options.
+std::vector<std::string> flags_of_variable(Command command, const std::string& flag);
+
 // What should be said of the variables TANDEM_* in `environment` ("NAME=value", ended by null) that
 // no option of `command` reads: those of Kubernetes in one line, and each that may be misspelt.
 std::vector<std::string> unread_variables(Command command, const char* const* environment);

@@ -67,6 +67,20 @@ TEST_F(Arguments, OneOptionMayHaveAVariable) {
   ::unsetenv("TANDEM_HOST");  // NOLINT(concurrency-mt-unsafe)
 }
 
+TEST_F(Arguments, AVariableMayAddToFlags) {
+  EXPECT_TRUE(flags_of_variable(serve_, "--api-key").empty());
+  ::setenv("TANDEM_API_KEY", "k=1", 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  std::vector<std::string> arguments = flags_of_variable(serve_, "--api-key");
+  EXPECT_EQ(arguments, std::vector<std::string>{"--api-key=k=1"});
+  EXPECT_TRUE(flags_of_variable(serve_, "--isa").empty());
+  name_environment(serve_);
+  arguments.insert(arguments.begin(), "serve");
+  arguments.insert(arguments.end(), {"--api-key", "k2"});
+  EXPECT_TRUE(line_.parse(arguments).ok());
+  EXPECT_EQ(keys_, (std::vector<std::string>{"k=1", "k2"}));
+  ::unsetenv("TANDEM_API_KEY");  // NOLINT(concurrency-mt-unsafe)
+}
+
 TEST_F(Arguments, VariablesThatNoOptionReads) {
   const char* environment[] = {"HOME=/",
                                "TANDEM_PORT=8",

@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 
+import openai
 import pytest
 from conftest import GOLDENS, ROOT
 
@@ -332,3 +333,14 @@ def test_the_configuration_shows_every_flag_of_the_help_and_no_key(binary, start
 def test_a_wrong_value_names_flag_value_and_limit(binary, flags, said):
     code, text = check(binary, *flags)
     assert code == 2 and said in text, text
+
+
+def test_keys_of_flag_file_and_variable_add_up(start_server, tmp_path):
+    (tmp_path / "tandem.yaml").write_text("api-key: sk-yaml\n")
+    (tmp_path / "keys").write_text("sk-file\n")
+    server = start_server(LLAMA, "--api-key", "sk-flag", "--config", tmp_path / "tandem.yaml", "--api-key-file", tmp_path / "keys",
+                          env={"TANDEM_API_KEY": "sk-variable"})
+    for key in ("sk-flag", "sk-yaml", "sk-file", "sk-variable"):
+        assert server.openai(key=key).models.list().data
+    with pytest.raises(openai.AuthenticationError):
+        server.openai(key="sk-other").models.list()
