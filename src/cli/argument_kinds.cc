@@ -16,7 +16,8 @@ bool looks_like_option(const std::string& argument) {
 
 // "--port" of "--port=8", "-o" of "-ofile".
 std::string name_of(const std::string& argument) {
-  return argument.starts_with("--") ? argument.substr(0, argument.find('=')) : argument.substr(0, 2);
+  return argument.starts_with("--") ? argument.substr(0, argument.find('='))
+                                    : argument.substr(0, 2);
 }
 
 struct ValueCount {
@@ -29,7 +30,8 @@ ValueCount values_of(const CLI::Option& option) {
   if (is_switch(option)) {
     return {};
   }
-  const int min = std::max(1, std::min(option.get_type_size_min(), option.get_items_expected_min()));
+  const int min =
+      std::max(1, std::min(option.get_type_size_min(), option.get_items_expected_min()));
   const int max = option.get_items_expected_max();
   const bool is_list = max >= CLI::detail::expected_max_vector_size / 16;
   return {.min = min, .max = is_list && !option.get_allow_extra_args() ? min : max};
@@ -62,8 +64,8 @@ class Classifier {
   [[nodiscard]] size_t next() const { return found_.size(); }
 
   [[nodiscard]] const CLI::App* subcommand(const std::string& name) const {
-    const std::vector<const CLI::App*> found = app_->get_subcommands(
-        [&](const CLI::App* command) { return command->get_name() == name; });
+    const std::vector<const CLI::App*> found =
+        app_->get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
     return found.empty() ? nullptr : found.front();
   }
 

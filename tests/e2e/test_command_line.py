@@ -344,3 +344,20 @@ def test_keys_of_flag_file_and_variable_add_up(start_server, tmp_path):
         assert server.openai(key=key).models.list().data
     with pytest.raises(openai.AuthenticationError):
         server.openai(key="sk-other").models.list()
+
+
+def test_a_model_on_the_command_line_wins_over_the_file_and_may_not_differ(binary, tmp_path):
+    (tmp_path / "tandem.yaml").write_text("model: /no/such/model\n")
+    config = ("--config", tmp_path / "tandem.yaml")
+    assert HIDDEN in model_line(binary, *config, LLAMA)
+    assert HIDDEN in model_line(binary, "--model", LLAMA, *config)
+    assert HIDDEN in model_line(binary, LLAMA, "--model", LLAMA)
+    for arguments in ((LLAMA, "--model", "/other"), ("--model", "/other", LLAMA), ("--model=/other", "--model", LLAMA)):
+        code, text = run(binary, "serve", "--check", *arguments)
+        assert code == 2 and "/other" in text and str(LLAMA) in text and "leave one of them out" in text, text
+
+
+def test_a_config_file_cannot_name_another(binary, tmp_path):
+    (tmp_path / "tandem.yaml").write_text("port: 0\nconfig: other.yaml\n")
+    code, text = check(binary, "--config", tmp_path / "tandem.yaml")
+    assert code == 2 and "'config'" in text and "(line 2)" in text, text
