@@ -124,6 +124,10 @@ Status expand(NamedCommand& line, cli::Command serve, cli::Command simulate) {
   }
   ASSIGN_OR_RETURN(line.rest, cli::expand_config(line.rest, line.command));
   line.rest = plain_flags(std::move(line.rest), line.command);
+  if (line.command == serve) {  // keys of all sources hold
+    const std::vector<std::string> keys = cli::flags_of_variable(serve, "--api-key");
+    line.rest.insert(line.rest.begin(), keys.begin(), keys.end());
+  }
   return {};
 }
 

@@ -205,7 +205,8 @@ void add_machine_flags(cli::Command app, SimulateFlags& flags) {
                  "Memory of the host for KV of offloaded requests, e.g. 512GiB: two tiers");
   app.add_option("--host", flags.hosts,
                  "In its place, a host as key=value;key=value (kv, gbps, workers, latency, "
-                 "link-gbps, count, pooled); may be repeated");
+                 "link-gbps, count, pooled); may be repeated")
+      .one_value_each();
   app.add_option("--host-gbps", flags.host_gbps, "GB/s at which its workers read KV")
       .capture_default_str()
       .in_range(1e-3, 1e6);
@@ -237,11 +238,13 @@ cli::Command add_simulate_flags(cli::Command app, SimulateFlags& flags) {
   app.add_option("--engine", flags.engines,
                  "One of several engines as key=value;key=value, with the flags of the machine and "
                  "the server as keys, and name, serves, shares-host; may be repeated "
-                 "(docs/several-engines.md)");
+                 "(docs/several-engines.md)")
+      .one_value_each();
   app.group_new_options("Machine");
   app.add_option("--stream", flags.streams,
                  "A stream of requests as key=value;key=value, with the flags below as keys; may "
-                 "be repeated");
+                 "be repeated")
+      .one_value_each();
   app.add_option("--load-seed", flags.load_seed, "Of arrivals and lengths").capture_default_str();
   app.add_option("--limit", flags.limit, "The run ends after so much simulated time")
       .capture_default_str();

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "cli/argument_kinds.h"
 #include "cli/config_file.h"
 
 namespace tandem::cli {
@@ -67,14 +68,29 @@ bool is_from_kubernetes(std::string_view name, std::string_view value) {
   return false;
 }
 
+// Empty: it is not set, or Kubernetes set it.
+std::string value_of_variable(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
+  return value == nullptr || is_from_kubernetes(variable, value) ? "" : value;
+}
+
 void name_variable(CLI::Option& option) {
   if (!has_variable(option)) {
     return;
   }
   const std::string variable = variable_of(option);
-  const char* value = std::getenv(variable.c_str());  // NOLINT(concurrency-mt-unsafe): at start
-  if (value == nullptr || !is_from_kubernetes(variable, value)) {
-    option.envname(variable);
+  const std::string value = value_of_variable(variable);
+  if (value.empty()) {
+    return;
+  }
+  option.envname(variable);
+  if (is_switch(option) && !is_boolean(value)) {
+    // Values of arguments were checked before (correct_values), so this value is the variable's.
+    option.check([variable, value](const std::string& given) {
+      return given != value
+                 ? std::string()
+                 : fmt::format("the variable {} is '{}'; choose true or false", variable, value);
+    });
   }
 }
 
@@ -100,7 +116,88 @@ std::vector<std::string> flags_of(Command command) {
   return flags;
 }
 
-// ", did you mean X?", or nothing when none of `known` is near.
+// The option that may be given by name and by place: --model of `serve MODEL`. Null: there is none.
+const CLI::Option* option_with_place(const CLI::App& app) {
+  const std::vector<const CLI::Option*> options = app.get_options([](const CLI::Option* option) {
+    return option->get_positional() && !option->get_lnames().empty();
+  });
+  return options.empty() ? nullptr : options.front();
+}
+
+// One value of that option: arguments[at], and the argument before it if that is its flag.
+struct PlacedValue {
+  std::string text;
+  size_t at = 0;
+  size_t arguments = 1;
+};
+
+// The values by name, and the first by place. Nothing if an option is unknown: it may take values.
+std::vector<PlacedValue> placed_values(const std::vector<std::string>& arguments,
+                                       const CLI::Option& option, const CLI::App& app) {
+  std::vector<PlacedValue> values;
+  const std::vector<Argument> kinds = classify(arguments, app);
+  bool by_place = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    if (kinds[i].kind == ArgumentKind::kOption && kinds[i].option == nullptr) {
+      return {};
+    }
+    if (kinds[i].kind == ArgumentKind::kPlace && !by_place) {
+      by_place = true;
+      values.push_back({.text = arguments[i], .at = i});
+    } else if (kinds[i].kind == ArgumentKind::kValue && kinds[i].option == &option) {
+      values.push_back({.text = arguments[i], .at = i - 1, .arguments = 2});
+    } else if (kinds[i].kind == ArgumentKind::kOption && kinds[i].option == &option &&
+               equals != std::string::npos) {
+      values.push_back({.text = arguments[i].substr(equals + 1), .at = i});
+    }
+  }
+  return values;
+}
+
+// Leaves one value of the option that may be given by name and by place, which CLI11 would not
+// compare: the value on the command line wins over the file's, and two that differ are an error.
+Status keep_one_place(std::vector<std::string>& from_file, std::vector<std::string>& given,
+                      const CLI::App& app) {
+  const CLI::Option* option = option_with_place(app);
+  if (option == nullptr) {
+    return {};
+  }
+  const std::vector<PlacedValue> values = placed_values(given, *option, app);
+  if (values.empty()) {
+    return {};
+  }
+  for (size_t i = values.size() - 1; i > 0; --i) {
+    if (values[i].text != values.front().text) {
+      return invalid_argument(
+          fmt::format("--{0} is given as '{1}' and as '{2}', by name or by place; leave one of "
+                      "them out",
+                      option->get_lnames().front(), values.front().text, values[i].text),
+          option->get_lnames().front());
+    }
+    const auto first = given.begin() + static_cast<std::ptrdiff_t>(values[i].at);
+    given.erase(first, first + static_cast<std::ptrdiff_t>(values[i].arguments));
+  }
+  std::erase_if(from_file, [&](const std::string& flag) {
+    return app.get_option_no_throw(flag.substr(0, flag.find('='))) == option;
+  });
+  return {};
+}
+
+// The file of `--config` must not name another one, which would not be read.
+Status check_no_config_inside(const ConfigNode& file, const std::string& path) {
+  for (const ConfigNode& entry : file.inner) {
+    if (flag_of_key(entry.key) == "--config") {
+      return invalid_argument(
+          fmt::format("the key '{}' in the config file '{}' (line {}) cannot name another file; "
+                      "write its keys here, or give --config several times",
+                      entry.key, path, entry.line),
+          "config");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string nearest_name(const std::string& unknown, const std::vector<std::string>& known) {
@@ -161,9 +258,11 @@ Result<std::vector<std::string>> expand_config(const std::vector<std::string>& a
     }
     ASSIGN_OR_RETURN(const std::string text, read_config_text(path));
     ASSIGN_OR_RETURN(const ConfigNode file, parse_config(text, path));
+    RETURN_IF_ERROR(check_no_config_inside(file, path));
     ASSIGN_OR_RETURN(const std::vector<std::string> flags, config_flags(file, path, command));
     from_file.insert(from_file.end(), flags.begin(), flags.end());
   }
+  RETURN_IF_ERROR(keep_one_place(from_file, rest, command.app()));
   from_file.insert(from_file.end(), rest.begin(), rest.end());
   return from_file;
 }
@@ -178,6 +277,16 @@ void name_environment(Command command, const std::string& flag) {
   if (CLI::Option* option = command.app().get_option_no_throw(flag); option != nullptr) {
     name_variable(*option);
   }
+}
+
+std::vector<std::string> flags_of_variable(Command command, const std::string& flag) {
+  const CLI::Option* option = command.app().get_option_no_throw(flag);
+  if (option == nullptr || !has_variable(*option)) {
+    return {};
+  }
+  const std::string value = value_of_variable(variable_of(*option));
+  return value.empty() ? std::vector<std::string>{}
+                       : std::vector{fmt::format("{}={}", flag, value)};
 }
 
 std::vector<std::string> unread_variables(Command command, const char* const* environment) {

@@ -12,7 +12,9 @@ namespace tandem::cli {
 
 // Replaces `--config FILE` by the file's keys as flags, put before the others so that flags win.
 // The file is YAML, one flag a key without the dashes; lists repeat the flag. An unknown key is an
-// error that names the nearest flag of `command`.
+// error that names the nearest flag of `command`. Of an option that may be given by name and by
+// place, one value is left: the argument's instead of the file's. Two arguments that differ are an
+// error.
 Result<std::vector<std::string>> expand_config(const std::vector<std::string>& arguments,
                                                Command command);
 
@@ -22,6 +24,11 @@ Result<std::vector<std::string>> expand_config(const std::vector<std::string>& a
 void name_environment(Command command);
 // The same for one option ("--isa"), if the command has it.
 void name_environment(Command command, const std::string& flag);
+
+// For a list whose variable adds to the values of flags and files: "--api-key=VALUE" if the
+// variable of `flag` has a value, otherwise nothing. Flags and files replace the variables of other
+// options.
+std::vector<std::string> flags_of_variable(Command command, const std::string& flag);
 
 // What should be said of the variables TANDEM_* in `environment` ("NAME=value", ended by null) that
 // no option of `command` reads: those of Kubernetes in one line, and each that may be misspelt.

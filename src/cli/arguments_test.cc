@@ -56,6 +56,35 @@ TEST_F(Arguments, AConfigFileStandsBeforeTheFlags) {
   std::filesystem::remove(path);
 }
 
+TEST_F(Arguments, TheModelIsGivenOnceByNameOrByPlace) {
+  std::string model;
+  serve_.add_option("--model,model", model, "");
+  serve_.add_option("--config", "");
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / "tandem_arguments_model_test.yaml";
+  std::ofstream(path) << "model: X\nport: 8\n";
+  const auto expand = [&](std::vector<std::string> arguments) {
+    const auto flags = expand_config(arguments, serve_);
+    return flags.ok() ? *flags : std::vector<std::string>{flags.error().message};
+  };
+  using Texts = std::vector<std::string>;
+  const std::string config = "--config=" + path.string();
+  EXPECT_EQ(expand({config}), (Texts{"--model=X", "--port=8"}));
+  EXPECT_EQ(expand({config, "M"}), (Texts{"--port=8", "M"}));
+  EXPECT_EQ(expand({config, "--", "M"}), (Texts{"--port=8", "--", "M"}));
+  EXPECT_EQ(expand({"--model", "M", config}), (Texts{"--port=8", "--model", "M"}));
+  EXPECT_EQ(expand({"M", "--model", "M", "--model=M"}), Texts{"M"});
+  const std::string differ = "by name or by place; leave one of them out";
+  EXPECT_EQ(expand({"--model", "X", "M"}), Texts{"--model is given as 'X' and as 'M', " + differ});
+  EXPECT_EQ(expand({"M", "--model=X"}), Texts{"--model is given as 'M' and as 'X', " + differ});
+  EXPECT_EQ(expand({"--model=X", "--hots", "M"}), (Texts{"--model=X", "--hots", "M"}))
+      << "the unknown flag is named later";
+  EXPECT_EQ(expand({"--model=X", "--host", "M"}), (Texts{"--model=X", "--host", "M"}));
+  std::ofstream(path) << "config: other.yaml\n";
+  EXPECT_NE(expand({config}).front().find("(line 1) cannot name another file"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
 TEST_F(Arguments, OneOptionMayHaveAVariable) {
   ::setenv("TANDEM_PORT", "7", 1);  // NOLINT(concurrency-mt-unsafe): one thread
   ::setenv("TANDEM_HOST", "a", 1);  // NOLINT(concurrency-mt-unsafe)
@@ -66,6 +95,20 @@ TEST_F(Arguments, OneOptionMayHaveAVariable) {
   EXPECT_EQ(host_, "");
   ::unsetenv("TANDEM_PORT");  // NOLINT(concurrency-mt-unsafe)
   ::unsetenv("TANDEM_HOST");  // NOLINT(concurrency-mt-unsafe)
+}
+
+TEST_F(Arguments, AVariableMayAddToFlags) {
+  EXPECT_TRUE(flags_of_variable(serve_, "--api-key").empty());
+  ::setenv("TANDEM_API_KEY", "k=1", 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  std::vector<std::string> arguments = flags_of_variable(serve_, "--api-key");
+  EXPECT_EQ(arguments, std::vector<std::string>{"--api-key=k=1"});
+  EXPECT_TRUE(flags_of_variable(serve_, "--isa").empty());
+  name_environment(serve_);
+  arguments.insert(arguments.begin(), "serve");
+  arguments.insert(arguments.end(), {"--api-key", "k2"});
+  EXPECT_TRUE(line_.parse(arguments).ok());
+  EXPECT_EQ(keys_, (std::vector<std::string>{"k=1", "k2"}));
+  ::unsetenv("TANDEM_API_KEY");  // NOLINT(concurrency-mt-unsafe)
 }
 
 TEST_F(Arguments, VariablesThatNoOptionReads) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "cli/argument_kinds.h"
 #include "cli/help.h"
 
 namespace tandem::cli {
@@ -48,6 +49,11 @@ Option Option::group(const std::string& name) const {
 
 Option Option::last_wins() const {
   option_->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  return *this;
+}
+
+Option Option::one_value_each() const {
+  option_->allow_extra_args(false);
   return *this;
 }
 
@@ -245,6 +251,7 @@ std::string with_description(const CLI::App& root, const std::string& message) {
 }  // namespace
 
 Result<std::optional<int>> CommandLine::parse(std::vector<std::string> arguments) {
+  ASSIGN_OR_RETURN(arguments, correct_values(arguments, *app_));
   std::ranges::reverse(arguments);  // CLI11 takes them last first
   try {
     app_->parse(std::move(arguments));

@@ -32,6 +32,8 @@ class Option {
   Option expected(int min, int max) const;      // values
   Option group(const std::string& name) const;  // of the help; empty: not shown
   Option last_wins() const;                     // if given several times; otherwise an error
+  // A list option takes one value each time it is given; otherwise all that follow.
+  Option one_value_each() const;
 
   // What the value must be.
   Option in_range(int32_t min, int32_t max) const;

@@ -45,9 +45,12 @@ CLI::Option* add(CLI::App& app, const OptionDescriptor& option) {
       return app.add_flag_function(
           names, [option](int64_t count) { set(option, count > 0); }, description(option));
     case OptionKind::kList:
-      return app.add_option_function<std::vector<std::string>>(
-          names, [option](const std::vector<std::string>& values) { set(option, values); },
-          description(option));
+      // One value each time: a model may follow.
+      return app
+          .add_option_function<std::vector<std::string>>(
+              names, [option](const std::vector<std::string>& values) { set(option, values); },
+              description(option))
+          ->allow_extra_args(false);
     case OptionKind::kText:
     case OptionKind::kNumber:
     case OptionKind::kBytes:

@@ -67,6 +67,25 @@ TEST_F(OptionFlags, SetTheVariables) {
   EXPECT_TRUE(check_);
 }
 
+TEST_F(OptionFlags, AListTakesOneValueEachTime) {
+  std::string model;
+  serve_.add_option("model", model, "");
+  ASSERT_EQ(parse({"--key", "x", "--key=y", "m", "--check"}), "");
+  EXPECT_EQ(keys_, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(model, "m");
+}
+
+TEST_F(OptionFlags, AnEmptyValueTakesNoOther) {
+  std::string model;
+  serve_.add_option("model", model, "");
+  ASSERT_EQ(parse({"--host=", "--key=", "m"}), "");
+  EXPECT_EQ(host_, "");
+  EXPECT_EQ(keys_, std::vector<std::string>{""});
+  EXPECT_EQ(model, "m");
+  EXPECT_EQ(parse({"--max-num-seqs=", "7"}),
+            "--max-num-seqs: '' is not a whole number of 1 to 9 sequences");
+}
+
 TEST_F(OptionFlags, RefuseWrongValuesByName) {
   EXPECT_EQ(parse({"--max-num-seqs", "10"}),
             "--max-num-seqs: '10' is not a whole number of 1 to 9 sequences");
@@ -141,6 +160,24 @@ TEST_F(OptionFlags, AreVariablesOfTheEnvironment) {
   for (const char* name : {"TANDEM_MAX_NUM_SEQS", "TANDEM_IDLE", "TANDEM_CHECK"}) {
     ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
   }
+}
+
+TEST_F(OptionFlags, AVariableOfASwitchIsTrueOrFalse) {
+  for (const std::string value : {"maybe", "2", "99999999999999999999999"}) {
+    CommandLine line;
+    add_option(line.root(), {.name = "check", .help = "Only", .value = values::switch_on(check_)});
+    ::setenv("TANDEM_CHECK", value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    name_environment(line.root());
+    const auto refused = line.parse({});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "--check: the variable TANDEM_CHECK is '" + value + "'; choose true or false");
+  }
+  ::setenv("TANDEM_CHECK", "maybe", 1);  // NOLINT(concurrency-mt-unsafe)
+  name_environment(serve_);
+  EXPECT_EQ(parse({"--check=false"}), "") << "the variable is not read";
+  EXPECT_FALSE(check_);
+  ::unsetenv("TANDEM_CHECK");  // NOLINT(concurrency-mt-unsafe)
 }
 
 }  // namespace

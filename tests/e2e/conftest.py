@@ -88,7 +88,7 @@ def launch(binary, name, model, *flags, env=None):
 @pytest.fixture(scope="session")
 def server(binary):
     """One server for everything that leaves it as it was: golden Llama, 512 tokens of context, fp32."""
-    server = launch(binary, "server", GOLDENS / "llama-gqa-rope3-f32", "--served-model-name", "golden", "golden-alias")
+    server = launch(binary, "server", GOLDENS / "llama-gqa-rope3-f32", "--served-model-name", "golden", "--served-model-name", "golden-alias")
     yield server
     server.stop_cleanly()
 

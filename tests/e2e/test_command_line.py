@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 
+import openai
 import pytest
 from conftest import GOLDENS, ROOT
 
@@ -122,6 +123,40 @@ def test_a_command_line_of_vllm_is_accepted_and_says_what_had_no_effect(binary):
 
 def test_a_model_may_be_named_by_flag(binary):
     assert run(binary, "serve", "--model", LLAMA, "--check")[0] == 0
+
+
+def model_line(binary, *arguments, env=None):
+    """What --check says of the model."""
+    code, text = run(binary, "serve", "--check", *arguments, env=env)
+    assert code == 0, text
+    return next(line for line in text.splitlines() if "million parameters" in line)
+
+
+HIDDEN = "hidden 72,"  # of LLAMA; Tandem's own model has another
+
+
+@pytest.mark.parametrize("flags", [
+    ("--served-model-name", "prod"), ("--served-model-name", "prod", "--served-model-name", "test"), ("--api-key=k1",), ("--host=",),
+    ("--data-folder=",), ("--objective", "chat level=1"),
+])
+def test_a_model_may_follow_any_flag(binary, flags):
+    assert HIDDEN in model_line(binary, *flags, LLAMA)
+
+
+@pytest.mark.parametrize("last", ["served-model-name: llama", "api-key: k1", 'data-folder: ""', "allowed-origins: [a, b]"])
+def test_a_model_may_follow_any_key_of_the_file(binary, tmp_path, last):
+    (tmp_path / "tandem.yaml").write_text(f"max-num-seqs: 4\n{last}\n")
+    assert HIDDEN in model_line(binary, "--config", tmp_path / "tandem.yaml", LLAMA)
+
+
+@pytest.mark.parametrize("value", ["maybe", "99999999999999999999999"])
+def test_a_switch_takes_true_or_false_from_every_source(binary, tmp_path, value):
+    (tmp_path / "tandem.yaml").write_text(f"no-ui: {value}\n")
+    for flags, env, named in (((f"--no-ui={value}",), {}, "--no-ui"), (("--config", tmp_path / "tandem.yaml"), {}, "--no-ui"),
+                              ((), {"TANDEM_NO_UI": value}, "TANDEM_NO_UI"), ((f"--trust-remote-code={value}",), {}, "--trust-remote-code")):
+        code, text = check(binary, *flags, env=env)
+        assert code == 2 and named in text and value in text and "true or false" in text, text
+    assert check(binary, "--no-ui=true", env={"TANDEM_OFFLINE": "off"})[0] == 0
 
 
 @pytest.mark.parametrize("flags, said", [
@@ -298,3 +333,31 @@ def test_the_configuration_shows_every_flag_of_the_help_and_no_key(binary, start
 def test_a_wrong_value_names_flag_value_and_limit(binary, flags, said):
     code, text = check(binary, *flags)
     assert code == 2 and said in text, text
+
+
+def test_keys_of_flag_file_and_variable_add_up(start_server, tmp_path):
+    (tmp_path / "tandem.yaml").write_text("api-key: sk-yaml\n")
+    (tmp_path / "keys").write_text("sk-file\n")
+    server = start_server(LLAMA, "--api-key", "sk-flag", "--config", tmp_path / "tandem.yaml", "--api-key-file", tmp_path / "keys",
+                          env={"TANDEM_API_KEY": "sk-variable"})
+    for key in ("sk-flag", "sk-yaml", "sk-file", "sk-variable"):
+        assert server.openai(key=key).models.list().data
+    with pytest.raises(openai.AuthenticationError):
+        server.openai(key="sk-other").models.list()
+
+
+def test_a_model_on_the_command_line_wins_over_the_file_and_may_not_differ(binary, tmp_path):
+    (tmp_path / "tandem.yaml").write_text("model: /no/such/model\n")
+    config = ("--config", tmp_path / "tandem.yaml")
+    assert HIDDEN in model_line(binary, *config, LLAMA)
+    assert HIDDEN in model_line(binary, "--model", LLAMA, *config)
+    assert HIDDEN in model_line(binary, LLAMA, "--model", LLAMA)
+    for arguments in ((LLAMA, "--model", "/other"), ("--model", "/other", LLAMA), ("--model=/other", "--model", LLAMA)):
+        code, text = run(binary, "serve", "--check", *arguments)
+        assert code == 2 and "/other" in text and str(LLAMA) in text and "leave one of them out" in text, text
+
+
+def test_a_config_file_cannot_name_another(binary, tmp_path):
+    (tmp_path / "tandem.yaml").write_text("port: 0\nconfig: other.yaml\n")
+    code, text = check(binary, "--config", tmp_path / "tandem.yaml")
+    assert code == 2 and "'config'" in text and "(line 2)" in text, text
