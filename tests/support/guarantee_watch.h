@@ -185,8 +185,8 @@ class PolicyWatch final : public StepPolicy {
                     : 0;
     }
     int64_t held = 0;
-    for (const SequenceView& one : view.running) {
-      held += one.service_class == ServiceClass::kBestEffort ? one.own_blocks : 0;
+    for (const SequenceView& sequence : view.running) {
+      held += sequence.service_class == ServiceClass::kBestEffort ? sequence.own_blocks : 0;
     }
     return needed <= view.budget.free_blocks &&
            blocks_for(head.known_tokens + 1) <= view.budget.total_blocks / 4 - held;
@@ -195,8 +195,8 @@ class PolicyWatch final : public StepPolicy {
   // With the best effort that runs it may have a quarter of all.
   [[nodiscard]] int32_t places_for_head(const SystemView& view) const {
     int32_t held = 0;
-    for (const SequenceView& one : view.running) {
-      held += one.service_class == ServiceClass::kBestEffort ? one.choices : 0;
+    for (const SequenceView& sequence : view.running) {
+      held += sequence.service_class == ServiceClass::kBestEffort ? sequence.choices : 0;
     }
     return std::max(std::max(places_ / 4, 1) - held, 0);
   }
