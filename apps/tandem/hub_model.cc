@@ -86,6 +86,9 @@ Result<FoundModel> find_model(const std::filesystem::path& given, hub::HubOption
   const Result<hub::PulledModel> pulled = pull_model(*name, options, stop);
   if (!pulled.ok()) {
     Error error = pulled.error();
+    if (error.code == ErrorCode::kNotFound) {
+      error.code = ErrorCode::kUnavailable;  // the hub or the cache may have the model later
+    }
     error.message =
         fmt::format("there is no file or folder '{}'; as a model's name: {}", text, error.message);
     return error;

@@ -320,7 +320,7 @@ RunCommand describe_serve(cli::Command app) {
     const Status status = serve(*flags, app);
     if (!status.ok()) {
       log::error("{}", status.error().message);
-      return flags->check || status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+      return flags->check ? 2 : exit_code_of(status.error().code);
     }
     return 0;
   };
