@@ -1,6 +1,7 @@
 """Starts of `tandem serve` that must fail, with the exit code that tells a service manager whether to try again."""
 import json
 import shutil
+import struct
 
 import pytest
 from conftest import GOLDENS
@@ -42,3 +43,83 @@ def test_a_hub_that_cannot_be_asked_ends_the_server_with_1(binary, tmp_path):
     assert code == 1 and "cannot be asked" in text, text
     code, text = run(binary, "serve", "org/name", "--offline", "--port", "0", env=environment)
     assert code == 1 and "is not in the cache" in text, text
+
+
+def rewrite_header(change):
+    """A function that changes the header of a model's weights; its length stays."""
+    def apply(model):
+        path = model / "model.safetensors"
+        data = path.read_bytes()
+        length, = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        change(header)
+        text = json.dumps(header, separators=(",", ":")).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length:])
+    return apply
+
+
+def truncate(bytes_kept):
+    return lambda model: (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:bytes_kept])
+
+
+def split(index):
+    """A function that names the weights by an index of shards."""
+    def apply(model):
+        (model / "model.safetensors").rename(model / "a.safetensors")
+        (model / "model.safetensors.index.json").write_text(index)
+    return apply
+
+
+NORM = "model.norm.weight"
+BROKEN_WEIGHTS = {
+    "missing": (lambda model: (model / "model.safetensors").unlink(), "neither model.safetensors nor"),
+    "empty": (truncate(0), "is empty"),
+    "truncated": (truncate(-8), "is the file cut short?"),
+    "header": (truncate(20), "header"),
+    "index": (split("{"), "model.safetensors.index.json"),
+    "index-tensor": (split('{"weight_map": {"x": "a.safetensors"}}'), "'x' is in a.safetensors"),
+    "index-file": (split('{"weight_map": {"x": "b.safetensors"}}'), "b.safetensors"),
+    "tensor": (rewrite_header(lambda header: header.pop(NORM)), f"tensor '{NORM}' [72] is missing"),
+    "shape": (rewrite_header(lambda header: header[NORM].update(shape=[36, 2])), f"tensor '{NORM}' has shape [36, 2]"),
+    "type": (rewrite_header(lambda header: header[NORM].update(dtype="I32")), f"tensor '{NORM}' is I32"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_WEIGHTS)
+def test_a_check_and_a_start_refuse_broken_weights_with_2(binary, model, name):
+    spoil, said = BROKEN_WEIGHTS[name]
+    spoil(model)
+    for flags in (["--check"], ["--port", "0"]):
+        code, text = run(binary, "serve", model, *flags)
+        assert code == 2 and said in text and "all in order" not in text, text
+
+
+def test_a_check_passes_for_weights_in_shards(binary, model):
+    names = json.loads((model / "model.safetensors").read_bytes()[8:].split(b"}}", 1)[0] + b"}}")
+    split(json.dumps({"weight_map": {name: "a.safetensors" for name in names if name != "__metadata__"}}))(model)
+    code, text = run(binary, "serve", model, "--check")
+    assert code == 0 and "all in order" in text, text
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--api-key", ""], "API key is empty"),
+    (["--record-out", "FILE"], "cannot create the record file"),
+    (["--record-out", "/nope/x"], "cannot create the record file '/nope/x': No such file"),
+    (["--data-folder", "FILE"], "Not a directory"),
+    (["--data-folder", "/nope/x"], "cannot make the folder '/nope/x': No such file"),
+    (["--host", "foo.invalid"], "cannot find the address of host 'foo.invalid'"),
+    (["--host", "203.0.113.1"], "this machine has no such address"),
+], ids=lambda value: "-".join(value) if isinstance(value, list) else "")
+def test_a_check_refuses_flags_with_which_the_server_cannot_start(binary, tmp_path, flags, said):
+    file = tmp_path / "file"
+    file.write_text("x")
+    flags = [str(file) if flag == "FILE" else flag for flag in flags]
+    code, text = run(binary, "serve", LLAMA, "--check", *flags)
+    assert code == 2 and said in text and "all in order" not in text, text
+    code, text = run(binary, "serve", LLAMA, "--port", "0", *flags)
+    assert code in (1, 2) and said in text, text
+
+
+def test_a_check_makes_no_files(binary, tmp_path):
+    code, text = run(binary, "serve", LLAMA, "--check", "--record-out", tmp_path / "record", "--data-folder", tmp_path / "data")
+    assert code == 0 and not list(tmp_path.iterdir()), text
