@@ -1,7 +1,11 @@
 """Starts of `tandem serve` that must fail, with the exit code that tells a service manager whether to try again."""
 import json
+import os
+import pathlib
 import shutil
 import struct
+import subprocess
+import tempfile
 
 import pytest
 from conftest import GOLDENS
@@ -123,3 +127,50 @@ def test_a_check_refuses_flags_with_which_the_server_cannot_start(binary, tmp_pa
 def test_a_check_makes_no_files(binary, tmp_path):
     code, text = run(binary, "serve", LLAMA, "--check", "--record-out", tmp_path / "record", "--data-folder", tmp_path / "data")
     assert code == 0 and not list(tmp_path.iterdir()), text
+
+
+@pytest.fixture
+def run_as_nobody(binary):
+    """A function that runs `tandem` in a folder without the rights of root."""
+    def run_there(folder, *arguments):
+        rights = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        try:
+            done = subprocess.run([str(binary), *map(str, arguments)], capture_output=True, text=True, timeout=60, cwd=folder,
+                                  env=os.environ | {"HF_ENDPOINT": "http://127.0.0.1:1", "HF_HOME": "/nope", "HOME": "/nope"}, **rights)
+        except PermissionError as error:
+            pytest.skip(f"the rights of root cannot be dropped, or another user may not run the program: {error}")
+        return done.returncode, done.stdout + done.stderr
+    return run_there
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may read: pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield pathlib.Path(name)
+
+
+@pytest.mark.parametrize("locked, mode, given, named", [
+    ("m", 0o000, "m", "m/config.json"),
+    (".", 0o000, "m", "m"),
+    (".", 0o000, "above/m", "above/m"),
+    ("m/config.json", 0o000, "m", "m/config.json"),
+    ("m/tokenizer.json", 0o000, "m", "m/tokenizer.json"),
+    ("m/model.safetensors", 0o000, "m", "model.safetensors"),
+], ids=["folder", "parent", "parent-like-a-name", "config", "tokenizer", "weights"])
+def test_a_model_without_permission_is_not_called_missing(run_as_nobody, open_folder, locked, mode, given, named):
+    above = open_folder / "above"
+    shutil.copytree(LLAMA, above / "m")
+    os.chmod(above / locked, mode)
+    given = given if "/" in given else above / given
+    code, text = run_as_nobody(open_folder, "serve", given, "--check")
+    os.chmod(above / locked, 0o755)
+    error = text.splitlines()[-1]
+    assert code == 2 and "Permission denied" in error and named in error and "hub" not in error, text
+
+
+def test_a_name_is_sought_on_the_hub_where_the_working_folder_may_not_be_searched(run_as_nobody, open_folder):
+    (open_folder / "closed").mkdir(0o700)
+    code, text = run_as_nobody(open_folder / "closed", "serve", "org/name", "--check")
+    assert code == 2 and "cannot be asked" in text, text
