@@ -29,8 +29,8 @@ Status check_config(const std::filesystem::path& path) {
   return config.ok() ? Status() : Status(config.error());
 }
 
-// False: there is nothing at `path`, or it may not be looked for. What lies in a folder that may not
-// be searched counts as there, so that opening it says why it cannot be used.
+// False: there is nothing at `path`, or it may not be looked for. What lies in a folder that may
+// not be searched counts as there, so that opening it says why it cannot be used.
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::filesystem::file_type type = std::filesystem::status(path, ignored).type();

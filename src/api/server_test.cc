@@ -239,12 +239,11 @@ TEST(Server, BindErrorsSayWhatToDo) {
   FakeFrontend frontend;
   const auto error_of = [&](const ServerOptions& options) {
     const Status checked = Server::check(options);
-    const auto started =
-        Server::start(options, {{.frontend = frontend,
-                                            .tokenizer = test.test_model.tokenizer,
-                                            .chat_template = test.test_model.chat_template,
-                                            .defaults = {}}});
-    // A port in use is no fault of the options: the server to be replaced may hold it.
+    const auto started = Server::start(options, {{.frontend = frontend,
+                                                  .tokenizer = test.test_model.tokenizer,
+                                                  .chat_template = test.test_model.chat_template,
+                                                  .defaults = {}}});
+    // The check passes for a port in use: the server that is to be restarted may hold it.
     EXPECT_EQ(checked.ok(), started.ok() || options.port == test.port());
     return started.ok() ? std::string() : started.error().message;
   };

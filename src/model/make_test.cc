@@ -40,9 +40,9 @@ TEST(MakeModel, AModelPassesTheCheckOfItsHeadersUntilItIsBroken) {
   ASSERT_TRUE(make_model(small_options(), temp.path() / "m").ok());
   ModelConfig config = open_model_folder(temp.path() / "m")->config;
   const auto problem = [&] {
-    const Status checked = check_weights(temp.path() / "m", config,
-                                         device::WeightFormat{.type = ElementType::kBF16},
-                                         device::host_formats());
+    const Status checked =
+        check_weights(temp.path() / "m", config, device::WeightFormat{.type = ElementType::kBF16},
+                      device::host_formats());
     return checked.ok() ? std::string() : checked.error().message;
   };
   EXPECT_EQ(problem(), "");

@@ -41,7 +41,7 @@ Result<fs::file_type> type_of(const fs::path& path) {
   const fs::file_type type = fs::status(path, failure).type();
   if (type == fs::file_type::none) {
     return Error{ErrorCode::kIo,
-                 fmt::format("'{}' cannot be opened: {}; the user who runs Tandem must be allowed "
+                 fmt::format("'{}' cannot be opened: {}; Tandem's user must be allowed "
                              "to read it and to search the folders above it",
                              path.string(), failure.message()),
                  "model"};

@@ -75,10 +75,11 @@ TEST(ModelFolder, AFolderThatMayNotBeReadIsNotCalledMissing) {
     }
   }
   fs::permissions(folder.path() / "locked", fs::perms::owner_all);
-  EXPECT_THAT(problems, ElementsAre(AllOf(HasSubstr("locked/config.json' cannot be opened"),
-                                          HasSubstr("Permission denied")),
-                                    AllOf(HasSubstr("locked/m' cannot be opened"),
-                                          HasSubstr("Permission denied"))));
+  EXPECT_THAT(
+      problems,
+      ElementsAre(
+          AllOf(HasSubstr("locked/config.json' cannot be opened"), HasSubstr("Permission denied")),
+          AllOf(HasSubstr("locked/m' cannot be opened"), HasSubstr("Permission denied"))));
 }
 
 TEST(ModelFolder, DoesWithoutAGenerationConfig) {

@@ -220,8 +220,7 @@ Result<Weights> load_weights(const std::filesystem::path& path, const ModelConfi
 Result<Weights> load_weights(const WeightSource& source, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
   const device::Formats& formats = device.formats();
-  ASSIGN_OR_RETURN(const WeightPlan sizes,
-                   check_and_plan(source, config, options.format, formats));
+  ASSIGN_OR_RETURN(const WeightPlan sizes, check_and_plan(source, config, options.format, formats));
   warn_of_rounding(sizes.jobs, source, options.format);
 
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory,

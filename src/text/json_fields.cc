@@ -47,9 +47,8 @@ Result<std::string> read_file(const std::filesystem::path& path, int64_t limit_b
   std::error_code code;
   const auto kind = std::filesystem::status(path, code).type();
   if (kind == std::filesystem::file_type::none) {
-    return Error{ErrorCode::kIo,
-                 fmt::format("{}: cannot be opened: {}", path.string(), code.message()),
-                 {}};
+    return Error{
+        ErrorCode::kIo, fmt::format("{}: cannot be opened: {}", path.string(), code.message()), {}};
   }
   if (kind != std::filesystem::file_type::regular) {
     return Error{ErrorCode::kNotFound,

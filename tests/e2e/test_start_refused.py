@@ -1,4 +1,4 @@
-"""Starts of `tandem serve` that must fail, with the exit code that tells a service manager whether to try again."""
+"""Starts of `tandem serve` that must fail, with the exit code by which a service manager decides whether to restart it."""
 import json
 import os
 import pathlib
